@@ -1,0 +1,87 @@
+/**
+ * The seam between serving a request and charging for it (design.md §5). `inference` and `loop` know only this;
+ * live requests are metered through Redis, batch items through one Postgres transaction.
+ */
+import type { Prices } from "../config/schema.ts";
+
+/** 10^-6 credit. */
+export type Micros = bigint;
+
+/** Token counts of one or more upstream calls; the four input classes do not overlap. */
+export interface TokenUsage {
+  readonly input: number;
+  readonly cacheRead: number;
+  readonly cacheWrite5m: number;
+  readonly cacheWrite1h: number;
+  /** Reasoning included. */
+  readonly output: number;
+  /** Part of `output`. */
+  readonly reasoning: number;
+}
+
+/** Successful server-tool work, in billing units (spec, Prices and billing rules 2). */
+export interface ToolUsage {
+  readonly webSearches: number;
+  readonly webFetches: number;
+  readonly xSearches: number;
+  readonly xPosts: number;
+  readonly xProfiles: number;
+}
+
+/** Who and what a request is; fixed when it is accepted. */
+export interface MeteredRequest {
+  /** The request id, also shown to the client; every operation is idempotent by it. */
+  readonly id: string;
+  /** Unix milliseconds, fixed with the id. */
+  readonly acceptedAt: number;
+  readonly organizationId: string;
+  readonly projectId: string;
+  readonly keyId: string;
+  /** Public model id. */
+  readonly model: string;
+  /** The route's `limits.contextTokens`. */
+  readonly contextTokens: number;
+  readonly endpoint: "messages" | "chat" | "responses" | "batch";
+  readonly batchId: string | null;
+  /** The prices of the snapshot that the request was accepted under. */
+  readonly prices: Prices;
+}
+
+/** What is known of a request's work so far: totals, never differences. */
+export interface Observed {
+  readonly tokens: TokenUsage;
+  readonly tools: ToolUsage;
+  /** True when any of it was counted by us instead of reported by the upstream. */
+  readonly estimated: boolean;
+}
+
+export interface FinalUsage extends Observed {
+  /** `error` also for a failure after billed iterations; `cancelled`: the client went away. */
+  readonly status: "ok" | "error" | "cancelled";
+  readonly iterations: number;
+  /** Name of the upstream that served the last iteration. */
+  readonly upstream: string | null;
+}
+
+/** One running request's credit. Exactly one of `settle` and `release` ends it. */
+export interface Bill {
+  /** Remembers what was seen, so that a crash of this process still charges it. Cheap; no I/O. */
+  observe(observed: Observed): void;
+  /**
+   * One iteration ended, the next one wants `nextEstimate`: the hold becomes spent + next.
+   * `false`: the credit does not cover it; the hold is then what was spent.
+   */
+  advance(spent: Observed, nextEstimate: Micros): Promise<boolean>;
+  /** Resolves once the charge is durable; only then may the answer's end leave. */
+  settle(usage: FinalUsage): Promise<void>;
+  /** Nothing is charged and no row is written. */
+  release(): Promise<void>;
+}
+
+export interface Meter {
+  /**
+   * Admits a request and holds min(estimate, available).
+   * @throws ApiError 402 without credit, 429 when all credit is held by others, 503 when Redis is out of reach.
+   */
+  open(request: MeteredRequest, estimate: Micros): Promise<Bill>;
+}

@@ -1,0 +1,17 @@
+/** Who is calling: the result of looking up a key. */
+export interface Principal {
+  readonly kind: "inference" | "admin";
+  readonly keyId: string;
+  readonly keyName: string;
+  readonly organizationId: string;
+  /** The key's project; admin keys have none. */
+  readonly projectId: string | null;
+  /** The organization's key epoch that this entry was read under; a hold under another epoch is refused. */
+  readonly keyEpoch: number;
+}
+
+/** Finds the owner of a key by its SHA-256 (hex). Unknown, inactive, revoked, suspended: null. */
+export interface Directory {
+  /** `maxAgeMs`: how old a cached answer may be (free endpoints ask for under a second, design.md §4.1). */
+  find(sha256: string, maxAgeMs: number): Promise<Principal | null>;
+}

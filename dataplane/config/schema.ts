@@ -1,0 +1,229 @@
+/**
+ * The contract between the operator, which writes it, and the data plane, which serves it. The operator imports
+ * this file and nothing else of the data plane (design.md §2).
+ *
+ * A snapshot is published as files of one directory. For each bank (`a`, `b`):
+ *   `<bank>-index.json`          what the bank holds: serial, schema version, digests (shape: `indexSchema`)
+ *   `<bank>-<n>.gz`              the routing part, gzipped JSON (`routingSchema`) cut into pieces
+ *   `<bank>-credentials-<n>.gz`  the credentials part, gzipped JSON (`credentialsSchema`) cut into pieces
+ * In a cluster each piece is one data key of one Secret; the index stands in the Secret of piece 0. A bank is
+ * complete when the index is there and every piece it names has the digest it names.
+ */
+import { z } from "zod";
+
+/** The newest schema version this code writes and reads. */
+export const SCHEMA_VERSION = 1;
+/** Every schema version this code can serve from; reported by `/config/status` as `accepts`. */
+export const ACCEPTED_SCHEMA_VERSIONS: readonly number[] = [1];
+/** A piece must fit a Secret (1 MiB) with room for base64 and metadata. */
+export const MAX_SHARD_BYTES = 700 * 1024;
+/** Fixed slots for each bank, so that a chart can list them all. */
+export const ROUTING_SHARDS = 8;
+export const CREDENTIAL_SHARDS = 2;
+
+export const bankSchema = z.enum(["a", "b"]);
+export type Bank = z.infer<typeof bankSchema>;
+
+const digestSchema = z.string().regex(/^[0-9a-f]{64}$/);
+const shardSchema = z.object({ file: z.string(), sha256: digestSchema });
+
+export const indexSchema = z.object({
+  schemaVersion: z.number().int(),
+  /** Grows with every publication: max(last + 1, Unix milliseconds). */
+  serial: z.number().int(),
+  /** SHA-256 of the uncompressed routing part without its serial: equal hashes serve the same. */
+  hash: digestSchema,
+  routing: z.array(shardSchema).min(1).max(ROUTING_SHARDS),
+  credentials: z.array(shardSchema).min(1).max(CREDENTIAL_SHARDS),
+});
+export type SnapshotIndex = z.infer<typeof indexSchema>;
+
+/** Which object, in which generation, an entry was compiled from. */
+export const sourceSchema = z.object({
+  kind: z.enum(["ModelRoute", "ToolPolicy", "PriceTable", "Organization"]),
+  namespace: z.string(),
+  name: z.string(),
+  uid: z.string(),
+  generation: z.number().int(),
+});
+export type Source = z.infer<typeof sourceSchema>;
+
+/** A non-negative or signed decimal number as text, never a float. */
+const decimalSchema = z.string().regex(/^-?\d+(\.\d+)?$/);
+const millisecondsSchema = z.number().int().positive();
+
+/** Credits for a million tokens of each class (so: micro-credits for one token), and for a thousand tool units. */
+export const pricesSchema = z.object({
+  source: sourceSchema,
+  input: decimalSchema,
+  output: decimalSchema,
+  cacheRead: decimalSchema,
+  cacheWrite5m: decimalSchema,
+  cacheWrite1h: decimalSchema,
+  tools: z.object({
+    webSearch: decimalSchema,
+    webFetch: decimalSchema,
+    xSearchPost: decimalSchema,
+    xSearchProfile: decimalSchema,
+  }),
+});
+export type Prices = z.infer<typeof pricesSchema>;
+
+export const upstreamSchema = z.object({
+  name: z.string(),
+  dialect: z.enum(["messages", "chat", "responses"]),
+  /** The whole address of the inference endpoint: base URL, path and query already joined. */
+  url: z.string(),
+  /** The same for token counting, on Messages upstreams that may count; null: estimate locally. */
+  countTokensUrl: z.string().nullable(),
+  /** The model's name at the upstream. */
+  model: z.string(),
+  priority: z.number().int().nonnegative(),
+  weight: z.number().int().nonnegative(),
+  /** Id in the credentials part, and the header that carries it; `authorization` is sent as `Bearer`. */
+  credential: z.object({ id: z.string(), header: z.string() }).nullable(),
+  /** Static headers, names in lower case. */
+  headers: z.record(z.string(), z.string()),
+});
+export type Upstream = z.infer<typeof upstreamSchema>;
+
+export const routeSchema = z.object({
+  source: sourceSchema,
+  /** Public id. */
+  model: z.string(),
+  aliases: z.array(z.string()),
+  displayName: z.string(),
+  ownedBy: z.string(),
+  /** Unix seconds: the object's creation. */
+  createdAt: z.number().int(),
+  capabilities: z.object({
+    toolCalling: z.boolean(),
+    imageInput: z.boolean(),
+    pdfInput: z.boolean(),
+    thinking: z.boolean(),
+    countTokens: z.boolean(),
+    documentCitations: z.boolean(),
+    samplingParameters: z.boolean(),
+  }),
+  limits: z.object({
+    contextTokens: z.number().int().positive(),
+    maxOutputTokens: z.number().int().positive(),
+  }),
+  upstreams: z.array(upstreamSchema).min(1),
+  affinity: z.enum(["prompt", "none"]),
+  timeouts: z.object({
+    connectMs: millisecondsSchema,
+    /** null: not set; then 120 s for streams, and a whole answer is bounded by `requestMs` alone. */
+    firstByteMs: millisecondsSchema.nullable(),
+    streamIdleMs: millisecondsSchema,
+    requestMs: millisecondsSchema,
+  }),
+  retries: z.object({
+    /** All tries, the first one included. */
+    attempts: z.number().int().positive(),
+    retryOn: z.array(z.enum(["connect", "rate_limited", "server_error", "first_byte_timeout"])),
+  }),
+  /** Key into `policies`; null: no server tools. */
+  toolPolicy: z.string().nullable(),
+  prices: pricesSchema,
+});
+export type Route = z.infer<typeof routeSchema>;
+
+const keyedEngine = z.object({ baseUrl: z.string(), credential: z.string().nullable() });
+export const searchEngineSchema = z.discriminatedUnion("type", [
+  keyedEngine.extend({ type: z.literal("searxng") }),
+  keyedEngine.extend({ type: z.literal("brave") }),
+  keyedEngine.extend({ type: z.literal("tavily") }),
+  /** `model` is the public id of the ModelRoute whose native web search answers. */
+  z.object({ type: z.literal("model"), model: z.string() }),
+]);
+export type SearchEngine = z.infer<typeof searchEngineSchema>;
+
+export const policySchema = z.object({
+  source: sourceSchema,
+  /** null: off. `engine: null`: declared but not active, which is off to a client as well. */
+  webSearch: z.object({ engine: searchEngineSchema.nullable(), timeoutMs: millisecondsSchema }).nullable(),
+  webFetch: z
+    .object({
+      timeoutMs: millisecondsSchema,
+      maxBytes: z.number().int().positive(),
+      cacheTtlMs: z.number().int().nonnegative(),
+      allowCidrs: z.array(z.string()),
+      allowPorts: z.array(z.number().int()),
+      proxy: z.object({ url: z.string(), resolves: z.boolean() }).nullable(),
+    })
+    .nullable(),
+  xSearch: z
+    .object({
+      engine: z.object({ baseUrl: z.string(), credential: z.string().nullable() }).nullable(),
+      timeoutMs: millisecondsSchema,
+    })
+    .nullable(),
+  callsPerMinute: z.number().int().positive(),
+  iterations: z.number().int().positive(),
+  parallelCalls: z.number().int().positive(),
+});
+export type Policy = z.infer<typeof policySchema>;
+
+/** A declared key: only its digest and a hint ever leave the operator. */
+export const keySchema = z.object({
+  name: z.string(),
+  /** SHA-256 of the whole key, hex. */
+  sha256: digestSchema,
+  /** `sk-svc-` and at most 16 characters of the secret. */
+  hint: z.string(),
+});
+
+export const organizationSchema = z.object({
+  source: sourceSchema,
+  id: z.string(),
+  displayName: z.string(),
+  suspended: z.boolean(),
+  /** Applied once each by name; micro-credits, may be negative. */
+  grants: z.array(z.object({ name: z.string(), amountMicros: z.string().regex(/^-?\d+$/) })),
+  /** Public model ids, each with at most one trailing `*`. */
+  allowedModels: z.array(z.string()),
+  toolCallsPerMinute: z.number().int().positive().nullable(),
+  rateLimits: z.object({
+    requestsPerMinute: z.number().int().positive().nullable(),
+    tokensPerMinute: z.number().int().positive().nullable(),
+    concurrentRequests: z.number().int().positive().nullable(),
+  }),
+  projects: z.array(z.string()).min(1),
+  apiKeys: z.array(keySchema.extend({ project: z.string() })),
+  adminKeys: z.array(keySchema),
+});
+export type OrganizationEntry = z.infer<typeof organizationSchema>;
+
+/** The routing part: everything but credentials. */
+export const routingSchema = z.object({
+  schemaVersion: z.number().int(),
+  serial: z.number().int(),
+  routes: z.array(routeSchema),
+  /** By `namespace/name`. */
+  policies: z.record(z.string(), policySchema),
+  organizations: z.array(organizationSchema),
+  /** Every object whose present generation this snapshot holds, for acknowledgement. */
+  objects: z.array(sourceSchema),
+});
+export type Routing = z.infer<typeof routingSchema>;
+
+/** The credentials part: values by id (`namespace/secret/key`). Never dumped, never logged. */
+export const credentialsSchema = z.object({
+  serial: z.number().int(),
+  values: z.record(z.string(), z.string()),
+});
+export type Credentials = z.infer<typeof credentialsSchema>;
+
+/** The answer of `GET /config/status` on the ops port, which the operator reads to acknowledge. */
+export const statusSchema = z.object({
+  hash: z.string().nullable(),
+  serial: z.number().int().nullable(),
+  podUid: z.string(),
+  accepts: z.array(z.number().int()),
+  rejected: z.object({ serial: z.number().int().nullable(), error: z.string() }).nullable(),
+  objects: z.array(
+    sourceSchema.extend({ notes: z.array(z.object({ path: z.string(), reason: z.string() })) }),
+  ),
+});
+export type ConfigStatus = z.infer<typeof statusSchema>;

@@ -1,0 +1,109 @@
+/**
+ * What a dialect must be able to do at its two edges. Messages form is the hub: a conversion is one dialect's
+ * client edge and another one's upstream edge. Everything here is pure: ids, time and sealing are arguments.
+ */
+import type { ApiError } from "../lib/api-error.ts";
+import type { NewId } from "../lib/ids.ts";
+import type { JsonObject, MessagesEvent, MessagesRequest, MessagesResponse } from "./messages/types.ts";
+import type { Dialect } from "./dialect.ts";
+
+/** Seals a blob to the organization, and opens one again; null when it is foreign, damaged or not ours. */
+export interface Sealer {
+  seal(plain: string): string;
+  open(sealed: string): string | null;
+}
+
+/** What a codec may use of the world. One for each request. */
+export interface CodecContext {
+  readonly newId: NewId;
+  /** Unix seconds at which the answer is said to be created. */
+  readonly createdAt: number;
+  readonly sealer: Sealer;
+  /** Public model id, as the client sees it. */
+  readonly model: string;
+}
+
+/**
+ * Client fields without a home in Messages form, travelling beside it so that Chat and Responses keep them
+ * between each other (rule 2.1); and what the client's edge must remember to write its answer.
+ */
+export interface Carry {
+  readonly dialect: Dialect;
+  /** The client's own top-level fields that Messages cannot hold, by their official name in `dialect`. */
+  readonly fields: JsonObject;
+  /** The client's whole parsed body, for what an answer must echo. */
+  readonly request: JsonObject;
+  /** Tool ids and names that were replaced by an alias: alias → the client's own. */
+  readonly aliases: ReadonlyMap<string, string>;
+  /** Namespaced function tools flattened for the model: flat name → namespace and name. */
+  readonly namespaces: ReadonlyMap<string, { readonly namespace: string; readonly name: string }>;
+}
+
+/** The model a request is written for. */
+export interface Target {
+  /** The model's name at the upstream. */
+  readonly upstreamModel: string;
+  readonly maxOutputTokens: number;
+  readonly samplingParameters: boolean;
+  readonly thinking: boolean;
+  readonly imageInput: boolean;
+  readonly pdfInput: boolean;
+}
+
+/** Collects the client's field names (dotted) that a target has no place for; rule 2.2. */
+export interface Notes {
+  dropped(field: string): void;
+}
+
+/** One server-sent event, framing removed. */
+export interface SseEvent {
+  /** The `event:` field; empty when there was none. */
+  readonly event: string;
+  readonly data: string;
+}
+
+/** Why an upstream's stream is over. */
+export type EndCause =
+  /** The connection closed in the ordinary way; the stepper knows whether that was too early. */
+  | { readonly kind: "eof" }
+  /** Cut, timed out, or otherwise failed. */
+  | { readonly kind: "failed"; readonly error: ApiError };
+
+/**
+ * A stream conversion, one event at a time. A stepper keeps its own small state; `step` and `end` are
+ * deterministic. After `end` returned, or an error was thrown, it is finished.
+ */
+export interface Stepper<In, Out> {
+  /** @throws ApiError when the upstream's event cannot be read or is itself an error. */
+  step(event: In): Out[];
+  /** Everything that still has to be said. @throws ApiError when the upstream stopped before its end. */
+  end(cause: EndCause): Out[];
+}
+
+/** Writes a converted stream in the client's dialect, as ready-made bytes of server-sent events. */
+export interface StreamWriter {
+  /**
+   * Bytes for these events. `terminal` holds what may only leave once the request is charged (design.md §5:
+   * `message_stop`; `response.completed|incomplete|failed`; the chunk with `finish_reason` and what follows).
+   */
+  write(events: readonly MessagesEvent[]): { readonly bytes: string; readonly terminal: string };
+  /** The dialect's in-band error, which ends the stream. */
+  fail(error: ApiError): string;
+}
+
+export interface Codec {
+  // The client's edge.
+  /** @throws ApiError naming the field's path. */
+  readRequest(
+    body: JsonObject,
+    context: CodecContext,
+  ): { readonly request: MessagesRequest; readonly carry: Carry };
+  writeResponse(response: MessagesResponse, carry: Carry, context: CodecContext): JsonObject;
+  writeStream(carry: Carry, context: CodecContext): StreamWriter;
+  // The upstream's edge.
+  /** @throws ApiError when the target cannot hold what the client asked for and dropping it would change the answer. */
+  writeRequest(request: MessagesRequest, carry: Carry, target: Target, notes: Notes): JsonObject;
+  /** @throws ApiError `upstream_error` when mandatory parts are missing. */
+  readResponse(body: JsonObject, context: CodecContext): MessagesResponse;
+  readStream(context: CodecContext): Stepper<SseEvent, MessagesEvent>;
+}

