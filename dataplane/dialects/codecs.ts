@@ -33,6 +33,8 @@ export interface Carry {
   readonly fields: JsonObject;
   /** The client's whole parsed body, for what an answer must echo. */
   readonly request: JsonObject;
+  /** The client declares a server tool: the spec's "translation path". */
+  readonly serverTools: boolean;
   /** Tool ids and names that were replaced by an alias: alias → the client's own. */
   readonly aliases: ReadonlyMap<string, string>;
   /** Namespaced function tools flattened for the model: flat name → namespace and name. */
@@ -91,19 +93,29 @@ export interface StreamWriter {
   fail(error: ApiError): string;
 }
 
-export interface Codec {
-  // The client's edge.
-  /** @throws ApiError naming the field's path. */
+/** The request half of a dialect: in from a client, out to an upstream. */
+export interface RequestCodec {
+  /** The client's edge. @throws ApiError naming the field's path in this dialect's own style. */
   readRequest(
     body: JsonObject,
     context: CodecContext,
   ): { readonly request: MessagesRequest; readonly carry: Carry };
+  /**
+   * The upstream's edge.
+   * @throws ApiError when the target cannot hold what the client asked for and dropping it would change the answer.
+   */
+  writeRequest(request: MessagesRequest, carry: Carry, target: Target, notes: Notes): JsonObject;
+}
+
+/** The answer half of a dialect: in from an upstream, out to a client, whole and streamed. */
+export interface AnswerCodec {
+  // The client's edge.
   writeResponse(response: MessagesResponse, carry: Carry, context: CodecContext): JsonObject;
   writeStream(carry: Carry, context: CodecContext): StreamWriter;
   // The upstream's edge.
-  /** @throws ApiError when the target cannot hold what the client asked for and dropping it would change the answer. */
-  writeRequest(request: MessagesRequest, carry: Carry, target: Target, notes: Notes): JsonObject;
   /** @throws ApiError `upstream_error` when mandatory parts are missing. */
   readResponse(body: JsonObject, context: CodecContext): MessagesResponse;
   readStream(context: CodecContext): Stepper<SseEvent, MessagesEvent>;
 }
+
+export interface Codec extends RequestCodec, AnswerCodec {}
