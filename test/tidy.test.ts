@@ -2,7 +2,7 @@
  * The house rules that a machine can check (design.md §3): which room may import which, who may read the
  * environment, who may do I/O or read a clock. Not style: oxlint and oxfmt do that.
  */
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { describe, expect, test } from "vitest";
 
@@ -55,6 +55,7 @@ interface Import {
 }
 
 function sources(folder: string): string[] {
+  if (!existsSync(join(root, folder))) return [];
   return readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile() && entry.name.endsWith(".ts"))
     .map((entry) => relative(root, join(entry.parentPath, entry.name)).split(sep).join("/"));
