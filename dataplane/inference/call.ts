@@ -8,6 +8,7 @@ import type { Meter } from "../billing/meter.ts";
 import type { Principal } from "../billing/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import type { RequestRecord } from "../telemetry/request-record.ts";
 
 /** Where an answer goes. The bytes of a batch item end in memory, those of a request on the wire. */
 export interface AnswerSink {
@@ -46,4 +47,6 @@ export interface InferenceCall {
   readonly batchId: string | null;
   readonly sink: AnswerSink;
   readonly log: Logger;
+  /** What serving learns of the request (model, upstream, path), for its log line, metrics and span. */
+  readonly record: RequestRecord;
 }

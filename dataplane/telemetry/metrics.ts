@@ -1,0 +1,128 @@
+/**
+ * Every metric of the data plane, in one table (design.md §7). Labels have bounded cardinality: `model` and
+ * `upstream` are names out of the snapshot, never what a client sent; no label holds a key, a user or an id.
+ */
+import { Counter, Gauge, Histogram, Registry } from "prom-client";
+
+/** Read by the ops port. */
+export const registry = new Registry();
+const registers = [registry];
+
+/** Answers run from a millisecond (a refusal) to ten minutes (a long stream). */
+const requestSeconds = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
+/** What the gateway itself adds: fractions of a millisecond when all is well. */
+const overheadSeconds = [0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.05, 0.25, 1, 5];
+
+export const metrics = {
+  /** `dialect` is `messages`, `chat`, `responses` or `other`; `model` a public id or `none`; `status` the HTTP status, 499 when the client left first. */
+  requests: new Counter({
+    name: "gapura_requests_total",
+    help: "Answered requests.",
+    labelNames: ["dialect", "model", "status"],
+    registers,
+  }),
+  requestDuration: new Histogram({
+    name: "gapura_request_duration_seconds",
+    help: "From the request's headers to the end of its answer.",
+    labelNames: ["dialect", "model"],
+    buckets: requestSeconds,
+    registers,
+  }),
+  firstByte: new Histogram({
+    name: "gapura_first_byte_seconds",
+    help: "From the request's headers to the first byte of its answer.",
+    labelNames: ["dialect", "model"],
+    buckets: requestSeconds,
+    registers,
+  }),
+  overhead: new Histogram({
+    name: "gapura_overhead_seconds",
+    help: "Time to the first byte that was not spent waiting for an upstream.",
+    labelNames: ["dialect"],
+    buckets: overheadSeconds,
+    registers,
+  }),
+  /** `kind`: input, cache_read, cache_write, output. The series of one answer sum to its input + output (rule 1.15). */
+  tokens: new Counter({
+    name: "gapura_tokens_total",
+    help: "Tokens charged for, reasoning within output.",
+    labelNames: ["model", "kind"],
+    registers,
+  }),
+  credits: new Counter({
+    name: "gapura_credits_total",
+    help: "Credits charged.",
+    labelNames: ["model"],
+    registers,
+  }),
+  holds: new Gauge({
+    name: "gapura_holds",
+    help: "Requests of this process that hold credit.",
+    registers,
+  }),
+  usageLag: new Gauge({
+    name: "gapura_usage_lag_entries",
+    help: "Settled requests that are not in the ledger yet.",
+    labelNames: ["shard"],
+    registers,
+  }),
+  /** `outcome`: ok or the error code the model was given. */
+  toolCalls: new Counter({
+    name: "gapura_tool_calls_total",
+    help: "Server-tool calls.",
+    labelNames: ["tool", "outcome"],
+    registers,
+  }),
+  /** `status`: an HTTP status, or connect, timeout, cut, garbage. */
+  upstreamRequests: new Counter({
+    name: "gapura_upstream_requests_total",
+    help: "Calls to upstreams, retries counted singly.",
+    labelNames: ["model", "upstream", "status"],
+    registers,
+  }),
+  upstreamActive: new Gauge({
+    name: "gapura_upstream_active_requests",
+    help: "Calls to upstreams that are under way.",
+    labelNames: ["model", "upstream"],
+    registers,
+  }),
+  upstreamEjected: new Gauge({
+    name: "gapura_upstream_ejected",
+    help: "1 while an upstream is taken out for its failures.",
+    labelNames: ["model", "upstream"],
+    registers,
+  }),
+  batchItems: new Gauge({
+    name: "gapura_batch_items",
+    help: "Batch items by state.",
+    labelNames: ["state"],
+    registers,
+  }),
+  configInfo: new Gauge({
+    name: "gapura_config_info",
+    help: "1 for the configuration that is served.",
+    labelNames: ["hash", "serial"],
+    registers,
+  }),
+  /** `outcome`: served or rejected. */
+  configReloads: new Counter({
+    name: "gapura_config_reloads_total",
+    help: "Published configurations that were looked at.",
+    labelNames: ["outcome"],
+    registers,
+  }),
+  /** `kind`: cut, idle, garbage, tap, stalled_client. */
+  streamFaults: new Counter({
+    name: "gapura_stream_faults_total",
+    help: "Streams that did not end as they should.",
+    labelNames: ["dialect", "kind"],
+    registers,
+  }),
+  /** `reason`: loop, memory. */
+  shed: new Counter({
+    name: "gapura_shed_requests_total",
+    help: "Requests refused with 503 because this process was overloaded.",
+    labelNames: ["reason"],
+    registers,
+  }),
+} as const;
