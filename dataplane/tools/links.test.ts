@@ -1,0 +1,69 @@
+import { describe, expect, test } from "vitest";
+import { CitedSources, codePoints, linkCitations } from "./links.ts";
+
+function sources(...urls: string[]): CitedSources {
+  const all = new CitedSources();
+  for (const url of urls) all.add({ url, title: `Title of ${url}`, text: "snippet" });
+  return all;
+}
+
+const spans = (text: string, known: CitedSources) =>
+  linkCitations(text, known).map((link) => Array.from(text).slice(link.startIndex, link.endIndex).join(""));
+
+describe("links to tool results become citations", () => {
+  test("a link covers [title](url) whole, end exclusive", () => {
+    expect(linkCitations("See [A](https://a.example/x).", sources("https://a.example/x"))).toMatchObject([
+      { startIndex: 4, endIndex: 28, url: "https://a.example/x", title: "Title of https://a.example/x" },
+    ]);
+  });
+
+  test("indexes count Unicode code points, not UTF-16 units", () => {
+    const text = "😀😀 [é](https://a.example/) 😀";
+    const [link] = linkCitations(text, sources("https://a.example/"));
+    expect(link).toMatchObject({ startIndex: 3, endIndex: 3 + codePoints("[é](https://a.example/)") });
+    expect(spans(text, sources("https://a.example/"))).toEqual(["[é](https://a.example/)"]);
+  });
+
+  test("a link whose url no tool result holds gives no citation", () => {
+    expect(linkCitations("[A](https://b.example/)", sources("https://a.example/"))).toEqual([]);
+  });
+
+  test("a fragment written by the model is dropped: the url comes from the tool result", () => {
+    expect(linkCitations("[A](https://a.example/p#part)", sources("https://a.example/p"))[0]?.url).toBe(
+      "https://a.example/p",
+    );
+  });
+
+  test("the link text stands in for a missing title", () => {
+    const known = new CitedSources();
+    known.add({ url: "https://a.example/", title: null, text: "" });
+    expect(linkCitations("[My words](https://a.example/)", known)[0]?.title).toBe("My words");
+  });
+
+  test("rule 3.12: links may contain balanced parentheses", () => {
+    const url = "https://en.example/wiki/Gate_(door)";
+    expect(spans(`x ([Gate](${url})) y`, sources(url))).toEqual([`[Gate](${url})`]);
+  });
+
+  test("rule 3.12: each link gives its own citation, also to the same url", () => {
+    const url = "https://a.example/";
+    expect(spans(`[1](${url})[2](${url}) [3](${url})`, sources(url))).toHaveLength(3);
+  });
+
+  test("brackets within the label balance", () => {
+    const url = "https://a.example/";
+    expect(spans(`[a [b] c](${url})`, sources(url))).toEqual([`[a [b] c](${url})`]);
+  });
+
+  test("host case does not matter, path case does", () => {
+    expect(spans("[A](https://A.Example/x)", sources("https://a.example/x"))).toHaveLength(1);
+    expect(spans("[A](https://a.example/X)", sources("https://a.example/x"))).toHaveLength(0);
+  });
+
+  test("unclosed and hostile text is read in linear time", () => {
+    const known = sources("https://a.example/");
+    expect(linkCitations("[".repeat(100_000) + "](".repeat(50_000), known)).toEqual([]);
+    expect(linkCitations("[a](https://a.example/", known)).toEqual([]);
+    expect(linkCitations("[a](https://a.example/\n)", known)).toEqual([]);
+  });
+});

@@ -1,0 +1,134 @@
+/**
+ * Finds the markdown links of a model's text and turns those that point at a tool result into citations
+ * (spec "Server tools: citations in Responses and Chat", rules 3.11–3.12). Pure.
+ */
+
+/** A place that a tool result told the model about. */
+export interface CitedSource {
+  readonly url: string;
+  readonly title: string | null;
+  /** The result's own text, from which a Messages citation quotes. */
+  readonly text: string;
+}
+
+/** One `[title](url)` whose url is that of a source. */
+export interface LinkCitation {
+  /** Unicode code points from the start of the text, over the whole link; `endIndex` is exclusive. */
+  readonly startIndex: number;
+  readonly endIndex: number;
+  /** As the tool result has it: a fragment that the model wrote is dropped. */
+  readonly url: string;
+  /** The source's title, or the link's own text without one. */
+  readonly title: string;
+  readonly source: CitedSource;
+}
+
+/** Sources by the URL that links are compared with: no fragment, host in lower case. */
+export class CitedSources {
+  readonly #byUrl = new Map<string, CitedSource>();
+
+  /** The first source of a URL wins: it is the one that the model saw first. */
+  add(source: CitedSource): void {
+    const key = comparable(source.url);
+    if (key !== null && !this.#byUrl.has(key)) this.#byUrl.set(key, source);
+  }
+
+  find(url: string): CitedSource | undefined {
+    const key = comparable(url);
+    return key === null ? undefined : this.#byUrl.get(key);
+  }
+
+  get size(): number {
+    return this.#byUrl.size;
+  }
+}
+
+function comparable(url: string): string | null {
+  try {
+    const parsed = new URL(url);
+    parsed.hash = "";
+    return parsed.href;
+  } catch {
+    return null;
+  }
+}
+
+/** Longest link target that is looked at; beyond it, it is no link to a result. */
+const MAX_TARGET = 4_096;
+
+/** Every link to a source, in the order of the text. Linear in the text's length. */
+export function linkCitations(text: string, sources: CitedSources): LinkCitation[] {
+  if (sources.size === 0) return [];
+  const found: LinkCitation[] = [];
+  let points = 0;
+  let counted = 0;
+  let from = 0;
+  for (;;) {
+    const middle = text.indexOf("](", from);
+    if (middle === -1) return found;
+    from = middle + 2;
+    const end = targetEnd(text, middle + 2);
+    if (end === null) continue;
+    const target = text.slice(middle + 2, end).trim();
+    const url =
+      target.startsWith("<") && target.endsWith(">") ? target.slice(1, -1) : (target.split(/\s/, 1)[0] ?? "");
+    const source = sources.find(url);
+    const start = source === undefined ? null : labelStart(text, middle, counted);
+    if (source === undefined || start === null) continue;
+    points += codePoints(text, counted, start);
+    const startIndex = points;
+    points += codePoints(text, start, end + 1);
+    counted = end + 1;
+    from = end + 1;
+    const label = text.slice(start + 1, middle);
+    const title = source.title === null || source.title === "" ? label : source.title;
+    found.push({ startIndex, endIndex: points, url: source.url, title, source });
+  }
+}
+
+/**
+ * Index of the `)` that closes the target; parentheses within it balance. A `]` ends the search: no page that
+ * was found has one in its URL, and so no text makes two searches overlap.
+ */
+function targetEnd(text: string, start: number): number | null {
+  let depth = 0;
+  const limit = Math.min(text.length, start + MAX_TARGET);
+  for (let index = start; index < limit; index += 1) {
+    const char = text.charCodeAt(index);
+    if (char === 0x28) depth += 1;
+    else if (char === 0x29) {
+      if (depth === 0) return index;
+      depth -= 1;
+    } else if (char === 0x0a || char === 0x5d) return null;
+  }
+  return null;
+}
+
+/** Index of the `[` that opens the label ending at `close`; brackets within it balance. */
+function labelStart(text: string, close: number, floor: number): number | null {
+  let depth = 0;
+  const limit = Math.max(floor, close - MAX_TARGET);
+  for (let index = close - 1; index >= limit; index -= 1) {
+    const char = text.charCodeAt(index);
+    if (char === 0x5d) depth += 1;
+    else if (char === 0x5b) {
+      if (depth === 0) return index;
+      depth -= 1;
+    }
+  }
+  return null;
+}
+
+/** Code points of a slice; a lone surrogate counts as one. */
+export function codePoints(text: string, start = 0, end = text.length): number {
+  let count = 0;
+  for (let index = start; index < end; index += 1) {
+    const unit = text.charCodeAt(index);
+    if (unit >= 0xd800 && unit <= 0xdbff && index + 1 < end) {
+      const next = text.charCodeAt(index + 1);
+      if (next >= 0xdc00 && next <= 0xdfff) index += 1;
+    }
+    count += 1;
+  }
+  return count;
+}
