@@ -1,0 +1,181 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import type { Prices } from "../config/schema.ts";
+import type { TokenUsage, ToolUsage } from "./meter.ts";
+import { MAX_TOKENS_PER_REQUEST, chargeClasses, costMicros, estimateMicros } from "./price.ts";
+
+const source: Prices["source"] = { kind: "PriceTable", namespace: "n", name: "p", uid: "u", generation: 1 };
+const noTokens: TokenUsage = {
+  input: 0,
+  cacheRead: 0,
+  cacheWrite5m: 0,
+  cacheWrite1h: 0,
+  output: 0,
+  reasoning: 0,
+};
+const noTools: ToolUsage = { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 };
+/** The example of resources.md at 32 credits a dollar, tools at their defaults. */
+const sonnet: Prices = {
+  source,
+  input: "96",
+  output: "480",
+  cacheRead: "9.6",
+  cacheWrite5m: "120",
+  cacheWrite1h: "192",
+  tools: { webSearch: "320", webFetch: "0", xSearchPost: "160", xSearchProfile: "320" },
+};
+
+describe("exact cost", () => {
+  const cases: [string, Prices, Partial<TokenUsage>, Partial<ToolUsage>, bigint][] = [
+    ["nothing costs nothing", sonnet, {}, {}, 0n],
+    ["a token costs its price in micro-credits", sonnet, { input: 1 }, {}, 96n],
+    ["each class has its own price", sonnet, { cacheRead: 5, cacheWrite5m: 1, cacheWrite1h: 1 }, {}, 360n],
+    ["reasoning is part of the output and not charged twice", sonnet, { output: 3, reasoning: 2 }, {}, 1440n],
+    ["a web search is 0.32 credit", sonnet, {}, { webSearches: 1 }, 320_000n],
+    ["a web fetch is free", sonnet, {}, { webFetches: 9 }, 0n],
+    [
+      "x_search bills posts and profiles, not calls",
+      sonnet,
+      {},
+      { xSearches: 1, xPosts: 3, xProfiles: 2 },
+      1_120_000n,
+    ],
+    ["half a micro-credit rounds up", { ...sonnet, cacheRead: "0.5" }, { cacheRead: 1 }, {}, 1n],
+    ["just below half rounds down", { ...sonnet, cacheRead: "0.499999999" }, { cacheRead: 1 }, {}, 0n],
+    [
+      "halves are added before they are rounded",
+      { ...sonnet, input: "0.5", cacheRead: "0.5" },
+      { input: 1, cacheRead: 1 },
+      {},
+      1n,
+    ],
+    ["nonsense from an upstream is not billed", sonnet, { input: -5, output: Number.NaN }, {}, 0n],
+    ["fractions of a token are cut", sonnet, { input: 1.9 }, {}, 96n],
+    ["a counter is bounded", { ...sonnet, input: "1" }, { input: 1e300 }, {}, BigInt(MAX_TOKENS_PER_REQUEST)],
+  ];
+  test.each(cases)("%s", (_name, prices, tokens, tools, total) => {
+    expect(costMicros(prices, { ...noTokens, ...tokens }, { ...noTools, ...tools }).total).toBe(total);
+  });
+
+  test("rule 5.15: the residue stands in one part, the dearest", () => {
+    const prices = { ...sonnet, input: "0.4", cacheRead: "0.4", output: "10.4" };
+    const { total, parts } = costMicros(prices, { ...noTokens, input: 1, cacheRead: 1, output: 1 }, noTools);
+    expect(total).toBe(11n);
+    expect(parts).toMatchObject({ input: 0n, cacheRead: 0n, output: 11n });
+  });
+});
+
+/** A fraction kept apart from the code under test: other parsing, other denominators, other rounding. */
+interface Fraction {
+  readonly numerator: bigint;
+  readonly denominator: bigint;
+}
+const fraction = (text: string): Fraction => {
+  const point = text.indexOf(".");
+  if (point < 0) return { numerator: BigInt(text), denominator: 1n };
+  let denominator = 1n;
+  for (let at = point + 1; at < text.length; at += 1) denominator *= 10n;
+  return { numerator: BigInt(text.replace(".", "")), denominator };
+};
+const times = (a: Fraction, factor: bigint): Fraction => ({ ...a, numerator: a.numerator * factor });
+const plus = (a: Fraction, b: Fraction): Fraction => ({
+  numerator: a.numerator * b.denominator + b.numerator * a.denominator,
+  denominator: a.denominator * b.denominator,
+});
+const roundHalfUp = ({ numerator, denominator }: Fraction): bigint => {
+  const quotient = numerator / denominator;
+  const remainder = numerator % denominator;
+  return remainder + remainder >= denominator ? quotient + 1n : quotient;
+};
+
+const decimal = fc
+  .tuple(fc.nat(1_000_000), fc.option(fc.stringMatching(/^\d{1,12}$/), { nil: undefined }))
+  .map(([whole, rest]) => (rest === undefined ? `${whole}` : `${whole}.${rest}`));
+const anyPrices: fc.Arbitrary<Prices> = fc.record({
+  source: fc.constant(source),
+  input: decimal,
+  output: decimal,
+  cacheRead: decimal,
+  cacheWrite5m: decimal,
+  cacheWrite1h: decimal,
+  tools: fc.record({ webSearch: decimal, webFetch: decimal, xSearchPost: decimal, xSearchProfile: decimal }),
+});
+const tokenCount = fc.oneof(fc.nat(20), fc.nat(2_000_000));
+const anyTokens: fc.Arbitrary<TokenUsage> = fc.record({
+  input: tokenCount,
+  cacheRead: tokenCount,
+  cacheWrite5m: tokenCount,
+  cacheWrite1h: tokenCount,
+  output: tokenCount,
+  reasoning: fc.constant(0),
+});
+const anyTools: fc.Arbitrary<ToolUsage> = fc.record({
+  webSearches: fc.nat(20),
+  webFetches: fc.nat(20),
+  xSearches: fc.nat(20),
+  xPosts: fc.nat(200),
+  xProfiles: fc.nat(200),
+});
+
+describe("laws", () => {
+  test("the cost is the rational sum, rounded once, half up", () => {
+    fc.assert(
+      fc.property(anyPrices, anyTokens, anyTools, (prices, tokens, tools) => {
+        const perToken = [
+          times(fraction(prices.input), BigInt(tokens.input)),
+          times(fraction(prices.cacheRead), BigInt(tokens.cacheRead)),
+          times(fraction(prices.cacheWrite5m), BigInt(tokens.cacheWrite5m)),
+          times(fraction(prices.cacheWrite1h), BigInt(tokens.cacheWrite1h)),
+          times(fraction(prices.output), BigInt(tokens.output)),
+        ];
+        // Credits a thousand units, so a million micro-credits over a thousand for each.
+        const perUnit = [
+          times(fraction(prices.tools.webSearch), BigInt(tools.webSearches) * 1_000_000n),
+          times(fraction(prices.tools.webFetch), BigInt(tools.webFetches) * 1_000_000n),
+          times(fraction(prices.tools.xSearchPost), BigInt(tools.xPosts) * 1_000_000n),
+          times(fraction(prices.tools.xSearchProfile), BigInt(tools.xProfiles) * 1_000_000n),
+        ].map((part) => ({ ...part, denominator: part.denominator * 1000n }));
+        expect(costMicros(prices, tokens, tools).total).toBe(
+          roundHalfUp([...perToken, ...perUnit].reduce(plus)),
+        );
+      }),
+    );
+  });
+
+  test("rule 5.15: the parts sum to the total, none is negative, a class without use costs nothing", () => {
+    fc.assert(
+      fc.property(anyPrices, anyTokens, anyTools, (prices, tokens, tools) => {
+        const { total, parts } = costMicros(
+          prices,
+          { ...tokens, cacheRead: 0 },
+          { ...tools, webSearches: 0 },
+        );
+        expect(chargeClasses.reduce((sum, charge) => sum + parts[charge], 0n)).toBe(total);
+        expect(chargeClasses.every((charge) => parts[charge] >= 0n)).toBe(true);
+        expect([parts.cacheRead, parts.webSearch]).toEqual([0n, 0n]);
+      }),
+    );
+  });
+
+  test("rule 1.8: a request within its estimate costs at most the estimate", () => {
+    fc.assert(
+      fc.property(anyPrices, anyTokens, fc.integer({ min: 1, max: 4 }), (prices, tokens, n) => {
+        // A cache read may be priced above the input price; the estimate does not look at it (rule 1.8).
+        const used = { ...tokens, cacheRead: 0, output: tokens.output * n };
+        const inputTokens = used.input + used.cacheWrite5m + used.cacheWrite1h;
+        const estimate = estimateMicros(prices, { inputTokens, maxOutputTokens: tokens.output, n });
+        expect(costMicros(prices, used, noTools).total <= estimate).toBe(true);
+      }),
+    );
+  });
+});
+
+describe("rule 1.8: estimates", () => {
+  test("every input token counts at the dearest input price, every choice at its output limit", () => {
+    expect(estimateMicros(sonnet, { inputTokens: 10, maxOutputTokens: 100, n: 2 })).toBe(1920n + 96_000n);
+  });
+  test("a fraction of a micro-credit is held as a whole one", () => {
+    const cheap = { ...sonnet, input: "0.1", cacheWrite5m: "0", cacheWrite1h: "0", output: "0" };
+    expect(estimateMicros(cheap, { inputTokens: 1, maxOutputTokens: 9, n: 1 })).toBe(1n);
+  });
+});
