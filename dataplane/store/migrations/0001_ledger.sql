@@ -181,7 +181,7 @@ begin
           to_char(month, 'YYYY-MM-DD') || ' 00:00:00+00',
           to_char(month + interval '1 month', 'YYYY-MM-DD') || ' 00:00:00+00'
         );
-      exception when check_violation or duplicate_table then
+      exception when check_violation or duplicate_table or unique_violation then
         null;
       end;
     end if;
