@@ -1,0 +1,49 @@
+import pg from "pg";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import { migrate, type Migration } from "./migrate.ts";
+
+const step = (version: number, sql: string): Migration => ({
+  version,
+  name: `000${version}_step`,
+  sql,
+  sha256: sql,
+});
+const one = step(1, "create table coins (id int); insert into coins values (1);");
+const two = step(2, "insert into coins values (2);");
+const broken = step(2, "insert into coins values (3); select nonsense();");
+
+let database: TestDatabase;
+beforeAll(async () => {
+  database = await freshDatabase({ migrated: false });
+});
+afterAll(() => database.drop());
+
+async function coins(): Promise<number[]> {
+  const client = new pg.Client({ connectionString: database.url });
+  await client.connect();
+  try {
+    const { rows } = await client.query<{ id: number }>("select id from coins order by id");
+    return rows.map(({ id }) => id);
+  } finally {
+    await client.end();
+  }
+}
+
+test("programs that start together migrate once, and a second start on old data works", async () => {
+  const results = await Promise.all([1, 2, 3, 4].map(() => migrate(database.url, { migrations: [one] })));
+  expect(results.flat()).toEqual(["0001_step"]);
+  expect(await migrate(database.url, { migrations: [one] })).toEqual([]);
+  expect(await coins()).toEqual([1]);
+});
+
+test("a migration that fails leaves nothing behind and can be mended", async () => {
+  await expect(migrate(database.url, { migrations: [one, broken] })).rejects.toThrow(/0002_step failed/);
+  expect(await coins()).toEqual([1]);
+  expect(await migrate(database.url, { migrations: [one, two] })).toEqual(["0002_step"]);
+  expect(await coins()).toEqual([1, 2]);
+});
+
+test("a newer schema than the program knows is refused", async () => {
+  await expect(migrate(database.url, { migrations: [one] })).rejects.toThrow(/newer release/);
+});

@@ -1,0 +1,51 @@
+import { sql, type DatabasePool } from "slonik";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { z } from "zod";
+import { freshDatabase, freshPostgres, type TestDatabase } from "../../test/integration/stores.ts";
+import { openPostgres } from "./postgres.ts";
+
+let database: TestDatabase;
+let pool: DatabasePool;
+beforeAll(async () => {
+  database = await freshDatabase();
+  pool = await openPostgres(database.url, { onError: () => {}, statementTimeoutMs: 300 });
+});
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+
+test("int8 arrives as bigint, exact beyond 2^53", async () => {
+  const row = await pool.one(
+    sql.type(z.object({ micros: z.bigint() }))`select 9007199254740993::int8 as micros`,
+  );
+  expect(row.micros).toBe(9007199254740993n);
+});
+
+test("a timestamp arrives as Unix milliseconds", async () => {
+  const row = await pool.one(
+    sql.type(z.object({ at: z.number() }))`select '2026-11-21T00:00:00.5Z'::timestamptz as at`,
+  );
+  expect(row.at).toBe(Date.UTC(2026, 10, 21, 0, 0, 0, 500));
+});
+
+test("a row that is not what the statement promises is an error", async () => {
+  await expect(pool.one(sql.type(z.object({ n: z.string() }))`select 1 as n`)).rejects.toThrow();
+});
+
+test("a statement that runs too long is ended", async () => {
+  await expect(pool.query(sql.unsafe`select pg_sleep(5)`)).rejects.toThrow(/timeout/i);
+});
+
+test("Postgres going away breaks no process, and the pool works again when it is back", async () => {
+  await using store = await freshPostgres();
+  const errors: Error[] = [];
+  const own = await openPostgres(store.url, { onError: (error) => errors.push(error) });
+  const one = () => own.oneFirst(sql.type(z.object({ n: z.number() }))`select 1 as n`);
+  expect(await one()).toBe(1);
+  await store.kill();
+  await expect(one()).rejects.toThrow();
+  await store.start();
+  expect(await one()).toBe(1);
+  await own.end();
+});

@@ -1,0 +1,65 @@
+/** The connection pool to Postgres, the truth about money, keys, files and batches (design.md §6). */
+import { setTimeout as sleep } from "node:timers/promises";
+import {
+  createPool,
+  SchemaValidationError,
+  type DatabasePool,
+  type Interceptor,
+  type QueryResultRow,
+} from "slonik";
+
+export interface PostgresOptions {
+  /** Connections of this process; a hundred pods must fit one server, so it is small. Default 10. */
+  readonly maxConnections?: number;
+  /** Postgres itself ends a statement that runs longer. Default 15 s; reports may ask for more. */
+  readonly statementTimeoutMs?: number;
+  /** How long to keep trying while Postgres is not there yet. Default 30 s. */
+  readonly connectWithinMs?: number;
+  /** Hears of connections that broke while idle; without a listener one of them would end the process. */
+  readonly onError: (error: Error) => void;
+}
+
+/**
+ * Opens the pool. int8 arrives as bigint, timestamptz as Unix milliseconds (number), rows of `sql.type(schema)`
+ * are checked by their schema.
+ * @throws Error when Postgres cannot be reached within `connectWithinMs`.
+ */
+export async function openPostgres(url: string, options: PostgresOptions): Promise<DatabasePool> {
+  const deadline = Date.now() + (options.connectWithinMs ?? 30_000);
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      // createPool asks the server for its type numbers, so it fails while the server is away.
+      const pool = await createPool(url, {
+        maxPoolSize: options.maxConnections ?? 10,
+        statementTimeout: options.statementTimeoutMs ?? 15_000,
+        idleInTransactionSessionTimeout: 30_000,
+        connectionTimeout: 5_000,
+        idleTimeout: 30_000,
+        connectionRetryLimit: 1,
+        // Only serialization failures and deadlocks are retried.
+        transactionRetryLimit: 5,
+        interceptors: [rowChecks],
+        // The default, DISCARD ALL, costs a round trip for each query. We leave nothing behind in a session:
+        // no SET, no temporary table, only transaction-level advisory locks.
+        resetConnection: async () => {},
+      });
+      pool.on("error", options.onError);
+      return pool;
+    } catch (error) {
+      if (Date.now() >= deadline) throw error;
+      await sleep(Math.min(100 * attempt, 1_000));
+    }
+  }
+}
+
+/** @throws SchemaValidationError when a row is not what the statement's schema says: a bug of ours. */
+const rowChecks: Interceptor = {
+  name: "row-checks",
+  transformRow: ({ resultParser }, query, row) => {
+    if (resultParser === undefined) return row;
+    const checked = resultParser["~standard"].validate(row);
+    if (checked instanceof Promise) throw new TypeError("row schemas are synchronous");
+    if (checked.issues !== undefined) throw new SchemaValidationError(query, row, checked.issues);
+    return checked.value as QueryResultRow;
+  },
+};

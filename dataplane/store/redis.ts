@@ -1,0 +1,73 @@
+/** The connection to Redis (holds, limits, wake-ups; design.md §5) and typed Lua scripts. */
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { Redis } from "ioredis";
+
+export interface RedisOptions {
+  /** A command without an answer within this time fails. Default 1 s: then settled rows go straight to the ledger. */
+  readonly commandTimeoutMs?: number;
+  /** Hears of every broken connection; reconnecting goes on by itself. */
+  readonly onError: (error: Error) => void;
+}
+
+/**
+ * Connects to `redis://` or `rediss://`. While the connection is down, commands fail at once instead of queueing:
+ * a request must not wait for credit that nobody can look up, and a command that its caller gave up on must not
+ * run minutes later. `duplicate()` it for blocking reads and subscriptions.
+ */
+export function openRedis(url: string, options: RedisOptions): Redis {
+  const redis = new Redis(url, {
+    connectTimeout: 2_000,
+    commandTimeout: options.commandTimeoutMs ?? 1_000,
+    enableOfflineQueue: false,
+    autoResendUnfulfilledCommands: false,
+    maxRetriesPerRequest: 0,
+    retryStrategy: (attempt) => Math.min(50 * attempt, 1_000),
+    // After a failover an old address may answer as a replica: connect anew.
+    reconnectOnError: (error) => error.message.startsWith("READONLY"),
+  });
+  redis.on("error", options.onError);
+  return redis;
+}
+
+/** Resolves when commands can be sent. @throws Error after `timeoutMs`. */
+export async function redisReady(redis: Redis, timeoutMs: number): Promise<void> {
+  if (redis.status === "ready") return;
+  await new Promise<void>((done, fail) => {
+    const ready = () => {
+      clearTimeout(timer);
+      done();
+    };
+    const timer = setTimeout(() => {
+      redis.off("ready", ready);
+      fail(new Error(`Redis is not reachable (waited ${timeoutMs} ms)`));
+    }, timeoutMs);
+    redis.once("ready", ready);
+  });
+}
+
+/** Sends one Lua script: atomic on the server, whose keys must all lie in one slot. */
+export type Script<Reply> = (
+  redis: Redis,
+  keys: readonly string[],
+  args: readonly (string | number)[],
+) => Promise<Reply>;
+
+/**
+ * Loads a script from a `.lua` file beside the caller, such as `new URL("./hold.lua", import.meta.url)`.
+ * `read` turns the raw reply (strings, numbers, arrays, null) into its type, and throws when it is something else.
+ * Amounts travel as decimal strings: Lua's numbers lose digits from 10^14.
+ */
+export function loadScript<Reply>(file: URL, read: (reply: unknown) => Reply): Script<Reply> {
+  const source = readFileSync(file, "utf8");
+  const digest = createHash("sha1").update(source).digest("hex");
+  return async (redis, keys, args) => {
+    try {
+      return read(await redis.evalsha(digest, keys.length, ...keys, ...args));
+    } catch (error) {
+      // New server, flushed or restarted: send the text once, which also stores it.
+      if (!(error instanceof Error) || !error.message.startsWith("NOSCRIPT")) throw error;
+      return read(await redis.eval(source, keys.length, ...keys, ...args));
+    }
+  };
+}

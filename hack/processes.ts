@@ -1,0 +1,40 @@
+/** Child processes: how they are asked to end, and whether they are still there. */
+import type { ChildProcess } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { platform } from "node:os";
+
+/** Sends a signal and waits for the end; SIGKILL when it takes longer than `waitMs`. */
+export async function stopProcess(
+  child: ChildProcess,
+  signal: NodeJS.Signals,
+  waitMs: number,
+): Promise<void> {
+  if (hasEnded(child)) return;
+  const ended = new Promise<void>((done) => child.once("exit", () => done()));
+  const timer = setTimeout(() => child.kill("SIGKILL"), waitMs);
+  child.kill(signal);
+  // A stopped process (SIGSTOP, a test's doing) hears nothing else.
+  child.kill("SIGCONT");
+  await ended;
+  clearTimeout(timer);
+}
+
+/** True also for one that could never be started. */
+export function hasEnded(child: ChildProcess): boolean {
+  return child.pid === undefined || child.exitCode !== null || child.signalCode !== null;
+}
+
+/** False also for a zombie: it has ended, though nobody has fetched its exit code yet. */
+export function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
+  try {
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
+  } catch {
+    // No /proc (macOS), or it ended just now.
+    return platform() !== "linux";
+  }
+}

@@ -1,0 +1,136 @@
+/**
+ * Real stores for the tests. As vitest's global set-up it starts one Postgres for the whole run; the functions
+ * below give each test file a database or a Redis of its own.
+ */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import pg from "pg";
+import { inject } from "vitest";
+import type { TestProject } from "vitest/node";
+import { migrate, readMigrations } from "../../dataplane/store/migrate.ts";
+import { startPostgres, type PostgresServer } from "../../hack/postgres.ts";
+import { stopProcess } from "../../hack/processes.ts";
+import { startRedis, type RedisServer } from "../../hack/redis.ts";
+
+declare module "vitest" {
+  export interface ProvidedContext {
+    /** Connection string of the run's Postgres, with the rights to make databases. */
+    readonly postgresUrl: string;
+    /** Name of a migrated database to copy. */
+    readonly templateDatabase: string;
+  }
+}
+
+const say = (line: string) => process.stderr.write(`stores: ${line}\n`);
+const TEMPLATE = "gapura_template";
+
+/** Vitest's global set-up of the integration project. */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const folder = await mkdtemp(join(tmpdir(), "gapura-stores-"));
+  const postgres = await startPostgres({ folder: join(folder, "postgres"), durable: false, say });
+  const stop = async () => {
+    await postgres.stop();
+    await rm(folder, { recursive: true, force: true });
+  };
+  try {
+    await execute(postgres.url(), `create database ${TEMPLATE}`);
+    await migrate(postgres.url(TEMPLATE), { say });
+    project.provide("postgresUrl", postgres.url());
+    project.provide("templateDatabase", TEMPLATE);
+    return stop;
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+export interface TestDatabase {
+  readonly url: string;
+  drop(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+let made = 0;
+
+/** A database of one's own on the run's Postgres: migrated (0.1 s, copied from a template), or empty. */
+export async function freshDatabase(options: { readonly migrated?: boolean } = {}): Promise<TestDatabase> {
+  const server = inject("postgresUrl");
+  const name = `test_${process.pid}_${(made += 1)}`;
+  const template = (options.migrated ?? true) ? inject("templateDatabase") : "template1";
+  await execute(server, `create database ${name} template ${template}`);
+  const url = new URL(server);
+  url.pathname = `/${name}`;
+  const drop = () => execute(server, `drop database if exists ${name} with (force)`);
+  return { url: url.href, drop, [Symbol.asyncDispose]: drop };
+}
+
+async function execute(url: string, statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  try {
+    await client.query(statement);
+  } finally {
+    await client.end();
+  }
+}
+
+/** A store in a process of its own, for tests that hurt it. The address stays the same over restarts. */
+export interface TestStore {
+  readonly url: string;
+  /** Stops it cleanly. */
+  stop(): Promise<void>;
+  /** SIGKILL. */
+  kill(): Promise<void>;
+  /** Starts it again, on the same port and data, after `stop` or `kill`. */
+  start(): Promise<void>;
+  /** SIGSTOP: connections stay open and nobody answers, until `resume`. */
+  freeze(): void;
+  resume(): void;
+  /** Ends it and deletes its data. */
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+type Server = Pick<PostgresServer | RedisServer, "port" | "process" | "stop">;
+
+async function testStore(
+  open: (folder: string, port: number) => Promise<Server>,
+  urlOf: (port: number) => string,
+): Promise<TestStore> {
+  const folder = await mkdtemp(join(tmpdir(), "gapura-store-"));
+  let server = await open(folder, 0);
+  const { port } = server;
+  return {
+    url: urlOf(port),
+    stop: () => server.stop(),
+    kill: () => stopProcess(server.process, "SIGKILL", 5_000),
+    start: async () => {
+      server = await open(folder, port);
+    },
+    freeze: () => void server.process.kill("SIGSTOP"),
+    resume: () => void server.process.kill("SIGCONT"),
+    [Symbol.asyncDispose]: async () => {
+      await stopProcess(server.process, "SIGKILL", 5_000);
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** A Redis process of one's own, append-only, `noeviction`; 30 ms. Remember to dispose of it. */
+export function freshRedis(): Promise<TestStore> {
+  return testStore(
+    (folder, port) => startRedis({ folder: join(folder, "redis"), port, durable: false, say }),
+    (port) => `redis://127.0.0.1:${port}`,
+  );
+}
+
+/** A Postgres process of one's own with one migrated database, for crash tests; 1.5 s. */
+export async function freshPostgres(): Promise<TestStore> {
+  const urlOf = (port: number) => `postgres://postgres@127.0.0.1:${port}/postgres`;
+  const store = await testStore(
+    (folder, port) => startPostgres({ folder: join(folder, "postgres"), port, durable: false, say }),
+    urlOf,
+  );
+  await migrate(store.url, { migrations: readMigrations() });
+  return store;
+}
