@@ -30,7 +30,7 @@ test("a timestamp arrives as Unix milliseconds", async () => {
 });
 
 test("a row that is not what the statement promises is an error", async () => {
-  await expect(pool.one(sql.type(z.object({ n: z.string() }))`select 1 as n`)).rejects.toThrow();
+  await expect(pool.one(sql.type(z.object({ n: z.string() }))`select 1 as n`)).rejects.toThrow(/row/);
 });
 
 test("a statement that runs too long is ended", async () => {
@@ -44,7 +44,7 @@ test("Postgres going away breaks no process, and the pool works again when it is
   const one = () => own.oneFirst(sql.type(z.object({ n: z.number() }))`select 1 as n`);
   expect(await one()).toBe(1);
   await store.kill();
-  await expect(one()).rejects.toThrow();
+  await expect(one()).rejects.toThrow(/ECONNREFUSED|[Tt]erminated|connect/);
   await store.start();
   expect(await one()).toBe(1);
   await own.end();

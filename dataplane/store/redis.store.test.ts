@@ -46,7 +46,7 @@ test("a script works again after the server forgot it", async () => {
 });
 
 test("a reply of another form is an error", async () => {
-  await expect(script("return 7", z.string())(redis, [], [])).rejects.toThrow();
+  await expect(script("return 7", z.string())(redis, [], [])).rejects.toThrow(/expected string/);
 });
 
 test("a server that does not answer fails the command in time, and is not asked again later", async () => {
@@ -58,9 +58,9 @@ test("a server that does not answer fails the command in time, and is not asked 
 test("while the server is away commands fail at once; what was acknowledged is there after SIGKILL", async () => {
   await redis.set("kept", "yes");
   await store.kill();
-  await expect(redis.get("kept")).rejects.toThrow();
+  await expect(redis.get("kept")).rejects.toThrow(/closed|writeable|retries/);
   const started = performance.now();
-  await expect(redis.get("kept")).rejects.toThrow();
+  await expect(redis.get("kept")).rejects.toThrow(/closed|writeable|retries/);
   expect(performance.now() - started).toBeLessThan(100);
   await store.start();
   await redisReady(redis, 5_000);
