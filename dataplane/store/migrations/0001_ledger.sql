@@ -76,7 +76,7 @@ create index accounts_changed on accounts (changed_at);
 
 -- The highest snapshot serial that was copied (design.md §2).
 create table directory_state (
-  only boolean primary key default true check (only),
+  singleton boolean primary key default true check (singleton),
   serial bigint not null
 );
 insert into directory_state (serial) values (0);
