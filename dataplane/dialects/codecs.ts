@@ -21,7 +21,31 @@ export interface CodecContext {
   readonly sealer: Sealer;
   /** Public model id, as the client sees it. */
   readonly model: string;
+  /** The `req_…` id that a Messages error repeats in its body. */
+  readonly requestId?: string;
+  /**
+   * Input tokens as counted locally, for an answer that has to name a number before its upstream reports one
+   * (`message_start`; LangChain never reads a later one), or whose upstream never reports any.
+   */
+  readonly estimatedInputTokens?: number;
 }
+
+/**
+ * A markdown link of an answer to something that a tool result named (spec, *Citations in Responses and Chat*).
+ * Indexes count Unicode code points of the text that was asked about; `end_index` is exclusive.
+ */
+export interface UrlCitation {
+  readonly start_index: number;
+  readonly end_index: number;
+  readonly url: string;
+  readonly title: string;
+}
+
+/**
+ * Derives an answer's citations. Asked once for each finished text: a Responses content part when it closes, a
+ * Chat answer's whole joined text. Given by the tools room, which knows the results so far.
+ */
+export type Annotate = (text: string) => readonly UrlCitation[];
 
 /**
  * Client fields without a home in Messages form, travelling beside it so that Chat and Responses keep them
@@ -110,8 +134,13 @@ export interface RequestCodec {
 /** The answer half of a dialect: in from an upstream, out to a client, whole and streamed. */
 export interface AnswerCodec {
   // The client's edge.
-  writeResponse(response: MessagesResponse, carry: Carry, context: CodecContext): JsonObject;
-  writeStream(carry: Carry, context: CodecContext): StreamWriter;
+  writeResponse(
+    response: MessagesResponse,
+    carry: Carry,
+    context: CodecContext,
+    annotate?: Annotate,
+  ): JsonObject;
+  writeStream(carry: Carry, context: CodecContext, annotate?: Annotate): StreamWriter;
   // The upstream's edge.
   /** @throws ApiError `upstream_error` when mandatory parts are missing. */
   readResponse(body: JsonObject, context: CodecContext): MessagesResponse;

@@ -240,6 +240,8 @@ export interface MessagesUsage {
     x_search_requests?: number;
   } | null;
   service_tier?: string | null;
+  /** Counted by us because the upstream reported nothing (so far). Inside the process only; no client sees it. */
+  estimated?: boolean;
 }
 
 export interface MessagesResponse {

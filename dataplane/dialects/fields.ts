@@ -1,0 +1,27 @@
+/** Reading fields of parsed JSON that somebody else wrote: the value of the wanted kind, or null. */
+import type { JsonObject, JsonValue } from "./messages/types.ts";
+
+export const objectOf = (value: unknown): JsonObject | null =>
+  typeof value === "object" && value !== null && !Array.isArray(value) ? (value as JsonObject) : null;
+
+export const arrayOf = (value: unknown): JsonValue[] | null =>
+  Array.isArray(value) ? (value as JsonValue[]) : null;
+
+export const stringOf = (value: unknown): string | null => (typeof value === "string" ? value : null);
+
+/** A string with something in it. */
+export const textOf = (value: unknown): string | null =>
+  typeof value === "string" && value !== "" ? value : null;
+
+/** A counter: a whole number that is not negative; anything else is 0. */
+export const countOf = (value: unknown): number =>
+  typeof value === "number" && Number.isFinite(value) && value > 0 ? Math.floor(value) : 0;
+
+/** Parsed JSON, or undefined when it is none (no JSON text parses to undefined). */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,144 @@
+/**
+ * Token usage in the three dialects (dialects.md §D4). The hub counts as Messages does: `input_tokens` excludes
+ * what was read from or written to a cache; OpenAI's prompt total includes both.
+ */
+import type { CodecContext } from "./codecs.ts";
+import { countOf, objectOf } from "./fields.ts";
+import type { JsonObject, MessagesUsage } from "./messages/types.ts";
+
+/** About four characters to a token: what is said of an answer whose upstream reported nothing. */
+const CHARACTERS_PER_TOKEN = 4;
+
+/** Usage of an answer whose upstream reported none. */
+export const estimateUsage = (context: CodecContext, outputCharacters: number): MessagesUsage => ({
+  input_tokens: context.estimatedInputTokens ?? 0,
+  output_tokens: Math.ceil(outputCharacters / CHARACTERS_PER_TOKEN),
+  estimated: true,
+});
+
+/** What a stream that has only begun says of itself: an input estimate, which the final event corrects. */
+export const startUsage = (context: CodecContext): MessagesUsage => ({
+  input_tokens: context.estimatedInputTokens ?? 0,
+  output_tokens: 0,
+  estimated: true,
+});
+
+/**
+ * A Messages `usage`, laid over what was reported before: counters are totals of the whole message so far, and
+ * null or absent never overwrites a number. Null when `raw` reports nothing.
+ */
+export function readMessagesUsage(raw: unknown, before: MessagesUsage | null): MessagesUsage | null {
+  const usage = objectOf(raw);
+  if (usage === null) return before;
+  const counter = (name: string, known: number | null | undefined) =>
+    typeof usage[name] === "number" ? countOf(usage[name]) : (known ?? null);
+  const read: MessagesUsage = {
+    input_tokens: counter("input_tokens", before?.input_tokens) ?? 0,
+    output_tokens: counter("output_tokens", before?.output_tokens) ?? 0,
+    cache_creation_input_tokens: counter("cache_creation_input_tokens", before?.cache_creation_input_tokens),
+    cache_read_input_tokens: counter("cache_read_input_tokens", before?.cache_read_input_tokens),
+  };
+  const writes = objectOf(usage["cache_creation"]);
+  if (writes !== null)
+    read.cache_creation = {
+      ephemeral_5m_input_tokens: countOf(writes["ephemeral_5m_input_tokens"]),
+      ephemeral_1h_input_tokens: countOf(writes["ephemeral_1h_input_tokens"]),
+    };
+  else if (before?.cache_creation) read.cache_creation = before.cache_creation;
+  const details = objectOf(usage["output_tokens_details"]);
+  if (details !== null) read.output_tokens_details = { thinking_tokens: countOf(details["thinking_tokens"]) };
+  else if (before?.output_tokens_details) read.output_tokens_details = before.output_tokens_details;
+  const tier = usage["service_tier"] ?? before?.service_tier;
+  if (typeof tier === "string") read.service_tier = tier;
+  return read;
+}
+
+/** A Chat `usage`; null when nothing is reported. Caches are named differently by DeepSeek and Moonshot. */
+export function readChatUsage(raw: unknown): MessagesUsage | null {
+  const usage = objectOf(raw);
+  if (usage === null) return null;
+  const input = objectOf(usage["prompt_tokens_details"]);
+  const cached = input?.["cached_tokens"] ?? usage["prompt_cache_hit_tokens"] ?? usage["cached_tokens"];
+  return fromOpenai({
+    input: countOf(usage["prompt_tokens"]),
+    cached: countOf(cached),
+    written: countOf(input?.["cache_write_tokens"]),
+    output: countOf(usage["completion_tokens"]),
+    reasoning: objectOf(usage["completion_tokens_details"])?.["reasoning_tokens"],
+  });
+}
+
+/** A Responses `usage`; null when nothing is reported. */
+export function readResponsesUsage(raw: unknown): MessagesUsage | null {
+  const usage = objectOf(raw);
+  if (usage === null) return null;
+  const input = objectOf(usage["input_tokens_details"]);
+  return fromOpenai({
+    input: countOf(usage["input_tokens"]),
+    cached: countOf(input?.["cached_tokens"]),
+    written: countOf(input?.["cache_write_tokens"]),
+    output: countOf(usage["output_tokens"]),
+    reasoning: objectOf(usage["output_tokens_details"])?.["reasoning_tokens"],
+  });
+}
+
+function fromOpenai(counts: {
+  input: number;
+  cached: number;
+  written: number;
+  output: number;
+  reasoning: unknown;
+}): MessagesUsage {
+  return {
+    input_tokens: Math.max(0, counts.input - counts.cached - counts.written),
+    output_tokens: counts.output,
+    cache_creation_input_tokens: counts.written,
+    cache_read_input_tokens: counts.cached,
+    ...(typeof counts.reasoning === "number"
+      ? { output_tokens_details: { thinking_tokens: countOf(counts.reasoning) } }
+      : {}),
+  };
+}
+
+/** The full Messages shape: the SDKs crash without the two totals, and nulls mean "not reported". */
+export function writeMessagesUsage(usage: MessagesUsage): JsonObject {
+  const { estimated: _, ...reported } = usage;
+  return {
+    ...(reported as unknown as JsonObject),
+    cache_creation_input_tokens: usage.cache_creation_input_tokens ?? null,
+    cache_read_input_tokens: usage.cache_read_input_tokens ?? null,
+    cache_creation: usage.cache_creation ?? null,
+    server_tool_use: usage.server_tool_use ?? null,
+    service_tier: usage.service_tier ?? "standard",
+  };
+}
+
+const cacheRead = (usage: MessagesUsage) => usage.cache_read_input_tokens ?? 0;
+const cacheWritten = (usage: MessagesUsage) => usage.cache_creation_input_tokens ?? 0;
+const prompt = (usage: MessagesUsage) => usage.input_tokens + cacheRead(usage) + cacheWritten(usage);
+const reasoning = (usage: MessagesUsage) => usage.output_tokens_details?.thinking_tokens ?? 0;
+
+export const writeChatUsage = (usage: MessagesUsage): JsonObject => ({
+  prompt_tokens: prompt(usage),
+  completion_tokens: usage.output_tokens,
+  total_tokens: prompt(usage) + usage.output_tokens,
+  prompt_tokens_details: {
+    cached_tokens: cacheRead(usage),
+    cache_write_tokens: cacheWritten(usage),
+    audio_tokens: 0,
+  },
+  completion_tokens_details: {
+    reasoning_tokens: reasoning(usage),
+    audio_tokens: 0,
+    accepted_prediction_tokens: 0,
+    rejected_prediction_tokens: 0,
+  },
+});
+
+export const writeResponsesUsage = (usage: MessagesUsage): JsonObject => ({
+  input_tokens: prompt(usage),
+  input_tokens_details: { cached_tokens: cacheRead(usage), cache_write_tokens: cacheWritten(usage) },
+  output_tokens: usage.output_tokens,
+  output_tokens_details: { reasoning_tokens: reasoning(usage) },
+  total_tokens: prompt(usage) + usage.output_tokens,
+});
