@@ -1,0 +1,133 @@
+/**
+ * An undici dispatcher that can only reach what the guard allows. Every new connection is judged where it is made:
+ * the name is resolved here, all its addresses are judged, and the socket goes to a judged address, so that a
+ * second, different DNS answer is never asked for. No proxy setting of the environment is read.
+ */
+import { connect as connectTcp, type Socket } from "node:net";
+import { connect as connectTls } from "node:tls";
+import { Agent, type buildConnector, type Dispatcher } from "undici";
+import { judgeAddress, type EgressRules } from "./address.ts";
+import { connected } from "./connected.ts";
+import { isInternalName, judgeUrl } from "./judge-url.ts";
+import type { Resolver } from "./resolver.ts";
+import { openTunnel } from "./tunnel.ts";
+
+export interface GuardOptions {
+  readonly rules: EgressRules;
+  readonly resolver: Resolver;
+  /** A forward proxy; with `resolves` it is given names, else judged address literals. */
+  readonly proxy: { readonly url: string; readonly resolves: boolean } | null;
+  /** Ends every connection that is still being made. */
+  readonly signal: AbortSignal;
+  /** Further certificate authorities, PEM; the system's when absent. */
+  readonly ca?: string;
+}
+
+/** Thrown (as the cause of undici's error) when the guard refused a connection: nothing was connected. */
+export class ConnectionRefusedByGuard extends Error {
+  constructor(reason: string) {
+    super(reason);
+    this.name = "ConnectionRefusedByGuard";
+  }
+}
+
+/** One address may take this long before the next one is tried. */
+const ADDRESS_TIMEOUT_MS = 4_000;
+const MAX_ADDRESSES_TRIED = 4;
+const MAX_HEADER_BYTES = 32 * 1024;
+
+/** For one fetch with its redirects: close it afterwards, nothing is shared between tenants. */
+export function guardedDispatcher(options: GuardOptions): Dispatcher {
+  return new Agent({
+    pipelining: 1,
+    connections: 2,
+    allowH2: false,
+    maxHeaderSize: MAX_HEADER_BYTES,
+    connect: (origin, callback) => {
+      void answer(connectGuarded(`${origin.protocol}//${origin.host ?? ""}`, options), callback);
+    },
+  });
+}
+
+/** undici's connectors answer by callback. */
+async function answer(connecting: Promise<Socket>, callback: buildConnector.Callback): Promise<void> {
+  let socket: Socket;
+  try {
+    socket = await connecting;
+  } catch (error) {
+    callback(error instanceof Error ? error : new Error(String(error)), null);
+    return;
+  }
+  callback(null, socket);
+}
+
+/** Judges an origin, connects to it and speaks TLS where the scheme asks for it. */
+async function connectGuarded(origin: string, options: GuardOptions): Promise<Socket> {
+  const verdict = judgeUrl(origin, options.rules);
+  if (!verdict.allowed) throw new ConnectionRefusedByGuard(verdict.reason);
+  const { host, port, literal } = verdict;
+  const targets = literal ? [host] : await judgedTargets(host, options);
+  const socket = await firstConnected(targets, port, options);
+  return verdict.url.protocol === "https:" ? await secure(socket, host, literal, options) : socket;
+}
+
+/** What may be connected to for a name: its addresses, all of them judged, or the name itself for a proxy that resolves. */
+async function judgedTargets(name: string, options: GuardOptions): Promise<readonly string[]> {
+  if (options.proxy?.resolves === true) {
+    if (isInternalName(name)) throw new ConnectionRefusedByGuard("internal name");
+    return [name];
+  }
+  const addresses = await options.resolver.resolve(name, options.signal);
+  if (addresses.length === 0) throw new Error("name does not resolve");
+  for (const address of addresses) {
+    const verdict = judgeAddress(address, options.rules);
+    // One bad address among good ones is how rebinding looks: the whole name is refused.
+    if (!verdict.allowed) throw new ConnectionRefusedByGuard(verdict.reason);
+  }
+  return addresses;
+}
+
+async function firstConnected(
+  targets: readonly string[],
+  port: number,
+  options: GuardOptions,
+): Promise<Socket> {
+  let failure: unknown;
+  for (const target of targets.slice(0, MAX_ADDRESSES_TRIED)) {
+    options.signal.throwIfAborted();
+    const signal = AbortSignal.any([options.signal, AbortSignal.timeout(ADDRESS_TIMEOUT_MS)]);
+    try {
+      return options.proxy === null
+        ? await connected(connectTcp({ host: target, port, noDelay: true }), "connect", signal)
+        : await openTunnel(options.proxy.url, target, port, signal);
+    } catch (error) {
+      failure = error;
+    }
+  }
+  throw failure;
+}
+
+/** TLS with the name's SNI and identity, whatever address or tunnel lies beneath. */
+async function secure(
+  socket: Socket,
+  host: string,
+  literal: boolean,
+  options: GuardOptions,
+): Promise<Socket> {
+  const name = host.replace(/\.$/, "");
+  const signal = AbortSignal.any([options.signal, AbortSignal.timeout(ADDRESS_TIMEOUT_MS)]);
+  const secured = connectTls({
+    socket,
+    host: name,
+    ...(literal ? {} : { servername: name }),
+    ALPNProtocols: ["http/1.1"],
+    rejectUnauthorized: true,
+    ...(options.ca === undefined ? {} : { ca: options.ca }),
+  });
+  try {
+    return await connected(secured, "secureConnect", signal);
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  }
+}

@@ -1,0 +1,32 @@
+import { Resolver as DnsResolver } from "node:dns/promises";
+
+/** Turns a name into addresses; an argument wherever names are resolved, so that tests never ask a real server. */
+export interface Resolver {
+  /** All IPv4 and IPv6 addresses of a name. @throws when there is none or nobody answers. */
+  resolve(name: string, signal: AbortSignal): Promise<readonly string[]>;
+}
+
+const QUERY_TIMEOUT_MS = 2_000;
+const TRIES = 2;
+
+/**
+ * Asks DNS directly. `dns.lookup` would occupy a libuv thread for each slow name and starve files and zlib; it also
+ * reads the machine's hosts file, which is no business of a page fetcher.
+ */
+export const dnsResolver: Resolver = {
+  async resolve(name, signal) {
+    signal.throwIfAborted();
+    const resolver = new DnsResolver({ timeout: QUERY_TIMEOUT_MS, tries: TRIES });
+    const cancel = () => resolver.cancel();
+    signal.addEventListener("abort", cancel, { once: true });
+    try {
+      const answers = await Promise.allSettled([resolver.resolve4(name), resolver.resolve6(name)]);
+      signal.throwIfAborted();
+      const addresses = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
+      if (addresses.length > 0) return addresses;
+      throw new Error("name does not resolve", { cause: answers.map((answer) => answer.status) });
+    } finally {
+      signal.removeEventListener("abort", cancel);
+    }
+  },
+};
