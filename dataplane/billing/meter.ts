@@ -37,6 +37,11 @@ export interface MeteredRequest {
   readonly organizationId: string;
   readonly projectId: string;
   readonly keyId: string;
+  /**
+   * `Principal.keyEpoch`, compared when the hold is made: a key that was revoked since is refused with 401.
+   * null: the work goes on without its key (a batch item).
+   */
+  readonly keyEpoch: number | null;
   /** Public model id. */
   readonly model: string;
   /** The route's `limits.contextTokens`. */
@@ -45,6 +50,8 @@ export interface MeteredRequest {
   readonly batchId: string | null;
   /** The prices of the snapshot that the request was accepted under. */
   readonly prices: Prices;
+  /** Estimate of the input, for the organization's tokens-per-minute limit; corrected by what was really used. */
+  readonly inputTokens: number;
 }
 
 /** What is known of a request's work so far: totals, never differences. */
@@ -65,6 +72,8 @@ export interface FinalUsage extends Observed {
 
 /** One running request's credit. Exactly one of `settle` and `release` ends it. */
 export interface Bill {
+  /** Rate-limit headers of the request's dialect for its answer; empty when the organization has no such limit. */
+  readonly headers: Readonly<Record<string, string>>;
   /** Remembers what was seen, so that a crash of this process still charges it. Cheap; no I/O. */
   observe(observed: Observed): void;
   /**
@@ -72,7 +81,10 @@ export interface Bill {
    * `false`: the credit does not cover it; the hold is then what was spent.
    */
   advance(spent: Observed, nextEstimate: Micros): Promise<boolean>;
-  /** Resolves once the charge is durable; only then may the answer's end leave. */
+  /**
+   * Resolves once the charge is durable; only then may the answer's end leave. A repeated call changes nothing.
+   * @throws ApiError 503, not to be retried, when neither store took the charge within 10 s; it is stored later.
+   */
   settle(usage: FinalUsage): Promise<void>;
   /** Nothing is charged and no row is written. */
   release(): Promise<void>;
@@ -81,7 +93,8 @@ export interface Bill {
 export interface Meter {
   /**
    * Admits a request and holds min(estimate, available).
-   * @throws ApiError 402 without credit, 429 when all credit is held by others, 503 when Redis is out of reach.
+   * @throws ApiError 401 when the key was revoked since it was looked up, 402 without credit, 429 when all credit is
+   * held by others or a limit of the organization is reached, 503 when the stores are out of reach.
    */
   open(request: MeteredRequest, estimate: Micros): Promise<Bill>;
 }

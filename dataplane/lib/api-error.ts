@@ -155,6 +155,8 @@ export interface ApiErrorOptions {
   readonly retryAfterSeconds?: number;
   /** Overrides the table's `retry` (a failure after billed iterations must not be repeated by an SDK). */
   readonly retry?: boolean;
+  /** Further headers of the error answer, names in lower case (rate limits). */
+  readonly headers?: Readonly<Record<string, string>>;
   /** Further fields of `error.details` in Messages style. */
   readonly details?: Readonly<Record<string, unknown>>;
   /** For the log only; never shown to a client. */
@@ -169,6 +171,7 @@ export class ApiError extends Error {
   readonly code: ErrorCode;
   readonly param: string | undefined;
   readonly retryAfterSeconds: number | undefined;
+  readonly headers: Readonly<Record<string, string>>;
   readonly details: Readonly<Record<string, unknown>> | undefined;
   readonly #retry: boolean | undefined;
 
@@ -178,6 +181,7 @@ export class ApiError extends Error {
     this.code = code;
     this.param = options.param;
     this.retryAfterSeconds = options.retryAfterSeconds;
+    this.headers = options.headers ?? {};
     this.details = options.details;
     this.#retry = options.retry;
   }

@@ -54,12 +54,17 @@ export type Script<Reply> = (
 ) => Promise<Reply>;
 
 /**
- * Loads a script from a `.lua` file beside the caller, such as `new URL("./hold.lua", import.meta.url)`.
+ * Loads a script from a `.lua` file beside the caller, such as `new URL("./hold.lua", import.meta.url)`; several
+ * files are joined in their order.
  * `read` turns the raw reply (strings, numbers, arrays, null) into its type, and throws when it is something else.
  * Amounts travel as decimal strings: Lua's numbers lose digits from 10^14.
  */
-export function loadScript<Reply>(file: URL, read: (reply: unknown) => Reply): Script<Reply> {
-  const source = readFileSync(file, "utf8");
+export function loadScript<Reply>(
+  file: URL | readonly URL[],
+  read: (reply: unknown) => Reply,
+): Script<Reply> {
+  const files = file instanceof URL ? [file] : file;
+  const source = files.map((part) => readFileSync(part, "utf8")).join("\n");
   const digest = createHash("sha1").update(source).digest("hex");
   return async (redis, keys, args) => {
     try {

@@ -1,0 +1,464 @@
+/**
+ * The ledger in Postgres: the truth about grants and usage (design.md §5). Every change of a balance happens here,
+ * in a transaction that holds the lock of the account's row, takes several accounts in the order of their ids,
+ * and raises the account's version.
+ */
+import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
+import { z } from "zod";
+import { MAX_MICROS } from "./credits.ts";
+import type { Micros } from "./meter.ts";
+import { chargeClasses, type ChargeClass } from "./price.ts";
+import type { UsageRow } from "./usage-row.ts";
+
+/** An account as of one version. */
+export interface Account {
+  readonly organizationId: string;
+  /** Grants − usage. */
+  readonly balance: Micros;
+  readonly version: bigint;
+}
+
+/** An account together with the epoch that its organization's keys are valid under. */
+export interface KeyedAccount extends Account {
+  readonly keyEpoch: bigint;
+}
+
+const accountSchema = z.object({ organizationId: z.string(), balance: z.bigint(), version: z.bigint() });
+const keyedAccountSchema = accountSchema.extend({ keyEpoch: z.bigint() });
+
+/** The columns that `usage` and `usage_hourly` share and that are summed, with where a row has them. */
+const summed = {
+  input_tokens: (row) => BigInt(row.tokens.input),
+  cache_read_tokens: (row) => BigInt(row.tokens.cacheRead),
+  cache_write_5m_tokens: (row) => BigInt(row.tokens.cacheWrite5m),
+  cache_write_1h_tokens: (row) => BigInt(row.tokens.cacheWrite1h),
+  output_tokens: (row) => BigInt(row.tokens.output),
+  reasoning_tokens: (row) => BigInt(row.tokens.reasoning),
+  web_searches: (row) => BigInt(row.tools.webSearches),
+  web_fetches: (row) => BigInt(row.tools.webFetches),
+  x_searches: (row) => BigInt(row.tools.xSearches),
+  x_posts: (row) => BigInt(row.tools.xPosts),
+  x_profiles: (row) => BigInt(row.tools.xProfiles),
+  input_micros: (row) => row.cost.parts.input,
+  cache_read_micros: (row) => row.cost.parts.cacheRead,
+  cache_write_5m_micros: (row) => row.cost.parts.cacheWrite5m,
+  cache_write_1h_micros: (row) => row.cost.parts.cacheWrite1h,
+  output_micros: (row) => row.cost.parts.output,
+  web_search_micros: (row) => row.cost.parts.webSearch,
+  web_fetch_micros: (row) => row.cost.parts.webFetch,
+  x_search_micros: (row) => row.cost.parts.xSearch,
+  cost_micros: (row) => row.cost.total,
+} satisfies Record<string, (row: UsageRow) => bigint>;
+type SummedColumn = keyof typeof summed;
+/** Their names, in the order that statements and the audit use. */
+export const summedColumns = Object.keys(summed) as readonly SummedColumn[];
+
+/** The class of charge that each column of credits holds. */
+export const chargeColumns: Readonly<Record<ChargeClass, SummedColumn>> = {
+  input: "input_micros",
+  cacheRead: "cache_read_micros",
+  cacheWrite5m: "cache_write_5m_micros",
+  cacheWrite1h: "cache_write_1h_micros",
+  output: "output_micros",
+  webSearch: "web_search_micros",
+  webFetch: "web_fetch_micros",
+  xSearch: "x_search_micros",
+};
+
+const columnList = sql.join(
+  summedColumns.map((column) => sql.identifier([column])),
+  sql.fragment`, `,
+);
+
+/**
+ * Stores usage rows and charges those that were not stored before; a row that is there already changes nothing,
+ * except that a final row replaces a provisional one and moves the books by the difference. Usable inside a larger
+ * transaction (a batch item's result, row and charge commit together): take other locks before this one.
+ * Returns every account that was touched, as it is now.
+ */
+export async function chargeRows(
+  transaction: DatabaseTransactionConnection,
+  rows: readonly UsageRow[],
+): Promise<readonly Account[]> {
+  if (rows.length === 0) return [];
+  const wanted = withoutRepeats(rows);
+  const before = await lockAccounts(
+    transaction,
+    wanted.map((row) => row.organizationId),
+  );
+  const changes = new Changes();
+  await dropProvisional(transaction, wanted, changes);
+  for (const row of await insertRows(transaction, wanted)) changes.add(row);
+  if (changes.empty) return before;
+  await moveHours(transaction, changes);
+  return await moveAccounts(transaction, before, changes);
+}
+
+/** The account of each organization that has one, with its key epoch. */
+export async function readAccounts(
+  pool: CommonQueryMethods,
+  organizationIds: readonly string[],
+): Promise<readonly KeyedAccount[]> {
+  return await pool.any(sql.type(keyedAccountSchema)`
+    select account.organization_id as "organizationId", account.balance_micros as balance, account.version,
+      organization.key_epoch as "keyEpoch"
+    from accounts account join organizations organization on organization.id = account.organization_id
+    where account.organization_id = any(${sql.array([...organizationIds], "text")})
+  `);
+}
+
+/** A page of all accounts, in the order of their ids. */
+export async function pageAccounts(
+  pool: CommonQueryMethods,
+  afterId: string,
+  limit: number,
+): Promise<readonly KeyedAccount[]> {
+  return await pool.any(sql.type(keyedAccountSchema)`
+    select account.organization_id as "organizationId", account.balance_micros as balance, account.version,
+      organization.key_epoch as "keyEpoch"
+    from accounts account join organizations organization on organization.id = account.organization_id
+    where account.organization_id > ${afterId}
+    order by account.organization_id limit ${limit}
+  `);
+}
+
+/** Accounts that changed within the last `seconds`, by Postgres' own clock. */
+export async function changedAccounts(
+  pool: CommonQueryMethods,
+  seconds: number,
+): Promise<readonly KeyedAccount[]> {
+  return await pool.any(sql.type(keyedAccountSchema)`
+    select account.organization_id as "organizationId", account.balance_micros as balance, account.version,
+      organization.key_epoch as "keyEpoch"
+    from accounts account join organizations organization on organization.id = account.organization_id
+    where account.changed_at > clock_timestamp() - make_interval(secs => ${seconds})
+  `);
+}
+
+/** What became of a grant: applied now; there already; there already with another amount; or out of bounds. */
+export type GrantOutcome =
+  | { readonly kind: "applied"; readonly account: Account }
+  | { readonly kind: "repeated" }
+  | { readonly kind: "unchanged"; readonly appliedMicros: Micros }
+  | { readonly kind: "refused"; readonly balance: Micros };
+
+/** Applies a grant once by its name (rule 1.10). A balance beyond 9×10^9 credits either way is refused. */
+export async function applyGrant(
+  transaction: DatabaseTransactionConnection,
+  grant: {
+    readonly organizationId: string;
+    readonly name: string;
+    readonly amount: Micros;
+    readonly source: "declared" | "command";
+  },
+): Promise<GrantOutcome> {
+  const [account] = await lockAccounts(transaction, [grant.organizationId]);
+  const known = await transaction.maybeOneFirst(sql.type(z.object({ amount: z.bigint() }))`
+    select amount_micros as amount from grants
+    where organization_id = ${grant.organizationId} and name = ${grant.name}
+  `);
+  if (known !== null) {
+    return known === grant.amount ? { kind: "repeated" } : { kind: "unchanged", appliedMicros: known };
+  }
+  const balance = account?.balance ?? 0n;
+  const after = balance + grant.amount;
+  if (after > MAX_MICROS || after < -MAX_MICROS) return { kind: "refused", balance };
+  await transaction.query(sql.unsafe`
+    insert into grants (organization_id, name, amount_micros, source)
+    values (${grant.organizationId}, ${grant.name}, ${grant.amount}, ${grant.source})
+  `);
+  const changed = await transaction.one(sql.type(accountSchema)`
+    update accounts
+    set balance_micros = balance_micros + ${grant.amount}, version = version + 1, changed_at = clock_timestamp()
+    where organization_id = ${grant.organizationId}
+    returning organization_id as "organizationId", balance_micros as balance, version
+  `);
+  return { kind: "applied", account: changed };
+}
+
+/**
+ * Makes every cached key of the organization be looked up again: call it in the transaction that ends a key, a
+ * project or an organization, and push the account to Redis (`Meter.refresh`) after the commit.
+ */
+export async function bumpKeyEpoch(
+  transaction: DatabaseTransactionConnection,
+  organizationId: string,
+): Promise<void> {
+  await transaction.query(sql.unsafe`
+    update organizations set key_epoch = key_epoch + 1 where id = ${organizationId}
+  `);
+  await transaction.query(sql.unsafe`
+    update accounts set version = version + 1, changed_at = clock_timestamp()
+    where organization_id = ${organizationId}
+  `);
+}
+
+/** Makes the partitions that the next two months need. */
+export async function makePartitions(pool: CommonQueryMethods): Promise<void> {
+  await pool.query(sql.unsafe`select make_usage_partitions()`);
+}
+
+/** Within one call a final row beats a provisional one of the same request, and the first beats its repeats. */
+function withoutRepeats(rows: readonly UsageRow[]): UsageRow[] {
+  const byId = new Map<string, UsageRow>();
+  for (const row of rows) {
+    const known = byId.get(row.id);
+    if (known === undefined || (known.provisional && !row.provisional)) byId.set(row.id, row);
+  }
+  return [...byId.values()];
+}
+
+/** Locks in the order of ids, so that two transactions never wait for each other; makes accounts that lack. */
+async function lockAccounts(
+  transaction: DatabaseTransactionConnection,
+  organizationIds: readonly string[],
+): Promise<readonly Account[]> {
+  const ids = [...new Set(organizationIds)].sort();
+  const lock = () =>
+    transaction.any(sql.type(accountSchema)`
+      select organization_id as "organizationId", balance_micros as balance, version from accounts
+      where organization_id = any(${sql.array(ids, "text")})
+      order by organization_id for update
+    `);
+  const locked = await lock();
+  if (locked.length === ids.length) return locked;
+  await transaction.query(sql.unsafe`
+    insert into accounts (organization_id)
+    select unnest(${sql.array(ids, "text")}) order by 1 on conflict do nothing
+  `);
+  return await lock();
+}
+
+/** What a call changes: sums by account and by hour. */
+class Changes {
+  readonly charged = new Map<string, bigint>();
+  readonly hours = new Map<string, Hour>();
+
+  get empty(): boolean {
+    return this.hours.size === 0;
+  }
+
+  add(row: UsageRow, sign: 1n | -1n = 1n): void {
+    const { organizationId } = row;
+    this.charged.set(organizationId, (this.charged.get(organizationId) ?? 0n) + sign * row.cost.total);
+    const hour = hourOf(row);
+    const key = JSON.stringify(hour);
+    let sums = this.hours.get(key);
+    if (sums === undefined) {
+      sums = { ...hour, requests: 0n, sums: summedColumns.map(() => 0n) };
+      this.hours.set(key, sums);
+    }
+    sums.requests += sign;
+    for (const [index, column] of summedColumns.entries()) {
+      sums.sums[index] = (sums.sums[index] ?? 0n) + sign * summed[column](row);
+    }
+  }
+}
+
+interface Hour extends HourKey {
+  requests: bigint;
+  /** In the order of `summedColumns`. */
+  readonly sums: bigint[];
+}
+
+interface HourKey {
+  readonly organizationId: string;
+  /** Unix milliseconds of its start, UTC. */
+  readonly hour: number;
+  readonly projectId: string;
+  readonly keyId: string;
+  readonly model: string;
+  readonly contextTokens: number;
+  readonly batch: boolean;
+}
+
+const HOUR_MS = 3_600_000;
+const hourOf = (row: UsageRow): HourKey => ({
+  organizationId: row.organizationId,
+  hour: Math.floor(row.acceptedAt / HOUR_MS) * HOUR_MS,
+  projectId: row.projectId,
+  keyId: row.keyId,
+  model: row.model,
+  contextTokens: row.contextTokens,
+  batch: row.endpoint === "batch",
+});
+
+const timestamp = (unixMs: number): string => new Date(unixMs).toISOString();
+
+/** Takes the provisional rows out that a final row of this call replaces. */
+async function dropProvisional(
+  transaction: DatabaseTransactionConnection,
+  rows: readonly UsageRow[],
+  changes: Changes,
+): Promise<void> {
+  const final = rows.filter((row) => !row.provisional);
+  if (final.length === 0) return;
+  const dropped = await transaction.any(sql.type(storedRowSchema)`
+    delete from usage
+    where provisional and (accepted_at, id) in (
+      select * from ${sql.unnest(
+        final.map((row) => [timestamp(row.acceptedAt), row.id]),
+        ["timestamptz", "text"],
+      )}
+    )
+    returning id, accepted_at, organization_id, project_id, key_id, model, context_tokens, endpoint, ${columnList}
+  `);
+  for (const row of dropped) changes.add(readStored(row), -1n);
+}
+
+const storedRowSchema = z.object({
+  id: z.string(),
+  accepted_at: z.number(),
+  organization_id: z.string(),
+  project_id: z.string(),
+  key_id: z.string(),
+  model: z.string(),
+  context_tokens: z.bigint(),
+  endpoint: z.enum(["messages", "chat", "responses", "batch"]),
+  ...(Object.fromEntries(summedColumns.map((column) => [column, z.bigint()])) as Record<
+    SummedColumn,
+    z.ZodBigInt
+  >),
+});
+
+/** As much of a stored row as the books need. */
+function readStored(row: z.infer<typeof storedRowSchema>): UsageRow {
+  const number = (column: SummedColumn) => Number(row[column]);
+  return {
+    id: row.id,
+    acceptedAt: row.accepted_at,
+    organizationId: row.organization_id,
+    projectId: row.project_id,
+    keyId: row.key_id,
+    model: row.model,
+    contextTokens: Number(row.context_tokens),
+    endpoint: row.endpoint,
+    batchId: null,
+    status: "ok",
+    iterations: 0,
+    upstream: null,
+    estimated: true,
+    provisional: true,
+    tokens: {
+      input: number("input_tokens"),
+      cacheRead: number("cache_read_tokens"),
+      cacheWrite5m: number("cache_write_5m_tokens"),
+      cacheWrite1h: number("cache_write_1h_tokens"),
+      output: number("output_tokens"),
+      reasoning: number("reasoning_tokens"),
+    },
+    tools: {
+      webSearches: number("web_searches"),
+      webFetches: number("web_fetches"),
+      xSearches: number("x_searches"),
+      xPosts: number("x_posts"),
+      xProfiles: number("x_profiles"),
+    },
+    cost: {
+      total: row.cost_micros,
+      parts: Object.fromEntries(
+        chargeClasses.map((charge) => [charge, row[chargeColumns[charge]]]),
+      ) as Record<ChargeClass, bigint>,
+    },
+  };
+}
+
+/** Inserts what is not there; returns the rows that really were inserted. */
+async function insertRows(
+  transaction: DatabaseTransactionConnection,
+  rows: readonly UsageRow[],
+): Promise<UsageRow[]> {
+  const inserted = await transaction.anyFirst(sql.type(z.object({ id: z.string() }))`
+    insert into usage (
+      accepted_at, id, organization_id, project_id, key_id, model, context_tokens, endpoint, batch_id, status,
+      iterations, upstream, estimated, provisional, ${columnList}
+    )
+    select * from ${sql.unnest(
+      rows.map((row) => [
+        timestamp(row.acceptedAt),
+        row.id,
+        row.organizationId,
+        row.projectId,
+        row.keyId,
+        row.model,
+        row.contextTokens,
+        row.endpoint,
+        row.batchId,
+        row.status,
+        row.iterations,
+        row.upstream,
+        row.estimated,
+        row.provisional,
+        ...summedColumns.map((column) => summed[column](row)),
+      ]),
+      [
+        ...["timestamptz", "text", "text", "text", "text", "text", "int8", "text", "text", "text"],
+        ...["int4", "text", "bool", "bool"],
+        ...summedColumns.map(() => "int8"),
+      ],
+    )}
+    on conflict (accepted_at, id) do nothing
+    returning id
+  `);
+  const ids = new Set(inserted);
+  return rows.filter((row) => ids.has(row.id));
+}
+
+async function moveHours(transaction: DatabaseTransactionConnection, changes: Changes): Promise<void> {
+  const moved = ["requests", ...summedColumns] as const;
+  await transaction.query(sql.unsafe`
+    insert into usage_hourly as known (
+      organization_id, hour, project_id, key_id, model, context_tokens, batch, service_tier, requests, ${columnList}
+    )
+    select organization_id, hour, project_id, key_id, model, context_tokens, batch, 'standard', requests, ${columnList}
+    from ${sql.unnest(
+      [...changes.hours.values()].map((hour) => [
+        hour.organizationId,
+        timestamp(hour.hour),
+        hour.projectId,
+        hour.keyId,
+        hour.model,
+        hour.contextTokens,
+        hour.batch,
+        hour.requests,
+        ...hour.sums,
+      ]),
+      [
+        "text",
+        "timestamptz",
+        "text",
+        "text",
+        "text",
+        "int8",
+        "bool",
+        "int8",
+        ...summedColumns.map(() => "int8"),
+      ],
+    )} as added (organization_id, hour, project_id, key_id, model, context_tokens, batch, requests, ${columnList})
+    on conflict (organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch)
+    do update set ${sql.join(
+      moved.map(
+        (column) =>
+          sql.fragment`${sql.identifier([column])} = known.${sql.identifier([column])} + excluded.${sql.identifier([column])}`,
+      ),
+      sql.fragment`, `,
+    )}
+  `);
+}
+
+async function moveAccounts(
+  transaction: DatabaseTransactionConnection,
+  before: readonly Account[],
+  changes: Changes,
+): Promise<readonly Account[]> {
+  const moved = await transaction.any(sql.type(accountSchema)`
+    update accounts account
+    set balance_micros = account.balance_micros - charge.micros, version = account.version + 1,
+      changed_at = clock_timestamp()
+    from ${sql.unnest([...changes.charged], ["text", "int8"])} as charge (organization_id, micros)
+    where account.organization_id = charge.organization_id
+    returning account.organization_id as "organizationId", account.balance_micros as balance, account.version
+  `);
+  const untouched = before.filter(({ organizationId }) => !changes.charged.has(organizationId));
+  return [...moved, ...untouched];
+}

@@ -1,0 +1,206 @@
+/**
+ * One shard of the meter in Redis: operations gather and go as one script call (group commit, design.md §5). An
+ * idle gateway pays one round trip for an operation; while a call is under way the next operations gather.
+ */
+import type { Redis } from "ioredis";
+import { loadScript } from "../store/redis.ts";
+
+/** Sixteen, fixed: an organization's shard must be the same in every pod of every release. */
+export const SHARDS = 16;
+
+/** Name and arguments of one operation of the `store/meter-*.lua` files. */
+export type Operation = readonly [name: string, ...args: string[]];
+/** Its answer: a word and what goes with it. */
+export type Reply = readonly string[];
+
+/** Redis did not answer in time or is not connected. The operation may or may not have happened. */
+export class RedisSilent extends Error {
+  override readonly name = "RedisSilent";
+}
+
+/** Bounds the time that one script call keeps Redis from everything else (about 5 ms). */
+const MAX_GROUP = 256;
+/** Operations waiting for a shard; more can only mean that Redis is stuck. */
+const MAX_QUEUED = 50_000;
+
+const parts = [
+  "shard",
+  "limits",
+  "account",
+  "hold",
+  "advance",
+  "settle",
+  "release",
+  "heartbeat",
+  "sweep",
+  "drained",
+  "apply",
+];
+const apply = loadScript(
+  parts.map((part) => new URL(`../store/meter-${part}.lua`, import.meta.url)),
+  readReply,
+);
+
+type ScriptReply = { readonly applied: readonly Reply[] } | { readonly epoch: string };
+
+/** `{1, {{word, …}, …}}`, or `{0, epoch}`. */
+function readReply(reply: unknown): ScriptReply {
+  if (!Array.isArray(reply)) throw new TypeError("the meter script answered with something else");
+  const [applied, rest] = reply as [number, unknown];
+  if (applied === 0) return { epoch: String(rest) };
+  return { applied: rest as readonly Reply[] };
+}
+
+interface Waiting {
+  readonly operation: Operation;
+  readonly resolve: (reply: Reply) => void;
+  readonly reject: (error: Error) => void;
+  /** Nobody waits any more: not sent if it was not yet. */
+  givenUp: boolean;
+}
+
+export interface ShardOptions {
+  readonly redis: Redis;
+  /** 0 … SHARDS − 1. */
+  readonly index: number;
+  /** A word that no other epoch has. */
+  readonly newEpoch: () => string;
+  /** What to do again, in this order, when Redis turns out to have lost what it knew. */
+  readonly onLost: (shard: number) => readonly Operation[];
+}
+
+export class Shard {
+  /** Hash tag; the first key of every script call. */
+  readonly tag: string;
+  readonly #options: ShardOptions;
+  readonly #queue: Waiting[] = [];
+  #epoch = "";
+  #lost = false;
+  #scheduled = false;
+  #busy = false;
+
+  constructor(options: ShardOptions) {
+    this.#options = options;
+    this.tag = `{gapura-meter-${options.index}}`;
+  }
+
+  /**
+   * Runs one operation together with whatever else gathers.
+   * @throws RedisSilent when there is no answer within `timeoutMs`.
+   */
+  run(operation: Operation, timeoutMs: number): Promise<Reply> {
+    return new Promise((resolve, reject) => {
+      if (this.#queue.length >= MAX_QUEUED) {
+        reject(new RedisSilent("too many operations are waiting for Redis"));
+        return;
+      }
+      const waiting: Waiting = {
+        operation,
+        resolve: (reply) => {
+          clearTimeout(timer);
+          resolve(reply);
+        },
+        reject: (error) => {
+          clearTimeout(timer);
+          reject(error);
+        },
+        givenUp: false,
+      };
+      const timer = setTimeout(() => {
+        waiting.givenUp = true;
+        reject(new RedisSilent(`no answer from Redis within ${timeoutMs} ms`));
+      }, timeoutMs);
+      this.#queue.push(waiting);
+      this.#schedule();
+    });
+  }
+
+  /** Redis may have lost writes (another server answers, or it was restarted): do everything recent again. */
+  lost(): void {
+    this.#lost = true;
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    if (this.#scheduled || this.#busy) return;
+    this.#scheduled = true;
+    // After the I/O of this turn of the event loop, so that all of its requests go together.
+    setImmediate(() => {
+      this.#scheduled = false;
+      void this.#drainQueue();
+    });
+  }
+
+  async #drainQueue(): Promise<void> {
+    this.#busy = true;
+    try {
+      while (this.#queue.length > 0 || this.#lost) {
+        if (this.#lost && !(await this.#repeat())) {
+          this.#refuse(
+            this.#queue.splice(0),
+            new RedisSilent("Redis went away while its state was restored"),
+          );
+          break;
+        }
+        const group = this.#queue.splice(0, MAX_GROUP).filter(({ givenUp }) => !givenUp);
+        if (group.length > 0) await this.#send(group);
+      }
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  /** Charges and holds again what Redis lost. False: it could not be done now. */
+  async #repeat(): Promise<boolean> {
+    // Cleared first: a further loss on the way sets it again.
+    this.#lost = false;
+    const operations = this.#options.onLost(this.#options.index);
+    for (let at = 0; at < operations.length; at += MAX_GROUP) {
+      try {
+        const reply = await this.#call(operations.slice(at, at + MAX_GROUP));
+        if ("applied" in reply) continue;
+        this.#epoch = reply.epoch;
+        at = -MAX_GROUP;
+      } catch {
+        this.#lost = true;
+        return false;
+      }
+    }
+    return true;
+  }
+
+  async #send(group: readonly Waiting[]): Promise<void> {
+    try {
+      const reply = await this.#call(group.map(({ operation }) => operation));
+      if ("epoch" in reply) {
+        // Nothing was done. At first contact there is nothing of ours that could be lost.
+        this.#lost ||= this.#epoch !== "";
+        this.#epoch = reply.epoch;
+        this.#queue.unshift(...group);
+        return;
+      }
+      for (const [index, waiting] of group.entries()) waiting.resolve(reply.applied[index] ?? []);
+    } catch (error) {
+      this.#refuse(group, new RedisSilent("Redis did not answer", { cause: error }));
+    }
+  }
+
+  #call(operations: readonly Operation[]): Promise<ScriptReply> {
+    const args: (string | number)[] = [this.#epoch, this.#options.newEpoch()];
+    for (const [name, ...rest] of operations) args.push(name, rest.length, ...rest);
+    return apply(this.#options.redis, [this.tag], args);
+  }
+
+  #refuse(group: readonly Waiting[], error: RedisSilent): void {
+    for (const waiting of group) waiting.reject(error);
+  }
+}
+
+/** The shard that holds everything of an organization: FNV-1a, stable over pods and releases. */
+export function shardOf(organizationId: string): number {
+  let hash = 0x811c9dc5;
+  for (let at = 0; at < organizationId.length; at += 1) {
+    hash = Math.imul(hash ^ organizationId.charCodeAt(at), 0x01000193);
+  }
+  return (hash >>> 0) % SHARDS;
+}

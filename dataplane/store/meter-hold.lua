@@ -1,0 +1,84 @@
+-- hold(organization, id, estimate, keyEpoch, item, concurrent, requests limit, tokens limit, tokens)
+-- Admits a request and sets min(estimate, available) aside (rule 1.8). Limits of 0 are none. Replies:
+--   held, amount, requests left, ms to full, tokens left, ms to full
+--   done          the request was charged already
+--   load          the ledger's account has to be read first
+--   key           the key was read under an older epoch: look it up again
+--   empty         grants − usage is not above 0
+--   busy          there is credit, but other requests hold all of it
+--   full          the ledger is too far behind
+--   concurrent    too many requests of the organization run
+--   limited, kind, ms to wait, requests left, ms to full, tokens left, ms to full
+operations.hold = function(organization, id, estimate, key_epoch, item, concurrent, requests_limit, tokens_limit, tokens)
+  local held = redis.call('HGET', hold_key(id), 'amount')
+  if held then
+    return { 'held', held, '0', '0', '0', '0' }
+  end
+  if redis.call('EXISTS', done_key(id)) == 1 then
+    return { 'done' }
+  end
+  local account = books(organization)
+  if not account or tonumber(key_epoch) > account.keyEpoch then
+    return { 'load' }
+  end
+  if tonumber(key_epoch) < account.keyEpoch then
+    return { 'key' }
+  end
+  local balance = account.base - account.undrained
+  if balance <= 0 then
+    return { 'empty' }
+  end
+  if redis.call('XLEN', tag .. ':usage') >= MAX_UNDRAINED then
+    return { 'full' }
+  end
+  concurrent, requests_limit, tokens_limit = tonumber(concurrent), tonumber(requests_limit), tonumber(tokens_limit)
+  if concurrent > 0 and account.live >= concurrent then
+    return { 'concurrent' }
+  end
+  local limited = requests_limit > 0 or tokens_limit > 0
+  local requests_level, tokens_level = 0, 0
+  if limited then
+    local refused, wait
+    refused, wait, requests_level, tokens_level = read_buckets(organization, requests_limit, tokens_limit, tonumber(tokens))
+    if refused ~= '' then
+      return {
+        'limited', refused, text(math.ceil(wait)),
+        text(math.floor(math.max(requests_level, 0))), ms_to_full(requests_limit, requests_level),
+        text(math.floor(math.max(tokens_level, 0))), ms_to_full(tokens_limit, tokens_level),
+      }
+    end
+  end
+  local available = balance - account.held
+  if available <= 0 then
+    return { 'busy' }
+  end
+  local amount = estimate
+  if tonumber(estimate) > available then
+    amount = text(available)
+  end
+  make_hold(organization, id, amount, item, '', '0')
+  if not limited then
+    return { 'held', amount, '0', '0', '0', '0' }
+  end
+  requests_level = requests_level - 1
+  tokens_level = tokens_level - tonumber(tokens)
+  write_buckets(organization, requests_limit, requests_level, tokens_limit, tokens_level)
+  return {
+    'held', amount,
+    text(math.floor(math.max(requests_level, 0))), ms_to_full(requests_limit, requests_level),
+    text(math.floor(math.max(tokens_level, 0))), ms_to_full(tokens_limit, tokens_level),
+  }
+end
+
+-- retake(organization, id, amount, item, row, cost)
+-- Sets credit of a running request aside again after Redis lost its hold; never refused. Replies: held | done.
+operations.retake = function(organization, id, amount, item, row, cost)
+  if redis.call('EXISTS', hold_key(id)) == 1 then
+    return { 'held' }
+  end
+  if redis.call('GET', done_key(id)) == 'final' then
+    return { 'done' }
+  end
+  make_hold(organization, id, amount, item, row, cost)
+  return { 'held' }
+end

@@ -1,0 +1,61 @@
+-- Rate limits of an organization: buckets that hold a minute's worth and fill evenly. Requests cost 1, tokens what
+-- is estimated for the input; after the answer the tokens are corrected by what was really used, so a bucket may
+-- stand below zero. These are no amounts of money: doubles will do.
+
+-- The bucket's level now.
+local function filled(level, limit, at)
+  if not level then
+    return limit
+  end
+  return math.min(limit, tonumber(level) + (now - tonumber(at)) * limit / 60000)
+end
+
+-- Both limits at once; a limit of 0 is none. Returns whether it is admitted, and what the headers tell:
+-- {kind of the refusing limit or '', milliseconds to wait, requests left, ms to full, tokens left, ms to full}
+local function read_buckets(organization, requests_limit, tokens_limit, tokens)
+  local stored = redis.call('HMGET', tag .. ':b:' .. organization, 'requests', 'tokens', 'at')
+  local requests_level = filled(stored[1], requests_limit, stored[3])
+  local tokens_level = filled(stored[2], tokens_limit, stored[3])
+  -- A request larger than the whole bucket may run when the bucket is full.
+  local needed = math.min(tokens, tokens_limit)
+  local refused, wait = '', 0
+  if requests_limit > 0 and requests_level < 1 then
+    refused, wait = 'requests', (1 - requests_level) * 60000 / requests_limit
+  elseif tokens_limit > 0 and tokens_level < needed then
+    refused, wait = 'tokens', (needed - tokens_level) * 60000 / tokens_limit
+  elseif tokens_limit > 0 and tokens_level <= 0 then
+    refused, wait = 'tokens', (1 - tokens_level) * 60000 / tokens_limit
+  end
+  return refused, wait, requests_level, tokens_level
+end
+
+local function write_buckets(organization, requests_limit, requests_level, tokens_limit, tokens_level)
+  local key = tag .. ':b:' .. organization
+  redis.call('HSET', key, 'requests', requests_level, 'tokens', tokens_level, 'at', now)
+  local to_full = 0
+  if requests_limit > 0 then
+    to_full = (requests_limit - requests_level) * 60000 / requests_limit
+  end
+  if tokens_limit > 0 then
+    to_full = math.max(to_full, (tokens_limit - tokens_level) * 60000 / tokens_limit)
+  end
+  redis.call('PEXPIRE', key, text(math.min(to_full, 86400000) + 1000))
+end
+
+-- After the answer: `difference` = tokens really used − tokens taken at admission.
+local function correct_tokens(organization, requests_limit, tokens_limit, difference)
+  if tokens_limit <= 0 or difference == 0 then
+    return
+  end
+  local stored = redis.call('HMGET', tag .. ':b:' .. organization, 'requests', 'tokens', 'at')
+  local requests_level = filled(stored[1], requests_limit, stored[3])
+  local tokens_level = math.min(tokens_limit, filled(stored[2], tokens_limit, stored[3]) - difference)
+  write_buckets(organization, requests_limit, requests_level, tokens_limit, tokens_level)
+end
+
+local function ms_to_full(limit, level)
+  if limit <= 0 then
+    return '0'
+  end
+  return text(math.ceil((limit - level) * 60000 / limit))
+end

@@ -1,0 +1,12 @@
+-- settle(organization, id, cost, row, requests limit, tokens limit, token difference)
+-- Turns a hold into a charge; works without a hold. A provisional charge of the sweeper does not stand in its way:
+-- the ledger replaces that row by this one. Replies: settled | done (it was charged already).
+operations.settle = function(organization, id, cost, row, requests_limit, tokens_limit, difference)
+  drop_hold(id)
+  if redis.call('GET', done_key(id)) == 'final' then
+    return { 'done' }
+  end
+  charge(organization, id, cost, row, 'final')
+  correct_tokens(organization, tonumber(requests_limit), tonumber(tokens_limit), tonumber(difference))
+  return { 'settled' }
+end
