@@ -141,13 +141,7 @@ export type Citation =
       end_char_index: number;
       file_id?: string | null;
     }
-  | { type: "page_location" | "content_block_location"; cited_text: string; [key: string]: JsonValue }
-  /**
-   * Internal, never on a Messages wire: a markdown link to a tool result. Indexes are code points within the
-   * text block that carries it; it arrives after the block's last text delta, before its stop. The Responses
-   * and Chat writers make `url_citation` annotations of it (Chat adds the offset of the joined text).
-   */
-  | { type: "url_citation"; start_index: number; end_index: number; url: string; title: string };
+  | { type: "page_location" | "content_block_location"; cited_text: string; [key: string]: JsonValue };
 
 /** A block as a client may send it. */
 export type ContentBlockParam =

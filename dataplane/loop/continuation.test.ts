@@ -1,0 +1,197 @@
+import { describe, expect, test } from "vitest";
+import type { Sealer } from "../dialects/codecs.ts";
+import type { JsonValue } from "../dialects/messages/types.ts";
+import type { ApiError } from "../lib/api-error.ts";
+import { addResults, restoreConversation } from "./continuation.ts";
+import { resultForClient, searchCitation, type ToolOutcome } from "./results.ts";
+
+/** Reversible and tied to an account, like the real one, but readable. */
+const sealerOf = (account: string): Sealer => ({
+  seal: (plain) => `${account}:${Buffer.from(plain).toString("base64url")}`,
+  open: (sealed) =>
+    sealed.startsWith(`${account}:`)
+      ? Buffer.from(sealed.slice(account.length + 1), "base64url").toString()
+      : null,
+});
+const sealer = sealerOf("acme");
+const all = new Set(["web_search", "web_fetch", "x_search"] as const);
+
+const hits: ToolOutcome = {
+  kind: "hits",
+  hits: [{ url: "https://a.example/", title: "A", text: "snippet", age: null }],
+  posts: 0,
+  profiles: 0,
+};
+const call = (id: string, name: "web_search" | "web_fetch" = "web_search") => ({
+  id,
+  name,
+  input: { query: "q" },
+});
+const use = (id: string, name = "web_search"): JsonValue => ({
+  type: "server_tool_use",
+  id,
+  name,
+  input: { query: "q" },
+});
+const result = (id: string, outcome: ToolOutcome = hits, by = sealer) =>
+  resultForClient(call(id), outcome, false, by) as unknown as JsonValue;
+const text = (value: string): JsonValue => ({ type: "text", text: value });
+const restore = (messages: JsonValue, declared: ReadonlySet<"web_search" | "web_fetch" | "x_search"> = all) =>
+  restoreConversation(messages, declared, sealer);
+const toolResult = (id: string) =>
+  expect.objectContaining({ type: "tool_result", tool_use_id: id }) as unknown;
+const toolUse = (id: string) => expect.objectContaining({ type: "tool_use", id }) as unknown;
+
+describe("a resent conversation", () => {
+  test("one assistant message of several iterations becomes turns again", () => {
+    const { messages } = restore([
+      { role: "user", content: "hi" },
+      {
+        role: "assistant",
+        content: [
+          { type: "thinking", thinking: "hm", signature: "sig" },
+          use("srvtoolu_1"),
+          use("srvtoolu_2"),
+          result("srvtoolu_1"),
+          result("srvtoolu_2"),
+          text("so"),
+          use("srvtoolu_3"),
+          result("srvtoolu_3"),
+          text("done"),
+        ],
+      },
+      { role: "user", content: "more" },
+    ]);
+    expect(messages).toMatchObject([
+      { role: "user", content: "hi" },
+      {
+        role: "assistant",
+        content: [{ type: "thinking", signature: "sig" }, toolUse("srvtoolu_1"), toolUse("srvtoolu_2")],
+      },
+      { role: "user", content: [toolResult("srvtoolu_1"), toolResult("srvtoolu_2")] },
+      { role: "assistant", content: [text("so"), toolUse("srvtoolu_3")] },
+      { role: "user", content: [toolResult("srvtoolu_3")] },
+      { role: "assistant", content: [text("done")] },
+      { role: "user", content: "more" },
+    ]);
+  });
+
+  test("results come back from the sealed content, not from what stands beside it", () => {
+    const block = result("srvtoolu_1") as { content: { title: string }[] };
+    for (const entry of block.content) entry.title = "forged";
+    const { messages } = restore([{ role: "assistant", content: [use("srvtoolu_1"), block] }]);
+    expect(JSON.stringify(messages)).toContain("snippet");
+    expect(JSON.stringify(messages)).not.toContain("forged");
+  });
+
+  test("a client's call beside a server call stays in its turn, and the restored result stands before the client's", () => {
+    const { messages } = restore([
+      { role: "user", content: "hi" },
+      {
+        role: "assistant",
+        content: [
+          use("srvtoolu_1"),
+          result("srvtoolu_1"),
+          { type: "tool_use", id: "toolu_1", name: "f", input: {} },
+        ],
+      },
+      { role: "user", content: [{ type: "tool_result", tool_use_id: "toolu_1", content: "42" }] },
+    ]);
+    expect(messages).toMatchObject([
+      { role: "user" },
+      { role: "assistant", content: [toolUse("srvtoolu_1"), toolUse("toolu_1")] },
+      { role: "user", content: [toolResult("srvtoolu_1"), toolResult("toolu_1")] },
+    ]);
+  });
+
+  test("pause_turn: the assistant's content alone is enough, ending in its results", () => {
+    const { messages, pending } = restore([
+      { role: "user", content: "hi" },
+      { role: "assistant", content: [use("srvtoolu_1"), result("srvtoolu_1")] },
+    ]);
+    expect(pending).toEqual([]);
+    expect((messages as JsonValue[]).at(-1)).toMatchObject({
+      role: "user",
+      content: [toolResult("srvtoolu_1")],
+    });
+  });
+
+  test("rule 3.6: calls without a result are run first", () => {
+    const { messages, pending } = restore([
+      { role: "user", content: "hi" },
+      { role: "assistant", content: [use("srvtoolu_9")] },
+    ]);
+    expect(pending).toEqual([call("srvtoolu_9")]);
+    expect(
+      addResults(messages as JsonValue[], [{ type: "tool_result", tool_use_id: "srvtoolu_9" }]).at(-1),
+    ).toEqual({
+      role: "user",
+      content: [{ type: "tool_result", tool_use_id: "srvtoolu_9" }],
+    });
+  });
+
+  test("rule 3.4: blocks of a tool that is not declared are told to the model as text, never raw", () => {
+    const { messages } = restore(
+      [{ role: "assistant", content: [use("srvtoolu_1"), result("srvtoolu_1"), text("done")] }],
+      new Set(),
+    );
+    expect(messages).toMatchObject([
+      { role: "assistant", content: [{ type: "text" }, { type: "text", text: "done" }] },
+    ]);
+    expect(JSON.stringify(messages)).toContain("snippet");
+    expect(JSON.stringify(messages)).not.toContain("server_tool_use");
+  });
+
+  test("our citations are taken off the text that goes back", () => {
+    const cited = {
+      ...(text("x") as object),
+      citations: [searchCitation("https://a.example/", "A", "snippet", sealer)],
+    };
+    const { messages } = restore([{ role: "assistant", content: [cited] }]);
+    expect(messages).toEqual([{ role: "assistant", content: [text("x")] }]);
+  });
+
+  test("an ordinary conversation comes back as the very same value", () => {
+    const messages = [
+      { role: "user", content: "hi" },
+      { role: "assistant", content: [text("x")] },
+    ];
+    expect(restore(messages).messages).toBe(messages);
+  });
+});
+
+describe("a changed, damaged or foreign blob gives 400 naming its place", () => {
+  const foreign = result("srvtoolu_1", hits, sealerOf("other"));
+  const damaged = JSON.parse(JSON.stringify(result("srvtoolu_1")).replace("acme:ey", "acme:xx")) as JsonValue;
+  const swapped = structuredClone(result("srvtoolu_1")) as { content: { encrypted_content: string }[] };
+  const cite = searchCitation("https://a.example/", "A", "c", sealer);
+  if (cite.type === "web_search_result_location" && swapped.content[0])
+    swapped.content[0].encrypted_content = cite.encrypted_index;
+
+  test.each<[string, JsonValue[], string]>([
+    ["foreign result", [use("srvtoolu_1"), foreign], "messages.0.content.1.content.0.encrypted_content"],
+    ["damaged result", [use("srvtoolu_1"), damaged], "messages.0.content.1.content.0.encrypted_content"],
+    [
+      "an index in a result's place",
+      [use("srvtoolu_1"), swapped],
+      "messages.0.content.1.content.0.encrypted_content",
+    ],
+    [
+      "a foreign index",
+      [
+        {
+          type: "text",
+          text: "x",
+          citations: [{ type: "web_search_result_location", encrypted_index: "zzz" }],
+        },
+      ],
+      "messages.0.content.0.citations.0.encrypted_index",
+    ],
+    ["a result without its call", [result("srvtoolu_1")], "messages.0.content.0.tool_use_id"],
+    ["an unknown tool", [use("srvtoolu_1", "code_execution")], "messages.0.content.0.name"],
+  ])("%s", (_name, content, param) => {
+    expect(() => restore([{ role: "assistant", content }])).toThrow(
+      expect.objectContaining({ code: "invalid_request_error", param }) as ApiError,
+    );
+  });
+});

@@ -1,0 +1,302 @@
+/**
+ * Reads a Messages conversation that holds server-tool blocks of earlier answers and writes it as the model
+ * knows it: tool calls and tool results (spec "Server tools: conversation rules", rules 3.4, 3.6). Pure.
+ *
+ * One assistant message of a client may hold several iterations:
+ *
+ *   [thinking, text, server_tool_use A, server_tool_use B, result A, result B, text, tool_use C]
+ *
+ * becomes  assistant [thinking, text, A, B] · user [result A, result B] · assistant [text, C]. A client's
+ * tool_use that follows results directly was called in the same turn as they were, so it joins that turn.
+ */
+import type { Sealer } from "../dialects/codecs.ts";
+import type { JsonObject, JsonValue, ServerToolName, ToolResultBlock } from "../dialects/messages/types.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { fieldPath, type PathStep } from "../lib/field-path.ts";
+import type { ToolCall } from "./loop.ts";
+import { isOwnIndex, openHit, resultForModel, type SearchHit, type ToolOutcome } from "./results.ts";
+
+export interface Restored {
+  /** Messages without any server-tool block; the very same array when there was none. */
+  readonly messages: JsonValue | undefined;
+  /** Calls of the last assistant turn that were never run; they are run before the model is asked again. */
+  readonly pending: readonly ToolCall[];
+  /** Search results and pages of the conversation, which later text may cite and web_fetch may open. */
+  readonly hits: readonly SearchHit[];
+}
+
+const RESULT_TYPES = new Set(["web_search_tool_result", "web_fetch_tool_result"]);
+const TOOL_NAMES = new Set<string>(["web_search", "web_fetch", "x_search"]);
+
+/** True when any message holds a block that only a server tool makes; a cheap look before anything is built. */
+export function hasServerToolBlocks(messages: JsonValue | undefined): boolean {
+  return blocksOf(messages).some(({ block }) => isServerToolBlock(block));
+}
+
+const isServerToolBlock = (block: JsonObject) =>
+  block["type"] === "server_tool_use" ||
+  (typeof block["type"] === "string" && RESULT_TYPES.has(block["type"])) ||
+  (Array.isArray(block["citations"]) &&
+    block["citations"].some((citation) => isObject(citation) && "encrypted_index" in citation));
+
+/**
+ * @param declared the server tools of this request; blocks of any other tool are told to the model as text.
+ * @throws ApiError invalid_request_error naming a block whose sealed content is changed, damaged or foreign.
+ */
+export function restoreConversation(
+  messages: JsonValue | undefined,
+  declared: ReadonlySet<ServerToolName>,
+  sealer: Sealer,
+): Restored {
+  if (!Array.isArray(messages) || !hasServerToolBlocks(messages)) return { messages, pending: [], hits: [] };
+  const hits: SearchHit[] = [];
+  const out: JsonValue[] = [];
+  let pending: readonly ToolCall[] = [];
+  let lastAssistant = -1;
+  for (const [index, message] of messages.entries())
+    if (isObject(message) && message["role"] === "assistant") lastAssistant = index;
+
+  for (const [index, message] of messages.entries()) {
+    const content = isObject(message) ? message["content"] : undefined;
+    if (!isObject(message) || message["role"] !== "assistant" || !Array.isArray(content)) {
+      appendTurn(out, message);
+      continue;
+    }
+    const turns = new Turns(["messages", index, "content"], declared, sealer, hits);
+    for (const [at, block] of content.entries()) turns.add(block, at);
+    // Only the newest turn may still owe results; what an older one owes was given up by the client.
+    const mayRun = index === lastAssistant && index >= messages.length - 2;
+    pending = turns.finish(mayRun);
+    for (const turn of turns.out) appendTurn(out, turn);
+  }
+  return { messages: out, pending, hits };
+}
+
+/** Adds the results of calls that were run now to the conversation, before the client's own results. */
+export function addResults(messages: readonly JsonValue[], results: readonly ToolResultBlock[]): JsonValue[] {
+  const blocks = results.map((result) => ({ ...result }) as unknown as JsonObject);
+  const last = messages.at(-1);
+  if (isObject(last) && last["role"] === "user") {
+    const content =
+      typeof last["content"] === "string"
+        ? [{ type: "text", text: last["content"] }]
+        : (last["content"] ?? []);
+    return [
+      ...messages.slice(0, -1),
+      { ...last, content: [...blocks, ...(Array.isArray(content) ? content : [])] },
+    ];
+  }
+  return [...messages, { role: "user", content: blocks }];
+}
+
+/** Two user turns in a row become one: the results that we restored stand before the client's own. */
+function appendTurn(out: JsonValue[], turn: JsonValue): void {
+  const last = out.at(-1);
+  if (
+    isObject(turn) &&
+    isObject(last) &&
+    turn["role"] === "user" &&
+    last["role"] === "user" &&
+    holdsResults(last)
+  ) {
+    const content =
+      typeof turn["content"] === "string" ? [{ type: "text", text: turn["content"] }] : turn["content"];
+    if (Array.isArray(content) && Array.isArray(last["content"])) {
+      out[out.length - 1] = { ...turn, content: [...last["content"], ...content] };
+      return;
+    }
+  }
+  out.push(turn);
+}
+
+const holdsResults = (turn: JsonObject) =>
+  Array.isArray(turn["content"]) &&
+  turn["content"].some((block) => isObject(block) && block["type"] === "tool_result");
+
+/** One assistant message being taken apart. */
+class Turns {
+  readonly out: JsonObject[] = [];
+  readonly #at: readonly PathStep[];
+  readonly #declared: ReadonlySet<ServerToolName>;
+  readonly #sealer: Sealer;
+  readonly #hits: SearchHit[];
+  #assistant: JsonValue[] = [];
+  #results: JsonObject[] = [];
+  /** Calls without a result yet, in order. */
+  readonly #open = new Map<string, ToolCall>();
+
+  constructor(
+    at: readonly PathStep[],
+    declared: ReadonlySet<ServerToolName>,
+    sealer: Sealer,
+    hits: SearchHit[],
+  ) {
+    this.#at = at;
+    this.#declared = declared;
+    this.#sealer = sealer;
+    this.#hits = hits;
+  }
+
+  add(block: JsonValue, index: number): void {
+    if (!isObject(block)) {
+      this.#assistant.push(block);
+      return;
+    }
+    const here = [...this.#at, index];
+    const type = block["type"];
+    if (type === "server_tool_use") return this.#call(block, here);
+    if (typeof type === "string" && RESULT_TYPES.has(type)) return this.#result(block, here);
+    if (this.#results.length > 0 && type !== "tool_use") this.#flush();
+    this.#assistant.push(this.#withoutCitations(block, here));
+  }
+
+  /** Closes the last turn. Unanswered calls are handed over to be run, or answered as never run. */
+  finish(mayRun: boolean): readonly ToolCall[] {
+    const owed = [...this.#open.values()];
+    if (!mayRun) for (const call of owed) this.#answer(call, { kind: "error", code: "unavailable" });
+    this.#flush();
+    return mayRun ? owed : [];
+  }
+
+  #flush(): void {
+    if (this.#assistant.length > 0) this.out.push({ role: "assistant", content: this.#assistant });
+    if (this.#results.length > 0) this.out.push({ role: "user", content: this.#results });
+    this.#assistant = [];
+    this.#results = [];
+  }
+
+  #call(block: JsonObject, here: readonly PathStep[]): void {
+    const { id, name, input } = block;
+    if (typeof id !== "string" || id === "") return refuse([...here, "id"], "must be a string");
+    if (typeof name !== "string" || !isToolName(name))
+      return refuse([...here, "name"], "is not a server tool");
+    const call: ToolCall = { id, name, input: isObject(input) ? input : null };
+    if (!this.#declared.has(name)) {
+      this.#open.set(id, call);
+      return;
+    }
+    if (this.#results.length > 0) this.#flush();
+    this.#open.set(id, call);
+    this.#assistant.push({ type: "tool_use", id, name, input: call.input ?? {} });
+  }
+
+  #result(block: JsonObject, here: readonly PathStep[]): void {
+    const id = block["tool_use_id"];
+    const call = typeof id === "string" ? this.#open.get(id) : undefined;
+    if (call === undefined)
+      return refuse([...here, "tool_use_id"], "does not belong to a server_tool_use block before it");
+    const outcome = this.#outcome(call, block["content"], [...here, "content"]);
+    if (outcome.kind === "hits") this.#hits.push(...outcome.hits);
+    if (outcome.kind === "page") {
+      this.#hits.push({ url: outcome.page.url, title: outcome.page.title, text: "", age: null });
+    }
+    this.#answer(call, outcome);
+  }
+
+  #answer(call: ToolCall, outcome: ToolOutcome): void {
+    this.#open.delete(call.id);
+    const result = resultForModel(call.id, outcome, false);
+    if (this.#declared.has(call.name)) this.#results.push({ ...result } as unknown as JsonObject);
+    else this.#assistant.push({ type: "text", text: asText(call, outcome) });
+  }
+
+  #outcome(call: ToolCall, content: JsonValue | undefined, here: readonly PathStep[]): ToolOutcome {
+    if (Array.isArray(content)) {
+      const hits = content.map((entry, index) => {
+        const sealed = isObject(entry) ? entry["encrypted_content"] : undefined;
+        const hit = typeof sealed === "string" ? openHit(sealed, this.#sealer) : null;
+        return (
+          hit ?? refuse([...here, index, "encrypted_content"], "is damaged or belongs to another account")
+        );
+      });
+      return { kind: "hits", hits, posts: 0, profiles: 0 };
+    }
+    if (!isObject(content)) return refuse(here, "must be a list of results or an error");
+    if (content["type"] === "web_fetch_result") return { kind: "page", page: pageOf(content, here) };
+    const code = content["error_code"];
+    if (typeof code !== "string") return refuse([...here, "error_code"], "must be a string");
+    // Codes that other services know reach the model as a plain failure.
+    return { kind: "error", code: isErrorCode(code) ? code : "unavailable" };
+  }
+
+  /** Our own citations are checked and taken off: the model finds the sources in its tool results. */
+  #withoutCitations(block: JsonObject, here: readonly PathStep[]): JsonObject {
+    const citations = block["citations"];
+    if (block["type"] !== "text" || !Array.isArray(citations)) return block;
+    for (const [index, citation] of citations.entries()) {
+      const sealed = isObject(citation) ? citation["encrypted_index"] : undefined;
+      if (typeof sealed === "string" && !isOwnIndex(sealed, this.#sealer)) {
+        refuse([...here, "citations", index, "encrypted_index"], "is damaged or belongs to another account");
+      }
+    }
+    const { citations: _citations, ...rest } = block;
+    return rest;
+  }
+}
+
+function pageOf(content: JsonObject, here: readonly PathStep[]) {
+  const { url, retrieved_at: retrievedAt, content: document } = content;
+  const source = isObject(document) ? document["source"] : undefined;
+  if (typeof url !== "string") return refuse([...here, "url"], "must be a string");
+  if (!isObject(document) || !isObject(source) || typeof source["data"] !== "string") {
+    return refuse([...here, "content", "source"], "must be a document's source");
+  }
+  const title = document["title"];
+  return {
+    url,
+    title: typeof title === "string" ? title : null,
+    retrievedAt: typeof retrievedAt === "string" ? retrievedAt : "",
+    source:
+      source["type"] === "base64"
+        ? ({ type: "pdf", base64: source["data"] } as const)
+        : ({ type: "text", text: source["data"] } as const),
+  };
+}
+
+/** A call and its result for a model that is not given the tool in this request. */
+function asText(call: ToolCall, outcome: ToolOutcome): string {
+  const what = `[${call.name} ${JSON.stringify(call.input ?? {})}]`;
+  switch (outcome.kind) {
+    case "error":
+      return `${what}\nfailed: ${outcome.code}`;
+    case "hits":
+      return [what, ...outcome.hits.map((hit) => `- ${hit.title ?? hit.url} (${hit.url}): ${hit.text}`)].join(
+        "\n",
+      );
+    case "page":
+      return `${what}\n${outcome.page.title ?? ""} (${outcome.page.url})\n${outcome.page.source.type === "text" ? outcome.page.source.text : "(a PDF)"}`;
+  }
+}
+
+const ERROR_CODES = [
+  "too_many_requests",
+  "invalid_tool_input",
+  "max_uses_exceeded",
+  "query_too_long",
+  "unavailable",
+  "url_too_long",
+  "url_not_allowed",
+  "url_not_in_prior_context",
+  "url_not_accessible",
+  "unsupported_content_type",
+] as const;
+const isErrorCode = (code: string): code is (typeof ERROR_CODES)[number] =>
+  (ERROR_CODES as readonly string[]).includes(code);
+const isToolName = (name: string): name is ServerToolName => TOOL_NAMES.has(name);
+
+function refuse(steps: readonly PathStep[], text: string): never {
+  const param = fieldPath("messages", steps);
+  throw new ApiError("invalid_request_error", `${param}: ${text}`, { param });
+}
+
+function blocksOf(messages: JsonValue | undefined): { block: JsonObject }[] {
+  if (!Array.isArray(messages)) return [];
+  return messages.flatMap((message) => {
+    const content = isObject(message) ? message["content"] : undefined;
+    return Array.isArray(content) ? content.filter(isObject).map((block) => ({ block })) : [];
+  });
+}
+
+function isObject(value: JsonValue | undefined): value is JsonObject {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
+}

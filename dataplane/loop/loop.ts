@@ -1,0 +1,173 @@
+/**
+ * The round machine of server tools: what an iteration's answer leads to. Pure; one machine for the three
+ * dialects, streamed or not, live or in a batch (design.md §4.5; spec "Server-tool loop end states",
+ * rules 3.5–3.8). `run.ts` does what is decided here.
+ *
+ *            ask ──> answer ──┬── no server call ───────────────────────────> stop (the model's own reason)
+ *             ^               └── server calls: run them ──┬── a client tool was called too ──> stop tool_use
+ *             │                                            ├── output limit used up ─────────> stop max_tokens
+ *             │                                            ├── Messages: 8th iteration ──────> stop pause_turn
+ *             │                                            ├── else: 8th iteration, or
+ *             │                                            │   max_tool_calls used up ───────> ask once more,
+ *             │                                            │                                   tools off (final)
+ *             └────────────────────────────────────────────┴── otherwise
+ *
+ * The runner adds two causes of its own before it asks again: credit that does not cover the next iteration
+ * (stop pause_turn) and an upstream that fails (an error, or pause_turn for a whole Messages answer).
+ */
+import type { Dialect } from "../dialects/dialect.ts";
+import type { JsonObject, ServerToolName, StopReason, ToolChoice } from "../dialects/messages/types.ts";
+
+/** What the request and its policy allow; fixed for the whole loop. */
+export interface LoopRules {
+  readonly dialect: Dialect;
+  /** Iterations with tools (8); Responses and Chat add one final call without. */
+  readonly iterations: number;
+  /** Messages `max_uses` of each tool; null: no limit. */
+  readonly maxUses: Readonly<Record<ServerToolName, number | null>>;
+  /** Responses `max_tool_calls` over all tools; null: no limit. */
+  readonly maxToolCalls: number | null;
+  /** The request brings function tools of its own. */
+  readonly clientFunctions: boolean;
+  /** Total over all iterations. */
+  readonly maxOutputTokens: number;
+  /** The client's choice, a forced server tool already written as that tool's name; absent: auto. */
+  readonly toolChoice: ToolChoice | undefined;
+}
+
+export interface LoopState {
+  /** Iterations asked so far, the final call not counted. */
+  readonly iterations: number;
+  /** Calls run so far, of each tool. */
+  readonly uses: Readonly<Record<ServerToolName, number>>;
+  readonly outputTokens: number;
+  /** The call under way is the final one. */
+  readonly final: boolean;
+}
+
+export const initialState: LoopState = {
+  iterations: 0,
+  uses: { web_search: 0, web_fetch: 0, x_search: 0 },
+  outputTokens: 0,
+  final: false,
+};
+
+/** A model's call of a server tool. */
+export interface ToolCall {
+  /** `srvtoolu_…` */
+  readonly id: string;
+  readonly name: ServerToolName;
+  /** null: the model's arguments were no JSON object. */
+  readonly input: JsonObject | null;
+}
+
+/** What one iteration brought. */
+export interface RoundAnswer {
+  readonly stopReason: StopReason | null;
+  readonly calls: readonly ToolCall[];
+  /** How many of the client's own functions were called. */
+  readonly clientCalls: number;
+  readonly outputTokens: number;
+}
+
+export interface JudgedCall {
+  readonly call: ToolCall;
+  /** `run`, or why not: its `max_uses` or the request's `max_tool_calls` is used up. */
+  readonly verdict: "run" | "max_uses" | "max_tool_calls";
+}
+
+export type Next =
+  | { readonly kind: "ask"; readonly final: boolean }
+  | { readonly kind: "stop"; readonly reason: StopReason };
+
+export interface Round {
+  readonly state: LoopState;
+  /** In call order; results stand in the same order. */
+  readonly calls: readonly JudgedCall[];
+  /** What follows once the calls have run. */
+  readonly next: Next;
+}
+
+/** What the next upstream call must ask for. */
+export interface Ask {
+  readonly toolChoice: ToolChoice | undefined;
+  /** What is left of the output limit. */
+  readonly maxTokens: number;
+}
+
+/** Parameters of the call that `state` is about to make. */
+export function askFor(rules: LoopRules, state: LoopState): Ask {
+  const maxTokens = Math.max(1, rules.maxOutputTokens - state.outputTokens);
+  if (state.final) return { toolChoice: { type: "none" }, maxTokens };
+  return { toolChoice: state.iterations === 0 ? rules.toolChoice : relaxed(rules.toolChoice), maxTokens };
+}
+
+/** A forced choice holds on the first iteration only; later ones are free, or the loop would never end. */
+function relaxed(choice: ToolChoice | undefined): ToolChoice | undefined {
+  if (choice === undefined || choice.type === "none" || choice.type === "auto") return choice;
+  return choice.disable_parallel_tool_use === true
+    ? { type: "auto", disable_parallel_tool_use: true }
+    : { type: "auto" };
+}
+
+/** Judges one iteration's answer. */
+export function judge(rules: LoopRules, before: LoopState, answer: RoundAnswer): Round {
+  const asked: LoopState = {
+    ...before,
+    iterations: before.final ? before.iterations : before.iterations + 1,
+    outputTokens: before.outputTokens + answer.outputTokens,
+  };
+  if (before.final) return stop(asked, answer.stopReason === "tool_use" ? "end_turn" : ended(answer));
+  // Cut short or refused: whatever calls it holds are not meant to be run.
+  if (answer.calls.length === 0 || !runsCalls(answer.stopReason)) return stop(asked, ended(answer));
+
+  const { state, calls } = admitCalls(rules, asked, answer.calls);
+  return { state, calls, next: afterCalls(rules, state, answer) };
+}
+
+const runsCalls = (reason: StopReason | null) =>
+  reason === "tool_use" || reason === "end_turn" || reason === "pause_turn" || reason === null;
+
+const stop = (state: LoopState, reason: StopReason): Round => ({
+  state,
+  calls: [],
+  next: { kind: "stop", reason },
+});
+
+function ended(answer: RoundAnswer): StopReason {
+  if (answer.clientCalls > 0 && runsCalls(answer.stopReason)) return "tool_use";
+  // An upstream's own `pause_turn` or a lone `tool_use` means nothing to a client here.
+  return answer.stopReason === null || answer.stopReason === "tool_use" ? "end_turn" : answer.stopReason;
+}
+
+/** Calls of one turn count against the limits within the turn too (rule 3.5); only calls that run are counted. */
+export function admitCalls(
+  rules: LoopRules,
+  before: LoopState,
+  calls: readonly ToolCall[],
+): { readonly state: LoopState; readonly calls: readonly JudgedCall[] } {
+  const uses = { ...before.uses };
+  const judged = calls.map((call): JudgedCall => {
+    const total = uses.web_search + uses.web_fetch + uses.x_search;
+    if (rules.maxToolCalls !== null && total >= rules.maxToolCalls)
+      return { call, verdict: "max_tool_calls" };
+    const most = rules.maxUses[call.name];
+    if (most !== null && uses[call.name] >= most) return { call, verdict: "max_uses" };
+    uses[call.name] += 1;
+    return { call, verdict: "run" };
+  });
+  return { state: { ...before, uses }, calls: judged };
+}
+
+function afterCalls(rules: LoopRules, state: LoopState, answer: RoundAnswer): Next {
+  if (answer.clientCalls > 0) return { kind: "stop", reason: "tool_use" };
+  if (state.outputTokens >= rules.maxOutputTokens) return { kind: "stop", reason: "max_tokens" };
+  if (state.iterations >= rules.iterations) {
+    return rules.dialect === "messages"
+      ? { kind: "stop", reason: "pause_turn" }
+      : { kind: "ask", final: true };
+  }
+  const { web_search: searches, web_fetch: fetches, x_search: xSearches } = state.uses;
+  const capped = rules.maxToolCalls !== null && searches + fetches + xSearches >= rules.maxToolCalls;
+  return { kind: "ask", final: capped && !rules.clientFunctions };
+}

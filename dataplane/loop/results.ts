@@ -1,0 +1,254 @@
+/**
+ * What a server tool brought, in the two forms that are needed: for the model, as the content of a tool result,
+ * and for a Messages client, as a result block whose contents are sealed (spec "Server tools: conversation
+ * rules"). Reads the second form back when a conversation is resent. Pure.
+ */
+import type { Sealer } from "../dialects/codecs.ts";
+import type {
+  Citation,
+  ContentBlockParam,
+  DocumentBlock,
+  ServerToolName,
+  ToolResultBlock,
+  WebFetchErrorCode,
+  WebFetchToolResultBlock,
+  WebSearchErrorCode,
+  WebSearchToolResultBlock,
+} from "../dialects/messages/types.ts";
+import type { ToolCall } from "./loop.ts";
+
+/** One search result, or one post of x_search. */
+export interface SearchHit {
+  readonly url: string;
+  readonly title: string | null;
+  /** At most 1,000 characters. */
+  readonly text: string;
+  /** When the page was published, as the engine says it. */
+  readonly age: string | null;
+}
+
+/** An opened page: text, or a PDF as base64. */
+export interface FetchedPage {
+  /** After redirects. */
+  readonly url: string;
+  readonly title: string | null;
+  /** ISO 8601 UTC. */
+  readonly retrievedAt: string;
+  readonly source:
+    | { readonly type: "text"; readonly text: string }
+    | { readonly type: "pdf"; readonly base64: string };
+}
+
+export type ToolOutcome =
+  | {
+      readonly kind: "hits";
+      readonly hits: readonly SearchHit[];
+      /** x_search only: posts and distinct profiles that were fetched. */
+      readonly posts: number;
+      readonly profiles: number;
+    }
+  | { readonly kind: "page"; readonly page: FetchedPage }
+  | { readonly kind: "error"; readonly code: WebFetchErrorCode };
+
+/** One sentence of advice for the model with each error code (rule 3.10). */
+const advice: Record<WebFetchErrorCode, string> = {
+  too_many_requests: "Too many tool calls were made in the last minute; answer with what you have.",
+  invalid_tool_input: "The input was not valid; call the tool again with the documented parameters.",
+  max_uses_exceeded: "No further calls of this tool are allowed in this request; answer with what you have.",
+  query_too_long: "The query is longer than 400 characters; use a shorter one.",
+  unavailable: "The tool is not available at the moment; answer without it.",
+  url_too_long: "The URL is longer than 250 characters; use another page.",
+  url_not_allowed: "This domain may not be opened; use another page.",
+  url_not_in_prior_context: "Only URLs that the user or an earlier result gave may be opened.",
+  url_not_accessible: "The page could not be opened; use another page.",
+  unsupported_content_type: "This kind of content cannot be read; use another page.",
+};
+
+const SEARCH_CODES: ReadonlySet<string> = new Set<WebSearchErrorCode>([
+  "too_many_requests",
+  "invalid_tool_input",
+  "max_uses_exceeded",
+  "query_too_long",
+  "unavailable",
+]);
+/** `cited_text` is at most this many characters (spec, Limits). */
+const MAX_CITED = 150;
+
+/** The `tool_result` that the model reads. Search results carry citations; a page's are on when `citePages`. */
+export function resultForModel(callId: string, outcome: ToolOutcome, citePages: boolean): ToolResultBlock {
+  switch (outcome.kind) {
+    case "error":
+      return {
+        type: "tool_result",
+        tool_use_id: callId,
+        content: `${outcome.code}: ${advice[outcome.code]}`,
+        is_error: true,
+      };
+    case "hits":
+      return {
+        type: "tool_result",
+        tool_use_id: callId,
+        content: outcome.hits.length === 0 ? "The search found nothing." : outcome.hits.map(hitForModel),
+      };
+    case "page":
+      return { type: "tool_result", tool_use_id: callId, content: [pageDocument(outcome.page, citePages)] };
+  }
+}
+
+const hitForModel = (hit: SearchHit): ContentBlockParam => ({
+  type: "search_result",
+  source: hit.url,
+  title: hit.title ?? hit.url,
+  content: [{ type: "text", text: modelText(hit) }],
+  citations: { enabled: true },
+});
+
+/** An empty text block is refused by Messages upstreams. */
+const modelText = (hit: SearchHit) => {
+  const text = hit.text === "" ? (hit.title ?? hit.url) : hit.text;
+  return hit.age === null ? text : `${text}\n(${hit.age})`;
+};
+
+function pageDocument(page: FetchedPage, citations: boolean): DocumentBlock {
+  const source =
+    page.source.type === "text"
+      ? ({
+          type: "text",
+          media_type: "text/plain",
+          data: page.source.text === "" ? " " : page.source.text,
+        } as const)
+      : ({ type: "base64", media_type: "application/pdf", data: page.source.base64 } as const);
+  return { type: "document", source, title: page.title ?? page.url, citations: { enabled: citations } };
+}
+
+/** The result block of the conversation. `sealer` is null where no client will see it (Chat, Responses). */
+export function resultForClient(
+  call: ToolCall,
+  outcome: ToolOutcome,
+  citePages: boolean,
+  sealer: Sealer | null,
+): WebSearchToolResultBlock | WebFetchToolResultBlock {
+  const caller = { type: "direct" } as const;
+  if (call.name === "web_fetch") {
+    const content: WebFetchToolResultBlock["content"] =
+      outcome.kind === "page"
+        ? {
+            type: "web_fetch_result",
+            url: outcome.page.url,
+            retrieved_at: outcome.page.retrievedAt,
+            content: pageDocument(outcome.page, citePages),
+          }
+        : {
+            type: "web_fetch_tool_result_error",
+            error_code: outcome.kind === "error" ? outcome.code : "unavailable",
+          };
+    return { type: "web_fetch_tool_result", tool_use_id: call.id, content, caller };
+  }
+  const content: WebSearchToolResultBlock["content"] =
+    outcome.kind === "hits"
+      ? outcome.hits.map((hit) => ({
+          type: "web_search_result",
+          url: hit.url,
+          title: hit.title ?? hit.url,
+          encrypted_content: sealer === null ? "" : sealer.seal(JSON.stringify(sealedHit(hit))),
+          page_age: hit.age,
+        }))
+      : {
+          type: "web_search_tool_result_error",
+          error_code: outcome.kind === "error" && isSearchCode(outcome.code) ? outcome.code : "unavailable",
+        };
+  return { type: "web_search_tool_result", tool_use_id: call.id, content, caller };
+}
+
+const isSearchCode = (code: string): code is WebSearchErrorCode => SEARCH_CODES.has(code);
+
+/** `k` tells a result from a citation, so that one cannot stand in for the other. */
+const sealedHit = (hit: SearchHit) => ({ k: "hit", u: hit.url, t: hit.title, c: hit.text, a: hit.age });
+
+/** What `encrypted_content` holds; null when it is damaged, foreign or something else. */
+export function openHit(sealed: string, sealer: Sealer): SearchHit | null {
+  const value = opened(sealed, sealer, "hit");
+  if (value === null || typeof value["u"] !== "string" || typeof value["c"] !== "string") return null;
+  const title = value["t"];
+  const age = value["a"];
+  return {
+    url: value["u"],
+    title: typeof title === "string" ? title : null,
+    text: value["c"],
+    age: typeof age === "string" ? age : null,
+  };
+}
+
+/** Is this an `encrypted_index` that we gave to this organization? */
+export const isOwnIndex = (sealed: string, sealer: Sealer): boolean =>
+  opened(sealed, sealer, "cite") !== null;
+
+function opened(sealed: string, sealer: Sealer, kind: string): Record<string, unknown> | null {
+  const plain = sealer.open(sealed);
+  if (plain === null) return null;
+  try {
+    const value: unknown = JSON.parse(plain);
+    if (value === null || typeof value !== "object" || !("k" in value) || value.k !== kind) return null;
+    return { ...value };
+  } catch {
+    return null;
+  }
+}
+
+/** A citation of a search result in a Messages client's form. */
+export function searchCitation(url: string, title: string | null, cited: string, sealer: Sealer): Citation {
+  return {
+    type: "web_search_result_location",
+    url,
+    title,
+    encrypted_index: sealer.seal(JSON.stringify({ k: "cite", u: url })),
+    cited_text: Array.from(cited.slice(0, 2 * MAX_CITED))
+      .slice(0, MAX_CITED)
+      .join(""),
+  };
+}
+
+/** What each tool takes, as the function that the model is given. */
+export const toolFunctions: Record<
+  ServerToolName,
+  {
+    readonly name: ServerToolName;
+    readonly description: string;
+    readonly input_schema: Readonly<Record<string, unknown>>;
+  }
+> = {
+  web_search: {
+    name: "web_search",
+    description:
+      "Searches the web and returns titles, URLs and excerpts of the best pages. Use it for recent or uncertain facts.",
+    input_schema: {
+      type: "object",
+      properties: { query: { type: "string", description: "What to search for, at most 400 characters." } },
+      required: ["query"],
+      additionalProperties: false,
+    },
+  },
+  web_fetch: {
+    name: "web_fetch",
+    description:
+      "Opens one web page and returns its text. Only URLs that the user gave or that an earlier result holds can be opened.",
+    input_schema: {
+      type: "object",
+      properties: {
+        url: { type: "string", description: "The whole URL, http or https, at most 250 characters." },
+      },
+      required: ["url"],
+      additionalProperties: false,
+    },
+  },
+  x_search: {
+    name: "x_search",
+    description: "Searches recent posts on X and returns them with their authors.",
+    input_schema: {
+      type: "object",
+      properties: { query: { type: "string", description: "What to search for, at most 400 characters." } },
+      required: ["query"],
+      additionalProperties: false,
+    },
+  },
+};

@@ -1,0 +1,215 @@
+/**
+ * Reads one iteration's events: passes on what the client may see at once, keeps what has to wait for the end
+ * of the iteration (tool calls), and what goes back to the model. Pure, no I/O.
+ *
+ * Calls wait because what they mean is known only at the end: a cut or final answer drops them, and a client's
+ * call stands after the results of server tools that were called beside it (spec, end states).
+ */
+import type { NewId } from "../lib/ids.ts";
+import type {
+  Citation,
+  ContentBlock,
+  ContentBlockParam,
+  JsonObject,
+  MessagesEvent,
+  MessagesResponse,
+  MessagesUsage,
+  ServerToolName,
+  StopReason,
+  ToolUseBlock,
+} from "../dialects/messages/types.ts";
+import type { ToolCall } from "./loop.ts";
+
+/** How citations reach the client of this dialect from a model of that one. */
+export interface Citer {
+  /** The model's own citation as the client may see it; null drops it. */
+  native(citation: Citation): Citation | null;
+  /** Citations for a finished text of a model that has none of its own. */
+  ofText(text: string): readonly Citation[];
+}
+
+export interface RoundOptions {
+  readonly serverTools: ReadonlySet<string>;
+  /** The final call: tool calls in its answer are dropped. */
+  readonly final: boolean;
+  /** Index of the next content block of the client's message. */
+  readonly nextIndex: number;
+  /** The client's message has begun already. */
+  readonly started: boolean;
+  readonly newId: NewId;
+  readonly citer: Citer;
+}
+
+/** About four characters to a token, where the upstream has not reported yet. */
+const CHARACTERS_PER_TOKEN = 4;
+
+export class Round {
+  readonly #options: RoundOptions;
+  /** The model's turn, to be sent back to it. */
+  readonly blocks: ContentBlockParam[] = [];
+  readonly calls: ToolCall[] = [];
+  readonly clientCalls: ToolUseBlock[] = [];
+  stopReason: StopReason | null = null;
+  stopSequence: string | null = null;
+  stopDetails: MessagesResponse["stop_details"] = undefined;
+  /** True once the upstream ended its message properly. */
+  ended = false;
+  nextIndex: number;
+  #usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, estimated: true };
+  #reported = 0;
+  #characters = 0;
+  #open: { block: ContentBlock; index: number; text: string } | null = null;
+
+  constructor(options: RoundOptions) {
+    this.#options = options;
+    this.nextIndex = options.nextIndex;
+  }
+
+  /** Usage so far: what the upstream said, or an estimate from what was seen of its output. */
+  get usage(): MessagesUsage {
+    const seen = Math.ceil(this.#characters / CHARACTERS_PER_TOKEN);
+    return this.ended || seen <= this.#reported
+      ? this.#usage
+      : { ...this.#usage, output_tokens: Math.max(this.#usage.output_tokens, seen), estimated: true };
+  }
+
+  push(event: MessagesEvent): MessagesEvent[] {
+    switch (event.type) {
+      case "message_start":
+        this.#report(event.message.usage);
+        return this.#options.started ? [] : [event];
+      case "content_block_start":
+        return this.#start(event.content_block);
+      case "content_block_delta":
+        return this.#delta(event.delta);
+      case "content_block_stop":
+        return this.#stop();
+      case "message_delta":
+        this.stopReason = event.delta.stop_reason;
+        this.stopSequence = event.delta.stop_sequence;
+        if (event.delta.stop_details !== undefined) this.stopDetails = event.delta.stop_details;
+        this.#report(event.usage);
+        return [];
+      case "message_stop":
+        this.ended = true;
+        return [];
+      case "ping":
+        return [event];
+    }
+  }
+
+  #report(usage: Partial<MessagesUsage>): void {
+    const known = Object.entries(usage).filter(([, value]) => value !== null && value !== undefined);
+    const { estimated: _estimated, ...before } = this.#usage;
+    this.#usage = { ...before, ...Object.fromEntries(known) };
+    this.#reported = this.#usage.output_tokens;
+  }
+
+  #start(block: ContentBlock): MessagesEvent[] {
+    const held = block.type === "tool_use";
+    const index = held ? -1 : this.nextIndex;
+    this.#open = { block: structuredClone(block), index, text: "" };
+    if (held) return [];
+    this.nextIndex += 1;
+    const shown = block.type === "text" ? { ...block, citations: [] } : block;
+    return [{ type: "content_block_start", index, content_block: shown }];
+  }
+
+  #delta(delta: Extract<MessagesEvent, { type: "content_block_delta" }>["delta"]): MessagesEvent[] {
+    const open = this.#open;
+    if (open === null) return [];
+    const { block, index } = open;
+    switch (delta.type) {
+      case "text_delta":
+        open.text += delta.text;
+        this.#characters += delta.text.length;
+        break;
+      case "thinking_delta":
+        if (block.type === "thinking") block.thinking += delta.thinking;
+        this.#characters += delta.thinking.length;
+        break;
+      case "signature_delta":
+        if (block.type === "thinking") block.signature = delta.signature;
+        break;
+      case "input_json_delta":
+        open.text += delta.partial_json;
+        this.#characters += delta.partial_json.length;
+        return [];
+      case "citations_delta": {
+        const citation = this.#options.citer.native(delta.citation);
+        return citation === null
+          ? []
+          : [{ type: "content_block_delta", index, delta: { type: "citations_delta", citation } }];
+      }
+    }
+    return [{ type: "content_block_delta", index, delta }];
+  }
+
+  #stop(): MessagesEvent[] {
+    const open = this.#open;
+    this.#open = null;
+    if (open === null) return [];
+    const { block, index, text } = open;
+    if (block.type === "tool_use") {
+      this.#call(block, text);
+      return [];
+    }
+    const stop: MessagesEvent = { type: "content_block_stop", index };
+    if (block.type !== "text") {
+      this.blocks.push(block);
+      return [stop];
+    }
+    const whole = block.text + text;
+    // Upstreams refuse empty text in a conversation.
+    if (whole !== "") this.blocks.push({ type: "text", text: whole });
+    const citations = this.#options.citer.ofText(whole);
+    return [
+      ...citations.map((citation): MessagesEvent => ({
+        type: "content_block_delta",
+        index,
+        delta: { type: "citations_delta", citation },
+      })),
+      stop,
+    ];
+  }
+
+  #call(block: ToolUseBlock, json: string): void {
+    if (this.#options.final) return;
+    const input = json === "" ? block.input : parsedObject(json);
+    if (!this.#options.serverTools.has(block.name)) {
+      this.clientCalls.push({ ...block, input: input ?? {} });
+      return;
+    }
+    const call: ToolCall = { id: this.#options.newId("srvtoolu"), name: block.name as ServerToolName, input };
+    this.calls.push(call);
+    this.blocks.push({ type: "tool_use", id: call.id, name: call.name, input: input ?? {} });
+  }
+}
+
+function parsedObject(json: string): JsonObject | null {
+  try {
+    const value: unknown = JSON.parse(json);
+    return value !== null && typeof value === "object" && !Array.isArray(value)
+      ? (value as JsonObject)
+      : null;
+  } catch {
+    return null;
+  }
+}
+
+/** A block that is known whole, as events: its start, one delta for a call's input, its stop. */
+export function wholeBlock(block: ContentBlock, index: number): MessagesEvent[] {
+  const stop: MessagesEvent = { type: "content_block_stop", index };
+  if (block.type !== "tool_use" && block.type !== "server_tool_use") {
+    return [{ type: "content_block_start", index, content_block: block }, stop];
+  }
+  return [
+    { type: "content_block_start", index, content_block: { ...block, input: {} } },
+    {
+      type: "content_block_delta",
+      index,
+      delta: { type: "input_json_delta", partial_json: JSON.stringify(block.input) },
+    },
+    stop,
+  ];
+}

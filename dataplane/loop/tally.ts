@@ -1,0 +1,109 @@
+/** Totals of one request over all its iterations and tool calls. */
+import type { Observed, TokenUsage, ToolUsage } from "../billing/meter.ts";
+import type { MessagesUsage, ServerToolName } from "../dialects/messages/types.ts";
+import type { ToolOutcome } from "./results.ts";
+
+const noTokens: TokenUsage = {
+  input: 0,
+  cacheRead: 0,
+  cacheWrite5m: 0,
+  cacheWrite1h: 0,
+  output: 0,
+  reasoning: 0,
+};
+
+/** A hub usage in the ledger's classes; a cache write without the split counts as 5m (rule 5.10). */
+export function tokensOf(usage: MessagesUsage): TokenUsage {
+  const writes = usage.cache_creation_input_tokens ?? 0;
+  const oneHour = usage.cache_creation?.ephemeral_1h_input_tokens ?? 0;
+  const fiveMinutes = usage.cache_creation?.ephemeral_5m_input_tokens ?? 0;
+  return {
+    input: usage.input_tokens,
+    cacheRead: usage.cache_read_input_tokens ?? 0,
+    cacheWrite5m: Math.max(fiveMinutes, writes - oneHour),
+    cacheWrite1h: oneHour,
+    output: usage.output_tokens,
+    reasoning: usage.output_tokens_details?.thinking_tokens ?? 0,
+  };
+}
+
+const sum = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
+  input: a.input + b.input,
+  cacheRead: a.cacheRead + b.cacheRead,
+  cacheWrite5m: a.cacheWrite5m + b.cacheWrite5m,
+  cacheWrite1h: a.cacheWrite1h + b.cacheWrite1h,
+  output: a.output + b.output,
+  reasoning: a.reasoning + b.reasoning,
+});
+
+export class Tally {
+  #finished = noTokens;
+  #current = noTokens;
+  #estimated = false;
+  #currentEstimated = false;
+  #tools: ToolUsage = { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 };
+
+  /** What the iteration under way has used so far; replaces what was said of it before. */
+  observe(usage: MessagesUsage): void {
+    this.#current = tokensOf(usage);
+    this.#currentEstimated = usage.estimated === true;
+  }
+
+  /** The iteration under way is over: its tokens stay. */
+  commit(): void {
+    this.#finished = sum(this.#finished, this.#current);
+    this.#estimated ||= this.#currentEstimated;
+    this.discard();
+  }
+
+  /** The iteration under way was refused: it costs nothing. */
+  discard(): void {
+    this.#current = noTokens;
+    this.#currentEstimated = false;
+  }
+
+  /** Only what a tool brought is counted: a call that failed is free (spec, Prices and billing rules 3). */
+  tool(name: ServerToolName, outcome: ToolOutcome): void {
+    if (outcome.kind === "error") return;
+    const tools = this.#tools;
+    if (name === "web_search") this.#tools = { ...tools, webSearches: tools.webSearches + 1 };
+    else if (name === "web_fetch") this.#tools = { ...tools, webFetches: tools.webFetches + 1 };
+    else if (outcome.kind === "hits") {
+      this.#tools = {
+        ...tools,
+        xSearches: tools.xSearches + 1,
+        xPosts: tools.xPosts + outcome.posts,
+        xProfiles: tools.xProfiles + outcome.profiles,
+      };
+    }
+  }
+
+  get observed(): Observed {
+    return {
+      tokens: sum(this.#finished, this.#current),
+      tools: this.#tools,
+      estimated: this.#estimated || this.#currentEstimated,
+    };
+  }
+
+  /** Cumulative usage as the answer shows it; x_search counts in both counters (spec, Message). */
+  get usage(): MessagesUsage {
+    const { tokens, tools } = this.observed;
+    return {
+      input_tokens: tokens.input,
+      output_tokens: tokens.output,
+      cache_creation_input_tokens: tokens.cacheWrite5m + tokens.cacheWrite1h,
+      cache_read_input_tokens: tokens.cacheRead,
+      cache_creation: {
+        ephemeral_5m_input_tokens: tokens.cacheWrite5m,
+        ephemeral_1h_input_tokens: tokens.cacheWrite1h,
+      },
+      output_tokens_details: { thinking_tokens: tokens.reasoning },
+      server_tool_use: {
+        web_search_requests: tools.webSearches + tools.xSearches,
+        web_fetch_requests: tools.webFetches,
+        x_search_requests: tools.xSearches,
+      },
+    };
+  }
+}
