@@ -363,6 +363,9 @@ function readStored(row: z.infer<typeof storedRowSchema>): UsageRow {
   };
 }
 
+/** Types of the columns of `usage` that are not summed, in the order of the statement below. */
+const ownTypes = "timestamptz text text text text text int8 text text text int4 text bool bool".split(" ");
+
 /** Inserts what is not there; returns the rows that really were inserted. */
 async function insertRows(
   transaction: DatabaseTransactionConnection,
@@ -391,11 +394,7 @@ async function insertRows(
         row.provisional,
         ...summedColumns.map((column) => summed[column](row)),
       ]),
-      [
-        ...["timestamptz", "text", "text", "text", "text", "text", "int8", "text", "text", "text"],
-        ...["int4", "text", "bool", "bool"],
-        ...summedColumns.map(() => "int8"),
-      ],
+      [...ownTypes, ...summedColumns.map(() => "int8")],
     )}
     on conflict (accepted_at, id) do nothing
     returning id
