@@ -93,6 +93,7 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
   };
   const credit = [...(told.credit ?? [])];
   const bill: Bill = {
+    headers: {},
     observe: () => undefined,
     advance: async (spent) => {
       bills.advanced.push(spent);
