@@ -83,6 +83,8 @@ export const errorKinds = {
     detailsCode: "file_expired",
     retry: false,
   },
+  /** The client did not send its body in time; the connection is closed, SDKs may try again. */
+  request_timeout: { ...invalid(null, undefined, 408), retry: true },
   method_not_allowed: invalid("method_not_supported", undefined, 405),
   too_large: {
     status: 413,

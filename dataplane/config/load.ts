@@ -1,0 +1,334 @@
+/**
+ * Keeps the newest complete snapshot of a directory (design.md §2, rules.md 6.3). The directory is a projected
+ * volume that the kubelet swaps by a symbolic link, or a folder into which the operator renames files. Either may
+ * be seen half-way: what is not complete is waited for, what is complete and wrong is reported, and neither ever
+ * disturbs the snapshot that is being served.
+ */
+import { createHash } from "node:crypto";
+import { watch, type FSWatcher } from "node:fs";
+import { open, realpath, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { promisify } from "node:util";
+import { gunzip } from "node:zlib";
+import type { Logger } from "pino";
+import { z } from "zod";
+import { metrics } from "../telemetry/metrics.ts";
+import {
+  ACCEPTED_SCHEMA_VERSIONS,
+  bankSchema,
+  credentialsSchema,
+  indexSchema,
+  MAX_SHARD_BYTES,
+  routeSchema,
+  routingSchema,
+  type Bank,
+  type Credentials,
+  type Routing,
+  type SnapshotIndex,
+} from "./schema.ts";
+import { Snapshot } from "./snapshot.ts";
+
+const MAX_INDEX_BYTES = 64 * 1024;
+/** 10,000 routes take about 20 MB; what unpacks to more than this is not ours. */
+const MAX_PART_BYTES = 256 * 1024 * 1024;
+/** A change is usually several events. */
+const SETTLE_MS = 20;
+/** The net below the file events, which a volume or an overwritten directory may not give. */
+const POLL_MS = 1000;
+/** Routes validated before other requests get their turn. */
+const ROUTES_AT_ONCE = 200;
+
+const unzip = promisify(gunzip);
+const banks: readonly Bank[] = bankSchema.options;
+
+/** A published snapshot that cannot be served. */
+export interface Rejection {
+  readonly serial: number | null;
+  readonly error: string;
+}
+
+/** What one look at a bank finds. */
+export type BankView =
+  | { readonly state: "empty" }
+  /** Not all there yet, or changing under our eyes. */
+  | { readonly state: "pending"; readonly serial: number | null }
+  | { readonly state: "rejected"; readonly rejection: Rejection }
+  | { readonly state: "complete"; readonly snapshot: Snapshot };
+
+type IndexView =
+  | { readonly state: "empty" }
+  | { readonly state: "rejected"; readonly text: string; readonly rejection: Rejection }
+  | { readonly state: "found"; readonly text: string; readonly index: SnapshotIndex };
+
+export class SnapshotLoader {
+  readonly #directory: string;
+  readonly #log: Logger;
+  readonly #listeners = new Set<(snapshot: Snapshot) => void>();
+  readonly #abort = new AbortController();
+  /** Texts of indexes that were looked at to the end, by bank: nothing is judged twice. */
+  readonly #judged = new Map<Bank, { text: string; rejection: Rejection | null }>();
+  #current: Snapshot | null = null;
+  #watcher: { readonly fs: FSWatcher; readonly inode: bigint } | null = null;
+  #timer: NodeJS.Timeout | null = null;
+  #looking: Promise<void> | null = null;
+  #again = false;
+
+  constructor(directory: string, log: Logger) {
+    this.#directory = directory;
+    this.#log = log;
+  }
+
+  /** The snapshot that is served; null before the first one was found. */
+  get current(): Snapshot | null {
+    return this.#current;
+  }
+
+  /** The newest published snapshot that could not be served, when it is newer than the one that is. */
+  get rejected(): Rejection | null {
+    const running = this.#current?.index.serial ?? -1;
+    let newest: Rejection | null = null;
+    for (const { rejection } of this.#judged.values()) {
+      if (rejection === null || (rejection.serial ?? Infinity) < running) continue;
+      if (newest === null || (rejection.serial ?? Infinity) > (newest.serial ?? Infinity)) newest = rejection;
+    }
+    return newest;
+  }
+
+  /** Calls back after each swap, and at once when something is served already. @returns stops it. */
+  subscribe(listener: (snapshot: Snapshot) => void): () => void {
+    this.#listeners.add(listener);
+    if (this.#current !== null) listener(this.#current);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Looks once and goes on watching. */
+  async start(): Promise<void> {
+    await this.look();
+    const poll = setInterval(() => void this.look(), POLL_MS);
+    this.#abort.signal.addEventListener("abort", () => clearInterval(poll));
+  }
+
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    this.#watcher?.fs.close();
+    await this.#looking;
+  }
+
+  /** Reads the directory and swaps when it holds something newer; never fails. One look at a time. */
+  async look(): Promise<void> {
+    if (this.#looking !== null) {
+      this.#again = true;
+      return this.#looking;
+    }
+    this.#looking = (async () => {
+      do {
+        this.#again = false;
+        await this.#lookOnce().catch((error: unknown) => {
+          this.#log.warn({ err: error }, "the configuration directory cannot be read");
+        });
+      } while (this.#again && !this.#abort.signal.aborted);
+      this.#looking = null;
+    })();
+    return this.#looking;
+  }
+
+  async #lookOnce(): Promise<void> {
+    await this.#watch();
+    const directory = await resolveView(this.#directory);
+    if (directory === null) return;
+    const found = await Promise.all(
+      banks.map(async (bank) => ({ bank, view: await readIndex(directory, bank) })),
+    );
+    for (const { bank, view } of found) if (view.state === "empty") this.#judged.delete(bank);
+    const newestFirst = found
+      .filter(({ view }) => view.state !== "empty")
+      .sort((one, other) => serialOf(other.view) - serialOf(one.view));
+    for (const { bank, view } of newestFirst) {
+      if (view.state === "empty" || this.#judged.get(bank)?.text === view.text) continue;
+      if (view.state === "rejected") {
+        this.#reject(bank, view.text, view.rejection);
+        continue;
+      }
+      if (this.#current !== null && view.index.serial <= this.#current.index.serial) continue;
+      const result = await readBank(directory, bank, view.index);
+      if (result.state === "rejected") this.#reject(bank, view.text, result.rejection);
+      if (result.state !== "complete") continue;
+      this.#judged.set(bank, { text: view.text, rejection: null });
+      this.#swap(result.snapshot);
+      return;
+    }
+  }
+
+  #swap(snapshot: Snapshot): void {
+    const { serial, hash } = snapshot.index;
+    this.#current = snapshot;
+    metrics.configReloads.inc({ outcome: "served" });
+    metrics.configInfo.reset();
+    metrics.configInfo.set({ hash, serial: String(serial) }, 1);
+    this.#log.info({ serial, hash, routes: snapshot.routing.routes.length }, "serving a new configuration");
+    for (const listener of this.#listeners) {
+      try {
+        listener(snapshot);
+      } catch (error) {
+        this.#log.error({ err: error }, "a listener failed on a new configuration");
+      }
+    }
+  }
+
+  #reject(bank: Bank, text: string, rejection: Rejection): void {
+    this.#judged.set(bank, { text, rejection });
+    metrics.configReloads.inc({ outcome: "rejected" });
+    this.#log.error({ bank, ...rejection }, "a published configuration cannot be served");
+  }
+
+  /** Watches the directory itself; anew when it was replaced. The poll does without it. */
+  async #watch(): Promise<void> {
+    const found = await stat(this.#directory, { bigint: true }).catch(() => null);
+    if (this.#watcher !== null && found?.ino === this.#watcher.inode) return;
+    this.#watcher?.fs.close();
+    this.#watcher = null;
+    if (found === null || this.#abort.signal.aborted) return;
+    try {
+      const fs = watch(this.#directory, { persistent: false }, () => this.#soon());
+      fs.on("error", () => {
+        fs.close();
+        if (this.#watcher?.fs === fs) this.#watcher = null;
+      });
+      this.#watcher = { fs, inode: found.ino };
+    } catch (error) {
+      this.#log.debug({ err: error }, "the configuration directory cannot be watched; it is polled");
+    }
+  }
+
+  #soon(): void {
+    if (this.#timer !== null || this.#abort.signal.aborted) return;
+    this.#timer = setTimeout(() => {
+      this.#timer = null;
+      void this.look();
+    }, SETTLE_MS);
+  }
+}
+
+const serialOf = (view: IndexView): number => (view.state === "found" ? view.index.serial : -1);
+
+/** The one directory that a projected volume points to now, so that all files are of one moment; null: not there. */
+async function resolveView(directory: string): Promise<string | null> {
+  return realpath(join(directory, "..data")).catch(() => realpath(directory).catch(() => null));
+}
+
+/** A file of at most `maxBytes`; null when it is missing or larger. */
+async function readBounded(path: string, maxBytes: number): Promise<Buffer | null> {
+  try {
+    await using file = await open(path);
+    const { size } = await file.stat();
+    if (size > maxBytes) return null;
+    const bytes = await file.readFile();
+    return bytes.length > maxBytes ? null : bytes;
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === "ENOENT" || code === "EISDIR" || code === "ENOTDIR") return null;
+    throw error;
+  }
+}
+
+async function readIndex(directory: string, bank: Bank): Promise<IndexView> {
+  const bytes = await readBounded(join(directory, `${bank}-index.json`), MAX_INDEX_BYTES);
+  if (bytes === null || bytes.length === 0) return { state: "empty" };
+  const text = bytes.toString("utf8");
+  const parsed = indexSchema.safeParse(parseJson(text));
+  if (!parsed.success) {
+    return { state: "rejected", text, rejection: { serial: null, error: describe("index", parsed.error) } };
+  }
+  const index = parsed.data;
+  if (!ACCEPTED_SCHEMA_VERSIONS.includes(index.schemaVersion)) {
+    const error = `schema version ${index.schemaVersion} is not one of ${ACCEPTED_SCHEMA_VERSIONS.join(", ")}`;
+    return { state: "rejected", text, rejection: { serial: index.serial, error } };
+  }
+  return { state: "found", text, index };
+}
+
+/** Reads, verifies and validates everything that an index names. */
+export async function readBank(directory: string, bank: Bank, index: SnapshotIndex): Promise<BankView> {
+  const { serial } = index;
+  const rejected = (error: string): BankView => ({ state: "rejected", rejection: { serial, error } });
+  const routingBytes = await readShards(directory, bank, index.routing);
+  const credentialBytes = await readShards(directory, bank, index.credentials);
+  if (routingBytes === "foreign" || credentialBytes === "foreign") {
+    return rejected(`the index of bank ${bank} names files of another bank`);
+  }
+  if (routingBytes === null || credentialBytes === null) return { state: "pending", serial };
+  const routing = await readRouting(routingBytes);
+  if (typeof routing === "string") return rejected(routing);
+  const credentials = await readCredentials(credentialBytes);
+  if (typeof credentials === "string") return rejected(credentials);
+  if (routing.serial !== serial || credentials.serial !== serial) {
+    return rejected(
+      `index, routing and credentials are of serials ${serial}, ${routing.serial}, ${credentials.serial}`,
+    );
+  }
+  return { state: "complete", snapshot: new Snapshot(index, routing, credentials) };
+}
+
+/** All pieces as one buffer; null when one is missing or has not its digest (yet). */
+async function readShards(
+  directory: string,
+  bank: Bank,
+  shards: SnapshotIndex["routing"],
+): Promise<Buffer | null | "foreign"> {
+  const pieces: Buffer[] = [];
+  for (const { file, sha256 } of shards) {
+    if (!/^[ab]-[a-z0-9-]+\.gz$/.test(file) || !file.startsWith(`${bank}-`)) return "foreign";
+    const piece = await readBounded(join(directory, file), MAX_SHARD_BYTES);
+    if (piece === null || createHash("sha256").update(piece).digest("hex") !== sha256) return null;
+    pieces.push(piece);
+  }
+  return Buffer.concat(pieces);
+}
+
+/** The routing part, or what is wrong with it. Routes are validated in turns, so that requests are not held up. */
+async function readRouting(bytes: Buffer): Promise<Routing | string> {
+  const json = await unpack(bytes);
+  if (json === undefined) return "the routing part cannot be unpacked";
+  const outline = routingSchema.extend({ routes: z.array(z.unknown()) }).safeParse(json);
+  if (!outline.success) return describe("routing", outline.error);
+  const routes: Routing["routes"] = [];
+  for (const [position, value] of outline.data.routes.entries()) {
+    const route = routeSchema.safeParse(value);
+    if (!route.success) return describe(`routing.routes.${position}`, route.error);
+    routes.push(route.data);
+    if (position % ROUTES_AT_ONCE === ROUTES_AT_ONCE - 1) await nextTurn();
+  }
+  return { ...outline.data, routes };
+}
+
+/** The credentials part, or what is wrong with it: never more than where, so that no secret can show. */
+async function readCredentials(bytes: Buffer): Promise<Credentials | string> {
+  const parsed = credentialsSchema.safeParse(await unpack(bytes));
+  return parsed.success ? parsed.data : "the credentials part is not valid";
+}
+
+/** undefined when the bytes are not gzipped JSON of a bearable size. */
+async function unpack(bytes: Buffer): Promise<unknown> {
+  try {
+    return parseJson((await unzip(bytes, { maxOutputLength: MAX_PART_BYTES })).toString("utf8"));
+  } catch {
+    return undefined;
+  }
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The first fault with its path: enough to act on, short enough for a status. */
+function describe(what: string, error: z.ZodError): string {
+  const [issue] = error.issues;
+  const path = [what, ...(issue?.path ?? [])].join(".");
+  return `${path}: ${issue?.message ?? "not valid"}`.slice(0, 500);
+}

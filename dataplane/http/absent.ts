@@ -1,0 +1,21 @@
+/** Resources that clients know from elsewhere and that are not here: their 404 says so (rules 1.4, 1.16). */
+const known: readonly (readonly [RegExp, string])[] = [
+  [/^\/v1\/skills(\/|$)/, "Skills are planned and not available yet."],
+  [/^\/v1\/embeddings$/, "Embeddings are not offered by this service."],
+  [/^\/v1\/(completions|complete)$/, "Text completions are not offered by this service; use chat completions or messages."],
+  [/^\/v1\/images(\/|$)/, "Image generation is not offered by this service."],
+  [/^\/v1\/videos(\/|$)/, "Video generation is not offered by this service."],
+  [/^\/v1\/audio(\/|$)/, "Audio is not offered by this service."],
+  [/^\/v1\/moderations$/, "Moderations are not offered by this service."],
+  [/^\/v1\/realtime(\/|$)/, "Realtime sessions are not offered by this service."],
+  [/^\/v1\/(fine_tuning|fine-tunes)(\/|$)/, "Fine-tuning is not offered by this service."],
+  [/^\/v1\/(assistants|threads|vector_stores|evals|containers|uploads|conversations)(\/|$)/, "This stateful resource is not offered by this service."],
+  [/^\/v1\/responses\/.+/, "Responses are not stored by this service, so they cannot be retrieved; send the whole input instead."],
+  [/^\/v1\/chat\/completions\/.+/, "Chat completions are not stored by this service, so they cannot be retrieved."],
+];
+
+/** The message of a 404 for a path that no route serves. */
+export function absence(method: string, path: string): string {
+  const entry = known.find(([pattern]) => pattern.test(path));
+  return entry?.[1] ?? `There is no ${method} ${path.slice(0, 200)} here.`;
+}

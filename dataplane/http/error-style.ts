@@ -1,0 +1,30 @@
+import type { ErrorStyle } from "../dialects/errors.ts";
+
+/** Paths that belong to one family, whatever headers come with them (reference/dialects.md §A2 "Style rule"). */
+const owned: readonly (readonly [string, ErrorStyle["family"]])[] = [
+  ["/v1/messages", "messages"],
+  ["/v1/organizations", "messages"],
+  ["/v1/skills", "messages"],
+  ["/v1/chat/completions", "openai"],
+  ["/v1/responses", "openai"],
+  ["/v1/batches", "openai"],
+  ["/v1/organization", "openai"],
+];
+
+/** The style of the errors of a path; on shared and unknown paths the version header decides. */
+export function errorStyle(path: string, versionHeader: string | undefined): ErrorStyle {
+  for (const [prefix, family] of owned) {
+    if (path === prefix || path.startsWith(`${prefix}/`)) return { family, union: false };
+  }
+  return { family: listFamily(versionHeader), union: true };
+}
+
+/** The style of shared answers (models, files): Messages' when a version header is present (spec, Versioning). */
+export const listFamily = (versionHeader: string | undefined): ErrorStyle["family"] =>
+  versionHeader === undefined || versionHeader === "" ? "openai" : "messages";
+
+/** The path of a URL, without its query: what may be logged (rule 1.4). */
+export function pathOf(url: string): string {
+  const end = url.search(/[?#]/);
+  return end < 0 ? url : url.slice(0, end);
+}

@@ -1,0 +1,27 @@
+/** Every limit of the HTTP side, in one place. Bytes and milliseconds. */
+export const limits = {
+  /** An inference body after its content encoding is removed (rule 1.17). */
+  inferenceBodyBytes: 32 * 1024 * 1024,
+  /** The body that creates a message batch (rule 4.7). */
+  batchBodyBytes: 256 * 1024 * 1024,
+  /** The small JSON bodies of every other resource. */
+  smallBodyBytes: 1024 * 1024,
+  /** All request headers together; beyond it 431. */
+  headerBytes: 32 * 1024,
+  headerCount: 200,
+  urlBytes: 16 * 1024,
+  /** A client that trickles its headers is cut (slow loris). */
+  headersTimeoutMs: 20_000,
+  /** From the first byte of a request to the last of its body; 512 MiB of file in it. */
+  requestTimeoutMs: 600_000,
+  /** Without a single byte of the body for this long: 408. */
+  bodyIdleMs: 30_000,
+  /** How often the two time-outs above are looked at. */
+  connectionsCheckMs: 2_000,
+  /** Longer than an ingress keeps idle connections (the longest known is 600 s), so that it is never us who hang up. */
+  keepAliveMs: 620_000,
+  /** A client that takes nothing of its answer for this long is cut (design.md §4.7). */
+  stalledClientMs: 60_000,
+  /** Open connections of one process; beyond it new ones are closed at once. */
+  connections: 20_000,
+} as const;

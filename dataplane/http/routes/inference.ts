@@ -1,0 +1,97 @@
+import type { FastifyReply, FastifyRequest } from "fastify";
+import type { IncomingHttpHeaders } from "node:http";
+import type { Meter } from "../../billing/meter.ts";
+import { dialectPath, dialects, type Dialect } from "../../dialects/dialect.ts";
+import type { InferenceCall } from "../../inference/call.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { metrics } from "../../telemetry/metrics.ts";
+import { HttpAnswerSink } from "../answer-sink.ts";
+import { limits } from "../limits.ts";
+import { readBody, requireJsonType } from "../request-body.ts";
+import { callerOf, type HttpServices, type Routes } from "../server.ts";
+
+export interface InferenceRoutesNeeds {
+  readonly meter: Meter;
+  /** `inference/serve.ts`: throws an ApiError as long as nothing was written. */
+  readonly serve: (call: InferenceCall) => Promise<void>;
+}
+
+/** `POST /v1/messages`, `/v1/chat/completions`, `/v1/responses`. */
+export const inferenceRoutes =
+  (needs: InferenceRoutesNeeds): Routes =>
+  (app, services) => {
+    for (const dialect of dialects) {
+      app.post(dialectPath[dialect], { config: { access: "inference", dialect } }, (request, reply) =>
+        infer(dialect, request, reply, services, needs),
+      );
+    }
+  };
+
+async function infer(
+  dialect: Dialect,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  services: HttpServices,
+  needs: InferenceRoutesNeeds,
+): Promise<FastifyReply> {
+  requireJsonType(request.raw);
+  const body = await readBody(request.raw, limits.inferenceBodyBytes);
+  const sink = new HttpAnswerSink(
+    reply.raw,
+    () => {
+      reply.hijack();
+      request.firstByteAt = performance.now();
+    },
+    () => {
+      metrics.streamFaults.inc({ dialect, kind: "stalled_client" });
+      services.log.info({ id: request.id }, "cut a client that took nothing for a minute");
+    },
+  );
+  const call: InferenceCall = {
+    id: request.id,
+    acceptedAt: request.acceptedAt,
+    dialect,
+    body,
+    headers: headersOf(request.headers),
+    principal: callerOf(request),
+    snapshot: services.snapshot(),
+    meter: needs.meter,
+    batchId: null,
+    sink,
+    log: services.log.child({ id: request.id }),
+    record: request.record,
+  };
+  try {
+    await needs.serve(call);
+  } catch (error) {
+    if (!sink.started && !sink.closed.aborted) throw error;
+    if (!sink.closed.aborted) {
+      // The seam says that this cannot happen; the client must not take the answer for whole.
+      call.log.error({ err: error }, "serving failed after the answer had begun");
+      request.record.errorCode ??= error instanceof ApiError ? error.code : "internal";
+      sink.cut();
+    }
+  }
+  if (!sink.started && !sink.closed.aborted) throw new Error("serving ended without an answer");
+  // The client left before there was anything to say.
+  if (!reply.sent) reply.hijack();
+  return reply;
+}
+
+const passedHeaders = [
+  "anthropic-version",
+  "anthropic-beta",
+  "accept",
+  "x-gapura-strict",
+  "x-session-id",
+] as const satisfies readonly (keyof InferenceCall["headers"])[];
+
+/** Only these go further: a key never leaves this room. */
+function headersOf(headers: IncomingHttpHeaders): InferenceCall["headers"] {
+  const passed: Record<string, string> = {};
+  for (const name of passedHeaders) {
+    const value = headers[name];
+    if (typeof value === "string") passed[name] = value;
+  }
+  return passed;
+}

@@ -1,0 +1,306 @@
+/**
+ * The HTTP side: one Fastify server, one hook that every request passes, one place where errors are written.
+ * What a resource does stands in `routes/`; this file knows none of them.
+ */
+import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
+import { STATUS_CODES } from "node:http";
+import type { Socket } from "node:net";
+import type { Logger } from "pino";
+import type { Directory, Principal } from "../billing/principal.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import { errorBody, errorHeaders, errorStatus } from "../dialects/errors.ts";
+import { ApiError } from "../lib/api-error.ts";
+import type { Clock } from "../lib/clock.ts";
+import type { NewId } from "../lib/ids.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { newRequestRecord, type RequestRecord } from "../telemetry/request-record.ts";
+import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
+import { absence } from "./absent.ts";
+import { authenticate, type KeyKind } from "./auth.ts";
+import { errorStyle, pathOf } from "./error-style.ts";
+import { limits } from "./limits.ts";
+import { ClientGone } from "./request-body.ts";
+
+declare module "fastify" {
+  interface FastifyContextConfig {
+    /** Which kind of key a route needs; every route must say. `none`: open to everybody. */
+    access?: KeyKind | "none";
+    /** Set on inference routes: the label of their metrics. */
+    dialect?: Dialect;
+  }
+  interface FastifyRequest {
+    /** Set by the server's hook; read it through `callerOf`. */
+    caller: Principal | null;
+    record: RequestRecord;
+    /** `performance.now()` at which the request's headers had come, and at which its answer began. */
+    startedAt: number;
+    firstByteAt: number | null;
+    /** Unix milliseconds. */
+    acceptedAt: number;
+  }
+}
+
+/** What every route may use. A route's own needs are arguments of the function that makes it. */
+export interface HttpServices {
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly newId: NewId;
+  readonly directory: Directory;
+  /** The snapshot to serve a new request from. @throws ApiError 503 before the first one was loaded. */
+  snapshot(): Snapshot;
+  /** Refuses new work when the process is overloaded. @throws ApiError 503 */
+  shed?(): void;
+}
+
+/** Adds one resource's routes. */
+export type Routes = (app: FastifyInstance, services: HttpServices) => void;
+
+/** A free endpoint costs no hold whose script would notice a revoked key, so it looks closer (design.md §4.1). */
+const FREE_KEY_AGE_MS = 900;
+const BILLED_KEY_AGE_MS = 30_000;
+
+/** Who is calling; only on routes that need a key. */
+export function callerOf(request: FastifyRequest): Principal {
+  if (request.caller === null) throw new Error(`${request.routeOptions.url} asks for a caller without a key`);
+  return request.caller;
+}
+
+export interface HttpServer {
+  readonly app: FastifyInstance;
+  /** From now on every answer closes its connection, so that clients move to another process. */
+  drain(): void;
+}
+
+export function createServer(services: HttpServices, routes: readonly Routes[]): HttpServer {
+  const { log } = services;
+  let draining = false;
+  const app = Fastify({
+    logger: false,
+    http: {
+      maxHeaderSize: limits.headerBytes,
+      headersTimeout: limits.headersTimeoutMs,
+      connectionsCheckingInterval: limits.connectionsCheckMs,
+    },
+    requestTimeout: limits.requestTimeoutMs,
+    keepAliveTimeout: limits.keepAliveMs,
+    forceCloseConnections: "idle",
+    return503OnClosing: false,
+    genReqId: () => services.newId("req"),
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 1000 },
+    frameworkErrors: (error, request, reply) => sendError(error, request, reply),
+    clientErrorHandler: (error, socket) => refuseConnection(error, socket, services),
+  });
+  app.server.maxHeadersCount = limits.headerCount;
+  app.server.maxConnections = limits.connections;
+
+  const sendError = (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
+    if (error instanceof ClientGone) {
+      reply.hijack();
+      reply.raw.destroy();
+      return;
+    }
+    const apiError = toApiError(error);
+    if (apiError.code === "internal") log.error({ id: request.id, err: error }, "request failed");
+    if (request.record !== null) request.record.errorCode = apiError.code;
+    const style = errorStyle(pathOf(request.url), versionOf(request));
+    const status = errorStatus(style.family, apiError);
+    // The rest of a body that is too slow is not waited for.
+    if (status === 408) reply.header("connection", "close");
+    void reply
+      .code(status)
+      .headers({ "request-id": request.id, "x-request-id": request.id, ...errorHeaders(apiError) })
+      .type("application/json")
+      .send(JSON.stringify(errorBody(style, apiError, request.id)));
+  };
+
+  // Bodies are read where they are needed, after the key was looked at.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("*", (_request, _payload, done) => done(null));
+  app.decorateRequest("caller", null);
+  app.decorateRequest("firstByteAt", null);
+  app.decorateRequest("startedAt", 0);
+  app.decorateRequest("acceptedAt", 0);
+  // Set by the hook below before anything can read it; a shared default object would mix requests.
+  app.decorateRequest("record", null as unknown as RequestRecord);
+
+  app.addHook("onRequest", async (request, reply) => {
+    begin(request, reply, services);
+    if (draining) reply.raw.setHeader("connection", "close");
+    refuseUpgrade(request, reply);
+    const { access, dialect } = request.routeOptions.config ?? {};
+    if (access === undefined || access === "none") return;
+    if (dialect !== undefined) services.shed?.();
+    const maxAgeMs = dialect === undefined ? FREE_KEY_AGE_MS : BILLED_KEY_AGE_MS;
+    request.caller = await authenticate(request.headers, access, services.directory, maxAgeMs);
+  });
+  app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
+
+  const known = new Map<string, Set<string>>();
+  app.addHook("onRoute", (route) => {
+    if (route.config?.access === undefined) throw new Error(`${route.url} does not say which key it needs`);
+    const methods = known.get(route.url) ?? new Set<string>();
+    for (const method of [route.method].flat()) methods.add(method);
+    known.set(route.url, methods);
+  });
+  app.setNotFoundHandler((request, reply) => {
+    const path = pathOf(request.url);
+    const allowed = allowedMethods(known, path);
+    if (allowed.length > 0) {
+      reply.header("allow", allowed.join(", "));
+      throw new ApiError("method_not_allowed", `${request.method} is not allowed here; allowed: ${allowed.join(", ")}.`);
+    }
+    throw new ApiError("not_found", absence(request.method, path));
+  });
+  for (const add of routes) add(app, services);
+  return {
+    app,
+    drain: () => {
+      draining = true;
+    },
+  };
+}
+
+/** What every request gets before anything else: its record, its ids, neutral header names, and a log line at its end. */
+function begin(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
+  request.startedAt = performance.now();
+  request.acceptedAt = services.clock.now();
+  const { headers } = request.raw;
+  headers["anthropic-version"] ??= headers["vendor-version"];
+  headers["anthropic-beta"] ??= headers["vendor-beta"];
+  request.record = newRequestRecord(startRequestSpan("request", headers));
+  reply.raw.setHeader("request-id", request.id);
+  reply.raw.setHeader("x-request-id", request.id);
+  reply.raw.once("close", () => finish(request, reply, services));
+}
+
+/** The line, the counts and the span of a request that is over, whether it was answered or the client left. */
+function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
+  const { record } = request;
+  const status = reply.raw.writableFinished ? reply.raw.statusCode : 499;
+  const seconds = (performance.now() - request.startedAt) / 1000;
+  const dialect = request.routeOptions.config?.dialect ?? "other";
+  const model = record.model ?? "none";
+  metrics.requests.inc({ dialect, model, status: String(status) });
+  metrics.requestDuration.observe({ dialect, model }, seconds);
+  if (request.firstByteAt !== null) {
+    const firstByte = (request.firstByteAt - request.startedAt) / 1000;
+    metrics.firstByte.observe({ dialect, model }, firstByte);
+    metrics.overhead.observe({ dialect }, Math.max(0, firstByte - record.upstreamWaitMs / 1000));
+  }
+  endSpan(record.span, { "http.response.status_code": status }, record.errorCode);
+  const level = status >= 500 ? "warn" : "info";
+  services.log[level](
+    {
+      id: request.id,
+      method: request.method,
+      path: pathOf(request.url),
+      status,
+      ms: Math.round(seconds * 1e4) / 10,
+      ...(request.caller === null ? {} : { org: request.caller.organizationId, key: request.caller.keyId }),
+      ...(record.model === null ? {} : { model: record.model, upstream: record.upstream, way: record.path }),
+      ...(record.tries > 1 ? { tries: record.tries } : {}),
+      ...(record.streamed ? { streamed: true } : {}),
+      ...(record.errorCode === null ? {} : { error: record.errorCode }),
+      ...clientId(request),
+    },
+    "request",
+  );
+}
+
+/** The caller's own id, for finding its request in the log; nothing else is done with it. */
+function clientId(request: FastifyRequest): { client?: string } {
+  const id = request.headers["x-client-request-id"];
+  return typeof id === "string" && /^[\x21-\x7e]{1,128}$/.test(id) ? { client: id } : {};
+}
+
+const versionOf = (request: FastifyRequest): string | undefined => {
+  const version = request.headers["anthropic-version"] ?? request.headers["vendor-version"];
+  return typeof version === "string" ? version : undefined;
+};
+
+/**
+ * There are no WebSockets here. Codex tries one first and falls back at once when it sees 426 (dialects.md §0.6).
+ * `Upgrade: h2c`, which curl and Java send with ordinary requests, is ignored as RFC 9110 allows.
+ */
+function refuseUpgrade(request: FastifyRequest, reply: FastifyReply): void {
+  const upgrade = request.headers.upgrade;
+  if (upgrade === undefined) return;
+  const wantsSocket = /\bwebsocket\b/i.test(upgrade);
+  if (!wantsSocket && !(request.method === "GET" && pathOf(request.url) === "/v1/responses")) return;
+  reply.header("upgrade", "HTTP/1.1").header("connection", "upgrade");
+  throw new ApiError("upgrade_required", "This service speaks plain HTTP/1.1 here: send a POST request instead.");
+}
+
+function allowedMethods(known: ReadonlyMap<string, ReadonlySet<string>>, path: string): string[] {
+  const found = new Set<string>();
+  const clean = path.length > 1 ? path.replace(/\/$/, "") : path;
+  for (const [pattern, methods] of known) {
+    const source = pattern
+      .replace(/[.+?^${}()|[\]\\]/g, "\\$&")
+      .replace(/:[A-Za-z_]+/g, "[^/]+")
+      .replace("*", ".+");
+    if (new RegExp(`^${source}$`).test(clean)) for (const method of methods) found.add(method);
+  }
+  return [...found].sort();
+}
+
+/** Everything that can be thrown at the server, as one of the errors of the table. */
+export function toApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error;
+  const { statusCode, code } = error as Partial<FastifyError>;
+  if (code === "FST_ERR_CTP_INVALID_MEDIA_TYPE") {
+    return new ApiError("unsupported_media_type", "The request's content type is not supported.");
+  }
+  if (statusCode === 413) return new ApiError("too_large", "The request is too large.");
+  if (code === "FST_ERR_BAD_URL") return new ApiError("invalid_request", "The request's URL is malformed.");
+  if (typeof statusCode === "number" && statusCode >= 400 && statusCode < 500) {
+    return new ApiError("invalid_request", "The request is malformed.", { cause: error });
+  }
+  return new ApiError("internal", "An unexpected error occurred; the request id helps to find it.", {
+    cause: error,
+  });
+}
+
+/** Answers what is not HTTP, or comes too slowly, on the bare socket. */
+function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, services: HttpServices): void {
+  if (error.code === "ECONNRESET" || !socket.writable || answering(socket)) {
+    socket.destroy();
+    return;
+  }
+  const [status, apiError] = connectionFault(error);
+  const id = services.newId("req");
+  const body = JSON.stringify(errorBody({ family: "openai", union: true }, apiError, id));
+  services.log.info({ id, status, fault: error.code }, "refused a malformed request");
+  metrics.requests.inc({ dialect: "other", model: "none", status: String(status) });
+  socket.end(
+    [
+      `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}`,
+      "content-type: application/json",
+      `content-length: ${Buffer.byteLength(body)}`,
+      `request-id: ${id}`,
+      `x-request-id: ${id}`,
+      "connection: close",
+      "",
+      body,
+    ].join("\r\n"),
+  );
+  // Whatever still comes is not read; a client that does not hang up is not waited for.
+  socket.setTimeout(1000, () => socket.destroy());
+}
+
+/** True while another request's answer is on its way on the same connection: nothing may be written into it. */
+function answering(socket: Socket): boolean {
+  const message: unknown = Reflect.get(socket, "_httpMessage");
+  return message !== null && message !== undefined;
+}
+
+function connectionFault(error: NodeJS.ErrnoException): [number, ApiError] {
+  if (error.code === "HPE_HEADER_OVERFLOW") {
+    return [431, new ApiError("invalid_request", `The request's headers are larger than ${limits.headerBytes} bytes.`)];
+  }
+  if (error.code === "ERR_HTTP_REQUEST_TIMEOUT") {
+    return [408, new ApiError("request_timeout", "The request did not arrive in time.")];
+  }
+  return [400, new ApiError("invalid_request", "The request is not valid HTTP/1.1.")];
+}
