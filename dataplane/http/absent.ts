@@ -2,16 +2,28 @@
 const known: readonly (readonly [RegExp, string])[] = [
   [/^\/v1\/skills(\/|$)/, "Skills are planned and not available yet."],
   [/^\/v1\/embeddings$/, "Embeddings are not offered by this service."],
-  [/^\/v1\/(completions|complete)$/, "Text completions are not offered by this service; use chat completions or messages."],
+  [
+    /^\/v1\/(completions|complete)$/,
+    "Text completions are not offered by this service; use chat completions or messages.",
+  ],
   [/^\/v1\/images(\/|$)/, "Image generation is not offered by this service."],
   [/^\/v1\/videos(\/|$)/, "Video generation is not offered by this service."],
   [/^\/v1\/audio(\/|$)/, "Audio is not offered by this service."],
   [/^\/v1\/moderations$/, "Moderations are not offered by this service."],
   [/^\/v1\/realtime(\/|$)/, "Realtime sessions are not offered by this service."],
   [/^\/v1\/(fine_tuning|fine-tunes)(\/|$)/, "Fine-tuning is not offered by this service."],
-  [/^\/v1\/(assistants|threads|vector_stores|evals|containers|uploads|conversations)(\/|$)/, "This stateful resource is not offered by this service."],
-  [/^\/v1\/responses\/.+/, "Responses are not stored by this service, so they cannot be retrieved; send the whole input instead."],
-  [/^\/v1\/chat\/completions\/.+/, "Chat completions are not stored by this service, so they cannot be retrieved."],
+  [
+    /^\/v1\/(assistants|threads|vector_stores|evals|containers|uploads|conversations)(\/|$)/,
+    "This stateful resource is not offered by this service.",
+  ],
+  [
+    /^\/v1\/responses\/.+/,
+    "Responses are not stored by this service, so they cannot be retrieved; send the whole input instead.",
+  ],
+  [
+    /^\/v1\/chat\/completions\/.+/,
+    "Chat completions are not stored by this service, so they cannot be retrieved.",
+  ],
 ];
 
 /** The message of a 404 for a path that no route serves. */

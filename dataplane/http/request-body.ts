@@ -97,7 +97,8 @@ function readRaw(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
     const [only] = chunks;
     finish(() => resolve(chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks, length)));
   };
-  const onClose = () => finish(() => reject(new ClientGone("the client left before its request was complete")));
+  const onClose = () =>
+    finish(() => reject(new ClientGone("the client left before its request was complete")));
   request.on("data", onData);
   request.on("end", onEnd);
   request.on("close", onClose);

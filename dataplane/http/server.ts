@@ -2,7 +2,12 @@
  * The HTTP side: one Fastify server, one hook that every request passes, one place where errors are written.
  * What a resource does stands in `routes/`; this file knows none of them.
  */
-import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
+import Fastify, {
+  type FastifyError,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+} from "fastify";
 import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
 import type { Logger } from "pino";
@@ -148,7 +153,10 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     const allowed = allowedMethods(known, path);
     if (allowed.length > 0) {
       reply.header("allow", allowed.join(", "));
-      throw new ApiError("method_not_allowed", `${request.method} is not allowed here; allowed: ${allowed.join(", ")}.`);
+      throw new ApiError(
+        "method_not_allowed",
+        `${request.method} is not allowed here; allowed: ${allowed.join(", ")}.`,
+      );
     }
     throw new ApiError("not_found", absence(request.method, path));
   });
@@ -229,7 +237,10 @@ function refuseUpgrade(request: FastifyRequest, reply: FastifyReply): void {
   const wantsSocket = /\bwebsocket\b/i.test(upgrade);
   if (!wantsSocket && !(request.method === "GET" && pathOf(request.url) === "/v1/responses")) return;
   reply.header("upgrade", "HTTP/1.1").header("connection", "upgrade");
-  throw new ApiError("upgrade_required", "This service speaks plain HTTP/1.1 here: send a POST request instead.");
+  throw new ApiError(
+    "upgrade_required",
+    "This service speaks plain HTTP/1.1 here: send a POST request instead.",
+  );
 }
 
 function allowedMethods(known: ReadonlyMap<string, ReadonlySet<string>>, path: string): string[] {
@@ -297,7 +308,10 @@ function answering(socket: Socket): boolean {
 
 function connectionFault(error: NodeJS.ErrnoException): [number, ApiError] {
   if (error.code === "HPE_HEADER_OVERFLOW") {
-    return [431, new ApiError("invalid_request", `The request's headers are larger than ${limits.headerBytes} bytes.`)];
+    return [
+      431,
+      new ApiError("invalid_request", `The request's headers are larger than ${limits.headerBytes} bytes.`),
+    ];
   }
   if (error.code === "ERR_HTTP_REQUEST_TIMEOUT") {
     return [408, new ApiError("request_timeout", "The request did not arrive in time.")];

@@ -21,7 +21,8 @@ const BACKSLASH = 0x5c;
  */
 export function readJsonObject(body: Buffer): JsonObjectRead {
   const bytes = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.subarray(3) : body;
-  if (isBlank(bytes)) throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
+  if (isBlank(bytes))
+    throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
   if (!isUtf8(bytes)) throw new ApiError("invalid_request", "The request body is not valid UTF-8.");
   const shape = surveyJson(bytes);
   if (shape.depth > MAX_JSON_DEPTH) {
@@ -32,9 +33,13 @@ export function readJsonObject(body: Buffer): JsonObjectRead {
     throw new ApiError("invalid_request", "The request body must be a JSON object.");
   }
   if (shape.duplicateKey !== null) {
-    throw new ApiError("invalid_request", `The key "${shape.duplicateKey}" appears twice in the request body.`, {
-      param: shape.duplicateKey,
-    });
+    throw new ApiError(
+      "invalid_request",
+      `The key "${shape.duplicateKey}" appears twice in the request body.`,
+      {
+        param: shape.duplicateKey,
+      },
+    );
   }
   return value as JsonObjectRead;
 }

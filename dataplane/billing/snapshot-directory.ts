@@ -1,0 +1,43 @@
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Directory, Principal } from "./principal.ts";
+
+/**
+ * Finds keys in the snapshot alone: what a test without Postgres runs on. Keys made through the admin API are not
+ * in it; the data plane itself asks the Postgres directory.
+ */
+export class SnapshotDirectory implements Directory {
+  readonly #snapshot: () => Snapshot | null;
+  readonly #principals = new WeakMap<Snapshot, ReadonlyMap<string, Principal>>();
+
+  constructor(snapshot: () => Snapshot | null) {
+    this.#snapshot = snapshot;
+  }
+
+  find(sha256: string): Promise<Principal | null> {
+    const snapshot = this.#snapshot();
+    if (snapshot === null) return Promise.resolve(null);
+    let principals = this.#principals.get(snapshot);
+    if (principals === undefined) {
+      principals = principalsOf(snapshot);
+      this.#principals.set(snapshot, principals);
+    }
+    return Promise.resolve(principals.get(sha256) ?? null);
+  }
+}
+
+function principalsOf(snapshot: Snapshot): ReadonlyMap<string, Principal> {
+  const principals = new Map<string, Principal>();
+  for (const organization of snapshot.routing.organizations) {
+    if (organization.suspended) continue;
+    const shared = { organizationId: organization.id, keyEpoch: 0 };
+    for (const key of organization.apiKeys) {
+      const owner = { keyId: `apikey_${key.sha256.slice(0, 24)}`, keyName: key.name, projectId: key.project };
+      principals.set(key.sha256, { kind: "inference", ...owner, ...shared });
+    }
+    for (const key of organization.adminKeys) {
+      const owner = { keyId: `apikey_${key.sha256.slice(0, 24)}`, keyName: key.name, projectId: null };
+      principals.set(key.sha256, { kind: "admin", ...owner, ...shared });
+    }
+  }
+  return principals;
+}

@@ -1,0 +1,29 @@
+import type { Route } from "./schema.ts";
+import type { Snapshot } from "./snapshot.ts";
+
+/** Whether a public model id is within an organization's `models.allow`: ids, or a prefix ending in `*` (rule 1.17). */
+export function isAllowed(patterns: readonly string[], model: string): boolean {
+  return patterns.some((pattern) =>
+    pattern.endsWith("*") ? model.startsWith(pattern.slice(0, -1)) : model === pattern,
+  );
+}
+
+/**
+ * The route that an organization may use under a public id or alias. Undefined for an unknown model and for one
+ * outside `models.allow` alike (rule 1.7), which is judged by the public id also for aliases.
+ * Claude Code's `[1m]` suffix is not part of a name (dialects.md §F).
+ */
+export function findRoute(snapshot: Snapshot, organizationId: string, model: string): Route | undefined {
+  const route = snapshot.route(model) ?? snapshot.route(model.replace(/\[1m\]$/i, ""));
+  const organization = snapshot.organization(organizationId);
+  if (route === undefined || organization === undefined) return undefined;
+  return isAllowed(organization.allowedModels, route.model) ? route : undefined;
+}
+
+/** Every route that an organization may use, newest first, ties by id. */
+export function allowedRoutes(snapshot: Snapshot, organizationId: string): Route[] {
+  const patterns = snapshot.organization(organizationId)?.allowedModels ?? [];
+  return snapshot.routing.routes
+    .filter((route) => isAllowed(patterns, route.model))
+    .sort((one, other) => other.createdAt - one.createdAt || (one.model < other.model ? -1 : 1));
+}

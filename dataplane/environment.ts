@@ -1,0 +1,42 @@
+/** The data plane's environment (design.md §7), read once by `main.ts`. */
+import { z } from "zod";
+
+const port = z.coerce.number().int().min(0).max(65_535);
+/** An empty variable counts as absent: charts and shells set such. */
+const optional = <Schema extends z.ZodType>(schema: Schema) =>
+  z.preprocess((value) => (value === "" ? undefined : value), schema.optional());
+const withDefault = <Schema extends z.ZodType>(schema: Schema, value: string) =>
+  z.preprocess((given) => (given === undefined || given === "" ? value : given), schema);
+
+export const environmentSchema = z.object({
+  HOST: withDefault(z.string(), "0.0.0.0"),
+  PORT: withDefault(port, "8080"),
+  OPS_PORT: withDefault(port, "9090"),
+  POD_UID: withDefault(z.string(), "local"),
+  DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//, "must start with postgres://"),
+  REDIS_URL: z.string().regex(/^rediss?:\/\//, "must start with redis:// or rediss://"),
+  /** Default: REDIS_URL. */
+  REDIS_CACHE_URL: optional(z.string().regex(/^rediss?:\/\//, "must start with redis:// or rediss://")),
+  GAPURA_CONFIG_DIR: z.string().min(1),
+  /** `kid:base64,...`; the first one seals. */
+  GAPURA_SEAL_KEYS: optional(z.string()),
+  /** The address that clients use, for links in answers. */
+  PUBLIC_URL: optional(z.url({ protocol: /^https?$/ })),
+  LOG_LEVEL: withDefault(z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]), "info"),
+  FILES_S3_URL: optional(z.url()),
+  OTEL_EXPORTER_OTLP_ENDPOINT: optional(z.url({ protocol: /^https?$/ })),
+  /** Seconds that running streams get after SIGTERM. */
+  DRAIN_TIMEOUT: withDefault(z.coerce.number().positive().max(86_400), "600"),
+});
+export type Environment = z.infer<typeof environmentSchema>;
+
+/** @throws Error with one line for each variable that is missing or wrong; never with a value. */
+export function readEnvironment(variables: Readonly<Record<string, string | undefined>>): Environment {
+  const parsed = environmentSchema.safeParse(variables);
+  if (parsed.success) return parsed.data;
+  const lines = parsed.error.issues.map((issue) => {
+    const name = issue.path.join(".");
+    return variables[name] === undefined ? `${name} is missing` : `${name}: ${issue.message}`;
+  });
+  throw new Error(`the environment is not complete:\n  ${lines.join("\n  ")}`);
+}

@@ -1,0 +1,119 @@
+/**
+ * The two pagination styles that every list accepts at once, and the one envelope that every SDK can page through
+ * (spec, Files list; reference/dialects.md §A4; rules 4.15, 5.6).
+ */
+import { ApiError } from "../lib/api-error.ts";
+
+export type Query = Readonly<Record<string, unknown>>;
+
+export interface ListQuery {
+  /** null: the client named none. */
+  readonly limit: number | null;
+  readonly order: "asc" | "desc";
+  /** `parameter` is the name that the client used, for an error about it. */
+  readonly cursor: {
+    readonly side: "after" | "before";
+    readonly id: string;
+    readonly parameter: string;
+  } | null;
+}
+
+const MAX_LIMIT_BY_ID = 1000;
+const MAX_LIMIT = 10_000;
+
+/** @throws ApiError 400 naming the parameter: a bad limit or order, two cursors, a malformed page token. */
+export function readListQuery(query: Query): ListQuery {
+  const after = readText(query, "after");
+  const afterId = readText(query, "after_id");
+  const beforeId = readText(query, "before_id");
+  const page = readText(query, "page");
+  const given = Object.entries({ after, after_id: afterId, before_id: beforeId, page }).filter(
+    ([, value]) => value !== null,
+  );
+  if (given.length > 1) {
+    const names = given.map(([name]) => name).join(" and ");
+    throw invalid(given[1]?.[0] ?? "after", `${names} cannot be used together.`);
+  }
+  const byId = afterId !== null || beforeId !== null;
+  const [parameter] = given[0] ?? [];
+  const id = afterId ?? beforeId ?? after ?? (page === null ? null : openPage(page));
+  return {
+    limit: readLimit(query, byId ? MAX_LIMIT_BY_ID : MAX_LIMIT),
+    order: readOrder(query),
+    cursor:
+      parameter === undefined || id === null
+        ? null
+        : { side: beforeId === null ? "after" : "before", id, parameter },
+  };
+}
+
+/** The 400 for a cursor that names nothing in the caller's list. */
+export const unknownCursor = (parameter: string): ApiError =>
+  invalid(parameter, `${parameter} does not name an object of this list.`);
+
+/** The envelope of every list. Each item must have an `id`. */
+export function listEnvelope(
+  data: readonly { readonly id: string }[],
+  hasMore: boolean,
+): Record<string, unknown> {
+  const last = data.at(-1)?.id ?? null;
+  return {
+    object: "list",
+    data,
+    first_id: data[0]?.id ?? null,
+    last_id: last,
+    has_more: hasMore,
+    next_page: hasMore && last !== null ? Buffer.from(last).toString("base64url") : null,
+  };
+}
+
+/** One page of a list that is held in memory, in the order in which it is shown. */
+export function pageOf<Item extends { readonly id: string }>(
+  items: readonly Item[],
+  query: ListQuery,
+  defaultLimit: number,
+): { readonly data: readonly Item[]; readonly hasMore: boolean } {
+  const shown = query.order === "asc" ? items.toReversed() : items;
+  const limit = query.limit ?? defaultLimit;
+  if (query.cursor === null) return { data: shown.slice(0, limit), hasMore: shown.length > limit };
+  const { side, id, parameter } = query.cursor;
+  const at = shown.findIndex((item) => item.id === id);
+  if (at < 0) throw unknownCursor(parameter);
+  if (side === "after") {
+    const data = shown.slice(at + 1, at + 1 + limit);
+    return { data, hasMore: at + 1 + limit < shown.length };
+  }
+  return { data: shown.slice(Math.max(0, at - limit), at), hasMore: at > limit };
+}
+
+/** One value of the query; null when absent. @throws ApiError 400 when it is there twice or empty. */
+function readText(query: Query, name: string): string | null {
+  const value = query[name];
+  if (value === undefined) return null;
+  if (typeof value !== "string" || value === "")
+    throw invalid(name, `${name} must be given once and not be empty.`);
+  return value;
+}
+
+function readLimit(query: Query, max: number): number | null {
+  const text = readText(query, "limit");
+  if (text === null) return null;
+  const limit = /^\d{1,9}$/.test(text) ? Number(text) : 0;
+  if (limit < 1 || limit > max) throw invalid("limit", `limit must be an integer from 1 to ${max}.`);
+  return limit;
+}
+
+function readOrder(query: Query): "asc" | "desc" {
+  const text = readText(query, "order");
+  if (text === null || text === "desc") return "desc";
+  if (text === "asc") return "asc";
+  throw invalid("order", "order must be asc or desc.");
+}
+
+function openPage(token: string): string {
+  const id = /^[A-Za-z0-9_-]+$/.test(token) ? Buffer.from(token, "base64url").toString("utf8") : "";
+  if (id === "") throw invalid("page", "page must be a next_page value of an earlier answer.");
+  return id;
+}
+
+const invalid = (param: string, message: string) => new ApiError("invalid_value", message, { param });

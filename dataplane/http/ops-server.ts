@@ -1,0 +1,145 @@
+/** The ops port: for the kubelet, the operator and Prometheus; never exposed to clients (design.md §7). */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Logger } from "pino";
+import { ACCEPTED_SCHEMA_VERSIONS, type ConfigStatus } from "../config/schema.ts";
+import type { SnapshotLoader } from "../config/load.ts";
+import { registry } from "../telemetry/metrics.ts";
+import { pathOf } from "./error-style.ts";
+
+/** One thing that must be well before this process may get requests. */
+export interface ReadinessCheck {
+  readonly name: string;
+  /** null when well, else what is wrong, in a few words. Gives up when the signal says so. */
+  run(signal: AbortSignal): Promise<string | null>;
+}
+
+export interface OpsNeeds {
+  readonly log: Logger;
+  readonly podUid: string;
+  readonly loader: Pick<SnapshotLoader, "current" | "rejected">;
+  readonly checks: readonly ReadinessCheck[];
+  readonly draining: () => boolean;
+  /** What this process has taken over of a snapshot: Organizations only once they are copied into Postgres. */
+  readonly acknowledged: () => ConfigStatus["objects"];
+}
+
+const CHECK_TIMEOUT_MS = 1500;
+/** Probes of several askers within this time share one look. */
+const CHECK_AGE_MS = 500;
+
+export function createOpsServer(needs: OpsNeeds): Server {
+  const readiness = rememberFor(CHECK_AGE_MS, () => readReadiness(needs));
+  const answers: Record<string, () => Promise<Answer> | Answer> = {
+    "/healthz": () => ({ status: 200, text: "ok\n" }),
+    "/readyz": () => readiness(),
+    "/metrics": async () => ({
+      status: 200,
+      text: await registry.metrics(),
+      type: registry.contentType,
+    }),
+    "/config/status": () => json(statusOf(needs)),
+    "/config/dump": () =>
+      needs.loader.current === null
+        ? { status: 503, text: "no configuration is loaded\n" }
+        : json({ index: needs.loader.current.index, routing: needs.loader.current.routing }),
+  };
+  const server = createServer({ headersTimeout: 5000, requestTimeout: 10_000 }, (request, response) => {
+    void respond(request, response, answers, needs.log);
+  });
+  server.maxConnections = 200;
+  return server;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+  readonly type?: string;
+}
+
+const json = (value: unknown): Answer => ({
+  status: 200,
+  text: `${JSON.stringify(value)}\n`,
+  type: "application/json",
+});
+
+async function respond(
+  request: IncomingMessage,
+  response: ServerResponse,
+  answers: Readonly<Record<string, () => Promise<Answer> | Answer>>,
+  log: Logger,
+): Promise<void> {
+  const path = pathOf(request.url ?? "/");
+  const answer = Object.hasOwn(answers, path) ? answers[path] : undefined;
+  let result: Answer;
+  if (request.method !== "GET" && request.method !== "HEAD") result = { status: 405, text: "only GET\n" };
+  else if (answer === undefined) result = { status: 404, text: `${Object.keys(answers).join(" ")}\n` };
+  else {
+    try {
+      result = await answer();
+    } catch (error) {
+      log.error({ err: error, path }, "the ops port failed");
+      result = { status: 500, text: "failed\n" };
+    }
+  }
+  response.writeHead(result.status, {
+    "content-type": result.type ?? "text/plain; charset=utf-8",
+    "content-length": Buffer.byteLength(result.text),
+    "cache-control": "no-store",
+  });
+  response.end(request.method === "HEAD" ? undefined : result.text);
+}
+
+function statusOf({ loader, podUid, acknowledged }: OpsNeeds): ConfigStatus {
+  const index = loader.current?.index;
+  return {
+    hash: index?.hash ?? null,
+    serial: index?.serial ?? null,
+    podUid,
+    accepts: [...ACCEPTED_SCHEMA_VERSIONS],
+    rejected: loader.rejected,
+    objects: acknowledged(),
+  };
+}
+
+/** 200 when everything is well; the body says what is not, and that Redis would forget money. */
+async function readReadiness(needs: OpsNeeds): Promise<Answer> {
+  const lines: string[] = [];
+  let ready = true;
+  const say = (name: string, fault: string | null) => {
+    if (fault !== null) ready = false;
+    lines.push(`${fault === null ? "ok" : "FAIL"} ${name}${fault === null ? "" : `: ${fault}`}`);
+  };
+  say("serving", needs.draining() ? "draining" : null);
+  say("configuration", needs.loader.current === null ? "no snapshot is loaded" : null);
+  const signal = AbortSignal.timeout(CHECK_TIMEOUT_MS);
+  const faults = await Promise.all(needs.checks.map((check) => runCheck(check, signal)));
+  for (const [position, check] of needs.checks.entries()) say(check.name, faults[position] ?? null);
+  return { status: ready ? 200 : 503, text: `${lines.join("\n")}\n` };
+}
+
+async function runCheck(check: ReadinessCheck, signal: AbortSignal): Promise<string | null> {
+  const { promise, resolve } = Promise.withResolvers<string>();
+  signal.addEventListener("abort", () => resolve("no answer in time"), { once: true });
+  try {
+    return await Promise.race([check.run(signal), promise]);
+  } catch (error) {
+    return error instanceof Error ? error.message.slice(0, 200) : "failed";
+  }
+}
+
+/** Runs once for all who ask within `ageMs`. */
+function rememberFor<Value>(ageMs: number, run: () => Promise<Value>): () => Promise<Value> {
+  let running: Promise<Value> | null = null;
+  return () => {
+    if (running === null) {
+      const started = run();
+      running = started;
+      void started.finally(() => {
+        setTimeout(() => {
+          if (running === started) running = null;
+        }, ageMs).unref();
+      });
+    }
+    return running;
+  };
+}

@@ -1,0 +1,42 @@
+import { expect, test } from "vitest";
+import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
+import { startTestServer } from "../../test/fakes/test-server.ts";
+import type { InferenceCall } from "../inference/call.ts";
+import { inferenceRoutes, type InferenceRoutesNeeds } from "./routes/inference.ts";
+import { modelRoutes } from "./routes/models.ts";
+
+const noMeter: InferenceRoutesNeeds["meter"] = {
+  open: () => Promise.reject(new Error("not metered here")),
+};
+const inference = (serve: (call: InferenceCall) => Promise<void>) =>
+  inferenceRoutes({ meter: noMeter, serve });
+
+test("an answer reaches the client with both request id headers and one log line without key or query", async () => {
+  await using server = await startTestServer([
+    inference(async (call) => {
+      call.record.model = "alpha";
+      call.sink.start(200, { "content-type": "application/json" });
+      call.sink.write(`{"got":${call.body.length},"id":"${call.id}"}`);
+      call.sink.end();
+    }),
+    modelRoutes,
+  ]);
+  const response = await server.fetch("/v1/messages?beta=true", {
+    method: "POST",
+    body: '{"model":"alpha"}',
+    headers: { "content-type": "application/json" },
+  });
+  const id = response.headers.get("request-id");
+  expect([response.status, await response.json()]).toEqual([200, { got: 17, id }]);
+  expect(id).toMatch(/^req_[0-9A-Za-z]{24}$/);
+  expect(response.headers.get("x-request-id")).toBe(id);
+  await expect.poll(() => server.logged.length).toBe(1);
+  expect(server.logged[0]).toMatchObject({
+    id,
+    method: "POST",
+    path: "/v1/messages",
+    status: 200,
+    model: "alpha",
+  });
+  expect(JSON.stringify(server.logged)).not.toMatch(new RegExp(`${sampleKeys.inference}|beta`));
+});

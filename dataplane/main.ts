@@ -1,0 +1,123 @@
+/**
+ * The data plane: wiring only.
+ *   main.ts           serves
+ *   main.ts migrate   brings the database's schema up to date
+ */
+import type { AddressInfo } from "node:net";
+import type { Server } from "node:http";
+import type { Logger } from "pino";
+import { SnapshotDirectory } from "./billing/snapshot-directory.ts";
+import { SnapshotLoader } from "./config/load.ts";
+import { readEnvironment, type Environment } from "./environment.ts";
+import { drain } from "./http/drain.ts";
+import { createOpsServer } from "./http/ops-server.ts";
+import { modelRoutes } from "./http/routes/models.ts";
+import { createServer } from "./http/server.ts";
+import { ApiError } from "./lib/api-error.ts";
+import { systemClock } from "./lib/clock.ts";
+import { newId } from "./lib/ids.ts";
+import { migrate } from "./store/migrate.ts";
+import { openPostgres } from "./store/postgres.ts";
+import { checkPostgres, checkRedis } from "./store/ready.ts";
+import { openRedis } from "./store/redis.ts";
+import { createLogger } from "./telemetry/log.ts";
+import { startTracing } from "./telemetry/trace.ts";
+
+const [command] = process.argv.slice(2);
+try {
+  if (command === "migrate") await runMigrations();
+  else if (command === undefined) await serveForever(readEnvironment(process.env));
+  else throw new Error(`unknown command ${command}; known: migrate`);
+} catch (error) {
+  process.stderr.write(`gapura: ${error instanceof Error ? error.message : String(error)}\n`);
+  process.exit(1);
+}
+
+async function runMigrations(): Promise<void> {
+  const url = process.env["DATABASE_URL"];
+  if (url === undefined || url === "") throw new Error("DATABASE_URL is missing");
+  await migrate(url, { say: (line) => process.stderr.write(`gapura: ${line}\n`) });
+}
+
+async function serveForever(environment: Environment): Promise<void> {
+  const log = createLogger(environment.LOG_LEVEL);
+  dieOfSurprises(log);
+  const endpoint = environment.OTEL_EXPORTER_OTLP_ENDPOINT;
+  const stopTracing = endpoint === undefined ? null : await startTracing(endpoint, environment.POD_UID);
+  const onError = (store: string) => (error: Error) => log.warn({ store, err: error }, "a store is away");
+  const postgres = await openPostgres(environment.DATABASE_URL, { onError: onError("postgres") });
+  const redis = openRedis(environment.REDIS_URL, { onError: onError("redis") });
+
+  const loader = new SnapshotLoader(environment.GAPURA_CONFIG_DIR, log);
+  await loader.start();
+  let draining = false;
+  const server = createServer(
+    {
+      log,
+      clock: systemClock,
+      newId,
+      directory: new SnapshotDirectory(() => loader.current),
+      snapshot: () => {
+        if (loader.current !== null) return loader.current;
+        throw new ApiError("unavailable", "The service is starting; try again in a moment.");
+      },
+    },
+    [modelRoutes],
+  );
+  const ops = createOpsServer({
+    log,
+    podUid: environment.POD_UID,
+    loader,
+    checks: [
+      { name: "postgres", run: () => checkPostgres(postgres) },
+      { name: "redis", run: () => checkRedis(redis) },
+    ],
+    draining: () => draining,
+    acknowledged: () => (loader.current?.routing.objects ?? []).map((source) => ({ ...source, notes: [] })),
+  });
+  await listen(ops, environment.OPS_PORT, environment.HOST);
+  const address = await server.app.listen({ port: environment.PORT, host: environment.HOST });
+  log.info({ address, ops: (ops.address() as AddressInfo).port }, "serving");
+
+  await firstSignal(log);
+  draining = true;
+  const clean = await drain(server, environment.DRAIN_TIMEOUT * 1000);
+  log.info({ clean }, "drained");
+  await loader.stop();
+  // The stores go last: until here running requests were settling their charges.
+  await Promise.allSettled([redis.quit(), postgres.end(), stopTracing?.()]);
+  ops.closeAllConnections();
+  ops.close();
+  log.flush();
+  process.exit(0);
+}
+
+function listen(server: Server, port: number, host: string): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  server.once("error", reject);
+  server.listen(port, host, resolve);
+  return promise;
+}
+
+/** Resolves at the first SIGTERM or SIGINT; further ones change nothing, the drain is under way. */
+function firstSignal(log: Logger): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  for (const signal of ["SIGTERM", "SIGINT"] as const) {
+    process.on(signal, () => {
+      log.info({ signal }, "draining");
+      resolve();
+    });
+  }
+  return promise;
+}
+
+/** What nobody caught leaves this process in an unknown state: it says so and makes room for a new one. */
+function dieOfSurprises(log: Logger): void {
+  const die = (error: unknown) => {
+    log.fatal({ err: error }, "unexpected error");
+    log.flush();
+    process.exit(1);
+  };
+  process.on("uncaughtException", die);
+  process.on("unhandledRejection", die);
+}

@@ -1,0 +1,66 @@
+/** The real HTTP server on a loopback port, over a sample snapshot; what it serves is the test's own. */
+import type { AddressInfo } from "node:net";
+import { pino } from "pino";
+import { SnapshotDirectory } from "../../dataplane/billing/snapshot-directory.ts";
+import type { Snapshot } from "../../dataplane/config/snapshot.ts";
+import {
+  createServer,
+  type HttpServer,
+  type HttpServices,
+  type Routes,
+} from "../../dataplane/http/server.ts";
+import { systemClock } from "../../dataplane/lib/clock.ts";
+import { newId } from "../../dataplane/lib/ids.ts";
+import { sampleKeys, sampleSnapshot } from "./sample-snapshot.ts";
+
+export interface TestServer {
+  readonly url: string;
+  readonly port: number;
+  readonly server: HttpServer;
+  /** Lines of the log so far, parsed. */
+  readonly logged: Record<string, unknown>[];
+  /** `fetch` on a path of the server, with an inference key unless the headers say otherwise. */
+  fetch(path: string, init?: RequestInit): Promise<Response>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+export async function startTestServer(
+  routes: readonly Routes[],
+  options: { readonly snapshot?: () => Snapshot; readonly services?: Partial<HttpServices> } = {},
+): Promise<TestServer> {
+  const fixed = sampleSnapshot();
+  const snapshot = options.snapshot ?? (() => fixed);
+  const logged: Record<string, unknown>[] = [];
+  const log = pino({ base: null }, { write: (line: string) => void logged.push(JSON.parse(line)) });
+  const server = createServer(
+    {
+      log,
+      clock: systemClock,
+      newId,
+      directory: new SnapshotDirectory(snapshot),
+      snapshot,
+      ...options.services,
+    },
+    routes,
+  );
+  await server.app.listen({ port: 0, host: "127.0.0.1" });
+  const { port } = server.app.server.address() as AddressInfo;
+  const url = `http://127.0.0.1:${port}`;
+  return {
+    url,
+    port,
+    server,
+    logged,
+    fetch: (path, init = {}) => {
+      const headers = new Headers(init.headers);
+      if (!headers.has("authorization") && !headers.has("x-api-key")) {
+        headers.set("authorization", `Bearer ${sampleKeys.inference}`);
+      }
+      return fetch(url + path, { ...init, headers });
+    },
+    [Symbol.asyncDispose]: async () => {
+      server.app.server.closeAllConnections();
+      await server.app.close();
+    },
+  };
+}
