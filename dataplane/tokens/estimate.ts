@@ -1,0 +1,21 @@
+/** What the hot path says about a request's size: no tokenizer, a division (rule 1.8). */
+
+/** What a look at a request body tells. */
+export interface InputSize {
+  /** Bytes of text, base64 of images and documents left out. */
+  readonly textBytes: number;
+  readonly images: number;
+  readonly documents: number;
+}
+
+/** Bytes of UTF-8 text for one token, chosen low: English has 4 to 5, Chinese about 3, code about 3. */
+const BYTES_PER_TOKEN = 3;
+/** A large picture; the providers' own figures run from 85 to about 1,600. */
+export const IMAGE_TOKENS = 1_600;
+/** A PDF of some ten pages: its text and a picture of each page. */
+export const DOCUMENT_TOKENS = 20_000;
+
+/** Input tokens that a request will hardly exceed: what a hold is made of. */
+export function estimateInputTokens({ textBytes, images, documents }: InputSize): number {
+  return Math.ceil(textBytes / BYTES_PER_TOKEN) + images * IMAGE_TOKENS + documents * DOCUMENT_TOKENS;
+}
