@@ -1,0 +1,83 @@
+/** Networks that `egress.allowCIDRs` may name (rule 3.16). */
+
+/** Link-local networks and the addresses under which clouds serve metadata; no allowance ever opens them. */
+const FORBIDDEN: readonly string[] = [
+  "169.254.0.0/16",
+  "fe80::/10",
+  "fd00:ec2::254/128",
+  "fd20:ce::254/128",
+  "100.100.100.200/32",
+  "168.63.129.16/32",
+  "192.0.0.192/32",
+];
+
+interface Network {
+  readonly bits: 32 | 128;
+  readonly value: bigint;
+  readonly prefix: number;
+}
+
+/** Reads `10.0.0.0/8` or `fd00::/8`; IPv4-mapped networks count as IPv4. null: not a network. */
+export function parseCidr(text: string): Network | null {
+  const slash = text.indexOf("/");
+  if (slash < 0 || !/^\d{1,3}$/.test(text.slice(slash + 1))) return null;
+  const prefix = Number(text.slice(slash + 1));
+  const address = text.slice(0, slash);
+  const four = parseIPv4(address);
+  if (four !== null) return prefix <= 32 ? { bits: 32, value: four, prefix } : null;
+  const six = parseIPv6(address);
+  if (six === null || prefix > 128) return null;
+  const mapped = six >> 32n === 0xffffn && prefix >= 96;
+  return mapped
+    ? { bits: 32, value: six & 0xffff_ffffn, prefix: prefix - 96 }
+    : { bits: 128, value: six, prefix };
+}
+
+function parseIPv4(text: string): bigint | null {
+  const parts = text.split(".");
+  if (parts.length !== 4) return null;
+  let value = 0n;
+  for (const part of parts) {
+    if (!/^(0|[1-9]\d{0,2})$/.test(part) || Number(part) > 255) return null;
+    value = (value << 8n) | BigInt(part);
+  }
+  return value;
+}
+
+function parseIPv6(text: string): bigint | null {
+  const halves = text.split("::");
+  if (halves.length > 2) return null;
+  const groups = halves.map((half) => (half === "" ? [] : half.split(":")).flatMap(groupsOf));
+  const [head = [], tail = []] = groups;
+  const missing = 8 - head.length - tail.length;
+  if (halves.length === 1 ? missing !== 0 : missing < 1) return null;
+  const all = [...head, ...Array.from({ length: missing }, () => "0"), ...tail];
+  if (!all.every((group) => /^[0-9A-Fa-f]{1,4}$/.test(group))) return null;
+  return all.reduce((value, group) => (value << 16n) | BigInt(`0x${group}`), 0n);
+}
+
+/** A group, or the two groups of a dotted tail such as `::ffff:1.2.3.4`. */
+function groupsOf(group: string): string[] {
+  const four = group.includes(".") ? parseIPv4(group) : null;
+  return four === null ? [group] : [(four >> 16n).toString(16), (four & 0xffffn).toString(16)];
+}
+
+function overlap(one: Network, other: Network): boolean {
+  if (one.bits !== other.bits) return false;
+  const shift = BigInt(one.bits - Math.min(one.prefix, other.prefix));
+  return one.value >> shift === other.value >> shift;
+}
+
+const forbidden = FORBIDDEN.map((text) => ({ text, network: parseCidr(text) }));
+
+/** Why the network may not be allowed; null: it may. */
+export function cidrFault(text: string): string | null {
+  const network = parseCidr(text);
+  if (network === null) return "is not a network";
+  // A network that holds all mapped addresses holds the mapped form of every forbidden IPv4 address.
+  const mappedRange = parseCidr("::ffff:0:0/95");
+  if (network.bits === 128 && mappedRange !== null && overlap(network, mappedRange))
+    return "holds all of IPv4";
+  const hit = forbidden.find((entry) => entry.network !== null && overlap(network, entry.network));
+  return hit === undefined ? null : `holds ${hit.text}`;
+}

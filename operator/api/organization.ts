@@ -1,0 +1,156 @@
+/** Organization: who may call, and with which credit (resources.md). */
+import { z } from "zod";
+import { entryName, field, listMap, secretKeyRef, set, withRules } from "./fields.ts";
+
+export const DEFAULT_PROJECT = "default";
+/** Balances above this are refused (design.md §5), so a grant is too. */
+const MAX_GRANT_CREDITS = 9_000_000_000;
+
+const grant = withRules(
+  z.strictObject({
+    name: field(entryName(), "Applied once under this name.", { example: "2026-11-top-up" }),
+    amount: field(
+      withRules(
+        z
+          .string()
+          .max(18)
+          .regex(/^-?[0-9]{1,10}(\.[0-9]{1,6})?$/),
+        [
+          {
+            cel: null,
+            message: "must lie between -9000000000 and 9000000000",
+            fault: (text) => (Math.abs(Number(text)) <= MAX_GRANT_CREDITS ? null : []),
+          },
+        ],
+      ),
+      "Credits, at most six decimals; a negative amount corrects.",
+      { example: "100000" },
+    ),
+  }),
+  [],
+  [
+    {
+      cel: "self.amount == oldSelf.amount",
+      message: "a grant is applied once by its name and cannot be changed; add one under a new name",
+      fieldPath: ".amount",
+    },
+  ],
+);
+
+const key = {
+  name: field(entryName(), "Name of the key, unique in its list.", { example: "ci" }),
+  secretKeyRef: field(
+    secretKeyRef(),
+    "Where the key's value is. A value that is there is imported; if it is absent and this key was never published, one is generated and written there.",
+  ),
+};
+
+const rateLimit = (description: string, example: number) =>
+  field(z.int().min(1).max(1_000_000_000), description, { example }).optional();
+
+export const organizationSpec = withRules(
+  z.strictObject({
+    displayName: field(z.string().min(1).max(256), "Name shown to people. Default: metadata.name.", {
+      example: "Acme",
+    }).optional(),
+    id: field(
+      z
+        .string()
+        .min(1)
+        .max(128)
+        .regex(/^[A-Za-z0-9][-_.A-Za-z0-9]*$/),
+      "Id under which credit, keys, files and batches are kept. Immutable. Default: org_<namespace>_<name>.",
+      { example: "org_acme" },
+    ).optional(),
+    suspended: field(z.boolean(), "true: every key answers 401; data and balance are kept.", {
+      default: false,
+    }).optional(),
+    credits: field(
+      z.strictObject({
+        grants: field(
+          listMap(grant, "name", 0, 500),
+          "Credit given, applied exactly once by name; editing or removing a grant changes nothing.",
+        ).optional(),
+      }),
+      "Prepaid credit.",
+    ).optional(),
+    models: field(
+      z.strictObject({
+        allow: field(
+          set(
+            z
+              .string()
+              .min(1)
+              .max(129)
+              .regex(/^[^*\s]*\*?$/),
+            500,
+          ),
+          "Model ids, each with at most one trailing star.",
+          { default: ["*"] },
+        ).optional(),
+      }),
+      "Which models the organization may use.",
+    ).optional(),
+    toolCallsPerMinute: field(
+      z.int().min(1).max(1_000_000),
+      "Server-tool calls a minute, batches included. Default: the limit of the calling route's ToolPolicy.",
+      { example: 60 },
+    ).optional(),
+    rateLimits: field(
+      z.strictObject({
+        requestsPerMinute: rateLimit("Requests a minute.", 600),
+        tokensPerMinute: rateLimit("Tokens a minute.", 200000),
+        concurrentRequests: rateLimit("Requests at the same time.", 200),
+      }),
+      "Limits beyond which requests answer 429; no limit when absent.",
+    ).optional(),
+    projects: field(
+      listMap(
+        z.strictObject({ name: field(entryName(), "Name of the project.", { example: "research" }) }),
+        "name",
+        0,
+        100,
+      ),
+      'Projects that keys belong to. The project "default" is always there.',
+      { default: [{ name: DEFAULT_PROJECT }] },
+    ).optional(),
+    apiKeys: field(
+      listMap(
+        z.strictObject({
+          name: key.name,
+          project: field(entryName(), "The project that the key belongs to.", {
+            default: DEFAULT_PROJECT,
+          }).optional(),
+          secretKeyRef: key.secretKeyRef,
+        }),
+        "name",
+        0,
+        200,
+      ),
+      "Inference keys (sk-svc-…). A key removed from the list is revoked.",
+    ).optional(),
+    adminKeys: field(
+      listMap(z.strictObject(key), "name", 0, 50),
+      "Keys of the admin API (sk-adm-svc-…). A key removed from the list is revoked.",
+    ).optional(),
+  }),
+  [
+    {
+      cel: "!has(self.apiKeys) || self.apiKeys.all(k, !has(k.project) || k.project == 'default' || (has(self.projects) && self.projects.exists(p, p.name == k.project)))",
+      message: "apiKeys name a project that is not in projects",
+      fieldPath: ".apiKeys",
+      fault: (spec) => {
+        const known = new Set([DEFAULT_PROJECT, ...(spec.projects ?? []).map((project) => project.name)]);
+        const index = (spec.apiKeys ?? []).findIndex((entry) => !known.has(entry.project ?? DEFAULT_PROJECT));
+        return index < 0 ? null : ["apiKeys", index, "project"];
+      },
+    },
+  ],
+  [
+    {
+      cel: "has(self.id) == has(oldSelf.id) && (!has(self.id) || self.id == oldSelf.id)",
+      message: "id is immutable: it can be neither changed, nor added later, nor removed",
+    },
+  ],
+);
+export type OrganizationSpec = z.output<typeof organizationSpec>;

@@ -1,0 +1,69 @@
+/** Files of a folder: finding manifests, and writing so that a reader never sees half a file. */
+import { randomUUID } from "node:crypto";
+import { mkdir, readdir, realpath, rename, rm, stat, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+
+/** More than any folder of manifests needs; a folder beyond is a mistake, such as `/`. */
+const MAX_FILES = 50_000;
+const MAX_DEPTH = 32;
+export const MAX_FILE_BYTES = 64 * 1024 * 1024;
+
+export interface FoundFile {
+  /** From the working directory or absolute, as the folder was named. */
+  readonly path: string;
+  /** Changes when the content may have. */
+  readonly signature: string;
+  readonly size: number;
+}
+
+/** Every .yaml, .yml and .json below a folder, sorted. Hidden names (editors' swap files, `..data`) are left out. */
+export async function findManifests(root: string): Promise<FoundFile[]> {
+  const found: FoundFile[] = [];
+  const info = await stat(root);
+  if (info.isFile()) return [{ path: root, signature: signatureOf(info), size: info.size }];
+  await walk(root, found, new Set(), 0);
+  return found.sort((one, other) => (one.path < other.path ? -1 : 1));
+}
+
+async function walk(
+  folder: string,
+  found: FoundFile[],
+  above: ReadonlySet<string>,
+  depth: number,
+): Promise<void> {
+  const real = await realpath(folder);
+  // A link to a folder above would never end.
+  if (above.has(real) || depth > MAX_DEPTH) return;
+  const inside = new Set([...above, real]);
+  for (const name of await readdir(folder)) {
+    if (name.startsWith(".") || name.endsWith("~")) continue;
+    const path = join(folder, name);
+    // A file that vanishes between listing and looking is not there.
+    const info = await stat(path).catch(() => null);
+    if (info?.isDirectory()) await walk(path, found, inside, depth + 1);
+    else if (info?.isFile() && /\.(ya?ml|json)$/i.test(name)) {
+      found.push({ path, signature: signatureOf(info), size: info.size });
+      if (found.length > MAX_FILES) throw new Error(`more than ${MAX_FILES} manifests under the folder`);
+    }
+  }
+}
+
+const signatureOf = (info: { ino: number; size: number; mtimeMs: number; ctimeMs: number }) =>
+  `${info.ino} ${info.size} ${info.mtimeMs} ${info.ctimeMs}`;
+
+/** Writes beside the target and renames over it. */
+export async function writeAtomically(
+  path: string,
+  content: string | Uint8Array,
+  mode: number,
+): Promise<void> {
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  const draft = join(dirname(path), `.draft-${randomUUID()}`);
+  try {
+    await writeFile(draft, content, { mode, flag: "wx" });
+    await rename(draft, path);
+  } catch (error) {
+    await rm(draft, { force: true });
+    throw error;
+  }
+}

@@ -1,0 +1,118 @@
+/**
+ * What a cluster keeps for us and a folder does not: for each kind, namespace and name a uid made when it first
+ * appeared, and a generation that grows with each change of its spec. Also from which file it came, so that a
+ * file that cannot be read keeps its objects, across restarts too.
+ */
+import { createHash, randomUUID } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { z } from "zod";
+import { isKind, type Kind } from "../api/kinds.ts";
+import { writeAtomically } from "./files.ts";
+import type { Manifest } from "./parse.ts";
+
+const identitySchema = z.object({
+  uid: z.string(),
+  generation: z.number().int().positive(),
+  /** SHA-256 of the spec. */
+  digest: z.string(),
+  file: z.string(),
+  /** Unix seconds. */
+  createdAt: z.number().int(),
+});
+export type Identity = z.infer<typeof identitySchema>;
+const stateSchema = z.object({ version: z.literal(1), objects: z.record(z.string(), identitySchema) });
+
+export interface Named {
+  readonly kind: Kind;
+  readonly namespace: string;
+  readonly name: string;
+}
+const keyOf = ({ kind, namespace, name }: Named) => `${kind} ${namespace}/${name}`;
+
+export class Identities {
+  readonly #path: string;
+  readonly #objects: Map<string, Identity>;
+  readonly #digests = new WeakMap<object, string>();
+  #changed = false;
+
+  private constructor(path: string, objects: Map<string, Identity>) {
+    this.#path = path;
+    this.#objects = objects;
+  }
+
+  /** @throws when the state is there but cannot be read: starting anew would change every uid. */
+  static async open(dataFolder: string): Promise<Identities> {
+    const path = join(dataFolder, "operator.json");
+    const text = await readFile(path, "utf8").catch((error: NodeJS.ErrnoException) => {
+      if (error.code === "ENOENT") return null;
+      throw error;
+    });
+    if (text === null) return new Identities(path, new Map());
+    const state = stateSchema.parse(JSON.parse(text));
+    return new Identities(path, new Map(Object.entries(state.objects)));
+  }
+
+  /** The identity of a manifest that was read, brought up to date. */
+  of(manifest: Manifest, file: string, nowSeconds: number): Identity {
+    const key = keyOf(manifest);
+    const digest = this.#digest(manifest.spec);
+    const known = this.#objects.get(key);
+    if (known?.digest === digest && known.file === file) return known;
+    const identity: Identity =
+      known === undefined
+        ? { uid: randomUUID(), generation: 1, digest, file, createdAt: nowSeconds }
+        : { ...known, digest, file, generation: known.generation + (known.digest === digest ? 0 : 1) };
+    this.#objects.set(key, identity);
+    this.#changed = true;
+    return identity;
+  }
+
+  /** Everything that was last seen in one of the files. */
+  lastSeenIn(files: ReadonlySet<string>): { readonly named: Named; readonly identity: Identity }[] {
+    if (files.size === 0) return [];
+    return [...this.#objects].flatMap(([key, identity]) => {
+      if (!files.has(identity.file)) return [];
+      const [, kind = "", namespace = "", name = ""] = /^(\S+) ([^/]+)\/(.+)$/.exec(key) ?? [];
+      return isKind(kind) ? [{ named: { kind, namespace, name }, identity }] : [];
+    });
+  }
+
+  /** Forgets what is declared nowhere any more: declared again it is a new object. */
+  keepOnly(named: readonly Named[]): void {
+    const kept = new Set(named.map(keyOf));
+    for (const key of this.#objects.keys())
+      if (!kept.has(key)) {
+        this.#objects.delete(key);
+        this.#changed = true;
+      }
+  }
+
+  async save(): Promise<void> {
+    if (!this.#changed) return;
+    const state = { version: 1, objects: Object.fromEntries(this.#objects) };
+    await writeAtomically(this.#path, `${JSON.stringify(state)}\n`, 0o600);
+    this.#changed = false;
+  }
+
+  #digest(spec: unknown): string {
+    if (typeof spec !== "object" || spec === null) return hash(JSON.stringify(spec) ?? "");
+    let digest = this.#digests.get(spec);
+    if (digest === undefined) {
+      digest = hash(JSON.stringify(sorted(spec)));
+      this.#digests.set(spec, digest);
+    }
+    return digest;
+  }
+}
+
+const hash = (text: string) => createHash("sha256").update(text).digest("hex");
+
+/** The same value with every object's keys in order: their order means nothing. */
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.entries(value)
+    .sort(([one], [other]) => (one < other ? -1 : 1))
+    .map(([key, inner]) => [key, sorted(inner)]);
+}

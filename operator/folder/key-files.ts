@@ -1,0 +1,62 @@
+/** Generated keys of the folder form: one file each, `secrets/<namespace>/<secret>/<key>` in the data folder. */
+import { randomInt, randomUUID } from "node:crypto";
+import { link, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import type { WantedKey } from "../plan/objects.ts";
+
+const BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const prefixes = { inference: "sk-svc-", admin: "sk-adm-svc-" } as const;
+
+/** A new key: the prefix of its kind and 40 base62 characters from a cryptographic source (spec, Authentication). */
+export function newKey(form: WantedKey["form"]): string {
+  const secret = Array.from({ length: 40 }, () => BASE62[randomInt(BASE62.length)]).join("");
+  return `${prefixes[form]}${secret}`;
+}
+
+/** Where the value of a Secret's key stands. */
+export const keyFile = (
+  dataFolder: string,
+  { namespace, secret, key }: Pick<WantedKey, "namespace" | "secret" | "key">,
+): string => join(dataFolder, "secrets", namespace, secret, key);
+
+/** Every generated key by `namespace/secret`. */
+export async function readKeyFiles(dataFolder: string): Promise<Map<string, Record<string, string>>> {
+  const root = join(dataFolder, "secrets");
+  const found = new Map<string, Record<string, string>>();
+  for (const namespace of await list(root))
+    for (const secret of await list(join(root, namespace))) {
+      const folder = join(root, namespace, secret);
+      const values: Record<string, string> = {};
+      for (const key of await list(folder))
+        if (!key.startsWith(".draft-")) values[key] = await readFile(join(folder, key), "utf8");
+      found.set(`${namespace}/${secret}`, values);
+    }
+  return found;
+}
+
+/** Names in a folder; none when it is not there or is no folder. */
+const list = async (folder: string): Promise<string[]> =>
+  readdir(folder).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT" || error.code === "ENOTDIR") return [];
+    throw error;
+  });
+
+/**
+ * Makes one key and stores it, mode 0600. An existing file is left alone.
+ * @returns the file.
+ */
+export async function createKeyFile(dataFolder: string, wanted: WantedKey): Promise<string> {
+  const path = keyFile(dataFolder, wanted);
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  const draft = join(dirname(path), `.draft-${randomUUID()}`);
+  await writeFile(draft, `${newKey(wanted.form)}\n`, { mode: 0o600, flag: "wx" });
+  try {
+    // A link, not a rename: it never takes the place of a file that is there.
+    await link(draft, path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  } finally {
+    await rm(draft, { force: true });
+  }
+  return path;
+}

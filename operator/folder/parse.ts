@@ -1,0 +1,256 @@
+/** One manifest file → what it declares. Pure: text in, documents and faults out. */
+import { isMap, LineCounter, parseAllDocuments, type Document } from "yaml";
+import { API_VERSION, GROUP, NAME } from "../api/fields.ts";
+import { isKind, type Kind, KINDS } from "../api/kinds.ts";
+import { type Fault, pathText } from "../plan/objects.ts";
+
+/** A declared object as it stands in a file; it has no uid and no generation yet. */
+export interface Manifest {
+  readonly kind: Kind;
+  readonly namespace: string;
+  readonly name: string;
+  /** Unix seconds. */
+  readonly creationTimestamp: number | null;
+  readonly spec: unknown;
+  readonly faults: readonly Fault[];
+  /** Which document of the file, from 0, and which item of a List. */
+  readonly position: Position;
+}
+
+export interface Position {
+  readonly document: number;
+  readonly item: number | null;
+}
+
+export interface SecretDocument {
+  readonly namespace: string;
+  readonly name: string;
+  readonly data: Readonly<Record<string, string>>;
+}
+
+/** A fault of the file or of a document in it, before there is an object that could have a status. */
+export interface FileFault {
+  readonly line: number;
+  /** `Kind/name`, as far as known; empty otherwise. */
+  readonly subject: string;
+  readonly path: string;
+  readonly reason: "Unreadable" | "Invalid" | "Duplicate";
+  readonly message: string;
+}
+
+export interface ParsedFile {
+  readonly manifests: readonly Manifest[];
+  readonly secrets: readonly SecretDocument[];
+  readonly faults: readonly FileFault[];
+}
+
+const NAMESPACE = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
+const DEFAULT_NAMESPACE = "default";
+/** Aliases that one document may resolve to; more is a bomb. */
+const MAX_ALIASES = 100;
+
+type Json = Readonly<Record<string, unknown>>;
+const isObject = (value: unknown): value is Json =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+export function parseFile(text: string): ParsedFile {
+  const collected: Collected = { manifests: [], secrets: [], faults: [] };
+  if (text.length === 0) {
+    collected.faults.push(fileFault(1, "the file is empty; delete it to remove what it declared"));
+    return collected;
+  }
+  const { documents, lines } = readDocuments(text);
+  for (const [number, document] of documents.entries()) {
+    const line = lines.linePos(document.range[0]).line;
+    const [error] = document.errors;
+    if (error !== undefined) {
+      const at = error.linePos?.[0].line ?? line;
+      collected.faults.push(fileFault(at, `is not valid YAML: ${error.message.split("\n")[0] ?? ""}`));
+      continue;
+    }
+    try {
+      const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES });
+      if (value === null || value === undefined) continue;
+      collect(value, { document: number, item: null }, firstLine(document, lines), collected);
+    } catch (cause) {
+      collected.faults.push(
+        fileFault(line, `cannot be read: ${cause instanceof Error ? cause.message : "unknown"}`),
+      );
+    }
+  }
+  return collected;
+}
+
+interface Collected {
+  readonly manifests: Manifest[];
+  readonly secrets: SecretDocument[];
+  readonly faults: FileFault[];
+}
+
+function readDocuments(text: string): { documents: Document.Parsed[]; lines: LineCounter } {
+  const lines = new LineCounter();
+  const documents = parseAllDocuments(text, { lineCounter: lines, merge: true, logLevel: "silent" });
+  return { documents: Array.isArray(documents) ? documents : [], lines };
+}
+
+const fileFault = (line: number, message: string): FileFault => ({
+  line,
+  subject: "",
+  path: "",
+  reason: "Unreadable",
+  message,
+});
+
+/** The line on which a document's content begins. */
+function firstLine(document: Document.Parsed, lines: LineCounter): number {
+  return lines.linePos(document.contents?.range?.[0] ?? document.range[0]).line;
+}
+
+function collect(value: unknown, position: Position, line: number, into: Collected): void {
+  const refuse = (path: string, message: string, subject = "") =>
+    into.faults.push({ line, subject, path, reason: "Invalid", message });
+  if (!isObject(value)) {
+    refuse("", "a document must be an object with apiVersion, kind and metadata");
+    return;
+  }
+  const { apiVersion, kind } = value;
+  if (typeof kind !== "string" || kind === "") {
+    refuse("kind", "is required");
+    return;
+  }
+  if (kind === "List" && Array.isArray(value["items"])) {
+    for (const [item, inner] of value["items"].entries()) collect(inner, { ...position, item }, line, into);
+    return;
+  }
+  const ours = isKind(kind) || (typeof apiVersion === "string" && apiVersion.startsWith(`${GROUP}/`));
+  const plainSecret = kind === "Secret" && apiVersion === "v1";
+  // Whatever else a cluster knows (ConfigMaps too) may stand in the folder and is nothing to us.
+  if (!ours && !plainSecret) return;
+  const metadata = readMetadata(value["metadata"]);
+  const subject = `${kind}/${metadata.name ?? "?"}`;
+  if (metadata.name === null || metadata.namespace === null) {
+    refuse(metadata.path, metadata.message, subject);
+    return;
+  }
+  const named = { namespace: metadata.namespace, name: metadata.name };
+  if (plainSecret)
+    into.secrets.push({ ...named, data: readSecret(value, (path, text) => refuse(path, text, subject)) });
+  else if (!isKind(kind)) refuse("kind", `must be one of ${KINDS.join(", ")}`, subject);
+  else if (apiVersion !== API_VERSION) refuse("apiVersion", `must be ${API_VERSION}`, subject);
+  else
+    into.manifests.push({
+      kind,
+      ...named,
+      creationTimestamp: metadata.creationTimestamp,
+      spec: value["spec"],
+      faults: unknownFields(value),
+      position,
+    });
+}
+
+const TOP_LEVEL: ReadonlySet<string> = new Set(["apiVersion", "kind", "metadata", "spec", "status"]);
+
+const unknownFields = (value: Json): Fault[] =>
+  Object.keys(value)
+    .filter((key) => !TOP_LEVEL.has(key))
+    .map((key) => ({ reason: "Invalid", path: pathText([key]), message: "is not a known field" }));
+
+interface Metadata {
+  readonly namespace: string | null;
+  readonly name: string | null;
+  readonly creationTimestamp: number | null;
+  /** What is wrong, when the name or the namespace is null. */
+  readonly path: string;
+  readonly message: string;
+}
+
+function readMetadata(value: unknown): Metadata {
+  const bad = (path: string, message: string): Metadata => ({
+    namespace: null,
+    name: null,
+    creationTimestamp: null,
+    path,
+    message,
+  });
+  if (!isObject(value)) return bad("metadata", "is required");
+  const { name, namespace, creationTimestamp } = value;
+  if (typeof name !== "string" || name.length > 253 || !NAME.test(name))
+    return bad("metadata.name", "must be a name of lower-case letters, digits, - and .");
+  if (namespace !== undefined && namespace !== null && namespace !== "")
+    if (typeof namespace !== "string" || namespace.length > 63 || !NAMESPACE.test(namespace))
+      return bad("metadata.namespace", "must be a name of lower-case letters, digits and -");
+  const created = typeof creationTimestamp === "string" ? Date.parse(creationTimestamp) : Number.NaN;
+  return {
+    namespace: typeof namespace === "string" && namespace !== "" ? namespace : DEFAULT_NAMESPACE,
+    name,
+    creationTimestamp: Number.isNaN(created) ? null : Math.floor(created / 1000),
+    path: "",
+    message: "",
+  };
+}
+
+/** The values of a Secret; a value never appears in a fault. */
+function readSecret(value: Json, refuse: (path: string, message: string) => void): Record<string, string> {
+  const data: Record<string, string> = {};
+  const take = (field: "data" | "stringData", read: (text: string) => string | null, wanted: string) => {
+    const entries = value[field];
+    if (entries === undefined || entries === null) return;
+    if (!isObject(entries)) {
+      refuse(field, "must be an object");
+      return;
+    }
+    for (const [key, text] of Object.entries(entries)) {
+      const content = typeof text === "string" ? read(text) : null;
+      if (content === null || key === "__proto__") refuse(pathText([field, key]), `must be ${wanted}`);
+      else data[key] = content;
+    }
+  };
+  take("data", decodeBase64, "a string in base64");
+  // As in a cluster, stringData wins.
+  take("stringData", (text) => text, "a string");
+  return data;
+}
+
+function decodeBase64(text: string): string | null {
+  const compact = text.replaceAll(/\s/g, "");
+  if (compact.length % 4 !== 0 || !/^[A-Za-z0-9+/]*={0,2}$/.test(compact)) return null;
+  return Buffer.from(compact, "base64").toString("utf8");
+}
+
+/**
+ * The line on which a fault lies: of the field itself, or of the innermost thing around it that the text holds.
+ * Reads the text again; only `validate` asks, and only for files with faults.
+ */
+export function lineOf(text: string, position: Position, path: string): number {
+  const { documents, lines } = readDocuments(text);
+  const document = documents[position.document];
+  if (document === undefined) return 1;
+  const root = position.item === null ? [] : ["items", position.item];
+  const steps = [...root, ...pathSteps(path)];
+  for (let length = steps.length; length >= 0; length -= 1) {
+    const found = keyOffset(document, steps.slice(0, length));
+    if (found !== null) return lines.linePos(found).line;
+  }
+  return firstLine(document, lines);
+}
+
+function keyOffset(document: Document.Parsed, steps: readonly (string | number)[]): number | null {
+  const parent: unknown = document.getIn(steps.slice(0, -1), true);
+  const last = steps.at(-1);
+  // The key's own place: a value may begin a line below it.
+  if (isMap(parent)) {
+    const pair = parent.items.find(({ key }) => String(key) === String(last));
+    const range = (pair?.key as { range?: readonly number[] } | undefined)?.range;
+    if (range?.[0] !== undefined) return range[0];
+  }
+  const node = document.getIn(steps, true) as { range?: readonly number[] } | undefined;
+  return node?.range?.[0] ?? null;
+}
+
+/** The inverse of `pathText`. */
+function pathSteps(path: string): (string | number)[] {
+  return Array.from(path.matchAll(/\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]|([^.[\]]+)/g), (match) => {
+    if (match[1] !== undefined) return Number(match[1]);
+    return match[2] === undefined ? (match[3] ?? "") : String(JSON.parse(match[2]));
+  });
+}

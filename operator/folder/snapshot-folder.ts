@@ -1,0 +1,45 @@
+/** The snapshot as files of one directory (dataplane/config/schema.ts). */
+import { mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import type { Bank } from "../../dataplane/config/schema.ts";
+import { indexFileName, type SnapshotFile } from "../plan/shards.ts";
+import { writeAtomically } from "./files.ts";
+
+const SNAPSHOT_FILE = /^[ab]-(index\.json|(credentials-)?\d\.gz)$/;
+
+export class SnapshotFolder {
+  readonly #folder: string;
+
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  async read(): Promise<ReadonlyMap<string, Uint8Array>> {
+    await mkdir(this.#folder, { recursive: true, mode: 0o700 });
+    const files = new Map<string, Uint8Array>();
+    for (const name of await readdir(this.#folder)) {
+      if (name.startsWith(".draft-")) await rm(join(this.#folder, name), { force: true });
+      else if (SNAPSHOT_FILE.test(name)) files.set(name, await readFile(join(this.#folder, name)));
+    }
+    return files;
+  }
+
+  /** Each file by rename, the index last, so that a bank is complete only when all of it is there. */
+  async write(bank: Bank, files: readonly SnapshotFile[]): Promise<void> {
+    for (const { name, bytes } of files) await writeAtomically(join(this.#folder, name), bytes, 0o600);
+    const written = new Set(files.map(({ name }) => name));
+    await this.#remove(bank, (name) => !written.has(name));
+  }
+
+  async empty(bank: Bank): Promise<void> {
+    // The index first: without it nobody begins to read the rest.
+    await rm(join(this.#folder, indexFileName(bank)), { force: true });
+    await this.#remove(bank, () => true);
+  }
+
+  async #remove(bank: Bank, which: (name: string) => boolean): Promise<void> {
+    for (const name of await readdir(this.#folder))
+      if (SNAPSHOT_FILE.test(name) && name.startsWith(`${bank}-`) && which(name))
+        await rm(join(this.#folder, name), { force: true });
+  }
+}

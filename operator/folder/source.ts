@@ -1,0 +1,161 @@
+/** Observes a folder of manifests; reads again only the files that changed. */
+import { readFile } from "node:fs/promises";
+import { type Declared, type Fault, reference } from "../plan/objects.ts";
+import type { Observation } from "../reconcile.ts";
+import { findManifests, type FoundFile, MAX_FILE_BYTES } from "./files.ts";
+import type { Identities, Named } from "./identities.ts";
+import { readKeyFiles } from "./key-files.ts";
+import { type FileFault, type Manifest, parseFile, type ParsedFile, type SecretDocument } from "./parse.ts";
+
+export interface LocatedFault extends FileFault {
+  readonly file: string;
+}
+
+export interface FolderObservation extends Observation {
+  readonly faults: readonly LocatedFault[];
+}
+
+interface CachedFile {
+  readonly signature: string;
+  readonly parsed: ParsedFile;
+}
+
+export class FolderSource {
+  readonly #folder: string;
+  readonly #dataFolder: string;
+  readonly #identities: Identities;
+  readonly #now: () => number;
+  #files = new Map<string, CachedFile>();
+
+  constructor(options: { folder: string; dataFolder: string; identities: Identities; now: () => number }) {
+    this.#folder = options.folder;
+    this.#dataFolder = options.dataFolder;
+    this.#identities = options.identities;
+    this.#now = options.now;
+  }
+
+  /** @throws when the folder itself cannot be listed. */
+  async observe(): Promise<FolderObservation> {
+    await this.#readFiles();
+    const faults: LocatedFault[] = [];
+    const objects = this.#declared(faults);
+    await this.#identities.save();
+    return { objects, secrets: await this.#secrets(faults), faults };
+  }
+
+  async #readFiles(): Promise<void> {
+    const files = new Map<string, CachedFile>();
+    for (const found of await findManifests(this.#folder)) {
+      const cached = this.#files.get(found.path);
+      files.set(found.path, cached?.signature === found.signature ? cached : await this.#read(found, cached));
+    }
+    this.#files = files;
+  }
+
+  async #read({ path, signature, size }: FoundFile, before: CachedFile | undefined): Promise<CachedFile> {
+    const parsed =
+      size > MAX_FILE_BYTES
+        ? unreadable(`is larger than ${MAX_FILE_BYTES / 1024 / 1024} MiB`)
+        : await readFile(path, "utf8").then(parseFile, (error: NodeJS.ErrnoException) =>
+            unreadable(`cannot be read: ${error.code ?? error.message}`),
+          );
+    // Secrets have no last published entry to fall back to: what the file last said of them stays.
+    const kept = isBroken(parsed) ? (before?.parsed.secrets ?? []) : [];
+    return { signature, parsed: { ...parsed, secrets: mergeSecrets(kept, parsed.secrets) } };
+  }
+
+  /** Every object of every file, and in faulty files those that were there before and cannot be found now. */
+  #declared(faults: LocatedFault[]): Declared[] {
+    const seen = new Map<string, string>();
+    const objects: Declared[] = [];
+    const nowSeconds = Math.floor(this.#now() / 1000);
+    for (const [file, { parsed }] of this.#files) {
+      faults.push(...parsed.faults.map((fault) => ({ ...fault, file })));
+      for (const manifest of parsed.manifests) {
+        const key = `${manifest.kind} ${reference(manifest)}`;
+        const first = seen.get(key);
+        if (first !== undefined) {
+          faults.push({ ...duplicate(manifest, first), file });
+          continue;
+        }
+        seen.set(key, file);
+        const { uid, generation, createdAt } = this.#identities.of(manifest, file, nowSeconds);
+        objects.push({ ...named(manifest), ...manifestPart(manifest), uid, generation, createdAt });
+      }
+    }
+    objects.push(...this.#missingFromFaultyFiles(seen));
+    this.#identities.keepOnly(objects);
+    return objects;
+  }
+
+  #missingFromFaultyFiles(seen: ReadonlyMap<string, string>): Declared[] {
+    const faulty = new Set(
+      [...this.#files].filter(([, { parsed }]) => isBroken(parsed)).map(([path]) => path),
+    );
+    return this.#identities.lastSeenIn(faulty).flatMap(({ named: object, identity }): Declared[] => {
+      if (seen.has(`${object.kind} ${reference(object)}`)) return [];
+      const [first] = this.#files.get(identity.file)?.parsed.faults ?? [];
+      const message = `${identity.file}:${first?.line ?? 1} ${first?.message ?? "cannot be read"}`;
+      const fault: Fault = { reason: "Unreadable", path: "", message };
+      const { uid, generation, createdAt } = identity;
+      // The generation of a text that nobody could read is not the one that was published.
+      return [
+        {
+          ...object,
+          uid,
+          generation: generation + 1,
+          createdAt,
+          creationTimestamp: null,
+          spec: null,
+          faults: [fault],
+        },
+      ];
+    });
+  }
+
+  async #secrets(faults: LocatedFault[]): Promise<Map<string, Readonly<Record<string, string>>>> {
+    const secrets = new Map<string, Readonly<Record<string, string>>>(await readKeyFiles(this.#dataFolder));
+    const seen = new Set<string>();
+    for (const [file, { parsed }] of this.#files)
+      for (const secret of parsed.secrets) {
+        const key = reference(secret);
+        if (seen.has(key))
+          faults.push({
+            file,
+            line: 1,
+            subject: `Secret/${secret.name}`,
+            path: "metadata.name",
+            reason: "Duplicate",
+            message: `Secret ${key} is declared in another file too; the first one counts`,
+          });
+        else secrets.set(key, { ...secrets.get(key), ...secret.data });
+        seen.add(key);
+      }
+    return secrets;
+  }
+}
+
+const unreadable = (message: string): ParsedFile => ({
+  manifests: [],
+  secrets: [],
+  faults: [{ line: 1, subject: "", path: "", reason: "Unreadable", message }],
+});
+
+/** A file with a fault of its own may hold objects that could not be told. */
+const isBroken = (parsed: ParsedFile) => parsed.faults.length > 0;
+
+function mergeSecrets(kept: readonly SecretDocument[], read: readonly SecretDocument[]): SecretDocument[] {
+  const present = new Set(read.map(reference));
+  return [...read, ...kept.filter((secret) => !present.has(reference(secret)))];
+}
+
+const named = ({ kind, namespace, name }: Named) => ({ kind, namespace, name });
+const manifestPart = ({ spec, faults, creationTimestamp }: Manifest) => ({ spec, faults, creationTimestamp });
+
+const duplicate = (manifest: Manifest, first: string): FileFault => ({
+  line: 1,
+  subject: `${manifest.kind}/${manifest.name}`,
+  path: "metadata.name",
+  reason: "Duplicate",
+  message: `${manifest.kind} ${reference(manifest)} is declared in ${first} too; the first one counts`,
+});

@@ -1,0 +1,170 @@
+/** From a verdict and what the data-plane pods say to the conditions that a person reads (resources.md, Status). */
+import type { ConfigStatus } from "../../dataplane/config/schema.ts";
+import type { Declared, Fault, Verdict } from "./objects.ts";
+
+export type ConditionType = "Accepted" | "ResolvedRefs" | "Programmed" | "Ready" | "Stalled";
+
+export interface Condition {
+  readonly type: ConditionType;
+  readonly status: "True" | "False" | "Unknown";
+  readonly reason: string;
+  readonly message: string;
+  readonly observedGeneration: number;
+}
+
+export interface ObjectStatus {
+  readonly object: Declared;
+  readonly verdict: Verdict;
+  readonly observedGeneration: number;
+  readonly conditions: readonly Condition[];
+  readonly facts: Readonly<Record<string, string | number>>;
+}
+
+/** What one ready data-plane pod answered; null: no answer that could be read. */
+export interface PodReport {
+  readonly pod: string;
+  readonly status: ConfigStatus | null;
+}
+
+/** What is known of the data plane when statuses are made. */
+export type Delivery =
+  /** Nobody is asked. */
+  | { readonly kind: "unasked" }
+  /** The snapshot could not be published. */
+  | { readonly kind: "unpublished"; readonly reason: "TooLarge" | "PublishFailed"; readonly message: string }
+  | { readonly kind: "asked"; readonly serial: number; readonly pods: readonly PodReport[] };
+
+/** Every reason that a condition can carry; `conditions.test.ts` holds that each is covered by a golden case. */
+export const REASONS = {
+  Accepted: ["Accepted", "Unreadable", "Invalid", "Immutable", "Conflicted"],
+  ResolvedRefs: [
+    "ResolvedRefs",
+    "PriceNotFound",
+    "SecretNotFound",
+    "SecretInvalid",
+    "ToolPolicyNotFound",
+    "ModelRouteNotFound",
+  ],
+  Programmed: [
+    "Programmed",
+    "NotServed",
+    "Pending",
+    "NoPods",
+    "Rejected",
+    "Unacknowledged",
+    "TooLarge",
+    "PublishFailed",
+  ],
+} as const;
+
+/** Looks up what the pods hold, once for all objects. */
+export class Holdings {
+  readonly delivery: Delivery;
+  readonly #pods: readonly ReadonlyMap<string, ConfigStatus["objects"][number]>[];
+  readonly #rejection: string | null;
+
+  constructor(delivery: Delivery) {
+    this.delivery = delivery;
+    const reports = delivery.kind === "asked" ? delivery.pods : [];
+    this.#pods = reports.map(
+      ({ status }) => new Map((status?.objects ?? []).map((object) => [object.uid, object])),
+    );
+    const serial = delivery.kind === "asked" ? delivery.serial : null;
+    this.#rejection =
+      reports.map(({ status }) => status?.rejected).find((rejected) => rejected?.serial === serial)?.error ??
+      null;
+  }
+
+  programmed(verdict: Verdict): Pick<Condition, "status" | "reason" | "message"> {
+    const { object } = verdict;
+    if (verdict.serves !== object.generation) {
+      const still =
+        verdict.serves === null
+          ? "nothing of it is served"
+          : `its last good configuration (generation ${verdict.serves}) is still served`;
+      return {
+        status: "False",
+        reason: "NotServed",
+        message: `generation ${object.generation} is not served; ${still}`,
+      };
+    }
+    if (this.delivery.kind === "unpublished")
+      return { status: "False", reason: this.delivery.reason, message: this.delivery.message };
+    if (this.delivery.kind === "unasked")
+      return { status: "Unknown", reason: "Unacknowledged", message: "published; no data plane is asked" };
+    const held = this.#pods.flatMap((pod) => {
+      const found = pod.get(object.uid);
+      return found?.generation === object.generation ? [found] : [];
+    });
+    const count = `${held.length}/${this.#pods.length} pods`;
+    if (this.#pods.length === 0) return { status: "False", reason: "NoPods", message: count };
+    if (held.length < this.#pods.length)
+      return this.#rejection === null
+        ? { status: "False", reason: "Pending", message: count }
+        : { status: "False", reason: "Rejected", message: `${count}; rejected: ${this.#rejection}` };
+    const notes = new Set(held.flatMap(({ notes }) => notes.map(({ path, reason }) => `${path}: ${reason}`)));
+    return { status: "True", reason: "Programmed", message: [count, ...notes].join("; ") };
+  }
+}
+
+export function statusOf(verdict: Verdict, holdings: Holdings): ObjectStatus {
+  const { object } = verdict;
+  const observedGeneration = object.generation;
+  const condition = (
+    type: ConditionType,
+    { status, reason, message }: Pick<Condition, "status" | "reason" | "message">,
+  ): Condition => ({ type, status, reason, message: message.slice(0, MAX_MESSAGE), observedGeneration });
+
+  const accepted = condition("Accepted", judged(verdict.accepted, "Accepted", verdict.notes.join("; ")));
+  const resolved = condition(
+    "ResolvedRefs",
+    verdict.accepted.length > 0 && verdict.resolved.length === 0
+      ? {
+          status: "Unknown",
+          reason: "NotAccepted",
+          message: "references are looked up once the object is accepted",
+        }
+      : judged(verdict.resolved, "ResolvedRefs", ""),
+  );
+  const programmed = condition("Programmed", holdings.programmed(verdict));
+  const cause =
+    [accepted, resolved, programmed].find(({ status }) => status === "False") ??
+    [resolved, programmed].find(({ status }) => status === "Unknown");
+  const ready = condition("Ready", cause ?? { status: "True", reason: "Ready", message: programmed.message });
+  const fault = [accepted, resolved].find(({ status }) => status === "False");
+  return {
+    object,
+    verdict,
+    observedGeneration,
+    conditions: [
+      accepted,
+      resolved,
+      programmed,
+      ready,
+      ...(fault === undefined ? [] : [condition("Stalled", { ...fault, status: "True" })]),
+    ],
+    facts: verdict.facts,
+  };
+}
+
+/** The API allows 32 KiB; people read less. */
+const MAX_MESSAGE = 2000;
+const MAX_NAMED = 3;
+
+function judged(
+  faults: readonly Fault<string>[],
+  good: string,
+  note: string,
+): Pick<Condition, "status" | "reason" | "message"> {
+  const [first] = faults;
+  if (first === undefined) return { status: "True", reason: good, message: note };
+  const named = faults.slice(0, MAX_NAMED).map(faultText);
+  const more = faults.length > MAX_NAMED ? [`and ${faults.length - MAX_NAMED} more`] : [];
+  return { status: "False", reason: first.reason, message: [...named, ...more].join("; ") };
+}
+
+export const faultText = ({ path, message }: Fault<string>): string =>
+  path === "" ? message : `${path}: ${message}`;
+
+export const conditionOf = (status: ObjectStatus, type: ConditionType): Condition | undefined =>
+  status.conditions.find((condition) => condition.type === type);

@@ -1,0 +1,95 @@
+/** Resolving Secrets: values of upstreams and engines, and the digests of declared keys. */
+import { createHash } from "node:crypto";
+import type { Fault, ResolvedReason, Secrets } from "./objects.ts";
+import type { Prior } from "./prior.ts";
+
+export interface SecretKeyRef {
+  readonly name: string;
+  readonly key: string;
+}
+
+type LookUp =
+  | { readonly found: true; readonly value: string }
+  | { readonly found: false; readonly message: string };
+
+/** Looks a value up; a trailing newline is trimmed (rule 6.9), an empty value is a missing one. */
+export function lookUp(secrets: Secrets, namespace: string, ref: SecretKeyRef): LookUp {
+  const data = secrets.get(`${namespace}/${ref.name}`);
+  if (data === undefined)
+    return { found: false, message: `Secret "${ref.name}" is not in namespace "${namespace}"` };
+  const value = Object.hasOwn(data, ref.key) ? data[ref.key]?.replace(/[\r\n]+$/, "") : undefined;
+  if (value === undefined || value === "")
+    return { found: false, message: `Secret "${ref.name}" has no value under the key "${ref.key}"` };
+  return { found: true, value };
+}
+
+/** Collects the credentials that a snapshot needs, each under `namespace/secret/key`. */
+export class CredentialCollector {
+  readonly values: Record<string, string> = {};
+  readonly #secrets: Secrets;
+  readonly #prior: Prior;
+
+  constructor(secrets: Secrets, prior: Prior) {
+    this.#secrets = secrets;
+    this.#prior = prior;
+  }
+
+  /**
+   * Resolves one reference and keeps its value. `heldBefore`: the object's last published entry used the same
+   * credential, so that its last value stays when the Secret is gone. An id of null: there is no value.
+   */
+  resolve(
+    namespace: string,
+    ref: SecretKeyRef,
+    path: string,
+    heldBefore: (id: string) => boolean,
+  ): { readonly id: string | null; readonly fault: Fault<ResolvedReason> | null } {
+    const id = `${namespace}/${ref.name}/${ref.key}`;
+    const current = lookUp(this.#secrets, namespace, ref);
+    if (current.found && isHeaderValue(current.value)) {
+      this.values[id] = current.value;
+      return { id, fault: null };
+    }
+    const fault: Fault<ResolvedReason> = current.found
+      ? {
+          reason: "SecretInvalid",
+          path,
+          message: `Secret "${ref.name}", key "${ref.key}": the value holds characters that no header can carry`,
+        }
+      : { reason: "SecretNotFound", path, message: current.message };
+    return { id: heldBefore(id) && this.keep(id) ? id : null, fault };
+  }
+
+  /** Carries a credential of a last good entry on, its present value before the published one. */
+  keep(id: string): boolean {
+    if (Object.hasOwn(this.values, id)) return true;
+    const [namespace = "", name = "", ...key] = id.split("/");
+    const current = lookUp(this.#secrets, namespace, { name, key: key.join("/") });
+    const value = current.found && isHeaderValue(current.value) ? current.value : this.#prior.credential(id);
+    if (value === undefined) return false;
+    this.values[id] = value;
+    return true;
+  }
+}
+
+const isHeaderValue = (value: string) => /^[\t -~\u0080-\u00ff]*$/.test(value);
+
+/** `sk-svc-` and 40 base62 characters; `sk-adm-svc-` and further characters (spec, Authentication). */
+const forms = {
+  inference: /^sk-svc-[A-Za-z0-9]{40}$/,
+  admin: /^sk-adm-svc-[-_A-Za-z0-9]{1,200}$/,
+} as const;
+export type KeyForm = keyof typeof forms;
+const prefixes: Readonly<Record<KeyForm, string>> = { inference: "sk-svc-", admin: "sk-adm-svc-" };
+
+export const isKeyOfForm = (value: string, form: KeyForm): boolean => forms[form].test(value);
+
+/** Digest and hint of a key: all of it that may leave the operator. */
+export function describeKey(value: string, form: KeyForm): { sha256: string; hint: string } {
+  const secret = value.slice(prefixes[form].length);
+  return {
+    sha256: createHash("sha256").update(value).digest("hex"),
+    // A quarter at most, so that a short key is not told by its hint.
+    hint: `${prefixes[form]}${secret.slice(0, Math.min(6, Math.floor(secret.length / 4)))}...`,
+  };
+}

@@ -1,0 +1,184 @@
+/** ToolPolicies: engines with their credentials, and bounds. */
+import type { Policy, SearchEngine } from "../../dataplane/config/schema.ts";
+import { milliseconds } from "../api/fields.ts";
+import { policyDefaults, type SearchEngineSpec, type ToolPolicySpec } from "../api/tool-policy.ts";
+import type { CredentialCollector } from "./credentials.ts";
+import { type Declared, type Fault, type ResolvedReason, type Verdict } from "./objects.ts";
+import type { Prior } from "./prior.ts";
+import { readSpec, type ReadSpec } from "./read-spec.ts";
+import { sourceOf } from "./source.ts";
+
+export interface PolicyContext {
+  readonly prior: Prior;
+  readonly credentials: CredentialCollector;
+  /** Public id of the served ModelRoute `namespace/name`. */
+  readonly servedModel: (reference: string) => string | undefined;
+}
+
+/** A policy whose spec has been read; routes have to know before it is compiled whether it will be there. */
+export interface ReadPolicy {
+  readonly object: Declared;
+  readonly read: ReadSpec;
+}
+
+export const readPolicy = (object: Declared): ReadPolicy => ({ object, read: readSpec(object) });
+
+/** Whether the snapshot will hold an entry: a new one, or the last good one. */
+export const policyIsUsable = ({ object, read }: ReadPolicy, prior: Prior): boolean =>
+  read.ok || prior.policy(object.uid) !== undefined;
+
+export function compilePolicy(
+  { object, read }: ReadPolicy,
+  context: PolicyContext,
+): { readonly verdict: Verdict; readonly entry: Policy | null } {
+  if (!read.ok) return keepLastGood(object, read.faults, context);
+  const spec = read.spec as ToolPolicySpec;
+  const resolved: Fault<ResolvedReason>[] = [];
+  const { limits } = policyDefaults;
+  const entry: Policy = {
+    source: sourceOf(object),
+    webSearch: webSearchEntry(object, spec, context, resolved),
+    webFetch: webFetchEntry(spec),
+    xSearch: xSearchEntry(object, spec, context, resolved),
+    callsPerMinute: spec.limits?.callsPerMinute ?? limits.callsPerMinute,
+    iterations: spec.limits?.iterations ?? limits.iterations,
+    parallelCalls: spec.limits?.parallelCalls ?? limits.parallelCalls,
+  };
+  const verdict: Verdict = {
+    object,
+    accepted: [],
+    resolved,
+    serves: object.generation,
+    notes:
+      spec.webFetch?.egress?.proxyResolves === true
+        ? ["names of fetched pages are resolved by the proxy, which has to guard private addresses"]
+        : [],
+    facts: { engine: spec.webSearch?.engine?.type ?? "None" },
+  };
+  return { verdict, entry };
+}
+
+function keepLastGood(object: Declared, accepted: readonly Fault[], { prior, credentials }: PolicyContext) {
+  const last = prior.policy(object.uid);
+  const verdict: Verdict = {
+    object,
+    accepted,
+    resolved: [],
+    serves: last?.source.generation ?? null,
+    notes: [],
+    facts: {},
+  };
+  if (last === undefined) return { verdict, entry: null };
+  for (const id of credentialsOf(last)) credentials.keep(id);
+  return { verdict, entry: last };
+}
+
+function credentialsOf(policy: Policy | undefined): string[] {
+  const search = policy?.webSearch?.engine;
+  const posts = policy?.xSearch?.engine;
+  return [
+    ...(search !== null && search !== undefined && "credential" in search ? [search.credential] : []),
+    posts?.credential,
+  ].filter((id): id is string => typeof id === "string");
+}
+
+function webSearchEntry(
+  object: Declared,
+  spec: ToolPolicySpec,
+  context: PolicyContext,
+  faults: Fault<ResolvedReason>[],
+): Policy["webSearch"] {
+  const tool = spec.webSearch;
+  if (tool === undefined || tool.enabled === false) return null;
+  return {
+    engine: tool.engine === undefined ? null : searchEngine(object, tool.engine, context, faults),
+    timeoutMs: milliseconds(tool.timeout ?? policyDefaults.webSearch.timeout),
+  };
+}
+
+/** The engine with its references resolved; null when one is missing: the tool is then not active. */
+function searchEngine(
+  object: Declared,
+  engine: SearchEngineSpec,
+  context: PolicyContext,
+  faults: Fault<ResolvedReason>[],
+): SearchEngine | null {
+  if (engine.type === "SearXNG")
+    return { type: "searxng", baseUrl: withoutSlash(engine.baseURL ?? ""), credential: null };
+  if (engine.type === "Model") {
+    const model = context.servedModel(`${object.namespace}/${engine.modelRoute}`);
+    if (model !== undefined) return { type: "model", model };
+    faults.push({
+      reason: "ModelRouteNotFound",
+      path: "spec.webSearch.engine.modelRoute",
+      message: `ModelRoute "${engine.modelRoute}" is not served in namespace "${object.namespace}"`,
+    });
+    return null;
+  }
+  const credential = engineCredential(object, engine, "spec.webSearch.engine", context, faults);
+  if (credential === null) return null;
+  return {
+    type: engine.type === "Brave" ? "brave" : "tavily",
+    baseUrl: withoutSlash(engine.baseURL ?? policyDefaults.baseURL[engine.type]),
+    credential,
+  };
+}
+
+function engineCredential(
+  object: Declared,
+  engine: Pick<SearchEngineSpec, "credentials">,
+  path: string,
+  { prior, credentials }: PolicyContext,
+  faults: Fault<ResolvedReason>[],
+): string | null {
+  if (engine.credentials === undefined) return null;
+  const held = new Set(credentialsOf(prior.policy(object.uid)));
+  const { id, fault } = credentials.resolve(
+    object.namespace,
+    engine.credentials.secretKeyRef,
+    `${path}.credentials.secretKeyRef`,
+    (candidate) => held.has(candidate),
+  );
+  if (fault !== null) faults.push(fault);
+  return id;
+}
+
+function webFetchEntry(spec: ToolPolicySpec): Policy["webFetch"] {
+  const tool = spec.webFetch;
+  if (tool === undefined || tool.enabled === false) return null;
+  const egress = tool.egress ?? {};
+  return {
+    timeoutMs: milliseconds(tool.timeout ?? policyDefaults.webFetch.timeout),
+    maxBytes: tool.maxBytes ?? policyDefaults.webFetch.maxBytes,
+    cacheTtlMs: milliseconds(tool.cacheTTL ?? policyDefaults.webFetch.cacheTTL),
+    allowCidrs: egress.allowCIDRs ?? [],
+    allowPorts: egress.allowPorts ?? [],
+    proxy:
+      egress.proxy === undefined
+        ? null
+        : { url: withoutSlash(egress.proxy), resolves: egress.proxyResolves ?? false },
+  };
+}
+
+function xSearchEntry(
+  object: Declared,
+  spec: ToolPolicySpec,
+  context: PolicyContext,
+  faults: Fault<ResolvedReason>[],
+): Policy["xSearch"] {
+  const tool = spec.xSearch;
+  if (tool === undefined || tool.enabled === false) return null;
+  const credential =
+    tool.engine === undefined
+      ? null
+      : engineCredential(object, tool.engine, "spec.xSearch.engine", context, faults);
+  return {
+    engine:
+      tool.engine === undefined || credential === null
+        ? null
+        : { baseUrl: withoutSlash(tool.engine.baseURL ?? policyDefaults.baseURL.X), credential },
+    timeoutMs: milliseconds(tool.timeout ?? policyDefaults.xSearch.timeout),
+  };
+}
+
+const withoutSlash = (url: string) => url.replace(/\/+$/, "");

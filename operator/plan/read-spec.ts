@@ -1,0 +1,86 @@
+/** From what stood in the manifest to a typed spec, or to faults with paths. */
+import type { z } from "zod";
+import { kinds } from "../api/kinds.ts";
+import { type Declared, type Fault, pathText } from "./objects.ts";
+
+/** At most this many faults are named for one object; the first ones help most. */
+const MAX_FAULTS = 20;
+
+export type ReadSpec =
+  | { readonly ok: true; readonly spec: unknown }
+  | { readonly ok: false; readonly faults: readonly Fault[] };
+
+/** Schema and semantic rules of the object's kind; what the source found wrong comes first. */
+export function readSpec(object: Declared): ReadSpec {
+  if (object.faults.length > 0) return { ok: false, faults: object.faults };
+  const forbidden = forbiddenKey(object.spec, ["spec"], 0);
+  if (forbidden !== null) return { ok: false, faults: [forbidden] };
+  const result = kinds[object.kind].spec.safeParse(object.spec, { reportInput: true });
+  if (result.success) return { ok: true, spec: result.data };
+  return {
+    ok: false,
+    faults: result.error.issues.flatMap((issue) => faultsOf(issue, ["spec"])).slice(0, MAX_FAULTS),
+  };
+}
+
+/** `__proto__` is dropped by parsers rather than judged, and depth without end would exhaust the stack. */
+function forbiddenKey(value: unknown, path: readonly PropertyKey[], depth: number): Fault | null {
+  if (typeof value !== "object" || value === null) return null;
+  if (depth > 32) return { reason: "Invalid", path: pathText(path), message: "is nested too deeply" };
+  for (const [key, inner] of Object.entries(value)) {
+    const here = [...path, Array.isArray(value) ? Number(key) : key];
+    if (key === "__proto__")
+      return { reason: "Invalid", path: pathText(here), message: "is not a known field" };
+    const fault = forbiddenKey(inner, here, depth + 1);
+    if (fault !== null) return fault;
+  }
+  return null;
+}
+
+function faultsOf(issue: z.core.$ZodIssue, root: readonly PropertyKey[]): Fault[] {
+  const path = [...root, ...issue.path];
+  if (issue.code === "unrecognized_keys")
+    return issue.keys.map((key) => ({
+      reason: "Invalid",
+      path: pathText([...path, key]),
+      message: "is not a known field",
+    }));
+  return [{ reason: "Invalid", path: pathText(path), message: wording(issue) }];
+}
+
+const article: Readonly<Record<string, string>> = {
+  string: "a string",
+  boolean: "true or false",
+  int: "an integer",
+  number: "a number",
+  array: "a list",
+  object: "an object",
+  record: "an object",
+};
+
+/** One short sentence for each kind of issue; never the value itself, which may be a secret in the wrong place. */
+function wording(issue: z.core.$ZodIssue): string {
+  if (issue.input === undefined && issue.code !== "custom") return "is required";
+  switch (issue.code) {
+    case "invalid_type":
+      return `must be ${article[issue.expected] ?? issue.expected}`;
+    case "invalid_value":
+      return `must be ${issue.values.length === 1 ? "" : "one of "}${issue.values.map(String).join(", ")}`;
+    case "too_small":
+      return `must ${bound(issue.origin, "least")} ${String(issue.minimum)}${unit(issue.origin)}`;
+    case "too_big":
+      return `must ${bound(issue.origin, "most")} ${String(issue.maximum)}${unit(issue.origin)}`;
+    case "invalid_format":
+      return "pattern" in issue && typeof issue.pattern === "string"
+        ? `must match ${issue.pattern}`
+        : `must be ${issue.format}`;
+    case "invalid_key":
+      return "is not a valid key";
+    default:
+      return issue.message;
+  }
+}
+
+const bound = (origin: string, side: "least" | "most") =>
+  origin === "string" || origin === "array" ? `have at ${side}` : `be at ${side}`;
+const unit = (origin: string) => (origin === "string" ? " characters" : origin === "array" ? " entries" : "");

@@ -1,0 +1,164 @@
+/** A compiled configuration as the files of one bank, and back (dataplane/config/schema.ts says what they are). */
+import { createHash } from "node:crypto";
+import { gunzipSync, gzipSync } from "node:zlib";
+import {
+  type Bank,
+  bankSchema,
+  CREDENTIAL_SHARDS,
+  credentialsSchema,
+  indexSchema,
+  MAX_SHARD_BYTES,
+  ROUTING_SHARDS,
+  routingSchema,
+  type SnapshotIndex,
+} from "../../dataplane/config/schema.ts";
+import type { RoutingContent } from "./compile.ts";
+import type { Published } from "./prior.ts";
+
+export interface SnapshotFile {
+  readonly name: string;
+  readonly bytes: Buffer;
+}
+
+export type Encoded =
+  | {
+      readonly ok: true;
+      readonly index: SnapshotIndex;
+      /** The index stands last. */ readonly files: readonly SnapshotFile[];
+    }
+  | { readonly ok: false; readonly message: string };
+
+/** What a bank holds as far as can be told from its files. */
+export interface BankState {
+  readonly bank: Bank;
+  /** The serial that its index names, complete or not; null: no readable index. */
+  readonly serial: number | null;
+  readonly hash: string | null;
+  /** null: not complete. */
+  readonly published: Published | null;
+}
+
+/** An uncompressed part larger than this is damaged or hostile. */
+const MAX_PART_BYTES = 512 * 1024 * 1024;
+
+const sha256 = (data: string | Buffer) => createHash("sha256").update(data).digest("hex");
+
+export const indexFileName = (bank: Bank) => `${bank}-index.json`;
+
+/** SHA-256 of the routing part without its serial. */
+export const contentHash = (routing: RoutingContent): string =>
+  sha256(JSON.stringify(orderedContent(routing)));
+
+const orderedContent = ({ schemaVersion, routes, policies, organizations, objects }: RoutingContent) => ({
+  schemaVersion,
+  routes,
+  policies,
+  organizations,
+  objects,
+});
+
+export function encode(
+  bank: Bank,
+  serial: number,
+  content: RoutingContent,
+  credentials: Readonly<Record<string, string>>,
+): Encoded {
+  const { schemaVersion, ...rest } = orderedContent(content);
+  const routing = pieces(`${bank}-`, JSON.stringify({ schemaVersion, serial, ...rest }));
+  const values = pieces(`${bank}-credentials-`, JSON.stringify({ serial, values: credentials }));
+  if (routing.length > ROUTING_SHARDS) return tooLarge("routing part", routing.length, ROUTING_SHARDS);
+  if (values.length > CREDENTIAL_SHARDS) return tooLarge("credentials", values.length, CREDENTIAL_SHARDS);
+  const named = (files: readonly SnapshotFile[]) =>
+    files.map(({ name, bytes }) => ({ file: name, sha256: sha256(bytes) }));
+  const index: SnapshotIndex = {
+    schemaVersion,
+    serial,
+    hash: contentHash(content),
+    routing: named(routing),
+    credentials: named(values),
+  };
+  const indexFile = { name: indexFileName(bank), bytes: Buffer.from(`${JSON.stringify(index)}\n`) };
+  return { ok: true, index, files: [...routing, ...values, indexFile] };
+}
+
+const tooLarge = (what: string, needed: number, most: number): Encoded => ({
+  ok: false,
+  message: `the ${what} needs ${needed} pieces of ${MAX_SHARD_BYTES / 1024} KiB; a snapshot has room for ${most}`,
+});
+
+function pieces(prefix: string, text: string): SnapshotFile[] {
+  const packed = gzipSync(text);
+  // Bytes 4–7 are the modification time (Node writes zero), byte 9 the operating system: the same everywhere.
+  packed.fill(0, 4, 8);
+  packed[9] = 255;
+  const count = Math.max(1, Math.ceil(packed.length / MAX_SHARD_BYTES));
+  return Array.from({ length: count }, (_, number) => ({
+    name: `${prefix}${number}.gz`,
+    bytes: packed.subarray(number * MAX_SHARD_BYTES, (number + 1) * MAX_SHARD_BYTES),
+  }));
+}
+
+/** Reads both banks back from their files; what is damaged, half there or of another schema is not complete. */
+export function decodeBanks(files: ReadonlyMap<string, Uint8Array>): BankState[] {
+  return bankSchema.options.map((bank) => {
+    const index = readIndex(files.get(indexFileName(bank)));
+    if (index === null) return { bank, serial: null, hash: null, published: null };
+    return { bank, serial: index.serial, hash: index.hash, published: readParts(index, files) };
+  });
+}
+
+function readIndex(bytes: Uint8Array | undefined): SnapshotIndex | null {
+  if (bytes === undefined) return null;
+  try {
+    return indexSchema.safeParse(JSON.parse(Buffer.from(bytes).toString())).data ?? null;
+  } catch {
+    return null;
+  }
+}
+
+function readParts(index: SnapshotIndex, files: ReadonlyMap<string, Uint8Array>): Published | null {
+  try {
+    const routing = routingSchema.safeParse(unpack(index.routing, files));
+    const credentials = credentialsSchema.safeParse(unpack(index.credentials, files));
+    if (!routing.success || !credentials.success) return null;
+    if (routing.data.serial !== index.serial || credentials.data.serial !== index.serial) return null;
+    return { routing: routing.data, credentials: credentials.data.values };
+  } catch {
+    return null;
+  }
+}
+
+/** @throws when a piece is missing or is not the one that the index names. */
+function unpack(shards: SnapshotIndex["routing"], files: ReadonlyMap<string, Uint8Array>): unknown {
+  const parts = shards.map(({ file, sha256: digest }) => {
+    const bytes = files.get(file);
+    if (bytes === undefined || sha256(Buffer.from(bytes)) !== digest)
+      throw new Error(`${file} is not complete`);
+    return bytes;
+  });
+  return JSON.parse(gunzipSync(Buffer.concat(parts), { maxOutputLength: MAX_PART_BYTES }).toString());
+}
+
+/**
+ * The bank that a new serial goes into. The bank of the serial that all pods acknowledged is never overwritten.
+ * Where nobody acknowledges, the older bank is. Where it is not known who holds what (a restarted operator), the
+ * newer of two complete banks counts as pending.
+ */
+export function nextBank(
+  banks: readonly BankState[],
+  settledSerial: number | null,
+  acknowledged: boolean,
+): Bank {
+  const complete = banks
+    .filter((state) => state.published !== null)
+    .sort((one, other) => (one.serial ?? 0) - (other.serial ?? 0));
+  const [older, newer] = complete;
+  if (older === undefined) return "a";
+  const settled = complete.find((state) => state.serial === settledSerial);
+  const kept = settled ?? (newer === undefined || acknowledged ? older : newer);
+  return kept.bank === "a" ? "b" : "a";
+}
+
+/** Grows with every publication, also when the clock goes back. */
+export const nextSerial = (banks: readonly BankState[], nowMs: number): number =>
+  Math.max(nowMs, ...banks.map((state) => (state.serial ?? 0) + 1));

@@ -1,0 +1,175 @@
+/**
+ * observe → plan → publish → status, over ports that a folder and a cluster implement. Nothing here knows which.
+ * Calls of one Reconciler never overlap; whoever drives it puts them in a row.
+ */
+import { type Bank } from "../dataplane/config/schema.ts";
+import { compile, type Compiled } from "./plan/compile.ts";
+import { type Delivery, Holdings, type ObjectStatus, type PodReport, statusOf } from "./plan/conditions.ts";
+import type { Declared, Secrets, WantedKey } from "./plan/objects.ts";
+import {
+  type BankState,
+  contentHash,
+  decodeBanks,
+  encode,
+  nextBank,
+  nextSerial,
+  type SnapshotFile,
+} from "./plan/shards.ts";
+
+export interface Observation {
+  readonly objects: readonly Declared[];
+  readonly secrets: Secrets;
+}
+
+export interface Ports {
+  observe(): Promise<Observation>;
+  /** Makes each key and stores it where its reference points, never over an existing value. */
+  createKeys(wanted: readonly WantedKey[]): Promise<void>;
+  readonly snapshots: {
+    /** Every file of both banks by name. */
+    read(): Promise<ReadonlyMap<string, Uint8Array>>;
+    /** Writes one bank whole; the last file (the index) only when all others are there. */
+    write(bank: Bank, files: readonly SnapshotFile[]): Promise<void>;
+    empty(bank: Bank): Promise<void>;
+  };
+  /** What the ready pods hold; null: nobody is to be asked. */
+  readonly acknowledgements: (() => Promise<readonly PodReport[]>) | null;
+  /** Receives the status of every object each time; writes what changed in meaning. */
+  writeStatuses(statuses: readonly ObjectStatus[]): Promise<void>;
+  /** Unix milliseconds. */
+  now(): number;
+}
+
+export class Reconciler {
+  readonly #ports: Ports;
+  #banks: readonly BankState[] | null = null;
+  #compiled: Compiled | null = null;
+  /** Serial of the newest snapshot; null: none was published. */
+  #serial: number | null = null;
+  /** The newest serial that every ready pod has acknowledged. */
+  #settled: number | null = null;
+  #failure: Extract<Delivery, { kind: "unpublished" }> | null = null;
+  #pods: readonly PodReport[] = [];
+
+  constructor(ports: Ports) {
+    this.#ports = ports;
+  }
+
+  /** True until every ready pod has acknowledged the newest serial; false where nobody is asked. */
+  get pending(): boolean {
+    return this.#ports.acknowledgements !== null && this.#serial !== null && this.#settled !== this.#serial;
+  }
+
+  get serial(): number | null {
+    return this.#serial;
+  }
+
+  /** One whole round. `verify` reads the published files again, so that what was tampered with is put right. */
+  async reconcile({ verify = false }: { verify?: boolean } = {}): Promise<void> {
+    const banks = await this.#readBanks(verify);
+    let compiled = await this.#plan(banks);
+    if (compiled.wanted.length > 0) {
+      await this.#ports.createKeys(compiled.wanted);
+      compiled = await this.#plan(banks);
+    }
+    this.#compiled = compiled;
+    await this.#publish(compiled, banks);
+    await this.#report();
+  }
+
+  /** Asks the pods what they hold, and says so in the statuses; empties the bank that nobody needs any more. */
+  async acknowledge(): Promise<void> {
+    if (this.#ports.acknowledgements === null || this.#compiled === null) return;
+    this.#pods = await this.#ports.acknowledgements();
+    await this.#settle();
+    await this.#report();
+  }
+
+  async #readBanks(verify: boolean): Promise<readonly BankState[]> {
+    if (this.#banks === null || verify) this.#banks = decodeBanks(await this.#ports.snapshots.read());
+    return this.#banks;
+  }
+
+  async #plan(banks: readonly BankState[]): Promise<Compiled> {
+    const { objects, secrets } = await this.#ports.observe();
+    return compile({ objects, secrets, published: newest(banks)?.published ?? null });
+  }
+
+  async #publish(compiled: Compiled, banks: readonly BankState[]): Promise<void> {
+    const current = newest(banks);
+    const hash = contentHash(compiled.routing);
+    if (
+      current?.published !== undefined &&
+      current.published !== null &&
+      current.hash === hash &&
+      sameValues(current.published.credentials, compiled.credentials)
+    ) {
+      this.#serial = current.serial;
+      this.#failure = null;
+      return;
+    }
+    const bank = nextBank(banks, this.#settled, this.#ports.acknowledgements !== null);
+    const serial = nextSerial(banks, Math.max(this.#ports.now(), (this.#serial ?? 0) + 1));
+    const encoded = encode(bank, serial, compiled.routing, compiled.credentials);
+    if (!encoded.ok) {
+      this.#failure = { kind: "unpublished", reason: "TooLarge", message: encoded.message };
+      return;
+    }
+    try {
+      await this.#ports.snapshots.write(bank, encoded.files);
+    } catch (error) {
+      // What stands there now is not known: it is read again before the next attempt.
+      this.#banks = null;
+      const message = `the snapshot could not be written: ${error instanceof Error ? error.message : String(error)}`;
+      this.#failure = { kind: "unpublished", reason: "PublishFailed", message };
+      await this.#report();
+      throw error;
+    }
+    this.#failure = null;
+    this.#serial = serial;
+    const written: BankState = {
+      bank,
+      serial,
+      hash,
+      published: { routing: { ...compiled.routing, serial }, credentials: compiled.credentials },
+    };
+    this.#banks = banks.map((state) => (state.bank === bank ? written : state));
+  }
+
+  async #settle(): Promise<void> {
+    const serial = this.#serial;
+    const all = this.#pods.length > 0 && this.#pods.every(({ status }) => status?.serial === serial);
+    if (serial === null || !all) return;
+    this.#settled = serial;
+    for (const state of this.#banks ?? []) {
+      if (state.serial === null || state.serial === serial) continue;
+      await this.#ports.snapshots.empty(state.bank);
+      const emptied: BankState = { bank: state.bank, serial: null, hash: null, published: null };
+      this.#banks = (this.#banks ?? []).map((other) => (other.bank === state.bank ? emptied : other));
+    }
+  }
+
+  async #report(): Promise<void> {
+    if (this.#compiled === null) return;
+    const holdings = new Holdings(this.#delivery());
+    await this.#ports.writeStatuses(this.#compiled.verdicts.map((verdict) => statusOf(verdict, holdings)));
+  }
+
+  #delivery(): Delivery {
+    if (this.#failure !== null) return this.#failure;
+    if (this.#ports.acknowledgements === null) return { kind: "unasked" };
+    return { kind: "asked", serial: this.#serial ?? 0, pods: this.#pods };
+  }
+}
+
+/** The newest complete bank. */
+function newest(banks: readonly BankState[]): BankState | undefined {
+  return banks
+    .filter((state) => state.published !== null)
+    .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0))[0];
+}
+
+function sameValues(one: Readonly<Record<string, string>>, other: Readonly<Record<string, string>>): boolean {
+  const keys = Object.keys(one);
+  return keys.length === Object.keys(other).length && keys.every((key) => one[key] === other[key]);
+}
