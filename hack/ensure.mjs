@@ -43,9 +43,19 @@ if (first !== undefined) {
     env: {
       ...process.env,
       PATH: [dirname(node), join(root, "node_modules", ".bin"), process.env.PATH].join(delimiter),
+      GAPURA_ENSURED: String(process.pid),
     },
   });
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
+  if (process.env.npm_lifecycle_event !== undefined) {
+    // npm may be killed without a word to us; what it started must not live on.
+    const parent = process.ppid;
+    const watch = setInterval(() => {
+      if (process.ppid === parent) return;
+      clearInterval(watch);
+      child.kill("SIGHUP");
+    }, 250);
+  }
   child.on("error", (error) => {
     process.stderr.write(`gapura: cannot run ${node}: ${error.message}\n`);
     process.exit(127);

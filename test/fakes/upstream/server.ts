@@ -47,6 +47,8 @@ export interface UpstreamOptions {
   /** Answers what no script answers; default: the demo model. */
   readonly fallback?: (request: ReadRequest, logged: LoggedRequest) => Step;
   readonly replay?: Replay;
+  /** Answers other paths; false: not one of its own. Such requests are not logged. */
+  readonly elsewhere?: (request: IncomingMessage, response: ServerResponse) => boolean;
   /** Unix seconds in answers; default: a fixed moment, so that golden files stay put. */
   readonly createdAt?: number;
 }
@@ -172,6 +174,7 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
   };
 
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (options.elsewhere?.(request, response) === true) return;
     const body = await readBody(request);
     const path = request.url ?? "/";
     if (path.startsWith("/_fake/")) return control(request, response, body);

@@ -1,0 +1,375 @@
+/**
+ * `npm start`: the whole product on one machine (design.md §7). Stores, migrations, operator, data plane, and for
+ * the demo manifests their upstream. What it starts it also ends: the data plane first, which drains, the stores
+ * last.
+ *
+ *   npm start -- [--manifests DIR] [--port 8080] [--ops-port 9090] [--host 127.0.0.1] [--data DIR]
+ *   DATABASE_URL, REDIS_URL, REDIS_CACHE_URL   use these stores instead of starting some
+ */
+import { spawn, type ChildProcess } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import * as fs from "node:fs";
+import { join, relative, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { z } from "zod";
+import { routingSchema, type Routing } from "../dataplane/config/schema.ts";
+import { startDemo, type Demo } from "./demo.ts";
+import { freePort, startPostgres } from "./postgres.ts";
+import { startReaper } from "./reaper.ts";
+import { startRedis } from "./redis.ts";
+import { removeRun, takeOver, writeRun } from "./run-file.ts";
+import { Supervisor } from "./supervise.ts";
+
+const root = resolve(import.meta.dirname, "..");
+const say = (line: string) => console.error(`gapura: ${line}`);
+
+const DATA_PLANE = "dataplane/main.ts";
+const OPERATOR = "operator/main.ts";
+/** The data plane must be ready within this time. */
+const READY_TIMEOUT_MS = 120_000;
+/** How long running answers may take to end, as in the data plane. */
+const DRAIN_MS = Number(process.env["DRAIN_TIMEOUT"] || "600") * 1000;
+/** Without a parent nobody waits for a drain. */
+const ORPHAN_DRAIN_MS = 3_000;
+/** A log that has grown beyond this is set aside at the next start. */
+const MAX_LOG_BYTES = 50 * 1024 * 1024;
+
+const options = readOptions(process.argv.slice(2));
+fs.mkdirSync(options.data, { recursive: true, mode: 0o700 });
+const reaper = startReaper();
+/** In the order in which they are stopped. */
+const programs: { dataPlane?: Supervisor; operator?: Supervisor; redis?: Supervisor; postgres?: Supervisor } =
+  {};
+let demo: Demo | null = null;
+let stopping: Promise<void> | null = null;
+const supervision = {
+  say,
+  onStart: remember,
+  onGiveUp: (reason: string) => {
+    say(`${reason}; ending everything`);
+    void shutDown(1, 0);
+  },
+};
+
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+  process.on(signal, () => {
+    // SIGHUP: the terminal, or npm above us, is gone, and nobody waits for a drain.
+    if (stopping === null) void shutDown(0, signal === "SIGHUP" ? ORPHAN_DRAIN_MS : DRAIN_MS);
+    else say("still draining; SIGKILL ends it at once");
+  });
+}
+watchParent();
+const starting = start().catch((error: unknown) => {
+  if (stopping !== null) return;
+  say(error instanceof Error ? error.message : String(error));
+  void shutDown(1, 0);
+});
+
+async function start(): Promise<void> {
+  await takeOver(options.data, say);
+  remember();
+  const [database, redis] = await Promise.all([openPostgres(), openRedis()]);
+  demo = await startDemo(options.manifests, options.data, say);
+  const port = options.port === 0 ? await freePort() : options.port;
+  const opsPort = options.opsPort === 0 ? await freePort() : options.opsPort;
+  const address = `http://${options.host.includes(":") ? `[${options.host}]` : options.host}:${port}`;
+  const opsAddress = `http://127.0.0.1:${opsPort}`;
+  const environment = {
+    DATABASE_URL: database,
+    REDIS_URL: redis,
+    REDIS_CACHE_URL: process.env["REDIS_CACHE_URL"] || redis,
+    GAPURA_CONFIG_DIR: join(options.data, "snapshot"),
+    GAPURA_SEAL_KEYS: sealKeys(),
+    HOST: options.host,
+    PORT: String(port),
+    OPS_PORT: String(opsPort),
+    PUBLIC_URL: process.env["PUBLIC_URL"] || address,
+    POD_UID: "local",
+  };
+  fs.mkdirSync(environment.GAPURA_CONFIG_DIR, { recursive: true, mode: 0o700 });
+
+  await migrate(environment);
+  const { manifests } = demo;
+  programs.operator = supervise("the operator", OPERATOR, () =>
+    run(OPERATOR, "inherit", {}, [
+      `--manifests=${manifests}`,
+      `--out=${environment.GAPURA_CONFIG_DIR}`,
+      `--data=${options.data}`,
+      `--ack=${opsAddress}/config/status`,
+    ]),
+  );
+  await launch(programs.operator);
+  const log = logFile("data-plane.log");
+  say(`starting the data plane (its log: ${shown(log)})`);
+  programs.dataPlane = supervise("the data plane", DATA_PLANE, () =>
+    run(DATA_PLANE, fs.openSync(log, "a", 0o600), environment),
+  );
+  await launch(programs.dataPlane);
+  await becomesReady(opsAddress, log);
+  console.log(`ready ${address}`);
+  await printHowToCall(address, opsAddress);
+}
+
+function readOptions(args: readonly string[]) {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      manifests: { type: "string", default: join(root, "hack", "demo") },
+      port: { type: "string", default: "8080" },
+      "ops-port": { type: "string", default: "9090" },
+      host: { type: "string", default: "127.0.0.1" },
+      data: { type: "string", default: join(root, ".gapura") },
+    },
+  });
+  const port = (name: string, value: string) => {
+    const number = Number(value);
+    if (Number.isInteger(number) && number >= 0 && number <= 65_535 && value.trim() !== "") return number;
+    say(`--${name} must be a port, 0 for any free one; it is ${value}`);
+    process.exit(2);
+  };
+  // npm runs us in the repository's folder; paths are meant from where the user stands.
+  const from = process.env["INIT_CWD"] ?? process.cwd();
+  const manifests = resolve(from, values.manifests);
+  if (!fs.existsSync(manifests)) {
+    say(`--manifests ${values.manifests}: there is no such folder`);
+    process.exit(2);
+  }
+  return {
+    manifests,
+    port: port("port", values.port),
+    opsPort: port("ops-port", values["ops-port"]),
+    host: values.host,
+    data: resolve(from, values.data),
+  };
+}
+
+async function openPostgres(): Promise<string> {
+  const given = process.env["DATABASE_URL"];
+  if (given !== undefined && given !== "") return given;
+  say("starting Postgres");
+  let url = "";
+  let port = 0;
+  programs.postgres = new Supervisor({
+    name: "Postgres",
+    stopSignal: "SIGINT",
+    start: async () => {
+      const server = await startPostgres({
+        folder: join(options.data, "postgres"),
+        port,
+        durable: true,
+        say,
+      });
+      // A second start must be found under the same address.
+      ({ port } = server);
+      url = server.url();
+      return server.process;
+    },
+    ...supervision,
+  });
+  await launch(programs.postgres);
+  return url;
+}
+
+async function openRedis(): Promise<string> {
+  const given = process.env["REDIS_URL"];
+  if (given !== undefined && given !== "") return given;
+  say("starting Redis");
+  let url = "";
+  let port = 0;
+  programs.redis = new Supervisor({
+    name: "Redis",
+    stopSignal: "SIGTERM",
+    start: async () => {
+      const server = await startRedis({ folder: join(options.data, "redis"), port, durable: true, say });
+      ({ port, url } = server);
+      return server.process;
+    },
+    ...supervision,
+  });
+  await launch(programs.redis);
+  return url;
+}
+
+async function migrate(environment: Readonly<Record<string, string>>): Promise<void> {
+  say("bringing the database up to date");
+  await going();
+  const child = run(DATA_PLANE, "inherit", environment, ["migrate"]);
+  const code = await new Promise<number | null>((done) => child.once("exit", done));
+  if (code !== 0) throw new Error("the database could not be brought up to date");
+}
+
+/** Starts one of our programs in a group of its own, so that Ctrl-C reaches it through us, in order. */
+function run(
+  program: string,
+  output: "inherit" | number,
+  environment: Readonly<Record<string, string>>,
+  args: readonly string[] = [],
+): ChildProcess {
+  const child = spawn(process.execPath, [program, ...args], {
+    cwd: root,
+    env: { ...process.env, ...environment },
+    detached: true,
+    // What a program prints goes where our own progress goes; only the `ready` lines are our output.
+    stdio: ["ignore", output === "inherit" ? 2 : output, output === "inherit" ? 2 : output],
+  });
+  child.on("error", (error) => say(`cannot run ${program}: ${error.message}`));
+  if (typeof output === "number") fs.closeSync(output);
+  return child;
+}
+
+function supervise(name: string, program: string, start: () => ChildProcess): Supervisor {
+  if (!fs.existsSync(join(root, program))) throw new Error(`${program} is missing`);
+  return new Supervisor({ name, stopSignal: "SIGTERM", start, ...supervision });
+}
+
+async function launch(program: Supervisor): Promise<void> {
+  await going();
+  await program.launch();
+}
+
+/** @throws when we are on our way out: nothing more is to be started. */
+async function going(): Promise<void> {
+  await sleep(0);
+  if (stopping !== null) throw new Error("stopping");
+}
+
+/** Writes down what runs, for the next start and for the reaper. */
+function remember(): void {
+  const { dataPlane, operator, redis, postgres } = programs;
+  const ids = { [DATA_PLANE]: dataPlane?.pid, [OPERATOR]: operator?.pid };
+  writeRun(options.data, {
+    start: process.pid,
+    programs: Object.fromEntries(
+      Object.entries(ids).filter((entry): entry is [string, number] => typeof entry[1] === "number"),
+    ),
+  });
+  reaper.watch([dataPlane, operator, redis, postgres].filter((program) => program !== undefined));
+}
+
+async function becomesReady(opsAddress: string, log: string): Promise<void> {
+  const deadline = Date.now() + READY_TIMEOUT_MS;
+  let last = "it does not answer";
+  for (;;) {
+    await going();
+    try {
+      const answer = await fetch(`${opsAddress}/readyz`, { signal: AbortSignal.timeout(2_000) });
+      if (answer.ok) return;
+      last = (await answer.text()).trim();
+    } catch {
+      // Not listening yet.
+    }
+    if (Date.now() >= deadline) {
+      throw new Error(`the data plane did not become ready (${last}); see ${shown(log)}`);
+    }
+    await sleep(50);
+  }
+}
+
+/** Where the keys are, and three requests to try; the keys themselves are never shown. */
+async function printHowToCall(address: string, opsAddress: string): Promise<void> {
+  const dump = z.object({ routing: routingSchema });
+  const answer = await fetch(`${opsAddress}/config/dump`, { signal: AbortSignal.timeout(10_000) });
+  const { routing } = dump.parse(await answer.json());
+  const files = generatedKeys(join(options.data, "secrets"));
+  const keys = routing.organizations.flatMap((organization) => [
+    ...organization.apiKeys.map((key) => ({ ...key, organization, what: "key" })),
+    ...organization.adminKeys.map((key) => ({ ...key, organization, what: "admin key" })),
+  ]);
+  for (const { what, name, organization, sha256 } of keys) {
+    const file = files.get(sha256);
+    const place = file === undefined ? "in a Secret of your manifests" : shown(file);
+    console.log(`${what} ${name} of ${organization.id}: ${place}`);
+  }
+  const file = keys
+    .filter(({ what, organization }) => what === "key" && !organization.suspended)
+    .map(({ sha256 }) => files.get(sha256))
+    .find((path) => path !== undefined);
+  const key = file === undefined ? "$GAPURA_KEY" : `$(cat ${quoted(shown(file))})`;
+  if (file === undefined) console.log("export GAPURA_KEY=... with one of your keys, then try:");
+  for (const line of curlLines(address, key, routing)) console.log(line);
+}
+
+function curlLines(address: string, key: string, { routes }: Routing): string[] {
+  const modelFor = (dialect: "messages" | "chat" | "responses") =>
+    (routes.find(({ upstreams }) => upstreams[0]?.dialect === dialect) ?? routes[0])?.model;
+  const curl = (path: string, header: string, body: object) =>
+    `curl -s ${address}${path} -H "${header}" -H "content-type: application/json" -d ${quoted(JSON.stringify(body))}`;
+  const question = [{ role: "user", content: "Hello!" }];
+  const [messages, chat, responses] = [modelFor("messages"), modelFor("chat"), modelFor("responses")];
+  if (messages === undefined) return ["no model is declared yet"];
+  return [
+    curl("/v1/messages", `x-api-key: ${key}`, { model: messages, max_tokens: 200, messages: question }),
+    curl("/v1/chat/completions", `authorization: Bearer ${key}`, { model: chat, messages: question }),
+    curl("/v1/responses", `authorization: Bearer ${key}`, { model: responses, input: "Hello!" }),
+  ];
+}
+
+/** The operator's generated keys: digest → file. */
+function generatedKeys(folder: string): Map<string, string> {
+  const found = new Map<string, string>();
+  if (!fs.existsSync(folder)) return found;
+  for (const entry of fs.readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile()) continue;
+    const path = join(entry.parentPath, entry.name);
+    const key = fs.readFileSync(path, "utf8").trim();
+    found.set(createHash("sha256").update(key).digest("hex"), path);
+  }
+  return found;
+}
+
+/** A path as the user can type it from where they stand. */
+function shown(path: string): string {
+  const short = relative(process.env["INIT_CWD"] ?? process.cwd(), path);
+  return short.startsWith("..") || short === "" ? path : short;
+}
+
+function quoted(text: string): string {
+  return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+/** Made once: what was sealed with them must open again after a restart. */
+function sealKeys(): string {
+  const given = process.env["GAPURA_SEAL_KEYS"];
+  if (given !== undefined && given !== "") return given;
+  const file = join(options.data, "seal-keys");
+  if (!fs.existsSync(file)) {
+    fs.writeFileSync(file, `k1:${randomBytes(32).toString("base64")}\n`, { mode: 0o600, flag: "wx" });
+  }
+  return fs.readFileSync(file, "utf8").trim();
+}
+
+function logFile(name: string): string {
+  const file = join(options.data, name);
+  if (fs.existsSync(file) && fs.statSync(file).size > MAX_LOG_BYTES) fs.renameSync(file, `${file}.1`);
+  return file;
+}
+
+/** Our parent (ensure.mjs under npm) may be killed without a word to us. */
+function watchParent(): void {
+  const parent = process.ppid;
+  if (process.env["GAPURA_ENSURED"] === undefined) return;
+  setInterval(() => {
+    if (process.ppid === parent || stopping !== null) return;
+    say("the parent process is gone; ending everything");
+    void shutDown(1, ORPHAN_DRAIN_MS);
+  }, 250).unref();
+}
+
+/** The data plane first, so that running answers end and are charged; the stores last. */
+function shutDown(code: number, drainMs: number): Promise<void> {
+  stopping ??= (async () => {
+    say("stopping: waiting for running answers to end");
+    // A step of the start that is under way finishes first, so that what it starts is known.
+    await starting;
+    await programs.dataPlane?.stop(drainMs + 10_000);
+    await programs.operator?.stop(10_000);
+    await demo?.close();
+    await Promise.all([programs.redis?.stop(30_000), programs.postgres?.stop(30_000)]);
+    removeRun(options.data);
+    reaper.dismiss();
+    say("stopped");
+    process.exit(code);
+  })();
+  return stopping;
+}
