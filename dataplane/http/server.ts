@@ -93,7 +93,13 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     return503OnClosing: false,
     genReqId: () => services.newId("req"),
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 1000 },
-    frameworkErrors: (error, request, reply) => sendError(error, request, reply),
+    // A URL that cannot be routed: none of the hooks below run for it.
+    frameworkErrors: (error, request, reply) => {
+      request.caller = null;
+      request.firstByteAt = null;
+      begin(request, reply, services);
+      sendError(error, request, reply);
+    },
     clientErrorHandler: (error, socket) => refuseConnection(error, socket, services),
   });
   app.server.maxHeadersCount = limits.headerCount;
@@ -107,7 +113,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     }
     const apiError = toApiError(error);
     if (apiError.code === "internal") log.error({ id: request.id, err: error }, "request failed");
-    if (request.record !== null) request.record.errorCode = apiError.code;
+    request.record.errorCode = apiError.code;
     const style = errorStyle(pathOf(request.url), versionOf(request));
     const status = errorStatus(style.family, apiError);
     // The rest of a body that is too slow is not waited for.
