@@ -48,14 +48,13 @@ export interface UrlCitation {
 export type Annotate = (text: string) => readonly UrlCitation[];
 
 /**
- * Client fields without a home in Messages form, travelling beside it so that Chat and Responses keep them
- * between each other (rule 2.1); and what the client's edge must remember to write its answer.
+ * What travels beside a request in Messages form: the client's own body, so that what Messages cannot hold
+ * crosses between Chat and Responses (rule 2.1, table in request-fields.ts) and answers can echo it; and what the
+ * client's edge must remember to write its answer.
  */
 export interface Carry {
   readonly dialect: Dialect;
-  /** The client's own top-level fields that Messages cannot hold, by their official name in `dialect`. */
-  readonly fields: JsonObject;
-  /** The client's whole parsed body, for what an answer must echo. */
+  /** The client's whole parsed body. */
   readonly request: JsonObject;
   /** The client declares a server tool: the spec's "translation path". */
   readonly serverTools: boolean;
@@ -63,6 +62,8 @@ export interface Carry {
   readonly aliases: ReadonlyMap<string, string>;
   /** Namespaced function tools flattened for the model: flat name → namespace and name. */
   readonly namespaces: ReadonlyMap<string, { readonly namespace: string; readonly name: string }>;
+  /** Where in the client's body a content block or tool stood that not every target can hold, for refusals. */
+  readonly places: { get(node: object): string | undefined };
 }
 
 /** The model a request is written for. */

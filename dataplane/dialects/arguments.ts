@@ -1,0 +1,31 @@
+/**
+ * A tool call's arguments are text in Chat and Responses and an object in the hub. The text that an object was
+ * read from is remembered beside it and written again as it was: re-encoding would change whitespace and break
+ * the upstream's prompt cache, and round integers beyond 2^53.
+ */
+import { type Cursor, isObject } from "./cursor.ts";
+import type { JsonObject, JsonValue } from "./messages/types.ts";
+
+const texts = new WeakMap<JsonObject, string>();
+
+/** The object that a call's arguments mean: `""` is `{}`. Null when the text is not a JSON object. */
+export function parseArguments(text: string): JsonObject | null {
+  if (text.trim() === "") return {};
+  try {
+    const value = JSON.parse(text) as JsonValue;
+    if (!isObject(value)) return null;
+    texts.set(value, text);
+    return value;
+  } catch {
+    return null;
+  }
+}
+
+/** The arguments of a call in a client's history. @throws ApiError naming the field (rule 2.7). */
+export function readArguments(call: Cursor, key = "arguments"): JsonObject {
+  const text = call.text(key) ?? "";
+  return parseArguments(text) ?? call.fail(key, "Input should be the text of a JSON object");
+}
+
+/** The arguments' text: the one they were read from, else the shortest. */
+export const writeArguments = (input: JsonObject): string => texts.get(input) ?? JSON.stringify(input);

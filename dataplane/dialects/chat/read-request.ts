@@ -1,0 +1,301 @@
+/** A Chat Completions client's request into the hub (dialects.md §B2, §D1). */
+import { readArguments } from "../arguments.ts";
+import type { Carry, CodecContext } from "../codecs.ts";
+import { Cursor, fieldError } from "../cursor.ts";
+import { effortToHub, openaiEfforts } from "../effort.ts";
+import { readSchemaFormat } from "../formats.ts";
+import { readFileData, readImageUrl } from "../media.ts";
+import { choiceOfMode, readAllowedTools, ToolList } from "../tool-list.ts";
+import { Aliases, Turns } from "../turns.ts";
+import type {
+  ContentBlockParam,
+  DocumentBlock,
+  ImageBlock,
+  JsonObject,
+  MessagesRequest,
+  ToolChoice,
+} from "../messages/types.ts";
+
+interface Reading {
+  readonly turns: Turns;
+  readonly aliases: Aliases;
+  readonly places: WeakMap<object, string>;
+  /** The call that a legacy `function` message answers; the legacy form has no ids. */
+  legacyCalls: number;
+}
+
+/** @throws ApiError naming the field's path, as `messages[3].content[1].image_url.url`. */
+export function readRequest(
+  body: JsonObject,
+  _context: CodecContext,
+): { readonly request: MessagesRequest; readonly carry: Carry } {
+  const root = new Cursor(body, "", "openai");
+  const aliases = new Aliases();
+  const reading: Reading = {
+    turns: new Turns("openai", aliases),
+    aliases,
+    places: new WeakMap(),
+    legacyCalls: 0,
+  };
+  const model = root.name("model");
+  const messages = root.objects("messages") ?? root.missing("messages");
+  if (messages.length === 0) root.fail("messages", "at least one message is required");
+  for (const message of messages) readMessage(message, reading);
+  const { system, messages: turns } = reading.turns.finish();
+  const serverTools = root.has("web_search_options");
+  const request: MessagesRequest = {
+    model,
+    messages: turns,
+    ...(system !== undefined && { system }),
+    ...readTools(root, reading, serverTools),
+    ...readLimits(root),
+    ...readThinking(root),
+    ...readUser(root),
+  };
+  const carry: Carry = {
+    dialect: "chat",
+    request: body,
+    serverTools,
+    aliases: aliases.originals,
+    namespaces: new Map(),
+    places: reading.places,
+  };
+  return { request, carry };
+}
+
+function readLimits(root: Cursor): Partial<MessagesRequest> {
+  root.integer("n", 1);
+  root.number("frequency_penalty", -2, 2);
+  root.number("presence_penalty", -2, 2);
+  root.integer("seed", Number.MIN_SAFE_INTEGER);
+  const older = root.integer("max_tokens", 1);
+  const max_tokens = root.integer("max_completion_tokens", 1) ?? older;
+  const temperature = root.number("temperature", 0, 2);
+  const top_p = root.number("top_p", 0, 1);
+  const stop = typeof root.get("stop") === "string" ? [root.requiredText("stop")] : root.texts("stop");
+  const stream = root.boolean("stream");
+  root.object("stream_options")?.boolean("include_usage");
+  return {
+    ...(max_tokens !== undefined && { max_tokens }),
+    ...(temperature !== undefined && { temperature }),
+    ...(top_p !== undefined && { top_p }),
+    ...(stop !== undefined && stop.length > 0 && { stop_sequences: [...stop] }),
+    ...(stream !== undefined && { stream }),
+  };
+}
+
+function readThinking(root: Cursor): Pick<MessagesRequest, "thinking" | "output_config"> {
+  const effort = root.oneOf("reasoning_effort", openaiEfforts);
+  const { thinking, output_config } = effort === undefined ? {} : effortToHub(effort);
+  const format = readFormat(root);
+  const config = { ...output_config, ...format };
+  return { ...(thinking && { thinking }), ...(Object.keys(config).length > 0 && { output_config: config }) };
+}
+
+function readFormat(root: Cursor): MessagesRequest["output_config"] {
+  const format = root.object("response_format");
+  if (format === undefined) return undefined;
+  if (!format.has("type")) format.missing("type");
+  const type = format.oneOf("type", ["text", "json_object", "json_schema"]);
+  return type === "json_schema" ? readSchemaFormat(format.requiredObject("json_schema")) : undefined;
+}
+
+function readUser(root: Cursor): Pick<MessagesRequest, "metadata"> {
+  const user = root.text("user");
+  const user_id = root.text("safety_identifier") ?? user;
+  return user_id === undefined ? {} : { metadata: { user_id } };
+}
+
+function readTools(
+  root: Cursor,
+  { aliases }: Reading,
+  serverTools: boolean,
+): Pick<MessagesRequest, "tools" | "tool_choice"> {
+  const list = new ToolList(aliases);
+  for (const tool of root.objects("tools") ?? []) {
+    if (tool.requiredText("type") !== "function")
+      tool.fail("type", "only function tools are supported for this model", "unsupported_tool");
+    const { name, ...rest } = readFunction(tool.requiredObject("function"));
+    list.add(name, rest, tool);
+  }
+  for (const definition of root.objects("functions") ?? []) {
+    const { name, ...rest } = readFunction(definition);
+    list.add(name, rest, definition);
+  }
+  const choice = root.has("tool_choice") ? readChoice(root, list) : readLegacyChoice(root, list);
+  return list.finish(root, choice, serverTools);
+}
+
+function readFunction(definition: Cursor) {
+  return {
+    name: definition.name("name"),
+    description: definition.text("description"),
+    parameters: definition.object("parameters")?.value,
+    strict: definition.boolean("strict"),
+  };
+}
+
+function readChoice(root: Cursor, list: ToolList): ToolChoice | undefined {
+  if (typeof root.get("tool_choice") === "string")
+    return choiceOfMode(root.oneOf("tool_choice", ["none", "auto", "required"]) ?? "auto");
+  const choice = root.requiredObject("tool_choice");
+  const type = choice.requiredText("type");
+  if (type === "function") {
+    const chosen = choice.requiredObject("function");
+    return list.one(chosen.name("name"), chosen, "name");
+  }
+  if (type === "allowed_tools") {
+    const allowed = choice.requiredObject("allowed_tools");
+    return readAllowedTools(allowed, list, (tool) => tool.requiredObject("function").name("name"));
+  }
+  return choice.fail(
+    "type",
+    `the tool choice type ${type.slice(0, 40)} is not supported`,
+    "unsupported_tool",
+  );
+}
+
+/** The form before `tools`: `"none"`, `"auto"` or `{name}`. */
+function readLegacyChoice(root: Cursor, list: ToolList): ToolChoice | undefined {
+  if (!root.has("function_call")) return undefined;
+  if (typeof root.get("function_call") === "string")
+    return choiceOfMode(root.oneOf("function_call", ["none", "auto"]) ?? "auto");
+  const chosen = root.requiredObject("function_call");
+  return list.one(chosen.name("name"), chosen, "name");
+}
+
+function readMessage(message: Cursor, reading: Reading): void {
+  const role = message.requiredText("role");
+  switch (role) {
+    case "system":
+    case "developer":
+      reading.turns.instructions(readText(message).join("\n"));
+      return;
+    case "user":
+      reading.turns.user(readUserContent(message, reading));
+      return;
+    case "assistant":
+      readAssistant(message, reading);
+      return;
+    case "tool":
+      reading.turns.result(
+        message.name("tool_call_id"),
+        readResult(message, reading),
+        message.at("tool_call_id"),
+      );
+      return;
+    case "function":
+      message.name("name");
+      reading.turns.result(legacyId(reading.legacyCalls), readResult(message, reading), message.at("name"));
+      return;
+    default:
+      message.fail("role", `unknown role ${role.slice(0, 40)}`);
+  }
+}
+
+const legacyId = (index: number): string => `call_function_${index}`;
+
+/** Content that is text: a string, or a list of text (and, for an assistant, refusal) parts. */
+function readText(message: Cursor): readonly string[] {
+  const content = message.get("content");
+  if (typeof content === "string") return [content];
+  return (message.objects("content") ?? message.missing("content")).map((part) => {
+    const type = part.requiredText("type");
+    if (type === "text") return part.requiredText("text");
+    if (type === "refusal") return part.requiredText("refusal");
+    return part.fail(
+      "type",
+      `content parts of type ${type.slice(0, 40)} are not allowed here`,
+      "unsupported_content",
+    );
+  });
+}
+
+function readUserContent(message: Cursor, reading: Reading): string | ContentBlockParam[] {
+  const content = message.get("content");
+  if (typeof content === "string") return content;
+  const parts = message.objects("content") ?? message.missing("content");
+  const blocks = parts.map((part) => readPart(part, reading));
+  const [only] = blocks;
+  return blocks.length === 1 && only?.type === "text" ? only.text : blocks;
+}
+
+function readPart(part: Cursor, reading: Reading): ContentBlockParam {
+  const type = part.requiredText("type");
+  switch (type) {
+    case "text":
+      return { type, text: part.requiredText("text") };
+    case "image_url": {
+      const image: ImageBlock = {
+        type: "image",
+        source: readImageUrl(part.requiredObject("image_url"), "url"),
+      };
+      reading.places.set(image, part.at("image_url"));
+      return image;
+    }
+    case "file": {
+      const document = readFile(part.requiredObject("file"));
+      reading.places.set(document, part.at("file"));
+      return document;
+    }
+    default:
+      return part.fail(
+        "type",
+        `content parts of type ${type.slice(0, 40)} are not supported`,
+        "unsupported_content",
+      );
+  }
+}
+
+function readFile(file: Cursor): DocumentBlock {
+  const title = file.text("filename");
+  const id = file.text("file_id");
+  const source = id === undefined ? readFileData(file, title) : { type: "file" as const, file_id: id };
+  return { type: "document", source, ...(title !== undefined && { title }) };
+}
+
+function readResult(message: Cursor, reading: Reading): string | ContentBlockParam[] {
+  const content = message.get("content");
+  if (typeof content === "string") return content;
+  // Legacy function messages may have null content.
+  if (content === undefined && message.get("role") === "function") return "";
+  const blocks = (message.objects("content") ?? message.missing("content")).map((part) =>
+    readPart(part, reading),
+  );
+  const [only] = blocks;
+  return blocks.length === 1 && only?.type === "text" ? only.text : blocks;
+}
+
+function readAssistant(message: Cursor, reading: Reading): void {
+  const { turns } = reading;
+  const reasoning = message.text("reasoning_content");
+  const texts = [
+    ...(message.has("content") ? readText(message) : []),
+    ...(message.text("refusal") === undefined ? [] : [message.requiredText("refusal")]),
+  ].filter((text) => text !== "");
+  turns.assistant([
+    ...(reasoning === undefined || reasoning === ""
+      ? []
+      : [{ type: "thinking" as const, thinking: reasoning, signature: "" }]),
+    ...texts.map((text) => ({ type: "text" as const, text })),
+  ]);
+  for (const [index, call] of (message.objects("tool_calls") ?? []).entries()) {
+    const path = message.at("tool_calls", index);
+    if ((call.text("type") ?? "function") !== "function")
+      throw fieldError(
+        "openai",
+        `${path}.type`,
+        "only calls of functions are supported",
+        "unsupported_content",
+      );
+    readCall(call.name("id"), call.requiredObject("function"), path, reading);
+  }
+  const legacy = message.object("function_call");
+  if (legacy === undefined) return;
+  reading.legacyCalls += 1;
+  readCall(legacyId(reading.legacyCalls), legacy, message.at("function_call"), reading);
+}
+
+function readCall(id: string, called: Cursor, path: string, { turns, aliases }: Reading): void {
+  turns.call(id, aliases.name(called.name("name")), readArguments(called), path);
+}

@@ -1,0 +1,153 @@
+/**
+ * A conversation in the hub as Chat messages. Chat wants all `tool` messages right after the assistant's calls and
+ * allows only text in them: everything else a result holds follows in one user message (rule 2.9).
+ */
+import { writeArguments } from "../arguments.ts";
+import { unsupportedContent } from "../capabilities.ts";
+import type { Carry, Target } from "../codecs.ts";
+import { instructionsOf, systemTurnText } from "../instructions.ts";
+import { dataUrl, fileName } from "../media.ts";
+import type {
+  ContentBlockParam,
+  DocumentBlock,
+  ImageBlock,
+  JsonObject,
+  MessageParam,
+  MessagesRequest,
+  ToolResultBlock,
+} from "../messages/types.ts";
+import { plainBlockText } from "../plain-blocks.ts";
+
+export function writeMessages(request: MessagesRequest, carry: Carry, target: Target): JsonObject[] {
+  const system = instructionsOf(request);
+  const written: JsonObject[] = system === undefined ? [] : [{ role: "system", content: system }];
+  let between: MessageParam[] = [];
+  for (const message of request.messages) {
+    if (message.role !== "assistant") {
+      between.push(message);
+      continue;
+    }
+    written.push(...writeBetween(between, carry), ...writeAssistant(message.content, carry, target));
+    between = [];
+  }
+  written.push(...writeBetween(between, carry));
+  return written;
+}
+
+/** What stands between two assistant turns: tool results first, then what users and the system say. */
+function writeBetween(messages: readonly MessageParam[], carry: Carry): JsonObject[] {
+  const media: JsonObject[] = [];
+  const results = messages.flatMap(({ content }) =>
+    typeof content === "string"
+      ? []
+      : content.flatMap((block) => (block.type === "tool_result" ? [writeResult(block, media, carry)] : [])),
+  );
+  const said = messages.flatMap(({ role, content }) => writeSaid(role, content, carry));
+  return [...results, ...(media.length > 0 ? [{ role: "user", content: media }] : []), ...said];
+}
+
+function writeSaid(role: MessageParam["role"], content: MessageParam["content"], carry: Carry): JsonObject[] {
+  if (role === "system") {
+    const text = systemTurnText(content);
+    return text === "" ? [] : [{ role, content: text }];
+  }
+  if (typeof content === "string") return [{ role, content }];
+  const blocks = content.filter(({ type }) => type !== "tool_result");
+  if (blocks.length === 0) return [];
+  const parts = blocks.flatMap((block) => writeParts(block, carry));
+  const [only] = parts;
+  return [{ role, content: parts.length === 1 && only?.["type"] === "text" ? (only["text"] ?? "") : parts }];
+}
+
+function writeResult(block: ToolResultBlock, media: JsonObject[], carry: Carry): JsonObject {
+  const { tool_use_id, content = "", is_error } = block;
+  const prefix = is_error === true ? "Error: " : "";
+  if (typeof content === "string")
+    return { role: "tool", tool_call_id: tool_use_id, content: prefix + content };
+  const texts: string[] = [];
+  const others: JsonObject[] = [];
+  for (const part of content.flatMap((inner) => writeParts(inner, carry)))
+    if (typeof part["text"] === "string") texts.push(part["text"]);
+    else others.push(part);
+  if (others.length > 0) {
+    texts.push("[The other content of this result is in the next user message.]");
+    media.push({ type: "text", text: `Content of the result of tool call ${tool_use_id}:` }, ...others);
+  }
+  return { role: "tool", tool_call_id: tool_use_id, content: prefix + texts.join("\n") };
+}
+
+const textPart = (text: string): JsonObject => ({ type: "text", text });
+
+function writeParts(block: ContentBlockParam, carry: Carry): JsonObject[] {
+  if (block.type === "image") return [writeImage(block, carry)];
+  if (block.type === "document") return writeDocument(block, carry);
+  const text = plainBlockText(block);
+  if (text === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
+  return [textPart(text)];
+}
+
+function writeImage(image: ImageBlock, carry: Carry): JsonObject {
+  const { source } = image;
+  if (source.type === "file") throw unsupportedContent(image, carry, "files that were not inlined");
+  const url = source.type === "url" ? source.url : dataUrl(source.media_type, source.data);
+  return { type: "image_url", image_url: { url } };
+}
+
+function writeDocument(block: DocumentBlock, carry: Carry): JsonObject[] {
+  const { source, context } = block;
+  const before = typeof context === "string" && context !== "" ? [textPart(context)] : [];
+  switch (source.type) {
+    case "text":
+      return [...before, textPart(source.data)];
+    case "content":
+      return [
+        ...before,
+        ...(typeof source.content === "string"
+          ? [textPart(source.content)]
+          : source.content.flatMap((inner) => writeParts(inner, carry))),
+      ];
+    case "base64": {
+      const file = { filename: fileName(block), file_data: dataUrl(source.media_type, source.data) };
+      return [...before, { type: "file", file }];
+    }
+    case "url":
+      throw unsupportedContent(block, carry, "documents by URL");
+    case "file":
+      throw unsupportedContent(block, carry, "files that were not inlined");
+  }
+}
+
+function writeAssistant(content: MessageParam["content"], carry: Carry, target: Target): JsonObject[] {
+  if (typeof content === "string") return [{ role: "assistant", content }];
+  const texts: string[] = [];
+  const thoughts: string[] = [];
+  const calls: JsonObject[] = [];
+  for (const block of content) {
+    if (block.type === "thinking") thoughts.push(block.thinking);
+    else if (block.type === "tool_use")
+      calls.push({
+        id: block.id,
+        type: "function",
+        function: { name: block.name, arguments: writeArguments(block.input) },
+      });
+    else if (block.type !== "redacted_thinking") texts.push(assistantText(block, carry));
+  }
+  // Only models that think know the field; others may refuse it.
+  const reasoning = target.thinking ? thoughts.filter((text) => text !== "").join("\n\n") : "";
+  const text = texts.join("");
+  if (text === "" && calls.length === 0 && reasoning === "") return [];
+  return [
+    {
+      role: "assistant",
+      content: text === "" && calls.length > 0 ? null : text,
+      ...(reasoning !== "" && { reasoning_content: reasoning }),
+      ...(calls.length > 0 && { tool_calls: calls }),
+    },
+  ];
+}
+
+function assistantText(block: ContentBlockParam, carry: Carry): string {
+  const text = plainBlockText(block);
+  if (text === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
+  return text;
+}

@@ -1,0 +1,102 @@
+/** A request in the hub, for a Chat Completions upstream (dialects.md §D1, §D2). */
+import { ApiError } from "../../lib/api-error.ts";
+import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
+import type { Carry, Notes, Target } from "../codecs.ts";
+import { openaiEffort } from "../effort.ts";
+import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
+import { copyCarried, noteLosses } from "../losses.ts";
+import { functionTools, refusePrefill } from "../upstream-checks.ts";
+import { userId } from "../user-id.ts";
+import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "../messages/types.ts";
+import { writeMessages } from "./write-messages.ts";
+
+/** Official limit; more would be a 400 there, and fewer would change the answer (rule 2.4). */
+const STOPS_MAX = 4;
+
+export function writeRequest(
+  request: MessagesRequest,
+  carry: Carry,
+  target: Target,
+  notes: Notes,
+): JsonObject {
+  noteLosses(carry, "chat", notes);
+  refuseMedia(request, carry, target);
+  refusePrefill(request, carry);
+  const body: JsonObject = {
+    model: target.upstreamModel,
+    messages: writeMessages(request, carry, target),
+    ...writeLimits(request, carry, target),
+    ...writeStops(request, carry),
+    ...writeTools(request, carry),
+    ...writeFormat(request, carry),
+  };
+  copyCarried(carry, "chat", body);
+  if (noteSampling(request, target, notes)) {
+    if (request.temperature !== undefined) body["temperature"] = request.temperature;
+    if (request.top_p !== undefined) body["top_p"] = request.top_p;
+  }
+  const effort = noteThinking(request, carry, target, notes) ? openaiEffort(request, carry) : undefined;
+  if (effort !== undefined) body["reasoning_effort"] = effort;
+  // Chat and Responses clients' own fields crossed as they were.
+  const user = carry.dialect === "messages" ? userId(request) : undefined;
+  if (user !== undefined) body["user"] = user;
+  if (carry.dialect === "chat" && typeof carry.request["store"] === "boolean") body["store"] = false;
+  if (request.stream === true) Object.assign(body, { stream: true, stream_options: { include_usage: true } });
+  return body;
+}
+
+/** In the client's own word for it where it is a Chat client's: older upstreams know only `max_tokens`. */
+function writeLimits(request: MessagesRequest, carry: Carry, target: Target): JsonObject {
+  const limit = clampOutput(request.max_tokens, target);
+  if (limit === undefined)
+    return carry.dialect === "messages" ? { max_completion_tokens: target.maxOutputTokens } : {};
+  const older = carry.dialect === "chat" && (carry.request["max_completion_tokens"] ?? null) === null;
+  return older ? { max_tokens: limit } : { max_completion_tokens: limit };
+}
+
+function writeStops(request: MessagesRequest, carry: Carry): JsonObject {
+  const stops = request.stop_sequences ?? [];
+  if (stops.length === 0) return {};
+  if (stops.length <= STOPS_MAX) return { stop: stops };
+  const field = carry.dialect === "messages" ? "stop_sequences" : "stop";
+  throw new ApiError(
+    "unsupported_parameter",
+    `${field}: this model supports at most ${STOPS_MAX} stop sequences`,
+    { param: field },
+  );
+}
+
+function writeTools(request: MessagesRequest, carry: Carry): JsonObject {
+  const tools = functionTools(request, carry);
+  if (tools.length === 0) return {};
+  return { tools: tools.map(writeTool), ...(request.tool_choice && writeChoice(request.tool_choice)) };
+}
+
+const writeTool = ({ name, description, input_schema, strict }: FunctionTool): JsonObject => ({
+  type: "function",
+  function: {
+    name,
+    ...(description !== undefined && { description }),
+    parameters: input_schema,
+    ...(strict !== undefined && { strict }),
+  },
+});
+
+function writeChoice(choice: ToolChoice): JsonObject {
+  if (choice.type === "none") return { tool_choice: "none" };
+  const parallel =
+    choice.disable_parallel_tool_use === undefined
+      ? {}
+      : { parallel_tool_calls: !choice.disable_parallel_tool_use };
+  if (choice.type === "tool")
+    return { tool_choice: { type: "function", function: { name: choice.name } }, ...parallel };
+  return { tool_choice: choice.type === "any" ? "required" : "auto", ...parallel };
+}
+
+function writeFormat(request: MessagesRequest, carry: Carry): JsonObject {
+  if (wantsJsonObject(carry)) return { response_format: { type: "json_object" } };
+  const format = writeSchemaFormat(request, carry);
+  if (format === undefined) return {};
+  const { type, ...schema } = format;
+  return { response_format: { type, json_schema: schema } };
+}

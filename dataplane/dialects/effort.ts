@@ -1,0 +1,47 @@
+/**
+ * How hard a model is asked to think: Messages' `thinking` and `output_config.effort` against the one word of
+ * Chat and Responses (spec, Messages dialect; dialects.md §D1; rule 2.5).
+ */
+import type { Carry } from "./codecs.ts";
+import { isObject } from "./cursor.ts";
+import type { Effort, MessagesRequest } from "./messages/types.ts";
+
+export const messagesEfforts = ["low", "medium", "high", "xhigh", "max"] as const satisfies readonly Effort[];
+export const openaiEfforts = ["none", "minimal", ...messagesEfforts] as const;
+export type OpenAiEffort = (typeof openaiEfforts)[number];
+
+/** The hub's fields for an effort of Chat or Responses. */
+export function effortToHub(effort: OpenAiEffort): Pick<MessagesRequest, "thinking" | "output_config"> {
+  if (effort === "none") return { thinking: { type: "disabled" } };
+  return {
+    thinking: { type: "adaptive" },
+    output_config: { effort: effort === "minimal" ? "low" : effort },
+  };
+}
+
+/**
+ * The effort that Chat and Responses are asked for; undefined when neither field asks for one. What a client of
+ * either said crosses as it was (rule 2.1): the hub has no `minimal`.
+ */
+export function openaiEffort(request: MessagesRequest, carry: Carry): OpenAiEffort | undefined {
+  const { reasoning, reasoning_effort } = carry.request;
+  if (carry.dialect === "responses")
+    return openaiEfforts.find((effort) => isObject(reasoning) && reasoning["effort"] === effort);
+  if (carry.dialect === "chat") return openaiEfforts.find((effort) => reasoning_effort === effort);
+  if (request.thinking?.type === "disabled") return "none";
+  return request.output_config?.effort ?? (request.thinking?.type === "enabled" ? "medium" : undefined);
+}
+
+/** `thinking` and effort as a Messages upstream gets them: never `enabled`, never `budget_tokens` (spec). */
+export function adaptiveThinking(
+  request: MessagesRequest,
+): Pick<MessagesRequest, "thinking" | "output_config"> {
+  const { thinking, output_config } = request;
+  if (thinking?.type !== "enabled")
+    return { ...(thinking && { thinking }), ...(output_config && { output_config }) };
+  const { budget_tokens: _neverSent, ...rest } = thinking;
+  return {
+    thinking: { ...rest, type: "adaptive" },
+    output_config: { ...output_config, effort: output_config?.effort ?? "medium" },
+  };
+}

@@ -1,0 +1,150 @@
+/** Applies the field table (request-fields.ts) to a request: what is dropped is named, what may not be is refused. */
+import { ApiError } from "../lib/api-error.ts";
+import type { Carry, Notes } from "./codecs.ts";
+import { fieldError, isObject } from "./cursor.ts";
+import type { Dialect } from "./dialect.ts";
+
+import { type Field, fields } from "./request-fields.ts";
+import type { JsonObject, JsonValue } from "./messages/types.ts";
+
+/** The table's rows of one dialect by name parts, so that a body is walked once and only where rows are. */
+interface Branch {
+  row?: Field;
+  readonly below: Map<string, Branch>;
+}
+
+function grow(rows: readonly Field[]): Branch {
+  const root: Branch = { below: new Map() };
+  for (const row of rows) {
+    let branch = root;
+    for (const part of row.name.split(".")) {
+      const next = branch.below.get(part) ?? { below: new Map<string, Branch>() };
+      branch.below.set(part, next);
+      branch = next;
+    }
+    branch.row = row;
+  }
+  return root;
+}
+
+const trees: Readonly<Record<Dialect, Branch>> = {
+  messages: grow(fields.messages),
+  chat: grow(fields.chat),
+  responses: grow(fields.responses),
+};
+
+/** A field that is there and asks for something. */
+interface Found {
+  readonly row: Field;
+  readonly value: JsonValue;
+}
+
+const isNeutral = (row: Field, value: JsonValue): boolean => {
+  if (row.neutral === undefined) return false;
+  const text = JSON.stringify(value);
+  return row.neutral.some((neutral) => JSON.stringify(neutral) === text);
+};
+
+function* presentIn(value: JsonValue, branch: Branch): Generator<Found> {
+  if (Array.isArray(value)) for (const element of value) yield* presentIn(element, branch);
+  if (!isObject(value)) return;
+  for (const [key, next] of branch.below) {
+    const found = Object.hasOwn(value, key) ? value[key] : undefined;
+    if (found === undefined || found === null) continue;
+    if (next.row !== undefined && !isNeutral(next.row, found)) yield { row: next.row, value: found };
+    if (next.below.size > 0) yield* presentIn(found, next);
+  }
+}
+
+/**
+ * Names every field of the client's body that is lost toward `target`, and refuses those that may not be.
+ * Unknown top-level fields never cross between dialects, and are named too.
+ * @throws ApiError `unsupported_parameter` for a refused field.
+ */
+export function noteLosses(carry: Carry, target: Dialect, notes: Notes): void {
+  const known = trees[carry.dialect].below;
+  for (const { row } of presentIn(carry.request, trees[carry.dialect])) {
+    const fate = row.to[target];
+    if (fate === "refused") throw refusal(carry.dialect, row.name);
+    const lost = fate === "dropped" || (row.droppedWithServerTools === true && carry.serverTools);
+    if (lost) notes.dropped(row.name);
+  }
+  if (carry.dialect === "messages" && target === "messages") return;
+  for (const key of Object.keys(carry.request)) if (!known.has(key)) notes.dropped(key);
+}
+
+/** The error for a field that no conversion may leave out. */
+export function refusal(dialect: Dialect, name: string): ApiError {
+  if (dialect === "messages" && name === "thread")
+    return new ApiError("thread_unsupported", "thread: message threads are not supported here", {
+      param: name,
+      details: { unsupported: ["thread"] },
+    });
+  return fieldError(
+    dialect === "messages" ? "messages" : "openai",
+    name,
+    "this parameter is not supported here",
+    "unsupported_parameter",
+  );
+}
+
+/** Writes the fields that cross beside the hub (rule 2.1) into a request for `target`. */
+export function copyCarried(carry: Carry, target: Dialect, body: JsonObject): void {
+  for (const row of fields[carry.dialect]) {
+    const fate = row.to[target];
+    if (typeof fate !== "object" || (row.droppedWithServerTools === true && carry.serverTools)) continue;
+    const value = valueAt(carry.request, row.name.split("."));
+    if (value !== undefined) setAt(body, fate.copiedTo.split("."), value);
+  }
+}
+
+function valueAt(object: JsonObject, path: readonly string[]): JsonValue | undefined {
+  let value: JsonValue | undefined = object;
+  for (const part of path) value = isObject(value) && Object.hasOwn(value, part) ? value[part] : undefined;
+  return value ?? undefined;
+}
+
+function setAt(object: JsonObject, path: readonly string[], value: JsonValue): void {
+  const [key = "", ...rest] = path;
+  if (rest.length === 0) {
+    object[key] = value;
+    return;
+  }
+  const below = object[key];
+  const next = isObject(below) ? below : {};
+  object[key] = next;
+  setAt(next, rest, value);
+}
+
+/** At most this many names are sent; a client's own unknown fields are among them. */
+const NAMES_MAX = 50;
+
+/**
+ * Collects what is dropped. Strict: the first drop stops the request instead, naming the field.
+ */
+export class DropNotes implements Notes {
+  readonly #strict: boolean;
+  readonly #names = new Set<string>();
+
+  constructor(strict: boolean) {
+    this.#strict = strict;
+  }
+
+  dropped(field: string): void {
+    if (this.#strict)
+      throw new ApiError(
+        "unsupported_parameter",
+        `${field}: this model's upstream has no place for this field, and x-gapura-strict forbids dropping it`,
+        { param: field },
+      );
+    this.#names.add(field);
+  }
+
+  /** The value of `x-gapura-dropped`; null when nothing was dropped (then the header is absent). */
+  header(): string | null {
+    if (this.#names.size === 0) return null;
+    // A client's own field name may hold anything; a header may not.
+    const names = Array.from(this.#names, (name) => name.replaceAll(/[^A-Za-z0-9_.-]/g, "_").slice(0, 80));
+    return [...new Set(names)].slice(0, NAMES_MAX).join(", ");
+  }
+}

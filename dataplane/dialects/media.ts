@@ -1,0 +1,69 @@
+/** Images and documents between their forms: base64 sources in the hub, data URLs in Chat and Responses. */
+import type { Cursor } from "./cursor.ts";
+import type { DocumentBlock, DocumentSource, ImageSource } from "./messages/types.ts";
+
+/** What every dialect takes as an image (dialects.md §D1). */
+export const imageTypes = ["image/jpeg", "image/png", "image/gif", "image/webp"] as const;
+
+/** `data:<type>;base64,<data>`; null for anything else. */
+function parseDataUrl(url: string): { readonly mediaType: string; readonly data: string } | null {
+  const comma = url.indexOf(",");
+  if (!url.startsWith("data:") || comma < 0) return null;
+  const [mediaType = "", ...parameters] = url.slice("data:".length, comma).toLowerCase().split(";");
+  if (parameters.at(-1)?.trim() !== "base64") return null;
+  return { mediaType: mediaType.trim(), data: url.slice(comma + 1) };
+}
+
+export const dataUrl = (mediaType: string, data: string): string => `data:${mediaType};base64,${data}`;
+
+const isHttpUrl = (url: string): boolean => /^https?:\/\/[^\s]+$/i.test(url) && URL.canParse(url);
+
+/** An image's source from the URL in field `key`. @throws ApiError naming the field. */
+export function readImageUrl(part: Cursor, key: string): ImageSource {
+  const url = part.requiredText(key);
+  if (isHttpUrl(url)) return { type: "url", url };
+  const parsed = parseDataUrl(url);
+  if (parsed === null) return part.fail(key, "expected an https URL or a base64 data URL");
+  checkImageType(part, key, parsed.mediaType);
+  return { type: "base64", media_type: parsed.mediaType, data: parsed.data };
+}
+
+/** @throws ApiError for what is not one of the four image types. */
+export function checkImageType(part: Cursor, key: string, mediaType: string): void {
+  if (!imageTypes.some((type) => type === mediaType))
+    part.fail(key, `the image type must be one of: ${imageTypes.join(", ")}`);
+}
+
+/**
+ * A document's source from `file_data`: a data URL, or bare base64 whose type the file name tells.
+ * Text becomes a text source, so that every model can read it. @throws ApiError naming the field.
+ */
+export function readFileData(file: Cursor, filename: string | undefined): DocumentSource {
+  const text = file.requiredText("file_data");
+  const { mediaType, data } = parseDataUrl(text) ?? { mediaType: typeByName(filename), data: text };
+  if (text.startsWith("data:") && data === text) return file.fail("file_data", "expected a base64 data URL");
+  if (mediaType === "application/pdf") return { type: "base64", media_type: mediaType, data };
+  if (mediaType.startsWith("text/") || mediaType === "application/json") {
+    const decoded = Buffer.from(data, "base64").toString("utf8");
+    return { type: "text", media_type: "text/plain", data: decoded };
+  }
+  return file.fail(
+    "file_data",
+    `files of type ${mediaType || "unknown"} cannot be read`,
+    "unsupported_content",
+  );
+}
+
+const typeByName = (filename: string | undefined): string =>
+  filename !== undefined && /\.(txt|md|csv|json|xml|html?)$/i.test(filename)
+    ? "text/plain"
+    : "application/pdf";
+
+/** A file URL as a document's source. @throws ApiError naming the field. */
+export function readFileUrl(file: Cursor): DocumentSource {
+  const url = file.requiredText("file_url");
+  return isHttpUrl(url) ? { type: "url", url } : file.fail("file_url", "expected an https URL");
+}
+
+/** The name under which a document is given to a dialect that wants one. */
+export const fileName = (block: DocumentBlock): string => block.title ?? "document.pdf";

@@ -1,0 +1,220 @@
+/**
+ * A Messages client's request into the hub. The hub is this dialect, so that everything it does not name stays
+ * as it is: what is checked here is what conversions rely on, and what is changed is tool names and ids that
+ * other dialects refuse, and the signatures of reasoning that we sealed (reasoning.ts).
+ */
+import type { Carry, CodecContext, Sealer } from "../codecs.ts";
+import { Cursor } from "../cursor.ts";
+import { messagesEfforts } from "../effort.ts";
+import { checkImageType } from "../media.ts";
+import { openSignature } from "../reasoning.ts";
+import { emptySchema } from "../schemas.ts";
+import { Aliases, checkToolResults } from "../turns.ts";
+import type {
+  ContentBlockParam,
+  FunctionTool,
+  JsonObject,
+  JsonValue,
+  MessageParam,
+  MessagesRequest,
+  ToolChoice,
+} from "./types.ts";
+
+/** Official limit (dialects.md §B1). */
+const MESSAGES_MAX = 100_000;
+
+interface Reading {
+  readonly aliases: Aliases;
+  readonly places: WeakMap<object, string>;
+  readonly sealer: Sealer;
+}
+
+/** @throws ApiError naming the field's path, as `messages.3.content.1.source.media_type`. */
+export function readRequest(
+  body: JsonObject,
+  context: CodecContext,
+): { readonly request: MessagesRequest; readonly carry: Carry } {
+  const root = new Cursor(body, "", "messages");
+  const reading: Reading = { aliases: new Aliases(), places: new WeakMap(), sealer: context.sealer };
+  const model = root.name("model");
+  checkLimits(root);
+  const messages = readMessages(root, reading);
+  const tools = root.objects("tools")?.map((tool) => readTool(tool, reading));
+  const choice = readToolChoice(root, reading);
+  const request: MessagesRequest = {
+    ...withoutNulls(body),
+    model,
+    messages,
+    ...readOutputConfig(root),
+    ...(tools !== undefined && { tools }),
+    ...(choice !== undefined && { tool_choice: choice }),
+  };
+  checkSystem(root);
+  checkToolResults(messages);
+  const carry: Carry = {
+    dialect: "messages",
+    request: body,
+    serverTools: (tools ?? []).some(isServerTool),
+    aliases: reading.aliases.originals,
+    namespaces: new Map(),
+    places: reading.places,
+  };
+  return { request, carry };
+}
+
+/** Rule 1.17: optional fields that are null count as absent. `output_format` is read into `output_config`. */
+function withoutNulls(body: JsonObject): JsonObject {
+  const kept: JsonObject = { ...body };
+  for (const key of Object.keys(kept)) if (kept[key] === null) delete kept[key];
+  delete kept["output_format"];
+  return kept;
+}
+
+function checkLimits(root: Cursor): void {
+  root.integer("max_tokens", 1);
+  root.boolean("stream");
+  root.number("temperature", 0, 1);
+  root.number("top_p", 0, 1);
+  root.integer("top_k", 0);
+  root.texts("stop_sequences");
+  root.object("metadata")?.text("user_id");
+  root.text("service_tier");
+  const thinking = root.object("thinking");
+  if (thinking === undefined) return;
+  if (!thinking.has("type")) thinking.missing("type");
+  thinking.oneOf("type", ["adaptive", "disabled", "enabled", "between_tools"]);
+  thinking.text("display");
+}
+
+function readOutputConfig(root: Cursor): Pick<MessagesRequest, "output_config"> {
+  const config = root.object("output_config");
+  config?.oneOf("effort", messagesEfforts);
+  const format = config?.object("format") ?? root.object("output_format");
+  if (format !== undefined) {
+    format.oneOf("type", ["json_schema"]);
+    format.requiredObject("schema");
+  }
+  const { format: _current, effort, ...rest } = config?.value ?? {};
+  const merged = {
+    ...rest,
+    ...(effort !== undefined && effort !== null && { effort }),
+    ...(format !== undefined && { format: format.value }),
+  };
+  return Object.keys(merged).length === 0 ? {} : { output_config: merged };
+}
+
+function checkSystem(root: Cursor): void {
+  if (typeof root.get("system") === "string") return;
+  for (const block of root.objects("system") ?? []) block.requiredText("text");
+}
+
+function readMessages(root: Cursor, reading: Reading): MessageParam[] {
+  const messages = root.objects("messages") ?? root.missing("messages");
+  if (messages.length === 0) root.fail("messages", "at least one message is required");
+  if (messages.length > MESSAGES_MAX) root.fail("messages", `at most ${MESSAGES_MAX} messages are allowed`);
+  return messages.map((message) => {
+    if (!message.has("role")) message.missing("role");
+    const role = message.oneOf("role", ["user", "assistant", "system"]) ?? message.missing("role");
+    const content = message.get("content");
+    if (typeof content === "string") return { ...message.value, role, content };
+    // A system turn may consist of its `output_config` alone (dialects.md §B1).
+    if (content === undefined && role === "system") return { ...message.value, role, content: "" };
+    const blocks = message.objects("content") ?? message.missing("content");
+    return { ...message.value, role, content: readBlocks(blocks, reading) };
+  });
+}
+
+const readBlocks = (blocks: readonly Cursor[], reading: Reading): ContentBlockParam[] =>
+  blocks.flatMap((block) => readBlock(block, reading) ?? []);
+
+/** A block as the hub knows it; null when it is dropped (reasoning that is not ours, rule 2.17). */
+function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
+  const type = block.requiredText("type");
+  switch (type) {
+    case "text":
+      block.requiredText("text");
+      return block.value as unknown as ContentBlockParam;
+    case "image":
+    case "document":
+      checkSource(block, type);
+      return placed(block, reading, nestedContent(block.value, "source", block, reading));
+    case "thinking": {
+      const signature = openSignature(block.text("signature") ?? "", reading.sealer);
+      return signature === null ? null : { type, thinking: block.requiredText("thinking"), signature };
+    }
+    case "redacted_thinking":
+      return { type, data: block.requiredText("data") };
+    case "tool_use": {
+      const id = reading.aliases.id(block.name("id"));
+      const name = reading.aliases.name(block.name("name"));
+      return { ...block.value, type, id, name, input: block.requiredObject("input").value };
+    }
+    case "tool_result": {
+      const id = reading.aliases.id(block.name("tool_use_id"));
+      block.boolean("is_error");
+      if (typeof block.get("content") === "string" || !block.has("content"))
+        return { ...withoutNulls(block.value), type, tool_use_id: id };
+      const content = readBlocks(block.objects("content") ?? [], reading);
+      return { ...block.value, type, tool_use_id: id, content };
+    }
+    default:
+      return placed(block, reading, block.value);
+  }
+}
+
+/** A document may hold content blocks of its own; nothing else nests. */
+function nestedContent(value: JsonObject, key: string, block: Cursor, reading: Reading): JsonObject {
+  const source = block.requiredObject(key);
+  if (source.value["type"] !== "content" || typeof source.get("content") === "string") return value;
+  const content = readBlocks(source.objects("content") ?? source.missing("content"), reading);
+  return { ...value, [key]: { ...source.value, content: content as unknown as JsonValue } };
+}
+
+function placed(block: Cursor, reading: Reading, value: JsonObject): ContentBlockParam {
+  reading.places.set(value, block.path);
+  return value as unknown as ContentBlockParam;
+}
+
+function checkSource(block: Cursor, type: "image" | "document"): void {
+  const source = block.requiredObject("source");
+  const kind = source.requiredText("type");
+  if (kind === "base64") {
+    source.requiredText("data");
+    const mediaType = source.requiredText("media_type");
+    if (type === "image") checkImageType(source, "media_type", mediaType);
+  } else if (kind === "url") source.name("url");
+  else if (kind === "file") source.name("file_id");
+  else if (type === "document" && kind === "text") source.requiredText("data");
+  else if (type === "image" || kind !== "content")
+    source.fail("type", `Input tag '${kind.slice(0, 40)}' is not one of the expected tags`);
+}
+
+const isFunctionTool = (tool: Cursor): boolean => (tool.text("type") ?? "custom") === "custom";
+
+function readTool(tool: Cursor, reading: Reading): FunctionTool | JsonObject {
+  if (!isFunctionTool(tool)) {
+    reading.places.set(tool.value, tool.path);
+    return tool.value;
+  }
+  const name = reading.aliases.name(tool.name("name"));
+  tool.text("description");
+  tool.boolean("strict");
+  const input_schema = tool.object("input_schema")?.value ?? emptySchema();
+  return { ...withoutNulls(tool.value), name, input_schema };
+}
+
+/** Types of the tools that Gapura itself runs; versions are judged where tools are declared. */
+const isServerTool = (tool: FunctionTool | JsonObject): boolean =>
+  typeof tool.type === "string" && /^(?:web_search|web_fetch|x_search)(?:_\d+)?$/.test(tool.type);
+
+function readToolChoice(root: Cursor, reading: Reading): ToolChoice | undefined {
+  const choice = root.object("tool_choice");
+  if (choice === undefined) return undefined;
+  const type = choice.oneOf("type", ["auto", "any", "tool", "none"]) ?? choice.missing("type");
+  if (type === "none") return { type };
+  const disabled = choice.boolean("disable_parallel_tool_use");
+  const parallel = disabled === undefined ? {} : { disable_parallel_tool_use: disabled };
+  return type === "tool"
+    ? { type, name: reading.aliases.name(choice.name("name")), ...parallel }
+    : { type, ...parallel };
+}

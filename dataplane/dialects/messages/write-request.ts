@@ -1,0 +1,98 @@
+/** A request in the hub, for a Messages upstream. What the client sent in this dialect stays as it is. */
+import type { Carry, Notes, Target } from "../codecs.ts";
+import { adaptiveThinking } from "../effort.ts";
+import { wantsJsonObject } from "../formats.ts";
+import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
+import { noteLosses } from "../losses.ts";
+import { readMark } from "../reasoning.ts";
+import { userId } from "../user-id.ts";
+import type { ContentBlockParam, JsonObject, MessageParam, MessagesRequest } from "./types.ts";
+
+/** Put at the end of the instructions: Messages has no mode for JSON without a schema (dialects.md §D1). */
+const JSON_OBJECT_INSTRUCTION = "Respond with one valid JSON object and nothing else.";
+
+export function writeRequest(
+  request: MessagesRequest,
+  carry: Carry,
+  target: Target,
+  notes: Notes,
+): JsonObject {
+  noteLosses(carry, "messages", notes);
+  refuseMedia(request, carry, target);
+  const { thinking: _thinking, output_config: _config, temperature, top_p, top_k, ...rest } = request;
+  const body: Record<string, unknown> = {
+    ...rest,
+    model: target.upstreamModel,
+    max_tokens: clampOutput(request.max_tokens, target) ?? target.maxOutputTokens,
+    ...writeConversation(request, carry),
+    ...writeThinking(request, carry, target, notes),
+    ...writeMetadata(request, carry),
+  };
+  if (noteSampling(request, target, notes)) {
+    // Chat and Responses go up to 2, Messages to 1.
+    if (temperature !== undefined)
+      body["temperature"] = carry.dialect === "messages" ? temperature : Math.min(temperature, 1);
+    if (top_p !== undefined) body["top_p"] = top_p;
+    if (top_k !== undefined) body["top_k"] = top_k;
+  }
+  if (carry.dialect !== "messages") writeStops(body, request);
+  return body as JsonObject;
+}
+
+function writeThinking(
+  request: MessagesRequest,
+  carry: Carry,
+  target: Target,
+  notes: Notes,
+): Pick<MessagesRequest, "thinking" | "output_config"> {
+  if (noteThinking(request, carry, target, notes)) return adaptiveThinking(request);
+  const { effort: _effort, ...config } = request.output_config ?? {};
+  return Object.keys(config).length === 0 ? {} : { output_config: config };
+}
+
+/** The client's own user id stays; one that comes from another dialect has to fit. */
+function writeMetadata(request: MessagesRequest, carry: Carry): Pick<MessagesRequest, "metadata"> {
+  const { metadata } = request;
+  if (metadata === undefined || carry.dialect === "messages")
+    return metadata === undefined ? {} : { metadata };
+  const id = userId(request);
+  return id === undefined ? {} : { metadata: { user_id: id } };
+}
+
+/** Whitespace alone stops nothing here and is refused (dialects.md §D1). */
+function writeStops(body: Record<string, unknown>, request: MessagesRequest): void {
+  const stops = request.stop_sequences?.filter((stop) => stop.trim() !== "") ?? [];
+  if (stops.length > 0) body["stop_sequences"] = stops;
+  else delete body["stop_sequences"];
+}
+
+function writeConversation(
+  request: MessagesRequest,
+  carry: Carry,
+): { messages: MessageParam[]; system?: MessagesRequest["system"] } {
+  const messages = request.messages.map(writeMessage);
+  if (carry.dialect === "messages") return { messages };
+  const kept = messages.flatMap((message) => withoutEmptyText(message) ?? []);
+  const extra = wantsJsonObject(carry) ? [JSON_OBJECT_INSTRUCTION] : [];
+  const system = [...(typeof request.system === "string" ? [request.system] : []), ...extra].join("\n");
+  // Messages wants a user's turn: where there are only instructions, they are it.
+  if (kept.length === 0 && system !== "")
+    return { messages: [{ role: "user", content: system }], system: undefined };
+  return { messages: kept, ...(system !== "" && { system }) };
+}
+
+/** Reasoning that this dialect's upstreams did not make, and unsigned reasoning, is left out (§D2). */
+function writeMessage(message: MessageParam): MessageParam {
+  if (typeof message.content === "string" || message.role !== "assistant") return message;
+  const isTheirs = (block: ContentBlockParam) =>
+    block.type !== "thinking" || (block.signature !== "" && readMark(block.signature) === null);
+  if (message.content.every(isTheirs)) return message;
+  return { ...message, content: message.content.filter(isTheirs) };
+}
+
+/** Messages refuses empty text, which the other dialects allow. */
+function withoutEmptyText(message: MessageParam): MessageParam | null {
+  if (typeof message.content === "string") return message.content === "" ? null : message;
+  const content = message.content.filter((block) => block.type !== "text" || block.text !== "");
+  return content.length === 0 ? null : { ...message, content };
+}

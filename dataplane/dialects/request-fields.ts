@@ -1,0 +1,259 @@
+/**
+ * What becomes of every request field toward every dialect, when a request is converted (rule 2.2). Data: it
+ * drives `x-gapura-dropped`, `x-gapura-strict` and the page docs/dialects.md; a test holds it against the request
+ * types of the official SDKs. Toward its own dialect a request is converted only when it uses a server tool;
+ * otherwise it is relayed and nothing of this applies but the refusals.
+ *
+ * - `mapped`: has a counterpart there, or was used up here. Written by read-request.ts and write-request.ts.
+ * - a path: crosses as it is to that field of the other dialect, beside the hub (rule 2.1).
+ * - `dropped`: no counterpart; named in the header, 400 under strict.
+ * - `refused`: 400, because leaving it out would change what the client gets.
+ */
+import type { Dialect } from "./dialect.ts";
+import type { JsonValue } from "./messages/types.ts";
+
+export type Fate = "mapped" | "dropped" | "refused" | { readonly copiedTo: string };
+
+export interface Field {
+  /** Dotted; lists are walked through without an index. */
+  readonly name: string;
+  readonly to: Readonly<Record<Dialect, Fate>>;
+  /** Values that ask for nothing: leaving them out loses nothing. */
+  readonly neutral?: readonly JsonValue[];
+  /** Spec, Translation path: dropped whatever the target when a server tool is used. */
+  readonly droppedWithServerTools?: true;
+  /** For the documentation. */
+  readonly note?: string;
+}
+
+type Extra = Pick<Field, "neutral" | "droppedWithServerTools" | "note">;
+type Row = readonly [name: string, messages: Fate, chat: Fate, responses: Fate, extra?: Extra];
+
+const mapped = "mapped";
+const dropped = "dropped";
+const refused = "refused";
+const as = (copiedTo: string): Fate => ({ copiedTo });
+
+const table = (rows: readonly Row[]): readonly Field[] =>
+  rows.map(([name, messages, chat, responses, extra]) => ({
+    name,
+    to: { messages, chat, responses },
+    ...extra,
+  }));
+
+const messagesFields = table([
+  ["model", mapped, mapped, mapped],
+  [
+    "max_tokens",
+    mapped,
+    mapped,
+    mapped,
+    { note: "at most the model's; absent: the model's; at least 16 toward Responses" },
+  ],
+  ["messages", mapped, mapped, mapped],
+  ["messages.content.cache_control", mapped, dropped, dropped],
+  ["messages.content.citations", mapped, dropped, dropped, { neutral: [[], { enabled: false }] }],
+  ["messages.content.title", mapped, mapped, mapped, { note: "a document's file name" }],
+  ["messages.content.context", mapped, mapped, mapped, { note: "a text before the document" }],
+  ["messages.content.is_error", mapped, mapped, mapped, { note: "the result begins with `Error: `" }],
+  ["messages.content.content.cache_control", mapped, dropped, dropped],
+  ["messages.output_config", mapped, dropped, dropped, { note: "effort of one turn" }],
+  ["messages.clear_at", mapped, dropped, dropped],
+  ["system", mapped, mapped, mapped, { note: "without Claude Code's billing header" }],
+  ["system.cache_control", mapped, dropped, dropped],
+  [
+    "tools",
+    mapped,
+    mapped,
+    mapped,
+    { note: "typed client tools (bash, text editor, …): refused toward Chat and Responses" },
+  ],
+  ["tools.cache_control", mapped, dropped, dropped],
+  ["tools.defer_loading", mapped, dropped, dropped, { neutral: [false], note: "the tool itself is kept" }],
+  ["tools.eager_input_streaming", mapped, dropped, dropped, { neutral: [false] }],
+  ["tools.input_examples", mapped, dropped, dropped, { neutral: [[]] }],
+  ["tools.allowed_callers", mapped, dropped, dropped, { neutral: [["direct"]] }],
+  ["tools.strict", mapped, mapped, mapped],
+  ["tool_choice", mapped, mapped, mapped],
+  [
+    "thinking",
+    mapped,
+    mapped,
+    mapped,
+    { note: "`enabled` is `adaptive` with effort medium; `budget_tokens` is never sent" },
+  ],
+  ["thinking.display", mapped, mapped, mapped, { note: "Responses: whether a summary is asked for" }],
+  ["output_config", mapped, mapped, mapped],
+  ["output_config.effort", mapped, mapped, mapped],
+  ["output_config.format", mapped, mapped, mapped],
+  ["output_config.task_budget", mapped, dropped, dropped],
+  ["output_format", mapped, mapped, mapped, { note: "as `output_config.format`" }],
+  ["temperature", mapped, mapped, mapped],
+  ["top_p", mapped, mapped, mapped],
+  ["top_k", mapped, dropped, dropped],
+  ["stop_sequences", mapped, mapped, refused, { neutral: [[]], note: "more than 4 toward Chat: refused" }],
+  ["stream", mapped, mapped, mapped],
+  ["metadata", mapped, mapped, mapped],
+  ["metadata.user_id", mapped, mapped, mapped, { note: "hashed when longer than 64 characters" }],
+  ["service_tier", mapped, dropped, dropped, { neutral: ["auto"] }],
+  ["cache_control", mapped, dropped, dropped],
+  ["speed", mapped, dropped, dropped, { neutral: ["standard"] }],
+  ["inference_geo", mapped, dropped, dropped],
+  ["diagnostics", dropped, dropped, dropped, { note: "an id of another conversation" }],
+  ["context_management", mapped, dropped, dropped],
+  ["compaction", mapped, dropped, dropped],
+  ["fallbacks", mapped, dropped, dropped],
+  ["fallback_credit_token", dropped, dropped, dropped],
+  ["billing_policy", dropped, dropped, dropped],
+  ["user_profile_id", dropped, dropped, dropped],
+  ["workspace_id", dropped, dropped, dropped],
+  ["betas", dropped, dropped, dropped, { note: "a header on the wire" }],
+  ["container", refused, refused, refused],
+  ["mcp_servers", refused, refused, refused],
+  ["thread", refused, refused, refused, { note: "the SDKs then send the whole history" }],
+]);
+
+const chatFields = table([
+  ["model", mapped, mapped, mapped],
+  ["messages", mapped, mapped, mapped],
+  ["messages.name", dropped, dropped, dropped],
+  ["messages.audio", dropped, dropped, dropped],
+  [
+    "messages.reasoning_content",
+    mapped,
+    mapped,
+    mapped,
+    { note: "toward Messages and Responses it has no signature and is left out" },
+  ],
+  ["messages.content.image_url.detail", dropped, dropped, dropped, { neutral: ["auto"] }],
+  ["messages.content.prompt_cache_breakpoint", dropped, dropped, dropped],
+  ["max_tokens", mapped, mapped, mapped],
+  ["max_completion_tokens", mapped, mapped, mapped],
+  ["temperature", mapped, mapped, mapped, { note: "at most 1 toward Messages" }],
+  ["top_p", mapped, mapped, mapped],
+  ["n", refused, refused, refused, { neutral: [1] }],
+  ["stop", mapped, mapped, refused, { neutral: [[]] }],
+  [
+    "frequency_penalty",
+    dropped,
+    as("frequency_penalty"),
+    dropped,
+    { neutral: [0], droppedWithServerTools: true },
+  ],
+  [
+    "presence_penalty",
+    dropped,
+    as("presence_penalty"),
+    dropped,
+    { neutral: [0], droppedWithServerTools: true },
+  ],
+  ["logit_bias", dropped, as("logit_bias"), dropped, { neutral: [{}] }],
+  ["logprobs", dropped, dropped, dropped, { neutral: [false], droppedWithServerTools: true }],
+  ["top_logprobs", dropped, dropped, dropped, { neutral: [0] }],
+  ["seed", dropped, as("seed"), dropped, { droppedWithServerTools: true }],
+  ["response_format", mapped, mapped, mapped, { note: "`json_object` toward Messages: an instruction" }],
+  ["response_format.json_schema.name", mapped, mapped, mapped],
+  ["response_format.json_schema.description", dropped, mapped, mapped],
+  ["response_format.json_schema.strict", mapped, mapped, mapped, { note: "Messages is always strict" }],
+  ["tools", mapped, mapped, mapped, { note: "`function` only; others are refused" }],
+  ["tools.function.strict", mapped, mapped, mapped],
+  ["tool_choice", mapped, mapped, mapped, { note: "`allowed_tools` filters the tools" }],
+  ["parallel_tool_calls", mapped, mapped, mapped],
+  ["functions", mapped, mapped, mapped],
+  ["function_call", mapped, mapped, mapped],
+  ["reasoning_effort", mapped, mapped, mapped],
+  ["verbosity", dropped, as("verbosity"), as("text.verbosity")],
+  ["modalities", dropped, as("modalities"), dropped, { neutral: [["text"]] }],
+  ["audio", dropped, dropped, dropped],
+  ["prediction", dropped, as("prediction"), dropped],
+  ["moderation", dropped, as("moderation"), as("moderation")],
+  ["metadata", dropped, as("metadata"), as("metadata"), { neutral: [{}] }],
+  ["store", mapped, mapped, mapped, { note: "nothing is stored at an upstream" }],
+  ["stream", mapped, mapped, mapped],
+  ["stream_options", mapped, mapped, mapped],
+  ["service_tier", dropped, as("service_tier"), as("service_tier"), { neutral: ["auto", "default"] }],
+  ["user", mapped, as("user"), as("user")],
+  ["safety_identifier", mapped, as("safety_identifier"), as("safety_identifier")],
+  [
+    "prompt_cache_key",
+    dropped,
+    as("prompt_cache_key"),
+    as("prompt_cache_key"),
+    { droppedWithServerTools: true },
+  ],
+  ["prompt_cache_options", dropped, as("prompt_cache_options"), as("prompt_cache_options")],
+  ["prompt_cache_retention", dropped, as("prompt_cache_retention"), as("prompt_cache_retention")],
+  ["web_search_options", mapped, mapped, mapped, { note: "run by Gapura" }],
+]);
+
+const responsesFields = table([
+  ["model", mapped, mapped, mapped],
+  ["input", mapped, mapped, mapped],
+  ["input.phase", dropped, dropped, dropped],
+  ["input.content.detail", dropped, dropped, dropped, { neutral: ["auto"] }],
+  ["input.content.prompt_cache_breakpoint", dropped, dropped, dropped],
+  ["instructions", mapped, mapped, mapped],
+  ["max_output_tokens", mapped, mapped, mapped],
+  ["max_tool_calls", mapped, mapped, mapped, { note: "counts Gapura's server tools" }],
+  [
+    "tools",
+    mapped,
+    mapped,
+    mapped,
+    { note: "`function`, `namespace` (flattened) and Gapura's server tools; others are refused" },
+  ],
+  ["tools.strict", mapped, mapped, mapped],
+  ["tools.defer_loading", dropped, dropped, dropped, { neutral: [false], note: "the tool itself is kept" }],
+  ["tools.async", dropped, dropped, dropped, { neutral: [false] }],
+  ["tools.output_schema", dropped, dropped, dropped],
+  ["tools.allowed_callers", dropped, dropped, dropped, { neutral: [["direct"]] }],
+  ["tool_choice", mapped, mapped, mapped, { note: "`allowed_tools` filters the tools" }],
+  ["parallel_tool_calls", mapped, mapped, mapped],
+  ["temperature", mapped, mapped, mapped, { note: "at most 1 toward Messages" }],
+  ["top_p", mapped, mapped, mapped],
+  ["top_logprobs", dropped, dropped, dropped, { neutral: [0] }],
+  ["reasoning", mapped, mapped, mapped],
+  ["reasoning.effort", mapped, mapped, mapped],
+  ["reasoning.summary", mapped, dropped, as("reasoning.summary"), { neutral: ["auto"] }],
+  ["reasoning.generate_summary", mapped, dropped, as("reasoning.generate_summary"), { neutral: ["auto"] }],
+  ["reasoning.context", dropped, dropped, as("reasoning.context")],
+  ["reasoning.mode", dropped, dropped, as("reasoning.mode")],
+  ["text", mapped, mapped, mapped],
+  ["text.format", mapped, mapped, mapped, { note: "`json_object` toward Messages: an instruction" }],
+  ["text.format.description", dropped, mapped, mapped],
+  ["text.verbosity", dropped, as("verbosity"), as("text.verbosity")],
+  ["include", mapped, mapped, mapped],
+  ["metadata", dropped, as("metadata"), as("metadata"), { neutral: [{}] }],
+  ["store", mapped, mapped, mapped, { note: "nothing is stored at an upstream" }],
+  ["stream", mapped, mapped, mapped],
+  ["stream_options", mapped, mapped, mapped],
+  ["truncation", dropped, dropped, as("truncation"), { neutral: ["disabled"] }],
+  ["user", mapped, as("user"), as("user")],
+  ["safety_identifier", mapped, as("safety_identifier"), as("safety_identifier")],
+  [
+    "prompt_cache_key",
+    dropped,
+    as("prompt_cache_key"),
+    as("prompt_cache_key"),
+    { droppedWithServerTools: true },
+  ],
+  ["prompt_cache_options", dropped, as("prompt_cache_options"), as("prompt_cache_options")],
+  ["prompt_cache_retention", dropped, as("prompt_cache_retention"), as("prompt_cache_retention")],
+  ["service_tier", dropped, as("service_tier"), as("service_tier"), { neutral: ["auto", "default"] }],
+  ["context_management", dropped, dropped, as("context_management")],
+  ["moderation", dropped, as("moderation"), as("moderation")],
+  ["image", dropped, dropped, as("image")],
+  ["access_programs", dropped, dropped, as("access_programs")],
+  ["client_metadata", dropped, dropped, dropped, { note: "sent by Codex" }],
+  ["background", refused, refused, refused, { neutral: [false] }],
+  ["conversation", refused, refused, refused],
+  ["previous_response_id", refused, refused, refused],
+  ["prompt", refused, refused, refused],
+]);
+
+/** Every known request field of a dialect's clients. */
+export const fields: Readonly<Record<Dialect, readonly Field[]>> = {
+  messages: messagesFields,
+  chat: chatFields,
+  responses: responsesFields,
+};

@@ -1,0 +1,256 @@
+/** A Responses client's request into the hub (dialects.md §B3, §D1, §F). */
+import { readArguments } from "../arguments.ts";
+import type { Carry, CodecContext, Sealer } from "../codecs.ts";
+import { Cursor, isObject } from "../cursor.ts";
+import { effortToHub, openaiEfforts } from "../effort.ts";
+import { readSchemaFormat } from "../formats.ts";
+import { readFileData, readFileUrl, readImageUrl } from "../media.ts";
+import { openReasoning } from "../reasoning.ts";
+import { Aliases, Turns } from "../turns.ts";
+import type {
+  ContentBlockParam,
+  DocumentBlock,
+  ImageBlock,
+  JsonObject,
+  MessagesRequest,
+} from "../messages/types.ts";
+import { flatName, readTools, type Namespaces } from "./read-tools.ts";
+
+interface Reading {
+  readonly turns: Turns;
+  readonly aliases: Aliases;
+  readonly namespaces: Namespaces;
+  readonly places: WeakMap<object, string>;
+  readonly sealer: Sealer;
+}
+
+/** @throws ApiError naming the field's path, as `input[3].content[1].image_url`. */
+export function readRequest(
+  body: JsonObject,
+  context: CodecContext,
+): { readonly request: MessagesRequest; readonly carry: Carry } {
+  const root = new Cursor(body, "", "openai");
+  const aliases = new Aliases();
+  const reading: Reading = {
+    turns: new Turns("openai", aliases),
+    aliases,
+    namespaces: new Map(),
+    places: new WeakMap(),
+    sealer: context.sealer,
+  };
+  const model = root.name("model");
+  const instructions = root.text("instructions");
+  if (instructions !== undefined && instructions !== "") reading.turns.instructions(instructions);
+  const { serverTools, ...tools } = readTools(root, aliases, reading.namespaces);
+  readInput(root, reading);
+  const { system, messages } = reading.turns.finish();
+  const request: MessagesRequest = {
+    model,
+    messages,
+    ...(system !== undefined && { system }),
+    ...tools,
+    ...readLimits(root),
+    ...readThinking(root),
+    ...readUser(root),
+  };
+  const carry: Carry = {
+    dialect: "responses",
+    request: body,
+    serverTools,
+    aliases: aliases.originals,
+    namespaces: reading.namespaces,
+    places: reading.places,
+  };
+  return { request, carry };
+}
+
+function readLimits(root: Cursor): Partial<MessagesRequest> {
+  const max_tokens = root.integer("max_output_tokens", 1);
+  const temperature = root.number("temperature", 0, 2);
+  const top_p = root.number("top_p", 0, 1);
+  const stream = root.boolean("stream");
+  root.texts("include");
+  return {
+    ...(max_tokens !== undefined && { max_tokens }),
+    ...(temperature !== undefined && { temperature }),
+    ...(top_p !== undefined && { top_p }),
+    ...(stream !== undefined && { stream }),
+  };
+}
+
+function readThinking(root: Cursor): Pick<MessagesRequest, "thinking" | "output_config"> {
+  const reasoning = root.object("reasoning");
+  const effort = reasoning?.oneOf("effort", openaiEfforts);
+  const wantsSummary = (reasoning?.text("summary") ?? reasoning?.text("generate_summary")) !== undefined;
+  const { thinking, output_config } = effort === undefined ? {} : effortToHub(effort);
+  const shown = thinking?.type === "adaptive" && wantsSummary ? { display: "summarized" } : {};
+  const config = { ...output_config, ...readFormat(root) };
+  return {
+    ...(thinking && { thinking: { ...thinking, ...shown } }),
+    ...(Object.keys(config).length > 0 && { output_config: config }),
+  };
+}
+
+function readFormat(root: Cursor): MessagesRequest["output_config"] {
+  const format = root.object("text")?.object("format");
+  if (format === undefined) return undefined;
+  if (!format.has("type")) format.missing("type");
+  const type = format.oneOf("type", ["text", "json_object", "json_schema"]);
+  return type === "json_schema" ? readSchemaFormat(format) : undefined;
+}
+
+function readUser(root: Cursor): Pick<MessagesRequest, "metadata"> {
+  const user = root.text("user");
+  const user_id = root.text("safety_identifier") ?? user;
+  return user_id === undefined ? {} : { metadata: { user_id } };
+}
+
+function readInput(root: Cursor, reading: Reading): void {
+  if (typeof root.get("input") === "string") {
+    reading.turns.user(root.requiredText("input"));
+    return;
+  }
+  const items = root.objects("input") ?? root.missing("input");
+  if (items.length === 0) root.fail("input", "at least one item is required");
+  for (const item of items) readItem(item, reading);
+}
+
+function readItem(item: Cursor, reading: Reading): void {
+  const type = item.text("type") ?? (item.has("role") ? "message" : item.requiredText("type"));
+  switch (type) {
+    case "message":
+      readMessage(item, reading);
+      return;
+    case "function_call":
+      readCall(item, reading);
+      return;
+    case "function_call_output":
+      reading.turns.result(item.name("call_id"), readOutput(item, reading), item.at("call_id"));
+      return;
+    case "reasoning":
+      readReasoning(item, reading);
+      return;
+    // Run by us in an earlier turn: the model gets the text that came of it (spec, conversation rules).
+    case "web_search_call":
+    case "x_search_call":
+    // Read with the tools.
+    case "additional_tools":
+      return;
+    case "item_reference":
+      item.fail(
+        "type",
+        "this item_reference is not known here (any more); send whole items, as with store:false",
+      );
+      return;
+    default:
+      item.fail("type", `input items of type ${type.slice(0, 40)} are not supported`, "unsupported_content");
+  }
+}
+
+function readMessage(item: Cursor, reading: Reading): void {
+  const role = item.requiredText("role");
+  switch (role) {
+    case "system":
+    case "developer":
+      reading.turns.instructions(readTexts(item).join("\n"));
+      return;
+    case "assistant": {
+      const texts = readTexts(item).filter((text) => text !== "");
+      reading.turns.continueAssistant(...texts.map((text) => ({ type: "text" as const, text })));
+      return;
+    }
+    case "user":
+      reading.turns.user(readParts(item, "content", reading));
+      return;
+    default:
+      item.fail("role", `unknown role ${role.slice(0, 40)}`);
+  }
+}
+
+/** Content that can only be text. */
+function readTexts(item: Cursor): readonly string[] {
+  const content = item.get("content");
+  if (typeof content === "string") return [content];
+  return (item.objects("content") ?? item.missing("content")).map((part) => {
+    const type = part.requiredText("type");
+    if (type === "refusal") return part.requiredText("refusal");
+    if (isText(type)) return part.requiredText("text");
+    return part.fail(
+      "type",
+      `content parts of type ${type.slice(0, 40)} are not allowed here`,
+      "unsupported_content",
+    );
+  });
+}
+
+const isText = (type: string): boolean => type === "input_text" || type === "output_text" || type === "text";
+
+function readParts(item: Cursor, key: string, reading: Reading): string | ContentBlockParam[] {
+  const content = item.get(key);
+  if (typeof content === "string") return content;
+  const parts = item.objects(key) ?? item.missing(key);
+  const blocks = parts.map((part) => readPart(part, reading));
+  const [only] = blocks;
+  return blocks.length === 1 && only?.type === "text" ? only.text : blocks;
+}
+
+const readOutput = (item: Cursor, reading: Reading): string | ContentBlockParam[] =>
+  readParts(item, "output", reading);
+
+function readPart(part: Cursor, reading: Reading): ContentBlockParam {
+  const type = part.requiredText("type");
+  if (isText(type)) return { type: "text", text: part.requiredText("text") };
+  if (type === "input_image") {
+    const id = part.text("file_id");
+    const source =
+      id === undefined ? readImageUrl(part, "image_url") : { type: "file" as const, file_id: id };
+    const image: ImageBlock = { type: "image", source };
+    reading.places.set(image, part.path);
+    return image;
+  }
+  if (type === "input_file") {
+    const document = readFile(part);
+    reading.places.set(document, part.path);
+    return document;
+  }
+  return part.fail(
+    "type",
+    `content parts of type ${type.slice(0, 40)} are not supported`,
+    "unsupported_content",
+  );
+}
+
+function readFile(part: Cursor): DocumentBlock {
+  const title = part.text("filename");
+  const id = part.text("file_id");
+  const source =
+    id !== undefined
+      ? { type: "file" as const, file_id: id }
+      : part.has("file_url")
+        ? readFileUrl(part)
+        : readFileData(part, title);
+  return { type: "document", source, ...(title !== undefined && { title }) };
+}
+
+function readCall(item: Cursor, { turns, aliases, namespaces }: Reading): void {
+  const namespace = item.text("namespace");
+  const name = item.name("name");
+  const hubName =
+    namespace === undefined ? aliases.name(name) : flatName(namespace, name, aliases, namespaces);
+  turns.call(item.name("call_id"), hubName, readArguments(item), item.path);
+}
+
+/** Restored when it is ours; otherwise dropped, or kept as unsigned text when it never was sealed (§D2). */
+function readReasoning(item: Cursor, { turns, sealer }: Reading): void {
+  const summary = joined(item, "summary") || joined(item, "content");
+  const encrypted = item.text("encrypted_content");
+  if (encrypted !== undefined) {
+    const block = openReasoning(encrypted, summary, sealer);
+    if (block !== null) turns.continueAssistant(block);
+  } else if (summary !== "") turns.continueAssistant({ type: "thinking", thinking: summary, signature: "" });
+}
+
+const joined = (item: Cursor, key: string): string =>
+  (item.list(key) ?? [])
+    .flatMap((part) => (isObject(part) && typeof part["text"] === "string" ? [part["text"]] : []))
+    .join("\n\n");

@@ -1,0 +1,147 @@
+/** A conversation in the hub as Responses input items. */
+import { writeArguments } from "../arguments.ts";
+import { unsupportedContent } from "../capabilities.ts";
+import type { Carry } from "../codecs.ts";
+import { systemTurnText } from "../instructions.ts";
+import { dataUrl, fileName } from "../media.ts";
+import type {
+  ContentBlockParam,
+  DocumentBlock,
+  ImageBlock,
+  JsonObject,
+  MessageParam,
+  MessagesRequest,
+  ThinkingBlock,
+  ToolResultBlock,
+} from "../messages/types.ts";
+import { plainBlockText } from "../plain-blocks.ts";
+import { readMark } from "../reasoning.ts";
+
+export const writeInput = (request: MessagesRequest, carry: Carry): JsonObject[] =>
+  request.messages.flatMap((message) => writeMessage(message, carry));
+
+function writeMessage({ role, content }: MessageParam, carry: Carry): JsonObject[] {
+  if (role === "system") {
+    const text = systemTurnText(content);
+    return text === "" ? [] : [message("developer", text)];
+  }
+  if (typeof content === "string")
+    return [
+      role === "user" ? message(role, content) : message(role, [{ type: "output_text", text: content }]),
+    ];
+  return role === "user" ? writeUser(content, carry) : writeAssistant(content, carry);
+}
+
+const message = (role: string, content: string | JsonObject[]): JsonObject => ({
+  type: "message",
+  role,
+  content,
+});
+
+function writeUser(content: readonly ContentBlockParam[], carry: Carry): JsonObject[] {
+  const results = content.flatMap((block) =>
+    block.type === "tool_result" ? [writeResult(block, carry)] : [],
+  );
+  const parts = content.flatMap((block) => (block.type === "tool_result" ? [] : writeParts(block, carry)));
+  return parts.length === 0 ? results : [...results, message("user", parts)];
+}
+
+function writeResult({ tool_use_id, content = "", is_error }: ToolResultBlock, carry: Carry): JsonObject {
+  const prefix = is_error === true ? "Error: " : "";
+  return { type: "function_call_output", call_id: tool_use_id, output: writeOutput(content, prefix, carry) };
+}
+
+function writeOutput(
+  content: NonNullable<ToolResultBlock["content"]>,
+  prefix: string,
+  carry: Carry,
+): string | JsonObject[] {
+  if (typeof content === "string") return prefix + content;
+  const parts = content.flatMap((block) => writeParts(block, carry));
+  const texts = parts.flatMap(({ text }) => (typeof text === "string" ? [text] : []));
+  if (texts.length === parts.length) return prefix + texts.join("\n");
+  return prefix === "" ? parts : [textPart(prefix.trim()), ...parts];
+}
+
+const textPart = (text: string): JsonObject => ({ type: "input_text", text });
+
+function writeParts(block: ContentBlockParam, carry: Carry): JsonObject[] {
+  if (block.type === "image") return [writeImage(block, carry)];
+  if (block.type === "document") return writeDocument(block, carry);
+  const text = plainBlockText(block);
+  if (text === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
+  return [textPart(text)];
+}
+
+function writeImage(image: ImageBlock, carry: Carry): JsonObject {
+  const { source } = image;
+  if (source.type === "file") throw unsupportedContent(image, carry, "files that were not inlined");
+  const image_url = source.type === "url" ? source.url : dataUrl(source.media_type, source.data);
+  return { type: "input_image", image_url, detail: "auto" };
+}
+
+function writeDocument(block: DocumentBlock, carry: Carry): JsonObject[] {
+  const { source, context } = block;
+  const before = typeof context === "string" && context !== "" ? [textPart(context)] : [];
+  switch (source.type) {
+    case "text":
+      return [...before, textPart(source.data)];
+    case "content":
+      return [
+        ...before,
+        ...(typeof source.content === "string"
+          ? [textPart(source.content)]
+          : source.content.flatMap((inner) => writeParts(inner, carry))),
+      ];
+    case "base64": {
+      const file = { filename: fileName(block), file_data: dataUrl(source.media_type, source.data) };
+      return [...before, { type: "input_file", ...file }];
+    }
+    case "url":
+      return [...before, { type: "input_file", file_url: source.url }];
+    case "file":
+      throw unsupportedContent(block, carry, "files that were not inlined");
+  }
+}
+
+/** In the order of the blocks: neighbouring texts are parts of one message item. */
+function writeAssistant(content: readonly ContentBlockParam[], carry: Carry): JsonObject[] {
+  const items: JsonObject[] = [];
+  let texts: JsonObject[] = [];
+  const closeMessage = () => {
+    if (texts.length > 0) items.push(message("assistant", texts));
+    texts = [];
+  };
+  for (const block of content) {
+    if (block.type === "thinking") {
+      const item = writeReasoningItem(block);
+      if (item === null) continue;
+      closeMessage();
+      items.push(item);
+    } else if (block.type === "tool_use") {
+      closeMessage();
+      items.push(writeCall(block));
+    } else if (block.type !== "redacted_thinking") {
+      const text = plainBlockText(block);
+      if (text === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
+      if (text !== "") texts.push({ type: "output_text", text });
+    }
+  }
+  closeMessage();
+  return items;
+}
+
+const writeCall = ({ id, name, input }: Extract<ContentBlockParam, { type: "tool_use" }>): JsonObject => ({
+  type: "function_call",
+  call_id: id,
+  name,
+  arguments: writeArguments(input),
+});
+
+/** Only what a Responses upstream made and sealed itself goes back to it (§D2). */
+function writeReasoningItem({ thinking, signature }: ThinkingBlock): JsonObject | null {
+  const mark = readMark(signature);
+  if (mark?.from !== "responses" || mark.encrypted === null) return null;
+  const summary = thinking === "" ? [] : [{ type: "summary_text", text: thinking }];
+  return { type: "reasoning", id: mark.id, summary, encrypted_content: mark.encrypted };
+}

@@ -1,0 +1,119 @@
+/** A request in the hub, for a Responses upstream (dialects.md §D1, §D2). */
+import { ApiError } from "../../lib/api-error.ts";
+import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
+import type { Carry, Notes, Target } from "../codecs.ts";
+import { isObject } from "../cursor.ts";
+import { openaiEffort } from "../effort.ts";
+import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
+import { instructionsOf } from "../instructions.ts";
+import { copyCarried, noteLosses } from "../losses.ts";
+import { functionTools, refusePrefill } from "../upstream-checks.ts";
+import { userId } from "../user-id.ts";
+import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "../messages/types.ts";
+import { writeInput } from "./write-input.ts";
+
+/** Official least value of `max_output_tokens`. */
+const OUTPUT_TOKENS_MIN = 16;
+
+export function writeRequest(
+  request: MessagesRequest,
+  carry: Carry,
+  target: Target,
+  notes: Notes,
+): JsonObject {
+  refuseStops(request, carry);
+  noteLosses(carry, "responses", notes);
+  refuseMedia(request, carry, target);
+  refusePrefill(request, carry);
+  const instructions = instructionsOf(request);
+  const body: JsonObject = {
+    model: target.upstreamModel,
+    ...(instructions !== undefined && { instructions }),
+    input: writeInput(request, carry),
+    ...writeLimit(request, carry, target),
+    ...writeTools(request, carry),
+    ...writeFormat(request, carry),
+    // Nothing of a tenant stays in the shared account (rule 2.10).
+    store: false,
+  };
+  copyCarried(carry, "responses", body);
+  if (noteSampling(request, target, notes)) {
+    if (request.temperature !== undefined) body["temperature"] = request.temperature;
+    if (request.top_p !== undefined) body["top_p"] = request.top_p;
+  }
+  writeReasoning(request, carry, body, noteThinking(request, carry, target, notes), target);
+  const user = carry.dialect === "messages" ? userId(request) : undefined;
+  if (user !== undefined) body["user"] = user;
+  if (request.stream === true) body["stream"] = true;
+  return body;
+}
+
+/** Responses has no stop sequences, and an answer that runs on is another answer (rule 2.4). */
+function refuseStops(request: MessagesRequest, carry: Carry): void {
+  if (request.stop_sequences === undefined || request.stop_sequences.length === 0) return;
+  const field = carry.dialect === "messages" ? "stop_sequences" : "stop";
+  throw new ApiError("unsupported_parameter", `${field}: this model does not support stop sequences`, {
+    param: field,
+  });
+}
+
+function writeLimit(request: MessagesRequest, carry: Carry, target: Target): JsonObject {
+  const wanted = request.max_tokens ?? (carry.dialect === "messages" ? target.maxOutputTokens : undefined);
+  const limit = clampOutput(wanted, target);
+  return limit === undefined ? {} : { max_output_tokens: Math.max(limit, OUTPUT_TOKENS_MIN) };
+}
+
+function writeTools(request: MessagesRequest, carry: Carry): JsonObject {
+  const tools = functionTools(request, carry);
+  if (tools.length === 0) return {};
+  return { tools: tools.map(writeTool), ...(request.tool_choice && writeChoice(request.tool_choice)) };
+}
+
+/** Without `strict` Responses would take it for true (rule 2.9). */
+const writeTool = ({ name, description, input_schema, strict }: FunctionTool): JsonObject => ({
+  type: "function",
+  name,
+  ...(description !== undefined && { description }),
+  parameters: input_schema,
+  strict: strict ?? false,
+});
+
+function writeChoice(choice: ToolChoice): JsonObject {
+  if (choice.type === "none") return { tool_choice: "none" };
+  const parallel =
+    choice.disable_parallel_tool_use === undefined
+      ? {}
+      : { parallel_tool_calls: !choice.disable_parallel_tool_use };
+  if (choice.type === "tool") return { tool_choice: { type: "function", name: choice.name }, ...parallel };
+  return { tool_choice: choice.type === "any" ? "required" : "auto", ...parallel };
+}
+
+function writeFormat(request: MessagesRequest, carry: Carry): JsonObject {
+  if (wantsJsonObject(carry)) return { text: { format: { type: "json_object" } } };
+  const format = writeSchemaFormat(request, carry);
+  return format === undefined ? {} : { text: { format } };
+}
+
+/** The upstream's reasoning comes back sealed only if it is asked for, and only thinking models can be asked. */
+function writeReasoning(
+  request: MessagesRequest,
+  carry: Carry,
+  body: JsonObject,
+  asked: boolean,
+  target: Target,
+): void {
+  if (!target.thinking) {
+    delete body["reasoning"];
+    return;
+  }
+  const effort = asked ? openaiEffort(request, carry) : undefined;
+  const shown = carry.dialect === "messages" && showsThinking(request) ? { summary: "auto" } : {};
+  const carried = isObject(body["reasoning"]) ? body["reasoning"] : {};
+  const reasoning = { ...carried, ...(effort !== undefined && { effort }), ...shown };
+  if (Object.keys(reasoning).length > 0) body["reasoning"] = reasoning;
+  body["include"] = ["reasoning.encrypted_content"];
+}
+
+/** A Messages client sees thinking unless it says otherwise; elsewhere the client asks for a summary itself. */
+const showsThinking = ({ thinking }: MessagesRequest): boolean =>
+  thinking !== undefined && thinking.type !== "disabled" && thinking.display !== "omitted";

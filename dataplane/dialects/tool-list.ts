@@ -1,0 +1,90 @@
+/** Collects a Chat or Responses client's function tools and what its choice among them means in the hub. */
+import type { Cursor } from "./cursor.ts";
+import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "./messages/types.ts";
+import { emptySchema } from "./schemas.ts";
+import type { Aliases } from "./turns.ts";
+
+interface Declaration {
+  readonly description: string | undefined;
+  readonly parameters: JsonObject | undefined;
+  readonly strict: boolean | undefined;
+}
+
+export class ToolList {
+  readonly #tools = new Map<string, FunctionTool>();
+  readonly #aliases: Aliases;
+
+  constructor(aliases: Aliases) {
+    this.#aliases = aliases;
+  }
+
+  /** @returns the name in the hub. @throws ApiError when the name is taken. */
+  add(clientName: string, { description, parameters, strict }: Declaration, at: Cursor): string {
+    const name = this.#aliases.name(clientName);
+    if (this.#tools.has(name)) at.fail("name", `there are two tools named ${clientName}`);
+    this.#tools.set(name, {
+      name,
+      ...(description !== undefined && { description }),
+      input_schema: parameters ?? emptySchema(),
+      ...(strict !== undefined && { strict }),
+    });
+    return name;
+  }
+
+  /** One tool by the client's name for it. @throws ApiError when it is not declared. */
+  one(clientName: string, at: Cursor, field: string): ToolChoice {
+    return { type: "tool", name: this.#declared(clientName, at, field) };
+  }
+
+  /** Keeps only these tools. */
+  keep(clientNames: readonly { readonly name: string; readonly at: Cursor }[]): void {
+    const kept = new Set(clientNames.map(({ name, at }) => this.#declared(name, at, "name")));
+    for (const name of this.#tools.keys()) if (!kept.has(name)) this.#tools.delete(name);
+  }
+
+  #declared(clientName: string, at: Cursor, field: string): string {
+    const name = this.#aliases.name(clientName);
+    return this.#tools.has(name) ? name : at.fail(field, `there is no tool named ${clientName} in 'tools'`);
+  }
+
+  /** @throws ApiError when a call is demanded and there is nothing to call. */
+  finish(
+    root: Cursor,
+    choice: ToolChoice | undefined,
+    serverTools: boolean,
+  ): Pick<MessagesRequest, "tools" | "tool_choice"> {
+    const parallel = root.boolean("parallel_tool_calls");
+    const tools = [...this.#tools.values()];
+    if (tools.length === 0 && !serverTools) {
+      if (choice?.type === "any") root.fail("tool_choice", "a tool call is required, but there are no tools");
+      return {};
+    }
+    const disable = parallel === false ? { disable_parallel_tool_use: true } : {};
+    const full: ToolChoice | undefined =
+      choice === undefined
+        ? parallel === false
+          ? { type: "auto", ...disable }
+          : undefined
+        : choice.type === "none"
+          ? choice
+          : { ...choice, ...disable };
+    return { ...(tools.length > 0 && { tools }), ...(full !== undefined && { tool_choice: full }) };
+  }
+}
+
+/** A choice in one word. */
+export const choiceOfMode = (mode: "none" | "auto" | "required"): ToolChoice =>
+  mode === "required" ? { type: "any" } : { type: mode };
+
+/** `allowed_tools` (§D1): the tools are filtered, its mode is the choice. */
+export function readAllowedTools(
+  allowed: Cursor,
+  list: ToolList,
+  nameOf: (tool: Cursor) => string,
+  isFunction: (tool: Cursor) => boolean = () => true,
+): ToolChoice {
+  const mode = allowed.oneOf("mode", ["auto", "required"]) ?? allowed.missing("mode");
+  const tools = (allowed.objects("tools") ?? allowed.missing("tools")).filter(isFunction);
+  list.keep(tools.map((tool) => ({ name: nameOf(tool), at: tool })));
+  return choiceOfMode(mode);
+}

@@ -1,0 +1,31 @@
+/** What a Chat or Responses upstream cannot be asked for, refused in the client's words. */
+import { ApiError } from "../lib/api-error.ts";
+import type { Carry } from "./codecs.ts";
+import type { FunctionTool, JsonObject, MessagesRequest } from "./messages/types.ts";
+
+const isFunctionTool = (tool: FunctionTool | JsonObject): tool is FunctionTool =>
+  (tool.type ?? "custom") === "custom";
+
+/** @throws ApiError `unsupported_tool` for a typed tool, which only a Messages upstream knows (§D1). */
+export function functionTools(request: MessagesRequest, carry: Carry): FunctionTool[] {
+  return (request.tools ?? []).map((tool) => {
+    if (isFunctionTool(tool)) return tool;
+    const path = carry.places.get(tool) ?? "tools";
+    throw new ApiError(
+      "unsupported_tool",
+      `${path}: tools of type ${JSON.stringify(tool.type).slice(0, 60)} are not supported for this model`,
+      { param: path },
+    );
+  });
+}
+
+/** @throws ApiError when a Messages client wants its own beginning of an answer continued (§D1). */
+export function refusePrefill(request: MessagesRequest, carry: Carry): void {
+  const last = request.messages.findLastIndex(({ role }) => role !== "system");
+  if (carry.dialect !== "messages" || request.messages[last]?.role !== "assistant") return;
+  throw new ApiError(
+    "invalid_request",
+    `messages.${last}: this model does not support assistant message prefill. The conversation must end with a user message.`,
+    { param: `messages.${last}` },
+  );
+}
