@@ -88,17 +88,15 @@ function checkLimits(root: Cursor): void {
 
 function readOutputConfig(root: Cursor): Pick<MessagesRequest, "output_config"> {
   const config = root.object("output_config");
-  config?.oneOf("effort", messagesEfforts);
+  const effort = config?.oneOf("effort", messagesEfforts);
   const format = config?.object("format") ?? root.object("output_format");
-  if (format !== undefined) {
-    format.oneOf("type", ["json_schema"]);
-    format.requiredObject("schema");
-  }
-  const { format: _current, effort, ...rest } = config?.value ?? {};
+  format?.oneOf("type", ["json_schema"]);
+  const schema = format?.requiredObject("schema").value;
+  const { format: _format, effort: _effort, ...rest } = config?.value ?? {};
   const merged = {
     ...rest,
-    ...(effort !== undefined && effort !== null && { effort }),
-    ...(format !== undefined && { format: format.value }),
+    ...(effort !== undefined && { effort }),
+    ...(schema !== undefined && { format: { ...format?.value, type: "json_schema" as const, schema } }),
   };
   return Object.keys(merged).length === 0 ? {} : { output_config: merged };
 }

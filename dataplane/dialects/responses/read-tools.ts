@@ -1,5 +1,5 @@
 /** A Responses client's tools and its choice among them (dialects.md §B3, §F, §H3). */
-import { Cursor } from "../cursor.ts";
+import type { Cursor } from "../cursor.ts";
 import { choiceOfMode, readAllowedTools, ToolList } from "../tool-list.ts";
 import type { Aliases } from "../turns.ts";
 import type { MessagesRequest, ToolChoice } from "../messages/types.ts";
