@@ -135,6 +135,13 @@ export async function changedAccounts(
   `);
 }
 
+/** The sum of an organization's grants. */
+export async function readGranted(pool: CommonQueryMethods, organizationId: string): Promise<Micros> {
+  return await pool.oneFirst(sql.type(z.object({ granted: z.bigint() }))`
+    select coalesce(sum(amount_micros), 0)::int8 as granted from grants where organization_id = ${organizationId}
+  `);
+}
+
 /** What became of a grant: applied now; there already; there already with another amount; or out of bounds. */
 export type GrantOutcome =
   | { readonly kind: "applied"; readonly account: Account }

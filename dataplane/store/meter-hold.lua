@@ -1,5 +1,6 @@
 -- hold(organization, id, estimate, keyEpoch, item, concurrent, requests limit, tokens limit, tokens)
--- Admits a request and sets min(estimate, available) aside (rule 1.8). Limits of 0 are none. Replies:
+-- Admits a request and sets min(estimate, available) aside (rule 1.8). Limits of 0 are none; an empty keyEpoch is
+-- not compared. Replies:
 --   held, amount, requests left, ms to full, tokens left, ms to full
 --   done          the request was charged already
 --   load          the ledger's account has to be read first
@@ -18,11 +19,12 @@ operations.hold = function(organization, id, estimate, key_epoch, item, concurre
     return { 'done' }
   end
   local account = books(organization)
-  if not account or tonumber(key_epoch) > account.keyEpoch then
+  if not account then
     return { 'load' }
   end
-  if tonumber(key_epoch) < account.keyEpoch then
-    return { 'key' }
+  if key_epoch ~= '' and tonumber(key_epoch) ~= account.keyEpoch then
+    -- Newer than what is known here, or older: either way one of the two has to be read again.
+    return { tonumber(key_epoch) > account.keyEpoch and 'load' or 'key' }
   end
   local balance = account.base - account.undrained
   if balance <= 0 then

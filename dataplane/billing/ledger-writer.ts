@@ -1,0 +1,99 @@
+/**
+ * The way past a silent Redis: rows that it did not take go straight to the ledger, or into Redis after all when
+ * that is back first. A row stays here, in memory, until one of the two has it (design.md §5).
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import type { DatabasePool } from "slonik";
+import type { Logger } from "pino";
+import { chargeRows, type Account } from "./ledger.ts";
+import { reached } from "./steps.ts";
+import type { UsageRow } from "./usage-row.ts";
+
+const ROWS_AT_ONCE = 500;
+/** How long a transaction may take before Redis is tried beside it. */
+const PATIENCE_MS = 500;
+const PAUSE_MS = 100;
+/** So many rows without a home mean that both stores are gone: new requests are refused. */
+const MOST_ROWS = 10_000;
+
+interface Homeless {
+  readonly row: UsageRow;
+  readonly stored: () => void;
+}
+
+export interface LedgerWriterOptions {
+  readonly pool: DatabasePool;
+  readonly log: Logger;
+  /** Tries Redis once. */
+  readonly settleInRedis: (row: UsageRow) => Promise<boolean>;
+  /** The ledger has these rows now. */
+  readonly onStored: (rows: readonly UsageRow[], accounts: readonly Account[]) => void;
+}
+
+export class LedgerWriter {
+  readonly #options: LedgerWriterOptions;
+  readonly #homeless = new Map<string, Homeless>();
+  #transaction: Promise<void> | null = null;
+  #running = false;
+
+  constructor(options: LedgerWriterOptions) {
+    this.#options = options;
+  }
+
+  get full(): boolean {
+    return this.#homeless.size >= MOST_ROWS;
+  }
+
+  get size(): number {
+    return this.#homeless.size;
+  }
+
+  /** Resolves when the row is durable, however long that takes. */
+  store(row: UsageRow): Promise<void> {
+    return new Promise((stored) => {
+      this.#homeless.set(row.id, { row, stored });
+      void this.#run();
+    });
+  }
+
+  async #run(): Promise<void> {
+    if (this.#running) return;
+    this.#running = true;
+    try {
+      while (this.#homeless.size > 0) {
+        const some = [...this.#homeless.values()].slice(0, ROWS_AT_ONCE).map(({ row }) => row);
+        // One at a time: a frozen Postgres must not swallow the whole pool.
+        this.#transaction ??= this.#write(some);
+        await Promise.race([this.#transaction, sleep(PATIENCE_MS)]);
+        const left = some.filter(({ id }) => this.#homeless.has(id));
+        if (left.length === 0) continue;
+        await Promise.all(left.map((row) => this.#tryRedis(row)));
+        await sleep(PAUSE_MS);
+      }
+    } finally {
+      this.#running = false;
+    }
+  }
+
+  async #write(rows: readonly UsageRow[]): Promise<void> {
+    try {
+      const accounts = await this.#options.pool.transaction((transaction) => chargeRows(transaction, rows));
+      reached("ledger.charged");
+      this.#options.onStored(rows, accounts);
+      for (const { id } of rows) this.#found(id);
+    } catch (error) {
+      this.#options.log.warn({ err: error, rows: rows.length }, "neither store has taken these charges yet");
+    } finally {
+      this.#transaction = null;
+    }
+  }
+
+  async #tryRedis(row: UsageRow): Promise<void> {
+    if (await this.#options.settleInRedis(row)) this.#found(row.id);
+  }
+
+  #found(id: string): void {
+    this.#homeless.get(id)?.stored();
+    this.#homeless.delete(id);
+  }
+}

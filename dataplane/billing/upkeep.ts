@@ -1,0 +1,209 @@
+/**
+ * What runs beside the requests of a data plane to keep the money right: heartbeats, the sweeper, the drainer, the
+ * look for accounts that Redis has an old version of, and for a Redis that lost writes. Every pod runs all of it;
+ * each step is safe to run in several pods at once.
+ */
+import type { Redis } from "ioredis";
+import { LRUCache } from "lru-cache";
+import type { Logger } from "pino";
+import type { DatabasePool } from "slonik";
+import { Drainer } from "./drain.ts";
+import { accountOperation, type Holds } from "./holds.ts";
+import { changedAccounts, makePartitions, pageAccounts, type KeyedAccount } from "./ledger.ts";
+import { shardOf } from "./shard.ts";
+import { reached } from "./steps.ts";
+
+export interface Rhythm {
+  readonly drainMs: number;
+  readonly heartbeatMs: number;
+  readonly sweepMs: number;
+  /** A hold without a heartbeat for so long has lost its owner. */
+  readonly staleMs: number;
+  readonly accountsMs: number;
+}
+
+/** A dead owner's hold ends after at most 5 + 45 + 5 s, well within the 90 s of rule 1.9. */
+const usualRhythm: Rhythm = {
+  drainMs: 250,
+  heartbeatMs: 5_000,
+  sweepMs: 5_000,
+  staleMs: 45_000,
+  accountsMs: 5_000,
+};
+const PARTITIONS_MS = 6 * 3_600_000;
+const OWED_MS = 500;
+const SWEPT_AT_ONCE = 200;
+const PAGE = 1_000;
+const SCRIPT_MS = 2_000;
+/** Looked back so far, as a transaction becomes visible only some time after it said when it changed an account. */
+const LOOK_BACK_S = 30;
+
+export interface UpkeepOptions {
+  readonly redis: Redis;
+  readonly pool: DatabasePool;
+  readonly holds: Holds;
+  readonly log: Logger;
+  readonly rhythm?: Partial<Rhythm>;
+}
+
+export class Upkeep {
+  readonly #options: UpkeepOptions;
+  readonly #rhythm: Rhythm;
+  readonly #drainer: Drainer;
+  readonly #loops: Loop[];
+  /** Versions that this process has told Redis, by organization. */
+  readonly #told = new LRUCache<string, bigint>({ max: 200_000 });
+  /** `run_id` of the server that answered last. */
+  #server = "";
+  readonly #onReady = () => void this.#look();
+
+  constructor(options: UpkeepOptions) {
+    this.#options = options;
+    this.#rhythm = { ...usualRhythm, ...options.rhythm };
+    const { redis, pool, log, holds } = options;
+    this.#drainer = new Drainer({ redis, pool, log, shards: holds.shards });
+    const { drainMs, heartbeatMs, sweepMs, accountsMs } = this.#rhythm;
+    this.#loops = [
+      new Loop(log, "drain", drainMs, () => this.#drainer.drain()),
+      new Loop(log, "heartbeat", heartbeatMs, () => holds.heartbeat()),
+      new Loop(log, "owed", OWED_MS, () => holds.payOwed()),
+      new Loop(log, "sweep", sweepMs, () => this.sweep()),
+      new Loop(log, "accounts", accountsMs, () => this.#tellChanged()),
+      new Loop(log, "partitions", PARTITIONS_MS, () => makePartitions(pool)),
+    ];
+  }
+
+  start(): void {
+    this.#options.redis.on("ready", this.#onReady);
+    if (this.#options.redis.status === "ready") this.#onReady();
+    for (const loop of this.#loops) loop.start();
+  }
+
+  /** Ends the loops; afterwards what was charged is moved once more, and rows without a home get a last chance. */
+  async stop(timeoutMs = 10_000): Promise<void> {
+    this.#options.redis.off("ready", this.#onReady);
+    // A frozen Postgres would hold the drainer for ever.
+    await Promise.race([Promise.all(this.#loops.map((loop) => loop.stop())), pause(timeoutMs)]);
+    const deadline = performance.now() + timeoutMs;
+    const { holds, log } = this.#options;
+    while (holds.homeless > 0 && performance.now() < deadline) await pause(50);
+    if (holds.homeless > 0) log.error({ rows: holds.homeless }, "charges are lost: neither store took them");
+    await holds.payOwed();
+    try {
+      await this.#drainer.drain();
+    } catch (error) {
+      log.warn({ err: error }, "the last charges stay in Redis for the next data plane");
+    }
+  }
+
+  /** Moves charged rows now; for tests and for the audit's sake. */
+  drain(): Promise<number> {
+    return this.#drainer.drain();
+  }
+
+  /** Ends the holds of dead owners, and notices a flushed Redis on shards where nothing else happens. */
+  async sweep(): Promise<void> {
+    const { shards } = this.#options.holds;
+    const stale = String(this.#rhythm.staleMs);
+    await Promise.all(shards.map((shard) => shard.run(["sweep", stale, String(SWEPT_AT_ONCE)], SCRIPT_MS)));
+    reached("sweep.done");
+  }
+
+  async #tellChanged(): Promise<void> {
+    await this.#tell(await changedAccounts(this.#options.pool, LOOK_BACK_S));
+  }
+
+  /** Tells Redis of every account; a replica that was promoted may have an old version of any. */
+  async #tellAll(): Promise<void> {
+    let last = "";
+    for (let size = PAGE; size === PAGE;) {
+      const page = await pageAccounts(this.#options.pool, last, PAGE);
+      await this.#tell(page);
+      last = page.at(-1)?.organizationId ?? "";
+      size = page.length;
+    }
+  }
+
+  async #tell(accounts: readonly KeyedAccount[]): Promise<void> {
+    const { shards } = this.#options.holds;
+    const news = accounts.filter(({ organizationId, version }) => this.#told.get(organizationId) !== version);
+    await Promise.all(
+      news.map(async (account) => {
+        const shard = shards[shardOf(account.organizationId)];
+        await shard?.run(accountOperation(account, account.keyEpoch.toString(), true), SCRIPT_MS);
+        this.#told.set(account.organizationId, account.version);
+      }),
+    );
+  }
+
+  /**
+   * A server with another `run_id` was restarted, or was a replica until now: writes that were acknowledged may be
+   * missing though the epochs are there (design.md §5), so recent charges and running holds are made again.
+   */
+  async #look(): Promise<void> {
+    try {
+      const info = await this.#options.redis.info("server");
+      const server = /run_id:(\w+)/.exec(info)?.[1] ?? "";
+      if (server === this.#server) return;
+      if (this.#server !== "") this.#options.holds.lost();
+      this.#server = server;
+      this.#told.clear();
+      await this.#tellAll();
+    } catch (error) {
+      // The connection broke again; its next `ready` looks again.
+      this.#options.log.warn({ err: error }, "could not look which Redis answers");
+    }
+  }
+}
+
+/** One thing done again and again, never twice at the same time; a failure is logged, and waits a little longer. */
+class Loop {
+  readonly #log: Logger;
+  readonly #name: string;
+  readonly #everyMs: number;
+  readonly #task: () => Promise<unknown>;
+  #timer: NodeJS.Timeout | undefined;
+  #running: Promise<void> = Promise.resolve();
+  #failures = 0;
+  #stopped = false;
+
+  constructor(log: Logger, name: string, everyMs: number, task: () => Promise<unknown>) {
+    this.#log = log;
+    this.#name = name;
+    this.#everyMs = everyMs;
+    this.#task = task;
+  }
+
+  start(): void {
+    this.#next(0);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    await this.#running;
+  }
+
+  #next(delayMs: number): void {
+    if (this.#stopped) return;
+    this.#timer = setTimeout(() => {
+      this.#running = this.#once();
+    }, delayMs);
+  }
+
+  async #once(): Promise<void> {
+    try {
+      await this.#task();
+      this.#failures = 0;
+    } catch (error) {
+      this.#failures += 1;
+      // A store that is away is away for every round: said at first and then now and again.
+      if (this.#failures === 1 || this.#failures % 50 === 0) {
+        this.#log.warn({ err: error, task: this.#name, failures: this.#failures }, "money upkeep failed");
+      }
+    }
+    this.#next(Math.max(this.#everyMs, this.#failures > 0 ? 500 : 0));
+  }
+}
+
+const pause = (ms: number) => new Promise((done) => setTimeout(done, ms));

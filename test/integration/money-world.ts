@@ -1,0 +1,121 @@
+/** Real stores with organizations in them, and data planes' worth of meters on top, for the money tests. */
+import type { Redis } from "ioredis";
+import { pino } from "pino";
+import { sql, type DatabasePool } from "slonik";
+import { Holds, type HoldsOptions } from "../../dataplane/billing/holds.ts";
+import { applyGrant } from "../../dataplane/billing/ledger.ts";
+import type { FinalUsage, MeteredRequest, Observed } from "../../dataplane/billing/meter.ts";
+import { Upkeep, type Rhythm } from "../../dataplane/billing/upkeep.ts";
+import type { Prices } from "../../dataplane/config/schema.ts";
+import { systemClock } from "../../dataplane/lib/clock.ts";
+import { newId } from "../../dataplane/lib/ids.ts";
+import { openPostgres } from "../../dataplane/store/postgres.ts";
+import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
+
+/** An input token costs one micro-credit, an output token ten. */
+export const plainPrices: Prices = {
+  source: { kind: "PriceTable", namespace: "n", name: "p", uid: "u", generation: 1 },
+  input: "1",
+  output: "10",
+  cacheRead: "0.1",
+  cacheWrite5m: "1.25",
+  cacheWrite1h: "2",
+  tools: { webSearch: "320", webFetch: "0", xSearchPost: "160", xSearchProfile: "320" },
+};
+
+/** Usage that costs exactly `cost` micro-credits at `plainPrices`. */
+export const observed = (cost: number, more: Partial<Observed> = {}): Observed => ({
+  tokens: { input: cost, cacheRead: 0, cacheWrite5m: 0, cacheWrite1h: 0, output: 0, reasoning: 0 },
+  tools: { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 },
+  estimated: false,
+  ...more,
+});
+
+export const usage = (cost: number, more: Partial<FinalUsage> = {}): FinalUsage => ({
+  ...observed(cost),
+  status: "ok",
+  iterations: 1,
+  upstream: "primary",
+  ...more,
+});
+
+export const request = (organizationId: string, more: Partial<MeteredRequest> = {}): MeteredRequest => ({
+  id: newId("req"),
+  acceptedAt: Date.now(),
+  organizationId,
+  projectId: "proj_test",
+  keyId: "apikey_test",
+  keyEpoch: 1,
+  model: "model",
+  contextTokens: 200_000,
+  endpoint: "chat",
+  batchId: null,
+  prices: plainPrices,
+  inputTokens: 0,
+  ...more,
+});
+
+export async function makeOrganization(pool: DatabasePool, id: string, credit: bigint): Promise<void> {
+  await pool.transaction(async (transaction) => {
+    await transaction.query(sql.unsafe`
+      insert into organizations (id, display_name, declaration) values (${id}, ${id}, '') on conflict do nothing
+    `);
+    await applyGrant(transaction, { organizationId: id, name: "first", amount: credit, source: "declared" });
+  });
+}
+
+/** What one data plane has of the money: a meter and its upkeep on connections of its own. */
+export class Plane {
+  readonly redis: Redis;
+  readonly pool: DatabasePool;
+  readonly holds: Holds;
+  readonly upkeep: Upkeep;
+
+  private constructor(redis: Redis, pool: DatabasePool, holds: Holds, upkeep: Upkeep) {
+    this.redis = redis;
+    this.pool = pool;
+    this.holds = holds;
+    this.upkeep = upkeep;
+  }
+
+  static async open(
+    stores: { readonly redisUrl: string; readonly postgresUrl: string },
+    options: {
+      readonly rhythm?: Partial<Rhythm>;
+      readonly limits?: HoldsOptions["limits"];
+      readonly recheckKey?: HoldsOptions["recheckKey"];
+      /** False: no loop runs; the test takes each step itself. */
+      readonly running?: boolean;
+    } = {},
+  ): Promise<Plane> {
+    const log = pino({ level: process.env["MONEY_LOG"] ?? "silent" });
+    const redis = openRedis(stores.redisUrl, { onError: () => {} });
+    await redisReady(redis, 5_000);
+    const pool = await openPostgres(stores.postgresUrl, { onError: () => {} });
+    const holds = new Holds({
+      redis,
+      pool,
+      clock: systemClock,
+      log,
+      newEpoch: () => newId("req"),
+      limits: options.limits ?? (() => undefined),
+      recheckKey: options.recheckKey ?? (async () => null),
+    });
+    const upkeep = new Upkeep({ redis, pool, holds, log, rhythm: options.rhythm ?? {} });
+    if (options.running ?? true) upkeep.start();
+    return new Plane(redis, pool, holds, upkeep);
+  }
+
+  /** As SIGKILL would: nothing is told to anybody. */
+  async vanish(): Promise<void> {
+    this.redis.disconnect();
+    await this.upkeep.stop(0);
+    await this.pool.end();
+  }
+
+  async close(): Promise<void> {
+    await this.upkeep.stop();
+    this.redis.disconnect();
+    await this.pool.end();
+  }
+}
