@@ -1,0 +1,36 @@
+/** The answer half of every dialect: a hole here is a compile error. */
+import type { AnswerCodec } from "./codecs.ts";
+import type { Dialect } from "./dialect.ts";
+import { readChatResponse } from "./chat/read-response.ts";
+import { ChatStreamReader } from "./chat/read-stream.ts";
+import { writeChatResponse } from "./chat/write-response.ts";
+import { ChatStreamWriter } from "./chat/write-stream.ts";
+import { readMessagesResponse } from "./messages/read-response.ts";
+import { MessagesStreamReader } from "./messages/read-stream.ts";
+import { writeMessagesResponse } from "./messages/write-response.ts";
+import { MessagesStreamWriter } from "./messages/write-stream.ts";
+import { readResponsesResponse } from "./responses/read-response.ts";
+import { ResponsesStreamReader } from "./responses/read-stream.ts";
+import { writeResponsesResponse } from "./responses/write-response.ts";
+import { ResponsesStreamWriter } from "./responses/write-stream.ts";
+
+export const answerCodecs: Record<Dialect, AnswerCodec> = {
+  messages: {
+    readResponse: readMessagesResponse,
+    readStream: (context) => new MessagesStreamReader(context),
+    writeResponse: writeMessagesResponse,
+    writeStream: (carry, context) => new MessagesStreamWriter(carry, context),
+  },
+  chat: {
+    readResponse: readChatResponse,
+    readStream: (context) => new ChatStreamReader(context),
+    writeResponse: writeChatResponse,
+    writeStream: (carry, context, annotate) => new ChatStreamWriter(carry, context, annotate),
+  },
+  responses: {
+    readResponse: readResponsesResponse,
+    readStream: (context) => new ResponsesStreamReader(context),
+    writeResponse: writeResponsesResponse,
+    writeStream: (carry, context, annotate) => new ResponsesStreamWriter(carry, context, annotate),
+  },
+};

@@ -1,0 +1,195 @@
+/**
+ * Puts the pieces of an upstream's stream into the order that Messages form wants: one content block open at a
+ * time, indexes without a gap (dialects.md §C1, §D5). Chat and Responses upstreams may interleave their tool calls,
+ * name them late, or never say where a piece ends; a piece that is not at the head of the queue waits.
+ *
+ *   queued ──head of the queue, name known──> open ──ended──> closed
+ *
+ * A tool call ends when its upstream says so, when the stream ends, or, once something waits behind it, as soon as
+ * its arguments are a whole JSON object (then nothing can follow but white space).
+ */
+import { corruptAnswer } from "./upstream-error.ts";
+import { isWholeInput, toolInput } from "./tool-input.ts";
+import type { ContentBlock, MessagesEvent } from "./messages/types.ts";
+
+/** Characters of one answer; whoever sends more is broken. */
+const MAX_CHARACTERS = 64 * 1024 * 1024;
+
+export type PieceKind = "text" | "thinking" | "tool_use";
+
+export interface Piece {
+  readonly kind: PieceKind;
+  /** Tool calls: the id, and the name once it is known. */
+  id: string;
+  name: string;
+  /** Thinking: the hub signature that closes it. */
+  signature: string;
+  /** Characters received, of text and thinking. */
+  length: number;
+  /** Arguments received, of tool calls. */
+  json: string;
+  /** Length of `json` when it was last found unfinished: not looked at again before it grows. */
+  judged: number;
+  /** Received and not yet passed on, because the piece is not open. */
+  held: string;
+  state: "queued" | "open" | "closed";
+  ended: boolean;
+}
+
+export class BlockOrder {
+  readonly #queue: Piece[] = [];
+  #events: MessagesEvent[] = [];
+  #nextIndex = 0;
+  #characters = 0;
+  #toolUsed = false;
+
+  /** What there is to say since the last call. */
+  take(): MessagesEvent[] {
+    const events = this.#events;
+    this.#events = [];
+    return events;
+  }
+
+  /** Characters of all pieces, for an estimate of the tokens. */
+  get characters(): number {
+    return this.#characters;
+  }
+
+  get toolUsed(): boolean {
+    return this.#toolUsed;
+  }
+
+  /** The last piece, when more of it may still come. */
+  last(): Piece | undefined {
+    const piece = this.#queue.at(-1);
+    return piece?.ended === true ? undefined : piece;
+  }
+
+  add(kind: PieceKind, id = "", name = ""): Piece {
+    const piece: Piece = {
+      kind,
+      id,
+      name,
+      signature: "",
+      length: 0,
+      json: "",
+      judged: 0,
+      held: "",
+      state: "queued",
+      ended: false,
+    };
+    if (kind === "tool_use") this.#toolUsed = true;
+    this.#queue.push(piece);
+    this.#advance();
+    return piece;
+  }
+
+  /** @throws ApiError when a piece that was thought whole goes on. */
+  append(piece: Piece, text: string): void {
+    if (text === "") return;
+    this.#characters += text.length;
+    if (this.#characters > MAX_CHARACTERS) throw corruptAnswer("the answer has no end");
+    if (piece.state === "closed") {
+      if (text.trim() === "") return;
+      throw corruptAnswer("a content block goes on after its end");
+    }
+    if (piece.kind === "tool_use") piece.json += text;
+    else piece.length += text.length;
+    if (piece.state === "open") this.#events.push(this.#delta(piece, text));
+    else piece.held += text;
+    if (this.#queue.length > 1) this.#advance();
+  }
+
+  /** A tool call's late name. */
+  rename(piece: Piece, name: string): void {
+    if (piece.name !== "") return;
+    piece.name = name;
+    this.#advance();
+  }
+
+  /** Nothing more comes for this piece. */
+  end(piece: Piece): void {
+    piece.ended = true;
+    this.#advance();
+  }
+
+  /** Nothing more comes at all. @throws ApiError when a tool call has no name or no valid arguments. */
+  endAll(): void {
+    for (const piece of this.#queue) piece.ended = true;
+    this.#advance();
+    if (this.#queue.length > 0) throw corruptAnswer("a tool call has no name");
+  }
+
+  #advance(): void {
+    for (let head = this.#queue[0]; head !== undefined; head = this.#queue[0]) {
+      if (head.state === "queued" && !this.#open(head)) return;
+      if (!head.ended && !(this.#queue.length > 1 && isWhole(head))) return;
+      this.#close(head);
+      this.#queue.shift();
+    }
+  }
+
+  #open(piece: Piece): boolean {
+    if (piece.kind === "tool_use" && piece.name === "") return false;
+    piece.state = "open";
+    this.#events.push({
+      type: "content_block_start",
+      index: this.#nextIndex,
+      content_block: emptyBlock(piece),
+    });
+    if (piece.held !== "") this.#events.push(this.#delta(piece, piece.held));
+    piece.held = "";
+    return true;
+  }
+
+  #close(piece: Piece): void {
+    const index = this.#nextIndex;
+    if (piece.kind === "tool_use") {
+      toolInput(piece.json);
+      if (piece.json.trim() === "") this.#events.push(this.#delta(piece, "{}"));
+    }
+    if (piece.kind === "thinking" && piece.signature !== "")
+      this.#events.push({
+        type: "content_block_delta",
+        index,
+        delta: { type: "signature_delta", signature: piece.signature },
+      });
+    this.#events.push({ type: "content_block_stop", index });
+    piece.ended = true;
+    piece.state = "closed";
+    this.#nextIndex += 1;
+  }
+
+  #delta(piece: Piece, text: string): MessagesEvent {
+    const index = this.#nextIndex;
+    switch (piece.kind) {
+      case "text":
+        return { type: "content_block_delta", index, delta: { type: "text_delta", text } };
+      case "thinking":
+        return { type: "content_block_delta", index, delta: { type: "thinking_delta", thinking: text } };
+      case "tool_use":
+        return {
+          type: "content_block_delta",
+          index,
+          delta: { type: "input_json_delta", partial_json: text },
+        };
+    }
+  }
+}
+
+function isWhole(piece: Piece): boolean {
+  if (piece.kind !== "tool_use" || piece.judged === piece.json.length) return false;
+  piece.judged = piece.json.length;
+  return isWholeInput(piece.json);
+}
+
+function emptyBlock(piece: Piece): ContentBlock {
+  switch (piece.kind) {
+    case "text":
+      return { type: "text", text: "" };
+    case "thinking":
+      return { type: "thinking", thinking: "", signature: "" };
+    case "tool_use":
+      return { type: "tool_use", id: piece.id, name: piece.name, input: {} };
+  }
+}

@@ -1,0 +1,111 @@
+/** A Chat upstream's whole answer in Messages form (dialects.md §C2, §D2–§D4; lenient as rules 2.13–2.14 say). */
+import type { CodecContext } from "../codecs.ts";
+import { aliasOfId } from "../alias.ts";
+import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
+import { markReasoning } from "../reasoning.ts";
+import { toolInput } from "../tool-input.ts";
+import { refusalDetails } from "../refusal.ts";
+import { corruptAnswer, inBandError } from "../upstream-error.ts";
+import { estimateUsage, readChatUsage } from "../usage.ts";
+import type {
+  ContentBlock,
+  JsonObject,
+  JsonValue,
+  MessagesResponse,
+  StopReason,
+  ToolUseBlock,
+} from "../messages/types.ts";
+
+/** @throws ApiError `upstream_error` without choices or message, with broken arguments, or for an error in a 200. */
+export function readChatResponse(body: JsonObject, context: CodecContext): MessagesResponse {
+  if (body["error"] !== undefined && body["error"] !== null) throw inBandError(body);
+  const choices = (arrayOf(body["choices"]) ?? []).map(objectOf);
+  const choice = choices.find((candidate) => (candidate?.["index"] ?? 0) === 0) ?? choices[0];
+  const message = objectOf(choice?.["message"]);
+  if (!choice || message === null) throw corruptAnswer("no choices[0].message");
+
+  const { text, thinking, refusal } = saidIn(message);
+  const content: ContentBlock[] = [];
+  if (thinking !== "")
+    content.push({ type: "thinking", thinking, signature: markReasoning({ from: "chat" }) });
+  if (text + refusal !== "") content.push({ type: "text", text: text + refusal });
+  const calls = toolCalls(message, context);
+  content.push(...calls);
+
+  const stop = stopReason(stringOf(choice["finish_reason"]), calls.length > 0, refusal !== "");
+  const characters = JSON.stringify(content).length;
+  return {
+    id: context.newId("msg"),
+    type: "message",
+    role: "assistant",
+    model: context.model,
+    content,
+    stop_reason: stop,
+    stop_sequence: null,
+    ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
+    usage: readChatUsage(body["usage"]) ?? estimateUsage(context, characters),
+  };
+}
+
+/**
+ * What a message or a delta says, by kind. `reasoning` is another name of `reasoning_content`, never text;
+ * Mistral sends both kinds as parts of `content`.
+ */
+export function saidIn(message: JsonObject): { text: string; thinking: string; refusal: string } {
+  const content = message["content"];
+  const parts = arrayOf(content);
+  return {
+    text: parts === null ? (stringOf(content) ?? "") : joined(parts, "text"),
+    thinking:
+      textOf(message["reasoning_content"]) ??
+      textOf(message["reasoning"]) ??
+      (parts === null ? "" : joined(parts, "thinking")),
+    refusal: stringOf(message["refusal"]) ?? "",
+  };
+}
+
+function joined(parts: JsonValue[], kind: "text" | "thinking"): string {
+  let text = "";
+  for (const value of parts) {
+    const part = objectOf(value);
+    if (part?.["type"] !== kind) continue;
+    const inner = arrayOf(part[kind]);
+    text += inner === null ? (stringOf(part[kind]) ?? "") : joined(inner, "text");
+  }
+  return text;
+}
+
+function toolCalls(message: JsonObject, context: CodecContext): ToolUseBlock[] {
+  const legacy = objectOf(message["function_call"]);
+  const calls = arrayOf(message["tool_calls"]) ?? (legacy === null ? [] : [{ function: legacy }]);
+  return calls.map((value) => {
+    const call = objectOf(value);
+    const called = objectOf(call?.["function"]);
+    const name = textOf(called?.["name"]);
+    if (called === null || name === null) throw corruptAnswer("a tool call without a function name");
+    return {
+      type: "tool_use",
+      id: toolId(call?.["id"], context),
+      name,
+      // Some servers send the arguments parsed.
+      input: objectOf(called["arguments"]) ?? toolInput(stringOf(called["arguments"]) ?? ""),
+    };
+  });
+}
+
+/** The upstream's id where every dialect takes it, its alias elsewhere, a new one where there is none. */
+export function toolId(id: unknown, context: CodecContext): string {
+  const given = textOf(id);
+  return given === null ? context.newId("call") : aliasOfId(given);
+}
+
+/** Dialects.md §D3. Tool calls decide, whatever the upstream calls the end. @throws ApiError for `error`. */
+export function stopReason(finish: string | null, toolUsed: boolean, refused: boolean): StopReason {
+  if (finish === "error" || finish === "insufficient_system_resource")
+    throw corruptAnswer(`finish_reason ${finish}`);
+  if (toolUsed) return "tool_use";
+  if (refused || finish === "content_filter") return "refusal";
+  return finish === "length" || finish === "model_length" || finish === "max_tokens"
+    ? "max_tokens"
+    : "end_turn";
+}

@@ -1,0 +1,164 @@
+/**
+ * A Chat upstream's stream in Messages form (dialects.md §C2, §D5; lenient as rules 2.13–2.14 say).
+ *
+ *   nothing ──first chunk──> running ──finish_reason──> finished ──[DONE] or EOF──> over
+ *                               └───────────[DONE]──────────────────────────────────^
+ */
+import type { CodecContext, EndCause, SseEvent, Stepper } from "../codecs.ts";
+import { BlockOrder } from "../block-order.ts";
+import type { Piece, PieceKind } from "../block-order.ts";
+import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
+import { markReasoning } from "../reasoning.ts";
+import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
+import { estimateUsage, readChatUsage, startUsage } from "../usage.ts";
+import { refusalDetails } from "../refusal.ts";
+import { saidIn, stopReason, toolId } from "./read-response.ts";
+import type { JsonObject, JsonValue, MessagesEvent, MessagesUsage } from "../messages/types.ts";
+
+/** Calls of one answer; a broken upstream must not fill the memory with empty ones. */
+const MAX_CALLS = 1_024;
+
+interface Call {
+  readonly piece: Piece;
+  /** The upstream's own id, as soon as it named one. */
+  id: string | null;
+}
+
+export class ChatStreamReader implements Stepper<SseEvent, MessagesEvent> {
+  readonly #context: CodecContext;
+  readonly #blocks = new BlockOrder();
+  /** Tool calls by `index`; one whose index was left out stands under the next free number. */
+  readonly #calls = new Map<number, Call>();
+  #callCount = 0;
+  #started = false;
+  #finish: string | null = null;
+  #refused = false;
+  #usage: MessagesUsage | null = null;
+  #over = false;
+
+  constructor(context: CodecContext) {
+    this.#context = context;
+  }
+
+  step(event: SseEvent): MessagesEvent[] {
+    if (this.#over || event.data === "") return [];
+    if (event.data.startsWith("[DONE]")) return this.#finished();
+    const chunk = objectOf(parseJson(event.data));
+    if (chunk === null) throw corruptAnswer("a chunk that is not a JSON object");
+    if (event.event === "error" || (chunk["error"] !== undefined && chunk["error"] !== null))
+      throw inBandError(chunk);
+    const start = this.#start();
+    this.#usage = readChatUsage(chunk["usage"]) ?? this.#usage;
+    for (const value of arrayOf(chunk["choices"]) ?? []) this.#choice(objectOf(value));
+    return start === null ? this.#blocks.take() : [start, ...this.#blocks.take()];
+  }
+
+  end(cause: EndCause): MessagesEvent[] {
+    if (this.#over) return [];
+    if (cause.kind === "failed") throw cause.error;
+    if (this.#finish === null) throw cutAnswer();
+    return this.#finished();
+  }
+
+  #start(): MessagesEvent | null {
+    if (this.#started) return null;
+    this.#started = true;
+    return {
+      type: "message_start",
+      message: {
+        id: this.#context.newId("msg"),
+        type: "message",
+        role: "assistant",
+        model: this.#context.model,
+        content: [],
+        stop_reason: null,
+        stop_sequence: null,
+        usage: startUsage(this.#context),
+      },
+    };
+  }
+
+  #choice(choice: JsonObject | null): void {
+    if (choice === null || (choice["index"] ?? 0) !== 0) return;
+    // A few servers call the delta `message`.
+    const delta = objectOf(choice["delta"]) ?? objectOf(choice["message"]);
+    if (delta !== null) this.#delta(delta);
+    const finish = textOf(choice["finish_reason"]);
+    if (finish !== null) this.#finish = finish;
+  }
+
+  #delta(delta: JsonObject): void {
+    const { text, thinking, refusal } = saidIn(delta);
+    if (thinking !== "") this.#say("thinking", thinking);
+    if (text !== "") this.#say("text", text);
+    if (refusal !== "") {
+      this.#refused = true;
+      this.#say("text", refusal);
+    }
+    for (const call of arrayOf(delta["tool_calls"]) ?? []) this.#call(objectOf(call));
+    const legacy = objectOf(delta["function_call"]);
+    if (legacy !== null) this.#call({ index: 0, function: legacy });
+  }
+
+  #say(kind: Exclude<PieceKind, "tool_use">, text: string): void {
+    const last = this.#blocks.last();
+    this.#blocks.append(last?.kind === kind ? last : this.#add(kind), text);
+  }
+
+  /** Text and thinking end where something else begins; a tool call may go on beside what follows. */
+  #add(kind: PieceKind, id?: string, name?: string): Piece {
+    const last = this.#blocks.last();
+    if (last !== undefined && last.kind !== "tool_use") this.#blocks.end(last);
+    const piece = this.#blocks.add(kind, id, name);
+    if (kind === "thinking") piece.signature = markReasoning({ from: "chat" });
+    return piece;
+  }
+
+  #call(call: JsonObject | null): void {
+    if (call === null) return;
+    const called = objectOf(call["function"]);
+    const name = textOf(called?.["name"]);
+    const piece = this.#find(call["index"], textOf(call["id"]), name);
+    if (name !== null) this.#blocks.rename(piece, name);
+    const json = called?.["arguments"];
+    this.#blocks.append(piece, stringOf(json) ?? (objectOf(json) === null ? "" : JSON.stringify(json)));
+  }
+
+  /** The call that a delta goes on with, or a new one. */
+  #find(index: JsonValue | undefined, id: string | null, name: string | null): Piece {
+    const given = typeof index === "number" ? index : null;
+    const known = this.#calls.get(given ?? this.#callCount - 1);
+    // Servers without indexes, or with index 0 for every call, tell a new call by a new id beside a name.
+    const isAnother = known !== undefined && known.piece.name !== "" && name !== null && id !== known.id;
+    if (known !== undefined && !(isAnother && id !== null)) {
+      known.id ??= id;
+      return known.piece;
+    }
+    if (this.#callCount >= MAX_CALLS) throw corruptAnswer("too many tool calls");
+    const piece = this.#add("tool_use", toolId(id, this.#context), name ?? "");
+    this.#calls.set(given ?? this.#callCount, { piece, id });
+    this.#callCount += 1;
+    return piece;
+  }
+
+  #finished(): MessagesEvent[] {
+    const start = this.#start();
+    this.#blocks.endAll();
+    const stop = stopReason(this.#finish, this.#blocks.toolUsed, this.#refused);
+    this.#over = true;
+    return [
+      ...(start === null ? [] : [start]),
+      ...this.#blocks.take(),
+      {
+        type: "message_delta",
+        delta: {
+          stop_reason: stop,
+          stop_sequence: null,
+          ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
+        },
+        usage: this.#usage ?? estimateUsage(this.#context, this.#blocks.characters),
+      },
+      { type: "message_stop" },
+    ];
+  }
+}

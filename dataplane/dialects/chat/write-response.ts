@@ -1,0 +1,94 @@
+/** A whole answer for a Chat client (dialects.md §C2, §D2–§D4, spec *Chat completion*). */
+import type { Annotate, Carry, CodecContext } from "../codecs.ts";
+import { refusalText } from "../refusal.ts";
+import { clientTool } from "../tool-name.ts";
+import { writeChatUsage } from "../usage.ts";
+import { TextJoiner } from "./text-joiner.ts";
+import type { JsonObject, MessagesResponse, StopReason, ToolUseBlock } from "../messages/types.ts";
+
+/** Between two pieces of reasoning. */
+export const REASONING_BREAK = "\n\n";
+
+export function writeChatResponse(
+  response: MessagesResponse,
+  carry: Carry,
+  context: CodecContext,
+  annotate?: Annotate,
+): JsonObject {
+  const text = joinedText(response);
+  const reasoning = response.content
+    .flatMap((block) => (block.type === "thinking" && block.thinking !== "" ? [block.thinking] : []))
+    .join(REASONING_BREAK);
+  const calls = response.content.filter((block) => block.type === "tool_use");
+  const refused = response.stop_reason === "refusal";
+  return {
+    id: completionId(context),
+    object: "chat.completion",
+    created: context.createdAt,
+    model: context.model,
+    choices: [
+      {
+        index: 0,
+        message: {
+          role: "assistant",
+          content: refused || (text === "" && calls.length > 0) ? null : text,
+          refusal: refused ? refusalText(text, response) : null,
+          annotations: refused ? [] : annotations(text, annotate),
+          ...(reasoning === "" ? {} : { reasoning_content: reasoning }),
+          ...(calls.length === 0 ? {} : { tool_calls: calls.map((call) => writeCall(call, carry)) }),
+        },
+        logprobs: null,
+        finish_reason: finishReason(response.stop_reason),
+      },
+    ],
+    usage: writeChatUsage(response.usage),
+    service_tier: "default",
+  };
+}
+
+/** `chatcmpl-…`: the one id whose prefix ends in a dash. */
+export const completionId = (context: CodecContext): string =>
+  context.newId("chatcmpl").replace("chatcmpl_", "chatcmpl-");
+
+function joinedText(response: MessagesResponse): string {
+  const joiner = new TextJoiner();
+  let text = "";
+  for (const block of response.content) {
+    if (block.type === "text") text += joiner.push(block.text);
+    else if (isServerTool(block.type)) joiner.toolRan();
+  }
+  return text + joiner.end();
+}
+
+/** Blocks that a Chat client never sees, and that end an iteration. */
+export const isServerTool = (type: string): boolean =>
+  type === "server_tool_use" || type === "web_search_tool_result" || type === "web_fetch_tool_result";
+
+/** Citations as Chat nests them; indexes count on the joined text. */
+export const annotations = (text: string, annotate: Annotate | undefined): JsonObject[] =>
+  (annotate?.(text) ?? []).map(({ start_index, end_index, url, title }) => ({
+    type: "url_citation",
+    url_citation: { start_index, end_index, url, title },
+  }));
+
+const writeCall = (call: ToolUseBlock, carry: Carry): JsonObject => ({
+  id: call.id,
+  type: "function",
+  function: { name: clientTool(call.name, carry).name, arguments: JSON.stringify(call.input) },
+});
+
+/** Dialects.md §D3. */
+export function finishReason(reason: StopReason | null): string {
+  switch (reason) {
+    case "max_tokens":
+    case "model_context_window_exceeded":
+    case "pause_turn":
+      return "length";
+    case "tool_use":
+      return "tool_calls";
+    case "refusal":
+      return "content_filter";
+    default:
+      return "stop";
+  }
+}

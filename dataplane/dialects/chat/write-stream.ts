@@ -1,0 +1,148 @@
+/**
+ * A stream for a Chat client (dialects.md §C2, spec *Chat stream*): the role first, then deltas, then all
+ * annotations at once, `finish_reason`, the usage where it was asked for, `[DONE]`. Server tools are not seen.
+ */
+import type { ApiError } from "../../lib/api-error.ts";
+import type { Annotate, Carry, CodecContext, StreamWriter } from "../codecs.ts";
+import { chatErrorChunk } from "../errors.ts";
+import { objectOf } from "../fields.ts";
+import { refusalText } from "../refusal.ts";
+import { clientTool } from "../tool-name.ts";
+import { writeChatUsage } from "../usage.ts";
+import { TextJoiner } from "./text-joiner.ts";
+import { REASONING_BREAK, annotations, completionId, finishReason, isServerTool } from "./write-response.ts";
+import type { BlockDelta, ContentBlock, MessagesEvent, MessagesUsage } from "../messages/types.ts";
+
+type MessageDelta = Extract<MessagesEvent, { type: "message_delta" }>;
+
+export class ChatStreamWriter implements StreamWriter {
+  readonly #carry: Carry;
+  readonly #annotate: Annotate | undefined;
+  readonly #includeUsage: boolean;
+  /** Everything of a chunk before and after what varies. */
+  readonly #head: string;
+  readonly #choiceHead: string;
+  readonly #tail: string;
+  /** Only where server tools may run; elsewhere no newline has to wait. */
+  readonly #joiner: TextJoiner | null;
+  /** The text so far, only where citations will be derived from it. */
+  #text = "";
+  #saidText = false;
+  #saidReasoning = false;
+  #reasoningBreak = false;
+  #toolIndex = -1;
+  /** The open block is a server tool's call, whose arguments nobody sees. */
+  #inServerTool = false;
+  #end: MessageDelta | null = null;
+
+  constructor(carry: Carry, context: CodecContext, annotate?: Annotate) {
+    this.#carry = carry;
+    this.#annotate = annotate;
+    this.#joiner = carry.serverTools ? new TextJoiner() : null;
+    this.#includeUsage = objectOf(carry.request["stream_options"])?.["include_usage"] === true;
+    const id = completionId(context);
+    this.#head = `data: {"id":"${id}","object":"chat.completion.chunk","created":${context.createdAt},"model":${JSON.stringify(context.model)},"choices":[`;
+    this.#choiceHead = `${this.#head}{"index":0,"delta":`;
+    this.#tail = this.#includeUsage ? '],"usage":null}\n\n' : "]}\n\n";
+  }
+
+  write(events: readonly MessagesEvent[]): { bytes: string; terminal: string } {
+    let bytes = "";
+    let terminal = "";
+    for (const event of events) {
+      if (event.type === "message_stop") terminal += this.#terminal();
+      else bytes += this.#event(event);
+    }
+    return { bytes, terminal };
+  }
+
+  fail(error: ApiError): string {
+    return chatErrorChunk(error);
+  }
+
+  #event(event: Exclude<MessagesEvent, { type: "message_stop" }>): string {
+    switch (event.type) {
+      case "content_block_delta":
+        return this.#delta(event.delta);
+      case "content_block_start":
+        return this.#blockStart(event.content_block);
+      case "content_block_stop":
+        return "";
+      case "message_start":
+        return this.#chunk('{"role":"assistant","content":""}');
+      case "message_delta":
+        this.#end = event;
+        return this.#lastWords(event);
+      case "ping":
+        return ": ping\n\n";
+    }
+  }
+
+  #blockStart(block: ContentBlock): string {
+    this.#inServerTool = block.type === "server_tool_use";
+    if (block.type === "thinking") this.#reasoningBreak = this.#saidReasoning;
+    if (isServerTool(block.type)) this.#joiner?.toolRan();
+    if (block.type !== "tool_use") return "";
+    this.#toolIndex += 1;
+    const { name } = clientTool(block.name, this.#carry);
+    return this.#chunk(
+      `{"tool_calls":[{"index":${this.#toolIndex},"id":${JSON.stringify(block.id)},"type":"function","function":{"name":${JSON.stringify(name)},"arguments":""}}]}`,
+    );
+  }
+
+  #delta(delta: BlockDelta): string {
+    switch (delta.type) {
+      case "text_delta":
+        return this.#say(this.#joiner === null ? delta.text : this.#joiner.push(delta.text));
+      case "thinking_delta":
+        return this.#reason(delta.thinking);
+      case "input_json_delta":
+        return this.#inServerTool
+          ? ""
+          : this.#chunk(
+              `{"tool_calls":[{"index":${this.#toolIndex},"function":{"arguments":${JSON.stringify(delta.partial_json)}}}]}`,
+            );
+      default:
+        return "";
+    }
+  }
+
+  #say(text: string): string {
+    if (text === "") return "";
+    this.#saidText = true;
+    if (this.#annotate !== undefined) this.#text += text;
+    return this.#chunk(`{"content":${JSON.stringify(text)}}`);
+  }
+
+  #reason(text: string): string {
+    if (text === "") return "";
+    this.#saidReasoning = true;
+    const piece = this.#reasoningBreak ? REASONING_BREAK + text : text;
+    this.#reasoningBreak = false;
+    return this.#chunk(`{"reasoning_content":${JSON.stringify(piece)}}`);
+  }
+
+  /** What still has to be said before the reason of the end: held newlines, a mute refusal, the annotations. */
+  #lastWords(event: MessageDelta): string {
+    let bytes = this.#say(this.#joiner?.end() ?? "");
+    if (event.delta.stop_reason === "refusal" && !this.#saidText)
+      bytes += this.#say(refusalText("", { stop_details: event.delta.stop_details ?? null }));
+    const cited = annotations(this.#text, this.#annotate);
+    if (cited.length > 0) bytes += this.#chunk(`{"annotations":${JSON.stringify(cited)}}`);
+    return bytes;
+  }
+
+  #terminal(): string {
+    const finish = finishReason(this.#end?.delta.stop_reason ?? null);
+    let bytes = this.#chunk("{}", `"${finish}"`);
+    if (this.#includeUsage) {
+      const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
+      bytes += `${this.#head}],"usage":${JSON.stringify(writeChatUsage(usage))}}\n\n`;
+    }
+    return `${bytes}data: [DONE]\n\n`;
+  }
+
+  #chunk(delta: string, finish = "null"): string {
+    return `${this.#choiceHead}${delta},"finish_reason":${finish},"logprobs":null}${this.#tail}`;
+  }
+}

@@ -1,0 +1,92 @@
+/** A Messages upstream's whole answer as the hub holds it (dialects.md §C1). */
+import type { CodecContext } from "../codecs.ts";
+import { aliasOfId } from "../alias.ts";
+import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
+import { toolInput } from "../tool-input.ts";
+import { corruptAnswer, inBandError } from "../upstream-error.ts";
+import { estimateUsage, readMessagesUsage } from "../usage.ts";
+import type { ContentBlock, JsonObject, JsonValue, MessagesResponse, StopReason } from "./types.ts";
+
+/** @throws ApiError `upstream_error` without content or with a block that lacks what makes it one. */
+export function readMessagesResponse(body: JsonObject, context: CodecContext): MessagesResponse {
+  if (body["type"] === "error" || (body["error"] !== undefined && body["error"] !== null))
+    throw inBandError(body);
+  const blocks = arrayOf(body["content"]);
+  if (blocks === null) throw corruptAnswer("no content");
+  const content = blocks.map((block) => readBlock(block, context));
+  const toolUsed = content.some((block) => block.type === "tool_use");
+  const reported = objectOf(body["usage"]);
+  return {
+    id: textOf(body["id"]) ?? context.newId("msg"),
+    type: "message",
+    role: "assistant",
+    model: context.model,
+    content,
+    stop_reason: stopReason(body["stop_reason"], toolUsed),
+    stop_sequence: stringOf(body["stop_sequence"]),
+    ...stopDetails(body),
+    usage: readMessagesUsage(reported, null) ?? estimateUsage(context, JSON.stringify(content).length),
+  };
+}
+
+/** Only a tool call's end is put right; every other reason is the upstream's own. */
+export function stopReason(reason: JsonValue | undefined, toolUsed: boolean): StopReason {
+  const given = textOf(reason) as StopReason | null;
+  if (toolUsed && (given === null || given === "end_turn")) return "tool_use";
+  return given ?? "end_turn";
+}
+
+/** `stop_details` where it says something. */
+export function stopDetails(from: JsonObject): Pick<MessagesResponse, "stop_details"> {
+  const details = objectOf(from["stop_details"]);
+  if (details?.["type"] !== "refusal") return {};
+  const { category, explanation } = details;
+  return {
+    stop_details: { type: "refusal", category: stringOf(category), explanation: stringOf(explanation) },
+  };
+}
+
+/** A block of an answer; kinds that nobody here knows pass as they are. */
+export function readBlock(value: unknown, context: CodecContext): ContentBlock {
+  const block = objectOf(value);
+  const missing = (field: string) => corruptAnswer(`a ${stringOf(block?.["type"])} block without ${field}`);
+  switch (block?.["type"]) {
+    case "text":
+      if (typeof block["text"] !== "string") throw missing("text");
+      break;
+    case "thinking":
+      if (typeof block["thinking"] !== "string") throw missing("thinking");
+      return {
+        ...block,
+        type: "thinking",
+        thinking: block["thinking"],
+        signature: stringOf(block["signature"]) ?? "",
+      };
+    case "redacted_thinking":
+      if (typeof block["data"] !== "string") throw missing("data");
+      break;
+    case "tool_use": {
+      const name = textOf(block["name"]);
+      if (name === null) throw missing("name");
+      const id = textOf(block["id"]);
+      return {
+        ...block,
+        type: "tool_use",
+        id: id === null ? context.newId("toolu") : aliasOfId(id),
+        name,
+        input: readInput(block["input"]),
+      };
+    }
+    default:
+      if (textOf(block?.["type"]) === null) throw missing("type");
+  }
+  return block as unknown as ContentBlock;
+}
+
+function readInput(input: JsonValue | undefined): JsonObject {
+  const parsed = objectOf(input);
+  if (parsed !== null) return parsed;
+  if (input === undefined || input === null) return {};
+  if (typeof input === "string") return toolInput(input);
+  throw corruptAnswer("a tool_use block whose input is not an object");
+}

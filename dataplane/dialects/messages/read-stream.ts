@@ -1,0 +1,221 @@
+/**
+ * A Messages upstream's stream as the hub speaks it: the same events, made regular (dialects.md §C1, §D5).
+ * Indexes count from 0 without a gap, one block is open at a time, blocks start empty, `message_delta` comes once
+ * with everything that was reported, pings end here.
+ *
+ *   nothing ──message_start──> running ──message_stop──> over
+ */
+import type { CodecContext, EndCause, SseEvent, Stepper } from "../codecs.ts";
+import { objectOf, parseJson, stringOf, textOf } from "../fields.ts";
+import { toolInput } from "../tool-input.ts";
+import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
+import { estimateUsage, readMessagesUsage, startUsage } from "../usage.ts";
+import { readBlock, stopDetails, stopReason } from "./read-response.ts";
+import type {
+  BlockDelta,
+  Citation,
+  ContentBlock,
+  JsonObject,
+  MessagesEvent,
+  MessagesResponse,
+  MessagesUsage,
+} from "./types.ts";
+
+/** Characters of one answer; whoever sends more is broken. */
+const MAX_CHARACTERS = 64 * 1024 * 1024;
+
+interface OpenBlock {
+  readonly kind: ContentBlock["type"];
+  /** The index that the upstream gave it. */
+  readonly upstreamIndex: number;
+  /** Arguments so far, of a tool call. */
+  json: string;
+  /** Arguments that stood in the start already; used when no delta comes. */
+  readonly startInput: JsonObject | null;
+}
+
+export class MessagesStreamReader implements Stepper<SseEvent, MessagesEvent> {
+  readonly #context: CodecContext;
+  #started = false;
+  #over = false;
+  #open: OpenBlock | null = null;
+  #nextIndex = 0;
+  #lastUpstreamIndex = -1;
+  #toolUsed = false;
+  #characters = 0;
+  #usage: MessagesUsage | null = null;
+  #outputReported = false;
+  #delta: JsonObject = {};
+
+  constructor(context: CodecContext) {
+    this.#context = context;
+  }
+
+  step(event: SseEvent): MessagesEvent[] {
+    if (this.#over || event.data === "" || event.data.startsWith("[DONE]")) return [];
+    const data = objectOf(parseJson(event.data));
+    if (data === null) throw corruptAnswer("an event that is not a JSON object");
+    const out: MessagesEvent[] = [];
+    this.#event(data, textOf(data["type"]) ?? event.event, out);
+    return out;
+  }
+
+  end(cause: EndCause): MessagesEvent[] {
+    if (this.#over) return [];
+    throw cause.kind === "failed" ? cause.error : cutAnswer();
+  }
+
+  #event(data: JsonObject, type: string, out: MessagesEvent[]): void {
+    switch (type) {
+      case "content_block_delta":
+        return this.#blockDelta(data, out);
+      case "message_start":
+        return this.#start(objectOf(data["message"]) ?? {}, out);
+      case "content_block_start":
+        return this.#blockStart(data, out);
+      case "content_block_stop":
+        return this.#blockStop(out);
+      case "message_delta":
+        this.#delta = { ...this.#delta, ...objectOf(data["delta"]) };
+        if (typeof objectOf(data["usage"])?.["output_tokens"] === "number") this.#outputReported = true;
+        this.#usage = readMessagesUsage(data["usage"], this.#usage);
+        return;
+      case "message_stop":
+        return this.#stop(out);
+      case "error":
+        throw inBandError(data);
+      default:
+    }
+  }
+
+  #start(message: JsonObject, out: MessagesEvent[]): void {
+    if (this.#started) throw corruptAnswer("a second message_start");
+    this.#started = true;
+    this.#usage = readMessagesUsage(message["usage"], null);
+    const start: MessagesResponse = {
+      id: textOf(message["id"]) ?? this.#context.newId("msg"),
+      type: "message",
+      role: "assistant",
+      model: this.#context.model,
+      content: [],
+      stop_reason: null,
+      stop_sequence: null,
+      usage: this.#usage ?? startUsage(this.#context),
+    };
+    out.push({ type: "message_start", message: start });
+  }
+
+  #blockStart(data: JsonObject, out: MessagesEvent[]): void {
+    if (!this.#started) this.#start({}, out);
+    if (this.#open !== null) this.#blockStop(out);
+    const block = readBlock(data["content_block"], this.#context);
+    const upstreamIndex = typeof data["index"] === "number" ? data["index"] : this.#lastUpstreamIndex + 1;
+    this.#lastUpstreamIndex = upstreamIndex;
+    const { start, first, startInput } = emptied(block);
+    this.#open = { kind: block.type, upstreamIndex, json: "", startInput };
+    if (block.type === "tool_use") this.#toolUsed = true;
+    out.push({ type: "content_block_start", index: this.#nextIndex, content_block: start });
+    if (first !== null) this.#push(first, out);
+  }
+
+  #blockDelta(data: JsonObject, out: MessagesEvent[]): void {
+    const delta = objectOf(data["delta"]);
+    const open = this.#open;
+    if (delta === null || open === null || (data["index"] ?? open.upstreamIndex) !== open.upstreamIndex)
+      throw corruptAnswer("a delta of a block that is not open");
+    switch (delta["type"]) {
+      case "text_delta":
+        return this.#push({ type: "text_delta", text: stringOf(delta["text"]) ?? "" }, out);
+      case "input_json_delta": {
+        const json = stringOf(delta["partial_json"]) ?? "";
+        open.json += json;
+        return this.#push({ type: "input_json_delta", partial_json: json }, out);
+      }
+      case "thinking_delta":
+        return this.#push({ type: "thinking_delta", thinking: stringOf(delta["thinking"]) ?? "" }, out);
+      case "signature_delta":
+        return this.#push({ type: "signature_delta", signature: stringOf(delta["signature"]) ?? "" }, out);
+      case "citations_delta":
+        return this.#push(
+          { type: "citations_delta", citation: delta["citation"] as unknown as Citation },
+          out,
+        );
+      default:
+    }
+  }
+
+  #push(delta: BlockDelta, out: MessagesEvent[]): void {
+    if (delta.type === "text_delta") this.#characters += delta.text.length;
+    else if (delta.type === "input_json_delta") this.#characters += delta.partial_json.length;
+    else if (delta.type === "thinking_delta") this.#characters += delta.thinking.length;
+    if (this.#characters > MAX_CHARACTERS) throw corruptAnswer("the answer has no end");
+    out.push({ type: "content_block_delta", index: this.#nextIndex, delta });
+  }
+
+  #blockStop(out: MessagesEvent[]): void {
+    const open = this.#open;
+    if (open === null) return;
+    if (open.kind === "tool_use") {
+      toolInput(open.json);
+      if (open.json.trim() === "")
+        this.#push({ type: "input_json_delta", partial_json: JSON.stringify(open.startInput ?? {}) }, out);
+    }
+    this.#open = null;
+    out.push({ type: "content_block_stop", index: this.#nextIndex });
+    this.#nextIndex += 1;
+  }
+
+  #stop(out: MessagesEvent[]): void {
+    if (!this.#started) throw cutAnswer();
+    this.#blockStop(out);
+    this.#over = true;
+    const estimate = estimateUsage(this.#context, this.#characters);
+    out.push(
+      {
+        type: "message_delta",
+        delta: {
+          stop_reason: stopReason(this.#delta["stop_reason"], this.#toolUsed),
+          stop_sequence: stringOf(this.#delta["stop_sequence"]),
+          ...stopDetails(this.#delta),
+        },
+        usage:
+          this.#usage === null
+            ? estimate
+            : this.#outputReported
+              ? this.#usage
+              : {
+                  ...this.#usage,
+                  output_tokens: Math.max(this.#usage.output_tokens, estimate.output_tokens),
+                  estimated: true,
+                },
+      },
+      { type: "message_stop" },
+    );
+  }
+}
+
+/** A block as a stream starts it: what it holds already becomes its first delta. */
+function emptied(block: ContentBlock): {
+  start: ContentBlock;
+  first: BlockDelta | null;
+  startInput: JsonObject | null;
+} {
+  switch (block.type) {
+    case "text":
+      return {
+        start: { ...block, text: "" },
+        first: block.text === "" ? null : { type: "text_delta", text: block.text },
+        startInput: null,
+      };
+    case "thinking":
+      return {
+        start: { ...block, thinking: "" },
+        first: block.thinking === "" ? null : { type: "thinking_delta", thinking: block.thinking },
+        startInput: null,
+      };
+    case "tool_use":
+      return { start: { ...block, input: {} }, first: null, startInput: block.input };
+    default:
+      return { start: block, first: null, startInput: null };
+  }
+}

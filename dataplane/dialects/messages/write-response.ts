@@ -1,0 +1,32 @@
+/** A whole answer for a Messages client (dialects.md §C1, spec *Message*). */
+import type { Carry, CodecContext } from "../codecs.ts";
+import { sealSignature } from "../reasoning.ts";
+import { clientTool } from "../tool-name.ts";
+import { writeMessagesUsage } from "../usage.ts";
+import type { ContentBlock, JsonObject, MessagesResponse } from "./types.ts";
+
+export function writeMessagesResponse(
+  response: MessagesResponse,
+  carry: Carry,
+  context: CodecContext,
+): JsonObject {
+  return {
+    id: response.id,
+    type: "message",
+    role: "assistant",
+    model: context.model,
+    content: response.content.map((block) => writeBlock(block, carry, context) as unknown as JsonObject),
+    stop_reason: response.stop_reason,
+    stop_sequence: response.stop_sequence,
+    stop_details: response.stop_details ?? null,
+    usage: writeMessagesUsage(response.usage),
+  };
+}
+
+/** A block as the client may see it: its own tool names, marks of other dialects' reasoning sealed. */
+export function writeBlock(block: ContentBlock, carry: Carry, context: CodecContext): ContentBlock {
+  if (block.type === "tool_use") return { ...block, name: clientTool(block.name, carry).name };
+  if (block.type === "thinking")
+    return { ...block, signature: sealSignature(block.signature, context.sealer) };
+  return block;
+}

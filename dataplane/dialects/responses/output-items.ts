@@ -1,0 +1,127 @@
+/** The output items of a Responses answer, whole and as they begin (spec *Response*, dialects.md §C3, §E). */
+import type { Annotate, Carry, CodecContext } from "../codecs.ts";
+import { arrayOf } from "../fields.ts";
+import { sealReasoning } from "../reasoning.ts";
+import { clientTool } from "../tool-name.ts";
+import type {
+  JsonObject,
+  RedactedThinkingBlock,
+  ServerToolUseBlock,
+  ThinkingBlock,
+  ToolUseBlock,
+  WebFetchToolResultBlock,
+  WebSearchToolResultBlock,
+} from "../messages/types.ts";
+
+export type ItemStatus = "in_progress" | "completed" | "incomplete" | "failed";
+
+export const messageItem = (id: string, status: ItemStatus, content: JsonObject[]): JsonObject => ({
+  id,
+  type: "message",
+  status,
+  role: "assistant",
+  content,
+});
+
+export const textPart = (text: string, annotations: JsonObject[]): JsonObject => ({
+  type: "output_text",
+  text,
+  annotations,
+  logprobs: [],
+});
+
+/** Citations as Responses has them: flat, counted in their own content part. */
+export const annotationsOf = (text: string, annotate: Annotate | undefined): JsonObject[] =>
+  (annotate?.(text) ?? []).map((citation) => ({ type: "url_citation", ...citation }));
+
+export function functionCallItem(
+  id: string,
+  block: Pick<ToolUseBlock, "id" | "name">,
+  args: string,
+  status: ItemStatus,
+  carry: Carry,
+): JsonObject {
+  const { name, namespace } = clientTool(block.name, carry);
+  return {
+    id,
+    type: "function_call",
+    status,
+    call_id: block.id,
+    name,
+    ...(namespace === null ? {} : { namespace }),
+    arguments: args,
+  };
+}
+
+/** Whether the client asked for what lets it resend reasoning. */
+export const includesReasoning = (carry: Carry): boolean =>
+  arrayOf(carry.request["include"])?.includes("reasoning.encrypted_content") === true;
+
+export function reasoningItem(
+  id: string,
+  block: ThinkingBlock | RedactedThinkingBlock,
+  carry: Carry,
+  context: CodecContext,
+): JsonObject {
+  const summary =
+    block.type === "thinking" && block.thinking !== ""
+      ? [{ type: "summary_text", text: block.thinking }]
+      : [];
+  return {
+    id,
+    type: "reasoning",
+    summary,
+    ...(includesReasoning(carry) ? { encrypted_content: sealReasoning(block, context.sealer) } : {}),
+  };
+}
+
+export type ToolResult = WebSearchToolResultBlock | WebFetchToolResultBlock;
+
+/** A server tool's call; what it does shows in `action`, a fetch as an opened page. */
+export interface ServerCall {
+  readonly id: string;
+  readonly type: "web_search_call" | "x_search_call";
+  readonly action: JsonObject;
+}
+
+export function serverCall(block: ServerToolUseBlock, context: CodecContext): ServerCall {
+  const isPosts = block.name === "x_search";
+  const asked = (field: string) => {
+    const value = block.input[field];
+    return typeof value === "string" ? value : "";
+  };
+  const query = asked("query");
+  return {
+    id: context.newId(isPosts ? "xs" : "ws"),
+    type: isPosts ? "x_search_call" : "web_search_call",
+    action:
+      block.name === "web_fetch"
+        ? { type: "open_page", url: asked("url") }
+        : { type: "search", query, queries: [query] },
+  };
+}
+
+export const startedCallItem = ({ id, type, action }: ServerCall): JsonObject => ({
+  id,
+  type,
+  status: "in_progress",
+  action,
+});
+
+/** The item with its result; without one it was never run. */
+export function finishedCallItem({ id, type, action }: ServerCall, result: ToolResult | null): JsonObject {
+  const found = sourcesOf(result);
+  return {
+    id,
+    type,
+    status: found === null ? "failed" : "completed",
+    action: action["type"] === "search" ? { ...action, sources: found ?? [] } : action,
+  };
+}
+
+/** Null for a result that is an error. */
+function sourcesOf(result: ToolResult | null): JsonObject[] | null {
+  if (result === null) return null;
+  if (result.type === "web_fetch_tool_result") return result.content.type === "web_fetch_result" ? [] : null;
+  return Array.isArray(result.content) ? result.content.map(({ url }) => ({ type: "url", url })) : null;
+}

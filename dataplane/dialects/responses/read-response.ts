@@ -1,0 +1,110 @@
+/** A Responses upstream's whole answer in Messages form (dialects.md §C3, §D2–§D4). */
+import type { CodecContext } from "../codecs.ts";
+import { aliasOfId } from "../alias.ts";
+import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
+import { markReasoning } from "../reasoning.ts";
+import { toolInput } from "../tool-input.ts";
+import { corruptAnswer, inBandError } from "../upstream-error.ts";
+import { estimateUsage, readResponsesUsage } from "../usage.ts";
+import { refusalDetails } from "../refusal.ts";
+import type { ContentBlock, JsonObject, MessagesResponse, StopReason } from "../messages/types.ts";
+
+/** Between two summary parts of one reasoning item. */
+export const SUMMARY_BREAK = "\n\n";
+
+/** @throws ApiError `upstream_error` when the response failed, is unfinished, or lacks its output. */
+export function readResponsesResponse(body: JsonObject, context: CodecContext): MessagesResponse {
+  const error = objectOf(body["error"]);
+  if (error !== null || body["status"] === "failed") throw inBandError({ error: error ?? {} });
+  const items = arrayOf(body["output"]);
+  if (items === null) throw corruptAnswer("no output");
+  const status = textOf(body["status"]) ?? "completed";
+  if (status !== "completed" && status !== "incomplete") throw corruptAnswer(`status ${status}`);
+
+  const content: ContentBlock[] = [];
+  let refused = false;
+  for (const value of items) {
+    const item = objectOf(value);
+    if (item === null) throw corruptAnswer("an output item that is no object");
+    if (item["type"] === "message") refused = readMessageItem(item, content) || refused;
+    else if (item["type"] === "function_call") content.push(readCall(item, context));
+    else if (item["type"] === "reasoning") {
+      const thinking = readReasoningText(item);
+      const signature = readReasoningMark(item);
+      if (thinking !== "" || textOf(item["encrypted_content"]) !== null)
+        content.push({ type: "thinking", thinking, signature });
+    }
+  }
+  const toolUsed = content.some((block) => block.type === "tool_use");
+  const stop = stopReason(body, toolUsed, refused);
+  return {
+    id: context.newId("msg"),
+    type: "message",
+    role: "assistant",
+    model: context.model,
+    content,
+    stop_reason: stop,
+    stop_sequence: null,
+    ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
+    usage: readResponsesUsage(body["usage"]) ?? estimateUsage(context, JSON.stringify(content).length),
+  };
+}
+
+/** Adds an item's texts; true when one of them is a refusal. */
+function readMessageItem(item: JsonObject, content: ContentBlock[]): boolean {
+  let refused = false;
+  for (const value of arrayOf(item["content"]) ?? []) {
+    const { text, isRefusal } = readPart(objectOf(value));
+    refused ||= isRefusal;
+    if (text !== "") content.push({ type: "text", text });
+  }
+  return refused;
+}
+
+/** A content part's text, whichever kind it is. */
+export function readPart(part: JsonObject | null): { text: string; isRefusal: boolean } {
+  if (part?.["type"] === "refusal") return { text: stringOf(part["refusal"]) ?? "", isRefusal: true };
+  const isText = part?.["type"] === "output_text" || part?.["type"] === "text";
+  return { text: isText ? (stringOf(part["text"]) ?? "") : "", isRefusal: false };
+}
+
+function readCall(item: JsonObject, context: CodecContext): ContentBlock {
+  const name = textOf(item["name"]);
+  if (name === null) throw corruptAnswer("a function_call without a name");
+  const input = objectOf(item["arguments"]) ?? toolInput(stringOf(item["arguments"]) ?? "");
+  return { type: "tool_use", id: callId(item, context), name, input };
+}
+
+/** The upstream's call id, or its alias, or a new one. */
+export function callId(item: JsonObject, context: CodecContext): string {
+  const given = textOf(item["call_id"]) ?? textOf(item["id"]);
+  return given === null ? context.newId("call") : aliasOfId(given);
+}
+
+/** The summary; open models that have none send their raw reasoning. `form`: which of the two is wanted. */
+export function readReasoningText(item: JsonObject, form?: "summary" | "raw"): string {
+  const texts = (parts: unknown) =>
+    (arrayOf(parts) ?? [])
+      .map((part) => stringOf(objectOf(part)?.["text"]) ?? "")
+      .filter((text) => text !== "");
+  const summary = texts(item["summary"]).join(SUMMARY_BREAK);
+  const raw = texts(item["content"]).join("");
+  if (form !== undefined) return form === "summary" ? summary : raw;
+  return summary === "" ? raw : summary;
+}
+
+/** The hub signature that lets a resent conversation give the upstream its own item back. */
+export const readReasoningMark = (item: JsonObject): string =>
+  markReasoning({
+    from: "responses",
+    id: stringOf(item["id"]) ?? "",
+    encrypted: textOf(item["encrypted_content"]),
+  });
+
+/** Dialects.md §D3. Tool calls decide, whatever the upstream calls the end. */
+export function stopReason(body: JsonObject, toolUsed: boolean, refused: boolean): StopReason {
+  const reason = objectOf(body["incomplete_details"])?.["reason"];
+  if (toolUsed) return "tool_use";
+  if (refused || reason === "content_filter") return "refusal";
+  return body["status"] === "incomplete" ? "max_tokens" : "end_turn";
+}

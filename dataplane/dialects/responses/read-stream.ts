@@ -1,0 +1,257 @@
+/**
+ * A Responses upstream's stream in Messages form (dialects.md §C3, §D5; lenient as rule 2.14 says).
+ *
+ *   nothing ──first event──> running ──response.completed | .incomplete──> over
+ *
+ * Each content part, reasoning item and function call is one piece. Its text comes in deltas; what the closing
+ * events (`…done`, `output_item.done`, the terminal response) hold beyond them is taken from there, so that an
+ * upstream without deltas loses nothing.
+ */
+import type { CodecContext, EndCause, SseEvent, Stepper } from "../codecs.ts";
+import { BlockOrder } from "../block-order.ts";
+import type { Piece } from "../block-order.ts";
+import { arrayOf, countOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
+import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
+import { estimateUsage, readResponsesUsage, startUsage } from "../usage.ts";
+import { refusalDetails } from "../refusal.ts";
+import {
+  SUMMARY_BREAK,
+  callId,
+  readPart,
+  readReasoningMark,
+  readReasoningText,
+  stopReason,
+} from "./read-response.ts";
+import type { JsonObject, MessagesEvent } from "../messages/types.ts";
+
+/** Output items of one answer; a broken upstream must not fill the memory with empty ones. */
+const MAX_ITEMS = 4_096;
+
+/** An output item under way. */
+interface Item {
+  /** Content parts by content index; reasoning and calls have one piece, number 0. */
+  readonly pieces: Map<number, Piece>;
+  /** Reasoning: which of the two forms came first (the other one repeats it), and the last summary part. */
+  reasoning: { form: "summary" | "raw"; part: number } | null;
+  done: boolean;
+}
+
+export class ResponsesStreamReader implements Stepper<SseEvent, MessagesEvent> {
+  readonly #context: CodecContext;
+  readonly #blocks = new BlockOrder();
+  readonly #items = new Map<number, Item>();
+  #started = false;
+  #refused = false;
+  #over = false;
+
+  constructor(context: CodecContext) {
+    this.#context = context;
+  }
+
+  step(event: SseEvent): MessagesEvent[] {
+    if (this.#over || event.data === "" || event.data.startsWith("[DONE]")) return [];
+    const data = objectOf(parseJson(event.data));
+    if (data === null) throw corruptAnswer("an event that is not a JSON object");
+    const start = this.#start();
+    const end = this.#event(data, textOf(data["type"]) ?? event.event);
+    if (start === null && end === null) return this.#blocks.take();
+    return [...(start ?? []), ...this.#blocks.take(), ...(end ?? [])];
+  }
+
+  end(cause: EndCause): MessagesEvent[] {
+    if (this.#over) return [];
+    throw cause.kind === "failed" ? cause.error : cutAnswer();
+  }
+
+  #start(): MessagesEvent[] | null {
+    if (this.#started) return null;
+    this.#started = true;
+    return [
+      {
+        type: "message_start",
+        message: {
+          id: this.#context.newId("msg"),
+          type: "message",
+          role: "assistant",
+          model: this.#context.model,
+          content: [],
+          stop_reason: null,
+          stop_sequence: null,
+          usage: startUsage(this.#context),
+        },
+      },
+    ];
+  }
+
+  /** Passes one event on; what ends the message comes back. */
+  #event(data: JsonObject, type: string): MessagesEvent[] | null {
+    const output = countOf(data["output_index"]);
+    const delta = stringOf(data["delta"]) ?? "";
+    switch (type) {
+      case "response.output_text.delta":
+      case "response.refusal.delta":
+        this.#text(output, countOf(data["content_index"]), delta, type === "response.refusal.delta");
+        return null;
+      case "response.function_call_arguments.delta":
+        this.#blocks.append(this.#call(output, {}), delta);
+        return null;
+      case "response.reasoning_summary_text.delta":
+        this.#reasoning(output, "summary", countOf(data["summary_index"]), delta);
+        return null;
+      case "response.reasoning_text.delta":
+        this.#reasoning(output, "raw", 0, delta);
+        return null;
+      case "response.output_text.done":
+        this.#closeText(output, countOf(data["content_index"]), stringOf(data["text"]) ?? "", false);
+        return null;
+      case "response.refusal.done":
+        this.#closeText(output, countOf(data["content_index"]), stringOf(data["refusal"]) ?? "", true);
+        return null;
+      case "response.content_part.done": {
+        const { text, isRefusal } = readPart(objectOf(data["part"]));
+        if (text !== "") this.#closeText(output, countOf(data["content_index"]), text, isRefusal);
+        return null;
+      }
+      case "response.function_call_arguments.done":
+        this.#closeCall(output, data);
+        return null;
+      case "response.output_item.added":
+        this.#opened(output, objectOf(data["item"]) ?? {});
+        return null;
+      case "response.output_item.done":
+        this.#closed(output, objectOf(data["item"]) ?? {});
+        return null;
+      case "response.completed":
+      case "response.incomplete":
+        return this.#finished(objectOf(data["response"]) ?? {}, type);
+      case "response.failed":
+      case "response.cancelled":
+        throw inBandError({ error: objectOf(objectOf(data["response"])?.["error"]) ?? {} });
+      case "error":
+        throw inBandError(data);
+      default:
+        return null;
+    }
+  }
+
+  #item(output: number): Item {
+    const known = this.#items.get(output);
+    if (known !== undefined) return known;
+    if (this.#items.size >= MAX_ITEMS) throw corruptAnswer("too many output items");
+    const item: Item = { pieces: new Map(), reasoning: null, done: false };
+    this.#items.set(output, item);
+    return item;
+  }
+
+  #opened(output: number, item: JsonObject): void {
+    if (item["type"] === "function_call") this.#call(output, item);
+    else this.#item(output);
+  }
+
+  /** The item as a whole: everything that no delta brought, and what only the end knows. */
+  #closed(output: number, item: JsonObject): void {
+    const { done, pieces } = this.#item(output);
+    if (done) return;
+    if (item["type"] === "function_call") this.#closeCall(output, item);
+    else if (item["type"] === "reasoning") this.#closeReasoning(output, item);
+    else if (item["type"] === "message")
+      (arrayOf(item["content"]) ?? []).forEach((value, index) => {
+        const { text, isRefusal } = readPart(objectOf(value));
+        if (text !== "") this.#closeText(output, index, text, isRefusal);
+      });
+    for (const piece of pieces.values()) this.#blocks.end(piece);
+    this.#item(output).done = true;
+  }
+
+  #text(output: number, content: number, delta: string, isRefusal: boolean): void {
+    this.#refused ||= isRefusal;
+    if (delta === "") return;
+    const { pieces } = this.#item(output);
+    let piece = pieces.get(content);
+    if (piece === undefined) {
+      piece = this.#blocks.add("text");
+      pieces.set(content, piece);
+    }
+    this.#blocks.append(piece, delta);
+  }
+
+  #closeText(output: number, content: number, whole: string, isRefusal: boolean): void {
+    const seen = this.#item(output).pieces.get(content);
+    if (seen?.ended === true) return;
+    this.#text(output, content, whole.slice(seen?.length ?? 0), isRefusal);
+    const piece = this.#item(output).pieces.get(content);
+    if (piece !== undefined) this.#blocks.end(piece);
+  }
+
+  #call(output: number, item: JsonObject): Piece {
+    const { pieces } = this.#item(output);
+    const known = pieces.get(0);
+    if (known !== undefined) return known;
+    const piece = this.#blocks.add("tool_use", callId(item, this.#context), textOf(item["name"]) ?? "");
+    pieces.set(0, piece);
+    return piece;
+  }
+
+  /** `arguments.done` and `output_item.done` both hold the name and the whole arguments. */
+  #closeCall(output: number, whole: JsonObject): void {
+    const piece = this.#call(output, whole);
+    if (piece.ended) return;
+    const name = textOf(whole["name"]);
+    if (name !== null) this.#blocks.rename(piece, name);
+    const parsed = objectOf(whole["arguments"]);
+    const json = parsed === null ? (stringOf(whole["arguments"]) ?? "") : JSON.stringify(parsed);
+    this.#blocks.append(piece, json.slice(piece.json.length));
+    // Without a name the item's end, which may bring it, has to be waited for.
+    if (piece.name !== "") this.#blocks.end(piece);
+  }
+
+  #reasoning(output: number, form: "summary" | "raw", part: number, delta: string): void {
+    if (delta === "") return;
+    const item = this.#item(output);
+    item.reasoning ??= { form, part };
+    if (item.reasoning.form !== form) return;
+    const piece = this.#thinking(item);
+    if (part !== item.reasoning.part) this.#blocks.append(piece, SUMMARY_BREAK);
+    item.reasoning.part = part;
+    this.#blocks.append(piece, delta);
+  }
+
+  #thinking(item: Item): Piece {
+    const known = item.pieces.get(0);
+    if (known !== undefined) return known;
+    const piece = this.#blocks.add("thinking");
+    piece.signature = readReasoningMark({});
+    item.pieces.set(0, piece);
+    return piece;
+  }
+
+  #closeReasoning(output: number, whole: JsonObject): void {
+    const item = this.#item(output);
+    const text = readReasoningText(whole, item.reasoning?.form);
+    if (item.pieces.size === 0 && text === "" && textOf(whole["encrypted_content"]) === null) return;
+    const piece = this.#thinking(item);
+    this.#blocks.append(piece, text.slice(piece.length));
+    piece.signature = readReasoningMark(whole);
+  }
+
+  #finished(response: JsonObject, type: string): MessagesEvent[] {
+    (arrayOf(response["output"]) ?? []).forEach((item, index) => this.#closed(index, objectOf(item) ?? {}));
+    this.#blocks.endAll();
+    const status = type === "response.incomplete" ? "incomplete" : (response["status"] ?? "completed");
+    const stop = stopReason({ ...response, status }, this.#blocks.toolUsed, this.#refused);
+    this.#over = true;
+    return [
+      ...this.#blocks.take(),
+      {
+        type: "message_delta",
+        delta: {
+          stop_reason: stop,
+          stop_sequence: null,
+          ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
+        },
+        usage: readResponsesUsage(response["usage"]) ?? estimateUsage(this.#context, this.#blocks.characters),
+      },
+      { type: "message_stop" },
+    ];
+  }
+}

@@ -1,0 +1,402 @@
+/**
+ * A stream for a Responses client (dialects.md §C3, spec *Responses stream*).
+ *
+ * Consecutive text blocks are the content parts of one message item, which any other visible block closes. A
+ * server tool's item stays open from its call to its result, beside whatever comes between.
+ */
+import type { ApiError } from "../../lib/api-error.ts";
+import type { Annotate, Carry, CodecContext, StreamWriter } from "../codecs.ts";
+import { responsesErrorEvent } from "../errors.ts";
+import { refusalText } from "../refusal.ts";
+import { toolInput } from "../tool-input.ts";
+import { writeResponsesUsage } from "../usage.ts";
+import {
+  annotationsOf,
+  finishedCallItem,
+  functionCallItem,
+  messageItem,
+  reasoningItem,
+  serverCall,
+  startedCallItem,
+  textPart,
+} from "./output-items.ts";
+import type { ServerCall, ToolResult } from "./output-items.ts";
+import { responseEnd, responseHead } from "./write-response.ts";
+import type {
+  BlockDelta,
+  ContentBlock,
+  JsonObject,
+  MessagesEvent,
+  MessagesUsage,
+  RedactedThinkingBlock,
+  ServerToolUseBlock,
+  ThinkingBlock,
+  ToolUseBlock,
+} from "../messages/types.ts";
+
+type MessageDelta = Extract<MessagesEvent, { type: "message_delta" }>;
+
+/** The open content block. `wire` stands between an event's sequence number and its delta, the same every time. */
+type Open =
+  | { readonly kind: "text"; wire: string; text: string }
+  | {
+      readonly kind: "thinking";
+      readonly id: string;
+      readonly output: number;
+      wire: string;
+      text: string;
+      signature: string;
+    }
+  | {
+      readonly kind: "call";
+      readonly id: string;
+      readonly output: number;
+      readonly block: ToolUseBlock;
+      readonly wire: string;
+      json: string;
+    }
+  | { readonly kind: "server"; readonly block: ServerToolUseBlock; json: string };
+
+/** The open message item. */
+interface OpenMessage {
+  readonly id: string;
+  readonly output: number;
+  readonly parts: JsonObject[];
+}
+
+export class ResponsesStreamWriter implements StreamWriter {
+  readonly #carry: Carry;
+  readonly #context: CodecContext;
+  readonly #annotate: Annotate | undefined;
+  readonly #head: JsonObject;
+  #sequence = 0;
+  /** Finished items by output index; items that are open leave a hole until they close. */
+  readonly #output: JsonObject[] = [];
+  #nextOutput = 0;
+  #open: Open | null = null;
+  #message: OpenMessage | null = null;
+  readonly #serverCalls = new Map<string, { call: ServerCall; output: number }>();
+  #saidText = false;
+  #end: MessageDelta | null = null;
+
+  constructor(carry: Carry, context: CodecContext, annotate?: Annotate) {
+    this.#carry = carry;
+    this.#context = context;
+    this.#annotate = annotate;
+    this.#head = responseHead(context.newId("resp"), carry, context);
+  }
+
+  write(events: readonly MessagesEvent[]): { bytes: string; terminal: string } {
+    let bytes = "";
+    let terminal = "";
+    for (const event of events) {
+      if (event.type === "message_stop") {
+        bytes += this.#closeAll();
+        terminal += this.#terminal();
+      } else bytes += this.#event(event);
+    }
+    return { bytes, terminal };
+  }
+
+  fail(error: ApiError): string {
+    return responsesErrorEvent(error, this.#sequence++);
+  }
+
+  #event(event: Exclude<MessagesEvent, { type: "message_stop" }>): string {
+    switch (event.type) {
+      case "content_block_delta":
+        return this.#delta(event.delta);
+      case "content_block_start":
+        return this.#blockStart(event.content_block);
+      case "content_block_stop":
+        return this.#blockStop();
+      case "message_start":
+        return (
+          this.#emit("response.created", { response: this.#head }) +
+          this.#emit("response.in_progress", { response: this.#head })
+        );
+      case "message_delta":
+        this.#end = event;
+        return "";
+      case "ping":
+        return ": ping\n\n";
+    }
+  }
+
+  #blockStart(block: ContentBlock): string {
+    switch (block.type) {
+      case "text":
+        this.#open = { kind: "text", wire: "", text: "" };
+        return "";
+      case "thinking":
+        return this.#closeMessage("completed") + this.#thinkingStart(block);
+      case "redacted_thinking":
+        return this.#closeMessage("completed") + this.#redacted(block);
+      case "tool_use":
+        return this.#closeMessage("completed") + this.#callStart(block);
+      case "server_tool_use":
+        this.#open = { kind: "server", block, json: "" };
+        return this.#closeMessage("completed");
+      case "web_search_tool_result":
+      case "web_fetch_tool_result":
+        return this.#closeMessage("completed") + this.#serverResult(block);
+      default:
+        return "";
+    }
+  }
+
+  #delta(delta: BlockDelta): string {
+    const open = this.#open;
+    switch (delta.type) {
+      case "text_delta":
+        return open?.kind === "text" ? this.#text(open, delta.text) : "";
+      case "thinking_delta":
+        return open?.kind === "thinking" ? this.#thinking(open, delta.thinking) : "";
+      case "signature_delta":
+        if (open?.kind === "thinking") open.signature += delta.signature;
+        return "";
+      case "input_json_delta":
+        if (open?.kind === "server") open.json += delta.partial_json;
+        if (open?.kind !== "call") return "";
+        open.json += delta.partial_json;
+        return this.#wire("response.function_call_arguments.delta", open.wire, delta.partial_json);
+      default:
+        return "";
+    }
+  }
+
+  #blockStop(): string {
+    const open = this.#open;
+    this.#open = null;
+    switch (open?.kind) {
+      case "text":
+        return this.#textStop(open);
+      case "thinking":
+        return this.#thinkingStop(open);
+      case "call":
+        return this.#callStop(open);
+      case "server":
+        return this.#serverStart({ ...open.block, input: { ...open.block.input, ...toolInput(open.json) } });
+      case undefined:
+        return "";
+    }
+  }
+
+  // Text: content parts of one message item.
+
+  #text(open: Extract<Open, { kind: "text" }>, text: string): string {
+    if (text === "") return "";
+    const before = open.text === "" ? this.#textStart(open) : "";
+    open.text += text;
+    return before + this.#wire("response.output_text.delta", open.wire, text, ',"logprobs":[]}');
+  }
+
+  #textStart(open: Extract<Open, { kind: "text" }>): string {
+    this.#saidText = true;
+    let bytes = "";
+    if (this.#message === null) {
+      this.#message = { id: this.#context.newId("msg"), output: this.#nextOutput++, parts: [] };
+      bytes = this.#emit("response.output_item.added", {
+        output_index: this.#message.output,
+        item: messageItem(this.#message.id, "in_progress", []),
+      });
+    }
+    const place = this.#place();
+    open.wire = wirePlace(place);
+    return bytes + this.#emit("response.content_part.added", { ...place, part: textPart("", []) });
+  }
+
+  /** Where the open content part is. */
+  #place(): { item_id: string; output_index: number; content_index: number } {
+    const { id, output, parts } = this.#message ?? { id: "", output: 0, parts: [] };
+    return { item_id: id, output_index: output, content_index: parts.length };
+  }
+
+  #textStop({ text }: Extract<Open, { kind: "text" }>): string {
+    if (text === "" || this.#message === null) return "";
+    const place = this.#place();
+    const annotations = annotationsOf(text, this.#annotate);
+    const part = textPart(text, annotations);
+    let bytes = "";
+    annotations.forEach((annotation, index) => {
+      bytes += this.#emit("response.output_text.annotation.added", {
+        ...place,
+        annotation_index: index,
+        annotation,
+      });
+    });
+    bytes += this.#emit("response.output_text.done", { ...place, text, logprobs: [] });
+    bytes += this.#emit("response.content_part.done", { ...place, part });
+    this.#message.parts.push(part);
+    return bytes;
+  }
+
+  #closeMessage(status: "completed" | "incomplete"): string {
+    if (this.#message === null) return "";
+    const { id, output, parts } = this.#message;
+    this.#message = null;
+    return this.#itemDone(output, messageItem(id, status, parts));
+  }
+
+  // Reasoning.
+
+  #thinkingStart(block: ThinkingBlock): string {
+    const id = this.#context.newId("rs");
+    const output = this.#nextOutput++;
+    this.#open = { kind: "thinking", id, output, wire: "", text: "", signature: block.signature };
+    return this.#emit("response.output_item.added", {
+      output_index: output,
+      item: { id, type: "reasoning", summary: [] },
+    });
+  }
+
+  #thinking(open: Extract<Open, { kind: "thinking" }>, text: string): string {
+    if (text === "") return "";
+    let before = "";
+    if (open.text === "") {
+      const place = { item_id: open.id, output_index: open.output, summary_index: 0 };
+      open.wire = wirePlace(place);
+      before = this.#emit("response.reasoning_summary_part.added", {
+        ...place,
+        part: { type: "summary_text", text: "" },
+      });
+    }
+    open.text += text;
+    return before + this.#wire("response.reasoning_summary_text.delta", open.wire, text);
+  }
+
+  #thinkingStop({ id, output, text, signature }: Extract<Open, { kind: "thinking" }>): string {
+    const place = { item_id: id, output_index: output, summary_index: 0 };
+    const said =
+      text === ""
+        ? ""
+        : this.#emit("response.reasoning_summary_text.done", { ...place, text }) +
+          this.#emit("response.reasoning_summary_part.done", {
+            ...place,
+            part: { type: "summary_text", text },
+          });
+    const block: ThinkingBlock = { type: "thinking", thinking: text, signature };
+    return said + this.#itemDone(output, reasoningItem(id, block, this.#carry, this.#context));
+  }
+
+  #redacted(block: RedactedThinkingBlock): string {
+    const id = this.#context.newId("rs");
+    const output = this.#nextOutput++;
+    return (
+      this.#emit("response.output_item.added", {
+        output_index: output,
+        item: { id, type: "reasoning", summary: [] },
+      }) + this.#itemDone(output, reasoningItem(id, block, this.#carry, this.#context))
+    );
+  }
+
+  // Function calls.
+
+  #callStart(block: ToolUseBlock): string {
+    const id = this.#context.newId("fc");
+    const output = this.#nextOutput++;
+    const wire = wirePlace({ item_id: id, output_index: output });
+    this.#open = { kind: "call", id, output, block, wire, json: "" };
+    return this.#emit("response.output_item.added", {
+      output_index: output,
+      item: functionCallItem(id, block, "", "in_progress", this.#carry),
+    });
+  }
+
+  #callStop({ id, output, block, json }: Extract<Open, { kind: "call" }>): string {
+    const item = functionCallItem(id, block, json, "completed", this.#carry);
+    return (
+      this.#emit("response.function_call_arguments.done", {
+        item_id: id,
+        output_index: output,
+        name: item["name"],
+        arguments: json,
+      }) + this.#itemDone(output, item)
+    );
+  }
+
+  // Server tools.
+
+  #serverStart(block: ServerToolUseBlock): string {
+    const call = serverCall(block, this.#context);
+    const output = this.#nextOutput++;
+    this.#serverCalls.set(block.id, { call, output });
+    const added = this.#emit("response.output_item.added", {
+      output_index: output,
+      item: startedCallItem(call),
+    });
+    return (
+      added + this.#searchEvent(call, output, "in_progress") + this.#searchEvent(call, output, "searching")
+    );
+  }
+
+  /** The steps of a search, which only `web_search_call` has. */
+  #searchEvent(call: ServerCall, output: number, step: "in_progress" | "searching" | "completed"): string {
+    return call.type === "web_search_call"
+      ? this.#emit(`response.web_search_call.${step}`, { output_index: output, item_id: call.id })
+      : "";
+  }
+
+  #serverResult(result: ToolResult): string {
+    const known = this.#serverCalls.get(result.tool_use_id);
+    if (known === undefined) return "";
+    this.#serverCalls.delete(result.tool_use_id);
+    return this.#serverDone(known.call, known.output, result);
+  }
+
+  #serverDone(call: ServerCall, output: number, result: ToolResult | null): string {
+    const item = finishedCallItem(call, result);
+    const completed = item["status"] === "completed" ? this.#searchEvent(call, output, "completed") : "";
+    return completed + this.#itemDone(output, item);
+  }
+
+  // The end.
+
+  /** Closes whatever is open: calls without a result were never run, a mute refusal gets its explanation. */
+  #closeAll(): string {
+    let bytes = this.#blockStop();
+    const delta = this.#end?.delta;
+    if (delta?.stop_reason === "refusal" && !this.#saidText) {
+      const open: Open = { kind: "text", wire: "", text: "" };
+      bytes += this.#text(open, refusalText("", { stop_details: delta.stop_details ?? null }));
+      bytes += this.#textStop(open);
+    }
+    const completed = responseEnd(delta?.stop_reason ?? null)["status"] === "completed";
+    bytes += this.#closeMessage(completed ? "completed" : "incomplete");
+    for (const { call, output } of this.#serverCalls.values()) bytes += this.#serverDone(call, output, null);
+    this.#serverCalls.clear();
+    return bytes;
+  }
+
+  #terminal(): string {
+    const end = responseEnd(this.#end?.delta.stop_reason ?? null);
+    const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
+    const response = {
+      ...this.#head,
+      ...end,
+      output: this.#output,
+      usage: writeResponsesUsage(usage),
+    };
+    return this.#emit(end["status"] === "completed" ? "response.completed" : "response.incomplete", {
+      response,
+    });
+  }
+
+  #itemDone(output: number, item: JsonObject): string {
+    this.#output[output] = item;
+    return this.#emit("response.output_item.done", { output_index: output, item });
+  }
+
+  #emit(type: string, fields: object): string {
+    const data = JSON.stringify({ type, sequence_number: this.#sequence++, ...fields });
+    return `event: ${type}\ndata: ${data}\n\n`;
+  }
+
+  /** A delta event, put together from what never changes and the one string that does. */
+  #wire(type: string, place: string, delta: string, tail = "}"): string {
+    return `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.#sequence++},${place},"delta":${JSON.stringify(delta)}${tail}\n\n`;
+  }
+}
+
+/** A place's fields as they stand inside an object. */
+const wirePlace = (place: object): string => JSON.stringify(place).slice(1, -1);

@@ -1,0 +1,232 @@
+/**
+ * What an upstream's failure means for the client (rules 1.5 and 2.12, dialects.md §A2). An upstream's words pass
+ * on only where it says what is wrong with the client's own request; nothing of the account that we use there
+ * (keys, organizations, credit, addresses) ever does.
+ */
+import { ApiError } from "../lib/api-error.ts";
+import type { ErrorCode } from "../lib/api-error.ts";
+import type { Dialect } from "./dialect.ts";
+import { objectOf, parseJson, stringOf } from "./fields.ts";
+import type { JsonObject } from "./messages/types.ts";
+
+/** Seconds that a client is asked to wait when the upstream named none, and at most (rule 1.5). */
+const RETRY_AFTER_DEFAULT_S = 5;
+const RETRY_AFTER_MAX_S = 60;
+/** More of an upstream's sentence than this helps nobody. */
+const MESSAGE_MAX_CHARACTERS = 2_000;
+
+/** An answer of an upstream that is not one: status, body and what else matters of it. */
+export interface UpstreamFailure {
+  readonly dialect: Dialect;
+  readonly status: number;
+  /** As it came; need not be JSON. */
+  readonly body: string | Uint8Array;
+  /** Its `retry-after` header: seconds or an HTTP date; null without one. */
+  readonly retryAfter: string | null;
+  /** Unix milliseconds, to read a date in `retryAfter`. */
+  readonly now: number;
+  /** The model's name there, replaced by the public id in what is shown. */
+  readonly upstreamModel: string;
+  /** Public model id. */
+  readonly model: string;
+}
+
+/** The error that a client gets for an upstream's answer with a status other than 2xx. */
+export function upstreamError(failure: UpstreamFailure): ApiError {
+  const cause = { upstreamStatus: failure.status };
+  if (failure.status === 429)
+    return new ApiError("rate_limited", ownWords.rate_limited, {
+      retryAfterSeconds: retryAfterSeconds(failure.retryAfter, failure.now),
+      cause,
+    });
+  if (failure.status === 400) {
+    const names = { upstreamModel: failure.upstreamModel, model: failure.model };
+    return aboutTheRequest(readErrorBody(failure.body), names) ?? ours("upstream_error", cause);
+  }
+  const code = statusCodes[failure.status] ?? "upstream_error";
+  if (code === "unavailable" || code === "overloaded")
+    return new ApiError(code, ownWords[code], {
+      retryAfterSeconds: retryAfterSeconds(failure.retryAfter, failure.now),
+      cause,
+    });
+  return ours(code, cause);
+}
+
+/** Rule 2.12. 400 and 429 stand above; what is not listed is 502. */
+const statusCodes: Readonly<Record<number, OwnCode>> = {
+  408: "timeout",
+  413: "too_large",
+  422: "invalid_request",
+  503: "unavailable",
+  504: "timeout",
+  529: "overloaded",
+};
+
+const ownWords = {
+  invalid_request: "The model's provider refused the request as invalid.",
+  too_large: "The request is larger than the model's provider accepts.",
+  rate_limited: "The model's provider is limiting requests at the moment. Please try again later.",
+  upstream_error: "The model's provider failed to answer the request.",
+  unavailable: "The model's provider is unavailable at the moment. Please try again later.",
+  overloaded: "The model's provider is overloaded at the moment. Please try again later.",
+  timeout: "The model's provider did not answer in time.",
+} as const satisfies Partial<Record<ErrorCode, string>>;
+type OwnCode = keyof typeof ownWords;
+
+const ours = (code: OwnCode, cause: unknown): ApiError => new ApiError(code, ownWords[code], { cause });
+
+/** An answer that came but cannot be read; `what` goes to the log only. */
+export const corruptAnswer = (what: string): ApiError =>
+  new ApiError("upstream_error", "The model's provider sent an answer that could not be read.", {
+    cause: { corrupt: what },
+  });
+
+/** A stream that stopped before its terminal event. */
+export const cutAnswer = (): ApiError =>
+  new ApiError("upstream_error", "The model's provider ended its answer too early.");
+
+/** `error` of either style, whatever surrounds it. */
+interface ReportedError {
+  readonly type: string;
+  readonly code: string;
+  readonly message: string;
+  readonly param: string | null;
+}
+
+function reported(error: unknown): ReportedError {
+  const fields = objectOf(error);
+  const code = fields?.["code"];
+  return {
+    type: stringOf(fields?.["type"]) ?? "",
+    code: typeof code === "number" ? String(code) : (stringOf(code) ?? ""),
+    message: stringOf(error) ?? stringOf(fields?.["message"]) ?? "",
+    param: stringOf(fields?.["param"]),
+  };
+}
+
+/** The three dialects, vLLM's flat form, FastAPI's `detail`; empty words for anything else. */
+function readErrorBody(bytes: string | Uint8Array): ReportedError {
+  const body = objectOf(parseJson(typeof bytes === "string" ? bytes : Buffer.from(bytes).toString("utf8")));
+  return reported(body?.["error"] ?? stringOf(body?.["detail"]) ?? body);
+}
+
+/**
+ * An error inside a stream, or a whole answer that turns out to be one: Messages' and Chat's `{error: {…}}`,
+ * Responses' flat or nested `error` event, and the `error` of a failed response.
+ */
+export function inBandError(body: JsonObject): ApiError {
+  const error = reported(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body);
+  const code = inBandCodes[error.code] ?? inBandCodes[error.type] ?? "upstream_error";
+  if (code === "invalid_request") return aboutTheRequest(error, null) ?? ours("upstream_error", error.code);
+  if (code === "rate_limited")
+    return new ApiError(code, ownWords[code], { retryAfterSeconds: RETRY_AFTER_DEFAULT_S });
+  return ours(code, { type: error.type, code: error.code });
+}
+
+/** By `code` first, then by `type`; what is not listed (keys, quota, permissions, servers) is ours to mend: 502. */
+const inBandCodes: Readonly<Record<string, OwnCode>> = {
+  invalid_request_error: "invalid_request",
+  invalid_prompt: "invalid_request",
+  context_length_exceeded: "invalid_request",
+  "400": "invalid_request",
+  request_too_large: "too_large",
+  "413": "too_large",
+  rate_limit_error: "rate_limited",
+  rate_limit_exceeded: "rate_limited",
+  "429": "rate_limited",
+  insufficient_quota: "upstream_error",
+  invalid_api_key: "upstream_error",
+  overloaded_error: "overloaded",
+  "529": "overloaded",
+  server_is_overloaded: "unavailable",
+  service_unavailable_error: "unavailable",
+  "503": "unavailable",
+  timeout_error: "timeout",
+  timeout: "timeout",
+  "408": "timeout",
+  "504": "timeout",
+};
+
+/** Sentences about our account there, which some upstreams wrap into a 400. */
+const aboutTheAccount =
+  /credit balance|billing|insufficient (?:quota|funds|balance)|exceeded your current quota|(?:incorrect|invalid|missing) (?:x-)?api[ _-]?key|(?:your|this|the) (?:organi[sz]ation|workspace|account|project|subscription|plan|api[ _-]?key|usage limits?)\b|spend(?:ing)? limit|unauthori[sz]ed/i;
+
+/** A 400 as the client may see it; null when it speaks about our account instead of the request. */
+function aboutTheRequest(
+  error: ReportedError,
+  names: { upstreamModel: string; model: string } | null,
+): ApiError | null {
+  const overflow = contextOverflow(error);
+  if (overflow !== null) return overflow;
+  if (aboutTheAccount.test(error.message) || inBandCodes[error.code] === "upstream_error") return null;
+  const text = error.message === "" ? ownWords.invalid_request : withoutSecrets(error.message, names);
+  const options = error.param === null || error.param === "" ? {} : { param: error.param };
+  return new ApiError("invalid_request", text, options);
+}
+
+const number = String.raw`(\d[\d,_]*)`;
+const overflows = {
+  prompt: new RegExp(`prompt is too long: ${number} tokens > ${number} maximum`, "i"),
+  sum: new RegExp(
+    `input length and .?max_tokens.? exceed context limit: ${number} \\+ ${number} > ${number}`,
+    "i",
+  ),
+  /** OpenAI, vLLM and many others, with and without the completion's share. */
+  openai: new RegExp(
+    `maximum context length is ${number} tokens.*?(?:resulted in|requested) ${number} tokens(?: \\(${number} in the messages, ${number} in the completion\\))?`,
+    "is",
+  ),
+  /** llama.cpp: "the request exceeds the available context size". */
+  words:
+    /context[ _]length|context window|context size|too many tokens|prompt is too long|input is too long/i,
+};
+
+/**
+ * A prompt that does not fit, in exactly the two sentences whose numbers Claude Code reads (dialects.md §A2).
+ */
+function contextOverflow(error: ReportedError): ApiError | null {
+  const { message } = error;
+  const digits = (text: string | undefined) => (text ?? "").replaceAll(/[,_]/g, "");
+  const tooLong = (text: string) => new ApiError("context_length_exceeded", text);
+  const longPrompt = (tokens: string, most: string) =>
+    tooLong(`prompt is too long: ${tokens} tokens > ${most} maximum`);
+  const longSum = (input: string, output: string, most: string) =>
+    tooLong(`input length and \`max_tokens\` exceed context limit: ${input} + ${output} > ${most}`);
+  const prompt = overflows.prompt.exec(message);
+  if (prompt !== null) return longPrompt(digits(prompt[1]), digits(prompt[2]));
+  const sum = overflows.sum.exec(message);
+  if (sum !== null) return longSum(digits(sum[1]), digits(sum[2]), digits(sum[3]));
+  const openai = overflows.openai.exec(message);
+  if (openai !== null)
+    return openai[3] === undefined
+      ? longPrompt(digits(openai[2]), digits(openai[1]))
+      : longSum(digits(openai[3]), digits(openai[4]), digits(openai[1]));
+  if (error.code === "context_length_exceeded" || overflows.words.test(message))
+    return tooLong("prompt is too long: it does not fit into the model's context window");
+  return null;
+}
+
+/** What must never be seen of the account that we use there, even inside a sentence about the request. */
+const secrets: readonly (readonly [RegExp, string])[] = [
+  [/\b(?:https?|wss?):\/\/[^\s"'<>)\]]+/gi, "[address]"],
+  [/\b(?:sk|pk|rk|gsk|xai|key|tok)[-_][A-Za-z0-9_*.-]{6,}/g, "[key]"],
+  [/\bBearer\s+[^\s"']+/gi, "[key]"],
+  [/\bAIza[A-Za-z0-9_-]{10,}/g, "[key]"],
+  [/\b(?:org|proj|user|acct|wrkspc|req|request)[-_][A-Za-z0-9]{6,}\b/g, "[id]"],
+  [/\b[\w.+-]+@[\w-]+\.[\w.-]+\b/g, "[address]"],
+  [/\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b/g, "[address]"],
+];
+
+function withoutSecrets(message: string, names: { upstreamModel: string; model: string } | null): string {
+  let text = message.slice(0, MESSAGE_MAX_CHARACTERS);
+  for (const [pattern, stand] of secrets) text = text.replaceAll(pattern, stand);
+  return names === null ? text : text.replaceAll(names.upstreamModel, names.model);
+}
+
+/** Whole seconds from 1 to 60 (rule 1.5), also when the upstream said nothing usable. */
+export function retryAfterSeconds(header: string | null, now: number): number {
+  const text = header?.trim() ?? "";
+  const seconds = /^\d+(\.\d+)?$/.test(text) ? Number(text) : (Date.parse(text) - now) / 1000;
+  if (!Number.isFinite(seconds)) return RETRY_AFTER_DEFAULT_S;
+  return Math.min(RETRY_AFTER_MAX_S, Math.max(1, Math.ceil(seconds)));
+}
