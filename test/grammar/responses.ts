@@ -26,6 +26,12 @@ interface OpenItem {
   readonly steps: string[];
 }
 
+/** What the published schema requires of a response. */
+const requiredFields =
+  "id object created_at status error incomplete_details instructions metadata model output parallel_tool_calls temperature top_p tool_choice tools".split(
+    " ",
+  );
+
 type State = "start" | "created" | "items" | "over";
 
 /** What is wrong with a stream; empty when it is legal. */
@@ -89,11 +95,7 @@ class ResponsesGrammar {
   }
 
   #response(response: Fields): void {
-    for (const field of [
-      ...["id", "object", "created_at", "status", "error", "incomplete_details", "instructions", "metadata"],
-      ...["model", "output", "parallel_tool_calls", "temperature", "top_p", "tool_choice", "tools"],
-    ])
-      this.#check(field in response, `response without ${field}`);
+    for (const field of requiredFields) this.#check(field in response, `response without ${field}`);
   }
 
   #itemAdded(data: Fields): void {

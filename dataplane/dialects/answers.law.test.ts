@@ -1,0 +1,277 @@
+/** Laws that hold for every answer, in each of the nine cells (part 6, *Shown by*). */
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { accumulated } from "../../test/grammar/sdk-judges.ts";
+import {
+  convertStream,
+  convertWhole,
+  eventsOf,
+  faultsOf,
+  testCarry,
+  testContext,
+} from "../../test/grammar/convert.ts";
+import { framesOf } from "../../test/grammar/sse.ts";
+import { scriptedBody, scriptedStream, uncut } from "../../test/grammar/scripted-answer.ts";
+import type { Cut, ScriptedAnswer, ScriptedBlock } from "../../test/grammar/scripted-answer.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { answerCodecs } from "./answers.ts";
+import { dialects } from "./dialect.ts";
+import type { Dialect } from "./dialect.ts";
+import type { JsonObject, JsonValue } from "./messages/types.ts";
+
+const cells = dialects.flatMap((from) => dialects.map((to) => ({ from, to })));
+
+const text = fc.oneof(fc.string({ minLength: 1 }), fc.string({ minLength: 1, unit: "grapheme" }));
+const input = fc.dictionary(fc.stringMatching(/^[a-z_]{1,8}$/), fc.jsonValue({ maxDepth: 2 }), {
+  maxKeys: 4,
+}) as fc.Arbitrary<JsonObject>;
+const tool: fc.Arbitrary<ScriptedBlock> = fc.record({
+  kind: fc.constant("tool" as const),
+  id: fc.stringMatching(/^[A-Za-z0-9_-]{1,20}$/),
+  name: fc.stringMatching(/^[a-z_]{1,12}$/),
+  input,
+});
+
+/** Thinking, then text, then calls: the order that all three dialects can say. */
+const answers: fc.Arbitrary<ScriptedAnswer> = fc
+  .record({
+    thinking: fc.option(text, { nil: null }),
+    text: fc.option(text, { nil: null }),
+    tools: fc.uniqueArray(tool, {
+      maxLength: 3,
+      selector: (block) => (block.kind === "tool" ? block.id : ""),
+    }),
+    isCut: fc.boolean(),
+    usage: fc.record({
+      input: fc.integer({ min: 50, max: 9_999 }),
+      cached: fc.nat(50),
+      output: fc.nat(9_999),
+    }),
+  })
+  .map(({ thinking, text, tools, isCut, usage }) => ({
+    blocks: [
+      ...(thinking === null ? [] : [{ kind: "thinking" as const, text: thinking, opaque: "opaque==" }]),
+      ...(text === null ? [] : [{ kind: "text" as const, text }]),
+      ...tools,
+    ],
+    stop: tools.length > 0 ? ("tools" as const) : isCut ? ("length" as const) : ("end" as const),
+    usage,
+  }));
+
+/** Pieces of at most `size` UTF-16 units, so that surrogate pairs are cut through as well. */
+const cutInto =
+  (size: number): Cut =>
+  (whole) =>
+    Array.from({ length: Math.ceil(whole.length / size) }, (_, index) =>
+      whole.slice(index * size, (index + 1) * size),
+    );
+
+const carryFor = (dialect: Dialect) =>
+  testCarry(dialect, {
+    stream_options: { include_usage: true },
+    include: ["reasoning.encrypted_content"],
+  });
+
+/** What an SDK adds, what a stream cannot say, and ids that are made anew are left out of the comparison. */
+const comparable: Record<Dialect, (answer: JsonObject) => JsonValue> = {
+  messages: (answer) => {
+    const { id: _, parsed_output: __, ...rest } = answer;
+    const content = (rest["content"] as JsonObject[]).map(({ parsed_output: ___, ...block }) => block);
+    return { ...rest, content } as JsonObject;
+  },
+  chat: (answer) => {
+    const { choices, model, usage } = answer as Record<string, JsonValue>;
+    const [choice] = choices as JsonObject[];
+    const message = choice?.["message"] as JsonObject;
+    return {
+      model: model ?? null,
+      usage: usage ?? null,
+      finish: choice?.["finish_reason"] ?? null,
+      // The role chunk's empty content stands for none.
+      content: message["content"] === "" ? null : (message["content"] ?? null),
+      calls: ((message["tool_calls"] ?? []) as JsonObject[]).map((call) => {
+        const { name, arguments: args } = call["function"] as JsonObject;
+        return {
+          id: call["id"] ?? null,
+          name: name ?? null,
+          arguments: JSON.parse(String(args)) as JsonValue,
+        };
+      }),
+    };
+  },
+  responses: (answer) => {
+    const { status, incomplete_details, model, output, usage } = answer as Record<string, JsonValue>;
+    const items = (output as JsonObject[]).map(({ id: _, parsed_arguments: __, ...item }) => ({
+      ...item,
+      ...(item["type"] === "message"
+        ? {
+            content: (item["content"] as JsonObject[]).map(({ parsed: ___, ...part }) => part as JsonObject),
+          }
+        : {}),
+      ...(item["type"] === "function_call"
+        ? { arguments: JSON.parse(String(item["arguments"])) as JsonValue }
+        : {}),
+    }));
+    return {
+      status: status ?? null,
+      incomplete: incomplete_details ?? null,
+      model: model ?? null,
+      items,
+      usage: usage ?? null,
+    };
+  },
+};
+
+describe.each(cells)("from $from to $to", ({ from, to }) => {
+  test("a stream, put together by the official SDK, is the whole answer", async () => {
+    await fc.assert(
+      fc.asyncProperty(answers, fc.integer({ min: 1, max: 9 }), async (answer, size) => {
+        const carry = carryFor(to);
+        const whole = convertWhole(from, scriptedBody[from](answer), carry);
+        const { bytes, terminal, error } = convertStream(
+          from,
+          eventsOf(scriptedStream[from](answer, cutInto(size))),
+          carry,
+        );
+        expect(error).toBeNull();
+        expect(faultsOf(bytes + terminal, carry, "end")).toEqual([]);
+        const judged = await accumulated[to](bytes + terminal);
+        expect(comparable[to](judged)).toEqual(comparable[to](whole));
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  test("a stream that is cut anywhere ends in exactly one error, one that is not in exactly one end", () => {
+    fc.assert(
+      fc.property(
+        answers,
+        fc.integer({ min: 1, max: 9 }),
+        fc.double({ min: 0, max: 1, noNaN: true }),
+        (answer, size, at) => {
+          const carry = carryFor(to);
+          const script = eventsOf(scriptedStream[from](answer, cutInto(size)));
+          const kept = script.slice(0, Math.floor(at * (script.length + 1)));
+          const { bytes, terminal, error } = convertStream(from, kept, carry);
+          // Before the first event a failure is an HTTP status.
+          if (bytes === "") {
+            expect(error).not.toBeNull();
+            return;
+          }
+          expect(faultsOf(bytes + terminal, carry, error === null ? "end" : "error")).toEqual([]);
+          if (kept.length === script.length) expect(error).toBeNull();
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+
+  test("how the upstream cuts its deltas changes nothing but the deltas", () => {
+    fc.assert(
+      fc.property(answers, fc.integer({ min: 1, max: 9 }), (answer, size) => {
+        const carry = carryFor(to);
+        const run = (cut: Cut) => convertStream(from, eventsOf(scriptedStream[from](answer, cut)), carry);
+        // The terminal event says everything once more where the dialect has such a thing.
+        const end = (cut: Cut) => run(cut).terminal.replace(/"sequence_number":\d+/, "");
+        expect(end(cutInto(size))).toEqual(end(uncut));
+      }),
+      { numRuns: 30 },
+    );
+  });
+
+  test("thinking survives, streamed as whole", () => {
+    const answer: ScriptedAnswer = {
+      blocks: [
+        { kind: "thinking", text: "Let me see. Yes.", opaque: "opaque==" },
+        { kind: "text", text: "42" },
+      ],
+      stop: "end",
+      usage: { input: 10, cached: 4, output: 5 },
+    };
+    const carry = carryFor(to);
+    const { bytes, terminal } = convertStream(
+      from,
+      eventsOf(scriptedStream[from](answer, cutInto(3))),
+      carry,
+    );
+    const thought = framesOf(bytes + terminal)
+      .filter(({ data }) => data !== "[DONE]")
+      .map(({ data }) => thinkingIn(JSON.parse(data) as JsonObject))
+      .join("");
+    expect(thought).toBe("Let me see. Yes.");
+    expect(JSON.stringify(convertWhole(from, scriptedBody[from](answer), carry))).toContain(
+      "Let me see. Yes.",
+    );
+  });
+});
+
+/** The reasoning that one event of any dialect brings. */
+function thinkingIn(event: JsonObject): string {
+  const [choice] = (event["choices"] ?? []) as JsonObject[];
+  const delta = (choice?.["delta"] ?? event["delta"]) as JsonObject | string | undefined;
+  if (event["type"] === "response.reasoning_summary_text.delta") return String(delta);
+  if (typeof delta !== "object") return "";
+  return String(delta["reasoning_content"] ?? delta["thinking"] ?? "");
+}
+
+describe.each(dialects)("a %s upstream that sends garbage", (from) => {
+  const anything = fc.oneof(
+    fc.json(),
+    fc.string(),
+    fc.jsonValue().map((value) => JSON.stringify(value)),
+  );
+  const types = fc.constantFrom(
+    ...["message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"],
+    ...["message_stop", "error", "ping", "response.created", "response.output_item.added"],
+    ...["response.output_text.delta", "response.output_item.done", "response.completed", "response.failed"],
+    ...["response.reasoning_text.delta", "response.function_call_arguments.delta", ""],
+  );
+  /** Events that are nearly right: known types and fields with values of any kind. */
+  const nearly = fc
+    .tuple(
+      types,
+      fc.dictionary(
+        fc.constantFrom(
+          ...["index", "delta", "content_block", "message", "choices", "usage", "item", "output_index"],
+          ...["part", "response", "text", "arguments", "error", "type", "content", "output", "status"],
+        ),
+        fc.jsonValue({ maxDepth: 4 }),
+      ),
+    )
+    .map(([type, fields]) => JSON.stringify({ type, ...fields }));
+
+  test("gives events or an ApiError, never another failure", () => {
+    fc.assert(
+      fc.property(fc.array(fc.tuple(types, fc.oneof(anything, nearly)), { maxLength: 12 }), (events) => {
+        for (const to of dialects) {
+          const carry = carryFor(to);
+          const { bytes, terminal, error } = convertStream(
+            from,
+            events.map(([event, data]) => ({ event, data })),
+            carry,
+          );
+          if (bytes !== "" || error === null)
+            expect(faultsOf(bytes + terminal, carry, error === null ? "end" : "error")).toEqual([]);
+        }
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  test("gives an answer or an ApiError for whole bodies, never another failure", () => {
+    const body = fc.dictionary(
+      fc.constantFrom("content", "choices", "output", "usage", "stop_reason", "error", "status", "type"),
+      fc.jsonValue({ maxDepth: 5 }),
+    ) as fc.Arbitrary<JsonObject>;
+    fc.assert(
+      fc.property(body, (garbage) => {
+        try {
+          answerCodecs[from].readResponse(garbage, testContext());
+        } catch (error) {
+          expect(error).toBeInstanceOf(ApiError);
+        }
+      }),
+      { numRuns: 500 },
+    );
+  });
+});
