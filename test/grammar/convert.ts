@@ -27,11 +27,11 @@ export function testContext(): CodecContext {
 
 export const testCarry = (dialect: Dialect, request: JsonObject = {}, more: Partial<Carry> = {}): Carry => ({
   dialect,
-  fields: {},
   request,
   serverTools: false,
   aliases: new Map(),
   namespaces: new Map(),
+  places: new WeakMap(),
   ...more,
 });
 
