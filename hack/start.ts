@@ -43,6 +43,8 @@ const programs: { dataPlane?: Supervisor; operator?: Supervisor; redis?: Supervi
   {};
 let demo: Demo | null = null;
 let stopping: Promise<void> | null = null;
+/** The data folder was taken over: no other start runs on it. */
+let ours = false;
 const supervision = {
   say,
   onStart: remember,
@@ -68,6 +70,7 @@ const starting = start().catch((error: unknown) => {
 
 async function start(): Promise<void> {
   await takeOver(options.data, say);
+  ours = true;
   remember();
   const [database, redis] = await Promise.all([openPostgres(), openRedis()]);
   demo = await startDemo(options.manifests, options.data, say);
@@ -359,16 +362,16 @@ function watchParent(): void {
 /** The data plane first, so that running answers end and are charged; the stores last. */
 function shutDown(code: number, drainMs: number): Promise<void> {
   stopping ??= (async () => {
-    say("stopping: waiting for running answers to end");
+    if (programs.dataPlane !== undefined) say("stopping: waiting for running answers to end");
     // A step of the start that is under way finishes first, so that what it starts is known.
     await starting;
     await programs.dataPlane?.stop(drainMs + 10_000);
     await programs.operator?.stop(10_000);
     await demo?.close();
     await Promise.all([programs.redis?.stop(30_000), programs.postgres?.stop(30_000)]);
-    removeRun(options.data);
+    if (ours) removeRun(options.data);
     reaper.dismiss();
-    say("stopped");
+    if (ours) say("stopped");
     process.exit(code);
   })();
   return stopping;
