@@ -1,0 +1,18 @@
+# One image, two programs: `dataplane/main.ts` (the default) and `operator/main.ts`. TypeScript runs unbuilt.
+FROM node:24-bookworm-slim AS dependencies
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+# Optional packages are for machines without a Node or a Postgres of their own.
+RUN npm ci --omit=dev --omit=optional --ignore-scripts --no-fund --no-audit && npm cache clean --force
+
+FROM node:24-bookworm-slim
+WORKDIR /app
+ENV NODE_ENV=production
+COPY --from=dependencies /app/node_modules node_modules
+COPY package.json ./
+COPY dataplane dataplane
+COPY operator operator
+USER 65532:65532
+EXPOSE 8080 9090 9091
+ENTRYPOINT ["node", "--disable-warning=ExperimentalWarning"]
+CMD ["dataplane/main.ts"]

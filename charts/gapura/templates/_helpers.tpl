@@ -1,0 +1,86 @@
+{{- define "gapura.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gapura.image" -}}
+{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
+{{- end -}}
+
+{{/* Labels that select one release's pods of one component: call with (list . "data-plane"). */}}
+{{- define "gapura.selector" -}}
+app.kubernetes.io/name: gapura
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "gapura.labels" -}}
+{{ include "gapura.selector" . }}
+app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Version }}
+{{- end -}}
+
+{{- define "gapura.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "gapura.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{/* Stops the render with a sentence that says what to set. */}}
+{{- define "gapura.requireStores" -}}
+{{- if not .Values.quickstart.enabled -}}
+{{- if not .Values.postgres.existingSecret -}}
+{{- fail "Gapura needs a Postgres: set postgres.existingSecret to a Secret whose key `url` holds its address, or quickstart.enabled=true for a trial." -}}
+{{- end -}}
+{{- if not .Values.redis.existingSecret -}}
+{{- fail "Gapura needs a Redis: set redis.existingSecret to a Secret whose key `url` holds its address, or quickstart.enabled=true for a trial." -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gapura.publicUrl" -}}
+{{- if .Values.publicUrl -}}
+{{- .Values.publicUrl -}}
+{{- else if and .Values.ingress.enabled .Values.ingress.host -}}
+https://{{ .Values.ingress.host }}
+{{- end -}}
+{{- end -}}
+
+{{- define "gapura.storeEnv" -}}
+{{- $name := include "gapura.fullname" . -}}
+- name: DATABASE_URL
+{{- if .Values.postgres.existingSecret }}
+  valueFrom: {secretKeyRef: {name: {{ .Values.postgres.existingSecret }}, key: {{ .Values.postgres.key }}}}
+{{- else }}
+  value: postgres://gapura@{{ $name }}-postgres:5432/gapura
+{{- end }}
+- name: REDIS_URL
+{{- if .Values.redis.existingSecret }}
+  valueFrom: {secretKeyRef: {name: {{ .Values.redis.existingSecret }}, key: {{ .Values.redis.key }}}}
+{{- else }}
+  value: redis://{{ $name }}-redis:6379
+{{- end }}
+{{- if .Values.redisCache.existingSecret }}
+- name: REDIS_CACHE_URL
+  valueFrom: {secretKeyRef: {name: {{ .Values.redisCache.existingSecret }}, key: {{ .Values.redisCache.key }}}}
+{{- end }}
+{{- end -}}

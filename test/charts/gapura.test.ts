@@ -1,0 +1,300 @@
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { chartReadme, chartSchema } from "../../hack/chart.ts";
+import { chartFiles } from "../../hack/chart-files.ts";
+import { helm, render, type KubeObject, type Rendered } from "./helm.ts";
+
+const stores = { postgres: { existingSecret: "pg" }, redis: { existingSecret: "rd" } };
+const everything = {
+  ...stores,
+  imagePullSecrets: [{ name: "registry" }],
+  ingress: {
+    enabled: true,
+    host: "api.example.com",
+    className: "nginx",
+    annotations: { "nginx.ingress.kubernetes.io/proxy-read-timeout": "3600" },
+  },
+  gateway: { enabled: true, parentRefs: [{ name: "public" }] },
+  networkPolicy: { enabled: true, allowTo: [{ ipBlock: { cidr: "10.9.0.0/16" }, ports: [{ port: 5432 }] }] },
+  metrics: {
+    serviceMonitor: { enabled: true },
+    prometheusRule: { enabled: true },
+    dashboards: { enabled: true },
+  },
+  redisCache: { existingSecret: "cache" },
+  sealKeys: { existingSecret: "seal", key: "mine" },
+  files: { s3: { existingSecret: "s3" } },
+  dataPlane: { autoscaling: { enabled: true }, extraEnv: [{ name: "A", value: "b" }] },
+  watchNamespaces: ["team-a", "team-b"],
+};
+const matrix: readonly (readonly [string, object])[] = [
+  ["stores", stores],
+  ["quickstart", { quickstart: { enabled: true } }],
+  ["quickstart with a network policy", { quickstart: { enabled: true }, networkPolicy: { enabled: true } }],
+  ["everything", everything],
+  [
+    "no disruption budget, no tests, no migrations",
+    {
+      ...stores,
+      dataPlane: { podDisruptionBudget: { enabled: false } },
+      tests: { enabled: false },
+      migrations: { enabled: false },
+    },
+  ],
+];
+
+interface PodSpec {
+  automountServiceAccountToken?: boolean;
+  terminationGracePeriodSeconds?: number;
+  securityContext: Record<string, unknown>;
+  containers: Container[];
+  initContainers?: Container[];
+  volumes: { name: string; projected?: { sources: { secret: { name: string; optional?: boolean } }[] } }[];
+}
+interface Container {
+  name: string;
+  args?: string[];
+  env?: { name: string; value?: string; valueFrom?: { secretKeyRef?: { name: string; key: string } } }[];
+  ports?: { name: string; containerPort: number }[];
+  securityContext: Record<string, unknown>;
+  lifecycle?: unknown;
+}
+
+function podOf(object: KubeObject): PodSpec | null {
+  const spec = object["spec"] as { template?: { spec: PodSpec }; containers?: unknown } | undefined;
+  if (object.kind === "Pod") return object["spec"] as unknown as PodSpec;
+  return spec?.template?.spec ?? null;
+}
+const pods = (rendered: Rendered) => rendered.objects.flatMap((object) => podOf(object) ?? []);
+const podIn = (rendered: Rendered, kind: string, name: string) => {
+  const pod = podOf(rendered.get(kind, name));
+  if (pod === null) throw new Error(`${kind} ${name} has no pod`);
+  return pod;
+};
+const rulesOf = (rendered: Rendered) =>
+  [...rendered.all("Role"), ...rendered.all("ClusterRole")].flatMap(
+    (role) => role["rules"] as { apiGroups: string[]; resources: string[]; verbs: string[] }[],
+  );
+
+describe("the chart renders", () => {
+  test.each(matrix)("%s: helm lint has nothing to say against it", async (_name, values) => {
+    const { status, out } = await helm(["lint", "charts/gapura", "--strict"], values);
+    expect({ status, out }).toMatchObject({ status: 0 });
+  });
+
+  test("missing stores fail the render with a sentence that says what to set", async () => {
+    await expect(render({})).rejects.toThrow(/set postgres\.existingSecret .* or quickstart\.enabled=true/);
+    await expect(render({ postgres: { existingSecret: "pg" } })).rejects.toThrow(/set redis\.existingSecret/);
+  });
+
+  test("an unknown value is refused, not ignored", async () => {
+    await expect(render({ ...stores, dataplane: { replicas: 3 } })).rejects.toThrow(/dataplane/);
+    await expect(render({ ...stores, image: { pullPolicy: "Sometimes" } })).rejects.toThrow(/pullPolicy/);
+  });
+
+  test("README and schema are those of the values (npm run generate)", () => {
+    for (const { path, text } of chartFiles())
+      expect(readFileSync(resolve(import.meta.dirname, "../..", path), "utf8")).toBe(text);
+    expect(() => chartSchema("a: 1")).toThrow(/a has no description/);
+    expect(chartReadme("t", "i", "# -- What it does.\na: 1\n")).toContain("| `a` | What it does. | `1` |");
+  });
+});
+
+describe("rule 6.12", () => {
+  test.each(matrix)("%s: no wildcard in RBAC, specs are read-only to the operator", async (_name, values) => {
+    const rules = rulesOf(await render(values));
+    expect(
+      rules.flatMap(({ apiGroups, resources, verbs }) => [...apiGroups, ...resources, ...verbs]),
+    ).not.toContain("*");
+    const specs = rules.filter(
+      ({ apiGroups, resources }) =>
+        apiGroups.includes("gapura.dev") && !resources.some((name) => name.endsWith("/status")),
+    );
+    expect(new Set(specs.flatMap(({ verbs }) => verbs))).toEqual(new Set(["get", "list", "watch"]));
+  });
+
+  test("pod patches and lease writes only in the release's namespace", async () => {
+    const rendered = await render(everything);
+    const outside = [
+      ...rendered.all("Role").filter(({ metadata }) => metadata.namespace !== "gw"),
+      ...rendered.all("ClusterRole"),
+    ];
+    const touched = outside.flatMap((role) =>
+      (role["rules"] as { resources: string[] }[]).flatMap(({ resources }) => resources),
+    );
+    expect(touched).not.toContain("pods");
+    expect(touched).not.toContain("leases");
+  });
+
+  test("watchNamespaces renders no ClusterRole and no ClusterRoleBinding", async () => {
+    const rendered = await render(everything);
+    expect([...rendered.all("ClusterRole"), ...rendered.all("ClusterRoleBinding")]).toEqual([]);
+    expect(
+      rendered
+        .all("RoleBinding")
+        .map(({ metadata }) => metadata.namespace)
+        .toSorted(),
+    ).toEqual(["gw", "team-a", "team-b"]);
+  });
+
+  test("the migration job needs no object that the release makes", async () => {
+    const rendered = await render(stores);
+    const job = podIn(rendered, "Job", "gapura-migrate");
+    const made = new Set(rendered.objects.map(({ metadata }) => metadata.name));
+    const text = JSON.stringify(job);
+    expect(rendered.get("Job", "gapura-migrate").metadata.annotations).toMatchObject({
+      "helm.sh/hook": "pre-install,pre-upgrade",
+    });
+    expect(text).not.toContain("serviceAccountName");
+    const secrets = job.containers.flatMap(({ env = [] }) =>
+      env.flatMap(({ valueFrom }) => valueFrom?.secretKeyRef?.name ?? []),
+    );
+    expect(secrets.toSorted()).toEqual(["pg", "rd"]);
+    expect(secrets.filter((name) => made.has(name))).toEqual([]);
+  });
+
+  test("with quickstart an init container of the data plane migrates instead", async () => {
+    const rendered = await render({ quickstart: { enabled: true } });
+    expect(rendered.all("Job")).toEqual([]);
+    expect(
+      podIn(rendered, "Deployment", "gapura-data-plane").initContainers?.map(({ args }) => args),
+    ).toEqual([["dataplane/main.ts", "migrate"]]);
+  });
+
+  test("autoscaling omits replicas; without it there are two data planes", async () => {
+    expect((await render(everything)).get("Deployment", "gapura-data-plane")["spec"]).not.toHaveProperty(
+      "replicas",
+    );
+    expect((await render(stores)).get("Deployment", "gapura-data-plane")["spec"]).toHaveProperty(
+      "replicas",
+      2,
+    );
+  });
+
+  test.each(matrix)(
+    "%s: restricted Pod Security, read-only root, grace period, tokens only for the operator",
+    async (_name, values) => {
+      const rendered = await render(values);
+      for (const pod of pods(rendered)) {
+        expect(pod.securityContext).toMatchObject({
+          runAsNonRoot: true,
+          seccompProfile: { type: "RuntimeDefault" },
+        });
+        for (const container of [...pod.containers, ...(pod.initContainers ?? [])]) {
+          expect(container.securityContext).toMatchObject({
+            allowPrivilegeEscalation: false,
+            readOnlyRootFilesystem: true,
+            capabilities: { drop: ["ALL"] },
+          });
+        }
+        expect(pod.automountServiceAccountToken).toBe(pod.containers[0]?.name === "operator");
+      }
+      expect(podIn(rendered, "Deployment", "gapura-data-plane").terminationGracePeriodSeconds).toBe(660);
+      expect(
+        podIn(rendered, "Deployment", "gapura-operator").terminationGracePeriodSeconds,
+      ).toBeGreaterThanOrEqual(60);
+    },
+  );
+
+  test.each(matrix)(
+    "%s: no template makes a Secret: keys are the operator's, once",
+    async (_name, values) => {
+      expect((await render(values)).all("Secret")).toEqual([]);
+    },
+  );
+
+  test("egress of the data plane: DNS, the public internet, allowTo, the release's stores; of the operator: DNS, the API server's ports, the ops port", async () => {
+    const rendered = await render({ ...everything, quickstart: { enabled: true } });
+    expect(rendered.get("NetworkPolicy", "gapura-data-plane")["spec"]).toMatchSnapshot();
+    expect(rendered.get("NetworkPolicy", "gapura-operator")["spec"]).toMatchSnapshot();
+  });
+
+  test("two releases in one namespace share no name and no pod selector", async () => {
+    const values = { quickstart: { enabled: true }, networkPolicy: { enabled: true } };
+    const [one, two] = [await render(values, "one"), await render(values, "two")];
+    const names = (rendered: Rendered) =>
+      rendered.objects.map(({ kind, metadata }) => `${kind}/${metadata.name}`);
+    expect(names(one).filter((name) => names(two).includes(name))).toEqual([]);
+    const selectors = (rendered: Rendered) =>
+      [...rendered.all("Deployment"), ...rendered.all("StatefulSet")].map((object) =>
+        JSON.stringify((object["spec"] as { selector: unknown }).selector),
+      );
+    expect(selectors(one).filter((selector) => selectors(two).includes(selector))).toEqual([]);
+  });
+});
+
+describe("what the programs are told", () => {
+  test("the data plane mounts every slot of both banks, all optional, as one directory", async () => {
+    const pod = podIn(await render(stores), "Deployment", "gapura-data-plane");
+    const sources = pod.volumes.find(({ name }) => name === "snapshot")?.projected?.sources ?? [];
+    const slots = ["a", "b"].flatMap((bank) => [
+      ...Array.from({ length: 8 }, (_, shard) => `gapura-${bank}-${shard}`),
+      ...Array.from({ length: 2 }, (_, shard) => `gapura-${bank}-credentials-${shard}`),
+    ]);
+    expect(sources.map(({ secret }) => secret.name)).toEqual(slots);
+    expect(sources.every(({ secret }) => secret.optional === true)).toBe(true);
+  });
+
+  test("the data plane's ops port has the name that the operator looks for, and the operator the release's selector", async () => {
+    const rendered = await render(stores, "prod");
+    expect(podIn(rendered, "Deployment", "prod-gapura-data-plane").containers[0]?.ports).toContainEqual({
+      name: "ops",
+      containerPort: 9090,
+    });
+    const env = podIn(rendered, "Deployment", "prod-gapura-operator").containers[0]?.env ?? [];
+    const labels = rendered.get("Deployment", "prod-gapura-data-plane")["spec"] as {
+      template: { metadata: { labels: Record<string, string> } };
+    };
+    const selector = env.find(({ name }) => name === "DATA_PLANE_SELECTOR")?.value ?? "";
+    for (const part of selector.split(",")) {
+      const [key = "", value] = part.split("=");
+      expect(labels.template.metadata.labels[key]).toBe(value);
+    }
+    expect(env).toContainEqual({ name: "SNAPSHOT_NAME", value: "prod-gapura" });
+  });
+
+  test("seal keys: the operator's Secret unless one is named", async () => {
+    const sealOf = async (values: object) =>
+      podIn(await render(values), "Deployment", "gapura-data-plane").containers[0]?.env?.find(
+        ({ name }) => name === "GAPURA_SEAL_KEYS",
+      )?.valueFrom?.secretKeyRef;
+    expect(await sealOf(stores)).toEqual({ name: "gapura-seal", key: "seal-keys" });
+    expect(await sealOf(everything)).toEqual({ name: "seal", key: "mine" });
+  });
+
+  test("the public address is https:// and the ingress host unless it is given", async () => {
+    const urlOf = async (values: object) =>
+      podIn(await render(values), "Deployment", "gapura-data-plane").containers[0]?.env?.find(
+        ({ name }) => name === "PUBLIC_URL",
+      )?.value;
+    expect(await urlOf(everything)).toBe("https://api.example.com");
+    expect(await urlOf({ ...everything, publicUrl: "https://llm.example.com" })).toBe(
+      "https://llm.example.com",
+    );
+    expect(await urlOf(stores)).toBeUndefined();
+  });
+
+  test("ingress-nginx neither buffers nor cuts streams, and a user's annotation wins", async () => {
+    expect((await render(everything)).get("Ingress", "gapura").metadata.annotations).toMatchObject({
+      "nginx.ingress.kubernetes.io/proxy-buffering": "off",
+      "nginx.ingress.kubernetes.io/proxy-read-timeout": "3600",
+    });
+  });
+
+  test("alerts and dashboard ask only for metrics that exist", async () => {
+    const { registry } = await import("../../dataplane/telemetry/metrics.ts");
+    const known = new Set(registry.getMetricsAsArray().map(({ name }) => name));
+    const files = ["alerts.yaml", "dashboards/gapura.json"].map((file) =>
+      readFileSync(resolve(import.meta.dirname, "../../charts/gapura", file), "utf8"),
+    );
+    parse(files[0] ?? "");
+    JSON.parse(files[1] ?? "");
+    const asked = files
+      .flatMap((text) => text.match(/\bgapura_[a-z_]+\b/g) ?? [])
+      .map((name) => name.replace(/_bucket$/, ""));
+    expect(asked.length).toBeGreaterThan(15);
+    expect(asked.filter((name) => !known.has(name))).toEqual([]);
+  });
+});
