@@ -64,7 +64,7 @@ interface Container {
 
 function podOf(object: KubeObject): PodSpec | null {
   const spec = object["spec"] as { template?: { spec: PodSpec }; containers?: unknown } | undefined;
-  if (object.kind === "Pod") return object["spec"] as unknown as PodSpec;
+  if (object.kind === "Pod") return object["spec"] as PodSpec;
   return spec?.template?.spec ?? null;
 }
 const pods = (rendered: Rendered) => rendered.objects.flatMap((object) => podOf(object) ?? []);
@@ -134,7 +134,7 @@ describe("rule 6.12", () => {
     expect(
       rendered
         .all("RoleBinding")
-        .map(({ metadata }) => metadata.namespace)
+        .map(({ metadata }) => metadata.namespace ?? "")
         .toSorted(),
     ).toEqual(["gw", "team-a", "team-b"]);
   });
@@ -207,8 +207,8 @@ describe("rule 6.12", () => {
 
   test("egress of the data plane: DNS, the public internet, allowTo, the release's stores; of the operator: DNS, the API server's ports, the ops port", async () => {
     const rendered = await render({ ...everything, quickstart: { enabled: true } });
-    expect(rendered.get("NetworkPolicy", "gapura-data-plane")["spec"]).toMatchSnapshot();
-    expect(rendered.get("NetworkPolicy", "gapura-operator")["spec"]).toMatchSnapshot();
+    expect(rendered.get("NetworkPolicy", "gapura-data-plane")["spec"]).toMatchSnapshot("data plane");
+    expect(rendered.get("NetworkPolicy", "gapura-operator")["spec"]).toMatchSnapshot("operator");
   });
 
   test("two releases in one namespace share no name and no pod selector", async () => {
