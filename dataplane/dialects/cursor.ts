@@ -134,6 +134,14 @@ export class Cursor {
     });
   }
 
+  /** Content: a string, or a list of objects. */
+  content(key: string): string | readonly Cursor[] | undefined {
+    const value = this.get(key);
+    if (value === undefined || typeof value === "string") return value;
+    if (Array.isArray(value)) return this.objects(key);
+    return this.fail(key, "Input should be a string or a list", "invalid_type");
+  }
+
   /** A list of strings. */
   texts(key: string): readonly string[] | undefined {
     return this.list(key)?.map((value, index) => {

@@ -1,6 +1,6 @@
 /** Images and documents between their forms: base64 sources in the hub, data URLs in Chat and Responses. */
 import type { Cursor } from "./cursor.ts";
-import type { DocumentBlock, DocumentSource, ImageSource } from "./messages/types.ts";
+import type { DocumentBlock, DocumentSource, ImageBlock, ImageSource } from "./messages/types.ts";
 
 /** What every dialect takes as an image (dialects.md §D1). */
 export const imageTypes = ["image/jpeg", "image/png", "image/gif", "image/webp"] as const;
@@ -64,6 +64,16 @@ export function readFileUrl(file: Cursor): DocumentSource {
   const url = file.requiredText("file_url");
   return isHttpUrl(url) ? { type: "url", url } : file.fail("file_url", "expected an https URL");
 }
+
+const details = new WeakMap<ImageBlock, string>();
+
+/** Remembers how closely an image is to be looked at, which Messages cannot say. */
+export function withDetail(image: ImageBlock, detail: string | undefined): ImageBlock {
+  if (detail !== undefined) details.set(image, detail);
+  return image;
+}
+
+export const detailOf = (image: ImageBlock): string | undefined => details.get(image);
 
 /** The name under which a document is given to a dialect that wants one. */
 export const fileName = (block: DocumentBlock): string => block.title ?? "document.pdf";

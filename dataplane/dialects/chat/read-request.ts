@@ -4,13 +4,12 @@ import type { Carry, CodecContext } from "../codecs.ts";
 import { Cursor, fieldError } from "../cursor.ts";
 import { effortToHub, openaiEfforts } from "../effort.ts";
 import { readSchemaFormat } from "../formats.ts";
-import { readFileData, readImageUrl } from "../media.ts";
+import { readFileData, readImageUrl, withDetail } from "../media.ts";
 import { choiceOfMode, readAllowedTools, ToolList } from "../tool-list.ts";
 import { Aliases, Turns } from "../turns.ts";
 import type {
   ContentBlockParam,
   DocumentBlock,
-  ImageBlock,
   JsonObject,
   MessagesRequest,
   ToolChoice,
@@ -197,9 +196,9 @@ const legacyId = (index: number): string => `call_function_${index}`;
 
 /** Content that is text: a string, or a list of text (and, for an assistant, refusal) parts. */
 function readText(message: Cursor): readonly string[] {
-  const content = message.get("content");
+  const content = message.content("content") ?? message.missing("content");
   if (typeof content === "string") return [content];
-  return (message.objects("content") ?? message.missing("content")).map((part) => {
+  return content.map((part) => {
     const type = part.requiredText("type");
     if (type === "text") return part.requiredText("text");
     if (type === "refusal") return part.requiredText("refusal");
@@ -212,10 +211,9 @@ function readText(message: Cursor): readonly string[] {
 }
 
 function readUserContent(message: Cursor, reading: Reading): string | ContentBlockParam[] {
-  const content = message.get("content");
+  const content = message.content("content") ?? message.missing("content");
   if (typeof content === "string") return content;
-  const parts = message.objects("content") ?? message.missing("content");
-  const blocks = parts.map((part) => readPart(part, reading));
+  const blocks = content.map((part) => readPart(part, reading));
   const [only] = blocks;
   return blocks.length === 1 && only?.type === "text" ? only.text : blocks;
 }
@@ -226,10 +224,8 @@ function readPart(part: Cursor, reading: Reading): ContentBlockParam {
     case "text":
       return { type, text: part.requiredText("text") };
     case "image_url": {
-      const image: ImageBlock = {
-        type: "image",
-        source: readImageUrl(part.requiredObject("image_url"), "url"),
-      };
+      const url = part.requiredObject("image_url");
+      const image = withDetail({ type: "image", source: readImageUrl(url, "url") }, url.text("detail"));
       reading.places.set(image, part.at("image_url"));
       return image;
     }
@@ -255,15 +251,9 @@ function readFile(file: Cursor): DocumentBlock {
 }
 
 function readResult(message: Cursor, reading: Reading): string | ContentBlockParam[] {
-  const content = message.get("content");
-  if (typeof content === "string") return content;
   // Legacy function messages may have null content.
-  if (content === undefined && message.get("role") === "function") return "";
-  const blocks = (message.objects("content") ?? message.missing("content")).map((part) =>
-    readPart(part, reading),
-  );
-  const [only] = blocks;
-  return blocks.length === 1 && only?.type === "text" ? only.text : blocks;
+  if (!message.has("content") && message.get("role") === "function") return "";
+  return readUserContent(message, reading);
 }
 
 function readAssistant(message: Cursor, reading: Reading): void {

@@ -6,7 +6,7 @@ import { writeArguments } from "../arguments.ts";
 import { unsupportedContent } from "../capabilities.ts";
 import type { Carry, Target } from "../codecs.ts";
 import { instructionsOf, systemTurnText } from "../instructions.ts";
-import { dataUrl, fileName } from "../media.ts";
+import { dataUrl, detailOf, fileName } from "../media.ts";
 import type {
   ContentBlockParam,
   DocumentBlock,
@@ -90,7 +90,8 @@ function writeImage(image: ImageBlock, carry: Carry): JsonObject {
   const { source } = image;
   if (source.type === "file") throw unsupportedContent(image, carry, "files that were not inlined");
   const url = source.type === "url" ? source.url : dataUrl(source.media_type, source.data);
-  return { type: "image_url", image_url: { url } };
+  const detail = detailOf(image);
+  return { type: "image_url", image_url: { url, ...(detail !== undefined && { detail }) } };
 }
 
 function writeDocument(block: DocumentBlock, carry: Carry): JsonObject[] {

@@ -113,12 +113,10 @@ function readMessages(root: Cursor, reading: Reading): MessageParam[] {
   return messages.map((message) => {
     if (!message.has("role")) message.missing("role");
     const role = message.oneOf("role", ["user", "assistant", "system"]) ?? message.missing("role");
-    const content = message.get("content");
-    if (typeof content === "string") return { ...message.value, role, content };
     // A system turn may consist of its `output_config` alone (dialects.md §B1).
-    if (content === undefined && role === "system") return { ...message.value, role, content: "" };
-    const blocks = message.objects("content") ?? message.missing("content");
-    return { ...message.value, role, content: readBlocks(blocks, reading) };
+    const content = message.content("content") ?? (role === "system" ? "" : message.missing("content"));
+    if (typeof content === "string") return { ...message.value, role, content };
+    return { ...message.value, role, content: readBlocks(content, reading) };
   });
 }
 
@@ -150,10 +148,10 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
     case "tool_result": {
       const id = reading.aliases.id(block.name("tool_use_id"));
       block.boolean("is_error");
-      if (typeof block.get("content") === "string" || !block.has("content"))
+      const content = block.content("content");
+      if (content === undefined || typeof content === "string")
         return { ...withoutNulls(block.value), type, tool_use_id: id };
-      const content = readBlocks(block.objects("content") ?? [], reading);
-      return { ...block.value, type, tool_use_id: id, content };
+      return { ...block.value, type, tool_use_id: id, content: readBlocks(content, reading) };
     }
     default:
       return placed(block, reading, block.value);
@@ -163,9 +161,11 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
 /** A document may hold content blocks of its own; nothing else nests. */
 function nestedContent(value: JsonObject, key: string, block: Cursor, reading: Reading): JsonObject {
   const source = block.requiredObject(key);
-  if (source.value["type"] !== "content" || typeof source.get("content") === "string") return value;
-  const content = readBlocks(source.objects("content") ?? source.missing("content"), reading);
-  return { ...value, [key]: { ...source.value, content: content as unknown as JsonValue } };
+  if (source.value["type"] !== "content") return value;
+  const content = source.content("content") ?? source.missing("content");
+  if (typeof content === "string") return value;
+  const blocks = readBlocks(content, reading) as unknown as JsonValue;
+  return { ...value, [key]: { ...source.value, content: blocks } };
 }
 
 function placed(block: Cursor, reading: Reading, value: JsonObject): ContentBlockParam {

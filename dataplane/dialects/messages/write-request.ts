@@ -4,12 +4,18 @@ import { adaptiveThinking } from "../effort.ts";
 import { wantsJsonObject } from "../formats.ts";
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
 import { noteLosses } from "../losses.ts";
+import { fields as requestFields } from "../request-fields.ts";
 import { readMark } from "../reasoning.ts";
 import { userId } from "../user-id.ts";
 import type { ContentBlockParam, JsonObject, MessageParam, MessagesRequest } from "./types.ts";
 
 /** Put at the end of the instructions: Messages has no mode for JSON without a schema (dialects.md §D1). */
 const JSON_OBJECT_INSTRUCTION = "Respond with one valid JSON object and nothing else.";
+
+/** What even a Messages upstream may not see of a Messages client's request. */
+const droppedToMessages = requestFields.messages
+  .filter(({ to }) => to.messages === "dropped")
+  .map(({ name }) => name);
 
 export function writeRequest(
   request: MessagesRequest,
@@ -35,7 +41,8 @@ export function writeRequest(
     if (top_p !== undefined) body["top_p"] = top_p;
     if (top_k !== undefined) body["top_k"] = top_k;
   }
-  if (carry.dialect !== "messages") writeStops(body, request);
+  if (carry.dialect === "messages") for (const field of droppedToMessages) delete body[field];
+  else writeStops(body, request);
   return body as JsonObject;
 }
 

@@ -4,16 +4,10 @@ import type { Carry, CodecContext, Sealer } from "../codecs.ts";
 import { Cursor, isObject } from "../cursor.ts";
 import { effortToHub, openaiEfforts } from "../effort.ts";
 import { readSchemaFormat } from "../formats.ts";
-import { readFileData, readFileUrl, readImageUrl } from "../media.ts";
+import { readFileData, readFileUrl, readImageUrl, withDetail } from "../media.ts";
 import { openReasoning } from "../reasoning.ts";
 import { Aliases, Turns } from "../turns.ts";
-import type {
-  ContentBlockParam,
-  DocumentBlock,
-  ImageBlock,
-  JsonObject,
-  MessagesRequest,
-} from "../messages/types.ts";
+import type { ContentBlockParam, DocumentBlock, JsonObject, MessagesRequest } from "../messages/types.ts";
 import { flatName, readTools, type Namespaces } from "./read-tools.ts";
 
 interface Reading {
@@ -106,13 +100,10 @@ function readUser(root: Cursor): Pick<MessagesRequest, "metadata"> {
 }
 
 function readInput(root: Cursor, reading: Reading): void {
-  if (typeof root.get("input") === "string") {
-    reading.turns.user(root.requiredText("input"));
-    return;
-  }
-  const items = root.objects("input") ?? root.missing("input");
-  if (items.length === 0) root.fail("input", "at least one item is required");
-  for (const item of items) readItem(item, reading);
+  const input = root.content("input") ?? root.missing("input");
+  if (input.length === 0 && typeof input !== "string") root.fail("input", "at least one item is required");
+  if (typeof input === "string") reading.turns.user(input);
+  else for (const item of input) readItem(item, reading);
 }
 
 function readItem(item: Cursor, reading: Reading): void {
@@ -169,9 +160,9 @@ function readMessage(item: Cursor, reading: Reading): void {
 
 /** Content that can only be text. */
 function readTexts(item: Cursor): readonly string[] {
-  const content = item.get("content");
+  const content = item.content("content") ?? item.missing("content");
   if (typeof content === "string") return [content];
-  return (item.objects("content") ?? item.missing("content")).map((part) => {
+  return content.map((part) => {
     const type = part.requiredText("type");
     if (type === "refusal") return part.requiredText("refusal");
     if (isText(type)) return part.requiredText("text");
@@ -186,10 +177,9 @@ function readTexts(item: Cursor): readonly string[] {
 const isText = (type: string): boolean => type === "input_text" || type === "output_text" || type === "text";
 
 function readParts(item: Cursor, key: string, reading: Reading): string | ContentBlockParam[] {
-  const content = item.get(key);
+  const content = item.content(key) ?? item.missing(key);
   if (typeof content === "string") return content;
-  const parts = item.objects(key) ?? item.missing(key);
-  const blocks = parts.map((part) => readPart(part, reading));
+  const blocks = content.map((part) => readPart(part, reading));
   const [only] = blocks;
   return blocks.length === 1 && only?.type === "text" ? only.text : blocks;
 }
@@ -204,7 +194,7 @@ function readPart(part: Cursor, reading: Reading): ContentBlockParam {
     const id = part.text("file_id");
     const source =
       id === undefined ? readImageUrl(part, "image_url") : { type: "file" as const, file_id: id };
-    const image: ImageBlock = { type: "image", source };
+    const image = withDetail({ type: "image", source }, part.text("detail"));
     reading.places.set(image, part.path);
     return image;
   }

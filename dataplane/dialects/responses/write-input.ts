@@ -3,7 +3,7 @@ import { writeArguments } from "../arguments.ts";
 import { unsupportedContent } from "../capabilities.ts";
 import type { Carry } from "../codecs.ts";
 import { systemTurnText } from "../instructions.ts";
-import { dataUrl, fileName } from "../media.ts";
+import { dataUrl, detailOf, fileName } from "../media.ts";
 import type {
   ContentBlockParam,
   DocumentBlock,
@@ -77,7 +77,7 @@ function writeImage(image: ImageBlock, carry: Carry): JsonObject {
   const { source } = image;
   if (source.type === "file") throw unsupportedContent(image, carry, "files that were not inlined");
   const image_url = source.type === "url" ? source.url : dataUrl(source.media_type, source.data);
-  return { type: "input_image", image_url, detail: "auto" };
+  return { type: "input_image", image_url, detail: detailOf(image) ?? "auto" };
 }
 
 function writeDocument(block: DocumentBlock, carry: Carry): JsonObject[] {

@@ -25,11 +25,9 @@ export function writeRequest(
   noteLosses(carry, "responses", notes);
   refuseMedia(request, carry, target);
   refusePrefill(request, carry);
-  const instructions = instructionsOf(request);
   const body: JsonObject = {
     model: target.upstreamModel,
-    ...(instructions !== undefined && { instructions }),
-    input: writeInput(request, carry),
+    ...writeConversation(request, carry),
     ...writeLimit(request, carry, target),
     ...writeTools(request, carry),
     ...writeFormat(request, carry),
@@ -46,6 +44,14 @@ export function writeRequest(
   if (user !== undefined) body["user"] = user;
   if (request.stream === true) body["stream"] = true;
   return body;
+}
+
+function writeConversation(request: MessagesRequest, carry: Carry): JsonObject {
+  const instructions = instructionsOf(request);
+  const input = writeInput(request, carry);
+  // An input is mandatory: where there are only instructions, they are it.
+  if (input.length === 0 && instructions !== undefined) return { input: instructions };
+  return { ...(instructions !== undefined && { instructions }), input };
 }
 
 /** Responses has no stop sequences, and an answer that runs on is another answer (rule 2.4). */
