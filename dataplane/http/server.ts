@@ -73,6 +73,8 @@ export function callerOf(request: FastifyRequest): Principal {
 
 export interface HttpServer {
   readonly app: FastifyInstance;
+  /** Every open connection. */
+  readonly connections: ReadonlySet<Socket>;
   /** From now on every answer closes its connection, so that clients move to another process. */
   drain(): void;
 }
@@ -104,6 +106,11 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   });
   app.server.maxHeadersCount = limits.headerCount;
   app.server.maxConnections = limits.connections;
+  const connections = new Set<Socket>();
+  app.server.on("connection", (socket) => {
+    connections.add(socket);
+    socket.once("close", () => connections.delete(socket));
+  });
 
   const sendError = (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
     if (error instanceof ClientGone) {
@@ -169,6 +176,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   for (const add of routes) add(app, services);
   return {
     app,
+    connections,
     drain: () => {
       draining = true;
     },
@@ -306,8 +314,8 @@ function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, services
   socket.setTimeout(1000, () => socket.destroy());
 }
 
-/** True while another request's answer is on its way on the same connection: nothing may be written into it. */
-function answering(socket: Socket): boolean {
+/** True while a request of this connection is being served: nothing else may be written into it. */
+export function answering(socket: Socket): boolean {
   const message: unknown = Reflect.get(socket, "_httpMessage");
   return message !== null && message !== undefined;
 }

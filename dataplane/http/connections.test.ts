@@ -1,0 +1,244 @@
+import { connect, type Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test, vi } from "vitest";
+import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
+import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
+import type { InferenceCall } from "../inference/call.ts";
+import type * as LimitsModule from "./limits.ts";
+import { drain } from "./drain.ts";
+import { inferenceRoutes } from "./routes/inference.ts";
+
+vi.mock("./limits.ts", async (original) => {
+  const { limits } = await original<typeof LimitsModule>();
+  const quick = {
+    inferenceBodyBytes: 1024 * 1024,
+    headerBytes: 8 * 1024,
+    headersTimeoutMs: 300,
+    requestTimeoutMs: 5_000,
+    bodyIdleMs: 300,
+    connectionsCheckMs: 50,
+    stalledClientMs: 400,
+  };
+  return { limits: { ...limits, ...quick } };
+});
+
+const json = { "content-type": "application/json" };
+const start = (serve: (call: InferenceCall) => Promise<void>) =>
+  startTestServer([
+    inferenceRoutes({ meter: { open: () => Promise.reject(new Error("not metered here")) }, serve }),
+  ]);
+const echo = (call: InferenceCall) => {
+  call.sink.start(200, json);
+  call.sink.write(`{"length":${call.body.length}}`);
+  call.sink.end();
+  return Promise.resolve();
+};
+
+/** A socket that says what it got. */
+async function dial(
+  server: TestServer,
+): Promise<{ socket: Socket; text: () => string; closed: Promise<void> }> {
+  const socket = connect(server.port, "127.0.0.1");
+  let got = "";
+  socket.on("data", (bytes) => (got += bytes.toString("latin1")));
+  socket.on("error", () => {});
+  const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+  await new Promise<void>((resolve) => socket.once("connect", () => resolve()));
+  return { socket, text: () => got, closed };
+}
+const head = (length: number | "chunked", more = "") =>
+  `POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\ncontent-type: application/json\r\n` +
+  `${length === "chunked" ? "transfer-encoding: chunked" : `content-length: ${length}`}\r\n${more}\r\n`;
+
+test("headers that trickle in are cut with 408 (slow loris)", async () => {
+  await using server = await start(echo);
+  const { socket, text, closed } = await dial(server);
+  const trickle = setInterval(() => socket.write("x"), 50);
+  socket.write("POST /v1/messages HTTP/1.1\r\nx-slow: ");
+  await closed;
+  clearInterval(trickle);
+  expect(text()).toMatch(/^HTTP\/1\.1 408 /);
+  expect(text()).toMatch(/request-id: req_/);
+});
+
+test("a body that falls silent is answered 408 and its connection closed", async () => {
+  await using server = await start(echo);
+  const { socket, text, closed } = await dial(server);
+  socket.write(`${head(100)}{`);
+  await closed;
+  expect(text()).toMatch(/^HTTP\/1\.1 408 /);
+  expect(text()).toMatch(/connection: close/i);
+});
+
+test("pipelined requests are answered in order", async () => {
+  await using server = await start(async (call) => {
+    if (call.body.length === 2) await sleep(50);
+    return echo(call);
+  });
+  const { socket, text } = await dial(server);
+  socket.write(`${head(2)}{}${head(3)}{ }`);
+  await expect.poll(text).toMatch(/"length":2\}[^]*"length":3\}/);
+  socket.destroy();
+});
+
+test("a client that half-closes has left: the call is aborted and the socket closed", async () => {
+  const aborted = Promise.withResolvers<void>();
+  await using server = await start(async (call) => {
+    await new Promise<void>((resolve) => call.sink.closed.addEventListener("abort", () => resolve()));
+    aborted.resolve();
+  });
+  const { socket, closed } = await dial(server);
+  socket.write(`${head(2)}{}`);
+  await sleep(50);
+  socket.end();
+  await Promise.all([closed, aborted.promise]);
+  await expect.poll(() => server.logged.at(-1)).toMatchObject({ status: 499 });
+});
+
+test("a client that leaves before its request is complete reaches nobody", async () => {
+  let served = 0;
+  await using server = await start((call) => {
+    served += 1;
+    return echo(call);
+  });
+  const { socket, closed } = await dial(server);
+  socket.write(`${head(100)}{`);
+  await sleep(30);
+  socket.destroy();
+  await closed;
+  await expect.poll(() => server.logged.at(-1)).toMatchObject({ status: 499, path: "/v1/messages" });
+  expect(served).toBe(0);
+});
+
+test("headers beyond the limit are 431, text that is not HTTP is 400, both with a request id", async () => {
+  await using server = await start(echo);
+  const large = await dial(server);
+  large.socket.write(head(2, `x-large: ${"y".repeat(20_000)}\r\n`));
+  await large.closed;
+  expect(large.text()).toMatch(/^HTTP\/1\.1 431 /);
+  const garbage = await dial(server);
+  garbage.socket.write("\x16\x03\x01 hello\r\n\r\n");
+  await garbage.closed;
+  expect(garbage.text()).toMatch(/^HTTP\/1\.1 400 [^]*request-id: req_/);
+  expect(garbage.text()).toMatch(/"type":"error"/);
+});
+
+test.each([["content-length"], ["chunked"]])(
+  "a body that is too large by %s is answered 413, not cut off, and the connection lives on",
+  async (way) => {
+    await using server = await start(echo);
+    const { socket, text } = await dial(server);
+    const size = 3 * 1024 * 1024;
+    const piece = "x".repeat(64 * 1024);
+    socket.write(head(way === "chunked" ? "chunked" : size));
+    for (let sent = 0; sent < size; sent += piece.length) {
+      socket.write(way === "chunked" ? `${piece.length.toString(16)}\r\n${piece}\r\n` : piece);
+    }
+    if (way === "chunked") socket.write("0\r\n\r\n");
+    await expect.poll(text).toMatch(/^HTTP\/1\.1 413 [^]*request_too_large/);
+    socket.write(`${head(2)}{}`);
+    await expect.poll(text).toMatch(/"length":2/);
+    socket.destroy();
+  },
+);
+
+const megabyte = Buffer.alloc(1024 * 1024, "z");
+
+test("a client that takes nothing of its answer is cut, and back-pressure holds the writer until then", async () => {
+  const told = { blocked: false, aborted: false };
+  await using server = await start(async (call) => {
+    call.sink.start(200, json);
+    while (!call.sink.closed.aborted) {
+      if (!call.sink.write(megabyte)) {
+        told.blocked = true;
+        await call.sink.drained();
+      }
+    }
+    told.aborted = true;
+  });
+  const { socket } = await dial(server);
+  socket.write(`${head(2)}{}`);
+  socket.pause();
+  await expect.poll(() => told, { timeout: 5000 }).toEqual({ blocked: true, aborted: true });
+  await expect
+    .poll(() => server.logged.map(({ msg }) => msg))
+    .toContain("cut a client that took nothing for a minute");
+  socket.destroy();
+});
+
+test("a client that takes its answer slowly is not cut", async () => {
+  await using server = await start(async (call) => {
+    call.sink.start(200, json);
+    for (let n = 0; n < 16; n += 1) if (!call.sink.write(megabyte)) await call.sink.drained();
+    call.sink.end();
+  });
+  const { socket, closed } = await dial(server);
+  let got = 0;
+  socket.removeAllListeners("data");
+  socket.write(`${head(2, "connection: close\r\n")}{}`);
+  socket.on("data", (bytes: Buffer) => {
+    got += bytes.length;
+    socket.pause();
+    // About 1.3 s for the whole, in pauses that are shorter than the limit.
+    setTimeout(() => socket.resume(), 5);
+  });
+  await closed;
+  expect(got).toBeGreaterThan(16 * megabyte.length);
+});
+
+test("a small answer that was written whole to a client that stays idle afterwards is fine", async () => {
+  await using server = await start(echo);
+  const { socket, text } = await dial(server);
+  socket.write(`${head(2)}{}`);
+  await expect.poll(text).toMatch(/"length":2/);
+  await sleep(600);
+  socket.write(`${head(3)}{ }`);
+  await expect.poll(text).toMatch(/"length":3/);
+  socket.destroy();
+});
+
+test("draining lets a running stream end, closes idle connections, and takes no new ones", async () => {
+  const go = Promise.withResolvers<void>();
+  await using server = await start(async (call) => {
+    call.sink.start(200, { "content-type": "text/event-stream" });
+    call.sink.write("data: 1\n\n");
+    await go.promise;
+    call.sink.write("data: 2\n\n");
+    call.sink.end();
+  });
+  const idle = await dial(server);
+  const running = await dial(server);
+  running.socket.write(`${head(2)}{}`);
+  await expect.poll(running.text).toMatch(/data: 1/);
+  const drained = drain(server.server, 5000);
+  await idle.closed;
+  await expect(fetch(server.url)).rejects.toThrow("fetch failed");
+  go.resolve();
+  expect(await drained).toBe(true);
+  await running.closed;
+  expect(running.text()).toMatch(/data: 2/);
+});
+
+test("a stream that does not end in time is cut when draining", async () => {
+  await using server = await start(async (call) => {
+    call.sink.start(200, { "content-type": "text/event-stream" });
+    call.sink.write("data: 1\n\n");
+    await new Promise<void>((resolve) => call.sink.closed.addEventListener("abort", () => resolve()));
+  });
+  const { socket, text, closed } = await dial(server);
+  socket.write(`${head(2)}{}`);
+  await expect.poll(text).toMatch(/data: 1/);
+  expect(await drain(server.server, 200)).toBe(false);
+  await closed;
+});
+
+test("serving that throws before the answer is a real status, after it a cut connection", async () => {
+  await using server = await start((call) => {
+    if (call.body.length === 3) call.sink.start(200, json);
+    throw new Error("broken");
+  });
+  const early = await server.fetch("/v1/messages", { method: "POST", body: "{}", headers: json });
+  expect([early.status, early.headers.has("request-id")]).toEqual([500, true]);
+  const late = server.fetch("/v1/messages", { method: "POST", body: "{ }", headers: json });
+  await expect(late.then((response) => response.text())).rejects.toThrow(/terminated|fetch failed/);
+});
