@@ -14,7 +14,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { cacheFolder, type Say } from "./cache.ts";
 import { isRunning, stopProcess } from "./processes.ts";
 
-/** Started as root we run Postgres as `nobody`, or as whoever owns the data folder already. */
+/** Started as root we run Postgres as `nobody`, or as whoever owns the cluster already. */
 const NOBODY = 65534;
 const START_TIMEOUT_MS = 120_000;
 
@@ -41,51 +41,26 @@ export interface PostgresServer {
 export async function startPostgres(options: PostgresOptions): Promise<PostgresServer> {
   const binaries = await postgresBinaries(options.say);
   const folder = resolve(options.folder);
-  await fs.mkdir(folder, { recursive: true, mode: 0o700 });
-  const owner = await chooseOwner(folder);
-  const as = owner === null ? {} : { uid: owner, gid: owner };
-  // The dropped user may not be able to walk down to the folder (a checkout under a 0700 home). The working
-  // directory is entered before the user is dropped, and this link leads to it without a walk.
-  const dataPath = platform() === "linux" ? "/proc/self/cwd" : folder;
-
-  if (!(await exists(join(folder, "PG_VERSION")))) {
-    options.say("creating a Postgres cluster");
-    await emptyFolder(folder);
-    const init = spawnSync(
-      join(binaries, "bin", "initdb"),
-      [
-        "--no-instructions",
-        `--pgdata=${dataPath}`,
-        "--username=postgres",
-        "--auth=trust",
-        "--encoding=UTF8",
-        "--locale=C",
-        "--locale-provider=builtin",
-        "--builtin-locale=C.UTF-8",
-        ...(options.durable ? [] : ["--no-sync"]),
-      ],
-      { cwd: folder, env: environment(), encoding: "utf8", ...as },
-    );
-    if (init.status !== 0) {
-      throw new Error(
-        `initdb failed (${init.error?.message ?? `exit ${init.status}`}): ${init.stderr.trim()}`,
-      );
-    }
-  }
+  if (!(await exists(join(folder, "PG_VERSION")))) await createCluster(binaries, folder, options);
+  const as = await runAs(folder);
 
   await stopLeftover(folder, options.say);
   const log = await fs.open(join(dirname(folder), `${basename(folder)}.log`), "a");
   try {
     for (let attempt = 1; ; attempt += 1) {
       const port = options.port === undefined || options.port === 0 ? await freePort() : options.port;
-      const child = spawn(join(binaries, "bin", "postgres"), ["-D", dataPath, ...settings(port, options)], {
-        cwd: folder,
-        env: environment(),
-        // Its own group: Ctrl-C in a terminal must reach the stores last, through us.
-        detached: true,
-        stdio: ["ignore", log.fd, log.fd],
-        ...as,
-      });
+      const child = spawn(
+        join(binaries, "bin", "postgres"),
+        ["-D", pathInside(folder), ...settings(port, options)],
+        {
+          cwd: folder,
+          env: environment(),
+          // Its own group: Ctrl-C in a terminal must reach the stores last, through us.
+          detached: true,
+          stdio: ["ignore", log.fd, log.fd],
+          ...as,
+        },
+      );
       child.on("error", () => {});
       if (await becomesReady(child, folder)) return server(child, port);
       if (attempt === 3 || (options.port ?? 0) !== 0) {
@@ -97,6 +72,57 @@ export async function startPostgres(options: PostgresOptions): Promise<PostgresS
   } finally {
     await log.close();
   }
+}
+
+/** Made beside the folder and moved there when it is whole: an interrupted initdb leaves nothing that looks good. */
+async function createCluster(binaries: string, folder: string, options: PostgresOptions): Promise<void> {
+  options.say("creating a Postgres cluster");
+  const draft = `${folder}.new`;
+  await fs.rm(draft, { recursive: true, force: true });
+  await fs.mkdir(draft, { recursive: true, mode: 0o700 });
+  if (process.geteuid?.() === 0) await fs.chown(draft, NOBODY, NOBODY);
+  const command = [
+    join(binaries, "bin", "initdb"),
+    "--no-instructions",
+    `--pgdata=${pathInside(draft)}`,
+    "--username=postgres",
+    "--auth=trust",
+    "--encoding=UTF8",
+    "--locale=C",
+    "--locale-provider=builtin",
+    "--builtin-locale=C.UTF-8",
+    ...(options.durable ? [] : ["--no-sync"]),
+  ];
+  const as = await runAs(draft);
+  const initdb = ([program = "", ...args]: readonly string[]) =>
+    spawnSync(program, args, { cwd: draft, env: environment(), encoding: "utf8", ...as });
+  let init = initdb(command);
+  // A container may run as a number that no /etc/passwd names; initdb wants a name, and only for its messages.
+  if (init.status !== 0 && init.stderr.includes("user does not exist")) {
+    init = initdb(["unshare", "--user", `--map-user=${NOBODY}`, `--map-group=${NOBODY}`, ...command]);
+  }
+  if (init.status !== 0) {
+    const reason = init.error?.message ?? `exit ${init.status}`;
+    throw new Error(`initdb failed (${reason}): ${init.stderr?.trim() ?? ""}`);
+  }
+  await fs.rename(draft, folder);
+}
+
+/**
+ * How a process whose working directory is the folder finds it. The dropped user may not be able to walk down to it
+ * (a checkout under a 0700 home), but the working directory is entered before the user is dropped, and this link
+ * leads to it without a walk.
+ */
+function pathInside(folder: string): string {
+  return platform() === "linux" ? "/proc/self/cwd" : folder;
+}
+
+/** As root: the user that the cluster belongs to. Postgres refuses to run as root. */
+async function runAs(folder: string): Promise<{ uid?: number; gid?: number }> {
+  if (process.geteuid?.() !== 0) return {};
+  const { uid, gid } = await fs.stat(folder);
+  if (uid === 0) throw new Error(`${folder} belongs to root, and Postgres does not run as root: chown it`);
+  return { uid, gid };
 }
 
 function server(child: ChildProcess, port: number): PostgresServer {
@@ -120,7 +146,8 @@ function settings(port: number, { durable }: PostgresOptions): string[] {
     dynamic_shared_memory_type: "mmap",
     timezone: "UTC",
     log_timezone: "UTC",
-    ...(durable ? {} : { fsync: "off", synchronous_commit: "off", full_page_writes: "off" }),
+    // Commits are still written before they are answered, so that they outlive a SIGKILL.
+    ...(durable ? {} : { fsync: "off", full_page_writes: "off" }),
   };
   return Object.entries(values).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
 }
@@ -180,21 +207,6 @@ async function worksIn(pid: number, folder: string): Promise<boolean> {
   } catch {
     return false;
   }
-}
-
-/** The user to run as, or null for our own; the folder then belongs to it. */
-async function chooseOwner(folder: string): Promise<number | null> {
-  if (process.geteuid?.() !== 0) return null;
-  const { uid } = await fs.stat(folder);
-  if (uid !== 0) return uid;
-  await fs.chown(folder, NOBODY, NOBODY);
-  await fs.chmod(folder, 0o700);
-  return NOBODY;
-}
-
-/** What an interrupted initdb left behind. */
-async function emptyFolder(folder: string): Promise<void> {
-  for (const name of await fs.readdir(folder)) await fs.rm(join(folder, name), { recursive: true });
 }
 
 /** A copy of the package's binaries, with its symlinks, that every user can read; made once for each version. */
