@@ -1,0 +1,59 @@
+/** The page docs/dialects.md, made from the field table. */
+import { type Dialect, dialectPath, dialects } from "./dialect.ts";
+import { type Fate, type Field, fields } from "./request-fields.ts";
+
+const titles: Record<Dialect, string> = {
+  messages: "Messages",
+  chat: "Chat Completions",
+  responses: "Responses",
+};
+
+function fateText(fate: Fate, field: Field): string {
+  const text = typeof fate === "string" ? fate : `as \`${fate.copiedTo}\``;
+  return field.droppedWithServerTools === true && fate !== "dropped"
+    ? `${text}; dropped with a server tool`
+    : text;
+}
+
+function noteText({ note, neutral }: Field): string {
+  const values = neutral?.map((value) => `\`${JSON.stringify(value)}\``).join(", ");
+  const isFine = values === undefined ? [] : [`${values} is never a loss`];
+  return [...(note === undefined ? [] : [note]), ...isFine].join("; ").replaceAll("|", "\\|");
+}
+
+function section(client: Dialect): string {
+  const rows = fields[client].map((field) => {
+    const fates = dialects.map((upstream) => fateText(field.to[upstream], field));
+    return `| \`${field.name}\` | ${fates.join(" | ")} | ${noteText(field)} |`;
+  });
+  return [
+    `## ${titles[client]} clients`,
+    "",
+    `\`POST ${dialectPath[client]}\``,
+    "",
+    `| Field | to ${titles.messages} | to ${titles.chat} | to ${titles.responses} | |`,
+    "|---|---|---|---|---|",
+    ...rows,
+  ].join("\n");
+}
+
+const introduction = `# What becomes of a request field
+
+A client of any of the three dialects reaches any model. When the model's upstream speaks the client's own dialect
+and no server tool is used, the request is **relayed**: its bytes pass through and this page does not apply, save for
+fields that are refused. Otherwise it is **converted**, and this page says what becomes of each field:
+
+- **mapped**: the upstream's dialect has a counterpart, or Gapura uses the field itself;
+- **as \`field\`**: passed on unchanged under that name;
+- **dropped**: there is no counterpart. The field's name stands in the answer's header \`x-gapura-dropped\`. A request
+  with the header \`x-gapura-strict: true\` is answered with 400 instead, before anything is sent upstream;
+- **refused**: 400, because leaving the field out would change the answer.
+
+Null counts as absent. Fields that are not listed are dropped between dialects and named in the header; a Messages
+upstream gets those of Messages clients. Two more drops depend on the model: \`temperature\`, \`top_p\` and \`top_k\`
+where its route says \`samplingParameters: false\`, thinking and effort where it says \`thinking: false\`.
+
+This page is generated (\`npm run generate\`) from \`dataplane/dialects/request-fields.ts\`.`;
+
+/** The whole page, as Markdown. */
+export const dialectsPage = (): string => `${[introduction, ...dialects.map(section)].join("\n\n")}\n`;

@@ -1,0 +1,173 @@
+/** Holds the field table against the official SDKs' request types, and the generated page against the table. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import type { Dialect } from "./dialect.ts";
+import { dialectsPage } from "./dialects-page.ts";
+import { fields } from "./request-fields.ts";
+
+const root = join(import.meta.dirname, "../..");
+const sources = {
+  messages: "node_modules/@anthropic-ai/sdk/resources/messages/messages.d.ts",
+  betaMessages: "node_modules/@anthropic-ai/sdk/resources/beta/messages/messages.d.ts",
+  chat: "node_modules/openai/resources/chat/completions/completions.d.ts",
+  responses: "node_modules/openai/resources/responses/responses.d.ts",
+  openaiShared: "node_modules/openai/resources/shared.d.ts",
+} as const;
+
+/** Names of the fields that an interface of a type declaration file has itself. */
+function fieldsOf(source: keyof typeof sources, type: string): string[] {
+  const text = readFileSync(join(root, sources[source]), "utf8");
+  const declaration = new RegExp(`^( *)(?:export )?interface ${type}(?: extends [^{]*)? \\{$`, "m").exec(
+    text,
+  );
+  if (declaration === null) throw new Error(`${sources[source]} has no interface ${type}`);
+  const indent = declaration[1] ?? "";
+  const rest = text.slice(declaration.index + declaration[0].length);
+  const body = rest.slice(0, rest.indexOf(`\n${indent}}`));
+  const field = new RegExp(`^${indent}    (?:readonly )?(\\w+)\\??:`, "gm");
+  return Array.from(body.matchAll(field), (match) => match[1] ?? "");
+}
+
+/** What a type is made of and its reader reads whole; a row for each would say nothing. */
+const substance = ["type", "text", "role", "content", "name", "id", "source", "input", "tool_use_id"];
+
+interface Row {
+  readonly dialect: Dialect;
+  readonly source: keyof typeof sources;
+  readonly type: string;
+  /** Where the type stands in a request; empty: it is the request. */
+  readonly at: string;
+  /** Fields that their reader uses itself. */
+  readonly read?: readonly string[];
+}
+
+const types: readonly Row[] = [
+  { dialect: "messages", source: "messages", type: "MessageCreateParamsBase", at: "" },
+  { dialect: "messages", source: "betaMessages", type: "MessageCreateParamsBase", at: "" },
+  { dialect: "messages", source: "messages", type: "OutputConfig", at: "output_config" },
+  { dialect: "messages", source: "betaMessages", type: "BetaOutputConfig", at: "output_config" },
+  { dialect: "messages", source: "messages", type: "Metadata", at: "metadata" },
+  {
+    dialect: "messages",
+    source: "messages",
+    type: "ThinkingConfigEnabled",
+    at: "thinking",
+    read: ["budget_tokens"],
+  },
+  { dialect: "messages", source: "messages", type: "ThinkingConfigAdaptive", at: "thinking" },
+  {
+    dialect: "messages",
+    source: "messages",
+    type: "Tool",
+    at: "tools",
+    read: ["description", "input_schema"],
+  },
+  {
+    dialect: "messages",
+    source: "betaMessages",
+    type: "BetaTool",
+    at: "tools",
+    read: ["description", "input_schema"],
+  },
+  { dialect: "messages", source: "messages", type: "TextBlockParam", at: "messages.content" },
+  { dialect: "messages", source: "messages", type: "TextBlockParam", at: "system" },
+  { dialect: "messages", source: "messages", type: "ImageBlockParam", at: "messages.content" },
+  { dialect: "messages", source: "messages", type: "DocumentBlockParam", at: "messages.content" },
+  { dialect: "messages", source: "messages", type: "ToolUseBlockParam", at: "messages.content" },
+  { dialect: "messages", source: "messages", type: "ToolResultBlockParam", at: "messages.content" },
+  { dialect: "messages", source: "betaMessages", type: "BetaSystemMessageParam", at: "messages" },
+  { dialect: "chat", source: "chat", type: "ChatCompletionCreateParamsBase", at: "" },
+  {
+    dialect: "chat",
+    source: "chat",
+    type: "ChatCompletionAssistantMessageParam",
+    at: "messages",
+    read: ["function_call", "refusal", "tool_calls"],
+  },
+  { dialect: "chat", source: "chat", type: "ChatCompletionUserMessageParam", at: "messages" },
+  {
+    dialect: "chat",
+    source: "chat",
+    type: "ChatCompletionToolMessageParam",
+    at: "messages",
+    read: ["tool_call_id"],
+  },
+  {
+    dialect: "chat",
+    source: "chat",
+    type: "ChatCompletionContentPartImage",
+    at: "messages.content",
+    read: ["image_url"],
+  },
+  { dialect: "chat", source: "chat", type: "ChatCompletionContentPartText", at: "messages.content" },
+  {
+    dialect: "chat",
+    source: "openaiShared",
+    type: "FunctionDefinition",
+    at: "tools.function",
+    read: ["description", "parameters"],
+  },
+  { dialect: "responses", source: "responses", type: "ResponseCreateParamsBase", at: "" },
+  { dialect: "responses", source: "openaiShared", type: "Reasoning", at: "reasoning" },
+  { dialect: "responses", source: "responses", type: "ResponseTextConfig", at: "text" },
+  {
+    dialect: "responses",
+    source: "responses",
+    type: "ResponseFormatTextJSONSchemaConfig",
+    at: "text.format",
+    read: ["schema"],
+  },
+  {
+    dialect: "responses",
+    source: "responses",
+    type: "FunctionTool",
+    at: "tools",
+    read: ["description", "parameters"],
+  },
+  { dialect: "responses", source: "responses", type: "EasyInputMessage", at: "input" },
+  { dialect: "responses", source: "responses", type: "ResponseInputText", at: "input.content" },
+  {
+    dialect: "responses",
+    source: "responses",
+    type: "ResponseInputImage",
+    at: "input.content",
+    read: ["image_url", "file_id"],
+  },
+  {
+    dialect: "responses",
+    source: "responses",
+    type: "ResponseInputFile",
+    at: "input.content",
+    read: ["file_data", "file_id", "file_url", "filename"],
+  },
+  {
+    dialect: "responses",
+    source: "responses",
+    type: "ResponseFunctionToolCall",
+    at: "input",
+    read: ["arguments", "call_id", "namespace"],
+  },
+];
+
+describe("rule 2.2: the table knows every field of the official SDKs' request types", () => {
+  test.each(types)("$source $type", ({ dialect, source, type, at, read = [] }) => {
+    const names = new Set(fields[dialect].map(({ name }) => name));
+    const isKnown = (field: string) =>
+      at === ""
+        ? names.has(field)
+        : substance.includes(field) || read.includes(field) || names.has(`${at}.${field}`);
+    const declared = fieldsOf(source, type);
+    expect(declared.length).toBeGreaterThan(0);
+    expect(declared.filter((field) => !isKnown(field))).toEqual([]);
+  });
+
+  test.each(["messages", "chat", "responses"] as const)("no field of %s stands there twice", (dialect) => {
+    const names = fields[dialect].map(({ name }) => name);
+    expect(names.filter((name, index) => names.indexOf(name) !== index)).toEqual([]);
+  });
+});
+
+test("docs/dialects.md is what the table says (npm run generate)", () => {
+  expect(readFileSync(join(root, "docs/dialects.md"), "utf8")).toBe(dialectsPage());
+});
