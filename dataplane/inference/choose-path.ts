@@ -1,0 +1,32 @@
+import type { Dialect } from "../dialects/dialect.ts";
+import { SEALED_PREFIX } from "../dialects/reasoning.ts";
+import type { Look } from "./look.ts";
+import { declaredServerTools } from "./refuse.ts";
+
+/**
+ * How a request is served by one upstream.
+ *   relay    the upstream speaks the client's dialect: bytes pass through (design.md §4.2)
+ *   convert  through Messages form: another dialect, or a conversation that holds what only we can read
+ *   tools    a server tool is declared: the loop, always in Messages form (design.md §4.5)
+ */
+export type ServingPath = "relay" | "convert" | "tools";
+
+/** What of a request decides, found once for all of its candidates. */
+export interface PathNeeds {
+  readonly dialect: Dialect;
+  readonly serverTools: boolean;
+  /** Server-tool history or our sealed blobs: must be restored, may never go upstream as they are (rule 3.4). */
+  readonly restoring: boolean;
+}
+
+export const pathNeeds = (look: Look): PathNeeds => ({
+  dialect: look.dialect,
+  serverTools: declaredServerTools(look).size > 0,
+  restoring: look.content.serverToolHistory || look.body.includes(SEALED_PREFIX, 0, "latin1"),
+});
+
+/** Asked once for each candidate, so that a fail-over may cross dialects. */
+export function choosePath(needs: PathNeeds, upstream: Dialect): ServingPath {
+  if (needs.serverTools) return "tools";
+  return needs.dialect === upstream && !needs.restoring ? "relay" : "convert";
+}

@@ -1,0 +1,199 @@
+/**
+ * The few edits that a relayed body needs, each by position (design.md §4.2): whatever is not named here goes
+ * upstream byte for byte.
+ */
+import type { Route, Upstream } from "../config/schema.ts";
+import { ApiError } from "../lib/api-error.ts";
+import {
+  insertMembers,
+  removeEntries,
+  replaceValue,
+  splice,
+  type Edit,
+  type Member,
+  type ObjectSpan,
+} from "../lib/json-splice.ts";
+import { present, type Look } from "./look.ts";
+import { isOffline } from "./refuse.ts";
+
+/** Responses upstreams refuse a lower limit (rule 2.6). */
+export const LEAST_RESPONSES_OUTPUT_TOKENS = 16;
+
+const samplingFields = ["temperature", "top_p", "top_k"];
+/**
+ * Fields of betas that would make the upstream serve another model, bill in another way, or read another
+ * tenant's diagnostics (dialects.md §B1: drop).
+ */
+const accountFields = ["diagnostics", "fallbacks", "fallback_credit_token", "billing_policy"];
+
+export interface RelayBody {
+  readonly body: Buffer;
+  /** The usage chunk of this stream was asked for by us, not by the client. */
+  readonly usageInjected: boolean;
+  /** Client field names that this route has no place for (rule 2.2). */
+  readonly dropped: readonly string[];
+}
+
+/** The body for one upstream of a route. @throws ApiError 400 when a field would be dropped and `strict` forbids it. */
+export function relayBody(look: Look, route: Route, upstream: Upstream, strict: boolean): RelayBody {
+  const edits = new RelayEdits(look);
+  edits.model(upstream.model);
+  edits.limits(route.limits.maxOutputTokens);
+  if (!route.capabilities.samplingParameters) edits.drop(samplingFields);
+  if (look.dialect === "messages") edits.messages(route);
+  else if (look.dialect === "chat") edits.chat(route);
+  else edits.responses(route);
+  return edits.finish(strict);
+}
+
+class RelayEdits {
+  readonly #look: Look;
+  readonly #edits: Edit[] = [];
+  readonly #inserted: [string, string][] = [];
+  readonly #removed = new Set<string>();
+  readonly #dropped: string[] = [];
+  #usageInjected = false;
+
+  constructor(look: Look) {
+    this.#look = look;
+  }
+
+  finish(strict: boolean): RelayBody {
+    const { body, top } = this.#look;
+    const [field] = this.#dropped;
+    if (strict && field !== undefined)
+      throw new ApiError("unsupported_parameter", `${field}: not supported by this model`, { param: field });
+    const { members } = top;
+    const edits = [
+      ...insertMembers(top, this.#inserted, members.length - this.#removed.size),
+      ...this.#edits,
+      ...removeEntries(members, (index) => this.#removed.has(members[index]?.key ?? "")),
+    ];
+    return { body: splice(body, edits), usageInjected: this.#usageInjected, dropped: this.#dropped };
+  }
+
+  model(name: string): void {
+    if (name !== this.#look.model) this.#set("model", JSON.stringify(name));
+  }
+
+  limits(most: number): void {
+    const { dialect, limits } = this.#look;
+    for (const { member, value } of limits) {
+      const least = dialect === "responses" ? LEAST_RESPONSES_OUTPUT_TOKENS : 0;
+      const clamped = Math.max(least, Math.min(value, most));
+      if (clamped !== value) this.#edits.push(replaceValue(member, String(clamped)));
+    }
+    if (dialect === "messages" && limits.length === 0) this.#set("max_tokens", String(most));
+  }
+
+  /** Takes fields out and says so. */
+  drop(names: readonly string[]): void {
+    for (const name of names) {
+      if (present(this.#look.fields, name) !== undefined) this.#dropped.push(name);
+      if (this.#look.fields.has(name)) this.#removed.add(name);
+    }
+  }
+
+  messages(route: Route): void {
+    this.drop(accountFields);
+    if (route.capabilities.thinking) this.#mapThinking();
+    else this.#dropThinking();
+  }
+
+  chat(route: Route): void {
+    const { fields, stream } = this.#look;
+    if (stream) this.#includeUsage();
+    // Nothing of a tenant stays in a shared account (rules 1.17, 2.10).
+    const store = present(fields, "store");
+    if (store !== undefined && this.#text(store) !== "false") this.#set("store", "false");
+    if (!route.capabilities.thinking) this.drop(["reasoning_effort"]);
+  }
+
+  responses(route: Route): void {
+    const store = this.#look.fields.get("store");
+    if (store === undefined || this.#text(store) !== "false") this.#set("store", "false");
+    if (!route.capabilities.thinking) this.drop(["reasoning"]);
+    this.#cutOfflineSearch();
+  }
+
+  /** `enabled` becomes adaptive with effort `medium`, an explicit effort winning; no budget goes upstream (spec). */
+  #mapThinking(): void {
+    const thinking = this.#object("thinking");
+    if (thinking === null) return;
+    const type = thinking.members.find(({ key }) => key === "type");
+    this.#edits.push(
+      ...removeEntries(thinking.members, (index) => thinking.members[index]?.key === "budget_tokens"),
+    );
+    if (type === undefined || this.#value(type) !== "enabled") return;
+    this.#edits.push(replaceValue(type, '"adaptive"'));
+    const config = this.#object("output_config");
+    if (config === null) {
+      this.#set("output_config", '{"effort":"medium"}');
+      return;
+    }
+    const effort = config.members.find(({ key }) => key === "effort");
+    if (effort === undefined) this.#edits.push(...insertMembers(config, [["effort", '"medium"']]));
+    else if (effort.kind === "null") this.#edits.push(replaceValue(effort, '"medium"'));
+  }
+
+  /** For a model that does not think: thinking and effort go, and only what was asked for is named. */
+  #dropThinking(): void {
+    const thinking = this.#object("thinking");
+    const type = thinking?.members.find(({ key }) => key === "type");
+    if (type !== undefined && this.#value(type) === "disabled") this.#removed.add("thinking");
+    else this.drop(["thinking"]);
+    const config = this.#object("output_config");
+    if (config === null || !config.members.some(({ key }) => key === "effort")) return;
+    this.#dropped.push("output_config.effort");
+    if (config.members.length === 1) this.#removed.add("output_config");
+    else
+      this.#edits.push(...removeEntries(config.members, (index) => config.members[index]?.key === "effort"));
+  }
+
+  /** Without it a Chat stream reports no usage, and would have to be billed from an estimate. */
+  #includeUsage(): void {
+    const given = present(this.#look.fields, "stream_options");
+    const options = this.#object("stream_options");
+    if (given !== undefined && options === null) return;
+    const include = options?.members.find(({ key }) => key === "include_usage");
+    if (include !== undefined && this.#text(include) === "true") return;
+    this.#usageInjected = true;
+    if (options === null) this.#set("stream_options", '{"include_usage":true}');
+    else if (include !== undefined) this.#edits.push(replaceValue(include, "true"));
+    else this.#edits.push(...insertMembers(options, [["include_usage", "true"]]));
+  }
+
+  /** Codex declares a search that may not go online: no upstream may run it as its own (dialects.md §H3). */
+  #cutOfflineSearch(): void {
+    const lists = new Map<ToolList, Set<number>>();
+    for (const tool of this.#look.tools) {
+      if (!isOffline(this.#look, tool)) continue;
+      const gone = lists.get(tool.siblings) ?? new Set();
+      lists.set(tool.siblings, gone.add(tool.index));
+    }
+    for (const [siblings, gone] of lists)
+      this.#edits.push(...removeEntries(siblings, (index) => gone.has(index)));
+  }
+
+  /** Replaces a top-level value, or adds it. */
+  #set(name: string, value: string): void {
+    const member = this.#look.fields.get(name);
+    if (member === undefined) this.#inserted.push([name, value]);
+    else this.#edits.push(replaceValue(member, value));
+  }
+
+  /** The members of a top-level object; null when it is absent or of another kind. */
+  #object(name: string): ObjectSpan | null {
+    return this.#look.objects.get(name) ?? null;
+  }
+
+  #text({ start, end }: Member): string {
+    return this.#look.body.toString("utf8", start, end);
+  }
+
+  #value(member: Member): unknown {
+    return JSON.parse(this.#text(member));
+  }
+}
+
+type ToolList = Look["tools"][number]["siblings"];

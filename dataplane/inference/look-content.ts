@@ -1,0 +1,223 @@
+/**
+ * The part of a look that walks the conversation: media (which is not text), references to objects of the
+ * upstream account (which no upstream may see, rule 2.10) and what only a server tool can have written.
+ */
+import type { PathStep } from "../lib/field-path.ts";
+import type { JsonReader, Span } from "../lib/json-splice.ts";
+import { readTools, type ToolEntry } from "./look-tools.ts";
+
+/** Something in the content that only the account it was made in can resolve. */
+export interface Reference extends Span {
+  readonly path: readonly PathStep[];
+  readonly kind: "file" | "container" | "item" | "audio";
+  /** Empty when it is not a string. */
+  readonly id: string;
+}
+
+/** Facts about the conversation, gathered while its content is read. */
+export interface ContentFacts {
+  /** Bytes of base64 media, which are not text. */
+  mediaBytes: number;
+  images: number;
+  documents: number;
+  readonly references: Reference[];
+  /** Blocks or items that only a server tool of ours can have made; they are restored, never relayed (rule 3.4). */
+  serverToolHistory: boolean;
+  /** Search calls standing in a Responses input, by type. */
+  readonly searchCalls: { type: string; path: readonly PathStep[] }[];
+  /** Blocks or items of tools that a provider runs itself. */
+  readonly hosted: { type: string; path: readonly PathStep[] }[];
+  /** Tools that stand among the input items (Codex' `additional_tools`). */
+  readonly additionalTools: ToolEntry[];
+  /** Bytes that tell conversations apart: the first user message. */
+  firstUser: Span | null;
+}
+
+export const noFacts = (): ContentFacts => ({
+  mediaBytes: 0,
+  images: 0,
+  documents: 0,
+  references: [],
+  serverToolHistory: false,
+  searchCalls: [],
+  hosted: [],
+  additionalTools: [],
+  firstUser: null,
+});
+
+/** Blocks that our own server tools write; they are turned back into tool results, never relayed (rule 3.4). */
+const ownToolBlocks = new Set(["server_tool_use", "web_search_tool_result", "web_fetch_tool_result"]);
+/** Blocks of tools that run at the provider, or in its containers. */
+const hostedBlocks =
+  /^(?:mcp_tool_(?:use|result)|container_upload|(?:\w+_)?code_execution_tool_result|tool_search_tool_result|advisor_tool_result)$/;
+/** Input items of tools that run at the provider. */
+const hostedItems =
+  /^(?:file_search_call|code_interpreter_call|image_generation_call|mcp_\w+|computer_call|computer_call_output)$/;
+const searchCalls = new Set(["web_search_call", "x_search_call"]);
+
+type Path = readonly PathStep[];
+
+/** Content blocks of Messages form, also those within tool results and documents. */
+export function readMessagesContent(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  reader.array((index) => {
+    if (reader.kind() === "object") readBlock(reader, facts, [...path, index]);
+  });
+}
+
+function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  let type: string | undefined;
+  let toolName: string | undefined;
+  reader.object((key) => {
+    if (key === "type") type = reader.string();
+    else if (key === "name") toolName = reader.string();
+    else if (key === "source" && reader.kind() === "object") readSource(reader, facts, [...path, key]);
+    else if (key === "content" && reader.kind() === "array")
+      readMessagesContent(reader, facts, [...path, key]);
+    else if (key === "citations" && reader.kind() === "array") readCitations(reader, facts);
+    else if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
+  });
+  if (type === "image") facts.images += 1;
+  else if (type === "document") facts.documents += 1;
+  else if (type === undefined) return;
+  else if (type === "server_tool_use" && !isOwnTool(toolName)) facts.hosted.push({ type, path });
+  else if (ownToolBlocks.has(type)) facts.serverToolHistory = true;
+  else if (hostedBlocks.test(type)) facts.hosted.push({ type, path });
+}
+
+const isOwnTool = (name: string | undefined) =>
+  name === "web_search" || name === "web_fetch" || name === "x_search";
+
+function readSource(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  let type: string | undefined;
+  let dataBytes = 0;
+  reader.object((key) => {
+    if (key === "type") type = reader.string();
+    else if (key === "data") dataBytes = skipped(reader);
+    else if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
+    else if (key === "content" && reader.kind() === "array")
+      readMessagesContent(reader, facts, [...path, key]);
+  });
+  // A document's plain text is text.
+  if (type === "base64") facts.mediaBytes += dataBytes;
+}
+
+/** A sealed index has to be verified, and must not go upstream (rule 3.4). */
+function readCitations(reader: JsonReader, facts: ContentFacts): void {
+  reader.array(() => {
+    if (reader.kind() !== "object") return;
+    reader.object((key) => {
+      if (key === "encrypted_index") facts.serverToolHistory = true;
+    });
+  });
+}
+
+/** Content parts of a Chat message. */
+export function readChatContent(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  reader.array((index) => {
+    if (reader.kind() !== "object") return;
+    let type: string | undefined;
+    const here = [...path, index];
+    reader.object((key) => {
+      if (key === "type") type = reader.string();
+      else if (key === "image_url" || key === "file" || key === "input_audio")
+        readMedia(reader, facts, [...here, key]);
+    });
+    countMedia(facts, type);
+  });
+}
+
+/** A part's media: an address, or an object around it. */
+function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  const kind = reader.kind();
+  if (kind === "string") facts.mediaBytes += skippedMedia(reader, true);
+  if (kind !== "object") return;
+  reader.object((key) => {
+    if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
+    else if (key === "url") facts.mediaBytes += skippedMedia(reader, true);
+    else if (key === "data" || key === "file_data") facts.mediaBytes += skippedMedia(reader, false);
+  });
+}
+
+function countMedia(facts: ContentFacts, type: string | undefined): void {
+  if (type === "image_url" || type === "input_image" || type === "computer_screenshot") facts.images += 1;
+  else if (type === "file" || type === "input_file" || type === "input_audio") facts.documents += 1;
+}
+
+/** The items of a Responses `input`. @returns their number. */
+export function readResponsesInput(reader: JsonReader, facts: ContentFacts): number {
+  return reader.array((index) => {
+    if (reader.kind() === "object") readItem(reader, facts, ["input", index]);
+  });
+}
+
+function readItem(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  const start = reader.position;
+  let type: string | undefined;
+  let role: string | undefined;
+  let id = "";
+  let content = false;
+  reader.object((key) => {
+    if (key === "type") type = reader.string();
+    else if (key === "role") role = reader.string();
+    else if (key === "id") id = reader.string() ?? "";
+    else if (key === "content" || key === "output") {
+      content ||= key === "content";
+      readParts(reader, facts, [...path, key]);
+    } else if (key === "tools") readTools(reader, [...path, key], facts.additionalTools);
+    else if (key === "container_id") readReference(reader, facts, "container", [...path, key]);
+  });
+  const span: Span = { start, end: reader.position };
+  // The type of a reference may be left out; an item with neither role nor content is nothing else.
+  if (type === "item_reference" || (type === undefined && role === undefined && !content))
+    facts.references.push({ ...span, path, kind: "item", id });
+  if (role === "user") facts.firstUser ??= span;
+  if (type === undefined) return;
+  if (searchCalls.has(type)) facts.searchCalls.push({ type, path });
+  else if (hostedItems.test(type)) facts.hosted.push({ type, path });
+}
+
+/** An array of parts, or (a screenshot) one. */
+function readParts(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  const kind = reader.kind();
+  if (kind === "object") readPart(reader, facts, path);
+  if (kind !== "array") return;
+  reader.array((index) => {
+    if (reader.kind() === "object") readPart(reader, facts, [...path, index]);
+  });
+}
+
+function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  let type: string | undefined;
+  reader.object((key) => {
+    if (key === "type") type = reader.string();
+    else if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
+    else if (key === "image_url") facts.mediaBytes += skippedMedia(reader, true);
+    else if (key === "file_data") facts.mediaBytes += skippedMedia(reader, false);
+    else if (key === "input_audio") readMedia(reader, facts, [...path, key]);
+  });
+  countMedia(facts, type);
+}
+
+function readReference(reader: JsonReader, facts: ContentFacts, kind: Reference["kind"], path: Path): void {
+  if (reader.kind() === "null") return;
+  const start = reader.position;
+  const id = reader.string() ?? "";
+  facts.references.push({ start, end: reader.position, path, kind, id });
+}
+
+/** Length of the value that is skipped. */
+function skipped(reader: JsonReader): number {
+  reader.kind();
+  const start = reader.position;
+  reader.skip();
+  return reader.position - start;
+}
+
+/** The same when the value holds media itself; an address (`https:…`) is as good as text. */
+function skippedMedia(reader: JsonReader, onlyDataUrl: boolean): number {
+  reader.kind();
+  const at = reader.position + 1;
+  const isData = reader.bytes.toString("latin1", at, at + 5) === "data:";
+  const length = skipped(reader);
+  return onlyDataUrl && !isData ? 0 : length;
+}

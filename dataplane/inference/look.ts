@@ -1,0 +1,278 @@
+/**
+ * One look at a request's body: what routing, refusing, editing and the hold estimate need to know, with the
+ * positions of what may be edited. Nothing is decoded that is not needed (design.md §4.1); shapes that are
+ * nobody's business but the upstream's are not judged.
+ */
+import type { Dialect } from "../dialects/dialect.ts";
+import { ApiError, type ErrorCode } from "../lib/api-error.ts";
+import { fieldPath, type PathStep } from "../lib/field-path.ts";
+import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-splice.ts";
+import {
+  noFacts,
+  readChatContent,
+  readMessagesContent,
+  readResponsesInput,
+  type ContentFacts,
+} from "./look-content.ts";
+import { readToolChoice, readTools, type ToolChoice, type ToolEntry } from "./look-tools.ts";
+
+/** A field that limits the output. */
+export interface LimitField {
+  readonly name: string;
+  readonly member: Member;
+  readonly value: number;
+}
+
+export interface Look {
+  readonly dialect: Dialect;
+  readonly body: Buffer;
+  readonly top: ObjectSpan;
+  readonly fields: ReadonlyMap<string, Member>;
+  /** Objects with members that may have to be edited, by their top-level name. */
+  readonly objects: ReadonlyMap<string, ObjectSpan>;
+  /** As the client wrote it. */
+  readonly model: string;
+  readonly stream: boolean;
+  /** Every output limit given; Chat knows two. */
+  readonly limits: readonly LimitField[];
+  /** Chat's `n`; 1 elsewhere. */
+  readonly choices: number;
+  readonly tools: readonly ToolEntry[];
+  readonly toolChoice: ToolChoice | null;
+  readonly content: ContentFacts;
+  /** Names the conversation, best first: cache key, session or user id (design.md §4.6). */
+  readonly conversationKey: string | null;
+}
+
+/** Which fields hold what, in each dialect. */
+const fieldNames = {
+  messages: { content: "messages", limits: ["max_tokens"] },
+  chat: { content: "messages", limits: ["max_tokens", "max_completion_tokens"] },
+  responses: { content: "input", limits: ["max_output_tokens"] },
+} as const satisfies Record<Dialect, { content: string; limits: readonly string[] }>;
+
+/** Prompt caches and sessions, in the order in which they identify a conversation. */
+const conversationFields = ["prompt_cache_key", "safety_identifier", "user"] as const;
+
+/** @throws ApiError 400 when the body is not a JSON object of the dialect's basic shape (rules 1.4, 1.17). */
+export function look(dialect: Dialect, body: Buffer): Look {
+  if (body.length === 0) throw new ApiError("invalid_request", "The request body is empty.");
+  try {
+    return JsonReader.whole(body, (reader) => new Looking(dialect, reader).look());
+  } catch (fault) {
+    if (!(fault instanceof JsonFault)) throw fault;
+    throw new ApiError("invalid_request", `The request body is not acceptable JSON: ${fault.message}.`);
+  }
+}
+
+/** A field of the wrong kind or value, named in the dialect's own way. */
+export function fieldError(
+  code: ErrorCode,
+  dialect: Dialect,
+  path: readonly PathStep[],
+  problem: string,
+): ApiError {
+  const param = fieldPath(dialect === "messages" ? "messages" : "openai", path);
+  return new ApiError(code, `${param}: ${problem}`, { param });
+}
+
+/** The state of one look. */
+class Looking {
+  readonly #dialect: Dialect;
+  readonly #reader: JsonReader;
+  readonly #content: ContentFacts = noFacts();
+  readonly #tools: ToolEntry[] = [];
+  readonly #keys = new Map<string, string>();
+  readonly #objects = new Map<string, ObjectSpan>();
+  #model: string | undefined;
+  #stream: boolean | undefined;
+  #limits = new Map<string, number | undefined>();
+  #choices: number | undefined;
+  #toolChoice: ToolChoice | null = null;
+  #contentItems: number | null = null;
+
+  constructor(dialect: Dialect, reader: JsonReader) {
+    this.#dialect = dialect;
+    this.#reader = reader;
+  }
+
+  look(): Look {
+    const reader = this.#reader;
+    if (reader.kind() !== "object")
+      throw new ApiError("invalid_type", "The request body must be a JSON object.");
+    const top = reader.members((key) => this.#field(key));
+    const fields = new Map(top.members.map((member) => [member.key, member]));
+    this.#checkContent(fields);
+    return {
+      dialect: this.#dialect,
+      body: reader.bytes,
+      top,
+      fields,
+      objects: this.#objects,
+      model: this.#checkedModel(fields),
+      stream: this.#checkedStream(fields),
+      limits: this.#checkedLimits(fields),
+      choices: this.#checkedChoices(fields),
+      tools: [...this.#tools, ...this.#content.additionalTools],
+      toolChoice: this.#toolChoice,
+      content: this.#content,
+      conversationKey: this.#conversationKey(),
+    };
+  }
+
+  #field(key: string): void {
+    const reader = this.#reader;
+    const { content, limits } = fieldNames[this.#dialect];
+    if (key === content) return this.#readContent();
+    if ((limits as readonly string[]).includes(key)) {
+      this.#limits.set(key, reader.number());
+      return;
+    }
+    switch (key) {
+      case "model":
+        this.#model = reader.string();
+        return;
+      case "stream":
+        this.#stream = reader.boolean();
+        return;
+      case "n":
+        if (this.#dialect === "chat") this.#choices = reader.number();
+        return;
+      case "tools":
+        return readTools(reader, [key], this.#tools);
+      case "tool_choice":
+        this.#toolChoice = readToolChoice(reader);
+        return;
+      case "system":
+        if (this.#dialect === "messages" && reader.kind() === "array")
+          readMessagesContent(reader, this.#content, [key]);
+        return;
+      case "metadata":
+        if (this.#dialect === "messages" && reader.kind() === "object")
+          reader.object((name) => {
+            if (name === "user_id") this.#remember("user");
+          });
+        return;
+      case "thinking":
+      case "output_config":
+      case "stream_options":
+        if (reader.kind() === "object") this.#objects.set(key, reader.members());
+        return;
+      case "prompt_cache_key":
+      case "safety_identifier":
+      case "user":
+        return this.#remember(key);
+      default:
+    }
+  }
+
+  #remember(key: string): void {
+    const value = this.#reader.string();
+    if (value !== undefined && value !== "") this.#keys.set(key, value);
+  }
+
+  #conversationKey(): string | null {
+    for (const field of conversationFields) {
+      const value = this.#keys.get(field);
+      if (value !== undefined) return value;
+    }
+    return null;
+  }
+
+  #readContent(): void {
+    const reader = this.#reader;
+    const kind = reader.kind();
+    if (this.#dialect === "responses" && kind === "string") {
+      const start = reader.position;
+      reader.skip();
+      this.#content.firstUser = { start, end: reader.position };
+      this.#contentItems = reader.position - start - 2;
+      return;
+    }
+    if (kind !== "array") return;
+    const read = this.#dialect === "responses" ? readResponsesInput : readMessages(this.#dialect);
+    this.#contentItems = read(reader, this.#content);
+  }
+
+  #error(code: ErrorCode, field: string, problem: string): ApiError {
+    return fieldError(code, this.#dialect, [field], problem);
+  }
+
+  #checkContent(fields: ReadonlyMap<string, Member>): void {
+    const name = fieldNames[this.#dialect].content;
+    const member = present(fields, name);
+    if (member === undefined) throw this.#error("missing_parameter", name, "Field required");
+    if (this.#contentItems === null)
+      throw this.#error(
+        "invalid_type",
+        name,
+        name === "input" ? "must be a string or an array" : "must be an array",
+      );
+    if (this.#contentItems === 0) throw this.#error("invalid_value", name, "must not be empty");
+  }
+
+  #checkedModel(fields: ReadonlyMap<string, Member>): string {
+    if (present(fields, "model") === undefined)
+      throw this.#error("missing_parameter", "model", "Field required");
+    if (this.#model === undefined) throw this.#error("invalid_type", "model", "must be a string");
+    if (this.#model === "") throw this.#error("invalid_value", "model", "must not be empty");
+    return this.#model;
+  }
+
+  #checkedStream(fields: ReadonlyMap<string, Member>): boolean {
+    if (present(fields, "stream") === undefined) return false;
+    if (this.#stream === undefined) throw this.#error("invalid_type", "stream", "must be a boolean");
+    return this.#stream;
+  }
+
+  #checkedLimits(fields: ReadonlyMap<string, Member>): LimitField[] {
+    // Messages allows 0: it warms the prompt cache without an answer (dialects.md §B1).
+    const least = this.#dialect === "messages" ? 0 : 1;
+    return fieldNames[this.#dialect].limits.flatMap((name) => {
+      const member = present(fields, name);
+      if (member === undefined) return [];
+      const value = this.#limits.get(name);
+      if (value === undefined || !Number.isInteger(value))
+        throw this.#error("invalid_type", name, "must be an integer");
+      if (value < least) throw this.#error("invalid_value", name, `must be at least ${least}`);
+      return [{ name, member, value }];
+    });
+  }
+
+  #checkedChoices(fields: ReadonlyMap<string, Member>): number {
+    if (this.#dialect !== "chat" || present(fields, "n") === undefined) return 1;
+    const value = this.#choices;
+    if (value === undefined || !Number.isInteger(value))
+      throw this.#error("invalid_type", "n", "must be an integer");
+    if (value < 1 || value > 128) throw this.#error("invalid_value", "n", "must be between 1 and 128");
+    return value;
+  }
+}
+
+/** A field that is there and not null (rule 1.17). */
+export function present(fields: ReadonlyMap<string, Member>, name: string): Member | undefined {
+  const member = fields.get(name);
+  return member === undefined || member.kind === "null" ? undefined : member;
+}
+
+const readMessages =
+  (dialect: "messages" | "chat") =>
+  (reader: JsonReader, facts: ContentFacts): number =>
+    reader.array((index) => {
+      if (reader.kind() !== "object") return;
+      const start = reader.position;
+      let role: string | undefined;
+      reader.object((key) => {
+        if (key === "role") role = reader.string();
+        else if (key === "content" && reader.kind() === "array") {
+          const read = dialect === "messages" ? readMessagesContent : readChatContent;
+          read(reader, facts, ["messages", index, key]);
+        } else if (key === "audio" && dialect === "chat" && reader.kind() === "object") {
+          const audio = reader.position;
+          reader.skip();
+          const path = ["messages", index, key];
+          facts.references.push({ start: audio, end: reader.position, path, kind: "audio", id: "" });
+        }
+      });
+      if (role === "user") facts.firstUser ??= { start, end: reader.position };
+    });

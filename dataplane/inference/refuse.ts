@@ -1,0 +1,186 @@
+/**
+ * What no upstream may see, refused on every path before anything is spent (design.md §4.1): hosted tools,
+ * fields that would read or write state of the shared upstream account, planned features, foreign ids.
+ * Sources: spec "Errors", rules 2.10, 2.11, 2.16, 3.1–3.3, dialects.md §B1, §B3, §F.
+ */
+import type { Policy, Route } from "../config/schema.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { fieldPath } from "../lib/field-path.ts";
+import { allToolsOff, toolCapabilities } from "../tools/capabilities.ts";
+import { fieldError, present, type Look } from "./look.ts";
+import type { ToolEntry } from "./look-tools.ts";
+
+export type ServerTool = "webSearch" | "webFetch" | "xSearch";
+
+/** What an entry of `tools` is: run by the client, run by this service, or not to be had here. */
+type ToolClass = "client" | "unsupported" | ServerTool;
+
+const messagesServerTools: Readonly<Record<string, ServerTool>> = {
+  web_search_20250305: "webSearch",
+  web_search_20260209: "webSearch",
+  web_search_20260318: "webSearch",
+  web_fetch_20250910: "webFetch",
+  web_fetch_20260209: "webFetch",
+  web_fetch_20260309: "webFetch",
+  web_fetch_20260318: "webFetch",
+  x_search_20261005: "xSearch",
+};
+/** Typed tools that the client itself runs (dialects.md §D1). */
+const messagesClientTools = /^(?:custom|(?:bash|text_editor|memory|computer|browser)_\d{8})$/;
+
+const responsesServerTools: Readonly<Record<string, ServerTool>> = {
+  web_search: "webSearch",
+  web_search_preview: "webSearch",
+  web_search_2025_08_26: "webSearch",
+  x_search: "xSearch",
+};
+const responsesClientTools = /^(?:function|custom|namespace|local_shell|shell|apply_patch)$/;
+const chatClientTools = /^(?:function|custom)$/;
+
+/** Choices of a Responses `tool_choice` that name no hosted tool. */
+const plainChoices = /^(?:|none|auto|required|function|custom|allowed_tools|local_shell|shell|apply_patch)$/;
+
+/** Fields that are refused whatever they hold, and why. */
+const refusedFields: Readonly<Record<Dialect, Readonly<Record<string, string>>>> = {
+  messages: {
+    container: "containers are not available yet",
+    mcp_servers: "remote MCP servers are not supported",
+  },
+  chat: {},
+  responses: {
+    previous_response_id: "responses are not stored here; send the whole conversation in `input`",
+    conversation: "conversations are not stored here; send the whole conversation in `input`",
+    prompt: "stored prompts are not supported; send `instructions` and `input`",
+  },
+};
+
+/** @throws ApiError 400 or 404, naming the field. */
+export function refuse(look: Look): void {
+  refuseFields(look);
+  for (const tool of look.tools) refuseTool(look, tool);
+  refuseToolChoice(look);
+  refuseContent(look);
+}
+
+function refuseFields(look: Look): void {
+  const { dialect, fields, body } = look;
+  for (const [name, reason] of Object.entries(refusedFields[dialect]))
+    if (present(fields, name) !== undefined)
+      throw fieldError("unsupported_parameter", dialect, [name], reason);
+  if (dialect === "messages" && present(fields, "thread") !== undefined)
+    // The one code on which the SDKs fall back to sending the whole history (rule 2.16).
+    throw new ApiError("thread_unsupported", "thread: message threads are not supported", {
+      param: "thread",
+      details: { unsupported: ["thread"] },
+    });
+  const background = dialect === "responses" ? present(fields, "background") : undefined;
+  if (background !== undefined && body.toString("latin1", background.start, background.end) !== "false")
+    throw fieldError(
+      "unsupported_parameter",
+      dialect,
+      ["background"],
+      "background responses are not supported",
+    );
+}
+
+function refuseTool(look: Look, tool: ToolEntry): void {
+  if (classOf(look.dialect, tool) !== "unsupported") return;
+  const what = tool.container
+    ? "hosted containers are not available"
+    : `"${tool.type}" is not supported here`;
+  throw fieldError("unsupported_tool", look.dialect, [...tool.path, "type"], what);
+}
+
+function classOf(dialect: Dialect, { type, container }: ToolEntry): ToolClass {
+  if (container) return "unsupported";
+  // Without a type it is a client's own tool in Messages; elsewhere the upstream says what is missing.
+  if (type === null) return "client";
+  if (dialect === "chat") return chatClientTools.test(type) ? "client" : "unsupported";
+  const [server, client] =
+    dialect === "messages"
+      ? [messagesServerTools, messagesClientTools]
+      : [responsesServerTools, responsesClientTools];
+  if (Object.hasOwn(server, type)) return server[type] ?? "unsupported";
+  return client.test(type) ? "client" : "unsupported";
+}
+
+/** The server tools that a request declares, each with the path that names it. */
+export function declaredServerTools(look: Look): ReadonlyMap<ServerTool, string> {
+  const declared = new Map<ServerTool, string>();
+  const style = look.dialect === "messages" ? "messages" : "openai";
+  for (const tool of look.tools) {
+    const kind = classOf(look.dialect, tool);
+    if (kind === "client" || kind === "unsupported" || isOffline(look, tool)) continue;
+    if (!declared.has(kind)) declared.set(kind, fieldPath(style, [...tool.path, "type"]));
+  }
+  if (look.dialect === "chat" && present(look.fields, "web_search_options") !== undefined)
+    declared.set("webSearch", "web_search_options");
+  return declared;
+}
+
+/** A search tool that may only read an index that nobody here has: as if it had not been sent (dialects.md §H3). */
+export const isOffline = (look: Look, tool: ToolEntry): boolean =>
+  look.dialect === "responses" && tool.offline && classOf(look.dialect, tool) === "webSearch";
+
+/** @throws ApiError when a declared server tool cannot run on this route (spec, HTTP-level errors). */
+export function checkServerTools(look: Look, route: Route, policy: Policy | undefined): void {
+  const declared = declaredServerTools(look);
+  if (declared.size === 0) return;
+  if (declared.get("webSearch") === "web_search_options" && allToolsOff(policy))
+    throw fieldError(
+      "unsupported_parameter",
+      look.dialect,
+      ["web_search_options"],
+      "web search is switched off",
+    );
+  const capabilities = toolCapabilities(route, policy);
+  for (const [tool, param] of declared) {
+    if (!route.capabilities.toolCalling)
+      throw new ApiError("unsupported_content", `${param}: the model does not support this content`, {
+        param,
+      });
+    if (!capabilities[tool])
+      throw new ApiError("unsupported_tool", `${param}: this tool is not available for this model`, {
+        param,
+      });
+  }
+}
+
+function refuseToolChoice(look: Look): void {
+  const choice = look.toolChoice;
+  if (choice === null || look.dialect !== "responses" || plainChoices.test(choice.type)) return;
+  const declared = declaredServerTools(look);
+  const wanted = responsesServerTools[choice.type];
+  if (wanted !== undefined && declared.has(wanted)) return;
+  const code = wanted !== undefined && declared.size > 0 ? "invalid_request_error" : "unsupported_tool";
+  throw fieldError(code, "responses", ["tool_choice"], `"${choice.type}" is not among the tools`);
+}
+
+function refuseContent(look: Look): void {
+  const { dialect, content } = look;
+  const [hosted] = content.hosted;
+  if (hosted !== undefined)
+    throw fieldError("unsupported_content", dialect, hosted.path, `"${hosted.type}" is not supported here`);
+  const declared = content.searchCalls.length === 0 ? null : declaredServerTools(look);
+  for (const { type, path } of content.searchCalls)
+    if (declared?.has(type === "web_search_call" ? "webSearch" : "xSearch") !== true)
+      throw fieldError("invalid_request_error", dialect, path, `"${type}" needs the same tool in \`tools\``);
+  for (const { kind, path, id } of content.references) {
+    if (kind === "file")
+      throw fieldError("not_found", dialect, path, `no file with the id ${JSON.stringify(id)}`);
+    if (kind === "item")
+      throw fieldError(
+        "unsupported_parameter",
+        dialect,
+        path,
+        "item_reference: this item is not known here; send whole items, which SDKs do with `store: false`",
+      );
+    throw fieldError(
+      "unsupported_parameter",
+      dialect,
+      path,
+      "objects of an upstream account cannot be used here",
+    );
+  }
+}

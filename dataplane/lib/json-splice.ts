@@ -1,0 +1,490 @@
+/**
+ * Reads JSON in place and edits it by position. A relayed body is never decoded and encoded again: that would
+ * break prompt caches, integers beyond 2^53 and whatever a newer dialect put there (design.md §4.2). So one pass
+ * over the bytes validates the text as strictly as JSON.parse does and tells where the few values of interest
+ * stand; an edit replaces, inserts or removes exactly those bytes.
+ *
+ * Stricter than JSON.parse in three ways: the depth is bounded, an object that is *read* (not skipped) may not
+ * name a member twice (which of the two counts would depend on the reader), and input must be UTF-8.
+ */
+import { isUtf8 } from "node:buffer";
+
+/** Deeper nesting is refused: every reader of ours and most of the upstreams' are recursive. */
+export const MAX_JSON_DEPTH = 200;
+
+export type JsonFaultKind = "syntax" | "depth" | "duplicate" | "encoding";
+
+/** Why a text is not acceptable JSON, and the byte offset at which that shows. */
+export class JsonFault extends Error {
+  readonly kind: JsonFaultKind;
+  /** Byte offset from the beginning of the text. */
+  readonly position: number;
+
+  constructor(kind: JsonFaultKind, message: string, position: number) {
+    super(`${message} at position ${position}`);
+    this.name = "JsonFault";
+    this.kind = kind;
+    this.position = position;
+  }
+}
+
+export type JsonKind = "object" | "array" | "string" | "number" | "boolean" | "null";
+
+/** Byte offsets: `start` inclusive, `end` exclusive. */
+export interface Span {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** One member of an object; `start` and `end` are those of its value. */
+export interface Member extends Span {
+  /** Decoded. */
+  readonly key: string;
+  /** Offset of the key's opening quote. */
+  readonly keyStart: number;
+  readonly kind: JsonKind;
+}
+
+/** An object with its members in the order of the text; `start` is the opening brace. */
+export interface ObjectSpan extends Span {
+  readonly members: readonly Member[];
+}
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const OPEN_OBJECT = 0x7b;
+const CLOSE_OBJECT = 0x7d;
+const OPEN_ARRAY = 0x5b;
+const CLOSE_ARRAY = 0x5d;
+
+const isSpace = (byte: number | undefined) =>
+  byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
+const isDigit = (byte: number | undefined) => byte !== undefined && byte >= 0x30 && byte <= 0x39;
+const isHex = (byte: number | undefined) =>
+  byte !== undefined && (isDigit(byte) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66));
+
+/** The characters that may follow a backslash, `u` aside. */
+const escapable = new Set([...'"\\/bfnrt'].map((character) => character.charCodeAt(0)));
+/** From this length on strings are skipped a word at a time. */
+const WORD_SKIP_FROM = 64;
+/** Objects with more members than this find duplicates with a Set. */
+const FEW_MEMBERS = 16;
+
+/**
+ * A cursor over one JSON text. Each method starts at a value (white space before it is skipped) and leaves the
+ * cursor behind it. All of them throw JsonFault where the text is not JSON.
+ */
+export class JsonReader {
+  readonly bytes: Buffer;
+  /** Byte offset of the cursor. */
+  position = 0;
+  #depth = 0;
+  /** Whether the string that was skipped last holds a backslash. */
+  #escaped = false;
+  /** Little-endian words of the aligned part of `bytes`, made when the first long string is met. */
+  #words: Int32Array | null = null;
+  #firstWordAt = 0;
+
+  constructor(bytes: Buffer) {
+    this.bytes = bytes;
+  }
+
+  /** Reads a text that is one value and white space; `read` must consume the value. */
+  static whole<T>(bytes: Buffer, read: (reader: JsonReader) => T): T {
+    if (!isUtf8(bytes)) throw new JsonFault("encoding", "The text is not UTF-8", firstBadByte(bytes));
+    const reader = new JsonReader(bytes);
+    const result = read(reader);
+    reader.#space();
+    if (reader.position < bytes.length) throw reader.#unexpected();
+    return result;
+  }
+
+  /** The kind of the value ahead; its first byte is then at `position`. */
+  kind(): JsonKind {
+    this.#space();
+    const byte = this.bytes[this.position];
+    switch (byte) {
+      case OPEN_OBJECT:
+        return "object";
+      case OPEN_ARRAY:
+        return "array";
+      case QUOTE:
+        return "string";
+      case 0x74:
+      case 0x66:
+        return "boolean";
+      case 0x6e:
+        return "null";
+      default:
+        if (byte === 0x2d || isDigit(byte)) return "number";
+        throw this.#unexpected();
+    }
+  }
+
+  /** Validates the value ahead and goes past it. */
+  skip(): void {
+    switch (this.kind()) {
+      case "object":
+        return this.#skipObject();
+      case "array":
+        return this.#skipArray();
+      case "string":
+        return this.#skipString();
+      case "number":
+        return this.#skipNumber();
+      case "boolean":
+        return this.#literal(this.bytes[this.position] === 0x74 ? "true" : "false");
+      case "null":
+        return this.#literal("null");
+    }
+  }
+
+  /**
+   * Reads the object ahead. `visit` is called with the cursor at each member's value and may read it; what it
+   * leaves is skipped.
+   */
+  object(visit: (key: string, keyStart: number) => void): void {
+    this.#enter(OPEN_OBJECT);
+    const seen: string[] = [];
+    let manySeen: Set<string> | null = null;
+    if (this.#leaveIf(CLOSE_OBJECT)) return;
+    for (;;) {
+      this.#space();
+      const keyStart = this.position;
+      const key = this.#key();
+      if (manySeen === null ? seen.includes(key) : manySeen.has(key))
+        throw new JsonFault("duplicate", `Duplicate key ${JSON.stringify(key)}`, keyStart);
+      if (manySeen !== null) manySeen.add(key);
+      else if (seen.push(key) > FEW_MEMBERS) manySeen = new Set(seen);
+      this.#colon();
+      const valueAt = this.position;
+      visit(key, keyStart);
+      if (this.position === valueAt) this.skip();
+      if (this.#leaveIf(CLOSE_OBJECT)) return;
+      this.#comma();
+    }
+  }
+
+  /** Reads the array ahead; `visit` as for `object`. @returns the number of items. */
+  array(visit: (index: number) => void): number {
+    this.#enter(OPEN_ARRAY);
+    if (this.#leaveIf(CLOSE_ARRAY)) return 0;
+    for (let index = 0; ; index += 1) {
+      this.#space();
+      const itemAt = this.position;
+      visit(index);
+      if (this.position === itemAt) this.skip();
+      if (this.#leaveIf(CLOSE_ARRAY)) return index + 1;
+      this.#comma();
+    }
+  }
+
+  /** The members of the object ahead; `visit` may look into their values. */
+  members(visit: (key: string) => void = () => {}): ObjectSpan {
+    this.#space();
+    const start = this.position;
+    const members: Member[] = [];
+    this.object((key, keyStart) => {
+      const kind = this.kind();
+      const valueStart = this.position;
+      visit(key);
+      if (this.position === valueStart) this.skip();
+      members.push({ key, keyStart, kind, start: valueStart, end: this.position });
+    });
+    return { start, end: this.position, members };
+  }
+
+  /** The string ahead, decoded; undefined (and skipped) when the value is of another kind. */
+  string(): string | undefined {
+    if (this.kind() !== "string") return void this.skip();
+    const start = this.position;
+    this.#skipString();
+    return this.#decode(start, this.position);
+  }
+
+  /** The number ahead; undefined (and skipped) when the value is of another kind. */
+  number(): number | undefined {
+    if (this.kind() !== "number") return void this.skip();
+    const start = this.position;
+    this.#skipNumber();
+    return Number(this.bytes.toString("latin1", start, this.position));
+  }
+
+  /** The boolean ahead; undefined (and skipped) when the value is of another kind. */
+  boolean(): boolean | undefined {
+    if (this.kind() !== "boolean") return void this.skip();
+    const value = this.bytes[this.position] === 0x74;
+    this.#literal(value ? "true" : "false");
+    return value;
+  }
+
+  /** The value ahead, decoded whole: for small values only. */
+  value(): unknown {
+    this.#space();
+    const start = this.position;
+    this.skip();
+    return JSON.parse(this.bytes.toString("utf8", start, this.position));
+  }
+
+  #key(): string {
+    if (this.bytes[this.position] !== QUOTE) throw this.#unexpected();
+    const start = this.position;
+    this.#skipString();
+    return this.#decode(start, this.position);
+  }
+
+  /** Text of the string literal that was skipped last. */
+  #decode(start: number, end: number): string {
+    return this.#escaped
+      ? (JSON.parse(this.bytes.toString("utf8", start, end)) as string)
+      : this.bytes.toString("utf8", start + 1, end - 1);
+  }
+
+  #skipObject(): void {
+    this.#enter(OPEN_OBJECT);
+    if (this.#leaveIf(CLOSE_OBJECT)) return;
+    for (;;) {
+      this.#space();
+      if (this.bytes[this.position] !== QUOTE) throw this.#unexpected();
+      this.#skipString();
+      this.#colon();
+      this.skip();
+      if (this.#leaveIf(CLOSE_OBJECT)) return;
+      this.#comma();
+    }
+  }
+
+  #skipArray(): void {
+    this.#enter(OPEN_ARRAY);
+    if (this.#leaveIf(CLOSE_ARRAY)) return;
+    for (;;) {
+      this.skip();
+      if (this.#leaveIf(CLOSE_ARRAY)) return;
+      this.#comma();
+    }
+  }
+
+  #skipString(): void {
+    const { bytes } = this;
+    this.#escaped = false;
+    let at = this.position + 1;
+    let wordsFrom = at + WORD_SKIP_FROM;
+    for (;;) {
+      const byte = bytes[at];
+      if (byte === undefined) throw this.#unexpected(bytes.length);
+      if (byte === QUOTE) break;
+      if (byte === BACKSLASH) {
+        this.#escaped = true;
+        at = this.#afterEscape(at);
+      } else if (byte < 0x20) {
+        throw this.#unexpected(at);
+      } else {
+        at += 1;
+        if (at >= wordsFrom) {
+          at = this.#skipPlainWords(at);
+          wordsFrom = at + WORD_SKIP_FROM;
+        }
+      }
+    }
+    this.position = at + 1;
+  }
+
+  #afterEscape(backslash: number): number {
+    const escape = this.bytes[backslash + 1];
+    if (escape === 0x75) {
+      for (let digit = 2; digit < 6; digit += 1)
+        if (!isHex(this.bytes[backslash + digit])) throw this.#unexpected(backslash + digit);
+      return backslash + 6;
+    }
+    if (escape === undefined || !escapable.has(escape)) throw this.#unexpected(backslash + 1);
+    return backslash + 2;
+  }
+
+  /**
+   * Goes past four bytes at a time as long as none of them is a quote, a backslash or a control character: most
+   * of a large body is one long string (base64, a document), and this is three times as fast as byte by byte.
+   */
+  #skipPlainWords(from: number): number {
+    if (this.#words === null) {
+      const { byteOffset, length, buffer } = this.bytes;
+      this.#firstWordAt = -byteOffset & 3;
+      const words = Math.max(0, (length - this.#firstWordAt) >> 2);
+      this.#words = new Int32Array(buffer, byteOffset + this.#firstWordAt, words);
+    }
+    const words = this.#words;
+    let index = (from - this.#firstWordAt + 3) >> 2;
+    const first = index;
+    for (; index < words.length; index += 1) {
+      const word = words[index] as number;
+      const quotes = word ^ 0x22222222;
+      const slashes = word ^ 0x5c5c5c5c;
+      // The classic "has a byte less than n" and "has a zero byte" tests; a false alarm only costs a byte loop.
+      const alarm =
+        ((word - 0x20202020) & ~word) |
+        ((quotes - 0x01010101) & ~quotes) |
+        ((slashes - 0x01010101) & ~slashes);
+      if ((alarm & 0x80808080) !== 0) break;
+    }
+    if (index === first) return from;
+    // The bytes before the first whole word have not been looked at.
+    const aligned = this.#firstWordAt + (first << 2);
+    for (let at = from; at < aligned; at += 1) {
+      const byte = this.bytes[at] as number;
+      if (byte < 0x20 || byte === QUOTE || byte === BACKSLASH) return at;
+    }
+    return this.#firstWordAt + index * 4;
+  }
+
+  #skipNumber(): void {
+    const { bytes } = this;
+    let at = this.position;
+    if (bytes[at] === 0x2d) at += 1;
+    if (bytes[at] === 0x30) at += 1;
+    else at = this.#afterDigits(at);
+    if (bytes[at] === 0x2e) at = this.#afterDigits(at + 1);
+    if (bytes[at] === 0x65 || bytes[at] === 0x45) {
+      at += 1;
+      if (bytes[at] === 0x2b || bytes[at] === 0x2d) at += 1;
+      at = this.#afterDigits(at);
+    }
+    this.position = at;
+  }
+
+  #afterDigits(from: number): number {
+    let at = from;
+    while (isDigit(this.bytes[at])) at += 1;
+    if (at === from) throw this.#unexpected(at);
+    return at;
+  }
+
+  #literal(text: string): void {
+    for (let index = 0; index < text.length; index += 1)
+      if (this.bytes[this.position + index] !== text.charCodeAt(index))
+        throw this.#unexpected(this.position + index);
+    this.position += text.length;
+  }
+
+  #enter(open: number): void {
+    this.#space();
+    if (this.bytes[this.position] !== open) throw this.#unexpected();
+    this.#depth += 1;
+    if (this.#depth > MAX_JSON_DEPTH)
+      throw new JsonFault("depth", `Nested more than ${MAX_JSON_DEPTH} levels deep`, this.position);
+    this.position += 1;
+  }
+
+  #leaveIf(close: number): boolean {
+    this.#space();
+    if (this.bytes[this.position] !== close) return false;
+    this.#depth -= 1;
+    this.position += 1;
+    return true;
+  }
+
+  #colon(): void {
+    this.#space();
+    if (this.bytes[this.position] !== COLON) throw this.#unexpected();
+    this.position += 1;
+    this.#space();
+  }
+
+  #comma(): void {
+    if (this.bytes[this.position] !== COMMA) throw this.#unexpected();
+    this.position += 1;
+  }
+
+  #space(): void {
+    while (isSpace(this.bytes[this.position])) this.position += 1;
+  }
+
+  #unexpected(position = this.position): JsonFault {
+    return position >= this.bytes.length
+      ? new JsonFault("syntax", "Unexpected end of JSON", this.bytes.length)
+      : new JsonFault("syntax", `Unexpected ${shown(this.bytes[position] as number)}`, position);
+  }
+}
+
+const shown = (byte: number): string =>
+  byte > 0x20 && byte < 0x7f
+    ? `character ${JSON.stringify(String.fromCharCode(byte))}`
+    : `byte 0x${byte.toString(16).padStart(2, "0")}`;
+
+/** Offset of the first byte that is not UTF-8, found by halving. */
+function firstBadByte(bytes: Buffer): number {
+  let good = 0;
+  let bad = bytes.length;
+  while (bad - good > 1) {
+    const middle = (good + bad) >> 1;
+    // A prefix may end inside a character: the up to three bytes of its beginning are not a fault.
+    let cut = middle;
+    while (cut > good && cut > middle - 4 && ((bytes[cut] as number) & 0xc0) === 0x80) cut -= 1;
+    if (cut > good && isUtf8(bytes.subarray(good, cut))) good = cut;
+    else bad = middle;
+  }
+  return good;
+}
+
+/** Replaces the bytes of `start`…`end` by `text`; `start` = `end` inserts. */
+export interface Edit extends Span {
+  readonly text: string | Buffer;
+}
+
+/**
+ * `bytes` with all edits applied; every other byte is as it was. Edits may come in any order, those at one
+ * position are applied in the order given, and they must not overlap.
+ */
+export function splice(bytes: Buffer, edits: readonly Edit[]): Buffer {
+  if (edits.length === 0) return bytes;
+  const ordered = [...edits].sort((one, other) => one.start - other.start);
+  const pieces: Buffer[] = [];
+  let at = 0;
+  for (const { start, end, text } of ordered) {
+    if (start < at || end < start || end > bytes.length) throw new RangeError("edits overlap");
+    pieces.push(bytes.subarray(at, start), typeof text === "string" ? Buffer.from(text) : text);
+    at = end;
+  }
+  pieces.push(bytes.subarray(at));
+  return Buffer.concat(pieces);
+}
+
+/** Puts `value` (JSON text) in the place of a value. */
+export const replaceValue = ({ start, end }: Span, value: string): Edit => ({ start, end, text: value });
+
+/**
+ * Inserts members at the beginning of an object. `remaining`: how many of its own members stay, so that the
+ * last inserted one gets a comma only where another follows.
+ */
+export function insertMembers(
+  object: ObjectSpan,
+  members: readonly (readonly [key: string, value: string])[],
+  remaining = object.members.length,
+): Edit[] {
+  if (members.length === 0) return [];
+  const text = members.map(([key, value]) => `${JSON.stringify(key)}:${value}`).join(",");
+  const at = object.start + 1;
+  return [{ start: at, end: at, text: remaining > 0 ? `${text},` : text }];
+}
+
+/**
+ * Removes the list's entries for which `gone` is true, each with one comma. Serves members (whose text begins
+ * with their key) and array items alike; entries are in the order of the text.
+ */
+export function removeEntries(
+  entries: readonly (Span & { readonly keyStart?: number })[],
+  gone: (index: number) => boolean,
+): Edit[] {
+  const from = (index: number) => entries[index]?.keyStart ?? entries[index]?.start ?? 0;
+  let lastKept = entries.length - 1;
+  while (lastKept >= 0 && gone(lastKept)) lastKept -= 1;
+  const edits: Edit[] = [];
+  for (let index = 0; index < lastKept; index += 1)
+    if (gone(index)) edits.push({ start: from(index), end: from(index + 1), text: "" });
+  const last = entries.at(-1);
+  if (last !== undefined && lastKept < entries.length - 1) {
+    const start = lastKept < 0 ? from(0) : (entries[lastKept]?.end ?? 0);
+    edits.push({ start, end: last.end, text: "" });
+  }
+  return edits;
+}

@@ -1,0 +1,155 @@
+import fc from "fast-check";
+import { createParser } from "eventsource-parser";
+import { describe, expect, test } from "vitest";
+import { frameData, frameName, MAX_EVENT_BYTES, SseOverflow, SseReader, SseScanner } from "./sse.ts";
+
+function read(chunks: readonly Buffer[]) {
+  const reader = new SseReader();
+  const events = chunks.flatMap((chunk) => [...reader.push(chunk)]);
+  return [...events, ...reader.end()];
+}
+
+/** What the scanner covers, as text, and whether the end was closed. */
+function frames(chunks: readonly Buffer[]) {
+  const seen: { raw: string; name: string; data: string; closed: boolean }[] = [];
+  const scanner = new SseScanner((frame) => {
+    seen.push({
+      raw: frame.bytes.toString("utf8", frame.start, frame.end),
+      name: frameName(frame),
+      data: frameData(frame).toString(),
+      closed: frame.closed,
+    });
+  });
+  for (const chunk of chunks) scanner.push(chunk);
+  scanner.end();
+  return seen;
+}
+
+/** Cuts bytes at the given places. */
+function cut(bytes: Buffer, places: readonly number[]): Buffer[] {
+  const ends = [...new Set(places.map((place) => place % (bytes.length + 1)))].sort((a, b) => a - b);
+  return [...ends, bytes.length].map((end, index) => bytes.subarray(index === 0 ? 0 : ends[index - 1], end));
+}
+
+const line = fc.oneof(
+  fc.constantFrom(
+    "data: {}",
+    "data:x",
+    "data",
+    "data: ",
+    "event: ping",
+    "event:é漢",
+    ": comment",
+    "id: 1",
+    "retry: 5",
+    "datax: y",
+    "dat",
+    "eventual: 1",
+  ),
+  fc
+    .string({ unit: fc.constantFrom("a", "é", "漢", "😀", " ", ":"), maxLength: 12 })
+    .map((text) => `data: ${text}`),
+);
+const stream = fc
+  .tuple(
+    fc.array(fc.array(line, { minLength: 1, maxLength: 4 }), { maxLength: 6 }),
+    fc.constantFrom("\n", "\r\n", "\r"),
+  )
+  .map(([blocks, end]) => blocks.map((block) => block.join(end) + end + end).join(""));
+const places = fc.array(fc.nat(), { maxLength: 8 });
+
+describe("framing", () => {
+  test("any chunking yields the same events", () => {
+    fc.assert(
+      fc.property(stream, places, fc.boolean(), (text, at, bom) => {
+        const bytes = Buffer.from((bom ? "\uFEFF" : "") + text);
+        expect(read(cut(bytes, at))).toEqual(read([bytes]));
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  test("agrees with eventsource-parser", () => {
+    fc.assert(
+      fc.property(stream, (text) => {
+        const expected: { event: string; data: string }[] = [];
+        const parser = createParser({
+          onEvent: ({ event, data }) => expected.push({ event: event ?? "", data }),
+        });
+        parser.feed(text);
+        expect(read([Buffer.from(text)])).toEqual(expected);
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  test("the frames of a stream, joined, are its bytes, however they were cut", () => {
+    fc.assert(
+      fc.property(stream, places, (text, at) => {
+        expect(
+          frames(cut(Buffer.from(text), at))
+            .map(({ raw }) => raw)
+            .join(""),
+        ).toContain(text.trimEnd().slice(0, -1));
+        const whole = frames(cut(Buffer.from(text), at))
+          .map(({ raw }) => raw)
+          .join("");
+        // A final LF of a CRLF that came alone belongs to no frame.
+        expect([text, text.slice(0, -1)]).toContain(whole);
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  test("byte by byte is no different", () => {
+    const text = "\uFEFFevent: a\r\ndata: 1\r\n\r\n: c\n\ndata: é\ndata: 漢\n\n";
+    const bytes = Buffer.from(text);
+    expect(read(Array.from(bytes, (_, at) => bytes.subarray(at, at + 1)))).toEqual([
+      { event: "a", data: "1" },
+      { event: "", data: "é\n漢" },
+    ]);
+  });
+
+  test("an event without its blank line is given at the end, marked as not closed", () => {
+    expect(frames([Buffer.from("data: 1\n\ndata: [DONE]")])).toMatchObject([
+      { data: "1", closed: true },
+      { data: "[DONE]", closed: false },
+    ]);
+    expect(frames([Buffer.from("data: 1\n\n: only a comment")])).toHaveLength(1);
+  });
+
+  test("frames stay as they were when later chunks arrive", () => {
+    const kept: Buffer[] = [];
+    const scanner = new SseScanner((frame) => kept.push(frame.bytes.subarray(frame.start, frame.end)));
+    for (let index = 0; index < 50; index += 1) {
+      scanner.push(Buffer.from(`data: ${index}`));
+      scanner.push(Buffer.from("\n\ndata:"));
+      scanner.push(Buffer.from(" x\n\n"));
+    }
+    expect(kept.filter((_, index) => index % 2 === 0).map(String)).toEqual(
+      Array.from({ length: 50 }, (_, index) => `data: ${index}\n\n`),
+    );
+  });
+});
+
+describe("bounds", () => {
+  test("rule 2.14: one event may be 8 MiB, and is not copied once for each of its chunks", () => {
+    const scanner = new SseReader();
+    const piece = Buffer.alloc(1400, 0x61);
+    scanner.push(Buffer.from("data: "));
+    const pieces = Math.floor((MAX_EVENT_BYTES - 100) / piece.length);
+    const started = performance.now();
+    for (let index = 0; index < pieces; index += 1) expect(scanner.push(piece)).toHaveLength(0);
+    const [event] = scanner.push(Buffer.from("\n\n"));
+    expect(event?.data).toHaveLength(pieces * piece.length);
+    expect(performance.now() - started).toBeLessThan(2000);
+  });
+
+  test("a longer event is refused instead of gathered", () => {
+    const scanner = new SseReader();
+    const piece = Buffer.alloc(1024 * 1024, 0x61);
+    expect(() => {
+      for (let index = 0; index < 10; index += 1) scanner.push(piece);
+    }).toThrow(SseOverflow);
+  });
+});

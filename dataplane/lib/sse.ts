@@ -1,0 +1,275 @@
+/**
+ * Framing of server-sent events, bounded and indifferent to how the bytes were cut (WHATWG HTML §9.2.6).
+ * Two forms: `SseScanner` finds the frames in the bytes without copying or decoding them, for relay;
+ * `SseReader` yields decoded events, for conversion.
+ */
+
+/** One event may be this long (rule 2.14); a longer one ends the stream. */
+export const MAX_EVENT_BYTES = 8 * 1024 * 1024;
+
+const LF = 0x0a;
+const CR = 0x0d;
+const COLON = 0x3a;
+const SPACE = 0x20;
+
+/** An upstream sent an event beyond MAX_EVENT_BYTES. */
+export class SseOverflow extends Error {
+  constructor() {
+    super(`A server-sent event is longer than ${MAX_EVENT_BYTES} bytes`);
+    this.name = "SseOverflow";
+  }
+}
+
+/**
+ * One frame: everything up to and including a blank line. All offsets are into `bytes`, whose content never
+ * changes, while the frame object itself is used again for the next frame: copy what has to stay.
+ */
+export interface SseFrame {
+  bytes: Buffer;
+  start: number;
+  end: number;
+  /** Value of the last `event:` line; empty span when there was none. */
+  nameStart: number;
+  nameEnd: number;
+  /** Value of the first `data:` line. */
+  dataStart: number;
+  dataEnd: number;
+  /** 0: comments or blank lines only, nothing that a client would see. */
+  dataLines: number;
+  /** False for what was left when the stream ended without the closing blank line. */
+  closed: boolean;
+}
+
+/** Finds frames. `visit` is called for each, in order, during `push` and `end`. */
+export class SseScanner {
+  readonly #visit: (frame: SseFrame) => void;
+  readonly #frame: SseFrame = {
+    bytes: Buffer.alloc(0),
+    start: 0,
+    end: 0,
+    nameStart: 0,
+    nameEnd: 0,
+    dataStart: 0,
+    dataEnd: 0,
+    dataLines: 0,
+    closed: true,
+  };
+  /** The beginning of a frame whose end has not come yet; it grows by doubling. */
+  #carry: Buffer = Buffer.alloc(0);
+  #carried = 0;
+  #lineStart = 0;
+  /** Everything before has been searched for line ends. */
+  #searched = 0;
+  /** The byte before was a CR that ended a line: an LF now belongs to it. */
+  #afterCr = false;
+  #atStart = true;
+
+  constructor(visit: (frame: SseFrame) => void) {
+    this.#visit = visit;
+  }
+
+  /** @throws SseOverflow */
+  push(chunk: Buffer): void {
+    if (chunk.length === 0) return;
+    const bytes = this.#carried === 0 ? chunk : this.#append(chunk);
+    const rest = this.#scan(bytes);
+    const left = bytes.length - rest;
+    if (left > MAX_EVENT_BYTES) throw new SseOverflow();
+    if (this.#carried > 0 && rest === 0) return;
+    this.#keep(bytes, rest, left);
+  }
+
+  /** Visits what is left, as a frame that is not closed, if it holds data. */
+  end(): void {
+    const bytes = this.#carry.subarray(0, this.#carried);
+    this.#carried = 0;
+    if (bytes.length === 0) return;
+    this.#frame.bytes = bytes;
+    if (this.#lineStart < bytes.length) this.#line(this.#lineStart, bytes.length);
+    if (this.#frame.dataLines > 0) this.#emit(bytes.length, false);
+  }
+
+  /** Bytes of the frame that has not ended yet. */
+  get pendingBytes(): number {
+    return this.#carried;
+  }
+
+  #append(chunk: Buffer): Buffer {
+    const length = this.#carried + chunk.length;
+    if (length > this.#carry.length) {
+      const grown = Buffer.allocUnsafe(Math.max(length, 2 * this.#carry.length));
+      this.#carry.copy(grown, 0, 0, this.#carried);
+      this.#carry = grown;
+    }
+    chunk.copy(this.#carry, this.#carried);
+    this.#carried = length;
+    return this.#carry.subarray(0, length);
+  }
+
+  /** Keeps the beginning of an unfinished frame. Never in the old buffer: frames in it may still be in use. */
+  #keep(bytes: Buffer, from: number, length: number): void {
+    this.#carried = length;
+    if (length === 0) return;
+    this.#carry = Buffer.allocUnsafe(Math.max(1024, 2 * length));
+    bytes.copy(this.#carry, 0, from);
+    this.#shift(from);
+  }
+
+  /** Moves every offset of the unfinished frame to a buffer in which it begins at 0. */
+  #shift(by: number): void {
+    const frame = this.#frame;
+    frame.start -= by;
+    frame.nameStart -= by;
+    frame.nameEnd -= by;
+    frame.dataStart -= by;
+    frame.dataEnd -= by;
+    this.#lineStart -= by;
+    this.#searched -= by;
+  }
+
+  /** @returns where the unfinished frame begins. */
+  #scan(bytes: Buffer): number {
+    const frame = this.#frame;
+    if (frame.bytes !== bytes) frame.bytes = bytes;
+    if (this.#carried === 0) {
+      this.#begin(0);
+      this.#searched = 0;
+    }
+    if (this.#afterCr && bytes[this.#searched] === LF) {
+      this.#lineStart = this.#searched + 1;
+      this.#searched += 1;
+    }
+    this.#afterCr = false;
+    if (this.#atStart && !this.#skipBom(bytes)) return 0;
+    // Carriage returns are rare: one native search a chunk spares looking for them byte by byte.
+    const hasCr = bytes.indexOf(CR, this.#searched) !== -1;
+    for (;;) {
+      const lineEnd = hasCr ? nextLineEnd(bytes, this.#searched) : bytes.indexOf(LF, this.#searched);
+      if (lineEnd === -1) break;
+      const next = this.#afterLineEnd(bytes, lineEnd);
+      if (lineEnd === this.#lineStart) this.#emit(next, true);
+      else this.#line(this.#lineStart, lineEnd);
+      this.#lineStart = next;
+      this.#searched = next;
+    }
+    this.#searched = bytes.length;
+    return frame.start;
+  }
+
+  #afterLineEnd(bytes: Buffer, lineEnd: number): number {
+    if (bytes[lineEnd] === LF) return lineEnd + 1;
+    if (lineEnd + 1 === bytes.length) this.#afterCr = true;
+    return bytes[lineEnd + 1] === LF ? lineEnd + 2 : lineEnd + 1;
+  }
+
+  /** @returns false while it is not yet clear whether the stream begins with a byte order mark. */
+  #skipBom(bytes: Buffer): boolean {
+    if (bytes[0] === 0xef && bytes.length < 3) return false;
+    this.#atStart = false;
+    if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) {
+      this.#lineStart = 3;
+      this.#searched = 3;
+    }
+    return true;
+  }
+
+  #begin(at: number): void {
+    const frame = this.#frame;
+    frame.start = at;
+    frame.nameStart = frame.nameEnd = 0;
+    frame.dataStart = frame.dataEnd = 0;
+    frame.dataLines = 0;
+    this.#lineStart = at;
+  }
+
+  #emit(end: number, closed: boolean): void {
+    const frame = this.#frame;
+    frame.end = end;
+    frame.closed = closed;
+    this.#visit(frame);
+    this.#begin(end);
+  }
+
+  #line(start: number, end: number): void {
+    const { bytes } = this.#frame;
+    const first = bytes[start];
+    if (first === 0x64 && startsWith(bytes, start, end, "data")) {
+      this.#frame.dataLines += 1;
+      if (this.#frame.dataLines > 1) return;
+      this.#frame.dataStart = valueStart(bytes, start + 4, end);
+      this.#frame.dataEnd = end;
+    } else if (first === 0x65 && startsWith(bytes, start, end, "event")) {
+      this.#frame.nameStart = valueStart(bytes, start + 5, end);
+      this.#frame.nameEnd = end;
+    }
+  }
+}
+
+function nextLineEnd(bytes: Buffer, from: number): number {
+  for (let at = from; at < bytes.length; at += 1) if (bytes[at] === LF || bytes[at] === CR) return at;
+  return -1;
+}
+
+/** Whether the line is the field `name`, with or without a value. */
+function startsWith(bytes: Buffer, start: number, end: number, name: string): boolean {
+  const after = start + name.length;
+  if (after > end || (after < end && bytes[after] !== COLON)) return false;
+  for (let index = 1; index < name.length; index += 1)
+    if (bytes[start + index] !== name.charCodeAt(index)) return false;
+  return true;
+}
+
+/** Behind the colon and one space. */
+function valueStart(bytes: Buffer, afterName: number, end: number): number {
+  if (afterName >= end) return end;
+  return bytes[afterName + 1] === SPACE && afterName + 1 < end ? afterName + 2 : afterName + 1;
+}
+
+/** The `event:` value of a frame; empty when there is none. */
+export const frameName = (frame: SseFrame): string =>
+  frame.nameEnd > frame.nameStart ? frame.bytes.toString("utf8", frame.nameStart, frame.nameEnd) : "";
+
+/** The data of a frame: a view where it is one line, else its lines joined by LF. */
+export function frameData(frame: SseFrame): Buffer {
+  if (frame.dataLines <= 1) return frame.bytes.subarray(frame.dataStart, frame.dataEnd);
+  const lines = frame.bytes.toString("utf8", frame.start, frame.end).split(/\r\n|\n|\r/);
+  const values = lines.flatMap((line) => {
+    if (line === "data") return [""];
+    return line.startsWith("data:") ? [line.slice(line[5] === " " ? 6 : 5)] : [];
+  });
+  return Buffer.from(values.join("\n"));
+}
+
+/** One decoded event. */
+export interface ReadEvent {
+  readonly event: string;
+  readonly data: string;
+}
+
+/** Decodes events; frames without data are left out. */
+export class SseReader {
+  #events: ReadEvent[] = [];
+  readonly #scanner = new SseScanner((frame) => {
+    if (frame.dataLines > 0)
+      this.#events.push({ event: frameName(frame), data: frameData(frame).toString("utf8") });
+  });
+
+  /** @throws SseOverflow */
+  push(chunk: Buffer): readonly ReadEvent[] {
+    this.#scanner.push(chunk);
+    return this.#take();
+  }
+
+  /** What was left when the stream ended without its last blank line. */
+  end(): readonly ReadEvent[] {
+    this.#scanner.end();
+    return this.#take();
+  }
+
+  #take(): readonly ReadEvent[] {
+    if (this.#events.length === 0) return this.#events;
+    const events = this.#events;
+    this.#events = [];
+    return events;
+  }
+}

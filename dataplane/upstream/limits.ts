@@ -1,0 +1,22 @@
+/** Every limit of the way to and from upstreams, in one place. */
+
+/** Connections to one origin; a stream occupies one for its whole life (design.md §8: 10,000 open streams). */
+export const MAX_CONNECTIONS_PER_ORIGIN = 20_000;
+/** How long an idle connection is kept, unless the upstream hints at less. Below the usual 60 s of load balancers. */
+export const KEEP_ALIVE_MS = 30_000;
+/** A connection attempt may not outlive this, whatever the routes that wait for it allow. */
+export const MAX_CONNECT_MS = 60_000;
+/** Response headers of an upstream. */
+export const MAX_HEADER_BYTES = 64 * 1024;
+/** A whole answer, decompressed. Beyond it the answer is refused as corrupt. */
+export const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+/** As much of an upstream's error body is read; the rest is thrown away with its connection. */
+export const MAX_ERROR_BYTES = 64 * 1024;
+/** How long an error body may take: its status alone is enough to go on with. */
+export const ERROR_BODY_MS = 2_000;
+/** Default for the first byte of a stream whose route names none (resources.md, timeouts). */
+export const STREAM_FIRST_BYTE_MS = 120_000;
+/** `retry-after` is passed on and obeyed up to this (rule 1.5). */
+export const MAX_RETRY_AFTER_SECONDS = 60;
+/** Tries of a request on connections that turn out to be closed already, beside the route's own attempts. */
+export const MAX_STALE_TRIES = 2;

@@ -1,0 +1,294 @@
+/**
+ * One call to an upstream, on undici's dispatch interface (reference/dependencies.md §5 has the figures). The
+ * call keeps the time limits, decompresses what came compressed all the same, and tells every way of failing
+ * apart, because retrying, health and charging each need to know another part of it.
+ */
+import type { Dispatcher } from "undici";
+import type { IncomingHttpHeaders } from "node:http";
+import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from "node:zlib";
+import type { Transform } from "node:stream";
+import { isStaleConnectionError } from "./dispatcher.ts";
+
+/**
+ * Why a call failed.
+ *   connect             refused, unreachable, TLS, closed or reset before any byte of an answer
+ *   stale               the same on a kept-alive connection that had served before
+ *   first_byte_timeout  no byte of the answer's body in time
+ *   idle                a stream stood still for longer than allowed
+ *   cut                 the connection broke after the answer had begun
+ *   garbage             the answer's bytes are no HTTP, or do not decompress
+ *   too_large           a whole answer beyond the limit
+ *   deadline            the request's own time is up
+ *   cancelled           the caller wants no more of it
+ */
+export type CallFault =
+  | "connect"
+  | "stale"
+  | "first_byte_timeout"
+  | "idle"
+  | "cut"
+  | "garbage"
+  | "too_large"
+  | "deadline"
+  | "cancelled";
+
+export class CallError extends Error {
+  readonly fault: CallFault;
+  /** Bytes of the answer's body that had come by then, as far as they were read whole. */
+  readonly received: number;
+
+  constructor(fault: CallFault, received: number, cause?: unknown) {
+    super(`upstream call failed: ${fault}`, { cause });
+    this.name = "CallError";
+    this.fault = fault;
+    this.received = received;
+  }
+}
+
+export interface CallOptions {
+  readonly origin: string;
+  /** Path and query. */
+  readonly path: string;
+  /** Names and values in turn. */
+  readonly headers: readonly string[];
+  readonly body: Buffer;
+  readonly connectMs: number;
+  /** null: not limited by itself. */
+  readonly firstByteMs: number | null;
+  /** null: not limited (whole answers). */
+  readonly idleMs: number | null;
+}
+
+/** The beginning of an answer: known once the first byte of its body came, or that there is none. */
+export interface AnswerHead {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+}
+
+/** Takes a body as it comes. Exactly one of `end` and `fail` is called, once. */
+export interface BodyReader {
+  data(chunk: Buffer): void;
+  end(): void;
+  fail(fault: CallFault): void;
+}
+
+/** A body of which nobody has read anything yet is kept up to here before the connection is paused. */
+const UNREAD_LIMIT_BYTES = 256 * 1024;
+
+/** One request under way. `head` settles first; then `read` or `whole` takes the body. */
+export class UpstreamCall implements Dispatcher.DispatchHandler {
+  readonly head: Promise<AnswerHead>;
+  readonly #options: CallOptions;
+  readonly #resolveHead: (head: AnswerHead) => void;
+  readonly #rejectHead: (error: CallError) => void;
+  #controller: Dispatcher.DispatchController | null = null;
+  #timer: NodeJS.Timeout | null = null;
+  #status = 0;
+  #headers: IncomingHttpHeaders = {};
+  #decoder: Transform | null = null;
+  #headSettled = false;
+  #reader: BodyReader | null = null;
+  #unread: Buffer[] = [];
+  #unreadBytes = 0;
+  #paused = false;
+  /** The body is over: ended or failed. */
+  #over: { fault: CallFault | null } | null = null;
+  #reported = false;
+  #received = 0;
+  #cause: unknown;
+
+  constructor(options: CallOptions) {
+    this.#options = options;
+    const { promise, resolve, reject } = Promise.withResolvers<AnswerHead>();
+    this.head = promise;
+    this.#resolveHead = resolve;
+    this.#rejectHead = reject;
+  }
+
+  /** Bytes of the body so far, decompressed. */
+  get received(): number {
+    return this.#received;
+  }
+
+  start(dispatcher: Dispatcher): this {
+    const { origin, path, headers, body, connectMs } = this.#options;
+    const request = { origin, path, method: "POST" as const, headers: headers as string[], body };
+    try {
+      dispatcher.dispatch(request, this);
+    } catch (error) {
+      this.#finish("connect", error);
+    }
+    // On a pooled connection the request has been written by now.
+    if (this.#controller === null && this.#over === null) this.#arm(connectMs, "connect");
+    return this;
+  }
+
+  /** Ends the call from this side; the connection is closed unless the answer was complete. */
+  abort(fault: CallFault): void {
+    if (this.#over !== null) return;
+    this.#finish(fault);
+  }
+
+  /** Hands the body over. What came before is delivered at once. */
+  read(reader: BodyReader): void {
+    this.#reader = reader;
+    const unread = this.#unread;
+    this.#unread = [];
+    this.#unreadBytes = 0;
+    for (const chunk of unread) reader.data(chunk);
+    if (this.#over !== null) this.#report(reader);
+    else if (this.#paused) this.resume();
+  }
+
+  /** The whole body. @throws CallError; `received` says how much of it came. */
+  whole(maxBytes: number): Promise<Buffer> {
+    const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+    const chunks: Buffer[] = [];
+    this.read({
+      data: (chunk) => {
+        chunks.push(chunk);
+        if (this.#received > maxBytes) this.abort("too_large");
+      },
+      end: () => resolve(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks)),
+      fail: (fault) => reject(new CallError(fault, this.#received, this.#cause)),
+    });
+    return promise;
+  }
+
+  /** Stops reading from the upstream; the time until `resume` does not count as its idleness (design.md §4.7). */
+  pause(): void {
+    this.#paused = true;
+    this.#disarm();
+    this.#controller?.pause();
+    this.#decoder?.pause();
+  }
+
+  resume(): void {
+    this.#paused = false;
+    if (this.#over !== null) return;
+    this.#armIdle();
+    this.#decoder?.resume();
+    this.#controller?.resume();
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller;
+    if (this.#over !== null) return controller.abort(new Error("gone"));
+    this.#disarm();
+    const { firstByteMs } = this.#options;
+    if (firstByteMs !== null) this.#arm(firstByteMs, "first_byte_timeout");
+  }
+
+  onResponseStart(_: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
+    if (status < 200) return;
+    this.#status = status;
+    this.#headers = headers;
+    this.#decoder = decoderOf(headers["content-encoding"]);
+    this.#decoder
+      ?.on("data", (chunk: Buffer) => this.#deliver(chunk))
+      .on("end", () => this.#finish(null))
+      .on("error", (error) => this.#finish("garbage", error));
+  }
+
+  onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (this.#over !== null) return;
+    if (this.#decoder === null) this.#deliver(chunk);
+    else this.#decoder.write(chunk);
+  }
+
+  onResponseEnd(): void {
+    if (this.#decoder === null) this.#finish(null);
+    else this.#decoder.end();
+  }
+
+  onResponseError(_: Dispatcher.DispatchController, error: Error): void {
+    this.#finish(this.#faultOf(error), error);
+  }
+
+  #faultOf(error: Error): CallFault {
+    if (this.#received > 0) return "cut";
+    if (error.name === "HTTPParserError" || error.name === "HeadersOverflowError") return "garbage";
+    if (this.#status > 0) return "cut";
+    return isStaleConnectionError(error) ? "stale" : "connect";
+  }
+
+  #deliver(chunk: Buffer): void {
+    if (this.#over !== null) return;
+    this.#received += chunk.length;
+    this.#settleHead();
+    if (this.#paused) this.#disarm();
+    else this.#armIdle();
+    if (this.#reader !== null) return this.#reader.data(chunk);
+    this.#unread.push(chunk);
+    this.#unreadBytes += chunk.length;
+    if (this.#unreadBytes > UNREAD_LIMIT_BYTES) this.pause();
+  }
+
+  #settleHead(): void {
+    if (this.#headSettled) return;
+    this.#headSettled = true;
+    // The timer that was armed for the first byte cannot be reused for idleness: it has another length.
+    this.#disarm();
+    this.#resolveHead({ status: this.#status, headers: this.#headers });
+  }
+
+  /** `null`: the body ended as it should. */
+  #finish(fault: CallFault | null, cause?: unknown): void {
+    if (this.#over !== null) return;
+    this.#over = { fault };
+    this.#cause = cause;
+    this.#disarm();
+    if (fault !== null) {
+      this.#controller?.abort(new Error(fault));
+      this.#decoder?.destroy();
+    }
+    if (fault === null) this.#settleHead();
+    else if (!this.#headSettled) {
+      this.#headSettled = true;
+      this.#rejectHead(new CallError(fault, this.#received, cause));
+    }
+    if (this.#reader !== null) this.#report(this.#reader);
+  }
+
+  #report(reader: BodyReader): void {
+    if (this.#reported) return;
+    this.#reported = true;
+    const fault = this.#over?.fault ?? null;
+    if (fault === null) reader.end();
+    else reader.fail(fault);
+  }
+
+  #armIdle(): void {
+    const { idleMs } = this.#options;
+    if (idleMs === null || !this.#headSettled) return;
+    if (this.#timer !== null) this.#timer.refresh();
+    else this.#arm(idleMs, "idle");
+  }
+
+  #arm(ms: number, fault: CallFault): void {
+    this.#timer = setTimeout(() => this.abort(fault), ms);
+  }
+
+  #disarm(): void {
+    if (this.#timer === null) return;
+    clearTimeout(this.#timer);
+    this.#timer = null;
+  }
+}
+
+/** For an upstream that compresses although it was asked not to (rule 1.2). */
+function decoderOf(encoding: string | string[] | undefined): Transform | null {
+  switch (encoding) {
+    case "gzip":
+    case "x-gzip":
+      return createGunzip();
+    case "deflate":
+      return createInflate();
+    case "br":
+      return createBrotliDecompress();
+    case "zstd":
+      return createZstdDecompress();
+    default:
+      return null;
+  }
+}
