@@ -24,7 +24,7 @@ function accepts(text: string): boolean {
     skipAll(text);
     return true;
   } catch (fault) {
-    expect(fault).toBeInstanceOf(JsonFault);
+    if (!(fault instanceof JsonFault)) throw fault;
     return false;
   }
 }
@@ -95,7 +95,7 @@ describe("validity", () => {
       at: fc.nat(),
       remove: fc.nat({ max: 3 }),
       insert: fc.string({
-        unit: fc.constantFrom(...'{}[]",:\\0123eE+-.tfnulrsa \n\u0000\u001fé'),
+        unit: fc.constantFrom(...Array.from('{}[]",:\\0123eE+-.tfnulrsa \n\u0000\u001fé')),
         maxLength: 3,
       }),
     });
@@ -133,7 +133,7 @@ describe("validity", () => {
     ['"abc', 4],
     ["{} {}", 3],
     ["\uFEFF{}", 0],
-    ['{"a":"' + "x".repeat(500) + "\u0001" + '"}', 506],
+    [`{"a":"${"x".repeat(500)}\u0001"}`, 506],
   ])("the fault in %j stands at its position", (text, position) => {
     expect(() => skipAll(text)).toThrow(expect.objectContaining({ kind: "syntax", position }));
   });

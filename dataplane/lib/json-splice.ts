@@ -66,7 +66,7 @@ const isHex = (byte: number | undefined) =>
   byte !== undefined && (isDigit(byte) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66));
 
 /** The characters that may follow a backslash, `u` aside. */
-const escapable = new Set([...'"\\/bfnrt'].map((character) => character.charCodeAt(0)));
+const escapable = new Set(Buffer.from('"\\/bfnrt'));
 /** From this length on strings are skipped a word at a time. */
 const WORD_SKIP_FROM = 64;
 /** Objects with more members than this find duplicates with a Set. */
@@ -198,7 +198,10 @@ export class JsonReader {
 
   /** The string ahead, decoded; undefined (and skipped) when the value is of another kind. */
   string(): string | undefined {
-    if (this.kind() !== "string") return void this.skip();
+    if (this.kind() !== "string") {
+      this.skip();
+      return undefined;
+    }
     const start = this.position;
     this.#skipString();
     return this.#decode(start, this.position);
@@ -206,7 +209,10 @@ export class JsonReader {
 
   /** The number ahead; undefined (and skipped) when the value is of another kind. */
   number(): number | undefined {
-    if (this.kind() !== "number") return void this.skip();
+    if (this.kind() !== "number") {
+      this.skip();
+      return undefined;
+    }
     const start = this.position;
     this.#skipNumber();
     return Number(this.bytes.toString("latin1", start, this.position));
@@ -214,7 +220,10 @@ export class JsonReader {
 
   /** The boolean ahead; undefined (and skipped) when the value is of another kind. */
   boolean(): boolean | undefined {
-    if (this.kind() !== "boolean") return void this.skip();
+    if (this.kind() !== "boolean") {
+      this.skip();
+      return undefined;
+    }
     const value = this.bytes[this.position] === 0x74;
     this.#literal(value ? "true" : "false");
     return value;

@@ -1,0 +1,221 @@
+/** What a test of inference needs around it: a snapshot of one route, a meter that records, a sink that keeps. */
+import { EventEmitter } from "node:events";
+import { pino } from "pino";
+import type {
+  Bill,
+  FinalUsage,
+  Meter,
+  MeteredRequest,
+  Micros,
+  Observed,
+} from "../../dataplane/billing/meter.ts";
+import type { Route, Upstream } from "../../dataplane/config/schema.ts";
+import { Snapshot } from "../../dataplane/config/snapshot.ts";
+import { type Dialect, dialectPath } from "../../dataplane/dialects/dialect.ts";
+import type { AnswerSink, InferenceCall } from "../../dataplane/inference/call.ts";
+import { newRequestRecord } from "../../dataplane/telemetry/request-record.ts";
+
+const source = { kind: "ModelRoute", namespace: "test", name: "m", uid: "u", generation: 1 } as const;
+
+export function upstreamOf(baseUrl: string, dialect: Dialect, more: Partial<Upstream> = {}): Upstream {
+  return {
+    name: "primary",
+    dialect,
+    url: baseUrl + dialectPath[dialect],
+    countTokensUrl: null,
+    model: "upstream-model",
+    priority: 0,
+    weight: 100,
+    credential: null,
+    headers: {},
+    ...more,
+  };
+}
+
+export function routeTo(upstreams: Upstream[], more: Partial<Route> = {}): Route {
+  return {
+    source,
+    model: "public-model",
+    aliases: ["alias"],
+    displayName: "Public",
+    ownedBy: "test",
+    createdAt: 0,
+    capabilities: {
+      toolCalling: true,
+      imageInput: true,
+      pdfInput: true,
+      thinking: true,
+      countTokens: true,
+      documentCitations: true,
+      samplingParameters: true,
+    },
+    limits: { contextTokens: 200_000, maxOutputTokens: 1000 },
+    upstreams,
+    affinity: "none",
+    timeouts: { connectMs: 1000, firstByteMs: 2000, streamIdleMs: 2000, requestMs: 10_000 },
+    retries: { attempts: 1, retryOn: ["connect", "rate_limited", "server_error", "first_byte_timeout"] },
+    toolPolicy: null,
+    prices: {
+      source: { ...source, kind: "PriceTable" },
+      input: "1",
+      output: "2",
+      cacheRead: "0.1",
+      cacheWrite5m: "1.25",
+      cacheWrite1h: "2",
+      tools: { webSearch: "320", webFetch: "0", xSearchPost: "160", xSearchProfile: "320" },
+    },
+    ...more,
+  };
+}
+
+export function snapshotOf(
+  routes: Route[],
+  allowedModels = ["*"],
+  credentials: Record<string, string> = {},
+): Snapshot {
+  const serial = 1;
+  const index = { schemaVersion: 1, serial, hash: "", routing: [], credentials: [] };
+  const organization = {
+    source: { ...source, kind: "Organization" as const },
+    id: "org_a",
+    displayName: "A",
+    suspended: false,
+    grants: [],
+    allowedModels,
+    toolCallsPerMinute: null,
+    rateLimits: { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null },
+    projects: ["default"],
+    apiKeys: [],
+    adminKeys: [],
+  };
+  const routing = {
+    schemaVersion: 1,
+    serial,
+    routes,
+    policies: {},
+    organizations: [organization],
+    objects: [],
+  };
+  return new Snapshot(index, routing, { serial, values: credentials });
+}
+
+/** Admits everything and remembers what it was told. */
+export class RecordingMeter implements Meter {
+  readonly opened: { request: MeteredRequest; estimate: Micros }[] = [];
+  readonly settled: FinalUsage[] = [];
+  readonly observed: Observed[] = [];
+  released = 0;
+  /** Thrown by `open`. */
+  refusal: Error | null = null;
+  /** What a settle waits for, or fails with. */
+  onSettle: () => Promise<void> = async () => {};
+
+  async open(request: MeteredRequest, estimate: Micros): Promise<Bill> {
+    if (this.refusal !== null) throw this.refusal;
+    this.opened.push({ request, estimate });
+    return {
+      headers: {},
+      observe: (observed) => void this.observed.push(observed),
+      advance: async () => true,
+      settle: async (usage) => {
+        this.settled.push(usage);
+        await this.onSettle();
+      },
+      release: async () => {
+        this.released += 1;
+      },
+    };
+  }
+}
+
+/** Keeps an answer; can be slow, and can go away. */
+export class KeepingSink extends EventEmitter implements AnswerSink {
+  status = 0;
+  headers: Readonly<Record<string, string>> = {};
+  readonly pieces: Buffer[] = [];
+  ended = false;
+  /** Called before each piece is taken; false: the reader is behind. */
+  accept: () => boolean = () => true;
+  readonly #gone = new AbortController();
+  readonly closed = this.#gone.signal;
+  #drained = Promise.withResolvers<void>();
+
+  start(status: number, headers: Readonly<Record<string, string>>): void {
+    if (this.status !== 0) throw new Error("started twice");
+    this.status = status;
+    this.headers = headers;
+    this.emit("start");
+  }
+
+  write(bytes: Uint8Array | string): boolean {
+    if (this.status === 0 || this.ended) throw new Error("written before the start or after the end");
+    this.pieces.push(Buffer.from(bytes));
+    this.emit("piece");
+    return this.accept();
+  }
+
+  drained(): Promise<void> {
+    return this.#drained.promise;
+  }
+
+  /** There is room again. */
+  drain(): void {
+    this.#drained.resolve();
+    this.#drained = Promise.withResolvers();
+  }
+
+  end(): void {
+    this.ended = true;
+  }
+
+  /** The reader goes away. */
+  leave(): void {
+    this.#gone.abort();
+    this.drain();
+  }
+
+  get body(): Buffer {
+    return Buffer.concat(this.pieces);
+  }
+
+  get text(): string {
+    return this.body.toString();
+  }
+}
+
+export interface TestCall extends InferenceCall {
+  readonly sink: KeepingSink;
+  readonly meter: RecordingMeter;
+}
+
+export function callOf(
+  dialect: Dialect,
+  snapshot: Snapshot,
+  body: string | Buffer | object,
+  headers: InferenceCall["headers"] = {},
+): TestCall {
+  return {
+    id: "req_test",
+    acceptedAt: 1_795_000_000_000,
+    dialect,
+    body:
+      typeof body === "string" || Buffer.isBuffer(body)
+        ? Buffer.from(body)
+        : Buffer.from(JSON.stringify(body)),
+    headers,
+    principal: {
+      kind: "inference",
+      keyId: "apikey_1",
+      keyName: "test",
+      organizationId: "org_a",
+      projectId: "proj_1",
+      keyEpoch: 0,
+    },
+    snapshot,
+    meter: new RecordingMeter(),
+    batchId: null,
+    sink: new KeepingSink(),
+    log: pino({ level: "silent" }),
+    record: newRequestRecord(null),
+  };
+}
