@@ -113,7 +113,7 @@ export function responsesErrorEvent(error: ApiError, sequenceNumber: number): st
 
 /** Headers that belong to an error answer: when to come back, and whether coming back can help at all. */
 export function errorHeaders(error: ApiError): Record<string, string> {
-  const headers: Record<string, string> = {};
+  const headers: Record<string, string> = { ...error.headers };
   if (!error.retry) headers["x-should-retry"] = "false";
   const needsRetryAfter = [429, 503, 529].includes(error.kind.status) && error.retry;
   if (error.retryAfterSeconds !== undefined || needsRetryAfter) {

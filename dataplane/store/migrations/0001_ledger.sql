@@ -74,12 +74,14 @@ create table accounts (
 -- What changed lately is copied to Redis again (design.md §5, lagging versions).
 create index accounts_changed on accounts (changed_at);
 
--- The highest snapshot serial that was copied (design.md §2).
+-- The highest snapshot serials whose copying was begun, and ended (design.md §2). Nothing below the first is ever
+-- copied again, even when its copying broke off in the middle.
 create table directory_state (
   singleton boolean primary key default true check (singleton),
-  serial bigint not null
+  begun_serial bigint not null,
+  copied_serial bigint not null
 );
-insert into directory_state (serial) values (0);
+insert into directory_state (begun_serial, copied_serial) values (0, 0);
 
 -- One row for each request that used anything.
 create table usage (

@@ -1,0 +1,180 @@
+/**
+ * Copies organizations, projects, declared keys and grants of a snapshot into Postgres (design.md §2; rules 1.10,
+ * 1.16, 5.3, 6.9): under a lock, never from a serial below one that was begun before, and each organization only
+ * when its declaration changed. Repeating a copy, or going on with one that broke off, changes nothing twice.
+ */
+import { createHash } from "node:crypto";
+import {
+  sql,
+  type DatabasePool,
+  type DatabasePoolConnection,
+  type DatabaseTransactionConnection,
+} from "slonik";
+import { z } from "zod";
+import type { OrganizationEntry, Routing } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { NewId } from "../lib/ids.ts";
+import { copyGrants } from "./directory-grants.ts";
+import { copyKeys } from "./directory-keys.ts";
+import { bumpKeyEpoch } from "./ledger.ts";
+
+const LOCK = 7_104_203;
+/** Organizations in one transaction. */
+const AT_ONCE = 200;
+
+export interface Copied {
+  /** Organizations whose account or keys changed: Redis has to hear of them. */
+  readonly changed: readonly string[];
+}
+
+/** Copies unless a newer snapshot was copied, or begun to be copied, before. */
+export async function copySnapshot(pool: DatabasePool, snapshot: Snapshot, newId: NewId): Promise<Copied> {
+  const { serial } = snapshot.index;
+  return await pool.connect(async (connection) => {
+    // Of the session, not of a transaction: the copy is several transactions.
+    await connection.query(sql.unsafe`select pg_advisory_lock(${LOCK})`);
+    try {
+      if (!(await begin(connection, serial))) return { changed: [] };
+      const changed = await copyOrganizations(connection, snapshot.routing, newId);
+      await connection.query(sql.unsafe`update directory_state set copied_serial = ${serial}`);
+      return { changed };
+    } finally {
+      await connection.query(sql.unsafe`select pg_advisory_unlock(${LOCK})`);
+    }
+  });
+}
+
+/** False: this snapshot, or a newer one, was copied already. */
+async function begin(connection: DatabasePoolConnection, serial: number): Promise<boolean> {
+  const state = await connection.one(
+    sql.type(z.object({ begun: z.bigint(), copied: z.bigint() }))`
+      select begun_serial as begun, copied_serial as copied from directory_state
+    `,
+  );
+  if (BigInt(serial) < state.begun || BigInt(serial) === state.copied) return false;
+  await connection.query(sql.unsafe`update directory_state set begun_serial = ${serial}`);
+  return true;
+}
+
+async function copyOrganizations(
+  connection: DatabasePoolConnection,
+  { organizations }: Routing,
+  newId: NewId,
+): Promise<string[]> {
+  const known = new Map(
+    (
+      await connection.any(
+        sql.type(z.object({ id: z.string(), declaration: z.string() }))`
+          select id, declaration from organizations where deleted_at is null
+        `,
+      )
+    ).map(({ id, declaration }) => [id, declaration]),
+  );
+  const news = organizations
+    .filter((entry) => known.get(entry.id) !== declarationOf(entry))
+    .sort((one, other) => (one.id < other.id ? -1 : 1));
+  for (let at = 0; at < news.length; at += AT_ONCE) {
+    const some = news.slice(at, at + AT_ONCE);
+    await connection.transaction((transaction) => copySome(transaction, some, newId));
+  }
+  const declared = new Set(organizations.map(({ id }) => id));
+  const deleted = [...known.keys()].filter((id) => !declared.has(id)).sort();
+  for (const id of deleted) await connection.transaction((transaction) => deleteOne(transaction, id));
+  return [...news.map(({ id }) => id), ...deleted];
+}
+
+/** What an organization was copied from, so that the same is not copied twice. */
+export function declarationOf(entry: OrganizationEntry): string {
+  const { displayName, suspended, grants, projects, apiKeys, adminKeys } = entry;
+  return createHash("sha256")
+    .update(JSON.stringify([1, displayName, suspended, grants, projects, apiKeys, adminKeys]))
+    .digest("hex");
+}
+
+async function copySome(
+  transaction: DatabaseTransactionConnection,
+  entries: readonly OrganizationEntry[],
+  newId: NewId,
+): Promise<void> {
+  const stopped = await copyEntries(transaction, entries);
+  await copyProjects(transaction, entries, newId);
+  const ended = await copyKeys(transaction, entries, newId);
+  await copyGrants(transaction, entries);
+  for (const id of new Set([...stopped, ...ended])) await bumpKeyEpoch(transaction, id);
+}
+
+/** Writes the organizations themselves; returns those that are suspended now and were not before. */
+async function copyEntries(
+  transaction: DatabaseTransactionConnection,
+  entries: readonly OrganizationEntry[],
+): Promise<string[]> {
+  const ids = entries.map(({ id }) => id);
+  const serving = new Set(
+    await transaction.anyFirst(sql.type(z.object({ id: z.string() }))`
+      select id from organizations
+      where id = any(${sql.array(ids, "text")}) and not suspended and deleted_at is null
+      order by id for update
+    `),
+  );
+  await transaction.query(sql.unsafe`
+    insert into organizations (id, display_name, suspended, declaration)
+    select * from ${sql.unnest(
+      entries.map((entry) => [entry.id, entry.displayName, entry.suspended, declarationOf(entry)]),
+      ["text", "text", "bool", "text"],
+    )}
+    on conflict (id) do update set display_name = excluded.display_name, suspended = excluded.suspended,
+      declaration = excluded.declaration, deleted_at = null
+  `);
+  await transaction.query(sql.unsafe`
+    insert into accounts (organization_id) select unnest(${sql.array(ids, "text")}) on conflict do nothing
+  `);
+  return entries.filter((entry) => entry.suspended && serving.has(entry.id)).map(({ id }) => id);
+}
+
+async function copyProjects(
+  transaction: DatabaseTransactionConnection,
+  entries: readonly OrganizationEntry[],
+  newId: NewId,
+): Promise<void> {
+  const declared = entries.flatMap(({ id, projects }) => projects.map((name) => [id, name] as const));
+  // `default` stands for the project of that name, else for the first one.
+  const defaults = entries.map(({ id, projects }) => {
+    return [id, projects.includes("default") ? "default" : (projects[0] ?? "default")] as const;
+  });
+  await transaction.query(sql.unsafe`
+    insert into projects (id, organization_id, name)
+    select * from ${sql.unnest(
+      declared.map(([organizationId, name]) => [newId("proj"), organizationId, name]),
+      ["text", "text", "text"],
+    )}
+    on conflict (organization_id, name) do update set archived_at = null
+    where projects.archived_at is not null
+  `);
+  const pairs = (list: readonly (readonly [string, string])[]) =>
+    sql.fragment`(select * from ${sql.unnest(list, ["text", "text"])})`;
+  const ours = sql.fragment`organization_id = any(${sql.array(
+    entries.map(({ id }) => id),
+    "text",
+  )})`;
+  await transaction.query(sql.unsafe`
+    update projects set archived_at = now()
+    where ${ours} and archived_at is null and (organization_id, name) not in ${pairs(declared)}
+  `);
+  // In two steps: a unique index allows one default at a time.
+  await transaction.query(sql.unsafe`
+    update projects set is_default = false
+    where ${ours} and is_default and (organization_id, name) not in ${pairs(defaults)}
+  `);
+  await transaction.query(sql.unsafe`
+    update projects set is_default = true
+    where ${ours} and not is_default and (organization_id, name) in ${pairs(defaults)}
+  `);
+}
+
+/** Rule 1.16: all its keys answer 401; data and balance stay, and the same id restores them. */
+async function deleteOne(transaction: DatabaseTransactionConnection, id: string): Promise<void> {
+  await transaction.query(sql.unsafe`
+    update organizations set deleted_at = now() where id = ${id}
+  `);
+  await bumpKeyEpoch(transaction, id);
+}

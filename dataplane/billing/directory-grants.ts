@@ -1,0 +1,97 @@
+/** Declared grants, as a part of copying a snapshot, and what a copy could not do (rule 1.10). */
+import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
+import { z } from "zod";
+import type { OrganizationEntry, Routing } from "../config/schema.ts";
+import { applyGrant } from "./ledger.ts";
+
+/** Something of an Organization that is served otherwise than it is declared; part of `/config/status`. */
+export interface Note {
+  readonly organizationId: string;
+  readonly path: string;
+  readonly reason: "GrantUnchanged" | "GrantRefused" | "KeyConflicted";
+}
+
+/** Applies what is new, each grant once by its name. */
+export async function copyGrants(
+  transaction: DatabaseTransactionConnection,
+  entries: readonly OrganizationEntry[],
+): Promise<void> {
+  const applied = await readApplied(
+    transaction,
+    entries.map(({ id }) => id),
+  );
+  // In the order of ids, as every transaction that locks several accounts.
+  for (const { id, grants } of [...entries].sort((one, other) => (one.id < other.id ? -1 : 1))) {
+    for (const { name, amountMicros } of grants) {
+      if (applied.has(JSON.stringify([id, name]))) continue;
+      const amount = BigInt(amountMicros);
+      // Refused when the balance would leave its bounds; the note below says so, and the next copy tries again.
+      await applyGrant(transaction, { organizationId: id, name, amount, source: "declared" });
+    }
+  }
+}
+
+async function readApplied(
+  transaction: DatabaseTransactionConnection,
+  organizationIds: readonly string[],
+): Promise<Set<string>> {
+  const rows = await transaction.any(
+    sql.type(z.object({ organizationId: z.string(), name: z.string() }))`
+      select organization_id as "organizationId", name from grants
+      where organization_id = any(${sql.array([...organizationIds], "text")})
+    `,
+  );
+  return new Set(rows.map(({ organizationId, name }) => JSON.stringify([organizationId, name])));
+}
+
+/** Compares the declarations with what is stored; read by every pod, whichever of them did the copy. */
+export async function readNotes(pool: CommonQueryMethods, { organizations }: Routing): Promise<Note[]> {
+  return [...(await grantNotes(pool, organizations)), ...(await keyNotes(pool, organizations))];
+}
+
+async function grantNotes(
+  pool: CommonQueryMethods,
+  organizations: readonly OrganizationEntry[],
+): Promise<Note[]> {
+  const declared = organizations.flatMap(({ id, grants }) =>
+    grants.map(({ name, amountMicros }, index) => [id, name, amountMicros, index] as const),
+  );
+  const rows = await pool.any(
+    sql.type(z.object({ organizationId: z.string(), index: z.number(), missing: z.boolean() }))`
+      select declared.organization_id as "organizationId", declared.index, applied.name is null as missing
+      from ${sql.unnest(declared, ["text", "text", "numeric", "int4"])}
+        as declared (organization_id, name, amount, index)
+      left join grants applied
+        on applied.organization_id = declared.organization_id and applied.name = declared.name
+      where applied.amount_micros is distinct from declared.amount
+      order by declared.organization_id, declared.index
+    `,
+  );
+  return rows.map(({ organizationId, index, missing }) => ({
+    organizationId,
+    path: `spec.credits.grants[${index}]`,
+    reason: missing ? "GrantRefused" : "GrantUnchanged",
+  }));
+}
+
+async function keyNotes(
+  pool: CommonQueryMethods,
+  organizations: readonly OrganizationEntry[],
+): Promise<Note[]> {
+  const declared = organizations.flatMap(({ id, apiKeys, adminKeys }) => [
+    ...apiKeys.map(({ name, sha256 }, index) => [id, "inference", name, sha256, `spec.apiKeys[${index}]`]),
+    ...adminKeys.map(({ name, sha256 }, index) => [id, "admin", name, sha256, `spec.adminKeys[${index}]`]),
+  ]);
+  const rows = await pool.any(
+    sql.type(z.object({ organizationId: z.string(), path: z.string() }))`
+      select declared.organization_id as "organizationId", declared.path
+      from ${sql.unnest(declared, ["text", "text", "text", "text", "text"])}
+        as declared (organization_id, kind, name, sha256, path)
+      left join api_keys key on key.organization_id = declared.organization_id and key.kind = declared.kind
+        and key.name = declared.name and key.source = 'declared'
+      where key.sha256 is distinct from declared.sha256
+      order by declared.organization_id, declared.path
+    `,
+  );
+  return rows.map(({ organizationId, path }) => ({ organizationId, path, reason: "KeyConflicted" }));
+}

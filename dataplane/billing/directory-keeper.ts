@@ -1,0 +1,109 @@
+/**
+ * Keeps Postgres' directory up to the snapshot that this process serves, and says which Organizations are there:
+ * one counts as programmed only after its copy (design.md §2).
+ */
+import type { Logger } from "pino";
+import type { DatabasePool } from "slonik";
+import type { ConfigStatus, Source } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { NewId } from "../lib/ids.ts";
+import { copySnapshot } from "./directory-copy.ts";
+import { readNotes, type Note } from "./directory-grants.ts";
+import type { KeyDirectory } from "./directory.ts";
+import type { Holds } from "./holds.ts";
+
+const RETRY_MS = 1_000;
+/** `last_used_at` follows within 15 s (rule 5.7). */
+const WRITE_USED_MS = 5_000;
+
+export interface DirectoryKeeperOptions {
+  readonly pool: DatabasePool;
+  readonly directory: KeyDirectory;
+  readonly holds: Pick<Holds, "refresh">;
+  readonly newId: NewId;
+  readonly log: Logger;
+}
+
+export class DirectoryKeeper {
+  readonly #options: DirectoryKeeperOptions;
+  #wanted: Snapshot | null = null;
+  #working: Promise<void> | null = null;
+  #copied: Snapshot | null = null;
+  /** Organization objects that were copied, as `uid/generation`, with what could not be done. */
+  #notes = new Map<string, Note[]>();
+  #stop = new AbortController();
+  #writing: NodeJS.Timeout | undefined;
+
+  constructor(options: DirectoryKeeperOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    this.#writing = setInterval(() => void this.#writeUsed(), WRITE_USED_MS);
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    clearInterval(this.#writing);
+    await this.#working;
+    await this.#writeUsed();
+  }
+
+  /** Copies this snapshot, or a newer one that arrives meanwhile; resolves when one of them is copied. */
+  copy(snapshot: Snapshot): Promise<void> {
+    this.#wanted = snapshot;
+    this.#working ??= this.#work().finally(() => {
+      this.#working = null;
+    });
+    return this.#working;
+  }
+
+  /** What `/config/status` lists for the snapshot that is served: everything, and Organizations once they are copied. */
+  acknowledged(objects: readonly Source[]): ConfigStatus["objects"] {
+    return objects.flatMap((source) => {
+      if (source.kind !== "Organization") return [{ ...source, notes: [] }];
+      const notes = this.#notes.get(identity(source));
+      if (notes === undefined) return [];
+      return [{ ...source, notes: notes.map(({ path, reason }) => ({ path, reason })) }];
+    });
+  }
+
+  async #work(): Promise<void> {
+    while (this.#wanted !== null && this.#wanted !== this.#copied && !this.#stop.signal.aborted) {
+      const snapshot = this.#wanted;
+      try {
+        await this.#copyOnce(snapshot);
+        this.#copied = snapshot;
+      } catch (error) {
+        this.#options.log.warn(
+          { err: error, serial: snapshot.index.serial },
+          "organizations are not copied yet",
+        );
+        await new Promise((done) => setTimeout(done, RETRY_MS));
+      }
+    }
+  }
+
+  async #copyOnce(snapshot: Snapshot): Promise<void> {
+    const { pool, holds, log, newId } = this.#options;
+    const { changed } = await copySnapshot(pool, snapshot, newId);
+    // Redis hears of it now; when it is away, the look for changed accounts tells it later.
+    await holds.refresh(changed).catch((error: unknown) => {
+      log.warn({ err: error }, "Redis has not heard of changed organizations yet");
+    });
+    const notes = Map.groupBy(await readNotes(pool, snapshot.routing), (note) => note.organizationId);
+    this.#notes = new Map(
+      snapshot.routing.organizations.map(({ id, source }) => [identity(source), notes.get(id) ?? []]),
+    );
+  }
+
+  async #writeUsed(): Promise<void> {
+    try {
+      await this.#options.directory.writeUsed();
+    } catch (error) {
+      this.#options.log.debug({ err: error }, "last uses of keys are not written yet");
+    }
+  }
+}
+
+const identity = ({ uid, generation }: Source): string => `${uid}/${generation}`;

@@ -1,0 +1,130 @@
+/** Declared keys, as a part of copying a snapshot (rules 5.3, 6.9). */
+import { sql, type DatabaseTransactionConnection } from "slonik";
+import { z } from "zod";
+import type { OrganizationEntry } from "../config/schema.ts";
+import type { NewId } from "../lib/ids.ts";
+
+interface DeclaredKey {
+  readonly organizationId: string;
+  readonly kind: "inference" | "admin";
+  readonly name: string;
+  readonly sha256: string;
+  readonly hint: string;
+  /** Name of its project; admin keys have none. */
+  readonly project: string | null;
+}
+
+const storedSchema = z.object({
+  id: z.string(),
+  organizationId: z.string(),
+  kind: z.enum(["inference", "admin"]),
+  name: z.string(),
+  sha256: z.string().nullable(),
+  hint: z.string(),
+  projectName: z.string().nullable(),
+  active: z.boolean(),
+});
+type StoredKey = z.infer<typeof storedSchema>;
+
+/**
+ * Makes the declared keys of these organizations what the snapshot says; returns the organizations in which a key
+ * stopped being what it was. A declared key is known by its name: another secret under the same name is the same
+ * key, so its id and its usage go on. A secret that another key has already stays with that key.
+ */
+export async function copyKeys(
+  transaction: DatabaseTransactionConnection,
+  entries: readonly OrganizationEntry[],
+  newId: NewId,
+): Promise<string[]> {
+  const declared = new Map(entries.flatMap(declaredKeys).map((key) => [nameOf(key), key]));
+  const stored = await readStored(
+    transaction,
+    entries.map(({ id }) => id),
+  );
+  const ended = stored.filter((key) => key.active && !isSame(key, declared.get(nameOf(key))));
+  // First all that end, so that a secret may move from one name to another.
+  await transaction.query(sql.unsafe`
+    update api_keys set status = 'inactive', sha256 = null
+    where id = any(${sql.array(
+      ended.map(({ id }) => id),
+      "text",
+    )})
+  `);
+  const unchanged = new Set(stored.filter((key) => key.active && !ended.includes(key)).map(nameOf));
+  const known = new Map(stored.map((key) => [nameOf(key), key.id]));
+  const wanted = [...declared.values()].filter((key) => !unchanged.has(nameOf(key)));
+  const free = await withoutTaken(transaction, wanted);
+  await write(
+    transaction,
+    free.map((key) => ({ ...key, id: known.get(nameOf(key)) ?? newId("apikey") })),
+  );
+  return ended.map(({ organizationId }) => organizationId);
+}
+
+const nameOf = ({ organizationId, kind, name }: Pick<DeclaredKey, "organizationId" | "kind" | "name">) =>
+  JSON.stringify([organizationId, kind, name]);
+
+function declaredKeys(entry: OrganizationEntry): DeclaredKey[] {
+  const organizationId = entry.id;
+  return [
+    ...entry.apiKeys.map((key) => ({ ...key, organizationId, kind: "inference" as const })),
+    ...entry.adminKeys.map((key) => ({ ...key, organizationId, kind: "admin" as const, project: null })),
+  ];
+}
+
+function isSame(stored: StoredKey, declared: DeclaredKey | undefined): boolean {
+  return (
+    declared !== undefined && stored.sha256 === declared.sha256 && stored.projectName === declared.project
+  );
+}
+
+async function readStored(
+  transaction: DatabaseTransactionConnection,
+  organizationIds: readonly string[],
+): Promise<readonly StoredKey[]> {
+  return await transaction.any(sql.type(storedSchema)`
+    select key.id, key.organization_id as "organizationId", key.kind, key.name, key.sha256, key.hint,
+      project.name as "projectName", key.status = 'active' as active
+    from api_keys key left join projects project on project.id = key.project_id
+    where key.source = 'declared' and key.organization_id = any(${sql.array([...organizationIds], "text")})
+  `);
+}
+
+/** One secret opens one key: the first that has it, by what is stored and then by the snapshot's order. */
+async function withoutTaken(
+  transaction: DatabaseTransactionConnection,
+  keys: readonly DeclaredKey[],
+): Promise<DeclaredKey[]> {
+  const taken = new Set(
+    await transaction.anyFirst(sql.type(z.object({ sha256: z.string() }))`
+      select sha256 from api_keys where sha256 = any(${sql.array(
+        keys.map(({ sha256 }) => sha256),
+        "text",
+      )})
+    `),
+  );
+  return keys.filter(({ sha256 }) => {
+    if (taken.has(sha256)) return false;
+    taken.add(sha256);
+    return true;
+  });
+}
+
+async function write(
+  transaction: DatabaseTransactionConnection,
+  keys: readonly (DeclaredKey & { readonly id: string })[],
+): Promise<void> {
+  await transaction.query(sql.unsafe`
+    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source)
+    select declared.id, declared.organization_id, project.id, declared.kind, declared.name, declared.sha256,
+      declared.hint, 'declared'
+    from ${sql.unnest(
+      keys.map((key) => [key.id, key.organizationId, key.project, key.kind, key.name, key.sha256, key.hint]),
+      ["text", "text", "text", "text", "text", "text", "text"],
+    )} as declared (id, organization_id, project, kind, name, sha256, hint)
+    left join projects project
+      on project.organization_id = declared.organization_id and project.name = declared.project
+    on conflict (id) do update set project_id = excluded.project_id, sha256 = excluded.sha256,
+      hint = excluded.hint, status = 'active'
+  `);
+}

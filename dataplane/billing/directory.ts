@@ -1,0 +1,160 @@
+/**
+ * Who holds a key. Keys stand in Postgres, declared ones copied there from the snapshot (directory-copy.ts), others
+ * made through the admin API; this process remembers what it looked up. A revoked key stops at once all the same:
+ * billed requests compare the organization's key epoch in the hold script, free ones ask for fresh entries.
+ */
+import { LRUCache } from "lru-cache";
+import type { Logger } from "pino";
+import { sql, type DatabasePool } from "slonik";
+import { z } from "zod";
+import { ApiError } from "../lib/api-error.ts";
+import type { Clock } from "../lib/clock.ts";
+import type { Directory, Principal } from "./principal.ts";
+
+const MOST_REMEMBERED = 50_000;
+/** Postgres has this long; a frozen one must not hold every request. */
+const LOOKUP_MS = 2_000;
+/**
+ * While Postgres is away no key can be revoked there, so an older entry is still right; yet not for ever, as it may
+ * be only this pod that cannot reach it.
+ */
+const STALE_MS = 5 * 60_000;
+/** Whoever accepts entries this old accepts the answer of a look-up that is under way. */
+const SHARED_MS = 5_000;
+
+const principalSchema = z.object({
+  kind: z.enum(["inference", "admin"]),
+  keyId: z.string(),
+  keyName: z.string(),
+  organizationId: z.string(),
+  projectId: z.string().nullable(),
+  keyEpoch: z.bigint().transform(Number),
+});
+
+interface Remembered {
+  readonly principal: Principal;
+  /** Unix milliseconds at which the look-up began. */
+  readonly at: number;
+}
+
+export interface KeyDirectoryOptions {
+  readonly pool: DatabasePool;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+export class KeyDirectory implements Directory {
+  readonly #options: KeyDirectoryOptions;
+  /** Valid keys only: a key tried before it existed is not remembered as unknown (rule 5.2). */
+  readonly #remembered = new LRUCache<string, Remembered>({ max: MOST_REMEMBERED });
+  readonly #lookups = new Map<string, Promise<Principal | null>>();
+  /** Keys used since the last `writeUsed`, with Unix milliseconds. */
+  #used = new Map<string, number>();
+
+  constructor(options: KeyDirectoryOptions) {
+    this.#options = options;
+  }
+
+  async find(sha256: string, maxAgeMs: number): Promise<Principal | null> {
+    const now = this.#options.clock.now();
+    const remembered = this.#remembered.get(sha256);
+    const principal =
+      remembered !== undefined && now - remembered.at < maxAgeMs
+        ? remembered.principal
+        : await this.#lookUp(sha256, remembered, maxAgeMs >= SHARED_MS);
+    if (principal !== null) this.#used.set(principal.keyId, now);
+    return principal;
+  }
+
+  /** The present key epoch of the key's organization when the key is still valid, else null. */
+  async recheck(keyId: string): Promise<number | null> {
+    const found = await this.#options.pool.maybeOneFirst(sql.type(z.object({ keyEpoch: z.bigint() }))`
+      select organization.key_epoch as "keyEpoch"
+      from api_keys key join organizations organization on organization.id = key.organization_id
+      where key.id = ${keyId} and ${valid}
+    `);
+    return found === null ? null : Number(found);
+  }
+
+  /** Writes `last_used_at` of the keys used since the last time. */
+  async writeUsed(): Promise<void> {
+    const used = this.#used;
+    if (used.size === 0) return;
+    this.#used = new Map();
+    try {
+      await this.#options.pool.query(sql.unsafe`
+        update api_keys key
+        set last_used_at = greatest(key.last_used_at, used.at)
+        from ${sql.unnest(
+          Array.from(used, ([keyId, at]) => [keyId, new Date(at).toISOString()]),
+          ["text", "timestamptz"],
+        )} as used (id, at)
+        where key.id = used.id
+      `);
+    } catch (error) {
+      for (const [keyId, at] of used) if (!this.#used.has(keyId)) this.#used.set(keyId, at);
+      throw error;
+    }
+  }
+
+  async #lookUp(
+    sha256: string,
+    remembered: Remembered | undefined,
+    shared: boolean,
+  ): Promise<Principal | null> {
+    try {
+      return await (shared && remembered !== undefined ? this.#askOnce(sha256) : this.#ask(sha256));
+    } catch (error) {
+      if (remembered !== undefined && this.#options.clock.now() - remembered.at < STALE_MS) {
+        return remembered.principal;
+      }
+      throw new ApiError("unavailable", "Keys cannot be checked right now. Try again in a moment.", {
+        retryAfterSeconds: 1,
+        cause: error,
+      });
+    }
+  }
+
+  /**
+   * One look-up for all who ask at the same time. Not for a key that is new here or must be fresh: a look-up that
+   * began before a key was made or revoked would answer for a request that came after it.
+   */
+  #askOnce(sha256: string): Promise<Principal | null> {
+    const under = this.#lookups.get(sha256);
+    if (under !== undefined) return under;
+    const looking = this.#ask(sha256).finally(() => this.#lookups.delete(sha256));
+    this.#lookups.set(sha256, looking);
+    return looking;
+  }
+
+  async #ask(sha256: string): Promise<Principal | null> {
+    const at = this.#options.clock.now();
+    const principal = await withTimeout(
+      this.#options.pool.maybeOne(sql.type(principalSchema)`
+        select key.kind, key.id as "keyId", key.name as "keyName", key.organization_id as "organizationId",
+          key.project_id as "projectId", organization.key_epoch as "keyEpoch"
+        from api_keys key join organizations organization on organization.id = key.organization_id
+        where key.sha256 = ${sha256} and ${valid}
+      `),
+    );
+    if (principal === null) this.#remembered.delete(sha256);
+    else this.#remembered.set(sha256, { principal, at });
+    return principal;
+  }
+}
+
+const valid = sql.fragment`
+  key.status = 'active' and key.deleted_at is null
+  and not organization.suspended and organization.deleted_at is null
+`;
+
+/** @throws Error after `LOOKUP_MS`. */
+async function withTimeout<Value>(work: Promise<Value>): Promise<Value> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`Postgres did not answer in ${LOOKUP_MS} ms`)), LOOKUP_MS);
+  try {
+    return await Promise.race([work, promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
