@@ -2,11 +2,13 @@
  * The data plane: wiring only.
  *   main.ts           serves
  *   main.ts migrate   brings the database's schema up to date
+ *   main.ts grant     adds credit: --organization ID --name NAME --amount CREDITS
  */
 import type { AddressInfo } from "node:net";
 import type { Server } from "node:http";
 import type { Logger } from "pino";
-import { SnapshotDirectory } from "./billing/snapshot-directory.ts";
+import { grant, parseGrant } from "./billing/grant-command.ts";
+import { startMoney } from "./billing/money.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import { readEnvironment, type Environment } from "./environment.ts";
 import { drain } from "./http/drain.ts";
@@ -23,20 +25,35 @@ import { openRedis } from "./store/redis.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { startTracing } from "./telemetry/trace.ts";
 
-const [command] = process.argv.slice(2);
+const [command, ...rest] = process.argv.slice(2);
 try {
   if (command === "migrate") await runMigrations();
+  else if (command === "grant") await runGrant(rest);
   else if (command === undefined) await serveForever(readEnvironment(process.env));
-  else throw new Error(`unknown command ${command}; known: migrate`);
+  else throw new Error(`unknown command ${command}; known: migrate, grant`);
 } catch (error) {
   process.stderr.write(`gapura: ${error instanceof Error ? error.message : String(error)}\n`);
   process.exit(1);
 }
 
 async function runMigrations(): Promise<void> {
+  await migrate(databaseUrl(), { say: (line) => process.stderr.write(`gapura: ${line}\n`) });
+}
+
+async function runGrant(args: readonly string[]): Promise<void> {
+  const request = parseGrant(args);
+  const postgres = await openPostgres(databaseUrl(), { maxConnections: 1, onError: () => {} });
+  try {
+    process.stdout.write(`${await grant(postgres, request)}\n`);
+  } finally {
+    await postgres.end();
+  }
+}
+
+function databaseUrl(): string {
   const url = process.env["DATABASE_URL"];
   if (url === undefined || url === "") throw new Error("DATABASE_URL is missing");
-  await migrate(url, { say: (line) => process.stderr.write(`gapura: ${line}\n`) });
+  return url;
 }
 
 async function serveForever(environment: Environment): Promise<void> {
@@ -50,13 +67,24 @@ async function serveForever(environment: Environment): Promise<void> {
 
   const loader = new SnapshotLoader(environment.GAPURA_CONFIG_DIR, log);
   await loader.start();
+  const money = startMoney({
+    redis,
+    pool: postgres,
+    clock: systemClock,
+    log,
+    newId,
+    snapshot: () => loader.current,
+  });
+  // A new pod must know its keys before it takes requests.
+  if (loader.current !== null) await money.keeper.copy(loader.current);
+  loader.subscribe((snapshot) => void money.keeper.copy(snapshot));
   let draining = false;
   const server = createServer(
     {
       log,
       clock: systemClock,
       newId,
-      directory: new SnapshotDirectory(() => loader.current),
+      directory: money.directory,
       snapshot: () => {
         if (loader.current !== null) return loader.current;
         throw new ApiError("unavailable", "The service is starting; try again in a moment.");
@@ -73,7 +101,7 @@ async function serveForever(environment: Environment): Promise<void> {
       { name: "redis", run: () => checkRedis(redis) },
     ],
     draining: () => draining,
-    acknowledged: () => (loader.current?.routing.objects ?? []).map((source) => ({ ...source, notes: [] })),
+    acknowledged: () => money.keeper.acknowledged(loader.current?.routing.objects ?? []),
   });
   await listen(ops, environment.OPS_PORT, environment.HOST);
   const address = await server.app.listen({ port: environment.PORT, host: environment.HOST });
@@ -84,6 +112,7 @@ async function serveForever(environment: Environment): Promise<void> {
   const clean = await drain(server, environment.DRAIN_TIMEOUT * 1000);
   log.info({ clean }, "drained");
   await loader.stop();
+  await money.stop();
   // The stores go last: until here running requests were settling their charges.
   await Promise.allSettled([redis.quit(), postgres.end(), stopTracing?.()]);
   ops.closeAllConnections();

@@ -4,7 +4,6 @@
  * billed requests compare the organization's key epoch in the hold script, free ones ask for fresh entries.
  */
 import { LRUCache } from "lru-cache";
-import type { Logger } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
@@ -40,7 +39,6 @@ interface Remembered {
 export interface KeyDirectoryOptions {
   readonly pool: DatabasePool;
   readonly clock: Clock;
-  readonly log: Logger;
 }
 
 export class KeyDirectory implements Directory {

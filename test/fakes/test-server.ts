@@ -1,7 +1,7 @@
 /** The real HTTP server on a loopback port, over a sample snapshot; what it serves is the test's own. */
 import type { AddressInfo } from "node:net";
 import { pino } from "pino";
-import { SnapshotDirectory } from "../../dataplane/billing/snapshot-directory.ts";
+import { SnapshotDirectory } from "./snapshot-directory.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import {
   createServer,

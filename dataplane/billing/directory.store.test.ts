@@ -1,0 +1,227 @@
+import { createHash } from "node:crypto";
+import { pino } from "pino";
+import { sql, type DatabasePool } from "slonik";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { z } from "zod";
+import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import type { OrganizationEntry } from "../config/schema.ts";
+import { Snapshot } from "../config/snapshot.ts";
+import { newId } from "../lib/ids.ts";
+import { openPostgres } from "../store/postgres.ts";
+import { DirectoryKeeper } from "./directory-keeper.ts";
+import { KeyDirectory } from "./directory.ts";
+import { grant } from "./grant-command.ts";
+
+let database: TestDatabase;
+let pool: DatabasePool;
+let directory: KeyDirectory;
+let refreshed: string[] = [];
+beforeAll(async () => {
+  database = await freshDatabase();
+  pool = await openPostgres(database.url, { onError: () => {} });
+  directory = new KeyDirectory({ pool, clock: { now: () => Date.now() } });
+});
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+
+const digest = (key: string) => createHash("sha256").update(key).digest("hex");
+const key = (name: string, secret = name) => ({ name, sha256: digest(secret), hint: "sk-svc-x" });
+const inferenceKey = (name: string, secret = name, project = "default") => ({
+  ...key(name, secret),
+  project,
+});
+
+const organization = (id: string, more: Partial<OrganizationEntry> = {}): OrganizationEntry => ({
+  source: { kind: "Organization", namespace: "n", name: id, uid: `uid-${id}`, generation: 1 },
+  id,
+  displayName: id,
+  suspended: false,
+  grants: [],
+  allowedModels: ["*"],
+  toolCallsPerMinute: null,
+  rateLimits: { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null },
+  projects: ["default"],
+  apiKeys: [],
+  adminKeys: [],
+  ...more,
+});
+
+let serial = 1000;
+const snapshotOf = (organizations: OrganizationEntry[], at = (serial += 1)): Snapshot => {
+  const shard = [{ file: "x", sha256: "0".repeat(64) }];
+  return new Snapshot(
+    { schemaVersion: 1, serial: at, hash: "0".repeat(64), routing: shard, credentials: shard },
+    {
+      schemaVersion: 1,
+      serial: at,
+      routes: [],
+      policies: {},
+      organizations,
+      objects: organizations.map(({ source }) => source),
+    },
+    { serial: at, values: {} },
+  );
+};
+
+/** What one pod does with a snapshot. */
+async function copy(organizations: OrganizationEntry[], at?: number) {
+  const snapshot = snapshotOf(organizations, at);
+  const keeper = new DirectoryKeeper({
+    pool,
+    directory,
+    newId,
+    log: pino({ level: "silent" }),
+    holds: {
+      refresh: async (ids) => {
+        refreshed = [...ids];
+      },
+    },
+  });
+  await keeper.copy(snapshot);
+  return keeper.acknowledged(snapshot.routing.objects);
+}
+
+const find = (secret: string) => directory.find(digest(secret), 0);
+const balance = (id: string) =>
+  pool.maybeOneFirst(sql.type(z.object({ balance: z.bigint() }))`
+    select balance_micros as balance from accounts where organization_id = ${id}
+  `);
+
+test("a declared key is found with its project, an admin key without one, an unknown key not at all", async () => {
+  await copy([organization("org_a", { apiKeys: [inferenceKey("ci")], adminKeys: [key("root")] })]);
+  expect(refreshed).toEqual(["org_a"]);
+  const ci = await find("ci");
+  expect(ci).toMatchObject({ kind: "inference", keyName: "ci", organizationId: "org_a", keyEpoch: 1 });
+  expect(ci?.projectId).toMatch(/^proj_/);
+  expect(await find("root")).toMatchObject({ kind: "admin", projectId: null });
+  expect(await find("nobody")).toBe(null);
+});
+
+test("rule 5.3: a key that is removed stops, moves the key epoch, and works again under its id when declared again", async () => {
+  const before = await find("ci");
+  await copy([organization("org_a", { adminKeys: [key("root")] })]);
+  expect(await find("ci")).toBe(null);
+  expect(await directory.recheck(before?.keyId ?? "")).toBe(null);
+  expect(await find("root")).toMatchObject({ keyEpoch: 2 });
+  await copy([organization("org_a", { apiKeys: [inferenceKey("ci")], adminKeys: [key("root")] })]);
+  expect(await find("ci")).toMatchObject({ keyId: before?.keyId, keyEpoch: 2 });
+  expect(await directory.recheck(before?.keyId ?? "")).toBe(2);
+});
+
+test("a new secret under the same name is the same key, and secrets may change places", async () => {
+  await copy([organization("org_b", { apiKeys: [inferenceKey("one", "s1"), inferenceKey("two", "s2")] })]);
+  const one = await find("s1");
+  const two = await find("s2");
+  await copy([organization("org_b", { apiKeys: [inferenceKey("one", "s2"), inferenceKey("two", "s3")] })]);
+  expect(await find("s1")).toBe(null);
+  expect((await find("s2"))?.keyId).toBe(one?.keyId);
+  expect((await find("s3"))?.keyId).toBe(two?.keyId);
+});
+
+test("a pod with an older snapshot brings no revoked key back", async () => {
+  const old = serial + 1;
+  await copy([organization("org_c", { apiKeys: [inferenceKey("gone")] })]);
+  await copy([organization("org_c")]);
+  await copy([organization("org_c", { apiKeys: [inferenceKey("gone")] })], old);
+  expect(await find("gone")).toBe(null);
+});
+
+test("rule 1.16: keys of a deleted or suspended organization stop, the same id restores them and the balance", async () => {
+  const declared = organization("org_d", {
+    apiKeys: [inferenceKey("d")],
+    grants: [{ name: "first", amountMicros: "70" }],
+  });
+  await copy([declared]);
+  await copy([]);
+  expect(await find("d")).toBe(null);
+  expect(await balance("org_d")).toBe(70n);
+  await copy([declared]);
+  expect(await find("d")).toMatchObject({ keyEpoch: 2 });
+  await copy([{ ...declared, suspended: true }]);
+  expect(await find("d")).toBe(null);
+  await copy([declared]);
+  expect(await find("d")).toMatchObject({ keyEpoch: 3 });
+  expect(await balance("org_d")).toBe(70n);
+});
+
+test("rule 1.10: a grant is applied once by its name; a changed one is noted, a new name adds", async () => {
+  const granting = (...grants: [string, string][]) =>
+    organization("org_e", { grants: grants.map(([name, amountMicros]) => ({ name, amountMicros })) });
+  await copy([granting(["a", "100"])]);
+  await copy([granting(["a", "100"], ["b", "-30"])]);
+  expect(await balance("org_e")).toBe(70n);
+  const [changed] = await copy([granting(["b", "-30"], ["a", "5000"])]);
+  expect(changed?.notes).toEqual([{ path: "spec.credits.grants[1]", reason: "GrantUnchanged" }]);
+  await copy([granting()]);
+  const [same] = await copy([granting(["a", "100"])]);
+  expect(same?.notes).toEqual([]);
+  expect(await balance("org_e")).toBe(70n);
+  const [refused] = await copy([granting(["huge", "9000000000000000"])]);
+  expect(refused?.notes).toEqual([{ path: "spec.credits.grants[0]", reason: "GrantRefused" }]);
+  expect(await balance("org_e")).toBe(70n);
+});
+
+test("one secret opens one key: the second that declares it is told", async () => {
+  const [first, second] = await copy([
+    organization("org_f", { apiKeys: [inferenceKey("mine", "shared")] }),
+    organization("org_g", { apiKeys: [inferenceKey("yours", "shared")] }),
+  ]);
+  expect(first?.notes).toEqual([]);
+  expect(second?.notes).toEqual([{ path: "spec.apiKeys[0]", reason: "KeyConflicted" }]);
+  expect(await find("shared")).toMatchObject({ organizationId: "org_f" });
+});
+
+test("rule 5.1: `default` is the project of that name, else the first; a project left out is archived, not lost", async () => {
+  const projects = async () =>
+    await pool.any(sql.type(z.object({ name: z.string(), main: z.boolean(), archived: z.boolean() }))`
+      select name, is_default as main, archived_at is not null as archived from projects
+      where organization_id = 'org_h' order by name
+    `);
+  await copy([organization("org_h", { projects: ["blue", "red"] })]);
+  expect((await projects()).filter(({ main }) => main)).toMatchObject([{ name: "blue" }]);
+  await copy([organization("org_h", { projects: ["red", "default"] })]);
+  expect(await projects()).toEqual([
+    { name: "blue", main: false, archived: true },
+    { name: "default", main: true, archived: false },
+    { name: "red", main: false, archived: false },
+  ]);
+});
+
+test("rule 5.7: the last use of a key is written", async () => {
+  await copy([organization("org_i", { apiKeys: [inferenceKey("used")] })]);
+  const principal = await find("used");
+  await directory.writeUsed();
+  const at = await pool.oneFirst(sql.type(z.object({ at: z.number() }))`
+    select last_used_at as at from api_keys where id = ${principal?.keyId ?? ""}
+  `);
+  expect(Math.abs(Date.now() - at)).toBeLessThan(5_000);
+});
+
+test("a grant by hand goes through the same once-only table", async () => {
+  await copy([organization("org_j")]);
+  const request = { organizationId: "org_j", name: "hand", amount: 2_500_000n };
+  expect(await grant(pool, request)).toBe("granted 2.5 credits to org_j; its balance is 2.5");
+  expect(await grant(pool, request)).toContain("nothing changed");
+  await expect(grant(pool, { ...request, amount: 1n })).rejects.toThrow("applied before with 2.5 credits");
+  await expect(grant(pool, { ...request, organizationId: "org_none" })).rejects.toThrow("no organization");
+  expect(await balance("org_j")).toBe(2_500_000n);
+});
+
+test("an unchanged organization is not copied again", async () => {
+  const declared = organization("org_k", { apiKeys: [inferenceKey("k")] });
+  await copy([declared]);
+  await copy([declared]);
+  expect(refreshed).toEqual([]);
+});
+
+test("while Postgres is away a key that was valid stays valid", async () => {
+  const own = await openPostgres(database.url, { onError: () => {} });
+  const cut = new KeyDirectory({ pool: own, clock: { now: () => Date.now() } });
+  await copy([organization("org_l", { apiKeys: [inferenceKey("l")] })]);
+  expect(await cut.find(digest("l"), 0)).not.toBe(null);
+  await own.end();
+  expect(await cut.find(digest("l"), 0)).not.toBe(null);
+  await expect(cut.find(digest("never seen"), 0)).rejects.toMatchObject({ code: "unavailable" });
+});

@@ -1,0 +1,53 @@
+/** Everything of a data plane that has to do with credit and keys, put together and started in the right order. */
+import type { Redis } from "ioredis";
+import type { Logger } from "pino";
+import type { DatabasePool } from "slonik";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Clock } from "../lib/clock.ts";
+import type { NewId } from "../lib/ids.ts";
+import { DirectoryKeeper } from "./directory-keeper.ts";
+import { KeyDirectory } from "./directory.ts";
+import { Holds } from "./holds.ts";
+import { Upkeep } from "./upkeep.ts";
+
+export interface MoneyOptions {
+  readonly redis: Redis;
+  readonly pool: DatabasePool;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly newId: NewId;
+  /** What is served now; null before the first one. */
+  readonly snapshot: () => Snapshot | null;
+}
+
+export interface Money {
+  readonly holds: Holds;
+  readonly directory: KeyDirectory;
+  readonly keeper: DirectoryKeeper;
+  readonly upkeep: Upkeep;
+  /** When the last request is answered: stops the upkeep and moves what was charged into the ledger. */
+  stop(): Promise<void>;
+}
+
+export function startMoney(options: MoneyOptions): Money {
+  const { redis, pool, clock, log, newId, snapshot } = options;
+  const directory = new KeyDirectory({ pool, clock });
+  const holds = new Holds({
+    redis,
+    pool,
+    clock,
+    log,
+    newEpoch: () => newId("req"),
+    limits: (organizationId) => snapshot()?.organization(organizationId)?.rateLimits,
+    recheckKey: (keyId) => directory.recheck(keyId),
+  });
+  const keeper = new DirectoryKeeper({ pool, directory, holds, newId, log });
+  const upkeep = new Upkeep({ redis, pool, holds, log });
+  upkeep.start();
+  keeper.start();
+  const stop = async () => {
+    await keeper.stop();
+    await upkeep.stop();
+  };
+  return { holds, directory, keeper, upkeep, stop };
+}
