@@ -50,7 +50,7 @@ export async function redisReady(redis: Redis, timeoutMs: number): Promise<void>
 export type Script<Reply> = (
   redis: Redis,
   keys: readonly string[],
-  args: readonly (string | number)[],
+  args: readonly (string | number | Buffer)[],
 ) => Promise<Reply>;
 
 /**

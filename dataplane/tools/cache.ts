@@ -1,0 +1,52 @@
+/**
+ * A cache for what tools fetched: pages and search results. Failing is no error: a cache that does not answer is a
+ * miss. Entries are at most 1 MiB, and the oldest go when the total is full (design.md §5: money's Redis may be the
+ * same one, so a cache must never fill it).
+ */
+import type { Redis } from "ioredis";
+import { loadScript } from "../store/redis.ts";
+
+export interface ToolCache {
+  /** null: not there, or no answer. */
+  get(key: string): Promise<Buffer | null>;
+  /** Keeps the value for `ttlMs`; too large ones are not kept. */
+  set(key: string, value: Buffer, ttlMs: number): Promise<void>;
+}
+
+export const MAX_ENTRY_BYTES = 1024 * 1024;
+export const MAX_CACHE_BYTES = 256 * 1024 * 1024;
+/** A page is fetched again rather than waited for. */
+const ANSWER_TIMEOUT_MS = 300;
+
+/** All keys share one hash tag, so that the script may touch the index and the entries it removes in a cluster. */
+const PREFIX = "gapura:{tool-cache}";
+
+const put = loadScript(new URL("./cache-put.lua", import.meta.url), (reply) => reply === 1);
+
+/** @param maxBytes largest total of all entries, over every pod that uses this Redis. */
+export function redisToolCache(redis: Redis, maxBytes = MAX_CACHE_BYTES): ToolCache {
+  return {
+    async get(key) {
+      return await answered(redis.getBuffer(`${PREFIX}:entry:${key}`));
+    },
+    async set(key, value, ttlMs) {
+      if (value.length > MAX_ENTRY_BYTES || ttlMs <= 0) return;
+      const keys = [`${PREFIX}:index`, `${PREFIX}:sizes`, `${PREFIX}:total`];
+      const size = value.length + key.length;
+      await answered(put(redis, keys, [key, value, ttlMs, size, maxBytes, `${PREFIX}:entry:`]));
+    },
+  };
+}
+
+/** What the store says, or null when it fails or takes too long. */
+async function answered<T>(asking: Promise<T>): Promise<T | null> {
+  const { promise: late, resolve } = Promise.withResolvers<null>();
+  const timer = setTimeout(resolve, ANSWER_TIMEOUT_MS, null);
+  try {
+    return await Promise.race([asking, late]);
+  } catch {
+    return null;
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,99 @@
+/**
+ * Domain lists of web_search and web_fetch declarations (spec "Server tools: declarations", rule 3.11): plain
+ * domains with an optional path. A rule matches its domain and all subdomains; host case and a trailing dot do not
+ * matter; the path is a prefix in which `*` stands for any run of characters. Pure.
+ */
+import { domainToASCII } from "node:url";
+import { plainPath } from "./plain-path.ts";
+import { isHostName } from "./url-guard/judge-url.ts";
+
+export interface DomainRule {
+  /** ASCII, lower case, without a trailing dot. */
+  readonly domain: string;
+  /** Literal pieces of the path between its `*`; empty without a path. */
+  readonly path: readonly string[];
+}
+
+export interface DomainLists {
+  /** null: every domain. */
+  readonly allowed: readonly DomainRule[] | null;
+  readonly blocked: readonly DomainRule[];
+}
+
+export const anyDomain: DomainLists = { allowed: null, blocked: [] };
+
+export type ParsedDomains =
+  | { readonly kind: "lists"; readonly lists: DomainLists }
+  /** `param` is relative to the tool, such as `allowed_domains[2]`; `message` is for the client. */
+  | { readonly kind: "invalid"; readonly param: string; readonly message: string };
+
+/** Matches the spec's 100 in Responses `filters.allowed_domains`; bounds the other declarations as well. */
+export const MAX_DOMAINS = 100;
+const MAX_RULE_LENGTH = 2_048;
+
+/** Reads the two lists of a declaration; null and absent lists are no lists, and so is an empty one. */
+export function parseDomainLists(allowed: unknown, blocked: unknown, limit = MAX_DOMAINS): ParsedDomains {
+  const given = (list: unknown) =>
+    list !== undefined && list !== null && !(Array.isArray(list) && list.length === 0);
+  if (given(allowed) && given(blocked)) {
+    const message = "allowed_domains and blocked_domains cannot be used together";
+    return { kind: "invalid", param: "blocked_domains", message };
+  }
+  const rules: DomainRule[] = [];
+  const [param, list] = given(allowed)
+    ? ["allowed_domains", allowed]
+    : ["blocked_domains", given(blocked) ? blocked : []];
+  if (!Array.isArray(list)) return { kind: "invalid", param, message: `${param} must be a list of domains` };
+  if (list.length > limit)
+    return { kind: "invalid", param, message: `${param} may hold at most ${limit} domains` };
+  for (const [index, entry] of list.entries()) {
+    const rule = parseDomainRule(entry);
+    if (typeof rule === "string") return { kind: "invalid", param: `${param}[${index}]`, message: rule };
+    rules.push(rule);
+  }
+  return {
+    kind: "lists",
+    lists: given(allowed) ? { allowed: rules, blocked: [] } : { allowed: null, blocked: rules },
+  };
+}
+
+/** A rule, or the reason why the entry is none. */
+export function parseDomainRule(entry: unknown): DomainRule | string {
+  if (typeof entry !== "string" || entry === "") return "a domain must be a non-empty string";
+  if (entry.length > MAX_RULE_LENGTH) return "domain too long";
+  if (entry.includes("://") || entry.startsWith("//")) return "a domain must be given without a scheme";
+  if (/[\s\\@?#]/.test(entry)) return "a domain may hold only a host and a path";
+  const slash = entry.indexOf("/");
+  const host = slash < 0 ? entry : entry.slice(0, slash);
+  if (host.includes("*")) return "* is allowed only in the path";
+  if (host.includes(":")) return "a domain must be given without a port";
+  const domain = domainToASCII(host).replace(/\.$/, "");
+  if (domain === "" || !isHostName(domain)) return "not a domain";
+  const path = slash < 0 ? "" : entry.slice(slash);
+  return { domain, path: path === "" || path === "/" ? [] : path.split("*").map(plainPath) };
+}
+
+/** True when the lists let the URL pass. */
+export function domainAllowed(url: URL, lists: DomainLists): boolean {
+  const matches = (rule: DomainRule) => matchesDomain(url, rule);
+  return (lists.allowed === null || lists.allowed.some(matches)) && !lists.blocked.some(matches);
+}
+
+export function matchesDomain(url: URL, rule: DomainRule): boolean {
+  const host = url.hostname.replace(/\.$/, "");
+  if (host !== rule.domain && !host.endsWith(`.${rule.domain}`)) return false;
+  return matchesPath(plainPath(url.pathname + url.search), rule.path);
+}
+
+/** The first piece is a prefix, the others follow somewhere in order: leftmost matches suffice, in linear time. */
+function matchesPath(path: string, pieces: readonly string[]): boolean {
+  const [first = "", ...rest] = pieces;
+  if (!path.startsWith(first)) return false;
+  let at = first.length;
+  for (const piece of rest) {
+    const found = path.indexOf(piece, at);
+    if (found < 0) return false;
+    at = found + piece.length;
+  }
+  return true;
+}

@@ -1,0 +1,127 @@
+/**
+ * Follows a URL to its body through the guard: each hop's URL is judged, held against the domain lists and the
+ * robots.txt of its origin before anything is sent to it.
+ */
+import { request, type Dispatcher } from "undici";
+import type { WebFetchErrorCode } from "../../dialects/messages/types.ts";
+import { domainAllowed, type DomainLists } from "../domains.ts";
+import type { EgressRules } from "../url-guard/address.ts";
+import { judgeUrl } from "../url-guard/judge-url.ts";
+import { ACCEPT_ENCODING, discard, readBody } from "./body.ts";
+import { isPdf, readContentType, sniffKind, type ContentType } from "./content-type.ts";
+import { isRedirect, MAX_REDIRECTS, redirectTarget } from "./redirects.ts";
+import type { RobotsGate } from "./robots-gate.ts";
+import { USER_AGENT } from "./robots.ts";
+
+export interface DownloadRules {
+  readonly egress: EgressRules;
+  readonly domains: DomainLists;
+  readonly maxBytes: number;
+  /** A PDF may be passed on. */
+  readonly pdf: boolean;
+}
+
+export interface Downloaded {
+  readonly kind: "downloaded";
+  /** Every URL on the way, the last one being the page's. */
+  readonly hops: readonly string[];
+  readonly content: Exclude<ContentType["kind"], "unsupported" | null>;
+  readonly charset: string | null;
+  readonly bytes: Buffer;
+}
+
+export interface Refused {
+  readonly kind: "error";
+  readonly code: WebFetchErrorCode;
+  readonly detail: string;
+}
+
+/** A PDF is passed whole (spec, Limits). */
+export const MAX_PDF_BYTES = 10 * 1024 * 1024;
+
+const ACCEPT = "text/html, application/xhtml+xml, application/json, application/pdf, text/*;q=0.9, */*;q=0.1";
+
+const refused = (code: WebFetchErrorCode, detail: string): Refused => ({ kind: "error", code, detail });
+
+/** @throws when the connection fails or `signal` aborts. */
+export async function download(
+  start: string,
+  rules: DownloadRules,
+  gate: RobotsGate,
+  dispatcher: Dispatcher,
+  signal: AbortSignal,
+): Promise<Downloaded | Refused> {
+  const hops: string[] = [];
+  let text = start;
+  while (hops.length <= MAX_REDIRECTS) {
+    const hop = judgeHop(text, rules);
+    if (hop.kind === "error") return hop;
+    const { url } = hop;
+    if (!(await gate.allows(url))) return refused("url_not_accessible", "robots.txt refuses");
+    hops.push(url.href);
+    const response = await request(url, {
+      dispatcher,
+      signal,
+      headers: { "user-agent": USER_AGENT, accept: ACCEPT, "accept-encoding": ACCEPT_ENCODING },
+    });
+    if (!isRedirect(response.statusCode)) return await readPage(response, hops, rules);
+    discard(response.body);
+    const next = redirectTarget(response.headers["location"], url);
+    if (next === null) return refused("url_not_accessible", "redirect without a target");
+    text = next;
+  }
+  return refused("url_not_accessible", "too many redirects");
+}
+
+/** Judges one URL of the way, fetched now or remembered by the cache. */
+export function judgeHop(
+  text: string,
+  rules: Pick<DownloadRules, "egress" | "domains">,
+): { readonly kind: "allowed"; readonly url: URL } | Refused {
+  const verdict = judgeUrl(text, rules.egress);
+  if (!verdict.allowed) return refused("url_not_accessible", verdict.reason);
+  const { url } = verdict;
+  url.hash = "";
+  return domainAllowed(url, rules.domains)
+    ? { kind: "allowed", url }
+    : refused("url_not_allowed", "domain lists");
+}
+
+async function readPage(
+  response: Dispatcher.ResponseData,
+  hops: readonly string[],
+  rules: DownloadRules,
+): Promise<Downloaded | Refused> {
+  const { statusCode, headers, body } = response;
+  const { kind, charset } = readContentType(single(headers["content-type"]));
+  const early = refusedByHead(statusCode, kind, Number(single(headers["content-length"]) ?? 0), rules);
+  if (early !== null) {
+    discard(body);
+    return early;
+  }
+  const read = await readBody(body, single(headers["content-encoding"]) ?? "", rules.maxBytes);
+  if (read.kind === "failed") return refused("url_not_accessible", read.detail);
+  const content = kind ?? sniffKind(read.bytes);
+  if (content === "unsupported" || (content === "pdf" && !(rules.pdf && isPdf(read.bytes)))) {
+    return refused("unsupported_content_type", "content type");
+  }
+  if (content === "pdf" && read.bytes.length > MAX_PDF_BYTES)
+    return refused("url_not_accessible", "PDF too large");
+  return { kind: "downloaded", hops, content, charset, bytes: read.bytes };
+}
+
+function refusedByHead(
+  status: number,
+  kind: ContentType["kind"],
+  length: number,
+  rules: DownloadRules,
+): Refused | null {
+  if (status < 200 || status > 299) return refused("url_not_accessible", `status ${status}`);
+  if (kind === "unsupported" || (kind === "pdf" && !rules.pdf)) {
+    return refused("unsupported_content_type", "content type");
+  }
+  return length > rules.maxBytes ? refused("url_not_accessible", "body too large") : null;
+}
+
+const single = (header: string | string[] | undefined) =>
+  Array.isArray(header) ? header.join(", ") : header;

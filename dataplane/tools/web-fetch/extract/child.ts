@@ -1,0 +1,67 @@
+/**
+ * The extraction child: reads pages from its input one after the other and writes their text to its output.
+ * Started by `ExtractionPool` under `--permission` (no files written, no processes) with a small heap; it ends when
+ * its input does. A page that takes too long is interrupted here and read without a DOM; a page that takes the
+ * memory too takes this process with it, and nothing else.
+ */
+import { Socket } from "node:net";
+import { setPriority } from "node:os";
+import { Script } from "node:vm";
+import { decodePage } from "./charset.ts";
+import { encodeFrame, FrameReader, type ExtractionHead, type ExtractionJob } from "./job.ts";
+import { htmlToMarkdown } from "./markdown.ts";
+import { fitsDom, measure, plainText } from "./scan.ts";
+
+/** Behind everything that serves clients. */
+const NICENESS = 10;
+
+type Extracted = Pick<ExtractionHead, "title" | "mode"> & { readonly text: string };
+
+function extract(job: ExtractionJob, bytes: Buffer): Extracted {
+  const page = decodePage(bytes, job.kind, job.charset);
+  if (job.kind !== "html") return { title: null, mode: "verbatim", text: page };
+  if (!job.plainOnly) {
+    const measured = measure(page);
+    if (fitsDom(bytes.length, measured)) {
+      const read = withinTime(() => htmlToMarkdown(measured.html, job.url), job.domTimeoutMs);
+      if (read !== null) return { ...read, mode: "markdown" };
+    }
+  }
+  return { ...plainText(page, job.url), mode: "plain" };
+}
+
+/** The interrupt of `vm` stops any JavaScript below it, regular expressions included. */
+const interruptible = new Script("__work()");
+
+/** Null when the work fails (Readability overflows the stack on odd pages) or is not done in time. */
+function withinTime<T>(work: () => T, timeoutMs: number): T | null {
+  const global = globalThis as { __work?: () => T };
+  global.__work = work;
+  try {
+    return interruptible.runInThisContext({ timeout: timeoutMs }) as T;
+  } catch {
+    return null;
+  } finally {
+    delete global.__work;
+  }
+}
+
+function answer(job: ExtractionJob, bytes: Buffer): void {
+  const { text, ...read } = extract(job, bytes);
+  const head: ExtractionHead = { ...read, rss: process.memoryUsage.rss() };
+  for (const part of encodeFrame(head, Buffer.from(text))) process.stdout.write(part);
+}
+
+// A page's code never runs, but should anything in here try, it reaches nobody.
+Socket.prototype.connect = () => {
+  throw new Error("no connections from an extraction child");
+};
+// A signal to the whole process group must not interrupt pages that are still being drained.
+for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(signal, () => undefined);
+setPriority(NICENESS);
+const frames = new FrameReader();
+process.stdin.on("data", (chunk: Buffer) => {
+  const frame = frames.push(chunk);
+  if (frame !== null) answer(frame.head as ExtractionJob, frame.body);
+});
+process.stdin.on("end", () => process.exit(0));

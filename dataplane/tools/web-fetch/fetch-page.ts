@@ -1,0 +1,209 @@
+/**
+ * web_fetch and page opening: a URL that the model asks for becomes text or a PDF that the model may read, or one
+ * of the spec's error codes. Order of judgement: form, length, guard, domain lists, prior context, cache, network.
+ */
+import type { Policy } from "../../config/schema.ts";
+import type { Clock } from "../../lib/clock.ts";
+import type { ToolCache } from "../cache.ts";
+import type { DomainLists } from "../domains.ts";
+import type { FetchedPage, FetchOutcome } from "../outcomes.ts";
+import { egressRules } from "../url-guard/address.ts";
+import { guardedDispatcher } from "../url-guard/dispatcher.ts";
+import { judgeUrl } from "../url-guard/judge-url.ts";
+import type { Resolver } from "../url-guard/resolver.ts";
+import { download, judgeHop, type Downloaded, type DownloadRules, type Refused } from "./download.ts";
+import { decodePage } from "./extract/charset.ts";
+import type { ExtractionPool } from "./extract/pool.ts";
+import { PageCache, type KeptPage } from "./page-cache.ts";
+import type { PriorContext } from "./prior-context.ts";
+import { robotsGate, type RobotsCache } from "./robots-gate.ts";
+
+export interface FetchRequest {
+  /** The model's tool input, not yet judged: `{url: string}`. */
+  readonly input: unknown;
+  readonly organizationId: string;
+  readonly domains: DomainLists;
+  readonly prior: PriorContext;
+  /** About 4 characters each; null: whole. */
+  readonly maxContentTokens: number | null;
+  readonly useCache: boolean;
+  /** The model reads PDF. */
+  readonly pdf: boolean;
+}
+
+/** A policy whose web_fetch is on. */
+export type FetchPolicy = Pick<Policy, "source"> & { readonly webFetch: NonNullable<Policy["webFetch"]> };
+
+export interface FetchDeps {
+  readonly resolver: Resolver;
+  readonly pool: ExtractionPool;
+  readonly cache: ToolCache;
+  readonly robots: RobotsCache;
+  readonly clock: Clock;
+  /** Certificate authorities for https, PEM; the system's when absent. */
+  readonly ca?: string;
+}
+
+/** Page opening in Responses and Chat cuts text here (spec, Limits). */
+export const OPEN_PAGE_TOKENS = 25_000;
+const CHARACTERS_PER_TOKEN = 4;
+const MAX_URL_CHARACTERS = 250;
+/** Smaller texts are decoded here: sending them to a child would cost more. */
+const INLINE_BYTES = 128 * 1024;
+
+const failed = (code: Refused["code"], detail: string): Refused => ({ kind: "error", code, detail });
+
+/**
+ * Fetches one page. Never throws for what the page or the network does; @throws the reason of `signal` when the
+ * caller gave up.
+ */
+export async function fetchPage(
+  request: FetchRequest,
+  policy: FetchPolicy,
+  deps: FetchDeps,
+  signal: AbortSignal,
+): Promise<FetchOutcome> {
+  signal.throwIfAborted();
+  const { webFetch } = policy;
+  const rules: DownloadRules = {
+    egress: egressRules(webFetch),
+    domains: request.domains,
+    maxBytes: webFetch.maxBytes,
+    pdf: request.pdf,
+  };
+  const judged = judgeRequest(request, rules);
+  if (judged.kind === "error") return judged;
+  const { href } = judged.url;
+  const cache = new PageCache(deps.cache, webFetch.cacheTtlMs, [
+    request.organizationId,
+    policy.source.uid,
+    String(policy.source.generation),
+  ]);
+  if (request.useCache) {
+    const kept = await cache.get(href);
+    if (kept !== null) return fromCache(kept, request, rules);
+  }
+  const deadline = AbortSignal.timeout(webFetch.timeoutMs);
+  try {
+    const page = await fetchFresh(href, policy, rules, deps, AbortSignal.any([signal, deadline]));
+    if (page.kind === "error") return page;
+    await cache.set(href, page.kept);
+    return { kind: "page", page: cut(page.kept, request), cached: false };
+  } catch (error) {
+    signal.throwIfAborted();
+    if (deadline.aborted) return failed("unavailable", "timed out");
+    return failed("url_not_accessible", describe(error));
+  }
+}
+
+/** Everything that can be said without a connection. */
+function judgeRequest(request: FetchRequest, rules: DownloadRules): { kind: "allowed"; url: URL } | Refused {
+  const text = urlOf(request.input);
+  if (text === null) return failed("invalid_tool_input", "url is not a string");
+  if (isLonger(text, MAX_URL_CHARACTERS)) return failed("url_too_long", "over 250 characters");
+  const verdict = judgeUrl(text, rules.egress);
+  if (!verdict.allowed && verdict.malformed) return failed("invalid_tool_input", verdict.reason);
+  const hop = judgeHop(text, rules);
+  if (hop.kind === "error") return hop;
+  return request.prior.has(text) ? hop : failed("url_not_in_prior_context", "never appeared");
+}
+
+function urlOf(input: unknown): string | null {
+  if (typeof input !== "object" || input === null || !Object.hasOwn(input, "url")) return null;
+  const { url } = input as { url: unknown };
+  return typeof url === "string" && url !== "" ? url : null;
+}
+
+/** Counts code points without walking a string that may be megabytes long. */
+const isLonger = (text: string, limit: number) => text.length > 2 * limit || Array.from(text).length > limit;
+
+/** A cached page is held against this request's own lists and model, and its hops are judged again (rules 3.15, 3.16). */
+function fromCache(kept: KeptPage, request: FetchRequest, rules: DownloadRules): FetchOutcome {
+  for (const hop of kept.hops) {
+    const judged = judgeHop(hop, rules);
+    if (judged.kind === "error") return judged;
+  }
+  if (kept.source.type === "pdf" && !request.pdf) return failed("unsupported_content_type", "PDF");
+  return { kind: "page", page: cut(kept, request), cached: true };
+}
+
+async function fetchFresh(
+  href: string,
+  policy: FetchPolicy,
+  rules: DownloadRules,
+  deps: FetchDeps,
+  signal: AbortSignal,
+): Promise<{ kind: "fresh"; kept: KeptPage } | Refused> {
+  const { webFetch, source } = policy;
+  const { egress } = rules;
+  const dispatcher = guardedDispatcher({
+    rules: egress,
+    resolver: deps.resolver,
+    proxy: webFetch.proxy,
+    signal,
+    ...(deps.ca === undefined ? {} : { ca: deps.ca }),
+  });
+  const gate = robotsGate({
+    cache: deps.robots,
+    scope: `${source.uid} ${source.generation}`,
+    egress,
+    dispatcher,
+    timeoutMs: webFetch.timeoutMs,
+    signal,
+  });
+  let downloaded: Downloaded | Refused;
+  try {
+    downloaded = await download(href, rules, gate, dispatcher, signal);
+  } finally {
+    await dispatcher.destroy();
+  }
+  if (downloaded.kind === "error") return downloaded;
+  return await readDownload(downloaded, deps, signal);
+}
+
+async function readDownload(
+  { hops, content, charset, bytes }: Downloaded,
+  deps: FetchDeps,
+  signal: AbortSignal,
+): Promise<{ kind: "fresh"; kept: KeptPage } | Refused> {
+  const url = hops.at(-1) ?? "";
+  const page = { url, hops, retrievedAt: new Date(deps.clock.now()).toISOString() };
+  if (content === "pdf") {
+    return {
+      kind: "fresh",
+      kept: { ...page, title: null, source: { type: "pdf", base64: bytes.toString("base64") } },
+    };
+  }
+  if (content !== "html" && bytes.length <= INLINE_BYTES) {
+    const text = decodePage(bytes, content, charset);
+    return { kind: "fresh", kept: { ...page, title: null, source: { type: "text", text } } };
+  }
+  const read = await deps.pool.extract({ kind: content, charset, url, bytes }, signal);
+  if (read.kind === "extracted") {
+    return { kind: "fresh", kept: { ...page, title: read.title, source: { type: "text", text: read.text } } };
+  }
+  signal.throwIfAborted();
+  return read.reason === "broken"
+    ? failed("url_not_accessible", "page cannot be read")
+    : failed("unavailable", `extraction ${read.reason}`);
+}
+
+/** The page as this request wants it: cut to its token limit, never inside a character. */
+function cut({ hops: _hops, ...page }: KeptPage, request: FetchRequest): FetchedPage {
+  if (page.source.type === "pdf" || request.maxContentTokens === null) return page;
+  const { text } = page.source;
+  let end = request.maxContentTokens * CHARACTERS_PER_TOKEN;
+  if (text.length <= end) return page;
+  const last = text.charCodeAt(end - 1);
+  if (last >= 0xd800 && last <= 0xdbff) end -= 1;
+  return { ...page, source: { type: "text", text: text.slice(0, end) } };
+}
+
+/** An error's name and that of its cause; messages may hold addresses, which are fine in a log but not needed. */
+function describe(error: unknown): string {
+  if (!(error instanceof Error)) return "failed";
+  const { cause } = error;
+  return cause instanceof Error
+    ? `${error.name}: ${cause.name}`
+    : `${error.name}: ${error.message.slice(0, 100)}`;
+}

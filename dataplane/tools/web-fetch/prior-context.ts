@@ -1,0 +1,86 @@
+/**
+ * Which URLs a conversation has already shown (spec "web_fetch behaviour", rule 3.13): those in user text, in search
+ * and fetch results, and in annotations. The whole URL counts, a fragment aside, so that a model cannot carry data
+ * out in a path of its own making. Pure.
+ */
+
+/** URLs that may be opened; grows while the tool loop runs. */
+export class PriorContext {
+  readonly #urls = new Set<string>();
+
+  /** Adds every URL that stands in a text. */
+  addText(text: string): void {
+    for (const url of urlsIn(text)) this.addUrl(url);
+  }
+
+  /** Adds a URL known as such, such as that of a search result or an annotation. */
+  addUrl(url: string): void {
+    const key = comparable(url);
+    if (key !== null && this.#urls.size < MAX_URLS) this.#urls.add(key);
+  }
+
+  has(url: string): boolean {
+    const key = comparable(url);
+    return key !== null && this.#urls.has(key);
+  }
+}
+
+const MAX_URLS = 100_000;
+/** URLs over 250 characters are never fetched; the rest is room for what follows a URL without a blank. */
+const MAX_RUN = 512;
+const MAX_TRIMMED = 8;
+
+function comparable(text: string): string | null {
+  if (!URL.canParse(text)) return null;
+  const url = new URL(text);
+  if (url.protocol !== "http:" && url.protocol !== "https:") return null;
+  url.hash = "";
+  return url.href;
+}
+
+/** What ends a URL in running text, whatever stands around it. */
+const run =
+  // oxlint-disable-next-line no-control-regex -- control characters end a URL
+  /[^\s"'`<>\\\u0000-\u001f\u007f\u3001\u3002\uff01\uff08\uff09\uff0c\uff1b\uff1f\u300c-\u3011\u201c\u201d]+/y;
+
+/** Every reading of every URL in a text: with and without punctuation that may belong to the sentence. */
+export function urlsIn(text: string): string[] {
+  const found: string[] = [];
+  // URLs may overlap (one in another's query), but a text made of schemes must not be read 500 times over.
+  let budget = 2 * text.length;
+  for (let mark = text.indexOf("://"); mark >= 0 && budget > 0; mark = text.indexOf("://", mark + 3)) {
+    const scheme = /https?$/i.exec(text.slice(Math.max(0, mark - 5), mark))?.[0];
+    if (scheme === undefined) continue;
+    run.lastIndex = mark + 3;
+    const rest = run.exec(text.slice(0, mark + 3 + MAX_RUN))?.[0] ?? "";
+    budget -= rest.length;
+    if (rest !== "") found.push(...readings(`${scheme}://${rest}`));
+  }
+  return found;
+}
+
+function readings(whole: string): string[] {
+  const closed = upToUnbalanced(whole);
+  const urls = [closed];
+  let url = closed;
+  for (let trimmed = 0; trimmed < MAX_TRIMMED && /[.,;:!?)\]}*_~|]$/.test(url); trimmed += 1) {
+    url = url.slice(0, -1);
+    urls.push(url);
+  }
+  return urls.flatMap((reading) =>
+    reading.includes("&amp;") ? [reading, reading.replaceAll("&amp;", "&")] : [reading],
+  );
+}
+
+const openers: Readonly<Record<string, string>> = { ")": "(", "]": "[", "}": "{" };
+
+/** Cut before a bracket that closes what the URL did not open: `[title](https://example.com/a_(b)).` */
+function upToUnbalanced(text: string): string {
+  const open: string[] = [];
+  for (let at = 0; at < text.length; at += 1) {
+    const character = text[at] ?? "";
+    if (character === "(" || character === "[" || character === "{") open.push(character);
+    else if (character in openers && open.pop() !== openers[character]) return text.slice(0, at);
+  }
+  return text;
+}

@@ -1,0 +1,101 @@
+/**
+ * Asks each origin's robots.txt before a page is fetched from it (rule 3.14): 4xx allows, 5xx, a time-out and
+ * everything else that keeps us from reading it deny. Answers are kept for a while; failures are not.
+ */
+import { LRUCache } from "lru-cache";
+import { request, type Dispatcher } from "undici";
+import { judgeUrl } from "../url-guard/judge-url.ts";
+import type { EgressRules } from "../url-guard/address.ts";
+import { discard, readBody } from "./body.ts";
+import { isRedirect, MAX_REDIRECTS, redirectTarget } from "./redirects.ts";
+import {
+  AGENT_TOKEN,
+  allowAll,
+  MAX_ROBOTS_BYTES,
+  parseRobots,
+  robotsAllow,
+  USER_AGENT,
+  type Robots,
+} from "./robots.ts";
+
+const KEPT_MS = 15 * 60_000;
+const MAX_KEPT_RULES = 500_000;
+const MAX_KEPT_FILES = 10_000;
+/** A site whose robots.txt is slower than this keeps us out; the page itself has the rest of the time. */
+const MAX_WAIT_MS = 5_000;
+
+/** Parsed files by scope (policy and generation) and origin. */
+export type RobotsCache = LRUCache<string, Robots>;
+
+export function newRobotsCache(): RobotsCache {
+  return new LRUCache({
+    max: MAX_KEPT_FILES,
+    maxSize: MAX_KEPT_RULES,
+    sizeCalculation: (robots) => robots.length + 1,
+    ttl: KEPT_MS,
+  });
+}
+
+export interface RobotsGate {
+  allows(url: URL): Promise<boolean>;
+}
+
+export interface GateOptions {
+  readonly cache: RobotsCache;
+  /** What the cached rules belong to: under another egress policy another file may answer. */
+  readonly scope: string;
+  readonly egress: EgressRules;
+  readonly dispatcher: Dispatcher;
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+}
+
+export function robotsGate(options: GateOptions): RobotsGate {
+  return {
+    async allows(url) {
+      const key = `${options.scope} ${url.origin}`;
+      const kept = options.cache.get(key);
+      const robots = kept ?? (await fetchRobots(url.origin, options));
+      if (robots === null) return false;
+      if (kept === undefined) options.cache.set(key, robots);
+      return robotsAllow(robots, url);
+    },
+  };
+}
+
+/** null: not to be known now, which denies. */
+async function fetchRobots(origin: string, options: GateOptions): Promise<Robots | null> {
+  const timeout = AbortSignal.timeout(Math.min(MAX_WAIT_MS, Math.ceil(options.timeoutMs / 2)));
+  const signal = AbortSignal.any([options.signal, timeout]);
+  try {
+    return await readRobots(`${origin}/robots.txt`, options, signal);
+  } catch {
+    options.signal.throwIfAborted();
+    return null;
+  }
+}
+
+async function readRobots(start: string, options: GateOptions, signal: AbortSignal): Promise<Robots | null> {
+  let text = start;
+  for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
+    const verdict = judgeUrl(text, options.egress);
+    if (!verdict.allowed) return null;
+    const { statusCode, headers, body } = await request(verdict.url, {
+      dispatcher: options.dispatcher,
+      signal,
+      headers: { "user-agent": USER_AGENT, accept: "text/plain, */*;q=0.1", "accept-encoding": "identity" },
+    });
+    if (statusCode >= 200 && statusCode <= 299) {
+      const encoding = headers["content-encoding"];
+      const read = await readBody(body, typeof encoding === "string" ? encoding : "", MAX_ROBOTS_BYTES, true);
+      return read.kind === "bytes" ? parseRobots(read.bytes.toString("utf8"), AGENT_TOKEN) : null;
+    }
+    discard(body);
+    if (statusCode >= 400 && statusCode <= 499) return allowAll;
+    const next = isRedirect(statusCode) ? redirectTarget(headers["location"], verdict.url) : null;
+    if (next === null) return null;
+    text = next;
+  }
+  // RFC 9309 §2.3.1.2: after five redirects the file counts as unavailable, which allows.
+  return allowAll;
+}

@@ -1,0 +1,98 @@
+/**
+ * robots.txt by RFC 9309: the groups that name us replace the group of `*`, the longest matching rule wins and
+ * `allow` wins a tie, `*` and a final `$` are special. Own code: the parser on npm copies each rule into each agent
+ * of a group (a small file can take all memory) and lets an unrelated line end a group. Pure.
+ */
+import { plainPath } from "../plain-path.ts";
+
+export const USER_AGENT = "SvcFetch/1.0";
+/** How robots.txt files name us. */
+export const AGENT_TOKEN = "svcfetch";
+
+/** Parsed only as far; RFC 9309 §2.5 asks for at least 500 KiB. */
+export const MAX_ROBOTS_BYTES = 500 * 1024;
+
+interface Rule {
+  readonly allow: boolean;
+  /** Literal pieces between the `*`, in one spelling. */
+  readonly pieces: readonly string[];
+  /** The pattern ended in `$`. */
+  readonly anchored: boolean;
+  readonly length: number;
+}
+
+export type Robots = readonly Rule[];
+
+export const allowAll: Robots = [];
+
+/** The rules for `agent`, a bare product token in lower case such as `svcfetch`. */
+export function parseRobots(text: string, agent: string): Robots {
+  const own: Rule[] = [];
+  const everybody: Rule[] = [];
+  let named = false;
+  /** Whom the group at hand is for, and whether its rules have begun. */
+  let group = { own: false, everybody: false, begun: true };
+  for (const line of text.replace(/^\ufeff/, "").split(/[\r\n]+/)) {
+    const { key, value } = field(line);
+    if (key === "user-agent") {
+      if (group.begun) group = { own: false, everybody: false, begun: false };
+      if (value === "*") group.everybody = true;
+      else if (productToken(value) === agent) group.own = named = true;
+    } else if (key === "allow" || key === "disallow") {
+      group.begun = true;
+      const rule = parseRule(key === "allow", value);
+      if (rule === null) continue;
+      if (group.own) own.push(rule);
+      if (group.everybody) everybody.push(rule);
+    }
+  }
+  return named ? own : everybody;
+}
+
+/** May the path (with query) be fetched? `/robots.txt` itself always may. */
+export function robotsAllow(robots: Robots, url: URL): boolean {
+  if (url.pathname === "/robots.txt") return true;
+  const path = plainPath(url.pathname + url.search);
+  let best: Rule | null = null;
+  for (const rule of robots) {
+    if (best !== null && (rule.length < best.length || (rule.length === best.length && !rule.allow)))
+      continue;
+    if (matches(rule, path)) best = rule;
+  }
+  return best?.allow ?? true;
+}
+
+function field(line: string): { key: string; value: string } {
+  const comment = line.indexOf("#");
+  const plain = comment < 0 ? line : line.slice(0, comment);
+  const colon = plain.indexOf(":");
+  if (colon < 0) return { key: "", value: "" };
+  return { key: plain.slice(0, colon).trim().toLowerCase(), value: plain.slice(colon + 1).trim() };
+}
+
+/** `SvcFetch/1.0` and `svcfetch` name the same crawler. */
+const productToken = (value: string) => /^[a-z_-]*/.exec(value.toLowerCase())?.[0] ?? "";
+
+/** An empty `disallow` allows everything, which is what no rule does. */
+function parseRule(allow: boolean, value: string): Rule | null {
+  if (value === "") return null;
+  const anchored = value.endsWith("$");
+  const pattern = plainPath(anchored ? value.slice(0, -1) : value);
+  return { allow, pieces: pattern.split(/\*+/), anchored, length: pattern.length };
+}
+
+/** Leftmost matches of the pieces in order suffice, save for the last one under `$`: linear in the path. */
+function matches({ pieces, anchored }: Rule, path: string): boolean {
+  const [first = "", ...rest] = pieces;
+  if (!path.startsWith(first)) return false;
+  let at = first.length;
+  const last = anchored ? rest.pop() : undefined;
+  for (const piece of rest) {
+    const found = path.indexOf(piece, at);
+    if (found < 0) return false;
+    at = found + piece.length;
+  }
+  if (!anchored) return true;
+  if (last === undefined) return at === path.length;
+  return path.length - last.length >= at && path.endsWith(last);
+}
