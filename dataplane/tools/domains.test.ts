@@ -59,7 +59,7 @@ describe("rule 3.11: domain lists match subdomains; host case and a trailing dot
     const rule = `example.com/${"*a".repeat(1000)}`;
     const started = performance.now();
     expect(allowedBy(rule, `https://example.com/${"a".repeat(900)}b`)).toBe(false);
-    expect(performance.now() - started).toBeLessThan(100);
+    expect(performance.now() - started).toBeLessThan(1_000);
   });
 });
 
