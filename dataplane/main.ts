@@ -13,8 +13,10 @@ import { SnapshotLoader } from "./config/load.ts";
 import { readEnvironment, type Environment } from "./environment.ts";
 import { drain } from "./http/drain.ts";
 import { createOpsServer } from "./http/ops-server.ts";
+import { inferenceRoutes } from "./http/routes/inference.ts";
 import { modelRoutes } from "./http/routes/models.ts";
 import { createServer } from "./http/server.ts";
+import { createServe } from "./inference/serve.ts";
 import { ApiError } from "./lib/api-error.ts";
 import { systemClock } from "./lib/clock.ts";
 import { newId } from "./lib/ids.ts";
@@ -24,6 +26,8 @@ import { checkPostgres, checkRedis } from "./store/ready.ts";
 import { openRedis } from "./store/redis.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { startTracing } from "./telemetry/trace.ts";
+import { Upstreams } from "./upstream/ask.ts";
+import { newUpstreamDispatcher } from "./upstream/dispatcher.ts";
 
 const [command, ...rest] = process.argv.slice(2);
 try {
@@ -78,6 +82,8 @@ async function serveForever(environment: Environment): Promise<void> {
   // A new pod must know its keys before it takes requests.
   if (loader.current !== null) await money.keeper.copy(loader.current);
   loader.subscribe((snapshot) => void money.keeper.copy(snapshot));
+  const dispatcher = newUpstreamDispatcher();
+  const serve = createServe(new Upstreams(dispatcher));
   let draining = false;
   const server = createServer(
     {
@@ -90,7 +96,7 @@ async function serveForever(environment: Environment): Promise<void> {
         throw new ApiError("unavailable", "The service is starting; try again in a moment.");
       },
     },
-    [modelRoutes],
+    [modelRoutes, inferenceRoutes({ meter: money.holds, serve })],
   );
   const ops = createOpsServer({
     log,
@@ -112,6 +118,7 @@ async function serveForever(environment: Environment): Promise<void> {
   const clean = await drain(server, environment.DRAIN_TIMEOUT * 1000);
   log.info({ clean }, "drained");
   await loader.stop();
+  await dispatcher.destroy();
   await money.stop();
   // The stores go last: until here running requests were settling their charges.
   await Promise.allSettled([redis.quit(), postgres.end(), stopTracing?.()]);

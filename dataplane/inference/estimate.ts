@@ -1,13 +1,8 @@
 import type { EstimatedWork } from "../billing/price.ts";
 import type { Route } from "../config/schema.ts";
+import { estimateInputTokens } from "../tokens/estimate.ts";
 import type { Look } from "./look.ts";
 
-/** A large image of the newest models, in tokens; smaller ones cost less. */
-const IMAGE_TOKENS = 4_000;
-/** A document of some dozens of pages, in tokens. */
-const DOCUMENT_TOKENS = 50_000;
-/** Held as if every third byte were a token: no text is denser (rule 1.8). */
-const HELD_BYTES_PER_TOKEN = 3;
 /** What a text really takes, about; for charging an answer whose upstream reported nothing. */
 const USUAL_BYTES_PER_TOKEN = 4;
 const USUAL_IMAGE_TOKENS = 1_500;
@@ -21,8 +16,7 @@ export function estimateWork(look: Look, route: Route): EstimatedWork {
   const most = route.limits.maxOutputTokens;
   const limit = look.limits.length === 0 ? most : Math.max(...look.limits.map(({ value }) => value));
   return {
-    inputTokens:
-      Math.ceil(textBytes(look) / HELD_BYTES_PER_TOKEN) + images * IMAGE_TOKENS + documents * DOCUMENT_TOKENS,
+    inputTokens: estimateInputTokens({ textBytes: textBytes(look), images, documents }),
     maxOutputTokens: Math.min(limit, most),
     n: look.choices,
   };

@@ -1,43 +1,25 @@
 import type { Dialect } from "../dialects/dialect.ts";
+import { chatErrorChunk, messagesErrorEvent, responsesErrorEvent } from "../dialects/errors.ts";
 import type { ApiError } from "../lib/api-error.ts";
 
+/** The number after the last one that a Responses stream used; 0 when none can be found. */
+export function nextSequenceNumber(lastFrames: Buffer): number {
+  const numbers = lastFrames.toString("latin1").matchAll(/"sequence_number"\s*:\s*(\d{1,9})/g);
+  const last = Array.from(numbers).at(-1)?.[1];
+  return last === undefined ? 0 : Number(last) + 1;
+}
+
 /**
- * The event that ends a stream with an error, for a stream whose status has long been sent (dialects.md §C).
- * `sequenceNumber`: the next one of a Responses stream.
+ * The event that ends a stream with an error, for a stream whose status has long been sent. `lastFrames`: what
+ * was sent last, because the numbers of a Responses stream go on (rule 2.13).
  */
-export function errorEvent(
-  dialect: Dialect,
-  error: ApiError,
-  requestId: string,
-  sequenceNumber: number,
-): string {
-  const { messagesType, openaiType, openaiCode } = error.kind;
-  const { message } = error;
-  const detailsCode = "detailsCode" in error.kind ? error.kind.detailsCode : undefined;
-  const openai = { message, type: openaiType, param: error.param ?? null, code: openaiCode };
+export function errorEvent(dialect: Dialect, error: ApiError, requestId: string, lastFrames: Buffer): string {
   switch (dialect) {
-    case "messages": {
-      const details = detailsCode === undefined ? {} : { details: { error_code: detailsCode } };
-      const body = {
-        type: "error",
-        error: { type: messagesType, message, ...details },
-        request_id: requestId,
-      };
-      return `event: error\ndata: ${JSON.stringify(body)}\n\n`;
-    }
+    case "messages":
+      return messagesErrorEvent(error, requestId);
     case "chat":
-      return `data: ${JSON.stringify({ error: openai })}\n\n`;
-    case "responses": {
-      // Flat as the published schema has it, and nested as the Python SDK reads it.
-      const body = {
-        type: "error",
-        sequence_number: sequenceNumber,
-        code: openaiCode,
-        message,
-        param: openai.param,
-        error: openai,
-      };
-      return `event: error\ndata: ${JSON.stringify(body)}\n\n`;
-    }
+      return chatErrorChunk(error);
+    case "responses":
+      return responsesErrorEvent(error, nextSequenceNumber(lastFrames));
   }
 }

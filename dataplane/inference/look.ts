@@ -6,6 +6,7 @@
 import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
+import { invalidJson } from "../lib/json-read.ts";
 import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-splice.ts";
 import {
   noFacts,
@@ -56,14 +57,19 @@ const conversationFields = ["prompt_cache_key", "safety_identifier", "user"] as 
 
 /** @throws ApiError 400 when the body is not a JSON object of the dialect's basic shape (rules 1.4, 1.17). */
 export function look(dialect: Dialect, body: Buffer): Look {
-  if (body.length === 0) throw new ApiError("invalid_request", "The request body is empty.");
+  const bytes = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.subarray(3) : body;
+  if (isBlank(bytes))
+    throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
   try {
-    return JsonReader.whole(body, (reader) => new Looking(dialect, reader).look());
+    return JsonReader.whole(bytes, (reader) => new Looking(dialect, reader).look());
   } catch (fault) {
     if (!(fault instanceof JsonFault)) throw fault;
-    throw new ApiError("invalid_request", `The request body is not acceptable JSON: ${fault.message}.`);
+    if (fault.kind === "syntax") throw invalidJson(bytes, fault);
+    throw new ApiError("invalid_request", `The request body: ${fault.message}.`);
   }
 }
+
+const isBlank = (bytes: Buffer) => bytes.length <= 1024 && bytes.toString("latin1").trim() === "";
 
 /** A field of the wrong kind or value, named in the dialect's own way. */
 export function fieldError(

@@ -5,28 +5,19 @@
  */
 import type { Bill, FinalUsage, TokenUsage, ToolUsage } from "../billing/meter.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { JsonFault, splice, type Edit, type Span } from "../lib/json-splice.ts";
 import { SseOverflow, SseScanner, type SseFrame } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/ask.ts";
-import { corrupt, failureOfErrorEvent, timedOut, UpstreamFailure } from "../upstream/failure.ts";
+import { failureOfErrorBody, timedOut, AttemptFailure } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import type { AnswerSink } from "./call.ts";
 import { errorEvent } from "./in-band.ts";
-import {
-  isReport,
-  lookAtWhole,
-  nextSequenceNumber,
-  streamTap,
-  tokensOf,
-  type StreamTap,
-  type WholeLook,
-} from "./usage-tap.ts";
+import { isReport, lookAtWhole, streamTap, tokensOf, type StreamTap, type WholeLook } from "./usage-tap.ts";
 
-/** A client that takes nothing for this long is cut (design.md §4.7). */
-export const STALLED_CLIENT_MS = 60_000;
 /** What may gather behind the terminal event, or before the first one. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024;
 /** Time between two observations of a running stream. */
@@ -68,7 +59,7 @@ export async function relayWhole(job: RelayJob, answering: Answering): Promise<v
   }
   const seen = lookAt(job, body);
   if (seen === null || !seen.complete) {
-    if (seen?.error === true) throw failureOfErrorEvent(body, job.dialect);
+    if (seen?.error === true) throw failureOfErrorBody(body);
     return failWhole(job, answering, "garbage", body.length);
   }
   const answer = splice(body, wholeEdits(job, seen));
@@ -124,7 +115,7 @@ async function failWhole(
   else await job.bill.release();
   if (fault === "deadline") throw new ApiError("timeout", timedOut);
   metrics.streamFaults.inc({ dialect: job.dialect, kind: fault === "cut" ? "cut" : "garbage" });
-  throw new ApiError("upstream_error", corrupt, { cause: fault });
+  throw corruptAnswer(fault);
 }
 
 export const noTokens: TokenUsage = {
@@ -145,7 +136,7 @@ async function settle(
 
 /**
  * Relays a stream. Resolves when it is over, however it ended.
- * @throws UpstreamFailure while nothing has been sent to the client.
+ * @throws AttemptFailure while nothing has been sent to the client.
  */
 export function relayStream(job: RelayJob, answering: Answering): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -173,7 +164,7 @@ class StreamRelay {
   /** The last frame that was sent, for its sequence number. */
   #last: Buffer = Buffer.alloc(0);
   #observedAt = 0;
-  #stalled: NodeJS.Timeout | null = null;
+  #waiting = false;
   readonly #publicModel: string;
 
   constructor(job: RelayJob, answering: Answering, resolve: () => void, reject: (error: unknown) => void) {
@@ -302,18 +293,17 @@ class StreamRelay {
     if (!this.#job.sink.write(bytes)) this.#wait();
   }
 
-  /** The client is behind: nothing is read from the upstream until it has caught up. */
+  /**
+   * The client is behind: nothing is read from the upstream until it has caught up. One that takes nothing at all
+   * is cut by its sink.
+   */
   #wait(): void {
-    if (this.#stalled !== null || this.#phase === "over") return;
+    if (this.#waiting || this.#phase === "over") return;
     const { call } = this.#answering;
+    this.#waiting = true;
     call.pause();
-    this.#stalled = setTimeout(() => {
-      metrics.streamFaults.inc({ dialect: this.#job.dialect, kind: "stalled_client" });
-      call.abort("cancelled");
-    }, STALLED_CLIENT_MS);
     void this.#job.sink.drained().then(() => {
-      if (this.#stalled !== null) clearTimeout(this.#stalled);
-      this.#stalled = null;
+      this.#waiting = false;
       call.resume();
     });
   }
@@ -359,7 +349,7 @@ class StreamRelay {
   }
 
   #upstreamError(data: Buffer): void {
-    const failure = failureOfErrorEvent(data, this.#job.dialect);
+    const failure = failureOfErrorBody(data);
     this.#flush();
     if (this.#phase === "opening") this.#refuse(failure);
     else {
@@ -374,8 +364,8 @@ class StreamRelay {
     const { dialect } = this.#job;
     const error =
       fault === "idle" || fault === "deadline"
-        ? new ApiError("timeout", fault === "idle" ? "The upstream stopped sending." : timedOut)
-        : new ApiError("upstream_error", "The upstream's stream broke off.", { cause: fault });
+        ? new ApiError("timeout", fault === "idle" ? "The model's provider stopped sending." : timedOut)
+        : cutAnswer();
     const kind = fault === "idle" ? "idle" : fault === "cut" ? "cut" : "garbage";
     if (fault !== "cancelled") metrics.streamFaults.inc({ dialect, kind });
     if (this.#phase === "opening" && fault !== "cancelled") return this.#refuseBroken(fault, error);
@@ -383,7 +373,7 @@ class StreamRelay {
   }
 
   /** Nothing was sent: this is still a plain HTTP error, and another upstream may be asked. */
-  #refuse(failure: UpstreamFailure): void {
+  #refuse(failure: AttemptFailure): void {
     this.#phase = "over";
     this.#reject(failure);
   }
@@ -391,7 +381,7 @@ class StreamRelay {
   #refuseBroken(fault: CallFault, error: ApiError): void {
     const cut = fault === "cut" && this.#answering.call.received === 0;
     this.#refuse(
-      new UpstreamFailure(error, {
+      new AttemptFailure(error, {
         retry: cut ? "connect" : fault === "idle" ? "first_byte_timeout" : null,
         status: fault === "idle" ? "timeout" : cut ? "cut" : "garbage",
         unhealthy: cut || fault === "idle",
@@ -438,7 +428,6 @@ class StreamRelay {
     this.#phase = "over";
     const { bill, sink } = this.#job;
     this.#flush();
-    if (this.#stalled !== null) clearTimeout(this.#stalled);
     try {
       if (this.#answering.call.received === 0) await bill.release();
       else await settle(this.#job, { ...this.#tokens(), status, upstream: this.#answering.upstream.name });
@@ -453,8 +442,7 @@ class StreamRelay {
   #tell(error: ApiError): void {
     const { dialect, requestId, sink, failed } = this.#job;
     failed(error);
-    const next = dialect === "responses" ? nextSequenceNumber(this.#last) : 0;
-    sink.write(errorEvent(dialect, error, requestId, next));
+    sink.write(errorEvent(dialect, error, requestId, this.#last));
   }
 }
 

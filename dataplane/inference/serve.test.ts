@@ -5,6 +5,7 @@ import { text, type Faults, type Step } from "../../test/fakes/upstream/script.t
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
 import type { Route, Upstream } from "../config/schema.ts";
 import { dialects, type Dialect } from "../dialects/dialect.ts";
+import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Upstreams } from "../upstream/ask.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
@@ -226,7 +227,7 @@ describe.each(dialects)("%s", (dialect) => {
     fake.next({ error: { status, message: "key sk-live-secret at https://internal.example" } });
     const call = callTo(dialect, bodyOf(dialect));
     const error = await refusal(call);
-    expect(error.kind.status).toBe(expected);
+    expect(errorStatus(dialectErrorFamily[dialect], error)).toBe(expected);
     expect(error.message).not.toMatch(/sk-live|internal\.example/);
     expect(error.retryAfterSeconds).toBe(retryAfter);
     expect(call.meter.released).toBe(1);

@@ -4,7 +4,8 @@
  */
 import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros } from "../billing/price.ts";
-import type { OrganizationEntry, Route, Upstream } from "../config/schema.ts";
+import { findRoute } from "../config/find-route.ts";
+import type { Route, Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import type { Answering, Outgoing, Question, Upstreams } from "../upstream/ask.ts";
@@ -18,8 +19,6 @@ import { relayStream, relayWhole, type RelayJob } from "./relay.ts";
 
 /** What a Messages client without a version is taken to speak (spec, Versioning 2). */
 const DEFAULT_VERSION = "2023-06-01";
-/** Claude Code's mark for a long context; no part of the model's name (dialects.md §F). */
-const LONG_CONTEXT_SUFFIX = "[1m]";
 /** As much of an unknown model's name is repeated to the client. */
 const MAX_SHOWN_MODEL = 200;
 
@@ -39,23 +38,11 @@ export const createServe =
   };
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
-export function routeOf({ snapshot, principal }: RouteSource, model: string): Route {
-  const plain = model.endsWith(LONG_CONTEXT_SUFFIX) ? model.slice(0, -LONG_CONTEXT_SUFFIX.length) : model;
-  const route = snapshot.route(model) ?? snapshot.route(plain);
-  const organization = snapshot.organization(principal.organizationId);
-  if (route === undefined || organization === undefined || !mayUse(organization, route)) {
-    const shown = model.slice(0, MAX_SHOWN_MODEL);
-    throw new ApiError("model_not_found", `model: ${shown}`, { param: "model" });
-  }
-  return route;
+function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {
+  const route = findRoute(snapshot, principal.organizationId, model);
+  if (route !== undefined) return route;
+  throw new ApiError("model_not_found", `model: ${model.slice(0, MAX_SHOWN_MODEL)}`, { param: "model" });
 }
-type RouteSource = Pick<InferenceCall, "snapshot" | "principal">;
-
-/** Whether an organization may use a route: judged by the public id, also when an alias was sent (rule 1.17). */
-export const mayUse = ({ allowedModels }: OrganizationEntry, { model }: Route): boolean =>
-  allowedModels.some((pattern) =>
-    pattern.endsWith("*") ? model.startsWith(pattern.slice(0, -1)) : model === pattern,
-  );
 
 /** One request being served. */
 class Serving {
@@ -112,10 +99,9 @@ class Serving {
   }
 
   #question(deadline: Deadline): Question {
-    const { dialect, batchId, sink, record, snapshot } = this.#call;
+    const { batchId, sink, record, snapshot } = this.#call;
     return {
       route: this.#route,
-      client: dialect,
       stream: this.#look.stream,
       batch: batchId !== null,
       deadline,

@@ -444,13 +444,6 @@ class ResponsesTap extends Tap {
   }
 }
 
-/** The number after the last one that a Responses stream used; 0 when none can be found. */
-export function nextSequenceNumber(lastFrame: Buffer): number {
-  const matches = [...lastFrame.toString("latin1").matchAll(/"sequence_number"\s*:\s*(\d{1,9})/g)];
-  const last = matches.at(-1)?.[1];
-  return last === undefined ? 0 : Number(last) + 1;
-}
-
 /** What a whole answer says of itself. */
 export interface WholeLook {
   readonly usage: MessagesUsage | null;

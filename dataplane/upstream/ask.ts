@@ -1,15 +1,14 @@
 /**
  * Asks a route's upstreams until one answers (design.md §4.6). Until the first byte of an answer reaches the
  * client a failure goes to the next candidate; whoever takes the answer says when that moment has come by not
- * throwing an UpstreamFailure any more.
+ * throwing an AttemptFailure any more.
  */
 import type { Dispatcher } from "undici";
 import type { Route, Upstream } from "../config/schema.ts";
-import type { Dialect } from "../dialects/dialect.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
-import { failureOfCall, failureOfStatus, UpstreamFailure } from "./failure.ts";
+import { failureOfCall, failureOfStatus, AttemptFailure } from "./failure.ts";
 import { ERROR_BODY_MS, MAX_ERROR_BYTES, MAX_STALE_TRIES, STREAM_FIRST_BYTE_MS } from "./limits.ts";
 import { CallError, UpstreamCall, type AnswerHead } from "./send.ts";
 
@@ -22,8 +21,6 @@ export interface Outgoing {
 
 export interface Question {
   readonly route: Route;
-  /** The dialect that errors are told in. */
-  readonly client: Dialect;
   readonly stream: boolean;
   /** Items of a batch are bounded by the request's time alone (resources.md, timeouts). */
   readonly batch: boolean;
@@ -59,7 +56,7 @@ export class Upstreams {
   }
 
   /**
-   * Calls `take` with the first upstream that answers. `take` may throw an UpstreamFailure as long as nothing has
+   * Calls `take` with the first upstream that answers. `take` may throw an AttemptFailure as long as nothing has
    * reached the client; whatever else it throws, or returns, is the end.
    * @throws ApiError when no upstream answered.
    */
@@ -72,7 +69,7 @@ export class Upstreams {
       try {
         return await this.#attempt(question, upstream, take);
       } catch (error) {
-        if (!(error instanceof UpstreamFailure)) throw error;
+        if (!(error instanceof AttemptFailure)) throw error;
         const retriable = error.retry !== null && route.retries.retryOn.includes(error.retry);
         if (error.stale && retriable && stale < MAX_STALE_TRIES) {
           stale += 1;
@@ -104,10 +101,10 @@ export class Upstreams {
       const head = await headOf(call.start(this.#dispatcher), question);
       status = String(head.status);
       record.upstreamWaitMs += performance.now() - started;
-      if (head.status < 200 || head.status > 299) throw await failureOf(call, head, question);
+      if (head.status < 200 || head.status > 299) throw await failureOf(call, head, upstream, route);
       return await take({ upstream, head, call });
     } catch (error) {
-      if (error instanceof UpstreamFailure) status = error.status;
+      if (error instanceof AttemptFailure) status = error.status;
       throw error;
     } finally {
       signal.removeEventListener("abort", cancel);
@@ -161,7 +158,7 @@ export class Upstreams {
   }
 }
 
-/** @throws UpstreamFailure */
+/** @throws AttemptFailure */
 async function headOf(call: UpstreamCall, { deadline }: Question): Promise<AnswerHead> {
   try {
     return await call.head;
@@ -175,10 +172,11 @@ async function headOf(call: UpstreamCall, { deadline }: Question): Promise<Answe
 async function failureOf(
   call: UpstreamCall,
   head: AnswerHead,
-  { client }: Question,
-): Promise<UpstreamFailure> {
+  upstream: Upstream,
+  route: Route,
+): Promise<AttemptFailure> {
   const timer = setTimeout(() => call.abort("idle"), ERROR_BODY_MS);
   const body = await call.whole(MAX_ERROR_BYTES).catch(() => Buffer.alloc(0));
   clearTimeout(timer);
-  return failureOfStatus(head.status, head.headers, body, client);
+  return failureOfStatus(head, body, upstream, route, Date.now());
 }
