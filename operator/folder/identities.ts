@@ -34,23 +34,25 @@ export class Identities {
   readonly #path: string;
   readonly #objects: Map<string, Identity>;
   readonly #digests = new WeakMap<object, string>();
+  readonly #newUid: () => string;
   #changed = false;
 
-  private constructor(path: string, objects: Map<string, Identity>) {
+  private constructor(path: string, objects: Map<string, Identity>, newUid: () => string) {
+    this.#newUid = newUid;
     this.#path = path;
     this.#objects = objects;
   }
 
   /** @throws when the state is there but cannot be read: starting anew would change every uid. */
-  static async open(dataFolder: string): Promise<Identities> {
+  static async open(dataFolder: string, newUid: () => string = randomUUID): Promise<Identities> {
     const path = join(dataFolder, "operator.json");
     const text = await readFile(path, "utf8").catch((error: NodeJS.ErrnoException) => {
       if (error.code === "ENOENT") return null;
       throw error;
     });
-    if (text === null) return new Identities(path, new Map());
+    if (text === null) return new Identities(path, new Map(), newUid);
     const state = stateSchema.parse(JSON.parse(text));
-    return new Identities(path, new Map(Object.entries(state.objects)));
+    return new Identities(path, new Map(Object.entries(state.objects)), newUid);
   }
 
   /** The identity of a manifest that was read, brought up to date. */
@@ -61,7 +63,7 @@ export class Identities {
     if (known?.digest === digest && known.file === file) return known;
     const identity: Identity =
       known === undefined
-        ? { uid: randomUUID(), generation: 1, digest, file, createdAt: nowSeconds }
+        ? { uid: this.#newUid(), generation: 1, digest, file, createdAt: nowSeconds }
         : { ...known, digest, file, generation: known.generation + (known.digest === digest ? 0 : 1) };
     this.#objects.set(key, identity);
     this.#changed = true;

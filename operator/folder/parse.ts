@@ -65,7 +65,7 @@ export function parseFile(text: string): ParsedFile {
     const [error] = document.errors;
     if (error !== undefined) {
       const at = error.linePos?.[0].line ?? line;
-      collected.faults.push(fileFault(at, `is not valid YAML: ${error.message.split("\n")[0] ?? ""}`));
+      collected.faults.push(fileFault(at, `is not valid YAML: ${yamlMessage(error.message)}`));
       continue;
     }
     try {
@@ -80,6 +80,10 @@ export function parseFile(text: string): ParsedFile {
   }
   return collected;
 }
+
+/** The parser's sentence without its own line and column, which would contradict ours after a "---". */
+const yamlMessage = (message: string) =>
+  (message.split("\n")[0] ?? "").replace(/ at line \d+, column \d+:?$/, "").replace(/quote$/, " quote");
 
 interface Collected {
   readonly manifests: Manifest[];

@@ -15,12 +15,10 @@ export function readSpec(object: Declared): ReadSpec {
   if (object.faults.length > 0) return { ok: false, faults: object.faults };
   const forbidden = forbiddenKey(object.spec, ["spec"], 0);
   if (forbidden !== null) return { ok: false, faults: [forbidden] };
-  const result = kinds[object.kind].spec.safeParse(object.spec, { reportInput: true });
+  const result = kinds[object.kind].spec.safeParse(withoutNulls(object.spec), { reportInput: true });
   if (result.success) return { ok: true, spec: result.data };
-  return {
-    ok: false,
-    faults: result.error.issues.flatMap((issue) => faultsOf(issue, ["spec"])).slice(0, MAX_FAULTS),
-  };
+  const faults = result.error.issues.flatMap((issue) => faultsOf(issue, ["spec"]));
+  return { ok: false, faults: firstOfEachPath(faults).slice(0, MAX_FAULTS) };
 }
 
 /** `__proto__` is dropped by parsers rather than judged, and depth without end would exhaust the stack. */
@@ -35,6 +33,28 @@ function forbiddenKey(value: unknown, path: readonly PropertyKey[], depth: numbe
     if (fault !== null) return fault;
   }
   return null;
+}
+
+/** A value that has the wrong form breaks rules of its content too; its form is what has to be mended. */
+function firstOfEachPath(faults: readonly Fault[]): Fault[] {
+  const seen = new Set<string>();
+  return faults.filter(({ path }) => !seen.has(path) && seen.add(path));
+}
+
+/** A field that is null counts as absent, as the API server prunes it. */
+function withoutNulls(value: unknown): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) {
+    const items = value.map(withoutNulls);
+    return items.some((item, index) => item !== value[index]) ? items : value;
+  }
+  const entries = Object.entries(value);
+  const kept = entries.flatMap(([key, inner]) =>
+    inner === null ? [] : [[key, withoutNulls(inner)] as const],
+  );
+  const same =
+    kept.length === entries.length && kept.every(([, inner], index) => inner === entries[index]?.[1]);
+  return same ? value : Object.fromEntries(kept);
 }
 
 function faultsOf(issue: z.core.$ZodIssue, root: readonly PropertyKey[]): Fault[] {

@@ -1,0 +1,25 @@
+/** `npm run generate`: writes the CRDs, the JSON schemas and docs/configuration.md from operator/api. */
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import { generatedFiles } from "../operator/api/generated.ts";
+import { KINDS } from "../operator/api/kinds.ts";
+
+const root = resolve(import.meta.dirname, "..");
+
+/** One complete manifest of each kind; the golden tests compile the same files. */
+export async function readExamples(): Promise<Record<string, string>> {
+  const folder = join(root, "test", "golden", "compile", "every-field", "input");
+  const entries = KINDS.map(async (kind) => [
+    kind,
+    await readFile(join(folder, `${kind.toLowerCase()}.yaml`), "utf8"),
+  ]);
+  return Object.fromEntries(await Promise.all(entries)) as Record<string, string>;
+}
+
+if (import.meta.main)
+  for (const [path, content] of generatedFiles(await readExamples())) {
+    const target = join(root, path);
+    await mkdir(dirname(target), { recursive: true });
+    await writeFile(target, content);
+    console.log(path);
+  }

@@ -1,0 +1,81 @@
+/** `docs/configuration.md`: every field of the four kinds with its default and an example. */
+import { type JsonSchema, inline, specSchema } from "./crd.ts";
+import { DEFAULT_NOTE, EXAMPLE_NOTE, GROUP, VERSION } from "./fields.ts";
+import { KINDS, kinds } from "./kinds.ts";
+
+const introduction = `# Configuration
+
+*Written by \`npm run generate\` from \`operator/api\`; edit the schemas, not this page.*
+
+Models, tools, prices and organizations are declared as four kinds of the group \`${GROUP}\`, version \`${VERSION}\`. The same YAML works in a cluster, where an operator reads it, and on one machine, where it lies in a folder beside plain \`kind: Secret\` documents. \`npm run validate -- DIR\` checks a folder and names each fault with file and line.
+
+- Durations are strings such as \`90s\`, \`2m\` or \`1m30s\`, at most 24 hours. Prices and credits are decimals in quotes.
+- A field that is not known is refused with its path. Nothing is filled in in your manifests: where a field is absent, the default of the table applies.
+- References reach objects and Secrets of the same namespace only.
+- An object that stops being valid keeps what it last served; its status says so. \`Accepted\` is about the object itself, \`ResolvedRefs\` about what it names, \`Programmed\` about what the data plane really holds, \`Ready\` is the sum.
+`;
+
+interface Row {
+  readonly path: string;
+  readonly type: string;
+  readonly required: boolean;
+  readonly schema: JsonSchema;
+}
+
+const asSchema = (value: unknown): JsonSchema | null =>
+  typeof value === "object" && value !== null && !Array.isArray(value) ? (value as JsonSchema) : null;
+
+function typeOf(schema: JsonSchema): string {
+  if (Array.isArray(schema["enum"])) return schema["enum"].map((value) => `\`${String(value)}\``).join(", ");
+  if (schema["type"] === "array") return `list of ${typeOf(asSchema(schema["items"]) ?? {})}`;
+  const values = asSchema(schema["additionalProperties"]);
+  if (values !== null) return `map of ${typeOf(values)}`;
+  return String(schema["type"]);
+}
+
+function rowsOf(schema: JsonSchema, prefix: string): Row[] {
+  const required = Array.isArray(schema["required"]) ? schema["required"] : [];
+  return Object.entries(asSchema(schema["properties"]) ?? {}).flatMap(([name, value]) => {
+    const inner = asSchema(value) ?? {};
+    const items = asSchema(inner["items"]);
+    const path = `${prefix}${name}${items === null ? "" : "[]"}`;
+    const row = { path, type: typeOf(inner), required: required.includes(name), schema: inner };
+    return [row, ...rowsOf(items ?? inner, `${path}.`)];
+  });
+}
+
+const code = (value: unknown) => (value === undefined ? "" : `\`${inline(value)}\``);
+const cell = (text: string) => text.replaceAll("|", "\\|");
+
+function table(schema: JsonSchema): string {
+  const lines = rowsOf(schema, "spec.").map(({ path, type, required, schema: field }) =>
+    [
+      `\`${path}\`${required ? " *" : ""}`,
+      type,
+      code(field[DEFAULT_NOTE]),
+      code(field[EXAMPLE_NOTE]),
+      typeof field["description"] === "string" ? field["description"] : "",
+    ]
+      .map(cell)
+      .join(" | "),
+  );
+  return [
+    "| Field | Type | Default | Example | Meaning |",
+    "|---|---|---|---|---|",
+    ...lines.map((line) => `| ${line} |`),
+  ].join("\n");
+}
+
+/** The page; `examples` holds a whole manifest for each kind. */
+export function configurationPage(examples: Readonly<Record<string, string>>): string {
+  const sections = KINDS.map((kind) => {
+    const { description, shortName } = kinds[kind];
+    return [
+      `## ${kind}`,
+      `${description} Short name \`${shortName}\`. Fields with * are required (inside their parent).`,
+      `\`\`\`yaml\n${(examples[kind] ?? "").trimEnd()}\n\`\`\``,
+      table(specSchema(kind)),
+    ].join("\n\n");
+  });
+  return `${[introduction.trimEnd(), ...sections].join("\n\n")}\n`;
+}

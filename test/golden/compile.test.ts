@@ -1,0 +1,165 @@
+/**
+ * Folders of YAML → snapshot and statuses. A case is a folder: `input/`, or `step-1/`, `step-2/` … for what happens
+ * one after the other; `case.json` may say what the data plane answers. Every case runs twice, the second time
+ * with an operator that is started anew before each step: it must come to the same result.
+ */
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Identities } from "../../operator/folder/identities.ts";
+import { keyFile } from "../../operator/folder/key-files.ts";
+import { fileFaultLine } from "../../operator/folder/print.ts";
+import { FolderSource, type LocatedFault } from "../../operator/folder/source.ts";
+import { type ObjectStatus, type PodReport, REASONS } from "../../operator/plan/conditions.ts";
+import { reference } from "../../operator/plan/objects.ts";
+import { decodeBanks } from "../../operator/plan/shards.ts";
+import { Reconciler } from "../../operator/reconcile.ts";
+
+const cases = join(import.meta.dirname, "compile");
+const names = (await readdir(cases, { withFileTypes: true })).filter((entry) => entry.isDirectory()).map(({ name }) => name);
+const NOW_MS = Date.UTC(2026, 10, 21);
+
+let work: string;
+beforeAll(async () => {
+  work = await mkdtemp(join(tmpdir(), "gapura-golden-"));
+});
+afterAll(() => rm(work, { recursive: true, force: true }));
+
+interface CaseOptions {
+  /** What the data plane answers: it holds all that was published (default), or nobody asks, or nobody is there. */
+  readonly pods?: "all" | "unasked" | "none";
+}
+
+async function optionsOf(name: string): Promise<CaseOptions> {
+  const text = await readFile(join(cases, name, "case.json"), "utf8").catch(() => "{}");
+  return JSON.parse(text) as CaseOptions;
+}
+
+const stepsOf = async (name: string): Promise<string[]> =>
+  (await readdir(join(cases, name))).filter((entry) => entry === "input" || entry.startsWith("step-")).sort();
+
+/** One operator over a folder, with its snapshot in memory and a data plane that takes whatever is published. */
+class World {
+  readonly manifests: string;
+  readonly #data: string;
+  readonly #pods: CaseOptions["pods"];
+  readonly #files = new Map<string, Uint8Array>();
+  readonly #restarts: boolean;
+  #uids = 0;
+  #keys = 0;
+  #reconciler: Reconciler | null = null;
+  statuses: readonly ObjectStatus[] = [];
+  faults: readonly LocatedFault[] = [];
+
+  constructor(folder: string, pods: CaseOptions["pods"], restarts: boolean) {
+    this.manifests = join(folder, "manifests");
+    this.#data = join(folder, "data");
+    this.#pods = pods;
+    this.#restarts = restarts;
+  }
+
+  async step(): Promise<void> {
+    if (this.#reconciler === null || this.#restarts) this.#reconciler = await this.#operator();
+    await this.#reconciler.reconcile();
+    await this.#reconciler.acknowledge();
+  }
+
+  get published() {
+    return decodeBanks(this.#files)
+      .filter((bank) => bank.published !== null)
+      .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0))[0]?.published;
+  }
+
+  async #operator(): Promise<Reconciler> {
+    const identities = await Identities.open(this.#data, () => `uid-${(this.#uids += 1)}`);
+    const source = new FolderSource({ folder: this.manifests, dataFolder: this.#data, identities, now: () => NOW_MS });
+    return new Reconciler({
+      observe: async () => {
+        const observation = await source.observe();
+        this.faults = observation.faults;
+        return observation;
+      },
+      createKeys: async (wanted) => {
+        for (const key of wanted) {
+          const path = keyFile(this.#data, key);
+          await mkdir(dirname(path), { recursive: true });
+          const prefix = key.form === "inference" ? "sk-svc-" : "sk-adm-svc-";
+          await writeFile(path, `${prefix}${String((this.#keys += 1)).padStart(40, "0")}\n`);
+        }
+      },
+      snapshots: {
+        read: async () => new Map(this.#files),
+        write: async (_bank, files) => {
+          for (const { name, bytes } of files) this.#files.set(name, bytes);
+        },
+        empty: async (bank) => {
+          for (const name of this.#files.keys()) if (name.startsWith(`${bank}-`)) this.#files.delete(name);
+        },
+      },
+      acknowledgements: this.#pods === "unasked" ? null : async () => this.#answers(),
+      writeStatuses: async (statuses) => {
+        this.statuses = statuses;
+      },
+      now: () => NOW_MS,
+    });
+  }
+
+  #answers(): PodReport[] {
+    if (this.#pods === "none") return [];
+    const routing = this.published?.routing;
+    const objects = (routing?.objects ?? []).map((source) => ({ ...source, notes: [] }));
+    const status = { hash: null, serial: routing?.serial ?? null, podUid: "pod", accepts: [1], rejected: null, objects };
+    return [{ pod: "pod", status }];
+  }
+}
+
+async function run(name: string, restarts: boolean): Promise<unknown> {
+  const folder = await mkdtemp(join(work, "case-"));
+  const { pods } = await optionsOf(name);
+  const world = new World(folder, pods, restarts);
+  const results: Record<string, unknown> = {};
+  for (const step of await stepsOf(name)) {
+    await rm(world.manifests, { recursive: true, force: true });
+    await cp(join(cases, name, step), world.manifests, { recursive: true });
+    await world.step();
+    const published = world.published;
+    results[step] = {
+      statuses: Object.fromEntries(world.statuses.map(describeStatus)),
+      files: world.faults.map(fileFaultLine),
+      // The serial is the clock's doing.
+      snapshot: published === null ? null : { ...published?.routing, serial: 0 },
+      credentials: published?.credentials,
+    };
+  }
+  return JSON.parse(JSON.stringify(results).replaceAll(`${world.manifests}/`, ""));
+}
+
+const describeStatus = (status: ObjectStatus) =>
+  [
+    `${status.object.kind} ${reference(status.object)}`,
+    {
+      observedGeneration: status.observedGeneration,
+      ...status.facts,
+      ...Object.fromEntries(
+        status.conditions.map(({ type, status: value, reason, message }) => [type, `${value} ${reason}: ${message}`]),
+      ),
+    },
+  ] as const;
+
+describe("compile", () => {
+  test.for(names)("%s", async (name) => {
+    const result = await run(name, false);
+    await expect(`${JSON.stringify(result, null, 2)}\n`).toMatchFileSnapshot(join(cases, name, "expected.json"));
+    expect(await run(name, true), "a restarted operator comes to the same").toEqual(result);
+    expect(await run(name, false), "the same folder gives the same bytes").toEqual(result);
+  });
+
+  test("every reason of Accepted and ResolvedRefs has a case", async () => {
+    const texts = await Promise.all(names.map((name) => readFile(join(cases, name, "expected.json"), "utf8")));
+    const seen = new Set(
+      texts.flatMap((text) => Array.from(text.matchAll(/"(?:Accepted|ResolvedRefs)": "\w+ (\w+):/g), (match) => match[1])),
+    );
+    expect([...REASONS.Accepted, ...REASONS.ResolvedRefs].filter((reason) => !seen.has(reason))).toEqual([]);
+  });
+});
