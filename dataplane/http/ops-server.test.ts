@@ -1,0 +1,86 @@
+import type { AddressInfo } from "node:net";
+import { pino } from "pino";
+import { afterEach, expect, test } from "vitest";
+import { sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
+import { statusSchema } from "../config/schema.ts";
+import { createOpsServer, type OpsNeeds } from "./ops-server.ts";
+
+const open: ReturnType<typeof createOpsServer>[] = [];
+afterEach(() => {
+  for (const server of open.splice(0)) server.close().closeAllConnections();
+});
+
+async function start(needs: Partial<OpsNeeds> = {}): Promise<(path: string) => Promise<[number, string]>> {
+  const server = createOpsServer({
+    log: pino({ level: "silent" }),
+    podUid: "pod-1",
+    loader: { current: sampleSnapshot(), rejected: null },
+    checks: [],
+    draining: () => false,
+    acknowledged: () => [],
+    ...needs,
+  });
+  open.push(server);
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  return async (path) => {
+    const response = await fetch(`http://127.0.0.1:${port}${path}`);
+    return [response.status, await response.text()];
+  };
+}
+
+test("a process is alive even while it is not ready", async () => {
+  const get = await start({ loader: { current: null, rejected: null } });
+  expect(await get("/healthz")).toEqual([200, "ok\n"]);
+  expect(await get("/readyz")).toEqual([503, expect.stringContaining("FAIL configuration")]);
+});
+
+test("readiness names what is wrong: a store that fails, hangs, or would forget money", async () => {
+  const get = await start({
+    checks: [
+      { name: "postgres", run: () => Promise.reject(new Error("connection refused")) },
+      { name: "redis", run: () => Promise.resolve("maxmemory-policy is allkeys-lru") },
+      { name: "sleepy", run: () => new Promise(() => {}) },
+      { name: "fine", run: () => Promise.resolve(null) },
+    ],
+  });
+  const [status, text] = await get("/readyz");
+  expect(status).toBe(503);
+  expect(text).toMatch(/FAIL postgres: connection refused/);
+  expect(text).toMatch(/FAIL redis: maxmemory-policy/);
+  expect(text).toMatch(/FAIL sleepy: no answer in time/);
+  expect(text).toMatch(/ok fine/);
+});
+
+test("readiness flips while draining", async () => {
+  let draining = false;
+  const get = await start({ draining: () => draining });
+  expect((await get("/readyz"))[0]).toBe(200);
+  draining = true;
+  await expect.poll(async () => (await get("/readyz"))[0], { timeout: 2000 }).toBe(503);
+});
+
+test("the status is what the operator reads, and a rejected publication shows in it", async () => {
+  const rejected = { serial: 9, error: "schema version 9 is not one of 1" };
+  const get = await start({ loader: { current: sampleSnapshot(), rejected } });
+  const [, text] = await get("/config/status");
+  const status = statusSchema.parse(JSON.parse(text));
+  expect(status).toMatchObject({ serial: 1, podUid: "pod-1", accepts: [1], rejected });
+  const none = await start({ loader: { current: null, rejected: null } });
+  expect(JSON.parse((await none("/config/status"))[1])).toMatchObject({ hash: null, serial: null });
+});
+
+test("the dump holds routing and no credentials", async () => {
+  const get = await start();
+  const [status, text] = await get("/config/dump");
+  expect(status).toBe(200);
+  expect(Object.keys(JSON.parse(text))).toEqual(["index", "routing"]);
+});
+
+test("metrics are in Prometheus' text form, other paths 404", async () => {
+  const get = await start();
+  const [status, text] = await get("/metrics");
+  expect(status).toBe(200);
+  expect(text).toMatch(/^# TYPE gapura_requests_total counter$/m);
+  expect((await get("/constructor"))[0]).toBe(404);
+});

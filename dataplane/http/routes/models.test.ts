@@ -1,0 +1,140 @@
+import Anthropic from "@anthropic-ai/sdk";
+import OpenAI from "openai";
+import { describe, expect, test } from "vitest";
+import {
+  sampleKeys,
+  sampleRoute,
+  sampleRouting,
+  sampleSnapshot,
+  sampleSource,
+} from "../../../test/fakes/sample-snapshot.ts";
+import { startTestServer } from "../../../test/fakes/test-server.ts";
+import type { Policy } from "../../config/schema.ts";
+import { modelRoutes } from "./models.ts";
+
+const version = { "anthropic-version": "2023-06-01" };
+const policy: Policy = {
+  source: sampleSource("ToolPolicy", "default"),
+  webSearch: { engine: { type: "searxng", baseUrl: "http://x", credential: null }, timeoutMs: 1 },
+  webFetch: { timeoutMs: 1, maxBytes: 1, cacheTtlMs: 0, allowCidrs: [], allowPorts: [], proxy: null },
+  xSearch: { engine: null, timeoutMs: 1 },
+  callsPerMinute: 60,
+  iterations: 8,
+  parallelCalls: 4,
+};
+
+async function get(path: string, headers: Record<string, string> = {}, routing = sampleRouting(1)) {
+  const snapshot = sampleSnapshot(routing);
+  await using server = await startTestServer([modelRoutes], { snapshot: () => snapshot });
+  const response = await server.fetch(path, { headers });
+  return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+}
+
+describe("the list", () => {
+  test("is in OpenAI style by default and in Messages style with a version header (spec, Versioning)", async () => {
+    await expect(JSON.stringify(await get("/v1/models"), null, 1)).toMatchFileSnapshot(
+      "../../../test/golden/http/models-openai.json",
+    );
+    await expect(JSON.stringify(await get("/v1/models", version), null, 1)).toMatchFileSnapshot(
+      "../../../test/golden/http/models-messages.json",
+    );
+    const neutral = await get("/v1/models", { "vendor-version": "anything" });
+    expect(neutral).toEqual(await get("/v1/models", version));
+  });
+
+  test("an organization sees only what it may use, and aliases are not listed (rule 1.17)", async () => {
+    const narrow = { authorization: `Bearer ${sampleKeys.narrow}` };
+    expect((await get("/v1/models", narrow)).body).toMatchObject({
+      data: [{ id: "alpha" }],
+      has_more: false,
+    });
+    expect((await get("/v1/models/beta", narrow)).status).toBe(404);
+    expect((await get("/v1/models/alpha-latest", narrow)).body).toMatchObject({ id: "alpha" });
+  });
+
+  test("without a limit OpenAI style holds every model, because its SDK never asks for more", async () => {
+    const routes = Array.from({ length: 150 }, (_, n) => sampleRoute(`model-${n}`));
+    const routing = sampleRouting(1, { routes });
+    expect((await get("/v1/models", {}, routing)).body).toMatchObject({
+      data: { length: 150 },
+      has_more: false,
+    });
+    expect((await get("/v1/models", version, routing)).body).toMatchObject({
+      data: { length: 20 },
+      has_more: true,
+    });
+  });
+
+  test("a bad limit or cursor is 400 that names it, in the path's style", async () => {
+    const { status, body } = await get("/v1/models?limit=0");
+    expect(status).toBe(400);
+    expect(body).toMatchObject({ type: "error", error: { param: "limit" } });
+    expect((await get("/v1/models?after_id=nobody", version)).status).toBe(400);
+  });
+});
+
+describe("one model", () => {
+  test("ids with a slash, encoded or not, aliases, and the [1m] suffix are found", async () => {
+    for (const path of ["vendor/gamma", "vendor%2Fgamma"]) {
+      expect((await get(`/v1/models/${path}`)).body).toMatchObject({ id: "vendor/gamma", object: "model" });
+    }
+    expect((await get("/v1/models/alpha-latest", version)).body).toMatchObject({
+      id: "alpha",
+      type: "model",
+    });
+    expect((await get("/v1/models/alpha%5B1m%5D")).body).toMatchObject({ id: "alpha" });
+  });
+
+  test("an unknown one is 404 in the words that Claude Code knows", async () => {
+    const { status, body } = await get("/v1/models/nobody", version);
+    expect(status).toBe(404);
+    expect(body).toMatchObject({
+      type: "error",
+      error: { type: "not_found_error", code: "model_not_found", message: "model: nobody" },
+    });
+  });
+
+  test("names like built-in properties are unknown models", async () => {
+    for (const name of ["__proto__", "constructor", "toString"]) {
+      expect((await get(`/v1/models/${name}`)).status).toBe(404);
+    }
+  });
+
+  test("capabilities say which server tools would run (spec, Model catalog entry)", async () => {
+    const routes = [
+      sampleRoute("tools", { toolPolicy: "default/default" }),
+      sampleRoute("plain", {
+        toolPolicy: "default/default",
+        capabilities: { ...sampleRoute("x").capabilities, toolCalling: false },
+      }),
+      sampleRoute("none"),
+    ];
+    const routing = sampleRouting(1, { routes, policies: { "default/default": policy } });
+    const flags = async (model: string) => {
+      const { capabilities } = (await get(`/v1/models/${model}`, {}, routing)).body as {
+        capabilities: Record<string, { supported: boolean }>;
+      };
+      expect([capabilities["code_execution"], capabilities["skills"]]).toEqual([false, false]);
+      return ["web_search", "web_fetch", "x_search"].map((name) => capabilities[name]?.supported);
+    };
+    expect(await flags("tools")).toEqual([true, true, false]);
+    expect(await flags("plain")).toEqual([false, false, false]);
+    expect(await flags("none")).toEqual([false, false, false]);
+  });
+});
+
+test("both official SDKs list every model and retrieve one", async () => {
+  const routes = Array.from({ length: 45 }, (_, n) => sampleRoute(`model-${n}`));
+  const snapshot = sampleSnapshot(sampleRouting(1, { routes }));
+  await using server = await startTestServer([modelRoutes], { snapshot: () => snapshot });
+  const openai = new OpenAI({ apiKey: sampleKeys.inference, baseURL: `${server.url}/v1` });
+  const listed: string[] = [];
+  for await (const { id } of openai.models.list()) listed.push(id);
+  expect(listed.sort()).toEqual(routes.map(({ model }) => model).sort());
+  expect((await openai.models.retrieve("model-7")).id).toBe("model-7");
+  const anthropic = new Anthropic({ apiKey: sampleKeys.inference, baseURL: server.url });
+  const paged: string[] = [];
+  for await (const { id } of anthropic.models.list()) paged.push(id);
+  expect(paged.sort()).toEqual(routes.map(({ model }) => model).sort());
+  expect((await anthropic.models.retrieve("model-7")).display_name).toBe("model-7");
+});
