@@ -100,7 +100,12 @@ export class BlockOrder {
     if (this.#queue.length > 1) this.#advance();
   }
 
-  /** A tool call's late name. */
+  /** A tool call's late id; without effect once the call was begun under another one. */
+  identify(piece: Piece, id: string): void {
+    if (piece.state === "queued") piece.id = id;
+  }
+
+  /** A tool call's late name, which lets it begin. */
   rename(piece: Piece, name: string): void {
     if (piece.name !== "") return;
     piece.name = name;

@@ -149,7 +149,7 @@ const inBandCodes: Readonly<Record<string, OwnCode>> = {
 
 /** Sentences about our account there, which some upstreams wrap into a 400. */
 const aboutTheAccount =
-  /credit balance|billing|insufficient (?:quota|funds|balance)|exceeded your current quota|(?:incorrect|invalid|missing) (?:x-)?api[ _-]?key|(?:your|this|the) (?:organi[sz]ation|workspace|account|project|subscription|plan|api[ _-]?key|usage limits?)\b|spend(?:ing)? limit|unauthori[sz]ed/i;
+  /credit balance|billing|insufficient (?:quota|funds|balance)|exceeded your current quota|(?:incorrect|invalid|missing|valid) (?:x-)?api[ _-]?key|(?:your|this|the) (?:organi[sz]ation|workspace|account|project|subscription|plan|api[ _-]?key|usage limits?)\b|spend(?:ing)? limit|unauthori[sz]ed/i;
 
 /** A 400 as the client may see it; null when it speaks about our account instead of the request. */
 function aboutTheRequest(

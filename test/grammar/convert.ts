@@ -1,5 +1,5 @@
 /** One answer through the program: an upstream's body or events in, a client's body or bytes out. For tests. */
-import { answerCodecs } from "../../dataplane/dialects/answers.ts";
+import { answerCodecs } from "../../dataplane/dialects/answer-codecs.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import type { Annotate, Carry, CodecContext, SseEvent } from "../../dataplane/dialects/codecs.ts";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";

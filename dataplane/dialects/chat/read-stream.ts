@@ -131,7 +131,10 @@ export class ChatStreamReader implements Stepper<SseEvent, MessagesEvent> {
     // Servers without indexes, or with index 0 for every call, tell a new call by a new id beside a name.
     const isAnother = known !== undefined && known.piece.name !== "" && name !== null && id !== known.id;
     if (known !== undefined && !(isAnother && id !== null)) {
-      known.id ??= id;
+      if (known.id === null && id !== null) {
+        known.id = id;
+        this.#blocks.identify(known.piece, toolId(id, this.#context));
+      }
       return known.piece;
     }
     if (this.#callCount >= MAX_CALLS) throw corruptAnswer("too many tool calls");

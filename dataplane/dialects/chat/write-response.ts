@@ -1,5 +1,6 @@
 /** A whole answer for a Chat client (dialects.md §C2, §D2–§D4, spec *Chat completion*). */
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
+import { writeArguments } from "../arguments.ts";
 import { refusalText } from "../refusal.ts";
 import { clientTool } from "../tool-name.ts";
 import { writeChatUsage } from "../usage.ts";
@@ -74,7 +75,7 @@ export const annotations = (text: string, annotate: Annotate | undefined): JsonO
 const writeCall = (call: ToolUseBlock, carry: Carry): JsonObject => ({
   id: call.id,
   type: "function",
-  function: { name: clientTool(call.name, carry).name, arguments: JSON.stringify(call.input) },
+  function: { name: clientTool(call.name, carry).name, arguments: writeArguments(call.input) },
 });
 
 /** Dialects.md §D3. */

@@ -113,7 +113,8 @@ export class ResponsesStreamReader implements Stepper<SseEvent, MessagesEvent> {
         return null;
       }
       case "response.function_call_arguments.done":
-        this.#closeCall(output, data);
+        // It may name the function, but never the call's id: an item that is not known yet has to wait for its own.
+        this.#closeCall(output, { arguments: data["arguments"] ?? "" });
         return null;
       case "response.output_item.added":
         this.#opened(output, objectOf(data["item"]) ?? {});
@@ -192,10 +193,11 @@ export class ResponsesStreamReader implements Stepper<SseEvent, MessagesEvent> {
     return piece;
   }
 
-  /** `arguments.done` and `output_item.done` both hold the name and the whole arguments. */
+  /** `arguments.done` and `output_item.done` both hold the whole arguments. */
   #closeCall(output: number, whole: JsonObject): void {
     const piece = this.#call(output, whole);
     if (piece.ended) return;
+    if (textOf(whole["call_id"]) !== null) this.#blocks.identify(piece, callId(whole, this.#context));
     const name = textOf(whole["name"]);
     if (name !== null) this.#blocks.rename(piece, name);
     const parsed = objectOf(whole["arguments"]);

@@ -1,5 +1,6 @@
 /** A whole answer for a Responses client (dialects.md §C3, §D2–§D4, §E; spec *Response*). */
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
+import { writeArguments } from "../arguments.ts";
 import { refusalText } from "../refusal.ts";
 import { writeResponsesUsage } from "../usage.ts";
 import {
@@ -111,7 +112,7 @@ function outputItems(
         break;
       case "tool_use":
         items.push(
-          functionCallItem(context.newId("fc"), block, JSON.stringify(block.input), "completed", carry),
+          functionCallItem(context.newId("fc"), block, writeArguments(block.input), "completed", carry),
         );
         break;
       case "server_tool_use":

@@ -14,7 +14,7 @@ import { framesOf } from "../../test/grammar/sse.ts";
 import { scriptedBody, scriptedStream, uncut } from "../../test/grammar/scripted-answer.ts";
 import type { Cut, ScriptedAnswer, ScriptedBlock } from "../../test/grammar/scripted-answer.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { answerCodecs } from "./answers.ts";
+import { answerCodecs } from "./answer-codecs.ts";
 import { dialects } from "./dialect.ts";
 import { stringOf } from "./fields.ts";
 import type { Dialect } from "./dialect.ts";

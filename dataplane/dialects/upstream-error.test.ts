@@ -1,0 +1,181 @@
+import { describe, expect, test } from "vitest";
+import { inBandError, retryAfterSeconds, upstreamError } from "./upstream-error.ts";
+
+const failure = (status: number, body: unknown, retryAfter: string | null = null) =>
+  upstreamError({
+    dialect: "chat",
+    status,
+    body: typeof body === "string" ? body : JSON.stringify(body),
+    retryAfter,
+    now: Date.UTC(2026, 0, 1),
+    upstreamModel: "vendor/secret-model",
+    model: "public-model",
+  });
+const openai = (message: string, code: string | null = null, param: string | null = null) => ({
+  error: { message, type: "invalid_request_error", param, code },
+});
+const anthropic = (message: string) => ({
+  type: "error",
+  error: { type: "invalid_request_error", message },
+});
+
+describe("rule 2.12: an upstream's status", () => {
+  test.each([
+    [400, 400],
+    [401, 502],
+    [403, 502],
+    [404, 502],
+    [408, 504],
+    [409, 502],
+    [413, 413],
+    [422, 400],
+    [429, 429],
+    [302, 502],
+    [500, 502],
+    [502, 502],
+    [503, 503],
+    [504, 504],
+    [529, 529],
+  ])("%i reaches the client as %i", (status, expected) => {
+    expect(failure(status, openai("temperature is too high")).kind.status).toBe(expected);
+  });
+
+  test.each([401, 403, 404, 409, 413, 422, 429, 500, 503, 529])(
+    "%i keeps the provider's words to itself",
+    (status) => {
+      const error = failure(
+        status,
+        openai("Incorrect key sk-abcdef123456 of org-abcdef12, see https://vendor.example"),
+      );
+      expect(error.message).not.toMatch(/sk-|org-|vendor|Incorrect/);
+    },
+  );
+});
+
+describe("rule 1.5: a 400", () => {
+  test("passes what it says about the client's own request, with the field", () => {
+    const error = failure(
+      400,
+      openai("Invalid 'temperature': at most 2.", "decimal_above_max_value", "temperature"),
+    );
+    expect(error.message).toBe("Invalid 'temperature': at most 2.");
+    expect(error.param).toBe("temperature");
+    expect(failure(400, anthropic("messages.0: all messages must have content")).message).toBe(
+      "messages.0: all messages must have content",
+    );
+  });
+
+  test("shows neither keys, addresses and ids nor the model's name there", () => {
+    const error = failure(
+      400,
+      openai(
+        "vendor/secret-model at https://eu.vendor.example/v1 (10.2.3.4:8080) refused sk-proj-abc123def456 of org-abcdefgh12, req_0123456789, mail a.b@vendor.example",
+      ),
+    );
+    expect(error.message).toBe(
+      "public-model at [address] ([address]) refused [key] of [id], [id], mail [address]",
+    );
+  });
+
+  test.each([
+    "Your credit balance is too low to access the Anthropic API.",
+    "This organization has been disabled.",
+    "API key not valid. Please pass a valid API key.",
+    "You exceeded your current quota, please check your plan and billing details.",
+  ])("that speaks of our account is ours to mend: %s", (message) => {
+    const error = failure(400, openai(message));
+    expect(error.code).toBe("upstream_error");
+    expect(error.message).not.toContain(message);
+  });
+
+  test("that only mentions a tool called workspace stays a 400", () => {
+    expect(failure(400, openai("Invalid schema for function 'get_workspace'.")).code).toBe("invalid_request");
+  });
+
+  test("without a readable body has the gateway's own words", () => {
+    expect(failure(400, "<html>nginx</html>")).toMatchObject({
+      code: "invalid_request",
+      message: "The model's provider refused the request as invalid.",
+    });
+  });
+});
+
+describe("a prompt that is too long, in the sentences that Claude Code reads", () => {
+  test.each([
+    [
+      anthropic("prompt is too long: 210000 tokens > 200000 maximum"),
+      "prompt is too long: 210000 tokens > 200000 maximum",
+    ],
+    [
+      anthropic(
+        "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000, decrease input length",
+      ),
+      "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000",
+    ],
+    [
+      openai(
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 130001 tokens.",
+        "context_length_exceeded",
+      ),
+      "prompt is too long: 130001 tokens > 128000 maximum",
+    ],
+    [
+      openai(
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in the messages, 1000 in the completion).",
+      ),
+      "input length and `max_tokens` exceed context limit: 4000 + 1000 > 4096",
+    ],
+    [
+      openai("Your input exceeds the context window of this model.", "context_length_exceeded"),
+      "prompt is too long: it does not fit into the model's context window",
+    ],
+  ])("%#", (body, message) => {
+    expect(failure(400, body)).toMatchObject({ code: "context_length_exceeded", message });
+  });
+});
+
+describe("retry-after is an integer from 1 to 60 (rule 1.5)", () => {
+  const now = Date.UTC(2026, 0, 1);
+  test.each([
+    [null, 5],
+    ["", 5],
+    ["soon", 5],
+    ["0", 1],
+    ["0.2", 1],
+    ["12", 12],
+    ["3600", 60],
+    [new Date(now + 30_000).toUTCString(), 30],
+    [new Date(now - 30_000).toUTCString(), 1],
+  ])("%j becomes %i", (header, seconds) => {
+    expect(retryAfterSeconds(header, now)).toBe(seconds);
+  });
+
+  test("a 429 has one, whether the upstream named it or not", () => {
+    expect(failure(429, "", "7").retryAfterSeconds).toBe(7);
+    expect(failure(429, "").retryAfterSeconds).toBe(5);
+  });
+
+  test("a quota of ours is never told as insufficient_quota", () => {
+    expect(failure(429, openai("You exceeded your quota", "insufficient_quota")).code).toBe("rate_limited");
+  });
+});
+
+describe("errors inside a stream", () => {
+  test.each([
+    [{ type: "error", error: { type: "overloaded_error", message: "x" } }, "overloaded"],
+    [{ type: "error", error: { type: "rate_limit_error", message: "x" } }, "rate_limited"],
+    [{ type: "error", error: { type: "api_error", message: "x" } }, "upstream_error"],
+    [{ type: "error", error: { type: "authentication_error", message: "x" } }, "upstream_error"],
+    [{ error: { message: "x", code: 503 } }, "unavailable"],
+    [{ error: { message: "x", type: "server_error", code: null } }, "upstream_error"],
+    [{ error: "boom" }, "upstream_error"],
+    [{ type: "error", code: "rate_limit_exceeded", message: "x", param: null }, "rate_limited"],
+    [{ error: { code: "insufficient_quota", message: "x" } }, "upstream_error"],
+    [{ error: { code: "context_length_exceeded", message: "x" } }, "context_length_exceeded"],
+    [{ error: { type: "invalid_request_error", message: "bad image" } }, "invalid_request"],
+  ])("%j is %s", (body, code) => {
+    const error = inBandError(body);
+    expect(error.code).toBe(code);
+    expect(error.message === "x" || error.message === "boom").toBe(false);
+  });
+});
