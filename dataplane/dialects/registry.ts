@@ -1,5 +1,5 @@
 /** Every dialect's two halves: a hole here is a compile error. */
-import { answerCodecs } from "./answers.ts";
+import { answerCodecs } from "./answer-codecs.ts";
 import type { Codec } from "./codecs.ts";
 import type { Dialect } from "./dialect.ts";
 import { requestCodecs } from "./request-codecs.ts";
