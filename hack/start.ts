@@ -13,7 +13,7 @@ import { join, relative, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { z } from "zod";
-import { routingSchema, type Routing } from "../dataplane/config/schema.ts";
+import { routingSchema, statusSchema, type Routing } from "../dataplane/config/schema.ts";
 import { startDemo, type Demo } from "./demo.ts";
 import { freePort, startPostgres } from "./postgres.ts";
 import { startReaper } from "./reaper.ts";
@@ -110,8 +110,10 @@ async function start(): Promise<void> {
   );
   await launch(programs.dataPlane);
   await becomesReady(opsAddress, log);
+  const routing = await servedConfiguration(opsAddress);
+  say(`health, metrics and configuration: ${opsAddress}`);
   console.log(`ready ${address}`);
-  await printHowToCall(address, opsAddress);
+  printHowToCall(address, routing);
 }
 
 function readOptions(args: readonly string[]) {
@@ -269,11 +271,25 @@ async function becomesReady(opsAddress: string, log: string): Promise<void> {
   }
 }
 
+/** What is served; resolves once the data plane knows every organization's keys. */
+async function servedConfiguration(opsAddress: string): Promise<Routing> {
+  const read = async (path: string) => {
+    const answer = await fetch(`${opsAddress}${path}`, { signal: AbortSignal.timeout(10_000) });
+    return (await answer.json()) as unknown;
+  };
+  for (const deadline = Date.now() + READY_TIMEOUT_MS; ; await sleep(25)) {
+    await going();
+    const { routing } = z.object({ routing: routingSchema }).parse(await read("/config/dump"));
+    const { objects } = statusSchema.parse(await read("/config/status"));
+    const known = new Set(objects.map(({ uid }) => uid));
+    if (routing.organizations.every(({ source }) => known.has(source.uid)) || Date.now() > deadline) {
+      return routing;
+    }
+  }
+}
+
 /** Where the keys are, and three requests to try; the keys themselves are never shown. */
-async function printHowToCall(address: string, opsAddress: string): Promise<void> {
-  const dump = z.object({ routing: routingSchema });
-  const answer = await fetch(`${opsAddress}/config/dump`, { signal: AbortSignal.timeout(10_000) });
-  const { routing } = dump.parse(await answer.json());
+function printHowToCall(address: string, routing: Routing): void {
   const files = generatedKeys(join(options.data, "secrets"));
   const keys = routing.organizations.flatMap((organization) => [
     ...organization.apiKeys.map((key) => ({ ...key, organization, what: "key" })),
