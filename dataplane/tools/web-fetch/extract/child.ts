@@ -6,48 +6,14 @@
  */
 import { Socket } from "node:net";
 import { setPriority } from "node:os";
-import { Script } from "node:vm";
-import { decodePage } from "./charset.ts";
 import { encodeFrame, FrameReader, type ExtractionHead, type ExtractionJob } from "./job.ts";
-import { htmlToMarkdown } from "./markdown.ts";
-import { fitsDom, measure, plainText } from "./scan.ts";
+import { readPage } from "./read-page.ts";
 
 /** Behind everything that serves clients. */
 const NICENESS = 10;
 
-type Extracted = Pick<ExtractionHead, "title" | "mode"> & { readonly text: string };
-
-function extract(job: ExtractionJob, bytes: Buffer): Extracted {
-  const page = decodePage(bytes, job.kind, job.charset);
-  if (job.kind !== "html") return { title: null, mode: "verbatim", text: page };
-  if (!job.plainOnly) {
-    const measured = measure(page);
-    if (fitsDom(bytes.length, measured)) {
-      const read = withinTime(() => htmlToMarkdown(measured.html, job.url), job.domTimeoutMs);
-      if (read !== null) return { ...read, mode: "markdown" };
-    }
-  }
-  return { ...plainText(page, job.url), mode: "plain" };
-}
-
-/** The interrupt of `vm` stops any JavaScript below it, regular expressions included. */
-const interruptible = new Script("__work()");
-
-/** Null when the work fails (Readability overflows the stack on odd pages) or is not done in time. */
-function withinTime<T>(work: () => T, timeoutMs: number): T | null {
-  const global = globalThis as { __work?: () => T };
-  global.__work = work;
-  try {
-    return interruptible.runInThisContext({ timeout: timeoutMs }) as T;
-  } catch {
-    return null;
-  } finally {
-    delete global.__work;
-  }
-}
-
 function answer(job: ExtractionJob, bytes: Buffer): void {
-  const { text, ...read } = extract(job, bytes);
+  const { text, ...read } = readPage(job, bytes);
   const head: ExtractionHead = { ...read, rss: process.memoryUsage.rss() };
   for (const part of encodeFrame(head, Buffer.from(text))) process.stdout.write(part);
 }

@@ -13,6 +13,7 @@ const NOISE =
 /** Around the content. */
 const BOILERPLATE =
   "nav, footer, aside, body > header, [role=navigation], [role=banner], [role=contentinfo], [role=search], [role=complementary], [role=menu], [role=menubar]";
+const MAX_STYLE = 500;
 /** Marks what was an h1. */
 const TOP_HEADING = "data-top-heading";
 /** Prose in Readability's article, of the page's prose, below which it took a part for the whole. */
@@ -93,6 +94,10 @@ function parse(html: string, url: string): Document {
   // A console without listeners: whatever the page provokes is silent. Scripts and subresources stay off.
   const { document } = new JSDOM(html, { url, virtualConsole: new VirtualConsole() }).window;
   for (const element of document.querySelectorAll(NOISE)) element.remove();
+  for (const element of document.querySelectorAll("[style]")) {
+    // Readability looks at `display`; parsing a long style for it takes seconds.
+    if ((element.getAttribute("style") ?? "").length > MAX_STYLE) element.removeAttribute("style");
+  }
   for (const link of document.querySelectorAll("a")) absoluteLink(link);
   for (const heading of document.querySelectorAll("h1")) heading.setAttribute(TOP_HEADING, "");
   for (const image of document.querySelectorAll("img")) absoluteImage(image);

@@ -45,32 +45,40 @@ const isBlank = (code: number) => code === 32 || (code >= 9 && code <= 13 && cod
 
 /** Walks the page once and reports what it finds. */
 function walk(html: string, handler: Handler): void {
+  let textFrom = 0;
   let at = 0;
   while (at < html.length) {
     const open = html.indexOf("<", at);
     if (open < 0) break;
     const next = html.charCodeAt(open + 1);
     if (!isLetter(next) && next !== 33 && next !== 47 && next !== 63) {
-      handler.text?.(at, open + 1);
       at = open + 1;
       continue;
     }
-    if (open > at) handler.text?.(at, open);
-    if (isLetter(next)) {
-      const tag = startTag(html, open);
-      handler.start(tag.name, open, tag.end, tag.attributes);
-      at = rawText.has(tag.name) ? rawContent(html, tag.name, tag.end, handler) : tag.end;
-    } else if (html.startsWith("<!--", open)) {
-      at = after(html, "-->", open + 2);
-      handler.comment?.(open, at);
-    } else {
-      at = after(html, ">", open);
-      const name = next === 47 ? tagName(html, open + 2) : "";
-      if (name === "") handler.comment?.(open, at);
-      else handler.end(name, open, at);
-    }
+    if (open > textFrom) handler.text?.(textFrom, open);
+    at = markup(html, open, handler);
+    textFrom = at;
   }
-  if (at < html.length) handler.text?.(at, html.length);
+  if (textFrom < html.length) handler.text?.(textFrom, html.length);
+}
+
+/** Reads the tag, comment or declaration at `open` and returns the position behind it. */
+function markup(html: string, open: number, handler: Handler): number {
+  const next = html.charCodeAt(open + 1);
+  if (isLetter(next)) {
+    const tag = startTag(html, open);
+    handler.start(tag.name, open, tag.end, tag.attributes);
+    return rawText.has(tag.name) ? rawContent(html, tag.name, tag.end, handler) : tag.end;
+  }
+  if (html.startsWith("<!--", open)) {
+    const end = after(html, "-->", open + 2);
+    handler.comment?.(open, end);
+    return end;
+  }
+  const end = after(html, ">", open);
+  const name = next === 47 ? tagName(html, open + 2) : "";
+  if (name !== "") handler.end(name, open, end);
+  return end;
 }
 
 /** Position behind the next `mark`, or the end of the page. */
@@ -167,9 +175,7 @@ export function measure(html: string): Measure {
       if (name === "script" || name === "style") cut(from, to);
       if (depth > 0 && !voidElements.has(name) && !selfClosing.has(name)) depth -= 1;
     },
-    comment(from, to) {
-      if (html.startsWith("<!--", from)) cut(from, to);
-    },
+    comment: cut,
   });
   pieces.push(html.slice(kept));
   return { elements, depth: deepest, attributes: most, html: pieces.join("") };

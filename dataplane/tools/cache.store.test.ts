@@ -1,0 +1,82 @@
+import type { Redis } from "ioredis";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { freshRedis, type TestStore } from "../../test/integration/stores.ts";
+import { openRedis, redisReady } from "../store/redis.ts";
+import { MAX_ENTRY_BYTES, redisToolCache } from "./cache.ts";
+
+let server: TestStore;
+let redis: Redis;
+
+beforeAll(async () => {
+  server = await freshRedis();
+  redis = openRedis(server.url, { onError: () => undefined });
+  await redisReady(redis, 5_000);
+});
+afterAll(async () => {
+  redis.disconnect();
+  await server.stop();
+});
+beforeEach(async () => {
+  await redis.flushall();
+});
+
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+describe("the tools' cache in Redis", () => {
+  test("keeps bytes as they are, for their time", async () => {
+    const cache = redisToolCache(redis);
+    const bytes = Buffer.from([0, 255, 128, 10, 13]);
+    await cache.set("a", bytes, 200);
+    expect(await cache.get("a")).toEqual(bytes);
+    expect(await cache.get("b")).toBeNull();
+    await pause(260);
+    expect(await cache.get("a")).toBeNull();
+  });
+
+  test("a later value replaces an earlier one", async () => {
+    const cache = redisToolCache(redis);
+    await cache.set("a", Buffer.from("one"), 10_000);
+    await cache.set("a", Buffer.from("three"), 10_000);
+    expect((await cache.get("a"))?.toString()).toBe("three");
+    expect(await redis.get("gapura:{tool-cache}:total")).toBe(String("three".length + 1));
+  });
+
+  test("entries over 1 MiB and entries without time are not kept", async () => {
+    const cache = redisToolCache(redis);
+    await cache.set("big", Buffer.alloc(MAX_ENTRY_BYTES + 1), 10_000);
+    await cache.set("fits", Buffer.alloc(MAX_ENTRY_BYTES), 10_000);
+    await cache.set("short", Buffer.from("x"), 0);
+    expect(await cache.get("big")).toBeNull();
+    expect(await cache.get("fits")).toHaveLength(MAX_ENTRY_BYTES);
+    expect(await cache.get("short")).toBeNull();
+  });
+
+  test("the total is capped: what expires soonest goes first", async () => {
+    const cache = redisToolCache(redis, 3_500);
+    for (const [index, key] of ["a", "b", "c", "d"].entries()) {
+      await cache.set(key, Buffer.alloc(1_000), 60_000 + index * 1_000);
+    }
+    expect(await cache.get("a")).toBeNull();
+    expect(await cache.get("d")).toHaveLength(1_000);
+    expect(Number(await redis.get("gapura:{tool-cache}:total"))).toBeLessThanOrEqual(3_500);
+    await cache.set("larger than all", Buffer.alloc(4_000), 60_000);
+    expect(await cache.get("larger than all")).toBeNull();
+  });
+
+  test("expired entries leave the total and the index", async () => {
+    const cache = redisToolCache(redis);
+    await cache.set("a", Buffer.alloc(1_000), 50);
+    await pause(80);
+    await cache.set("b", Buffer.alloc(10), 10_000);
+    expect(await redis.get("gapura:{tool-cache}:total")).toBe("11");
+    expect(await redis.zrange("gapura:{tool-cache}:index", "0", "-1")).toEqual(["b"]);
+  });
+
+  test("a store that is away is a miss, not an error", async () => {
+    const away = openRedis("redis://127.0.0.1:1", { onError: () => undefined });
+    const cache = redisToolCache(away);
+    await cache.set("a", Buffer.from("x"), 1_000);
+    expect(await cache.get("a")).toBeNull();
+    away.disconnect();
+  });
+});

@@ -1,0 +1,210 @@
+import { readFileSync } from "node:fs";
+import { afterAll, afterEach, describe, expect, test } from "vitest";
+import {
+  defaultPoolLimits,
+  ExtractionPool,
+  type Extraction,
+  type PoolLimits,
+} from "../../dataplane/tools/web-fetch/extract/pool.ts";
+
+const never = new AbortController().signal;
+const pools: ExtractionPool[] = [];
+afterEach(async () => {
+  for (const pool of pools.splice(0)) await pool.close();
+});
+
+function newPool(limits: Partial<PoolLimits> = {}): ExtractionPool {
+  const pool = new ExtractionPool({ ...defaultPoolLimits, ...limits });
+  pools.push(pool);
+  return pool;
+}
+
+function read(pool: ExtractionPool, html: string | Buffer, signal = never): Promise<Extraction> {
+  const bytes = Buffer.isBuffer(html) ? html : Buffer.from(html);
+  return pool.extract({ kind: "html", charset: null, url: "https://example.com/dir/page", bytes }, signal);
+}
+
+const alive = (pid: number) => {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+};
+
+/** Formatting elements that are never closed are opened again in each paragraph: 20 million elements. */
+const reopened = `${Array.from({ length: 480 }, (_, id) => `<b id=${id}>`).join("")}${"<p>x".repeat(40_000)}`;
+const simple = "<title>T</title><p>Hello <a href=x>link</a>";
+const simpleText = "Hello [link](https://example.com/dir/x)";
+
+/** One pool for all hostile pages: each finds it as the one before left it. */
+const shared = new ExtractionPool({ ...defaultPoolLimits, domTimeoutMs: 1_500, killAfterMs: 6_000 });
+afterAll(() => shared.close());
+
+describe("no page blocks the event loop for more than 50 ms or takes the data plane's memory", () => {
+  test.each<[string, string | Buffer, string]>([
+    ["20,000 nested elements", "<div>".repeat(20_000) + "deep", "plain"],
+    ["depth at the limit", "<div>".repeat(510) + "deep", "any"],
+    ["nested tables at the limit", "<table>".repeat(500) + "deep", "any"],
+    ["nested lists with items", "<ul><li>".repeat(500) + "deep", "any"],
+    ["10 MB of attributes on one element", `<p ${"a=b ".repeat(2_500_000)}>x`, "plain"],
+    ["10 MB of attributes on many", `<p ${"a=b ".repeat(100)}>x`.repeat(25_000), "plain"],
+    ["one attribute of 10 MB", `<p title="${"a".repeat(10_000_000)}">x`, "plain"],
+    [
+      "an entity bomb in a DTD",
+      `<!DOCTYPE x [<!ENTITY a "${"b".repeat(100)}"><!ENTITY c "${"&a;".repeat(100)}">]><p>${"&c;".repeat(10_000)}`,
+      "markdown",
+    ],
+    ["a million entities", "&lt;".repeat(1_000_000), "plain"],
+    ["formatting elements opened anew", reopened, "plain"],
+    ["misnested links and tables", "<a><table><tr><a><td><b>".repeat(120) + "<p>x".repeat(5_000), "any"],
+    ["10 MB of <", "<".repeat(10_000_000), "plain"],
+    ["10 MB of open quotes", "<a href='".repeat(1_000_000), "plain"],
+    ["10 MB of unclosed comments", "<!--".repeat(2_500_000), "plain"],
+    ["10 MB of unclosed navigation", "<nav>".repeat(2_000_000), "plain"],
+    ["10 MB of blanks between tags", "<b> </b> ".repeat(1_100_000), "plain"],
+    ["10 MB of links", "<a href=/x>y</a> ".repeat(600_000), "plain"],
+    ["10 MB of end tags", "</div>".repeat(1_600_000), "plain"],
+    ["unclosed scripts", "<script>".repeat(200_000), "any"],
+    ["2 MB of prose", "<p>word word word word word word word word.</p>".repeat(40_000), "any"],
+    ["random bytes", Buffer.from(Array.from({ length: 200_000 }, (_, index) => (index * 7919) % 256)), "any"],
+    ["NULs", Buffer.alloc(1_000_000), "any"],
+    ["an empty page", "", "any"],
+    ["style bombs", `<style>${"a{b:c}".repeat(200_000)}</style><p>x`, "markdown"],
+    ["inline style bombs", `<p style="${"a:b;".repeat(100_000)}">x`, "markdown"],
+    ["selects and options", `<select>${"<option>x".repeat(20_000)}</select><p>x`, "any"],
+    [
+      "frames and refreshes",
+      '<meta http-equiv=refresh content="0;url=http://127.0.0.1/"><iframe src="file:///etc/passwd"></iframe><img src="http://127.0.0.1/x"><link rel=stylesheet href="http://127.0.0.1/c"><p>x',
+      "markdown",
+    ],
+    ["a hostile base", '<base href="file:///etc/"><a href="passwd">p</a>', "markdown"],
+  ])(
+    "%s",
+    async (_, html, mode) => {
+      const bytes = Buffer.isBuffer(html) ? html : Buffer.from(html);
+      const before = process.memoryUsage.rss();
+      const turns = new LoopTurns();
+      const outcome = await read(shared, bytes);
+      const longest = turns.stop();
+      expect(outcome).toMatchObject(mode === "any" ? { kind: "extracted" } : { kind: "extracted", mode });
+      expect(longest).toBeLessThan(50);
+      expect(process.memoryUsage.rss() - before).toBeLessThan(300 * 1024 * 1024);
+      expect(await read(shared, simple)).toMatchObject({ text: simpleText });
+      for (const pid of shared.pids) expect(rssOf(pid)).toBeLessThan(900 * 1024 * 1024);
+    },
+    30_000,
+  );
+});
+
+/**
+ * The longest turn of this event loop in milliseconds of this thread's own CPU time: other programs on the machine
+ * can stretch a turn's wall time, but not this.
+ */
+class LoopTurns {
+  #longest = 0;
+  #last = process.threadCpuUsage();
+  readonly #timer = setInterval(() => this.#note(), 2);
+
+  #note(): void {
+    const { user, system } = process.threadCpuUsage(this.#last);
+    this.#longest = Math.max(this.#longest, (user + system) / 1000);
+    this.#last = process.threadCpuUsage();
+  }
+
+  stop(): number {
+    clearInterval(this.#timer);
+    return this.#longest;
+  }
+}
+
+/** Resident bytes of a process, from /proc. */
+function rssOf(pid: number): number {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1] ?? 0) * 1024;
+}
+
+describe("the pool", () => {
+  test("a page that takes its child's memory is read without a DOM by another, and the pool is whole again", async () => {
+    const pool = newPool({ children: 1, heapMiB: 48, domTimeoutMs: 20_000, killAfterMs: 25_000 });
+    expect(await read(pool, simple)).toMatchObject({ mode: "markdown" });
+    const [first] = pool.pids;
+    expect(await read(pool, reopened)).toMatchObject({ kind: "extracted", mode: "plain" });
+    expect(pool.pids).not.toContain(first);
+    expect(await read(pool, simple)).toMatchObject({ mode: "markdown", title: "T", text: simpleText });
+  }, 40_000);
+
+  test("a child that hangs is killed and replaced", async () => {
+    // The kill comes before the child's own interrupt.
+    const pool = newPool({ children: 1, domTimeoutMs: 20_000, killAfterMs: 2_000 });
+    await read(pool, simple);
+    const [first] = pool.pids;
+    expect(await read(pool, reopened)).toMatchObject({ kind: "extracted", mode: "plain" });
+    expect(pool.pids).toHaveLength(1);
+    expect(first !== undefined && alive(first)).toBe(false);
+  }, 30_000);
+
+  test("a child killed from outside costs nobody a page", async () => {
+    const pool = newPool({ children: 1 });
+    pool.warm();
+    const reading = read(pool, simple);
+    for (const pid of pool.pids) process.kill(pid, "SIGKILL");
+    expect(await reading).toMatchObject({ text: "Hello [link](https://example.com/dir/x)" });
+  });
+
+  test("a child ignores the signals of its process group, runs behind everything else, and ends with its input", async () => {
+    const pool = newPool({ children: 1 });
+    await read(pool, simple);
+    const [pid = 0] = pool.pids;
+    for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) process.kill(pid, signal);
+    expect(await read(pool, simple)).toMatchObject({ kind: "extracted" });
+    expect(pool.pids).toEqual([pid]);
+    const niceness = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ")[16];
+    expect(Number(niceness)).toBeGreaterThanOrEqual(10);
+  });
+
+  test("closing ends every child and everything that waits", async () => {
+    const pool = newPool({ children: 2 });
+    pool.warm();
+    const { pids } = pool;
+    expect(pids).toHaveLength(2);
+    const reading = [read(pool, reopened), read(pool, reopened), read(pool, simple)];
+    await pool.close();
+    expect(await Promise.all(reading)).toEqual(Array(3).fill({ kind: "failed", reason: "aborted" }));
+    expect(pids.filter(alive)).toEqual([]);
+    expect(await read(pool, simple)).toEqual({ kind: "failed", reason: "aborted" });
+  });
+
+  test("more pages than may wait are turned away, and a caller that gives up leaves the queue", async () => {
+    const pool = newPool({ children: 1, queued: 2 });
+    const controller = new AbortController();
+    const first = read(pool, simple);
+    const waiting = [read(pool, simple), read(pool, simple, controller.signal)];
+    expect(await read(pool, simple)).toEqual({ kind: "failed", reason: "busy" });
+    controller.abort();
+    expect(await waiting[1]).toEqual({ kind: "failed", reason: "aborted" });
+    expect((await Promise.all([first, waiting[0]])).map((outcome) => outcome?.kind)).toEqual([
+      "extracted",
+      "extracted",
+    ]);
+  });
+
+  test("a child that has grown is replaced after its page", async () => {
+    const pool = newPool({ children: 1, retireRss: 1 });
+    await read(pool, simple);
+    const [first] = pool.pids;
+    expect(await read(pool, simple)).toMatchObject({ kind: "extracted" });
+    expect(pool.pids).not.toContain(first);
+  });
+
+  test("many pages at once are all read", async () => {
+    const pool = newPool({ children: 2 });
+    const outcomes = await Promise.all(
+      Array.from({ length: 20 }, (_, index) => read(pool, `<p>Page number ${index} and more.</p>`)),
+    );
+    expect(outcomes.map((outcome) => outcome.kind === "extracted" && outcome.text)).toEqual(
+      outcomes.map((_, index) => `Page number ${index} and more.`),
+    );
+  });
+});
