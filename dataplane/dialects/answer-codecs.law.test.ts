@@ -14,7 +14,9 @@ import { framesOf } from "../../test/grammar/sse.ts";
 import { scriptedBody, scriptedStream, uncut } from "../../test/grammar/scripted-answer.ts";
 import type { Cut, ScriptedAnswer, ScriptedBlock } from "../../test/grammar/scripted-answer.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { SseReader } from "../lib/sse.ts";
 import { answerCodecs } from "./answer-codecs.ts";
+import type { SseEvent } from "./codecs.ts";
 import { dialects } from "./dialect.ts";
 import { stringOf } from "./fields.ts";
 import type { Dialect } from "./dialect.ts";
@@ -175,6 +177,26 @@ describe.each(cells)("from $from to $to", ({ from, to }) => {
         // The terminal event says everything once more where the dialect has such a thing.
         const end = (cut: Cut) => run(cut).terminal.replace(/"sequence_number":\d+/, "");
         expect(end(cutInto(size))).toEqual(end(uncut));
+      }),
+      { numRuns: 30 },
+    );
+  });
+
+  test("however the network cuts the upstream's bytes, the client gets the same ones", () => {
+    fc.assert(
+      fc.property(answers, fc.array(fc.integer({ min: 1, max: 400 }), { minLength: 1 }), (answer, sizes) => {
+        const carry = carryFor(to);
+        const script = scriptedStream[from](answer, cutInto(5));
+        const bytes = Buffer.from(`\uFEFF: hello\n\n${script.join("")}`);
+        const reader = new SseReader();
+        const events: SseEvent[] = [];
+        for (let at = 0, turn = 0; at < bytes.length; turn += 1) {
+          const size = sizes[turn % sizes.length] ?? 1;
+          events.push(...reader.push(bytes.subarray(at, at + size)));
+          at += size;
+        }
+        events.push(...reader.end());
+        expect(convertStream(from, events, carry)).toEqual(convertStream(from, eventsOf(script), carry));
       }),
       { numRuns: 30 },
     );
