@@ -13,6 +13,7 @@ import { SnapshotLoader } from "./config/load.ts";
 import { readEnvironment, type Environment } from "./environment.ts";
 import { drain } from "./http/drain.ts";
 import { createOpsServer } from "./http/ops-server.ts";
+import { countTokensRoutes } from "./http/routes/count-tokens.ts";
 import { inferenceRoutes } from "./http/routes/inference.ts";
 import { modelRoutes } from "./http/routes/models.ts";
 import { createServer } from "./http/server.ts";
@@ -27,6 +28,7 @@ import { openRedis } from "./store/redis.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { startTracing } from "./telemetry/trace.ts";
 import { Upstreams } from "./upstream/ask.ts";
+import { countUpstream } from "./upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "./upstream/dispatcher.ts";
 
 const [command, ...rest] = process.argv.slice(2);
@@ -96,7 +98,11 @@ async function serveForever(environment: Environment): Promise<void> {
         throw new ApiError("unavailable", "The service is starting; try again in a moment.");
       },
     },
-    [modelRoutes, inferenceRoutes({ meter: money.holds, serve })],
+    [
+      modelRoutes,
+      countTokensRoutes(countUpstream(dispatcher)),
+      inferenceRoutes({ meter: money.holds, serve }),
+    ],
   );
   const ops = createOpsServer({
     log,

@@ -1,0 +1,173 @@
+import Anthropic from "@anthropic-ai/sdk";
+import { createServer, type IncomingMessage } from "node:http";
+import type { AddressInfo } from "node:net";
+import { describe, expect, test } from "vitest";
+import {
+  sampleCredentials,
+  sampleKeys,
+  sampleRoute,
+  sampleRouting,
+  sampleUpstream,
+} from "../../../test/fakes/sample-snapshot.ts";
+import { startTestServer } from "../../../test/fakes/test-server.ts";
+import { Snapshot } from "../../config/snapshot.ts";
+import { countUpstream, type CountQuestion } from "../../upstream/count-tokens.ts";
+import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
+import { countTokensRoutes } from "./count-tokens.ts";
+
+const counting = sampleUpstream({
+  countTokensUrl: "http://127.0.0.1:9/v1/messages/count_tokens",
+  credential: { id: "default/up/key", header: "x-api-key" },
+});
+
+function snapshotWith(upstream = counting): Snapshot {
+  const off = { ...sampleRoute("x").capabilities, countTokens: false };
+  const routes = [
+    sampleRoute("alpha", { aliases: ["alpha-latest"], upstreams: [upstream] }),
+    sampleRoute("local", { capabilities: off, upstreams: [upstream] }),
+    sampleRoute("chat", { upstreams: [sampleUpstream({ dialect: "chat" })] }),
+  ];
+  const routing = sampleRouting(1, { routes });
+  const index = { schemaVersion: 1, serial: 1, hash: "0".repeat(64), routing: [], credentials: [] };
+  return new Snapshot(index, routing, sampleCredentials(1, { "default/up/key": "up-secret" }));
+}
+
+/** Counts a body with an upstream that answers `answer`; tells what the upstream was asked. */
+async function count(body: unknown, answer: number | null = null, headers: Record<string, string> = {}) {
+  const asked: CountQuestion[] = [];
+  const snapshot = snapshotWith();
+  const routes = countTokensRoutes((question) => {
+    asked.push(question);
+    return Promise.resolve(answer);
+  });
+  await using server = await startTestServer([routes], { snapshot: () => snapshot });
+  const response = await server.fetch("/v1/messages/count_tokens?beta=true", {
+    method: "POST",
+    headers: { "content-type": "application/json", ...headers },
+    body: typeof body === "string" ? body : JSON.stringify(body),
+  });
+  return { status: response.status, body: (await response.json()) as Record<string, unknown>, asked };
+}
+
+const hello = { messages: [{ role: "user", content: "The quick brown fox jumps over the lazy dog." }] };
+
+test("the upstream's own count is passed on; it sees its own model name and otherwise the client's bytes", async () => {
+  const text =
+    '{ "big": 12345678901234567890, "model" : "alpha-latest", "messages":[{"role":"user","content":"h\\u00e9"}] }';
+  const { status, body, asked } = await count(text, 42, { "anthropic-beta": "some-beta" });
+  expect([status, body]).toEqual([200, { input_tokens: 42 }]);
+  expect(asked[0]?.body.toString()).toBe(text.replace('"alpha-latest"', '"upstream-model"'));
+  expect(asked[0]?.credential).toBe("up-secret");
+  expect(asked[0]?.headers).toEqual({ "anthropic-version": "2023-06-01", "anthropic-beta": "some-beta" });
+});
+
+test("no thinking budget goes upstream", async () => {
+  const thinking = { type: "enabled", budget_tokens: 5000 };
+  const { asked } = await count({ model: "alpha", ...hello, thinking }, 1);
+  expect(JSON.parse(asked[0]?.body.toString() ?? "")).toMatchObject({ thinking: { type: "adaptive" } });
+});
+
+describe("counted here (rules 1.17, 2.18)", () => {
+  test("all local routes agree, and so does an upstream that fails", async () => {
+    const counts = [];
+    for (const model of ["alpha", "local", "chat"]) {
+      counts.push((await count({ model, ...hello })).body["input_tokens"]);
+    }
+    expect(counts).toEqual([17, 17, 17]);
+  });
+
+  test("a route that must not ask its upstream does not", async () => {
+    expect((await count({ model: "local", ...hello }, 42)).asked).toEqual([]);
+  });
+
+  const user = (...content: unknown[]) => ({ model: "alpha", messages: [{ role: "user", content }] });
+  test.each<[string, unknown]>([
+    ["an id of our files", user({ type: "document", source: { type: "file", file_id: "file_x" } })],
+    [
+      "a server tool",
+      { model: "alpha", ...hello, tools: [{ type: "web_search_20250305", name: "web_search" }] },
+    ],
+    ["a sealed result", user({ type: "web_search_result", encrypted_content: "sealed" })],
+    ["a container", { model: "alpha", ...hello, container: "c" }],
+  ])("%s never goes upstream", async (_, body) => {
+    const result = await count(body, 42);
+    expect([result.status, result.asked]).toEqual([200, []]);
+  });
+
+  test("a client's tool with fields of those names goes upstream", async () => {
+    const tools = [{ name: "t", input_schema: { properties: { file_id: { type: "string" } } } }];
+    expect((await count({ model: "alpha", ...hello, tools, container: null }, 42)).asked).toHaveLength(1);
+  });
+});
+
+test.each<[string, unknown, number, RegExp]>([
+  ["no model", hello, 400, /model: Field required/],
+  ["a model that is no text", { ...hello, model: 1 }, 400, /model: /],
+  ["no messages", { model: "alpha" }, 400, /messages: Field required/],
+  ["null messages", { model: "alpha", messages: null }, 400, /messages: Field required/],
+  ["messages that are no list", { model: "alpha", messages: "x" }, 400, /messages: /],
+  ["an empty list", { model: "alpha", messages: [] }, 400, /messages: /],
+  ["an unknown model", { ...hello, model: "nobody" }, 404, /model: nobody/],
+  ["broken JSON", "{", 400, /line 1/],
+])("%s is refused", async (_, body, status, words) => {
+  const result = await count(body);
+  expect(result.status).toBe(status);
+  expect(JSON.stringify(result.body)).toMatch(words);
+});
+
+describe("asking a real upstream", () => {
+  async function ask(respond: (request: IncomingMessage) => [number, string] | null): Promise<number | null> {
+    const server = createServer((request, response) => {
+      request.resume();
+      const answer = respond(request);
+      if (answer === null) request.socket.destroy();
+      else response.writeHead(answer[0]).end(answer[1]);
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    const dispatcher = newUpstreamDispatcher();
+    try {
+      return await countUpstream(dispatcher)({
+        upstream: { ...counting, countTokensUrl: `http://127.0.0.1:${port}/count?v=1` },
+        credential: "up-secret",
+        body: Buffer.from("{}"),
+        headers: {},
+        signal: new AbortController().signal,
+      });
+    } finally {
+      await dispatcher.destroy();
+      server.close().closeAllConnections();
+    }
+  }
+
+  test("the address, the credential and the answer", async () => {
+    let seen: unknown;
+    const tokens = await ask((request) => {
+      seen = [request.url, request.headers["x-api-key"]];
+      return [200, '{"input_tokens":7}'];
+    });
+    expect([tokens, seen]).toEqual([7, ["/count?v=1", "up-secret"]]);
+  });
+
+  test.each<[string, [number, string] | null]>([
+    ["a 500", [500, "{}"]],
+    ["a 400", [400, '{"input_tokens":7}']],
+    ["a page", [200, "<html>"]],
+    ["another shape", [200, '{"input_tokens":"7"}']],
+    ["a negative count", [200, '{"input_tokens":-7}']],
+    ["an endless answer", [200, " ".repeat(200_000)]],
+    ["a cut connection", null],
+  ])("%s is no count", async (_, answer) => {
+    expect(await ask(() => answer)).toBe(null);
+  });
+});
+
+test("the official SDK counts", async () => {
+  const snapshot = snapshotWith();
+  await using server = await startTestServer([countTokensRoutes(() => Promise.resolve(null))], {
+    snapshot: () => snapshot,
+  });
+  const client = new Anthropic({ apiKey: sampleKeys.inference, baseURL: server.url });
+  const messages = [{ role: "user" as const, content: "The quick brown fox jumps over the lazy dog." }];
+  expect(await client.messages.countTokens({ model: "alpha", messages })).toEqual({ input_tokens: 17 });
+});
