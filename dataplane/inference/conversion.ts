@@ -1,0 +1,65 @@
+/**
+ * One request on its way through Messages form (design.md §4.3): read once in the client's dialect, written anew
+ * for each upstream that is tried, which may speak another dialect than the one before.
+ */
+import type { Route, Upstream } from "../config/schema.ts";
+import type { Carry, CodecContext, Sealer } from "../dialects/codecs.ts";
+import { DropNotes } from "../dialects/losses.ts";
+import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
+import { codecs } from "../dialects/registry.ts";
+import { newId } from "../lib/ids.ts";
+import type { InferenceCall } from "./call.ts";
+import { usualInputTokens } from "./estimate.ts";
+import type { Look } from "./look.ts";
+
+export interface Written {
+  readonly body: Buffer;
+  /** The value of `x-gapura-dropped`; null when nothing was. */
+  readonly dropped: string | null;
+}
+
+export class Conversion {
+  readonly request: MessagesRequest;
+  readonly carry: Carry;
+  readonly context: CodecContext;
+  readonly #route: Route;
+  readonly #strict: boolean;
+
+  /** @throws ApiError naming the field that cannot be read. */
+  constructor(call: InferenceCall, seen: Look, route: Route, sealer: Sealer) {
+    this.context = {
+      newId,
+      createdAt: Math.floor(call.acceptedAt / 1000),
+      sealer,
+      model: route.model,
+      requestId: call.id,
+      estimatedInputTokens: usualInputTokens(seen),
+    };
+    // `look` has found it to be a JSON object without duplicate keys.
+    const body = JSON.parse(seen.body.toString("utf8")) as JsonObject;
+    const { request, carry } = codecs[call.dialect].readRequest(body, this.context);
+    this.request = request;
+    this.carry = carry;
+    this.#route = route;
+    this.#strict = call.headers["x-gapura-strict"] === "true";
+  }
+
+  /**
+   * The request as this upstream gets it.
+   * @throws ApiError when the upstream's dialect cannot hold it, or under strict would lose a field.
+   */
+  write(upstream: Upstream, request: MessagesRequest = this.request): Written {
+    const { capabilities, limits } = this.#route;
+    const notes = new DropNotes(this.#strict);
+    const target = {
+      upstreamModel: upstream.model,
+      maxOutputTokens: limits.maxOutputTokens,
+      samplingParameters: capabilities.samplingParameters,
+      thinking: capabilities.thinking,
+      imageInput: capabilities.imageInput,
+      pdfInput: capabilities.pdfInput,
+    };
+    const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
+    return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header() };
+  }
+}

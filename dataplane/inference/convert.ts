@@ -1,0 +1,387 @@
+/**
+ * Convert: an upstream's answer in one dialect becomes the client's in another, through Messages form
+ * (design.md §4.3, §4.4). As in relay, the end of an answer leaves only once its charge is durable.
+ */
+import type { Bill, FinalUsage, TokenUsage } from "../billing/meter.ts";
+import type { EndCause, SseEvent, Stepper, StreamWriter } from "../dialects/codecs.ts";
+import type { JsonObject, MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
+import { codecs } from "../dialects/registry.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { SseOverflow, SseReader } from "../lib/sse.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import type { Answering } from "../upstream/ask.ts";
+import { corrupt, failureOfErrorEvent, timedOut, UpstreamFailure } from "../upstream/failure.ts";
+import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
+import { CallError, type CallFault } from "../upstream/send.ts";
+import type { AnswerSink } from "./call.ts";
+import type { Conversion } from "./conversion.ts";
+import { noTokens, noTools } from "./relay.ts";
+import { isReport, tokensOf } from "./usage-tap.ts";
+
+/** Time between two observations of a running stream. */
+const OBSERVE_MS = 1_000;
+/** How long a finished upstream may take to close its answer, so that its connection can be used again. */
+const LINGER_MS = 1_000;
+/** What an answer takes, about, whose upstream reports nothing. */
+const CHARACTERS_PER_TOKEN = 4;
+
+export interface ConvertJob {
+  readonly conversion: Conversion;
+  readonly bill: Bill;
+  readonly sink: AnswerSink;
+  /** Headers of the answer beside content type and length. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Told the code of an error that ends a stream. */
+  readonly failed: (error: ApiError) => void;
+}
+
+const clientOf = ({ conversion }: ConvertJob) => conversion.carry.dialect;
+
+/**
+ * Converts a whole answer.
+ * @throws ApiError when it is no answer; what it costs is settled then, or the bill released.
+ * @throws UpstreamFailure when it is an error in spite of its status.
+ */
+export async function convertWhole(job: ConvertJob, answering: Answering): Promise<void> {
+  const { conversion, sink } = job;
+  const { carry, context } = conversion;
+  let body: Buffer;
+  try {
+    body = await answering.call.whole(MAX_ANSWER_BYTES);
+  } catch (error) {
+    if (!(error instanceof CallError)) throw error;
+    return failWhole(job, answering, error.fault, error.received);
+  }
+  const parsed = parseObject(body);
+  if (parsed === null) return failWhole(job, answering, "garbage", body.length);
+  if (isErrorBody(parsed)) throw failureOfErrorEvent(body, carry.dialect);
+  const message = attempt(() => codecs[answering.upstream.dialect].readResponse(parsed, context));
+  if (message instanceof ApiError) {
+    await settleEstimate(job, answering, body.length, "error");
+    metrics.streamFaults.inc({ dialect: carry.dialect, kind: "garbage" });
+    throw message;
+  }
+  const answer = Buffer.from(JSON.stringify(codecs[carry.dialect].writeResponse(message, carry, context)));
+  await settle(job, answering, {
+    tokens: tokensOf(message.usage),
+    estimated: message.usage.estimated === true,
+    status: "ok",
+  });
+  sink.start(200, {
+    "content-type": "application/json",
+    "content-length": String(answer.length),
+    ...job.headers,
+  });
+  sink.write(answer);
+  sink.end();
+}
+
+/** What `read` gives, or the ApiError it throws. */
+function attempt<T>(read: () => T): T | ApiError {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof ApiError) return error;
+    throw error;
+  }
+}
+
+function parseObject(body: Buffer): JsonObject | null {
+  try {
+    const parsed: unknown = JSON.parse(body.toString("utf8"));
+    return typeof parsed === "object" && parsed !== null && !Array.isArray(parsed)
+      ? (parsed as JsonObject)
+      : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it. */
+const isErrorBody = (body: JsonObject): boolean =>
+  typeof body["error"] === "object" &&
+  body["error"] !== null &&
+  ["choices", "content", "output"].every((part) => body[part] === undefined);
+
+/** Rule 1.6: a corrupt answer costs what was sent and received; an empty one, and one for nobody, nothing. */
+async function failWhole(
+  job: ConvertJob,
+  answering: Answering,
+  fault: CallFault,
+  received: number,
+): Promise<never> {
+  await settleEstimate(job, answering, received, fault === "cancelled" ? "cancelled" : "error");
+  if (fault === "deadline") throw new ApiError("timeout", timedOut);
+  metrics.streamFaults.inc({ dialect: clientOf(job), kind: fault === "cut" ? "cut" : "garbage" });
+  throw new ApiError("upstream_error", corrupt, { cause: fault });
+}
+
+async function settleEstimate(
+  job: ConvertJob,
+  answering: Answering,
+  received: number,
+  status: FinalUsage["status"],
+): Promise<void> {
+  if (received === 0) return job.bill.release();
+  const tokens = { ...inputEstimate(job), output: Math.ceil(received / CHARACTERS_PER_TOKEN) };
+  await settle(job, answering, { tokens, estimated: true, status });
+}
+
+const inputEstimate = ({ conversion }: ConvertJob): TokenUsage => ({
+  ...noTokens,
+  input: conversion.context.estimatedInputTokens ?? 0,
+});
+
+const settle = (
+  { bill }: ConvertJob,
+  { upstream }: Answering,
+  usage: Pick<FinalUsage, "tokens" | "estimated" | "status">,
+): Promise<void> => bill.settle({ ...usage, tools: noTools, iterations: 1, upstream: upstream.name });
+
+/**
+ * Converts a stream. Resolves when it is over, however it ended.
+ * @throws UpstreamFailure while nothing has been sent to the client.
+ */
+export function convertStream(job: ConvertJob, answering: Answering): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  new StreamConversion(job, answering, resolve, reject).start();
+  return promise;
+}
+
+/** Where a stream stands: before its first event, running, over (its end may still wait for the charge). */
+type Phase = "opening" | "running" | "over";
+
+class StreamConversion {
+  readonly #job: ConvertJob;
+  readonly #answering: Answering;
+  readonly #resolve: () => void;
+  readonly #reject: (error: unknown) => void;
+  readonly #sse = new SseReader();
+  readonly #reader: Stepper<SseEvent, MessagesEvent>;
+  readonly #writer: StreamWriter;
+  #phase: Phase = "opening";
+  #usage: MessagesUsage | null = null;
+  /** Characters of the answer so far, for one that breaks off unreported. */
+  #characters = 0;
+  #observedAt = 0;
+  #waiting = false;
+
+  constructor(job: ConvertJob, answering: Answering, resolve: () => void, reject: (error: unknown) => void) {
+    const { carry, context } = job.conversion;
+    this.#job = job;
+    this.#answering = answering;
+    this.#resolve = resolve;
+    this.#reject = reject;
+    this.#reader = codecs[answering.upstream.dialect].readStream(context);
+    this.#writer = codecs[carry.dialect].writeStream(carry, context);
+  }
+
+  start(): void {
+    this.#answering.call.read({
+      data: (chunk) => this.#data(chunk),
+      end: () => this.#ended({ kind: "eof" }, "cut"),
+      fail: (fault) => this.#ended({ kind: "failed", error: errorOfFault(fault) }, fault),
+    });
+  }
+
+  #data(chunk: Buffer): void {
+    if (this.#phase === "over") return;
+    let events: readonly SseEvent[];
+    try {
+      events = this.#sse.push(chunk);
+    } catch (error) {
+      if (!(error instanceof SseOverflow)) throw error;
+      this.#answering.call.abort("too_large");
+      return;
+    }
+    this.#convert(events);
+    if (this.#phase === "running") this.#observe();
+  }
+
+  /** One write for all that a chunk brought. */
+  #convert(events: readonly SseEvent[]): void {
+    const converted: MessagesEvent[] = [];
+    for (const event of events) {
+      const out = attempt(() => this.#reader.step(event));
+      if (out instanceof ApiError) {
+        this.#say(converted);
+        this.#refused(out, event);
+        return;
+      }
+      converted.push(...out);
+    }
+    this.#say(converted);
+  }
+
+  #say(events: readonly MessagesEvent[]): void {
+    if (events.length === 0 || this.#phase === "over") return;
+    for (const event of events) this.#note(event);
+    if (this.#phase === "opening") this.#open();
+    const { bytes, terminal } = this.#writer.write(events);
+    if (bytes !== "" && !this.#job.sink.write(bytes)) this.#wait();
+    if (terminal !== "") void this.#complete(terminal);
+  }
+
+  /** Keeps what the charge needs. */
+  #note(event: MessagesEvent): void {
+    if (event.type === "message_start") this.#usage = event.message.usage;
+    else if (event.type === "message_delta")
+      this.#usage = { input_tokens: 0, ...this.#usage, ...event.usage };
+    else if (event.type === "content_block_delta") {
+      const { delta } = event;
+      if (delta.type === "text_delta") this.#characters += delta.text.length;
+      else if (delta.type === "thinking_delta") this.#characters += delta.thinking.length;
+      else if (delta.type === "input_json_delta") this.#characters += delta.partial_json.length;
+    }
+  }
+
+  /** The first event is there: from here on the status is 200, and a failure is told in-band. */
+  #open(): void {
+    this.#phase = "running";
+    this.#job.sink.start(200, {
+      "content-type": "text/event-stream; charset=utf-8",
+      "cache-control": "no-cache",
+      "x-accel-buffering": "no",
+      ...this.#job.headers,
+    });
+  }
+
+  /** The client is behind: nothing is read until it has caught up; its sink cuts one that takes nothing at all. */
+  #wait(): void {
+    if (this.#waiting || this.#phase === "over") return;
+    this.#waiting = true;
+    const { call } = this.#answering;
+    call.pause();
+    void this.#job.sink.drained().then(() => {
+      this.#waiting = false;
+      call.resume();
+    });
+  }
+
+  /** What a crash of this process would still charge. */
+  #observe(): void {
+    const now = performance.now();
+    if (now - this.#observedAt < OBSERVE_MS) return;
+    this.#observedAt = now;
+    this.#job.bill.observe({ ...this.#seen(), tools: noTools });
+  }
+
+  /** What is known of an answer that is not complete (design.md §5, abort policy). */
+  #seen(): { tokens: TokenUsage; estimated: boolean } {
+    const usage = this.#usage;
+    const known = usage !== null && isReport(usage) ? tokensOf(usage) : inputEstimate(this.#job);
+    const output = Math.max(known.output, Math.ceil(this.#characters / CHARACTERS_PER_TOKEN));
+    return { tokens: { ...known, output }, estimated: true };
+  }
+
+  /** The upstream has nothing more to say, for whatever reason; its reader knows whether that was its end. */
+  #ended(cause: EndCause, fault: CallFault): void {
+    if (this.#phase === "over") return;
+    if (cause.kind === "eof") this.#convert(this.#sse.end());
+    if (this.#isOver()) return;
+    if (fault !== "cancelled") {
+      const out = attempt(() => this.#reader.end(cause));
+      if (!(out instanceof ApiError)) this.#say(out);
+      if (this.#isOver()) return;
+      this.#broke(out instanceof ApiError ? out : errorOfFault(fault), fault);
+    } else this.#broke(errorOfFault(fault), fault);
+  }
+
+  /** Says so after calls that may have ended the stream. */
+  #isOver(): boolean {
+    return this.#phase === "over";
+  }
+
+  /** An event that cannot be read, or that is an error itself. */
+  #refused(error: ApiError, event: SseEvent): void {
+    if (this.#phase === "over") return;
+    if (this.#phase === "opening") {
+      const isError = event.event === "error" || /"error"\s*:\s*[{"]/.test(event.data);
+      this.#refuse(
+        isError
+          ? failureOfErrorEvent(Buffer.from(event.data), clientOf(this.#job))
+          : new UpstreamFailure(error, { retry: null, status: "garbage", unhealthy: true }),
+      );
+    } else {
+      metrics.streamFaults.inc({ dialect: clientOf(this.#job), kind: "error" });
+      void this.#abandon(error, "error");
+    }
+    this.#answering.call.abort("cut");
+  }
+
+  /** The stream stopped before its end. */
+  #broke(error: ApiError, fault: CallFault): void {
+    const kind = fault === "idle" ? "idle" : fault === "cut" ? "cut" : "garbage";
+    if (fault !== "cancelled") metrics.streamFaults.inc({ dialect: clientOf(this.#job), kind });
+    if (this.#phase === "opening" && fault !== "cancelled") {
+      const cut = fault === "cut" && this.#answering.call.received === 0;
+      this.#refuse(
+        new UpstreamFailure(error, {
+          retry: cut ? "connect" : fault === "idle" ? "first_byte_timeout" : null,
+          status: fault === "idle" ? "timeout" : cut ? "cut" : "garbage",
+          unhealthy: cut || fault === "idle",
+        }),
+      );
+    } else void this.#abandon(error, fault === "cancelled" ? "cancelled" : "error");
+  }
+
+  /** Nothing was sent: this is still a plain HTTP error, and another upstream may be asked. */
+  #refuse(failure: UpstreamFailure): void {
+    this.#phase = "over";
+    this.#reject(failure);
+  }
+
+  /** The charge first, then the end of the answer. */
+  async #complete(terminal: string): Promise<void> {
+    this.#phase = "over";
+    const { sink } = this.#job;
+    this.#linger();
+    const usage = this.#usage;
+    const counted =
+      usage === null || usage.estimated === true
+        ? this.#seen()
+        : { tokens: tokensOf(usage), estimated: false };
+    try {
+      await settle(this.#job, this.#answering, { ...counted, status: "ok" });
+      sink.write(terminal);
+    } catch (error) {
+      this.#tell(
+        error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error }),
+      );
+    }
+    sink.end();
+    this.#resolve();
+  }
+
+  /** Lets the upstream close its answer in its own time, so that the connection can serve again. */
+  #linger(): void {
+    const { call } = this.#answering;
+    call.resume();
+    const timer = setTimeout(() => call.abort("cut"), LINGER_MS);
+    timer.unref();
+  }
+
+  async #abandon(error: ApiError, status: "error" | "cancelled"): Promise<void> {
+    this.#phase = "over";
+    const { bill, sink, failed } = this.#job;
+    try {
+      if (this.#answering.call.received === 0) await bill.release();
+      else await settle(this.#job, this.#answering, { ...this.#seen(), status });
+    } catch (failure) {
+      failed(failure instanceof ApiError ? failure : error);
+    }
+    if (status === "error") this.#tell(error);
+    sink.end();
+    this.#resolve();
+  }
+
+  #tell(error: ApiError): void {
+    this.#job.failed(error);
+    this.#job.sink.write(this.#writer.fail(error));
+  }
+}
+
+const errorOfFault = (fault: CallFault): ApiError =>
+  fault === "idle" || fault === "deadline"
+    ? new ApiError("timeout", fault === "idle" ? "The upstream stopped sending." : timedOut)
+    : new ApiError("upstream_error", "The upstream's stream broke off.", { cause: fault });
