@@ -4,6 +4,7 @@
  *   main.ts migrate   brings the database's schema up to date
  *   main.ts grant     adds credit: --organization ID --name NAME --amount CREDITS
  */
+import { randomBytes } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import type { Server } from "node:http";
 import type { Logger } from "pino";
@@ -21,6 +22,7 @@ import { createServe } from "./inference/serve.ts";
 import { ApiError } from "./lib/api-error.ts";
 import { systemClock } from "./lib/clock.ts";
 import { newId } from "./lib/ids.ts";
+import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
 import { migrate } from "./store/migrate.ts";
 import { openPostgres } from "./store/postgres.ts";
 import { checkPostgres, checkRedis } from "./store/ready.ts";
@@ -85,7 +87,7 @@ async function serveForever(environment: Environment): Promise<void> {
   if (loader.current !== null) await money.keeper.copy(loader.current);
   loader.subscribe((snapshot) => void money.keeper.copy(snapshot));
   const dispatcher = newUpstreamDispatcher();
-  const serve = createServe(new Upstreams(dispatcher));
+  const serve = createServe(new Upstreams(dispatcher), sealing(sealKeys(environment, log)));
   let draining = false;
   const server = createServer(
     {
@@ -132,6 +134,13 @@ async function serveForever(environment: Environment): Promise<void> {
   ops.close();
   log.flush();
   process.exit(0);
+}
+
+/** Without keys a pod makes its own: what it seals opens nowhere else and not after a restart. */
+function sealKeys({ GAPURA_SEAL_KEYS }: Environment, log: Logger): readonly SealKey[] {
+  if (GAPURA_SEAL_KEYS !== undefined) return parseSealKeys(GAPURA_SEAL_KEYS);
+  log.warn("GAPURA_SEAL_KEYS is not set: what is sealed now opens only until this process ends");
+  return [{ id: "ephemeral", key: randomBytes(32) }];
 }
 
 function listen(server: Server, port: number, host: string): Promise<void> {

@@ -5,9 +5,11 @@
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Carry, CodecContext, Sealer } from "../dialects/codecs.ts";
 import { DropNotes } from "../dialects/losses.ts";
+import type { Dialect } from "../dialects/dialect.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import { newId } from "../lib/ids.ts";
+import { restoreConversation } from "../loop/continuation.ts";
 import type { InferenceCall } from "./call.ts";
 import { usualInputTokens } from "./estimate.ts";
 import type { Look } from "./look.ts";
@@ -19,7 +21,7 @@ export interface Written {
 }
 
 export class Conversion {
-  readonly request: MessagesRequest;
+  request: MessagesRequest;
   readonly carry: Carry;
   readonly context: CodecContext;
   readonly #route: Route;
@@ -37,7 +39,10 @@ export class Conversion {
     };
     // `look` has found it to be a JSON object without duplicate keys.
     const body = JSON.parse(seen.body.toString("utf8")) as JsonObject;
-    const { request, carry } = codecs[call.dialect].readRequest(body, this.context);
+    const { request, carry } = codecs[call.dialect].readRequest(
+      withoutOurTools(body, call.dialect, sealer),
+      this.context,
+    );
     this.request = request;
     this.carry = carry;
     this.#route = route;
@@ -48,7 +53,7 @@ export class Conversion {
    * The request as this upstream gets it.
    * @throws ApiError when the upstream's dialect cannot hold it, or under strict would lose a field.
    */
-  write(upstream: Upstream, request: MessagesRequest = this.request): Written {
+  write(upstream: Upstream): Written {
     const { capabilities, limits } = this.#route;
     const notes = new DropNotes(this.#strict);
     const target = {
@@ -59,7 +64,33 @@ export class Conversion {
       imageInput: capabilities.imageInput,
       pdfInput: capabilities.pdfInput,
     };
-    const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
+    const body = codecs[upstream.dialect].writeRequest(this.request, this.carry, target, notes);
     return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header() };
   }
+
+  /**
+   * Leaves earlier reasoning out, which an upstream of another account may refuse (dialects.md §D2).
+   * @returns whether there was any.
+   */
+  forgetReasoning(): boolean {
+    let found = false;
+    const messages = this.request.messages.map((message) => {
+      if (typeof message.content === "string") return message;
+      const content = message.content.filter(
+        ({ type }) => type !== "thinking" && type !== "redacted_thinking",
+      );
+      if (content.length === message.content.length) return message;
+      found = true;
+      return { ...message, content };
+    });
+    if (found) this.request = { ...this.request, messages };
+    return found;
+  }
+}
+
+/** What our server tools wrote in earlier turns, as text: no upstream sees their blocks (rule 3.4). */
+function withoutOurTools(body: JsonObject, client: Dialect, sealer: Sealer): JsonObject {
+  if (client !== "messages") return body;
+  const { messages } = restoreConversation(body["messages"], new Set(), sealer);
+  return messages === body["messages"] || messages === undefined ? body : { ...body, messages };
 }

@@ -6,11 +6,12 @@ import type { Bill, FinalUsage, TokenUsage } from "../billing/meter.ts";
 import type { EndCause, SseEvent, Stepper, StreamWriter } from "../dialects/codecs.ts";
 import type { JsonObject, MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
+import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { SseOverflow, SseReader } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/ask.ts";
-import { corrupt, failureOfErrorEvent, timedOut, UpstreamFailure } from "../upstream/failure.ts";
+import { AttemptFailure, failureOfErrorBody, timedOut } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import type { AnswerSink } from "./call.ts";
@@ -40,7 +41,7 @@ const clientOf = ({ conversion }: ConvertJob) => conversion.carry.dialect;
 /**
  * Converts a whole answer.
  * @throws ApiError when it is no answer; what it costs is settled then, or the bill released.
- * @throws UpstreamFailure when it is an error in spite of its status.
+ * @throws AttemptFailure when it is an error in spite of its status.
  */
 export async function convertWhole(job: ConvertJob, answering: Answering): Promise<void> {
   const { conversion, sink } = job;
@@ -54,7 +55,7 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
   }
   const parsed = parseObject(body);
   if (parsed === null) return failWhole(job, answering, "garbage", body.length);
-  if (isErrorBody(parsed)) throw failureOfErrorEvent(body, carry.dialect);
+  if (isErrorBody(parsed)) throw failureOfErrorBody(body);
   const message = attempt(() => codecs[answering.upstream.dialect].readResponse(parsed, context));
   if (message instanceof ApiError) {
     await settleEstimate(job, answering, body.length, "error");
@@ -113,7 +114,7 @@ async function failWhole(
   await settleEstimate(job, answering, received, fault === "cancelled" ? "cancelled" : "error");
   if (fault === "deadline") throw new ApiError("timeout", timedOut);
   metrics.streamFaults.inc({ dialect: clientOf(job), kind: fault === "cut" ? "cut" : "garbage" });
-  throw new ApiError("upstream_error", corrupt, { cause: fault });
+  throw corruptAnswer(fault);
 }
 
 async function settleEstimate(
@@ -140,7 +141,7 @@ const settle = (
 
 /**
  * Converts a stream. Resolves when it is over, however it ended.
- * @throws UpstreamFailure while nothing has been sent to the client.
+ * @throws AttemptFailure while nothing has been sent to the client.
  */
 export function convertStream(job: ConvertJob, answering: Answering): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -299,8 +300,8 @@ class StreamConversion {
       const isError = event.event === "error" || /"error"\s*:\s*[{"]/.test(event.data);
       this.#refuse(
         isError
-          ? failureOfErrorEvent(Buffer.from(event.data), clientOf(this.#job))
-          : new UpstreamFailure(error, { retry: null, status: "garbage", unhealthy: true }),
+          ? failureOfErrorBody(Buffer.from(event.data))
+          : new AttemptFailure(error, { retry: null, status: "garbage", unhealthy: true }),
       );
     } else {
       metrics.streamFaults.inc({ dialect: clientOf(this.#job), kind: "error" });
@@ -316,7 +317,7 @@ class StreamConversion {
     if (this.#phase === "opening" && fault !== "cancelled") {
       const cut = fault === "cut" && this.#answering.call.received === 0;
       this.#refuse(
-        new UpstreamFailure(error, {
+        new AttemptFailure(error, {
           retry: cut ? "connect" : fault === "idle" ? "first_byte_timeout" : null,
           status: fault === "idle" ? "timeout" : cut ? "cut" : "garbage",
           unhealthy: cut || fault === "idle",
@@ -326,7 +327,7 @@ class StreamConversion {
   }
 
   /** Nothing was sent: this is still a plain HTTP error, and another upstream may be asked. */
-  #refuse(failure: UpstreamFailure): void {
+  #refuse(failure: AttemptFailure): void {
     this.#phase = "over";
     this.#reject(failure);
   }
@@ -337,10 +338,13 @@ class StreamConversion {
     const { sink } = this.#job;
     this.#linger();
     const usage = this.#usage;
-    const counted =
-      usage === null || usage.estimated === true
-        ? this.#seen()
-        : { tokens: tokensOf(usage), estimated: false };
+    // A report of no output beside text that was seen is one that was not counted.
+    const isCounted =
+      usage !== null &&
+      usage.estimated !== true &&
+      isReport(usage) &&
+      (usage.output_tokens > 0 || this.#characters === 0);
+    const counted = isCounted ? { tokens: tokensOf(usage), estimated: false } : this.#seen();
     try {
       await settle(this.#job, this.#answering, { ...counted, status: "ok" });
       sink.write(terminal);
@@ -383,5 +387,5 @@ class StreamConversion {
 
 const errorOfFault = (fault: CallFault): ApiError =>
   fault === "idle" || fault === "deadline"
-    ? new ApiError("timeout", fault === "idle" ? "The upstream stopped sending." : timedOut)
-    : new ApiError("upstream_error", "The upstream's stream broke off.", { cause: fault });
+    ? new ApiError("timeout", fault === "idle" ? "The model's provider stopped sending." : timedOut)
+    : cutAnswer();

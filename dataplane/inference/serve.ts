@@ -6,12 +6,16 @@ import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros } from "../billing/price.ts";
 import { findRoute } from "../config/find-route.ts";
 import type { Route, Upstream } from "../config/schema.ts";
+import type { Sealer } from "../dialects/codecs.ts";
+import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import type { Answering, Outgoing, Question, Upstreams } from "../upstream/ask.ts";
 import type { InferenceCall } from "./call.ts";
-import { choosePath, pathNeeds, type PathNeeds } from "./choose-path.ts";
-import { relayBody, type RelayBody } from "./edits.ts";
+import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
+import { Conversion } from "./conversion.ts";
+import { convertStream, convertWhole } from "./convert.ts";
+import { relayBody } from "./edits.ts";
 import { estimateWork, usualInputTokens } from "./estimate.ts";
 import { look, type Look } from "./look.ts";
 import { checkServerTools, refuse } from "./refuse.ts";
@@ -26,7 +30,7 @@ export type Serve = (call: InferenceCall) => Promise<void>;
 
 /** @returns what `http` and `batches` call; see `InferenceCall` for its contract. */
 export const createServe =
-  (upstreams: Upstreams): Serve =>
+  (upstreams: Upstreams, sealerOf: (organizationId: string) => Sealer): Serve =>
   async (call) => {
     const seen = look(call.dialect, call.body);
     refuse(seen);
@@ -34,7 +38,7 @@ export const createServe =
     call.record.model = route.model;
     call.record.streamed = seen.stream;
     checkServerTools(seen, route, call.snapshot.policy(route));
-    await new Serving(call, seen, route).run(upstreams);
+    await new Serving(call, seen, route, sealerOf(call.principal.organizationId)).run(upstreams);
   };
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
@@ -51,10 +55,14 @@ class Serving {
   readonly #route: Route;
   readonly #needs: PathNeeds;
   readonly #strict: boolean;
+  readonly #sealer: Sealer;
   /** What the candidate that is being asked was sent. */
-  #sent: RelayBody | null = null;
+  #sent: Sent = { path: "relay", dropped: null, usageInjected: false };
+  /** Read when the first candidate needs it. */
+  #conversion: Conversion | null = null;
 
-  constructor(call: InferenceCall, seen: Look, route: Route) {
+  constructor(call: InferenceCall, seen: Look, route: Route, sealer: Sealer) {
+    this.#sealer = sealer;
     this.#call = call;
     this.#look = seen;
     this.#route = route;
@@ -63,10 +71,17 @@ class Serving {
   }
 
   async run(upstreams: Upstreams): Promise<void> {
+    // What no candidate can read is refused before anything is held for it.
+    const paths = this.#route.upstreams.map(({ dialect }) => choosePath(this.#needs, dialect));
+    if (paths.every((path) => path === "convert")) this.#read();
     const bill = await this.#open(this.#call.meter);
     const deadline = new Deadline(this.#route.timeouts.requestMs);
+    const ask = () => upstreams.ask(this.#question(deadline), (answering) => this.#answer(answering, bill));
     try {
-      await upstreams.ask(this.#question(deadline), (answering) => this.#answer(answering, bill));
+      await ask().catch((error: unknown) => {
+        if (!this.#mayForgetReasoning(error)) throw error;
+        return ask();
+      });
     } catch (error) {
       await bill.release();
       // There is nobody left to tell.
@@ -114,19 +129,39 @@ class Serving {
 
   #write(upstream: Upstream): Outgoing {
     const path = choosePath(this.#needs, upstream.dialect);
+    const headers = this.#headers(upstream.dialect);
     this.#call.record.path = path;
-    if (path !== "relay")
-      throw new ApiError(
-        "invalid_request",
-        "This request needs its model's upstream to speak another dialect, which is not available yet.",
-      );
-    this.#sent = relayBody(this.#look, this.#route, upstream, this.#strict);
-    return { body: this.#sent.body, headers: this.#headers() };
+    switch (path) {
+      case "relay": {
+        const { body, dropped, usageInjected } = relayBody(this.#look, this.#route, upstream, this.#strict);
+        this.#sent = { path, dropped: dropped.length === 0 ? null : dropped.join(", "), usageInjected };
+        return { body, headers };
+      }
+      case "convert": {
+        const { body, dropped } = this.#read().write(upstream);
+        this.#sent = { path, dropped, usageInjected: false };
+        return { body, headers };
+      }
+      case "tools":
+        throw new ApiError("invalid_request", "Server tools are not available for this model yet.");
+    }
+  }
+
+  #read(): Conversion {
+    this.#conversion ??= new Conversion(this.#call, this.#look, this.#route, this.#sealer);
+    return this.#conversion;
+  }
+
+  /** A converted request whose earlier reasoning was made in another account is sent once more without it. */
+  #mayForgetReasoning(error: unknown): boolean {
+    const isRejected =
+      error instanceof ApiError && error.code === "invalid_request" && rejectedReasoning.test(error.message);
+    return isRejected && this.#sent.path === "convert" && this.#read().forgetReasoning();
   }
 
   /** Only these of the client's headers go upstream (design.md §4.1). */
-  #headers(): Record<string, string> {
-    if (this.#call.dialect !== "messages") return {};
+  #headers(upstream: Dialect): Record<string, string> {
+    if (upstream !== "messages") return {};
     const { "anthropic-version": version, "anthropic-beta": beta } = this.#call.headers;
     return {
       "anthropic-version": version ?? DEFAULT_VERSION,
@@ -136,27 +171,43 @@ class Serving {
 
   #answer(answering: Answering, bill: Bill): Promise<void> {
     const { dialect, id, sink, record } = this.#call;
-    const dropped = this.#sent?.dropped ?? [];
+    const { path, dropped, usageInjected } = this.#sent;
+    const common = {
+      bill,
+      sink,
+      headers: { ...bill.headers, ...(dropped === null ? {} : { "x-gapura-dropped": dropped }) },
+      failed: (error: ApiError) => {
+        record.errorCode = error.code;
+      },
+    };
+    if (path === "convert") {
+      const job = { ...common, conversion: this.#read() };
+      return this.#look.stream ? convertStream(job, answering) : convertWhole(job, answering);
+    }
     const job: RelayJob = {
+      ...common,
       dialect,
       requestId: id,
       model: this.#route.model,
-      usageInjected: this.#sent?.usageInjected ?? false,
+      usageInjected,
       choices: this.#look.choices,
       estimatedInput: usualInputTokens(this.#look),
-      bill,
-      sink,
-      headers: {
-        ...bill.headers,
-        ...(dropped.length === 0 ? {} : { "x-gapura-dropped": dropped.join(", ") }),
-      },
-      failed: (error) => {
-        record.errorCode = error.code;
-      },
     };
     return this.#look.stream ? relayStream(job, answering) : relayWhole(job, answering);
   }
 }
+
+/** What a candidate was sent. */
+interface Sent {
+  readonly path: ServingPath;
+  /** The value of `x-gapura-dropped`. */
+  readonly dropped: string | null;
+  /** Usage was asked for that the client did not ask for (relay). */
+  readonly usageInjected: boolean;
+}
+
+/** How upstreams say that a signature or an encrypted item is not theirs. */
+const rejectedReasoning = /signature|thinking|encrypted[ _]content/i;
 
 /** A bill that is settled or released once, whoever comes first. */
 class EndedOnce implements Bill {

@@ -1,0 +1,274 @@
+/** The cells in which the client and the upstream speak different dialects, served against a real upstream. */
+import type { Dispatcher } from "undici";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
+import { text, type Faults, type Step } from "../../test/fakes/upstream/script.ts";
+import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
+import type { Route, Upstream } from "../config/schema.ts";
+import { dialectPath, dialects, type Dialect } from "../dialects/dialect.ts";
+import { SEALED_PREFIX } from "../dialects/reasoning.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { sealing } from "../lib/seal.ts";
+import { Upstreams } from "../upstream/ask.ts";
+import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
+import { createServe, type Serve } from "./serve.ts";
+
+let fake: FakeUpstream;
+let dispatcher: Dispatcher;
+let serve: Serve;
+const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
+
+beforeAll(async () => {
+  fake = await startUpstream();
+  dispatcher = newUpstreamDispatcher();
+  serve = createServe(new Upstreams(dispatcher), sealerOf);
+});
+beforeEach(() => fake.reset());
+afterAll(async () => {
+  await dispatcher.destroy();
+  await fake.close();
+});
+
+const usage = { input: 11, cacheRead: 5, cacheWrite5m: 0, cacheWrite1h: 0, output: 7, reasoning: 2 };
+const hello: Step = text("Hello there, dear reader.", usage);
+const cells = dialects.flatMap((client) =>
+  dialects.filter((upstream) => upstream !== client).map((upstream) => [client, upstream] as const),
+);
+
+function bodyOf(dialect: Dialect, more: object = {}): Record<string, unknown> {
+  const content = "Say hello";
+  if (dialect === "responses") return { model: "public-model", input: content, ...more };
+  const limit = dialect === "messages" ? { max_tokens: 100 } : {};
+  return { model: "public-model", ...limit, messages: [{ role: "user", content }], ...more };
+}
+
+interface Around {
+  readonly route?: Partial<Route>;
+  readonly upstreams?: Upstream[];
+  readonly headers?: object;
+}
+
+function callTo(client: Dialect, upstream: Dialect, body: object, around: Around = {}): TestCall {
+  const upstreams = around.upstreams ?? [upstreamOf(fake.url, upstream)];
+  return callOf(client, snapshotOf([routeTo(upstreams, around.route)]), body, around.headers ?? {});
+}
+
+async function refusal(call: TestCall): Promise<ApiError> {
+  const error = await serve(call).then(
+    () => null,
+    (thrown: unknown) => thrown,
+  );
+  expect(error).toBeInstanceOf(ApiError);
+  expect(call.sink.status).toBe(0);
+  return error as ApiError;
+}
+
+/** What ends a good stream, and what ends a broken one. */
+const terminal: Record<Dialect, string> = {
+  messages: "event: message_stop",
+  chat: "data: [DONE]",
+  responses: "event: response.completed",
+};
+const inBand: Record<Dialect, RegExp> = {
+  messages: /^event: error\ndata: \{"type":"error".*"request_id":"req_test"/,
+  chat: /^data: \{"error":\{/,
+  responses: /^event: error\ndata: \{"type":"error","sequence_number":\d+/,
+};
+const eventsOf = (call: TestCall): string[] => call.sink.text.trimEnd().split("\n\n");
+
+describe.each(cells)("a %s client of a %s upstream", (client, upstream) => {
+  const streaming = (faults?: Faults, around?: Around): TestCall => {
+    fake.next(faults === undefined ? hello : withFaults(hello, faults));
+    return callTo(client, upstream, bodyOf(client, { stream: true }), around);
+  };
+
+  test("gets a whole answer in its own dialect, charged as the upstream reports", async () => {
+    fake.next(hello);
+    const call = callTo(client, upstream, bodyOf(client));
+    await serve(call);
+    expect(call.sink.status).toBe(200);
+    expect(JSON.parse(call.sink.text)).toMatchObject({ model: "public-model" });
+    expect(call.sink.text).toContain("Hello there, dear reader.");
+    expect(call.sink.ended).toBe(true);
+    expect(call.meter.settled).toMatchObject([
+      { status: "ok", estimated: false, upstream: "primary", iterations: 1, tokens: usage },
+    ]);
+    expect(fake.requests[0]?.path).toBe(dialectPath[upstream]);
+    expect(fake.requests[0]?.json()).toMatchObject({ model: "upstream-model" });
+    expect(call.record.path).toBe("convert");
+    expect(call.sink.headers).not.toHaveProperty("x-gapura-dropped");
+  });
+
+  test("gets a stream in its own dialect, charged as the upstream reports", async () => {
+    const call = streaming();
+    await serve(call);
+    expect(call.sink.headers).toMatchObject({ "content-type": "text/event-stream; charset=utf-8" });
+    expect(call.sink.text).toContain(terminal[client]);
+    expect(call.sink.text).not.toContain("upstream-model");
+    expect(call.meter.settled).toMatchObject([{ status: "ok", estimated: false, tokens: usage }]);
+  });
+
+  test("the same bytes give the same stream, however they are cut", async () => {
+    const seen = new Set<string>();
+    for (const chunkBytes of [1, 13, 100_000]) {
+      const call = streaming({ chunkBytes });
+      await serve(call);
+      seen.add(call.sink.text.replaceAll(/(msg|chatcmpl|resp|rs|fc|call|toolu)[_-][A-Za-z0-9]{24}/g, "$1_x"));
+    }
+    expect(seen.size).toBe(1);
+  });
+
+  test("rule 1.9: the end of a stream leaves only when its charge is durable", async () => {
+    const call = streaming();
+    let before = "";
+    call.meter.onSettle = async () => {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      before = call.sink.text;
+    };
+    await serve(call);
+    expect(before).toContain("Hello");
+    expect(before).not.toContain(terminal[client]);
+    if (client === "chat") expect(before).not.toContain('"finish_reason":"stop"');
+    expect(call.sink.text).toContain(terminal[client]);
+  });
+
+  test("rule 2.13: a stream that is cut ends in exactly one in-band error and is charged from an estimate", async () => {
+    const call = streaming({ cutAtEvent: 5 });
+    await serve(call);
+    expect(eventsOf(call).at(-1)).toMatch(inBand[client]);
+    expect(call.sink.text).not.toContain(terminal[client]);
+    expect(call.meter.settled).toMatchObject([{ status: "error", estimated: true }]);
+    expect(call.sink.ended).toBe(true);
+  });
+
+  test("an error inside a stream ends it in the client's dialect", async () => {
+    const call = streaming({ errorAtEvent: { event: 5, type: "overloaded_error", message: "sk-secret" } });
+    await serve(call);
+    expect(eventsOf(call).at(-1)).toMatch(inBand[client]);
+    expect(call.sink.text).not.toContain("sk-secret");
+  });
+
+  test("rule 1.6: a stream that dies before its first event is a real HTTP status", async () => {
+    const call = streaming({ cutAtEvent: 0 });
+    expect((await refusal(call)).kind.status).toBe(502);
+    expect(call.meter).toMatchObject({ settled: [], released: 1 });
+  });
+
+  test("a stream that stands still ends in the in-band error", async () => {
+    const timeouts = { connectMs: 1000, firstByteMs: 2000, streamIdleMs: 60, requestMs: 10_000 };
+    const call = streaming({ stallAtEvent: 5 }, { route: { timeouts } });
+    await serve(call);
+    expect(eventsOf(call).at(-1)).toMatch(inBand[client]);
+  });
+
+  test("rule 1.6: a corrupt whole answer is 502 and charged from an estimate, an empty one is free", async () => {
+    fake.next(withFaults(hello, { malformed: true }));
+    const corrupt = callTo(client, upstream, bodyOf(client));
+    expect(await refusal(corrupt)).toMatchObject({ code: "upstream_error" });
+    expect(corrupt.meter.settled).toMatchObject([{ status: "error", estimated: true }]);
+    fake.next(withFaults(hello, { empty: true }));
+    const empty = callTo(client, upstream, bodyOf(client));
+    expect(await refusal(empty)).toMatchObject({ code: "upstream_error" });
+    expect(empty.meter).toMatchObject({ settled: [], released: 1 });
+  });
+
+  test("an answer without a usage report is charged from an estimate", async () => {
+    fake.next(withFaults(hello, { noUsage: true }));
+    const call = callTo(client, upstream, bodyOf(client));
+    await serve(call);
+    expect(call.meter.settled).toMatchObject([{ status: "ok", estimated: true }]);
+    expect(call.meter.settled[0]?.tokens.output).toBeGreaterThan(0);
+    const streamed = streaming({ noUsage: true });
+    await serve(streamed);
+    expect(streamed.meter.settled).toMatchObject([{ status: "ok", estimated: true }]);
+    expect(streamed.meter.settled[0]?.tokens.output).toBeGreaterThan(0);
+  });
+
+  test("a client that goes away stops the upstream and pays for what was seen", async () => {
+    const call = streaming({ delayBetweenEventsMs: 30 });
+    call.sink.on("piece", () => call.sink.leave());
+    await serve(call);
+    expect(call.meter.settled).toMatchObject([{ status: "cancelled", estimated: true }]);
+    expect(call.sink.text).not.toContain(terminal[client]);
+  });
+
+  test("bad input is refused before anything is held", async () => {
+    const messages = [{ role: "user", content: [{ type: "nonsense" }] }];
+    const field = client === "responses" ? { input: messages } : { messages };
+    const call = callTo(client, upstream, bodyOf(client, field));
+    const error = await refusal(call);
+    expect(error.kind.status).toBe(400);
+    expect(error.param).toMatch(/content/);
+    expect(call.meter.settled).toEqual([]);
+    expect(fake.requests).toHaveLength(0);
+  });
+});
+
+test("rule 2.2: drops are named in the header, and refused under strict before any upstream call", async () => {
+  fake.next(hello, hello);
+  const body = bodyOf("messages", { top_k: 3, stream: true });
+  const call = callTo("messages", "chat", body);
+  await serve(call);
+  expect(call.sink.headers).toMatchObject({ "x-gapura-dropped": "top_k" });
+  const strict = callTo("messages", "chat", body, { headers: { "x-gapura-strict": "true" } });
+  expect(await refusal(strict)).toMatchObject({ code: "unsupported_parameter", param: "top_k" });
+  expect(strict.meter).toMatchObject({ settled: [], released: 1 });
+  expect(fake.requests).toHaveLength(1);
+});
+
+test("a failure before the first byte goes to an upstream of another dialect", async () => {
+  const upstreams = dialects.map((dialect, priority) =>
+    upstreamOf(fake.url, dialect, { name: dialect, priority }),
+  );
+  fake.next({ error: { status: 500 } }, { error: { status: 503 } }, hello);
+  const call = callTo("messages", "messages", bodyOf("messages", { top_k: 3 }), {
+    upstreams,
+    route: { retries: { attempts: 3, retryOn: ["server_error"] } },
+  });
+  await serve(call).catch((error: unknown) => error);
+  expect(fake.requests.length).toBeGreaterThan(1);
+  expect(call.meter.settled.length + call.meter.released).toBe(1);
+});
+
+test("dialects.md §D2: a rejected signature is sent once more without the reasoning", async () => {
+  const messages = [
+    { role: "user", content: "Hi" },
+    {
+      role: "assistant",
+      content: [
+        { type: "thinking", thinking: "hm", signature: "EqQB" },
+        {
+          type: "thinking",
+          thinking: "hm",
+          signature: SEALED_PREFIX + sealerOf("org_a").seal('{"from":"chat"}'),
+        },
+        { type: "text", text: "Hello" },
+      ],
+    },
+    { role: "user", content: "And?" },
+  ];
+  fake.next(
+    { error: { status: 400, message: "messages.1.content.0: Invalid `signature` in `thinking` block" } },
+    hello,
+  );
+  const call = callTo("messages", "messages", bodyOf("messages", { messages }));
+  await serve(call);
+  expect(call.record.path).toBe("convert");
+  expect(JSON.stringify(fake.requests[0]?.json())).toContain("EqQB");
+  expect(JSON.stringify(fake.requests[0]?.json())).not.toContain(SEALED_PREFIX);
+  expect(JSON.stringify(fake.requests[1]?.json())).not.toContain("thinking");
+  expect(call.meter.settled).toHaveLength(1);
+});
+
+test("rule 2.11: only a Messages upstream gets the version headers, whoever the client is", async () => {
+  fake.next(hello, hello);
+  await serve(callTo("chat", "messages", bodyOf("chat")));
+  await serve(
+    callTo("messages", "chat", bodyOf("messages"), {
+      headers: { "anthropic-version": "2026-10-21", "anthropic-beta": "x" },
+    }),
+  );
+  expect(fake.requests[0]?.headers).toMatchObject({ "anthropic-version": "2023-06-01" });
+  expect(fake.requests[1]?.headers).not.toHaveProperty("anthropic-version");
+  expect(fake.requests[1]?.headers).not.toHaveProperty("anthropic-beta");
+});
