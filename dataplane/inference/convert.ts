@@ -226,9 +226,11 @@ class StreamConversion {
   /** Keeps what the charge needs. */
   #note(event: MessagesEvent): void {
     if (event.type === "message_start") this.#usage = event.message.usage;
-    else if (event.type === "message_delta")
-      this.#usage = { input_tokens: 0, ...this.#usage, ...event.usage };
-    else if (event.type === "content_block_delta") {
+    else if (event.type === "message_delta") {
+      // The start was an estimate at best; what the end reports stands.
+      const estimated = event.usage.estimated === true;
+      this.#usage = { input_tokens: 0, ...this.#usage, ...event.usage, estimated };
+    } else if (event.type === "content_block_delta") {
       const { delta } = event;
       if (delta.type === "text_delta") this.#characters += delta.text.length;
       else if (delta.type === "thinking_delta") this.#characters += delta.thinking.length;
