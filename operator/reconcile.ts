@@ -8,11 +8,11 @@ import { type Delivery, Holdings, type ObjectStatus, type PodReport, statusOf } 
 import type { Declared, Secrets, WantedKey } from "./plan/objects.ts";
 import {
   type BankState,
-  contentHash,
   decodeBanks,
   encode,
   nextBank,
   nextSerial,
+  serialize,
   type SnapshotFile,
 } from "./plan/shards.ts";
 
@@ -97,11 +97,11 @@ export class Reconciler {
 
   async #publish(compiled: Compiled, banks: readonly BankState[]): Promise<void> {
     const current = newest(banks);
-    const hash = contentHash(compiled.routing);
+    const serialized = serialize(compiled.routing);
     if (
       current?.published !== undefined &&
       current.published !== null &&
-      current.hash === hash &&
+      current.hash === serialized.hash &&
       sameValues(current.published.credentials, compiled.credentials)
     ) {
       this.#serial = current.serial;
@@ -110,7 +110,7 @@ export class Reconciler {
     }
     const bank = nextBank(banks, this.#settled, this.#ports.acknowledgements !== null);
     const serial = nextSerial(banks, Math.max(this.#ports.now(), (this.#serial ?? 0) + 1));
-    const encoded = encode(bank, serial, compiled.routing, compiled.credentials);
+    const encoded = encode(bank, serial, serialized, compiled.credentials);
     if (!encoded.ok) {
       this.#failure = { kind: "unpublished", reason: "TooLarge", message: encoded.message };
       return;
@@ -130,7 +130,7 @@ export class Reconciler {
     const written: BankState = {
       bank,
       serial,
-      hash,
+      hash: serialized.hash,
       published: { routing: { ...compiled.routing, serial }, credentials: compiled.credentials },
     };
     this.#banks = banks.map((state) => (state.bank === bank ? written : state));

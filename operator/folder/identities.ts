@@ -31,16 +31,22 @@ export interface Named {
 const keyOf = ({ kind, namespace, name }: Named) => `${kind} ${namespace}/${name}`;
 
 export class Identities {
-  readonly #path: string;
+  /** null: nothing is kept. */
+  readonly #path: string | null;
   readonly #objects: Map<string, Identity>;
   readonly #digests = new WeakMap<object, string>();
   readonly #newUid: () => string;
   #changed = false;
 
-  private constructor(path: string, objects: Map<string, Identity>, newUid: () => string) {
+  private constructor(path: string | null, objects: Map<string, Identity>, newUid: () => string) {
     this.#newUid = newUid;
     this.#path = path;
     this.#objects = objects;
+  }
+
+  /** For one look at a folder. */
+  static temporary(): Identities {
+    return new Identities(null, new Map(), randomUUID);
   }
 
   /** @throws when the state is there but cannot be read: starting anew would change every uid. */
@@ -91,7 +97,7 @@ export class Identities {
   }
 
   async save(): Promise<void> {
-    if (!this.#changed) return;
+    if (!this.#changed || this.#path === null) return;
     const state = { version: 1, objects: Object.fromEntries(this.#objects) };
     await writeAtomically(this.#path, `${JSON.stringify(state)}\n`, 0o600);
     this.#changed = false;

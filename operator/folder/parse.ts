@@ -15,6 +15,8 @@ export interface Manifest {
   readonly faults: readonly Fault[];
   /** Which document of the file, from 0, and which item of a List. */
   readonly position: Position;
+  /** Of the document's beginning. */
+  readonly line: number;
 }
 
 export interface Position {
@@ -26,6 +28,7 @@ export interface SecretDocument {
   readonly namespace: string;
   readonly name: string;
   readonly data: Readonly<Record<string, string>>;
+  readonly line: number;
 }
 
 /** A fault of the file or of a document in it, before there is an object that could have a status. */
@@ -138,7 +141,11 @@ function collect(value: unknown, position: Position, line: number, into: Collect
   }
   const named = { namespace: metadata.namespace, name: metadata.name };
   if (plainSecret)
-    into.secrets.push({ ...named, data: readSecret(value, (path, text) => refuse(path, text, subject)) });
+    into.secrets.push({
+      ...named,
+      line,
+      data: readSecret(value, (path, text) => refuse(path, text, subject)),
+    });
   else if (!isKind(kind)) refuse("kind", `must be one of ${KINDS.join(", ")}`, subject);
   else if (apiVersion !== API_VERSION) refuse("apiVersion", `must be ${API_VERSION}`, subject);
   else
@@ -149,6 +156,7 @@ function collect(value: unknown, position: Position, line: number, into: Collect
       spec: value["spec"],
       faults: unknownFields(value),
       position,
+      line,
     });
 }
 

@@ -5,7 +5,14 @@ import type { Observation } from "../reconcile.ts";
 import { findManifests, type FoundFile, MAX_FILE_BYTES } from "./files.ts";
 import type { Identities, Named } from "./identities.ts";
 import { readKeyFiles } from "./key-files.ts";
-import { type FileFault, type Manifest, parseFile, type ParsedFile, type SecretDocument } from "./parse.ts";
+import {
+  type FileFault,
+  type Manifest,
+  parseFile,
+  type ParsedFile,
+  type Position,
+  type SecretDocument,
+} from "./parse.ts";
 
 export interface LocatedFault extends FileFault {
   readonly file: string;
@@ -13,6 +20,13 @@ export interface LocatedFault extends FileFault {
 
 export interface FolderObservation extends Observation {
   readonly faults: readonly LocatedFault[];
+  /** Where each object stands. */
+  readonly origins: ReadonlyMap<Declared, Origin>;
+}
+
+export interface Origin {
+  readonly file: string;
+  readonly position: Position;
 }
 
 interface CachedFile {
@@ -34,13 +48,19 @@ export class FolderSource {
     this.#now = options.now;
   }
 
+  /** How many files the last observation read. */
+  get fileCount(): number {
+    return this.#files.size;
+  }
+
   /** @throws when the folder itself cannot be listed. */
   async observe(): Promise<FolderObservation> {
     await this.#readFiles();
     const faults: LocatedFault[] = [];
-    const objects = this.#declared(faults);
+    const origins = new Map<Declared, Origin>();
+    const objects = this.#declared(faults, origins);
     await this.#identities.save();
-    return { objects, secrets: await this.#secrets(faults), faults };
+    return { objects, secrets: await this.#secrets(faults), faults, origins };
   }
 
   async #readFiles(): Promise<void> {
@@ -65,7 +85,7 @@ export class FolderSource {
   }
 
   /** Every object of every file, and in faulty files those that were there before and cannot be found now. */
-  #declared(faults: LocatedFault[]): Declared[] {
+  #declared(faults: LocatedFault[], origins: Map<Declared, Origin>): Declared[] {
     const seen = new Map<string, string>();
     const objects: Declared[] = [];
     const nowSeconds = Math.floor(this.#now() / 1000);
@@ -80,7 +100,9 @@ export class FolderSource {
         }
         seen.set(key, file);
         const { uid, generation, createdAt } = this.#identities.of(manifest, file, nowSeconds);
-        objects.push({ ...named(manifest), ...manifestPart(manifest), uid, generation, createdAt });
+        const object = { ...named(manifest), ...manifestPart(manifest), uid, generation, createdAt };
+        objects.push(object);
+        origins.set(object, { file, position: manifest.position });
       }
     }
     objects.push(...this.#missingFromFaultyFiles(seen));
@@ -122,7 +144,7 @@ export class FolderSource {
         if (seen.has(key))
           faults.push({
             file,
-            line: 1,
+            line: secret.line,
             subject: `Secret/${secret.name}`,
             path: "metadata.name",
             reason: "Duplicate",
@@ -153,7 +175,7 @@ const named = ({ kind, namespace, name }: Named) => ({ kind, namespace, name });
 const manifestPart = ({ spec, faults, creationTimestamp }: Manifest) => ({ spec, faults, creationTimestamp });
 
 const duplicate = (manifest: Manifest, first: string): FileFault => ({
-  line: 1,
+  line: manifest.line,
   subject: `${manifest.kind}/${manifest.name}`,
   path: "metadata.name",
   reason: "Duplicate",

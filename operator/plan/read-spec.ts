@@ -1,35 +1,65 @@
 /** From what stood in the manifest to a typed spec, or to faults with paths. */
 import type { z } from "zod";
-import { kinds } from "../api/kinds.ts";
+import { type Kind, kinds } from "../api/kinds.ts";
 import { type Declared, type Fault, pathText } from "./objects.ts";
 
 /** At most this many faults are named for one object; the first ones help most. */
 const MAX_FAULTS = 20;
+/** No kind is a third as deep. */
+const MAX_DEPTH = 32;
 
 export type ReadSpec =
   | { readonly ok: true; readonly spec: unknown }
   | { readonly ok: false; readonly faults: readonly Fault[] };
 
+/** A spec is judged once: whoever observes hands the same object in again as long as it has not changed. */
+const judged = new WeakMap<object, ReadSpec>();
+
 /** Schema and semantic rules of the object's kind; what the source found wrong comes first. */
 export function readSpec(object: Declared): ReadSpec {
   if (object.faults.length > 0) return { ok: false, faults: object.faults };
-  const forbidden = forbiddenKey(object.spec, ["spec"], 0);
-  if (forbidden !== null) return { ok: false, faults: [forbidden] };
-  const result = kinds[object.kind].spec.safeParse(withoutNulls(object.spec), { reportInput: true });
+  const { spec } = object;
+  if (typeof spec !== "object" || spec === null) return judge(object.kind, spec);
+  let result = judged.get(spec);
+  if (result === undefined) {
+    result = judge(object.kind, spec);
+    judged.set(spec, result);
+  }
+  return result;
+}
+
+function judge(kind: Kind, given: unknown): ReadSpec {
+  let spec = given;
+  if (needsCare(given, 0)) {
+    const forbidden = forbiddenKey(given, ["spec"]);
+    if (forbidden !== null) return { ok: false, faults: [forbidden] };
+    spec = withoutNulls(given);
+  }
+  const result = kinds[kind].spec.safeParse(spec, { reportInput: true });
   if (result.success) return { ok: true, spec: result.data };
   const faults = result.error.issues.flatMap((issue) => faultsOf(issue, ["spec"]));
   return { ok: false, faults: firstOfEachPath(faults).slice(0, MAX_FAULTS) };
 }
 
+/** Whether the value holds null, `__proto__` or too much depth: seldom, and looking is quicker than copying. */
+function needsCare(value: unknown, depth: number): boolean {
+  if (typeof value !== "object") return false;
+  if (value === null || depth > MAX_DEPTH) return true;
+  for (const key in value)
+    if (key === "__proto__" || needsCare((value as Record<string, unknown>)[key], depth + 1)) return true;
+  return false;
+}
+
 /** `__proto__` is dropped by parsers rather than judged, and depth without end would exhaust the stack. */
-function forbiddenKey(value: unknown, path: readonly PropertyKey[], depth: number): Fault | null {
+function forbiddenKey(value: unknown, path: readonly PropertyKey[]): Fault | null {
   if (typeof value !== "object" || value === null) return null;
-  if (depth > 32) return { reason: "Invalid", path: pathText(path), message: "is nested too deeply" };
+  if (path.length > MAX_DEPTH)
+    return { reason: "Invalid", path: pathText(path), message: "is nested too deeply" };
   for (const [key, inner] of Object.entries(value)) {
     const here = [...path, Array.isArray(value) ? Number(key) : key];
     if (key === "__proto__")
       return { reason: "Invalid", path: pathText(here), message: "is not a known field" };
-    const fault = forbiddenKey(inner, here, depth + 1);
+    const fault = forbiddenKey(inner, here);
     if (fault !== null) return fault;
   }
   return null;
@@ -44,17 +74,9 @@ function firstOfEachPath(faults: readonly Fault[]): Fault[] {
 /** A field that is null counts as absent, as the API server prunes it. */
 function withoutNulls(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
-  if (Array.isArray(value)) {
-    const items = value.map(withoutNulls);
-    return items.some((item, index) => item !== value[index]) ? items : value;
-  }
-  const entries = Object.entries(value);
-  const kept = entries.flatMap(([key, inner]) =>
-    inner === null ? [] : [[key, withoutNulls(inner)] as const],
-  );
-  const same =
-    kept.length === entries.length && kept.every(([, inner], index) => inner === entries[index]?.[1]);
-  return same ? value : Object.fromEntries(kept);
+  if (Array.isArray(value)) return value.map(withoutNulls);
+  const kept = Object.entries(value).filter(([, inner]) => inner !== null);
+  return Object.fromEntries(kept.map(([key, inner]) => [key, withoutNulls(inner)]));
 }
 
 function faultsOf(issue: z.core.$ZodIssue, root: readonly PropertyKey[]): Fault[] {

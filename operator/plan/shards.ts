@@ -45,26 +45,32 @@ const sha256 = (data: string | Buffer) => createHash("sha256").update(data).dige
 
 export const indexFileName = (bank: Bank) => `${bank}-index.json`;
 
-/** SHA-256 of the routing part without its serial. */
-export const contentHash = (routing: RoutingContent): string =>
-  sha256(JSON.stringify(orderedContent(routing)));
+/** The routing part as text, without its serial; made once, as it may be megabytes. */
+export interface SerializedRouting {
+  readonly schemaVersion: number;
+  readonly text: string;
+  /** SHA-256 of the text. */
+  readonly hash: string;
+}
 
-const orderedContent = ({ schemaVersion, routes, policies, organizations, objects }: RoutingContent) => ({
+export function serialize({
   schemaVersion,
   routes,
   policies,
   organizations,
   objects,
-});
+}: RoutingContent): SerializedRouting {
+  const text = JSON.stringify({ schemaVersion, routes, policies, organizations, objects });
+  return { schemaVersion, text, hash: sha256(text) };
+}
 
 export function encode(
   bank: Bank,
   serial: number,
-  content: RoutingContent,
+  { schemaVersion, text, hash }: SerializedRouting,
   credentials: Readonly<Record<string, string>>,
 ): Encoded {
-  const { schemaVersion, ...rest } = orderedContent(content);
-  const routing = pieces(`${bank}-`, JSON.stringify({ schemaVersion, serial, ...rest }));
+  const routing = pieces(`${bank}-`, `{"serial":${serial},${text.slice(1)}`);
   const values = pieces(`${bank}-credentials-`, JSON.stringify({ serial, values: credentials }));
   if (routing.length > ROUTING_SHARDS) return tooLarge("routing part", routing.length, ROUTING_SHARDS);
   if (values.length > CREDENTIAL_SHARDS) return tooLarge("credentials", values.length, CREDENTIAL_SHARDS);
@@ -73,7 +79,7 @@ export function encode(
   const index: SnapshotIndex = {
     schemaVersion,
     serial,
-    hash: contentHash(content),
+    hash,
     routing: named(routing),
     credentials: named(values),
   };

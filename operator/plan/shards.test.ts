@@ -1,0 +1,120 @@
+import { randomBytes } from "node:crypto";
+import { describe, expect, test } from "vitest";
+import { MAX_SHARD_BYTES } from "../../dataplane/config/schema.ts";
+import type { RoutingContent } from "./compile.ts";
+import { type BankState, decodeBanks, encode, nextBank, nextSerial, serialize } from "./shards.ts";
+
+const content = (name: string): RoutingContent => ({
+  schemaVersion: 1,
+  routes: [],
+  policies: {},
+  organizations: [],
+  objects: [{ kind: "PriceTable", namespace: "default", name, uid: "u", generation: 1 }],
+});
+const files = (encoded: ReturnType<typeof encode>) => {
+  if (!encoded.ok) throw new Error(encoded.message);
+  return new Map(encoded.files.map(({ name, bytes }) => [name, bytes]));
+};
+const bankA = (map: ReadonlyMap<string, Uint8Array>) => decodeBanks(map)[0];
+
+describe("files of a bank", () => {
+  test("come back as they were", () => {
+    const written = encode("a", 5, serialize(content("x")), { "default/s/k": "väl\u0000ue" });
+    expect(bankA(files(written))).toEqual({
+      bank: "a",
+      serial: 5,
+      hash: serialize(content("x")).hash,
+      published: { routing: { ...content("x"), serial: 5 }, credentials: { "default/s/k": "väl\u0000ue" } },
+    });
+  });
+
+  test("are the same bytes each time, and the hash does not know the serial", () => {
+    const [one, two] = [
+      encode("b", 5, serialize(content("x")), {}),
+      encode("b", 5, serialize(content("x")), {}),
+    ];
+    expect(one).toEqual(two);
+    const other = encode("b", 6, serialize(content("x")), {});
+    expect(other.ok && one.ok && other.index.hash === one.index.hash).toBe(true);
+  });
+
+  test("rule 6.3: a missing, cut, changed or swapped piece makes the bank incomplete", () => {
+    const whole = files(encode("a", 5, serialize(content("x")), { c: "v" }));
+    const other = files(encode("a", 6, serialize(content("y")), { c: "w" }));
+    for (const name of whole.keys()) {
+      const without = new Map(whole);
+      without.delete(name);
+      expect(bankA(without)?.published, `without ${name}`).toBeNull();
+      const cut = new Map(whole).set(name, Buffer.from(whole.get(name) ?? []).subarray(0, -1 - 1));
+      expect(bankA(cut)?.published, `cut ${name}`).toBeNull();
+      const swapped = new Map(whole).set(name, other.get(name) ?? Buffer.alloc(0));
+      expect(bankA(swapped)?.published, `swapped ${name}`).toBeNull();
+    }
+  });
+
+  test("a large part is cut into pieces of at most 700 KiB, and one that has no room is refused", () => {
+    // Random hex shrinks by half, so 3 MB make three pieces.
+    const noise = (bytes: number) => content(randomBytes(bytes).toString("hex"));
+    const three = encode("a", 1, serialize(noise(2_000_000)), {});
+    const pieces = [...files(three)].filter(([name]) => /^a-\d\.gz$/.test(name));
+    expect(pieces.length).toBeGreaterThan(2);
+    expect(pieces.every(([, bytes]) => bytes.length <= MAX_SHARD_BYTES)).toBe(true);
+    expect(bankA(files(three))?.published).not.toBeNull();
+    expect(
+      encode("a", 1, serialize(content("x")), { c: randomBytes(1_500_000).toString("hex") }),
+    ).toMatchObject({
+      ok: false,
+      message: expect.stringContaining("room for 2"),
+    });
+  });
+});
+
+describe("the bank that is written next", () => {
+  const state = (bank: "a" | "b", serial: number | null, complete = true): BankState => ({
+    bank,
+    serial,
+    hash: null,
+    published: complete && serial !== null ? { routing: { ...content("x"), serial }, credentials: {} } : null,
+  });
+  test.for([
+    { title: "nothing is published", banks: [state("a", null), state("b", null)], settled: null, bank: "a" },
+    { title: "one is complete and settled", banks: [state("a", 1), state("b", null)], settled: 1, bank: "b" },
+    {
+      title: "one is pending, none settled",
+      banks: [state("a", 1), state("b", null)],
+      settled: null,
+      bank: "b",
+    },
+    {
+      title: "a newer one is pending: it is overwritten",
+      banks: [state("a", 1), state("b", 2)],
+      settled: 1,
+      bank: "b",
+    },
+    { title: "the newer one is settled", banks: [state("a", 1), state("b", 2)], settled: 2, bank: "a" },
+    {
+      title: "after a restart nobody knows who holds what",
+      banks: [state("a", 9), state("b", 2)],
+      settled: null,
+      bank: "a",
+    },
+    {
+      title: "the newer one is damaged",
+      banks: [state("a", 1), state("b", 2, false)],
+      settled: null,
+      bank: "b",
+    },
+  ])("where pods acknowledge: $title", ({ banks, settled, bank }) => {
+    expect(nextBank(banks, settled, true)).toBe(bank);
+  });
+
+  test("where nobody acknowledges the older one is overwritten", () => {
+    expect(nextBank([state("a", 1), state("b", 2)], null, false)).toBe("a");
+    expect(nextBank([state("a", 3), state("b", 2)], null, false)).toBe("b");
+  });
+
+  test("a serial grows also when the clock goes back or the newest bank is damaged", () => {
+    expect(nextSerial([state("a", 100), state("b", 200, false)], 50)).toBe(201);
+    expect(nextSerial([state("a", null), state("b", null)], 50)).toBe(50);
+  });
+});

@@ -1,0 +1,107 @@
+/**
+ * `npm run validate -- DIR [--format json]`: everything that the operator would refuse or miss in a folder, for CI.
+ * Exit 0: nothing; 1: one line per fault `file:line kind/name path: reason`; 2: it could not be done.
+ */
+import { readFile } from "node:fs/promises";
+import { parseArgs } from "node:util";
+import { Identities } from "./folder/identities.ts";
+import { newKey } from "./folder/key-files.ts";
+import { lineOf } from "./folder/parse.ts";
+import { FolderSource } from "./folder/source.ts";
+import { compile } from "./plan/compile.ts";
+import type { Secrets, WantedKey } from "./plan/objects.ts";
+
+export interface FoundFault {
+  readonly file: string;
+  readonly line: number;
+  readonly kind: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly path: string;
+  readonly reason: string;
+  readonly message: string;
+}
+
+export interface Validation {
+  readonly faults: readonly FoundFault[];
+  readonly objects: number;
+  readonly files: number;
+}
+
+/** @throws when the folder cannot be listed. */
+export async function validateFolder(folder: string): Promise<Validation> {
+  const source = new FolderSource({
+    folder,
+    // Keys generated elsewhere count as generated here too.
+    dataFolder: "/nonexistent",
+    identities: Identities.temporary(),
+    now: () => 0,
+  });
+  const { objects, secrets, faults, origins } = await source.observe();
+  const first = compile({ objects, secrets, published: null });
+  const { verdicts } =
+    first.wanted.length === 0
+      ? first
+      : compile({ objects, secrets: withKeys(secrets, first.wanted), published: null });
+
+  const found: FoundFault[] = faults.map(({ file, line, subject, path, reason, message }) => {
+    const [kind = "", name = ""] = subject.split("/");
+    return { file, line, kind, namespace: "", name, path, reason, message };
+  });
+  const texts = new Map<string, string>();
+  for (const { object, accepted, resolved } of verdicts) {
+    const origin = origins.get(object);
+    if (origin === undefined) continue;
+    for (const { path, reason, message } of [...accepted, ...resolved]) {
+      const text = texts.get(origin.file) ?? (await readFile(origin.file, "utf8"));
+      texts.set(origin.file, text);
+      const { kind, namespace, name } = object;
+      const line = lineOf(text, origin.position, path);
+      found.push({ file: origin.file, line, kind, namespace, name, path, reason, message });
+    }
+  }
+  found.sort((one, other) =>
+    one.file < other.file ? -1 : one.file > other.file ? 1 : one.line - other.line,
+  );
+  return { faults: found, objects: objects.length, files: source.fileCount };
+}
+
+/** A key that is to be generated is no fault. */
+function withKeys(secrets: Secrets, wanted: readonly WantedKey[]): Secrets {
+  const all = new Map(secrets);
+  for (const { namespace, secret, key, form } of wanted) {
+    const name = `${namespace}/${secret}`;
+    all.set(name, { ...all.get(name), [key]: newKey(form) });
+  }
+  return all;
+}
+
+export function faultLine({ file, line, kind, name, path, reason, message }: FoundFault): string {
+  const subject = kind === "" ? [] : [`${kind}/${name}`];
+  const where = path === "" ? [] : [`${path}:`];
+  return [`${file}:${line}`, ...subject, ...where, `${reason}:`, message].join(" ");
+}
+
+async function main(): Promise<number> {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: { format: { type: "string", default: "text" } },
+  });
+  const [folder] = positionals;
+  if (folder === undefined || positionals.length > 1 || !["text", "json"].includes(values.format)) {
+    console.error("usage: npm run validate -- DIR [--format text|json]");
+    return 2;
+  }
+  const { faults, objects, files } = await validateFolder(folder);
+  if (values.format === "json") console.log(JSON.stringify({ objects, files, faults }, null, 2));
+  else for (const fault of faults) console.log(faultLine(fault));
+  if (values.format === "text" && faults.length === 0)
+    console.log(`${objects} objects in ${files} files are valid`);
+  return faults.length === 0 ? 0 : 1;
+}
+
+if (import.meta.main)
+  process.exitCode = await main().catch((error: unknown) => {
+    console.error(`validate: ${error instanceof Error ? error.message : String(error)}`);
+    return 2;
+  });
