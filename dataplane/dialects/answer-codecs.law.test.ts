@@ -20,6 +20,7 @@ import type { SseEvent } from "./codecs.ts";
 import { dialects } from "./dialect.ts";
 import { stringOf } from "./fields.ts";
 import type { Dialect } from "./dialect.ts";
+import { MessageAccumulator } from "./messages/accumulate.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
 
 const cells = dialects.flatMap((from) => dialects.map((to) => ({ from, to })));
@@ -244,6 +245,22 @@ function thinkingIn(event: JsonObject): string {
   if (event["type"] === "response.reasoning_summary_text.delta") return stringOf(delta) ?? "";
   return stringOf(delta?.["reasoning_content"]) ?? stringOf(delta?.["thinking"]) ?? "";
 }
+
+describe.each(dialects)("a %s upstream", (from) => {
+  test("streams what it says whole, in the hub too", () => {
+    fc.assert(
+      fc.property(answers, fc.integer({ min: 1, max: 9 }), (answer, size) => {
+        const whole = answerCodecs[from].readResponse(scriptedBody[from](answer), testContext());
+        const reader = answerCodecs[from].readStream(testContext());
+        const message = new MessageAccumulator();
+        for (const event of eventsOf(scriptedStream[from](answer, cutInto(size))))
+          for (const said of reader.step(event)) message.push(said);
+        expect(message.whole()).toEqual({ ...whole, usage: { ...whole.usage, estimated: false } });
+      }),
+      { numRuns: 50 },
+    );
+  });
+});
 
 describe.each(dialects)("a %s upstream that sends garbage", (from) => {
   const anything = fc.oneof(

@@ -169,6 +169,7 @@ describe("errors inside a stream", () => {
     [{ error: { message: "x", code: 503 } }, "unavailable"],
     [{ error: { message: "x", type: "server_error", code: null } }, "upstream_error"],
     [{ error: "boom" }, "upstream_error"],
+    [{ error: { code: "constructor", type: "__proto__", message: "x" } }, "upstream_error"],
     [{ type: "error", code: "rate_limit_exceeded", message: "x", param: null }, "rate_limited"],
     [{ error: { code: "insufficient_quota", message: "x" } }, "upstream_error"],
     [{ error: { code: "context_length_exceeded", message: "x" } }, "context_length_exceeded"],

@@ -116,7 +116,7 @@ function readErrorBody(bytes: string | Uint8Array): ReportedError {
  */
 export function inBandError(body: JsonObject): ApiError {
   const error = reported(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body);
-  const code = inBandCodes[error.code] ?? inBandCodes[error.type] ?? "upstream_error";
+  const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
   if (code === "invalid_request") return aboutTheRequest(error, null) ?? ours("upstream_error", error.code);
   if (code === "rate_limited")
     return new ApiError(code, ownWords[code], { retryAfterSeconds: RETRY_AFTER_DEFAULT_S });
@@ -124,28 +124,28 @@ export function inBandError(body: JsonObject): ApiError {
 }
 
 /** By `code` first, then by `type`; what is not listed (keys, quota, permissions, servers) is ours to mend: 502. */
-const inBandCodes: Readonly<Record<string, OwnCode>> = {
-  invalid_request_error: "invalid_request",
-  invalid_prompt: "invalid_request",
-  context_length_exceeded: "invalid_request",
-  "400": "invalid_request",
-  request_too_large: "too_large",
-  "413": "too_large",
-  rate_limit_error: "rate_limited",
-  rate_limit_exceeded: "rate_limited",
-  "429": "rate_limited",
-  insufficient_quota: "upstream_error",
-  invalid_api_key: "upstream_error",
-  overloaded_error: "overloaded",
-  "529": "overloaded",
-  server_is_overloaded: "unavailable",
-  service_unavailable_error: "unavailable",
-  "503": "unavailable",
-  timeout_error: "timeout",
-  timeout: "timeout",
-  "408": "timeout",
-  "504": "timeout",
-};
+const inBandCodes: ReadonlyMap<string, OwnCode> = new Map<string, OwnCode>([
+  ["invalid_request_error", "invalid_request"],
+  ["invalid_prompt", "invalid_request"],
+  ["context_length_exceeded", "invalid_request"],
+  ["400", "invalid_request"],
+  ["request_too_large", "too_large"],
+  ["413", "too_large"],
+  ["rate_limit_error", "rate_limited"],
+  ["rate_limit_exceeded", "rate_limited"],
+  ["429", "rate_limited"],
+  ["insufficient_quota", "upstream_error"],
+  ["invalid_api_key", "upstream_error"],
+  ["overloaded_error", "overloaded"],
+  ["529", "overloaded"],
+  ["server_is_overloaded", "unavailable"],
+  ["service_unavailable_error", "unavailable"],
+  ["503", "unavailable"],
+  ["timeout_error", "timeout"],
+  ["timeout", "timeout"],
+  ["408", "timeout"],
+  ["504", "timeout"],
+]);
 
 /** Sentences about our account there, which some upstreams wrap into a 400. */
 const aboutTheAccount =
@@ -158,7 +158,7 @@ function aboutTheRequest(
 ): ApiError | null {
   const overflow = contextOverflow(error);
   if (overflow !== null) return overflow;
-  if (aboutTheAccount.test(error.message) || inBandCodes[error.code] === "upstream_error") return null;
+  if (aboutTheAccount.test(error.message) || inBandCodes.get(error.code) === "upstream_error") return null;
   const text = error.message === "" ? ownWords.invalid_request : withoutSecrets(error.message, names);
   const options = error.param === null || error.param === "" ? {} : { param: error.param };
   return new ApiError("invalid_request", text, options);

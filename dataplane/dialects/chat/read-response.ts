@@ -33,7 +33,6 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
   content.push(...calls);
 
   const stop = stopReason(stringOf(choice["finish_reason"]), calls.length > 0, refusal !== "");
-  const characters = JSON.stringify(content).length;
   return {
     id: context.newId("msg"),
     type: "message",
@@ -43,7 +42,7 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
     stop_reason: stop,
     stop_sequence: null,
     ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
-    usage: readChatUsage(body["usage"]) ?? estimateUsage(context, characters),
+    usage: readChatUsage(body["usage"]) ?? estimateUsage(context, JSON.stringify(content).length),
   };
 }
 
@@ -64,16 +63,17 @@ export function saidIn(message: JsonObject): { text: string; thinking: string; r
   };
 }
 
-function joined(parts: JsonValue[], kind: "text" | "thinking"): string {
-  let text = "";
-  for (const value of parts) {
-    const part = objectOf(value);
-    if (part?.["type"] !== kind) continue;
-    const inner = arrayOf(part[kind]);
-    text += inner === null ? (stringOf(part[kind]) ?? "") : joined(inner, "text");
-  }
-  return text;
+function joined(parts: readonly JsonValue[], kind: "text" | "thinking"): string {
+  return parts
+    .map(objectOf)
+    .filter((part) => part?.["type"] === kind)
+    .map((part) => stringOf(part?.[kind]) ?? innerText(arrayOf(part?.[kind]) ?? []))
+    .join("");
 }
+
+/** A thinking part holds text parts of its own. */
+const innerText = (parts: readonly JsonValue[]): string =>
+  parts.map((part) => stringOf(objectOf(part)?.["text"]) ?? "").join("");
 
 function toolCalls(message: JsonObject, context: CodecContext): ToolUseBlock[] {
   const legacy = objectOf(message["function_call"]);

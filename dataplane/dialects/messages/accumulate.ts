@@ -1,0 +1,65 @@
+/** Puts the hub's events together again: the whole answer that a stream says (dialects.md §C1). */
+import { toolInput } from "../tool-input.ts";
+import type { BlockDelta, ContentBlock, MessagesEvent, MessagesResponse } from "./types.ts";
+
+export class MessageAccumulator {
+  #message: MessagesResponse | null = null;
+  /** Arguments of the open block. */
+  #json = "";
+  #stopped = false;
+
+  push(event: MessagesEvent): void {
+    switch (event.type) {
+      case "message_start":
+        this.#message = { ...event.message, content: [...event.message.content] };
+        return;
+      case "content_block_start":
+        this.#json = "";
+        this.#message?.content.push({ ...event.content_block });
+        return;
+      case "content_block_delta":
+        return this.#delta(event.delta);
+      case "content_block_stop":
+        return this.#closeBlock();
+      case "message_delta":
+        return this.#messageDelta(event);
+      case "message_stop":
+        this.#stopped = true;
+        return;
+      case "ping":
+    }
+  }
+
+  /** The message; null as long as it has no end. */
+  whole(): MessagesResponse | null {
+    return this.#stopped ? this.#message : null;
+  }
+
+  #messageDelta({ delta, usage }: Extract<MessagesEvent, { type: "message_delta" }>): void {
+    const message = this.#message;
+    if (message === null) return;
+    message.stop_reason = delta.stop_reason;
+    message.stop_sequence = delta.stop_sequence;
+    if (delta.stop_details !== undefined) message.stop_details = delta.stop_details;
+    message.usage = { ...message.usage, estimated: false, ...usage };
+  }
+
+  #delta(delta: BlockDelta): void {
+    const block = this.#message?.content.at(-1);
+    if (block === undefined) return;
+    if (delta.type === "input_json_delta") this.#json += delta.partial_json;
+    else if (delta.type === "text_delta" && block.type === "text") block.text += delta.text;
+    else if (delta.type === "citations_delta" && block.type === "text")
+      block.citations = [...(block.citations ?? []), delta.citation];
+    else if (delta.type === "thinking_delta" && block.type === "thinking") block.thinking += delta.thinking;
+    else if (delta.type === "signature_delta" && block.type === "thinking")
+      block.signature += delta.signature;
+  }
+
+  #closeBlock(): void {
+    const block: ContentBlock | undefined = this.#message?.content.at(-1);
+    const takesInput = block?.type === "tool_use" || block?.type === "server_tool_use";
+    if (takesInput && this.#json !== "") block.input = toolInput(this.#json);
+    this.#json = "";
+  }
+}

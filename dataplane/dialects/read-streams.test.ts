@@ -1,0 +1,208 @@
+/** Stream readers: order and delay, which golden files do not show (rules 2.13–2.14, dialects.md §D5). */
+import { describe, expect, test } from "vitest";
+import { testContext } from "../../test/grammar/convert.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { answerCodecs } from "./answer-codecs.ts";
+import type { Dialect } from "./dialect.ts";
+import type { JsonObject, MessagesEvent } from "./messages/types.ts";
+
+/** What each of the upstream's events leads to, in one word per event of the hub. */
+function steps(from: Dialect, events: readonly (JsonObject | string)[]): string[][] {
+  const reader = answerCodecs[from].readStream(testContext());
+  return events.map((data) =>
+    reader
+      .step({ event: "", data: typeof data === "string" ? data : JSON.stringify(data) })
+      .map((event) => word(event)),
+  );
+}
+
+function word(event: MessagesEvent): string {
+  if (event.type === "content_block_start") return `+${event.content_block.type}`;
+  if (event.type === "content_block_stop") return "-";
+  if (event.type === "message_delta") return String(event.delta.stop_reason);
+  if (event.type !== "content_block_delta") return event.type;
+  const { delta } = event;
+  if (delta.type === "text_delta") return delta.text;
+  if (delta.type === "input_json_delta") return delta.partial_json;
+  return delta.type;
+}
+
+const chunk = (delta: JsonObject, finish: string | null = null): JsonObject => ({
+  choices: [{ index: 0, delta, finish_reason: finish }],
+});
+const call = (index: number, args: string, head: JsonObject = {}): JsonObject =>
+  chunk({
+    tool_calls: [{ index, ...head, function: { ...(head["function"] as JsonObject), arguments: args } }],
+  });
+const named = (name: string) => ({ id: `call_${name}`, type: "function", function: { name } });
+
+describe("a Chat upstream", () => {
+  test("the first token passes with the first chunk", () => {
+    expect(steps("chat", [chunk({ role: "assistant", content: "A" })])).toEqual([
+      ["message_start", "+text", "A"],
+    ]);
+  });
+
+  test("an empty delta opens no block", () => {
+    expect(steps("chat", [chunk({ content: "" }), chunk({ content: null, reasoning_content: "" })])).toEqual([
+      ["message_start"],
+      [],
+    ]);
+  });
+
+  test("a second call's arguments flow as soon as the first call's are whole", () => {
+    expect(
+      steps("chat", [
+        call(0, "", named("a")),
+        call(0, '{"x":'),
+        call(0, "1}"),
+        call(1, "", named("b")),
+        call(1, '{"y"'),
+        call(1, ":2}"),
+        "[DONE]",
+      ]),
+    ).toEqual([
+      ["message_start", "+tool_use"],
+      ['{"x":'],
+      ["1}"],
+      ["-", "+tool_use"],
+      ['{"y"'],
+      [":2}"],
+      ["-", "tool_use", "message_stop"],
+    ]);
+  });
+
+  test("a call that goes on after it was whole is a fault, white space is not", () => {
+    const begun = [call(0, '{"x":1}', named("a")), call(1, "{}", named("b"))];
+    expect(() => steps("chat", [...begun, call(0, " \n")])).not.toThrow();
+    expect(() => steps("chat", [...begun, call(0, ',"z":1}')])).toThrow(ApiError);
+  });
+
+  test("text after a call waits for it and is not lost", () => {
+    expect(
+      steps("chat", [
+        call(0, "{", named("a")),
+        chunk({ content: "Hm" }),
+        call(0, "}"),
+        chunk({}, "stop"),
+        "[DONE]",
+      ]),
+    ).toEqual([
+      ["message_start", "+tool_use", "{"],
+      [],
+      ["}", "-", "+text", "Hm"],
+      [],
+      ["-", "tool_use", "message_stop"],
+    ]);
+  });
+
+  test("a call that never gets a name is a fault", () => {
+    expect(() => steps("chat", [call(0, "{}", { id: "call_a" }), "[DONE]"])).toThrow(ApiError);
+  });
+
+  test("choices other than the first are not read", () => {
+    const second = { choices: [{ index: 1, delta: { content: "B" }, finish_reason: "stop" }] };
+    expect(steps("chat", [chunk({ content: "A" }), second])).toEqual([["message_start", "+text", "A"], []]);
+  });
+
+  test.each(["error", "insufficient_system_resource"])("finish_reason %s is a failure", (finish) => {
+    expect(() => steps("chat", [chunk({ content: "A" }), chunk({}, finish), "[DONE]"])).toThrow(ApiError);
+  });
+});
+
+describe("a Messages upstream", () => {
+  const start = {
+    type: "message_start",
+    message: { id: "msg_1", usage: { input_tokens: 1, output_tokens: 1 } },
+  };
+  const block = (index: number, content_block: JsonObject) => ({
+    type: "content_block_start",
+    index,
+    content_block,
+  });
+  const text = (index: number, text: string) => ({
+    type: "content_block_delta",
+    index,
+    delta: { type: "text_delta", text },
+  });
+
+  test("indexes with gaps, negative ones and missing stops become regular", () => {
+    const reader = answerCodecs.messages.readStream(testContext());
+    const events = [
+      start,
+      block(-1, { type: "text", text: "" }),
+      text(-1, "A"),
+      block(7, { type: "text", text: "" }),
+      text(7, "B"),
+      { type: "message_delta", delta: { stop_reason: "end_turn" }, usage: { output_tokens: 2 } },
+      { type: "message_stop" },
+    ].flatMap((data) => reader.step({ event: data.type, data: JSON.stringify(data) }));
+    expect(events.filter((event) => "index" in event).map((event) => event.index)).toEqual([
+      0, 0, 0, 1, 1, 1,
+    ]);
+  });
+
+  test("a second message_start is a fault, not a second message", () => {
+    expect(() => steps("messages", [start, start])).toThrow(ApiError);
+  });
+
+  test("a delta of a block that is closed is a fault, not lost text", () => {
+    const closed = [start, block(0, { type: "text", text: "" }), { type: "content_block_stop", index: 0 }];
+    expect(() => steps("messages", [...closed, text(0, "A")])).toThrow(ApiError);
+  });
+
+  test("an end without a stop reason has one all the same", () => {
+    expect(steps("messages", [start, { type: "message_stop" }])).toEqual([
+      ["message_start"],
+      ["end_turn", "message_stop"],
+    ]);
+  });
+});
+
+describe("a Responses upstream", () => {
+  const delta = (output_index: number, delta: string) => ({
+    type: "response.output_text.delta",
+    output_index,
+    content_index: 0,
+    delta,
+  });
+
+  test("the type may stand in the event's name alone", () => {
+    const reader = answerCodecs.responses.readStream(testContext());
+    const { type, ...data } = delta(0, "A");
+    expect(reader.step({ event: type, data: JSON.stringify(data) }).map(word)).toEqual([
+      "message_start",
+      "+text",
+      "A",
+    ]);
+  });
+
+  test("what .done holds beyond the deltas is added, not said twice", () => {
+    const done = { type: "response.output_text.done", output_index: 0, content_index: 0, text: "ABC" };
+    expect(steps("responses", [delta(0, "A"), delta(0, "B"), done])).toEqual([
+      ["message_start", "+text", "A"],
+      ["B"],
+      ["C", "-"],
+    ]);
+  });
+
+  test("a response that was cancelled is a failure", () => {
+    expect(() => steps("responses", [{ type: "response.cancelled", response: {} }])).toThrow(ApiError);
+  });
+});
+
+describe.each(["messages", "chat", "responses"] as const)("any stream: %s", (from) => {
+  test("that fails on the way throws that failure", () => {
+    const reader = answerCodecs[from].readStream(testContext());
+    const error = new ApiError("timeout", "too slow");
+    expect(() => reader.end({ kind: "failed", error })).toThrow(error);
+  });
+
+  test("that ends without a word was cut", () => {
+    expect(() => answerCodecs[from].readStream(testContext()).end({ kind: "eof" })).toThrow(ApiError);
+  });
+
+  test("whose event is not JSON is a fault (rule 2.13)", () => {
+    expect(() => steps(from, ['{"type":"x"'])).toThrow(ApiError);
+  });
+});
