@@ -30,6 +30,7 @@ export async function startDemo(manifests: string, data: string, say: Say): Prom
   const options = {
     paceMs: PACE_MS,
     createdAt: Math.floor(Date.now() / 1000),
+    idPrefix: `${Date.now().toString(36)}x`,
     elsewhere: answerWeb,
   };
   let upstream: FakeUpstream;

@@ -197,6 +197,17 @@ describe("life", () => {
     expect((await ask.chat()).model).toBe("m-chat");
   });
 
+  test.each([
+    ["data plane", () => readRun().programs["dataplane/main.ts"]],
+    ["Redis", () => Number(readFileSync(join(data, "redis", "redis.pid"), "utf8"))],
+    ["Postgres", () => Number(readFileSync(join(data, "postgres", "postmaster.pid"), "utf8").split("\n")[0])],
+  ])("a killed %s is started again", async (_, pid) => {
+    process.kill(pid() ?? 0, "SIGKILL");
+    await sleep(300);
+    const answers = () => ask.responses().then(({ model }) => model, String);
+    await expect.poll(answers, { timeout: 30_000, interval: 200 }).toBe("m-responses");
+  });
+
   test("SIGTERM to npm drains: the running stream ends well, then everything is gone", async () => {
     upstream.next(slow);
     const running = stream.responses();
@@ -244,6 +255,12 @@ describe("life", () => {
     }
   });
 });
+
+function readRun(): { readonly programs: Readonly<Record<string, number>> } {
+  return JSON.parse(readFileSync(join(data, "run.json"), "utf8")) as {
+    programs: Record<string, number>;
+  };
+}
 
 /** Command lines of this machine's processes that work on the folder. */
 function processesOf(path: string): string[] {

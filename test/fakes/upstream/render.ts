@@ -44,7 +44,7 @@ const errorTypes: Record<number, string> = {
 export function renderError(
   dialect: RenderContext["dialect"],
   error: { readonly status: number; readonly message?: string; readonly type?: string },
-  serial: number,
+  serial: RenderContext["serial"],
 ): object {
   const message = error.message ?? `provider account acct_secret failed with ${error.status}`;
   const type = error.type ?? errorTypes[error.status] ?? "api_error";

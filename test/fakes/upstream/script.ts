@@ -142,8 +142,8 @@ export interface WireEvent {
 export interface RenderContext {
   readonly dialect: Dialect;
   readonly model: string;
-  /** Number of this request at the upstream, from 1; goes into every id. */
-  readonly serial: number;
+  /** Goes into every id: the number of this request at the upstream, from 1. */
+  readonly serial: number | string;
   /** Unix seconds. */
   readonly createdAt: number;
   /** Chat: the client asked for the usage chunk. */

@@ -49,6 +49,8 @@ export interface UpstreamOptions {
   readonly replay?: Replay;
   /** Answers other paths; false: not one of its own. Such requests are not logged. */
   readonly elsewhere?: (request: IncomingMessage, response: ServerResponse) => boolean;
+  /** Stands before the number in every id, so that ids of two runs differ; default: nothing. */
+  readonly idPrefix?: string;
   /** Unix seconds in answers; default: a fixed moment, so that golden files stay put. */
   readonly createdAt?: number;
 }
@@ -199,7 +201,7 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
       context: {
         dialect,
         model: read.model,
-        serial: logged.serial,
+        serial: `${options.idPrefix ?? ""}${logged.serial}`,
         createdAt: options.createdAt ?? 1_795_000_000,
         includeUsage: read.includeUsage,
         choices: read.choices,
