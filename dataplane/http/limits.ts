@@ -4,6 +4,11 @@ export const limits = {
   inferenceBodyBytes: 32 * 1024 * 1024,
   /** The body that creates a message batch (rule 4.7). */
   batchBodyBytes: 256 * 1024 * 1024,
+  /** An uploaded file (reference/dialects.md §A5). */
+  fileBytes: 512 * 1024 * 1024,
+  /** One field of an upload's form, and how many there may be. */
+  formFieldBytes: 64 * 1024,
+  formFields: 50,
   /** The small JSON bodies of every other resource. */
   smallBodyBytes: 1024 * 1024,
   /** All request headers together; beyond it 431. */

@@ -1,0 +1,215 @@
+/** The rows of files: who owns one, whether it may be seen, in which order files are listed. */
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
+
+/** A visible file. Times are Unix milliseconds. */
+export interface StoredFile {
+  readonly id: string;
+  readonly organizationId: string;
+  readonly filename: string;
+  readonly mimeType: string;
+  readonly purpose: string;
+  readonly sizeBytes: number;
+  readonly storage: "postgres" | "s3";
+  readonly createdAt: number;
+  readonly expiresAt: number | null;
+}
+
+const storageSchema = z.enum(["postgres", "s3"]);
+const fileSchema = z.object({
+  id: z.string(),
+  organizationId: z.string(),
+  filename: z.string(),
+  mimeType: z.string(),
+  purpose: z.string(),
+  sizeBytes: z.bigint().transform(Number),
+  storage: storageSchema,
+  createdAt: z.number(),
+  expiresAt: z.number().nullable(),
+});
+const columns = sql.fragment`
+  id, organization_id as "organizationId", filename, mime_type as "mimeType", purpose, size_bytes as "sizeBytes",
+  storage, created_at as "createdAt", expires_at as "expiresAt"
+`;
+const at = (ms: number) => sql.fragment`to_timestamp(${ms / 1000})`;
+
+export interface NewFile {
+  readonly id: string;
+  readonly organizationId: string;
+  readonly storage: "postgres" | "s3";
+}
+
+/** What is known of a file once its last byte has come. */
+export interface FileDescription {
+  readonly filename: string;
+  readonly mimeType: string;
+  readonly purpose: string;
+  /** Unix milliseconds; null: never. */
+  readonly expiresAt: number | null;
+}
+
+/** Notes that contents are coming in; nobody sees the file yet. */
+export async function beginFile(db: CommonQueryMethods, file: NewFile, now: number): Promise<void> {
+  await db.query(sql.unsafe`
+    insert into files (id, organization_id, state, filename, mime_type, purpose, storage, created_at, touched_at)
+    values (${file.id}, ${file.organizationId}, 'writing', '', '', '', ${file.storage}, ${at(now)}, ${at(now)})
+  `);
+}
+
+/** A sign of life of whoever writes the file. */
+export async function touchFile(db: CommonQueryMethods, id: string, now: number): Promise<void> {
+  await db.query(sql.unsafe`update files set touched_at = ${at(now)} where id = ${id} and state = 'writing'`);
+}
+
+/**
+ * The contents are whole. `hidden` files wait for `showFile`.
+ * @throws NotFoundError when the row was swept in the meantime: the writer was silent for too long.
+ */
+export async function completeFile(
+  db: CommonQueryMethods,
+  id: string,
+  sizeBytes: number,
+  description: FileDescription,
+  visibility: "ready" | "hidden",
+  now: number,
+): Promise<StoredFile> {
+  const position = visibility === "ready" ? sql.fragment`nextval('files_position')` : sql.fragment`null`;
+  const expires = description.expiresAt === null ? sql.fragment`null` : at(description.expiresAt);
+  return db.one(sql.type(fileSchema)`
+    update files set
+      state = ${visibility}, position = ${position}, filename = ${description.filename},
+      mime_type = ${description.mimeType}, purpose = ${description.purpose}, size_bytes = ${sizeBytes},
+      created_at = ${at(now)}, touched_at = ${at(now)}, expires_at = ${expires}
+    where id = ${id} and state = 'writing'
+    returning ${columns}
+  `);
+}
+
+/** Shows a hidden file; meant for the transaction that ends a batch. */
+export async function showFile(db: CommonQueryMethods, id: string): Promise<void> {
+  await db.query(sql.unsafe`
+    update files set state = 'ready', position = nextval('files_position') where id = ${id} and state = 'hidden'
+  `);
+}
+
+/** Hides a file for good; its contents are taken away afterwards. False: there was none to remove. */
+export async function markRemoved(
+  db: CommonQueryMethods,
+  organizationId: string,
+  id: string,
+): Promise<boolean> {
+  const { rowCount } = await db.query(sql.unsafe`
+    update files set state = 'removed', position = null
+    where id = ${id} and organization_id = ${organizationId} and state in ('ready', 'hidden')
+  `);
+  return rowCount > 0;
+}
+
+/** A file that the organization may see; `expired` and null tell the two kinds of absence apart. */
+export async function findFile(
+  db: CommonQueryMethods,
+  organizationId: string,
+  id: string,
+  now: number,
+): Promise<StoredFile | "expired" | null> {
+  const row = await db.maybeOne(sql.type(fileSchema.extend({ gone: z.boolean() }))`
+    select ${columns}, (expired or coalesce(expires_at <= ${at(now)}, false)) as gone
+    from files
+    where id = ${id} and organization_id = ${organizationId} and (state = 'ready' or expired)
+  `);
+  if (row === null) return null;
+  const { gone, ...file } = row;
+  return gone ? "expired" : file;
+}
+
+export interface FileListQuery {
+  readonly organizationId: string;
+  readonly purpose: string | null;
+  readonly ids: readonly string[] | null;
+  readonly limit: number;
+  readonly order: "asc" | "desc";
+  readonly cursor: { readonly side: "after" | "before"; readonly id: string } | null;
+}
+
+/**
+ * One page, in the order asked for. The page before a cursor is the one directly before it, in the same order.
+ * @returns null when the cursor names no file of the organization.
+ */
+export async function listFiles(
+  db: CommonQueryMethods,
+  query: FileListQuery,
+  now: number,
+): Promise<{ readonly files: readonly StoredFile[]; readonly hasMore: boolean } | null> {
+  const { cursor } = query;
+  const position = cursor === null ? null : await positionOf(db, query.organizationId, cursor.id);
+  if (cursor !== null && position === null) return null;
+  // Before the cursor means walking the other way and turning the page round.
+  const backwards = cursor?.side === "before";
+  const ascending = (query.order === "asc") !== backwards;
+  const beyond = ascending
+    ? sql.fragment`and position > ${position}`
+    : sql.fragment`and position < ${position}`;
+  const rows = await db.any(sql.type(fileSchema)`
+    select ${columns} from files
+    where organization_id = ${query.organizationId} and state = 'ready'
+      and (expires_at is null or expires_at > ${at(now)})
+      ${query.purpose === null ? sql.fragment`` : sql.fragment`and purpose = ${query.purpose}`}
+      ${query.ids === null ? sql.fragment`` : sql.fragment`and id = any(${sql.array([...query.ids], "text")})`}
+      ${position === null ? sql.fragment`` : beyond}
+    order by position ${ascending ? sql.fragment`asc` : sql.fragment`desc`}
+    limit ${query.limit + 1}
+  `);
+  const page = rows.slice(0, query.limit);
+  return { files: backwards ? page.toReversed() : page, hasMore: rows.length > query.limit };
+}
+
+async function positionOf(
+  db: CommonQueryMethods,
+  organizationId: string,
+  id: string,
+): Promise<bigint | null> {
+  return db.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
+    select position from files where id = ${id} and organization_id = ${organizationId} and state = 'ready'
+  `);
+}
+
+/** Hides what has expired; its row is kept a while, so that reading it can say why it is gone. */
+export async function expireFiles(db: CommonQueryMethods, now: number, most: number): Promise<void> {
+  await db.query(sql.unsafe`
+    update files set state = 'removed', position = null, expired = true, touched_at = ${at(now)}
+    where id in (
+      select id from files
+      where state = 'ready' and expires_at <= ${at(now)}
+      order by expires_at limit ${most} for update skip locked
+    )
+  `);
+}
+
+/**
+ * Files whose contents should go: removed ones, those whose writer has been silent since `silentSince`, and hidden
+ * ones that no batch has shown since `hiddenSince`.
+ */
+export async function abandonedFiles(
+  db: CommonQueryMethods,
+  silentSince: number,
+  hiddenSince: number,
+  most: number,
+) {
+  return db.any(sql.type(z.object({ id: z.string(), storage: storageSchema }))`
+    select id, storage from files
+    where (state = 'removed' and not emptied) or (state = 'writing' and touched_at < ${at(silentSince)})
+      or (state = 'hidden' and touched_at < ${at(hiddenSince)})
+    order by touched_at limit ${most}
+  `);
+}
+
+/** The contents are gone: the row goes too, save that of an expired file. */
+export async function forgetFile(db: CommonQueryMethods, id: string): Promise<void> {
+  await db.query(sql.unsafe`delete from files where id = ${id} and state <> 'ready' and not expired`);
+  await db.query(sql.unsafe`update files set emptied = true where id = ${id} and expired`);
+}
+
+/** Forgets files that expired before `before`. */
+export async function forgetExpired(db: CommonQueryMethods, before: number): Promise<void> {
+  await db.query(sql.unsafe`delete from files where emptied and touched_at < ${at(before)}`);
+}

@@ -1,0 +1,107 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { createRequire } from "node:module";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { DatabasePool } from "slonik";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { openPostgres } from "../store/postgres.ts";
+import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import type { FileContents } from "./contents.ts";
+import { PostgresContents } from "./postgres-contents.ts";
+import { S3Contents } from "./s3-contents.ts";
+
+interface S3rver {
+  run(): Promise<AddressInfo>;
+  close(): Promise<void>;
+}
+const S3rverClass = createRequire(import.meta.url)("s3rver") as new (options: object) => S3rver;
+
+let database: TestDatabase;
+let postgres: DatabasePool;
+let folder: string;
+let s3: S3rver;
+const places: Record<string, FileContents> = {};
+
+beforeAll(async () => {
+  database = await freshDatabase();
+  postgres = await openPostgres(database.url, { onError: () => {} });
+  folder = await mkdtemp(join(tmpdir(), "gapura-s3-"));
+  s3 = new S3rverClass({
+    port: 0,
+    address: "127.0.0.1",
+    silent: true,
+    directory: folder,
+    configureBuckets: [{ name: "files" }],
+  });
+  const { port } = await s3.run();
+  places["postgres"] = new PostgresContents(postgres);
+  places["s3"] = new S3Contents(`http://S3RVER:S3RVER@127.0.0.1:${port}/files?region=us-east-1`);
+});
+afterAll(async () => {
+  await s3.close();
+  await rm(folder, { recursive: true, force: true });
+  await postgres.end();
+  await database.drop();
+});
+
+/** Bytes that differ from place to place, so that a wrong offset shows. */
+const bytes = (length: number) =>
+  Buffer.from(Uint8Array.from({ length }, (_, index) => (index * 31 + (index >> 8) * 17) & 255));
+async function* inChunks(whole: Buffer, size: number): AsyncIterable<Buffer> {
+  for (let at = 0; at < whole.length; at += size) yield whole.subarray(at, at + size);
+}
+async function collect(source: AsyncIterable<Buffer>): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of source) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+describe.each(["postgres", "s3"])("contents in %s", (name) => {
+  const place = () => places[name] as FileContents;
+  const nothing = async () => {};
+  let made = 0;
+  const newId = () => `file_${name}${(made += 1)}`;
+  const MiB = 1024 * 1024;
+
+  test.each([0, 1, MiB - 1, MiB, MiB + 1, 8 * MiB + 5])("%i bytes come back as they were", async (length) => {
+    const id = newId();
+    const whole = bytes(length);
+    expect(await place().write(id, inChunks(whole, 300_000), nothing)).toBe(length);
+    expect((await collect(place().read(id, 0, length))).equals(whole)).toBe(true);
+  });
+
+  test("any range comes back exactly", async () => {
+    const id = newId();
+    const whole = bytes(9 * MiB);
+    await place().write(id, inChunks(whole, 65_536), nothing);
+    for (const [start, end] of [
+      [0, 1],
+      [MiB - 1, MiB + 1],
+      [5 * MiB, 9 * MiB],
+      [9 * MiB - 1, 9 * MiB],
+      [3, 3],
+    ] as const) {
+      expect((await collect(place().read(id, start, end))).equals(whole.subarray(start, end))).toBe(true);
+    }
+  });
+
+  test("a source that fails half-way passes its error on, and nothing stays after remove", async () => {
+    const id = newId();
+    async function* broken(): AsyncIterable<Buffer> {
+      yield* inChunks(bytes(9 * MiB), MiB);
+      throw new Error("the client left");
+    }
+    await expect(place().write(id, broken(), nothing)).rejects.toThrow("the client left");
+    await place().remove(id);
+    await place().remove(id);
+    await expect(collect(place().read(id, 0, 1))).rejects.toThrow();
+  });
+});
+
+test("a storage URL without a bucket or credentials is refused without repeating it", () => {
+  expect(() => new S3Contents("https://secret:hidden@host/")).toThrow(
+    expect.not.stringContaining("hidden") as Error,
+  );
+  expect(() => new S3Contents("https://host/bucket")).toThrow(/ACCESS_KEY/);
+});

@@ -1,0 +1,152 @@
+/**
+ * Files of organizations: upload, look up, list, read, delete, and the sweep that takes away what nobody may see
+ * any more. A file is visible only when its last byte is stored; a process killed at any moment leaves at most a
+ * row in state `writing` or `removed`, which the sweep of any other process clears.
+ */
+import type { DatabasePool } from "slonik";
+import { ApiError } from "../lib/api-error.ts";
+import type { Clock } from "../lib/clock.ts";
+import type { NewId } from "../lib/ids.ts";
+import {
+  abandonedFiles,
+  beginFile,
+  completeFile,
+  expireFiles,
+  findFile,
+  forgetExpired,
+  forgetFile,
+  listFiles,
+  markRemoved,
+  touchFile,
+  type FileDescription,
+  type FileListQuery,
+  type StoredFile,
+} from "./catalog.ts";
+import type { FileContents } from "./contents.ts";
+
+/** A writer that stored nothing for this long is dead. */
+const SILENT_MS = 15 * 60_000;
+/** So long a file that expired is answered with `file_expired` instead of a plain 404. */
+const REMEMBER_EXPIRED_MS = 30 * 24 * 3_600_000;
+/** A batch lives a day; a hidden file of its that is older will never be shown. */
+const HIDDEN_MS = 72 * 3_600_000;
+/** At most so many files a sweep. */
+const SWEEP_MOST = 500;
+/** A writer's sign of life, at most this often. */
+const TOUCH_MS = 30_000;
+
+export interface FileStoreOptions {
+  readonly postgres: DatabasePool;
+  /** Where new files go. */
+  readonly contents: FileContents;
+  /** Where older files may still be. */
+  readonly others?: readonly FileContents[];
+  readonly clock: Clock;
+  readonly newId: NewId;
+}
+
+export class FileStore {
+  readonly #postgres: DatabasePool;
+  readonly #contents: FileContents;
+  readonly #byStorage: ReadonlyMap<string, FileContents>;
+  readonly #clock: Clock;
+  readonly #newId: NewId;
+
+  constructor({ postgres, contents, others = [], clock, newId }: FileStoreOptions) {
+    this.#postgres = postgres;
+    this.#contents = contents;
+    this.#byStorage = new Map([...others, contents].map((place) => [place.storage, place]));
+    this.#clock = clock;
+    this.#newId = newId;
+  }
+
+  /**
+   * Stores a file. `describe` is asked once the last byte has come, because a form's fields may follow the file.
+   * Throws what `source` or `describe` throw; nothing is left then.
+   */
+  async create(
+    organizationId: string,
+    source: AsyncIterable<Buffer>,
+    describe: (now: number) => FileDescription,
+    visibility: "ready" | "hidden" = "ready",
+  ): Promise<StoredFile> {
+    const id = this.#newId("file");
+    const { storage } = this.#contents;
+    await beginFile(this.#postgres, { id, organizationId, storage }, this.#clock.now());
+    try {
+      let touched = this.#clock.now();
+      const size = await this.#contents.write(id, source, async () => {
+        const now = this.#clock.now();
+        if (now - touched < TOUCH_MS) return;
+        touched = now;
+        await touchFile(this.#postgres, id, now);
+      });
+      const now = this.#clock.now();
+      return await completeFile(this.#postgres, id, size, describe(now), visibility, now);
+    } catch (error) {
+      // What cannot be cleared now, because a store is away, is swept later.
+      await this.#clear(id, this.#contents).catch(() => undefined);
+      throw error;
+    }
+  }
+
+  /** @throws ApiError 404; foreign and unknown ids read alike (rule 4.16), an expired one says so. */
+  async get(organizationId: string, id: string): Promise<StoredFile> {
+    const file = isFileId(id) ? await findFile(this.#postgres, organizationId, id, this.#clock.now()) : null;
+    if (file === "expired") throw new ApiError("file_expired", `The file ${id} has expired.`);
+    if (file === null) throw fileNotFound(id);
+    return file;
+  }
+
+  /** null: the cursor names no file of the organization. */
+  async list(query: FileListQuery) {
+    if (query.cursor !== null && !isFileId(query.cursor.id)) return null;
+    return listFiles(this.#postgres, query, this.#clock.now());
+  }
+
+  /** Bytes from `start` to `end` (exclusive). */
+  read(file: StoredFile, start = 0, end = file.sizeBytes): AsyncIterable<Buffer> {
+    return this.#placeOf(file.storage).read(file.id, start, end);
+  }
+
+  /** Once this returns nobody sees the file. @throws ApiError 404 */
+  async delete(organizationId: string, id: string): Promise<void> {
+    const file = await this.get(organizationId, id);
+    if (!(await markRemoved(this.#postgres, organizationId, id))) throw fileNotFound(id);
+    await this.#clear(id, this.#placeOf(file.storage)).catch(() => undefined);
+  }
+
+  /** Takes away what expired, was deleted, or was never finished. Any number of processes may do so at once. */
+  async sweep(): Promise<void> {
+    const now = this.#clock.now();
+    await expireFiles(this.#postgres, now, SWEEP_MOST);
+    for (const { id, storage } of await abandonedFiles(
+      this.#postgres,
+      now - SILENT_MS,
+      now - HIDDEN_MS,
+      SWEEP_MOST,
+    )) {
+      const place = this.#byStorage.get(storage);
+      // Contents that this process cannot reach are left to one that can.
+      if (place !== undefined) await this.#clear(id, place);
+    }
+    await forgetExpired(this.#postgres, now - REMEMBER_EXPIRED_MS);
+  }
+
+  async #clear(id: string, place: FileContents): Promise<void> {
+    await place.remove(id);
+    await forgetFile(this.#postgres, id);
+  }
+
+  #placeOf(storage: string): FileContents {
+    const place = this.#byStorage.get(storage);
+    if (place === undefined) throw new Error(`files are kept in ${storage}, which is not configured`);
+    return place;
+  }
+}
+
+/** Anything else cannot be an id of ours, and may hold what Postgres refuses in text (NUL). */
+const isFileId = (id: string): boolean => /^file_[A-Za-z0-9]{1,64}$/.test(id);
+
+export const fileNotFound = (id: string): ApiError =>
+  new ApiError("not_found", `No file with the id ${JSON.stringify(id.slice(0, 100))} was found.`);

@@ -1,0 +1,93 @@
+/**
+ * File contents in S3-compatible storage, one object for each file.
+ * `FILES_S3_URL`: `https://ACCESS_KEY:SECRET_KEY@HOST/BUCKET?region=REGION` (path style; region default `auto`).
+ */
+import { S3mini, S3ServiceError } from "s3mini";
+import { piecesOf, type FileContents } from "./contents.ts";
+
+/** S3 takes parts of at least 5 MiB, and at most 10,000 of them. */
+const PART_BYTES = 8 * 1024 * 1024;
+const READ_BYTES = 4 * 1024 * 1024;
+const REQUEST_TIMEOUT_MS = 60_000;
+const TYPE = "application/octet-stream";
+
+export class S3Contents implements FileContents {
+  readonly storage = "s3";
+  readonly #s3: S3mini;
+
+  /** @throws Error without credentials or a bucket in the URL; the message holds neither. */
+  constructor(url: string) {
+    const parsed = new URL(url);
+    const bucket = parsed.pathname.replaceAll(/^\/+|\/+$/g, "");
+    if (parsed.username === "" || parsed.password === "" || bucket === "") {
+      throw new Error("FILES_S3_URL must be of the form https://ACCESS_KEY:SECRET_KEY@HOST/BUCKET");
+    }
+    this.#s3 = new S3mini({
+      accessKeyId: decodeURIComponent(parsed.username),
+      secretAccessKey: decodeURIComponent(parsed.password),
+      endpoint: `${parsed.origin}/${bucket}`,
+      region: parsed.searchParams.get("region") ?? "auto",
+      requestAbortTimeout: REQUEST_TIMEOUT_MS,
+    });
+  }
+
+  async write(id: string, source: AsyncIterable<Buffer>, onProgress: () => Promise<void>): Promise<number> {
+    const pieces = piecesOf(source, PART_BYTES)[Symbol.asyncIterator]();
+    const first = await pieces.next();
+    if (first.done === true || first.value.length < PART_BYTES) {
+      const whole = first.done === true ? Buffer.alloc(0) : first.value;
+      await this.#s3.putObject(id, whole, TYPE);
+      return whole.length;
+    }
+    const upload = await this.#s3.getMultipartUploadId(id, TYPE);
+    try {
+      const parts = [];
+      let size = 0;
+      for (let next: IteratorResult<Buffer> = first; next.done !== true; next = await pieces.next()) {
+        parts.push(await this.#s3.uploadPart(id, upload, next.value, parts.length + 1));
+        size += next.value.length;
+        await onProgress();
+      }
+      await this.#s3.completeMultipartUpload(id, upload, parts);
+      return size;
+    } catch (error) {
+      await this.#s3.abortMultipartUpload(id, upload).catch(() => undefined);
+      throw error;
+    }
+  }
+
+  async *read(id: string, start: number, end: number): AsyncIterable<Buffer> {
+    for (let at = start; at < end; at += READ_BYTES) {
+      const to = Math.min(end, at + READ_BYTES);
+      const answer = await this.#s3.getObjectRaw(id, false, at, to);
+      const body = Buffer.from(await answer.arrayBuffer());
+      // A server may answer a range with the whole object; s3rver does so for the first byte alone, saying 206.
+      const bytes = body.length === to - at ? body : body.subarray(at, to);
+      if (bytes.length !== to - at)
+        throw new Error(`file ${id}: ${bytes.length} bytes instead of ${to - at}`);
+      yield bytes;
+    }
+  }
+
+  async remove(id: string): Promise<void> {
+    // A part-wise upload that a killed process left; servers that cannot list them clear them by a lifecycle rule.
+    const pending = await this.#s3.listMultipartUploads("/", id).catch((error: unknown) => {
+      if (error instanceof S3ServiceError && error.status === 501) return null;
+      throw error;
+    });
+    for (const upload of uploadIdsOf(pending, id)) await this.#s3.abortMultipartUpload(id, upload);
+    await this.#s3.deleteObject(id);
+  }
+}
+
+/** The answer's shape follows the server's XML: one upload is an object, several are a list. */
+function uploadIdsOf(answer: unknown, key: string): string[] {
+  if (Array.isArray(answer)) return answer.flatMap((entry) => uploadIdsOf(entry, key));
+  if (answer === null || typeof answer !== "object") return [];
+  const entries = new Map(
+    Object.entries(answer).map(([name, inner]) => [name.toLowerCase(), inner as unknown]),
+  );
+  const id = entries.get("uploadid");
+  if (typeof id === "string") return entries.get("key") === key ? [id] : [];
+  return [...entries.values()].flatMap((inner) => uploadIdsOf(inner, key));
+}

@@ -1,0 +1,170 @@
+/** `/v1/files`. Source: spec "File", "Files (inference key)", rules 4.13–4.18, reference/dialects.md §A4–§A5. */
+import multipart from "@fastify/multipart";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { Readable } from "node:stream";
+import type { StoredFile } from "../../files/catalog.ts";
+import type { FileStore } from "../../files/file-store.ts";
+import { attachment } from "../../files/filename.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { listFamily } from "../error-style.ts";
+import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
+import { limits } from "../limits.ts";
+import { callerOf, type Routes } from "../server.ts";
+import { readUpload } from "../upload-form.ts";
+
+const DEFAULT_LIMIT = 20;
+const MAX_IDS = 100;
+
+export const fileRoutes =
+  (files: FileStore): Routes =>
+  (app) => {
+    const access = { config: { access: "inference" } } as const;
+
+    // A scope of its own: only here a multipart body is read as a form.
+    void app.register(async (scope) => {
+      await scope.register(multipart, {
+        throwFileSizeLimit: false,
+        limits: {
+          fileSize: limits.fileBytes,
+          fieldSize: limits.formFieldBytes,
+          fields: limits.formFields,
+          files: 2,
+          parts: limits.formFields + 2,
+          headerPairs: 50,
+        },
+      });
+      scope.post("/v1/files", access, async (request) => {
+        const { organizationId } = callerOf(request);
+        const file = await readUpload(request, (source, describe) =>
+          files.create(organizationId, source, describe),
+        );
+        return fileObject(file, familyOf(request));
+      });
+    });
+
+    app.get("/v1/files", access, async (request) => {
+      const query = readListQuery(request.query as Query);
+      const page = await files.list({
+        organizationId: callerOf(request).organizationId,
+        purpose: oneText(request.query as Query, "purpose"),
+        ids: readIds(request.query as Query),
+        limit: query.limit ?? DEFAULT_LIMIT,
+        order: query.order,
+        cursor: query.cursor,
+      });
+      if (page === null) throw unknownCursor(query.cursor?.parameter ?? "after");
+      const family = familyOf(request);
+      return listEnvelope(
+        page.files.map((file) => fileObject(file, family)),
+        page.hasMore,
+      );
+    });
+
+    app.get<{ Params: { id: string } }>("/v1/files/:id", access, async (request) =>
+      fileObject(await files.get(callerOf(request).organizationId, request.params.id), familyOf(request)),
+    );
+
+    app.delete<{ Params: { id: string } }>("/v1/files/:id", access, async (request) => {
+      await files.delete(callerOf(request).organizationId, request.params.id);
+      return { id: request.params.id, object: "file", deleted: true, type: "file_deleted" };
+    });
+
+    app.get<{ Params: { id: string } }>("/v1/files/:id/content", access, async (request, reply) =>
+      sendContent(
+        files,
+        await files.get(callerOf(request).organizationId, request.params.id),
+        request,
+        reply,
+      ),
+    );
+  };
+
+type Family = ReturnType<typeof listFamily>;
+
+function familyOf(request: FastifyRequest): Family {
+  const version = request.headers["anthropic-version"];
+  return listFamily(typeof version === "string" ? version : undefined);
+}
+
+/** The one object that both families' SDKs read; times in the style of the family. */
+export function fileObject(file: StoredFile, family: Family) {
+  const time = (ms: number) => (family === "messages" ? isoSeconds(ms) : Math.floor(ms / 1000));
+  return {
+    id: file.id,
+    type: "file",
+    object: "file",
+    filename: file.filename,
+    mime_type: file.mimeType,
+    size_bytes: file.sizeBytes,
+    bytes: file.sizeBytes,
+    purpose: file.purpose,
+    status: "processed",
+    status_details: null,
+    downloadable: true,
+    created_at: time(file.createdAt),
+    expires_at: file.expiresAt === null ? null : time(file.expiresAt),
+  };
+}
+
+const isoSeconds = (ms: number) => `${new Date(ms).toISOString().slice(0, 19)}Z`;
+
+function oneText(query: Query, name: string): string | null {
+  const value = query[name];
+  if (value === undefined) return null;
+  if (typeof value === "string" && value !== "" && !value.includes("\0")) return value;
+  throw new ApiError("invalid_value", `${name} must be given once and not be empty.`, { param: name });
+}
+
+/** `ids`, `ids[]`, repeated or separated by commas; at most 100. */
+function readIds(query: Query): readonly string[] | null {
+  const given = [query["ids"], query["ids[]"]].flat().filter((value) => value !== undefined);
+  if (given.length === 0) return null;
+  const ids = given
+    .flatMap((value) => (typeof value === "string" ? value.split(",") : []))
+    .filter((id) => id !== "");
+  if (ids.length > MAX_IDS || ids.some((id) => id.includes("\0"))) {
+    throw new ApiError("invalid_value", `ids must be at most ${MAX_IDS} file ids.`, { param: "ids" });
+  }
+  return ids;
+}
+
+async function sendContent(
+  files: FileStore,
+  file: StoredFile,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const range = readRange(request.headers.range, file.sizeBytes);
+  void reply.headers({
+    "content-type": file.mimeType,
+    "content-disposition": attachment(file.filename),
+    "x-content-type-options": "nosniff",
+    "accept-ranges": "bytes",
+  });
+  if (range === "unsatisfiable") {
+    return reply
+      .code(416)
+      .header("content-range", `bytes */${file.sizeBytes}`)
+      .header("content-length", "0")
+      .send();
+  }
+  const { start, end } = range ?? { start: 0, end: file.sizeBytes };
+  if (range !== null)
+    void reply.code(206).header("content-range", `bytes ${start}-${end - 1}/${file.sizeBytes}`);
+  void reply.header("content-length", String(end - start));
+  return reply.send(Readable.from(files.read(file, start, end), { objectMode: false }));
+}
+
+/** One range of bytes, end exclusive. Several ranges or another unit: the whole file, as RFC 9110 allows. */
+function readRange(
+  header: string | undefined,
+  size: number,
+): { start: number; end: number } | "unsatisfiable" | null {
+  const match = /^bytes=(\d*)-(\d*)$/.exec(header?.trim() ?? "");
+  const [, first = "", last = ""] = match ?? [];
+  if (match === null || (first === "" && last === "")) return null;
+  const start = first === "" ? Math.max(0, size - Number(last)) : Number(first);
+  const end = first === "" || last === "" ? size : Math.min(size, Number(last) + 1);
+  if (first !== "" && last !== "" && Number(last) < Number(first)) return null;
+  return start < end ? { start, end } : "unsatisfiable";
+}

@@ -1,0 +1,142 @@
+/** Reads the form of an upload: one file, its fields before or after it (rules 4.13–4.14, 4.18). */
+import type { Multipart } from "@fastify/multipart";
+import type { FastifyRequest } from "fastify";
+import type { FileDescription, StoredFile } from "../files/catalog.ts";
+import { mimeTypeOf, safeFilename } from "../files/filename.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { limits } from "./limits.ts";
+
+/** `purpose` values of the official APIs; `batch_output` is only ever written by the service itself. */
+const PURPOSES = new Set(["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]);
+/** An upload in the Messages style names no purpose. */
+const DEFAULT_PURPOSE = "user_data";
+const HOUR = 3_600;
+const DAY = 24 * HOUR;
+/** Files for batches live so long unless the client says otherwise. */
+const BATCH_SECONDS = 30 * DAY;
+
+type Describe = (now: number) => FileDescription;
+
+/**
+ * Hands the file's bytes to `store` as they come.
+ * @throws ApiError 400 for a malformed, incomplete or two-file form and for bad fields; 413 for too large a file.
+ */
+export async function readUpload(
+  request: FastifyRequest,
+  store: (source: AsyncIterable<Buffer>, describe: Describe) => Promise<StoredFile>,
+): Promise<StoredFile> {
+  if (!request.isMultipart()) {
+    throw new ApiError("unsupported_media_type", "The request's content type must be multipart/form-data.");
+  }
+  const fields = new Map<string, string>();
+  const parts = request.parts()[Symbol.asyncIterator]();
+  try {
+    const file = await nextFile(parts, fields);
+    if (file === null) throw new ApiError("missing_parameter", "The form has no file.", { param: "file" });
+    const mimeType = mimeTypeOf(file.mimetype, file.filename);
+    const filename = safeFilename(file.filename, mimeType);
+    // The stream ends with its part; what follows is read before the file is shown.
+    async function* source(): AsyncIterable<Buffer> {
+      yield* file?.file ?? [];
+      if (file?.file.truncated === true) {
+        throw new ApiError("too_large", `The file is larger than ${limits.fileBytes / (1024 * 1024)} MiB.`);
+      }
+      if ((await nextFile(parts, fields)) !== null) {
+        throw new ApiError("invalid_request", "The form has more than one file.", { param: "file" });
+      }
+      describeFields(fields, 0);
+    }
+    return await store(source(), (now) => ({ filename, mimeType, ...describeFields(fields, now) }));
+  } catch (error) {
+    throw formError(error);
+  } finally {
+    // What is left of a refused form is read and dropped, so that the client gets to see the answer.
+    request.raw.resume();
+  }
+}
+
+/** Collects fields until a file comes. null: the form is over. */
+async function nextFile(parts: AsyncIterator<Multipart>, fields: Map<string, string>) {
+  for (;;) {
+    const next = await parts.next();
+    if (next.done === true) return null;
+    const part = next.value;
+    if (part.type === "file") {
+      if (part.fieldname === "file") return part;
+      throw new ApiError("invalid_request", "The form's file must be in the field `file`.", {
+        param: "file",
+      });
+    }
+    const name = part.fieldname;
+    if (part.valueTruncated || part.fieldnameTruncated || typeof part.value !== "string") {
+      throw new ApiError("invalid_value", "A field of the form is too long.", { param: name.slice(0, 100) });
+    }
+    if (name === "file") throw new ApiError("invalid_type", "`file` must be a file.", { param: "file" });
+    fields.set(name, part.value);
+  }
+}
+
+function describeFields(
+  fields: ReadonlyMap<string, string>,
+  now: number,
+): { purpose: string; expiresAt: number | null } {
+  const purpose = fields.get("purpose") ?? DEFAULT_PURPOSE;
+  if (!PURPOSES.has(purpose)) {
+    throw new ApiError("invalid_value", `purpose must be one of ${[...PURPOSES].join(", ")}.`, {
+      param: "purpose",
+    });
+  }
+  const anchored = seconds(fields, "expires_after[seconds]", 30 * DAY);
+  const anchor = fields.get("expires_after[anchor]");
+  if (anchor !== undefined && anchor !== "created_at") {
+    throw new ApiError("invalid_value", "expires_after[anchor] must be created_at.", {
+      param: "expires_after[anchor]",
+    });
+  }
+  if (anchor !== undefined && anchored === null) {
+    throw new ApiError("missing_parameter", "expires_after needs seconds.", {
+      param: "expires_after[seconds]",
+    });
+  }
+  const plain = seconds(fields, "expires_in_seconds", 90 * DAY);
+  if (anchored !== null && plain !== null) {
+    throw new ApiError("invalid_value", "Give expires_after or expires_in_seconds, not both.", {
+      param: "expires_in_seconds",
+    });
+  }
+  const lives = anchored ?? plain ?? (purpose === "batch" ? BATCH_SECONDS : null);
+  return { purpose, expiresAt: lives === null ? null : now + lives * 1000 };
+}
+
+function seconds(fields: ReadonlyMap<string, string>, name: string, most: number): number | null {
+  const text = fields.get(name);
+  if (text === undefined) return null;
+  const value = /^\d{1,9}$/.test(text) ? Number(text) : 0;
+  if (value >= HOUR && value <= most) return value;
+  throw new ApiError("invalid_value", `${name} must be an integer from ${HOUR} to ${most}.`, { param: name });
+}
+
+/** What the parser throws about a form, as what the client did. */
+function formError(error: unknown): unknown {
+  if (error instanceof ApiError) return error;
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  if (code === "FST_FILES_LIMIT") {
+    return new ApiError("invalid_request", "The form has more than one file.", {
+      param: "file",
+      cause: error,
+    });
+  }
+  if (code === "FST_PARTS_LIMIT" || code === "FST_FIELDS_LIMIT") {
+    return new ApiError("invalid_request", "The form has too many fields.", { cause: error });
+  }
+  const text = error instanceof Error ? error.message : "";
+  if (
+    code.startsWith("FST_") ||
+    /multipart|boundary|unexpected end|part terminated|malformed|premature/i.test(text)
+  ) {
+    return new ApiError("invalid_request", "The request body is not a complete multipart form.", {
+      cause: error,
+    });
+  }
+  return error;
+}
