@@ -8,13 +8,18 @@ import { randomBytes } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import type { Server } from "node:http";
 import type { Logger } from "pino";
+import type { DatabasePool } from "slonik";
 import { grant, parseGrant } from "./billing/grant-command.ts";
 import { startMoney } from "./billing/money.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import { readEnvironment, type Environment } from "./environment.ts";
+import { FileStore } from "./files/file-store.ts";
+import { PostgresContents } from "./files/postgres-contents.ts";
+import { S3Contents } from "./files/s3-contents.ts";
 import { drain } from "./http/drain.ts";
 import { createOpsServer } from "./http/ops-server.ts";
 import { countTokensRoutes } from "./http/routes/count-tokens.ts";
+import { fileRoutes } from "./http/routes/files.ts";
 import { inferenceRoutes } from "./http/routes/inference.ts";
 import { modelRoutes } from "./http/routes/models.ts";
 import { createServer } from "./http/server.ts";
@@ -23,6 +28,7 @@ import { ApiError } from "./lib/api-error.ts";
 import { systemClock } from "./lib/clock.ts";
 import { newId } from "./lib/ids.ts";
 import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
+import { Recurring } from "./lib/recurring.ts";
 import { migrate } from "./store/migrate.ts";
 import { openPostgres } from "./store/postgres.ts";
 import { checkPostgres, checkRedis } from "./store/ready.ts";
@@ -32,6 +38,9 @@ import { startTracing } from "./telemetry/trace.ts";
 import { Upstreams } from "./upstream/ask.ts";
 import { countUpstream } from "./upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "./upstream/dispatcher.ts";
+
+/** How often expired and abandoned files are looked for. */
+const FILES_SWEEP_MS = 60_000;
 
 const [command, ...rest] = process.argv.slice(2);
 try {
@@ -88,6 +97,9 @@ async function serveForever(environment: Environment): Promise<void> {
   loader.subscribe((snapshot) => void money.keeper.copy(snapshot));
   const dispatcher = newUpstreamDispatcher();
   const serve = createServe(new Upstreams(dispatcher), sealing(sealKeys(environment, log)));
+  const files = openFiles(environment.FILES_S3_URL, postgres);
+  const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
+  sweeper.start();
   let draining = false;
   const server = createServer(
     {
@@ -104,6 +116,7 @@ async function serveForever(environment: Environment): Promise<void> {
       modelRoutes,
       countTokensRoutes(countUpstream(dispatcher)),
       inferenceRoutes({ meter: money.holds, serve }),
+      fileRoutes(files),
     ],
   );
   const ops = createOpsServer({
@@ -126,6 +139,7 @@ async function serveForever(environment: Environment): Promise<void> {
   const clean = await drain(server, environment.DRAIN_TIMEOUT * 1000);
   log.info({ clean }, "drained");
   await loader.stop();
+  await sweeper.stop();
   await dispatcher.destroy();
   await money.stop();
   // The stores go last: until here running requests were settling their charges.
@@ -141,6 +155,14 @@ function sealKeys({ GAPURA_SEAL_KEYS }: Environment, log: Logger): readonly Seal
   if (GAPURA_SEAL_KEYS !== undefined) return parseSealKeys(GAPURA_SEAL_KEYS);
   log.warn("GAPURA_SEAL_KEYS is not set: what is sealed now opens only until this process ends");
   return [{ id: "ephemeral", key: randomBytes(32) }];
+}
+
+/** Files go to S3-compatible storage when it is configured, else to Postgres, where older files may still be. */
+function openFiles(s3Url: string | undefined, postgres: DatabasePool): FileStore {
+  const rows = new PostgresContents(postgres);
+  const places =
+    s3Url === undefined ? { contents: rows } : { contents: new S3Contents(s3Url), others: [rows] };
+  return new FileStore({ postgres, ...places, clock: systemClock, newId });
 }
 
 function listen(server: Server, port: number, host: string): Promise<void> {

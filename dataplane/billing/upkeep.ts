@@ -9,6 +9,7 @@ import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { Drainer } from "./drain.ts";
 import { accountOperation, type Holds } from "./holds.ts";
+import { Recurring } from "../lib/recurring.ts";
 import { changedAccounts, makePartitions, pageAccounts, type KeyedAccount } from "./ledger.ts";
 import { shardOf } from "./shard.ts";
 import { reached } from "./steps.ts";
@@ -50,7 +51,7 @@ export class Upkeep {
   readonly #options: UpkeepOptions;
   readonly #rhythm: Rhythm;
   readonly #drainer: Drainer;
-  readonly #loops: Loop[];
+  readonly #loops: Recurring[];
   /** Versions that this process has told Redis, by organization. */
   readonly #told = new LRUCache<string, bigint>({ max: 200_000 });
   /** `run_id` of the server that answered last. */
@@ -64,12 +65,12 @@ export class Upkeep {
     this.#drainer = new Drainer({ redis, pool, log, shards: holds.shards });
     const { drainMs, heartbeatMs, sweepMs, accountsMs } = this.#rhythm;
     this.#loops = [
-      new Loop(log, "drain", drainMs, () => this.#drainer.drain()),
-      new Loop(log, "heartbeat", heartbeatMs, () => holds.heartbeat()),
-      new Loop(log, "owed", OWED_MS, () => holds.payOwed()),
-      new Loop(log, "sweep", sweepMs, () => this.sweep()),
-      new Loop(log, "accounts", accountsMs, () => this.#tellChanged()),
-      new Loop(log, "partitions", PARTITIONS_MS, () => makePartitions(pool)),
+      new Recurring(log, "drain", drainMs, () => this.#drainer.drain()),
+      new Recurring(log, "heartbeat", heartbeatMs, () => holds.heartbeat()),
+      new Recurring(log, "owed", OWED_MS, () => holds.payOwed()),
+      new Recurring(log, "sweep", sweepMs, () => this.sweep()),
+      new Recurring(log, "accounts", accountsMs, () => this.#tellChanged()),
+      new Recurring(log, "partitions", PARTITIONS_MS, () => makePartitions(pool)),
     ];
   }
 
@@ -153,56 +154,6 @@ export class Upkeep {
       // The connection broke again; its next `ready` looks again.
       this.#options.log.warn({ err: error }, "could not look which Redis answers");
     }
-  }
-}
-
-/** One thing done again and again, never twice at the same time; a failure is logged, and waits a little longer. */
-class Loop {
-  readonly #log: Logger;
-  readonly #name: string;
-  readonly #everyMs: number;
-  readonly #task: () => Promise<unknown>;
-  #timer: NodeJS.Timeout | undefined;
-  #running: Promise<void> = Promise.resolve();
-  #failures = 0;
-  #stopped = false;
-
-  constructor(log: Logger, name: string, everyMs: number, task: () => Promise<unknown>) {
-    this.#log = log;
-    this.#name = name;
-    this.#everyMs = everyMs;
-    this.#task = task;
-  }
-
-  start(): void {
-    this.#next(0);
-  }
-
-  async stop(): Promise<void> {
-    this.#stopped = true;
-    clearTimeout(this.#timer);
-    await this.#running;
-  }
-
-  #next(delayMs: number): void {
-    if (this.#stopped) return;
-    this.#timer = setTimeout(() => {
-      this.#running = this.#once();
-    }, delayMs);
-  }
-
-  async #once(): Promise<void> {
-    try {
-      await this.#task();
-      this.#failures = 0;
-    } catch (error) {
-      this.#failures += 1;
-      // A store that is away is away for every round: said at first and then now and again.
-      if (this.#failures === 1 || this.#failures % 50 === 0) {
-        this.#log.warn({ err: error, task: this.#name, failures: this.#failures }, "money upkeep failed");
-      }
-    }
-    this.#next(Math.max(this.#everyMs, this.#failures > 0 ? 500 : 0));
   }
 }
 
