@@ -275,10 +275,10 @@ describe.each(dialects)("%s", (dialect) => {
 
   test("a client that is behind pauses the upstream, and the pause is not the upstream's idleness", async () => {
     fake.next(withFaults(text("word ".repeat(300), usage), { delayAtEvent: { event: 5, ms: 30 } }));
-    const timeouts = { connectMs: 1000, firstByteMs: 2000, streamIdleMs: 100, requestMs: 10_000 };
+    const timeouts = { connectMs: 1000, firstByteMs: 2000, streamIdleMs: 400, requestMs: 10_000 };
     const call = callTo(dialect, bodyOf(dialect, { stream: true }), { route: { timeouts } });
-    call.sink.accept = () => false;
-    const timer = setInterval(() => call.sink.drain(), 150);
+    call.sink.accept = () => call.sink.pieces.length > 2;
+    const timer = setInterval(() => call.sink.drain(), 600);
     await serve(call);
     clearInterval(timer);
     expect(call.meter.settled).toMatchObject([{ status: "ok" }]);

@@ -19,7 +19,9 @@ import { relayBody } from "./edits.ts";
 import { estimateWork, usualInputTokens } from "./estimate.ts";
 import { look, type Look } from "./look.ts";
 import { checkServerTools, refuse } from "./refuse.ts";
-import { relayStream, relayWhole, type RelayJob } from "./relay.ts";
+import type { RelayJob } from "./relay-job.ts";
+import { relayStream } from "./relay-stream.ts";
+import { relayWhole } from "./relay-whole.ts";
 
 /** What a Messages client without a version is taken to speak (spec, Versioning 2). */
 const DEFAULT_VERSION = "2023-06-01";

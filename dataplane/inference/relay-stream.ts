@@ -1,22 +1,20 @@
 /**
- * Relay: an upstream's answer in the client's own dialect passes through untouched, save for the model's name, an
- * injected usage chunk, and `annotations` of whole Chat answers (design.md §4.2). The end of an answer leaves only
- * once its charge is durable (design.md §5).
+ * Relay of a stream: bytes pass through untouched, save for the model's name and an injected usage chunk
+ * (design.md §4.2). The end leaves only once its charge is durable (design.md §5).
  */
-import type { Bill, FinalUsage, TokenUsage, ToolUsage } from "../billing/meter.ts";
-import type { Dialect } from "../dialects/dialect.ts";
-import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
+import type { TokenUsage } from "../billing/meter.ts";
+import { cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { JsonFault, splice, type Edit, type Span } from "../lib/json-splice.ts";
+import type { Span } from "../lib/json-splice.ts";
 import { SseOverflow, SseScanner, type SseFrame } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/ask.ts";
-import { failureOfErrorBody, timedOut, AttemptFailure } from "../upstream/failure.ts";
-import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
-import { CallError, type CallFault } from "../upstream/send.ts";
-import type { AnswerSink } from "./call.ts";
+import { AttemptFailure, failureOfErrorBody, timedOut } from "../upstream/failure.ts";
+import type { CallFault } from "../upstream/send.ts";
 import { errorEvent } from "./in-band.ts";
-import { isReport, lookAtWhole, streamTap, tokensOf, type StreamTap, type WholeLook } from "./usage-tap.ts";
+import { noTokens, noTools, settle, type RelayJob } from "./relay-job.ts";
+import { streamTap } from "./stream-taps.ts";
+import { isReport, tokensOf, type StreamTap } from "./usage-tap.ts";
 
 /** What may gather behind the terminal event, or before the first one. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024;
@@ -24,115 +22,6 @@ const MAX_HELD_BYTES = 16 * 1024 * 1024;
 const OBSERVE_MS = 1_000;
 /** How long a finished upstream may take to close its answer, so that its connection can be used again. */
 const LINGER_MS = 1_000;
-
-export const noTools: ToolUsage = { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 };
-
-export interface RelayJob {
-  readonly dialect: Dialect;
-  readonly requestId: string;
-  /** Public model id. */
-  readonly model: string;
-  readonly usageInjected: boolean;
-  readonly choices: number;
-  /** Charged when the upstream reports no input. */
-  readonly estimatedInput: number;
-  readonly bill: Bill;
-  readonly sink: AnswerSink;
-  /** Headers of the answer beside content type and length. */
-  readonly headers: Readonly<Record<string, string>>;
-  /** Told the code of an error that ends a stream. */
-  readonly failed: (error: ApiError) => void;
-}
-
-/**
- * Relays a whole answer.
- * @throws ApiError when it is no answer; what it costs is settled then, or the bill released.
- */
-export async function relayWhole(job: RelayJob, answering: Answering): Promise<void> {
-  const { call, upstream } = answering;
-  let body: Buffer;
-  try {
-    body = await call.whole(MAX_ANSWER_BYTES);
-  } catch (error) {
-    if (!(error instanceof CallError)) throw error;
-    return failWhole(job, answering, error.fault, error.received);
-  }
-  const seen = lookAt(job, body);
-  if (seen === null || !seen.complete) {
-    if (seen?.error === true) throw failureOfErrorBody(body);
-    return failWhole(job, answering, "garbage", body.length);
-  }
-  const answer = splice(body, wholeEdits(job, seen));
-  const reported = isReport(seen.usage) ? seen.usage : null;
-  const tokens =
-    reported === null
-      ? { ...noTokens, input: job.estimatedInput, output: Math.ceil(body.length / 4) }
-      : tokensOf(reported);
-  await settle(job, { tokens, estimated: reported === null, status: "ok", upstream: upstream.name });
-  const { sink } = job;
-  sink.start(200, {
-    "content-type": "application/json",
-    "content-length": String(answer.length),
-    ...job.headers,
-  });
-  sink.write(answer);
-  sink.end();
-}
-
-function lookAt({ dialect, model }: RelayJob, body: Buffer): WholeLook | null {
-  try {
-    return lookAtWhole(dialect, body, model);
-  } catch (fault) {
-    if (fault instanceof JsonFault) return null;
-    throw fault;
-  }
-}
-
-function wholeEdits({ dialect, model }: RelayJob, seen: WholeLook): Edit[] {
-  const edits: Edit[] = [];
-  if (seen.model !== null) edits.push({ ...seen.model, text: JSON.stringify(model) });
-  if (dialect === "chat")
-    for (const { at, empty } of seen.bareMessages)
-      edits.push({ start: at, end: at, text: empty ? '"annotations":[]' : '"annotations":[],' });
-  return edits;
-}
-
-/** Rule 1.6: a corrupt answer costs what was sent and received; an empty one, and one for nobody, nothing. */
-async function failWhole(
-  job: RelayJob,
-  { upstream }: Answering,
-  fault: CallFault,
-  received: number,
-): Promise<never> {
-  const cancelled = fault === "cancelled";
-  if (received > 0)
-    await settle(job, {
-      tokens: { ...noTokens, input: job.estimatedInput, output: Math.ceil(received / 4) },
-      estimated: true,
-      status: cancelled ? "cancelled" : "error",
-      upstream: upstream.name,
-    });
-  else await job.bill.release();
-  if (fault === "deadline") throw new ApiError("timeout", timedOut);
-  metrics.streamFaults.inc({ dialect: job.dialect, kind: fault === "cut" ? "cut" : "garbage" });
-  throw corruptAnswer(fault);
-}
-
-export const noTokens: TokenUsage = {
-  input: 0,
-  cacheRead: 0,
-  cacheWrite5m: 0,
-  cacheWrite1h: 0,
-  output: 0,
-  reasoning: 0,
-};
-
-async function settle(
-  job: RelayJob,
-  usage: Pick<FinalUsage, "tokens" | "estimated" | "status" | "upstream">,
-): Promise<void> {
-  await job.bill.settle({ ...usage, tools: noTools, iterations: 1 });
-}
 
 /**
  * Relays a stream. Resolves when it is over, however it ended.
@@ -165,14 +54,14 @@ class StreamRelay {
   #last: Buffer = Buffer.alloc(0);
   #observedAt = 0;
   #waiting = false;
-  readonly #publicModel: string;
+  readonly #publicModel: Buffer;
 
   constructor(job: RelayJob, answering: Answering, resolve: () => void, reject: (error: unknown) => void) {
     this.#job = job;
     this.#answering = answering;
     this.#resolve = resolve;
     this.#reject = reject;
-    this.#publicModel = JSON.stringify(job.model);
+    this.#publicModel = Buffer.from(JSON.stringify(job.model));
     this.#tap = streamTap(job.dialect, job);
   }
 
@@ -241,13 +130,19 @@ class StreamRelay {
   }
 
   #pass(frame: SseFrame): void {
-    const run = this.#run;
-    if (run !== null && run.bytes === frame.bytes && run.end === frame.start) run.end = frame.end;
-    else {
-      this.#endRun();
-      this.#run = { bytes: frame.bytes, start: frame.start, end: frame.end };
-    }
+    this.#extend(frame.bytes, frame.start, frame.end);
     if (!frame.closed) this.#close();
+  }
+
+  /** Adds bytes to the run when they follow it, else begins a new one. */
+  #extend(bytes: Buffer, start: number, end: number): void {
+    const run = this.#run;
+    if (run !== null && run.bytes === bytes && run.end === start) {
+      run.end = end;
+      return;
+    }
+    this.#endRun();
+    this.#run = { bytes, start, end };
   }
 
   /** A last event whose blank line got lost is completed: without it no client would take it. */
@@ -257,8 +152,11 @@ class StreamRelay {
   }
 
   #patch(frame: SseFrame, model: Span): void {
+    this.#extend(frame.bytes, frame.start, model.start);
     this.#endRun();
-    this.#out.push(...this.#patched(frame, model));
+    this.#out.push(this.#publicModel);
+    this.#extend(frame.bytes, model.end, frame.end);
+    if (!frame.closed) this.#close();
   }
 
   #patched(frame: SseFrame, model: Span | null): (Buffer | string)[] {
@@ -446,5 +344,11 @@ class StreamRelay {
   }
 }
 
-const joined = (pieces: readonly (Buffer | string)[]): Buffer =>
-  Buffer.concat(pieces.map((piece) => (typeof piece === "string" ? Buffer.from(piece) : piece)));
+/** `Buffer.concat` checks each piece anew; a stream with patched names has two for each event. */
+function joined(pieces: readonly (Buffer | string)[]): Buffer {
+  const buffers = pieces.map((piece) => (typeof piece === "string" ? Buffer.from(piece) : piece));
+  const all = Buffer.allocUnsafe(buffers.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const buffer of buffers) at += buffer.copy(all, at);
+  return all;
+}

@@ -1,0 +1,164 @@
+import { readChatUsage } from "../dialects/usage.ts";
+import type { JsonReader, Span } from "../lib/json-splice.ts";
+import { frameData, type SseFrame } from "../lib/sse.ts";
+import { DeltaTemplate } from "./delta-template.ts";
+import { PASS, SWALLOW, Tap, type Seen } from "./usage-tap.ts";
+
+const FINISH = Buffer.from('"finish_reason"');
+const USAGE = Buffer.from('"usage"');
+const ERROR = Buffer.from('"error"');
+const DONE = Buffer.from("[DONE]");
+
+/** Finds one key in the frames of a buffer; each byte is searched once, however many frames it holds. */
+class KeyFinder {
+  readonly #key: Buffer;
+  #bytes: Buffer | null = null;
+  #next = 0;
+
+  constructor(key: Buffer) {
+    this.#key = key;
+  }
+
+  /**
+   * Offset of the value of the key at or behind `from` within the frame; -1: none. Bytes inside of a string never
+   * match, because the quotes of the key would stand escaped there.
+   */
+  valueAt(frame: SseFrame, from: number): number {
+    const { bytes } = frame;
+    if (this.#bytes !== bytes) {
+      this.#bytes = bytes;
+      this.#next = 0;
+    }
+    if (this.#next < from) {
+      const found = bytes.indexOf(this.#key, from);
+      this.#next = found === -1 ? Infinity : found;
+    }
+    if (this.#next >= frame.end) return -1;
+    let at = this.#next + this.#key.length;
+    while (isSpace(bytes[at])) at += 1;
+    // A string that only happens to equal the key has no colon.
+    if (bytes[at] !== 0x3a) return this.valueAt(frame, this.#next + 1);
+    at += 1;
+    while (isSpace(bytes[at])) at += 1;
+    return at;
+  }
+}
+
+const isSpace = (byte: number | undefined) => byte === 0x20 || byte === 0x09;
+/** `null` begins with it, and no other value that matters here. */
+const NULL_START = 0x6e;
+
+export class ChatTap extends Tap {
+  readonly #finish = new KeyFinder(FINISH);
+  readonly #usage = new KeyFinder(USAGE);
+  readonly #error = new KeyFinder(ERROR);
+  readonly #finished = new Set<number>();
+  #template: DeltaTemplate | null = null;
+  #templates = 0;
+
+  see(frame: SseFrame): Seen {
+    if (frame.dataLines === 0) return PASS;
+    const textBytes = this.#template?.match(frame) ?? -1;
+    if (this.#template !== null && textBytes >= 0) {
+      this.text(textBytes);
+      const { model } = this.#template;
+      return model === null ? PASS : { kind: "patch", model };
+    }
+    return this.#look(frame);
+  }
+
+  /** A chunk that is not like the one before. */
+  #look(frame: SseFrame): Seen {
+    const { bytes, dataStart, dataEnd } = frame;
+    if (dataEnd - dataStart === DONE.length && bytes.compare(DONE, 0, DONE.length, dataStart, dataEnd) === 0)
+      return { kind: "terminal", model: null, last: true };
+    if (this.#error.valueAt(frame, dataStart) !== -1 && this.#isError(frame))
+      return { kind: "error", data: frameData(frame) };
+    const model = this.#foreignName(frame);
+    const usageAt = this.#usage.valueAt(frame, dataStart);
+    if (this.#anyFinish(frame) || (usageAt !== -1 && bytes[usageAt] !== NULL_START)) {
+      const seen = this.#readChunk(frame);
+      if (seen !== null) return seen.kind === "terminal" ? { ...seen, model } : seen;
+    } else {
+      this.delta(frame);
+      if (frame.dataLines === 1 && this.#templates < MAX_TEMPLATES) {
+        this.#templates += 1;
+        this.#template = DeltaTemplate.of(frame, model);
+      }
+    }
+    return model === null ? PASS : { kind: "patch", model };
+  }
+
+  #anyFinish(frame: SseFrame): boolean {
+    let at = this.#finish.valueAt(frame, frame.dataStart);
+    while (at !== -1) {
+      if (frame.bytes[at] !== NULL_START) return true;
+      at = this.#finish.valueAt(frame, at);
+    }
+    return false;
+  }
+
+  /** An error chunk has no choices; `error` may well be a key of something else. */
+  #isError(frame: SseFrame): boolean {
+    let error = false;
+    let choices = false;
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key === "error") error = reader.kind() === "object" || reader.kind() === "string";
+        else if (key === "choices") choices = reader.kind() === "array" && reader.array(() => {}) > 0;
+      }),
+    );
+    return error && !choices;
+  }
+
+  /** A chunk that finishes a choice or reports usage. */
+  #readChunk(frame: SseFrame): Seen | null {
+    let choices = 0;
+    let reported = false;
+    let finishes = false;
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key === "usage") {
+          const usage = readChatUsage(reader.value());
+          if (usage === null) return;
+          this.usage = usage;
+          reported = true;
+        } else if (key === "choices" && reader.kind() === "array")
+          choices = reader.array(() => {
+            if (reader.kind() === "object") finishes = this.#readChoice(reader) || finishes;
+          });
+      }),
+    );
+    // A report beside choices is a running total: the last one counts (continuous usage).
+    if (reported && (choices === 0 || finishes)) this.final = true;
+    if (reported && choices === 0) return this.options.usageInjected ? SWALLOW : null;
+    if (finishes && this.#finished.size >= this.options.choices)
+      return { kind: "terminal", model: null, last: false };
+    if (!finishes) this.delta(frame);
+    return null;
+  }
+
+  #readChoice(reader: JsonReader): boolean {
+    let index = 0;
+    let finished = false;
+    reader.object((key) => {
+      if (key === "index") index = reader.number() ?? 0;
+      else if (key === "finish_reason") finished = (reader.string() ?? "") !== "";
+    });
+    if (finished) this.#finished.add(index);
+    return finished;
+  }
+
+  #foreignName(frame: SseFrame): Span | null {
+    let span: Span | null = null;
+    this.read(frame, (reader, offset) =>
+      reader.object((key) => {
+        if (key === "model") span = this.foreignModel(reader, offset);
+      }),
+    );
+    return span;
+  }
+}
+
+/** A stream whose chunks keep changing their shape is read one by one after so many changes. */
+const MAX_TEMPLATES = 64;

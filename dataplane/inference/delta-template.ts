@@ -1,0 +1,93 @@
+import { JsonReader, type Span } from "../lib/json-splice.ts";
+import type { SseFrame } from "../lib/sse.ts";
+
+interface ModelPlace {
+  readonly part: number;
+  readonly offset: number;
+  readonly length: number;
+}
+
+/**
+ * The shape of a delta chunk: fixed bytes around the few strings that differ from chunk to chunk. A chunk of the
+ * same fixed bytes, with no quote of its own within those strings, is the same JSON structure: it finishes
+ * nothing, reports nothing and fails nothing, and so nearly all chunks of a stream are judged without being read.
+ */
+export class DeltaTemplate {
+  readonly #fixed: readonly Buffer[];
+  /** In which fixed part, and where in it, the foreign model name stands. */
+  readonly #modelAt: ModelPlace | null;
+  /** The foreign model name in the frame that matched last. */
+  model: Span | null = null;
+
+  private constructor(frame: SseFrame, strings: readonly Span[], model: Span | null) {
+    const { bytes, dataStart, dataEnd } = frame;
+    const fixed: Buffer[] = [];
+    let at = dataStart;
+    let modelAt: ModelPlace | null = null;
+    for (const { start, end } of [...strings, { start: dataEnd, end: dataEnd }]) {
+      if (model !== null && model.start >= at && model.end <= start)
+        modelAt = { part: fixed.length, offset: model.start - at, length: model.end - model.start };
+      // A copy: the frame's bytes must not be kept in memory by a few of them.
+      fixed.push(Buffer.from(bytes.subarray(at, start)));
+      at = end;
+    }
+    this.#fixed = fixed;
+    this.#modelAt = modelAt;
+  }
+
+  /** null: the chunk holds no text that could differ. */
+  static of(frame: SseFrame, model: Span | null): DeltaTemplate | null {
+    const strings: Span[] = [];
+    try {
+      const reader = new JsonReader(frame.bytes.subarray(0, frame.dataEnd));
+      reader.position = frame.dataStart;
+      differingStrings(reader, strings, false);
+    } catch {
+      return null;
+    }
+    return strings.length === 0 ? null : new DeltaTemplate(frame, strings, model);
+  }
+
+  /** Bytes of differing text when the frame has this shape, else -1. */
+  match(frame: SseFrame): number {
+    const { bytes, dataEnd } = frame;
+    const fixed = this.#fixed;
+    const last = fixed.length - 1;
+    let at = frame.dataStart;
+    let text = 0;
+    for (let part = 0; part <= last; part += 1) {
+      const expected = fixed[part] as Buffer;
+      const { length } = expected;
+      if (at + length > dataEnd) return -1;
+      for (let index = 0; index < length; index += 1) if (bytes[at + index] !== expected[index]) return -1;
+      if (this.#modelAt !== null && this.#modelAt.part === part) {
+        const start = at + this.#modelAt.offset;
+        this.model = { start, end: start + this.#modelAt.length };
+      }
+      at += length;
+      if (part === last) break;
+      const start = at;
+      while (at < dataEnd && bytes[at] !== 0x22) at += bytes[at] === 0x5c ? 2 : 1;
+      text += at - start;
+    }
+    return at === dataEnd && frame.dataLines === 1 ? text : -1;
+  }
+}
+
+/** Top-level strings that stay the same over a stream. */
+const steady = new Set(["id", "object", "model", "system_fingerprint", "service_tier", "provider"]);
+
+/** Contents (without quotes) of the strings that may differ: those within `delta`, and unknown top-level ones. */
+function differingStrings(reader: JsonReader, found: Span[], inDelta: boolean, depth = 0): void {
+  const kind = reader.kind();
+  if (kind === "array") return void reader.array(() => differingStrings(reader, found, inDelta, depth + 1));
+  if (kind !== "object") return;
+  reader.object((key) => {
+    const delta = inDelta || key === "delta";
+    if (reader.kind() !== "string") return differingStrings(reader, found, delta, depth + 1);
+    const differs = inDelta ? key !== "role" && key !== "type" : depth === 0 && !steady.has(key);
+    const start = reader.position + 1;
+    reader.skip();
+    if (differs) found.push({ start, end: reader.position - 1 });
+  });
+}

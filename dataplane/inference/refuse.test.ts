@@ -1,0 +1,429 @@
+import { describe, expect, test } from "vitest";
+import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
+import type { Policy } from "../config/schema.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { choosePath, pathNeeds } from "./choose-path.ts";
+import { look, type Look } from "./look.ts";
+import { checkServerTools, declaredServerTools, refuse } from "./refuse.ts";
+
+const basics: Record<Dialect, object> = {
+  messages: { model: "m", max_tokens: 9, messages: [{ role: "user", content: "hi" }] },
+  chat: { model: "m", messages: [{ role: "user", content: "hi" }] },
+  responses: { model: "m", input: "hi" },
+};
+const lookAt = (dialect: Dialect, more: object): Look =>
+  look(dialect, Buffer.from(JSON.stringify({ ...basics[dialect], ...more })));
+
+/** `code param` of the refusal; null when there is none. */
+function refusalOf(dialect: Dialect, more: object): string | null {
+  try {
+    refuse(lookAt(dialect, more));
+    return null;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    return `${error.code} ${error.param}`;
+  }
+}
+
+const blocks = (...content: object[]) => ({ messages: [{ role: "user", content }] });
+const items = (...input: object[]) => ({ input });
+const tools = (...list: object[]) => ({ tools: list });
+
+const refusals: [Dialect, object, string][] = [
+  // Stateful and planned fields.
+  ["messages", { container: { skills: [] } }, "unsupported_parameter container"],
+  ["messages", { container: "container_1" }, "unsupported_parameter container"],
+  ["messages", { mcp_servers: [{ url: "https://x" }] }, "unsupported_parameter mcp_servers"],
+  ["messages", { thread: { type: "create" } }, "thread_unsupported thread"],
+  ["responses", { previous_response_id: "resp_1" }, "unsupported_parameter previous_response_id"],
+  ["responses", { conversation: { id: "conv_1" } }, "unsupported_parameter conversation"],
+  ["responses", { prompt: { id: "pmpt_1" } }, "unsupported_parameter prompt"],
+  ["responses", { background: true }, "unsupported_parameter background"],
+  // Hosted tools.
+  [
+    "messages",
+    tools({ name: "a", input_schema: {} }, { type: "code_execution_20250825", name: "c" }),
+    "unsupported_tool tools.1.type",
+  ],
+  ["messages", tools({ type: "web_search_20990101", name: "web_search" }), "unsupported_tool tools.0.type"],
+  ["messages", tools({ type: "web_fetch_20250305", name: "web_fetch" }), "unsupported_tool tools.0.type"],
+  ["messages", tools({ type: "mcp_toolset", mcp_server_name: "x" }), "unsupported_tool tools.0.type"],
+  [
+    "messages",
+    tools({ type: "tool_search_tool_regex_20251119", name: "t" }),
+    "unsupported_tool tools.0.type",
+  ],
+  ["messages", tools({ type: "__proto__", name: "t" }), "unsupported_tool tools.0.type"],
+  [
+    "chat",
+    tools({ type: "function", function: { name: "f" } }, { type: "web_search" }),
+    "unsupported_tool tools[1].type",
+  ],
+  ["responses", tools({ type: "file_search", vector_store_ids: ["vs_1"] }), "unsupported_tool tools[0].type"],
+  ["responses", tools({ type: "code_interpreter", container: "cntr_1" }), "unsupported_tool tools[0].type"],
+  ["responses", tools({ type: "image_generation" }), "unsupported_tool tools[0].type"],
+  ["responses", tools({ type: "computer_use_preview" }), "unsupported_tool tools[0].type"],
+  ["responses", tools({ type: "mcp", server_url: "https://x" }), "unsupported_tool tools[0].type"],
+  ["responses", tools({ type: "web_search_preview_2025_03_11" }), "unsupported_tool tools[0].type"],
+  [
+    "responses",
+    tools({ type: "shell", environment: { type: "container_auto" } }),
+    "unsupported_tool tools[0].type",
+  ],
+  [
+    "responses",
+    tools({ type: "namespace", name: "n", tools: [{ type: "function" }, { type: "mcp" }] }),
+    "unsupported_tool tools[0].tools[1].type",
+  ],
+  [
+    "responses",
+    items({ type: "additional_tools", tools: [{ type: "mcp" }] }),
+    "unsupported_tool input[0].tools[0].type",
+  ],
+  ["responses", { tool_choice: { type: "web_search" } }, "unsupported_tool tool_choice"],
+  ["responses", { tool_choice: { type: "file_search" } }, "unsupported_tool tool_choice"],
+  [
+    "responses",
+    { tool_choice: { type: "web_search" }, tools: [{ type: "x_search" }] },
+    "invalid_request_error tool_choice",
+  ],
+  // Foreign objects.
+  [
+    "messages",
+    blocks({ type: "text", text: "x" }, { type: "image", source: { type: "file", file_id: "file_1" } }),
+    "not_found messages.0.content.1.source.file_id",
+  ],
+  [
+    "messages",
+    blocks({
+      type: "tool_result",
+      tool_use_id: "t",
+      content: [{ type: "document", source: { type: "file", file_id: "file_1" } }],
+    }),
+    "not_found messages.0.content.0.content.0.source.file_id",
+  ],
+  [
+    "messages",
+    blocks({
+      type: "document",
+      source: { type: "content", content: [{ type: "image", source: { type: "file", file_id: "f" } }] },
+    }),
+    "not_found messages.0.content.0.source.content.0.source.file_id",
+  ],
+  [
+    "messages",
+    { system: [{ type: "document", source: { type: "file", file_id: "f" } }] },
+    "not_found system.0.source.file_id",
+  ],
+  [
+    "messages",
+    blocks({ type: "container_upload", file_id: "file_1" }),
+    "unsupported_content messages.0.content.0",
+  ],
+  [
+    "messages",
+    blocks({ type: "mcp_tool_use", id: "x", name: "y", input: {} }),
+    "unsupported_content messages.0.content.0",
+  ],
+  [
+    "messages",
+    blocks({ type: "bash_code_execution_tool_result", tool_use_id: "x" }),
+    "unsupported_content messages.0.content.0",
+  ],
+  [
+    "messages",
+    blocks({ type: "server_tool_use", id: "x", name: "code_execution", input: {} }),
+    "unsupported_content messages.0.content.0",
+  ],
+  [
+    "chat",
+    blocks({ type: "file", file: { file_id: "file-1" } }),
+    "not_found messages[0].content[0].file.file_id",
+  ],
+  [
+    "chat",
+    { messages: [{ role: "assistant", audio: { id: "audio_1" } }] },
+    "unsupported_parameter messages[0].audio",
+  ],
+  [
+    "responses",
+    items({ role: "user", content: [{ type: "input_file", file_id: "file_1" }] }),
+    "not_found input[0].content[0].file_id",
+  ],
+  [
+    "responses",
+    items({ role: "user", content: [{ type: "input_image", file_id: "file_1" }] }),
+    "not_found input[0].content[0].file_id",
+  ],
+  [
+    "responses",
+    items({ type: "function_call_output", call_id: "c", output: [{ type: "input_file", file_id: "f" }] }),
+    "not_found input[0].output[0].file_id",
+  ],
+  ["responses", items({ type: "item_reference", id: "msg_1" }), "unsupported_parameter input[0]"],
+  ["responses", items({ id: "msg_1" }), "unsupported_parameter input[0]"],
+  ["responses", items({ type: null, id: "msg_1" }), "unsupported_parameter input[0]"],
+  ["responses", items({ type: "code_interpreter_call", container_id: "c" }), "unsupported_content input[0]"],
+  ["responses", items({ type: "file_search_call", id: "c" }), "unsupported_content input[0]"],
+  ["responses", items({ type: "mcp_approval_response", id: "c" }), "unsupported_content input[0]"],
+  [
+    "responses",
+    items({ type: "shell_call", container_id: "c" }),
+    "unsupported_parameter input[0].container_id",
+  ],
+  ["responses", items({ type: "web_search_call", id: "ws_1" }), "invalid_request_error input[0]"],
+  [
+    "responses",
+    { ...items({ type: "web_search_call" }), tools: [{ type: "x_search" }] },
+    "invalid_request_error input[0]",
+  ],
+  [
+    "responses",
+    { ...items({ type: "web_search_call" }), tools: [{ type: "web_search", external_web_access: false }] },
+    "invalid_request_error input[0]",
+  ],
+];
+
+test.each(refusals)("rules 2.10, 2.11, 3.3: %s %j is refused", (dialect, more, expected) => {
+  expect(refusalOf(dialect, more)).toBe(expected);
+});
+
+const harmless: [Dialect, object][] = [
+  ["messages", { container: null, mcp_servers: null, thread: null }],
+  [
+    "messages",
+    tools({
+      name: "f",
+      input_schema: { properties: { file_id: { type: "string" }, tools: [{ type: "mcp" }] } },
+    }),
+  ],
+  [
+    "messages",
+    tools(
+      { type: "bash_20250124", name: "bash" },
+      { type: "custom", name: "c" },
+      { type: "memory_20250818", name: "memory" },
+    ),
+  ],
+  [
+    "messages",
+    blocks({ type: "tool_use", id: "t", name: "f", input: { file_id: "mine", source: { type: "file" } } }),
+  ],
+  ["messages", { unknown_field: { container: 1, previous_response_id: "x" }, metadata: { user_id: "u" } }],
+  ["chat", { previous_response_id: "x", store: true, tools: [{ type: "custom", custom: { name: "c" } }] }],
+  ["chat", { messages: [{ role: "assistant", audio: null, content: null }] }],
+  ["responses", { previous_response_id: null, background: false, conversation: null, prompt: null }],
+  [
+    "responses",
+    items(
+      { type: "function_call", call_id: "c", name: "f", arguments: '{"file_id":"x"}' },
+      { type: "reasoning", id: "rs", summary: [], encrypted_content: "x" },
+    ),
+  ],
+  [
+    "responses",
+    items({ role: "user", content: "hi" }, { type: "message", role: "assistant", id: "msg_1", content: [] }),
+  ],
+  [
+    "responses",
+    tools(
+      { type: "function", name: "f" },
+      { type: "shell", environment: { type: "local" } },
+      { type: "local_shell" },
+      { type: "namespace", name: "n", tools: [{ type: "function", name: "g" }] },
+    ),
+  ],
+  ["responses", { tool_choice: { type: "function", name: "f" } }],
+  ["responses", { tool_choice: { type: "web_search" }, tools: [{ type: "web_search_preview" }] }],
+  ["responses", { ...items({ type: "web_search_call" }), tools: [{ type: "web_search" }] }],
+];
+test.each(harmless)("%s %j is nobody's business here", (dialect, more) => {
+  expect(refusalOf(dialect, more)).toBeNull();
+});
+
+test("rule 2.16: `thread` gets the details on which the SDKs fall back to whole histories", () => {
+  expect(() => refuse(lookAt("messages", { thread: { type: "create" } }))).toThrow(
+    expect.objectContaining({ details: { unsupported: ["thread"] } }),
+  );
+});
+
+describe("basic shape", () => {
+  const shapes: [Dialect, string, string][] = [
+    ["messages", "", "invalid_request undefined"],
+    ["messages", " \n ", "invalid_request undefined"],
+    ["chat", "[]", "invalid_type undefined"],
+    ["chat", '"text"', "invalid_type undefined"],
+    ["chat", "{", "invalid_request undefined"],
+    ["chat", '{"model":"a","model":"b"}', "invalid_request undefined"],
+    ["chat", "{}", "missing_parameter messages"],
+    ["responses", '{"model":"a"}', "missing_parameter input"],
+    ["responses", '{"model":"a","input":null}', "missing_parameter input"],
+    ["responses", '{"model":"a","input":""}', "invalid_value input"],
+    ["responses", '{"model":"a","input":[]}', "invalid_value input"],
+    ["responses", '{"model":"a","input":7}', "invalid_type input"],
+    ["chat", '{"model":"a","messages":[]}', "invalid_value messages"],
+    ["chat", '{"model":"a","messages":"hi"}', "invalid_type messages"],
+    ["chat", '{"messages":[{}]}', "missing_parameter model"],
+    ["chat", '{"model":null,"messages":[{}]}', "missing_parameter model"],
+    ["chat", '{"model":5,"messages":[{}]}', "invalid_type model"],
+    ["chat", '{"model":"","messages":[{}]}', "invalid_value model"],
+    ["chat", '{"model":"a","messages":[{}],"stream":"true"}', "invalid_type stream"],
+    ["chat", '{"model":"a","messages":[{}],"stream":1}', "invalid_type stream"],
+    ["chat", '{"model":"a","messages":[{}],"max_tokens":1.5}', "invalid_type max_tokens"],
+    [
+      "chat",
+      '{"model":"a","messages":[{}],"max_completion_tokens":"5"}',
+      "invalid_type max_completion_tokens",
+    ],
+    ["chat", '{"model":"a","messages":[{}],"max_tokens":0}', "invalid_value max_tokens"],
+    ["chat", '{"model":"a","messages":[{}],"n":0}', "invalid_value n"],
+    ["chat", '{"model":"a","messages":[{}],"n":1000}', "invalid_value n"],
+    ["chat", '{"model":"a","messages":[{}],"n":"2"}', "invalid_type n"],
+    ["messages", '{"model":"a","messages":[{}],"max_tokens":-1}', "invalid_value max_tokens"],
+    ["responses", '{"model":"a","input":"x","max_output_tokens":true}', "invalid_type max_output_tokens"],
+  ];
+  test.each(shapes)("rule 1.4: %s %j", (dialect, body, expected) => {
+    let seen = "served";
+    try {
+      look(dialect, Buffer.from(body));
+    } catch (error) {
+      seen = error instanceof ApiError ? `${error.code} ${error.param}` : String(error);
+    }
+    expect(seen).toBe(expected);
+  });
+
+  test("rule 1.17: null counts as absent", () => {
+    const seen = lookAt("chat", { stream: null, n: null, max_tokens: null, tools: null, tool_choice: null });
+    expect(seen).toMatchObject({ stream: false, choices: 1, limits: [], tools: [], toolChoice: null });
+    expect(lookAt("messages", { max_tokens: 0 }).limits).toMatchObject([{ value: 0 }]);
+  });
+
+  test("an escaped spelling of a key is that key", () => {
+    const body = String.raw`{"\u006dodel":"a","messages":[{"role":"user","content":"x"}],"\u0073tream":true}`;
+    expect(look("chat", Buffer.from(body))).toMatchObject({ model: "a", stream: true });
+  });
+
+  test("a byte order mark is not part of the body", () => {
+    expect(look("responses", Buffer.from('\uFEFF{"model":"a","input":"x"}')).body.toString()).toBe(
+      '{"model":"a","input":"x"}',
+    );
+  });
+});
+
+describe("counting for the hold", () => {
+  const data = "A".repeat(3000);
+  test.each([
+    [
+      "messages",
+      blocks({ type: "image", source: { type: "base64", media_type: "image/png", data } }),
+      3002,
+      1,
+      0,
+    ],
+    ["messages", blocks({ type: "document", source: { type: "text", data } }), 0, 0, 1],
+    [
+      "messages",
+      blocks({ type: "tool_result", content: [{ type: "image", source: { type: "base64", data } }] }),
+      3002,
+      1,
+      0,
+    ],
+    ["chat", blocks({ type: "image_url", image_url: { url: `data:image/png;base64,${data}` } }), 3024, 1, 0],
+    ["chat", blocks({ type: "image_url", image_url: { url: `https://x/${data}` } }), 0, 1, 0],
+    ["chat", blocks({ type: "file", file: { file_data: data } }), 3002, 0, 1],
+    [
+      "responses",
+      items({ role: "user", content: [{ type: "input_image", image_url: `data:image/png;base64,${data}` }] }),
+      3024,
+      1,
+      0,
+    ],
+    [
+      "responses",
+      items({ type: "function_call_output", output: [{ type: "input_file", file_data: data }] }),
+      3002,
+      0,
+      1,
+    ],
+  ] as [Dialect, object, number, number, number][])(
+    "rule 1.8: %s media is not text (%#)",
+    (dialect, more, mediaBytes, images, documents) => {
+      expect(lookAt(dialect, more).content).toMatchObject({ mediaBytes, images, documents });
+    },
+  );
+});
+
+describe("paths", () => {
+  const pathOf = (dialect: Dialect, more: object, upstream: Dialect = dialect) =>
+    choosePath(pathNeeds(lookAt(dialect, more)), upstream);
+  const citation = { type: "web_search_result_location", url: "u", encrypted_index: "x" };
+
+  test("the same dialect is relayed, another one converted", () => {
+    expect(pathOf("chat", {})).toBe("relay");
+    expect(pathOf("chat", {}, "messages")).toBe("convert");
+  });
+
+  test("rule 3.4: what only we can read is never relayed", () => {
+    expect(
+      pathOf("messages", blocks({ type: "server_tool_use", id: "s", name: "web_search", input: {} })),
+    ).toBe("convert");
+    expect(pathOf("messages", blocks({ type: "web_fetch_tool_result", tool_use_id: "s" }))).toBe("convert");
+    expect(pathOf("messages", blocks({ type: "text", text: "t", citations: [citation] }))).toBe("convert");
+    expect(pathOf("messages", blocks({ type: "text", text: "t", citations: null }))).toBe("relay");
+    expect(pathOf("messages", blocks({ type: "thinking", thinking: "", signature: "gapura_r1_abc" }))).toBe(
+      "convert",
+    );
+  });
+
+  test("a declared server tool runs in the loop, whatever the upstream speaks", () => {
+    expect(pathOf("messages", tools({ type: "web_search_20250305", name: "web_search" }))).toBe("tools");
+    expect(pathOf("responses", tools({ type: "x_search" }))).toBe("tools");
+    expect(pathOf("chat", { web_search_options: {} })).toBe("tools");
+    expect(pathOf("chat", { web_search_options: null })).toBe("relay");
+    expect(pathOf("responses", tools({ type: "web_search", external_web_access: false }))).toBe("relay");
+    expect(pathOf("responses", tools({ type: "web_search", external_web_access: true }))).toBe("tools");
+  });
+});
+
+describe("server tools that cannot run", () => {
+  const route = routeTo([upstreamOf("http://x", "messages")]);
+  const deaf = routeTo([upstreamOf("http://x", "messages")], {
+    capabilities: { ...route.capabilities, toolCalling: false },
+  });
+  const policy = {
+    webSearch: { engine: { type: "searxng", baseUrl: "http://s", credential: null }, timeoutMs: 1 },
+    webFetch: null,
+    xSearch: { engine: null, timeoutMs: 1 },
+  } as unknown as Policy;
+  const search = tools({ type: "web_search_20250305", name: "web_search" });
+  const fetch = tools({ type: "web_fetch_20250910", name: "web_fetch" });
+  const xSearch = tools({ type: "x_search_20261005", name: "x_search" });
+
+  test.each([
+    ["messages", search, route, policy, null],
+    ["messages", search, route, undefined, "unsupported_tool tools.0.type"],
+    ["messages", fetch, route, policy, "unsupported_tool tools.0.type"],
+    ["messages", xSearch, route, policy, "unsupported_tool tools.0.type"],
+    ["messages", search, deaf, policy, "unsupported_content tools.0.type"],
+    ["chat", { web_search_options: {} }, route, policy, null],
+    ["chat", { web_search_options: {} }, route, undefined, "unsupported_parameter web_search_options"],
+    ["chat", {}, deaf, undefined, null],
+  ] as const)("%s %j", (dialect, more, on, under, expected) => {
+    let seen: string | null = null;
+    try {
+      checkServerTools(lookAt(dialect, more), on, under);
+    } catch (error) {
+      seen = error instanceof ApiError ? `${error.code} ${error.param}` : String(error);
+    }
+    expect(seen).toBe(expected);
+  });
+
+  test("declared ones are named by the path of their first entry", () => {
+    const seen = lookAt("messages", { tools: [...search.tools, ...fetch.tools] });
+    expect([...declaredServerTools(seen)]).toEqual([
+      ["webSearch", "tools.0.type"],
+      ["webFetch", "tools.1.type"],
+    ]);
+  });
+});

@@ -1,0 +1,41 @@
+/** What relaying an answer needs to know, whole or streamed, and how it is charged. */
+import type { Bill, FinalUsage, TokenUsage, ToolUsage } from "../billing/meter.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { ApiError } from "../lib/api-error.ts";
+import type { AnswerSink } from "./call.ts";
+
+export const noTools: ToolUsage = { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 };
+
+export interface RelayJob {
+  readonly dialect: Dialect;
+  readonly requestId: string;
+  /** Public model id. */
+  readonly model: string;
+  readonly usageInjected: boolean;
+  readonly choices: number;
+  /** Charged when the upstream reports no input. */
+  readonly estimatedInput: number;
+  readonly bill: Bill;
+  readonly sink: AnswerSink;
+  /** Headers of the answer beside content type and length. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Told the code of an error that ends a stream. */
+  readonly failed: (error: ApiError) => void;
+}
+
+export const noTokens: TokenUsage = {
+  input: 0,
+  cacheRead: 0,
+  cacheWrite5m: 0,
+  cacheWrite1h: 0,
+  output: 0,
+  reasoning: 0,
+};
+
+/** Charges one upstream call. */
+export async function settle(
+  job: RelayJob,
+  usage: Pick<FinalUsage, "tokens" | "estimated" | "status" | "upstream">,
+): Promise<void> {
+  await job.bill.settle({ ...usage, tools: noTools, iterations: 1 });
+}

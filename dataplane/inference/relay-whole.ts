@@ -1,0 +1,85 @@
+import { corruptAnswer } from "../dialects/upstream-error.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { JsonFault, splice, type Edit } from "../lib/json-splice.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import type { Answering } from "../upstream/ask.ts";
+import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";
+import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
+import { CallError, type CallFault } from "../upstream/send.ts";
+import { noTokens, settle, type RelayJob } from "./relay-job.ts";
+import { isReport, tokensOf } from "./usage-tap.ts";
+import { lookAtWhole, type WholeLook } from "./whole-answer.ts";
+
+/**
+ * Relays a whole answer.
+ * @throws ApiError when it is no answer; what it costs is settled then, or the bill released.
+ */
+export async function relayWhole(job: RelayJob, answering: Answering): Promise<void> {
+  const { call, upstream } = answering;
+  let body: Buffer;
+  try {
+    body = await call.whole(MAX_ANSWER_BYTES);
+  } catch (error) {
+    if (!(error instanceof CallError)) throw error;
+    return failWhole(job, answering, error.fault, error.received);
+  }
+  const seen = lookAt(job, body);
+  if (seen === null || !seen.complete) {
+    if (seen?.error === true) throw failureOfErrorBody(body);
+    return failWhole(job, answering, "garbage", body.length);
+  }
+  const answer = splice(body, wholeEdits(job, seen));
+  const reported = isReport(seen.usage) ? seen.usage : null;
+  const tokens =
+    reported === null
+      ? { ...noTokens, input: job.estimatedInput, output: Math.ceil(body.length / 4) }
+      : tokensOf(reported);
+  await settle(job, { tokens, estimated: reported === null, status: "ok", upstream: upstream.name });
+  const { sink } = job;
+  sink.start(200, {
+    "content-type": "application/json",
+    "content-length": String(answer.length),
+    ...job.headers,
+  });
+  sink.write(answer);
+  sink.end();
+}
+
+function lookAt({ dialect, model }: RelayJob, body: Buffer): WholeLook | null {
+  try {
+    return lookAtWhole(dialect, body, model);
+  } catch (fault) {
+    if (fault instanceof JsonFault) return null;
+    throw fault;
+  }
+}
+
+function wholeEdits({ dialect, model }: RelayJob, seen: WholeLook): Edit[] {
+  const edits: Edit[] = [];
+  if (seen.model !== null) edits.push({ ...seen.model, text: JSON.stringify(model) });
+  if (dialect === "chat")
+    for (const { at, empty } of seen.bareMessages)
+      edits.push({ start: at, end: at, text: empty ? '"annotations":[]' : '"annotations":[],' });
+  return edits;
+}
+
+/** Rule 1.6: a corrupt answer costs what was sent and received; an empty one, and one for nobody, nothing. */
+async function failWhole(
+  job: RelayJob,
+  { upstream }: Answering,
+  fault: CallFault,
+  received: number,
+): Promise<never> {
+  const cancelled = fault === "cancelled";
+  if (received > 0)
+    await settle(job, {
+      tokens: { ...noTokens, input: job.estimatedInput, output: Math.ceil(received / 4) },
+      estimated: true,
+      status: cancelled ? "cancelled" : "error",
+      upstream: upstream.name,
+    });
+  else await job.bill.release();
+  if (fault === "deadline") throw new ApiError("timeout", timedOut);
+  metrics.streamFaults.inc({ dialect: job.dialect, kind: fault === "cut" ? "cut" : "garbage" });
+  throw corruptAnswer(fault);
+}

@@ -1,0 +1,149 @@
+import type { Dialect } from "../dialects/dialect.ts";
+import { readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
+import type { Span } from "../lib/json-splice.ts";
+import { frameData, frameName, type SseFrame } from "../lib/sse.ts";
+import { ChatTap } from "./chat-tap.ts";
+import { PASS, Tap, type Seen, type StreamTap, type TapOptions } from "./usage-tap.ts";
+
+export function streamTap(dialect: Dialect, options: TapOptions): StreamTap {
+  if (dialect === "messages") return new MessagesTap(options);
+  return dialect === "chat" ? new ChatTap(options) : new ResponsesTap(options);
+}
+
+class MessagesTap extends Tap {
+  see(frame: SseFrame): Seen {
+    if (frame.dataLines === 0) return PASS;
+    // Nearly all events of a stream: told by one character, `content_block_(d)elta`.
+    if (frame.nameEnd - frame.nameStart === 19 && frame.bytes[frame.nameStart + 14] === 0x64) {
+      this.delta(frame);
+      return PASS;
+    }
+    switch (frameName(frame) || this.#type(frame)) {
+      case "message_start":
+        return this.#start(frame);
+      case "message_delta":
+        this.#delta(frame);
+        return PASS;
+      case "message_stop":
+        return { kind: "terminal", model: null, last: true };
+      case "error":
+        return { kind: "error", data: frameData(frame) };
+      case "content_block_delta":
+        this.delta(frame);
+        return PASS;
+      default:
+        return PASS;
+    }
+  }
+
+  /** Some upstreams leave the event's name out. */
+  #type(frame: SseFrame): string {
+    let type = "";
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key === "type") type = reader.string() ?? "";
+      }),
+    );
+    return type;
+  }
+
+  #start(frame: SseFrame): Seen {
+    let model: Span | null = null;
+    this.read(frame, (reader, offset) =>
+      reader.object((key) => {
+        if (key !== "message" || reader.kind() !== "object") return;
+        reader.object((name) => {
+          if (name === "model") model = this.foreignModel(reader, offset);
+          else if (name === "usage") this.usage = readMessagesUsage(reader.value(), this.usage);
+        });
+      }),
+    );
+    return model === null ? PASS : { kind: "patch", model };
+  }
+
+  #delta(frame: SseFrame): void {
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key !== "usage") return;
+        const before = this.usage;
+        this.usage = readMessagesUsage(reader.value(), before);
+        if (this.usage !== null && this.usage !== before) this.final = true;
+      }),
+    );
+  }
+}
+
+class ResponsesTap extends Tap {
+  see(frame: SseFrame): Seen {
+    if (frame.dataLines === 0) return PASS;
+    const { bytes, nameEnd, nameStart } = frame;
+    // `….delta`: nearly all events of a stream.
+    if (nameEnd - nameStart > 6 && bytes[nameEnd - 1] === 0x61 && bytes[nameEnd - 5] === 0x64) {
+      this.delta(frame);
+      return PASS;
+    }
+    const name = frameName(frame) || this.#type(frame);
+    switch (name) {
+      case "response.created":
+      case "response.queued":
+      case "response.in_progress": {
+        const model = this.#response(frame);
+        return model === null ? PASS : { kind: "patch", model };
+      }
+      case "response.completed":
+      case "response.incomplete":
+        return { kind: "terminal", model: this.#response(frame), last: true };
+      case "response.failed":
+        this.#response(frame);
+        return { kind: "error", data: this.#failure(frame) };
+      case "error":
+        return { kind: "error", data: frameData(frame) };
+      default:
+        if (name.endsWith(".delta")) this.delta(frame);
+        return PASS;
+    }
+  }
+
+  #type(frame: SseFrame): string {
+    let type = "";
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key === "type") type = reader.string() ?? "";
+      }),
+    );
+    return type;
+  }
+
+  #response(frame: SseFrame): Span | null {
+    let model: Span | null = null;
+    this.read(frame, (reader, offset) =>
+      reader.object((key) => {
+        if (key !== "response" || reader.kind() !== "object") return;
+        reader.object((name) => {
+          if (name === "model") model = this.foreignModel(reader, offset);
+          else if (name === "usage") {
+            const usage = readResponsesUsage(reader.value());
+            if (usage === null) return;
+            this.usage = usage;
+            this.final = true;
+          }
+        });
+      }),
+    );
+    return model;
+  }
+
+  /** The error inside of a failed response, as a body of its own. */
+  #failure(frame: SseFrame): Buffer {
+    let error: unknown = {};
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key !== "response" || reader.kind() !== "object") return;
+        reader.object((name) => {
+          if (name === "error") error = reader.value();
+        });
+      }),
+    );
+    return Buffer.from(JSON.stringify({ error }));
+  }
+}

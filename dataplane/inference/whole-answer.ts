@@ -1,0 +1,65 @@
+import type { Dialect } from "../dialects/dialect.ts";
+import type { MessagesUsage } from "../dialects/messages/types.ts";
+import { readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
+import { JsonFault, JsonReader, type Span } from "../lib/json-splice.ts";
+
+/** What a whole answer says of itself. */
+export interface WholeLook {
+  readonly usage: MessagesUsage | null;
+  /** The mandatory parts of an answer are there. */
+  readonly complete: boolean;
+  /** An error object stands in their place. */
+  readonly error: boolean;
+  /** Spans of the top-level model name, when it is not the public id. */
+  readonly model: Span | null;
+  /** Chat: offsets just behind the opening brace of each message without annotations, and whether it is empty. */
+  readonly bareMessages: readonly { readonly at: number; readonly empty: boolean }[];
+}
+
+/** @throws JsonFault when the answer is not JSON at all. */
+export function lookAtWhole(dialect: Dialect, body: Buffer, model: string): WholeLook {
+  return JsonReader.whole(body, (reader) => {
+    if (reader.kind() !== "object") throw new JsonFault("syntax", "Not an object", reader.position);
+    let usage: MessagesUsage | null = null;
+    let parts = 0;
+    let error = false;
+    let span: Span | null = null;
+    const bareMessages: { at: number; empty: boolean }[] = [];
+    reader.object((key) => {
+      const kind = reader.kind();
+      if (key === "model" && kind === "string") {
+        const start = reader.position;
+        if (reader.string() !== model) span = { start, end: reader.position };
+      } else if (key === "usage") usage = readUsage(dialect, reader.value());
+      else if (key === "error") error = kind === "object" || kind === "string";
+      else if (key === partsField[dialect] && kind === "array") {
+        if (dialect !== "chat") parts = 1;
+        else
+          reader.array(() => {
+            if (reader.kind() !== "object") return;
+            reader.object((name) => {
+              if (name !== "message" || reader.kind() !== "object") return;
+              parts += 1;
+              const bare = bareMessage(reader);
+              if (bare !== null) bareMessages.push(bare);
+            });
+          });
+      }
+    });
+    return { usage, complete: parts > 0, error, model: span, bareMessages };
+  });
+}
+
+const partsField = { messages: "content", chat: "choices", responses: "output" } as const;
+
+function bareMessage(reader: JsonReader): { at: number; empty: boolean } | null {
+  const at = reader.position + 1;
+  const { members } = reader.members();
+  if (members.some(({ key }) => key === "annotations")) return null;
+  return { at, empty: members.length === 0 };
+}
+
+function readUsage(dialect: Dialect, raw: unknown): MessagesUsage | null {
+  if (dialect === "messages") return readMessagesUsage(raw, null);
+  return dialect === "chat" ? readChatUsage(raw) : readResponsesUsage(raw);
+}
