@@ -16,7 +16,7 @@ import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import type { AnswerSink } from "./call.ts";
 import type { Conversion } from "./conversion.ts";
-import { noTokens, noTools } from "./relay.ts";
+import { noTokens, noTools } from "./relay-job.ts";
 import { isReport, tokensOf } from "./usage-tap.ts";
 
 /** Time between two observations of a running stream. */
