@@ -17,6 +17,7 @@ import { FileStore } from "./files/file-store.ts";
 import { PostgresContents } from "./files/postgres-contents.ts";
 import { S3Contents } from "./files/s3-contents.ts";
 import { drain } from "./http/drain.ts";
+import { Pressure, processProbe } from "./http/pressure.ts";
 import { createOpsServer } from "./http/ops-server.ts";
 import { countTokensRoutes } from "./http/routes/count-tokens.ts";
 import { fileRoutes } from "./http/routes/files.ts";
@@ -100,6 +101,8 @@ async function serveForever(environment: Environment): Promise<void> {
   const files = openFiles(environment.FILES_S3_URL, postgres);
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
   sweeper.start();
+  const pressure = new Pressure(processProbe());
+  pressure.start();
   let draining = false;
   const server = createServer(
     {
@@ -107,6 +110,7 @@ async function serveForever(environment: Environment): Promise<void> {
       clock: systemClock,
       newId,
       directory: money.directory,
+      shed: () => pressure.shed(),
       snapshot: () => {
         if (loader.current !== null) return loader.current;
         throw new ApiError("unavailable", "The service is starting; try again in a moment.");

@@ -27,6 +27,10 @@ export const limits = {
   keepAliveMs: 620_000,
   /** A client that takes nothing of its answer for this long is cut (design.md §4.7). */
   stalledClientMs: 60_000,
+  /** The event loop's mean delay over half a second beyond which new inference is refused. */
+  loopDelayMs: 250,
+  /** Part of the heap's limit beyond which new inference is refused. */
+  heapShare: 0.92,
   /** Open connections of one process; beyond it new ones are closed at once. */
   connections: 20_000,
 } as const;
