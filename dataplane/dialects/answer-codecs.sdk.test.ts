@@ -2,6 +2,7 @@
  * Client libraries in each of the nine cells: tool loops of three steps, whole and streamed. The libraries resend
  * what they were given, so that both halves of the codecs are seen to fit each other.
  */
+import Anthropic from "@anthropic-ai/sdk";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
@@ -11,8 +12,12 @@ import type { AIMessage, BaseMessage } from "@langchain/core/messages";
 import { ChatOpenAI } from "@langchain/openai";
 import { generateText, isStepCount, jsonSchema, streamText, tool } from "ai";
 import type { LanguageModel } from "ai";
+import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
+import { convertStream, eventsOf, testCarry } from "../../test/grammar/convert.ts";
 import { inProcessGateway } from "../../test/grammar/in-process-gateway.ts";
+import { accumulated } from "../../test/grammar/sdk-judges.ts";
+import { scriptedStream, uncut } from "../../test/grammar/scripted-answer.ts";
 import type { ScriptedAnswer } from "../../test/grammar/scripted-answer.ts";
 import { dialects } from "./dialect.ts";
 
@@ -207,3 +212,23 @@ async function gathered(bound: Bound, conversation: BaseMessage[]): Promise<AIMe
   for await (const chunk of chunks ?? []) whole = whole === undefined ? chunk : whole.concat(chunk);
   return whole;
 }
+
+describe("a stream that fails on the way, read by the official SDKs", () => {
+  const cut = eventsOf(
+    scriptedStream.chat({ blocks: [{ kind: "text", text: "So far" }], stop: "end", usage }, uncut),
+  ).slice(0, 2);
+
+  test("Messages: an APIError of the right type that names the request", async () => {
+    const { bytes, terminal } = convertStream("chat", cut, testCarry("messages"));
+    const error = await accumulated.messages(bytes + terminal).catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(Anthropic.APIError);
+    expect(error).toMatchObject({ error: { error: { type: "api_error" }, request_id: "req_test" } });
+  });
+
+  test.each(["chat", "responses"] as const)("%s: an APIError with our code", async (dialect) => {
+    const { bytes, terminal } = convertStream("chat", cut, testCarry(dialect));
+    const error = await accumulated[dialect](bytes + terminal).catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(OpenAI.APIError);
+    expect(error).toMatchObject({ code: "upstream_error" });
+  });
+});

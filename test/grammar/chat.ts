@@ -107,7 +107,7 @@ class ChatGrammar {
         this.#check(call["type"] === "function", "the first delta of a call has no type (throws)");
         this.#check(isId(call["id"]) && isId(called["name"]), "the first delta of a call has no id or name");
         this.#arguments.push("");
-      }
+      } else this.#check(!("id" in call) && !("name" in called), "a call begins twice");
       this.#check(isText(called["arguments"]), "a tool call delta without arguments");
       this.#check(index === this.#arguments.length - 1, "tool calls interleave or leave an index out");
       this.#arguments.push((this.#arguments.pop() ?? "") + String(called["arguments"]));
