@@ -52,54 +52,51 @@ const slow: Step = {
   faults: { delayBetweenEventsMs: 120 },
 };
 
+const textOf = (message: Anthropic.Message) =>
+  message.content.map((block) => (block.type === "text" ? block.text : "")).join("");
+
+/** One question in each dialect, by default to the model whose upstream speaks it too. */
 const ask = {
-  messages: async () => {
-    const message = await anthropic.messages.create({ model: "m-messages", max_tokens: 100, messages });
-    return {
-      model: message.model,
-      text: message.content.map((block) => ("text" in block ? block.text : "")),
-    };
+  messages: async (model = "m-messages") => {
+    const message = await anthropic.messages.create({ model, max_tokens: 100, messages });
+    return { model: message.model, text: textOf(message) };
   },
-  chat: async () => {
-    const completion = await openai.chat.completions.create({ model: "m-chat", messages });
-    return { model: completion.model, text: [completion.choices[0]?.message.content] };
+  chat: async (model = "m-chat") => {
+    const completion = await openai.chat.completions.create({ model, messages });
+    return { model: completion.model, text: completion.choices[0]?.message.content };
   },
-  responses: async () => {
-    const response = await openai.responses.create({ model: "m-responses", input: "Hello" });
-    return { model: response.model, text: [response.output_text] };
+  responses: async (model = "m-responses") => {
+    const response = await openai.responses.create({ model, input: "Hello" });
+    return { model: response.model, text: response.output_text };
   },
 };
 
 const stream = {
-  messages: async () => {
-    const running = anthropic.messages.stream({ model: "m-messages", max_tokens: 100, messages });
-    const message = await running.finalMessage();
-    return {
-      model: message.model,
-      text: message.content.map((block) => ("text" in block ? block.text : "")),
-    };
+  messages: async (model = "m-messages") => {
+    const message = await anthropic.messages.stream({ model, max_tokens: 100, messages }).finalMessage();
+    return { model: message.model, text: textOf(message) };
   },
-  chat: async () => {
-    const completion = await openai.chat.completions
-      .stream({ model: "m-chat", messages })
-      .finalChatCompletion();
-    return { model: completion.model, text: [completion.choices[0]?.message.content] };
+  chat: async (model = "m-chat") => {
+    const completion = await openai.chat.completions.stream({ model, messages }).finalChatCompletion();
+    return { model: completion.model, text: completion.choices[0]?.message.content };
   },
-  responses: async () => {
-    const response = await openai.responses.stream({ model: "m-responses", input: "Hello" }).finalResponse();
-    return { model: response.model, text: [response.output_text] };
+  responses: async (model = "m-responses") => {
+    const response = await openai.responses.stream({ model, input: "Hello" }).finalResponse();
+    return { model: response.model, text: response.output_text };
   },
 };
 
-describe.each(["messages", "chat", "responses"] as const)("the %s dialect", (dialect) => {
-  test.each([
-    ["whole", ask],
-    ["streamed", stream],
-  ])("%s: the SDK reads the upstream's answer under the public model's name", async (_, how) => {
-    upstream.next(text(answer));
-    expect(await how[dialect]()).toEqual({ model: `m-${dialect}`, text: [answer] });
-    expect(upstream.requests).toHaveLength(1);
-    expect(upstream.requests[0]?.json()).toMatchObject({ model: `upstream-${dialect}` });
+const dialects = ["messages", "chat", "responses"] as const;
+
+describe.each(dialects)("the %s dialect", (dialect) => {
+  test.each(dialects)("a model whose upstream speaks %s answers, whole and streamed", async (other) => {
+    for (const how of [ask, stream]) {
+      upstream.reset();
+      upstream.next(text(answer));
+      expect(await how[dialect](`m-${other}`)).toEqual({ model: `m-${other}`, text: answer });
+      expect(upstream.requests).toHaveLength(1);
+      expect(upstream.requests[0]?.json()).toMatchObject({ model: `upstream-${other}` });
+    }
   });
 
   test("the upstream sees its own key and never the client's", async () => {
@@ -132,6 +129,13 @@ describe("around the answers", () => {
     expect(second.data.map(({ id }) => id).toSorted()).toEqual(names);
     expect(await anthropic.models.retrieve("m-chat")).toMatchObject({ type: "model", id: "m-chat" });
     expect(await openai.models.retrieve("m-chat")).toMatchObject({ object: "model", id: "m-chat" });
+  });
+
+  test("tokens are counted", async () => {
+    for (const model of ["m-messages", "m-chat"]) {
+      const { input_tokens } = await anthropic.messages.countTokens({ model, messages });
+      expect(input_tokens).toBeGreaterThan(0);
+    }
   });
 
   test("401: an unknown key", async () => {
@@ -188,7 +192,7 @@ describe("life", () => {
     } while (lastModel() !== "another-upstream-model" && Date.now() - edited < 5_000);
     expect(lastModel()).toBe("another-upstream-model");
     expect(Date.now() - edited).toBeLessThan(1_000);
-    expect((await running).text).toEqual(["one two three four five six seven eight"]);
+    expect((await running).text).toBe("one two three four five six seven eight");
   });
 
   test("a broken file leaves the model as it was, and the fault is printed", async () => {
@@ -214,7 +218,7 @@ describe("life", () => {
     await upstream.arrived(1);
     await sleep(200);
     const stopped = product.stop("SIGTERM");
-    expect((await running).text).toEqual(["one two three four five six seven eight"]);
+    expect((await running).text).toBe("one two three four five six seven eight");
     expect(await stopped).toEqual({ code: 0, signal: null });
     await expect(fetch(`${product.url}/v1/models`)).rejects.toThrow(/fetch failed/);
     expect(processesOf(data)).toEqual([]);
@@ -225,7 +229,7 @@ describe("life", () => {
     await start();
     expect(keys).toEqual(before);
     upstream.next(text(answer));
-    expect((await ask.responses()).text).toEqual([answer]);
+    expect((await ask.responses()).text).toBe(answer);
   });
 
   test("SIGKILL of npm leaves nothing that blocks the next start", async () => {
