@@ -8,7 +8,9 @@
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
 import * as fs from "node:fs";
+import { createServer } from "node:net";
 import { join, relative, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
@@ -72,12 +74,14 @@ async function start(): Promise<void> {
   await takeOver(options.data, say);
   ours = true;
   remember();
+  const port = await choosePort("--port", options.port);
+  const opsPort = await choosePort("--ops-port", options.opsPort);
   const [database, redis] = await Promise.all([openPostgres(), openRedis()]);
   demo = await startDemo(options.manifests, options.data, say);
-  const port = options.port === 0 ? await freePort() : options.port;
-  const opsPort = options.opsPort === 0 ? await freePort() : options.opsPort;
-  const address = `http://${options.host.includes(":") ? `[${options.host}]` : options.host}:${port}`;
-  const opsAddress = `http://127.0.0.1:${opsPort}`;
+  const address = `http://${inUrl(options.host)}:${port}`;
+  // A wildcard is not an address to call.
+  const opsHost = { "0.0.0.0": "127.0.0.1", "::": "::1" }[options.host] ?? options.host;
+  const opsAddress = `http://${inUrl(opsHost)}:${opsPort}`;
   const environment = {
     DATABASE_URL: database,
     REDIS_URL: redis,
@@ -116,17 +120,52 @@ async function start(): Promise<void> {
   printHowToCall(address, routing);
 }
 
+function inUrl(host: string): string {
+  return host.includes(":") ? `[${host}]` : host;
+}
+
+/**
+ * The port itself, or a free one for 0.
+ * @throws Error when it is taken: whoever has it would answer in our place.
+ */
+async function choosePort(flag: string, port: number): Promise<number> {
+  if (port === 0) return freePort();
+  const probe = createServer();
+  try {
+    probe.listen(port, options.host);
+    await once(probe, "listening");
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new Error(`port ${port} of ${options.host} cannot be used (${code}): choose another with ${flag}`, {
+      cause: error,
+    });
+  } finally {
+    probe.close();
+  }
+  return port;
+}
+
+function readFlags(args: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...args],
+      options: {
+        manifests: { type: "string", default: join(root, "hack", "demo") },
+        port: { type: "string", default: "8080" },
+        "ops-port": { type: "string", default: "9090" },
+        host: { type: "string", default: "127.0.0.1" },
+        data: { type: "string", default: join(root, ".gapura") },
+      },
+    }).values;
+  } catch (error) {
+    say(error instanceof Error ? error.message : String(error));
+    say("usage: npm start -- [--manifests DIR] [--port N] [--ops-port N] [--host ADDRESS] [--data DIR]");
+    process.exit(2);
+  }
+}
+
 function readOptions(args: readonly string[]) {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      manifests: { type: "string", default: join(root, "hack", "demo") },
-      port: { type: "string", default: "8080" },
-      "ops-port": { type: "string", default: "9090" },
-      host: { type: "string", default: "127.0.0.1" },
-      data: { type: "string", default: join(root, ".gapura") },
-    },
-  });
+  const values = readFlags(args);
   const port = (name: string, value: string) => {
     const number = Number(value);
     if (Number.isInteger(number) && number >= 0 && number <= 65_535 && value.trim() !== "") return number;
