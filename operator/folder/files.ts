@@ -51,6 +51,9 @@ async function walk(
 const signatureOf = (info: { ino: number; size: number; mtimeMs: number; ctimeMs: number }) =>
   `${info.ino} ${info.size} ${info.mtimeMs} ${info.ctimeMs}`;
 
+/** Names of files that are being written. */
+export const DRAFT_PREFIX = ".draft-";
+
 /** Writes beside the target and renames over it. */
 export async function writeAtomically(
   path: string,
@@ -58,7 +61,7 @@ export async function writeAtomically(
   mode: number,
 ): Promise<void> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const draft = join(dirname(path), `.draft-${randomUUID()}`);
+  const draft = join(dirname(path), `${DRAFT_PREFIX}${randomUUID()}`);
   try {
     await writeFile(draft, content, { mode, flag: "wx" });
     await rename(draft, path);

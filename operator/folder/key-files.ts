@@ -2,6 +2,7 @@
 import { randomInt, randomUUID } from "node:crypto";
 import { link, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { DRAFT_PREFIX } from "./files.ts";
 import type { WantedKey } from "../plan/objects.ts";
 
 const BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -28,7 +29,7 @@ export async function readKeyFiles(dataFolder: string): Promise<Map<string, Reco
       const folder = join(root, namespace, secret);
       const values: Record<string, string> = {};
       for (const key of await list(folder))
-        if (!key.startsWith(".draft-")) values[key] = await readFile(join(folder, key), "utf8");
+        if (!key.startsWith(DRAFT_PREFIX)) values[key] = await readFile(join(folder, key), "utf8");
       found.set(`${namespace}/${secret}`, values);
     }
   return found;
@@ -48,7 +49,7 @@ const list = async (folder: string): Promise<string[]> =>
 export async function createKeyFile(dataFolder: string, wanted: WantedKey): Promise<string> {
   const path = keyFile(dataFolder, wanted);
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const draft = join(dirname(path), `.draft-${randomUUID()}`);
+  const draft = join(dirname(path), `${DRAFT_PREFIX}${randomUUID()}`);
   await writeFile(draft, `${newKey(wanted.form)}\n`, { mode: 0o600, flag: "wx" });
   try {
     // A link, not a rename: it never takes the place of a file that is there.

@@ -32,6 +32,8 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
   const printer = new StatusPrinter(print);
   const identities = await Identities.open(options.data);
   const source = new FolderSource({ folder: options.manifests, dataFolder: options.data, identities, now });
+  const snapshots = new SnapshotFolder(options.out);
+  await snapshots.removeDrafts();
   const reconciler = new Reconciler({
     observe: async () => {
       const observation = await source.observe();
@@ -44,7 +46,7 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
         print(`Organization ${key.owner.namespace}/${key.owner.name}: generated a key, it is in ${file}`);
       }
     },
-    snapshots: new SnapshotFolder(options.out),
+    snapshots,
     acknowledgements: options.ack === null ? null : askOne(options.ack, signal),
     writeStatuses: async (statuses) => printer.statuses(statuses),
     now,

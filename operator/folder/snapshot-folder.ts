@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Bank } from "../../dataplane/config/schema.ts";
 import { indexFileName, type SnapshotFile } from "../plan/shards.ts";
-import { writeAtomically } from "./files.ts";
+import { DRAFT_PREFIX, writeAtomically } from "./files.ts";
 
 const SNAPSHOT_FILE = /^[ab]-(index\.json|(credentials-)?\d\.gz)$/;
 
@@ -14,12 +14,18 @@ export class SnapshotFolder {
     this.#folder = folder;
   }
 
+  /** What an operator that was killed left half written; only for the one that writes here. */
+  async removeDrafts(): Promise<void> {
+    const names = await readdir(this.#folder).catch(() => []);
+    for (const name of names)
+      if (name.startsWith(DRAFT_PREFIX)) await rm(join(this.#folder, name), { force: true });
+  }
+
   async read(): Promise<ReadonlyMap<string, Uint8Array>> {
     await mkdir(this.#folder, { recursive: true, mode: 0o700 });
     const files = new Map<string, Uint8Array>();
     for (const name of await readdir(this.#folder)) {
-      if (name.startsWith(".draft-")) await rm(join(this.#folder, name), { force: true });
-      else if (SNAPSHOT_FILE.test(name)) files.set(name, await readFile(join(this.#folder, name)));
+      if (SNAPSHOT_FILE.test(name)) files.set(name, await readFile(join(this.#folder, name)));
     }
     return files;
   }

@@ -12,18 +12,26 @@ export type ReadSpec =
   | { readonly ok: true; readonly spec: unknown }
   | { readonly ok: false; readonly faults: readonly Fault[] };
 
-/** A spec is judged once: whoever observes hands the same object in again as long as it has not changed. */
-const judged = new WeakMap<object, ReadSpec>();
+/**
+ * A spec is judged once: whoever observes hands the same object in again as long as it has not changed. By kind,
+ * because a YAML alias may make one object the spec of several.
+ */
+const judged: Readonly<Record<Kind, WeakMap<object, ReadSpec>>> = {
+  ModelRoute: new WeakMap(),
+  ToolPolicy: new WeakMap(),
+  PriceTable: new WeakMap(),
+  Organization: new WeakMap(),
+};
 
 /** Schema and semantic rules of the object's kind; what the source found wrong comes first. */
 export function readSpec(object: Declared): ReadSpec {
   if (object.faults.length > 0) return { ok: false, faults: object.faults };
   const { spec } = object;
   if (typeof spec !== "object" || spec === null) return judge(object.kind, spec);
-  let result = judged.get(spec);
+  let result = judged[object.kind].get(spec);
   if (result === undefined) {
     result = judge(object.kind, spec);
-    judged.set(spec, result);
+    judged[object.kind].set(spec, result);
   }
   return result;
 }

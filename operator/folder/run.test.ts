@@ -1,0 +1,276 @@
+import { createHash } from "node:crypto";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import * as fs from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { decodeBanks } from "../plan/shards.ts";
+import { runFolder } from "./run.ts";
+import { SnapshotFolder } from "./snapshot-folder.ts";
+
+let folder: string;
+let lines: string[];
+let stop: AbortController;
+let running: Promise<void>;
+
+const path = (...parts: string[]) => join(folder, ...parts);
+const start = (ack: string | null = null) => {
+  stop = new AbortController();
+  running = runFolder(
+    {
+      manifests: path("manifests"),
+      out: path("out"),
+      data: path("data"),
+      ack,
+      print: (line) => lines.push(line),
+      now: () => Date.now(),
+    },
+    stop.signal,
+  );
+};
+const end = async () => {
+  stop.abort();
+  await running;
+};
+const write = async (name: string, text: string) => {
+  await fs.mkdir(join(path("manifests", name), ".."), { recursive: true });
+  await fs.writeFile(path("manifests", name), text);
+};
+const newest = async () => {
+  const banks = decodeBanks(await new SnapshotFolder(path("out")).read());
+  return banks
+    .filter(({ published }) => published !== null)
+    .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0))[0];
+};
+const models = async () => (await newest())?.published?.routing.routes.map(({ model }) => model).join(" ");
+
+async function until<T>(what: () => Promise<T>, wanted: T, timeoutMs = 8000): Promise<void> {
+  const deadline = Date.now() + timeoutMs;
+  let found = await what();
+  while (found !== wanted && Date.now() < deadline) {
+    await sleep(20);
+    found = await what();
+  }
+  expect(found).toEqual(wanted);
+}
+
+const route = (name: string, url = "https://a.example") => `apiVersion: gapura.dev/v1alpha1
+kind: ModelRoute
+metadata: {name: ${name}}
+spec:
+  limits: {contextTokens: 10, maxOutputTokens: 10}
+  upstreams: [{name: one, dialect: Messages, baseURL: "${url}"}]
+`;
+const prices = (...names: string[]) => `apiVersion: gapura.dev/v1alpha1
+kind: PriceTable
+metadata: {name: default}
+spec:
+  unit: USD
+  models:
+${names.map((name) => `  - {model: ${name}, input: "1", output: "2"}`).join("\n")}
+`;
+const organization = `apiVersion: gapura.dev/v1alpha1
+kind: Organization
+metadata: {name: acme}
+spec:
+  apiKeys: [{name: ci, secretKeyRef: {name: keys, key: api-key}}]
+  adminKeys: [{name: root, secretKeyRef: {name: keys, key: admin-key}}]
+`;
+
+beforeEach(async () => {
+  folder = await fs.mkdtemp(join(tmpdir(), "gapura-folder-"));
+  lines = [];
+  await write("prices.yaml", prices("m", "n", "k"));
+});
+afterEach(async () => {
+  await end();
+  await fs.rm(folder, { recursive: true, force: true });
+});
+
+describe("watching", () => {
+  test("an edit, a rename over a file, a new nested folder and a deletion are published within a second", async () => {
+    await write("routes/one.yaml", route("m"));
+    start();
+    await until(models, "m");
+    const startedMs = Date.now();
+    await write("routes/deep/er/two.json", JSON.stringify(parseRoute("n")));
+    await until(models, "m n");
+    // Editors write beside the file and rename over it.
+    await fs.writeFile(path("manifests", "routes", ".one.yaml.swp"), route("k"));
+    await fs.rename(path("manifests", "routes", ".one.yaml.swp"), path("manifests", "routes", "one.yaml"));
+    await until(models, "k n");
+    await fs.rm(path("manifests", "routes", "deep"), { recursive: true });
+    await until(models, "k");
+    // Three changes; a busy test machine gets some air.
+    expect(Date.now() - startedMs).toBeLessThan(6000);
+  });
+
+  test("rule 1.12: broken YAML keeps its file's objects, is named with its line, and heals", async () => {
+    await write("one.yaml", route("m"));
+    start();
+    await until(models, "m");
+    const uid = (await newest())?.published?.routing.routes[0]?.source.uid;
+    await write("one.yaml", `${route("m")}\n  bad: [`);
+    await until(async () => lines.some((line) => line.startsWith(`${path("manifests", "one.yaml")}:`)), true);
+    await until(async () => lines.some((line) => line.startsWith("ModelRoute default/m Unreadable")), true);
+    expect(await models()).toBe("m");
+    await write("one.yaml", route("m", "https://b.example"));
+    await until(
+      async () => (await newest())?.published?.routing.routes[0]?.upstreams[0]?.url,
+      "https://b.example/v1/messages",
+    );
+    const source = (await newest())?.published?.routing.routes[0]?.source;
+    expect([source?.uid, source?.generation]).toEqual([uid, 2]);
+  });
+
+  test("uid and generation survive a restart; nothing is published anew when nothing changed", async () => {
+    await write("one.yaml", route("m"));
+    start();
+    await until(models, "m");
+    const before = await newest();
+    await end();
+    start();
+    await until(async () => lines.filter((line) => line.startsWith("ModelRoute default/m")).length, 2);
+    expect((await newest())?.published?.routing).toEqual(before?.published?.routing);
+  });
+
+  test("500 edits one after the other end in the last one", async () => {
+    start();
+    for (let edit = 1; edit <= 500; edit += 1)
+      await write("one.yaml", route("m", `https://e${edit}.example`));
+    await until(
+      async () => (await newest())?.published?.routing.routes[0]?.upstreams[0]?.url,
+      "https://e500.example/v1/messages",
+    );
+  });
+});
+
+describe("keys", () => {
+  test("a missing key is generated, mode 0600, printed by place and never by value, and stays", async () => {
+    await write("organization.yaml", organization);
+    start();
+    await until(async () => (await newest())?.published?.routing.organizations[0]?.apiKeys.length, 1);
+    const file = path("data", "secrets", "default", "keys", "api-key");
+    const value = (await fs.readFile(file, "utf8")).trim();
+    expect(value).toMatch(/^sk-svc-[A-Za-z0-9]{40}$/);
+    expect((await fs.stat(file)).mode & 0o777).toBe(0o600);
+    expect(await fs.readFile(path("data", "secrets", "default", "keys", "admin-key"), "utf8")).toMatch(
+      /^sk-adm-svc-/,
+    );
+    expect(lines.filter((line) => line.includes(file))).toHaveLength(1);
+    const digest = createHash("sha256").update(value).digest("hex");
+    expect((await newest())?.published?.routing.organizations[0]?.apiKeys[0]?.sha256).toBe(digest);
+    await end();
+    start();
+    await until(
+      async () => lines.filter((line) => line.startsWith("Organization default/acme Ready")).length,
+      2,
+    );
+    expect((await fs.readFile(file, "utf8")).trim()).toBe(value);
+  });
+
+  test("rule 6.9: a value of the wrong form is never overwritten and does not authenticate", async () => {
+    await write("organization.yaml", organization);
+    await write(
+      "keys.yaml",
+      "apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\nstringData: {api-key: hunter2}\n",
+    );
+    start();
+    await until(async () => (await newest())?.published?.routing.organizations[0]?.adminKeys.length, 1);
+    expect((await newest())?.published?.routing.organizations[0]?.apiKeys).toEqual([]);
+    expect(lines.join("\n")).toContain("spec.apiKeys[0].secretKeyRef: SecretInvalid");
+    expect(lines.join("\n")).not.toContain("hunter2");
+    await expect(fs.stat(path("data", "secrets", "default", "keys", "api-key"))).rejects.toThrow("ENOENT");
+  });
+
+  test("nothing that is published, kept or printed holds a key or a credential, but for the credentials part", async () => {
+    const values = {
+      imported: `sk-svc-${"0123456789".repeat(4)}`,
+      upstream: "upstream-credential-value",
+    };
+    await write("organization.yaml", organization);
+    await write(
+      "secrets.yaml",
+      `apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\nstringData: {api-key: ${values.imported}}\n---\n` +
+        `apiVersion: v1\nkind: Secret\nmetadata: {name: up}\nstringData: {key: ${values.upstream}}\n`,
+    );
+    await write(
+      "one.yaml",
+      route("m").replace('a.example"', 'a.example", credentials: {secretKeyRef: {name: up, key: key}}'),
+    );
+    start();
+    await until(models, "m");
+    const generated = (
+      await fs.readFile(path("data", "secrets", "default", "keys", "admin-key"), "utf8")
+    ).trim();
+    const published = (await newest())?.published;
+    expect(published?.credentials).toEqual({ "default/up/key": values.upstream });
+    const kept = await fs.readFile(path("data", "operator.json"), "utf8");
+    const seen = [JSON.stringify(published?.routing), kept, ...lines].join("\n");
+    for (const value of [...Object.values(values), generated]) expect(seen).not.toContain(value);
+  });
+});
+
+describe("acknowledgement", () => {
+  let server: Server;
+  let answer: () => unknown;
+  beforeEach(async () => {
+    server = createServer((_request, response) => response.end(JSON.stringify(answer())));
+    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  });
+  afterEach(() => server.close());
+  const url = () => `http://127.0.0.1:${(server.address() as AddressInfo).port}/config/status`;
+
+  test("Programmed tells what the data plane really holds, and the other bank is emptied", async () => {
+    let serial: number | null = null;
+    let objects: object[] = [];
+    answer = () => ({ hash: null, serial, podUid: "p", accepts: [1], rejected: null, objects });
+    const take = async () => {
+      const bank = await newest();
+      serial = bank?.serial ?? null;
+      objects = (bank?.published?.routing.objects ?? []).map((source) => ({ ...source, notes: [] }));
+    };
+    await write("one.yaml", route("m"));
+    start(url());
+    await until(models, "m");
+    await until(
+      async () => lines.some((line) => line === "ModelRoute default/m Ready=False Pending: 0/1 pods"),
+      true,
+    );
+    await take();
+    await until(
+      async () => lines.some((line) => line === "ModelRoute default/m Ready=True Ready: 1/1 pods"),
+      true,
+    );
+    await write("one.yaml", route("m", "https://b.example"));
+    const banks = async () =>
+      (await fs.readdir(path("out"))).filter((name) => name.endsWith("index.json")).length;
+    await until(banks, 2);
+    await take();
+    await until(banks, 1);
+  });
+
+  test("rule 6.1: an answer that is no status counts as none", async () => {
+    answer = () => ({ serial: "seven" });
+    await write("one.yaml", route("m"));
+    start(url());
+    await until(
+      async () => lines.some((line) => line.includes("ModelRoute default/m Ready=False NoPods: 0/0 pods")),
+      true,
+    );
+  });
+});
+
+function parseRoute(name: string): object {
+  return {
+    apiVersion: "gapura.dev/v1alpha1",
+    kind: "ModelRoute",
+    metadata: { name },
+    spec: {
+      limits: { contextTokens: 10, maxOutputTokens: 10 },
+      upstreams: [{ name: "one", dialect: "Messages", baseURL: "https://a.example" }],
+    },
+  };
+}
