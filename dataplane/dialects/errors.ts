@@ -47,7 +47,7 @@ function messagesError(error: ApiError): Record<string, unknown> {
 }
 
 /** The OpenAI error object: all four keys, always. */
-export function openaiError(error: ApiError): Record<string, unknown> {
+function openaiError(error: ApiError): Record<string, unknown> {
   const kind = kindIn("openai", error);
   return {
     message: error.message,

@@ -14,7 +14,6 @@ export const limits = {
   /** All request headers together; beyond it 431. */
   headerBytes: 32 * 1024,
   headerCount: 200,
-  urlBytes: 16 * 1024,
   /** A client that trickles its headers is cut (slow loris). */
   headersTimeoutMs: 20_000,
   /** From the first byte of a request to the last of its body; 512 MiB of file in it. */

@@ -22,7 +22,7 @@ const decoders = {
 /**
  * The body with its content encoding removed.
  * @throws ApiError 413 beyond `maxBytes`, before or after decoding; 415 for an unknown encoding; 400 when the
- * encoded bytes are damaged; 504-like 408 is left to the server when the client falls silent.
+ * encoded bytes are damaged; 408 when the client falls silent. @throws ClientGone when it hangs up.
  */
 export async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
   const encoding = (request.headers["content-encoding"] ?? "identity").trim().toLowerCase();
