@@ -77,6 +77,12 @@ async function start(): Promise<void> {
   const port = await choosePort("--port", options.port);
   const opsPort = await choosePort("--ops-port", options.opsPort);
   const [database, redis] = await Promise.all([openPostgres(), openRedis()]);
+  // Where `npm run audit -- --data DIR` finds them.
+  fs.writeFileSync(
+    join(options.data, "stores.json"),
+    JSON.stringify({ databaseUrl: database, redisUrl: redis }),
+    { mode: 0o600 },
+  );
   demo = await startDemo(options.manifests, options.data, say);
   const address = `http://${inUrl(options.host)}:${port}`;
   // A wildcard is not an address to call.

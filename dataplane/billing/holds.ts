@@ -56,6 +56,8 @@ export interface HoldsOptions {
   readonly limits: (organizationId: string) => RateLimits | undefined;
   /** The present key epoch when the key is still valid, else null (`KeyDirectory.recheck`). */
   readonly recheckKey: (keyId: string) => Promise<number | null>;
+  /** How long a request waits for credit that others hold; 2 s unless a test is in a hurry. */
+  readonly waitMs?: number;
 }
 
 /** An organization's credit, all but `available` exact sums of the ledger and of what is on its way there. */
@@ -70,7 +72,7 @@ export interface Credit {
 export class Holds implements Meter {
   readonly #options: HoldsOptions;
   readonly #shards: readonly Shard[];
-  readonly #admission = new Admission();
+  readonly #admission: Admission;
   readonly #writer: LedgerWriter;
   /** Running requests by id. */
   readonly #running = new Map<string, HeldBill>();
@@ -83,6 +85,7 @@ export class Holds implements Meter {
 
   constructor(options: HoldsOptions) {
     this.#options = options;
+    this.#admission = new Admission(options.waitMs);
     const onLost = (shard: number) => this.#lostOperations(shard);
     this.#shards = Array.from(
       { length: SHARDS },

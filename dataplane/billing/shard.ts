@@ -81,7 +81,7 @@ export class Shard {
 
   constructor(options: ShardOptions) {
     this.#options = options;
-    this.tag = `{gapura-meter-${options.index}}`;
+    this.tag = shardTag(options.index);
   }
 
   /**
@@ -194,6 +194,11 @@ export class Shard {
   #refuse(group: readonly Waiting[], error: RedisSilent): void {
     for (const waiting of group) waiting.reject(error);
   }
+}
+
+/** Hash tag of a shard: all its keys begin with it. */
+export function shardTag(index: number): string {
+  return `{gapura-meter-${index}}`;
 }
 
 /** The shard that holds everything of an organization: FNV-1a, stable over pods and releases. */

@@ -84,6 +84,7 @@ export class Plane {
       readonly rhythm?: Partial<Rhythm>;
       readonly limits?: HoldsOptions["limits"];
       readonly recheckKey?: HoldsOptions["recheckKey"];
+      readonly waitMs?: number;
       /** False: no loop runs; the test takes each step itself. */
       readonly running?: boolean;
     } = {},
@@ -100,6 +101,7 @@ export class Plane {
       newEpoch: () => newId("req"),
       limits: options.limits ?? (() => undefined),
       recheckKey: options.recheckKey ?? (async () => null),
+      ...(options.waitMs === undefined ? {} : { waitMs: options.waitMs }),
     });
     const upkeep = new Upkeep({ redis, pool, holds, log, rhythm: options.rhythm ?? {} });
     if (options.running ?? true) upkeep.start();

@@ -1,0 +1,44 @@
+-- Not an operation: joined after meter-shard.lua as a script of its own. ARGV: organizations of this shard.
+-- Adds up, at one moment, what the holds and the stream say, beside what the organizations' books say. Replies:
+-- {{organization, base, version, undrained, held, live, sum of its entries, sum of its holds, its live holds}, ...},
+-- then {milliseconds since the oldest heartbeat, its hold, milliseconds since the oldest entry, number of holds,
+-- number of entries, holds without a hash}. Amounts are sums below 2^53, so doubles hold them exactly.
+local held, live, undrained = {}, {}, {}
+local holds = redis.call('ZRANGE', tag .. ':beats', 0, -1, 'WITHSCORES')
+local hollow = 0
+for at = 1, #holds, 2 do
+  local hold = redis.call('HMGET', hold_key(holds[at]), 'org', 'amount', 'item')
+  if hold[1] then
+    held[hold[1]] = (held[hold[1]] or 0) + tonumber(hold[2])
+    if hold[3] ~= '1' then
+      live[hold[1]] = (live[hold[1]] or 0) + 1
+    end
+  else
+    hollow = hollow + 1
+  end
+end
+local entries = redis.call('XRANGE', tag .. ':usage', '-', '+')
+for _, entry in ipairs(entries) do
+  local fields = entry[2]
+  undrained[fields[2]] = (undrained[fields[2]] or 0) + tonumber(fields[4])
+end
+local told = {}
+for _, organization in ipairs(ARGV) do
+  local values = redis.call('HMGET', organization_key(organization), 'base', 'version', 'undrained', 'held', 'live')
+  told[#told + 1] = {
+    organization, values[1] or '', values[2] or '', values[3] or '0', values[4] or '0', values[5] or '0',
+    text(undrained[organization] or 0), text(held[organization] or 0), text(live[organization] or 0),
+  }
+end
+local oldest_beat, oldest_hold = now, ''
+if #holds > 0 then
+  oldest_beat, oldest_hold = tonumber(holds[2]), holds[1]
+end
+local oldest_entry = now
+if #entries > 0 then
+  oldest_entry = tonumber(string.match(entries[1][1], '^%d+'))
+end
+told[#told + 1] = {
+  text(now - oldest_beat), oldest_hold, text(now - oldest_entry), text(#holds / 2), text(#entries), text(hollow),
+}
+return told
