@@ -42,7 +42,8 @@ async function main(): Promise<number> {
       connectWithinMs: 5_000,
       onError: () => {},
     });
-    const { broken, organizations, usageRows, holds } = await audit(pool, redis).finally(() => pool.end());
+    const { broken, organizations, usageRows, holds } = await audit(pool, redis);
+    await pool.end();
     for (const line of broken) console.log(line);
     const checked = `${organizations} accounts, ${usageRows} usage rows, ${holds} holds`;
     console.log(broken.length === 0 ? `exact: ${checked}` : `${broken.length} broken: ${checked}`);
@@ -53,8 +54,8 @@ async function main(): Promise<number> {
 }
 
 try {
-  process.exitCode = await main();
+  process.exit(await main());
 } catch (error) {
   console.error(`audit: ${error instanceof Error ? error.message : String(error)}`);
-  process.exitCode = 2;
+  process.exit(2);
 }

@@ -9,7 +9,7 @@ import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { metrics } from "../telemetry/metrics.ts";
 import { chargeRows, type Account } from "./ledger.ts";
-import type { Shard } from "./shard.ts";
+import type { Operation, Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
 import { decodeRow, type UsageRow } from "./usage-row.ts";
 
@@ -19,7 +19,8 @@ const ENTRIES_AT_ONCE = 1_000;
 const LOCK = 7_104_202;
 const SCRIPT_MS = 2_000;
 
-interface Entry {
+/** A charged row on its way. */
+export interface Entry {
   readonly entryId: string;
   readonly organizationId: string;
   readonly cost: string;
@@ -76,7 +77,7 @@ export class Drainer {
     });
     if (accounts === null) return 0;
     reached("drain.stored");
-    await shard.run(["drained", ...told(accounts, entries)], SCRIPT_MS);
+    await shard.run(drainedOperation(accounts, entries), SCRIPT_MS);
     reached("drain.done");
     return entries.length;
   }
@@ -98,8 +99,10 @@ export class Drainer {
   }
 }
 
-function told(accounts: readonly Account[], entries: readonly Entry[]): string[] {
+/** Tells Redis that the ledger has these entries, and what the accounts are with them. */
+export function drainedOperation(accounts: readonly Account[], entries: readonly Entry[]): Operation {
   return [
+    "drained",
     String(accounts.length),
     ...accounts.flatMap(({ organizationId, balance, version }) => [
       organizationId,
