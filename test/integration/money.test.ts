@@ -1,6 +1,10 @@
 import { sql } from "slonik";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
+import { audit } from "../../dataplane/billing/audit.ts";
+import { applyGrant, bumpKeyEpoch, chargeRows } from "../../dataplane/billing/ledger.ts";
+import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
+import type { UsageRow } from "../../dataplane/billing/usage-row.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
@@ -11,7 +15,19 @@ let plane: Plane;
 beforeAll(async () => {
   database = await freshDatabase();
   redis = await freshRedis();
-  plane = await Plane.open({ redisUrl: redis.url, postgresUrl: database.url });
+  const limits = { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null };
+  plane = await Plane.open(
+    { redisUrl: redis.url, postgresUrl: database.url },
+    {
+      limits: (id) =>
+        ({
+          org_limits_c: { ...limits, concurrentRequests: 2 },
+          org_limits_r: { ...limits, requestsPerMinute: 3 },
+          org_limits_t: { ...limits, tokensPerMinute: 1_000 },
+        })[id],
+      recheckKey: async (keyId) => (keyId === "valid" ? 2 : null),
+    },
+  );
 });
 afterAll(async () => {
   await plane.close();
@@ -24,7 +40,7 @@ const code = async (work: Promise<unknown>): Promise<string> => {
     () => null,
     (thrown: unknown) => thrown,
   );
-  return error instanceof ApiError ? error.code : String(error);
+  return error instanceof ApiError ? error.code : error === null ? "null" : String(error);
 };
 
 test("a request is held, charged once and shown in the ledger", async () => {
@@ -82,7 +98,166 @@ test("a waiting request runs as soon as another one ends", async () => {
   await held.settle(usage(1));
 });
 
-test("a grant makes an empty organization serve within a second", async () => {
+test("a grant makes an empty organization serve", async () => {
   await makeOrganization(plane.pool, "org_poor", 0n);
   expect(await code(plane.holds.open(request("org_poor"), 1n))).toBe("insufficient_credit");
+  await plane.pool.transaction((transaction) =>
+    applyGrant(transaction, { organizationId: "org_poor", name: "more", amount: 50n, source: "command" }),
+  );
+  // Asked of the ledger at most once a second; nobody told Redis.
+  await expect.poll(() => code(plane.holds.open(request("org_poor"), 1n)), { timeout: 3_000 }).toBe("null");
+});
+
+test("an organization that the ledger does not know has no credit", async () => {
+  expect(await code(plane.holds.open(request("org_nowhere"), 1n))).toBe("unavailable");
+});
+
+describe("limits of an organization", () => {
+  test("concurrent requests beyond the limit are refused, and run when others ended", async () => {
+    await makeOrganization(plane.pool, "org_limits_c", 1_000n);
+    const bills = [
+      await plane.holds.open(request("org_limits_c"), 1n),
+      await plane.holds.open(request("org_limits_c"), 1n),
+    ];
+    expect(await code(plane.holds.open(request("org_limits_c"), 1n))).toBe("rate_limited");
+    await bills[0]?.settle(usage(1));
+    const third = await plane.holds.open(request("org_limits_c"), 1n);
+    await third.release();
+    await bills[1]?.release();
+    // Batch items are paced by their workers.
+    const items = await Promise.all(
+      [1, 2, 3].map(() =>
+        plane.holds.forItem(() => {}).open(request("org_limits_c", { endpoint: "batch", batchId: "b" }), 1n),
+      ),
+    );
+    for (const item of items) await item.release();
+  });
+
+  test("requests a minute: the headers of the dialect count down, then 429 with retry-after", async () => {
+    await makeOrganization(plane.pool, "org_limits_r", 1_000n);
+    const open = (endpoint: "messages" | "chat") =>
+      plane.holds.open(request("org_limits_r", { endpoint }), 1n);
+    expect((await open("chat")).headers).toMatchObject({
+      "x-ratelimit-limit-requests": "3",
+      "x-ratelimit-remaining-requests": "2",
+      "x-ratelimit-reset-requests": "20s",
+    });
+    expect((await open("messages")).headers).toMatchObject({
+      "anthropic-ratelimit-requests-limit": "3",
+      "anthropic-ratelimit-requests-remaining": "1",
+    });
+    await open("chat");
+    const error = await open("chat").catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({ code: "rate_limited", retryAfterSeconds: 20 });
+    expect(error).toMatchObject({ headers: { "x-ratelimit-remaining-requests": "0" } });
+  });
+
+  test("tokens a minute: the estimate is taken at first, what was really used afterwards", async () => {
+    await makeOrganization(plane.pool, "org_limits_t", 1_000_000n);
+    const open = (inputTokens: number) => plane.holds.open(request("org_limits_t", { inputTokens }), 1n);
+    const first = await open(100);
+    expect(first.headers).toMatchObject({ "x-ratelimit-remaining-tokens": "900" });
+    await first.settle(usage(1_500));
+    const error = await open(10).catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({ code: "tokens_rate_limited", retryAfterSeconds: 31 });
+  });
+});
+
+describe("keys", () => {
+  test("a key that was revoked since it was looked up is refused by the hold, another one looked up anew", async () => {
+    await makeOrganization(plane.pool, "org_keys", 1_000n);
+    const bill = await plane.holds.open(request("org_keys"), 1n);
+    await plane.pool.transaction((transaction) => bumpKeyEpoch(transaction, "org_keys"));
+    await plane.holds.refresh(["org_keys"]);
+    expect(await code(plane.holds.open(request("org_keys", { keyId: "revoked" }), 1n))).toBe(
+      "authentication",
+    );
+    const other = await plane.holds.open(request("org_keys", { keyId: "valid" }), 1n);
+    await other.release();
+    // What runs already is finished and paid.
+    await bill.settle(usage(5));
+  });
+});
+
+describe("dead owners", () => {
+  const swept = { running: false, rhythm: { staleMs: -1 } } as const;
+  const rows = (organizationId: string) =>
+    plane.pool.any(sql.type(z.object({ cost: z.bigint(), provisional: z.boolean() }))`
+      select cost_micros as cost, provisional from usage where organization_id = ${organizationId}
+    `);
+
+  test("what a dead owner had seen is charged provisionally, and its own row replaces it when it is back", async () => {
+    await makeOrganization(plane.pool, "org_late", 1_000n);
+    const stores = { redisUrl: redis.url, postgresUrl: database.url };
+    const owner = await Plane.open(stores, swept);
+    const bill = await owner.holds.open(request("org_late"), 300n);
+    bill.observe(observed(70));
+    await owner.holds.heartbeat();
+    await owner.upkeep.sweep();
+    await owner.upkeep.drain();
+    // The other data plane may be moving it at this moment.
+    await expect.poll(() => rows("org_late")).toEqual([{ cost: 70n, provisional: true }]);
+    await bill.settle(usage(90));
+    await owner.upkeep.drain();
+    expect(await rows("org_late")).toEqual([{ cost: 90n, provisional: false }]);
+    expect(await owner.holds.credit("org_late")).toEqual({
+      granted: 1_000n,
+      used: 90n,
+      held: 0n,
+      available: 910n,
+    });
+    await owner.close();
+  });
+
+  test("the hold of an owner that saw nothing, or of a batch item, is given back", async () => {
+    await makeOrganization(plane.pool, "org_dead", 1_000n);
+    const owner = await Plane.open({ redisUrl: redis.url, postgresUrl: database.url }, swept);
+    await owner.holds.open(request("org_dead"), 300n);
+    const item = await owner.holds
+      .forItem(() => {})
+      .open(request("org_dead", { endpoint: "batch", batchId: "b" }), 300n);
+    item.observe(observed(70));
+    await owner.holds.heartbeat();
+    await owner.upkeep.sweep();
+    await owner.upkeep.drain();
+    expect(await rows("org_dead")).toEqual([]);
+    expect(await owner.holds.credit("org_dead")).toMatchObject({ used: 0n, held: 0n });
+    await owner.vanish();
+  });
+});
+
+test("a batch item is charged in the transaction that stores its result", async () => {
+  await makeOrganization(plane.pool, "org_item", 1_000n);
+  const settled: UsageRow[] = [];
+  const meter = plane.holds.forItem((row) => settled.push(row));
+  const bill = await meter.open(request("org_item", { endpoint: "batch", batchId: "batch_1" }), 300n);
+  await bill.settle(usage(120));
+  expect(await plane.holds.credit("org_item")).toMatchObject({ used: 0n, held: 300n });
+  const accounts = await plane.pool.transaction((transaction) => chargeRows(transaction, settled));
+  plane.holds.ledgerCharged(settled, accounts);
+  expect(await plane.holds.credit("org_item")).toEqual({
+    granted: 1_000n,
+    used: 120n,
+    held: 0n,
+    available: 880n,
+  });
+});
+
+test("the audit is exact beside running data planes, and says what is not", async () => {
+  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  await makeOrganization(plane.pool, "org_broken", 10n);
+  await plane.pool.query(
+    sql.unsafe`update accounts set balance_micros = 11 where organization_id = 'org_broken'`,
+  );
+  await plane.pool.query(sql.unsafe`
+    update usage_hourly set input_tokens = input_tokens + 1 where organization_id = 'org_item'
+  `);
+  const tag = shardTag(shardOf("org_item"));
+  await plane.redis.hincrby(`${tag}:o:org_item`, "held", 5);
+  const { broken } = await audit(plane.pool, plane.redis);
+  expect(broken).toEqual([
+    "org_broken: granted 0.00001 less used 0 is 0.00001, the account says 0.000011",
+    expect.stringMatching(/^org_item: the sums of .* for model are not those of its rows$/),
+    "org_item: held is 5, its holds sum to 0",
+  ]);
 });
