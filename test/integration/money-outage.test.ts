@@ -1,0 +1,121 @@
+/** Stores that go away, freeze, restart or forget, under a meter with open requests (design.md §5). */
+import { sql } from "slonik";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { z } from "zod";
+import { audit } from "../../dataplane/billing/audit.ts";
+import { ApiError } from "../../dataplane/lib/api-error.ts";
+import { redisReady } from "../../dataplane/store/redis.ts";
+import { Plane, makeOrganization, request, usage } from "./money-world.ts";
+import { freshPostgres, freshRedis, type TestStore } from "./stores.ts";
+
+let postgres: TestStore;
+let redis: TestStore;
+let plane: Plane;
+beforeEach(async () => {
+  [postgres, redis] = await Promise.all([freshPostgres(), freshRedis()]);
+  plane = await Plane.open(
+    { redisUrl: redis.url, postgresUrl: postgres.url },
+    { rhythm: { heartbeatMs: 500, sweepMs: 500, accountsMs: 500 } },
+  );
+  await makeOrganization(plane.pool, "org", 1_000n);
+});
+afterEach(async () => {
+  await plane.close();
+  await Promise.all([redis[Symbol.asyncDispose](), postgres[Symbol.asyncDispose]()]);
+});
+
+const failure = async (work: Promise<unknown>): Promise<ApiError> => {
+  const error: unknown = await work.then(
+    () => new Error("it succeeded"),
+    (thrown: unknown) => thrown,
+  );
+  if (error instanceof ApiError) return error;
+  throw error;
+};
+const since = (start: number) => performance.now() - start;
+/** null while Postgres is away. */
+const charged = () =>
+  plane.pool
+    .oneFirst(
+      sql.type(z.object({ used: z.bigint() }))`select coalesce(sum(cost_micros), 0)::int8 as used from usage`,
+    )
+    .catch(() => null);
+async function isExact(used: bigint): Promise<void> {
+  await expect.poll(charged, { timeout: 10_000 }).toBe(used);
+  const credit = { granted: 1_000n, used, held: 0n, available: 1_000n - used };
+  await expect.poll(() => plane.holds.credit("org").catch(() => null), { timeout: 10_000 }).toEqual(credit);
+  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+}
+
+test("Redis is frozen: a new request is refused within 2 s, a charge goes straight to the ledger, and all agrees afterwards", async () => {
+  const [first, second] = [
+    await plane.holds.open(request("org"), 100n),
+    await plane.holds.open(request("org"), 100n),
+  ];
+  redis.freeze();
+  const asked = performance.now();
+  const refused = await failure(plane.holds.open(request("org"), 1n));
+  expect(refused).toMatchObject({ code: "unavailable", retry: true });
+  await first.settle(usage(40));
+  expect(since(asked)).toBeLessThan(4_000);
+  expect(await charged()).toBe(40n);
+  expect(await second.advance(usage(10), 1n)).toBe(false);
+  redis.resume();
+  await redisReady(plane.redis, 5_000);
+  await second.settle(usage(30));
+  await isExact(70n);
+});
+
+test("Redis is killed and comes back: charges and holds go on", async () => {
+  const bill = await plane.holds.open(request("org"), 100n);
+  await (await plane.holds.open(request("org"), 100n)).settle(usage(20));
+  await redis.kill();
+  expect(await failure(plane.holds.open(request("org"), 1n))).toMatchObject({ code: "unavailable" });
+  await redis.start();
+  await bill.settle(usage(30));
+  await isExact(50n);
+});
+
+test("Redis forgets everything: what was charged and not yet in the ledger is charged again, what runs is held again", async () => {
+  await postgres.kill();
+  const bill = await plane.holds.open(request("org"), 100n).catch(() => null);
+  // Its account was never read, so nothing can be admitted before the ledger is back.
+  expect(bill).toBe(null);
+  await postgres.start();
+  const running = await plane.holds.open(request("org"), 100n);
+  const ended = await plane.holds.open(request("org"), 100n);
+  await postgres.kill();
+  await ended.settle(usage(60));
+  await plane.redis.flushall();
+  await postgres.start();
+  await expect
+    .poll(() => plane.holds.credit("org").catch(() => null), { timeout: 10_000 })
+    .toEqual({ granted: 1_000n, used: 60n, held: 100n, available: 840n });
+  await running.settle(usage(5));
+  await isExact(65n);
+});
+
+test("Postgres restarts: requests are served and charged meanwhile", async () => {
+  await (await plane.holds.open(request("org"), 100n)).settle(usage(1));
+  await postgres.stop();
+  for (let index = 0; index < 5; index += 1) {
+    await (await plane.holds.open(request("org"), 100n)).settle(usage(10));
+  }
+  await postgres.start();
+  await isExact(51n);
+});
+
+test("both stores are silent: the end of an answer is withheld, then refused for good, and charged when one is back", async () => {
+  const bill = await plane.holds.open(request("org"), 100n);
+  redis.freeze();
+  await postgres.kill();
+  const asked = performance.now();
+  const refused = await failure(bill.settle(usage(80)));
+  expect(refused).toMatchObject({ code: "unavailable", retry: false });
+  expect(since(asked)).toBeGreaterThan(9_000);
+  expect(since(asked)).toBeLessThan(11_500);
+  await postgres.start();
+  await expect.poll(charged, { timeout: 10_000 }).toBe(80n);
+  redis.resume();
+  await isExact(80n);
+});
