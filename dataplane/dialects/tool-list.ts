@@ -53,7 +53,9 @@ export class ToolList {
     choice: ToolChoice | undefined,
     serverTools: boolean,
   ): Pick<MessagesRequest, "tools" | "tool_choice"> {
-    const parallel = root.boolean("parallel_tool_calls");
+    // Chat's old `functions` form has room for one call in an answer.
+    const oneAtATime = root.has("functions") && !root.has("tools");
+    const parallel = oneAtATime ? false : root.boolean("parallel_tool_calls");
     const tools = [...this.#tools.values()];
     if (tools.length === 0 && !serverTools) {
       if (choice?.type === "any") root.fail("tool_choice", "a tool call is required, but there are no tools");

@@ -9,7 +9,7 @@ import type { Fields, Frame } from "./sse.ts";
 
 type State = "start" | "deltas" | "annotated" | "finished" | "used" | "over";
 
-const finishReasons = ["stop", "length", "tool_calls", "content_filter"];
+const finishReasons = ["stop", "length", "tool_calls", "content_filter", "function_call"];
 
 /** What is wrong with a stream; empty when it is legal. */
 export function chatFaults(
@@ -88,6 +88,7 @@ class ChatGrammar {
     for (const field of ["content", "reasoning_content"])
       if (field in delta) this.#check(isText(delta[field]), `${field} is not text`);
     if ("annotations" in delta) this.#annotations(delta["annotations"]);
+    if ("function_call" in delta) this.#functionCall(fieldsOf(delta["function_call"]));
     if ("tool_calls" in delta) this.#toolCalls(delta["tool_calls"]);
   }
 
@@ -114,11 +115,19 @@ class ChatGrammar {
     }
   }
 
+  /** The form before tools: one call, its name first. */
+  #functionCall(called: Fields): void {
+    this.#check(isText(called["arguments"]), "a function_call delta without arguments");
+    this.#check("name" in called === (this.#arguments.length === 0), "function_call names itself too often");
+    this.#arguments.push((this.#arguments.pop() ?? "") + String(called["arguments"]));
+  }
+
   #finish(choice: Fields, delta: Fields): void {
     this.#check(this.#state === "deltas" || this.#state === "annotated", "a second finish_reason");
     const reason = String(choice["finish_reason"]);
     this.#check(finishReasons.includes(reason), `unknown finish_reason ${reason}`);
     this.#check(Object.keys(delta).length === 0, "the last chunk has a delta");
+    this.#check(!reason.endsWith("_call") || this.#arguments.length === 1, "function_call without one");
     this.#check(reason !== "tool_calls" || this.#arguments.length > 0, "tool_calls without any");
     for (const args of this.#arguments)
       this.#check(isJsonObject(args), `arguments are no JSON object: ${args}`);

@@ -36,10 +36,10 @@ export function writeChatResponse(
           refusal: refused ? refusalText(text, response) : null,
           annotations: refused ? [] : annotations(text, annotate),
           ...(reasoning === "" ? {} : { reasoning_content: reasoning }),
-          ...(calls.length === 0 ? {} : { tool_calls: calls.map((call) => writeCall(call, carry)) }),
+          ...writeCalls(calls, carry),
         },
         logprobs: null,
-        finish_reason: finishReason(response.stop_reason),
+        finish_reason: finishReason(response.stop_reason, carry),
       },
     ],
     usage: writeChatUsage(response.usage),
@@ -72,21 +72,33 @@ export const annotations = (text: string, annotate: Annotate | undefined): JsonO
     url_citation: { start_index, end_index, url, title },
   }));
 
-const writeCall = (call: ToolUseBlock, carry: Carry): JsonObject => ({
-  id: call.id,
-  type: "function",
-  function: { name: clientTool(call.name, carry).name, arguments: writeArguments(call.input) },
-});
+function writeCalls(calls: readonly ToolUseBlock[], carry: Carry): JsonObject {
+  const written = calls.map((call) => ({
+    id: call.id,
+    type: "function",
+    function: { name: clientTool(call.name, carry).name, arguments: writeArguments(call.input) },
+  }));
+  const [first] = written;
+  if (first === undefined) return {};
+  return usesFunctions(carry) ? { function_call: first.function } : { tool_calls: written };
+}
+
+/**
+ * The client speaks the form before `tools`, whose answers hold one `function_call`; the request said so to the
+ * upstream (`disable_parallel_tool_use`).
+ */
+export const usesFunctions = (carry: Carry): boolean =>
+  Array.isArray(carry.request["functions"]) && !Array.isArray(carry.request["tools"]);
 
 /** Dialects.md §D3. */
-export function finishReason(reason: StopReason | null): string {
+export function finishReason(reason: StopReason | null, carry: Carry): string {
   switch (reason) {
     case "max_tokens":
     case "model_context_window_exceeded":
     case "pause_turn":
       return "length";
     case "tool_use":
-      return "tool_calls";
+      return usesFunctions(carry) ? "function_call" : "tool_calls";
     case "refusal":
       return "content_filter";
     default:

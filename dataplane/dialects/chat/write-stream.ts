@@ -10,7 +10,14 @@ import { refusalText } from "../refusal.ts";
 import { clientTool } from "../tool-name.ts";
 import { writeChatUsage } from "../usage.ts";
 import { TextJoiner } from "./text-joiner.ts";
-import { REASONING_BREAK, annotations, completionId, finishReason, isServerTool } from "./write-response.ts";
+import {
+  REASONING_BREAK,
+  annotations,
+  completionId,
+  finishReason,
+  isServerTool,
+  usesFunctions,
+} from "./write-response.ts";
 import type { BlockDelta, ContentBlock, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
 type MessageDelta = Extract<MessagesEvent, { type: "message_delta" }>;
@@ -19,6 +26,7 @@ export class ChatStreamWriter implements StreamWriter {
   readonly #carry: Carry;
   readonly #annotate: Annotate | undefined;
   readonly #includeUsage: boolean;
+  readonly #usesFunctions: boolean;
   /** Everything of a chunk before and after what varies. */
   readonly #head: string;
   readonly #choiceHead: string;
@@ -31,8 +39,8 @@ export class ChatStreamWriter implements StreamWriter {
   #saidReasoning = false;
   #reasoningBreak = false;
   #toolIndex = -1;
-  /** The open block is a server tool's call, whose arguments nobody sees. */
-  #inServerTool = false;
+  /** The open block is a call that this client cannot see, nor its arguments. */
+  #isHidden = false;
   #end: MessageDelta | null = null;
 
   constructor(carry: Carry, context: CodecContext, annotate?: Annotate) {
@@ -40,6 +48,7 @@ export class ChatStreamWriter implements StreamWriter {
     this.#annotate = annotate;
     this.#joiner = carry.serverTools ? new TextJoiner() : null;
     this.#includeUsage = objectOf(carry.request["stream_options"])?.["include_usage"] === true;
+    this.#usesFunctions = usesFunctions(carry);
     const id = completionId(context);
     this.#head = `data: {"id":"${id}","object":"chat.completion.chunk","created":${context.createdAt},"model":${JSON.stringify(context.model)},"choices":[`;
     this.#choiceHead = `${this.#head}{"index":0,"delta":`;
@@ -79,14 +88,19 @@ export class ChatStreamWriter implements StreamWriter {
   }
 
   #blockStart(block: ContentBlock): string {
-    this.#inServerTool = block.type === "server_tool_use";
+    this.#isHidden = block.type === "server_tool_use";
     if (block.type === "thinking") this.#reasoningBreak = this.#saidReasoning;
     if (isServerTool(block.type)) this.#joiner?.toolRan();
     if (block.type !== "tool_use") return "";
     this.#toolIndex += 1;
-    const { name } = clientTool(block.name, this.#carry);
+    const name = JSON.stringify(clientTool(block.name, this.#carry).name);
+    if (this.#usesFunctions) {
+      this.#isHidden = this.#toolIndex > 0;
+      return this.#isHidden ? "" : this.#chunk(`{"function_call":{"name":${name},"arguments":""}}`);
+    }
+    const id = JSON.stringify(block.id);
     return this.#chunk(
-      `{"tool_calls":[{"index":${this.#toolIndex},"id":${JSON.stringify(block.id)},"type":"function","function":{"name":${JSON.stringify(name)},"arguments":""}}]}`,
+      `{"tool_calls":[{"index":${this.#toolIndex},"id":${id},"type":"function","function":{"name":${name},"arguments":""}}]}`,
     );
   }
 
@@ -97,14 +111,16 @@ export class ChatStreamWriter implements StreamWriter {
       case "thinking_delta":
         return this.#reason(delta.thinking);
       case "input_json_delta":
-        return this.#inServerTool
-          ? ""
-          : this.#chunk(
-              `{"tool_calls":[{"index":${this.#toolIndex},"function":{"arguments":${JSON.stringify(delta.partial_json)}}}]}`,
-            );
+        return this.#isHidden ? "" : this.#chunk(this.#arguments(JSON.stringify(delta.partial_json)));
       default:
         return "";
     }
+  }
+
+  #arguments(json: string): string {
+    return this.#usesFunctions
+      ? `{"function_call":{"arguments":${json}}}`
+      : `{"tool_calls":[{"index":${this.#toolIndex},"function":{"arguments":${json}}}]}`;
   }
 
   #say(text: string): string {
@@ -133,7 +149,7 @@ export class ChatStreamWriter implements StreamWriter {
   }
 
   #terminal(): string {
-    const finish = finishReason(this.#end?.delta.stop_reason ?? null);
+    const finish = finishReason(this.#end?.delta.stop_reason ?? null, this.#carry);
     let bytes = this.#chunk("{}", `"${finish}"`);
     if (this.#includeUsage) {
       const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
