@@ -12,7 +12,7 @@ import { arch, platform } from "node:os";
 import { basename, dirname, join, relative, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { cacheFolder, type Say } from "./cache.ts";
-import { isRunning, stopProcess } from "./processes.ts";
+import { isRunning, processesIn, signalAll, stopProcess } from "./processes.ts";
 
 /** Started as root we run Postgres as `nobody`, or as whoever owns the cluster already. */
 const NOBODY = 65534;
@@ -184,29 +184,19 @@ async function readPidFile(folder: string): Promise<string[] | null> {
  */
 async function stopLeftover(folder: string, say: Say): Promise<void> {
   const pid = Number((await readPidFile(folder))?.[0]);
-  if (!Number.isInteger(pid) || pid <= 1) return;
-  if (await worksIn(pid, folder)) {
+  if (processesIn(folder).includes(pid)) {
     say(`stopping the Postgres (process ${pid}) that an earlier run left behind`);
-    for (const [signal, waitMs] of [
-      ["SIGINT", 10_000],
-      ["SIGQUIT", 5_000],
-      ["SIGKILL", 5_000],
-    ] as const) {
-      process.kill(pid, signal);
-      const deadline = Date.now() + waitMs;
-      while (isRunning(pid) && Date.now() < deadline) await sleep(25);
-      if (!isRunning(pid)) break;
-    }
+    process.kill(pid, "SIGINT");
+    const deadline = Date.now() + 10_000;
+    while (isRunning(pid) && Date.now() < deadline) await sleep(25);
+  }
+  // A server that was killed leaves sessions that still hold its memory for a moment, and no new one may start.
+  for (const deadline = Date.now() + 5_000; Date.now() < deadline; await sleep(10)) {
+    const left = processesIn(folder);
+    if (left.length === 0) break;
+    signalAll(left, "SIGKILL");
   }
   await fs.rm(join(folder, "postmaster.pid"), { force: true });
-}
-
-async function worksIn(pid: number, folder: string): Promise<boolean> {
-  try {
-    return (await fs.readlink(`/proc/${pid}/cwd`)) === (await fs.realpath(folder));
-  } catch {
-    return false;
-  }
 }
 
 /** A copy of the package's binaries, with its symlinks, that every user can read; made once for each version. */

@@ -1,6 +1,6 @@
 /** Child processes: how they are asked to end, and whether they are still there. */
 import type { ChildProcess } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync, readlinkSync, realpathSync } from "node:fs";
 import { platform } from "node:os";
 
 /** Sends a signal and waits for the end; SIGKILL when it takes longer than `waitMs`. */
@@ -36,5 +36,32 @@ export function isRunning(pid: number): boolean {
   } catch {
     // No /proc (macOS), or it ended just now.
     return platform() !== "linux";
+  }
+}
+
+/** Ids of the processes whose working directory is this folder: a store and all its helpers. Empty without /proc. */
+export function processesIn(folder: string): number[] {
+  if (platform() !== "linux") return [];
+  const real = realpathSync(folder);
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => {
+      try {
+        return readlinkSync(`/proc/${pid}/cwd`) === real && isRunning(pid);
+      } catch {
+        return false;
+      }
+    });
+}
+
+/** Sends a signal to those that are still there. */
+export function signalAll(pids: readonly number[], signal: NodeJS.Signals): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, signal);
+    } catch {
+      // It ended meanwhile.
+    }
   }
 }

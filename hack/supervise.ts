@@ -69,7 +69,7 @@ export class Supervisor {
     try {
       await this.launch();
     } catch (error) {
-      onGiveUp(`${name} cannot be started again: ${error instanceof Error ? error.message : String(error)}`);
+      await this.#ended(error instanceof Error ? error.message : String(error), 0);
     }
   }
 }

@@ -10,7 +10,7 @@ import { inject } from "vitest";
 import type { TestProject } from "vitest/node";
 import { migrate, readMigrations } from "../../dataplane/store/migrate.ts";
 import { startPostgres, type PostgresServer } from "../../hack/postgres.ts";
-import { stopProcess } from "../../hack/processes.ts";
+import { processesIn, signalAll, stopProcess } from "../../hack/processes.ts";
 import { startRedis, type RedisServer } from "../../hack/redis.ts";
 
 declare module "vitest" {
@@ -97,21 +97,27 @@ async function testStore(
   open: (folder: string, port: number) => Promise<Server>,
   urlOf: (port: number) => string,
 ): Promise<TestStore> {
-  const folder = await mkdtemp(join(tmpdir(), "gapura-store-"));
+  const parent = await mkdtemp(join(tmpdir(), "gapura-store-"));
+  const folder = join(parent, "store");
   let server = await open(folder, 0);
   const { port } = server;
+  // Postgres' sessions are processes of their own, which outlive their server for a moment and do not stop with it.
+  const kill = async () => {
+    signalAll(processesIn(folder), "SIGKILL");
+    await stopProcess(server.process, "SIGKILL", 5_000);
+  };
   return {
     url: urlOf(port),
     stop: () => server.stop(),
-    kill: () => stopProcess(server.process, "SIGKILL", 5_000),
+    kill,
     start: async () => {
       server = await open(folder, port);
     },
-    freeze: () => void server.process.kill("SIGSTOP"),
-    resume: () => void server.process.kill("SIGCONT"),
+    freeze: () => signalAll(processesIn(folder), "SIGSTOP"),
+    resume: () => signalAll(processesIn(folder), "SIGCONT"),
     [Symbol.asyncDispose]: async () => {
-      await stopProcess(server.process, "SIGKILL", 5_000);
-      await rm(folder, { recursive: true, force: true });
+      await kill();
+      await rm(parent, { recursive: true, force: true });
     },
   };
 }
@@ -119,7 +125,7 @@ async function testStore(
 /** A Redis process of one's own, append-only, `noeviction`; 30 ms. Remember to dispose of it. */
 export function freshRedis(): Promise<TestStore> {
   return testStore(
-    (folder, port) => startRedis({ folder: join(folder, "redis"), port, durable: false, say }),
+    (folder, port) => startRedis({ folder, port, durable: false, say }),
     (port) => `redis://127.0.0.1:${port}`,
   );
 }
@@ -128,7 +134,7 @@ export function freshRedis(): Promise<TestStore> {
 export async function freshPostgres(): Promise<TestStore> {
   const urlOf = (port: number) => `postgres://postgres@127.0.0.1:${port}/postgres`;
   const store = await testStore(
-    (folder, port) => startPostgres({ folder: join(folder, "postgres"), port, durable: false, say }),
+    (folder, port) => startPostgres({ folder, port, durable: false, say }),
     urlOf,
   );
   await migrate(store.url, { migrations: readMigrations() });

@@ -266,7 +266,10 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
     return entry;
   }
 
-  /** The same over HTTP, for a server in another process: see README.md. */
+  /**
+   * The same over HTTP, for a server in another process: `GET /_fake/requests` (bodies in base64),
+   * `GET /_fake/connections`, `POST /_fake/next {steps}`, `POST /_fake/model {model, steps}`, `POST /_fake/reset`.
+   */
   function control(request: IncomingMessage, response: ServerResponse, body: Buffer): void {
     const route = `${request.method} ${request.url}`;
     if (route === "GET /_fake/requests") {
