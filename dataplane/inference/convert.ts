@@ -241,6 +241,7 @@ class StreamConversion {
   /** The first event is there: from here on the status is 200, and a failure is told in-band. */
   #open(): void {
     this.#phase = "running";
+    this.#answering.accepted();
     this.#job.sink.start(200, {
       "content-type": "text/event-stream; charset=utf-8",
       "cache-control": "no-cache",

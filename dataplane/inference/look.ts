@@ -41,8 +41,10 @@ export interface Look {
   readonly tools: readonly ToolEntry[];
   readonly toolChoice: ToolChoice | null;
   readonly content: ContentFacts;
-  /** Names the conversation, best first: cache key, session or user id (design.md §4.6). */
-  readonly conversationKey: string | null;
+  /** `prompt_cache_key`. */
+  readonly cacheKey: string | null;
+  /** Who the client says is asking: a user's, or in Claude Code a session's, id. */
+  readonly userKey: string | null;
 }
 
 /** Which fields hold what, in each dialect. */
@@ -51,9 +53,6 @@ const fieldNames = {
   chat: { content: "messages", limits: ["max_tokens", "max_completion_tokens"] },
   responses: { content: "input", limits: ["max_output_tokens"] },
 } as const satisfies Record<Dialect, { content: string; limits: readonly string[] }>;
-
-/** Prompt caches and sessions, in the order in which they identify a conversation. */
-const conversationFields = ["prompt_cache_key", "safety_identifier", "user"] as const;
 
 /** @throws ApiError 400 when the body is not a JSON object of the dialect's basic shape (rules 1.4, 1.17). */
 export function look(dialect: Dialect, body: Buffer): Look {
@@ -122,7 +121,8 @@ class Looking {
       tools: [...this.#tools, ...this.#content.additionalTools],
       toolChoice: this.#toolChoice,
       content: this.#content,
-      conversationKey: this.#conversationKey(),
+      cacheKey: this.#keys.get("prompt_cache_key") ?? null,
+      userKey: this.#keys.get("safety_identifier") ?? this.#keys.get("user") ?? null,
     };
   }
 
@@ -175,14 +175,6 @@ class Looking {
   #remember(key: string): void {
     const value = this.#reader.string();
     if (value !== undefined && value !== "") this.#keys.set(key, value);
-  }
-
-  #conversationKey(): string | null {
-    for (const field of conversationFields) {
-      const value = this.#keys.get(field);
-      if (value !== undefined) return value;
-    }
-    return null;
   }
 
   #readContent(): void {

@@ -13,6 +13,7 @@ import { Deadline } from "../lib/deadline.ts";
 import type { Answering, Outgoing, Question, Upstreams } from "../upstream/ask.ts";
 import type { InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
+import { conversationKey } from "./conversation-key.ts";
 import { Conversion } from "./conversion.ts";
 import { convertStream, convertWhole } from "./convert.ts";
 import { relayBody } from "./edits.ts";
@@ -121,12 +122,20 @@ class Serving {
       route: this.#route,
       stream: this.#look.stream,
       batch: batchId !== null,
+      conversation: this.#conversation(),
       deadline,
       signal: sink.closed,
       record,
       credential: (id) => snapshot.credential(id),
       write: (upstream) => this.#write(upstream),
     };
+  }
+
+  #conversation(): string | null {
+    const { affinity, upstreams } = this.#route;
+    if (affinity === "none" || upstreams.length === 1) return null;
+    const { principal, headers } = this.#call;
+    return conversationKey(this.#look, principal.organizationId, headers["x-session-id"]);
   }
 
   #write(upstream: Upstream): Outgoing {

@@ -3,13 +3,24 @@
  * client a failure goes to the next candidate; whoever takes the answer says when that moment has come by not
  * throwing an AttemptFailure any more.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Dispatcher } from "undici";
 import type { Route, Upstream } from "../config/schema.ts";
+import { ApiError } from "../lib/api-error.ts";
+import type { Clock } from "../lib/clock.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
 import { failureOfCall, failureOfStatus, AttemptFailure } from "./failure.ts";
-import { ERROR_BODY_MS, MAX_ERROR_BYTES, MAX_STALE_TRIES, STREAM_FIRST_BYTE_MS } from "./limits.ts";
+import { Health } from "./health.ts";
+import {
+  ERROR_BODY_MS,
+  MAX_ERROR_BYTES,
+  MAX_RETRY_WAIT_MS,
+  MAX_STALE_TRIES,
+  STREAM_FIRST_BYTE_MS,
+} from "./limits.ts";
+import { backOffMs, pick, preference } from "./pick.ts";
 import { CallError, UpstreamCall, type AnswerHead } from "./send.ts";
 
 /** What one candidate is sent. */
@@ -29,6 +40,8 @@ export interface Question {
   readonly signal: AbortSignal;
   readonly record: RequestRecord;
   readonly credential: (id: string) => string | undefined;
+  /** What keeps a conversation on its upstream; null: any. */
+  readonly conversation: string | null;
   /** The request as this candidate shall get it. @throws ApiError when it cannot serve the request at all. */
   readonly write: (upstream: Upstream) => Outgoing;
 }
@@ -38,6 +51,15 @@ export interface Answering {
   readonly upstream: Upstream;
   readonly head: AnswerHead;
   readonly call: UpstreamCall;
+  /** To be called when the answer's first byte goes to the client: the upstream is well. */
+  readonly accepted: () => void;
+}
+
+export interface UpstreamsOptions {
+  readonly dispatcher: Dispatcher;
+  readonly clock: Clock;
+  /** A number in [0, 1): spreads unbound requests, and jitters waiting times. */
+  readonly random: () => number;
 }
 
 /** An upstream's address and fixed headers, worked out once for each snapshot. */
@@ -49,10 +71,16 @@ interface Endpoint {
 
 export class Upstreams {
   readonly #dispatcher: Dispatcher;
+  readonly #clock: Clock;
+  readonly #random: () => number;
+  readonly #health: Health;
   readonly #endpoints = new WeakMap<Upstream, Endpoint>();
 
-  constructor(dispatcher: Dispatcher) {
+  constructor({ dispatcher, clock, random }: UpstreamsOptions) {
     this.#dispatcher = dispatcher;
+    this.#clock = clock;
+    this.#random = random;
+    this.#health = new Health(clock);
   }
 
   /**
@@ -61,21 +89,18 @@ export class Upstreams {
    * @throws ApiError when no upstream answered.
    */
   async ask<T>(question: Question, take: (answering: Answering) => Promise<T>): Promise<T> {
-    const { route } = question;
-    const [upstream] = [...route.upstreams].sort((one, other) => one.priority - other.priority);
-    if (upstream === undefined) throw new Error(`route ${route.model} has no upstream`);
-    let stale = 0;
-    for (let attempt = 1; ; attempt += 1) {
+    const { route, conversation } = question;
+    const order = preference(route.upstreams, conversation ?? String(this.#random()));
+    const asking = new Asking(question, order, this.#health, this.#clock, this.#random);
+    for (;;) {
+      const upstream = await asking.next();
+      const written = asking.write(upstream);
+      if (written === null) continue;
       try {
-        return await this.#attempt(question, upstream, take);
+        return await this.#attempt(question, upstream, written, asking.connectMs, take);
       } catch (error) {
         if (!(error instanceof AttemptFailure)) throw error;
-        const retriable = error.retry !== null && route.retries.retryOn.includes(error.retry);
-        if (error.stale && retriable && stale < MAX_STALE_TRIES) {
-          stale += 1;
-          attempt -= 1;
-        } else if (!retriable || attempt >= route.retries.attempts) throw error.error;
-        if (question.signal.aborted || question.deadline.expired) throw error.error;
+        asking.failed(upstream, error);
       }
     }
   }
@@ -83,15 +108,18 @@ export class Upstreams {
   async #attempt<T>(
     question: Question,
     upstream: Upstream,
+    outgoing: Outgoing,
+    connectMs: number,
     take: (answering: Answering) => Promise<T>,
   ): Promise<T> {
     const { route, record, deadline, signal } = question;
-    const call = new UpstreamCall(this.#options(question, upstream));
+    const call = new UpstreamCall(this.#options(question, upstream, outgoing, connectMs));
     const labels = { model: route.model, upstream: upstream.name };
     const cancel = () => call.abort("cancelled");
     const started = performance.now();
     record.tries += 1;
     record.upstream = upstream.name;
+    this.#health.asked(route, upstream);
     metrics.upstreamActive.inc(labels);
     signal.addEventListener("abort", cancel, { once: true });
     deadline.listen(() => call.abort("deadline"));
@@ -102,9 +130,15 @@ export class Upstreams {
       status = String(head.status);
       record.upstreamWaitMs += performance.now() - started;
       if (head.status < 200 || head.status > 299) throw await failureOf(call, head, upstream, route);
-      return await take({ upstream, head, call });
+      const accepted = () => this.#health.answered(route, upstream);
+      const taken = await take({ upstream, head, call, accepted });
+      accepted();
+      return taken;
     } catch (error) {
-      if (error instanceof AttemptFailure) status = error.status;
+      if (error instanceof AttemptFailure) {
+        status = error.status;
+        this.#learn(route, upstream, error);
+      }
       throw error;
     } finally {
       signal.removeEventListener("abort", cancel);
@@ -114,9 +148,21 @@ export class Upstreams {
     }
   }
 
-  #options({ route, stream, batch, credential, write }: Question, upstream: Upstream) {
+  #learn(route: Route, upstream: Upstream, failure: AttemptFailure): void {
+    if (failure.unhealthy) this.#health.failed(route, upstream);
+    if (failure.retryAfterMs !== null) this.#health.rests(route, upstream, failure.retryAfterMs);
+    else if (failure.unhealthy) return;
+    else if (failure.answered) this.#health.answered(route, upstream);
+    else this.#health.undecided(route, upstream);
+  }
+
+  #options(
+    { route, stream, batch, credential }: Question,
+    upstream: Upstream,
+    { body, headers }: Outgoing,
+    connectMs: number,
+  ) {
     const endpoint = this.#endpoint(upstream);
-    const { body, headers } = write(upstream);
     const list = [...endpoint.headers, "accept", stream ? "text/event-stream" : "application/json"];
     for (const [name, value] of Object.entries(headers)) list.push(name, value);
     if (upstream.credential !== null) {
@@ -125,7 +171,7 @@ export class Upstreams {
       if (value !== undefined)
         list.push(header, header.toLowerCase() === "authorization" ? `Bearer ${value}` : value);
     }
-    const { connectMs, firstByteMs, streamIdleMs } = route.timeouts;
+    const { firstByteMs, streamIdleMs } = route.timeouts;
     return {
       origin: endpoint.origin,
       path: endpoint.path,
@@ -155,6 +201,105 @@ export class Upstreams {
     };
     this.#endpoints.set(upstream, endpoint);
     return endpoint;
+  }
+}
+
+/** The tries of one request: who is next, and when it is over. */
+class Asking {
+  readonly #question: Question;
+  readonly #health: Health;
+  readonly #clock: Clock;
+  readonly #random: () => number;
+  /** In order of preference; those that cannot hold the request are taken out. */
+  #candidates: { readonly upstream: Upstream; tries: number }[];
+  #attempts = 0;
+  #stale = 0;
+  /** What the client is told when nothing more is tried. */
+  #error: ApiError | null = null;
+  /** Upstreams were all out at the first try: together they get no more time than one connection may take. */
+  #desperateUntil: number | null = null;
+
+  constructor(
+    question: Question,
+    order: readonly Upstream[],
+    health: Health,
+    clock: Clock,
+    random: () => number,
+  ) {
+    this.#question = question;
+    this.#health = health;
+    this.#clock = clock;
+    this.#random = random;
+    this.#candidates = order.map((upstream) => ({ upstream, tries: 0 }));
+  }
+
+  /** How long the try at hand may take to connect. */
+  get connectMs(): number {
+    const { connectMs } = this.#question.route.timeouts;
+    if (this.#desperateUntil === null) return connectMs;
+    return Math.max(1, Math.min(connectMs, this.#desperateUntil - this.#clock.now()));
+  }
+
+  /** The upstream to ask now. @throws ApiError when there is none. */
+  async next(): Promise<Upstream> {
+    const { route } = this.#question;
+    const now = this.#clock.now();
+    const standings = this.#candidates.map(({ upstream, tries }) => ({
+      outUntil: this.#health.outUntil(route, upstream),
+      tries,
+    }));
+    const index = pick(standings, now);
+    const candidate = this.#candidates[index];
+    const standing = standings[index];
+    if (candidate === undefined || standing === undefined)
+      throw this.#error ?? new Error(`route ${route.model} has no upstream`);
+    const isOut = standing.outUntil > now;
+    if (this.#attempts === 0 && isOut) this.#desperateUntil = now + route.timeouts.connectMs;
+    if (this.#attempts > 0) await this.#wait(candidate.tries, isOut ? standing.outUntil - now : 0);
+    return candidate.upstream;
+  }
+
+  /** Waits before a further try, if there is time for it. @throws ApiError when there is not. */
+  async #wait(tries: number, outMs: number): Promise<void> {
+    const { deadline, signal } = this.#question;
+    const tooLate = this.#desperateUntil !== null && this.#clock.now() >= this.#desperateUntil;
+    // An upstream that was tried in vain and is out now is asked again only after the time it named.
+    const ms = Math.max(backOffMs(tries, this.#random()), tries > 0 ? outMs : 0);
+    if (tooLate || ms > MAX_RETRY_WAIT_MS || ms >= deadline.remainingMs) throw this.#giveUp();
+    if (ms > 0) await sleep(ms, undefined, { signal }).catch(() => {});
+    if (signal.aborted || deadline.expired) throw this.#giveUp();
+  }
+
+  /** The request for this upstream; null when its dialect cannot hold it, but another candidate's may. */
+  write(upstream: Upstream): Outgoing | null {
+    try {
+      return this.#question.write(upstream);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.#candidates = this.#candidates.filter((candidate) => candidate.upstream !== upstream);
+      if (this.#candidates.length === 0) throw this.#error ?? error;
+      this.#error ??= error;
+      return null;
+    }
+  }
+
+  /** Takes note of a failed try. @throws ApiError when it was the last one. */
+  failed(upstream: Upstream, failure: AttemptFailure): void {
+    const { attempts, retryOn } = this.#question.route.retries;
+    this.#error = failure.error;
+    if (failure.retry === null || !retryOn.includes(failure.retry)) throw failure.error;
+    if (failure.stale && this.#stale < MAX_STALE_TRIES) {
+      // Nobody looked at the request: the same upstream gets it on another connection, at once.
+      this.#stale += 1;
+      return;
+    }
+    this.#attempts += 1;
+    for (const candidate of this.#candidates) if (candidate.upstream === upstream) candidate.tries += 1;
+    if (this.#attempts >= attempts) throw failure.error;
+  }
+
+  #giveUp(): ApiError {
+    return this.#error ?? new ApiError("upstream_error", "The model's provider could not be reached.");
   }
 }
 

@@ -22,6 +22,8 @@ export class AttemptFailure extends Error {
   readonly unhealthy: boolean;
   /** The connection was a stale one: a try on another one is free. */
   readonly stale: boolean;
+  /** It did answer: it is there, whatever it said. */
+  readonly answered: boolean;
   /** How long the upstream asks to be left alone. */
   readonly retryAfterMs: number | null;
 
@@ -32,6 +34,7 @@ export class AttemptFailure extends Error {
       readonly status: string;
       readonly unhealthy?: boolean;
       readonly stale?: boolean;
+      readonly answered?: boolean;
       readonly retryAfterMs?: number | null;
     },
   ) {
@@ -42,6 +45,7 @@ export class AttemptFailure extends Error {
     this.status = facts.status;
     this.unhealthy = facts.unhealthy ?? false;
     this.stale = facts.stale ?? false;
+    this.answered = facts.answered ?? false;
     this.retryAfterMs = facts.retryAfterMs ?? null;
   }
 }
@@ -128,7 +132,8 @@ export function failureOfErrorBody(data: Buffer): AttemptFailure {
   return new AttemptFailure(error, { ...classOfStatus(status), status: String(status) });
 }
 
-function classOfStatus(status: number): { retry: RetryClass; unhealthy: boolean } {
-  if (status === 429) return { retry: "rate_limited", unhealthy: false };
-  return status >= 500 ? { retry: "server_error", unhealthy: true } : { retry: null, unhealthy: false };
+function classOfStatus(status: number): { retry: RetryClass; unhealthy: boolean; answered: boolean } {
+  if (status === 429) return { retry: "rate_limited", unhealthy: false, answered: true };
+  if (status >= 500) return { retry: "server_error", unhealthy: true, answered: false };
+  return { retry: null, unhealthy: false, answered: true };
 }

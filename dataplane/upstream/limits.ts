@@ -18,3 +18,5 @@ export const ERROR_BODY_MS = 2_000;
 export const STREAM_FIRST_BYTE_MS = 120_000;
 /** Tries of a request on connections that turn out to be closed already, beside the route's own attempts. */
 export const MAX_STALE_TRIES = 2;
+/** An upstream that names a longer time than this in `retry-after` is not waited for; the client is told instead. */
+export const MAX_RETRY_WAIT_MS = 5_000;

@@ -1,0 +1,87 @@
+import { beforeEach, expect, test } from "vitest";
+import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { FAILURES_TO_EJECT, Health } from "./health.ts";
+
+let now: number;
+let health: Health;
+const upstream = upstreamOf("http://x", "chat");
+const route = routeTo([upstream], { model: "health-model" });
+
+beforeEach(() => {
+  now = 1_000_000;
+  health = new Health({ now: () => now });
+});
+
+const outFor = () => Math.max(0, health.outUntil(route, upstream) - now);
+function fail(times: number): void {
+  for (let time = 0; time < times; time += 1) {
+    health.asked(route, upstream);
+    health.failed(route, upstream);
+  }
+}
+async function shown(): Promise<number | undefined> {
+  const { values } = await metrics.upstreamEjected.get();
+  return values.find(({ labels }) => labels.model === "health-model")?.value;
+}
+
+test("rule 1.14: five failures in a row eject, four do not, and a success in between starts anew", async () => {
+  fail(FAILURES_TO_EJECT - 1);
+  expect(outFor()).toBe(0);
+  health.answered(route, upstream);
+  fail(FAILURES_TO_EJECT - 1);
+  expect(outFor()).toBe(0);
+  fail(1);
+  expect(outFor()).toBe(10_000);
+  expect(await shown()).toBe(1);
+  health.answered(route, upstream);
+  expect(outFor()).toBe(0);
+  expect(await shown()).toBe(0);
+});
+
+test("rule 1.14: the first ejection lasts 10 s, each further one twice as long, at most 60 s", () => {
+  fail(FAILURES_TO_EJECT);
+  const lasted: number[] = [];
+  for (let time = 0; time < 5; time += 1) {
+    lasted.push(outFor());
+    now += outFor();
+    fail(1);
+  }
+  expect(lasted).toEqual([10_000, 20_000, 40_000, 60_000, 60_000]);
+});
+
+test("requests that were under way when it was taken out do not lengthen the ejection", () => {
+  fail(FAILURES_TO_EJECT);
+  now += 4_000;
+  fail(20);
+  expect(outFor()).toBe(6_000);
+});
+
+test("after an ejection one request probes, and the others stay away until it is known how that ended", () => {
+  fail(FAILURES_TO_EJECT);
+  now += 10_000;
+  expect(outFor()).toBe(0);
+  health.asked(route, upstream);
+  expect(outFor()).toBeGreaterThan(0);
+  health.undecided(route, upstream);
+  expect(outFor()).toBe(0);
+  health.asked(route, upstream);
+  health.answered(route, upstream);
+  expect(outFor()).toBe(0);
+  fail(FAILURES_TO_EJECT - 1);
+  expect(outFor()).toBe(0);
+});
+
+test("rule 1.14: a 429 never ejects, but the time it names is skipped over", async () => {
+  for (let time = 0; time < 20; time += 1) health.rests(route, upstream, 3_000);
+  expect(outFor()).toBe(3_000);
+  expect(await shown()).toBe(0);
+  now += 3_000;
+  expect(outFor()).toBe(0);
+});
+
+test("an upstream that is declared elsewhere starts without a past", () => {
+  fail(FAILURES_TO_EJECT);
+  expect(health.outUntil(route, { ...upstream, url: "http://y/v1" })).toBe(0);
+  expect(health.outUntil(routeTo([upstream], { model: "other" }), upstream)).toBe(0);
+});

@@ -1,0 +1,60 @@
+/** Which upstream is asked next, and how long to wait before it is (design.md §4.6). Pure. */
+import { rank, type Weighted } from "./affinity.ts";
+
+export interface Prioritized extends Weighted {
+  /** Lowest first. */
+  readonly priority: number;
+}
+
+/** All upstreams of a route in the order in which this key prefers them: priority first, then its own ranking. */
+export function preference<T extends Prioritized>(upstreams: readonly T[], key: string): T[] {
+  const [first] = upstreams;
+  if (first === undefined || upstreams.length === 1) return [...upstreams];
+  if (upstreams.every(({ priority }) => priority === first.priority)) return rank(upstreams, key);
+  const priorities = [...new Set(upstreams.map(({ priority }) => priority))].sort(
+    (one, other) => one - other,
+  );
+  return priorities.flatMap((priority) =>
+    rank(
+      upstreams.filter((upstream) => upstream.priority === priority),
+      key,
+    ),
+  );
+}
+
+/** What is known of an upstream when the next one is picked. */
+export interface Standing {
+  /** Unix milliseconds until which it is out: ejected, or it asked to be left alone. 0: it is in. */
+  readonly outUntil: number;
+  /** Tries of this request. */
+  readonly tries: number;
+}
+
+/**
+ * Index of the next upstream among those in order of preference. One that is in goes before one that is out, an
+ * untried one before a tried one. When all are out one is still tried: the least tried, that which comes back first.
+ */
+export function pick(standings: readonly Standing[], now: number): number {
+  let best = -1;
+  for (let index = 0; index < standings.length; index += 1)
+    if (best === -1 || goesBefore(standings[index] as Standing, standings[best] as Standing, now))
+      best = index;
+  return best;
+}
+
+function goesBefore(one: Standing, other: Standing, now: number): boolean {
+  const oneOut = one.outUntil > now;
+  const otherOut = other.outUntil > now;
+  if (oneOut !== otherOut) return otherOut;
+  if (one.tries !== other.tries) return one.tries < other.tries;
+  return oneOut && one.outUntil < other.outUntil;
+}
+
+/** First and largest waiting time before an upstream is tried again. */
+export const BACK_OFF_MS = { first: 50, most: 2_000 } as const;
+
+/** Time before try number `tries` + 1 of one upstream: exponential, with full jitter. `chance`: in [0, 1). */
+export function backOffMs(tries: number, chance: number): number {
+  if (tries === 0) return 0;
+  return Math.ceil(chance * Math.min(BACK_OFF_MS.most, BACK_OFF_MS.first * 2 ** (tries - 1)));
+}
