@@ -97,10 +97,7 @@ async function serveForever(environment: Environment): Promise<void> {
   if (loader.current !== null) await money.keeper.copy(loader.current);
   loader.subscribe((snapshot) => void money.keeper.copy(snapshot));
   const dispatcher = newUpstreamDispatcher();
-  const serve = createServe(
-    new Upstreams({ dispatcher, clock: systemClock, random: Math.random }),
-    sealing(sealKeys(environment, log)),
-  );
+  const serve = createServe(new Upstreams(dispatcher), sealing(sealKeys(environment, log)));
   const files = openFiles(environment.FILES_S3_URL, postgres);
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
   sweeper.start();

@@ -9,7 +9,6 @@ import { dialectPath, dialects, type Dialect } from "../dialects/dialect.ts";
 import { SEALED_PREFIX } from "../dialects/reasoning.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { sealing } from "../lib/seal.ts";
-import { systemClock } from "../lib/clock.ts";
 import { Upstreams } from "../upstream/ask.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { createServe, type Serve } from "./serve.ts";
@@ -22,7 +21,7 @@ const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
 beforeAll(async () => {
   fake = await startUpstream();
   dispatcher = newUpstreamDispatcher();
-  serve = createServe(new Upstreams({ dispatcher, clock: systemClock, random: Math.random }), sealerOf);
+  serve = createServe(new Upstreams(dispatcher), sealerOf);
 });
 beforeEach(() => fake.reset());
 afterAll(async () => {

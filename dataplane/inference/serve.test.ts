@@ -8,7 +8,6 @@ import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { parseSealKeys, sealing } from "../lib/seal.ts";
-import { systemClock } from "../lib/clock.ts";
 import { Upstreams } from "../upstream/ask.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { createServe, type Serve } from "./serve.ts";
@@ -21,7 +20,7 @@ beforeAll(async () => {
   fake = await startUpstream();
   dispatcher = newUpstreamDispatcher();
   serve = createServe(
-    new Upstreams({ dispatcher, clock: systemClock, random: Math.random }),
+    new Upstreams(dispatcher),
     sealing(parseSealKeys(`test:${Buffer.alloc(32).toString("base64")}`)),
   );
 });

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Dispatcher } from "undici";
 import type { Route, Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
-import type { Clock } from "../lib/clock.ts";
+import { systemClock, type Clock } from "../lib/clock.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
@@ -56,10 +56,9 @@ export interface Answering {
 }
 
 export interface UpstreamsOptions {
-  readonly dispatcher: Dispatcher;
-  readonly clock: Clock;
+  readonly clock?: Clock;
   /** A number in [0, 1): spreads unbound requests, and jitters waiting times. */
-  readonly random: () => number;
+  readonly random?: () => number;
 }
 
 /** An upstream's address and fixed headers, worked out once for each snapshot. */
@@ -76,7 +75,7 @@ export class Upstreams {
   readonly #health: Health;
   readonly #endpoints = new WeakMap<Upstream, Endpoint>();
 
-  constructor({ dispatcher, clock, random }: UpstreamsOptions) {
+  constructor(dispatcher: Dispatcher, { clock = systemClock, random = Math.random }: UpstreamsOptions = {}) {
     this.#dispatcher = dispatcher;
     this.#clock = clock;
     this.#random = random;
