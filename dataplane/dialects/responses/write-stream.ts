@@ -6,10 +6,10 @@
  */
 import type { ApiError } from "../../lib/api-error.ts";
 import type { Annotate, Carry, CodecContext, StreamWriter } from "../codecs.ts";
-import { responsesErrorEvent } from "../errors.ts";
 import { refusalText } from "../refusal.ts";
 import { toolInput } from "../tool-input.ts";
 import { writeResponsesUsage } from "../usage.ts";
+import { NumberedEvents, wirePlace } from "./numbered-events.ts";
 import {
   annotationsOf,
   finishedCallItem,
@@ -69,7 +69,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   readonly #context: CodecContext;
   readonly #annotate: Annotate | undefined;
   readonly #head: JsonObject;
-  #sequence = 0;
+  readonly #events = new NumberedEvents();
   /** Finished items by output index; items that are open leave a hole until they close. */
   readonly #output: JsonObject[] = [];
   #nextOutput = 0;
@@ -99,7 +99,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   }
 
   fail(error: ApiError): string {
-    return responsesErrorEvent(error, this.#sequence++);
+    return this.#events.fail(error);
   }
 
   #event(event: Exclude<MessagesEvent, { type: "message_stop" }>): string {
@@ -112,8 +112,8 @@ export class ResponsesStreamWriter implements StreamWriter {
         return this.#blockStop();
       case "message_start":
         return (
-          this.#emit("response.created", { response: this.#head }) +
-          this.#emit("response.in_progress", { response: this.#head })
+          this.#events.write("response.created", { response: this.#head }) +
+          this.#events.write("response.in_progress", { response: this.#head })
         );
       case "message_delta":
         this.#end = event;
@@ -159,7 +159,7 @@ export class ResponsesStreamWriter implements StreamWriter {
         if (open?.kind === "server") open.json += delta.partial_json;
         if (open?.kind !== "call") return "";
         open.json += delta.partial_json;
-        return this.#wire("response.function_call_arguments.delta", open.wire, delta.partial_json);
+        return this.#events.delta("response.function_call_arguments.delta", open.wire, delta.partial_json);
       default:
         return "";
     }
@@ -188,7 +188,7 @@ export class ResponsesStreamWriter implements StreamWriter {
     if (text === "") return "";
     const before = open.text === "" ? this.#textStart(open) : "";
     open.text += text;
-    return before + this.#wire("response.output_text.delta", open.wire, text, ',"logprobs":[]}');
+    return before + this.#events.delta("response.output_text.delta", open.wire, text, ',"logprobs":[]}');
   }
 
   #textStart(open: Extract<Open, { kind: "text" }>): string {
@@ -196,14 +196,14 @@ export class ResponsesStreamWriter implements StreamWriter {
     let bytes = "";
     if (this.#message === null) {
       this.#message = { id: this.#context.newId("msg"), output: this.#nextOutput++, parts: [] };
-      bytes = this.#emit("response.output_item.added", {
+      bytes = this.#events.write("response.output_item.added", {
         output_index: this.#message.output,
         item: messageItem(this.#message.id, "in_progress", []),
       });
     }
     const place = this.#place();
     open.wire = wirePlace(place);
-    return bytes + this.#emit("response.content_part.added", { ...place, part: textPart("", []) });
+    return bytes + this.#events.write("response.content_part.added", { ...place, part: textPart("", []) });
   }
 
   /** Where the open content part is. */
@@ -219,14 +219,14 @@ export class ResponsesStreamWriter implements StreamWriter {
     const part = textPart(text, annotations);
     let bytes = "";
     annotations.forEach((annotation, index) => {
-      bytes += this.#emit("response.output_text.annotation.added", {
+      bytes += this.#events.write("response.output_text.annotation.added", {
         ...place,
         annotation_index: index,
         annotation,
       });
     });
-    bytes += this.#emit("response.output_text.done", { ...place, text, logprobs: [] });
-    bytes += this.#emit("response.content_part.done", { ...place, part });
+    bytes += this.#events.write("response.output_text.done", { ...place, text, logprobs: [] });
+    bytes += this.#events.write("response.content_part.done", { ...place, part });
     this.#message.parts.push(part);
     return bytes;
   }
@@ -244,7 +244,7 @@ export class ResponsesStreamWriter implements StreamWriter {
     const id = this.#context.newId("rs");
     const output = this.#nextOutput++;
     this.#open = { kind: "thinking", id, output, wire: "", text: "", signature: block.signature };
-    return this.#emit("response.output_item.added", {
+    return this.#events.write("response.output_item.added", {
       output_index: output,
       item: { id, type: "reasoning", summary: [] },
     });
@@ -256,13 +256,13 @@ export class ResponsesStreamWriter implements StreamWriter {
     if (open.text === "") {
       const place = { item_id: open.id, output_index: open.output, summary_index: 0 };
       open.wire = wirePlace(place);
-      before = this.#emit("response.reasoning_summary_part.added", {
+      before = this.#events.write("response.reasoning_summary_part.added", {
         ...place,
         part: { type: "summary_text", text: "" },
       });
     }
     open.text += text;
-    return before + this.#wire("response.reasoning_summary_text.delta", open.wire, text);
+    return before + this.#events.delta("response.reasoning_summary_text.delta", open.wire, text);
   }
 
   #thinkingStop({ id, output, text, signature }: Extract<Open, { kind: "thinking" }>): string {
@@ -270,8 +270,8 @@ export class ResponsesStreamWriter implements StreamWriter {
     const said =
       text === ""
         ? ""
-        : this.#emit("response.reasoning_summary_text.done", { ...place, text }) +
-          this.#emit("response.reasoning_summary_part.done", {
+        : this.#events.write("response.reasoning_summary_text.done", { ...place, text }) +
+          this.#events.write("response.reasoning_summary_part.done", {
             ...place,
             part: { type: "summary_text", text },
           });
@@ -283,7 +283,7 @@ export class ResponsesStreamWriter implements StreamWriter {
     const id = this.#context.newId("rs");
     const output = this.#nextOutput++;
     return (
-      this.#emit("response.output_item.added", {
+      this.#events.write("response.output_item.added", {
         output_index: output,
         item: { id, type: "reasoning", summary: [] },
       }) + this.#itemDone(output, reasoningItem(id, block, this.#carry, this.#context))
@@ -297,7 +297,7 @@ export class ResponsesStreamWriter implements StreamWriter {
     const output = this.#nextOutput++;
     const wire = wirePlace({ item_id: id, output_index: output });
     this.#open = { kind: "call", id, output, block, wire, json: "" };
-    return this.#emit("response.output_item.added", {
+    return this.#events.write("response.output_item.added", {
       output_index: output,
       item: functionCallItem(id, block, "", "in_progress", this.#carry),
     });
@@ -306,7 +306,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   #callStop({ id, output, block, json }: Extract<Open, { kind: "call" }>): string {
     const item = functionCallItem(id, block, json, "completed", this.#carry);
     return (
-      this.#emit("response.function_call_arguments.done", {
+      this.#events.write("response.function_call_arguments.done", {
         item_id: id,
         output_index: output,
         name: item["name"],
@@ -321,7 +321,7 @@ export class ResponsesStreamWriter implements StreamWriter {
     const call = serverCall(block, this.#context);
     const output = this.#nextOutput++;
     this.#serverCalls.set(block.id, { call, output });
-    const added = this.#emit("response.output_item.added", {
+    const added = this.#events.write("response.output_item.added", {
       output_index: output,
       item: startedCallItem(call),
     });
@@ -333,7 +333,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   /** The steps of a search, which only `web_search_call` has. */
   #searchEvent(call: ServerCall, output: number, step: "in_progress" | "searching" | "completed"): string {
     return call.type === "web_search_call"
-      ? this.#emit(`response.web_search_call.${step}`, { output_index: output, item_id: call.id })
+      ? this.#events.write(`response.web_search_call.${step}`, { output_index: output, item_id: call.id })
       : "";
   }
 
@@ -377,26 +377,13 @@ export class ResponsesStreamWriter implements StreamWriter {
       output: this.#output,
       usage: writeResponsesUsage(usage),
     };
-    return this.#emit(end["status"] === "completed" ? "response.completed" : "response.incomplete", {
+    return this.#events.write(end["status"] === "completed" ? "response.completed" : "response.incomplete", {
       response,
     });
   }
 
   #itemDone(output: number, item: JsonObject): string {
     this.#output[output] = item;
-    return this.#emit("response.output_item.done", { output_index: output, item });
-  }
-
-  #emit(type: string, fields: object): string {
-    const data = JSON.stringify({ type, sequence_number: this.#sequence++, ...fields });
-    return `event: ${type}\ndata: ${data}\n\n`;
-  }
-
-  /** A delta event, put together from what never changes and the one string that does. */
-  #wire(type: string, place: string, delta: string, tail = "}"): string {
-    return `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.#sequence++},${place},"delta":${JSON.stringify(delta)}${tail}\n\n`;
+    return this.#events.write("response.output_item.done", { output_index: output, item });
   }
 }
-
-/** A place's fields as they stand inside an object. */
-const wirePlace = (place: object): string => JSON.stringify(place).slice(1, -1);

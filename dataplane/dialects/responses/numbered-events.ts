@@ -1,0 +1,24 @@
+/** Events of a Responses stream as bytes: each one's name is its type, and they are counted from 0 (dialects.md §C3). */
+import type { ApiError } from "../../lib/api-error.ts";
+import { responsesErrorEvent } from "../errors.ts";
+
+export class NumberedEvents {
+  #sequence = 0;
+
+  write(type: string, fields: object): string {
+    const data = JSON.stringify({ type, sequence_number: this.#sequence++, ...fields });
+    return `event: ${type}\ndata: ${data}\n\n`;
+  }
+
+  /** A delta, put together from what never changes (`wirePlace`) and the one string that does: the frequent event. */
+  delta(type: string, place: string, delta: string, tail = "}"): string {
+    return `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.#sequence++},${place},"delta":${JSON.stringify(delta)}${tail}\n\n`;
+  }
+
+  fail(error: ApiError): string {
+    return responsesErrorEvent(error, this.#sequence++);
+  }
+}
+
+/** A place's fields as they stand inside an object. */
+export const wirePlace = (place: object): string => JSON.stringify(place).slice(1, -1);
