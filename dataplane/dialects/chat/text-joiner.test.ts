@@ -29,7 +29,7 @@ describe("rule 3.12: the texts of all iterations are joined by exactly one blank
     [[], ""],
   ])("%j", (iterations, expected) => {
     expect(joined(iterations.map((text) => [text]))).toBe(expected);
-    expect(joined(iterations.map((text) => [...text]))).toBe(expected);
+    expect(joined(iterations.map((text) => Array.from(text)))).toBe(expected);
   });
 
   test("however the pieces are cut", () => {
