@@ -24,6 +24,7 @@ import { fileRoutes } from "./http/routes/files.ts";
 import { inferenceRoutes } from "./http/routes/inference.ts";
 import { modelRoutes } from "./http/routes/models.ts";
 import { createServer } from "./http/server.ts";
+import { withItemReferences } from "./inference/item-references.ts";
 import { createServe } from "./inference/serve.ts";
 import { ApiError } from "./lib/api-error.ts";
 import { systemClock } from "./lib/clock.ts";
@@ -36,6 +37,7 @@ import { checkPostgres, checkRedis } from "./store/ready.ts";
 import { openRedis } from "./store/redis.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { startTracing } from "./telemetry/trace.ts";
+import { redisToolCache } from "./tools/cache.ts";
 import { Upstreams } from "./upstream/ask.ts";
 import { countUpstream } from "./upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "./upstream/dispatcher.ts";
@@ -97,7 +99,15 @@ async function serveForever(environment: Environment): Promise<void> {
   if (loader.current !== null) await money.keeper.copy(loader.current);
   loader.subscribe((snapshot) => void money.keeper.copy(snapshot));
   const dispatcher = newUpstreamDispatcher();
-  const serve = createServe(new Upstreams(dispatcher), sealing(sealKeys(environment, log)));
+  // Caches may live elsewhere: money's Redis must never be filled by them.
+  const cacheRedis =
+    environment.REDIS_CACHE_URL === undefined
+      ? redis
+      : openRedis(environment.REDIS_CACHE_URL, { onError: onError("redis cache") });
+  const serve = withItemReferences(
+    createServe(new Upstreams(dispatcher), sealing(sealKeys(environment, log))),
+    redisToolCache(cacheRedis),
+  );
   const files = openFiles(environment.FILES_S3_URL, postgres);
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
   sweeper.start();
@@ -147,7 +157,7 @@ async function serveForever(environment: Environment): Promise<void> {
   await dispatcher.destroy();
   await money.stop();
   // The stores go last: until here running requests were settling their charges.
-  await Promise.allSettled([redis.quit(), postgres.end(), stopTracing?.()]);
+  await Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), stopTracing?.()]);
   ops.closeAllConnections();
   ops.close();
   log.flush();
