@@ -1,0 +1,57 @@
+/** One bounded HTTP call to a search engine. The address comes from the ToolPolicy, so it is not judged. */
+import { request, type Dispatcher } from "undici";
+import { readBody } from "./web-fetch/body.ts";
+
+export interface EngineRequest {
+  readonly method: "GET" | "POST";
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** JSON, for POST. */
+  readonly body?: string;
+}
+
+export type EngineAnswer =
+  | { readonly kind: "json"; readonly json: unknown }
+  /** `status` is null when there was no answer; `detail` is for logs and holds no credential. */
+  | { readonly kind: "failed"; readonly status: number | null; readonly detail: string };
+
+/** Ten results are a few kilobytes; an answer that is much larger is no answer. */
+const MAX_ANSWER_BYTES = 2 * 1024 * 1024;
+
+/** @throws the reason of `signal` when it aborts. */
+export async function callEngine(
+  call: EngineRequest,
+  dispatcher: Dispatcher,
+  signal: AbortSignal,
+): Promise<EngineAnswer> {
+  try {
+    const { statusCode, headers, body } = await request(call.url, {
+      dispatcher,
+      signal,
+      method: call.method,
+      headers: { accept: "application/json", "accept-encoding": "gzip, br", ...call.headers },
+      body: call.body ?? null,
+    });
+    const encoding = headers["content-encoding"];
+    const read = await readBody(body, typeof encoding === "string" ? encoding : "", MAX_ANSWER_BYTES);
+    if (statusCode < 200 || statusCode > 299) {
+      return { kind: "failed", status: statusCode, detail: `status ${statusCode}` };
+    }
+    if (read.kind === "failed") return { kind: "failed", status: statusCode, detail: read.detail };
+    return { kind: "json", json: JSON.parse(read.bytes.toString("utf8")) as unknown };
+  } catch (error) {
+    signal.throwIfAborted();
+    return { kind: "failed", status: null, detail: error instanceof Error ? error.name : "failed" };
+  }
+}
+
+/** The base URL of a policy with a path below it. */
+export function engineUrl(
+  baseUrl: string,
+  path: string,
+  query: Readonly<Record<string, string>> = {},
+): string {
+  const url = new URL(baseUrl.replace(/\/+$/, "") + path);
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+  return url.href;
+}

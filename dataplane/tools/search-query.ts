@@ -1,0 +1,69 @@
+/** What web_search and x_search have in common: the query that a model gives and the bounds of a result. Pure. */
+import { decodeEntities } from "./web-fetch/extract/scan.ts";
+
+export type JudgedQuery =
+  | { readonly kind: "query"; readonly query: string }
+  | {
+      readonly kind: "error";
+      readonly code: "invalid_tool_input" | "query_too_long";
+      readonly detail: string;
+    };
+
+/** Spec, Limits. */
+const MAX_QUERY_CHARACTERS = 400;
+export const MAX_RESULTS = 10;
+const MAX_SNIPPET_CHARACTERS = 1_000;
+const MAX_TITLE_CHARACTERS = 300;
+const MAX_URL_LENGTH = 2_048;
+
+/** Judges the tool input `{query: string}` that a model wrote. */
+export function judgeQuery(input: unknown): JudgedQuery {
+  const invalid = (detail: string): JudgedQuery => ({ kind: "error", code: "invalid_tool_input", detail });
+  if (typeof input !== "object" || input === null || !Object.hasOwn(input, "query"))
+    return invalid("no query");
+  const { query } = input as { query: unknown };
+  if (typeof query !== "string") return invalid("query is not a string");
+  if (query.length > 2 * MAX_QUERY_CHARACTERS || Array.from(query).length > MAX_QUERY_CHARACTERS) {
+    return { kind: "error", code: "query_too_long", detail: "over 400 characters" };
+  }
+  const plain = query
+    .toWellFormed()
+    .replace(/[\s\p{Cc}]+/gu, " ")
+    .trim();
+  return plain === "" ? invalid("empty query") : { kind: "query", query: plain };
+}
+
+/** At most `limit` characters, never half of one. */
+function atMost(text: string, limit: number): string {
+  if (text.length <= limit) return text;
+  return `${text.slice(0, limit - 1).replace(/[\ud800-\udbff]$/, "")}…`;
+}
+
+/** Plain text of a snippet that may hold tags and entities, such as `<strong>` around the words that matched. */
+export function snippet(text: string | null | undefined): string {
+  // Cut before working on it: an engine may send megabytes.
+  const plain = decodeEntities(
+    (text ?? "").slice(0, 8 * MAX_SNIPPET_CHARACTERS).replace(/<\/?[a-zA-Z][^<>]{0,200}>/g, ""),
+  );
+  return atMost(oneLine(plain), MAX_SNIPPET_CHARACTERS);
+}
+
+/** Posts keep what looks like a tag. */
+export const postText = (text: string) =>
+  atMost(text.toWellFormed().replaceAll("\u0000", "").trim(), MAX_SNIPPET_CHARACTERS);
+
+export function titleText(text: string | null | undefined): string | null {
+  const plain = oneLine(
+    decodeEntities((text ?? "").slice(0, 8 * MAX_TITLE_CHARACTERS).replace(/<\/?[a-zA-Z][^<>]{0,200}>/g, "")),
+  );
+  return plain === "" ? null : atMost(plain, MAX_TITLE_CHARACTERS);
+}
+
+/** A result's address, or null when it is none that a client could open. */
+export function resultUrl(text: string): URL | null {
+  if (text.length > MAX_URL_LENGTH || !URL.canParse(text)) return null;
+  const url = new URL(text);
+  return url.protocol === "http:" || url.protocol === "https:" ? url : null;
+}
+
+const oneLine = (text: string) => text.toWellFormed().replaceAll("\u0000", " ").replace(/\s+/g, " ").trim();

@@ -1,0 +1,194 @@
+/** The wire forms of SearXNG, Brave and Tavily (resources.md, "Engines' wire forms"). Pure. */
+import { z } from "zod";
+import type { DomainLists } from "../domains.ts";
+import { engineUrl, type EngineRequest } from "../engine-call.ts";
+
+export interface SearchOptions {
+  /** Results wanted, 1 to 10. */
+  readonly results: number;
+  readonly domains: DomainLists;
+  readonly location: SearchLocation | null;
+}
+
+/** Where the user is, as the client says it (`user_location`). */
+export interface SearchLocation {
+  readonly city: string | null;
+  readonly region: string | null;
+  /** ISO 3166, two letters. */
+  readonly country: string | null;
+  /** IANA id. */
+  readonly timezone: string | null;
+}
+
+export interface RawHit {
+  readonly url: string;
+  readonly title?: string | null | undefined;
+  readonly text?: string | null | undefined;
+  readonly age?: string | null | undefined;
+}
+
+export interface HttpEngine {
+  readonly defaultBaseUrl: string | null;
+  /** `located: false` leaves out what an engine may refuse: countries that it does not know. */
+  request(
+    baseUrl: string,
+    key: string | null,
+    query: string,
+    options: SearchOptions,
+    located: boolean,
+  ): EngineRequest;
+  /** The hits of an answer; null when it is none. */
+  read(json: unknown): readonly RawHit[] | null;
+}
+
+const text = z.string().nullish().catch(null);
+
+/** Entries that are no results are skipped, a list that is no list is no answer. */
+function hitsOf<Entry extends z.ZodType>(
+  entry: Entry,
+  list: unknown,
+  toHit: (entry: z.infer<Entry>) => RawHit,
+): RawHit[] | null {
+  if (!Array.isArray(list)) return null;
+  return list.slice(0, MAX_ENTRIES).flatMap((item) => {
+    const parsed = entry.safeParse(item);
+    return parsed.success ? [toHit(parsed.data)] : [];
+  });
+}
+const MAX_ENTRIES = 100;
+
+const member = (json: unknown, name: string): unknown =>
+  typeof json === "object" && json !== null && Object.hasOwn(json, name)
+    ? (json as Record<string, unknown>)[name]
+    : undefined;
+
+const searxng: HttpEngine = {
+  defaultBaseUrl: null,
+  request(baseUrl, _key, query, options, located) {
+    const language = located ? languageOf(options.location) : null;
+    const parameters = {
+      q: withSites(query, options.domains, Number.POSITIVE_INFINITY),
+      format: "json",
+      pageno: "1",
+      ...(language === null ? {} : { language }),
+    };
+    return { method: "GET", url: engineUrl(baseUrl, "/search", parameters), headers: {} };
+  },
+  read(json) {
+    const entry = z.object({ url: z.string(), title: text, content: text, publishedDate: text });
+    return hitsOf(entry, member(json, "results"), ({ url, title, content, publishedDate }) => ({
+      url,
+      title,
+      text: content,
+      age: publishedDate,
+    }));
+  },
+};
+
+/** Brave refuses longer queries. */
+const BRAVE_QUERY_CHARACTERS = 400;
+
+const brave: HttpEngine = {
+  defaultBaseUrl: "https://api.search.brave.com",
+  request(baseUrl, key, query, options, located) {
+    const location = located ? options.location : null;
+    const parameters = {
+      q: withSites(query, options.domains, BRAVE_QUERY_CHARACTERS),
+      count: String(options.results),
+      ...(typeof location?.country === "string" ? { country: location.country.toUpperCase() } : {}),
+    };
+    const headers = {
+      ...(key === null ? {} : { "x-subscription-token": key }),
+      ...headerOf("x-loc-city", location?.city),
+      ...headerOf("x-loc-state-name", location?.region),
+      ...headerOf("x-loc-country", location?.country),
+      ...headerOf("x-loc-timezone", location?.timezone),
+    };
+    return { method: "GET", url: engineUrl(baseUrl, "/res/v1/web/search", parameters), headers };
+  },
+  read(json) {
+    const entry = z.object({ url: z.string(), title: text, description: text, page_age: text });
+    // A search without web results has no `web` at all.
+    const web = member(json, "web");
+    if (web === undefined && typeof json === "object" && json !== null) return [];
+    return hitsOf(entry, member(web, "results"), ({ url, title, description, page_age: age }) => ({
+      url,
+      title,
+      text: description,
+      age,
+    }));
+  },
+};
+
+const tavily: HttpEngine = {
+  defaultBaseUrl: "https://api.tavily.com",
+  request(baseUrl, key, query, options, located) {
+    const country = located ? countryName(options.location?.country ?? null) : null;
+    const { allowed, blocked } = options.domains;
+    const body = {
+      query,
+      max_results: options.results,
+      ...(allowed === null ? {} : { include_domains: allowed.map(({ domain }) => domain) }),
+      ...(blocked.length === 0 ? {} : { exclude_domains: wholeDomains(options.domains) }),
+      ...(country === null ? {} : { country }),
+    };
+    return {
+      method: "POST",
+      url: engineUrl(baseUrl, "/search"),
+      headers: {
+        "content-type": "application/json",
+        ...(key === null ? {} : { authorization: `Bearer ${key}` }),
+      },
+      body: JSON.stringify(body),
+    };
+  },
+  read(json) {
+    const entry = z.object({ url: z.string(), title: text, content: text, published_date: text });
+    return hitsOf(entry, member(json, "results"), ({ url, title, content, published_date: age }) => ({
+      url,
+      title,
+      text: content,
+      age,
+    }));
+  },
+};
+
+export const httpEngines = { searxng, brave, tavily } as const satisfies Record<string, HttpEngine>;
+
+/** Only these go into a query: more would push the question out. */
+const MAX_SITES = 10;
+
+/** The query with `site:` operators, where they fit; results are held against the lists afterwards in any case. */
+function withSites(query: string, domains: DomainLists, maxCharacters: number): string {
+  const sites = domains.allowed?.map(({ domain }) => `site:${domain}`) ?? [];
+  const others = wholeDomains(domains).map((domain) => `-site:${domain}`);
+  const operators =
+    sites.length === 0 ? others.join(" ") : sites.length === 1 ? sites.join("") : `(${sites.join(" OR ")})`;
+  const whole = `${query} ${operators}`;
+  const fits = sites.length + others.length <= MAX_SITES && whole.length <= maxCharacters;
+  return operators !== "" && fits ? whole : query;
+}
+
+/** Blocked domains without a path: leaving out a whole site because of one path would hide the rest. */
+const wholeDomains = (domains: DomainLists) =>
+  domains.blocked.filter(({ path }) => path.length === 0).map(({ domain }) => domain);
+
+/** Headers hold Latin-1 at the most; other names are left out. */
+function headerOf(name: string, value: string | null | undefined): Record<string, string> {
+  const sendable = typeof value === "string" && /^[\u0020-\u007e\u00a0-\u00ff]+$/.test(value);
+  return sendable ? { [name]: value } : {};
+}
+
+/** SearXNG's only field for a place: the language most spoken there, with the country. */
+function languageOf(location: SearchLocation | null): string | null {
+  const country = location?.country?.toUpperCase();
+  if (country === undefined || !/^[A-Z]{2}$/.test(country)) return null;
+  return `${new Intl.Locale(`und-${country}`).maximize().language}-${country}`;
+}
+
+/** Tavily names countries in lower-case English. */
+function countryName(country: string | null): string | null {
+  if (country === null || !/^[A-Za-z]{2}$/.test(country)) return null;
+  const name = new Intl.DisplayNames(["en"], { type: "region", fallback: "none" }).of(country.toUpperCase());
+  return name?.toLowerCase() ?? null;
+}

@@ -1,0 +1,189 @@
+/** x_search: posts from X, recent or from the whole archive (resources.md, "Engines' wire forms"). */
+import type { Dispatcher } from "undici";
+import { z } from "zod";
+import type { Clock } from "../../lib/clock.ts";
+import { callEngine, engineUrl } from "../engine-call.ts";
+import type { SearchHit, SearchOutcome } from "../outcomes.ts";
+import { judgeQuery, postText } from "../search-query.ts";
+
+export interface PostsRequest {
+  /** The model's tool input, not yet judged: `{query: string}`. */
+  readonly input: unknown;
+  readonly options: PostOptions;
+}
+
+export interface PostOptions {
+  /** Without a leading `@`; at most one of the two lists holds any. */
+  readonly allowedHandles: readonly string[];
+  readonly excludedHandles: readonly string[];
+  /** `YYYY-MM-DD`, both days included. */
+  readonly fromDate: string | null;
+  readonly toDate: string | null;
+}
+
+/** A policy whose x_search is on and has an engine. */
+export type PostsPolicy = {
+  readonly xSearch: {
+    readonly engine: { readonly baseUrl: string; readonly credential: string | null };
+    readonly timeoutMs: number;
+  };
+};
+
+export interface PostsDeps {
+  readonly dispatcher: Dispatcher;
+  readonly credential: (id: string) => string | undefined;
+  readonly clock: Clock;
+}
+
+const DEFAULT_BASE_URL = "https://api.x.com";
+/** Rule 3.17; also the least that X gives. */
+const MAX_POSTS = 10;
+const DAY_MS = 86_400_000;
+const RECENT_MS = 7 * DAY_MS;
+/** X refuses an end that lies less than ten seconds back. */
+const END_MARGIN_MS = 15_000;
+
+/** Never throws for what X does; @throws the reason of `signal` when the caller gave up. */
+export async function searchPosts(
+  request: PostsRequest,
+  policy: PostsPolicy,
+  deps: PostsDeps,
+  signal: AbortSignal,
+): Promise<SearchOutcome> {
+  signal.throwIfAborted();
+  const judged = judgeQuery(request.input);
+  if (judged.kind === "error") return judged;
+  const span = timeSpan(request.options, deps.clock.now());
+  if (span === "future") return found([], 0);
+  const { engine, timeoutMs } = policy.xSearch;
+  const token = engine.credential === null ? undefined : deps.credential(engine.credential);
+  const url = engineUrl(
+    engine.baseUrl === "" ? DEFAULT_BASE_URL : engine.baseUrl,
+    `/2/tweets/search/${span.archive}`,
+    {
+      query: postQuery(judged.query, request.options),
+      max_results: String(MAX_POSTS),
+      expansions: "author_id",
+      "tweet.fields": "author_id,created_at,note_tweet",
+      "user.fields": "name,username",
+      ...span.parameters,
+    },
+  );
+  const headers: Record<string, string> = token === undefined ? {} : { authorization: `Bearer ${token}` };
+  const deadline = AbortSignal.timeout(timeoutMs);
+  try {
+    const call = { method: "GET", url, headers } as const;
+    const answer = await callEngine(call, deps.dispatcher, AbortSignal.any([signal, deadline]));
+    if (answer.kind === "failed") return unavailable(answer.detail);
+    return readPosts(answer.json, request.options) ?? unavailable("answer not understood");
+  } catch {
+    signal.throwIfAborted();
+    return unavailable("timed out");
+  }
+}
+
+const found = (hits: readonly SearchHit[], profiles: number): SearchOutcome => ({
+  kind: "hits",
+  hits,
+  posts: hits.length,
+  profiles,
+});
+const unavailable = (detail: string): SearchOutcome => ({ kind: "error", code: "unavailable", detail });
+
+/**
+ * The query under the handle lists. The model's part stands in brackets, so that an `OR` in it does not reach
+ * around them; brackets that do not match are taken out, so that it cannot close them.
+ */
+export function postQuery(query: string, { allowedHandles, excludedHandles }: PostOptions): string {
+  const from = allowedHandles.map((handle) => `from:${handle}`);
+  const not = excludedHandles.map((handle) => `-from:${handle}`);
+  if (from.length === 0 && not.length === 0) return query;
+  const own = `(${balanced(query) ? query : query.replace(/[()"]/g, " ").replace(/\s+/g, " ").trim()})`;
+  return [own, from.length > 1 ? `(${from.join(" OR ")})` : from[0], ...not].filter(Boolean).join(" ");
+}
+
+function balanced(text: string): boolean {
+  let open = 0;
+  for (const character of text) {
+    if (character === '"') return false;
+    if (character === "(") open += 1;
+    else if (character === ")" && (open -= 1) < 0) return false;
+  }
+  return open === 0;
+}
+
+interface TimeSpan {
+  readonly archive: "recent" | "all";
+  readonly parameters: Readonly<Record<string, string>>;
+}
+
+/** Which archive the dates need; "future" when no post can lie between them. */
+function timeSpan({ fromDate, toDate }: PostOptions, now: number): TimeSpan | "future" {
+  const from = fromDate === null ? null : Date.parse(`${fromDate}T00:00:00Z`);
+  const end = toDate === null ? null : Date.parse(`${toDate}T00:00:00Z`) + DAY_MS;
+  if (from !== null && from >= now - END_MARGIN_MS) return "future";
+  if (from !== null && end !== null && end <= from) return "future";
+  const oldest = Math.min(from ?? now, end ?? now);
+  return {
+    archive: oldest < now - RECENT_MS ? "all" : "recent",
+    parameters: {
+      ...(from === null ? {} : { start_time: new Date(from).toISOString() }),
+      ...(end === null || end > now - END_MARGIN_MS ? {} : { end_time: new Date(end).toISOString() }),
+    },
+  };
+}
+
+const answerSchema = z.object({
+  data: z
+    .array(
+      z.object({
+        id: z.string().regex(/^\d{1,25}$/),
+        text: z.string(),
+        author_id: z.string().nullish(),
+        created_at: z.string().max(40).nullish(),
+        note_tweet: z.object({ text: z.string() }).nullish().catch(null),
+      }),
+    )
+    .optional(),
+  includes: z
+    .object({
+      users: z
+        .array(
+          z.object({ id: z.string(), username: z.string().regex(/^\w{1,30}$/), name: z.string().nullish() }),
+        )
+        .optional()
+        .catch([]),
+    })
+    .nullish()
+    .catch(null),
+});
+
+/** Posts as results, titled by their author's handle; null when the answer is none. */
+function readPosts(json: unknown, options: PostOptions): SearchOutcome | null {
+  const parsed = answerSchema.safeParse(json);
+  if (!parsed.success) return null;
+  const authors = new Map(parsed.data.includes?.users?.map((user) => [user.id, user]));
+  const seen = new Set<string>();
+  const hits: SearchHit[] = [];
+  for (const post of (parsed.data.data ?? []).slice(0, MAX_POSTS)) {
+    const author = authors.get(post.author_id ?? "");
+    if (!handleAllowed(author?.username ?? null, options)) continue;
+    if (author !== undefined) seen.add(author.id);
+    hits.push({
+      url: `https://x.com/${author?.username ?? "i"}/status/${post.id}`,
+      title:
+        author === undefined
+          ? "@unknown"
+          : `@${author.username}${author.name ? ` (${postText(author.name)})` : ""}`,
+      text: postText(post.note_tweet?.text ?? post.text),
+      age: post.created_at ?? null,
+    });
+  }
+  return found(hits, seen.size);
+}
+
+/** Handles are compared without case. A post whose author is not told passes only where no list asks for one. */
+function handleAllowed(handle: string | null, { allowedHandles, excludedHandles }: PostOptions): boolean {
+  const same = (other: string) => other.toLowerCase() === handle?.toLowerCase();
+  return (allowedHandles.length === 0 || allowedHandles.some(same)) && !excludedHandles.some(same);
+}
