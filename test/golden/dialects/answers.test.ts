@@ -12,6 +12,7 @@ import type { Dialect } from "../../../dataplane/dialects/dialect.ts";
 import type { JsonObject, JsonValue } from "../../../dataplane/dialects/messages/types.ts";
 import { ApiError } from "../../../dataplane/lib/api-error.ts";
 import { CitedSources, linkCitations } from "../../../dataplane/tools/links.ts";
+import { accumulated } from "../../grammar/sdk-judges.ts";
 import { convertStream, convertWhole, faultsOf, testCarry } from "../../grammar/convert.ts";
 
 /** A case, as its file has it. */
@@ -95,5 +96,8 @@ describe.each(names)("%s", (name) => {
     const { bytes, terminal } = convertStream(golden.from, events(golden), carry, annotateFrom(golden));
     expect(faultsOf(bytes + terminal, carry, golden.fails === true ? "error" : "end")).toEqual([]);
     await expect(bytes + terminal).toMatchFileSnapshot(expected(`${name}.${to}.sse`));
+    const judged = accumulated[to](bytes + terminal);
+    // What the official SDK makes of it: a whole answer, or an error that it throws.
+    expect(await judged.then(() => "answer", () => "error")).toBe(golden.fails === true ? "error" : "answer");
   });
 });
