@@ -30,7 +30,7 @@ class World {
           for (const name of this.files.keys()) if (name.startsWith(`${bank}-`)) this.files.delete(name);
         },
       },
-      acknowledgements: async () => this.pods,
+      asksPods: true,
       writeStatuses: async (statuses) => {
         this.statuses = statuses;
       },
@@ -88,22 +88,22 @@ describe("two banks", () => {
   test("a new serial goes into the other bank, and the old one is emptied once all pods have it", async () => {
     expect(world.serials).toEqual({ a: 1000 });
     world.take("p1", "p2");
-    await world.reconciler.acknowledge();
+    await world.reconciler.acknowledge(world.pods);
     world.declare("USD");
     world.now = 2000;
     await world.reconciler.reconcile();
     expect(world.serials).toEqual({ a: 1000, b: 2000 });
     world.take("p1");
-    await world.reconciler.acknowledge();
+    await world.reconciler.acknowledge(world.pods);
     expect([world.serials, world.programmed]).toEqual([{ a: 1000, b: 2000 }, "False 1/2 pods"]);
     world.take("p2");
-    await world.reconciler.acknowledge();
+    await world.reconciler.acknowledge(world.pods);
     expect([world.serials, world.programmed]).toEqual([{ b: 2000 }, "True 2/2 pods"]);
   });
 
   test("while a serial is pending a newer one overwrites it, never the one that all pods hold", async () => {
     world.take("p1");
-    await world.reconciler.acknowledge();
+    await world.reconciler.acknowledge(world.pods);
     for (const now of [2000, 3000, 4000]) {
       world.declare("USD");
       world.now = now;
@@ -130,14 +130,14 @@ describe("two banks", () => {
 
 describe("statuses", () => {
   test("rule 6.1: with no pod Programmed is not True", async () => {
-    await world.reconciler.acknowledge();
+    await world.reconciler.acknowledge(world.pods);
     expect(world.programmed).toBe("False 0/0 pods");
     expect(world.reconciler.pending).toBe(true);
   });
 
   test("rule 6.2: an object that every pod holds stays Programmed while another one is on its way", async () => {
     world.take("p1");
-    await world.reconciler.acknowledge();
+    await world.reconciler.acknowledge(world.pods);
     const [first] = world.objects;
     world.objects = [...world.objects, { ...first!, name: "second", uid: "u2" }];
     await world.reconciler.reconcile();
@@ -157,7 +157,7 @@ describe("statuses", () => {
     world.full = false;
     await world.reconciler.reconcile();
     world.take("p1");
-    await world.reconciler.acknowledge();
+    await world.reconciler.acknowledge(world.pods);
     expect(world.programmed).toBe("True 1/1 pods");
   });
 });

@@ -32,8 +32,8 @@ export interface Ports {
     write(bank: Bank, files: readonly SnapshotFile[]): Promise<void>;
     empty(bank: Bank): Promise<void>;
   };
-  /** What the ready pods hold; null: nobody is to be asked. */
-  readonly acknowledgements: (() => Promise<readonly PodReport[]>) | null;
+  /** Whether somebody asks the pods what they hold, and tells `acknowledge`. */
+  readonly asksPods: boolean;
   /** Receives the status of every object each time; writes what changed in meaning. */
   writeStatuses(statuses: readonly ObjectStatus[]): Promise<void>;
   /** Unix milliseconds. */
@@ -57,7 +57,7 @@ export class Reconciler {
 
   /** True until every ready pod has acknowledged the newest serial; false where nobody is asked. */
   get pending(): boolean {
-    return this.#ports.acknowledgements !== null && this.#serial !== null && this.#settled !== this.#serial;
+    return this.#ports.asksPods && this.#serial !== null && this.#settled !== this.#serial;
   }
 
   get serial(): number | null {
@@ -77,10 +77,13 @@ export class Reconciler {
     await this.#report();
   }
 
-  /** Asks the pods what they hold, and says so in the statuses; empties the bank that nobody needs any more. */
-  async acknowledge(): Promise<void> {
-    if (this.#ports.acknowledgements === null || this.#compiled === null) return;
-    this.#pods = await this.#ports.acknowledgements();
+  /**
+   * Takes what the ready pods answered into the statuses; empties the bank that nobody needs any more. Asking is
+   * not done here: a pod that hangs must hold up nothing else (rule 6.1).
+   */
+  async acknowledge(pods: readonly PodReport[]): Promise<void> {
+    if (this.#compiled === null) return;
+    this.#pods = pods;
     await this.#settle();
     await this.#report();
   }
@@ -108,7 +111,7 @@ export class Reconciler {
       this.#failure = null;
       return;
     }
-    const bank = nextBank(banks, this.#settled, this.#ports.acknowledgements !== null);
+    const bank = nextBank(banks, this.#settled, this.#ports.asksPods);
     const serial = nextSerial(banks, Math.max(this.#ports.now(), (this.#serial ?? 0) + 1));
     const encoded = encode(bank, serial, serialized, compiled.credentials);
     if (!encoded.ok) {
@@ -157,7 +160,7 @@ export class Reconciler {
 
   #delivery(): Delivery {
     if (this.#failure !== null) return this.#failure;
-    if (this.#ports.acknowledgements === null) return { kind: "unasked" };
+    if (!this.#ports.asksPods) return { kind: "unasked" };
     return { kind: "asked", serial: this.#serial ?? 0, pods: this.#pods };
   }
 }

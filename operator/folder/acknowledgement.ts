@@ -2,7 +2,7 @@
 import { type ConfigStatus, statusSchema } from "../../dataplane/config/schema.ts";
 import type { PodReport } from "../plan/conditions.ts";
 
-const TIMEOUT_MS = 5000;
+const TIMEOUT_MS = 2000;
 /** 10,000 objects need about 2 MiB. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 

@@ -16,12 +16,18 @@ export interface FoundFile {
   readonly size: number;
 }
 
-/** Every .yaml, .yml and .json below a folder, sorted. Hidden names (editors' swap files, `..data`) are left out. */
-export async function findManifests(root: string): Promise<FoundFile[]> {
+/**
+ * Every .yaml, .yml and .json below a folder, sorted. Hidden names (editors' swap files, `..data`) are left out.
+ * `enter` is told of each folder before it is listed.
+ */
+export async function findManifests(
+  root: string,
+  enter: (folder: string) => void = () => {},
+): Promise<FoundFile[]> {
   const found: FoundFile[] = [];
   const info = await stat(root);
   if (info.isFile()) return [{ path: root, signature: signatureOf(info), size: info.size }];
-  await walk(root, found, new Set(), 0);
+  await walk(root, found, new Set(), 0, enter);
   return found.sort((one, other) => (one.path < other.path ? -1 : 1));
 }
 
@@ -30,17 +36,19 @@ async function walk(
   found: FoundFile[],
   above: ReadonlySet<string>,
   depth: number,
+  enter: (folder: string) => void,
 ): Promise<void> {
   const real = await realpath(folder);
   // A link to a folder above would never end.
   if (above.has(real) || depth > MAX_DEPTH) return;
   const inside = new Set([...above, real]);
+  enter(folder);
   for (const name of await readdir(folder)) {
     if (name.startsWith(".") || name.endsWith("~")) continue;
     const path = join(folder, name);
     // A file that vanishes between listing and looking is not there.
     const info = await stat(path).catch(() => null);
-    if (info?.isDirectory()) await walk(path, found, inside, depth + 1);
+    if (info?.isDirectory()) await walk(path, found, inside, depth + 1, enter);
     else if (info?.isFile() && /\.(ya?ml|json)$/i.test(name)) {
       found.push({ path, signature: signatureOf(info), size: info.size });
       if (found.length > MAX_FILES) throw new Error(`more than ${MAX_FILES} manifests under the folder`);

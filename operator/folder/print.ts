@@ -5,32 +5,51 @@ import type { LocatedFault } from "./source.ts";
 
 /** So many good objects of one round are named one by one; more are counted. */
 const MAX_GOOD_LINES = 20;
+/** Waiting for the data plane is told only when it takes this long: every edit waits a moment. */
+const PATIENCE_MS = 2000;
 
 export class StatusPrinter {
   readonly #print: (line: string) => void;
+  readonly #now: () => number;
   #known = new Map<string, string>();
+  /** Since when an object waits for the data plane. */
+  #waiting = new Map<string, number>();
   #faults = new Set<string>();
 
-  constructor(print: (line: string) => void) {
+  /** `now`: Unix milliseconds. */
+  constructor(print: (line: string) => void, now: () => number) {
     this.#print = print;
+    this.#now = now;
   }
 
   statuses(statuses: readonly ObjectStatus[]): void {
     const known = new Map<string, string>();
+    const waiting = new Map<string, number>();
     const good: string[] = [];
     for (const status of statuses) {
       const name = `${status.object.kind} ${reference(status.object)}`;
       const lines = linesOf(name, status);
       const meaning = lines.join("\n");
+      const before = this.#known.get(name);
+      if (isWaiting(status)) {
+        const since = this.#waiting.get(name) ?? this.#now();
+        waiting.set(name, since);
+        if (this.#now() - since < PATIENCE_MS) {
+          if (before !== undefined) known.set(name, before);
+          continue;
+        }
+      }
       known.set(name, meaning);
-      if (this.#known.get(name) === meaning) continue;
+      if (before === meaning) continue;
       if (conditionOf(status, "Stalled") === undefined) good.push(...lines);
       else for (const line of lines) this.#print(line);
     }
     if (good.length <= MAX_GOOD_LINES) for (const line of good) this.#print(line);
     else this.#print(`${good.length} objects: ${summary(good)}`);
-    for (const name of this.#known.keys()) if (!known.has(name)) this.#print(`${name} removed`);
+    for (const name of this.#known.keys())
+      if (!known.has(name) && !waiting.has(name)) this.#print(`${name} removed`);
     this.#known = known;
+    this.#waiting = waiting;
   }
 
   /** Faults of files that belong to no object; each is told once while it lasts. */
@@ -40,6 +59,10 @@ export class StatusPrinter {
     this.#faults = new Set(lines);
   }
 }
+
+const isWaiting = (status: ObjectStatus): boolean =>
+  conditionOf(status, "Stalled") === undefined &&
+  ["Pending", "NoPods"].includes(conditionOf(status, "Programmed")?.reason ?? "");
 
 export const fileFaultLine = ({ file, line, subject, path, reason, message }: LocatedFault): string =>
   [`${file}:${line}`, subject, path === "" ? "" : `${path}:`, `${reason}:`, message]

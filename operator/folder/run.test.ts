@@ -252,6 +252,22 @@ describe("acknowledgement", () => {
     await until(banks, 1);
   });
 
+  test("rule 6.1: a data plane that hangs holds up no edit", async () => {
+    server.removeAllListeners("request");
+    let asked = 0;
+    server.on("request", () => (asked += 1));
+    await write("one.yaml", route("m"));
+    start(url());
+    await until(async () => asked > 0, true);
+    for (const name of ["n", "k"]) {
+      const editedAt = performance.now();
+      await write("one.yaml", route(name));
+      await until(models, name);
+      expect(performance.now() - editedAt).toBeLessThan(1900);
+    }
+    server.closeAllConnections();
+  });
+
   test("rule 6.1: an answer that is no status counts as none", async () => {
     answer = () => ({ serial: "seven" });
     await write("one.yaml", route("m"));

@@ -1,4 +1,5 @@
 /** The folder form: compiles a folder, watches it, asks the data plane, prints statuses. */
+import type { PodReport } from "../plan/conditions.ts";
 import { Reconciler } from "../reconcile.ts";
 import { askOne } from "./acknowledgement.ts";
 import { Identities } from "./identities.ts";
@@ -29,7 +30,7 @@ const VERIFY_MS = 30_000;
 /** Runs until the signal aborts. @throws when the first round fails; later failures are printed and tried again. */
 export async function runFolder(options: FolderOptions, signal: AbortSignal): Promise<void> {
   const { print, now } = options;
-  const printer = new StatusPrinter(print);
+  const printer = new StatusPrinter(print, now);
   const identities = await Identities.open(options.data);
   const source = new FolderSource({ folder: options.manifests, dataFolder: options.data, identities, now });
   const snapshots = new SnapshotFolder(options.out);
@@ -47,7 +48,7 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
       }
     },
     snapshots,
-    acknowledgements: options.ack === null ? null : askOne(options.ack, signal),
+    asksPods: options.ack !== null,
     writeStatuses: async (statuses) => printer.statuses(statuses),
     now,
   });
@@ -58,26 +59,76 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
     dirty = true;
     bell.ring();
   });
+  const asking = new Asking(options.ack, reconciler, bell, signal);
   signal.addEventListener("abort", () => bell.ring(), { once: true });
-  watch.start();
   try {
+    await watch.start();
     await reconciler.reconcile();
+    asking.start();
     let verifiedAt = now();
     while (!signal.aborted) {
-      await attempt(print, "asking the data plane", () => reconciler.acknowledge());
-      if (!dirty) await bell.wait(reconciler.pending ? ASK_PENDING_MS : ASK_SETTLED_MS);
-      if (signal.aborted) break;
       const verify = now() - verifiedAt >= VERIFY_MS;
-      if (!dirty && !verify) continue;
-      dirty = false;
-      if (verify) verifiedAt = now();
-      const done = await attempt(print, "compiling the folder", () => reconciler.reconcile({ verify }));
-      if (done) continue;
-      dirty = true;
-      await bell.wait(RETRY_MS);
+      if (dirty || verify) {
+        dirty = false;
+        if (verify) verifiedAt = now();
+        const done = await attempt(print, "compiling the folder", () => reconciler.reconcile({ verify }));
+        asking.hurry();
+        if (!done) {
+          dirty = true;
+          await bell.wait(RETRY_MS);
+        }
+        continue;
+      }
+      const pods = asking.takeAnswer();
+      if (pods === null) await bell.wait(VERIFY_MS);
+      else await attempt(print, "taking the acknowledgement", () => reconciler.acknowledge(pods));
     }
   } finally {
     watch.stop();
+    await asking.stopped;
+  }
+}
+
+/** Asks the data plane beside everything else, so that one that hangs delays no edit. */
+class Asking {
+  readonly #url: string | null;
+  readonly #reconciler: Reconciler;
+  readonly #answered: Bell;
+  readonly #signal: AbortSignal;
+  readonly #hurry = new Bell();
+  #answer: readonly PodReport[] | null = null;
+  stopped: Promise<void> = Promise.resolve();
+
+  constructor(url: string | null, reconciler: Reconciler, answered: Bell, signal: AbortSignal) {
+    this.#url = url;
+    this.#reconciler = reconciler;
+    this.#answered = answered;
+    this.#signal = signal;
+  }
+
+  start(): void {
+    if (this.#url === null) return;
+    const ask = askOne(this.#url, this.#signal);
+    this.#signal.addEventListener("abort", () => this.#hurry.ring(), { once: true });
+    this.stopped = (async () => {
+      while (!this.#signal.aborted) {
+        this.#answer = await ask();
+        this.#answered.ring();
+        await this.#hurry.wait(this.#reconciler.pending ? ASK_PENDING_MS : ASK_SETTLED_MS);
+      }
+    })();
+  }
+
+  /** Something was published: it is worth asking now. */
+  hurry(): void {
+    this.#hurry.ring();
+  }
+
+  /** The newest answer, once. */
+  takeAnswer(): readonly PodReport[] | null {
+    const answer = this.#answer;
+    this.#answer = null;
+    return answer;
   }
 }
 

@@ -1,68 +1,100 @@
 /** Says when something under a folder may have changed. */
 import { type FSWatcher, watch } from "node:fs";
+import { basename } from "node:path";
 import { findManifests } from "./files.ts";
 
 /** Editors write in several steps; one change is told once they are done. */
 const QUIET_MS = 40;
 /** A change that never ends is told anyway. */
 const LONGEST_WAIT_MS = 300;
-/** Watches miss what happens on some network file systems, and folders that take another's place. */
+/** Watches miss what happens on some network file systems, and behind links. */
 const POLL_MS = 2000;
 
-/** Calls `changed` after each change, never twice for one, until stopped. */
+/**
+ * Calls `changed` after each change, never twice for one, until stopped. Each folder is watched by itself: Node's
+ * own recursive watch loses files that are renamed into place, which is how editors save.
+ */
 export class FolderWatch {
   readonly #folder: string;
   readonly #changed: () => void;
-  #watcher: FSWatcher | null = null;
+  #watchers = new Map<string, FSWatcher>();
   #quiet: NodeJS.Timeout | null = null;
   #waitingSince: number | null = null;
   #poll: NodeJS.Timeout | null = null;
   #signature: string | null = null;
+  #stopped = false;
 
   constructor(folder: string, changed: () => void) {
     this.#folder = folder;
     this.#changed = changed;
   }
 
-  start(): void {
-    this.#watch();
-    this.#poll = setTimeout(() => void this.#look(), POLL_MS);
+  /** Resolves when every folder is watched, so that nothing falls between the first look and the watch. */
+  async start(): Promise<void> {
+    await this.#look();
   }
 
   stop(): void {
-    this.#watcher?.close();
-    this.#watcher = null;
+    this.#stopped = true;
+    for (const watcher of this.#watchers.values()) watcher.close();
+    this.#watchers.clear();
     if (this.#quiet !== null) clearTimeout(this.#quiet);
     if (this.#poll !== null) clearTimeout(this.#poll);
-    this.#quiet = this.#poll = null;
-  }
-
-  #watch(): void {
-    try {
-      this.#watcher = watch(this.#folder, { recursive: true }, () => this.#touched());
-      // Without a watch the poll still sees everything.
-      this.#watcher.on("error", () => this.#watcher?.close());
-    } catch {
-      this.#watcher = null;
-    }
   }
 
   #touched(): void {
+    if (this.#stopped) return;
     const now = Date.now();
     this.#waitingSince ??= now;
     if (this.#quiet !== null) clearTimeout(this.#quiet);
     const wait = Math.max(0, Math.min(QUIET_MS, this.#waitingSince + LONGEST_WAIT_MS - now));
     this.#quiet = setTimeout(() => {
       this.#waitingSince = null;
-      this.#changed();
+      // New folders are watched before they are read.
+      void this.#scan().then(() => this.#changed());
     }, wait);
   }
 
   async #look(): Promise<void> {
-    const files = await findManifests(this.#folder).catch(() => null);
-    const signature = files?.map((file) => `${file.path} ${file.signature}`).join("\n") ?? null;
-    if (this.#signature !== null && signature !== null && signature !== this.#signature) this.#touched();
-    this.#signature = signature;
-    if (this.#poll !== null) this.#poll = setTimeout(() => void this.#look(), POLL_MS);
+    const before = this.#signature;
+    await this.#scan();
+    if (before !== null && this.#signature !== before) this.#touched();
+    if (!this.#stopped) this.#poll = setTimeout(() => void this.#look(), POLL_MS);
+  }
+
+  /** Watches the folders that are there now, no others, and notes the state of their files. */
+  async #scan(): Promise<void> {
+    const seen = new Set<string>();
+    const files = await findManifests(this.#folder, (folder) => {
+      seen.add(folder);
+      this.#watch(folder);
+    }).catch(() => null);
+    if (files === null) return;
+    this.#signature = files.map((file) => `${file.path} ${file.signature}`).join("\n");
+    for (const [folder, watcher] of this.#watchers)
+      if (!seen.has(folder)) {
+        watcher.close();
+        this.#watchers.delete(folder);
+      }
+  }
+
+  #watch(folder: string): void {
+    if (this.#stopped || this.#watchers.has(folder)) return;
+    const forget = () => {
+      this.#watchers.get(folder)?.close();
+      this.#watchers.delete(folder);
+    };
+    try {
+      const watcher = watch(folder, (event, name) => {
+        // The folder itself went away, or another took its place under the same name.
+        if (event === "rename" && (name === null || name === basename(folder))) forget();
+        this.#touched();
+      });
+      // Without a watch the poll still sees everything.
+      watcher.on("error", forget);
+      this.#watchers.set(folder, watcher);
+    } catch {
+      forget();
+    }
   }
 }

@@ -62,7 +62,7 @@ class World {
   async step(): Promise<void> {
     if (this.#reconciler === null || this.#restarts) this.#reconciler = await this.#operator();
     await this.#reconciler.reconcile();
-    await this.#reconciler.acknowledge();
+    if (this.#pods !== "unasked") await this.#reconciler.acknowledge(this.#answers());
   }
 
   get published() {
@@ -97,7 +97,7 @@ class World {
           for (const name of this.#files.keys()) if (name.startsWith(`${bank}-`)) this.#files.delete(name);
         },
       },
-      acknowledgements: this.#pods === "unasked" ? null : async () => this.#answers(),
+      asksPods: this.#pods !== "unasked",
       writeStatuses: async (statuses) => {
         this.statuses = statuses;
       },
