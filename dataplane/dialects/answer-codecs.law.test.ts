@@ -139,6 +139,8 @@ describe.each(cells)("from $from to $to", ({ from, to }) => {
         );
         expect(error).toBeNull();
         expect(faultsOf(bytes + terminal, carry, "end")).toEqual([]);
+        // Rule 1.9: without the terminal bytes, which wait for the charge, nobody takes the stream for complete.
+        expect(faultsOf(bytes, carry, "either")).not.toEqual([]);
         const judged = await accumulated[to](bytes + terminal);
         expect(comparable[to](judged)).toEqual(comparable[to](whole));
       }),

@@ -25,3 +25,10 @@ export function parseJson(text: string): unknown {
     return undefined;
   }
 }
+
+/** Whether a value nests deeper than this: such a one cannot be written again, because JSON.stringify recurses. */
+export function isDeeperThan(value: unknown, depth: number): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  if (depth === 0) return true;
+  return Object.values(value).some((inner) => isDeeperThan(inner, depth - 1));
+}

@@ -206,3 +206,23 @@ describe.each(["messages", "chat", "responses"] as const)("any stream: %s", (fro
     expect(() => steps(from, ['{"type":"x"'])).toThrow(ApiError);
   });
 });
+
+describe("arguments that nest too deep to be written again are a fault, not a crash", () => {
+  const deep = `${'{"a":'.repeat(5_000)}1${"}".repeat(5_000)}`;
+  const parsed = JSON.parse(deep) as JsonObject;
+
+  test("in a stream", () => {
+    expect(() => steps("chat", [call(0, deep, named("a")), "[DONE]"])).toThrow(ApiError);
+  });
+
+  test.each([
+    ["messages", { content: [{ type: "tool_use", id: "a", name: "a", input: parsed }] }],
+    ["chat", { choices: [{ message: { tool_calls: [{ function: { name: "a", arguments: deep } }] } }] }],
+    ["chat", { choices: [{ message: { tool_calls: [{ function: { name: "a", arguments: parsed } }] } }] }],
+    ["responses", { output: [{ type: "function_call", name: "a", arguments: deep }] }],
+  ] as const)("in a whole answer: %s", (from, body) => {
+    expect(() => answerCodecs[from].readResponse(body as unknown as JsonObject, testContext())).toThrow(
+      ApiError,
+    );
+  });
+});

@@ -3,7 +3,7 @@ import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
-import { toolInput } from "../tool-input.ts";
+import { parsedInput, toolInput } from "../tool-input.ts";
 import { refusalDetails } from "../refusal.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { estimateUsage, readChatUsage } from "../usage.ts";
@@ -88,7 +88,7 @@ function toolCalls(message: JsonObject, context: CodecContext): ToolUseBlock[] {
       id: toolId(call?.["id"], context),
       name,
       // Some servers send the arguments parsed.
-      input: objectOf(called["arguments"]) ?? toolInput(stringOf(called["arguments"]) ?? ""),
+      input: parsedInput(called["arguments"]) ?? toolInput(stringOf(called["arguments"]) ?? ""),
     };
   });
 }

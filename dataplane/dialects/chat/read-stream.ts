@@ -9,6 +9,7 @@ import { BlockOrder } from "../block-order.ts";
 import type { Piece, PieceKind } from "../block-order.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
+import { parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { estimateUsage, readChatUsage, startUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
@@ -121,7 +122,7 @@ export class ChatStreamReader implements Stepper<SseEvent, MessagesEvent> {
     const piece = this.#find(call["index"], textOf(call["id"]), name);
     if (name !== null) this.#blocks.rename(piece, name);
     const json = called?.["arguments"];
-    this.#blocks.append(piece, stringOf(json) ?? (objectOf(json) === null ? "" : JSON.stringify(json)));
+    this.#blocks.append(piece, stringOf(json) ?? (parsedInput(json) === null ? "" : JSON.stringify(json)));
   }
 
   /** The call that a delta goes on with, or a new one. */

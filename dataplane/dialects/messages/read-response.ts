@@ -2,7 +2,7 @@
 import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
-import { toolInput } from "../tool-input.ts";
+import { bounded, toolInput } from "../tool-input.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { estimateUsage, readMessagesUsage } from "../usage.ts";
 import type { ContentBlock, JsonObject, JsonValue, MessagesResponse, StopReason } from "./types.ts";
@@ -48,7 +48,8 @@ export function stopDetails(from: JsonObject): Pick<MessagesResponse, "stop_deta
 
 /** A block of an answer; kinds that nobody here knows pass as they are. */
 export function readBlock(value: unknown, context: CodecContext): ContentBlock {
-  const block = objectOf(value);
+  const given = objectOf(value);
+  const block = given === null ? null : bounded(given);
   const missing = (field: string) => corruptAnswer(`a ${stringOf(block?.["type"])} block without ${field}`);
   switch (block?.["type"]) {
     case "text":

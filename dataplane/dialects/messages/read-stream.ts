@@ -7,7 +7,7 @@
  */
 import type { CodecContext, EndCause, SseEvent, Stepper } from "../codecs.ts";
 import { objectOf, parseJson, stringOf, textOf } from "../fields.ts";
-import { toolInput } from "../tool-input.ts";
+import { bounded, toolInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { estimateUsage, readMessagesUsage, startUsage } from "../usage.ts";
 import { readBlock, stopDetails, stopReason } from "./read-response.ts";
@@ -137,7 +137,10 @@ export class MessagesStreamReader implements Stepper<SseEvent, MessagesEvent> {
         return this.#push({ type: "signature_delta", signature: stringOf(delta["signature"]) ?? "" }, out);
       case "citations_delta":
         return this.#push(
-          { type: "citations_delta", citation: delta["citation"] as unknown as Citation },
+          {
+            type: "citations_delta",
+            citation: bounded(objectOf(delta["citation"]) ?? {}) as unknown as Citation,
+          },
           out,
         );
       default:

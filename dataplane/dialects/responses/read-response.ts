@@ -3,7 +3,7 @@ import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
-import { toolInput } from "../tool-input.ts";
+import { parsedInput, toolInput } from "../tool-input.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { estimateUsage, readResponsesUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
@@ -71,7 +71,7 @@ export function readPart(part: JsonObject | null): { text: string; isRefusal: bo
 function readCall(item: JsonObject, context: CodecContext): ContentBlock {
   const name = textOf(item["name"]);
   if (name === null) throw corruptAnswer("a function_call without a name");
-  const input = objectOf(item["arguments"]) ?? toolInput(stringOf(item["arguments"]) ?? "");
+  const input = parsedInput(item["arguments"]) ?? toolInput(stringOf(item["arguments"]) ?? "");
   return { type: "tool_use", id: callId(item, context), name, input };
 }
 

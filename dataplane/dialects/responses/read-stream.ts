@@ -11,6 +11,7 @@ import type { CodecContext, EndCause, SseEvent, Stepper } from "../codecs.ts";
 import { BlockOrder } from "../block-order.ts";
 import type { Piece } from "../block-order.ts";
 import { arrayOf, countOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
+import { parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { estimateUsage, readResponsesUsage, startUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
@@ -200,7 +201,7 @@ export class ResponsesStreamReader implements Stepper<SseEvent, MessagesEvent> {
     if (textOf(whole["call_id"]) !== null) this.#blocks.identify(piece, callId(whole, this.#context));
     const name = textOf(whole["name"]);
     if (name !== null) this.#blocks.rename(piece, name);
-    const parsed = objectOf(whole["arguments"]);
+    const parsed = parsedInput(whole["arguments"]);
     const json = parsed === null ? (stringOf(whole["arguments"]) ?? "") : JSON.stringify(parsed);
     this.#blocks.append(piece, json.slice(piece.json.length));
     // Without a name the item's end, which may bring it, has to be waited for.
