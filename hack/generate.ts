@@ -1,6 +1,10 @@
-/** `npm run generate`: writes the CRDs, the JSON schemas and docs/configuration.md from operator/api. */
+/**
+ * `npm run generate`: writes the CRDs, the JSON schemas and docs/configuration.md from operator/api, and
+ * docs/dialects.md from the field table of the dialects.
+ */
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
+import { dialectsPage } from "../dataplane/dialects/dialects-page.ts";
 import { generatedFiles } from "../operator/api/generated.ts";
 import { KINDS } from "../operator/api/kinds.ts";
 
@@ -17,7 +21,10 @@ export async function readExamples(): Promise<Record<string, string>> {
 }
 
 if (import.meta.main)
-  for (const [path, content] of generatedFiles(await readExamples())) {
+  for (const [path, content] of [
+    ...generatedFiles(await readExamples()),
+    ["docs/dialects.md", dialectsPage()] as const,
+  ]) {
     const target = join(root, path);
     await mkdir(dirname(target), { recursive: true });
     await writeFile(target, content);

@@ -130,8 +130,15 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
     case "text":
       block.requiredText("text");
       return block.value as unknown as ContentBlockParam;
+    case "search_result":
+      block.requiredText("source");
+      block.requiredText("title");
+      for (const part of block.objects("content") ?? block.missing("content")) part.requiredText("text");
+      return block.value as unknown as ContentBlockParam;
     case "image":
     case "document":
+      block.text("title");
+      block.text("context");
       checkSource(block, type);
       return placed(block, reading, nestedContent(block.value, "source", block, reading));
     case "thinking": {
