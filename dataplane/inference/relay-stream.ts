@@ -3,7 +3,7 @@
  * (design.md §4.2). The end leaves only once its charge is durable (design.md §5).
  */
 import type { TokenUsage } from "../billing/meter.ts";
-import { cutAnswer } from "../dialects/upstream-error.ts";
+import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Span } from "../lib/json-splice.ts";
 import { SseOverflow, SseScanner, type SseFrame } from "../lib/sse.ts";
@@ -232,7 +232,9 @@ class StreamRelay {
     this.#flush();
     if (this.#isOver()) return;
     if (this.#phase === "ending") return this.#finish();
-    this.#break("cut");
+    // An orderly end without a single event: no stream at all.
+    const noStream = this.#phase === "opening" && this.#answering.call.received > 0;
+    this.#break(noStream ? "garbage" : "cut");
   }
 
   #failed(fault: CallFault): void {
@@ -277,15 +279,17 @@ class StreamRelay {
     this.#reject(failure);
   }
 
+  /** Whatever breaks before the first event is as if the connection had not been made; garbage stays garbage. */
   #refuseBroken(fault: CallFault, error: ApiError): void {
-    const cut = fault === "cut" && this.#answering.call.received === 0;
-    this.#refuse(
-      new AttemptFailure(error, {
-        retry: cut ? "connect" : fault === "idle" ? "first_byte_timeout" : null,
-        status: fault === "idle" ? "timeout" : cut ? "cut" : "garbage",
-        unhealthy: cut || fault === "idle",
-      }),
-    );
+    if (fault === "cut")
+      this.#refuse(new AttemptFailure(error, { retry: "connect", status: "cut", unhealthy: true }));
+    else if (fault === "idle")
+      this.#refuse(
+        new AttemptFailure(error, { retry: "first_byte_timeout", status: "timeout", unhealthy: true }),
+      );
+    else if (fault === "deadline")
+      this.#refuse(new AttemptFailure(error, { retry: null, status: "timeout" }));
+    else this.#refuse(new AttemptFailure(corruptAnswer(fault), { retry: null, status: "garbage" }));
   }
 
   /** The charge first, then the end of the answer. */

@@ -1,0 +1,211 @@
+/**
+ * What each way in which an upstream can fail means, in one table: for every dialect, whole and streamed, the
+ * status and code that the client sees, how often the upstream is tried, what is charged, and what the metrics
+ * say. The route has one upstream, which fails each time in the same way, and two attempts.
+ */
+import { once } from "node:events";
+import { createServer, type Server } from "node:net";
+import type { Dispatcher } from "undici";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
+import { text, type Faults, type Step } from "../../test/fakes/upstream/script.ts";
+import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
+import { dialectPath, dialects, type Dialect } from "../dialects/dialect.ts";
+import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
+import type { ApiError } from "../lib/api-error.ts";
+import { sealing } from "../lib/seal.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { Upstreams } from "../upstream/ask.ts";
+import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
+import { createServe } from "./serve.ts";
+
+/** What comes of a fault. */
+interface Cell {
+  /** Before the first byte: the HTTP status; 200: an in-band error after it. */
+  readonly status: number;
+  readonly code: string;
+  readonly tries: number;
+  /** `free`: the bill is released; `seen`: charged for what was seen. */
+  readonly charge: "free" | "seen";
+  /** Label of `gapura_upstream_requests_total`, once for each try. */
+  readonly metric: string;
+}
+
+interface Row {
+  readonly fault: string;
+  /** What the upstream does; a URL of another one; or a status. */
+  readonly upstream: Faults | "refused" | "not TLS" | "not HTTP" | number;
+  readonly whole: Cell;
+  readonly stream: Cell;
+  /** Chat and Responses know no 529. */
+  readonly openaiCode?: string;
+}
+
+const cell = (status: number, code: string, tries: number, charge: Cell["charge"], metric: string): Cell => ({
+  status,
+  code,
+  tries,
+  charge,
+  metric,
+});
+/** The same whole and streamed: it strikes before the first byte. */
+const both = (...values: Parameters<typeof cell>) => ({ whole: cell(...values), stream: cell(...values) });
+
+const rows: readonly Row[] = [
+  { fault: "connect refused", upstream: "refused", ...both(502, "upstream_error", 2, "free", "connect") },
+  { fault: "reset", upstream: { reset: true }, ...both(502, "upstream_error", 2, "free", "connect") },
+  { fault: "TLS failure", upstream: "not TLS", ...both(502, "upstream_error", 2, "free", "connect") },
+  { fault: "garbage for HTTP", upstream: "not HTTP", ...both(502, "upstream_error", 2, "free", "garbage") },
+  { fault: "400", upstream: 400, ...both(400, "invalid_request", 1, "free", "400") },
+  { fault: "401", upstream: 401, ...both(502, "upstream_error", 1, "free", "401") },
+  { fault: "429", upstream: 429, ...both(429, "rate_limited", 2, "free", "429") },
+  { fault: "500", upstream: 500, ...both(502, "upstream_error", 2, "free", "500") },
+  { fault: "503", upstream: 503, ...both(503, "unavailable", 2, "free", "503") },
+  { fault: "529", upstream: 529, ...both(529, "overloaded", 2, "free", "529"), openaiCode: "unavailable" },
+  { fault: "hang", upstream: { hang: true }, ...both(504, "timeout", 2, "free", "timeout") },
+  {
+    fault: "slow first byte",
+    upstream: { delayFirstByteMs: 2_000 },
+    ...both(504, "timeout", 2, "free", "timeout"),
+  },
+  {
+    fault: "stall",
+    upstream: { stallAtByte: 1500 },
+    // A whole answer that stands still is bounded by the request's own time alone.
+    whole: cell(504, "timeout", 1, "seen", "200"),
+    stream: cell(200, "timeout", 1, "seen", "200"),
+  },
+  {
+    fault: "cut",
+    upstream: { cutAtByte: 1500 },
+    whole: cell(502, "upstream_error", 1, "seen", "200"),
+    stream: cell(200, "upstream_error", 1, "seen", "200"),
+  },
+  {
+    fault: "cut before the first event",
+    upstream: { cutAtByte: 10 },
+    // The beginning of a whole answer was made and paid for; of a stream nothing has been seen.
+    whole: cell(502, "upstream_error", 1, "seen", "200"),
+    stream: cell(502, "upstream_error", 2, "free", "cut"),
+  },
+  {
+    fault: "garbage for an answer",
+    upstream: { html: true },
+    whole: cell(502, "upstream_error", 1, "seen", "200"),
+    stream: cell(502, "upstream_error", 1, "free", "garbage"),
+  },
+  {
+    fault: "an empty answer",
+    upstream: { empty: true },
+    whole: cell(502, "upstream_error", 1, "free", "200"),
+    stream: cell(502, "upstream_error", 2, "free", "cut"),
+  },
+  {
+    fault: "no terminal event",
+    upstream: { noTerminal: true },
+    // Whole answers have none that could be missing.
+    whole: cell(200, "", 1, "seen", "200"),
+    stream: cell(200, "upstream_error", 1, "seen", "200"),
+  },
+];
+
+const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
+let fake: FakeUpstream;
+let rude: Server;
+let dispatcher: Dispatcher;
+
+beforeAll(async () => {
+  fake = await startUpstream();
+  dispatcher = newUpstreamDispatcher();
+  rude = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.on("data", () => void socket.end("220 mail.example ESMTP\r\n"));
+  });
+  rude.listen(0, "127.0.0.1");
+  await once(rude, "listening");
+});
+afterAll(async () => {
+  await dispatcher.destroy();
+  rude.close();
+  await fake.close();
+});
+
+const answer: Step = text("one two three four five six seven eight nine ten ".repeat(60));
+
+function addressOf(upstream: Row["upstream"]): string {
+  const address = rude.address();
+  const rudePort = typeof address === "object" ? address?.port : 0;
+  if (upstream === "refused") return "http://127.0.0.1:1";
+  if (upstream === "not TLS") return `https://127.0.0.1:${rudePort}`;
+  return upstream === "not HTTP" ? `http://127.0.0.1:${rudePort}` : fake.url;
+}
+
+function stepOf(upstream: Row["upstream"]): Step {
+  if (typeof upstream === "number") return { error: { status: upstream } };
+  return typeof upstream === "string" ? answer : withFaults(answer, upstream);
+}
+
+function callFor(dialect: Dialect, stream: boolean, row: Row, model: string): TestCall {
+  const messages = [{ role: "user", content: "hi" }];
+  const body = dialect === "responses" ? { input: "hi" } : { messages };
+  const route = routeTo(
+    [upstreamOf("", dialect, { url: addressOf(row.upstream) + dialectPath[dialect], model })],
+    {
+      model,
+      timeouts: { connectMs: 500, firstByteMs: 120, streamIdleMs: 120, requestMs: 450 },
+      retries: { attempts: 2, retryOn: ["connect", "rate_limited", "server_error", "first_byte_timeout"] },
+    },
+  );
+  return callOf(dialect, snapshotOf([route]), { model, stream, max_tokens: 50, ...body });
+}
+
+/** Counts of this model by their status label. */
+async function counted(model: string): Promise<Record<string, number>> {
+  const { values } = await metrics.upstreamRequests.get();
+  const mine = values.filter(({ labels }) => labels.model === model);
+  return Object.fromEntries(mine.map(({ labels, value }) => [String(labels.status), value]));
+}
+
+const cells = rows.flatMap((row) =>
+  dialects.flatMap((dialect) =>
+    ([false, true] as const).map((stream) => {
+      const { status, code, tries, charge, metric } = stream ? row.stream : row.whole;
+      const openai = dialect !== "messages" && row.openaiCode !== undefined;
+      const expected = {
+        status: openai ? 503 : status,
+        code: openai ? (row.openaiCode ?? code) : code,
+        tries,
+        charge,
+        metrics: { [metric]: tries },
+      };
+      return [row.fault, dialect, stream ? "streamed" : "whole", row, stream, expected] as const;
+    }),
+  ),
+);
+
+describe("the fault matrix", () => {
+  test.concurrent.each(cells)("%s, %s, %s", async (fault, dialect, _form, row, stream, expected) => {
+    const model = `${fault} ${dialect} ${stream}`;
+    fake.model(model, stepOf(row.upstream));
+    const call = callFor(dialect, stream, row, model);
+    // Each cell has upstreams of its own: no failure of another one weighs on its health.
+    const serve = createServe(new Upstreams(dispatcher, { random: () => 0 }), sealerOf);
+    const error = await serve(call).then(
+      () => null,
+      (thrown: unknown) => thrown as ApiError,
+    );
+    expect({
+      status: error === null ? call.sink.status : errorStatus(dialectErrorFamily[dialect], error),
+      code: error === null ? (call.record.errorCode ?? "") : codeIn(dialect, error),
+      tries: call.record.tries,
+      charge: call.meter.settled.length === 0 ? "free" : "seen",
+      metrics: await counted(model),
+    }).toEqual(expected);
+    expect(call.meter.settled.length + call.meter.released).toBe(1);
+    expect(call.sink.ended).toBe(error === null);
+    if (error !== null) expect(call.sink.pieces).toHaveLength(0);
+  });
+});
+
+const codeIn = (dialect: Dialect, error: ApiError): string =>
+  dialect !== "messages" && error.code === "overloaded" ? "unavailable" : error.code;

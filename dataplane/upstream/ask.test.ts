@@ -1,0 +1,266 @@
+import { createServer, type Socket } from "node:net";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import type { Dispatcher } from "undici";
+import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
+import { text } from "../../test/fakes/upstream/script.ts";
+import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
+import type { Route, Upstream } from "../config/schema.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { Deadline } from "../lib/deadline.ts";
+import { newRequestRecord } from "../telemetry/request-record.ts";
+import { Upstreams, type Question } from "./ask.ts";
+import { newUpstreamDispatcher } from "./dispatcher.ts";
+
+/** Nobody listens there. */
+const NOWHERE = "http://127.0.0.1:1";
+const timeouts = { connectMs: 500, firstByteMs: 150, streamIdleMs: 500, requestMs: 5_000 };
+const all: Route["retries"]["retryOn"] = ["connect", "rate_limited", "server_error", "first_byte_timeout"];
+
+let one: FakeUpstream;
+let two: FakeUpstream;
+let dispatcher: Dispatcher;
+let now: number;
+let upstreams: Upstreams;
+
+beforeAll(async () => {
+  [one, two] = await Promise.all([startUpstream(), startUpstream()]);
+  dispatcher = newUpstreamDispatcher();
+});
+beforeEach(() => {
+  one.reset();
+  two.reset();
+  now = 1_000_000;
+  upstreams = new Upstreams(dispatcher, { clock: { now: () => now }, random: () => 0 });
+});
+afterAll(async () => {
+  await dispatcher.destroy();
+  await Promise.all([one.close(), two.close()]);
+});
+
+const named = (name: string, url: string, more: Partial<Upstream> = {}) =>
+  upstreamOf(url, "chat", { name, ...more });
+const pair = () => [named("one", one.url), named("two", two.url, { priority: 1 })];
+const body = Buffer.from('{"model":"m","messages":[{"role":"user","content":"hi"}]}');
+const error = (status: number, headers: Record<string, string> = {}) => ({ error: { status }, headers });
+
+interface Outcome {
+  /** Body of the answer, or the error's code. */
+  readonly said: string;
+  readonly record: Question["record"];
+  readonly error: ApiError | null;
+}
+
+/** Asks once and reads the whole answer. */
+async function ask(
+  list: Upstream[],
+  route: Partial<Route> = {},
+  question: Partial<Question> = {},
+): Promise<Outcome> {
+  const record = newRequestRecord(null);
+  const deadline = new Deadline(5_000);
+  const whole: Question = {
+    route: routeTo(list, { timeouts, retries: { attempts: 2, retryOn: all }, ...route }),
+    stream: false,
+    batch: false,
+    deadline,
+    signal: new AbortController().signal,
+    record,
+    credential: () => undefined,
+    conversation: "c",
+    write: () => ({ body, headers: {} }),
+    ...question,
+  };
+  try {
+    const said = await upstreams.ask(whole, async ({ call }) => (await call.whole(1e6)).toString());
+    return { said, record, error: null };
+  } catch (thrown) {
+    if (!(thrown instanceof ApiError)) throw thrown;
+    return { said: thrown.code, record, error: thrown };
+  } finally {
+    deadline.dispose();
+  }
+}
+
+describe("before the first byte a failure goes to the next candidate", () => {
+  test.each([
+    ["refused connection", () => named("gone", NOWHERE)],
+    ["reset", () => (one.next(withFaults(text("x"), { reset: true })), named("one", one.url))],
+    ["429", () => (one.next(error(429)), named("one", one.url))],
+    ["500", () => (one.next(error(500)), named("one", one.url))],
+    ["503", () => (one.next(error(503)), named("one", one.url))],
+    ["529", () => (one.next(error(529)), named("one", one.url))],
+    ["silence", () => (one.next(withFaults(text("x"), { hang: true })), named("one", one.url))],
+    [
+      "headers without a body",
+      () => (one.next(withFaults(text("x"), { delayFirstByteMs: 2_000 })), named("one", one.url)),
+    ],
+  ])("%s", async (_name, first) => {
+    const { said, record } = await ask([first(), named("two", two.url, { priority: 1 })]);
+    expect(said).toContain("chat.completion");
+    expect(record).toMatchObject({ tries: 2, upstream: "two" });
+  });
+
+  test.each([400, 401, 403, 404, 413, 422])("not so a status %i", async (status) => {
+    one.next(error(status));
+    const { record, error: told } = await ask(pair());
+    expect(told).not.toBeNull();
+    expect(record.tries).toBe(1);
+    expect(two.requests).toHaveLength(0);
+  });
+
+  test.each<[Route["retries"]["retryOn"][number], () => void]>([
+    ["rate_limited", () => one.next(error(429))],
+    ["server_error", () => one.next(error(500))],
+    ["connect", () => one.next(withFaults(text("x"), { reset: true }))],
+    ["first_byte_timeout", () => one.next(withFaults(text("x"), { hang: true }))],
+  ])("not so what retryOn leaves out: %s", async (left, arrange) => {
+    arrange();
+    const retryOn = all.filter((name) => name !== left);
+    expect((await ask(pair(), { retries: { attempts: 2, retryOn } })).error).not.toBeNull();
+    expect(two.requests).toHaveLength(0);
+  });
+});
+
+test("attempts counts all tries", async () => {
+  for (const attempts of [1, 2, 3]) {
+    one.reset();
+    one.next(error(500), error(500), error(500), error(500));
+    const { record, error: told } = await ask([named("one", one.url)], {
+      retries: { attempts, retryOn: all },
+    });
+    expect(told?.code).toBe("upstream_error");
+    expect(record.tries).toBe(attempts);
+    upstreams = new Upstreams(dispatcher, { random: () => 0 });
+  }
+});
+
+test("a single upstream is tried again, and the client sees only the success", async () => {
+  one.next(error(503), text("second"));
+  const { said, record } = await ask([named("one", one.url)]);
+  expect(said).toContain("second");
+  expect(record.tries).toBe(2);
+});
+
+describe("retry-after", () => {
+  test("a short one is waited for", async () => {
+    one.next(error(429, { "retry-after": "1" }), text("later"));
+    const started = performance.now();
+    const answered = ask([named("one", one.url)]);
+    const { said } = await answered;
+    expect(said).toContain("later");
+    expect(performance.now() - started).toBeGreaterThan(950);
+  });
+
+  test("a long one is told to the client instead", async () => {
+    one.next(error(429, { "retry-after": "30" }));
+    const { error: told, record } = await ask([named("one", one.url)]);
+    expect(told).toMatchObject({ code: "rate_limited", retryAfterSeconds: 30 });
+    expect(record.tries).toBe(1);
+  });
+
+  test("rule 1.14: the upstream is skipped over until then, and is not ejected", async () => {
+    one.next(error(429, { "retry-after": "20" }));
+    await ask(pair());
+    expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "two" });
+    now += 20_000;
+    expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
+  });
+
+  test("one that does not fit into the request's time is not waited for", async () => {
+    one.next(error(429, { "retry-after": "3" }));
+    const deadline = new Deadline(1_000);
+    const { error: told } = await ask([named("one", one.url)], {}, { deadline });
+    expect(told?.code).toBe("rate_limited");
+    deadline.dispose();
+  });
+});
+
+describe("rule 1.14: health", () => {
+  test("an upstream that keeps failing is left alone, and one success brings it back", async () => {
+    const list = [named("one", one.url), named("two", two.url, { priority: 1 })];
+    one.model("m", error(500));
+    for (let time = 0; time < 5; time += 1) expect((await ask(list)).record.tries).toBe(2);
+    expect((await ask(list)).record).toMatchObject({ tries: 1, upstream: "two" });
+    one.reset();
+    now += 10_000;
+    expect((await ask(list)).record).toMatchObject({ tries: 1, upstream: "one" });
+    one.next(error(500));
+    expect((await ask(list)).record.tries).toBe(2);
+    expect((await ask(list)).record).toMatchObject({ tries: 1, upstream: "one" });
+  });
+
+  test("when all are ejected one is still tried, and an error comes within the connect time-out", async () => {
+    const list = [named("a", NOWHERE), named("b", NOWHERE)];
+    for (let time = 0; time < 10; time += 1) await ask(list);
+    const started = performance.now();
+    const { error: told, record } = await ask(list);
+    expect(told?.code).toBe("upstream_error");
+    expect(record.tries).toBeGreaterThanOrEqual(1);
+    expect(performance.now() - started).toBeLessThan(timeouts.connectMs);
+  });
+
+  test("an upstream that answers 400 is well", async () => {
+    one.model("m", error(400));
+    for (let time = 0; time < 7; time += 1) await ask(pair());
+    expect(two.requests).toHaveLength(0);
+  });
+});
+
+test("a conversation stays on its upstream, others spread", async () => {
+  const list = [named("one", one.url), named("two", two.url)];
+  const seen = new Map<string, Set<string | null>>();
+  for (let round = 0; round < 3; round += 1)
+    for (let id = 0; id < 12; id += 1) {
+      const { record } = await ask(list, {}, { conversation: `c${id}` });
+      seen.set(`c${id}`, (seen.get(`c${id}`) ?? new Set()).add(record.upstream));
+    }
+  expect([...seen.values()].every((names) => names.size === 1)).toBe(true);
+  expect(new Set([...seen.values()].flatMap((names) => [...names])).size).toBe(2);
+});
+
+test("a candidate whose dialect cannot hold the request is passed over", async () => {
+  const refused = new ApiError("unsupported_parameter", "stop: not there");
+  const write: Question["write"] = ({ name }) => {
+    if (name === "one") throw refused;
+    return { body, headers: {} };
+  };
+  expect((await ask(pair(), {}, { write })).record).toMatchObject({ tries: 1, upstream: "two" });
+  expect((await ask([named("one", one.url)], {}, { write })).error).toBe(refused);
+});
+
+test("a client that leaves ends the tries", async () => {
+  const controller = new AbortController();
+  one.next(withFaults(text("x"), { hang: true }));
+  const asked = ask(pair(), {}, { signal: controller.signal });
+  await one.arrived(1);
+  controller.abort();
+  const left = performance.now();
+  expect((await asked).error).not.toBeNull();
+  expect(performance.now() - left).toBeLessThan(timeouts.firstByteMs / 2);
+  expect(two.requests).toHaveLength(0);
+});
+
+test("a kept-alive connection that was closed meanwhile costs no attempt and no health", async () => {
+  // Answers once on each connection; the next request on it is reset unread, as by a server whose keep-alive ended.
+  const served = new WeakSet<Socket>();
+  let resets = 0;
+  const server = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.on("data", () => {
+      if (served.has(socket)) {
+        resets += 1;
+        socket.resetAndDestroy();
+        return;
+      }
+      served.add(socket);
+      socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
+    });
+  });
+  await new Promise<void>((listening) => void server.listen(0, "127.0.0.1", listening));
+  const address = server.address();
+  const list = [named("stale", `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`)];
+  for (let time = 0; time < 8; time += 1)
+    expect(await ask(list, { retries: { attempts: 1, retryOn: all } })).toMatchObject({ said: "{}" });
+  expect(resets).toBeGreaterThan(0);
+  server.close();
+});

@@ -1,0 +1,203 @@
+import { createServer, type Server, type Socket } from "node:net";
+import { once } from "node:events";
+import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from "node:zlib";
+import type { Dispatcher } from "undici";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { newUpstreamDispatcher } from "./dispatcher.ts";
+import { CallError, UpstreamCall, type CallOptions } from "./send.ts";
+
+let dispatcher: Dispatcher;
+const servers: Server[] = [];
+
+beforeAll(() => {
+  dispatcher = newUpstreamDispatcher();
+});
+afterEach(() => {
+  for (const server of servers.splice(0)) server.close();
+});
+afterAll(() => dispatcher.destroy());
+
+/** A server that does with each request (once its head has come) what `answer` says. */
+async function serverThat(answer: (socket: Socket) => void): Promise<string> {
+  const server = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.on("data", () => answer(socket));
+  });
+  servers.push(server);
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  return `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`;
+}
+
+function send(origin: string, more: Partial<CallOptions> = {}): UpstreamCall {
+  const options = {
+    origin,
+    path: "/v1/x",
+    headers: ["content-type", "application/json"],
+    body: Buffer.from("{}"),
+    connectMs: 300,
+    firstByteMs: 300,
+    idleMs: null,
+    ...more,
+  };
+  return new UpstreamCall(options).start(dispatcher);
+}
+
+async function faultOf(work: Promise<unknown>): Promise<string> {
+  const error = await work.then(
+    () => null,
+    (thrown: unknown) => thrown,
+  );
+  return error instanceof CallError ? error.fault : String(error);
+}
+
+const ok = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+const sized = (body: Buffer | string, headers = "") =>
+  Buffer.concat([
+    Buffer.from(`${ok}${headers}content-length: ${Buffer.byteLength(body)}\r\n\r\n`),
+    Buffer.from(body),
+  ]);
+
+describe("ways to fail", () => {
+  test.each<[string, (socket: Socket) => void, string]>([
+    ["closed without a word", (socket) => void socket.end(), "connect"],
+    ["reset", (socket) => void socket.resetAndDestroy(), "connect"],
+    ["no HTTP", (socket) => void socket.end("SSH-2.0-OpenSSH_9.9\r\n"), "garbage"],
+    ["headers without end", (socket) => void socket.write(`${ok}x: ${"y".repeat(100_000)}`), "garbage"],
+    ["silence", () => {}, "first_byte_timeout"],
+    [
+      "headers and then silence",
+      (socket) => void socket.write(`${ok}content-length: 5\r\n\r\n`),
+      "first_byte_timeout",
+    ],
+    ["closed after the headers", (socket) => void socket.end(`${ok}content-length: 5\r\n\r\n`), "cut"],
+    [
+      "a redirect is an answer, not an errand",
+      (socket) =>
+        void socket.end(
+          "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n",
+        ),
+      "302",
+    ],
+  ])("%s", async (_name, answer, expected) => {
+    const call = send(await serverThat(answer));
+    const head = call.head.then(({ status }) => String(status));
+    expect(await head.catch((error: CallError) => error.fault)).toBe(expected);
+  });
+
+  test("nobody listens, no such name, no TLS", async () => {
+    expect(await faultOf(send("http://127.0.0.1:1").head)).toBe("connect");
+    expect(await faultOf(send("http://nowhere.invalid", { connectMs: 5_000 }).head)).toBe("connect");
+    const plain = await serverThat((socket) => void socket.end("HTTP/1.1 400 Bad Request\r\n\r\n"));
+    expect(await faultOf(send(plain.replace("http:", "https:")).head)).toBe("connect");
+  });
+
+  test("a connection that takes too long to be made", async () => {
+    // The listening socket of a server that accepts nothing: handshakes of TLS never end.
+    const silent = await serverThat(() => {});
+    const started = performance.now();
+    expect(await faultOf(send(silent.replace("http:", "https:"), { connectMs: 80 }).head)).toBe("connect");
+    expect(performance.now() - started).toBeLessThan(1_000);
+  });
+
+  test("a body that breaks off says how much of it came", async () => {
+    const origin = await serverThat((socket) => {
+      socket.write(`${ok}content-length: 50\r\n\r\n0123456789`);
+      setTimeout(() => socket.resetAndDestroy(), 20);
+    });
+    const call = send(origin);
+    await call.head;
+    await expect(call.whole(1000)).rejects.toMatchObject({ fault: "cut", received: 10 });
+  });
+
+  test("a body beyond the limit is left", async () => {
+    const origin = await serverThat(
+      (socket) =>
+        void socket.write(`${ok}transfer-encoding: chunked\r\n\r\n${"8\r\n12345678\r\n".repeat(2000)}`),
+    );
+    const call = send(origin);
+    await call.head;
+    expect(await faultOf(call.whole(10_000))).toBe("too_large");
+  });
+
+  test("a stream that stands still; not so one that its reader paused", async () => {
+    const origin = await serverThat((socket) => {
+      socket.write(`${ok}transfer-encoding: chunked\r\n\r\n2\r\nab\r\n`);
+    });
+    const call = send(origin, { idleMs: 60 });
+    await call.head;
+    const { promise, resolve } = Promise.withResolvers<string>();
+    call.read({ data: () => {}, end: () => resolve("end"), fail: resolve });
+    call.pause();
+    expect(
+      await Promise.race([promise, new Promise((late) => setTimeout(() => late("still paused"), 150))]),
+    ).toBe("still paused");
+    call.resume();
+    expect(await promise).toBe("idle");
+  });
+});
+
+describe("compression that nobody asked for", () => {
+  const text = JSON.stringify({ text: "word ".repeat(5000) });
+  test.each([
+    ["gzip", gzipSync(text)],
+    ["deflate", deflateSync(text)],
+    ["br", brotliCompressSync(text)],
+    ["zstd", zstdCompressSync(text)],
+  ])("rule 1.2: %s is read", async (encoding, packed) => {
+    const call = send(
+      await serverThat((socket) => void socket.write(sized(packed, `content-encoding: ${encoding}\r\n`))),
+    );
+    await call.head;
+    expect((await call.whole(100_000)).toString()).toBe(text);
+  });
+
+  test("what does not decompress is garbage, what ends too early too, and a bomb is too large", async () => {
+    const bad = send(
+      await serverThat((socket) => void socket.write(sized("not gzip at all", "content-encoding: gzip\r\n"))),
+    );
+    expect(await faultOf(bad.head)).toBe("garbage");
+    const half = gzipSync(text).subarray(0, 40);
+    const short = send(
+      await serverThat((socket) => void socket.write(sized(half, "content-encoding: gzip\r\n"))),
+    );
+    expect(await faultOf(short.head.then(() => short.whole(100_000)))).toBe("garbage");
+    const bomb = gzipSync(Buffer.alloc(5_000_000));
+    const large = send(
+      await serverThat((socket) => void socket.write(sized(bomb, "content-encoding: gzip\r\n"))),
+    );
+    expect(await faultOf(large.head.then(() => large.whole(100_000)))).toBe("too_large");
+  });
+});
+
+test("what came before anybody read is not lost, and an aborted call says why", async () => {
+  const origin = await serverThat((socket) => void socket.write(sized("hello")));
+  const call = send(origin);
+  await call.head;
+  await new Promise((later) => setTimeout(later, 30));
+  expect((await call.whole(10)).toString()).toBe("hello");
+  call.abort("cancelled");
+  const other = send(await serverThat(() => {}));
+  other.abort("cancelled");
+  expect(await faultOf(other.head)).toBe("cancelled");
+});
+
+test("connections are kept and used again", async () => {
+  let connections = 0;
+  const server = createServer((socket) => {
+    connections += 1;
+    socket.on("data", () => void socket.write(sized("{}")));
+  });
+  servers.push(server);
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  for (let time = 0; time < 5; time += 1) {
+    const call = send(`http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`);
+    await call.head;
+    await call.whole(10);
+  }
+  // The second one: a request made in the very turn in which an answer ends does not wait for its connection.
+  expect(connections).toBeLessThanOrEqual(2);
+});
