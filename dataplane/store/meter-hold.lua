@@ -1,3 +1,10 @@
+-- Entries that wait for the ledger, counted once for a call: it holds at most some hundred operations.
+local waiting
+local function too_far_behind()
+  waiting = waiting or redis.call('XLEN', tag .. ':usage')
+  return waiting >= MAX_UNDRAINED
+end
+
 -- hold(organization, id, estimate, keyEpoch, item, concurrent, requests limit, tokens limit, tokens)
 -- Admits a request and sets min(estimate, available) aside (rule 1.8). Limits of 0 are none; an empty keyEpoch is
 -- not compared. Replies:
@@ -30,7 +37,7 @@ operations.hold = function(organization, id, estimate, key_epoch, item, concurre
   if balance <= 0 then
     return { 'empty' }
   end
-  if redis.call('XLEN', tag .. ':usage') >= MAX_UNDRAINED then
+  if too_far_behind() then
     return { 'full' }
   end
   concurrent, requests_limit, tokens_limit = tonumber(concurrent), tonumber(requests_limit), tonumber(tokens_limit)
