@@ -100,6 +100,15 @@ describe("a Chat upstream", () => {
     expect(() => steps("chat", [call(0, "{}", { id: "call_a" }), "[DONE]"])).toThrow(ApiError);
   });
 
+  test("an empty call is none", () => {
+    const empty = chunk({ content: "A", tool_calls: [{ index: 0, function: { arguments: "" } }] });
+    expect(steps("chat", [empty, chunk({}, "stop"), "[DONE]"])).toEqual([
+      ["message_start", "+text", "A"],
+      [],
+      ["-", "end_turn", "message_stop"],
+    ]);
+  });
+
   test("choices other than the first are not read", () => {
     const second = { choices: [{ index: 1, delta: { content: "B" }, finish_reason: "stop" }] };
     expect(steps("chat", [chunk({ content: "A" }), second])).toEqual([["message_start", "+text", "A"], []]);

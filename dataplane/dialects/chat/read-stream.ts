@@ -118,11 +118,15 @@ export class ChatStreamReader implements Stepper<SseEvent, MessagesEvent> {
   #call(call: JsonObject | null): void {
     if (call === null) return;
     const called = objectOf(call["function"]);
+    const id = textOf(call["id"]);
     const name = textOf(called?.["name"]);
-    const piece = this.#find(call["index"], textOf(call["id"]), name);
+    const parsed = called?.["arguments"];
+    const json = stringOf(parsed) ?? (parsedInput(parsed) === null ? "" : JSON.stringify(parsed));
+    // Some servers send empty calls beside their text.
+    if (id === null && name === null && json === "") return;
+    const piece = this.#find(call["index"], id, name);
     if (name !== null) this.#blocks.rename(piece, name);
-    const json = called?.["arguments"];
-    this.#blocks.append(piece, stringOf(json) ?? (parsedInput(json) === null ? "" : JSON.stringify(json)));
+    this.#blocks.append(piece, json);
   }
 
   /** The call that a delta goes on with, or a new one. */
