@@ -27,8 +27,10 @@ export type ParsedDomains =
   /** `param` is relative to the tool, such as `allowed_domains[2]`; `message` is for the client. */
   | { readonly kind: "invalid"; readonly param: string; readonly message: string };
 
-/** Matches the spec's 100 in Responses `filters.allowed_domains`; bounds the other declarations as well. */
-export const MAX_DOMAINS = 100;
+/** Responses `filters.allowed_domains` (spec, Limits). */
+export const MAX_RESPONSES_DOMAINS = 100;
+/** The spec gives the other declarations no limit; this one keeps judging a URL cheap. */
+const MAX_DOMAINS = 1_000;
 const MAX_RULE_LENGTH = 2_048;
 
 /** Reads the two lists of a declaration; null and absent lists are no lists, and so is an empty one. */

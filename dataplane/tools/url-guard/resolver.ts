@@ -12,21 +12,25 @@ const TRIES = 2;
 /**
  * Asks DNS directly. `dns.lookup` would occupy a libuv thread for each slow name and starve files and zlib; it also
  * reads the machine's hosts file, which is no business of a page fetcher.
+ * @param servers `address:port`; the machine's own when empty.
  */
-export const dnsResolver: Resolver = {
-  async resolve(name, signal) {
-    signal.throwIfAborted();
-    const resolver = new DnsResolver({ timeout: QUERY_TIMEOUT_MS, tries: TRIES });
-    const cancel = () => resolver.cancel();
-    signal.addEventListener("abort", cancel, { once: true });
-    try {
-      const answers = await Promise.allSettled([resolver.resolve4(name), resolver.resolve6(name)]);
+export function dnsResolver(servers: readonly string[] = []): Resolver {
+  return {
+    async resolve(name, signal) {
       signal.throwIfAborted();
-      const addresses = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
-      if (addresses.length > 0) return addresses;
-      throw new Error("name does not resolve", { cause: answers.map((answer) => answer.status) });
-    } finally {
-      signal.removeEventListener("abort", cancel);
-    }
-  },
-};
+      const resolver = new DnsResolver({ timeout: QUERY_TIMEOUT_MS, tries: TRIES });
+      if (servers.length > 0) resolver.setServers(servers);
+      const cancel = () => resolver.cancel();
+      signal.addEventListener("abort", cancel, { once: true });
+      try {
+        const answers = await Promise.allSettled([resolver.resolve4(name), resolver.resolve6(name)]);
+        signal.throwIfAborted();
+        const addresses = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
+        if (addresses.length > 0) return addresses;
+        throw new Error("name does not resolve");
+      } finally {
+        signal.removeEventListener("abort", cancel);
+      }
+    },
+  };
+}

@@ -8,7 +8,7 @@
 export class PriorContext {
   readonly #urls = new Set<string>();
 
-  /** Adds every URL that stands in a text. */
+  /** Adds every URL that stands in a text, up to a number that no reader gets through. */
   addText(text: string): void {
     for (const url of urlsIn(text)) this.addUrl(url);
   }
@@ -26,6 +26,10 @@ export class PriorContext {
 }
 
 const MAX_URLS = 100_000;
+/** Parsing a URL takes microseconds: more of them in one text would hold up everybody else. */
+const MAX_URLS_IN_TEXT = 10_000;
+/** The same for looking at one, repeated or not. */
+const MAX_MARKS = 40_000;
 /** URLs over 250 characters are never fetched; the rest is room for what follows a URL without a blank. */
 const MAX_RUN = 512;
 const MAX_TRIMMED = 8;
@@ -44,17 +48,21 @@ const run =
   /[^\s"'`<>\\\u0000-\u001f\u007f\u3001\u3002\uff01\uff08\uff09\uff0c\uff1b\uff1f\u300c-\u3011\u201c\u201d]+/y;
 
 /** Every reading of every URL in a text: with and without punctuation that may belong to the sentence. */
-export function urlsIn(text: string): string[] {
-  const found: string[] = [];
+export function urlsIn(text: string): ReadonlySet<string> {
+  const found = new Set<string>();
   // URLs may overlap (one in another's query), but a text made of schemes must not be read 500 times over.
   let budget = 2 * text.length;
-  for (let mark = text.indexOf("://"); mark >= 0 && budget > 0; mark = text.indexOf("://", mark + 3)) {
+  let mark = text.indexOf("://");
+  for (let marks = 0; mark >= 0 && marks < MAX_MARKS; mark = text.indexOf("://", mark + 3)) {
+    if (budget <= 0 || found.size >= MAX_URLS_IN_TEXT) break;
+    marks += 1;
     const scheme = /https?$/i.exec(text.slice(Math.max(0, mark - 5), mark))?.[0];
     if (scheme === undefined) continue;
     run.lastIndex = mark + 3;
     const rest = run.exec(text.slice(0, mark + 3 + MAX_RUN))?.[0] ?? "";
     budget -= rest.length;
-    if (rest !== "") found.push(...readings(`${scheme}://${rest}`));
+    if (rest === "") continue;
+    for (const reading of readings(`${scheme}://${rest}`)) found.add(reading);
   }
   return found;
 }

@@ -1,0 +1,68 @@
+import { createSocket, type Socket } from "node:dgram";
+import { once } from "node:events";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { dnsResolver } from "./resolver.ts";
+
+const A = 1;
+const AAAA = 28;
+/** What the server knows; a name that is missing gets no answer at all. */
+const zone: Readonly<Record<string, Readonly<Partial<Record<number, readonly (readonly number[])[]>>>>> = {
+  "both.example": {
+    [A]: [
+      [192, 0, 2, 1],
+      [192, 0, 2, 2],
+    ],
+    [AAAA]: [[0x20, 0x01, 0x0d, 0xb8, ...Array<number>(11).fill(0), 1]],
+  },
+  "four.example": { [A]: [[192, 0, 2, 3]] },
+  "none.example": {},
+};
+let server: Socket;
+
+/** A name server for the zone: enough of RFC 1035 to answer address questions. */
+beforeAll(async () => {
+  server = createSocket("udp4", (message, peer) => {
+    const labels: string[] = [];
+    let at = 12;
+    for (let size = message[at] ?? 0; size > 0; size = message[at] ?? 0) {
+      labels.push(message.toString("latin1", at + 1, at + 1 + size));
+      at += 1 + size;
+    }
+    const records = zone[labels.join(".").toLowerCase()];
+    if (records === undefined) return;
+    const type = message.readUInt16BE(at + 1);
+    const answers = (records[type] ?? []).map((address) =>
+      Buffer.from([0xc0, 12, 0, type, 0, 1, 0, 0, 0, 0, 0, address.length, ...address]),
+    );
+    const head = Buffer.alloc(12);
+    head.writeUInt16BE(message.readUInt16BE(0), 0);
+    head.writeUInt16BE(0x8180, 2);
+    head.writeUInt16BE(1, 4);
+    head.writeUInt16BE(answers.length, 6);
+    server.send(Buffer.concat([head, message.subarray(12, at + 5), ...answers]), peer.port, peer.address);
+  });
+  server.bind(0, "127.0.0.1");
+  await once(server, "listening");
+});
+afterAll(() => server.close());
+
+const resolve = (name: string, signal = AbortSignal.timeout(5_000)) =>
+  dnsResolver([`127.0.0.1:${server.address().port}`]).resolve(name, signal);
+
+describe("the resolver", () => {
+  test("gives every address of both families", async () => {
+    expect(await resolve("both.example")).toEqual(["192.0.2.1", "192.0.2.2", "2001:db8::1"]);
+    expect(await resolve("four.example")).toEqual(["192.0.2.3"]);
+  });
+  test("a name without addresses is an error", async () => {
+    await expect(resolve("none.example")).rejects.toThrow("name does not resolve");
+  });
+  test("the machine's hosts file is not read", async () => {
+    await expect(resolve("localhost", AbortSignal.timeout(300))).rejects.toThrow(/timeout|resolve/);
+  });
+  test("a silent server is given up with the caller's reason", async () => {
+    const started = performance.now();
+    await expect(resolve("silent.example", AbortSignal.timeout(100))).rejects.toThrow(/timeout/);
+    expect(performance.now() - started).toBeLessThan(2_000);
+  });
+});
