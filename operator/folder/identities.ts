@@ -57,7 +57,7 @@ export class Identities {
       throw error;
     });
     if (text === null) return new Identities(path, new Map(), newUid);
-    const state = stateSchema.parse(JSON.parse(text));
+    const state = stateSchema.parse(parseState(path, text));
     return new Identities(path, new Map(Object.entries(state.objects)), newUid);
   }
 
@@ -111,6 +111,14 @@ export class Identities {
       this.#digests.set(spec, digest);
     }
     return digest;
+  }
+}
+
+function parseState(path: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new Error(`${path} is damaged; restore it, or delete it to begin anew with new uids`, { cause });
   }
 }
 

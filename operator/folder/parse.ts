@@ -125,11 +125,15 @@ function collect(value: unknown, position: Position, line: number, into: Collect
     refuse("kind", "is required");
     return;
   }
+  if (typeof apiVersion !== "string" || apiVersion === "") {
+    refuse("apiVersion", "is required", `${kind}/?`);
+    return;
+  }
   if (kind === "List" && Array.isArray(value["items"])) {
     for (const [item, inner] of value["items"].entries()) collect(inner, { ...position, item }, line, into);
     return;
   }
-  const ours = isKind(kind) || (typeof apiVersion === "string" && apiVersion.startsWith(`${GROUP}/`));
+  const ours = isKind(kind) || apiVersion.startsWith(`${GROUP}/`);
   const plainSecret = kind === "Secret" && apiVersion === "v1";
   // Whatever else a cluster knows (ConfigMaps too) may stand in the folder and is nothing to us.
   if (!ours && !plainSecret) return;

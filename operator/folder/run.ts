@@ -62,7 +62,7 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
   const asking = new Asking(options.ack, reconciler, bell, signal);
   signal.addEventListener("abort", () => bell.ring(), { once: true });
   try {
-    await watch.start();
+    watch.start();
     await reconciler.reconcile();
     asking.start();
     let verifiedAt = now();

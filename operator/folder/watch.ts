@@ -29,9 +29,9 @@ export class FolderWatch {
     this.#changed = changed;
   }
 
-  /** Resolves when every folder is watched, so that nothing falls between the first look and the watch. */
-  async start(): Promise<void> {
-    await this.#look();
+  /** Afterwards every folder is watched, so that nothing falls between the first look and the watch. */
+  start(): void {
+    this.#look();
   }
 
   stop(): void {
@@ -51,26 +51,31 @@ export class FolderWatch {
     this.#quiet = setTimeout(() => {
       this.#waitingSince = null;
       // New folders are watched before they are read.
-      void this.#scan().then(() => this.#changed());
+      this.#scan();
+      this.#changed();
     }, wait);
   }
 
-  async #look(): Promise<void> {
+  #look(): void {
     const before = this.#signature;
-    await this.#scan();
+    this.#scan();
     if (before !== null && this.#signature !== before) this.#touched();
-    if (!this.#stopped) this.#poll = setTimeout(() => void this.#look(), POLL_MS);
+    this.#poll = setTimeout(() => this.#look(), POLL_MS);
   }
 
   /** Watches the folders that are there now, no others, and notes the state of their files. */
-  async #scan(): Promise<void> {
+  #scan(): void {
     const seen = new Set<string>();
-    const files = await findManifests(this.#folder, (folder) => {
-      seen.add(folder);
-      this.#watch(folder);
-    }).catch(() => null);
-    if (files === null) return;
-    this.#signature = files.map((file) => `${file.path} ${file.signature}`).join("\n");
+    try {
+      const files = findManifests(this.#folder, (folder) => {
+        seen.add(folder);
+        this.#watch(folder);
+      });
+      this.#signature = files.map((file) => `${file.path} ${file.signature}`).join("\n");
+    } catch {
+      // The folder is away, or changes under the look: the next one tells.
+      return;
+    }
     for (const [folder, watcher] of this.#watchers)
       if (!seen.has(folder)) {
         watcher.close();
