@@ -4,7 +4,11 @@
  * the upstream's prompt cache, and round integers beyond 2^53.
  */
 import { type Cursor, isObject } from "./cursor.ts";
+import { isDeeperThan } from "./fields.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
+
+/** As deep as a request's own JSON may nest. */
+const DEPTH_MAX = 200;
 
 const texts = new WeakMap<JsonObject, string>();
 
@@ -23,8 +27,9 @@ export function parseArguments(text: string): JsonObject | null {
 
 /** The arguments of a call in a client's history. @throws ApiError naming the field (rule 2.7). */
 export function readArguments(call: Cursor, key = "arguments"): JsonObject {
-  const text = call.text(key) ?? "";
-  return parseArguments(text) ?? call.fail(key, "Input should be the text of a JSON object");
+  const input = parseArguments(call.text(key) ?? "");
+  if (input === null) return call.fail(key, "Input should be the text of a JSON object");
+  return isDeeperThan(input, DEPTH_MAX) ? call.fail(key, "the object nests too deep") : input;
 }
 
 /** The arguments' text: the one they were read from, else the shortest. */

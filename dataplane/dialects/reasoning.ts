@@ -16,6 +16,7 @@
  * Whatever comes back and does not open is dropped with its block, never an error (rule 2.17).
  */
 import type { Sealer } from "./codecs.ts";
+import { objectOf, parseJson } from "./fields.ts";
 import type { JsonObject, RedactedThinkingBlock, ThinkingBlock } from "./messages/types.ts";
 
 /** Begins every sealed reasoning blob; a body that holds it must not be relayed as it is. */
@@ -86,14 +87,4 @@ function markOf(kept: JsonObject | null): ReasoningMark | null {
   return { from: "responses", id: kept["id"], encrypted: typeof encrypted === "string" ? encrypted : null };
 }
 
-function parse(json: string | null): JsonObject | null {
-  if (json === null) return null;
-  try {
-    const value: unknown = JSON.parse(json);
-    return typeof value === "object" && value !== null && !Array.isArray(value)
-      ? (value as JsonObject)
-      : null;
-  } catch {
-    return null;
-  }
-}
+const parse = (json: string | null): JsonObject | null => (json === null ? null : objectOf(parseJson(json)));

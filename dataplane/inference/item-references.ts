@@ -5,6 +5,7 @@
  * looks at the request. An unknown one stays and is refused, never dropped and never forwarded.
  */
 import { isObject } from "../dialects/cursor.ts";
+import { objectOf, parseJson } from "../dialects/fields.ts";
 import type { JsonObject } from "../dialects/messages/types.ts";
 import { type Edit, type Span, splice } from "../lib/json-splice.ts";
 import { SseReader } from "../lib/sse.ts";
@@ -166,10 +167,10 @@ function keeping(sink: AnswerSink, items: OrganizationItems): AnswerSink {
 function outputOf(bytes: Uint8Array | string): readonly JsonObject[] {
   const written = Buffer.from(bytes);
   if (written.length > ANSWER_BYTES_MAX) return [];
-  if (written[0] === 0x7b) return itemsOf(parse(written.toString("utf8")));
+  if (written[0] === 0x7b) return itemsOf(objectOf(parseJson(written.toString("utf8"))));
   if (!written.includes('"response.completed"') && !written.includes('"response.incomplete"')) return [];
   return new SseReader().push(written).flatMap(({ data }) => {
-    const event = parse(data);
+    const event = objectOf(parseJson(data));
     const isEnd = event?.["type"] === "response.completed" || event?.["type"] === "response.incomplete";
     return isEnd && isObject(event["response"]) ? itemsOf(event["response"]) : [];
   });
@@ -177,14 +178,3 @@ function outputOf(bytes: Uint8Array | string): readonly JsonObject[] {
 
 const itemsOf = (response: JsonObject | null): readonly JsonObject[] =>
   Array.isArray(response?.["output"]) ? response["output"].filter(isObject) : [];
-
-function parse(text: string): JsonObject | null {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value)
-      ? (value as JsonObject)
-      : null;
-  } catch {
-    return null;
-  }
-}

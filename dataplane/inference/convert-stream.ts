@@ -1,143 +1,33 @@
 /**
- * Convert: an upstream's answer in one dialect becomes the client's in another, through Messages form
- * (design.md §4.3, §4.4). As in relay, the end of an answer leaves only once its charge is durable.
+ * Convert: an upstream's stream becomes the client's through Messages form (design.md §4.4). As in relay, the end
+ * of an answer leaves only once its charge is durable.
  */
-import type { Bill, FinalUsage, TokenUsage } from "../billing/meter.ts";
+import type { TokenUsage } from "../billing/meter.ts";
 import type { EndCause, SseEvent, Stepper, StreamWriter } from "../dialects/codecs.ts";
-import type { JsonObject, MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
+import type { MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
-import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
+import { cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { SseOverflow, SseReader } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/ask.ts";
 import { AttemptFailure, failureOfErrorBody, timedOut } from "../upstream/failure.ts";
-import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
-import { CallError, type CallFault } from "../upstream/send.ts";
-import type { AnswerSink } from "./call.ts";
-import type { Conversion } from "./conversion.ts";
-import { noTokens, noTools } from "./relay-job.ts";
+import type { CallFault } from "../upstream/send.ts";
+import {
+  attempt,
+  CHARACTERS_PER_TOKEN,
+  clientOf,
+  type ConvertJob,
+  inputEstimate,
+  settle,
+} from "./convert-job.ts";
+import { noTools } from "./relay-job.ts";
 import { isReport, tokensOf } from "./usage-tap.ts";
 
 /** Time between two observations of a running stream. */
 const OBSERVE_MS = 1_000;
 /** How long a finished upstream may take to close its answer, so that its connection can be used again. */
 const LINGER_MS = 1_000;
-/** What an answer takes, about, whose upstream reports nothing. */
-const CHARACTERS_PER_TOKEN = 4;
-
-export interface ConvertJob {
-  readonly conversion: Conversion;
-  readonly bill: Bill;
-  readonly sink: AnswerSink;
-  /** Headers of the answer beside content type and length. */
-  readonly headers: Readonly<Record<string, string>>;
-  /** Told the code of an error that ends a stream. */
-  readonly failed: (error: ApiError) => void;
-}
-
-const clientOf = ({ conversion }: ConvertJob) => conversion.carry.dialect;
-
-/**
- * Converts a whole answer.
- * @throws ApiError when it is no answer; what it costs is settled then, or the bill released.
- * @throws AttemptFailure when it is an error in spite of its status.
- */
-export async function convertWhole(job: ConvertJob, answering: Answering): Promise<void> {
-  const { conversion, sink } = job;
-  const { carry, context } = conversion;
-  let body: Buffer;
-  try {
-    body = await answering.call.whole(MAX_ANSWER_BYTES);
-  } catch (error) {
-    if (!(error instanceof CallError)) throw error;
-    return failWhole(job, answering, error.fault, error.received);
-  }
-  const parsed = parseObject(body);
-  if (parsed === null) return failWhole(job, answering, "garbage", body.length);
-  if (isErrorBody(parsed)) throw failureOfErrorBody(body);
-  const message = attempt(() => codecs[answering.upstream.dialect].readResponse(parsed, context));
-  if (message instanceof ApiError) {
-    await settleEstimate(job, answering, body.length, "error");
-    metrics.streamFaults.inc({ dialect: carry.dialect, kind: "garbage" });
-    throw message;
-  }
-  const answer = Buffer.from(JSON.stringify(codecs[carry.dialect].writeResponse(message, carry, context)));
-  await settle(job, answering, {
-    tokens: tokensOf(message.usage),
-    estimated: message.usage.estimated === true,
-    status: "ok",
-  });
-  sink.start(200, {
-    "content-type": "application/json",
-    "content-length": String(answer.length),
-    ...job.headers,
-  });
-  sink.write(answer);
-  sink.end();
-}
-
-/** What `read` gives, or the ApiError it throws. */
-function attempt<T>(read: () => T): T | ApiError {
-  try {
-    return read();
-  } catch (error) {
-    if (error instanceof ApiError) return error;
-    throw error;
-  }
-}
-
-function parseObject(body: Buffer): JsonObject | null {
-  try {
-    const parsed: unknown = JSON.parse(body.toString("utf8"));
-    return typeof parsed === "object" && parsed !== null && !Array.isArray(parsed)
-      ? (parsed as JsonObject)
-      : null;
-  } catch {
-    return null;
-  }
-}
-
-/** Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it. */
-const isErrorBody = (body: JsonObject): boolean =>
-  typeof body["error"] === "object" &&
-  body["error"] !== null &&
-  ["choices", "content", "output"].every((part) => body[part] === undefined);
-
-/** Rule 1.6: a corrupt answer costs what was sent and received; an empty one, and one for nobody, nothing. */
-async function failWhole(
-  job: ConvertJob,
-  answering: Answering,
-  fault: CallFault,
-  received: number,
-): Promise<never> {
-  await settleEstimate(job, answering, received, fault === "cancelled" ? "cancelled" : "error");
-  if (fault === "deadline") throw new ApiError("timeout", timedOut);
-  metrics.streamFaults.inc({ dialect: clientOf(job), kind: fault === "cut" ? "cut" : "garbage" });
-  throw corruptAnswer(fault);
-}
-
-async function settleEstimate(
-  job: ConvertJob,
-  answering: Answering,
-  received: number,
-  status: FinalUsage["status"],
-): Promise<void> {
-  if (received === 0) return job.bill.release();
-  const tokens = { ...inputEstimate(job), output: Math.ceil(received / CHARACTERS_PER_TOKEN) };
-  await settle(job, answering, { tokens, estimated: true, status });
-}
-
-const inputEstimate = ({ conversion }: ConvertJob): TokenUsage => ({
-  ...noTokens,
-  input: conversion.context.estimatedInputTokens ?? 0,
-});
-
-const settle = (
-  { bill }: ConvertJob,
-  { upstream }: Answering,
-  usage: Pick<FinalUsage, "tokens" | "estimated" | "status">,
-): Promise<void> => bill.settle({ ...usage, tools: noTools, iterations: 1, upstream: upstream.name });
 
 /**
  * Converts a stream. Resolves when it is over, however it ended.

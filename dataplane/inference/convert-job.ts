@@ -1,0 +1,46 @@
+/** What converting an answer needs to know, whole or streamed, and how it is charged. */
+import type { Bill, FinalUsage, TokenUsage } from "../billing/meter.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import { ApiError } from "../lib/api-error.ts";
+import type { Answering } from "../upstream/ask.ts";
+import type { AnswerSink } from "./call.ts";
+import type { Conversion } from "./conversion.ts";
+import { noTokens, noTools } from "./relay-job.ts";
+
+/** What an answer takes, about, whose upstream reports nothing. */
+export const CHARACTERS_PER_TOKEN = 4;
+
+export interface ConvertJob {
+  readonly conversion: Conversion;
+  readonly bill: Bill;
+  readonly sink: AnswerSink;
+  /** Headers of the answer beside content type and length. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Told the code of an error that ends a stream. */
+  readonly failed: (error: ApiError) => void;
+}
+
+export const clientOf = ({ conversion }: ConvertJob): Dialect => conversion.carry.dialect;
+
+/** The tokens of an upstream call of which nothing came back yet. */
+export const inputEstimate = ({ conversion }: ConvertJob): TokenUsage => ({
+  ...noTokens,
+  input: conversion.context.estimatedInputTokens ?? 0,
+});
+
+/** Charges one upstream call. */
+export const settle = (
+  { bill }: ConvertJob,
+  { upstream }: Answering,
+  usage: Pick<FinalUsage, "tokens" | "estimated" | "status">,
+): Promise<void> => bill.settle({ ...usage, tools: noTools, iterations: 1, upstream: upstream.name });
+
+/** What `read` gives, or the ApiError it throws. */
+export function attempt<T>(read: () => T): T | ApiError {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof ApiError) return error;
+    throw error;
+  }
+}

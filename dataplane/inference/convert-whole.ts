@@ -1,0 +1,91 @@
+/** Convert: a whole answer of an upstream becomes the client's through Messages form (design.md §4.3). */
+import type { FinalUsage } from "../billing/meter.ts";
+import { objectOf, parseJson } from "../dialects/fields.ts";
+import type { JsonObject } from "../dialects/messages/types.ts";
+import { codecs } from "../dialects/registry.ts";
+import { corruptAnswer } from "../dialects/upstream-error.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import type { Answering } from "../upstream/ask.ts";
+import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";
+import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
+import { CallError, type CallFault } from "../upstream/send.ts";
+import {
+  attempt,
+  CHARACTERS_PER_TOKEN,
+  clientOf,
+  type ConvertJob,
+  inputEstimate,
+  settle,
+} from "./convert-job.ts";
+import { isReport, tokensOf } from "./usage-tap.ts";
+
+/**
+ * Converts a whole answer.
+ * @throws ApiError when it is no answer; what it costs is settled then, or the bill released.
+ * @throws AttemptFailure when it is an error in spite of its status.
+ */
+export async function convertWhole(job: ConvertJob, answering: Answering): Promise<void> {
+  const { conversion, sink } = job;
+  const { carry, context } = conversion;
+  let body: Buffer;
+  try {
+    body = await answering.call.whole(MAX_ANSWER_BYTES);
+  } catch (error) {
+    if (!(error instanceof CallError)) throw error;
+    return failWhole(job, answering, error.fault, error.received);
+  }
+  const parsed = objectOf(parseJson(body.toString("utf8")));
+  if (parsed === null) return failWhole(job, answering, "garbage", body.length);
+  if (isErrorBody(parsed)) throw failureOfErrorBody(body);
+  const message = attempt(() => codecs[answering.upstream.dialect].readResponse(parsed, context));
+  if (message instanceof ApiError) {
+    await settleEstimate(job, answering, body.length, "error");
+    metrics.streamFaults.inc({ dialect: carry.dialect, kind: "garbage" });
+    throw message;
+  }
+  const answer = Buffer.from(JSON.stringify(codecs[carry.dialect].writeResponse(message, carry, context)));
+  const { usage } = message;
+  const isCounted = usage.estimated !== true && isReport(usage);
+  const tokens = isReport(usage)
+    ? tokensOf(usage)
+    : { ...inputEstimate(job), output: Math.ceil(body.length / CHARACTERS_PER_TOKEN) };
+  await settle(job, answering, { tokens, estimated: !isCounted, status: "ok" });
+  sink.start(200, {
+    "content-type": "application/json",
+    "content-length": String(answer.length),
+    ...job.headers,
+  });
+  sink.write(answer);
+  sink.end();
+}
+
+/** Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it. */
+const isErrorBody = (body: JsonObject): boolean =>
+  typeof body["error"] === "object" &&
+  body["error"] !== null &&
+  ["choices", "content", "output"].every((part) => body[part] === undefined);
+
+/** Rule 1.6: a corrupt answer costs what was sent and received; an empty one, and one for nobody, nothing. */
+async function failWhole(
+  job: ConvertJob,
+  answering: Answering,
+  fault: CallFault,
+  received: number,
+): Promise<never> {
+  await settleEstimate(job, answering, received, fault === "cancelled" ? "cancelled" : "error");
+  if (fault === "deadline") throw new ApiError("timeout", timedOut);
+  metrics.streamFaults.inc({ dialect: clientOf(job), kind: fault === "cut" ? "cut" : "garbage" });
+  throw corruptAnswer(fault);
+}
+
+async function settleEstimate(
+  job: ConvertJob,
+  answering: Answering,
+  received: number,
+  status: FinalUsage["status"],
+): Promise<void> {
+  if (received === 0) return job.bill.release();
+  const tokens = { ...inputEstimate(job), output: Math.ceil(received / CHARACTERS_PER_TOKEN) };
+  await settle(job, answering, { tokens, estimated: true, status });
+}
