@@ -38,6 +38,11 @@ import { openRedis } from "./store/redis.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { startTracing } from "./telemetry/trace.ts";
 import { redisToolCache } from "./tools/cache.ts";
+import { redisCallLimit } from "./tools/call-limit.ts";
+import { createToolbox } from "./tools/toolbox.ts";
+import { dnsResolver } from "./tools/url-guard/resolver.ts";
+import { ExtractionPool } from "./tools/web-fetch/extract/pool.ts";
+import { newRobotsCache } from "./tools/web-fetch/robots-gate.ts";
 import { Upstreams } from "./upstream/ask.ts";
 import { countUpstream } from "./upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "./upstream/dispatcher.ts";
@@ -104,10 +109,15 @@ async function serveForever(environment: Environment): Promise<void> {
     environment.REDIS_CACHE_URL === undefined
       ? redis
       : openRedis(environment.REDIS_CACHE_URL, { onError: onError("redis cache") });
-  const serve = withItemReferences(
-    createServe(new Upstreams(dispatcher), sealing(sealKeys(environment, log))),
-    redisToolCache(cacheRedis),
-  );
+  const cache = redisToolCache(cacheRedis);
+  const pages = new ExtractionPool();
+  pages.warm();
+  const runTool = createToolbox({
+    admit: redisCallLimit(redis),
+    fetch: { resolver: dnsResolver(), pool: pages, cache, robots: newRobotsCache(), clock: systemClock },
+  });
+  const sealerOf = sealing(sealKeys(environment, log));
+  const serve = withItemReferences(createServe(new Upstreams(dispatcher), sealerOf, runTool), cache);
   const files = openFiles(environment.FILES_S3_URL, postgres);
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
   sweeper.start();
@@ -155,6 +165,7 @@ async function serveForever(environment: Environment): Promise<void> {
   await loader.stop();
   await sweeper.stop();
   await dispatcher.destroy();
+  await pages.close();
   await money.stop();
   // The stores go last: until here running requests were settling their charges.
   await Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), stopTracing?.()]);

@@ -5,7 +5,6 @@
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Carry, CodecContext, Sealer } from "../dialects/codecs.ts";
 import { DropNotes } from "../dialects/losses.ts";
-import type { Dialect } from "../dialects/dialect.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import { newId } from "../lib/ids.ts";
@@ -27,8 +26,11 @@ export class Conversion {
   readonly #route: Route;
   readonly #strict: boolean;
 
-  /** @throws ApiError naming the field that cannot be read. */
-  constructor(call: InferenceCall, seen: Look, route: Route, sealer: Sealer) {
+  /**
+   * @param body the client's, without blocks that only our server tools make.
+   * @throws ApiError naming the field that cannot be read.
+   */
+  constructor(call: InferenceCall, seen: Look, route: Route, sealer: Sealer, body: JsonObject) {
     this.context = {
       newId,
       createdAt: Math.floor(call.acceptedAt / 1000),
@@ -37,12 +39,7 @@ export class Conversion {
       requestId: call.id,
       estimatedInputTokens: usualInputTokens(seen),
     };
-    // `look` has found it to be a JSON object without duplicate keys.
-    const body = JSON.parse(seen.body.toString("utf8")) as JsonObject;
-    const { request, carry } = codecs[call.dialect].readRequest(
-      withoutOurTools(body, call.dialect, sealer),
-      this.context,
-    );
+    const { request, carry } = codecs[call.dialect].readRequest(body, this.context);
     this.request = request;
     this.carry = carry;
     this.#route = route;
@@ -53,7 +50,7 @@ export class Conversion {
    * The request as this upstream gets it.
    * @throws ApiError when the upstream's dialect cannot hold it, or under strict would lose a field.
    */
-  write(upstream: Upstream): Written {
+  write(upstream: Upstream, request: MessagesRequest = this.request): Written {
     const { capabilities, limits } = this.#route;
     const notes = new DropNotes(this.#strict);
     const target = {
@@ -64,7 +61,7 @@ export class Conversion {
       imageInput: capabilities.imageInput,
       pdfInput: capabilities.pdfInput,
     };
-    const body = codecs[upstream.dialect].writeRequest(this.request, this.carry, target, notes);
+    const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
     return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header() };
   }
 
@@ -88,9 +85,11 @@ export class Conversion {
   }
 }
 
-/** What our server tools wrote in earlier turns, as text: no upstream sees their blocks (rule 3.4). */
-function withoutOurTools(body: JsonObject, client: Dialect, sealer: Sealer): JsonObject {
-  if (client !== "messages") return body;
+/** The client's body with what our server tools wrote in earlier turns as text: no upstream sees their blocks (rule 3.4). */
+export function plainBody(seen: Look, sealer: Sealer): JsonObject {
+  // `look` has found it to be a JSON object without duplicate keys.
+  const body = JSON.parse(seen.body.toString("utf8")) as JsonObject;
+  if (seen.dialect !== "messages") return body;
   const { messages } = restoreConversation(body["messages"], new Set(), sealer);
   return messages === body["messages"] || messages === undefined ? body : { ...body, messages };
 }

@@ -12,6 +12,7 @@ import { sealing } from "../lib/seal.ts";
 import { Upstreams } from "../upstream/ask.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { createServe, type Serve } from "./serve.ts";
+import { noTools } from "../../test/fakes/no-tools.ts";
 
 let fake: FakeUpstream;
 let dispatcher: Dispatcher;
@@ -21,7 +22,7 @@ const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
 beforeAll(async () => {
   fake = await startUpstream();
   dispatcher = newUpstreamDispatcher();
-  serve = createServe(new Upstreams(dispatcher), sealerOf);
+  serve = createServe(new Upstreams(dispatcher), sealerOf, noTools);
 });
 beforeEach(() => fake.reset());
 afterAll(async () => {

@@ -18,6 +18,7 @@ import { metrics } from "../telemetry/metrics.ts";
 import { Upstreams } from "../upstream/ask.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { createServe } from "./serve.ts";
+import { noTools } from "../../test/fakes/no-tools.ts";
 
 /** What comes of a fault. */
 interface Cell {
@@ -189,7 +190,7 @@ describe("the fault matrix", () => {
     fake.model(model, stepOf(row.upstream));
     const call = callFor(dialect, stream, row, model);
     // Each cell has upstreams of its own: no failure of another one weighs on its health.
-    const serve = createServe(new Upstreams(dispatcher, { random: () => 0 }), sealerOf);
+    const serve = createServe(new Upstreams(dispatcher, { random: () => 0 }), sealerOf, noTools);
     const error = await serve(call).then(
       () => null,
       (thrown: unknown) => thrown as ApiError,

@@ -20,6 +20,7 @@ import { Upstreams } from "../upstream/ask.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { withItemReferences } from "./item-references.ts";
 import { createServe, type Serve } from "./serve.ts";
+import { noTools } from "../../test/fakes/no-tools.ts";
 
 let store: TestStore;
 let redis: Redis;
@@ -39,7 +40,10 @@ beforeAll(async () => {
   fake = await startUpstream();
   dispatcher = newUpstreamDispatcher();
   const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
-  serve = withItemReferences(createServe(new Upstreams(dispatcher), sealerOf), redisToolCache(redis));
+  serve = withItemReferences(
+    createServe(new Upstreams(dispatcher), sealerOf, noTools),
+    redisToolCache(redis),
+  );
   const snapshot = snapshotOf(routes());
   const principal = {
     kind: "inference",

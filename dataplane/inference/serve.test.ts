@@ -11,6 +11,7 @@ import { parseSealKeys, sealing } from "../lib/seal.ts";
 import { Upstreams } from "../upstream/ask.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { createServe, type Serve } from "./serve.ts";
+import { noTools } from "../../test/fakes/no-tools.ts";
 
 let fake: FakeUpstream;
 let dispatcher: Dispatcher;
@@ -22,6 +23,7 @@ beforeAll(async () => {
   serve = createServe(
     new Upstreams(dispatcher),
     sealing(parseSealKeys(`test:${Buffer.alloc(32).toString("base64")}`)),
+    noTools,
   );
 });
 beforeEach(() => fake.reset());

@@ -10,11 +10,12 @@ import type { Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
+import type { RunTool } from "../tools/toolbox.ts";
 import type { Answering, Outgoing, Question, Upstreams } from "../upstream/ask.ts";
 import type { InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
 import { conversationKey } from "./conversation-key.ts";
-import { Conversion } from "./conversion.ts";
+import { Conversion, plainBody } from "./conversion.ts";
 import { convertStream } from "./convert-stream.ts";
 import { convertWhole } from "./convert-whole.ts";
 import { relayBody } from "./edits.ts";
@@ -23,6 +24,7 @@ import { look, type Look } from "./look.ts";
 import { checkServerTools, refuse } from "./refuse.ts";
 import type { RelayJob } from "./relay-job.ts";
 import { relayStream } from "./relay-stream.ts";
+import { serveWithTools } from "./serve-tools.ts";
 import { relayWhole } from "./relay-whole.ts";
 
 /** What a Messages client without a version is taken to speak (spec, Versioning 2). */
@@ -34,7 +36,7 @@ export type Serve = (call: InferenceCall) => Promise<void>;
 
 /** @returns what `http` and `batches` call; see `InferenceCall` for its contract. */
 export const createServe =
-  (upstreams: Upstreams, sealerOf: (organizationId: string) => Sealer): Serve =>
+  (upstreams: Upstreams, sealerOf: (organizationId: string) => Sealer, runTool: RunTool): Serve =>
   async (call) => {
     const seen = look(call.dialect, call.body);
     refuse(seen);
@@ -42,7 +44,7 @@ export const createServe =
     call.record.model = route.model;
     call.record.streamed = seen.stream;
     checkServerTools(seen, route, call.snapshot.policy(route));
-    await new Serving(call, seen, route, sealerOf(call.principal.organizationId)).run(upstreams);
+    await new Serving(call, seen, route, sealerOf(call.principal.organizationId)).run(upstreams, runTool);
   };
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
@@ -74,7 +76,22 @@ class Serving {
     this.#strict = call.headers["x-gapura-strict"] === "true";
   }
 
-  async run(upstreams: Upstreams): Promise<void> {
+  async run(upstreams: Upstreams, runTool: RunTool): Promise<void> {
+    const policy = this.#call.snapshot.policy(this.#route);
+    if (this.#needs.serverTools && policy !== undefined) {
+      return serveWithTools({
+        call: this.#call,
+        look: this.#look,
+        route: this.#route,
+        policy,
+        sealer: this.#sealer,
+        upstreams,
+        runTool,
+        conversation: this.#conversation(),
+        open: () => this.#open(this.#call.meter),
+        headers: ({ dialect }) => this.#headers(dialect),
+      });
+    }
     // What no candidate can read is refused before anything is held for it.
     const paths = this.#route.upstreams.map(({ dialect }) => choosePath(this.#needs, dialect));
     if (paths.every((path) => path === "convert")) this.#read();
@@ -155,12 +172,18 @@ class Serving {
         return { body, headers };
       }
       case "tools":
-        throw new ApiError("invalid_request", "Server tools are not available for this model yet.");
+        throw new Error("a request with server tools is served by its loop");
     }
   }
 
   #read(): Conversion {
-    this.#conversion ??= new Conversion(this.#call, this.#look, this.#route, this.#sealer);
+    this.#conversion ??= new Conversion(
+      this.#call,
+      this.#look,
+      this.#route,
+      this.#sealer,
+      plainBody(this.#look, this.#sealer),
+    );
     return this.#conversion;
   }
 

@@ -14,7 +14,8 @@ import type { JsonObject, JsonValue, ServerToolName, ToolResultBlock } from "../
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import type { ToolCall } from "./loop.ts";
-import { isOwnIndex, openHit, resultForModel, type SearchHit, type ToolOutcome } from "./results.ts";
+import type { SearchHit } from "../tools/outcomes.ts";
+import { isOwnIndex, openHit, resultForModel, type ToolOutcome } from "./results.ts";
 
 export interface Restored {
   /** Messages without any server-tool block; the very same array when there was none. */

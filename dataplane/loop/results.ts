@@ -15,38 +15,12 @@ import type {
   WebSearchErrorCode,
   WebSearchToolResultBlock,
 } from "../dialects/messages/types.ts";
+import type { FetchedPage, SearchHit, SearchOutcome } from "../tools/outcomes.ts";
 import type { ToolCall } from "./loop.ts";
 
-/** One search result, or one post of x_search. */
-export interface SearchHit {
-  readonly url: string;
-  readonly title: string | null;
-  /** At most 1,000 characters. */
-  readonly text: string;
-  /** When the page was published, as the engine says it. */
-  readonly age: string | null;
-}
-
-/** An opened page: text, or a PDF as base64. */
-export interface FetchedPage {
-  /** After redirects. */
-  readonly url: string;
-  readonly title: string | null;
-  /** ISO 8601 UTC. */
-  readonly retrievedAt: string;
-  readonly source:
-    | { readonly type: "text"; readonly text: string }
-    | { readonly type: "pdf"; readonly base64: string };
-}
-
+/** What a call of a server tool brought. */
 export type ToolOutcome =
-  | {
-      readonly kind: "hits";
-      readonly hits: readonly SearchHit[];
-      /** x_search only: posts and distinct profiles that were fetched. */
-      readonly posts: number;
-      readonly profiles: number;
-    }
+  | Extract<SearchOutcome, { kind: "hits" }>
   | { readonly kind: "page"; readonly page: FetchedPage }
   | { readonly kind: "error"; readonly code: WebFetchErrorCode };
 

@@ -9,7 +9,7 @@ import type {
   Micros,
   Observed,
 } from "../../dataplane/billing/meter.ts";
-import type { Route, Upstream } from "../../dataplane/config/schema.ts";
+import type { Policy, Route, Upstream } from "../../dataplane/config/schema.ts";
 import { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { type Dialect, dialectPath } from "../../dataplane/dialects/dialect.ts";
 import type { AnswerSink, InferenceCall } from "../../dataplane/inference/call.ts";
@@ -72,6 +72,7 @@ export function snapshotOf(
   routes: Route[],
   allowedModels = ["*"],
   credentials: Record<string, string> = {},
+  policies: Record<string, Policy> = {},
 ): Snapshot {
   const serial = 1;
   const index = { schemaVersion: 1, serial, hash: "", routing: [], credentials: [] };
@@ -92,7 +93,7 @@ export function snapshotOf(
     schemaVersion: 1,
     serial,
     routes,
-    policies: {},
+    policies,
     organizations: [organization],
     objects: [],
   };
@@ -105,6 +106,8 @@ export class RecordingMeter implements Meter {
   readonly settled: FinalUsage[] = [];
   readonly observed: Observed[] = [];
   released = 0;
+  /** What `advance` answers, in order; true when used up. */
+  readonly credit: boolean[] = [];
   /** Thrown by `open`. */
   refusal: Error | null = null;
   /** What a settle waits for, or fails with. */
@@ -116,7 +119,7 @@ export class RecordingMeter implements Meter {
     return {
       headers: {},
       observe: (observed) => void this.observed.push(observed),
-      advance: async () => true,
+      advance: async () => this.credit.shift() ?? true,
       settle: async (usage) => {
         this.settled.push(usage);
         await this.onSettle();

@@ -15,6 +15,7 @@ import { sealing } from "../../lib/seal.ts";
 import { Upstreams } from "../../upstream/ask.ts";
 import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
 import { inferenceRoutes } from "./inference.ts";
+import { noTools } from "../../../test/fakes/no-tools.ts";
 
 let fake: FakeUpstream;
 let dispatcher: Dispatcher;
@@ -202,7 +203,11 @@ function responsesClient(baseURL: string): Client {
 beforeAll(async () => {
   fake = await startUpstream();
   dispatcher = newUpstreamDispatcher();
-  const serve = createServe(new Upstreams(dispatcher), sealing([{ id: "test", key: Buffer.alloc(32) }]));
+  const serve = createServe(
+    new Upstreams(dispatcher),
+    sealing([{ id: "test", key: Buffer.alloc(32) }]),
+    noTools,
+  );
   const routes = dialects.map((dialect) =>
     routeTo([upstreamOf(fake.url, dialect)], { model: `over-${dialect}`, aliases: [] }),
   );

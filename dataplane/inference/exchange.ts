@@ -1,0 +1,229 @@
+/**
+ * An upstream's answer as hub events that are pulled, for the tool loop: while it runs a tool or its client is
+ * behind, nothing more is read. (Plain conversions push; they have no reason to wait.)
+ */
+import type { CodecContext, SseEvent, Stepper } from "../dialects/codecs.ts";
+import type { JsonObject, MessagesEvent, MessagesResponse } from "../dialects/messages/types.ts";
+import { codecs } from "../dialects/registry.ts";
+import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { SseReader } from "../lib/sse.ts";
+import { wholeBlock } from "../loop/round.ts";
+import type { Answering } from "../upstream/ask.ts";
+import { AttemptFailure, failureOfErrorBody, timedOut } from "../upstream/failure.ts";
+import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
+import { CallError, type CallFault } from "../upstream/send.ts";
+
+/** Batches of events that wait for their reader before the upstream is told to pause. */
+const MAX_WAITING = 16;
+
+/** The hub events of a whole answer. @throws AttemptFailure, as nothing of it has been shown. */
+export async function* wholeEvents(
+  answering: Answering,
+  context: CodecContext,
+): AsyncGenerator<readonly MessagesEvent[]> {
+  let body: Buffer;
+  try {
+    body = await answering.call.whole(MAX_ANSWER_BYTES);
+  } catch (error) {
+    if (!(error instanceof CallError)) throw error;
+    throw failureOf(errorOfFault(error.fault), error.fault, error.received);
+  }
+  const parsed = parseObject(body);
+  if (parsed === null) throw failureOf(corruptAnswer("garbage"), "garbage", body.length);
+  if (typeof parsed["error"] === "object" && parsed["error"] !== null && !hasContent(parsed)) {
+    throw failureOfErrorBody(body);
+  }
+  try {
+    yield eventsOf(codecs[answering.upstream.dialect].readResponse(parsed, context));
+  } catch (error) {
+    throw error instanceof ApiError ? failureOf(error, "garbage", body.length) : error;
+  }
+}
+
+/**
+ * The hub events of a stream.
+ * @throws AttemptFailure before the first event; afterwards an ApiError.
+ */
+export async function* streamedEvents(
+  answering: Answering,
+  context: CodecContext,
+): AsyncGenerator<readonly MessagesEvent[]> {
+  const { call, upstream } = answering;
+  const queue = new EventQueue(answering, codecs[upstream.dialect].readStream(context));
+  try {
+    for (;;) {
+      const events = await queue.next();
+      if (events === null) return;
+      yield events;
+      if (events.some(({ type }) => type === "message_stop")) return;
+    }
+  } finally {
+    // Whoever stops reading early leaves an answer that nobody wants.
+    if (!queue.finished) call.abort("cut");
+  }
+}
+
+class EventQueue {
+  readonly #answering: Answering;
+  readonly #reader: Stepper<SseEvent, MessagesEvent>;
+  readonly #sse = new SseReader();
+  readonly #waiting: (readonly MessagesEvent[])[] = [];
+  #failure: unknown = null;
+  #over = false;
+  #seen = false;
+  #wake: () => void = () => undefined;
+
+  constructor(answering: Answering, reader: Stepper<SseEvent, MessagesEvent>) {
+    this.#answering = answering;
+    this.#reader = reader;
+    answering.call.read({
+      data: (chunk) => this.#read(() => this.#sse.push(chunk)),
+      end: () => {
+        this.#read(() => this.#sse.end());
+        this.#close(() => this.#reader.end({ kind: "eof" }), "cut");
+      },
+      fail: (fault) =>
+        this.#close(() => this.#reader.end({ kind: "failed", error: errorOfFault(fault) }), fault),
+    });
+  }
+
+  get finished(): boolean {
+    return this.#over;
+  }
+
+  /** The next events; null at the end. */
+  async next(): Promise<readonly MessagesEvent[] | null> {
+    for (;;) {
+      const events = this.#waiting.shift();
+      if (events !== undefined) {
+        if (this.#waiting.length === 0 && !this.#over) this.#answering.call.resume();
+        return events;
+      }
+      if (this.#failure !== null) throw this.#failure;
+      if (this.#over) return null;
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#wake = resolve;
+      await promise;
+    }
+  }
+
+  #read(frames: () => readonly SseEvent[]): void {
+    if (this.#over) return;
+    const events: MessagesEvent[] = [];
+    let failing: SseEvent | null = null;
+    try {
+      for (const frame of frames()) {
+        failing = frame;
+        events.push(...this.#reader.step(frame));
+      }
+      this.#push(events);
+    } catch (error) {
+      this.#push(events);
+      this.#fail(error instanceof ApiError ? error : corruptAnswer("too_large"), "garbage", failing);
+      this.#answering.call.abort("cut");
+    }
+  }
+
+  /** The upstream has nothing more to say; its reader knows whether that was its end. */
+  #close(last: () => MessagesEvent[], fault: CallFault): void {
+    if (this.#over) return;
+    try {
+      this.#push(last());
+      this.#over = true;
+      this.#wake();
+    } catch (error) {
+      this.#fail(error instanceof ApiError ? error : errorOfFault(fault), fault, null);
+    }
+  }
+
+  #push(events: readonly MessagesEvent[]): void {
+    if (events.length === 0) return;
+    this.#seen = true;
+    this.#waiting.push(events);
+    if (this.#waiting.length >= MAX_WAITING) this.#answering.call.pause();
+    this.#wake();
+  }
+
+  #fail(error: ApiError, fault: CallFault, event: SseEvent | null): void {
+    const told = event !== null && (event.event === "error" || /"error"\s*:\s*[{"]/.test(event.data));
+    if (this.#seen) this.#failure = error;
+    else if (told) this.#failure = failureOfErrorBody(Buffer.from(event.data));
+    else this.#failure = failureOf(error, fault, this.#answering.call.received);
+    this.#over = true;
+    this.#wake();
+  }
+}
+
+/** Nothing was shown yet: another upstream may be asked where the fault is one of the connection. */
+function failureOf(error: ApiError, fault: CallFault, received: number): AttemptFailure {
+  const cut = fault === "cut" && received === 0;
+  return new AttemptFailure(error, {
+    retry: cut ? "connect" : fault === "idle" ? "first_byte_timeout" : null,
+    status: fault === "idle" || fault === "deadline" ? "timeout" : cut ? "cut" : "garbage",
+    unhealthy: cut || fault === "idle",
+  });
+}
+
+function errorOfFault(fault: CallFault): ApiError {
+  if (fault === "deadline") return new ApiError("timeout", timedOut);
+  if (fault === "idle") return new ApiError("timeout", "The model's provider stopped sending.");
+  return fault === "cut" || fault === "cancelled" ? cutAnswer() : corruptAnswer(fault);
+}
+
+const hasContent = (body: JsonObject) =>
+  ["choices", "content", "output"].some((part) => body[part] !== undefined);
+
+function parseObject(body: Buffer): JsonObject | null {
+  try {
+    const parsed: unknown = JSON.parse(body.toString("utf8"));
+    return typeof parsed === "object" && parsed !== null && !Array.isArray(parsed)
+      ? (parsed as JsonObject)
+      : null;
+  } catch {
+    return null;
+  }
+}
+
+/** A whole answer as the stream that says the same. */
+function eventsOf(message: MessagesResponse): MessagesEvent[] {
+  const { content, stop_reason, stop_sequence, stop_details, usage, ...start } = message;
+  return [
+    {
+      type: "message_start",
+      message: { ...start, content: [], stop_reason: null, stop_sequence: null, usage },
+    },
+    ...content.flatMap((block, index): MessagesEvent[] => {
+      const delta = (of: Extract<MessagesEvent, { type: "content_block_delta" }>["delta"]) =>
+        ({ type: "content_block_delta", index, delta: of }) as const;
+      const stop = { type: "content_block_stop", index } as const;
+      if (block.type === "text") {
+        return [
+          { type: "content_block_start", index, content_block: { type: "text", text: "" } },
+          delta({ type: "text_delta", text: block.text }),
+          ...(block.citations ?? []).map((citation) => delta({ type: "citations_delta", citation })),
+          stop,
+        ];
+      }
+      if (block.type === "thinking") {
+        return [
+          {
+            type: "content_block_start",
+            index,
+            content_block: { type: "thinking", thinking: "", signature: "" },
+          },
+          delta({ type: "thinking_delta", thinking: block.thinking }),
+          delta({ type: "signature_delta", signature: block.signature }),
+          stop,
+        ];
+      }
+      return wholeBlock(block, index);
+    }),
+    {
+      type: "message_delta",
+      delta: { stop_reason, stop_sequence, ...(stop_details === undefined ? {} : { stop_details }) },
+      usage,
+    },
+    { type: "message_stop" },
+  ];
+}

@@ -1,0 +1,323 @@
+/**
+ * Serves a request that declares server tools (design.md §4.5): reads the declarations and the conversation,
+ * runs the loop over the route's upstreams, and renders what it says in the client's dialect.
+ */
+import type { Bill } from "../billing/meter.ts";
+import { estimateMicros } from "../billing/price.ts";
+import type { Policy, Route, Upstream } from "../config/schema.ts";
+import type { Sealer, StreamWriter } from "../dialects/codecs.ts";
+import { MessageAccumulator } from "../dialects/messages/accumulate.ts";
+import type {
+  FunctionTool,
+  JsonObject,
+  MessagesEvent,
+  MessagesRequest,
+  ServerToolName,
+  ToolChoice,
+} from "../dialects/messages/types.ts";
+import { codecs } from "../dialects/registry.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { Deadline } from "../lib/deadline.ts";
+import { newId } from "../lib/ids.ts";
+import { restoreConversation, type Restored } from "../loop/continuation.ts";
+import { toolFunctions, type ToolOutcome } from "../loop/results.ts";
+import { runLoop, type Exchange, type LoopInput } from "../loop/run.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { estimateInputTokens } from "../tokens/estimate.ts";
+import { toolCapabilities } from "../tools/capabilities.ts";
+import { messagesServerTool, readDeclarations, type ServerTools } from "../tools/declarations.ts";
+import { CitedSources, linkCitations } from "../tools/links.ts";
+import type { RunTool, ToolScope } from "../tools/toolbox.ts";
+import { conversationContext } from "../tools/web-fetch/conversation-context.ts";
+import type { Answering, Upstreams } from "../upstream/ask.ts";
+import { AttemptFailure } from "../upstream/failure.ts";
+import type { InferenceCall } from "./call.ts";
+import { Conversion } from "./conversion.ts";
+import { streamedEvents, wholeEvents } from "./exchange.ts";
+import type { Look } from "./look.ts";
+
+/** Pings while a tool runs (spec, Limits). */
+const PING_MS = 10_000;
+
+export interface ToolServices {
+  readonly call: InferenceCall;
+  readonly look: Look;
+  readonly route: Route;
+  readonly policy: Policy;
+  readonly sealer: Sealer;
+  readonly upstreams: Upstreams;
+  readonly runTool: RunTool;
+  /** Keeps a conversation on its upstream (design.md §4.6). */
+  readonly conversation: string | null;
+  /** Takes the hold of the first iteration. */
+  readonly open: () => Promise<Bill>;
+  /** Headers for an upstream, beside those of its route. */
+  readonly headers: (upstream: Upstream) => Readonly<Record<string, string>>;
+}
+
+/** @throws ApiError as long as nothing was written; everything is settled or released then. */
+export async function serveWithTools(services: ToolServices): Promise<void> {
+  await new ToolServing(services).run();
+}
+
+class ToolServing {
+  readonly #services: ToolServices;
+  readonly #tools: ServerTools;
+  readonly #restored: Restored;
+  readonly #conversion: Conversion;
+  readonly #scope: ToolScope;
+  readonly #sources = new CitedSources();
+  readonly #accumulator = new MessageAccumulator();
+  readonly #writer: StreamWriter | null;
+  /** The value of `x-gapura-dropped` for the upstream that was asked last. */
+  #dropped: string | null = null;
+  #started = false;
+
+  constructor(services: ToolServices) {
+    const { call, look, route, policy, sealer } = services;
+    this.#services = services;
+    const body = JSON.parse(look.body.toString("utf8")) as JsonObject;
+    this.#tools = readDeclarations(call.dialect, body, toolCapabilities(route, policy).webFetch);
+    this.#restored =
+      call.dialect === "messages"
+        ? restoreConversation(body["messages"], new Set(this.#names()), sealer)
+        : { messages: undefined, pending: [], hits: [] };
+    const { messages } = this.#restored;
+    const restoredBody = messages === undefined ? body : { ...body, messages };
+    this.#conversion = new Conversion(call, look, route, sealer, restoredBody);
+    for (const hit of this.#restored.hits) this.#sources.add(hit);
+    const prior = conversationContext(call.dialect, body);
+    for (const hit of this.#restored.hits) prior.addUrl(hit.url);
+    this.#scope = {
+      organization: organizationOf(call),
+      route,
+      policy,
+      tools: this.#tools,
+      prior,
+      credential: (id) => call.snapshot.credential(id),
+    };
+    const { carry, context } = this.#conversion;
+    this.#writer = look.stream ? codecs[call.dialect].writeStream(carry, context, this.#annotate) : null;
+  }
+
+  /** Annotations of Responses and Chat: every link to something that a tool returned. */
+  readonly #annotate = (text: string) =>
+    linkCitations(text, this.#sources).map((link) => ({
+      start_index: link.startIndex,
+      end_index: link.endIndex,
+      url: link.url,
+      title: link.title,
+    }));
+
+  async run(): Promise<void> {
+    const { call, sealer } = this.#services;
+    const bill = await this.#services.open();
+    try {
+      await runLoop(this.#input(), {
+        ask: (build) => this.#ask(build),
+        runTool: ({ name, input }, signal) => this.#run(name, input ?? {}, signal),
+        emit: (events) => this.#emit(events, bill),
+        estimate: (request) => this.#estimate(request),
+        bill,
+        sealer,
+        newId,
+        signal: call.sink.closed,
+        pingMs: PING_MS,
+      });
+      this.#end(bill);
+    } catch (error) {
+      if (call.sink.closed.aborted) return;
+      if (this.#writer === null || !this.#started) throw error;
+      const told =
+        error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error });
+      if (told !== error) call.log.error({ id: call.id, err: error }, "a tool loop failed");
+      call.record.errorCode = told.code;
+      call.sink.write(this.#writer.fail(told));
+      call.sink.end();
+    }
+  }
+
+  #names(): ServerToolName[] {
+    const { webSearch, webFetch, xSearch } = this.#tools;
+    const declared = { web_search: webSearch, web_fetch: webFetch, x_search: xSearch };
+    return (["web_search", "web_fetch", "x_search"] as const).filter((name) => declared[name] !== null);
+  }
+
+  #input(): LoopInput {
+    const { call, look, route, policy } = this.#services;
+    const names = this.#names();
+    const own = (this.#conversion.request.tools ?? []).filter((tool) => !isServerTool(tool));
+    const functions = names.map((name) => ({ ...toolFunctions[name] }) as FunctionTool);
+    const { webSearch, webFetch, xSearch, maxToolCalls } = this.#tools;
+    const most = route.limits.maxOutputTokens;
+    return {
+      rules: {
+        dialect: call.dialect,
+        iterations: policy.iterations,
+        maxUses: {
+          web_search: webSearch?.maxUses ?? null,
+          web_fetch: webFetch?.maxUses ?? null,
+          x_search: xSearch?.maxUses ?? null,
+        },
+        maxToolCalls,
+        clientFunctions: own.length > 0,
+        maxOutputTokens: Math.min(this.#conversion.request.max_tokens ?? most, most),
+        toolChoice: this.#toolChoice(),
+      },
+      request: { ...this.#conversion.request, tools: [...own, ...functions] },
+      pending: this.#restored.pending,
+      serverTools: new Set(names),
+      parallelCalls: policy.parallelCalls,
+      citePages: webFetch?.citations === true && route.capabilities.documentCitations,
+      streamed: look.stream,
+      sources: this.#sources,
+    };
+  }
+
+  #toolChoice(): ToolChoice | undefined {
+    const { tool_choice: choice } = this.#conversion.request;
+    const { forced } = this.#tools;
+    if (forced === null) return choice;
+    const serial =
+      choice !== undefined && choice.type !== "none" && choice.disable_parallel_tool_use === true;
+    return { type: "tool", name: forced, ...(serial ? { disable_parallel_tool_use: true } : {}) };
+  }
+
+  /** One iteration's call. Resolves with the first events of whichever upstream answers. */
+  #ask(build: (target: Upstream["dialect"]) => MessagesRequest): Promise<Exchange> {
+    const { call, look, route, upstreams, headers } = this.#services;
+    const { promise, resolve, reject } = Promise.withResolvers<Exchange>();
+    const deadline = new Deadline(route.timeouts.requestMs);
+    const question = {
+      route,
+      stream: look.stream,
+      batch: call.batchId !== null,
+      conversation: this.#services.conversation,
+      deadline,
+      signal: call.sink.closed,
+      record: call.record,
+      credential: (id: string) => call.snapshot.credential(id),
+      write: (upstream: Upstream) => {
+        call.record.path = "tools";
+        const { body, dropped } = this.#conversion.write(upstream, build(upstream.dialect));
+        this.#dropped = dropped;
+        return { body, headers: headers(upstream) };
+      },
+    };
+    upstreams
+      .ask(question, (answering) => this.#take(answering, resolve))
+      .catch((error: unknown) => reject(error instanceof AttemptFailure ? error.error : error))
+      .finally(() => deadline.dispose());
+    return promise;
+  }
+
+  /** Hands an answer over once its first events are there; stays until they have all been read. */
+  async #take(answering: Answering, resolve: (exchange: Exchange) => void): Promise<void> {
+    const { upstream } = answering;
+    const read = this.#services.look.stream ? streamedEvents : wholeEvents;
+    const events = read(answering, this.#conversion.context);
+    const first = await events.next();
+    const { promise: finished, resolve: finish } = Promise.withResolvers<void>();
+    async function* rest(): AsyncGenerator<readonly MessagesEvent[]> {
+      try {
+        if (first.done !== true) yield first.value;
+        yield* events;
+      } finally {
+        finish();
+      }
+    }
+    resolve({ upstream: upstream.name, dialect: upstream.dialect, events: rest() });
+    await finished;
+  }
+
+  async #run(name: ServerToolName, input: JsonObject, signal: AbortSignal): Promise<ToolOutcome> {
+    const { runTool } = this.#services;
+    const outcome = await runTool(name, input, this.#scope, signal);
+    metrics.toolCalls.inc({ tool: name, outcome: outcome.kind === "error" ? outcome.code : "ok" });
+    const { prior } = this.#scope;
+    if (outcome.kind === "hits") for (const hit of outcome.hits) prior.addUrl(hit.url);
+    if (outcome.kind === "page") {
+      prior.addUrl(outcome.page.url);
+      if (outcome.page.source.type === "text") prior.addText(outcome.page.source.text);
+    }
+    return outcome;
+  }
+
+  #estimate(request: MessagesRequest) {
+    const { prices } = this.#services.route;
+    const inputTokens = estimateInputTokens(sizeOf(request));
+    return estimateMicros(prices, { inputTokens, maxOutputTokens: request.max_tokens ?? 1, n: 1 });
+  }
+
+  async #emit(events: readonly MessagesEvent[], bill: Bill): Promise<void> {
+    if (this.#writer === null) {
+      for (const event of events) this.#accumulator.push(event);
+      return;
+    }
+    const { sink } = this.#services.call;
+    const { bytes, terminal } = this.#writer.write(events);
+    if (bytes === "" && terminal === "") return;
+    if (!this.#started) {
+      this.#started = true;
+      sink.start(200, {
+        "content-type": "text/event-stream; charset=utf-8",
+        "cache-control": "no-cache",
+        "x-accel-buffering": "no",
+        ...this.#headers(bill),
+      });
+    }
+    // The loop says the end only once the charge is durable.
+    if (!sink.write(bytes + terminal)) await sink.drained();
+  }
+
+  #end(bill: Bill): void {
+    const { call } = this.#services;
+    if (this.#writer !== null) return call.sink.end();
+    const message = this.#accumulator.whole();
+    if (message === null) throw new Error("a tool loop ended without its end");
+    const { carry, context } = this.#conversion;
+    const answer = codecs[call.dialect].writeResponse(message, carry, context, this.#annotate);
+    const bytes = Buffer.from(JSON.stringify(answer));
+    call.sink.start(200, {
+      "content-type": "application/json",
+      "content-length": String(bytes.length),
+      ...this.#headers(bill),
+    });
+    call.sink.write(bytes);
+    call.sink.end();
+  }
+
+  #headers(bill: Bill): Record<string, string> {
+    return { ...bill.headers, ...(this.#dropped === null ? {} : { "x-gapura-dropped": this.#dropped }) };
+  }
+}
+
+/** An organization that left the snapshot under a running batch keeps the policy's limit. */
+function organizationOf({ principal, snapshot }: InferenceCall): ToolScope["organization"] {
+  const id = principal.organizationId;
+  return snapshot.organization(id) ?? { id, toolCallsPerMinute: null };
+}
+
+const isServerTool = (tool: FunctionTool | JsonObject) => messagesServerTool(tool as JsonObject) !== null;
+
+/** Text, images and documents of a request, for its hold; base64 is not text. */
+function sizeOf(request: MessagesRequest) {
+  const size = { textBytes: 0, images: 0, documents: 0 };
+  const visit = (value: unknown): void => {
+    if (typeof value === "string") size.textBytes += Buffer.byteLength(value);
+    else if (Array.isArray(value)) value.forEach(visit);
+    else if (value !== null && typeof value === "object") {
+      if ("type" in value && "source" in value && (value.type === "image" || value.type === "document")) {
+        const { source } = value;
+        if (value.type === "image") size.images += 1;
+        else if (source !== null && typeof source === "object" && "type" in source && source.type === "text")
+          visit(source);
+        else size.documents += 1;
+      } else Object.values(value).forEach(visit);
+    }
+  };
+  visit(request.system);
+  visit(request.messages);
+  visit(request.tools);
+  return size;
+}

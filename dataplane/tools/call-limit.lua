@@ -1,0 +1,10 @@
+-- Counts one tool call of an organization against its limit for the last minute; over all pods, to the millisecond.
+-- KEYS: the organization's calls, a sorted set of times. ARGV: limit, id of the call.
+-- Replies 1 when the call may run, else 0: a refused call does not count.
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - 60000)
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
+redis.call('ZADD', KEYS[1], now, ARGV[2])
+redis.call('PEXPIRE', KEYS[1], 60000)
+return 1

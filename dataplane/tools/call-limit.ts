@@ -1,0 +1,15 @@
+/** Tool calls an organization may make in a minute, live requests and batches together (spec, Limits). */
+import type { Redis } from "ioredis";
+import { nanoid } from "nanoid";
+import { loadScript } from "../store/redis.ts";
+
+/** Counts one call. False: the organization has made as many as it may in the last minute. */
+export type AdmitToolCall = (organizationId: string, limit: number) => Promise<boolean>;
+
+const count = loadScript(new URL("./call-limit.lua", import.meta.url), (reply) => reply === 1);
+
+/** @throws whatever ioredis throws when Redis is out of reach. */
+export const redisCallLimit =
+  (redis: Redis): AdmitToolCall =>
+  (organizationId, limit) =>
+    count(redis, [`gapura:tool-calls:{${organizationId}}`], [limit, nanoid(12)]);

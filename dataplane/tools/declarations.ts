@@ -1,0 +1,330 @@
+/**
+ * Reads the parameters of the server tools that a client declares, in each dialect's own form, and judges what
+ * may stand beside them (spec "Server tools: declarations", "Translation path", rules 3.1–3.3). Which tools are
+ * known and usable at all was judged before (inference/refuse.ts). Every refusal names its field. Pure.
+ */
+import type { Dialect } from "../dialects/dialect.ts";
+import type { JsonObject, JsonValue, ServerToolName } from "../dialects/messages/types.ts";
+import type { PathStep } from "../lib/field-path.ts";
+import { DeclarationReader, type UserLocation, type XSearchDeclaration } from "./declaration-reader.ts";
+import { anyDomain, type DomainLists } from "./domains.ts";
+
+export interface SearchDeclaration {
+  readonly domains: DomainLists;
+  readonly maxUses: number | null;
+  readonly location: UserLocation | null;
+  /** Results wanted for each search, at most 10. */
+  readonly results: number;
+}
+
+export interface FetchDeclaration {
+  readonly domains: DomainLists;
+  readonly maxUses: number | null;
+  /** Citations into page content were asked for. */
+  readonly citations: boolean;
+  /** Page text is cut to about this many tokens; null: the whole page. */
+  readonly maxContentTokens: number | null;
+  readonly useCache: boolean;
+}
+
+/** What one request may do with server tools. */
+export interface ServerTools {
+  readonly webSearch: SearchDeclaration | null;
+  readonly webFetch: FetchDeclaration | null;
+  readonly xSearch: XSearchDeclaration | null;
+  /** Responses only: cap over all tools of the request. */
+  readonly maxToolCalls: number | null;
+  /** The server tool that `tool_choice` names; it is forced on the first iteration only. */
+  readonly forced: ServerToolName | null;
+}
+
+/** Opened pages are cut at this many tokens in Responses and Chat (spec, Limits). */
+const OPENED_PAGE_TOKENS = 25_000;
+const MAX_RESULTS = 10;
+
+const MESSAGES_TYPES: Readonly<Record<string, ServerToolName>> = {
+  web_search_20250305: "web_search",
+  web_search_20260209: "web_search",
+  web_search_20260318: "web_search",
+  web_fetch_20250910: "web_fetch",
+  web_fetch_20260209: "web_fetch",
+  web_fetch_20260309: "web_fetch",
+  web_fetch_20260318: "web_fetch",
+  x_search_20261005: "x_search",
+};
+const RESPONSES_SEARCH_TYPES = new Set(["web_search", "web_search_preview", "web_search_2025_08_26"]);
+
+/**
+ * Reads the server tools of a request that declares at least one.
+ * @param mayOpen pages may be opened on this route: `web_search` of Responses and Chat then opens them too.
+ * @throws ApiError for every malformed declaration and for what may not stand beside one, naming its field.
+ */
+export function readDeclarations(dialect: Dialect, body: JsonObject, mayOpen: boolean): ServerTools {
+  switch (dialect) {
+    case "messages":
+      return readMessages(body);
+    case "chat":
+      return readChat(body, mayOpen);
+    case "responses":
+      return readResponses(body, mayOpen);
+  }
+}
+
+function readMessages(body: JsonObject): ServerTools {
+  const reader = new DeclarationReader("messages");
+  const tools: { -readonly [Key in keyof ServerTools]: ServerTools[Key] } = {
+    webSearch: null,
+    webFetch: null,
+    xSearch: null,
+    maxToolCalls: null,
+    forced: null,
+  };
+  const found = new Set<string>();
+  const clientNames = new Map<string, number>();
+  for (const [index, entry] of entriesOf(body["tools"])) {
+    const steps = ["tools", index];
+    const name = messagesServerTool(entry);
+    if (name === null) {
+      if (typeof entry["name"] === "string") clientNames.set(entry["name"], index);
+      continue;
+    }
+    if (entry["name"] !== name) reader.fail("invalid_request_error", [...steps, "name"], `must be "${name}"`);
+    if (found.has(name)) reader.fail("invalid_request_error", steps, `the tool ${name} is defined twice`);
+    found.add(name);
+    const maxUses = reader.count(entry, "max_uses", steps);
+    if (name === "x_search") {
+      tools.xSearch = reader.xSearch(entry, steps);
+      continue;
+    }
+    const domains = reader.domains(entry, steps);
+    if (name === "web_search") {
+      tools.webSearch = { maxUses, domains, location: reader.location(entry, steps), results: MAX_RESULTS };
+    } else {
+      tools.webFetch = { maxUses, domains, ...readFetchOptions(reader, entry, steps) };
+    }
+  }
+  for (const name of found) {
+    const clash = clientNames.get(name);
+    if (clash !== undefined) {
+      reader.fail(
+        "invalid_request_error",
+        ["tools", clash, "name"],
+        `"${name}" is the name of a declared server tool`,
+      );
+    }
+  }
+  const choice = body["tool_choice"];
+  if (
+    isObject(choice) &&
+    choice["type"] === "tool" &&
+    isToolName(choice["name"]) &&
+    found.has(choice["name"])
+  ) {
+    tools.forced = choice["name"];
+  }
+  return tools;
+}
+
+function readFetchOptions(reader: DeclarationReader, entry: JsonObject, steps: readonly PathStep[]) {
+  const citations = entry["citations"] ?? null;
+  const here = [...steps, "citations"];
+  return {
+    citations: citations !== null && reader.boolean(reader.object(citations, here), "enabled", false, here),
+    maxContentTokens: reader.count(entry, "max_content_tokens", steps),
+    useCache: reader.boolean(entry, "use_cache", true, steps),
+  };
+}
+
+/** The server tool that an entry of a Messages client's `tools` declares; null for a client's own. */
+export function messagesServerTool(entry: JsonObject): ServerToolName | null {
+  const type = entry["type"];
+  return typeof type === "string" && Object.hasOwn(MESSAGES_TYPES, type)
+    ? (MESSAGES_TYPES[type] ?? null)
+    : null;
+}
+
+/** Opening a page is a part of `web_search` in Responses and Chat; the list of allowed domains holds for it too. */
+const opening = (search: SearchDeclaration): FetchDeclaration => ({
+  maxUses: null,
+  domains: search.domains,
+  citations: false,
+  maxContentTokens: OPENED_PAGE_TOKENS,
+  useCache: true,
+});
+
+function readChat(body: JsonObject, mayOpen: boolean): ServerTools {
+  const reader = new DeclarationReader("chat");
+  const here = ["web_search_options"];
+  const options = reader.object(body["web_search_options"], here);
+  let ownFetch = false;
+  let companions = 0;
+  for (const [index, entry] of entriesOf(body["tools"])) {
+    if (entry["type"] !== "function") {
+      reader.fail(
+        "unsupported_tool",
+        ["tools", index, "type"],
+        "only function tools may accompany web_search_options",
+      );
+    }
+    companions += 1;
+    const name = isObject(entry["function"]) ? entry["function"]["name"] : undefined;
+    if (name === "web_search") {
+      reader.fail(
+        "invalid_request_error",
+        ["tools", index, "function", "name"],
+        '"web_search" is the name of a server tool',
+      );
+    }
+    if (name === "web_fetch") ownFetch = true;
+  }
+  const n = body["n"];
+  if (typeof n === "number" && n > 1) {
+    reader.fail("unsupported_parameter", ["n"], "must be 1 when a server tool is used");
+  }
+  refuseParts(reader, body["messages"], ["messages"], new Set(["file", "input_audio"]));
+  const webSearch: SearchDeclaration = {
+    maxUses: null,
+    domains: anyDomain,
+    location: reader.location(options, here),
+    results: reader.contextSize(options, here),
+  };
+  return {
+    webSearch,
+    webFetch: mayOpen && !ownFetch ? opening(webSearch) : null,
+    xSearch: null,
+    maxToolCalls: null,
+    // `required` with nothing but server tools means the search tool (spec, Chat web_search_options).
+    forced: body["tool_choice"] === "required" && companions === 0 ? "web_search" : null,
+  };
+}
+
+/** Client tools that may not stand beside a server tool (spec, Translation path). */
+const REFUSED_BESIDE = new Set(["custom", "local_shell", "apply_patch", "shell"]);
+/** Input items that have a Messages form; the hosted ones were refused before. */
+const ORDINARY_ITEMS = new Set([
+  "message",
+  "function_call",
+  "function_call_output",
+  "reasoning",
+  "item_reference",
+  "additional_tools",
+  "web_search_call",
+  "x_search_call",
+]);
+
+function readResponses(body: JsonObject, mayOpen: boolean): ServerTools {
+  const reader = new DeclarationReader("responses");
+  let webSearch: SearchDeclaration | null = null;
+  let xSearch: XSearchDeclaration | null = null;
+  for (const [index, entry] of entriesOf(body["tools"])) {
+    const steps = ["tools", index];
+    const type = entry["type"];
+    if (type === "x_search") {
+      if (xSearch !== null) reader.fail("invalid_request_error", steps, "the tool x_search is defined twice");
+      xSearch = reader.xSearch(entry, steps);
+    } else if (
+      typeof type === "string" &&
+      RESPONSES_SEARCH_TYPES.has(type) &&
+      // A search tool that may only read an index that nobody here has counts as not declared (dialects.md §H3).
+      entry["external_web_access"] !== false
+    ) {
+      if (webSearch !== null)
+        reader.fail("invalid_request_error", steps, "the tool web_search is defined twice");
+      const filterSteps = [...steps, "filters"];
+      const { allowed_domains: allowed } = reader.object(entry["filters"] ?? {}, filterSteps);
+      webSearch = {
+        maxUses: null,
+        domains: reader.domains(allowed === undefined ? {} : { allowed_domains: allowed }, filterSteps),
+        location: reader.location(entry, steps),
+        results: reader.contextSize(entry, steps),
+      };
+    }
+  }
+  const ownFetch = judgeCompanions(reader, body["tools"], webSearch !== null, xSearch !== null);
+  refuseItems(reader, body["input"]);
+  const choice = body["tool_choice"];
+  const chosen = isObject(choice) ? choice["type"] : undefined;
+  const searchForced = typeof chosen === "string" && RESPONSES_SEARCH_TYPES.has(chosen) && webSearch !== null;
+  return {
+    webSearch,
+    webFetch: mayOpen && webSearch !== null && !ownFetch ? opening(webSearch) : null,
+    xSearch,
+    maxToolCalls: reader.count(body, "max_tool_calls", []),
+    forced: searchForced ? "web_search" : chosen === "x_search" && xSearch !== null ? "x_search" : null,
+  };
+}
+
+/** Judges the client tools beside a server tool; true when the client brings its own `web_fetch`. */
+function judgeCompanions(
+  reader: DeclarationReader,
+  tools: JsonValue | undefined,
+  webSearch: boolean,
+  xSearch: boolean,
+): boolean {
+  let ownFetch = false;
+  for (const [index, entry] of entriesOf(tools)) {
+    const { type, name } = entry;
+    if (typeof type === "string" && REFUSED_BESIDE.has(type)) {
+      reader.fail(
+        "unsupported_tool",
+        ["tools", index, "type"],
+        "only function tools may accompany server tools",
+      );
+    }
+    if (type !== "function") continue;
+    if ((name === "web_search" && webSearch) || (name === "x_search" && xSearch)) {
+      reader.fail(
+        "invalid_request_error",
+        ["tools", index, "name"],
+        `"${name}" is the name of a declared server tool`,
+      );
+    }
+    if (name === "web_fetch") ownFetch = true;
+  }
+  return ownFetch;
+}
+
+function refuseItems(reader: DeclarationReader, input: JsonValue | undefined): void {
+  for (const [index, { type }] of entriesOf(input)) {
+    if (typeof type === "string" && !ORDINARY_ITEMS.has(type)) {
+      reader.fail(
+        "unsupported_content",
+        ["input", index, "type"],
+        `"${type}" items cannot accompany server tools`,
+      );
+    }
+  }
+  refuseParts(reader, input, ["input"], new Set(["input_file", "input_audio"]));
+}
+
+/** On the translation path only text and images are content (spec, Translation path). */
+function refuseParts(
+  reader: DeclarationReader,
+  turns: JsonValue | undefined,
+  at: readonly PathStep[],
+  refused: ReadonlySet<string>,
+): void {
+  for (const [index, turn] of entriesOf(turns)) {
+    for (const [part, { type }] of entriesOf(turn["content"])) {
+      if (typeof type !== "string" || !refused.has(type)) continue;
+      reader.fail(
+        "unsupported_content",
+        [...at, index, "content", part, "type"],
+        `"${type}" is not supported when a server tool is used`,
+      );
+    }
+  }
+}
+
+/** The objects of a list with their indexes; nothing for anything else. */
+const entriesOf = (list: JsonValue | undefined): (readonly [number, JsonObject])[] =>
+  Array.isArray(list)
+    ? list.flatMap((entry, index) => (isObject(entry) ? [[index, entry] as const] : []))
+    : [];
+
+const isToolName = (name: JsonValue | undefined): name is ServerToolName =>
+  name === "web_search" || name === "web_fetch" || name === "x_search";
+
+function isObject(value: JsonValue | undefined): value is JsonObject {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
+}

@@ -1,0 +1,69 @@
+/** Runs single calls of server tools: the account's limit first, then the tool under the route's policy. */
+import type { OrganizationEntry, Policy, Route } from "../config/schema.ts";
+import type { JsonObject, ServerToolName, WebFetchErrorCode } from "../dialects/messages/types.ts";
+import type { AdmitToolCall } from "./call-limit.ts";
+import type { ServerTools } from "./declarations.ts";
+import type { FetchOutcome, SearchOutcome } from "./outcomes.ts";
+import { fetchPage, type FetchDeps } from "./web-fetch/fetch-page.ts";
+import type { PriorContext } from "./web-fetch/prior-context.ts";
+
+/** What the calls of one request run under. */
+export interface ToolScope {
+  readonly organization: Pick<OrganizationEntry, "id" | "toolCallsPerMinute">;
+  readonly route: Route;
+  readonly policy: Policy;
+  readonly tools: ServerTools;
+  /** URLs that may be opened; grows while the request runs. */
+  readonly prior: PriorContext;
+  /** A resolved credential of the snapshot. */
+  readonly credential: (id: string) => string | undefined;
+}
+
+export type RunOutcome =
+  | SearchOutcome
+  | FetchOutcome
+  | { readonly kind: "error"; readonly code: WebFetchErrorCode };
+
+/** Never throws for what an engine or a page does; @throws the reason of `signal` when the caller gave up. */
+export type RunTool = (
+  name: ServerToolName,
+  input: JsonObject,
+  scope: ToolScope,
+  signal: AbortSignal,
+) => Promise<RunOutcome>;
+
+export interface ToolboxDeps {
+  readonly admit: AdmitToolCall;
+  readonly fetch: FetchDeps;
+}
+
+const failed = (code: WebFetchErrorCode): RunOutcome => ({ kind: "error", code });
+
+export const createToolbox =
+  ({ admit, fetch }: ToolboxDeps): RunTool =>
+  async (name, input, scope, signal) => {
+    const { organization, route, policy, tools, prior } = scope;
+    const limit = organization.toolCallsPerMinute ?? policy.callsPerMinute;
+    // Without the counter no call may run: it is what keeps an account from flooding an engine.
+    const admitted = await admit(organization.id, limit).catch(() => null);
+    signal.throwIfAborted();
+    if (admitted === null) return failed("unavailable");
+    if (!admitted) return failed("too_many_requests");
+    switch (name) {
+      case "web_fetch": {
+        const { webFetch } = policy;
+        if (tools.webFetch === null || webFetch === null) return failed("unavailable");
+        const { domains, maxContentTokens, useCache } = tools.webFetch;
+        const pdf = route.capabilities.pdfInput;
+        return fetchPage(
+          { input, organizationId: organization.id, domains, prior, maxContentTokens, useCache, pdf },
+          { source: policy.source, webFetch },
+          fetch,
+          signal,
+        );
+      }
+      case "web_search":
+      case "x_search":
+        return failed("unavailable");
+    }
+  };

@@ -1,0 +1,54 @@
+/**
+ * The URLs that a client's conversation has shown: those of the user's own words and of client tools' results,
+ * and those of earlier annotations (spec "web_fetch behaviour", "Server tools: conversation rules", rule 3.13).
+ * What a model wrote, and the system prompt, show nothing. Pure.
+ */
+import type { Dialect } from "../../dialects/dialect.ts";
+import type { JsonObject, JsonValue } from "../../dialects/messages/types.ts";
+import { PriorContext } from "./prior-context.ts";
+
+/** Deeper content is nothing that any dialect knows. */
+const MAX_DEPTH = 6;
+
+export function conversationContext(dialect: Dialect, body: JsonObject): PriorContext {
+  const prior = new PriorContext();
+  const input = dialect === "responses" ? body["input"] : body["messages"];
+  if (typeof input === "string") prior.addText(input);
+  for (const turn of objectsOf(input)) {
+    const role = turn["role"];
+    if (role === "user" || role === "tool" || role === "function") addTexts(prior, turn["content"], 0);
+    else if (turn["type"] === "function_call_output") addTexts(prior, turn["output"], 0);
+    else if (role === "assistant") addAnnotations(prior, turn);
+  }
+  return prior;
+}
+
+/** Every text of a turn's content, tool results included. */
+function addTexts(prior: PriorContext, content: JsonValue | undefined, depth: number): void {
+  if (depth > MAX_DEPTH) return;
+  if (typeof content === "string") prior.addText(content);
+  for (const part of objectsOf(content)) {
+    const { text, type } = part;
+    if (typeof text === "string") prior.addText(text);
+    if (type === "tool_result") addTexts(prior, part["content"], depth + 1);
+  }
+}
+
+/** Chat keeps annotations beside the text, Responses within its parts. */
+function addAnnotations(prior: PriorContext, turn: JsonObject): void {
+  const annotations = [turn, ...objectsOf(turn["content"])].flatMap((holder) =>
+    objectsOf(holder["annotations"]),
+  );
+  for (const annotation of annotations) {
+    const nested = annotation["url_citation"];
+    const url = isObject(nested) ? nested["url"] : annotation["url"];
+    if (typeof url === "string") prior.addUrl(url);
+  }
+}
+
+const objectsOf = (list: JsonValue | undefined): JsonObject[] =>
+  Array.isArray(list) ? list.filter(isObject) : [];
+
+function isObject(value: JsonValue | undefined): value is JsonObject {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
+}
