@@ -47,23 +47,21 @@ function rowsOf(schema: JsonSchema, prefix: string): Row[] {
 const code = (value: unknown) => (value === undefined ? "" : `\`${inline(value)}\``);
 const cell = (text: string) => text.replaceAll("|", "\\|");
 
+/** The description, and the default where it can only be said in words ("… Default: the model id."). */
+function splitDescription(field: JsonSchema): { meaning: string; fallback: string } {
+  const description = typeof field["description"] === "string" ? field["description"] : "";
+  const [meaning = "", fallback = ""] = description.split(" Default: ");
+  return { meaning, fallback: fallback.replace(/\.$/, "") };
+}
+
 function table(schema: JsonSchema): string {
-  const lines = rowsOf(schema, "spec.").map(({ path, type, required, schema: field }) =>
-    [
-      `\`${path}\`${required ? " *" : ""}`,
-      type,
-      code(field[DEFAULT_NOTE]),
-      code(field[EXAMPLE_NOTE]),
-      typeof field["description"] === "string" ? field["description"] : "",
-    ]
-      .map(cell)
-      .join(" | "),
-  );
-  return [
-    "| Field | Type | Default | Example | Meaning |",
-    "|---|---|---|---|---|",
-    ...lines.map((line) => `| ${line} |`),
-  ].join("\n");
+  const lines = rowsOf(schema, "spec.").map(({ path, type, required, schema: field }) => {
+    const { meaning, fallback } = splitDescription(field);
+    const name = `\`${path}\`${required ? " *" : ""}`;
+    const cells = [name, type, code(field[DEFAULT_NOTE]) || fallback, code(field[EXAMPLE_NOTE]), meaning];
+    return `| ${cells.map(cell).join(" | ")} |`;
+  });
+  return ["| Field | Type | Default | Example | Meaning |", "|---|---|---|---|---|", ...lines].join("\n");
 }
 
 /** The page; `examples` holds a whole manifest for each kind. */

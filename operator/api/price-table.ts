@@ -12,7 +12,7 @@ export const priceDefaults = {
 } as const;
 
 const tool = (name: keyof typeof priceDefaults.tools.USD, description: string) =>
-  price(`${description} Default with unit Credit: ${priceDefaults.tools.Credit[name]}.`, {
+  price(`${description} With unit Credit the default is ${priceDefaults.tools.Credit[name]}.`, {
     default: priceDefaults.tools.USD[name],
   }).optional();
 

@@ -26,7 +26,7 @@ const searchEngine = withRules(
     type: field(z.enum(["SearXNG", "Brave", "Tavily", "Model"]), "The engine's wire form."),
     baseURL: field(
       httpUrl(),
-      "Address of the engine. Required for SearXNG; default for Brave https://api.search.brave.com, for Tavily https://api.tavily.com.",
+      "Address of the engine; required for SearXNG. Default: https://api.search.brave.com for Brave, https://api.tavily.com for Tavily.",
       { example: "http://searxng.search.svc" },
     ).optional(),
     credentials: credentials("The engine's key; required for Brave and Tavily."),

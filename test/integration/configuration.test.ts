@@ -129,6 +129,17 @@ test("a route that breaks goes on as it was, and the operator says where the fau
   expect(await servedVersion()).toBe(before + 1);
 });
 
+test("rule 1.10: an edited grant changes nothing, and the status says so", async () => {
+  const file = join(manifests, "rest.yaml");
+  const changed = readFileSync(file, "utf8").replace('amount: "1000"', 'amount: "2000"');
+  writeFileSync(`${file}.swp`, changed);
+  renameSync(`${file}.swp`, file);
+  const line = "Organization default/acme Ready=True Ready: 1/1 pods; spec.credits.grants[0]: GrantUnchanged";
+  const deadline = Date.now() + 15_000;
+  while (!product.output().includes(line) && Date.now() < deadline) await sleep(20);
+  expect(product.output()).toContain(line);
+});
+
 test("no key and no credential stands in anything published, dumped, counted or logged", async () => {
   const { inference, admin } = readKeys(data);
   const secrets = [inference, admin, "provider-key-of-acme"];
