@@ -151,8 +151,24 @@ describe("a Messages upstream", () => {
     ]);
   });
 
-  test("a second message_start is a fault, not a second message", () => {
-    expect(() => steps("messages", [start, start])).toThrow(ApiError);
+  test("the same message_start twice is one, another one is a fault and not a second message", () => {
+    expect(steps("messages", [start, start])).toEqual([["message_start"], []]);
+    const other = { type: "message_start", message: { id: "msg_2" } };
+    expect(() => steps("messages", [start, other])).toThrow(ApiError);
+    const begun = [start, block(0, { type: "text", text: "" })];
+    expect(() => steps("messages", [...begun, start])).toThrow(ApiError);
+  });
+
+  test("blocks that stand in message_start already are said", () => {
+    const content = [
+      { type: "text", text: "A" },
+      { type: "tool_use", id: "toolu_1", name: "look", input: { at: "it" } },
+    ];
+    const full = { type: "message_start", message: { id: "msg_1", content, stop_reason: "tool_use" } };
+    expect(steps("messages", [full, { type: "message_stop" }])).toEqual([
+      ["message_start", "+text", "A", "-", "+tool_use", '{"at":"it"}', "-"],
+      ["tool_use", "message_stop"],
+    ]);
   });
 
   test("a delta of a block that is closed is a fault, not lost text", () => {

@@ -65,6 +65,7 @@ export function readChatUsage(raw: unknown): MessagesUsage | null {
     written: countOf(input?.["cache_write_tokens"]),
     output: countOf(usage["completion_tokens"]),
     reasoning: objectOf(usage["completion_tokens_details"])?.["reasoning_tokens"],
+    total: countOf(usage["total_tokens"]),
   });
 }
 
@@ -79,23 +80,30 @@ export function readResponsesUsage(raw: unknown): MessagesUsage | null {
     written: countOf(input?.["cache_write_tokens"]),
     output: countOf(usage["output_tokens"]),
     reasoning: objectOf(usage["output_tokens_details"])?.["reasoning_tokens"],
+    total: countOf(usage["total_tokens"]),
   });
 }
 
+/** Zeros alone are what some servers send until they know, and others always: no report. */
 function fromOpenai(counts: {
   input: number;
   cached: number;
   written: number;
   output: number;
   reasoning: unknown;
-}): MessagesUsage {
+  total: number;
+}): MessagesUsage | null {
+  const reasoning = countOf(counts.reasoning);
+  if (counts.input + counts.output + reasoning === 0) return null;
+  // xAI leaves the reasoning out of the output, but not out of the total.
+  const isApart = reasoning > 0 && counts.total === counts.input + counts.output + reasoning;
   return {
     input_tokens: Math.max(0, counts.input - counts.cached - counts.written),
-    output_tokens: counts.output,
+    output_tokens: isApart ? counts.output + reasoning : counts.output,
     cache_creation_input_tokens: counts.written,
     cache_read_input_tokens: counts.cached,
     ...(typeof counts.reasoning === "number"
-      ? { output_tokens_details: { thinking_tokens: countOf(counts.reasoning) } }
+      ? { output_tokens_details: { thinking_tokens: reasoning } }
       : {}),
   };
 }

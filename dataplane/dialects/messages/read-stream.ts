@@ -6,7 +6,7 @@
  *   nothing ──message_start──> running ──message_stop──> over
  */
 import type { CodecContext, EndCause, SseEvent, Stepper } from "../codecs.ts";
-import { objectOf, parseJson, stringOf, textOf } from "../fields.ts";
+import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { bounded, toolInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { estimateUsage, readMessagesUsage, startUsage } from "../usage.ts";
@@ -16,6 +16,7 @@ import type {
   Citation,
   ContentBlock,
   JsonObject,
+  JsonValue,
   MessagesEvent,
   MessagesResponse,
   MessagesUsage,
@@ -37,6 +38,8 @@ interface OpenBlock {
 export class MessagesStreamReader implements Stepper<SseEvent, MessagesEvent> {
   readonly #context: CodecContext;
   #started = false;
+  /** The message's id as the upstream gave it. */
+  #id: JsonValue | undefined;
   #over = false;
   #open: OpenBlock | null = null;
   #nextIndex = 0;
@@ -70,7 +73,7 @@ export class MessagesStreamReader implements Stepper<SseEvent, MessagesEvent> {
       case "content_block_delta":
         return this.#blockDelta(data, out);
       case "message_start":
-        return this.#start(objectOf(data["message"]) ?? {}, out);
+        return this.#messageStart(objectOf(data["message"]) ?? {}, out);
       case "content_block_start":
         return this.#blockStart(data, out);
       case "content_block_stop":
@@ -88,9 +91,25 @@ export class MessagesStreamReader implements Stepper<SseEvent, MessagesEvent> {
     }
   }
 
+  /** Some servers say it twice before the first block, or put whole blocks into it. */
+  #messageStart(message: JsonObject, out: MessagesEvent[]): void {
+    if (!this.#started) this.#start(message, out);
+    else if (this.#nextIndex > 0 || this.#open !== null || message["id"] !== this.#id)
+      throw corruptAnswer("a second message_start");
+    else return;
+    this.#delta = {
+      stop_reason: message["stop_reason"] ?? null,
+      stop_sequence: message["stop_sequence"] ?? null,
+    };
+    for (const block of arrayOf(message["content"]) ?? []) {
+      this.#blockStart({ content_block: block }, out);
+      this.#blockStop(out);
+    }
+  }
+
   #start(message: JsonObject, out: MessagesEvent[]): void {
-    if (this.#started) throw corruptAnswer("a second message_start");
     this.#started = true;
+    this.#id = message["id"];
     this.#usage = readMessagesUsage(message["usage"], null);
     const start: MessagesResponse = {
       id: textOf(message["id"]) ?? this.#context.newId("msg"),
