@@ -48,9 +48,11 @@ export function snippet(text: string | null | undefined): string {
   return atMost(oneLine(plain), MAX_SNIPPET_CHARACTERS);
 }
 
-/** Posts keep what looks like a tag. */
-export const postText = (text: string) =>
-  atMost(text.toWellFormed().replaceAll("\u0000", "").trim(), MAX_SNIPPET_CHARACTERS);
+/** A post's text: no markup, but X escapes three characters. */
+export function postText(text: string): string {
+  const plain = text.toWellFormed().replaceAll("\u0000", "").replaceAll("&lt;", "<").replaceAll("&gt;", ">");
+  return atMost(plain.replaceAll("&amp;", "&").trim(), MAX_SNIPPET_CHARACTERS);
+}
 
 export function titleText(text: string | null | undefined): string | null {
   const plain = oneLine(

@@ -19,7 +19,7 @@ export interface GuardOptions {
   readonly proxy: { readonly url: string; readonly resolves: boolean } | null;
   /** Ends every connection that is still being made. */
   readonly signal: AbortSignal;
-  /** Further certificate authorities, PEM; the system's when absent. */
+  /** Certificate authorities to trust instead of the system's, PEM. */
   readonly ca?: string;
 }
 

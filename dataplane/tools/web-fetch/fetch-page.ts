@@ -40,7 +40,7 @@ export interface FetchDeps {
   readonly cache: ToolCache;
   readonly robots: RobotsCache;
   readonly clock: Clock;
-  /** Certificate authorities for https, PEM; the system's when absent. */
+  /** Certificate authorities to trust instead of the system's, PEM. */
   readonly ca?: string;
 }
 

@@ -39,7 +39,7 @@ function search(
 const posts: readonly FakePost[] = [
   {
     id: "101",
-    text: "The bridge is open <3 &amp; free",
+    text: "The bridge is open &lt;3 &amp; free",
     author: "harbour",
     createdAt: "2026-11-20T08:00:00.000Z",
   },
@@ -58,7 +58,7 @@ describe("x_search", () => {
         {
           url: "https://x.com/harbour/status/101",
           title: "@harbour (HARBOUR)",
-          text: "The bridge is open <3 &amp; free",
+          text: "The bridge is open <3 & free",
           age: "2026-11-20T08:00:00.000Z",
         },
         { url: "https://x.com/Tides/status/102", title: "@Tides (TIDES)", text: "second", age: null },

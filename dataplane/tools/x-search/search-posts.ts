@@ -4,7 +4,7 @@ import { z } from "zod";
 import type { Clock } from "../../lib/clock.ts";
 import { callEngine, engineUrl } from "../engine-call.ts";
 import type { SearchHit, SearchOutcome } from "../outcomes.ts";
-import { judgeQuery, postText } from "../search-query.ts";
+import { judgeQuery, postText, titleText } from "../search-query.ts";
 
 export interface PostsRequest {
   /** The model's tool input, not yet judged: `{query: string}`. */
@@ -171,16 +171,16 @@ function readPosts(json: unknown, options: PostOptions): SearchOutcome | null {
     if (author !== undefined) seen.add(author.id);
     hits.push({
       url: `https://x.com/${author?.username ?? "i"}/status/${post.id}`,
-      title:
-        author === undefined
-          ? "@unknown"
-          : `@${author.username}${author.name ? ` (${postText(author.name)})` : ""}`,
+      title: author === undefined ? "@unknown" : authorTitle(author.username, titleText(author.name)),
       text: postText(post.note_tweet?.text ?? post.text),
       age: post.created_at ?? null,
     });
   }
   return found(hits, seen.size);
 }
+
+const authorTitle = (handle: string, name: string | null) =>
+  name === null ? `@${handle}` : `@${handle} (${name})`;
 
 /** Handles are compared without case. A post whose author is not told passes only where no list asks for one. */
 function handleAllowed(handle: string | null, { allowedHandles, excludedHandles }: PostOptions): boolean {

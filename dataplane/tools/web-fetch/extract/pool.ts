@@ -20,7 +20,7 @@ export type Extraction =
   | { readonly kind: "failed"; readonly reason: "busy" | "aborted" | "broken" };
 
 export interface PoolLimits {
-  /** Children, each about 110 MB when warm. */
+  /** Children, each about 140 MB when warm. */
   readonly children: number;
   /** Heap of a child, MiB. */
   readonly heapMiB: number;
@@ -34,13 +34,14 @@ export interface PoolLimits {
   readonly retireRss: number;
 }
 
+/** Both children together stay below 1 GB: a page of 1 MB takes about 420 MB, and more is read without a DOM. */
 export const defaultPoolLimits: PoolLimits = {
   children: 2,
-  heapMiB: 384,
+  heapMiB: 256,
   domTimeoutMs: 5_000,
   killAfterMs: 9_000,
   queued: 100,
-  retireRss: 512 * 1024 * 1024,
+  retireRss: 384 * 1024 * 1024,
 };
 
 interface Waiting {
