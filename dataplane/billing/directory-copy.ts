@@ -16,7 +16,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { NewId } from "../lib/ids.ts";
 import { copyGrants } from "./directory-grants.ts";
 import { copyKeys } from "./directory-keys.ts";
-import { bumpKeyEpoch } from "./ledger.ts";
+import { bumpKeyEpoch } from "./accounts.ts";
 
 const LOCK = 7_104_203;
 /** Organizations in one transaction. */

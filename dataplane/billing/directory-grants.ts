@@ -2,7 +2,7 @@
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import type { OrganizationEntry, Routing } from "../config/schema.ts";
-import { applyGrant } from "./ledger.ts";
+import { applyGrant } from "./accounts.ts";
 
 /** Something of an Organization that is served otherwise than it is declared; part of `/config/status`. */
 export interface Note {

@@ -3,7 +3,7 @@ import { parseArgs } from "node:util";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { creditsText, parseCredits } from "./credits.ts";
-import { applyGrant } from "./ledger.ts";
+import { applyGrant } from "./accounts.ts";
 import type { Micros } from "./meter.ts";
 
 export interface GrantRequest {

@@ -4,46 +4,28 @@
  * and accounts fresh: upkeep.ts; every crash between two writes: docs/decisions/money.md.
  */
 import type { Redis } from "ioredis";
-import { LRUCache } from "lru-cache";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
-import type { OrganizationEntry } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import { Admission } from "./admission.ts";
+import { readGranted, type Account } from "./accounts.ts";
 import { MAX_MICROS } from "./credits.ts";
+import { Gate, accountOperation } from "./gate.ts";
+import { HeldBill, type BillKeeper, type Correction, type RateLimits } from "./held-bill.ts";
 import { LedgerWriter } from "./ledger-writer.ts";
-import { readAccounts, readGranted, type Account } from "./ledger.ts";
-import type { Bill, FinalUsage, Meter, MeteredRequest, Micros, Observed } from "./meter.ts";
-import { costMicros } from "./price.ts";
-import {
-  creditEmpty,
-  creditReserved,
-  limitReached,
-  meterUnavailable,
-  rateLimitHeaders,
-  tooManyAtOnce,
-  type LimitState,
-} from "./rate-limits.ts";
-import { RedisSilent, SHARDS, Shard, shardOf, type Operation, type Reply } from "./shard.ts";
+import type { Bill, FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
+import { meterUnavailable } from "./rate-limits.ts";
+import { RedisSilent, shardOf, type Operation, type Shard } from "./shard.ts";
+import { REDIS_MS, Shards } from "./shards.ts";
 import { reached } from "./steps.ts";
 import { allTokens, encodeRow, usageRow, type UsageRow } from "./usage-row.ts";
 
-/** Redis has this long for one operation; then a charge goes straight to the ledger. */
-const REDIS_MS = 1_000;
 /** The end of an answer is withheld at most this long while neither store takes its charge. */
 const WITHHELD_MS = 10_000;
 /** Charges of the last minute are made again when Redis loses them. */
 const KEPT_MS = 60_000;
 const KEPT_ROWS_PER_SHARD = 10_000;
-/** Operations that nobody waits for, kept until Redis takes them. */
-const MOST_OWED = 20_000;
-/** An account found empty is asked for in the ledger at most so often. */
-const RECHECK_MS = 1_000;
-
-type RateLimits = OrganizationEntry["rateLimits"];
-const noLimits: RateLimits = { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null };
 
 export interface HoldsOptions {
   readonly redis: Redis;
@@ -69,32 +51,30 @@ export interface Credit {
   readonly available: Micros;
 }
 
-export class Holds implements Meter {
+export class Holds implements Meter, BillKeeper {
   readonly #options: HoldsOptions;
-  readonly #shards: readonly Shard[];
-  readonly #admission: Admission;
+  readonly #shards: Shards;
+  readonly #gate: Gate;
   readonly #writer: LedgerWriter;
   /** Running requests by id. */
   readonly #running = new Map<string, HeldBill>();
   /** Charges of the last minute, oldest first, for each shard. */
   readonly #charged: { readonly at: number; readonly operation: Operation }[][];
-  #owed: { readonly shard: Shard; readonly operation: Operation }[] = [];
-  /** When an account was last read because it seemed empty. */
-  readonly #rechecked = new LRUCache<string, true>({ max: 10_000, ttl: RECHECK_MS });
-  readonly #loading = new Map<string, Promise<void>>();
 
   constructor(options: HoldsOptions) {
     this.#options = options;
-    this.#admission = new Admission(options.waitMs);
-    const onLost = (shard: number) => this.#lostOperations(shard);
-    this.#shards = Array.from(
-      { length: SHARDS },
-      (_, index) => new Shard({ redis: options.redis, index, newEpoch: options.newEpoch, onLost }),
-    );
-    this.#charged = this.#shards.map(() => []);
+    const { redis, newEpoch, pool, log } = options;
+    this.#shards = new Shards({
+      redis,
+      newEpoch,
+      onLost: (shard) => this.#lostOperations(shard),
+      onTaken: (organizationId) => this.#gate.freed(organizationId),
+    });
+    this.#gate = new Gate(options, this.#shards);
+    this.#charged = this.#shards.all.map(() => []);
     this.#writer = new LedgerWriter({
-      pool: options.pool,
-      log: options.log,
+      pool,
+      log,
       settleInRedis: (row) => this.#settleOnce(row),
       onStored: (rows, accounts) => this.ledgerCharged(rows, accounts),
     });
@@ -102,11 +82,10 @@ export class Holds implements Meter {
 
   async open(request: MeteredRequest, estimate: Micros): Promise<Bill> {
     if (this.#writer.full) throw meterUnavailable();
-    const bill = new HeldBill(this, request, this.#limitsOf(request));
+    const bill = new HeldBill(this, request, this.#gate.limitsOf(request));
     const wanted = estimate > MAX_MICROS ? MAX_MICROS : estimate;
     reached("open.sent");
-    const reply = await this.#admission.admit(request.organizationId, () => this.#tryHold(bill, wanted));
-    this.#admitted(bill, reply);
+    await this.#gate.admit(bill, wanted);
     this.#running.set(request.id, bill);
     metrics.holds.set(this.#running.size);
     reached("open.held");
@@ -137,13 +116,13 @@ export class Holds implements Meter {
   /** The ledger charged these rows by itself: gives their holds back under the new balances. Never fails. */
   ledgerCharged(rows: readonly UsageRow[], accounts: readonly Account[]): void {
     for (const account of accounts) {
-      this.#owe(account.organizationId, accountOperation(account, "", false));
+      void this.#shards.hand(account.organizationId, accountOperation(account, "", false));
     }
     for (const row of rows) {
       const bill = this.#running.get(row.id);
       const correction = bill?.correction(allTokens(row.tokens)) ?? ["0", "0", "0"];
       this.#ended(row.id, row.organizationId);
-      this.#owe(row.organizationId, ["release", row.organizationId, row.id, ...correction, "1"]);
+      void this.#shards.hand(row.organizationId, ["release", row.organizationId, row.id, ...correction, "1"]);
       // Rows that went around Redis are counted here, those through it where they are settled.
       countCharge(row);
     }
@@ -151,24 +130,16 @@ export class Holds implements Meter {
 
   /** Reads these accounts and key epochs from the ledger again, and resolves when Redis has them. */
   async refresh(organizationIds: readonly string[]): Promise<void> {
-    const accounts = await readAccounts(this.#options.pool, organizationIds);
-    await Promise.all(
-      accounts.map((account) =>
-        this.#shard(account.organizationId).run(
-          accountOperation(account, account.keyEpoch.toString(), false),
-          REDIS_MS,
-        ),
-      ),
-    );
+    await this.#gate.refresh(organizationIds);
   }
 
   /** What `GET /v1/organization/credits` shows (rule 5.18). @throws ApiError 503. */
   async credit(organizationId: string): Promise<Credit> {
     const granted = await readGranted(this.#options.pool, organizationId);
-    let reply = await this.#run(organizationId, ["balance", organizationId]);
+    let reply = await this.#shards.run(organizationId, ["balance", organizationId]);
     if (reply[0] === "load") {
-      await this.#load(organizationId);
-      reply = await this.#run(organizationId, ["balance", organizationId]);
+      await this.#gate.load(organizationId);
+      reply = await this.#shards.run(organizationId, ["balance", organizationId]);
     }
     const [, undrained = "0", held = "0", base = "0"] = reply;
     const balance = BigInt(base) - BigInt(undrained);
@@ -192,12 +163,12 @@ export class Holds implements Meter {
   }
 
   get shards(): readonly Shard[] {
-    return this.#shards;
+    return this.#shards.all;
   }
 
   /** Redis may have lost writes, though its epochs are there: another server answers, or it was restarted. */
   lost(): void {
-    for (const shard of this.#shards) shard.lost();
+    for (const shard of this.#shards.all) shard.lost();
   }
 
   /** Tells Redis that the running requests live, and what they have seen. Never fails. */
@@ -207,17 +178,7 @@ export class Holds implements Meter {
 
   /** Hands over what Redis did not take before. Never fails. */
   async payOwed(): Promise<void> {
-    const owed = this.#owed;
-    this.#owed = [];
-    await Promise.all(
-      owed.map(async (debt) => {
-        try {
-          await debt.shard.run(debt.operation, REDIS_MS);
-        } catch {
-          if (this.#owed.length < MOST_OWED) this.#owed.push(debt);
-        }
-      }),
-    );
+    await this.#shards.payOwed();
   }
 
   // What a HeldBill asks of its meter.
@@ -236,10 +197,10 @@ export class Holds implements Meter {
       row.cost.total.toString(),
     ];
     try {
-      let reply = await this.#run(organizationId, operation);
+      let reply = await this.#shards.run(organizationId, operation);
       if (reply[0] === "load") {
-        await this.#load(organizationId);
-        reply = await this.#run(organizationId, operation);
+        await this.#gate.load(organizationId);
+        reply = await this.#shards.run(organizationId, operation);
       }
       const covered = reply[0] === "held";
       bill.amount = covered ? wanted : spent;
@@ -262,7 +223,7 @@ export class Holds implements Meter {
   async release(bill: HeldBill): Promise<void> {
     const { organizationId, id } = bill.request;
     this.#ended(id, organizationId);
-    await this.#settleDebt(organizationId, ["release", organizationId, id, ...bill.correction(0), "0"]);
+    await this.#shards.hand(organizationId, ["release", organizationId, id, ...bill.correction(0), "0"]);
   }
 
   // Charging.
@@ -271,7 +232,7 @@ export class Holds implements Meter {
     const deadline = performance.now() + REDIS_MS;
     for (let left = REDIS_MS; left > 0; left = deadline - performance.now()) {
       try {
-        await this.#shard(row.organizationId).run(operation, left);
+        await this.#shards.of(row.organizationId).run(operation, left);
         this.#chargedInRedis(row, operation);
         return true;
       } catch (error) {
@@ -295,7 +256,7 @@ export class Holds implements Meter {
     const correction = this.#running.get(row.id)?.correction(allTokens(row.tokens)) ?? ["0", "0", "0"];
     const operation = settleOperation(row, correction);
     try {
-      await this.#shard(row.organizationId).run(operation, REDIS_MS);
+      await this.#shards.of(row.organizationId).run(operation, REDIS_MS);
     } catch {
       return false;
     }
@@ -342,132 +303,6 @@ export class Holds implements Meter {
     return [...charges, ...holds];
   }
 
-  // Admission.
-
-  async #tryHold(bill: HeldBill, estimate: Micros): Promise<Reply> {
-    const { organizationId, id, keyId } = bill.request;
-    for (let attempt = 0; attempt < 6; attempt += 1) {
-      const reply = await this.#hold(bill, estimate);
-      switch (reply[0]) {
-        case "load":
-          await this.#load(organizationId);
-          break;
-        case "key": {
-          const keyEpoch = await this.#recheckKey(keyId);
-          if (keyEpoch === null) throw new ApiError("authentication", "invalid x-api-key");
-          bill.keyEpoch = keyEpoch;
-          break;
-        }
-        case "empty":
-          // A grant may have come that Redis has not heard of: 402 is said only on the ledger's word.
-          if (this.#rechecked.has(organizationId)) return reply;
-          this.#rechecked.set(organizationId, true);
-          await this.#load(organizationId);
-          break;
-        default:
-          return reply;
-      }
-    }
-    this.#options.log.error({ requestId: id, organizationId }, "the hold of a request does not come to rest");
-    throw meterUnavailable();
-  }
-
-  async #hold(bill: HeldBill, estimate: Micros): Promise<Reply> {
-    const { organizationId, id } = bill.request;
-    const { concurrentRequests, requestsPerMinute, tokensPerMinute } = bill.limits;
-    try {
-      return await this.#shard(organizationId).run(
-        [
-          "hold",
-          organizationId,
-          id,
-          estimate.toString(),
-          bill.keyEpoch === null ? "" : String(bill.keyEpoch),
-          bill.item,
-          String(concurrentRequests ?? 0),
-          String(requestsPerMinute ?? 0),
-          String(tokensPerMinute ?? 0),
-          String(bill.tokensTaken),
-        ],
-        REDIS_MS,
-      );
-    } catch (error) {
-      // It may have been made all the same.
-      this.#owe(organizationId, ["release", organizationId, id, ...bill.correction(0), "0"]);
-      throw meterUnavailable(error);
-    }
-  }
-
-  /** @throws ApiError unless the request may run. */
-  #admitted(bill: HeldBill, reply: Reply): void {
-    const { request, limits } = bill;
-    switch (reply[0]) {
-      case "held":
-        bill.amount = BigInt(reply[1] ?? "0");
-        bill.headers = this.#headers(bill, reply.slice(2));
-        return;
-      case "empty":
-        throw creditEmpty();
-      case "busy":
-        throw creditReserved();
-      case "concurrent":
-        throw tooManyAtOnce(limits.concurrentRequests ?? 0);
-      case "limited": {
-        const kind = reply[1] === "tokens" ? "tokens" : "requests";
-        const limit = (kind === "tokens" ? limits.tokensPerMinute : limits.requestsPerMinute) ?? 0;
-        throw limitReached(kind, limit, Number(reply[2]), this.#headers(bill, reply.slice(3)));
-      }
-      case "full":
-        throw meterUnavailable();
-      default:
-        // `done`: ids are random, so only a bug of ours charges one twice.
-        throw new ApiError("internal", "This request was answered already.", {
-          cause: new Error(`hold of ${request.id}: ${reply[0]}`),
-        });
-    }
-  }
-
-  #headers(bill: HeldBill, [requestsLeft, requestsMs, tokensLeft, tokensMs]: Reply): Record<string, string> {
-    const { requestsPerMinute, tokensPerMinute } = bill.limits;
-    const states: LimitState[] = [];
-    if (requestsPerMinute !== null) {
-      const remaining = Number(requestsLeft);
-      states.push({ kind: "requests", limit: requestsPerMinute, remaining, fullInMs: Number(requestsMs) });
-    }
-    if (tokensPerMinute !== null) {
-      const remaining = Number(tokensLeft);
-      states.push({ kind: "tokens", limit: tokensPerMinute, remaining, fullInMs: Number(tokensMs) });
-    }
-    return rateLimitHeaders(bill.request.endpoint, states, this.#options.clock.now());
-  }
-
-  /** Batch items are paced by their workers, not by limits made for people who wait. */
-  #limitsOf(request: MeteredRequest): RateLimits {
-    if (request.endpoint === "batch") return noLimits;
-    return this.#options.limits(request.organizationId) ?? noLimits;
-  }
-
-  async #recheckKey(keyId: string): Promise<number | null> {
-    try {
-      return await this.#options.recheckKey(keyId);
-    } catch (error) {
-      throw meterUnavailable(error);
-    }
-  }
-
-  /** Brings the ledger's account to Redis, once for all who ask at the same time. @throws ApiError 503. */
-  #load(organizationId: string): Promise<void> {
-    const under = this.#loading.get(organizationId);
-    if (under !== undefined) return under;
-    const loading = this.refresh([organizationId])
-      .catch((error: unknown) => {
-        throw meterUnavailable(error);
-      })
-      .finally(() => this.#loading.delete(organizationId));
-    this.#loading.set(organizationId, loading);
-    return loading;
-  }
-
   // Keeping holds.
 
   async #beat(bill: HeldBill): Promise<void> {
@@ -476,8 +311,8 @@ export class Holds implements Meter {
     try {
       const row = seen === null ? "" : encodeRow(seen);
       const cost = seen === null ? "0" : seen.cost.total.toString();
-      const reply = await this.#shard(organizationId).run(["heartbeat", id, row, cost], REDIS_MS);
-      if (reply[0] === "gone" && this.#running.has(id)) await this.#run(organizationId, bill.retake());
+      const reply = await this.#shards.of(organizationId).run(["heartbeat", id, row, cost], REDIS_MS);
+      if (reply[0] === "gone" && this.#running.has(id)) await this.#shards.run(organizationId, bill.retake());
     } catch {
       // Said again with the next beat.
       bill.forgetSaid();
@@ -486,135 +321,8 @@ export class Holds implements Meter {
 
   #ended(id: string, organizationId: string): void {
     if (this.#running.delete(id)) metrics.holds.set(this.#running.size);
-    this.#admission.freed(organizationId);
+    this.#gate.freed(organizationId);
   }
-
-  async #settleDebt(organizationId: string, operation: Operation): Promise<void> {
-    try {
-      await this.#shard(organizationId).run(operation, REDIS_MS);
-    } catch {
-      this.#owe(organizationId, operation);
-    }
-    this.#admission.freed(organizationId);
-  }
-
-  /** For operations that nobody waits for: sent now, and again (`payOwed`) until Redis takes them. */
-  #owe(organizationId: string, operation: Operation): void {
-    const shard = this.#shard(organizationId);
-    shard.run(operation, REDIS_MS).then(
-      () => this.#admission.freed(organizationId),
-      () => {
-        if (this.#owed.length < MOST_OWED) this.#owed.push({ shard, operation });
-      },
-    );
-  }
-
-  async #run(organizationId: string, operation: Operation): Promise<Reply> {
-    try {
-      return await this.#shard(organizationId).run(operation, REDIS_MS);
-    } catch (error) {
-      throw meterUnavailable(error);
-    }
-  }
-
-  #shard(organizationId: string): Shard {
-    const shard = this.#shards[shardOf(organizationId)];
-    if (shard === undefined) throw new RangeError("no such shard");
-    return shard;
-  }
-}
-
-/** The arguments that correct the organization's token bucket by what was really used. */
-type Correction = readonly [requestsLimit: string, tokensLimit: string, difference: string];
-
-class HeldBill implements Bill {
-  readonly request: MeteredRequest;
-  readonly limits: RateLimits;
-  /** "1" for a batch item: the sweeper gives its hold back instead of charging it, as it will run again. */
-  readonly item: "0" | "1";
-  readonly tokensTaken: number;
-  headers: Readonly<Record<string, string>> = {};
-  keyEpoch: number | null;
-  /** What is held now. */
-  amount: Micros = 0n;
-  readonly #holds: Holds;
-  #iterations = 1;
-  #seen: Observed | null = null;
-  #said: Observed | null = null;
-  #end: Promise<void> | null = null;
-
-  constructor(holds: Holds, request: MeteredRequest, limits: RateLimits) {
-    this.#holds = holds;
-    this.request = request;
-    this.limits = limits;
-    this.item = request.endpoint === "batch" ? "1" : "0";
-    this.keyEpoch = request.keyEpoch;
-    this.tokensTaken = limits.tokensPerMinute === null ? 0 : Math.ceil(Math.max(0, request.inputTokens));
-  }
-
-  observe(observed: Observed): void {
-    this.#seen = observed;
-  }
-
-  advance(spent: Observed, nextEstimate: Micros): Promise<boolean> {
-    this.#iterations += 1;
-    this.#seen = spent;
-    this.#said = spent;
-    const cost = costMicros(this.request.prices, spent.tokens, spent.tools).total;
-    return this.#holds.advance(this, cost, nextEstimate, this.#provisional(spent));
-  }
-
-  settle(usage: FinalUsage): Promise<void> {
-    this.#end ??= this.#holds.settle(this, usageRow(this.request, usage));
-    return this.#end;
-  }
-
-  release(): Promise<void> {
-    this.#end ??= this.#holds.release(this);
-    return this.#end;
-  }
-
-  /** What was seen and Redis does not know yet; null: nothing new. */
-  unsaid(): UsageRow | null {
-    const seen = this.#seen;
-    if (seen === null || seen === this.#said) return null;
-    this.#said = seen;
-    return isNothing(seen) ? null : this.#provisional(seen);
-  }
-
-  forgetSaid(): void {
-    this.#said = null;
-  }
-
-  retake(): Operation {
-    const { organizationId, id } = this.request;
-    const row = this.#seen === null || isNothing(this.#seen) ? null : this.#provisional(this.#seen);
-    return [
-      "retake",
-      organizationId,
-      id,
-      this.amount.toString(),
-      this.item,
-      row === null ? "" : encodeRow(row),
-      row === null ? "0" : row.cost.total.toString(),
-    ];
-  }
-
-  correction(tokensUsed: number): Correction {
-    const { requestsPerMinute, tokensPerMinute } = this.limits;
-    const difference = tokensPerMinute === null ? 0 : tokensUsed - this.tokensTaken;
-    return [String(requestsPerMinute ?? 0), String(tokensPerMinute ?? 0), String(difference)];
-  }
-
-  #provisional(seen: Observed): UsageRow {
-    const usage: FinalUsage = { ...seen, status: "error", iterations: this.#iterations, upstream: null };
-    return usageRow(this.request, usage, true);
-  }
-}
-
-function isNothing({ tokens, tools }: Observed): boolean {
-  const counters = [...Object.values(tokens), ...Object.values(tools)] as number[];
-  return counters.every((counter) => !(counter > 0));
 }
 
 const settleOperation = (row: UsageRow, correction: Correction): Operation => [
@@ -624,15 +332,6 @@ const settleOperation = (row: UsageRow, correction: Correction): Operation => [
   row.cost.total.toString(),
   encodeRow(row),
   ...correction,
-];
-
-export const accountOperation = (account: Account, keyEpoch: string, onlyKnown: boolean): Operation => [
-  "account",
-  account.organizationId,
-  account.balance.toString(),
-  account.version.toString(),
-  keyEpoch,
-  onlyKnown ? "1" : "0",
 ];
 
 /** Rule 1.15. */

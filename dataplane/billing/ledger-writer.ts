@@ -5,7 +5,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { DatabasePool } from "slonik";
 import type { Logger } from "pino";
-import { chargeRows, type Account } from "./ledger.ts";
+import { type Account } from "./accounts.ts";
+import { chargeRows } from "./ledger.ts";
 import { reached } from "./steps.ts";
 import type { UsageRow } from "./usage-row.ts";
 

@@ -8,9 +8,11 @@ import { LRUCache } from "lru-cache";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { Drainer } from "./drain.ts";
-import { accountOperation, type Holds } from "./holds.ts";
+import { accountOperation } from "./gate.ts";
+import type { Holds } from "./holds.ts";
 import { Recurring } from "../lib/recurring.ts";
-import { changedAccounts, makePartitions, pageAccounts, type KeyedAccount } from "./ledger.ts";
+import { changedAccounts, pageAccounts, type KeyedAccount } from "./accounts.ts";
+import { makePartitions } from "./ledger.ts";
 import { shardOf } from "./shard.ts";
 import { reached } from "./steps.ts";
 

@@ -3,7 +3,7 @@ import type { Redis } from "ioredis";
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { Holds, type HoldsOptions } from "../../dataplane/billing/holds.ts";
-import { applyGrant } from "../../dataplane/billing/ledger.ts";
+import { applyGrant } from "../../dataplane/billing/accounts.ts";
 import type { FinalUsage, MeteredRequest, Observed } from "../../dataplane/billing/meter.ts";
 import { Upkeep, type Rhythm } from "../../dataplane/billing/upkeep.ts";
 import type { Prices } from "../../dataplane/config/schema.ts";

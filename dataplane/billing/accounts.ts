@@ -1,0 +1,155 @@
+/**
+ * Accounts in Postgres: the running sum of each organization, its grants, and the lock that every change of a balance
+ * takes (design.md §5). Several accounts are locked in the order of their ids; each change raises the version.
+ */
+import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
+import { z } from "zod";
+import { MAX_MICROS } from "./credits.ts";
+import type { Micros } from "./meter.ts";
+
+/** An account as of one version. */
+export interface Account {
+  readonly organizationId: string;
+  /** Grants − usage. */
+  readonly balance: Micros;
+  readonly version: bigint;
+}
+
+/** An account together with the epoch that its organization's keys are valid under. */
+export interface KeyedAccount extends Account {
+  readonly keyEpoch: bigint;
+}
+
+export const accountSchema = z.object({
+  organizationId: z.string(),
+  balance: z.bigint(),
+  version: z.bigint(),
+});
+const keyedAccountSchema = accountSchema.extend({ keyEpoch: z.bigint() });
+
+/** The account of each organization that has one, with its key epoch. */
+export async function readAccounts(
+  pool: CommonQueryMethods,
+  organizationIds: readonly string[],
+): Promise<readonly KeyedAccount[]> {
+  return await pool.any(sql.type(keyedAccountSchema)`
+    select account.organization_id as "organizationId", account.balance_micros as balance, account.version,
+      organization.key_epoch as "keyEpoch"
+    from accounts account join organizations organization on organization.id = account.organization_id
+    where account.organization_id = any(${sql.array([...organizationIds], "text")})
+  `);
+}
+
+/** A page of all accounts, in the order of their ids. */
+export async function pageAccounts(
+  pool: CommonQueryMethods,
+  afterId: string,
+  limit: number,
+): Promise<readonly KeyedAccount[]> {
+  return await pool.any(sql.type(keyedAccountSchema)`
+    select account.organization_id as "organizationId", account.balance_micros as balance, account.version,
+      organization.key_epoch as "keyEpoch"
+    from accounts account join organizations organization on organization.id = account.organization_id
+    where account.organization_id > ${afterId}
+    order by account.organization_id limit ${limit}
+  `);
+}
+
+/** Accounts that changed within the last `seconds`, by Postgres' own clock. */
+export async function changedAccounts(
+  pool: CommonQueryMethods,
+  seconds: number,
+): Promise<readonly KeyedAccount[]> {
+  return await pool.any(sql.type(keyedAccountSchema)`
+    select account.organization_id as "organizationId", account.balance_micros as balance, account.version,
+      organization.key_epoch as "keyEpoch"
+    from accounts account join organizations organization on organization.id = account.organization_id
+    where account.changed_at > clock_timestamp() - make_interval(secs => ${seconds})
+  `);
+}
+
+/** The sum of an organization's grants. */
+export async function readGranted(pool: CommonQueryMethods, organizationId: string): Promise<Micros> {
+  return await pool.oneFirst(sql.type(z.object({ granted: z.bigint() }))`
+    select coalesce(sum(amount_micros), 0)::int8 as granted from grants where organization_id = ${organizationId}
+  `);
+}
+
+/** What became of a grant: applied now; there already; there already with another amount; or out of bounds. */
+export type GrantOutcome =
+  | { readonly kind: "applied"; readonly account: Account }
+  | { readonly kind: "repeated" }
+  | { readonly kind: "unchanged"; readonly appliedMicros: Micros }
+  | { readonly kind: "refused"; readonly balance: Micros };
+
+/** Applies a grant once by its name (rule 1.10). A balance beyond 9×10^9 credits either way is refused. */
+export async function applyGrant(
+  transaction: DatabaseTransactionConnection,
+  grant: {
+    readonly organizationId: string;
+    readonly name: string;
+    readonly amount: Micros;
+    readonly source: "declared" | "command";
+  },
+): Promise<GrantOutcome> {
+  const [account] = await lockAccounts(transaction, [grant.organizationId]);
+  const known = await transaction.maybeOneFirst(sql.type(z.object({ amount: z.bigint() }))`
+    select amount_micros as amount from grants
+    where organization_id = ${grant.organizationId} and name = ${grant.name}
+  `);
+  if (known !== null) {
+    return known === grant.amount ? { kind: "repeated" } : { kind: "unchanged", appliedMicros: known };
+  }
+  const balance = account?.balance ?? 0n;
+  const after = balance + grant.amount;
+  if (after > MAX_MICROS || after < -MAX_MICROS) return { kind: "refused", balance };
+  await transaction.query(sql.unsafe`
+    insert into grants (organization_id, name, amount_micros, source)
+    values (${grant.organizationId}, ${grant.name}, ${grant.amount}, ${grant.source})
+  `);
+  const changed = await transaction.one(sql.type(accountSchema)`
+    update accounts
+    set balance_micros = balance_micros + ${grant.amount}, version = version + 1, changed_at = clock_timestamp()
+    where organization_id = ${grant.organizationId}
+    returning organization_id as "organizationId", balance_micros as balance, version
+  `);
+  return { kind: "applied", account: changed };
+}
+
+/**
+ * Makes every cached key of the organization be looked up again: call it in the transaction that ends a key, a
+ * project or an organization, and push the account to Redis (`Meter.refresh`) after the commit.
+ */
+export async function bumpKeyEpoch(
+  transaction: DatabaseTransactionConnection,
+  organizationId: string,
+): Promise<void> {
+  await transaction.query(sql.unsafe`
+    update organizations set key_epoch = key_epoch + 1 where id = ${organizationId}
+  `);
+  await transaction.query(sql.unsafe`
+    update accounts set version = version + 1, changed_at = clock_timestamp()
+    where organization_id = ${organizationId}
+  `);
+}
+
+/** Locks in the order of ids, so that two transactions never wait for each other; makes accounts that lack. */
+export async function lockAccounts(
+  transaction: DatabaseTransactionConnection,
+  organizationIds: readonly string[],
+): Promise<readonly Account[]> {
+  const ids = [...new Set(organizationIds)].sort();
+  const lock = () =>
+    transaction.any(sql.type(accountSchema)`
+      select organization_id as "organizationId", balance_micros as balance, version from accounts
+      where organization_id = any(${sql.array(ids, "text")})
+      order by organization_id for update
+    `);
+  const locked = await lock();
+  if (locked.length === ids.length) return locked;
+  await transaction.query(sql.unsafe`
+    insert into accounts (organization_id)
+    select unnest(${sql.array(ids, "text")}) order by 1 on conflict do nothing
+  `);
+  return await lock();
+}

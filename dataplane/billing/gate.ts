@@ -1,0 +1,199 @@
+/** Who may begin: one request's way to a hold, and what a refused one is told (design.md §5, rule 1.8). */
+import { LRUCache } from "lru-cache";
+import { ApiError } from "../lib/api-error.ts";
+import { readAccounts, type Account } from "./accounts.ts";
+import { Admission } from "./admission.ts";
+import type { HeldBill, RateLimits } from "./held-bill.ts";
+import type { HoldsOptions } from "./holds.ts";
+import type { MeteredRequest, Micros } from "./meter.ts";
+import {
+  creditEmpty,
+  creditReserved,
+  limitReached,
+  meterUnavailable,
+  rateLimitHeaders,
+  tooManyAtOnce,
+  type LimitState,
+} from "./rate-limits.ts";
+import type { Operation, Reply } from "./shard.ts";
+import { REDIS_MS, type Shards } from "./shards.ts";
+
+/** An account found empty is asked for in the ledger at most so often. */
+const RECHECK_MS = 1_000;
+
+const noLimits: RateLimits = { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null };
+
+export class Gate {
+  readonly #options: HoldsOptions;
+  readonly #shards: Shards;
+  readonly #admission: Admission;
+  /** When an account was last read because it seemed empty. */
+  readonly #rechecked = new LRUCache<string, true>({ max: 10_000, ttl: RECHECK_MS });
+  readonly #loading = new Map<string, Promise<void>>();
+
+  constructor(options: HoldsOptions, shards: Shards) {
+    this.#options = options;
+    this.#shards = shards;
+    this.#admission = new Admission(options.waitMs);
+  }
+
+  /** Holds min(estimate, available) for the bill. @throws ApiError unless the request may run. */
+  async admit(bill: HeldBill, estimate: Micros): Promise<void> {
+    const reply = await this.#admission.admit(bill.request.organizationId, () =>
+      this.#tryHold(bill, estimate),
+    );
+    this.#admitted(bill, reply);
+  }
+
+  /** Some credit of the organization became free. */
+  freed(organizationId: string): void {
+    this.#admission.freed(organizationId);
+  }
+
+  /** Reads these accounts and key epochs from the ledger again, and resolves when Redis has them. */
+  async refresh(organizationIds: readonly string[]): Promise<void> {
+    const accounts = await readAccounts(this.#options.pool, organizationIds);
+    await Promise.all(
+      accounts.map((account) =>
+        this.#shards
+          .of(account.organizationId)
+          .run(accountOperation(account, account.keyEpoch.toString(), false), REDIS_MS),
+      ),
+    );
+  }
+
+  async #tryHold(bill: HeldBill, estimate: Micros): Promise<Reply> {
+    const { organizationId, id, keyId } = bill.request;
+    for (let attempt = 0; attempt < 6; attempt += 1) {
+      const reply = await this.#hold(bill, estimate);
+      switch (reply[0]) {
+        case "load":
+          await this.load(organizationId);
+          break;
+        case "key": {
+          const keyEpoch = await this.#recheckKey(keyId);
+          if (keyEpoch === null) throw new ApiError("authentication", "invalid x-api-key");
+          bill.keyEpoch = keyEpoch;
+          break;
+        }
+        case "empty":
+          // A grant may have come that Redis has not heard of: 402 is said only on the ledger's word.
+          if (this.#rechecked.has(organizationId)) return reply;
+          this.#rechecked.set(organizationId, true);
+          await this.load(organizationId);
+          break;
+        default:
+          return reply;
+      }
+    }
+    this.#options.log.error({ requestId: id, organizationId }, "the hold of a request does not come to rest");
+    throw meterUnavailable();
+  }
+
+  async #hold(bill: HeldBill, estimate: Micros): Promise<Reply> {
+    const { organizationId, id } = bill.request;
+    const { concurrentRequests, requestsPerMinute, tokensPerMinute } = bill.limits;
+    try {
+      return await this.#shards
+        .of(organizationId)
+        .run(
+          [
+            "hold",
+            organizationId,
+            id,
+            estimate.toString(),
+            bill.keyEpoch === null ? "" : String(bill.keyEpoch),
+            bill.item,
+            String(concurrentRequests ?? 0),
+            String(requestsPerMinute ?? 0),
+            String(tokensPerMinute ?? 0),
+            String(bill.tokensTaken),
+          ],
+          REDIS_MS,
+        );
+    } catch (error) {
+      // It may have been made all the same.
+      void this.#shards.hand(organizationId, ["release", organizationId, id, ...bill.correction(0), "0"]);
+      throw meterUnavailable(error);
+    }
+  }
+
+  /** @throws ApiError unless the request may run. */
+  #admitted(bill: HeldBill, reply: Reply): void {
+    const { request, limits } = bill;
+    switch (reply[0]) {
+      case "held":
+        bill.amount = BigInt(reply[1] ?? "0");
+        bill.headers = this.#headers(bill, reply.slice(2));
+        return;
+      case "empty":
+        throw creditEmpty();
+      case "busy":
+        throw creditReserved();
+      case "concurrent":
+        throw tooManyAtOnce(limits.concurrentRequests ?? 0);
+      case "limited": {
+        const kind = reply[1] === "tokens" ? "tokens" : "requests";
+        const limit = (kind === "tokens" ? limits.tokensPerMinute : limits.requestsPerMinute) ?? 0;
+        throw limitReached(kind, limit, Number(reply[2]), this.#headers(bill, reply.slice(3)));
+      }
+      case "full":
+        throw meterUnavailable();
+      default:
+        // `done`: ids are random, so only a bug of ours charges one twice.
+        throw new ApiError("internal", "This request was answered already.", {
+          cause: new Error(`hold of ${request.id}: ${reply[0]}`),
+        });
+    }
+  }
+
+  #headers(bill: HeldBill, [requestsLeft, requestsMs, tokensLeft, tokensMs]: Reply): Record<string, string> {
+    const { requestsPerMinute, tokensPerMinute } = bill.limits;
+    const states: LimitState[] = [];
+    if (requestsPerMinute !== null) {
+      const remaining = Number(requestsLeft);
+      states.push({ kind: "requests", limit: requestsPerMinute, remaining, fullInMs: Number(requestsMs) });
+    }
+    if (tokensPerMinute !== null) {
+      const remaining = Number(tokensLeft);
+      states.push({ kind: "tokens", limit: tokensPerMinute, remaining, fullInMs: Number(tokensMs) });
+    }
+    return rateLimitHeaders(bill.request.endpoint, states, this.#options.clock.now());
+  }
+
+  /** Batch items are paced by their workers, not by limits made for people who wait. */
+  limitsOf(request: MeteredRequest): RateLimits {
+    if (request.endpoint === "batch") return noLimits;
+    return this.#options.limits(request.organizationId) ?? noLimits;
+  }
+
+  async #recheckKey(keyId: string): Promise<number | null> {
+    try {
+      return await this.#options.recheckKey(keyId);
+    } catch (error) {
+      throw meterUnavailable(error);
+    }
+  }
+
+  /** Brings the ledger's account to Redis, once for all who ask at the same time. @throws ApiError 503. */
+  load(organizationId: string): Promise<void> {
+    const under = this.#loading.get(organizationId);
+    if (under !== undefined) return under;
+    const loading = this.refresh([organizationId])
+      .catch((error: unknown) => {
+        throw meterUnavailable(error);
+      })
+      .finally(() => this.#loading.delete(organizationId));
+    this.#loading.set(organizationId, loading);
+    return loading;
+  }
+}
+
+export const accountOperation = (account: Account, keyEpoch: string, onlyKnown: boolean): Operation => [
+  "account",
+  account.organizationId,
+  account.balance.toString(),
+  account.version.toString(),
+  keyEpoch,
+  onlyKnown ? "1" : "0",
+];

@@ -1,0 +1,108 @@
+/** One running request's credit, as its owner sees it; what it does with a hold is the keeper's (holds.ts). */
+import type { OrganizationEntry } from "../config/schema.ts";
+import type { Bill, FinalUsage, MeteredRequest, Micros, Observed } from "./meter.ts";
+import { costMicros } from "./price.ts";
+import type { Operation } from "./shard.ts";
+import { encodeRow, usageRow, type UsageRow } from "./usage-row.ts";
+
+export type RateLimits = OrganizationEntry["rateLimits"];
+
+/** What a bill asks of the meter that keeps its hold. */
+export interface BillKeeper {
+  advance(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow): Promise<boolean>;
+  settle(bill: HeldBill, row: UsageRow): Promise<void>;
+  release(bill: HeldBill): Promise<void>;
+}
+
+/** The arguments that correct the organization's token bucket by what was really used. */
+export type Correction = readonly [requestsLimit: string, tokensLimit: string, difference: string];
+
+export class HeldBill implements Bill {
+  readonly request: MeteredRequest;
+  readonly limits: RateLimits;
+  /** "1" for a batch item: the sweeper gives its hold back instead of charging it, as it will run again. */
+  readonly item: "0" | "1";
+  readonly tokensTaken: number;
+  headers: Readonly<Record<string, string>> = {};
+  keyEpoch: number | null;
+  /** What is held now. */
+  amount: Micros = 0n;
+  readonly #keeper: BillKeeper;
+  #iterations = 1;
+  #seen: Observed | null = null;
+  #said: Observed | null = null;
+  #end: Promise<void> | null = null;
+
+  constructor(keeper: BillKeeper, request: MeteredRequest, limits: RateLimits) {
+    this.#keeper = keeper;
+    this.request = request;
+    this.limits = limits;
+    this.item = request.endpoint === "batch" ? "1" : "0";
+    this.keyEpoch = request.keyEpoch;
+    this.tokensTaken = limits.tokensPerMinute === null ? 0 : Math.ceil(Math.max(0, request.inputTokens));
+  }
+
+  observe(observed: Observed): void {
+    this.#seen = observed;
+  }
+
+  advance(spent: Observed, nextEstimate: Micros): Promise<boolean> {
+    this.#iterations += 1;
+    this.#seen = spent;
+    this.#said = spent;
+    const cost = costMicros(this.request.prices, spent.tokens, spent.tools).total;
+    return this.#keeper.advance(this, cost, nextEstimate, this.#provisional(spent));
+  }
+
+  settle(usage: FinalUsage): Promise<void> {
+    this.#end ??= this.#keeper.settle(this, usageRow(this.request, usage));
+    return this.#end;
+  }
+
+  release(): Promise<void> {
+    this.#end ??= this.#keeper.release(this);
+    return this.#end;
+  }
+
+  /** What was seen and Redis does not know yet; null: nothing new. */
+  unsaid(): UsageRow | null {
+    const seen = this.#seen;
+    if (seen === null || seen === this.#said) return null;
+    this.#said = seen;
+    return isNothing(seen) ? null : this.#provisional(seen);
+  }
+
+  forgetSaid(): void {
+    this.#said = null;
+  }
+
+  retake(): Operation {
+    const { organizationId, id } = this.request;
+    const row = this.#seen === null || isNothing(this.#seen) ? null : this.#provisional(this.#seen);
+    return [
+      "retake",
+      organizationId,
+      id,
+      this.amount.toString(),
+      this.item,
+      row === null ? "" : encodeRow(row),
+      row === null ? "0" : row.cost.total.toString(),
+    ];
+  }
+
+  correction(tokensUsed: number): Correction {
+    const { requestsPerMinute, tokensPerMinute } = this.limits;
+    const difference = tokensPerMinute === null ? 0 : tokensUsed - this.tokensTaken;
+    return [String(requestsPerMinute ?? 0), String(tokensPerMinute ?? 0), String(difference)];
+  }
+
+  #provisional(seen: Observed): UsageRow {
+    const usage: FinalUsage = { ...seen, status: "error", iterations: this.#iterations, upstream: null };
+    return usageRow(this.request, usage, true);
+  }
+}
+
+function isNothing({ tokens, tools }: Observed): boolean {
+  const counters = [...Object.values(tokens), ...Object.values(tools)] as number[];
+  return counters.every((counter) => !(counter > 0));
+}
