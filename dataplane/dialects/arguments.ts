@@ -3,12 +3,10 @@
  * read from is remembered beside it and written again as it was: re-encoding would change whitespace and break
  * the upstream's prompt cache, and round integers beyond 2^53.
  */
+import { MAX_JSON_DEPTH } from "../lib/json-splice.ts";
 import { type Cursor, isObject } from "./cursor.ts";
 import { isDeeperThan } from "./fields.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
-
-/** As deep as a request's own JSON may nest. */
-const DEPTH_MAX = 200;
 
 const texts = new WeakMap<JsonObject, string>();
 
@@ -29,7 +27,7 @@ export function parseArguments(text: string): JsonObject | null {
 export function readArguments(call: Cursor, key = "arguments"): JsonObject {
   const input = parseArguments(call.text(key) ?? "");
   if (input === null) return call.fail(key, "Input should be the text of a JSON object");
-  return isDeeperThan(input, DEPTH_MAX) ? call.fail(key, "the object nests too deep") : input;
+  return isDeeperThan(input, MAX_JSON_DEPTH) ? call.fail(key, "the object nests too deep") : input;
 }
 
 /** The arguments' text: the one they were read from, else the shortest. */
