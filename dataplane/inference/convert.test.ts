@@ -217,18 +217,22 @@ test("rule 2.2: drops are named in the header, and refused under strict before a
   expect(fake.requests).toHaveLength(1);
 });
 
-test("a failure before the first byte goes to an upstream of another dialect", async () => {
+test.each([false, true])("failover crosses dialects before the first byte (stream: %s)", async (stream) => {
   const upstreams = dialects.map((dialect, priority) =>
     upstreamOf(fake.url, dialect, { name: dialect, priority }),
   );
   fake.next({ error: { status: 500 } }, { error: { status: 503 } }, hello);
-  const call = callTo("messages", "messages", bodyOf("messages", { top_k: 3 }), {
+  const call = callTo("messages", "messages", bodyOf("messages", { top_k: 3, stream }), {
     upstreams,
-    route: { retries: { attempts: 3, retryOn: ["server_error"] } },
+    route: { retries: { attempts: 3, retryOn: ["server_error", "connect"] } },
   });
-  await serve(call).catch((error: unknown) => error);
-  expect(fake.requests.length).toBeGreaterThan(1);
-  expect(call.meter.settled.length + call.meter.released).toBe(1);
+  await serve(call);
+  expect(fake.requests.map(({ path }) => path)).toEqual(dialects.map((dialect) => dialectPath[dialect]));
+  expect(call.sink.text).toContain("Hello");
+  // What the last one could not hold, and the first one could.
+  expect(call.sink.headers).toMatchObject({ "x-gapura-dropped": "top_k" });
+  expect(call.meter.settled).toMatchObject([{ status: "ok", upstream: "responses", tokens: usage }]);
+  expect(call.meter.released).toBe(0);
 });
 
 test("dialects.md §D2: a rejected signature is sent once more without the reasoning", async () => {
