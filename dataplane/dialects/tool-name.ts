@@ -1,7 +1,7 @@
 /** Tool names as the client knows them: aliases and flattened namespaces undone (rule 2.8, dialects.md §H3). */
 import type { Carry } from "./codecs.ts";
 
-export interface ClientTool {
+interface ClientTool {
   readonly name: string;
   readonly namespace: string | null;
 }

@@ -13,7 +13,7 @@ import type {
   WebSearchToolResultBlock,
 } from "../messages/types.ts";
 
-export type ItemStatus = "in_progress" | "completed" | "incomplete" | "failed";
+type ItemStatus = "in_progress" | "completed" | "incomplete" | "failed";
 
 export const messageItem = (id: string, status: ItemStatus, content: JsonObject[]): JsonObject => ({
   id,
@@ -54,7 +54,7 @@ export function functionCallItem(
 }
 
 /** Whether the client asked for what lets it resend reasoning. */
-export const includesReasoning = (carry: Carry): boolean =>
+const includesReasoning = (carry: Carry): boolean =>
   arrayOf(carry.request["include"])?.includes("reasoning.encrypted_content") === true;
 
 export function reasoningItem(
