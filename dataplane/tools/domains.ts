@@ -27,9 +27,7 @@ export type ParsedDomains =
   /** `param` is relative to the tool, such as `allowed_domains[2]`; `message` is for the client. */
   | { readonly kind: "invalid"; readonly param: string; readonly message: string };
 
-/** Responses `filters.allowed_domains` (spec, Limits). */
-export const MAX_RESPONSES_DOMAINS = 100;
-/** The spec gives the other declarations no limit; this one keeps judging a URL cheap. */
+/** Keeps judging a URL cheap where the caller has no limit of its own. */
 const MAX_DOMAINS = 1_000;
 const MAX_RULE_LENGTH = 2_048;
 
@@ -81,7 +79,7 @@ export function domainAllowed(url: URL, lists: DomainLists): boolean {
   return (lists.allowed === null || lists.allowed.some(matches)) && !lists.blocked.some(matches);
 }
 
-export function matchesDomain(url: URL, rule: DomainRule): boolean {
+function matchesDomain(url: URL, rule: DomainRule): boolean {
   const host = url.hostname.replace(/\.$/, "");
   if (host !== rule.domain && !host.endsWith(`.${rule.domain}`)) return false;
   return matchesPath(plainPath(url.pathname + url.search), rule.path);

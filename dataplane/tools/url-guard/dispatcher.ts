@@ -24,7 +24,7 @@ export interface GuardOptions {
 }
 
 /** Thrown (as the cause of undici's error) when the guard refused a connection: nothing was connected. */
-export class ConnectionRefusedByGuard extends Error {
+class ConnectionRefusedByGuard extends Error {
   constructor(reason: string) {
     super(reason);
     this.name = "ConnectionRefusedByGuard";

@@ -211,6 +211,7 @@ describe("the form of a URL", () => {
     ["http://example.com:443/", "example.com", 443],
     ["https://bücher.example/", "xn--bcher-kva.example", 443],
     ["https://例え.テスト.example:8443/パス", "xn--r8jz45g.xn--zckzah.example", 8443],
+    ["https://fa.example/wiki/\u0645\u06cc\u200c\u062e?a=\u00a0", "fa.example", 443],
     ["http://8.8.8.8/", "8.8.8.8", 80],
     ["http://[2606:4700::1111]/", "2606:4700::1111", 80],
     ["http://under_score.example/", "under_score.example", 80],

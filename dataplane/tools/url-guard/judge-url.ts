@@ -31,10 +31,9 @@ export function judgeUrl(text: string, rules: EgressRules): UrlVerdict {
   if (url.protocol !== "http:" && url.protocol !== "https:") return refuse("neither http nor https");
   // The parser drops tabs and line breaks, trims blanks and reads "\" as "/": others do not.
   // oxlint-disable-next-line no-control-regex -- control characters are what is looked for
-  if (/[\s\u0000-\u001f\u007f\\\p{Cf}]/u.test(text))
-    return refuse("blank, control character or backslash in the URL");
+  if (/[\u0000-\u0020\u007f\\]/.test(text)) return refuse("blank, control character or backslash in the URL");
   const written = /^https?:\/\/([^/?#]+)/i.exec(text)?.[1];
-  if (written === undefined) return refuse("no plain authority");
+  if (written === undefined || /[\s\p{Cf}]/u.test(written)) return refuse("no plain authority");
   if (written.includes("@") || url.username !== "" || url.password !== "") return refuse("user information");
   const parts = /^(\[[^\]]*\]|[^:]*)(?::([1-9]\d{0,4}))?$/.exec(written);
   if (parts === null) return refuse("unclear host or port");

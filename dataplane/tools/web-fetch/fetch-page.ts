@@ -44,8 +44,6 @@ export interface FetchDeps {
   readonly ca?: string;
 }
 
-/** Page opening in Responses and Chat cuts text here (spec, Limits). */
-export const OPEN_PAGE_TOKENS = 25_000;
 const CHARACTERS_PER_TOKEN = 4;
 const MAX_URL_CHARACTERS = 250;
 /** Smaller texts are decoded here: sending them to a child would cost more. */

@@ -48,7 +48,7 @@ const run =
   /[^\s"'`<>\\\u0000-\u001f\u007f\u3001\u3002\uff01\uff08\uff09\uff0c\uff1b\uff1f\u300c-\u3011\u201c\u201d]+/y;
 
 /** Every reading of every URL in a text: with and without punctuation that may belong to the sentence. */
-export function urlsIn(text: string): ReadonlySet<string> {
+function urlsIn(text: string): ReadonlySet<string> {
   const found = new Set<string>();
   // URLs may overlap (one in another's query), but a text made of schemes must not be read 500 times over.
   let budget = 2 * text.length;

@@ -5,7 +5,7 @@
  */
 
 /** Beyond these a page is read by `plainText` instead of a DOM: building one could take minutes and gigabytes. */
-export const DOM_LIMITS = { bytes: 2_000_000, elements: 50_000, depth: 512, attributes: 256 } as const;
+const DOM_LIMITS = { bytes: 2_000_000, elements: 50_000, depth: 512, attributes: 256 } as const;
 
 export interface Measure {
   readonly elements: number;
