@@ -1,13 +1,18 @@
 /** Asks one data plane what it holds. */
 import { type ConfigStatus, statusSchema } from "../../dataplane/config/schema.ts";
 import type { PodReport } from "../plan/conditions.ts";
+import { Bell } from "./bell.ts";
 
 const TIMEOUT_MS = 2000;
 /** 10,000 objects need about 2 MiB. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
+/** While a snapshot is on its way the data plane is asked often, later only to see that it is still there. */
+const ASK_PENDING_MS = 150;
+const ASK_SETTLED_MS = 5000;
+
 /** Reads `/config/status`. No answer, an endless or a malformed one counts as no acknowledgement (rule 6.1). */
-export async function readStatus(url: string, signal: AbortSignal): Promise<ConfigStatus | null> {
+async function readStatus(url: string, signal: AbortSignal): Promise<ConfigStatus | null> {
   try {
     const answer = await fetch(url, {
       signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
@@ -31,8 +36,52 @@ export async function readStatus(url: string, signal: AbortSignal): Promise<Conf
 }
 
 /** The one data plane of one machine, as the one ready pod. */
-export const askOne = (url: string, signal: AbortSignal) => async (): Promise<readonly PodReport[]> => {
+const askOne = (url: string, signal: AbortSignal) => async (): Promise<readonly PodReport[]> => {
   const status = await readStatus(url, signal);
   // Not answering is not being there: a folder has no API server that knows of ready pods.
   return status === null ? [] : [{ pod: status.podUid, status }];
 };
+
+/** Asks the data plane beside everything else, so that one that hangs delays no edit. */
+export class Asking {
+  readonly #url: string | null;
+  readonly #pending: () => boolean;
+  readonly #answered: Bell;
+  readonly #signal: AbortSignal;
+  readonly #hurry = new Bell();
+  #answer: readonly PodReport[] | null = null;
+  stopped: Promise<void> = Promise.resolve();
+
+  /** `pending`: whether a snapshot is on its way. `answered` is rung at each answer. */
+  constructor(url: string | null, pending: () => boolean, answered: Bell, signal: AbortSignal) {
+    this.#url = url;
+    this.#pending = pending;
+    this.#answered = answered;
+    this.#signal = signal;
+  }
+
+  start(): void {
+    if (this.#url === null) return;
+    const ask = askOne(this.#url, this.#signal);
+    this.#signal.addEventListener("abort", () => this.#hurry.ring(), { once: true });
+    this.stopped = (async () => {
+      while (!this.#signal.aborted) {
+        this.#answer = await ask();
+        this.#answered.ring();
+        await this.#hurry.wait(this.#pending() ? ASK_PENDING_MS : ASK_SETTLED_MS);
+      }
+    })();
+  }
+
+  /** Something was published: it is worth asking now. */
+  hurry(): void {
+    this.#hurry.ring();
+  }
+
+  /** The newest answer, once. */
+  takeAnswer(): readonly PodReport[] | null {
+    const answer = this.#answer;
+    this.#answer = null;
+    return answer;
+  }
+}

@@ -14,8 +14,9 @@ import type { Manifest } from "./parse.ts";
 const identitySchema = z.object({
   uid: z.string(),
   generation: z.number().int().positive(),
-  /** SHA-256 of the spec. */
+  /** SHA-256 of the spec, and the paths of faults beside it. */
   digest: z.string(),
+  /** Path inside the folder of manifests. */
   file: z.string(),
   /** Unix seconds. */
   createdAt: z.number().int(),
@@ -64,7 +65,8 @@ export class Identities {
   /** The identity of a manifest that was read, brought up to date. */
   of(manifest: Manifest, file: string, nowSeconds: number): Identity {
     const key = keyOf(manifest);
-    const digest = this.#digest(manifest.spec);
+    // A fault beside the spec makes it another text as well: what was published is not this one.
+    const digest = `${this.#digest(manifest.spec)}${manifest.faults.map(({ path }) => ` ${path}`).join("")}`;
     const known = this.#objects.get(key);
     if (known?.digest === digest && known.file === file) return known;
     const identity: Identity =

@@ -1,7 +1,8 @@
 /** The folder form: compiles a folder, watches it, asks the data plane, prints statuses. */
-import type { PodReport } from "../plan/conditions.ts";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Reconciler } from "../reconcile.ts";
-import { askOne } from "./acknowledgement.ts";
+import { Asking } from "./acknowledgement.ts";
+import { Bell } from "./bell.ts";
 import { Identities } from "./identities.ts";
 import { createKeyFile } from "./key-files.ts";
 import { StatusPrinter } from "./print.ts";
@@ -20,9 +21,6 @@ export interface FolderOptions {
   readonly now: () => number;
 }
 
-/** While a snapshot is on its way the data plane is asked often, later only to see that it is still there. */
-const ASK_PENDING_MS = 150;
-const ASK_SETTLED_MS = 5000;
 const RETRY_MS = 2000;
 /** What was deleted or overwritten in the snapshot folder is put right within this time. */
 const VERIFY_MS = 30_000;
@@ -59,113 +57,39 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
     dirty = true;
     bell.ring();
   });
-  const asking = new Asking(options.ack, reconciler, bell, signal);
+  const asking = new Asking(options.ack, () => reconciler.pending, bell, signal);
   signal.addEventListener("abort", () => bell.ring(), { once: true });
   try {
     watch.start();
     await reconciler.reconcile();
     asking.start();
     let verifiedAt = now();
+    let failure: string | null = null;
     while (!signal.aborted) {
       const verify = now() - verifiedAt >= VERIFY_MS;
       if (dirty || verify) {
         dirty = false;
         if (verify) verifiedAt = now();
-        const done = await attempt(print, "compiling the folder", () => reconciler.reconcile({ verify }));
-        asking.hurry();
-        if (!done) {
+        try {
+          await reconciler.reconcile({ verify });
+          failure = null;
+        } catch (error) {
           dirty = true;
-          await bell.wait(RETRY_MS);
+          const message = error instanceof Error ? error.message : String(error);
+          // The same failure is told once while it lasts.
+          if (message !== failure) print(`the folder could not be compiled or published: ${message}`);
+          failure = message;
+          await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
         }
+        asking.hurry();
         continue;
       }
       const pods = asking.takeAnswer();
       if (pods === null) await bell.wait(VERIFY_MS);
-      else await attempt(print, "taking the acknowledgement", () => reconciler.acknowledge(pods));
+      else await reconciler.acknowledge(pods);
     }
   } finally {
     watch.stop();
     await asking.stopped;
-  }
-}
-
-/** Asks the data plane beside everything else, so that one that hangs delays no edit. */
-class Asking {
-  readonly #url: string | null;
-  readonly #reconciler: Reconciler;
-  readonly #answered: Bell;
-  readonly #signal: AbortSignal;
-  readonly #hurry = new Bell();
-  #answer: readonly PodReport[] | null = null;
-  stopped: Promise<void> = Promise.resolve();
-
-  constructor(url: string | null, reconciler: Reconciler, answered: Bell, signal: AbortSignal) {
-    this.#url = url;
-    this.#reconciler = reconciler;
-    this.#answered = answered;
-    this.#signal = signal;
-  }
-
-  start(): void {
-    if (this.#url === null) return;
-    const ask = askOne(this.#url, this.#signal);
-    this.#signal.addEventListener("abort", () => this.#hurry.ring(), { once: true });
-    this.stopped = (async () => {
-      while (!this.#signal.aborted) {
-        this.#answer = await ask();
-        this.#answered.ring();
-        await this.#hurry.wait(this.#reconciler.pending ? ASK_PENDING_MS : ASK_SETTLED_MS);
-      }
-    })();
-  }
-
-  /** Something was published: it is worth asking now. */
-  hurry(): void {
-    this.#hurry.ring();
-  }
-
-  /** The newest answer, once. */
-  takeAnswer(): readonly PodReport[] | null {
-    const answer = this.#answer;
-    this.#answer = null;
-    return answer;
-  }
-}
-
-async function attempt(
-  print: (line: string) => void,
-  what: string,
-  work: () => Promise<void>,
-): Promise<boolean> {
-  try {
-    await work();
-    return true;
-  } catch (error) {
-    print(`${what} failed: ${error instanceof Error ? error.message : String(error)}`);
-    return false;
-  }
-}
-
-/** Wakes the one who waits; rung before the wait, it ends it at once. */
-class Bell {
-  #rung = false;
-  #wake: (() => void) | null = null;
-
-  ring(): void {
-    this.#rung = true;
-    this.#wake?.();
-  }
-
-  async wait(longestMs: number): Promise<void> {
-    if (!this.#rung)
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, longestMs);
-        this.#wake = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-    this.#wake = null;
-    this.#rung = false;
   }
 }

@@ -1,5 +1,6 @@
 /** Observes a folder of manifests; reads again only the files that changed. */
 import { readFile } from "node:fs/promises";
+import { join, relative } from "node:path";
 import { type Declared, type Fault, reference } from "../plan/objects.ts";
 import type { Observation } from "../reconcile.ts";
 import { findManifests, type FoundFile, MAX_FILE_BYTES } from "./files.ts";
@@ -99,7 +100,11 @@ export class FolderSource {
           continue;
         }
         seen.set(key, file);
-        const { uid, generation, createdAt } = this.#identities.of(manifest, file, nowSeconds);
+        const { uid, generation, createdAt } = this.#identities.of(
+          manifest,
+          relative(this.#folder, file),
+          nowSeconds,
+        );
         const object = { ...named(manifest), ...manifestPart(manifest), uid, generation, createdAt };
         objects.push(object);
         origins.set(object, { file, position: manifest.position });
@@ -111,13 +116,17 @@ export class FolderSource {
   }
 
   #missingFromFaultyFiles(seen: ReadonlyMap<string, string>): Declared[] {
+    // Identities outlive the process, and with it how the folder was named.
     const faulty = new Set(
-      [...this.#files].filter(([, { parsed }]) => isBroken(parsed)).map(([path]) => path),
+      [...this.#files]
+        .filter(([, { parsed }]) => isBroken(parsed))
+        .map(([path]) => relative(this.#folder, path)),
     );
     return this.#identities.lastSeenIn(faulty).flatMap(({ named: object, identity }): Declared[] => {
       if (seen.has(`${object.kind} ${reference(object)}`)) return [];
-      const [first] = this.#files.get(identity.file)?.parsed.faults ?? [];
-      const message = `${identity.file}:${first?.line ?? 1} ${first?.message ?? "cannot be read"}`;
+      const file = join(this.#folder, identity.file);
+      const [first] = this.#files.get(file)?.parsed.faults ?? [];
+      const message = `${file}:${first?.line ?? 1} ${first?.message ?? "cannot be read"}`;
       const fault: Fault = { reason: "Unreadable", path: "", message };
       const { uid, generation, createdAt } = identity;
       // The generation of a text that nobody could read is not the one that was published.

@@ -156,7 +156,8 @@ describe("compile", () => {
   });
 
   test("every reason of Accepted and ResolvedRefs has a case", async () => {
-    const texts = await Promise.all(names.map((name) => readFile(join(cases, name, "expected.json"), "utf8")));
+    // A new case has its file after its first run.
+    const texts = await Promise.all(names.map((name) => readFile(join(cases, name, "expected.json"), "utf8").catch(() => "")));
     const seen = new Set(
       texts.flatMap((text) => Array.from(text.matchAll(/"(?:Accepted|ResolvedRefs)": "\w+ (\w+):/g), (match) => match[1])),
     );
