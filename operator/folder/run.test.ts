@@ -147,6 +147,21 @@ describe("watching", () => {
   });
 });
 
+describe("failures", () => {
+  test("a folder that goes away leaves everything served, is told once, and is read again when it is back", async () => {
+    await write("one.yaml", route("m"));
+    start();
+    await until(models, "m");
+    await fs.rename(path("manifests"), path("elsewhere"));
+    await until(async () => lines.filter((line) => line.startsWith("the folder could not be")).length, 1);
+    expect(await models()).toBe("m");
+    await fs.rename(path("elsewhere"), path("manifests"));
+    await write("one.yaml", route("n"));
+    await until(models, "n");
+    expect(lines.filter((line) => line.startsWith("the folder could not be"))).toHaveLength(1);
+  });
+});
+
 describe("keys", () => {
   test("a missing key is generated, mode 0600, printed by place and never by value, and stays", async () => {
     await write("organization.yaml", organization);

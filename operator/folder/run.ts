@@ -67,26 +67,26 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
     let failure: string | null = null;
     while (!signal.aborted) {
       const verify = now() - verifiedAt >= VERIFY_MS;
-      if (dirty || verify) {
-        dirty = false;
-        if (verify) verifiedAt = now();
-        try {
-          await reconciler.reconcile({ verify });
-          failure = null;
-        } catch (error) {
-          dirty = true;
-          const message = error instanceof Error ? error.message : String(error);
-          // The same failure is told once while it lasts.
-          if (message !== failure) print(`the folder could not be compiled or published: ${message}`);
-          failure = message;
-          await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
-        }
-        asking.hurry();
+      const pods = dirty || verify ? null : asking.takeAnswer();
+      if (!dirty && !verify && pods === null) {
+        await bell.wait(VERIFY_MS);
         continue;
       }
-      const pods = asking.takeAnswer();
-      if (pods === null) await bell.wait(VERIFY_MS);
-      else await reconciler.acknowledge(pods);
+      dirty = false;
+      if (verify) verifiedAt = now();
+      try {
+        if (pods === null) await reconciler.reconcile({ verify });
+        else await reconciler.acknowledge(pods);
+        failure = null;
+      } catch (error) {
+        dirty = true;
+        const message = error instanceof Error ? error.message : String(error);
+        // The same failure is told once while it lasts.
+        if (message !== failure) print(`the folder could not be compiled or published: ${message}`);
+        failure = message;
+        await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
+      }
+      if (pods === null) asking.hurry();
     }
   } finally {
     watch.stop();
