@@ -1,4 +1,5 @@
 /** What relaying an answer needs to know, whole or streamed, and how it is charged. */
+import type { Logger } from "pino";
 import type { Bill, FinalUsage, TokenUsage, ToolUsage } from "../billing/meter.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { ApiError } from "../lib/api-error.ts";
@@ -19,6 +20,7 @@ export interface RelayJob {
   readonly sink: AnswerSink;
   /** Headers of the answer beside content type and length. */
   readonly headers: Readonly<Record<string, string>>;
+  readonly log: Logger;
   /** Told the code of an error that ends a stream. */
   readonly failed: (error: ApiError) => void;
 }

@@ -14,7 +14,7 @@ import type { CallFault } from "../upstream/send.ts";
 import { errorEvent } from "./in-band.ts";
 import { noTokens, noTools, settle, type RelayJob } from "./relay-job.ts";
 import { streamTap } from "./stream-taps.ts";
-import { isReport, tokensOf, type StreamTap } from "./usage-tap.ts";
+import { isReport, PASS, tokensOf, type Seen, type StreamTap } from "./usage-tap.ts";
 
 /** What may gather behind the terminal event, or before the first one. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024;
@@ -88,7 +88,7 @@ class StreamRelay {
 
   #frame(frame: SseFrame): void {
     if (this.#phase === "over") return;
-    const seen = this.#tap.see(frame);
+    const seen = this.#see(frame);
     if (seen.kind === "error") return this.#upstreamError(seen.data);
     if (this.#phase === "ending") {
       if (seen.kind !== "swallow") this.#hold(frame, seen.kind === "pass" ? null : seen.model);
@@ -112,6 +112,17 @@ class StreamRelay {
         this.#phase = "ending";
         this.#hold(frame, seen.model);
         if (seen.last) this.#finish();
+    }
+  }
+
+  /** A tap that fails is a bug of ours, and no reason to break the client's stream. */
+  #see(frame: SseFrame): Seen {
+    try {
+      return this.#tap.see(frame);
+    } catch (error) {
+      metrics.streamFaults.inc({ dialect: this.#job.dialect, kind: "tap" });
+      this.#job.log.error({ err: error }, "a stream's event could not be looked at");
+      return PASS;
     }
   }
 
@@ -301,7 +312,8 @@ class StreamRelay {
   }
 
   async #complete(): Promise<void> {
-    const { sink } = this.#job;
+    const { dialect, sink } = this.#job;
+    if (this.#tap.faults > 0) metrics.streamFaults.inc({ dialect, kind: "tap" }, this.#tap.faults);
     this.#linger();
     try {
       await settle(this.#job, {

@@ -205,7 +205,7 @@ class Serving {
   }
 
   #answer(answering: Answering, bill: Bill): Promise<void> {
-    const { dialect, id, sink, record } = this.#call;
+    const { dialect, id, log, sink, record } = this.#call;
     const { path, dropped, usageInjected } = this.#sent;
     const common = {
       bill,
@@ -223,6 +223,7 @@ class Serving {
       ...common,
       dialect,
       requestId: id,
+      log,
       model: this.#route.model,
       usageInjected,
       choices: this.#look.choices,

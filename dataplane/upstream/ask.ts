@@ -4,6 +4,7 @@
  * throwing an AttemptFailure any more.
  */
 import { setTimeout as sleep } from "node:timers/promises";
+import type { Counter, Gauge } from "prom-client";
 import type { Dispatcher } from "undici";
 import type { Route, Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -66,6 +67,9 @@ interface Endpoint {
   readonly origin: string;
   readonly path: string;
   readonly headers: readonly string[];
+  /** Metrics of this upstream: finding them by their labels each time costs more than counting. */
+  readonly active: Gauge.Internal<"model" | "upstream">;
+  readonly requests: Map<string, Counter.Internal>;
 }
 
 export class Upstreams {
@@ -113,13 +117,13 @@ export class Upstreams {
   ): Promise<T> {
     const { route, record, deadline, signal } = question;
     const call = new UpstreamCall(this.#options(question, upstream, outgoing, connectMs));
-    const labels = { model: route.model, upstream: upstream.name };
+    const endpoint = this.#endpoint(route, upstream);
     const cancel = () => call.abort("cancelled");
     const started = performance.now();
     record.tries += 1;
     record.upstream = upstream.name;
     this.#health.asked(route, upstream);
-    metrics.upstreamActive.inc(labels);
+    endpoint.active.inc();
     signal.addEventListener("abort", cancel, { once: true });
     deadline.listen(() => call.abort("deadline"));
     if (signal.aborted) cancel();
@@ -142,8 +146,8 @@ export class Upstreams {
     } finally {
       signal.removeEventListener("abort", cancel);
       deadline.listen(null);
-      metrics.upstreamActive.dec(labels);
-      metrics.upstreamRequests.inc({ ...labels, status });
+      endpoint.active.dec();
+      countRequest(endpoint, route, upstream, status);
     }
   }
 
@@ -161,7 +165,7 @@ export class Upstreams {
     { body, headers }: Outgoing,
     connectMs: number,
   ) {
-    const endpoint = this.#endpoint(upstream);
+    const endpoint = this.#endpoint(route, upstream);
     const list = [...endpoint.headers, "accept", stream ? "text/event-stream" : "application/json"];
     for (const [name, value] of Object.entries(headers)) list.push(name, value);
     if (upstream.credential !== null) {
@@ -182,7 +186,7 @@ export class Upstreams {
     };
   }
 
-  #endpoint(upstream: Upstream): Endpoint {
+  #endpoint(route: Route, upstream: Upstream): Endpoint {
     const known = this.#endpoints.get(upstream);
     if (known !== undefined) return known;
     const url = new URL(upstream.url);
@@ -197,6 +201,8 @@ export class Upstreams {
       origin: url.origin,
       path: url.pathname + url.search,
       headers: [...headers, ...Object.entries(upstream.headers)].flat(),
+      active: metrics.upstreamActive.labels(labelsOf(route, upstream)),
+      requests: new Map<string, Counter.Internal>(),
     };
     this.#endpoints.set(upstream, endpoint);
     return endpoint;
@@ -300,6 +306,17 @@ class Asking {
   #giveUp(): ApiError {
     return this.#error ?? new ApiError("upstream_error", "The model's provider could not be reached.");
   }
+}
+
+const labelsOf = ({ model }: Route, { name }: Upstream) => ({ model, upstream: name });
+
+function countRequest({ requests }: Endpoint, route: Route, upstream: Upstream, status: string): void {
+  let counter = requests.get(status);
+  if (counter === undefined) {
+    counter = metrics.upstreamRequests.labels({ ...labelsOf(route, upstream), status });
+    requests.set(status, counter);
+  }
+  counter.inc();
 }
 
 /** @throws AttemptFailure */

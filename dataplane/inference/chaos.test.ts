@@ -1,0 +1,91 @@
+/**
+ * Chaos (issue "Routing and resilience"): three upstreams, of which one fails every second request and one stalls
+ * before its first byte; nearly every client sees a success, in bounded time, and nothing is left behind.
+ * `GAPURA_CHAOS_SECONDS=60` runs it for as long as the issue asks; here a few seconds show the same.
+ */
+import type { Dispatcher } from "undici";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
+import { text } from "../../test/fakes/upstream/script.ts";
+import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
+import { sealing } from "../lib/seal.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { Upstreams } from "../upstream/ask.ts";
+import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
+import { createServe } from "./serve.ts";
+
+const seconds = Number(process.env["GAPURA_CHAOS_SECONDS"] ?? 3);
+const requestsPerSecond = 100;
+const answer = text("one two three four five");
+
+let good: FakeUpstream;
+let half: FakeUpstream;
+let stalling: FakeUpstream;
+let dispatcher: Dispatcher;
+
+beforeAll(async () => {
+  let turn = 0;
+  good = await startUpstream({ fallback: () => answer });
+  half = await startUpstream({
+    fallback: () => (turn++ % 2 === 0 ? { error: { status: 500 } } : answer),
+  });
+  stalling = await startUpstream({ fallback: () => withFaults(answer, { delayFirstByteMs: 600_000 }) });
+  dispatcher = newUpstreamDispatcher();
+});
+afterAll(() => Promise.all([good.close(), half.close(), stalling.close()]));
+
+const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+
+test(
+  "one upstream fails half of the time, one stalls: the clients hardly notice",
+  async () => {
+    const list = [good, half, stalling].map(({ url }, index) =>
+      upstreamOf(url, "chat", { name: `u${index}` }),
+    );
+    const snapshot = snapshotOf([
+      routeTo(list, {
+        model: "chaos",
+        affinity: "none",
+        timeouts: { connectMs: 1_000, firstByteMs: 500, streamIdleMs: 2_000, requestMs: 10_000 },
+        retries: { attempts: 3, retryOn: ["connect", "rate_limited", "server_error", "first_byte_timeout"] },
+      }),
+    ]);
+    const serve = createServe(new Upstreams(dispatcher), sealing([{ id: "t", key: Buffer.alloc(32) }]));
+    const tookMs: number[] = [];
+    let failed = 0;
+    let unpaid = 0;
+    const one = async (stream: boolean) => {
+      const body = { model: "chaos", stream, messages: [{ role: "user", content: "hi" }] };
+      const call = callOf("chat", snapshot, body);
+      const started = performance.now();
+      await serve(call).catch(() => (failed += 1));
+      tookMs.push(performance.now() - started);
+      if (call.meter.settled.length + call.meter.released !== 1) unpaid += 1;
+    };
+    const running: Promise<void>[] = [];
+    const timersBefore = timers();
+    let warmBytes = 0;
+    for (let sent = 0; sent < seconds * requestsPerSecond; sent += 1) {
+      running.push(one(sent % 2 === 0));
+      if (sent === Math.floor((seconds * requestsPerSecond) / 3)) warmBytes = process.memoryUsage().rss;
+      await new Promise((later) => setTimeout(later, 1000 / requestsPerSecond));
+    }
+    await Promise.all(running);
+    tookMs.sort((one, other) => one - other);
+    const p99 = tookMs[Math.floor(tookMs.length * 0.99)] ?? Infinity;
+    expect(failed / tookMs.length).toBeLessThanOrEqual(0.001);
+    expect(p99).toBeLessThan(2_000);
+    expect(unpaid).toBe(0);
+    expect(process.memoryUsage().rss - warmBytes).toBeLessThan(100 * 1024 * 1024);
+    // Nothing is under way any more: no call, no timer, no connection that was given up.
+    await expect.poll(() => stalling.connections().open).toBe(0);
+    await expect.poll(() => timers() - timersBefore).toBeLessThan(10);
+    const { values } = await metrics.upstreamActive.get();
+    expect(values.filter(({ labels }) => labels.model === "chaos").map(({ value }) => value)).toEqual([
+      0, 0, 0,
+    ]);
+    await dispatcher.destroy();
+    await expect.poll(() => [good, half, stalling].map((fake) => fake.connections().open)).toEqual([0, 0, 0]);
+  },
+  (seconds + 30) * 1000,
+);
