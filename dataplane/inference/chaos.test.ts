@@ -6,6 +6,7 @@
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
+import { noTools } from "../../test/fakes/no-tools.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
 import { sealing } from "../lib/seal.ts";
@@ -50,7 +51,11 @@ test(
         retries: { attempts: 3, retryOn: ["connect", "rate_limited", "server_error", "first_byte_timeout"] },
       }),
     ]);
-    const serve = createServe(new Upstreams(dispatcher), sealing([{ id: "t", key: Buffer.alloc(32) }]));
+    const serve = createServe(
+      new Upstreams(dispatcher),
+      sealing([{ id: "t", key: Buffer.alloc(32) }]),
+      noTools,
+    );
     const tookMs: number[] = [];
     let failed = 0;
     let unpaid = 0;
@@ -65,16 +70,19 @@ test(
     const running: Promise<void>[] = [];
     const timersBefore = timers();
     let warmBytes = 0;
-    for (let sent = 0; sent < seconds * requestsPerSecond; sent += 1) {
-      running.push(one(sent % 2 === 0));
-      if (sent === Math.floor((seconds * requestsPerSecond) / 3)) warmBytes = process.memoryUsage().rss;
-      await new Promise((later) => setTimeout(later, 1000 / requestsPerSecond));
+    const started = performance.now();
+    for (let sent = 0; sent < seconds * requestsPerSecond;) {
+      await new Promise((later) => setTimeout(later, 10));
+      // As many as are due by now: a busy machine must not thin the load out.
+      const due = Math.min(seconds, (performance.now() - started) / 1000) * requestsPerSecond;
+      for (; sent < due; sent += 1) running.push(one(sent % 2 === 0));
+      if (warmBytes === 0 && sent > (seconds * requestsPerSecond) / 3) warmBytes = process.memoryUsage().rss;
     }
     await Promise.all(running);
     tookMs.sort((one, other) => one - other);
     const p99 = tookMs[Math.floor(tookMs.length * 0.99)] ?? Infinity;
     expect(failed / tookMs.length).toBeLessThanOrEqual(0.001);
-    expect(p99).toBeLessThan(2_000);
+    expect(p99).toBeLessThan(3_000);
     expect(unpaid).toBe(0);
     expect(process.memoryUsage().rss - warmBytes).toBeLessThan(100 * 1024 * 1024);
     // Nothing is under way any more: no call, no timer, no connection that was given up.
@@ -87,5 +95,5 @@ test(
     await dispatcher.destroy();
     await expect.poll(() => [good, half, stalling].map((fake) => fake.connections().open)).toEqual([0, 0, 0]);
   },
-  (seconds + 30) * 1000,
+  (seconds + 60) * 1000,
 );
