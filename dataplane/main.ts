@@ -24,6 +24,7 @@ import { fileRoutes } from "./http/routes/files.ts";
 import { inferenceRoutes } from "./http/routes/inference.ts";
 import { modelRoutes } from "./http/routes/models.ts";
 import { createServer } from "./http/server.ts";
+import { withFiles } from "./inference/file-references.ts";
 import { withItemReferences } from "./inference/item-references.ts";
 import { createServe } from "./inference/serve.ts";
 import { ApiError } from "./lib/api-error.ts";
@@ -117,8 +118,11 @@ async function serveForever(environment: Environment): Promise<void> {
     fetch: { resolver: dnsResolver(), pool: pages, cache, robots: newRobotsCache(), clock: systemClock },
   });
   const sealerOf = sealing(sealKeys(environment, log));
-  const serve = withItemReferences(createServe(new Upstreams(dispatcher), sealerOf, runTool), cache);
   const files = openFiles(environment.FILES_S3_URL, postgres);
+  const serve = withFiles(
+    withItemReferences(createServe(new Upstreams(dispatcher), sealerOf, runTool), cache),
+    files,
+  );
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
   sweeper.start();
   const pressure = new Pressure(processProbe());

@@ -1,0 +1,181 @@
+/**
+ * `file_id` in images and documents: the organization's own files take the place of their ids before anything
+ * else looks at the request, on every path (rules 2.10, 4.17). Our ids never go upstream; an id that is unknown or
+ * another organization's stays and is refused with its path. Sizes are judged before a byte is read.
+ */
+import { isObject } from "../dialects/cursor.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
+import type { StoredFile } from "../files/catalog.ts";
+import type { FileStore } from "../files/file-store.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { fieldPath, type PathStep } from "../lib/field-path.ts";
+import { type Edit, splice } from "../lib/json-splice.ts";
+import type { InferenceCall } from "./call.ts";
+import { look } from "./look.ts";
+import type { Reference } from "./look-content.ts";
+
+/** An inference body after its files were put in (rule 1.17). */
+const MAX_BODY_BYTES = 32 * 1024 * 1024;
+const MAX_FILES = 100;
+/** An object that names a file holds little else; its braces are near. */
+const MAX_BRACES = 8;
+
+type Serve = (call: InferenceCall) => Promise<void>;
+
+/** `serve`, with the organization's files in place of their ids. */
+export const withFiles =
+  (serve: Serve, files: FileStore): Serve =>
+  async (call) => {
+    const body = await inlined(call.dialect, call.body, call.principal.organizationId, files);
+    return serve(body === call.body ? call : { ...call, body });
+  };
+
+async function inlined(
+  dialect: Dialect,
+  body: Buffer,
+  organizationId: string,
+  files: FileStore,
+): Promise<Buffer> {
+  if (!body.includes('"file_id"')) return body;
+  const references = look(dialect, body).content.references.filter(({ kind }) => kind === "file");
+  if (references.length === 0 || references.length > MAX_FILES) return body;
+  const root = JSON.parse(body.toString("utf8")) as JsonObject;
+  const edits: Edit[] = [];
+  const held = new Map<string, StoredFile>();
+  let size = body.length;
+  for (const reference of references) {
+    const file = held.get(reference.id) ?? (await find(files, organizationId, reference.id));
+    if (file === null) continue;
+    held.set(reference.id, file);
+    size += Math.ceil((file.sizeBytes * 4) / 3);
+    if (size > MAX_BODY_BYTES) throw tooLarge(dialect, reference.path);
+  }
+  const contents = new Map<string, Buffer>();
+  for (const reference of references) {
+    const file = held.get(reference.id);
+    if (file === undefined) continue;
+    const bytes = contents.get(file.id) ?? (await readWhole(files, file));
+    contents.set(file.id, bytes);
+    edits.push(editOf(dialect, body, root, reference, file, bytes));
+  }
+  const whole = splice(body, edits);
+  if (whole.length > MAX_BODY_BYTES) throw tooLarge(dialect, references[0]?.path ?? []);
+  return whole;
+}
+
+/** null: refused later, with the field's path. @throws ApiError 404 for a file that expired. */
+async function find(files: FileStore, organizationId: string, id: string): Promise<StoredFile | null> {
+  try {
+    return await files.get(organizationId, id);
+  } catch (error) {
+    if (error instanceof ApiError && error.code === "not_found") return null;
+    throw error;
+  }
+}
+
+async function readWhole(files: FileStore, file: StoredFile): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  for await (const piece of files.read(file)) pieces.push(piece);
+  return Buffer.concat(pieces);
+}
+
+/** The object that names the file, written anew with the file itself. */
+function editOf(
+  dialect: Dialect,
+  body: Buffer,
+  root: JsonObject,
+  reference: Reference,
+  file: StoredFile,
+  bytes: Buffer,
+): Edit {
+  const { start, end, value } = enclosingObject(body, reference);
+  const { file_id: _id, ...rest } = value;
+  const text = JSON.stringify({ ...rest, ...contentOf(dialect, root, reference, value, file, bytes) });
+  return { start, end, text };
+}
+
+function contentOf(
+  dialect: Dialect,
+  root: JsonObject,
+  reference: Reference,
+  holder: JsonObject,
+  file: StoredFile,
+  bytes: Buffer,
+): JsonObject {
+  const { mimeType, filename } = file;
+  const dataUrl = () => `data:${mimeType};base64,${bytes.toString("base64")}`;
+  const isImage = mimeType.startsWith("image/");
+  if (dialect === "messages") {
+    const block = at(root, reference.path.slice(0, -2));
+    const wanted = isObject(block) ? block["type"] : undefined;
+    if (wanted === "image" ? isImage : mimeType === "application/pdf") {
+      return { type: "base64", media_type: mimeType, data: bytes.toString("base64") };
+    }
+    if (wanted === "document" && mimeType.startsWith("text/")) {
+      return { type: "text", media_type: "text/plain", data: bytes.toString("utf8") };
+    }
+    throw unsupported(dialect, reference.path, file);
+  }
+  if (holder["type"] === "input_image") {
+    if (!isImage) throw unsupported(dialect, reference.path, file);
+    return { image_url: dataUrl() };
+  }
+  return { filename: holder["filename"] ?? filename, file_data: dataUrl() };
+}
+
+/** The innermost object around a reference, found by its braces and proven by parsing it. */
+function enclosingObject(
+  body: Buffer,
+  { start, end, id }: Reference,
+): { readonly start: number; readonly end: number; readonly value: JsonObject } {
+  let open = start;
+  for (let opened = 0; opened < MAX_BRACES; opened += 1) {
+    open = body.lastIndexOf("{", open - 1);
+    if (open < 0) break;
+    let close = end - 1;
+    for (let closed = 0; closed < MAX_BRACES; closed += 1) {
+      close = body.indexOf("}", close + 1);
+      if (close < 0) break;
+      const value = parsed(body.toString("utf8", open, close + 1));
+      if (value !== null && value["file_id"] === id) return { start: open, end: close + 1, value };
+    }
+  }
+  throw new ApiError("invalid_value", "file_id: the object that names the file holds too much else", {
+    param: "file_id",
+  });
+}
+
+function parsed(text: string): JsonObject | null {
+  try {
+    const value = JSON.parse(text) as JsonValue;
+    return isObject(value) ? value : null;
+  } catch {
+    return null;
+  }
+}
+
+/** What stands at a path of a parsed body. */
+function at(root: JsonValue, path: readonly PathStep[]): JsonValue | undefined {
+  let value: JsonValue | undefined = root;
+  for (const step of path) {
+    if (typeof step === "number") value = Array.isArray(value) ? value[step] : undefined;
+    else value = isObject(value) ? value[step] : undefined;
+  }
+  return value;
+}
+
+const paramOf = (dialect: Dialect, path: readonly PathStep[]) =>
+  fieldPath(dialect === "messages" ? "messages" : "openai", path);
+
+function unsupported(dialect: Dialect, path: readonly PathStep[], file: StoredFile): ApiError {
+  const param = paramOf(dialect, path);
+  return new ApiError("unsupported_content", `${param}: a file of type ${file.mimeType} cannot stand here`, {
+    param,
+  });
+}
+
+function tooLarge(dialect: Dialect, path: readonly PathStep[]): ApiError {
+  const param = paramOf(dialect, path);
+  return new ApiError("too_large", `${param}: with its files the request is larger than 32 MiB`, { param });
+}

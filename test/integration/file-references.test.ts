@@ -1,0 +1,187 @@
+import type { DatabasePool } from "slonik";
+import type { Dispatcher } from "undici";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import type { Dialect } from "../../dataplane/dialects/dialect.ts";
+import { FileStore } from "../../dataplane/files/file-store.ts";
+import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
+import { withFiles } from "../../dataplane/inference/file-references.ts";
+import { createServe, type Serve } from "../../dataplane/inference/serve.ts";
+import { ApiError } from "../../dataplane/lib/api-error.ts";
+import { systemClock } from "../../dataplane/lib/clock.ts";
+import { newId } from "../../dataplane/lib/ids.ts";
+import { sealing } from "../../dataplane/lib/seal.ts";
+import { openPostgres } from "../../dataplane/store/postgres.ts";
+import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
+import { callOf, routeTo, snapshotOf, upstreamOf } from "../fakes/inference.ts";
+import { noTools } from "../fakes/no-tools.ts";
+import { text } from "../fakes/upstream/script.ts";
+import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { freshDatabase, type TestDatabase } from "./stores.ts";
+
+let database: TestDatabase;
+let postgres: DatabasePool;
+let files: FileStore;
+let fake: FakeUpstream;
+let dispatcher: Dispatcher;
+let serve: Serve;
+const ids: Record<string, string> = {};
+
+async function store(
+  organizationId: string,
+  bytes: Buffer,
+  filename: string,
+  mimeType: string,
+): Promise<string> {
+  async function* source(): AsyncIterable<Buffer> {
+    yield bytes;
+  }
+  const file = await files.create(organizationId, source(), () => ({
+    filename,
+    mimeType,
+    purpose: "user_data",
+    expiresAt: null,
+  }));
+  return file.id;
+}
+
+beforeAll(async () => {
+  database = await freshDatabase();
+  postgres = await openPostgres(database.url, { onError: () => {} });
+  files = new FileStore({ postgres, contents: new PostgresContents(postgres), clock: systemClock, newId });
+  fake = await startUpstream();
+  dispatcher = newUpstreamDispatcher();
+  serve = withFiles(
+    createServe(new Upstreams(dispatcher), sealing([{ id: "test", key: Buffer.alloc(32) }]), noTools),
+    files,
+  );
+  ids["png"] = await store("org_a", Buffer.from("PNG!"), "p.png", "image/png");
+  ids["pdf"] = await store("org_a", Buffer.from("%PDF"), "d.pdf", "application/pdf");
+  ids["txt"] = await store("org_a", Buffer.from("grüße"), "t.txt", "text/plain");
+  ids["foreign"] = await store("org_b", Buffer.from("PNG!"), "p.png", "image/png");
+  ids["big"] = await store("org_a", Buffer.alloc(25 * 1024 * 1024), "b.png", "image/png");
+});
+beforeEach(() => fake.reset());
+afterAll(async () => {
+  await dispatcher.destroy();
+  await fake.close();
+  await postgres.end();
+  await database.drop();
+});
+
+const png = Buffer.from("PNG!").toString("base64");
+const pdf = Buffer.from("%PDF").toString("base64");
+const block = (type: string, id: string) => ({ type, source: { type: "file", file_id: id } });
+/** Names of the files above as their ids. */
+const resolved = (part: object) =>
+  JSON.parse(
+    JSON.stringify(part).replace(/"file_id":"(\w+)"/, (_all, id: string) => `"file_id":"${ids[id] ?? id}"`),
+  ) as object;
+const bodies: Record<Dialect, (...parts: object[]) => object> = {
+  messages: (...parts) => ({
+    model: "public-model",
+    max_tokens: 9,
+    messages: [{ role: "user", content: parts }],
+  }),
+  chat: (...parts) => ({ model: "public-model", messages: [{ role: "user", content: parts }] }),
+  responses: (...parts) => ({ model: "public-model", input: [{ role: "user", content: parts }] }),
+};
+
+async function ask(dialect: Dialect, upstream: Dialect, body: string | object) {
+  fake.next(text("ok"));
+  const call = callOf(dialect, snapshotOf([routeTo([upstreamOf(fake.url, upstream)])]), body);
+  const error = await serve(call).then(
+    () => null,
+    (thrown: unknown) => thrown,
+  );
+  if (error !== null && !(error instanceof ApiError)) throw error;
+  return { error, sent: JSON.stringify(fake.requests[0]?.json() ?? null), meter: call.meter };
+}
+
+describe("rule 2.10: own files are inlined on every path, our ids never go upstream", () => {
+  const cases: readonly (readonly [Dialect, object, string])[] = [
+    ["messages", block("image", "png"), png],
+    ["messages", block("document", "pdf"), pdf],
+    ["messages", block("document", "txt"), "grüße"],
+    ["chat", { type: "file", file: { file_id: "pdf" } }, `data:application/pdf;base64,${pdf}`],
+    ["responses", { type: "input_image", file_id: "png", detail: "low" }, `data:image/png;base64,${png}`],
+    ["responses", { type: "input_file", file_id: "pdf" }, `data:application/pdf;base64,${pdf}`],
+  ];
+  const upstreams = ["messages", "chat", "responses"] as const;
+  test.each(cases.flatMap((row) => upstreams.map((upstream) => [...row, upstream] as const)))(
+    "%s client, %j (%s) over a %s upstream",
+    async (dialect, part, expected, upstream) => {
+      const { error, sent } = await ask(dialect, upstream, bodies[dialect](resolved(part)));
+      expect(error).toBeNull();
+      expect(sent).toContain(dialect === upstream ? expected : expected.split(",").at(-1));
+      expect(sent).not.toContain("file_id");
+      for (const id of Object.values(ids)) expect(sent).not.toContain(id);
+    },
+  );
+
+  test("every other byte of a relayed body stays as it was", async () => {
+    const body = `{ "model":"public-model","max_tokens" : 9,  "big": 12345678901234567890, "messages":[{"role":"user","content":[ {"type":"image", "source": { "file_id" : "${ids["png"]}", "type":"file" } , "x":{"a":1.0}}]}]}`;
+    await ask("messages", "messages", body);
+    const sent = fake.requests[0]?.body.toString() ?? "";
+    expect(sent).toContain(
+      '"big": 12345678901234567890, "messages":[{"role":"user","content":[ {"type":"image", "source": {',
+    );
+    expect(sent).toContain(' , "x":{"a":1.0}}]}]}');
+  });
+});
+
+describe("refused before anything is held or sent", () => {
+  test.each<[string, Dialect, object, string, string]>([
+    [
+      "an unknown id",
+      "messages",
+      block("image", "file_unknown"),
+      "not_found",
+      "messages.0.content.0.source.file_id",
+    ],
+    [
+      "a foreign id",
+      "messages",
+      block("image", "foreign"),
+      "not_found",
+      "messages.0.content.0.source.file_id",
+    ],
+    [
+      "a PDF as an image",
+      "messages",
+      block("image", "pdf"),
+      "unsupported_content",
+      "messages.0.content.0.source.file_id",
+    ],
+    [
+      "a picture as a document",
+      "messages",
+      block("document", "png"),
+      "unsupported_content",
+      "messages.0.content.0.source.file_id",
+    ],
+    [
+      "an unknown id",
+      "responses",
+      { type: "input_image", file_id: "file_x" },
+      "not_found",
+      "input[0].content[0].file_id",
+    ],
+    [
+      "an unknown id",
+      "chat",
+      { type: "file", file: { file_id: "file_x" } },
+      "not_found",
+      "messages[0].content[0].file.file_id",
+    ],
+  ])("%s (%s)", async (_name, dialect, part, code, param) => {
+    const { error, sent, meter } = await ask(dialect, dialect, bodies[dialect](resolved(part)));
+    expect(error).toMatchObject({ code, param });
+    expect({ sent, opened: meter.opened }).toEqual({ sent: "null", opened: [] });
+  });
+
+  test("rule 1.17: more than 32 MiB after the files are in is 413", async () => {
+    const { error } = await ask("messages", "messages", bodies.messages(resolved(block("image", "big"))));
+    expect(error).toMatchObject({ code: "too_large", param: "messages.0.content.0.source.file_id" });
+  });
+});
