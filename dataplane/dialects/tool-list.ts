@@ -21,7 +21,7 @@ export class ToolList {
   /** @returns the name in the hub. @throws ApiError when the name is taken. */
   add(clientName: string, { description, parameters, strict }: Declaration, at: Cursor): string {
     const name = this.#aliases.name(clientName);
-    if (this.#tools.has(name)) at.fail("name", `there are two tools named ${clientName}`);
+    if (this.#tools.has(name)) at.fail("name", `there are two tools named ${clientName.slice(0, 100)}`);
     this.#tools.set(name, {
       name,
       ...(description !== undefined && { description }),
@@ -44,7 +44,9 @@ export class ToolList {
 
   #declared(clientName: string, at: Cursor, field: string): string {
     const name = this.#aliases.name(clientName);
-    return this.#tools.has(name) ? name : at.fail(field, `there is no tool named ${clientName} in 'tools'`);
+    return this.#tools.has(name)
+      ? name
+      : at.fail(field, `there is no tool named ${clientName.slice(0, 100)} in 'tools'`);
   }
 
   /** @throws ApiError when a call is demanded and there is nothing to call. */

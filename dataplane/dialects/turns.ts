@@ -8,11 +8,16 @@ import { aliasOfId, aliasOfName } from "./alias.ts";
 import { fieldError, type PathStyle } from "./cursor.ts";
 import type { ContentBlockParam, MessageParam, ToolResultBlock, ToolUseBlock } from "./messages/types.ts";
 
+/** As much of a client's own id is repeated to it, and so many of them. */
+const SHOWN_CHARACTERS = 100;
+const SHOWN_IDS = 20;
+const shown = (id: string): string => id.slice(0, SHOWN_CHARACTERS);
+
 /** The wording that Claude Code looks for (dialects.md §D1). */
-export function missingResults(path: string, ids: readonly string[]): ApiError {
+function missingResults(path: string, ids: readonly string[]): ApiError {
   return new ApiError(
     "invalid_request",
-    `${path}: \`tool_use\` ids were found without \`tool_result\` blocks immediately after: ${ids.join(", ")}. ` +
+    `${path}: \`tool_use\` ids were found without \`tool_result\` blocks immediately after: ${ids.slice(0, SHOWN_IDS).map(shown).join(", ")}. ` +
       "Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
     { param: path },
   );
@@ -37,8 +42,14 @@ export class Aliases {
   }
 }
 
+/** A turn, and the results of the calls in it, which come right after it whenever the client names them. */
+interface Turn {
+  readonly message: MessageParam;
+  readonly results: ToolResultBlock[];
+}
+
 interface Call {
-  readonly turn: MessageParam;
+  readonly turn: Turn;
   /** The id in the hub. */
   readonly id: string;
   readonly clientId: string;
@@ -47,7 +58,7 @@ interface Call {
 }
 
 export class Turns {
-  readonly #messages: MessageParam[] = [];
+  readonly #turns: Turn[] = [];
   readonly #leading: string[] = [];
   /** By the client's own id: the latest call of that id. Some providers begin again at `call_0` each turn. */
   readonly #calls = new Map<string, Call>();
@@ -63,42 +74,37 @@ export class Turns {
 
   /** A system or developer message: hoisted while it leads, in place afterwards. */
   instructions(text: string): void {
-    if (this.#messages.length === 0) this.#leading.push(text);
-    else this.#messages.push({ role: "system", content: text });
+    if (this.#turns.length === 0) this.#leading.push(text);
+    else this.#begin({ role: "system", content: text });
   }
 
   user(content: string | ContentBlockParam[]): void {
-    const last = this.#messages.at(-1);
-    // What a user says right after tool results belongs into the same message.
-    if (last?.role === "user" && Array.isArray(last.content) && last.content.at(-1)?.type === "tool_result") {
-      last.content.push(
-        ...(typeof content === "string" ? [{ type: "text" as const, text: content }] : content),
-      );
-    } else this.#messages.push({ role: "user", content });
+    this.#begin({ role: "user", content });
   }
 
   /** Begins an assistant turn. */
-  assistant(content: string | ContentBlockParam[]): void {
-    this.#messages.push({ role: "assistant", content });
+  assistant(content: ContentBlockParam[]): void {
+    this.#begin({ role: "assistant", content });
   }
 
   /** Adds to the assistant turn that is last, or begins one. */
-  continueAssistant(...blocks: ContentBlockParam[]): void {
-    const last = this.#messages.at(-1);
-    if (last?.role === "assistant" && Array.isArray(last.content)) last.content.push(...blocks);
-    else this.assistant(blocks);
+  continueAssistant(block: ContentBlockParam): void {
+    const last = this.#turns.at(-1);
+    const isOpen = last?.message.role === "assistant" && last.results.length === 0;
+    if (isOpen && typeof last.message.content !== "string") last.message.content.push(block);
+    else this.assistant([block]);
   }
 
   /** A tool call at the end of the last assistant turn. `path`: of the call, for a refusal. */
   call(clientId: string, name: string, input: ToolUseBlock["input"], path: string): void {
     if (this.#calls.get(clientId)?.answered === false)
-      throw fieldError(this.#style, path, `the tool call id ${clientId} is used twice`);
+      throw fieldError(this.#style, path, `the tool call id ${shown(clientId)} is used twice`);
     const uses = (this.#idsGiven.get(clientId) ?? 0) + 1;
     this.#idsGiven.set(clientId, uses);
     // Messages upstreams refuse an id that occurs twice in a conversation.
     const id = uses === 1 ? this.#aliases.id(clientId) : aliasOfId(`${clientId} ${uses}`);
     this.continueAssistant({ type: "tool_use", id, name, input });
-    const turn = this.#messages.at(-1);
+    const turn = this.#turns.at(-1);
     if (turn === undefined) return;
     const call = { turn, id, clientId, path, answered: false };
     this.#calls.set(clientId, call);
@@ -108,29 +114,21 @@ export class Turns {
   /** A tool call's result. `path`: of the field that names the call. */
   result(clientId: string, content: ToolResultBlock["content"], path: string): void {
     const call = this.#calls.get(clientId);
+    const id = shown(clientId);
     if (call === undefined)
-      throw fieldError(this.#style, path, `there is no tool call with the id ${clientId} before this result`);
-    if (call.answered) throw fieldError(this.#style, path, `the tool call ${clientId} already has a result`);
+      throw fieldError(this.#style, path, `there is no tool call with the id ${id} before this result`);
+    if (call.answered) throw fieldError(this.#style, path, `the tool call ${id} already has a result`);
     call.answered = true;
     this.#unanswered.delete(call);
-    const block: ToolResultBlock = {
+    call.turn.results.push({
       type: "tool_result",
       tool_use_id: call.id,
       ...(content !== undefined && { content }),
-    };
-    this.#insertResult(call.turn, block);
+    });
   }
 
-  #insertResult(calling: MessageParam, block: ToolResultBlock): void {
-    const index = this.#messages.lastIndexOf(calling) + 1;
-    const next = this.#messages[index];
-    if (next?.role !== "user") {
-      this.#messages.splice(index, 0, { role: "user", content: [block] });
-      return;
-    }
-    if (typeof next.content === "string") next.content = [{ type: "text", text: next.content }];
-    const firstOther = next.content.findIndex(({ type }) => type !== "tool_result");
-    next.content.splice(firstOther < 0 ? next.content.length : firstOther, 0, block);
+  #begin(message: MessageParam): void {
+    this.#turns.push({ message, results: [] });
   }
 
   /** @throws ApiError when a call has no result. */
@@ -141,12 +139,26 @@ export class Turns {
         first.path,
         Array.from(this.#unanswered, ({ clientId }) => clientId),
       );
-    return {
-      system: this.#leading.length === 0 ? undefined : this.#leading.join("\n"),
-      messages: this.#messages,
-    };
+    const messages: MessageParam[] = [];
+    let results: readonly ToolResultBlock[] = [];
+    for (const turn of this.#turns) {
+      const { role, content } = turn.message;
+      // What a user says right after tool results belongs into the same message.
+      if (results.length > 0 && role === "user")
+        messages.push({ role, content: [...results, ...blocksOf(content)] });
+      else {
+        if (results.length > 0) messages.push({ role: "user", content: [...results] });
+        messages.push(turn.message);
+      }
+      results = turn.results;
+    }
+    if (results.length > 0) messages.push({ role: "user", content: [...results] });
+    return { system: this.#leading.length === 0 ? undefined : this.#leading.join("\n"), messages };
   }
 }
+
+const blocksOf = (content: MessageParam["content"]): readonly ContentBlockParam[] =>
+  typeof content === "string" ? [{ type: "text", text: content }] : content;
 
 /**
  * The same check for a conversation that already is in Messages form, where neighbouring turns of one role count
@@ -178,7 +190,7 @@ const unexpectedResult = (path: string, id: string): ApiError =>
   fieldError(
     "messages",
     path,
-    `unexpected \`tool_use_id\` found in \`tool_result\` blocks: ${id}. Each \`tool_result\` block must have ` +
+    `unexpected \`tool_use_id\` found in \`tool_result\` blocks: ${shown(id)}. Each \`tool_result\` block must have ` +
       "a corresponding `tool_use` block in the previous message.",
     "invalid_request",
   );

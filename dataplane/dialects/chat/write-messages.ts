@@ -20,18 +20,19 @@ import { plainBlockText } from "../plain-blocks.ts";
 
 export function writeMessages(request: MessagesRequest, carry: Carry, target: Target): JsonObject[] {
   const system = instructionsOf(request);
-  const written: JsonObject[] = system === undefined ? [] : [{ role: "system", content: system }];
+  // Lists of lists, because a conversation may have more messages than a call can have arguments.
+  const written: JsonObject[][] = system === undefined ? [] : [[{ role: "system", content: system }]];
   let between: MessageParam[] = [];
   for (const message of request.messages) {
     if (message.role !== "assistant") {
       between.push(message);
       continue;
     }
-    written.push(...writeBetween(between, carry), ...writeAssistant(message.content, carry, target));
+    written.push(writeBetween(between, carry), writeAssistant(message.content, carry, target));
     between = [];
   }
-  written.push(...writeBetween(between, carry));
-  return written;
+  written.push(writeBetween(between, carry));
+  return written.flat();
 }
 
 /** What stands between two assistant turns: tool results first, then what users and the system say. */

@@ -41,8 +41,10 @@ export function readRequest(
   const messages = readMessages(root, reading);
   const tools = root.objects("tools")?.map((tool) => readTool(tool, reading));
   const choice = readToolChoice(root, reading);
+  // Beta's `output_format` is read into `output_config`.
+  const { output_format: _beta, ...rest } = withoutNulls(body);
   const request: MessagesRequest = {
-    ...withoutNulls(body),
+    ...rest,
     model,
     messages,
     ...readOutputConfig(root),
@@ -62,11 +64,10 @@ export function readRequest(
   return { request, carry };
 }
 
-/** Rule 1.17: optional fields that are null count as absent. `output_format` is read into `output_config`. */
-function withoutNulls(body: JsonObject): JsonObject {
-  const kept: JsonObject = { ...body };
+/** Rule 1.17: optional fields that are null count as absent. */
+function withoutNulls(object: JsonObject): JsonObject {
+  const kept: JsonObject = { ...object };
   for (const key of Object.keys(kept)) if (kept[key] === null) delete kept[key];
-  delete kept["output_format"];
   return kept;
 }
 

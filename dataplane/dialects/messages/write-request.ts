@@ -77,7 +77,10 @@ function writeConversation(
   request: MessagesRequest,
   carry: Carry,
 ): { messages: MessageParam[]; system?: MessagesRequest["system"] } {
-  const messages = request.messages.map(writeMessage);
+  // A turn of nothing but reasoning that had to go is none any more.
+  const messages = request.messages
+    .map(writeMessage)
+    .filter(({ role, content }) => role !== "assistant" || content.length > 0);
   if (carry.dialect === "messages") return { messages };
   const kept = messages.flatMap((message) => withoutEmptyText(message) ?? []);
   const extra = wantsJsonObject(carry) ? [JSON_OBJECT_INSTRUCTION] : [];

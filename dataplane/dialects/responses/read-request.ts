@@ -146,8 +146,8 @@ function readMessage(item: Cursor, reading: Reading): void {
       reading.turns.instructions(readTexts(item).join("\n"));
       return;
     case "assistant": {
-      const texts = readTexts(item).filter((text) => text !== "");
-      reading.turns.continueAssistant(...texts.map((text) => ({ type: "text" as const, text })));
+      for (const text of readTexts(item))
+        if (text !== "") reading.turns.continueAssistant({ type: "text", text });
       return;
     }
     case "user":

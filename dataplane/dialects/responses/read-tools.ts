@@ -36,11 +36,12 @@ export function readTools(
 
 /** `tools`, and what Codex adds to them by `additional_tools` items in the input. */
 function declaredTools(root: Cursor): Cursor[] {
-  const tools = [...(root.objects("tools") ?? [])];
-  if (typeof root.get("input") === "string") return tools;
-  for (const item of root.objects("input") ?? [])
-    if (item.get("type") === "additional_tools") tools.push(...(item.objects("tools") ?? []));
-  return tools;
+  const tools = [root.objects("tools") ?? []];
+  const input = root.content("input") ?? [];
+  if (typeof input !== "string")
+    for (const item of input)
+      if (item.get("type") === "additional_tools") tools.push(item.objects("tools") ?? []);
+  return tools.flat();
 }
 
 /** @returns whether it is a server tool. */
