@@ -1,6 +1,7 @@
 /** `docs/configuration.md`: every field of the four kinds with its default and an example. */
 import { type JsonSchema, inline, specSchema } from "./crd.ts";
 import { DEFAULT_NOTE, EXAMPLE_NOTE, GROUP, VERSION } from "./fields.ts";
+import { REASONS } from "../plan/conditions.ts";
 import { KINDS, kinds } from "./kinds.ts";
 
 const introduction = `# Configuration
@@ -75,5 +76,18 @@ export function configurationPage(examples: Readonly<Record<string, string>>): s
       table(specSchema(kind)),
     ].join("\n\n");
   });
-  return `${[introduction.trimEnd(), ...sections].join("\n\n")}\n`;
+  return `${[introduction.trimEnd(), ...sections, statusSection()].join("\n\n")}\n`;
+}
+
+function statusSection(): string {
+  const rows = Object.entries(REASONS).flatMap(([condition, reasons]) =>
+    Object.entries(reasons).map(
+      ([reason, meaning]) => `| \`${condition}\` | \`${reason}\` | ${cell(meaning)} |`,
+    ),
+  );
+  return [
+    "## Status",
+    "Every object has the conditions `Accepted`, `ResolvedRefs`, `Programmed` and `Ready`; `Ready` repeats the first cause that stands in the way. `Stalled` is there, and `True`, when only a change by a person can help. In a folder the operator prints a status when its meaning changes.",
+    ["| Condition | Reason | Meaning |", "|---|---|---|", ...rows].join("\n"),
+  ].join("\n\n");
 }

@@ -117,7 +117,7 @@ describe("Programmed", () => {
 
   test("every reason has a case", () => {
     const seen = new Set(cases.map((one) => / (\w+):/.exec(one.programmed)?.[1] ?? ""));
-    expect(REASONS.Programmed.filter((reason) => !seen.has(reason))).toEqual([]);
+    expect(Object.keys(REASONS.Programmed).filter((reason) => !seen.has(reason))).toEqual([]);
   });
 });
 

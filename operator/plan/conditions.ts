@@ -34,27 +34,40 @@ export type Delivery =
   | { readonly kind: "unpublished"; readonly reason: "TooLarge" | "PublishFailed"; readonly message: string }
   | { readonly kind: "asked"; readonly serial: number; readonly pods: readonly PodReport[] };
 
-/** Every reason that a condition can carry; `conditions.test.ts` holds that each is covered by a golden case. */
+/** Every reason that a condition can carry, with its meaning as the configuration page tells it. */
 export const REASONS = {
-  Accepted: ["Accepted", "Unreadable", "Invalid", "Immutable", "Conflicted"],
-  ResolvedRefs: [
-    "ResolvedRefs",
-    "PriceNotFound",
-    "SecretNotFound",
-    "SecretInvalid",
-    "ToolPolicyNotFound",
-    "ModelRouteNotFound",
-  ],
-  Programmed: [
-    "Programmed",
-    "NotServed",
-    "Pending",
-    "NoPods",
-    "Rejected",
-    "Unacknowledged",
-    "TooLarge",
-    "PublishFailed",
-  ],
+  Accepted: {
+    Accepted: "The object is valid and not in conflict.",
+    Invalid:
+      "A field is missing, unknown, malformed or contradicts another; the message begins with its path.",
+    Immutable: "The id of an Organization was changed, removed or added later. Put it back.",
+    Conflicted:
+      "A model, an alias or an organization id belongs to an older object. Rename it, or delete the other.",
+    Unreadable:
+      "Folder only: the file that declared the object cannot be read; the message has file and line.",
+  },
+  ResolvedRefs: {
+    ResolvedRefs: "Everything that the object names is there.",
+    NotAccepted: "References are looked up once the object is accepted.",
+    PriceNotFound:
+      "The PriceTable is missing, not accepted, or has no price for the model. Nothing is sold without a price.",
+    SecretNotFound: "The Secret or its data key is missing or empty.",
+    SecretInvalid:
+      "The value in the Secret is not a key of the right form, is used twice, or cannot stand in a header.",
+    ToolPolicyNotFound:
+      "The ToolPolicy is missing or not accepted; the route is served without server tools.",
+    ModelRouteNotFound: "The ModelRoute of a search engine is not served; the tool is not active.",
+  },
+  Programmed: {
+    Programmed: "Every ready data-plane pod serves this generation.",
+    Pending: "Some pods do not serve this generation yet. Wait.",
+    NoPods: "No data-plane pod is ready.",
+    Rejected: "A pod refused the snapshot; the message has its words.",
+    NotServed: "This generation is not in the snapshot; the message says whether an older one still is.",
+    TooLarge: "All configuration together does not fit the snapshot.",
+    PublishFailed: "The snapshot could not be written; it is tried again.",
+    Unacknowledged: "Folder without --ack: the snapshot is published, and no data plane is asked.",
+  },
 } as const;
 
 /** Looks up what the pods hold, once for all objects. */
