@@ -3,6 +3,7 @@
  *   main.ts           serves
  *   main.ts migrate   brings the database's schema up to date
  *   main.ts grant     adds credit: --organization ID --name NAME --amount CREDITS
+ *   main.ts trail     prints who changed which key: [--organization ID] [--key ID] [--since DATE] [--limit N]
  */
 import { randomBytes } from "node:crypto";
 import type { AddressInfo } from "node:net";
@@ -10,12 +11,16 @@ import type { Server } from "node:http";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { grant, parseGrant } from "./billing/grant-command.ts";
+import { Keys } from "./billing/keys.ts";
 import { startMoney } from "./billing/money.ts";
+import { parseTrail, trail } from "./billing/trail-command.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import { readEnvironment, type Environment } from "./environment.ts";
 import { FileStore } from "./files/file-store.ts";
 import { PostgresContents } from "./files/postgres-contents.ts";
 import { S3Contents } from "./files/s3-contents.ts";
+import { organizationKeyRoutes } from "./http/admin/organization-keys.ts";
+import { projectRoutes } from "./http/admin/projects.ts";
 import { drain } from "./http/drain.ts";
 import { Pressure, processProbe } from "./http/pressure.ts";
 import { createOpsServer } from "./http/ops-server.ts";
@@ -29,7 +34,7 @@ import { withItemReferences } from "./inference/item-references.ts";
 import { createServe } from "./inference/serve.ts";
 import { ApiError } from "./lib/api-error.ts";
 import { systemClock } from "./lib/clock.ts";
-import { newId } from "./lib/ids.ts";
+import { newId, newInferenceKey } from "./lib/ids.ts";
 import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
 import { Recurring } from "./lib/recurring.ts";
 import { migrate } from "./store/migrate.ts";
@@ -55,8 +60,9 @@ const [command, ...rest] = process.argv.slice(2);
 try {
   if (command === "migrate") await runMigrations();
   else if (command === "grant") await runGrant(rest);
+  else if (command === "trail") await runTrail(rest);
   else if (command === undefined) await serveForever(readEnvironment(process.env));
-  else throw new Error(`unknown command ${command}; known: migrate, grant`);
+  else throw new Error(`unknown command ${command}; known: migrate, grant, trail`);
 } catch (error) {
   process.stderr.write(`gapura: ${error instanceof Error ? error.message : String(error)}\n`);
   process.exit(1);
@@ -71,6 +77,16 @@ async function runGrant(args: readonly string[]): Promise<void> {
   const postgres = await openPostgres(databaseUrl(), { maxConnections: 1, onError: () => {} });
   try {
     process.stdout.write(`${await grant(postgres, request)}\n`);
+  } finally {
+    await postgres.end();
+  }
+}
+
+async function runTrail(args: readonly string[]): Promise<void> {
+  const query = parseTrail(args);
+  const postgres = await openPostgres(databaseUrl(), { maxConnections: 1, onError: () => {} });
+  try {
+    for (const line of await trail(postgres, query)) process.stdout.write(`${line}\n`);
   } finally {
     await postgres.end();
   }
@@ -125,6 +141,8 @@ async function serveForever(environment: Environment): Promise<void> {
   );
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
   sweeper.start();
+  const { holds, directory } = money;
+  const keys = new Keys({ pool: postgres, directory, holds, newId, newKey: newInferenceKey });
   const pressure = new Pressure(processProbe());
   pressure.start();
   let draining = false;
@@ -145,6 +163,8 @@ async function serveForever(environment: Environment): Promise<void> {
       countTokensRoutes(countUpstream(dispatcher)),
       inferenceRoutes({ meter: money.holds, serve }),
       fileRoutes(files),
+      organizationKeyRoutes({ pool: postgres, keys }),
+      projectRoutes({ pool: postgres, keys, holds }),
     ],
   );
   const ops = createOpsServer({

@@ -46,6 +46,8 @@ export class KeyDirectory implements Directory {
   /** Valid keys only: a key tried before it existed is not remembered as unknown (rule 5.2). */
   readonly #remembered = new LRUCache<string, Remembered>({ max: MOST_REMEMBERED });
   readonly #lookups = new Map<string, Promise<Principal | null>>();
+  /** Keys that ended here, with Unix milliseconds: what a look-up from before that answers is not kept. */
+  readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
   /** Keys used since the last `writeUsed`, with Unix milliseconds. */
   #used = new Map<string, number>();
 
@@ -62,6 +64,13 @@ export class KeyDirectory implements Directory {
         : await this.#lookUp(sha256, remembered, maxAgeMs >= SHARED_MS);
     if (principal !== null) this.#used.set(principal.keyId, now);
     return principal;
+  }
+
+  /** Call it when a key has ended: from now on this process asks Postgres about it (rule 5.2). */
+  forget(sha256: string): void {
+    this.#ended.set(sha256, this.#options.clock.now());
+    this.#remembered.delete(sha256);
+    this.#lookups.delete(sha256);
   }
 
   /** The present key epoch of the key's organization when the key is still valid, else null. */
@@ -136,7 +145,8 @@ export class KeyDirectory implements Directory {
       `),
     );
     if (principal === null) this.#remembered.delete(sha256);
-    else this.#remembered.set(sha256, { principal, at });
+    else if (at > (this.#ended.get(sha256) ?? Number.NEGATIVE_INFINITY))
+      this.#remembered.set(sha256, { principal, at });
     return principal;
   }
 }

@@ -21,8 +21,11 @@ export interface ListQuery {
 const MAX_LIMIT_BY_ID = 1000;
 const MAX_LIMIT = 10_000;
 
-/** @throws ApiError 400 naming the parameter: a bad limit or order, two cursors, a malformed page token. */
-export function readListQuery(query: Query): ListQuery {
+/**
+ * @param maxLimit of a list that has one of its own, whichever style is used.
+ * @throws ApiError 400 naming the parameter: a bad limit or order, two cursors, a malformed page token.
+ */
+export function readListQuery(query: Query, maxLimit?: number): ListQuery {
   const after = readText(query, "after");
   const afterId = readText(query, "after_id");
   const beforeId = readText(query, "before_id");
@@ -38,7 +41,7 @@ export function readListQuery(query: Query): ListQuery {
   const [parameter] = given[0] ?? [];
   const id = afterId ?? beforeId ?? after ?? (page === null ? null : openPage(page));
   return {
-    limit: readLimit(query, byId ? MAX_LIMIT_BY_ID : MAX_LIMIT),
+    limit: readLimit(query, maxLimit ?? (byId ? MAX_LIMIT_BY_ID : MAX_LIMIT)),
     order: readOrder(query),
     cursor:
       parameter === undefined || id === null

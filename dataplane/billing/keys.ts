@@ -1,0 +1,246 @@
+/**
+ * Inference keys of an organization, as the admin API lists, makes, changes and deletes them (rules 5.1–5.7).
+ * Every statement is bound to the organization. A key that stops being valid moves the organization's key epoch,
+ * and Redis hears of it before the caller does, so that it is refused at once on every pod.
+ */
+import { createHash } from "node:crypto";
+import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
+import { z } from "zod";
+import { ApiError } from "../lib/api-error.ts";
+import type { NewId } from "../lib/ids.ts";
+import { bumpKeyEpoch } from "./accounts.ts";
+import type { KeyDirectory } from "./directory.ts";
+import type { Holds } from "./holds.ts";
+import { writeTrail, type Actor, type FieldChanges } from "./trail.ts";
+
+/** `sk-svc-` and so much of the secret may be shown; 34 characters stay unknown. */
+const HINT_CHARACTERS = "sk-svc-".length + 6;
+const TELL_ATTEMPTS = 3;
+
+const keySchema = z.object({
+  id: z.string(),
+  projectId: z.string(),
+  name: z.string(),
+  hint: z.string(),
+  status: z.enum(["active", "inactive"]),
+  source: z.enum(["declared", "created"]),
+  /** Who made it: an admin key, or for a declared key the organization itself. */
+  createdBy: z.string(),
+  createdAt: z.number(),
+  lastUsedAt: z.number().nullable(),
+});
+/** Times are Unix milliseconds. */
+export type ApiKey = z.infer<typeof keySchema>;
+export type KeyStatus = ApiKey["status"];
+
+const columns = sql.fragment`
+  id, project_id as "projectId", name, hint, status, source, coalesce(created_by, organization_id) as "createdBy",
+  created_at as "createdAt", last_used_at as "lastUsedAt"
+`;
+/** Admin keys are never listed; deleted ones neither. */
+const shown = sql.fragment`kind = 'inference' and deleted_at is null`;
+
+/** Which keys: all of an organization, or those of one of its projects. */
+export interface KeyScope {
+  readonly organizationId: string;
+  readonly projectId: string | null;
+}
+
+export interface KeyListQuery extends KeyScope {
+  readonly status: KeyStatus | null;
+  /** Filters of the first dialect's face: exact, null for none. */
+  readonly workspaceId: string | null;
+  readonly createdBy: string | null;
+  readonly limit: number;
+  readonly order: "asc" | "desc";
+  readonly cursor: { readonly side: "after" | "before"; readonly id: string } | null;
+}
+
+/** Absent fields stay as they are. */
+export interface KeyChange {
+  readonly name?: string;
+  readonly status?: KeyStatus;
+}
+
+/** What became of a change. `declared`: the key stands in an Organization resource, only there it can be changed. */
+export type KeyOutcome =
+  | { readonly kind: "done"; readonly key: ApiKey }
+  | { readonly kind: "unknown" | "declared" };
+
+export interface KeysOptions {
+  readonly pool: DatabasePool;
+  readonly directory: Pick<KeyDirectory, "forget">;
+  readonly holds: Pick<Holds, "refresh">;
+  readonly newId: NewId;
+  /** Makes the secret of a new key; from a cryptographic source. */
+  readonly newKey: () => string;
+}
+
+const inScope = ({ organizationId, projectId }: KeyScope) => sql.fragment`
+  organization_id = ${organizationId}
+  ${projectId === null ? sql.fragment`` : sql.fragment`and project_id = ${projectId}`} and ${shown}
+`;
+
+export class Keys {
+  readonly #options: KeysOptions;
+
+  constructor(options: KeysOptions) {
+    this.#options = options;
+  }
+
+  async get(scope: KeyScope, id: string): Promise<ApiKey | null> {
+    return await this.#options.pool.maybeOne(sql.type(keySchema)`
+      select ${columns} from api_keys where id = ${id} and ${inScope(scope)}
+    `);
+  }
+
+  /** One page, in the order asked for; null when the cursor names no key of the scope. */
+  async list(
+    query: KeyListQuery,
+  ): Promise<{ readonly keys: readonly ApiKey[]; readonly hasMore: boolean } | null> {
+    const { pool } = this.#options;
+    const { cursor, status, workspaceId, createdBy, limit } = query;
+    const position = cursor === null ? null : await positionOf(pool, query, cursor.id);
+    if (cursor !== null && position === null) return null;
+    // Before the cursor means walking the other way and turning the page round.
+    const backwards = cursor?.side === "before";
+    const ascending = (query.order === "asc") !== backwards;
+    const beyond = ascending
+      ? sql.fragment`and position > ${position}`
+      : sql.fragment`and position < ${position}`;
+    const rows = await pool.any(sql.type(keySchema)`
+      select ${columns} from api_keys
+      where ${inScope(query)}
+        ${status === null ? sql.fragment`` : sql.fragment`and status = ${status}`}
+        ${workspaceId === null ? sql.fragment`` : sql.fragment`and project_id = ${workspaceId}`}
+        ${createdBy === null ? sql.fragment`` : sql.fragment`and coalesce(created_by, organization_id) = ${createdBy}`}
+        ${position === null ? sql.fragment`` : beyond}
+      order by position ${ascending ? sql.fragment`asc` : sql.fragment`desc`}
+      limit ${limit + 1}
+    `);
+    const page = rows.slice(0, limit);
+    return { keys: backwards ? page.toReversed() : page, hasMore: rows.length > limit };
+  }
+
+  /** Makes a key. Its secret is returned here and never again: only its hash and hint are kept. */
+  async create(
+    actor: Actor,
+    projectId: string,
+    name: string,
+  ): Promise<{ readonly key: ApiKey; readonly secret: string }> {
+    const secret = this.#options.newKey();
+    const id = this.#options.newId("apikey");
+    const hint = `${secret.slice(0, HINT_CHARACTERS)}...`;
+    const key = await this.#options.pool.transaction(async (transaction) => {
+      const made = await transaction.one(sql.type(keySchema)`
+        insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, created_by)
+        values (${id}, ${actor.organizationId}, ${projectId}, 'inference', ${name}, ${digest(secret)}, ${hint},
+          'created', ${actor.keyId})
+        returning ${columns}
+      `);
+      await writeTrail(transaction, actor, "key.created", id, {
+        name: { from: null, to: name },
+        project: { from: null, to: projectId },
+      });
+      return made;
+    });
+    return { key, secret };
+  }
+
+  async update(actor: Actor, id: string, change: KeyChange): Promise<KeyOutcome> {
+    const scope = { organizationId: actor.organizationId, projectId: null };
+    if (Object.keys(change).length === 0) {
+      const key = await this.get(scope, id);
+      return key === null ? { kind: "unknown" } : { kind: "done", key };
+    }
+    return await this.#change(actor, scope, id, async (transaction, before) => {
+      const name = change.name ?? before.name;
+      const status = change.status ?? before.status;
+      const changes = differences(before, { name, status });
+      if (Object.keys(changes).length === 0) return { key: before, ended: false };
+      const key = await transaction.one(sql.type(keySchema)`
+        update api_keys set name = ${name}, status = ${status} where id = ${id} returning ${columns}
+      `);
+      await writeTrail(transaction, actor, "key.updated", id, changes);
+      return { key, ended: before.status === "active" && status === "inactive" };
+    });
+  }
+
+  /** Ends a key for good; what it used stays in the books (rule 5.7). */
+  async delete(actor: Actor, scope: KeyScope, id: string): Promise<KeyOutcome> {
+    return await this.#change(actor, scope, id, async (transaction, before) => {
+      const key = await transaction.one(sql.type(keySchema)`
+        update api_keys set status = 'inactive', sha256 = null, deleted_at = clock_timestamp() where id = ${id}
+        returning ${columns}
+      `);
+      await writeTrail(transaction, actor, "key.deleted", id, { status: { from: before.status, to: null } });
+      return { key, ended: true };
+    });
+  }
+
+  async #change(
+    actor: Actor,
+    scope: KeyScope,
+    id: string,
+    apply: (
+      transaction: DatabaseTransactionConnection,
+      before: ApiKey,
+    ) => Promise<{ readonly key: ApiKey; readonly ended: boolean }>,
+  ): Promise<KeyOutcome> {
+    const { pool, directory } = this.#options;
+    const done = await pool.transaction(async (transaction) => {
+      // In the order that copying a snapshot locks: the organization, its keys, its account.
+      await transaction.query(sql.unsafe`
+        select 1 from organizations where id = ${actor.organizationId} for no key update
+      `);
+      const before = await transaction.maybeOne(sql.type(keySchema.extend({ sha256: z.string().nullable() }))`
+        select ${columns}, sha256 from api_keys where id = ${id} and ${inScope(scope)} for update
+      `);
+      if (before === null) return { kind: "unknown" } as const;
+      const { sha256, ...key } = before;
+      if (key.source === "declared") return { kind: "declared" } as const;
+      const { key: after, ended } = await apply(transaction, key);
+      if (ended) await bumpKeyEpoch(transaction, actor.organizationId);
+      return { kind: "done", key: after, ended, sha256 } as const;
+    });
+    if (done.kind !== "done") return done;
+    if (done.ended) {
+      if (done.sha256 !== null) directory.forget(done.sha256);
+      await this.#tellRedis(actor.organizationId);
+    }
+    return { kind: "done", key: done.key };
+  }
+
+  /** @throws ApiError 503: the key has ended in the ledger, but a hold might still be taken with it for some seconds. */
+  async #tellRedis(organizationId: string): Promise<void> {
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        await this.#options.holds.refresh([organizationId]);
+        return;
+      } catch (cause) {
+        if (attempt < TELL_ATTEMPTS) continue;
+        throw new ApiError(
+          "unavailable",
+          "The key was ended, but not every process has heard of it yet; it is refused everywhere in a few seconds.",
+          { retryAfterSeconds: 5, cause },
+        );
+      }
+    }
+  }
+}
+
+async function positionOf(pool: CommonQueryMethods, scope: KeyScope, id: string): Promise<bigint | null> {
+  return await pool.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
+    select position from api_keys where id = ${id} and ${inScope(scope)}
+  `);
+}
+
+const digest = (secret: string): string => createHash("sha256").update(secret).digest("hex");
+
+function differences(before: ApiKey, after: Pick<ApiKey, "name" | "status">): FieldChanges {
+  const changes: Record<string, { from: string; to: string }> = {};
+  for (const field of ["name", "status"] as const) {
+    if (before[field] !== after[field]) changes[field] = { from: before[field], to: after[field] };
+  }
+  return changes;
+}

@@ -1,0 +1,46 @@
+/** An organization and its projects, as the admin API shows them. */
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
+
+/** A resource says at most this many; the list is read whole. */
+const MOST_PROJECTS = 10_000;
+
+const projectSchema = z.object({
+  id: z.string(),
+  name: z.string(),
+  createdAt: z.number(),
+  archivedAt: z.number().nullable(),
+});
+/** `archivedAt`: since when the Organization resource does not list it any more. Times are Unix milliseconds. */
+export type Project = z.infer<typeof projectSchema>;
+
+const columns = sql.fragment`id, name, created_at as "createdAt", archived_at as "archivedAt"`;
+
+export async function readOrganizationName(pool: CommonQueryMethods, id: string): Promise<string> {
+  return await pool.oneFirst(sql.type(z.object({ name: z.string() }))`
+    select display_name as name from organizations where id = ${id}
+  `);
+}
+
+/** Newest first; projects that were declared together by name. */
+export async function readProjects(
+  pool: CommonQueryMethods,
+  organizationId: string,
+): Promise<readonly Project[]> {
+  return await pool.any(sql.type(projectSchema)`
+    select ${columns} from projects where organization_id = ${organizationId}
+    order by created_at desc, name limit ${MOST_PROJECTS}
+  `);
+}
+
+/** A project by its id, or the one that `default` stands for; null when the organization has no such one. */
+export async function findProject(
+  pool: CommonQueryMethods,
+  organizationId: string,
+  idOrDefault: string,
+): Promise<Project | null> {
+  const named = idOrDefault === "default" ? sql.fragment`is_default` : sql.fragment`id = ${idOrDefault}`;
+  return await pool.maybeOne(sql.type(projectSchema)`
+    select ${columns} from projects where organization_id = ${organizationId} and ${named}
+  `);
+}

@@ -1,0 +1,104 @@
+/** What the routes of the admin API read from a request in the same way. */
+import type { FastifyRequest } from "fastify";
+import type { ApiKey, KeyOutcome } from "../../billing/keys.ts";
+import type { Actor } from "../../billing/trail.ts";
+import type { Snapshot } from "../../config/snapshot.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { limits } from "../limits.ts";
+import type { Query } from "../list-query.ts";
+import { readJsonBody } from "../request-body.ts";
+import { callerOf } from "../server.ts";
+
+const MAX_NAME = 500;
+const MAX_FORWARDED = 500;
+
+/** For the audit trail. */
+export function actorOf(request: FastifyRequest): Actor {
+  const { organizationId, keyId } = callerOf(request);
+  const forwarded = request.headers["x-forwarded-for"];
+  return {
+    organizationId,
+    keyId,
+    requestId: request.id,
+    address: request.ip,
+    forwardedFor: typeof forwarded === "string" ? forwarded.slice(0, MAX_FORWARDED) : null,
+  };
+}
+
+/** An id of a path. Whatever cannot be one names nothing, and never reaches the database (rule 5.7). */
+export function pathId(text: string): string | null {
+  return /^[A-Za-z0-9_-]{1,200}$/.test(text) ? text : null;
+}
+
+/** The body's fields. @throws ApiError 400, 413, 415 */
+export async function readFields(request: FastifyRequest): Promise<Readonly<Record<string, unknown>>> {
+  return await readJsonBody(request.raw, limits.smallBodyBytes);
+}
+
+/** @throws ApiError 400 unless it is a text of 1 to 500 characters that a database can hold (rule 5.5). */
+export function readName(value: unknown): string {
+  if (value === undefined || value === null) {
+    throw new ApiError("missing_parameter", "name is required.", { param: "name" });
+  }
+  if (typeof value !== "string") {
+    throw new ApiError("invalid_type", "name must be a string.", { param: "name" });
+  }
+  if (value === "" || Array.from(value).length > MAX_NAME || value.includes("\0") || !value.isWellFormed()) {
+    throw new ApiError(
+      "invalid_value",
+      `name must have 1 to ${MAX_NAME} characters, all of them Unicode text.`,
+      {
+        param: "name",
+      },
+    );
+  }
+  return value;
+}
+
+/** One value of the query among those allowed; null when it is not there. @throws ApiError 400 */
+export function readChoice<Choice extends string>(
+  query: Query,
+  name: string,
+  choices: readonly Choice[],
+): Choice | null {
+  const value = query[name];
+  if (value === undefined) return null;
+  const choice = choices.find((known) => known === value);
+  if (choice === undefined) {
+    throw new ApiError("invalid_value", `${name} must be ${choices.join(" or ")}.`, { param: name });
+  }
+  return choice;
+}
+
+/** One value of the query; null when it is not there. @throws ApiError 400 when it is there twice. */
+export function readOne(query: Query, name: string): string | null {
+  const value = query[name];
+  if (value === undefined || typeof value === "string") return value ?? null;
+  throw new ApiError("invalid_value", `${name} must be given once.`, { param: name });
+}
+
+/** The same words for a foreign, an unknown and a malformed id. */
+export const keyNotFound = () => new ApiError("not_found", "There is no such API key.");
+export const projectNotFound = () => new ApiError("not_found", "There is no such project.");
+
+/** @throws ApiError 404 for an unknown key, 400 for a declared one, naming its Organization resource (rule 5.3). */
+export function requireDone(outcome: KeyOutcome, organizationId: string, snapshot: Snapshot): ApiKey {
+  switch (outcome.kind) {
+    case "done":
+      return outcome.key;
+    case "unknown":
+      throw keyNotFound();
+    case "declared": {
+      const source = snapshot.organization(organizationId)?.source;
+      const resource = source === undefined ? organizationId : `${source.namespace}/${source.name}`;
+      throw new ApiError(
+        "invalid_request",
+        `This key is declared in the Organization resource ${resource}; it can be changed or removed only there.`,
+      );
+    }
+  }
+}
+
+/** `2026-11-21T08:30:00Z` */
+export const isoSeconds = (unixMs: number): string => `${new Date(unixMs).toISOString().slice(0, 19)}Z`;
+export const unixSeconds = (unixMs: number): number => Math.floor(unixMs / 1000);

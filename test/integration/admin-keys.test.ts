@@ -1,0 +1,547 @@
+/** Keys through the admin API: two faces of one set, at once everywhere (spec, Admin API; rules 5.1–5.8, 5.18). */
+import Anthropic from "@anthropic-ai/sdk";
+import OpenAI from "openai";
+import { sql } from "slonik";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { Keys } from "../../dataplane/billing/keys.ts";
+import { trail } from "../../dataplane/billing/trail-command.ts";
+import { newId } from "../../dataplane/lib/ids.ts";
+import { AdminWorld, tenantEntry } from "./admin-world.ts";
+
+let world: AdminWorld;
+beforeAll(async () => {
+  world = await AdminWorld.open();
+});
+afterAll(async () => {
+  await world?.close();
+});
+
+const ORGANIZATION = "/v1/organizations/api_keys";
+const PROJECT = "/v1/organization/projects/default/api_keys";
+const iso = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+
+const admin = (method: string, path: string, body?: unknown, plane = 0) =>
+  world.call(world.a.admin, method, path, { ...(body === undefined ? {} : { body }), plane });
+const make = async (name: string): Promise<{ id: string; key: string }> =>
+  (await admin("POST", ORGANIZATION, { name })).body as unknown as { id: string; key: string };
+const ask = (key: string, plane: number) =>
+  world.call(key, "POST", "/v1/chat/completions", {
+    body: { model: "m-chat", messages: [{ role: "user", content: "Hello" }] },
+    plane,
+  });
+const models = (key: string, plane: number) => world.call(key, "GET", "/v1/models", { plane });
+/** The statuses that a key gets on both planes, from a free and from a billed endpoint. */
+const statuses = async (key: string) =>
+  (await Promise.all([0, 1].flatMap((plane) => [models(key, plane), ask(key, plane)]))).map(
+    ({ status }) => status,
+  );
+
+interface Listed {
+  readonly data: readonly { readonly id: string; readonly name: string }[];
+  readonly has_more: boolean;
+  readonly first_id: string | null;
+  readonly last_id: string | null;
+}
+const list = async (path: string, key = world.a.admin) =>
+  (await world.call(key, "GET", path)).body as unknown as Listed;
+
+describe("objects", () => {
+  test("organizations/me is the organization of the key", async () => {
+    expect((await admin("GET", "/v1/organizations/me")).body).toEqual({
+      id: "org_a",
+      type: "organization",
+      name: "The org_a",
+    });
+  });
+
+  test("rule 5.1: a key made on one face is the same key under the same id on the other", async () => {
+    const { body: made } = await admin("POST", ORGANIZATION, { name: "both" });
+    expect(made).toMatchObject({
+      type: "api_key",
+      name: "both",
+      status: "active",
+      key: expect.stringMatching(/^sk-svc-[0-9A-Za-z]{40}$/),
+      created_at: expect.stringMatching(iso),
+      created_by: { id: expect.any(String), type: "user" },
+      workspace_id: expect.stringMatching(/^proj_/),
+    });
+    const { key: secret, ...rest } = made as Record<string, string>;
+    expect((await admin("GET", `${ORGANIZATION}/${rest["id"]}`)).body).toEqual(rest);
+    const { body: other } = await admin("GET", `${PROJECT}/${rest["id"]}`);
+    expect(other).toMatchObject({
+      object: "organization.project.api_key",
+      id: rest["id"],
+      name: "both",
+      redacted_value: rest["partial_key_hint"],
+      last_used_at: null,
+      owner: { type: "user" },
+      created_at: Date.parse(rest["created_at"] ?? "") / 1000,
+    });
+    expect(other).not.toHaveProperty("value");
+    expect(secret?.startsWith(rest["partial_key_hint"]?.replace("...", "") ?? "?")).toBe(true);
+    const { body: byProject } = await admin("POST", PROJECT, { name: "from the project" });
+    expect(byProject).toMatchObject({ value: expect.stringMatching(/^sk-svc-[0-9A-Za-z]{40}$/) });
+    expect((await list(ORGANIZATION)).data[0]).toMatchObject({
+      id: byProject["id"],
+      workspace_id: rest["workspace_id"],
+    });
+  });
+
+  test("rule 5.1: every project is listed and usable by its id, `default` is an alias", async () => {
+    const { body } = await admin("GET", "/v1/organization/projects");
+    expect(body).toMatchObject({ object: "list", has_more: false });
+    const projects = (
+      body as unknown as { data: { id: string; name: string; status: string; created_at: number }[] }
+    ).data;
+    expect(projects.map(({ name, status }) => [name, status])).toEqual([
+      ["default", "active"],
+      ["second", "active"],
+    ]);
+    const second = `/v1/organization/projects/${projects[1]?.id}/api_keys`;
+    const { body: made } = await admin("POST", second, { name: "in the second" });
+    expect((await list(second)).data.map(({ id }) => id)).toEqual([made["id"]]);
+    expect((await admin("GET", `${PROJECT}/${String(made["id"])}`)).status).toBe(404);
+    expect((await admin("DELETE", `${PROJECT}/${String(made["id"])}`)).status).toBe(404);
+    expect((await admin("GET", `${ORGANIZATION}/${String(made["id"])}`)).body).toMatchObject({
+      workspace_id: projects[1]?.id,
+    });
+    expect((await list(`/v1/organization/projects/${projects[0]?.id}/api_keys`)).data).toEqual(
+      (await list(PROJECT)).data,
+    );
+  });
+
+  test("rule 5.4: hints show little, admin keys are never listed, the plaintext is kept nowhere", async () => {
+    const { key } = await make("secret");
+    const { data } = await list(`${ORGANIZATION}?limit=1000`);
+    for (const item of data as unknown as Record<string, string>[]) {
+      expect(item["partial_key_hint"]).toMatch(/^sk-svc-[0-9A-Za-z]{1,16}\.\.\.$/);
+      expect(item).toMatchObject({ created_by: { type: "user" } });
+      expect(item).not.toHaveProperty("key");
+    }
+    expect(JSON.stringify(data)).not.toContain("root");
+    const rows = await world.pool.anyFirst(sql.type(z.object({ text: z.string() }))`
+      select api_keys::text as text from api_keys union all select audit_trail::text from audit_trail
+    `);
+    expect(rows.filter((row) => row.includes(key.slice(13)))).toEqual([]);
+  });
+});
+
+describe("at once", () => {
+  test("rule 5.2: a key tried before it existed works on every plane the moment it is made", async () => {
+    const secret = `sk-svc-${"Z".repeat(40)}`;
+    expect(await statuses(secret)).toEqual([401, 401, 401, 401]);
+    const keys = new Keys({
+      pool: world.pool,
+      directory: world.plane.money.directory,
+      holds: world.plane.money.holds,
+      newId,
+      newKey: () => secret,
+    });
+    const actor = { organizationId: "org_a", keyId: "k", requestId: "r", address: "a", forwardedFor: null };
+    const { data } = await list("/v1/organization/projects");
+    await keys.create(actor, data[0]?.id ?? "", "tried");
+    expect(await statuses(secret)).toEqual([200, 200, 200, 200]);
+  });
+
+  test("rule 5.2: deactivated, activated, deleted: at once here, within a second elsewhere", async () => {
+    const { id, key } = await make("switched");
+    expect(await statuses(key)).toEqual([200, 200, 200, 200]);
+    expect((await admin("POST", `${ORGANIZATION}/${id}`, { status: "inactive" })).body).toMatchObject({
+      status: "inactive",
+    });
+    // The second plane's free endpoints may answer from memory for less than a second; billed ones never.
+    expect([(await models(key, 0)).status, (await ask(key, 0)).status, (await ask(key, 1)).status]).toEqual([
+      401, 401, 401,
+    ]);
+    await new Promise((done) => setTimeout(done, 1000));
+    expect(await statuses(key)).toEqual([401, 401, 401, 401]);
+    await admin("POST", `${ORGANIZATION}/${id}`, { status: "active" }, 1);
+    expect(await statuses(key)).toEqual([200, 200, 200, 200]);
+    expect((await admin("DELETE", `${PROJECT}/${id}`)).body).toEqual({
+      object: "organization.project.api_key.deleted",
+      id,
+      deleted: true,
+    });
+    expect([(await models(key, 0)).status, (await ask(key, 0)).status, (await ask(key, 1)).status]).toEqual([
+      401, 401, 401,
+    ]);
+  });
+
+  test("rule 5.7: a deleted key is gone from both faces and cannot be switched on again, its usage stays", async () => {
+    const { id, key } = await make("to be deleted");
+    expect((await ask(key, 0)).status).toBe(200);
+    await admin("DELETE", `${PROJECT}/${id}`);
+    expect((await admin("GET", `${ORGANIZATION}/${id}`)).status).toBe(404);
+    expect((await admin("GET", `${PROJECT}/${id}`)).status).toBe(404);
+    expect((await admin("POST", `${ORGANIZATION}/${id}`, { status: "active" })).status).toBe(404);
+    expect((await admin("DELETE", `${PROJECT}/${id}`)).status).toBe(404);
+    expect((await list(`${ORGANIZATION}?limit=1000`)).data.map((item) => item.id)).not.toContain(id);
+    const used = () =>
+      world.pool.anyFirst(sql.type(z.object({ id: z.string() }))`select id from usage where key_id = ${id}`);
+    await expect.poll(used, { timeout: 3000 }).toHaveLength(1);
+  });
+
+  test("rule 5.7: last_used_at follows", async () => {
+    const { id, key } = await make("used");
+    await models(key, 1);
+    const lastUsed = async () =>
+      ((await admin("GET", `${PROJECT}/${id}`)).body as { last_used_at: number | null }).last_used_at;
+    expect(await lastUsed()).toBe(null);
+    await expect.poll(lastUsed, { timeout: 15_000, interval: 250 }).toBeGreaterThan(Date.now() / 1000 - 60);
+  });
+});
+
+describe("declared keys", () => {
+  const declaredId = async () =>
+    (await list(`${ORGANIZATION}?limit=1000`)).data.find(({ name }) => name === "ci")?.id ?? "";
+
+  test("rule 5.3: they are listed; changing or deleting one is a 400 that names the Organization", async () => {
+    const id = await declaredId();
+    for (const answer of [
+      await admin("POST", `${ORGANIZATION}/${id}`, { status: "inactive" }),
+      await admin("POST", `${ORGANIZATION}/${id}`, { name: "other" }),
+      await admin("DELETE", `${PROJECT}/${id}`),
+    ]) {
+      expect(answer.status).toBe(400);
+      expect(answer.raw).toContain("Organization resource default/org_a");
+    }
+    expect((await admin("POST", `${ORGANIZATION}/${id}`, {})).body).toMatchObject({ id, status: "active" });
+    expect((await models(world.a.inference, 0)).status).toBe(200);
+  });
+
+  test("rule 5.3: removed from the manifest it is inactive, declared again it works under the same id", async () => {
+    const id = await declaredId();
+    await world.declare([tenantEntry(world.a, { apiKeys: [] }), tenantEntry(world.b)]);
+    expect((await admin("GET", `${ORGANIZATION}/${id}`)).body).toMatchObject({ status: "inactive" });
+    expect((await ask(world.a.inference, 0)).status).toBe(401);
+    expect((await admin("POST", `${ORGANIZATION}/${id}`, { status: "active" })).status).toBe(400);
+    await world.declare([tenantEntry(world.a), tenantEntry(world.b)]);
+    expect((await admin("GET", `${ORGANIZATION}/${id}`)).body).toMatchObject({ status: "active" });
+    expect(await statuses(world.a.inference)).toEqual([200, 200, 200, 200]);
+  });
+});
+
+describe("bodies", () => {
+  const bad: [string, unknown, string][] = [
+    ["no name", {}, "name"],
+    ["a null name", { name: null }, "name"],
+    ["an empty name", { name: "" }, "name"],
+    ["a name that is a number", { name: 7 }, "name"],
+    ["a name of 501 characters", { name: "x".repeat(501) }, "name"],
+    ["a name with NUL", { name: "a\0b" }, "name"],
+    ["a name with half a surrogate pair", '{"name":"\\ud800"}', "name"],
+    ["no object", [], ""],
+    ["no JSON", "{", ""],
+    ["nothing", "", ""],
+  ];
+  test.each(bad)(
+    "rule 5.5: %s is refused in the style of the family, naming the field",
+    async (_, body, param) => {
+      const before = (await list(`${ORGANIZATION}?limit=1000`)).data.length;
+      const first = await admin("POST", ORGANIZATION, body);
+      expect(first).toMatchObject({
+        status: 400,
+        body: { type: "error", error: { type: "invalid_request_error" } },
+      });
+      expect(first.raw).toContain(param);
+      expect(first.headers.get("x-should-retry")).toBe("false");
+      const second = await admin("POST", PROJECT, body);
+      expect(second).toMatchObject({
+        status: 400,
+        body: { error: { type: "invalid_request_error", param: param === "" ? null : param } },
+      });
+      expect(second.body).not.toHaveProperty("type");
+      expect((await list(`${ORGANIZATION}?limit=1000`)).data).toHaveLength(before);
+    },
+  );
+
+  test("rule 5.5: names of 500 characters and of any script are kept as they are", async () => {
+    for (const name of ["😀".repeat(500), "' or 1=1; --", "__proto__", " "]) {
+      const { id } = await make(name);
+      expect((await admin("GET", `${ORGANIZATION}/${id}`)).body).toMatchObject({ name });
+    }
+  });
+
+  test("rule 5.5: `{}` and nulls change nothing, one invalid field changes nothing at all", async () => {
+    const { id } = await make("steady");
+    const now = async () => (await admin("GET", `${ORGANIZATION}/${id}`)).body;
+    const before = await now();
+    for (const body of [
+      {},
+      { name: null, status: null },
+      { unknown: 1 },
+      { name: "steady", status: "active" },
+    ]) {
+      expect(await admin("POST", `${ORGANIZATION}/${id}`, body)).toMatchObject({ status: 200, body: before });
+    }
+    for (const [body, param] of [
+      [{ name: "new", status: "archived" }, "status"],
+      [{ name: "", status: "inactive" }, "name"],
+      [{ status: 1 }, "status"],
+      [{ status: "expired" }, "status"],
+    ] as const) {
+      const answer = await admin("POST", `${ORGANIZATION}/${id}`, body);
+      expect(answer.status).toBe(400);
+      expect(answer.raw).toContain(param);
+      expect(await now()).toEqual(before);
+    }
+    expect((await admin("POST", `${ORGANIZATION}/${id}`, { name: "renamed" })).body).toEqual({
+      ...before,
+      name: "renamed",
+    });
+  });
+
+  test.each([
+    ["DELETE", ORGANIZATION],
+    ["PUT", ORGANIZATION],
+    ["DELETE", `${ORGANIZATION}/apikey_x`],
+    ["POST", `${PROJECT}/apikey_x`],
+    ["PATCH", PROJECT],
+    ["POST", "/v1/organization/projects"],
+    ["POST", "/v1/organizations/me"],
+    ["POST", "/v1/organization/credits"],
+  ])("rule 5.5: %s %s is 405", async (method, path) => {
+    const answer = await admin(method, path, {});
+    expect(answer.status).toBe(405);
+    expect(answer.headers.get("allow")).not.toBe(null);
+  });
+});
+
+describe("lists", () => {
+  test("rule 5.6: newest first, `asc` is the exact reverse, every walk sees each key once", async () => {
+    for (let n = 0; n < 5; n += 1) await make(`page ${n}`);
+    for (const path of [ORGANIZATION, PROJECT]) {
+      const all = (await list(`${path}?limit=1000`)).data.map(({ id }) => id);
+      expect((await list(`${path}?limit=1000&order=asc`)).data.map(({ id }) => id)).toEqual(all.toReversed());
+      for (const cursor of ["after", "after_id"]) {
+        const walked: string[] = [];
+        let more = "";
+        for (let page = await list(`${path}?limit=3`); ; page = await list(`${path}?limit=3&${more}`)) {
+          walked.push(...page.data.map(({ id }) => id));
+          expect(page.first_id).toBe(page.data[0]?.id);
+          if (!page.has_more) break;
+          more = `${cursor}=${page.last_id}`;
+        }
+        expect(walked).toEqual(all);
+      }
+      const before = await list(`${path}?limit=2&before_id=${all[4]}`);
+      expect(before.data.map(({ id }) => id)).toEqual(all.slice(2, 4));
+      expect(before.has_more).toBe(true);
+    }
+  });
+
+  test("rule 5.6: an empty list has null ids; `status` filters", async () => {
+    const filtered = await list(`${ORGANIZATION}?workspace_id=proj_none`);
+    expect(filtered).toEqual({
+      object: "list",
+      data: [],
+      first_id: null,
+      last_id: null,
+      has_more: false,
+      next_page: null,
+    });
+    const { id } = await make("idle");
+    await admin("POST", `${ORGANIZATION}/${id}`, { status: "inactive" });
+    const inactive = (await list(`${ORGANIZATION}?status=inactive&limit=1000`)).data.map((item) => item.id);
+    const active = (await list(`${ORGANIZATION}?status=active&limit=1000`)).data.map((item) => item.id);
+    const all = (await list(`${ORGANIZATION}?limit=1000`)).data.map((item) => item.id);
+    expect(inactive).toContain(id);
+    expect(active).not.toContain(id);
+    expect([...inactive, ...active].toSorted()).toEqual(all.toSorted());
+  });
+
+  test("the default page has 20 keys", async () => {
+    for (let n = 0; n < 21; n += 1) await make(`twenty ${n}`);
+    expect((await list(ORGANIZATION)).data).toHaveLength(20);
+    expect((await list(PROJECT)).data).toHaveLength(20);
+  });
+
+  const badQueries: [string, string][] = [
+    ["limit=0", "limit"],
+    ["limit=x", "limit"],
+    ["limit=1.5", "limit"],
+    ["limit=-1", "limit"],
+    ["limit=10001", "limit"],
+    ["limit=", "limit"],
+    ["limit=1&limit=2", "limit"],
+    ["order=up", "order"],
+    ["after=apikey_none", "after"],
+    ["after_id=%00", "after_id"],
+    ["before_id='; drop table api_keys; --", "before_id"],
+    ["after=a&before_id=b", "before_id"],
+    ["page=%%%", "page"],
+  ];
+  test.each(badQueries)("rule 5.6: ?%s is a 400 that names %s", async (query, param) => {
+    for (const path of [ORGANIZATION, PROJECT]) {
+      const answer = await admin("GET", `${path}?${query}`);
+      expect(answer.status).toBe(400);
+      expect(answer.raw).toContain(param);
+    }
+  });
+
+  test("limits end at 1000 on one face and at 10000 on the other, a foreign cursor is a 400", async () => {
+    expect((await admin("GET", `${ORGANIZATION}?limit=1001`)).status).toBe(400);
+    expect((await admin("GET", `${PROJECT}?limit=10000`)).status).toBe(200);
+    expect((await admin("GET", `${ORGANIZATION}?status=gone`)).raw).toContain("status");
+    const [foreign] = (await list(ORGANIZATION, world.b.admin)).data;
+    expect((await admin("GET", `${ORGANIZATION}?after_id=${foreign?.id}`)).status).toBe(400);
+  });
+});
+
+describe("ids and credentials", () => {
+  test("rule 5.7: foreign, unknown and malformed ids give one and the same 404", async () => {
+    const [foreign] = (await list(ORGANIZATION, world.b.admin)).data;
+    const [foreignProject] = (await list("/v1/organization/projects", world.b.admin)).data;
+    const errorOf = ({ body }: { body: Record<string, unknown> }) => ({ ...body, request_id: "" });
+    for (const [method, path, body] of [
+      ["GET", ORGANIZATION, undefined],
+      ["POST", ORGANIZATION, { name: "mine now" }],
+      ["GET", PROJECT, undefined],
+      ["DELETE", PROJECT, undefined],
+    ] as const) {
+      const answers = [];
+      for (const id of [
+        foreign?.id,
+        "apikey_000000000000000000000000",
+        "x",
+        "%00",
+        "a%00b",
+        "%E2%82%AC",
+        "..%2f",
+      ]) {
+        const answer = await admin(method, `${path}/${id}`, body);
+        expect([id, answer.status]).toEqual([id, 404]);
+        expect(answer.headers.get("x-should-retry")).toBe("false");
+        answers.push(errorOf(answer));
+      }
+      expect(new Set(answers.map((answer) => JSON.stringify(answer))).size).toBe(1);
+    }
+    for (const id of [foreignProject?.id, "proj_none", "%00", "Default"]) {
+      expect((await admin("GET", `/v1/organization/projects/${id}/api_keys`)).status).toBe(404);
+      expect((await admin("POST", `/v1/organization/projects/${id}/api_keys`, { name: "x" })).status).toBe(
+        404,
+      );
+    }
+    expect((await models(world.b.inference, 0)).status).toBe(200);
+  });
+
+  test("rule 5.8: a key of the wrong kind is a 401 that names the kind needed, whatever header carries it", async () => {
+    for (const path of ["/v1/organizations/me", ORGANIZATION, PROJECT, "/v1/organization/credits"]) {
+      for (const headers of [{}, { authorization: "", "x-api-key": world.a.inference }]) {
+        const answer = await world.call(world.a.inference, "GET", path, { headers });
+        expect(answer.status).toBe(401);
+        expect(answer.raw).toContain("an admin key");
+        expect(answer.raw).not.toContain(world.a.inference);
+        expect(answer.headers.get("x-should-retry")).toBe("false");
+      }
+    }
+    const answer = await models(world.a.admin, 0);
+    expect(answer).toMatchObject({ status: 401 });
+    expect(answer.raw).toContain("an inference key");
+  });
+});
+
+describe("credits", () => {
+  test("rule 5.18: granted − used is what is left, decimal strings in credits", async () => {
+    const read = async () =>
+      (await admin("GET", "/v1/organization/credits")).body as unknown as Record<string, string>;
+    const before = await read();
+    expect(before).toMatchObject({ object: "organization.credits", granted: "1000", held: "0" });
+    expect((await ask(world.a.inference, 0)).status).toBe(200);
+    const after = await read();
+    expect(Number(after["used"])).toBeGreaterThan(Number(before["used"]));
+    expect(Number(after["available"])).toBeCloseTo(1000 - Number(after["used"]), 6);
+    expect((await world.call(world.b.admin, "GET", "/v1/organization/credits")).body).toMatchObject({
+      granted: "1000",
+      used: "0",
+    });
+  });
+});
+
+describe("the official SDKs", () => {
+  test("Anthropic: organization.apiKeys retrieve, update, list", async () => {
+    const client = new Anthropic({
+      apiKey: null,
+      authToken: world.a.admin,
+      baseURL: world.plane.server.url,
+      maxRetries: 0,
+    });
+    const { id } = await make("by sdk");
+    const key = await client.organization.apiKeys.retrieve(id);
+    expect(key).toMatchObject({ id, type: "api_key", scope: { type: "workspace" }, expires_at: null });
+    expect(await client.organization.apiKeys.update(id, { name: "sdk", status: "inactive" })).toMatchObject({
+      name: "sdk",
+      status: "inactive",
+    });
+    const walked: string[] = [];
+    for await (const item of client.organization.apiKeys.list({ limit: 7 })) walked.push(item.id);
+    expect(walked).toEqual((await list(`${ORGANIZATION}?limit=1000`)).data.map((item) => item.id));
+    await expect(client.organization.apiKeys.retrieve("apikey_none")).rejects.toMatchObject({ status: 404 });
+  });
+
+  test("OpenAI: admin.organization.projects and their apiKeys", async () => {
+    const client = new OpenAI({
+      apiKey: "",
+      adminAPIKey: world.a.admin,
+      baseURL: `${world.plane.server.url}/v1`,
+      maxRetries: 0,
+    });
+    const { projects } = client.admin.organization;
+    const names: unknown[] = [];
+    for await (const project of projects.list({ limit: 1 })) names.push(project.name);
+    expect(names).toEqual(["default", "second"]);
+    const walked: string[] = [];
+    for await (const item of projects.apiKeys.list("default", { limit: 7 })) walked.push(item.id);
+    expect(walked).toEqual((await list(`${PROJECT}?limit=1000`)).data.map((item) => item.id));
+    const { id } = await make("for openai");
+    expect(await projects.apiKeys.retrieve(id, { project_id: "default" })).toMatchObject({
+      id,
+      owner: { type: "user" },
+    });
+    expect(await projects.apiKeys.delete(id, { project_id: "default" })).toMatchObject({ id, deleted: true });
+    await expect(projects.apiKeys.retrieve(id, { project_id: "default" })).rejects.toMatchObject({
+      status: 404,
+    });
+  });
+});
+
+test("the audit trail says who changed which key, when and from where", async () => {
+  const { id, key } = await make("audited");
+  await world.call(world.a.admin, "POST", `${ORGANIZATION}/${id}`, {
+    body: { name: "watched", status: "inactive" },
+    headers: { "x-forwarded-for": "203.0.113.9" },
+  });
+  await admin("POST", `${ORGANIZATION}/${id}`, {});
+  await admin("POST", `${ORGANIZATION}/${id}`, { status: "nonsense" });
+  await world.call(world.b.admin, "DELETE", `${PROJECT}/${id}`);
+  await admin("DELETE", `${PROJECT}/${id}`);
+  const lines = await trail(world.pool, {
+    organizationId: "org_a",
+    keyId: id,
+    since: Date.now() - 60_000,
+    limit: 10,
+  });
+  const entries = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+  expect(entries).toMatchObject([
+    { action: "key.deleted", changes: { status: { from: "inactive", to: null } } },
+    {
+      action: "key.updated",
+      forwardedFor: "203.0.113.9",
+      changes: { name: { from: "audited", to: "watched" }, status: { from: "active", to: "inactive" } },
+    },
+    { action: "key.created", changes: { name: { from: null, to: "audited" } } },
+  ]);
+  for (const entry of entries) {
+    expect(entry).toMatchObject({
+      organizationId: "org_a",
+      keyId: id,
+      address: "127.0.0.1",
+      requestId: expect.stringMatching(/^req_/),
+      actorKeyId: expect.stringMatching(/^apikey_/),
+    });
+    expect(Math.abs(Date.now() - Date.parse(String(entry["at"])))).toBeLessThan(60_000);
+  }
+  expect(lines.join("")).not.toContain(key);
+  expect(await trail(world.pool, { organizationId: "org_b", keyId: id, since: null, limit: 10 })).toEqual([]);
+});

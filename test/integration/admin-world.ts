@@ -1,0 +1,207 @@
+/**
+ * The real server with everything that the admin API touches: two data planes on the same Postgres and Redis, a
+ * scripted upstream behind one model of each dialect, and two organizations with keys of both kinds.
+ */
+import { randomBytes } from "node:crypto";
+import type { Redis } from "ioredis";
+import { pino } from "pino";
+import type { DatabasePool } from "slonik";
+import { Keys } from "../../dataplane/billing/keys.ts";
+import { startMoney, type Money } from "../../dataplane/billing/money.ts";
+import type { OrganizationEntry } from "../../dataplane/config/schema.ts";
+import type { Snapshot } from "../../dataplane/config/snapshot.ts";
+import { dialects } from "../../dataplane/dialects/dialect.ts";
+import { organizationKeyRoutes } from "../../dataplane/http/admin/organization-keys.ts";
+import { projectRoutes } from "../../dataplane/http/admin/projects.ts";
+import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
+import { modelRoutes } from "../../dataplane/http/routes/models.ts";
+import { createServe } from "../../dataplane/inference/serve.ts";
+import { systemClock } from "../../dataplane/lib/clock.ts";
+import { newId, newInferenceKey } from "../../dataplane/lib/ids.ts";
+import { sealing } from "../../dataplane/lib/seal.ts";
+import { openPostgres } from "../../dataplane/store/postgres.ts";
+import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
+import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
+import { upstreamOf } from "../fakes/inference.ts";
+import {
+  sampleOrganization,
+  sampleRoute,
+  sampleRouting,
+  sampleSnapshot,
+  sha256,
+} from "../fakes/sample-snapshot.ts";
+import { startTestServer, type TestServer } from "../fakes/test-server.ts";
+import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { freshDatabase, freshRedis } from "./stores.ts";
+
+/** One organization's credentials, as its people hold them. */
+export interface Tenant {
+  readonly id: string;
+  readonly inference: string;
+  readonly admin: string;
+}
+
+const tenant = (id: string, letter: string): Tenant => ({
+  id,
+  inference: `sk-svc-${letter.repeat(40)}`,
+  admin: `sk-adm-svc-${letter.repeat(40)}`,
+});
+
+const declared = (name: string, value: string) => ({
+  name,
+  sha256: sha256(value),
+  hint: `${value.slice(0, 13)}...`,
+});
+
+export function tenantEntry(
+  { id, inference, admin }: Tenant,
+  more: Partial<OrganizationEntry> = {},
+): OrganizationEntry {
+  return sampleOrganization(id, {
+    displayName: `The ${id}`,
+    projects: ["default", "second"],
+    apiKeys: [{ ...declared("ci", inference), project: "default" }],
+    adminKeys: [declared("root", admin)],
+    ...more,
+  });
+}
+
+/** One data plane. */
+export interface AdminPlane {
+  readonly server: TestServer;
+  readonly money: Money;
+  readonly keys: Keys;
+}
+
+export class AdminWorld {
+  readonly a = tenant("org_a", "a");
+  readonly b = tenant("org_b", "b");
+  readonly pool: DatabasePool;
+  readonly databaseUrl: string;
+  readonly upstream: FakeUpstream;
+  readonly planes: AdminPlane[] = [];
+  snapshot: Snapshot;
+  readonly #redisUrl: string;
+  readonly #undo: (() => Promise<unknown>)[];
+  #serial = 1;
+
+  private constructor(
+    pool: DatabasePool,
+    databaseUrl: string,
+    redisUrl: string,
+    upstream: FakeUpstream,
+    undo: (() => Promise<unknown>)[],
+  ) {
+    this.pool = pool;
+    this.databaseUrl = databaseUrl;
+    this.#redisUrl = redisUrl;
+    this.upstream = upstream;
+    this.#undo = undo;
+    this.snapshot = this.#snapshotOf([tenantEntry(this.a), tenantEntry(this.b)]);
+  }
+
+  static async open(): Promise<AdminWorld> {
+    const database = await freshDatabase();
+    const redis = await freshRedis();
+    const upstream = await startUpstream();
+    const pool = await openPostgres(database.url, { onError: () => {} });
+    const world = new AdminWorld(pool, database.url, redis.url, upstream, [
+      () => pool.end(),
+      () => upstream.close(),
+      () => redis[Symbol.asyncDispose](),
+      () => database.drop(),
+    ]);
+    await world.#addPlane();
+    await world.#addPlane();
+    return world;
+  }
+
+  get plane(): AdminPlane {
+    const [first] = this.planes;
+    if (first === undefined) throw new Error("the world has no plane");
+    return first;
+  }
+
+  /** Declares other organizations, as a change of manifests would, on every plane. */
+  async declare(organizations: OrganizationEntry[]): Promise<void> {
+    this.#serial += 1;
+    this.snapshot = this.#snapshotOf(organizations);
+    for (const { money } of this.planes) await money.keeper.copy(this.snapshot);
+  }
+
+  /** `fetch` with a key on a plane; JSON in and out. */
+  async call(
+    key: string,
+    method: string,
+    path: string,
+    options: {
+      readonly body?: unknown;
+      readonly plane?: number;
+      readonly headers?: Record<string, string>;
+    } = {},
+  ) {
+    const plane = this.planes[options.plane ?? 0] ?? this.plane;
+    const text = typeof options.body === "string" ? options.body : JSON.stringify(options.body);
+    const answer = await plane.server.fetch(path, {
+      method,
+      headers: {
+        authorization: `Bearer ${key}`,
+        ...(options.body === undefined ? {} : { "content-type": "application/json" }),
+        ...options.headers,
+      },
+      ...(options.body === undefined ? {} : { body: text }),
+    });
+    const raw = await answer.text();
+    return {
+      status: answer.status,
+      headers: answer.headers,
+      raw,
+      body: (raw === "" ? {} : JSON.parse(raw)) as Record<string, unknown>,
+    };
+  }
+
+  async close(): Promise<void> {
+    for (const undo of this.#undo) await undo();
+  }
+
+  #snapshotOf(organizations: OrganizationEntry[]): Snapshot {
+    const routes = dialects.map((dialect) =>
+      sampleRoute(`m-${dialect}`, { upstreams: [upstreamOf(this.upstream.url, dialect)] }),
+    );
+    return sampleSnapshot({ ...sampleRouting(this.#serial), routes, organizations, objects: [] });
+  }
+
+  async #addPlane(): Promise<void> {
+    const log = pino({ level: "silent" });
+    const redis: Redis = openRedis(this.#redisUrl, { onError: () => {} });
+    await redisReady(redis, 5_000);
+    const { pool } = this;
+    const money = startMoney({ redis, pool, clock: systemClock, log, newId, snapshot: () => this.snapshot });
+    await money.keeper.copy(this.snapshot);
+    const dispatcher = newUpstreamDispatcher();
+    const serve = createServe(
+      new Upstreams(dispatcher),
+      sealing([{ id: "test", key: randomBytes(32) }]),
+      async () => ({ kind: "error", code: "unavailable" }),
+    );
+    const { directory, holds } = money;
+    const keys = new Keys({ pool, directory, holds, newId, newKey: newInferenceKey });
+    const server = await startTestServer(
+      [
+        modelRoutes,
+        inferenceRoutes({ meter: holds, serve }),
+        organizationKeyRoutes({ pool, keys }),
+        projectRoutes({ pool, keys, holds }),
+      ],
+      { snapshot: () => this.snapshot, services: { directory } },
+    );
+    this.planes.push({ server, money, keys });
+    this.#undo.unshift(async () => {
+      await server[Symbol.asyncDispose]();
+      await money.stop();
+      await dispatcher.destroy();
+      redis.disconnect();
+    });
+  }
+}
