@@ -68,10 +68,17 @@ export async function changedAccounts(
   `);
 }
 
-/** The sum of an organization's grants. */
-export async function readGranted(pool: CommonQueryMethods, organizationId: string): Promise<Micros> {
-  return await pool.oneFirst(sql.type(z.object({ granted: z.bigint() }))`
-    select coalesce(sum(amount_micros), 0)::int8 as granted from grants where organization_id = ${organizationId}
+/** An organization's grants and its account, read at one moment; zeros when it has none. */
+export async function readStanding(
+  pool: CommonQueryMethods,
+  organizationId: string,
+): Promise<{ readonly granted: Micros; readonly balance: Micros; readonly version: bigint }> {
+  return await pool.one(sql.type(z.object({ granted: z.bigint(), balance: z.bigint(), version: z.bigint() }))`
+    select coalesce(sum(granted.amount_micros), 0)::int8 as granted,
+      coalesce(max(account.balance_micros), 0) as balance, coalesce(max(account.version), 0) as version
+    from (select ${organizationId} as id) organization
+    left join accounts account on account.organization_id = organization.id
+    left join grants granted on granted.organization_id = organization.id
   `);
 }
 

@@ -9,7 +9,7 @@ export type RateLimits = OrganizationEntry["rateLimits"];
 
 /** What a bill asks of the meter that keeps its hold. */
 export interface BillKeeper {
-  advance(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow): Promise<boolean>;
+  advance(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow | null): Promise<boolean>;
   settle(bill: HeldBill, row: UsageRow): Promise<void>;
   release(bill: HeldBill): Promise<void>;
 }
@@ -69,7 +69,7 @@ export class HeldBill implements Bill {
     const seen = this.#seen;
     if (seen === null || seen === this.#said) return null;
     this.#said = seen;
-    return isNothing(seen) ? null : this.#provisional(seen);
+    return this.#provisional(seen);
   }
 
   forgetSaid(): void {
@@ -78,16 +78,8 @@ export class HeldBill implements Bill {
 
   retake(): Operation {
     const { organizationId, id } = this.request;
-    const row = this.#seen === null || isNothing(this.#seen) ? null : this.#provisional(this.#seen);
-    return [
-      "retake",
-      organizationId,
-      id,
-      this.amount.toString(),
-      this.item,
-      row === null ? "" : encodeRow(row),
-      row === null ? "0" : row.cost.total.toString(),
-    ];
+    const seen = this.#seen === null ? null : this.#provisional(this.#seen);
+    return ["retake", organizationId, id, this.amount.toString(), this.item, ...seenArguments(seen)];
   }
 
   correction(tokensUsed: number): Correction {
@@ -96,10 +88,17 @@ export class HeldBill implements Bill {
     return [String(requestsPerMinute ?? 0), String(tokensPerMinute ?? 0), String(difference)];
   }
 
-  #provisional(seen: Observed): UsageRow {
+  /** What the sweeper shall charge if this process dies; null when nothing was used yet. */
+  #provisional(seen: Observed): UsageRow | null {
+    if (isNothing(seen)) return null;
     const usage: FinalUsage = { ...seen, status: "error", iterations: this.#iterations, upstream: null };
     return usageRow(this.request, usage, true);
   }
+}
+
+/** The row and its cost as the scripts take them: an empty row is none. */
+export function seenArguments(seen: UsageRow | null): readonly [row: string, cost: string] {
+  return seen === null ? ["", "0"] : [encodeRow(seen), seen.cost.total.toString()];
 }
 
 function isNothing({ tokens, tools }: Observed): boolean {

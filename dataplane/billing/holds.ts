@@ -9,10 +9,10 @@ import type { DatabasePool } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import { readGranted, type Account } from "./accounts.ts";
+import { readStanding, type Account } from "./accounts.ts";
 import { MAX_MICROS } from "./credits.ts";
 import { Gate, accountOperation } from "./gate.ts";
-import { HeldBill, type BillKeeper, type Correction, type RateLimits } from "./held-bill.ts";
+import { HeldBill, seenArguments, type BillKeeper, type Correction, type RateLimits } from "./held-bill.ts";
 import { LedgerWriter } from "./ledger-writer.ts";
 import type { Bill, FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
 import { meterUnavailable } from "./rate-limits.ts";
@@ -26,6 +26,8 @@ const WITHHELD_MS = 10_000;
 /** Charges of the last minute are made again when Redis loses them. */
 const KEPT_MS = 60_000;
 const KEPT_ROWS_PER_SHARD = 10_000;
+/** How often the ledger and Redis are read until both are at the same version of an account. */
+const MOST_LOOKS = 5;
 
 export interface HoldsOptions {
   readonly redis: Redis;
@@ -135,21 +137,23 @@ export class Holds implements Meter, BillKeeper {
 
   /** What `GET /v1/organization/credits` shows (rule 5.18). @throws ApiError 503. */
   async credit(organizationId: string): Promise<Credit> {
-    const granted = await readGranted(this.#options.pool, organizationId);
-    let reply = await this.#shards.run(organizationId, ["balance", organizationId]);
-    if (reply[0] === "load") {
-      await this.#gate.load(organizationId);
-      reply = await this.#shards.run(organizationId, ["balance", organizationId]);
+    for (let look = 1; ; look += 1) {
+      const { granted, balance, version } = await readStanding(this.#options.pool, organizationId);
+      const reply = await this.#shards.run(organizationId, ["balance", organizationId]);
+      const [word, undrained = "0", held = "0", known = "0"] = reply;
+      // Only with both at the same version is it sure that no charge is missing, or counted in both.
+      if (known === version.toString() || look === MOST_LOOKS) {
+        const left = balance - BigInt(undrained);
+        const available = left - BigInt(held);
+        return {
+          granted,
+          used: granted - left,
+          held: BigInt(held),
+          available: available > 0n ? available : 0n,
+        };
+      }
+      if (word === "load" || BigInt(known) < version) await this.#gate.load(organizationId);
     }
-    const [, undrained = "0", held = "0", base = "0"] = reply;
-    const balance = BigInt(base) - BigInt(undrained);
-    const available = balance - BigInt(held);
-    return {
-      granted,
-      used: granted - balance,
-      held: BigInt(held),
-      available: available > 0n ? available : 0n,
-    };
   }
 
   /** Requests of this process that hold credit. */
@@ -183,7 +187,7 @@ export class Holds implements Meter, BillKeeper {
 
   // What a HeldBill asks of its meter.
 
-  async advance(bill: HeldBill, spent: Micros, next: Micros, row: UsageRow): Promise<boolean> {
+  async advance(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow | null): Promise<boolean> {
     const { organizationId, id } = bill.request;
     const wanted = spent + next;
     const operation: Operation = [
@@ -193,8 +197,7 @@ export class Holds implements Meter, BillKeeper {
       spent.toString(),
       (wanted > MAX_MICROS ? MAX_MICROS : wanted).toString(),
       bill.item,
-      encodeRow(row),
-      row.cost.total.toString(),
+      ...seenArguments(seen),
     ];
     try {
       let reply = await this.#shards.run(organizationId, operation);
@@ -309,9 +312,8 @@ export class Holds implements Meter, BillKeeper {
     const { organizationId, id } = bill.request;
     const seen = bill.unsaid();
     try {
-      const row = seen === null ? "" : encodeRow(seen);
-      const cost = seen === null ? "0" : seen.cost.total.toString();
-      const reply = await this.#shards.of(organizationId).run(["heartbeat", id, row, cost], REDIS_MS);
+      const beat: Operation = ["heartbeat", id, ...seenArguments(seen)];
+      const reply = await this.#shards.of(organizationId).run(beat, REDIS_MS);
       if (reply[0] === "gone" && this.#running.has(id)) await this.#shards.run(organizationId, bill.retake());
     } catch {
       // Said again with the next beat.

@@ -22,9 +22,9 @@ operations.account = function(organization, base, version, key_epoch, only_known
 end
 
 -- balance(organization)
--- For showing an organization its credit. Replies: balance, undrained, held, base | load.
+-- For showing an organization its credit. Replies: balance, undrained, held, version of its base | load.
 operations.balance = function(organization)
-  local values = redis.call('HMGET', organization_key(organization), 'base', 'undrained', 'held')
+  local values = redis.call('HMGET', organization_key(organization), 'version', 'undrained', 'held')
   if not values[1] then
     return { 'load' }
   end

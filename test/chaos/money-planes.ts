@@ -50,6 +50,8 @@ export class World {
   readonly upstream: FakeUpstream;
   readonly #planes = new Set<DataPlane>();
   readonly seen: Seen[] = [];
+  /** How long the upstream thinks before it answers. */
+  thinkMs = 0;
   #markers = 0;
 
   private constructor(stores: Stores, folder: string, upstream: FakeUpstream) {
@@ -60,13 +62,13 @@ export class World {
 
   static async open(stores: Stores): Promise<World> {
     const folder = await mkdtemp(join(tmpdir(), "gapura-money-"));
-    const upstream = await startUpstream({
+    const upstream: FakeUpstream = await startUpstream({
       fallback: ({ question }) => ({
         answer: {
           parts: [{ type: "text", text: "one two three" }],
           usage: { input: 1, output: Number(question) },
         },
-        faults: { delayBetweenEventsMs: 5 },
+        faults: { delayBetweenEventsMs: 5, delayHeadersMs: world.thinkMs },
       }),
     });
     const route = (model: string, dialect: "messages" | "chat", path: string) =>
@@ -88,7 +90,8 @@ export class World {
       ],
     });
     await writeFiles(folder, bankFiles("a", routing));
-    return new World(stores, folder, upstream);
+    const world = new World(stores, folder, upstream);
+    return world;
   }
 
   /** @param dieAt `step:N` of billing/steps.ts. */
