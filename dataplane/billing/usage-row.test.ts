@@ -65,5 +65,5 @@ test("what is no row is refused", () => {
 });
 
 test("an organization's shard never changes: pods of two releases must agree", () => {
-  expect(["org_acme", "org_demo", "org_default_blue", "", "é"].map(shardOf)).toMatchInlineSnapshot();
+  expect(["org_acme", "org_demo", "org_default_blue", "", "é"].map(shardOf)).toEqual([4, 5, 12, 5, 4]);
 });
