@@ -132,6 +132,8 @@ async function serveForever(environment: Environment): Promise<void> {
   const runTool = createToolbox({
     admit: redisCallLimit(redis),
     fetch: { resolver: dnsResolver(), pool: pages, cache, robots: newRobotsCache(), clock: systemClock },
+    search: { dispatcher, cache },
+    posts: { dispatcher, clock: systemClock },
   });
   const sealerOf = sealing(sealKeys(environment, log));
   const files = openFiles(environment.FILES_S3_URL, postgres);

@@ -31,6 +31,7 @@ import type { RunTool, ToolScope } from "../tools/toolbox.ts";
 import { conversationContext } from "../tools/web-fetch/conversation-context.ts";
 import type { Answering, Upstreams } from "../upstream/ask.ts";
 import { AttemptFailure } from "../upstream/failure.ts";
+import { askModelOf } from "./ask-model.ts";
 import type { InferenceCall } from "./call.ts";
 import { Conversion } from "./conversion.ts";
 import { streamedEvents, wholeEvents } from "./exchange.ts";
@@ -95,6 +96,7 @@ class ToolServing {
       tools: this.#tools,
       prior,
       credential: (id) => call.snapshot.credential(id),
+      askModel: askModelOf(call.snapshot, services.upstreams),
     };
     const { carry, context } = this.#conversion;
     this.#writer = look.stream ? codecs[call.dialect].writeStream(carry, context, this.#annotate) : null;

@@ -6,6 +6,9 @@ import type { ServerTools } from "./declarations.ts";
 import type { FetchOutcome, SearchOutcome } from "./outcomes.ts";
 import { fetchPage, type FetchDeps } from "./web-fetch/fetch-page.ts";
 import type { PriorContext } from "./web-fetch/prior-context.ts";
+import type { AskModel } from "./web-search/model-engine.ts";
+import { searchWeb, type SearchDeps } from "./web-search/search-web.ts";
+import { searchPosts, type PostsDeps } from "./x-search/search-posts.ts";
 
 /** What the calls of one request run under. */
 export interface ToolScope {
@@ -17,6 +20,8 @@ export interface ToolScope {
   readonly prior: PriorContext;
   /** A resolved credential of the snapshot. */
   readonly credential: (id: string) => string | undefined;
+  /** Asks another route of the snapshot, for the Model engine. */
+  readonly askModel: AskModel;
 }
 
 export type RunOutcome =
@@ -35,12 +40,14 @@ export type RunTool = (
 export interface ToolboxDeps {
   readonly admit: AdmitToolCall;
   readonly fetch: FetchDeps;
+  readonly search: Pick<SearchDeps, "dispatcher" | "cache">;
+  readonly posts: Pick<PostsDeps, "dispatcher" | "clock">;
 }
 
 const failed = (code: WebFetchErrorCode): RunOutcome => ({ kind: "error", code });
 
 export const createToolbox =
-  ({ admit, fetch }: ToolboxDeps): RunTool =>
+  ({ admit, fetch, search, posts }: ToolboxDeps): RunTool =>
   async (name, input, scope, signal) => {
     const { organization, route, policy, tools, prior } = scope;
     const limit = organization.toolCallsPerMinute ?? policy.callsPerMinute;
@@ -62,8 +69,39 @@ export const createToolbox =
           signal,
         );
       }
-      case "web_search":
-      case "x_search":
-        return failed("unavailable");
+      case "web_search": {
+        const { webSearch } = policy;
+        if (tools.webSearch === null || webSearch === null || webSearch.engine === null)
+          return failed("unavailable");
+        const { domains, location, results } = tools.webSearch;
+        const { engine, timeoutMs } = webSearch;
+        return searchWeb(
+          { input, organizationId: organization.id, options: { domains, location, results } },
+          { source: policy.source, webSearch: { engine, timeoutMs } },
+          { ...search, credential: scope.credential, askModel: scope.askModel },
+          signal,
+        );
+      }
+      case "x_search": {
+        const { xSearch } = policy;
+        if (tools.xSearch === null || xSearch === null || xSearch.engine === null)
+          return failed("unavailable");
+        const { allowedHandles, excludedHandles, fromDate, toDate } = tools.xSearch;
+        const { engine, timeoutMs } = xSearch;
+        return searchPosts(
+          {
+            input,
+            options: {
+              allowedHandles: allowedHandles ?? [],
+              excludedHandles: excludedHandles ?? [],
+              fromDate,
+              toDate,
+            },
+          },
+          { xSearch: { engine, timeoutMs } },
+          { ...posts, credential: scope.credential },
+          signal,
+        );
+      }
     }
   };

@@ -1,5 +1,6 @@
 /** The wire forms of SearXNG, Brave and Tavily (resources.md, "Engines' wire forms"). Pure. */
 import { z } from "zod";
+import type { UserLocation } from "../declaration-reader.ts";
 import type { DomainLists } from "../domains.ts";
 import { engineUrl, type EngineRequest } from "../engine-call.ts";
 
@@ -7,17 +8,7 @@ export interface SearchOptions {
   /** Results wanted, 1 to 10. */
   readonly results: number;
   readonly domains: DomainLists;
-  readonly location: SearchLocation | null;
-}
-
-/** Where the user is, as the client says it (`user_location`). */
-export interface SearchLocation {
-  readonly city: string | null;
-  readonly region: string | null;
-  /** ISO 3166, two letters. */
-  readonly country: string | null;
-  /** IANA id. */
-  readonly timezone: string | null;
+  readonly location: UserLocation | null;
 }
 
 export interface RawHit {
@@ -174,13 +165,13 @@ const wholeDomains = (domains: DomainLists) =>
   domains.blocked.filter(({ path }) => path.length === 0).map(({ domain }) => domain);
 
 /** Headers hold Latin-1 at the most; other names are left out. */
-function headerOf(name: string, value: string | null | undefined): Record<string, string> {
+function headerOf(name: string, value: string | undefined): Record<string, string> {
   const sendable = typeof value === "string" && /^[\u0020-\u007e\u00a0-\u00ff]+$/.test(value);
   return sendable ? { [name]: value } : {};
 }
 
 /** SearXNG's only field for a place: the language most spoken there, with the country. */
-function languageOf(location: SearchLocation | null): string | null {
+function languageOf(location: UserLocation | null): string | null {
   const country = location?.country?.toUpperCase();
   if (country === undefined || !/^[A-Z]{2}$/.test(country)) return null;
   return `${new Intl.Locale(`und-${country}`).maximize().language}-${country}`;

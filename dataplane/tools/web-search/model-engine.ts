@@ -25,10 +25,7 @@ export function modelRequest(
 ): Record<string, unknown> {
   const prompt = `Search the web for the following and list at most ${options.results} relevant results, each with its link and one sentence of what it says.\n\n${query}`;
   const { location } = options;
-  const place =
-    location === null
-      ? null
-      : Object.fromEntries(Object.entries(location).filter(([, value]) => value !== null && value !== ""));
+  const place = location === null ? null : { ...location };
   const allowed = options.domains.allowed?.map(domainText) ?? [];
   const blocked = options.domains.blocked.map(domainText);
   const userLocation = place === null ? {} : { user_location: { type: "approximate", ...place } };

@@ -13,9 +13,9 @@ import {
 import { FakeSite, type Page } from "../../../test/fakes/pages/site.ts";
 import type { SearchEngine } from "../../config/schema.ts";
 import type { ToolCache } from "../cache.ts";
+import type { UserLocation } from "../declaration-reader.ts";
 import { anyDomain, parseDomainLists, type DomainLists } from "../domains.ts";
 import type { SearchOutcome } from "../outcomes.ts";
-import type { SearchLocation } from "./engines.ts";
 import type { AskModel } from "./model-engine.ts";
 import { searchWeb, type SearchDeps } from "./search-web.ts";
 
@@ -49,7 +49,7 @@ interface Options extends Partial<Omit<SearchDeps, "dispatcher">> {
   readonly input?: unknown;
   readonly results?: number;
   readonly domains?: DomainLists;
-  readonly location?: SearchLocation | null;
+  readonly location?: UserLocation | null;
   readonly timeoutMs?: number;
   readonly organizationId?: string;
   readonly generation?: number;
@@ -114,7 +114,7 @@ const engines: readonly [HttpEngineType, (list: readonly FakeHit[]) => Record<st
   ["brave", brave],
   ["tavily", tavily],
 ];
-const berlin: SearchLocation = { city: "Berlin", region: "Berlin", country: "de", timezone: "Europe/Berlin" };
+const berlin: UserLocation = { city: "Berlin", region: "Berlin", country: "de", timezone: "Europe/Berlin" };
 const listsOf = (allowed: string[] | null, blocked: string[] | null = null): DomainLists => {
   const parsed = parseDomainLists(allowed, blocked);
   if (parsed.kind === "invalid") throw new Error(parsed.message);
@@ -401,7 +401,7 @@ describe("the Model engine", () => {
     await search({ model: "m" }, "model", {
       askModel,
       domains: listsOf(["a.example/x*y"]),
-      location: { ...berlin, city: null },
+      location: { region: "Berlin", country: "de", timezone: "Europe/Berlin" },
     });
     const place = { type: "approximate", region: "Berlin", country: "de", timezone: "Europe/Berlin" };
     expect(built).toMatchObject([

@@ -1,0 +1,44 @@
+/** Asks a model route on a search's behalf (the Model engine of web_search); never billed to the client. */
+import type { Snapshot } from "../config/snapshot.ts";
+import { Deadline } from "../lib/deadline.ts";
+import { newRequestRecord } from "../telemetry/request-record.ts";
+import type { AskModel } from "../tools/web-search/model-engine.ts";
+import type { Upstreams } from "../upstream/ask.ts";
+
+/** A search's answer is text with a few links. */
+const MAX_ANSWER_BYTES = 2 * 1024 * 1024;
+const MESSAGES_VERSION = "2023-06-01";
+
+/** @returns a function that @throws when the route is gone, or no upstream of it answers with JSON. */
+export const askModelOf =
+  (snapshot: Snapshot, upstreams: Upstreams): AskModel =>
+  async (model, build, signal) => {
+    const route = snapshot.route(model);
+    if (route === undefined) throw new Error("the search engine's model is not served");
+    const deadline = new Deadline(route.timeouts.requestMs);
+    try {
+      return await upstreams.ask(
+        {
+          route,
+          stream: false,
+          batch: false,
+          conversation: null,
+          deadline,
+          signal,
+          // Calls and waiting are the engine's, not the client's request's.
+          record: newRequestRecord(null),
+          credential: (id) => snapshot.credential(id),
+          write: (upstream) => ({
+            body: Buffer.from(JSON.stringify({ ...build(upstream.dialect), model: upstream.model })),
+            headers: upstream.dialect === "messages" ? { "anthropic-version": MESSAGES_VERSION } : {},
+          }),
+        },
+        async ({ upstream, call }) => {
+          const body = await call.whole(MAX_ANSWER_BYTES);
+          return { dialect: upstream.dialect, body: JSON.parse(body.toString("utf8")) as unknown };
+        },
+      );
+    } finally {
+      deadline.dispose();
+    }
+  };

@@ -1,0 +1,178 @@
+import { Agent } from "undici";
+import { afterAll, afterEach, describe, expect, test } from "vitest";
+import { broken, searxng, x } from "../../test/fakes/engines/engines.ts";
+import { answer, FakeSite, type Page } from "../../test/fakes/pages/site.ts";
+import { sampleRoute, sampleSource } from "../../test/fakes/sample-snapshot.ts";
+import type { Policy } from "../config/schema.ts";
+import type { ServerToolName } from "../dialects/messages/types.ts";
+import type { ToolCache } from "./cache.ts";
+import type { ServerTools } from "./declarations.ts";
+import { anyDomain } from "./domains.ts";
+import { createToolbox, type RunOutcome } from "./toolbox.ts";
+import { ExtractionPool } from "./web-fetch/extract/pool.ts";
+import { PriorContext } from "./web-fetch/prior-context.ts";
+import { newRobotsCache } from "./web-fetch/robots-gate.ts";
+
+const dispatcher = new Agent();
+const pool = new ExtractionPool();
+const sites: FakeSite[] = [];
+afterEach(async () => {
+  for (const site of sites.splice(0)) await site.stop();
+});
+afterAll(async () => {
+  await pool.close();
+  await dispatcher.destroy();
+});
+
+const noCache: ToolCache = { get: () => Promise.resolve(null), set: () => Promise.resolve() };
+const clock = { now: () => Date.UTC(2026, 10, 21) };
+
+const everything: ServerTools = {
+  webSearch: { domains: anyDomain, maxUses: null, location: null, results: 5 },
+  webFetch: { domains: anyDomain, maxUses: null, citations: false, maxContentTokens: null, useCache: true },
+  xSearch: { maxUses: null, allowedHandles: null, excludedHandles: ["spam"], fromDate: null, toDate: null },
+  maxToolCalls: null,
+  forced: null,
+};
+
+interface Options {
+  readonly tools?: Partial<ServerTools>;
+  readonly admit?: (organizationId: string, limit: number) => Promise<boolean>;
+  readonly policy?: Partial<Policy>;
+  readonly own?: number | null;
+}
+
+async function run(
+  name: ServerToolName,
+  input: Record<string, string>,
+  pages: Record<string, Page>,
+  options: Options = {},
+): Promise<RunOutcome> {
+  const site = await FakeSite.start(pages);
+  sites.push(site);
+  const baseUrl = `http://127.0.0.1:${site.port}`;
+  const policy: Policy = {
+    source: sampleSource("ToolPolicy", "default"),
+    webSearch: { engine: { type: "searxng", baseUrl, credential: null }, timeoutMs: 2_000 },
+    webFetch: {
+      timeoutMs: 2_000,
+      maxBytes: 100_000,
+      cacheTtlMs: 1_000,
+      allowCidrs: ["127.0.0.1/32"],
+      allowPorts: [site.port],
+      proxy: null,
+    },
+    xSearch: { engine: { baseUrl, credential: "x-key" }, timeoutMs: 2_000 },
+    callsPerMinute: 60,
+    iterations: 8,
+    parallelCalls: 4,
+    ...options.policy,
+  };
+  const prior = new PriorContext();
+  prior.addUrl(`${baseUrl}/page`);
+  const toolbox = createToolbox({
+    admit: options.admit ?? (() => Promise.resolve(true)),
+    fetch: {
+      resolver: { resolve: () => Promise.reject(new Error("no names here")) },
+      pool,
+      cache: noCache,
+      robots: newRobotsCache(),
+      clock,
+    },
+    search: { dispatcher, cache: noCache },
+    posts: { dispatcher, clock },
+  });
+  const scope = {
+    organization: { id: "org_a", toolCallsPerMinute: options.own ?? null },
+    route: sampleRoute("m"),
+    policy,
+    tools: { ...everything, ...options.tools },
+    prior,
+    credential: (id: string) => (id === "x-key" ? "s3cret" : undefined),
+    askModel: () => Promise.reject(new Error("no model here")),
+  };
+  const given = Object.fromEntries(
+    Object.entries(input).map(([key, value]) => [key, value.replace("BASE", baseUrl)]),
+  );
+  return await toolbox(name, given, scope, new AbortController().signal);
+}
+
+const search = searxng([{ url: "https://a.example/", title: "A", text: "about a" }]);
+const posts = x([
+  { id: "1", text: "hello", author: "harbour" },
+  { id: "2", text: "buy", author: "spam" },
+]);
+
+describe("the toolbox", () => {
+  test("runs each tool with its engine under the request's declarations", async () => {
+    expect(await run("web_search", { query: "a" }, search)).toMatchObject({
+      kind: "hits",
+      hits: [{ url: "https://a.example/" }],
+    });
+    expect(await run("x_search", { query: "a" }, posts)).toMatchObject({
+      kind: "hits",
+      posts: 1,
+      profiles: 1,
+    });
+    expect(
+      await run(
+        "web_fetch",
+        { url: "BASE/page" },
+        { "/page": answer("hi", { "content-type": "text/plain" }) },
+      ),
+    ).toMatchObject({
+      kind: "page",
+      page: { source: { text: "hi" } },
+    });
+  });
+
+  test("the account's own limit counts, else the policy's; beyond it nothing runs", async () => {
+    const limits: number[] = [];
+    const admit = (_: string, limit: number) => {
+      limits.push(limit);
+      return Promise.resolve(limit !== 7);
+    };
+    expect(await run("web_search", { query: "a" }, search, { admit })).toMatchObject({ kind: "hits" });
+    expect(await run("web_search", { query: "a" }, search, { admit, own: 7 })).toEqual({
+      kind: "error",
+      code: "too_many_requests",
+    });
+    expect(limits).toEqual([60, 7]);
+    expect(sites.at(-1)?.asked).toEqual([]);
+  });
+
+  test("without the counter nothing runs", async () => {
+    const admit = () => Promise.reject(new Error("no store"));
+    expect(await run("x_search", { query: "a" }, posts, { admit })).toEqual({
+      kind: "error",
+      code: "unavailable",
+    });
+    expect(sites.at(-1)?.asked).toEqual([]);
+  });
+
+  test.each<[ServerToolName, Options]>([
+    ["web_search", { tools: { webSearch: null } }],
+    ["web_fetch", { tools: { webFetch: null } }],
+    ["x_search", { tools: { xSearch: null } }],
+    ["web_search", { policy: { webSearch: null } }],
+    ["web_search", { policy: { webSearch: { engine: null, timeoutMs: 1 } } }],
+    ["web_fetch", { policy: { webFetch: null } }],
+    ["x_search", { policy: { xSearch: { engine: null, timeoutMs: 1 } } }],
+    ["web_search", { policy: { webSearch: { engine: { type: "model", model: "gone" }, timeoutMs: 1_000 } } }],
+  ])("%s under %j is unavailable", async (name, options) => {
+    expect(await run(name, { query: "a", url: "BASE/page" }, {}, options)).toMatchObject({
+      kind: "error",
+      code: "unavailable",
+    });
+  });
+
+  test("a broken engine is unavailable, a bad input is named", async () => {
+    expect(await run("web_search", { query: "a" }, { "/search": broken.failing })).toMatchObject({
+      code: "unavailable",
+    });
+    expect(await run("web_search", { q: "a" }, search)).toMatchObject({ code: "invalid_tool_input" });
+    expect(await run("web_fetch", { url: "https://never.example/" }, {})).toMatchObject({
+      code: "url_not_in_prior_context",
+    });
+  });
+});
