@@ -9,39 +9,21 @@ const USAGE = Buffer.from('"usage"');
 const ERROR = Buffer.from('"error"');
 const DONE = Buffer.from("[DONE]");
 
-/** Finds one key in the frames of a buffer; each byte is searched once, however many frames it holds. */
-class KeyFinder {
-  readonly #key: Buffer;
-  #bytes: Buffer | null = null;
-  #next = 0;
-
-  constructor(key: Buffer) {
-    this.#key = key;
-  }
-
-  /**
-   * Offset of the value of the key at or behind `from` within the frame; -1: none. Bytes inside of a string never
-   * match, because the quotes of the key would stand escaped there.
-   */
-  valueAt(frame: SseFrame, from: number): number {
-    const { bytes } = frame;
-    if (this.#bytes !== bytes) {
-      this.#bytes = bytes;
-      this.#next = 0;
-    }
-    if (this.#next < from) {
-      const found = bytes.indexOf(this.#key, from);
-      this.#next = found === -1 ? Infinity : found;
-    }
-    if (this.#next >= frame.end) return -1;
-    let at = this.#next + this.#key.length;
-    while (isSpace(bytes[at])) at += 1;
-    // A string that only happens to equal the key has no colon.
-    if (bytes[at] !== 0x3a) return this.valueAt(frame, this.#next + 1);
-    at += 1;
-    while (isSpace(bytes[at])) at += 1;
-    return at;
-  }
+/**
+ * Offset of the value of a key at or behind `from` within the frame; -1: none. Bytes inside of a string never
+ * match, because the quotes of the key would stand escaped there.
+ */
+function valueAt(frame: SseFrame, key: Buffer, from: number): number {
+  const { bytes, end } = frame;
+  const found = bytes.subarray(from, end).indexOf(key);
+  if (found === -1) return -1;
+  let at = from + found + key.length;
+  while (isSpace(bytes[at])) at += 1;
+  // A string that only happens to equal the key has no colon.
+  if (bytes[at] !== 0x3a) return valueAt(frame, key, at);
+  at += 1;
+  while (isSpace(bytes[at])) at += 1;
+  return at;
 }
 
 const isSpace = (byte: number | undefined) => byte === 0x20 || byte === 0x09;
@@ -49,9 +31,6 @@ const isSpace = (byte: number | undefined) => byte === 0x20 || byte === 0x09;
 const NULL_START = 0x6e;
 
 export class ChatTap extends Tap {
-  readonly #finish = new KeyFinder(FINISH);
-  readonly #usage = new KeyFinder(USAGE);
-  readonly #error = new KeyFinder(ERROR);
   readonly #finished = new Set<number>();
   #template: DeltaTemplate | null = null;
   #templates = 0;
@@ -72,10 +51,10 @@ export class ChatTap extends Tap {
     const { bytes, dataStart, dataEnd } = frame;
     if (dataEnd - dataStart === DONE.length && bytes.compare(DONE, 0, DONE.length, dataStart, dataEnd) === 0)
       return { kind: "terminal", model: null, last: true };
-    if (this.#error.valueAt(frame, dataStart) !== -1 && this.#isError(frame))
+    if (valueAt(frame, ERROR, dataStart) !== -1 && this.#isError(frame))
       return { kind: "error", data: frameData(frame) };
     const model = this.#foreignName(frame);
-    const usageAt = this.#usage.valueAt(frame, dataStart);
+    const usageAt = valueAt(frame, USAGE, dataStart);
     if (this.#anyFinish(frame) || (usageAt !== -1 && bytes[usageAt] !== NULL_START)) {
       const seen = this.#readChunk(frame);
       if (seen !== null) return seen.kind === "terminal" ? { ...seen, model } : seen;
@@ -90,10 +69,10 @@ export class ChatTap extends Tap {
   }
 
   #anyFinish(frame: SseFrame): boolean {
-    let at = this.#finish.valueAt(frame, frame.dataStart);
+    let at = valueAt(frame, FINISH, frame.dataStart);
     while (at !== -1) {
       if (frame.bytes[at] !== NULL_START) return true;
-      at = this.#finish.valueAt(frame, at);
+      at = valueAt(frame, FINISH, at);
     }
     return false;
   }

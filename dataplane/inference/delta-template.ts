@@ -59,7 +59,7 @@ export class DeltaTemplate {
       const expected = fixed[part] as Buffer;
       const { length } = expected;
       if (at + length > dataEnd) return -1;
-      for (let index = 0; index < length; index += 1) if (bytes[at + index] !== expected[index]) return -1;
+      if (bytes.compare(expected, 0, length, at, at + length) !== 0) return -1;
       if (this.#modelAt !== null && this.#modelAt.part === part) {
         const start = at + this.#modelAt.offset;
         this.model = { start, end: start + this.#modelAt.length };

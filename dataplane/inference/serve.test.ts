@@ -254,6 +254,17 @@ describe.each(dialects)("%s", (dialect) => {
     expect(late.meter.released).toBe(1);
   });
 
+  test("a stream that outlasts the request's time ends in-band, and aborts the upstream", async () => {
+    fake.next(withFaults(text("word ".repeat(500)), { delayBetweenEventsMs: 20 }));
+    const timeouts = { connectMs: 1000, firstByteMs: 2000, streamIdleMs: 2000, requestMs: 400 };
+    const call = callTo(dialect, bodyOf(dialect, { stream: true }), { route: { timeouts } });
+    await serve(call);
+    expect(call.record.errorCode).toBe("timeout");
+    expect(lastEvent(call.sink.text)).toMatchObject(inBand[dialect]);
+    expect(call.meter.settled).toMatchObject([{ status: "error" }]);
+    await expect.poll(() => fake.requests[0]?.outcome).toBe("aborted");
+  });
+
   test("rule 1.11: a client that leaves aborts the upstream and pays for what was seen", async () => {
     fake.next(withFaults(hello, { delayBetweenEventsMs: 20 }));
     const call = callTo(dialect, bodyOf(dialect, { stream: true }));

@@ -228,6 +228,20 @@ test("a candidate whose dialect cannot hold the request is passed over", async (
   expect((await ask([named("one", one.url)], {}, { write })).error).toBe(refused);
 });
 
+test("an upstream is called at exactly its address, with its headers and its credential", async () => {
+  const azure = named("azure", one.url, {
+    url: `${one.url}/openai/deployments/x/chat/completions?api-version=2026-06-01&a=b%20c`,
+    headers: { "x-team": "ml", "user-agent": "acme" },
+    credential: { id: "ns/azure/key", header: "api-key" },
+  });
+  const credential = (id: string) => (id === "ns/azure/key" ? "secret" : undefined);
+  await ask([azure], {}, { credential });
+  expect(one.requests[0]).toMatchObject({
+    path: "/openai/deployments/x/chat/completions?api-version=2026-06-01&a=b%20c",
+    headers: { "api-key": "secret", "x-team": "ml", "user-agent": "acme" },
+  });
+});
+
 test("a client that leaves ends the tries", async () => {
   const controller = new AbortController();
   one.next(withFaults(text("x"), { hang: true }));

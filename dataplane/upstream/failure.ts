@@ -91,6 +91,11 @@ export function failureOfCall(fault: CallFault, cause: unknown): AttemptFailure 
         retry: null,
         status: "garbage",
       });
+    case "unsendable":
+      return new AttemptFailure(new ApiError("internal", "The request could not be sent on.", { cause }), {
+        retry: null,
+        status: "unsendable",
+      });
     case "cancelled":
       return new AttemptFailure(new ApiError("internal", "The client went away.", { cause }), {
         retry: null,

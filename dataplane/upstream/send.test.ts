@@ -171,6 +171,12 @@ describe("compression that nobody asked for", () => {
   });
 });
 
+test("a request that HTTP cannot carry says nothing about the upstream", async () => {
+  expect(await faultOf(send("http://127.0.0.1:1", { headers: ["x-a", "b\r\nc: d"] }).head)).toBe(
+    "unsendable",
+  );
+});
+
 test("what came before anybody read is not lost, and an aborted call says why", async () => {
   const origin = await serverThat((socket) => void socket.write(sized("hello")));
   const call = send(origin);

@@ -3,7 +3,7 @@
  * call keeps the time limits, decompresses what came compressed all the same, and tells every way of failing
  * apart, because retrying, health and charging each need to know another part of it.
  */
-import type { Dispatcher } from "undici";
+import { errors, type Dispatcher } from "undici";
 import type { IncomingHttpHeaders } from "node:http";
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from "node:zlib";
 import type { Transform } from "node:stream";
@@ -20,6 +20,7 @@ import { isStaleConnectionError } from "./dispatcher.ts";
  *   too_large           a whole answer beyond the limit
  *   deadline            the request's own time is up
  *   cancelled           the caller wants no more of it
+ *   unsendable          the request is none that HTTP can carry: our fault, or the configuration's
  */
 export type CallFault =
   | "connect"
@@ -30,7 +31,8 @@ export type CallFault =
   | "garbage"
   | "too_large"
   | "deadline"
-  | "cancelled";
+  | "cancelled"
+  | "unsendable";
 
 export class CallError extends Error {
   readonly fault: CallFault;
@@ -113,11 +115,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   start(dispatcher: Dispatcher): this {
     const { origin, path, headers, body, connectMs } = this.#options;
     const request = { origin, path, method: "POST" as const, headers: headers as string[], body };
-    try {
-      dispatcher.dispatch(request, this);
-    } catch (error) {
-      this.#finish("connect", error);
-    }
+    dispatcher.dispatch(request, this);
     // On a pooled connection the request has been written by now.
     if (this.#controller === null && this.#over === null) this.#arm(connectMs, "connect");
     return this;
@@ -207,6 +205,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
 
   #faultOf(error: Error): CallFault {
     if (this.#received > 0) return "cut";
+    if (error instanceof errors.InvalidArgumentError) return "unsendable";
     if (error.name === "HTTPParserError" || error.name === "HeadersOverflowError") return "garbage";
     if (this.#status > 0) return "cut";
     return isStaleConnectionError(error) ? "stale" : "connect";
