@@ -1,6 +1,6 @@
 /** The files of the charts that are made of others; `npm run generate` writes them, a test compares. */
 import { readFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { chartReadme, chartSchema } from "./chart.ts";
 
 const root = resolve(import.meta.dirname, "..");
@@ -20,12 +20,17 @@ const charts = [
   },
 ];
 
-export function chartFiles(): { readonly path: string; readonly text: string }[] {
-  return charts.flatMap(({ folder, title, intro }) => {
+/** @param crds the generated definitions, by path: the chart can read only what lies in its own folder. */
+export function chartFiles(crds: readonly (readonly [string, string])[]): (readonly [string, string])[] {
+  const made = charts.flatMap(({ folder, title, intro }) => {
     const values = readFileSync(join(root, folder, "values.yaml"), "utf8");
     return [
-      { path: `${folder}/README.md`, text: chartReadme(title, intro, values) },
-      { path: `${folder}/values.schema.json`, text: `${JSON.stringify(chartSchema(values), null, 2)}\n` },
+      [`${folder}/README.md`, chartReadme(title, intro, values)] as const,
+      [`${folder}/values.schema.json`, `${JSON.stringify(chartSchema(values), null, 2)}\n`] as const,
     ];
   });
+  const copies = crds
+    .filter(([path]) => /^crds\/[^/]+\.yaml$/.test(path))
+    .map(([path, text]) => [`charts/gapura-crds/files/${basename(path)}`, text] as const);
+  return [...made, ...copies];
 }

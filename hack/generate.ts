@@ -1,9 +1,10 @@
 /**
- * `npm run generate`: writes the CRDs, the JSON schemas and docs/configuration.md from operator/api, and
- * docs/dialects.md from the field table of the dialects.
+ * `npm run generate`: writes the CRDs, the JSON schemas and docs/configuration.md from operator/api, docs/dialects.md
+ * from the field table of the dialects, and the charts' READMEs, schemas and copies of the CRDs.
  */
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
+import { chartFiles } from "./chart-files.ts";
 import { dialectsPage } from "../dataplane/dialects/dialects-page.ts";
 import { generatedFiles } from "../operator/api/generated.ts";
 import { KINDS } from "../operator/api/kinds.ts";
@@ -20,11 +21,14 @@ export async function readExamples(): Promise<Record<string, string>> {
   return Object.fromEntries(await Promise.all(entries)) as Record<string, string>;
 }
 
+/** Every generated file: its path from the root, and its text. */
+export async function everyGeneratedFile(): Promise<(readonly [string, string])[]> {
+  const fromApi = [...generatedFiles(await readExamples())];
+  return [...fromApi, ["docs/dialects.md", dialectsPage()], ...chartFiles(fromApi)];
+}
+
 if (import.meta.main)
-  for (const [path, content] of [
-    ...generatedFiles(await readExamples()),
-    ["docs/dialects.md", dialectsPage()] as const,
-  ]) {
+  for (const [path, content] of await everyGeneratedFile()) {
     const target = join(root, path);
     await mkdir(dirname(target), { recursive: true });
     await writeFile(target, content);

@@ -1,9 +1,8 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { describe, expect, test } from "vitest";
-import { parse } from "yaml";
+import { parse, parseAllDocuments } from "yaml";
 import { chartReadme, chartSchema } from "../../hack/chart.ts";
-import { chartFiles } from "../../hack/chart-files.ts";
 import { helm, render, type KubeObject, type Rendered } from "./helm.ts";
 
 const stores = { postgres: { existingSecret: "pg" }, redis: { existingSecret: "rd" } };
@@ -94,9 +93,7 @@ describe("the chart renders", () => {
     await expect(render({ ...stores, image: { pullPolicy: "Sometimes" } })).rejects.toThrow(/pullPolicy/);
   });
 
-  test("README and schema are those of the values (npm run generate)", () => {
-    for (const { path, text } of chartFiles())
-      expect(readFileSync(resolve(import.meta.dirname, "../..", path), "utf8")).toBe(text);
+  test("every value has a description, which the README shows", () => {
     expect(() => chartSchema("a: 1")).toThrow(/a has no description/);
     expect(chartReadme("t", "i", "# -- What it does.\na: 1\n")).toContain("| `a` | What it does. | `1` |");
   });
@@ -296,5 +293,34 @@ describe("what the programs are told", () => {
       .map((name) => name.replace(/_bucket$/, ""));
     expect(asked.length).toBeGreaterThan(15);
     expect(asked.filter((name) => !known.has(name))).toEqual([]);
+  });
+});
+
+describe("gapura-crds", () => {
+  const crds = async (values: object) => {
+    const { status, out, err } = await helm(["template", "crds", "charts/gapura-crds"], values);
+    expect({ status, err }).toEqual({ status: 0, err: "" });
+    return parseAllDocuments(out)
+      .map((document) => document.toJSON() as KubeObject | null)
+      .filter((object) => object !== null);
+  };
+
+  test("installs the four kinds, kept when the release goes", async () => {
+    const installed = await crds({});
+    expect(installed.map(({ metadata }) => metadata.name).toSorted()).toEqual([
+      "modelroutes.gapura.dev",
+      "organizations.gapura.dev",
+      "pricetables.gapura.dev",
+      "toolpolicies.gapura.dev",
+    ]);
+    for (const { metadata } of installed)
+      expect(metadata.annotations).toMatchObject({ "helm.sh/resource-policy": "keep" });
+  });
+
+  test("can be turned off, and let go", async () => {
+    expect(await crds({ crds: { enabled: false } })).toEqual([]);
+    for (const { metadata } of await crds({ crds: { keep: false } })) {
+      expect(metadata.annotations ?? {}).not.toHaveProperty("helm.sh/resource-policy");
+    }
   });
 });
