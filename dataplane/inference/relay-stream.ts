@@ -3,10 +3,11 @@
  * (design.md §4.2). The end leaves only once its charge is durable (design.md §5).
  */
 import type { TokenUsage } from "../billing/meter.ts";
+import { parseJson } from "../dialects/fields.ts";
 import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Span } from "../lib/json-splice.ts";
-import { SseOverflow, SseScanner, type SseFrame } from "../lib/sse.ts";
+import { frameData, SseOverflow, SseScanner, type SseFrame } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/ask.ts";
 import { AttemptFailure, failureOfErrorBody, timedOut } from "../upstream/failure.ts";
@@ -88,6 +89,8 @@ class StreamRelay {
 
   #frame(frame: SseFrame): void {
     if (this.#phase === "over") return;
+    // The beginning of an event that never ended must not reach a client's JSON parser.
+    if (!frame.closed && !isWhole(frame)) return;
     const seen = this.#see(frame);
     if (seen.kind === "error") return this.#upstreamError(seen.data);
     if (this.#phase === "ending") {
@@ -261,6 +264,8 @@ class StreamRelay {
   }
 
   #upstreamError(data: Buffer): void {
+    // Every choice was finished before: the answer is complete.
+    if (this.#phase === "ending") return this.#finish();
     const failure = failureOfErrorBody(data);
     this.#flush();
     if (this.#phase === "opening") this.#refuse(failure);
@@ -359,6 +364,12 @@ class StreamRelay {
     failed(error);
     sink.write(errorEvent(dialect, error, requestId, this.#last));
   }
+}
+
+/** Whether the data of a frame that was not closed is complete all the same. */
+function isWhole(frame: SseFrame): boolean {
+  const data = frameData(frame).toString("utf8");
+  return data === "[DONE]" || parseJson(data) !== undefined;
 }
 
 /** `Buffer.concat` checks each piece anew; a stream with patched names has two for each event. */

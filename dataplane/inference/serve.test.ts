@@ -386,6 +386,41 @@ test("a whole Chat answer gets annotations where it has none, and keeps those th
   });
 });
 
+describe("streams that end oddly", () => {
+  const chunk = (content: string, finish: string | null = null) =>
+    `data: ${JSON.stringify({ id: "c", model: "public-model", choices: [{ index: 0, delta: { content }, finish_reason: finish }] })}\n\n`;
+  const served = async (body: string) => {
+    fake.next({ raw: { body } });
+    const options = { stream: true, stream_options: { include_usage: true } };
+    const call = callTo("chat", bodyOf("chat", options));
+    await serve(call);
+    return { sent: call.sink.text, status: call.meter.settled[0]?.status };
+  };
+  const whole = chunk("a") + chunk("", "stop");
+
+  test.each([
+    ["without [DONE]", whole, whole],
+    ["without the last blank line", `${whole}data: [DONE]`, `${whole}data: [DONE]\n\n`],
+    ["within the event behind the end", `${whole}data: {"choices":[],"us`, whole],
+    ["with an error behind the end", `${whole}data: {"error":{"message":"late"}}\n\n`, whole],
+    [
+      "with comments and CRLF",
+      `: hi\r\n\r\n${whole.replaceAll("\n", "\r\n")}`,
+      `: hi\r\n\r\n${whole.replaceAll("\n", "\r\n")}`,
+    ],
+    ["without finish_reason, with [DONE]", `${chunk("a")}data: [DONE]\n\n`, `${chunk("a")}data: [DONE]\n\n`],
+  ])("rule 2.13: %s is complete", async (_name, body, sent) => {
+    expect(await served(body)).toEqual({ sent, status: "ok" });
+  });
+
+  test("in the middle of an event: the half event is kept from the client's JSON parser", async () => {
+    const { sent, status } = await served(`${chunk("a")}${chunk("b").slice(0, 60)}`);
+    expect(sent.startsWith(chunk("a"))).toBe(true);
+    expect(sent.slice(chunk("a").length)).toMatch(/^data: \{"error":/);
+    expect(status).toBe("error");
+  });
+});
+
 describe("the injected usage chunk", () => {
   test.each([
     [{}, false],
