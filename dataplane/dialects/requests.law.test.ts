@@ -263,3 +263,36 @@ describe.each(dialects)("a %s body with something odd in it", (client) => {
     );
   });
 });
+
+describe.each(dialects)("toward a %s upstream", (upstream) => {
+  /** More than a function call may have arguments. */
+  const many = Array.from({ length: 150_000 }, (_, index) => `call_${index}`);
+  const convert = (request: JsonObject) => {
+    const read = requestCodecs.responses.readRequest(request, context);
+    return requestCodecs[upstream].writeRequest(read.request, read.carry, target, new DropNotes(false));
+  };
+
+  test("calls whose results come only at the very end are told apart in linear time", () => {
+    const items = many.slice(0, 30_000).flatMap((call_id) => [
+      { type: "function_call", call_id, name: "f", arguments: "{}" },
+      { role: "user", content: "And?" },
+    ]);
+    const results = many
+      .slice(0, 30_000)
+      .map((call_id) => ({ type: "function_call_output", call_id, output: "" }));
+    const started = performance.now();
+    convert({ model: "m", input: [...items, ...results] });
+    // A fraction of a second; quadratic it would be half a minute.
+    expect(performance.now() - started).toBeLessThan(8_000);
+  });
+
+  test("a message of more parts than a call may have arguments is no stack overflow", () => {
+    const parts = (type: string) => many.map(() => ({ type, text: "x" }));
+    const input = [
+      { role: "user", content: parts("input_text") },
+      { role: "assistant", content: parts("output_text") },
+      { role: "user", content: "And?" },
+    ];
+    expect(convert({ model: "m", input })).toHaveProperty("model");
+  });
+});
