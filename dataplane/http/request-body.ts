@@ -52,13 +52,16 @@ export function requireJsonType(request: IncomingMessage): void {
 
 function decoderOf(encoding: string): (typeof decoders)[keyof typeof decoders] {
   if (Object.hasOwn(decoders, encoding)) return decoders[encoding as keyof typeof decoders];
-  throw new ApiError(
+  throw unknownEncoding();
+}
+
+export const unknownEncoding = () =>
+  new ApiError(
     "unsupported_media_type",
     "The request's content encoding is not supported; use gzip, deflate, br, zstd or none.",
   );
-}
 
-const tooLarge = (maxBytes: number) =>
+export const tooLarge = (maxBytes: number) =>
   new ApiError("too_large", `The request body is larger than ${maxBytes / (1024 * 1024)} MiB.`);
 
 function readRaw(request: IncomingMessage, maxBytes: number): Promise<Buffer> {

@@ -92,10 +92,29 @@ export const metrics = {
     labelNames: ["model", "upstream"],
     registers,
   }),
+  /** `state`: waiting or running, over all pods. */
   batchItems: new Gauge({
     name: "gapura_batch_items",
-    help: "Batch items by state.",
+    help: "Batch items that are not over yet, of all pods together.",
     labelNames: ["state"],
+    registers,
+  }),
+  batchAge: new Gauge({
+    name: "gapura_batch_oldest_item_seconds",
+    help: "Age of the oldest batch item that is not over yet, of all pods together.",
+    labelNames: ["state"],
+    registers,
+  }),
+  /** `state`: succeeded or errored. */
+  batchItemsDone: new Counter({
+    name: "gapura_batch_items_done_total",
+    help: "Batch items whose results this process stored.",
+    labelNames: ["state"],
+    registers,
+  }),
+  batchRetries: new Counter({
+    name: "gapura_batch_item_retries_total",
+    help: "Batch items that were put back to run again later.",
     registers,
   }),
   configInfo: new Gauge({

@@ -1,0 +1,79 @@
+/**
+ * A batch as it is stored: one engine for both forms of the API (spec, "Message batch", "Batch"). How it looks to a
+ * client stands with the routes.
+ *
+ * States: creating → in_progress (Messages form), validating → in_progress | ended (failed) (file form),
+ * in_progress → finalizing → ended. A cancel or the deadline changes what becomes of waiting items, not the state:
+ * the batch ends when nothing of it runs any more.
+ */
+import { sql } from "slonik";
+import { z } from "zod";
+import { dialects } from "../dialects/dialect.ts";
+
+/** A batch is over so long after it was made, whatever has not run until then (spec, Limits). */
+export const WINDOW_MS = 24 * 3_600_000;
+/** Results are kept so long after the end (spec, Limits). */
+export const RETENTION_MS = 29 * 24 * 3_600_000;
+export const MAX_REQUESTS = 10_000;
+/** Size of a batch's requests together. */
+export const MAX_BATCH_BYTES = 256 * 1024 * 1024;
+/** One request (rule 1.17). */
+export const MAX_ITEM_BYTES = 32 * 1024 * 1024;
+
+export type BatchForm = "messages" | "openai";
+
+export const batchSchema = z.object({
+  id: z.string(),
+  organizationId: z.string(),
+  projectId: z.string(),
+  keyId: z.string(),
+  form: z.enum(["messages", "openai"]),
+  dialect: z.enum(dialects),
+  state: z.enum(["creating", "validating", "in_progress", "finalizing", "ended"]),
+  outcome: z.enum(["completed", "failed", "expired", "cancelled"]).nullable(),
+  headers: z.string(),
+  /** JSON text. */
+  metadata: z.string().nullable(),
+  model: z.string().nullable(),
+  inputFileId: z.string().nullable(),
+  outputFileId: z.string().nullable(),
+  errorFileId: z.string().nullable(),
+  outputSeconds: z.number().nullable(),
+  /** JSON text of an array. */
+  errors: z.string().nullable(),
+  total: z.number(),
+  succeeded: z.number(),
+  errored: z.number(),
+  canceled: z.number(),
+  expired: z.number(),
+  inputTokens: z.bigint().transform(Number),
+  cachedTokens: z.bigint().transform(Number),
+  outputTokens: z.bigint().transform(Number),
+  reasoningTokens: z.bigint().transform(Number),
+  /** Times are Unix milliseconds. */
+  createdAt: z.number(),
+  expiresAt: z.number(),
+  inProgressAt: z.number().nullable(),
+  finalizingAt: z.number().nullable(),
+  cancelInitiatedAt: z.number().nullable(),
+  overdue: z.boolean(),
+  endedAt: z.number().nullable(),
+  archivedAt: z.number().nullable(),
+});
+export type Batch = Readonly<z.infer<typeof batchSchema>>;
+
+export const batchColumns = sql.fragment`
+  batch.id, batch.organization_id as "organizationId", batch.project_id as "projectId", batch.key_id as "keyId",
+  batch.form, batch.dialect, batch.state, batch.outcome, batch.headers, batch.metadata, batch.model,
+  batch.input_file_id as "inputFileId", batch.output_file_id as "outputFileId",
+  batch.error_file_id as "errorFileId", batch.output_seconds as "outputSeconds", batch.errors,
+  batch.total, batch.succeeded, batch.errored, batch.canceled, batch.expired,
+  batch.input_tokens as "inputTokens", batch.cached_tokens as "cachedTokens",
+  batch.output_tokens as "outputTokens", batch.reasoning_tokens as "reasoningTokens",
+  batch.created_at as "createdAt", batch.expires_at as "expiresAt", batch.in_progress_at as "inProgressAt",
+  batch.finalizing_at as "finalizingAt", batch.cancel_initiated_at as "cancelInitiatedAt", batch.overdue,
+  batch.ended_at as "endedAt", batch.archived_at as "archivedAt"
+`;
+
+/** A moment as SQL. */
+export const at = (unixMs: number) => sql.fragment`to_timestamp(${unixMs / 1000})`;

@@ -1,0 +1,36 @@
+/** Cancels a batch: what has not begun never will; calls under way finish and count (rule 4.5). */
+import { sql } from "slonik";
+import { ApiError } from "../lib/api-error.ts";
+import { at, batchColumns, batchSchema, type Batch, type BatchForm } from "./batch.ts";
+import type { Engine } from "./engine.ts";
+import { findBatch } from "./find.ts";
+
+/** Repeating it before the end changes nothing. @throws ApiError 404; 400 after the end. */
+export async function cancelBatch(
+  { pool, clock, wake }: Engine,
+  organizationId: string,
+  form: BatchForm,
+  id: string,
+): Promise<Batch> {
+  await findBatch(pool, organizationId, form, id);
+  const batch = await pool.transaction(async (transaction) => {
+    const cancelled = await transaction.maybeOne(sql.type(batchSchema)`
+      update batches batch set cancel_initiated_at = coalesce(cancel_initiated_at, ${at(clock.now())})
+      where id = ${id} and state <> 'ended'
+      returning ${batchColumns}
+    `);
+    if (cancelled === null) {
+      throw new ApiError("invalid_request", "The batch has ended: there is nothing left to cancel.");
+    }
+    // Items of a file that is still being read are not the batch's yet.
+    if (cancelled.state !== "in_progress") return cancelled;
+    const { rowCount } = await transaction.query(sql.unsafe`
+      update batch_items set state = 'canceled', body = null where batch_id = ${id} and state = 'waiting'
+    `);
+    return await transaction.one(sql.type(batchSchema)`
+      update batches batch set canceled = canceled + ${rowCount} where id = ${id} returning ${batchColumns}
+    `);
+  });
+  wake();
+  return batch;
+}

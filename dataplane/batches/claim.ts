@@ -1,0 +1,116 @@
+/** Takes waiting items for this worker, many at a time and never one that another worker takes (SKIP LOCKED). */
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
+import { dialects } from "../dialects/dialect.ts";
+import { at } from "./batch.ts";
+
+/** So many batches of one organization stand in line at once; the others follow as these end. */
+const BATCHES_EACH = 8;
+const MOST_BATCHES = 1_000;
+/** Larger bodies are read when they run: sixty of 32 MiB would not fit. */
+export const SMALL_BODY_BYTES = 256 * 1024;
+
+const claimedSchema = z.object({
+  batchId: z.string(),
+  number: z.number(),
+  customId: z.string(),
+  requestId: z.string(),
+  acceptedAt: z.number(),
+  model: z.string().nullable(),
+  /** null: larger than SMALL_BODY_BYTES. */
+  body: z.instanceof(Buffer).nullable(),
+  bodyBytes: z.number(),
+  faults: z.number(),
+  firstFaultAt: z.number().nullable(),
+  organizationId: z.string(),
+  projectId: z.string(),
+  keyId: z.string(),
+  form: z.enum(["messages", "openai"]),
+  dialect: z.enum(dialects),
+  headers: z.string(),
+});
+export type ClaimedItem = Readonly<z.infer<typeof claimedSchema>>;
+
+/** A batch that has items to run now. */
+export interface OpenBatch {
+  readonly id: string;
+  readonly organizationId: string;
+}
+
+const ready = sql.fragment`
+  item.state = 'waiting' and (item.not_before is null or item.not_before <= clock_timestamp())
+`;
+const runnable = (now: number) => sql.fragment`
+  batch.state = 'in_progress' and batch.cancel_initiated_at is null and batch.expires_at > ${at(now)}
+`;
+const unblocked = (models: readonly string[]) =>
+  sql.fragment`(item.model is null or not item.model = any(${sql.array([...models], "text")}))`;
+
+/** The batches in line, oldest first; those of suspended and deleted organizations wait (rule 4.5). */
+export async function openBatches(
+  db: CommonQueryMethods,
+  now: number,
+  blockedModels: readonly string[],
+): Promise<readonly OpenBatch[]> {
+  return await db.any(sql.type(z.object({ id: z.string(), organizationId: z.string() }))`
+    select id, organization_id as "organizationId"
+    from (
+      select batch.id, batch.organization_id, batch.position,
+        row_number() over (partition by batch.organization_id order by batch.position) as place
+      from batches batch left join organizations organization on organization.id = batch.organization_id
+      where ${runnable(now)}
+        and not coalesce(organization.suspended or organization.deleted_at is not null, false)
+        and exists (
+          select from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blockedModels)}
+        )
+    ) as line
+    where place <= ${BATCHES_EACH}
+    order by position limit ${MOST_BATCHES}
+  `);
+}
+
+/** Takes up to `count` items of each batch, in the order of its input. */
+export async function claimItems(
+  db: CommonQueryMethods,
+  workerId: string,
+  shares: ReadonlyMap<string, number>,
+  now: number,
+  blockedModels: readonly string[],
+): Promise<readonly ClaimedItem[]> {
+  const claimed = await db.any(sql.type(claimedSchema)`
+    with picked as (
+      select item.batch_id, item.number
+      from unnest(${sql.array([...shares.keys()], "text")}, ${sql.array([...shares.values()], "int4")})
+        as share (batch_id, count)
+      cross join lateral (
+        select item.batch_id, item.number from batch_items item
+        where item.batch_id = share.batch_id and ${ready} and ${unblocked(blockedModels)}
+        order by item.number limit share.count
+        for update skip locked
+      ) as item
+    )
+    update batch_items item set state = 'running', worker = ${workerId}, not_before = null
+    from picked, batches batch
+    where item.batch_id = picked.batch_id and item.number = picked.number
+      and batch.id = item.batch_id and ${runnable(now)}
+    returning item.batch_id as "batchId", item.number, item.custom_id as "customId", item.request_id as "requestId",
+      item.accepted_at as "acceptedAt", item.model, octet_length(item.body) as "bodyBytes",
+      case when octet_length(item.body) <= ${SMALL_BODY_BYTES} then item.body end as body,
+      item.faults, item.first_fault_at as "firstFaultAt",
+      batch.organization_id as "organizationId", batch.project_id as "projectId", batch.key_id as "keyId",
+      batch.form, batch.dialect, batch.headers
+  `);
+  return claimed.toSorted((one, other) => one.number - other.number);
+}
+
+/** The body of an item that this worker runs; null when it was taken from it. */
+export async function readBodyOf(
+  db: CommonQueryMethods,
+  workerId: string,
+  { batchId, number }: Pick<ClaimedItem, "batchId" | "number">,
+): Promise<Buffer | null> {
+  return await db.maybeOneFirst(sql.type(z.object({ body: z.instanceof(Buffer) }))`
+    select body from batch_items
+    where batch_id = ${batchId} and number = ${number} and state = 'running' and worker = ${workerId}
+  `);
+}

@@ -1,0 +1,121 @@
+/** Makes a message batch out of a body that is still coming in. */
+import { sql } from "slonik";
+import type { Principal } from "../billing/principal.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { JsonFault, JsonReader, type Member } from "../lib/json-splice.ts";
+import { at, batchColumns, batchSchema, MAX_REQUESTS, WINDOW_MS, type Batch } from "./batch.ts";
+import { CustomIds, isMessagesCustomId } from "./custom-ids.ts";
+import { requireBalance, type Engine } from "./engine.ts";
+import { ItemWriter, removeItems, type NewItem } from "./items.ts";
+import { scanRequests } from "./scan-requests.ts";
+
+/**
+ * Stores the requests as they come; the batch is seen only once the last one is there.
+ * @throws ApiError 402 without credit; 400 and 413 for what can be judged without running anything (rule 4.7):
+ * shape, count, size, `custom_id`. Nothing is left then. Whatever `source` throws.
+ */
+export async function createFromRequests(
+  engine: Engine,
+  principal: Principal,
+  headers: Readonly<Record<string, string>>,
+  source: AsyncIterable<Buffer>,
+): Promise<Batch> {
+  const { pool, clock, newId, workerId, wake } = engine;
+  await requireBalance(engine, principal.organizationId);
+  const id = newId("msgbatch");
+  const begun = clock.now();
+  await pool.query(sql.unsafe`
+    insert into batches (id, organization_id, project_id, key_id, form, dialect, state, headers, created_at, expires_at, worker)
+    values (${id}, ${principal.organizationId}, ${principal.projectId ?? ""}, ${principal.keyId}, 'messages', 'messages',
+      'creating', ${JSON.stringify(headers)}, ${at(begun)}, ${at(begun + WINDOW_MS)}, ${workerId})
+  `);
+  try {
+    const writer = new ItemWriter(pool, id, newId, begun);
+    await storeRequests(source, writer);
+    const now = clock.now();
+    const batch = await pool.one(sql.type(batchSchema)`
+      update batches batch
+      set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, worker = null,
+        position = nextval('batches_position'), created_at = ${at(now)}, expires_at = ${at(now + WINDOW_MS)},
+        in_progress_at = ${at(now)}
+      where id = ${id} and state = 'creating'
+      returning ${batchColumns}
+    `);
+    wake();
+    return batch;
+  } catch (error) {
+    // What cannot be cleared now, because the store is away, is swept later.
+    await discard(engine, id).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function storeRequests(source: AsyncIterable<Buffer>, writer: ItemWriter): Promise<void> {
+  const customIds = new CustomIds();
+  for await (const element of scanRequests(source)) {
+    const index = writer.count;
+    if (index >= MAX_REQUESTS) {
+      throw new ApiError(
+        "invalid_value",
+        `requests: List should have at most ${MAX_REQUESTS} items after validation`,
+        { param: "requests" },
+      );
+    }
+    await writer.add(readRequest(element, index, customIds));
+  }
+  if (writer.count === 0) {
+    throw new ApiError("invalid_value", "requests: List should have at least 1 item after validation", {
+      param: "requests",
+    });
+  }
+  await writer.flush();
+}
+
+/** @throws ApiError 400 naming the field. What stands inside `params` is judged when it runs. */
+export function readRequest(element: Buffer, index: number, customIds: CustomIds): NewItem {
+  const path = `requests.${index}`;
+  const { customId, params } = readMembers(element, path);
+  if (customId === undefined) throw fault("missing_parameter", `${path}.custom_id`, "Field required");
+  if (customId === null) throw fault("invalid_type", `${path}.custom_id`, "Input should be a valid string");
+  if (!isMessagesCustomId(customId)) {
+    throw fault("invalid_value", `${path}.custom_id`, "String should match pattern '^[a-zA-Z0-9_-]{1,64}$'");
+  }
+  if (params === undefined) throw fault("missing_parameter", `${path}.params`, "Field required");
+  if (params.kind !== "object") throw fault("invalid_type", `${path}.params`, "Input should be an object");
+  if (!customIds.add(customId)) {
+    throw fault("invalid_value", `${path}.custom_id`, `"${customId}" is used by an earlier request of this batch`);
+  }
+  return { customId: JSON.stringify(customId), body: element.subarray(params.start, params.end) };
+}
+
+/** `customId`: null when it is no string. */
+function readMembers(element: Buffer, path: string) {
+  try {
+    return JsonReader.whole(element, (reader) => {
+      let customId: string | null | undefined;
+      let params: Member | undefined;
+      if (reader.kind() !== "object") {
+        reader.skip();
+        throw fault("invalid_type", path, "Input should be an object");
+      }
+      const { members } = reader.members((key) => {
+        if (key === "custom_id") customId = reader.string() ?? null;
+      });
+      for (const member of members) if (member.key === "params") params = member;
+      return { customId, params };
+    });
+  } catch (error) {
+    if (!(error instanceof JsonFault)) throw error;
+    const what = error.kind === "syntax" ? "The request body is not valid JSON" : "The request body";
+    throw new ApiError("invalid_request", `${what}: ${path}: ${error.message}.`, { cause: error, param: path });
+  }
+}
+
+const fault = (code: "missing_parameter" | "invalid_type" | "invalid_value", param: string, message: string) =>
+  new ApiError(code, `${param}: ${message}`, { param });
+
+/** Forgets a batch that was never seen. */
+export async function discard({ pool }: Engine, id: string): Promise<void> {
+  await removeItems(pool, id);
+  await pool.query(sql.unsafe`delete from batches where id = ${id} and state = 'creating'`);
+}

@@ -1,0 +1,17 @@
+import { sql } from "slonik";
+import { ApiError } from "../lib/api-error.ts";
+import { at, type Batch } from "./batch.ts";
+import type { Engine } from "./engine.ts";
+import { findBatch } from "./find.ts";
+
+/** Hides an ended message batch for good; its results are taken away afterwards. @throws ApiError 404; 400 before the end. */
+export async function deleteBatch({ pool, clock }: Engine, organizationId: string, id: string): Promise<Batch> {
+  const batch = await findBatch(pool, organizationId, "messages", id);
+  if (batch.state !== "ended") {
+    throw new ApiError("invalid_request", "The batch is still in progress: cancel it, or wait for its end.");
+  }
+  await pool.query(sql.unsafe`
+    update batches set deleted_at = coalesce(deleted_at, ${at(clock.now())}) where id = ${id}
+  `);
+  return batch;
+}

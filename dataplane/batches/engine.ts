@@ -1,0 +1,27 @@
+import type { DatabasePool } from "slonik";
+import type { Logger } from "pino";
+import type { Micros } from "../billing/meter.ts";
+import { creditEmpty } from "../billing/rate-limits.ts";
+import type { FileStore } from "../files/file-store.ts";
+import type { Clock } from "../lib/clock.ts";
+import type { NewId } from "../lib/ids.ts";
+
+/** What everything that happens to batches is done with. */
+export interface Engine {
+  readonly pool: DatabasePool;
+  readonly files: FileStore;
+  readonly clock: Clock;
+  readonly newId: NewId;
+  readonly log: Logger;
+  /** This process, as long as it lives. */
+  readonly workerId: string;
+  /** Tells the workers of every pod that there is something to do. Never fails: they look by themselves, too. */
+  readonly wake: () => void;
+  /** Grants − usage of an organization. @throws ApiError 503 */
+  readonly balance: (organizationId: string) => Promise<Micros>;
+}
+
+/** @throws ApiError 402: a batch is made only while the balance is above 0 (spec, Limits). */
+export async function requireBalance({ balance }: Engine, organizationId: string): Promise<void> {
+  if ((await balance(organizationId)) <= 0n) throw creditEmpty();
+}

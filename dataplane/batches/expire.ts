@@ -1,0 +1,26 @@
+/** At `expires_at` nothing new starts: what waits becomes `expired`, what runs finishes and counts (rule 4.5). */
+import { sql } from "slonik";
+import { z } from "zod";
+import { at } from "./batch.ts";
+import type { Engine } from "./engine.ts";
+import { Counts } from "./settle.ts";
+
+export async function expireOverdue({ pool, clock }: Engine): Promise<void> {
+  const now = clock.now();
+  const overdue = await pool.anyFirst(sql.type(z.object({ id: z.string() }))`
+    select id from batches batch
+    where state = 'in_progress' and expires_at <= ${at(now)}
+      and exists (select from batch_items where batch_id = batch.id and state = 'waiting')
+  `);
+  for (const id of overdue) {
+    await pool.transaction(async (transaction) => {
+      await transaction.query(sql.unsafe`select from batches where id = ${id} for update`);
+      const { rowCount } = await transaction.query(sql.unsafe`
+        update batch_items set state = 'expired', body = null where batch_id = ${id} and state = 'waiting'
+      `);
+      const counts = new Counts();
+      counts.add(id, "expired", null, rowCount);
+      await counts.store(transaction);
+    });
+  }
+}

@@ -1,0 +1,64 @@
+/** Looking batches up. Foreign, unknown and malformed ids read alike (rule 4.16). */
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
+import { ApiError } from "../lib/api-error.ts";
+import { batchColumns, batchSchema, type Batch, type BatchForm } from "./batch.ts";
+
+const idPattern = { messages: /^msgbatch_[A-Za-z0-9]{1,64}$/, openai: /^batch_[A-Za-z0-9]{1,64}$/ };
+const visible = sql.fragment`batch.state <> 'creating' and batch.deleted_at is null`;
+
+/** @throws ApiError 404 */
+export async function findBatch(
+  db: CommonQueryMethods,
+  organizationId: string,
+  form: BatchForm,
+  id: string,
+): Promise<Batch> {
+  const batch = idPattern[form].test(id)
+    ? await db.maybeOne(sql.type(batchSchema)`
+        select ${batchColumns} from batches batch
+        where id = ${id} and organization_id = ${organizationId} and form = ${form} and ${visible}
+      `)
+    : null;
+  if (batch === null) throw batchNotFound(id);
+  return batch;
+}
+
+export const batchNotFound = (id: string): ApiError =>
+  new ApiError("not_found", `No batch with the id ${JSON.stringify(id.slice(0, 100))} was found.`);
+
+export interface BatchListQuery {
+  readonly organizationId: string;
+  readonly form: BatchForm;
+  readonly limit: number;
+  readonly order: "asc" | "desc";
+  readonly cursor: { readonly side: "after" | "before"; readonly id: string } | null;
+}
+
+/** One page, in the order asked for. null: the cursor names no batch of the organization in this form. */
+export async function listBatches(
+  db: CommonQueryMethods,
+  { organizationId, form, limit, order, cursor }: BatchListQuery,
+): Promise<{ readonly batches: readonly Batch[]; readonly hasMore: boolean } | null> {
+  const scope = sql.fragment`organization_id = ${organizationId} and form = ${form} and ${visible}`;
+  let beyond = sql.fragment``;
+  // Before the cursor means walking the other way and turning the page round.
+  const backwards = cursor?.side === "before";
+  const ascending = (order === "asc") !== backwards;
+  if (cursor !== null) {
+    if (!idPattern[form].test(cursor.id)) return null;
+    const position = await db.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
+      select position from batches batch where id = ${cursor.id} and ${scope}
+    `);
+    if (position === null) return null;
+    beyond = ascending ? sql.fragment`and position > ${position}` : sql.fragment`and position < ${position}`;
+  }
+  const rows = await db.any(sql.type(batchSchema)`
+    select ${batchColumns} from batches batch
+    where ${scope} ${beyond}
+    order by position ${ascending ? sql.fragment`asc` : sql.fragment`desc`}
+    limit ${limit + 1}
+  `);
+  const page = rows.slice(0, limit);
+  return { batches: backwards ? page.toReversed() : page, hasMore: rows.length > limit };
+}

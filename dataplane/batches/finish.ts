@@ -1,0 +1,82 @@
+/**
+ * Ends batches whose last item is over. The files of the Chat/Responses form are written hidden and shown in the
+ * transaction that sets the final status; a worker that dies before it leaves files that nobody sees.
+ */
+import { sql } from "slonik";
+import { showFile, type StoredFile } from "../files/catalog.ts";
+import { at, batchColumns, batchSchema, RETENTION_MS, type Batch } from "./batch.ts";
+import type { Engine } from "./engine.ts";
+import { resultLines } from "./results.ts";
+import { validate } from "./validate.ts";
+
+/** Batches with nothing left to run get ready for their end. */
+export async function closeFinished({ pool, clock }: Engine): Promise<void> {
+  await pool.query(sql.unsafe`
+    update batches set state = 'finalizing', finalizing_at = ${at(clock.now())}
+    where state = 'in_progress' and succeeded + errored + canceled + expired = total
+  `);
+}
+
+/** Reads one input or writes one batch's end, if there is one that no living worker is at. False: there was none. */
+export async function workOnOne(engine: Engine): Promise<boolean> {
+  const batch = await engine.pool.maybeOne(sql.type(batchSchema)`
+    update batches batch set worker = ${engine.workerId}
+    where id = (
+      select id from batches
+      where state in ('validating', 'finalizing')
+        and (worker is null or worker not in (select id from batch_workers))
+      order by position limit 1 for update skip locked
+    )
+    returning ${batchColumns}
+  `);
+  if (batch === null) return false;
+  try {
+    if (batch.state === "validating") await validate(engine, batch);
+    else await finish(engine, batch);
+  } catch (error) {
+    await giveBack(engine, batch.id).catch(() => undefined);
+    throw error;
+  }
+  return true;
+}
+
+async function giveBack({ pool, workerId }: Engine, id: string): Promise<void> {
+  await pool.query(sql.unsafe`update batches set worker = null where id = ${id} and worker = ${workerId}`);
+}
+
+async function finish(engine: Engine, batch: Batch): Promise<void> {
+  const { pool, clock, workerId } = engine;
+  const wantsFiles = batch.form === "openai";
+  const output = wantsFiles && batch.succeeded > 0 ? await writeFile(engine, batch, "output") : null;
+  const hasErrors = batch.errored + batch.canceled + batch.expired > 0;
+  const errors = wantsFiles && hasErrors ? await writeFile(engine, batch, "errors") : null;
+  await pool.transaction(async (transaction) => {
+    const { rowCount } = await transaction.query(sql.unsafe`
+      update batches set state = 'ended', worker = null, ended_at = ${at(clock.now())},
+        output_file_id = ${output?.id ?? null}, error_file_id = ${errors?.id ?? null},
+        outcome = case
+          when cancel_initiated_at is not null then 'cancelled' when overdue then 'expired' else 'completed' end
+      where id = ${batch.id} and state = 'finalizing' and worker = ${workerId}
+    `);
+    // Somebody else took it for dead and ends it; the hidden files are swept.
+    if (rowCount === 0) return;
+    for (const file of [output, errors]) if (file !== null) await showFile(transaction, file.id);
+  });
+}
+
+async function writeFile(engine: Engine, batch: Batch, which: "output" | "errors"): Promise<StoredFile> {
+  const { files, pool } = engine;
+  const filename = `${batch.id}_${which === "output" ? "output" : "error"}.jsonl`;
+  const keptMs = batch.outputSeconds === null ? RETENTION_MS : batch.outputSeconds * 1000;
+  return await files.create(
+    batch.organizationId,
+    resultLines(pool, batch, which),
+    (now) => ({
+      filename,
+      mimeType: "application/jsonl",
+      purpose: "batch_output",
+      expiresAt: now + keptMs,
+    }),
+    "hidden",
+  );
+}

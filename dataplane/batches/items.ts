@@ -1,0 +1,117 @@
+/** The requests of a batch on their way into Postgres: a few MiB a statement, whatever the batch's size. */
+import { sql, type CommonQueryMethods } from "slonik";
+import type { NewId } from "../lib/ids.ts";
+import { JsonFault, JsonReader } from "../lib/json-splice.ts";
+import { at } from "./batch.ts";
+
+const ROWS_AT_ONCE = 1_000;
+const BYTES_AT_ONCE = 4 * 1024 * 1024;
+const MAX_MODEL = 200;
+
+export interface NewItem {
+  /** As a JSON string literal. */
+  readonly customId: string;
+  readonly body: Buffer;
+}
+
+/** Gathers items and stores them in portions, in order. */
+export class ItemWriter {
+  readonly #db: CommonQueryMethods;
+  readonly #batchId: string;
+  readonly #newId: NewId;
+  readonly #now: number;
+  #waiting: NewItem[] = [];
+  #bytes = 0;
+  #stored = 0;
+  /** Of the first item that names one. */
+  model: string | null = null;
+
+  constructor(db: CommonQueryMethods, batchId: string, newId: NewId, now: number) {
+    this.#db = db;
+    this.#batchId = batchId;
+    this.#newId = newId;
+    this.#now = now;
+  }
+
+  /** Items added so far. */
+  get count(): number {
+    return this.#stored + this.#waiting.length;
+  }
+
+  async add(item: NewItem): Promise<void> {
+    this.#waiting.push(item);
+    this.#bytes += item.body.length;
+    if (this.#waiting.length >= ROWS_AT_ONCE || this.#bytes >= BYTES_AT_ONCE) await this.flush();
+  }
+
+  async flush(): Promise<void> {
+    const items = this.#waiting;
+    if (items.length === 0) return;
+    this.#waiting = [];
+    this.#bytes = 0;
+    const models = items.map(({ body }) => modelOf(body));
+    this.model ??= models.find((model) => model !== null) ?? null;
+    // The bodies travel as one value and are cut apart there: an array of them would travel as twice their size.
+    const blob = sql.binary(Buffer.concat(items.map(({ body }) => body)));
+    let offset = 1;
+    const offsets = items.map(({ body }) => (offset += body.length) - body.length);
+    const array = (values: readonly (string | number | null)[], type: string) => sql.array([...values], type);
+    await this.#db.query(sql.unsafe`
+      insert into batch_items (batch_id, number, custom_id, request_id, accepted_at, model, body)
+      select ${this.#batchId}, item.number, item.custom_id, item.request_id, ${at(this.#now)}, item.model,
+        substring(${blob} from item.start for item.length)
+      from unnest(
+        ${array(
+          items.map((_, index) => this.#stored + index),
+          "int4",
+        )},
+        ${array(
+          items.map(({ customId }) => customId),
+          "text",
+        )},
+        ${array(
+          items.map(() => this.#newId("req")),
+          "text",
+        )},
+        ${array(models, "text")},
+        ${array(offsets, "int4")},
+        ${array(
+          items.map(({ body }) => body.length),
+          "int4",
+        )}
+      ) as item (number, custom_id, request_id, model, start, length)
+    `);
+    this.#stored += items.length;
+  }
+}
+
+/** The model that a request's body names; null when it names none, or in a way that no model has. */
+export function modelOf(body: Buffer): string | null {
+  try {
+    const model = JsonReader.whole(body, (reader) => {
+      let found: string | undefined;
+      reader.object((key) => {
+        if (key === "model") found = reader.string();
+      });
+      return found;
+    });
+    if (model === undefined || model.length > MAX_MODEL) return null;
+    return /^[\x20-\x7e]+$/.test(model) ? model : null;
+  } catch (fault) {
+    // Whoever serves it says what is wrong.
+    if (fault instanceof JsonFault) return null;
+    throw fault;
+  }
+}
+
+/** Takes a batch's items away, in portions: one statement over thousands of large rows could time out. */
+export async function removeItems(db: CommonQueryMethods, batchId: string): Promise<void> {
+  for (;;) {
+    const { rowCount } = await db.query(sql.unsafe`
+      delete from batch_items where batch_id = ${batchId} and number in (
+        select number from batch_items where batch_id = ${batchId} order by number limit 1000
+      )
+    `);
+    if (rowCount === 0) return;
+  }
+}

@@ -1,0 +1,110 @@
+/**
+ * The lines of result files (reference/dialects.md §A7, §A8; rules 4.8, 4.11). Pure. `customId` is a JSON string
+ * literal everywhere.
+ */
+import { messagesErrorBody, openaiErrorBody, errorStatus } from "../dialects/errors.ts";
+import type { ApiError, ErrorCode } from "../lib/api-error.ts";
+import type { BatchForm } from "./batch.ts";
+
+/** What a line needs of its item. */
+export interface LineItem {
+  readonly customId: string;
+  readonly requestId: string;
+}
+
+/** The codes of batch results (spec, "Error codes in batch results"). */
+export type ResultCode =
+  | "insufficient_quota"
+  | "invalid_request"
+  | "upstream_error"
+  | "unsupported_tool"
+  | "unsupported_parameter"
+  | "unsupported_content";
+
+/** How each error of the service is called in results; what is not listed is the request's own fault. */
+const resultCodes: Partial<Record<ErrorCode, ResultCode>> = {
+  insufficient_credit: "insufficient_quota",
+  unsupported_tool: "unsupported_tool",
+  unsupported_parameter: "unsupported_parameter",
+  thread_unsupported: "unsupported_parameter",
+  unsupported_content: "unsupported_content",
+  upstream_error: "upstream_error",
+  internal: "upstream_error",
+  unavailable: "upstream_error",
+  timeout: "upstream_error",
+  overloaded: "upstream_error",
+  rate_limited: "upstream_error",
+  tokens_rate_limited: "upstream_error",
+};
+
+export const resultCode = (error: ApiError): ResultCode => resultCodes[error.code] ?? "invalid_request";
+
+/** `message` is a whole answer, as the client would have got it. */
+export function succeededLine(form: BatchForm, item: LineItem, answer: Buffer): Buffer {
+  const [before, after] =
+    form === "messages"
+      ? [`{"custom_id":${item.customId},"result":{"type":"succeeded","message":`, "}}\n"]
+      : [
+          `{"id":"${lineId(item)}","custom_id":${item.customId},"response":{"status_code":200,"request_id":"${item.requestId}","body":`,
+          '},"error":null}\n',
+        ];
+  return Buffer.concat([Buffer.from(before), onOneLine(answer), Buffer.from(after)]);
+}
+
+export function erroredLine(form: BatchForm, item: LineItem, error: ApiError): Buffer {
+  const code = resultCode(error);
+  if (form === "messages") {
+    const body = messagesErrorBody(error, item.requestId);
+    const shown = body["error"] as Record<string, unknown>;
+    const details = shown["details"] as Record<string, unknown> | undefined;
+    const type = messagesTypes[code];
+    const full = { ...body, error: { ...shown, type, code, details: { ...details, error_code: code } } };
+    return line(item, `"result":${JSON.stringify({ type: "errored", error: full })}`);
+  }
+  const response = {
+    status_code: errorStatus("openai", error),
+    request_id: item.requestId,
+    body: openaiErrorBody(error),
+  };
+  return openaiLine(item, response, { code, message: error.message });
+}
+
+const messagesTypes: Readonly<Record<ResultCode, string>> = {
+  insufficient_quota: "billing_error",
+  invalid_request: "invalid_request_error",
+  unsupported_tool: "invalid_request_error",
+  unsupported_parameter: "invalid_request_error",
+  unsupported_content: "invalid_request_error",
+  upstream_error: "api_error",
+};
+
+/** An item that nobody ran. */
+export function neverRunLine(form: BatchForm, item: LineItem & { readonly state: string }): Buffer {
+  const cancelled = item.state === "canceled";
+  if (form === "messages") {
+    return line(item, `"result":${JSON.stringify({ type: cancelled ? "canceled" : "expired" })}`);
+  }
+  return openaiLine(
+    item,
+    null,
+    cancelled
+      ? { code: "batch_cancelled", message: "The batch was cancelled before this request ran." }
+      : { code: "batch_expired", message: "The batch expired before this request ran." },
+  );
+}
+
+const line = (item: LineItem, rest: string) => Buffer.from(`{"custom_id":${item.customId},${rest}}\n`);
+
+const openaiLine = (item: LineItem, response: object | null, error: object) =>
+  Buffer.from(
+    `{"id":"${lineId(item)}","custom_id":${item.customId},"response":${JSON.stringify(response)},"error":${JSON.stringify(error)}}\n`,
+  );
+
+/** `batch_req_…`, the same whenever the line is written. */
+const lineId = ({ requestId }: LineItem) => requestId.replace(/^req_/, "batch_req_");
+
+/** JSON holds line breaks only between its values, where blanks mean the same. */
+function onOneLine(json: Buffer): Buffer {
+  if (!json.includes(0x0a) && !json.includes(0x0d)) return json;
+  return Buffer.from(json.map((byte) => (byte === 0x0a || byte === 0x0d ? 0x20 : byte)));
+}

@@ -1,0 +1,71 @@
+/**
+ * What an item's run means: an answer, an error, or another try (spec, "Per-request outcome in a batch"; rules 4.1,
+ * 4.3, 4.4, 4.8). Pure.
+ */
+import { ApiError } from "../lib/api-error.ts";
+
+/** What is known when a run ended. */
+export interface RunEnd {
+  readonly error: ApiError;
+  /** Something was charged: repeating it would charge again. */
+  readonly charged: boolean;
+  /** An upstream was asked. */
+  readonly asked: boolean;
+  /** Earlier runs of this item that ended in a fault of the upstream. */
+  readonly faults: number;
+  /** Other items of the same model went well since this item's first fault. */
+  readonly othersSucceed: boolean;
+}
+
+export type Verdict =
+  /** `corrupt`: an answer came that cannot be read; where nothing was charged for it yet, an estimate is. */
+  | { readonly kind: "errored"; readonly corrupt: boolean }
+  /** Not the item's fault: it waits its turn again. */
+  | { readonly kind: "again"; readonly waitMs: number; readonly because: "credit" | "model" | "stores" }
+  /** The upstream failed: tried again, later and later. */
+  | { readonly kind: "fault"; readonly waitMs: number };
+
+/** A fault that stays while others of the model go well is the item's own: about six minutes of tries. */
+const MOST_FAULTS = 12;
+/** Each of these may have taken the route's whole request time-out. */
+const MOST_TIMEOUTS = 3;
+const LONGEST_WAIT_MS = 60_000;
+
+/** `random`: 0 to 1, spreads items that failed together. */
+export function judge(end: RunEnd, random: number): Verdict {
+  const { error, charged, asked, faults } = end;
+  const errored = { kind: "errored", corrupt: false } as const;
+  if (charged) return errored;
+  const waitMs = Math.max((error.retryAfterSeconds ?? 0) * 1000, 0);
+  switch (error.code) {
+    case "rate_limited":
+    case "tokens_rate_limited":
+      // Without an upstream's word it is the credit that others hold (rule 4.1).
+      return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: asked ? "model" : "credit" };
+    case "unavailable":
+    case "overloaded":
+      if (!asked) return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: "stores" };
+      return { kind: "fault", waitMs: Math.max(waitMs, backOff(faults, random)) };
+    case "upstream_error":
+      return judgeUpstreamError(end, random);
+    case "timeout":
+    case "internal":
+      return faults + 1 >= MOST_TIMEOUTS ? errored : { kind: "fault", waitMs: backOff(faults, random) };
+    default:
+      return errored;
+  }
+}
+
+function judgeUpstreamError({ error, faults, othersSucceed }: RunEnd, random: number): Verdict {
+  const { corrupt, upstreamStatus } = (error.cause ?? {}) as { corrupt?: unknown; upstreamStatus?: unknown };
+  if (corrupt === "garbage") return { kind: "errored", corrupt: true };
+  // 401, 402, 403, 404 and their like: ours to mend, and no try of this item mends them (rule 4.8).
+  if (typeof upstreamStatus === "number" && upstreamStatus < 500) return { kind: "errored", corrupt: false };
+  if (faults + 1 >= MOST_FAULTS && othersSucceed) return { kind: "errored", corrupt: false };
+  return { kind: "fault", waitMs: backOff(faults, random) };
+}
+
+/** 0.5 s, 1 s, 2 s … 60 s, each up to half as long again. */
+export function backOff(faults: number, random: number): number {
+  return Math.round(Math.min(LONGEST_WAIT_MS, 500 * 2 ** Math.min(faults, 10)) * (1 + random / 2));
+}

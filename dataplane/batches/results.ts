@@ -1,0 +1,49 @@
+/** The lines of a batch's results, read from their rows a few MiB at a time. */
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
+import type { Batch } from "./batch.ts";
+import { neverRunLine } from "./lines.ts";
+
+const BYTES_AT_ONCE = 2 * 1024 * 1024;
+const ROWS_AT_ONCE = 1_000;
+
+const lineSchema = z.object({
+  number: z.number(),
+  customId: z.string(),
+  requestId: z.string(),
+  state: z.enum(["succeeded", "errored", "canceled", "expired"]),
+  line: z.instanceof(Buffer).nullable(),
+});
+
+/** `which`: everything; what went well; the rest. In the order of the input. */
+export async function* resultLines(
+  db: CommonQueryMethods,
+  { id, form }: Pick<Batch, "id" | "form">,
+  which: "all" | "output" | "errors",
+): AsyncGenerator<Buffer> {
+  const wanted = {
+    all: sql.fragment`state in ('succeeded', 'errored', 'canceled', 'expired')`,
+    output: sql.fragment`state = 'succeeded'`,
+    errors: sql.fragment`state in ('errored', 'canceled', 'expired')`,
+  }[which];
+  for (let after = -1; ;) {
+    // The first row always, further ones as long as they are small: one row may be as large as an answer.
+    const rows = await db.any(sql.type(lineSchema)`
+      select number, custom_id as "customId", request_id as "requestId", state, line
+      from (
+        select *, sum(coalesce(octet_length(line), 0)) over (order by number) as bytes,
+          row_number() over (order by number) as place
+        from (
+          select * from batch_items
+          where batch_id = ${id} and number > ${after} and ${wanted} order by number limit ${ROWS_AT_ONCE}
+        ) as next
+      ) as sized
+      where bytes <= ${BYTES_AT_ONCE} or place = 1
+      order by number
+    `);
+    const last = rows.at(-1);
+    if (last === undefined) return;
+    yield Buffer.concat(rows.map((row) => row.line ?? neverRunLine(form, row)));
+    after = last.number;
+  }
+}

@@ -1,0 +1,38 @@
+/** Takes away what nobody can read any more: results after 29 days, rows whose lines are in files, false starts. */
+import { sql } from "slonik";
+import { z } from "zod";
+import { at, RETENTION_MS } from "./batch.ts";
+import { discard } from "./create-from-requests.ts";
+import type { Engine } from "./engine.ts";
+import { removeItems } from "./items.ts";
+
+const BATCHES_AT_ONCE = 50;
+/** A message batch whose body has been coming in for longer was left by a process that died. */
+const CREATING_MS = 30 * 60_000;
+
+export async function sweepBatches(engine: Engine): Promise<void> {
+  const { pool, clock } = engine;
+  const now = clock.now();
+  await pool.query(sql.unsafe`
+    update batches set archived_at = ended_at + ${RETENTION_MS} * interval '1 millisecond'
+    where state = 'ended' and not emptied and form = 'messages' and archived_at is null
+      and ended_at <= ${at(now - RETENTION_MS)}
+  `);
+  const idSchema = z.object({ id: z.string() });
+  const unreadable = await pool.anyFirst(sql.type(idSchema)`
+    select id from batches
+    where state = 'ended' and not emptied and (form = 'openai' or archived_at is not null or deleted_at is not null)
+    order by ended_at limit ${BATCHES_AT_ONCE}
+  `);
+  for (const id of unreadable) {
+    await removeItems(pool, id);
+    await pool.query(sql.unsafe`update batches set emptied = true where id = ${id}`);
+  }
+  const abandoned = await pool.anyFirst(sql.type(idSchema)`
+    select id from batches
+    where state = 'creating' and created_at < ${at(now - CREATING_MS)}
+      and worker not in (select id from batch_workers)
+    limit ${BATCHES_AT_ONCE}
+  `);
+  for (const id of abandoned) await discard(engine, id);
+}

@@ -1,0 +1,185 @@
+/** Runs one item: the same way as a live request, with the answer kept instead of sent (spec, batches). */
+import type { Logger } from "pino";
+import type { Meter, MeteredRequest } from "../billing/meter.ts";
+import { usageRow, type UsageRow } from "../billing/usage-row.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { AnswerSink, InferenceCall } from "../inference/call.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { JsonFault, JsonReader } from "../lib/json-splice.ts";
+import { newRequestRecord } from "../telemetry/request-record.ts";
+import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
+import type { ClaimedItem } from "./claim.ts";
+import { judge, type Verdict } from "./outcome.ts";
+import { erroredLine, succeededLine } from "./lines.ts";
+
+export interface RunServices {
+  readonly serve: (call: InferenceCall) => Promise<void>;
+  /** `Holds.forItem`. */
+  readonly meterFor: (onRow: (row: UsageRow) => void) => Meter;
+  readonly snapshot: () => Snapshot;
+  readonly log: Logger;
+  readonly random: () => number;
+  /** Other items of the model went well since then, Unix milliseconds. */
+  readonly succeededSince: (model: string | null, since: number) => boolean;
+}
+
+/** What is to be stored of a run. */
+export type ItemEnd =
+  | {
+      readonly kind: "over";
+      readonly state: "succeeded" | "errored";
+      readonly line: Buffer;
+      /** What it cost; null: nothing. */
+      readonly row: UsageRow | null;
+      /** Gives the hold back where the row turns out not to be this worker's to charge. */
+      readonly release: () => Promise<void>;
+    }
+  | Exclude<Verdict, { kind: "errored" }>;
+
+/** Never throws. */
+export async function runItem(services: RunServices, item: ClaimedItem, body: Buffer): Promise<ItemEnd> {
+  const charge = new Charge(services.meterFor);
+  const sink = new KeptAnswer();
+  const record = newRequestRecord(startRequestSpan("batch item", {}));
+  const log = services.log.child({ id: item.requestId, batch: item.batchId });
+  let error: ApiError | null = null;
+  try {
+    refuseStream(body);
+    await services.serve({
+      id: item.requestId,
+      acceptedAt: item.acceptedAt,
+      dialect: item.dialect,
+      body,
+      headers: JSON.parse(item.headers) as InferenceCall["headers"],
+      principal: {
+        kind: "inference",
+        keyId: item.keyId,
+        keyName: "",
+        organizationId: item.organizationId,
+        projectId: item.projectId,
+        keyEpoch: 0,
+      },
+      snapshot: services.snapshot(),
+      meter: charge.meter,
+      batchId: item.batchId,
+      sink,
+      log,
+      record,
+    });
+    if (!sink.ended || sink.status !== 200) throw new Error(`serving ended with status ${sink.status}`);
+  } catch (fault) {
+    if (!(fault instanceof ApiError)) log.error({ err: fault }, "a batch item failed unexpectedly");
+    error = fault instanceof ApiError ? fault : new ApiError("internal", "An unexpected error occurred.", { cause: fault });
+  }
+  endSpan(record.span, {}, error?.code ?? null);
+  const over = { kind: "over", release: charge.release } as const;
+  if (error === null) {
+    return { ...over, state: "succeeded", line: succeededLine(item.form, item, sink.body), row: charge.row };
+  }
+  const verdict = judge(
+    {
+      error,
+      charged: charge.row !== null,
+      asked: record.tries > 0,
+      faults: item.faults,
+      othersSucceed: services.succeededSince(item.model, item.firstFaultAt ?? Number.POSITIVE_INFINITY),
+    },
+    services.random(),
+  );
+  if (verdict.kind !== "errored") return verdict;
+  const row = charge.row ?? (verdict.corrupt ? charge.estimate(record.upstream) : null);
+  const line = erroredLine(item.form, item, record.tries > 0 ? inOwnWords(error) : error);
+  return { ...over, state: "errored", line, row };
+}
+
+/** Nothing that a provider said enters a result (spec, "Error codes in batch results"). */
+function inOwnWords(error: ApiError): ApiError {
+  const message =
+    error.kind.status < 500 ? "The request was rejected upstream." : "The upstream failed; retry shortly.";
+  return new ApiError(error.code, message);
+}
+
+/** A batch has no stream to answer with (spec: "an ordinary Messages body without streaming"). */
+function refuseStream(body: Buffer): void {
+  let stream: boolean | undefined;
+  try {
+    JsonReader.whole(body, (reader) =>
+      reader.object((key) => {
+        if (key === "stream" && reader.kind() === "boolean") stream = reader.boolean();
+      }),
+    );
+  } catch (fault) {
+    // Whoever serves it says what is wrong.
+    if (!(fault instanceof JsonFault)) throw fault;
+  }
+  if (stream === true) {
+    throw new ApiError("invalid_value", "stream: a request of a batch cannot be streamed.", { param: "stream" });
+  }
+}
+
+/** What the run of an item would charge: kept until it is stored together with the result. */
+class Charge {
+  row: UsageRow | null = null;
+  readonly meter: Meter;
+  #request: MeteredRequest | null = null;
+  #release: () => Promise<void> = async () => {};
+
+  constructor(meterFor: RunServices["meterFor"]) {
+    const meter = meterFor((row) => {
+      this.row = row;
+    });
+    this.meter = {
+      open: async (request, estimate) => {
+        const bill = await meter.open(request, estimate);
+        this.#request = request;
+        this.#release = () => bill.release();
+        return bill;
+      },
+    };
+  }
+
+  readonly release = (): Promise<void> => this.#release();
+
+  /** Rule 4.3: a corrupt answer costs its input at least, also where nothing of it could be counted. */
+  estimate(upstream: string | null): UsageRow | null {
+    if (this.#request === null) return null;
+    const none = { cacheRead: 0, cacheWrite5m: 0, cacheWrite1h: 0, output: 0, reasoning: 0 };
+    return usageRow(this.#request, {
+      tokens: { ...none, input: Math.max(1, this.#request.inputTokens) },
+      tools: { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 },
+      estimated: true,
+      status: "error",
+      iterations: 1,
+      upstream,
+    });
+  }
+}
+
+/** An answer in memory; upstreams' answers are bounded where they are read. */
+class KeptAnswer implements AnswerSink {
+  status = 0;
+  ended = false;
+  readonly closed = new AbortController().signal;
+  readonly #pieces: Buffer[] = [];
+
+  start(status: number): void {
+    this.status = status;
+  }
+
+  write(bytes: Uint8Array | string): boolean {
+    this.#pieces.push(Buffer.from(bytes));
+    return true;
+  }
+
+  drained(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  end(): void {
+    this.ended = true;
+  }
+
+  get body(): Buffer {
+    return Buffer.concat(this.#pieces);
+  }
+}

@@ -1,0 +1,241 @@
+/**
+ * Reads `{"requests": [ … ]}` from a stream and gives out the array's elements one by one, so that a body of
+ * 256 MiB never stands in memory. The scanner only finds where things begin and end; each piece is then validated
+ * as strictly as any other body (`JsonReader`), and a body that is not JSON is refused whichever of the two sees it.
+ */
+import { ApiError } from "../lib/api-error.ts";
+import { JsonFault, JsonReader } from "../lib/json-splice.ts";
+import { MAX_ITEM_BYTES } from "./batch.ts";
+
+/** Room for `custom_id` and braces around a request of the largest size. */
+const MAX_ELEMENT_BYTES = MAX_ITEM_BYTES + 64 * 1024;
+/** Other top-level fields are read and ignored, keys included. */
+const MAX_OTHER_BYTES = 1024 * 1024;
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const OPEN_OBJECT = 0x7b;
+const CLOSE_OBJECT = 0x7d;
+const OPEN_ARRAY = 0x5b;
+const CLOSE_ARRAY = 0x5d;
+
+/** What is expected next. `value` and `element` collect a piece; the rest is punctuation. */
+type Place =
+  | "start"
+  | "key-or-end"
+  | "key"
+  | "colon"
+  | "value"
+  | "comma-or-end"
+  | "element-or-end"
+  | "element"
+  | "comma-or-close"
+  | "done";
+
+/**
+ * @throws ApiError 400: not a JSON object, `requests` missing, twice, or no array; 413: one element is too large.
+ * Whatever `source` throws.
+ */
+export async function* scanRequests(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  const scanner = new Scanner();
+  for await (const chunk of source) yield* scanner.push(chunk);
+  scanner.end();
+}
+
+class Scanner {
+  #place: Place = "start";
+  #piece: Piece | null = null;
+  #key = "";
+  #found = false;
+  #elements = 0;
+  /** Bytes before the present chunk. */
+  #before = 0;
+
+  *push(chunk: Buffer): Generator<Buffer> {
+    let at = this.#before === 0 && chunk[0] === 0xef && chunk[1] === 0xbb && chunk[2] === 0xbf ? 3 : 0;
+    while (at < chunk.length) {
+      if (this.#piece !== null) {
+        at = this.#piece.push(chunk, at);
+        if (!this.#piece.complete) {
+          this.#checkSize(this.#piece.length);
+          continue;
+        }
+        const bytes = this.#piece.take();
+        this.#piece = null;
+        const element = this.#taken(bytes);
+        if (element !== null) yield element;
+        continue;
+      }
+      const byte = chunk[at] ?? 0;
+      if (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) at += 1;
+      else at = this.#punctuation(byte, at);
+    }
+    this.#before += chunk.length;
+  }
+
+  end(): void {
+    if (this.#before === 0) throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
+    if (this.#place !== "done") throw this.#invalid("it ends too early", 0);
+    if (!this.#found) {
+      throw new ApiError("missing_parameter", "requests: Field required", { param: "requests" });
+    }
+  }
+
+  /** One byte outside of any piece. Returns where to go on: at the same byte when it begins a piece. */
+  #punctuation(byte: number, at: number): number {
+    switch (this.#place) {
+      case "start":
+        if (byte !== OPEN_OBJECT) throw this.#invalid("a JSON object is needed", at);
+        this.#place = "key-or-end";
+        return at + 1;
+      case "key-or-end":
+        if (byte === CLOSE_OBJECT) return this.#goTo("done", at + 1);
+        return this.#begin("key", byte, at);
+      case "key":
+        return this.#begin("key", byte, at);
+      case "colon":
+        if (byte !== COLON) throw this.#invalid("unexpected character", at);
+        return this.#goTo("value", at + 1);
+      case "value":
+        if (this.#key === "requests") {
+          if (this.#found) {
+            throw new ApiError("invalid_request", 'The request body: Duplicate key "requests".', { param: "requests" });
+          }
+          if (byte !== OPEN_ARRAY) {
+            throw new ApiError("invalid_type", "requests: Input should be a valid array", { param: "requests" });
+          }
+          this.#found = true;
+          return this.#goTo("element-or-end", at + 1);
+        }
+        return this.#begin("value", byte, at);
+      case "comma-or-end":
+        if (byte === CLOSE_OBJECT) return this.#goTo("done", at + 1);
+        if (byte !== COMMA) throw this.#invalid("unexpected character", at);
+        return this.#goTo("key", at + 1);
+      case "element-or-end":
+        if (byte === CLOSE_ARRAY) return this.#goTo("comma-or-end", at + 1);
+        return this.#begin("element", byte, at);
+      case "element":
+        return this.#begin("element", byte, at);
+      case "comma-or-close":
+        if (byte === CLOSE_ARRAY) return this.#goTo("comma-or-end", at + 1);
+        if (byte !== COMMA) throw this.#invalid("unexpected character", at);
+        return this.#goTo("element", at + 1);
+      case "done":
+        throw this.#invalid("text after the end", at);
+    }
+  }
+
+  #goTo(place: Place, at: number): number {
+    this.#place = place;
+    return at;
+  }
+
+  #begin(place: "key" | "value" | "element", byte: number, at: number): number {
+    if (place === "key" && byte !== QUOTE) throw this.#invalid("unexpected character", at);
+    if (byte === COMMA || byte === COLON || byte === CLOSE_ARRAY || byte === CLOSE_OBJECT) {
+      throw this.#invalid("unexpected character", at);
+    }
+    this.#place = place;
+    this.#piece = new Piece();
+    return at;
+  }
+
+  /** A piece is whole. Returns it when it is an element of `requests`. */
+  #taken(bytes: Buffer): Buffer | null {
+    switch (this.#place) {
+      case "key":
+        this.#key = this.#read(bytes, "The request body", (reader) => reader.string() ?? "");
+        this.#place = "colon";
+        return null;
+      case "value":
+        this.#read(bytes, this.#key.slice(0, 100), (reader) => reader.skip());
+        this.#place = "comma-or-end";
+        return null;
+      default:
+        this.#place = "comma-or-close";
+        this.#elements += 1;
+        return bytes;
+    }
+  }
+
+  #read<T>(bytes: Buffer, what: string, read: (reader: JsonReader) => T): T {
+    try {
+      return JsonReader.whole(bytes, read);
+    } catch (fault) {
+      if (!(fault instanceof JsonFault)) throw fault;
+      throw new ApiError("invalid_request", `${what}: ${fault.message}.`, { cause: fault });
+    }
+  }
+
+  #checkSize(length: number): void {
+    if (this.#place !== "element") {
+      if (length > MAX_OTHER_BYTES) {
+        throw new ApiError("too_large", `${this.#key.slice(0, 100)}: the field is larger than 1 MiB.`);
+      }
+    } else if (length > MAX_ELEMENT_BYTES) {
+      throw new ApiError("too_large", `requests.${this.#elements}: the request is larger than 32 MiB.`);
+    }
+  }
+
+  #invalid(what: string, at: number): ApiError {
+    const where = this.#found && this.#elements > 0 ? ` after requests.${this.#elements - 1}` : "";
+    return new ApiError(
+      "invalid_request",
+      `The request body is not valid JSON: ${what}${where} (position ${this.#before + at}).`,
+    );
+  }
+}
+
+/** One JSON value on its way in: where it ends, judged by quotes and brackets alone. */
+class Piece {
+  complete = false;
+  length = 0;
+  readonly #parts: Buffer[] = [];
+  #depth = 0;
+  #inString = false;
+  #escaped = false;
+  /** A number or a word: it ends before the next delimiter. */
+  #scalar = false;
+
+  /** Takes what belongs to the value; returns the index of the first byte that does not. */
+  push(chunk: Buffer, from: number): number {
+    let at = from;
+    while (at < chunk.length && !this.complete) {
+      const byte = chunk[at] ?? 0;
+      if (this.#inString) {
+        if (this.#escaped) this.#escaped = false;
+        else if (byte === BACKSLASH) this.#escaped = true;
+        else if (byte === QUOTE) {
+          this.#inString = false;
+          this.complete = this.#depth === 0;
+        }
+        at += 1;
+      } else if (this.#scalar) {
+        if (isDelimiter(byte)) this.complete = true;
+        else at += 1;
+      } else {
+        at += 1;
+        if (byte === QUOTE) this.#inString = true;
+        else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) this.#depth += 1;
+        else if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) {
+          this.#depth -= 1;
+          this.complete = this.#depth === 0;
+        } else if (this.#depth === 0) this.#scalar = true;
+      }
+    }
+    this.#parts.push(chunk.subarray(from, at));
+    this.length += at - from;
+    return at;
+  }
+
+  take(): Buffer {
+    const [only] = this.#parts;
+    return this.#parts.length === 1 && only !== undefined ? only : Buffer.concat(this.#parts, this.length);
+  }
+}
+
+const isDelimiter = (byte: number) =>
+  byte === COMMA || byte === CLOSE_ARRAY || byte === CLOSE_OBJECT || byte <= 0x20;

@@ -1,0 +1,103 @@
+/**
+ * Reads a batch's input file: line by line into items, or into the reasons why none of it runs (rule 4.10).
+ * Any worker may do it; one that dies in the middle leaves rows that the next one takes away first.
+ */
+import { sql } from "slonik";
+import { z } from "zod";
+import { ApiError } from "../lib/api-error.ts";
+import { at, MAX_BATCH_BYTES, MAX_ITEM_BYTES, MAX_REQUESTS, type Batch } from "./batch.ts";
+import { checkLine, type InputError } from "./check-line.ts";
+import { CustomIds } from "./custom-ids.ts";
+import type { Engine } from "./engine.ts";
+import { ItemWriter, removeItems } from "./items.ts";
+import { readLines } from "./read-lines.ts";
+
+/** Room for the other fields around a request of the largest size. */
+const MAX_LINE_BYTES = MAX_ITEM_BYTES + 1024 * 1024;
+/** Further bad lines are not named. */
+const MAX_ERRORS = 1_000;
+
+/** The batch must be this worker's, in state `validating`. A cancel that came meanwhile stands (rule 4.11). */
+export async function validate(engine: Engine, batch: Batch): Promise<void> {
+  const { pool } = engine;
+  await removeItems(pool, batch.id);
+  const writer = new ItemWriter(pool, batch.id, engine.newId, batch.createdAt);
+  const errors = await readInput(engine, batch, writer);
+  if (errors.length > 0) {
+    await fail(engine, batch, errors);
+    await removeItems(pool, batch.id);
+  } else await begin(engine, batch, writer);
+}
+
+async function begin({ pool, clock, workerId, wake }: Engine, { id }: Batch, writer: ItemWriter): Promise<void> {
+  await pool.transaction(async (transaction) => {
+    const cancelled = await transaction.maybeOneFirst(sql.type(z.object({ cancelled: z.boolean() }))`
+      update batches set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, worker = null,
+        in_progress_at = ${at(clock.now())}
+      where id = ${id} and state = 'validating' and worker = ${workerId}
+      returning cancel_initiated_at is not null as cancelled
+    `);
+    if (cancelled !== true) return;
+    const { rowCount } = await transaction.query(sql.unsafe`
+      update batch_items set state = 'canceled', body = null where batch_id = ${id} and state = 'waiting'
+    `);
+    await transaction.query(sql.unsafe`update batches set canceled = ${rowCount} where id = ${id}`);
+  });
+  wake();
+}
+
+async function fail({ pool, clock, workerId }: Engine, { id }: Batch, errors: InputError[]): Promise<void> {
+  await pool.query(sql.unsafe`
+    update batches set state = 'ended', worker = null, ended_at = ${at(clock.now())}, errors = ${JSON.stringify(errors)},
+      outcome = case when cancel_initiated_at is null then 'failed' else 'cancelled' end
+    where id = ${id} and state = 'validating' and worker = ${workerId}
+  `);
+}
+
+async function readInput(engine: Engine, batch: Batch, writer: ItemWriter): Promise<InputError[]> {
+  const { files } = engine;
+  const errors: InputError[] = [];
+  const ofFile = (code: string, message: string) => [{ code, message, param: "input_file_id", line: null }];
+  try {
+    const file = await files.get(batch.organizationId, batch.inputFileId ?? "");
+    if (file.sizeBytes > MAX_BATCH_BYTES) {
+      return ofFile("input_file_too_large", "The input file is larger than 256 MiB.");
+    }
+    const customIds = new CustomIds();
+    let requests = 0;
+    for await (const { number, bytes } of readLines(files.read(file), MAX_LINE_BYTES)) {
+      if (bytes === null) {
+        errors.push({
+          code: "request_too_large",
+          message: `The line is larger than 32 MiB. (line ${number})`,
+          param: "body",
+          line: number,
+        });
+        continue;
+      }
+      const checked = checkLine(bytes, number, batch.dialect, customIds);
+      if (checked.kind === "blank") continue;
+      requests += 1;
+      if (requests > MAX_REQUESTS) {
+        errors.push({
+          code: "too_many_requests_in_batch",
+          message: `A batch may have at most ${MAX_REQUESTS} requests. (line ${number})`,
+          param: null,
+          line: number,
+        });
+        break;
+      }
+      if (checked.kind === "invalid") errors.push(checked.error);
+      // Once a line is bad nothing will run: the rest is only judged.
+      else if (errors.length === 0) await writer.add(checked.item);
+      if (errors.length >= MAX_ERRORS) break;
+    }
+    if (requests === 0 && errors.length === 0) return ofFile("empty_file", "The input file has no requests.");
+    if (errors.length === 0) await writer.flush();
+    return errors;
+  } catch (error) {
+    // Deleted or expired since the batch was made.
+    if (!(error instanceof ApiError) || error.kind.status !== 404) throw error;
+    return ofFile("input_file_not_found", "The input file no longer exists.");
+  }
+}

@@ -1,0 +1,232 @@
+/**
+ * A data plane's worker on batches: claims items as places become free, runs them, and looks after the batches'
+ * beginnings and ends. Every pod has one; all of them do the same, and any of them may be killed at any moment.
+ */
+import type { Account } from "../billing/ledger.ts";
+import type { UsageRow } from "../billing/usage-row.ts";
+import { Recurring } from "../lib/recurring.ts";
+import { claimItems, openBatches, readBodyOf, SMALL_BODY_BYTES, type ClaimedItem } from "./claim.ts";
+import type { Engine } from "./engine.ts";
+import { expireOverdue } from "./expire.ts";
+import { closeFinished, workOnOne } from "./finish.ts";
+import { MemoryBudget } from "./memory-budget.ts";
+import { measureQueue } from "./queue-depth.ts";
+import { sweepBatches } from "./retention.ts";
+import { runItem, type ItemEnd, type RunServices } from "./run.ts";
+import { createSettler, type Settler } from "./settle.ts";
+import { Turns, type TurnLimits } from "./turns.ts";
+import { beat, leave, takeFromDead } from "./workers.ts";
+
+/** Milliseconds. */
+export interface WorkerRhythm {
+  readonly beatMs: number;
+  /** A worker that was silent for so long is dead: what it had is run by others (rule 4.4). */
+  readonly leaseMs: number;
+  /** The net beneath the wake-ups. */
+  readonly pollMs: number;
+  readonly sweepMs: number;
+}
+
+const usualRhythm: WorkerRhythm = { beatMs: 5_000, leaseMs: 30_000, pollMs: 1_000, sweepMs: 30_000 };
+const usualLimits: TurnLimits = { places: 64, placesOfOne: 56 };
+/** Places that became free are filled together. */
+const GATHER_MS = 5;
+/** Bodies too large to be claimed with their items. */
+const LARGE_BODIES_BYTES = 128 * 1024 * 1024;
+
+export interface WorkerOptions {
+  readonly engine: Engine;
+  readonly run: Omit<RunServices, "log" | "succeededSince">;
+  /** `Holds.ledgerCharged`. */
+  readonly charged: (rows: readonly UsageRow[], accounts: readonly Account[]) => void;
+  /** True while this process has more than enough to do with requests that somebody waits for. */
+  readonly busy?: () => boolean;
+  readonly rhythm?: Partial<WorkerRhythm>;
+  readonly limits?: Partial<TurnLimits>;
+}
+
+export class BatchWorker {
+  readonly #engine: Engine;
+  readonly #options: WorkerOptions;
+  readonly #run: RunServices;
+  readonly #turns: Turns;
+  readonly #settler: Settler;
+  readonly #largeBodies = new MemoryBudget(LARGE_BODIES_BYTES);
+  readonly #loops: Recurring[];
+  readonly #filling: WakingLoop;
+  readonly #ending: WakingLoop;
+  #running = new Set<Promise<void>>();
+
+  constructor(options: WorkerOptions) {
+    const { engine } = options;
+    this.#engine = engine;
+    this.#options = options;
+    const rhythm = { ...usualRhythm, ...options.rhythm };
+    this.#turns = new Turns({ ...usualLimits, ...options.limits });
+    const succeededSince = (model: string | null, since: number) => this.#turns.lastSuccess(model) > since;
+    this.#run = { ...options.run, log: engine.log, succeededSince };
+    this.#settler = createSettler(engine, options.charged, () => this.#ending.wake());
+    const { log } = engine;
+    this.#filling = new WakingLoop(engine, "batch items", rhythm.pollMs, () => this.#fill());
+    this.#ending = new WakingLoop(engine, "batch ends", rhythm.pollMs, () => this.#tend());
+    this.#loops = [
+      new Recurring(log, "batch heartbeat", rhythm.beatMs, () => beat(engine)),
+      new Recurring(log, "batch leases", rhythm.beatMs, () => this.#takeFromDead(rhythm.leaseMs)),
+      new Recurring(log, "batch sweep", rhythm.sweepMs, () => sweepBatches(engine)),
+      new Recurring(log, "batch queue", rhythm.sweepMs / 2, () => measureQueue(engine)),
+    ];
+  }
+
+  async start(): Promise<void> {
+    // Without a sign of life of its own, what it claims would be taken from it at once.
+    await beat(this.#engine).catch(() => undefined);
+    for (const loop of this.#loops) loop.start();
+    this.#filling.start();
+    this.#ending.start();
+  }
+
+  /** There may be something to do. */
+  wake(): void {
+    this.#filling.wake();
+    this.#ending.wake();
+  }
+
+  /** Takes nothing more; waits until what runs is stored, at most `timeoutMs`. The rest runs elsewhere. */
+  async stop(timeoutMs: number): Promise<void> {
+    await Promise.all([this.#filling.stop(), this.#ending.stop()]);
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, timeoutMs);
+    });
+    await Promise.race([Promise.all(this.#running), late]);
+    clearTimeout(timer);
+    await Promise.all(this.#loops.map((loop) => loop.stop()));
+    await leave(this.#engine).catch(() => undefined);
+  }
+
+  /** @returns whether to look again at once. */
+  async #fill(): Promise<boolean> {
+    const { pool, clock, workerId } = this.#engine;
+    if (this.#turns.free <= 0 || this.#options.busy?.() === true) return false;
+    const now = clock.now();
+    const blocked = this.#turns.blockedModels(now);
+    const shares = this.#turns.share(await openBatches(pool, now, blocked), now);
+    if (shares.size === 0) return false;
+    const items = await claimItems(pool, workerId, shares, now, blocked);
+    for (const item of items) this.#start(item);
+    return items.length > 0 && this.#turns.free > 0;
+  }
+
+  #start(item: ClaimedItem): void {
+    this.#turns.begin(item);
+    const running = this.#work(item).finally(() => {
+      this.#turns.end(item);
+      this.#running.delete(running);
+      this.#filling.wake(GATHER_MS);
+    });
+    this.#running.add(running);
+  }
+
+  /** Never fails. */
+  async #work(item: ClaimedItem): Promise<void> {
+    const large = item.bodyBytes > SMALL_BODY_BYTES;
+    const giveBack = large ? await this.#largeBodies.take(item.bodyBytes) : () => {};
+    let end: ItemEnd;
+    try {
+      const body = item.body ?? (await readBodyOf(this.#engine.pool, this.#engine.workerId, item));
+      // It was taken from this worker.
+      if (body === null) return;
+      end = await runItem(this.#run, item, body);
+    } catch (error) {
+      this.#engine.log.warn({ err: error, id: item.requestId }, "the body of a batch item could not be read");
+      end = { kind: "again", waitMs: 1_000, because: "stores" };
+    } finally {
+      giveBack();
+    }
+    this.#learn(item, end);
+    await this.#settler.store(item, end);
+  }
+
+  #learn(item: ClaimedItem, end: ItemEnd): void {
+    const now = this.#engine.clock.now();
+    if (end.kind === "over") {
+      if (end.state === "succeeded") this.#turns.succeeded(item, now);
+    } else if (end.kind === "again" && end.because === "model") this.#turns.modelRefused(item, now, end.waitMs);
+    else if (end.kind === "again" && end.because === "credit") this.#turns.creditRefused(item, now, end.waitMs);
+  }
+
+  async #takeFromDead(leaseMs: number): Promise<void> {
+    const taken = await takeFromDead(this.#engine, leaseMs);
+    if (taken === 0) return;
+    this.#engine.log.info({ items: taken }, "took batch items from workers that are gone");
+    this.wake();
+  }
+
+  /** @returns whether to look again at once. */
+  async #tend(): Promise<boolean> {
+    await expireOverdue(this.#engine);
+    await closeFinished(this.#engine);
+    return await workOnOne(this.#engine);
+  }
+}
+
+/** Does its task when woken, and now and then without. Never twice at the same time. */
+class WakingLoop {
+  readonly #engine: Engine;
+  readonly #name: string;
+  readonly #pollMs: number;
+  readonly #task: () => Promise<boolean>;
+  #timer: NodeJS.Timeout | undefined;
+  #dueAt = Number.POSITIVE_INFINITY;
+  #woken = false;
+  #stopped = true;
+  #running: Promise<void> | null = null;
+
+  constructor(engine: Engine, name: string, pollMs: number, task: () => Promise<boolean>) {
+    this.#engine = engine;
+    this.#name = name;
+    this.#pollMs = pollMs;
+    this.#task = task;
+  }
+
+  start(): void {
+    this.#stopped = false;
+    this.wake();
+  }
+
+  wake(delayMs = 0): void {
+    if (this.#stopped) return;
+    if (this.#running !== null) this.#woken = true;
+    else this.#schedule(delayMs);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    await this.#running;
+  }
+
+  #schedule(delayMs: number): void {
+    const dueAt = performance.now() + delayMs;
+    if (this.#stopped || dueAt >= this.#dueAt) return;
+    clearTimeout(this.#timer);
+    this.#dueAt = dueAt;
+    this.#timer = setTimeout(() => {
+      this.#dueAt = Number.POSITIVE_INFINITY;
+      this.#woken = false;
+      this.#running = this.#once();
+    }, delayMs);
+  }
+
+  async #once(): Promise<void> {
+    let again = false;
+    try {
+      again = await this.#task();
+    } catch (error) {
+      this.#woken = false;
+      this.#engine.log.warn({ err: error, task: this.#name }, "work on batches failed; it is tried again");
+    }
+    this.#running = null;
+    this.#schedule(again || this.#woken ? GATHER_MS : this.#pollMs);
+  }
+}

@@ -1,0 +1,47 @@
+/** Which workers live, and what becomes of the items of one that died: they wait again (rules 4.2, 4.4). */
+import { sql } from "slonik";
+import { z } from "zod";
+import type { Engine } from "./engine.ts";
+import { Counts, fatesOf } from "./settle.ts";
+
+/** Says that this worker lives. By Postgres' clock: those of pods differ. */
+export async function beat({ pool, workerId }: Engine): Promise<void> {
+  await pool.query(sql.unsafe`
+    insert into batch_workers (id) values (${workerId})
+    on conflict (id) do update set seen_at = clock_timestamp()
+  `);
+}
+
+/** This worker ends: what it still has may be taken at once. */
+export async function leave({ pool, workerId }: Engine): Promise<void> {
+  await pool.query(sql.unsafe`delete from batch_workers where id = ${workerId}`);
+}
+
+/** Takes from workers that have been silent for `leaseMs` what they had. @returns the number of items. */
+export async function takeFromDead(engine: Engine, leaseMs: number): Promise<number> {
+  const { pool, clock } = engine;
+  await pool.query(sql.unsafe`
+    delete from batch_workers where seen_at < clock_timestamp() - ${leaseMs} * interval '1 millisecond'
+  `);
+  const orphaned = await pool.anyFirst(sql.type(z.object({ id: z.string() }))`
+    select distinct batch_id as id from batch_items
+    where state = 'running' and worker not in (select id from batch_workers)
+  `);
+  let taken = 0;
+  for (const id of orphaned) {
+    taken += await pool.transaction(async (transaction) => {
+      const fate = (await fatesOf(transaction, [id], clock.now())).get(id) ?? "waiting";
+      const { rowCount } = await transaction.query(sql.unsafe`
+        update batch_items set state = ${fate}, worker = null, body = case when ${fate} = 'waiting' then body end
+        where batch_id = ${id} and state = 'running' and worker not in (select id from batch_workers)
+      `);
+      if (fate !== "waiting" && rowCount > 0) {
+        const counts = new Counts();
+        counts.add(id, fate, null, rowCount);
+        await counts.store(transaction);
+      }
+      return rowCount;
+    });
+  }
+  return taken;
+}

@@ -1,0 +1,94 @@
+/** `/v1/batches`. Source: spec "Batch (Chat/Responses dialect)", rules 4.9–4.12, reference/dialects.md §A8. */
+import type { Batch } from "../../batches/batch.ts";
+import { cancelBatch } from "../../batches/cancel.ts";
+import { createFromFile, readFileBatchRequest } from "../../batches/create-from-file.ts";
+import type { Engine } from "../../batches/engine.ts";
+import { findBatch, listBatches } from "../../batches/find.ts";
+import { dialectPath } from "../../dialects/dialect.ts";
+import { itemHeaders } from "../item-headers.ts";
+import { limits } from "../limits.ts";
+import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
+import { readJsonBody } from "../request-body.ts";
+import { callerOf, type Routes } from "../server.ts";
+
+const DEFAULT_LIMIT = 20;
+type WithId = { Params: { id: string } };
+
+export const batchRoutes =
+  (engine: Engine): Routes =>
+  (app) => {
+    const access = { config: { access: "inference" } } as const;
+    const { pool } = engine;
+
+    app.post("/v1/batches", access, async (request) => {
+      const body = await readJsonBody(request.raw, limits.smallBodyBytes);
+      const wanted = readFileBatchRequest(body);
+      return batchObject(await createFromFile(engine, callerOf(request), itemHeaders(request.headers), wanted));
+    });
+
+    app.get("/v1/batches", access, async (request) => {
+      const { limit, order, cursor } = readListQuery(request.query as Query);
+      const { organizationId } = callerOf(request);
+      const page = await listBatches(pool, {
+        organizationId,
+        form: "openai",
+        limit: limit ?? DEFAULT_LIMIT,
+        order,
+        cursor,
+      });
+      if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
+      return listEnvelope(page.batches.map(batchObject), page.hasMore);
+    });
+
+    app.get<WithId>("/v1/batches/:id", access, async (request) =>
+      batchObject(await findBatch(pool, callerOf(request).organizationId, "openai", request.params.id)),
+    );
+
+    app.post<WithId>("/v1/batches/:id/cancel", access, async (request) =>
+      batchObject(await cancelBatch(engine, callerOf(request).organizationId, "openai", request.params.id)),
+    );
+  };
+
+export function batchObject(batch: Batch) {
+  const { outcome, endedAt } = batch;
+  const endedAs = (wanted: Batch["outcome"]) => (outcome === wanted ? seconds(endedAt) : null);
+  const errors = batch.errors === null ? null : (JSON.parse(batch.errors) as unknown[]);
+  return {
+    id: batch.id,
+    object: "batch",
+    endpoint: dialectPath[batch.dialect],
+    model: batch.model,
+    errors: errors === null ? null : { object: "list", data: errors },
+    input_file_id: batch.inputFileId,
+    completion_window: "24h",
+    status: statusOf(batch),
+    output_file_id: batch.outputFileId,
+    error_file_id: batch.errorFileId,
+    created_at: seconds(batch.createdAt),
+    in_progress_at: seconds(batch.inProgressAt),
+    expires_at: seconds(batch.expiresAt),
+    finalizing_at: seconds(batch.finalizingAt),
+    completed_at: endedAs("completed"),
+    failed_at: endedAs("failed"),
+    expired_at: endedAs("expired"),
+    cancelling_at: seconds(batch.cancelInitiatedAt),
+    cancelled_at: endedAs("cancelled"),
+    // `failed` counts what was run and failed; what never ran is in neither (rule 4.11).
+    request_counts: { total: batch.total, completed: batch.succeeded, failed: batch.errored },
+    usage: {
+      input_tokens: batch.inputTokens,
+      input_tokens_details: { cached_tokens: batch.cachedTokens },
+      output_tokens: batch.outputTokens,
+      output_tokens_details: { reasoning_tokens: batch.reasoningTokens },
+      total_tokens: batch.inputTokens + batch.outputTokens,
+    },
+    metadata: JSON.parse(batch.metadata ?? "{}") as Record<string, string>,
+  };
+}
+
+function statusOf({ state, outcome, cancelInitiatedAt }: Batch): string {
+  if (outcome !== null) return outcome;
+  return cancelInitiatedAt === null ? state : "cancelling";
+}
+
+const seconds = (unixMs: number | null) => (unixMs === null ? null : Math.floor(unixMs / 1000));

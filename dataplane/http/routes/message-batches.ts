@@ -1,0 +1,110 @@
+/** `/v1/messages/batches`. Source: spec "Message batch", "Batches, Messages dialect", rules 4.6–4.8, dialects.md §A7. */
+import type { FastifyRequest } from "fastify";
+import { Readable } from "node:stream";
+import { RETENTION_MS, type Batch } from "../../batches/batch.ts";
+import { cancelBatch } from "../../batches/cancel.ts";
+import { createFromRequests } from "../../batches/create-from-requests.ts";
+import { deleteBatch } from "../../batches/delete.ts";
+import type { Engine } from "../../batches/engine.ts";
+import { findBatch, listBatches } from "../../batches/find.ts";
+import { resultLines } from "../../batches/results.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { itemHeaders } from "../item-headers.ts";
+import { streamBody } from "../body-stream.ts";
+import { limits } from "../limits.ts";
+import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
+import { requireJsonType } from "../request-body.ts";
+import { callerOf, type Routes } from "../server.ts";
+
+const DEFAULT_LIMIT = 20;
+type WithId = { Params: { id: string } };
+
+/** `publicUrl`: the address that clients use, without a slash at its end. */
+export const messageBatchRoutes =
+  (engine: Engine, publicUrl: () => string): Routes =>
+  (app) => {
+    const access = { config: { access: "inference" } } as const;
+    const { pool, clock } = engine;
+    const show = (batch: Batch) => messageBatch(batch, publicUrl(), clock.now());
+    const find = (request: FastifyRequest<WithId>) =>
+      findBatch(pool, callerOf(request).organizationId, "messages", request.params.id);
+
+    app.post("/v1/messages/batches", access, async (request) => {
+      requireJsonType(request.raw);
+      const body = streamBody(request.raw, limits.batchBodyBytes);
+      try {
+        return show(await createFromRequests(engine, callerOf(request), itemHeaders(request.headers), body));
+      } finally {
+        // What is left of a refused body is read and dropped, so that the client gets to see the answer.
+        request.raw.resume();
+      }
+    });
+
+    app.get("/v1/messages/batches", access, async (request) => {
+      const { limit, order, cursor } = readListQuery(request.query as Query);
+      const { organizationId } = callerOf(request);
+      const page = await listBatches(pool, {
+        organizationId,
+        form: "messages",
+        limit: limit ?? DEFAULT_LIMIT,
+        order,
+        cursor,
+      });
+      if (page === null) throw unknownCursor(cursor?.parameter ?? "after_id");
+      return listEnvelope(page.batches.map(show), page.hasMore);
+    });
+
+    app.get<WithId>("/v1/messages/batches/:id", access, async (request) => show(await find(request)));
+
+    app.delete<WithId>("/v1/messages/batches/:id", access, async (request) =>
+      show(await deleteBatch(engine, callerOf(request).organizationId, request.params.id)),
+    );
+
+    app.post<WithId>("/v1/messages/batches/:id/cancel", access, async (request) =>
+      show(await cancelBatch(engine, callerOf(request).organizationId, "messages", request.params.id)),
+    );
+
+    app.get<WithId>("/v1/messages/batches/:id/results", access, async (request, reply) => {
+      const batch = await find(request);
+      if (batch.state !== "ended") {
+        throw new ApiError("invalid_request", "The batch is still in progress: its results come with its end.");
+      }
+      if (archivedAt(batch, clock.now()) !== null) {
+        throw new ApiError("not_found", "The results of this batch are no longer kept.");
+      }
+      void reply.type("application/jsonl").header("x-content-type-options", "nosniff");
+      return reply.send(Readable.from(resultLines(pool, batch, "all"), { objectMode: false }));
+    });
+  };
+
+/** Everything counts as processing until the whole batch has ended (rule 4.6). */
+export function messageBatch(batch: Batch, publicUrl: string, now: number) {
+  const ended = batch.state === "ended";
+  const archived = archivedAt(batch, now);
+  return {
+    id: batch.id,
+    type: "message_batch",
+    processing_status: ended ? "ended" : "in_progress",
+    request_counts: {
+      processing: ended ? 0 : batch.total,
+      succeeded: ended ? batch.succeeded : 0,
+      errored: ended ? batch.errored : 0,
+      canceled: ended ? batch.canceled : 0,
+      expired: ended ? batch.expired : 0,
+    },
+    created_at: iso(batch.createdAt),
+    expires_at: iso(batch.expiresAt),
+    ended_at: iso(batch.endedAt),
+    cancel_initiated_at: iso(batch.cancelInitiatedAt),
+    archived_at: iso(archived),
+    results_url: ended && archived === null ? `${publicUrl}/v1/messages/batches/${batch.id}/results` : null,
+  };
+}
+
+/** When its results were given up; true to the minute, however late the rows are taken away. */
+function archivedAt({ endedAt, archivedAt: stored }: Batch, now: number): number | null {
+  if (stored !== null || endedAt === null) return stored;
+  return now >= endedAt + RETENTION_MS ? endedAt + RETENTION_MS : null;
+}
+
+const iso = (unixMs: number | null) => (unixMs === null ? null : new Date(unixMs).toISOString());

@@ -1,0 +1,98 @@
+-- Batches in both forms (design.md §6; spec, "Message batch", "Batch"): one engine, two views.
+
+create sequence batches_position;
+
+-- Every process that works on batches, kept fresh by a heartbeat. What belongs to a silent one is taken from it.
+create table batch_workers (
+  id text primary key,
+  seen_at timestamptz not null default clock_timestamp()
+);
+
+create table batches (
+  id text primary key,
+  organization_id text not null,
+  -- Of the key that made the batch: its usage belongs there (rule 5.9). A deleted key stops nothing (rule 4.5).
+  project_id text not null,
+  key_id text not null,
+  form text not null check (form in ('messages', 'openai')),
+  dialect text not null check (dialect in ('messages', 'chat', 'responses')),
+  -- `creating`: the requests of a message batch are coming in; nobody sees it. `validating`: the input file waits to
+  -- be read. `in_progress`: items run. `finalizing`: every item is over, files are written. `ended`: see `outcome`.
+  state text not null check (state in ('creating', 'validating', 'in_progress', 'finalizing', 'ended')),
+  outcome text check (outcome in ('completed', 'failed', 'expired', 'cancelled')),
+  -- Order of creation, total and stable, for lists.
+  position bigint not null default nextval('batches_position'),
+  -- The client's headers that go with every item, as JSON.
+  headers text not null default '{}',
+  -- What the client attached, as JSON text: `text` and `jsonb` refuse NUL, the escapes of JSON do not.
+  metadata text,
+  -- Model of the first request.
+  model text,
+  input_file_id text,
+  output_file_id text,
+  error_file_id text,
+  -- Lifetime of the output files; null: the retention of results.
+  output_seconds integer,
+  -- Why the input was refused, as a JSON array.
+  errors text,
+  total integer not null default 0,
+  succeeded integer not null default 0,
+  errored integer not null default 0,
+  canceled integer not null default 0,
+  expired integer not null default 0,
+  input_tokens bigint not null default 0,
+  cached_tokens bigint not null default 0,
+  output_tokens bigint not null default 0,
+  reasoning_tokens bigint not null default 0,
+  created_at timestamptz not null,
+  expires_at timestamptz not null,
+  in_progress_at timestamptz,
+  finalizing_at timestamptz,
+  cancel_initiated_at timestamptz,
+  -- Set when `expires_at` had passed with requests that never ran.
+  overdue boolean not null default false,
+  ended_at timestamptz,
+  archived_at timestamptz,
+  deleted_at timestamptz,
+  -- Its items are gone.
+  emptied boolean not null default false,
+  -- Who creates, validates or finalizes it at the moment.
+  worker text,
+  check ((state = 'ended') = (ended_at is not null) and (state = 'ended') = (outcome is not null))
+);
+create index batches_list on batches (organization_id, form, position desc)
+  where state <> 'creating' and deleted_at is null;
+create index batches_open on batches (state, position) where state <> 'ended';
+create index batches_kept on batches (ended_at) where state = 'ended' and not emptied;
+
+create table batch_items (
+  batch_id text not null references batches (id),
+  -- Order of the input, from 0.
+  number integer not null,
+  -- As a JSON string literal, which holds what `text` refuses (rule 4.12).
+  custom_id text not null,
+  -- The request's id and time of acceptance, fixed here: whoever runs the item, it is charged once.
+  request_id text not null,
+  accepted_at timestamptz not null,
+  -- The model as the request names it, for the limits of workers; null when it names none.
+  model text,
+  -- The request's body as it came; null once it is over.
+  body bytea,
+  state text not null default 'waiting'
+    check (state in ('waiting', 'running', 'succeeded', 'errored', 'canceled', 'expired')),
+  -- Who runs it.
+  worker text,
+  -- Runs that ended in a fault of the upstream, and when the first of them was.
+  faults integer not null default 0,
+  first_fault_at timestamptz,
+  not_before timestamptz,
+  -- Its line in the results, with the line feed; null when it never ran.
+  line bytea,
+  primary key (batch_id, number)
+);
+create index batch_items_waiting on batch_items (batch_id, number) where state = 'waiting';
+create index batch_items_running on batch_items (worker) where state = 'running';
+-- Claimed and finished rows are rewritten where they stand.
+alter table batch_items set (fillfactor = 80);
+alter table batch_items alter column body set storage external;
+alter table batch_items alter column line set storage external;
