@@ -10,6 +10,7 @@ import type { AddressInfo } from "node:net";
 import type { Server } from "node:http";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
+import { openBatches } from "./batches/start.ts";
 import { grant, parseGrant } from "./billing/grant-command.ts";
 import { Keys } from "./billing/keys.ts";
 import { startMoney } from "./billing/money.ts";
@@ -24,9 +25,11 @@ import { projectRoutes } from "./http/admin/projects.ts";
 import { drain } from "./http/drain.ts";
 import { Pressure, processProbe } from "./http/pressure.ts";
 import { createOpsServer } from "./http/ops-server.ts";
+import { batchRoutes } from "./http/routes/batches.ts";
 import { countTokensRoutes } from "./http/routes/count-tokens.ts";
 import { fileRoutes } from "./http/routes/files.ts";
 import { inferenceRoutes } from "./http/routes/inference.ts";
+import { messageBatchRoutes } from "./http/routes/message-batches.ts";
 import { modelRoutes } from "./http/routes/models.ts";
 import { createServer } from "./http/server.ts";
 import { withFiles } from "./inference/file-references.ts";
@@ -147,6 +150,25 @@ async function serveForever(environment: Environment): Promise<void> {
   const keys = new Keys({ pool: postgres, directory, holds, newId, newKey: newInferenceKey });
   const pressure = new Pressure(processProbe());
   pressure.start();
+  const snapshot = () => {
+    if (loader.current !== null) return loader.current;
+    throw new ApiError("unavailable", "The service is starting; try again in a moment.");
+  };
+  const batches = openBatches({
+    pool: postgres,
+    redis,
+    files,
+    clock: systemClock,
+    newId,
+    log,
+    holds,
+    serve,
+    snapshot,
+    random: Math.random,
+    // Requests that somebody waits for come first.
+    busy: () => loader.current === null || pressure.overloaded,
+  });
+  let publicUrl = environment.PUBLIC_URL?.replace(/\/+$/, "") ?? "";
   let draining = false;
   const server = createServer(
     {
@@ -155,10 +177,7 @@ async function serveForever(environment: Environment): Promise<void> {
       newId,
       directory: money.directory,
       shed: () => pressure.shed(),
-      snapshot: () => {
-        if (loader.current !== null) return loader.current;
-        throw new ApiError("unavailable", "The service is starting; try again in a moment.");
-      },
+      snapshot,
     },
     [
       modelRoutes,
@@ -167,6 +186,8 @@ async function serveForever(environment: Environment): Promise<void> {
       fileRoutes(files),
       organizationKeyRoutes({ pool: postgres, keys }),
       projectRoutes({ pool: postgres, keys, holds }),
+      messageBatchRoutes(batches.engine, () => publicUrl),
+      batchRoutes(batches.engine),
     ],
   );
   const ops = createOpsServer({
@@ -182,11 +203,14 @@ async function serveForever(environment: Environment): Promise<void> {
   });
   await listen(ops, environment.OPS_PORT, environment.HOST);
   const address = await server.app.listen({ port: environment.PORT, host: environment.HOST });
+  publicUrl ||= address;
+  await batches.worker.start();
   log.info({ address, ops: (ops.address() as AddressInfo).port }, "serving");
 
   await firstSignal(log);
   draining = true;
-  const clean = await drain(server, environment.DRAIN_TIMEOUT * 1000);
+  const drainMs = environment.DRAIN_TIMEOUT * 1000;
+  const [clean] = await Promise.all([drain(server, drainMs), batches.stop(drainMs)]);
   log.info({ clean }, "drained");
   await loader.stop();
   await sweeper.stop();

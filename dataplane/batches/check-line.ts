@@ -19,12 +19,7 @@ export type CheckedLine =
   | { readonly kind: "invalid"; readonly error: InputError };
 
 /** Judges one line; a byte order mark may stand before the first one. */
-export function checkLine(
-  bytes: Buffer,
-  line: number,
-  dialect: Dialect,
-  customIds: CustomIds,
-): CheckedLine {
+export function checkLine(bytes: Buffer, line: number, dialect: Dialect, customIds: CustomIds): CheckedLine {
   const text = line === 1 && bytes.subarray(0, 3).equals(BYTE_ORDER_MARK) ? bytes.subarray(3) : bytes;
   if (isBlank(text)) return { kind: "blank" };
   const invalid = (code: string, message: string, param: string | null = null): CheckedLine => ({

@@ -64,11 +64,9 @@ export function readFileBatchRequest(body: JsonObjectRead): FileBatchRequest {
   const endpoint = requiredText(body, "endpoint");
   const dialect = (["chat", "responses"] as const).find((known) => dialectPath[known] === endpoint);
   if (dialect === undefined) {
-    throw new ApiError(
-      "invalid_value",
-      "endpoint must be /v1/chat/completions or /v1/responses.",
-      { param: "endpoint" },
-    );
+    throw new ApiError("invalid_value", "endpoint must be /v1/chat/completions or /v1/responses.", {
+      param: "endpoint",
+    });
   }
   if (requiredText(body, "completion_window") !== "24h") {
     throw new ApiError("invalid_value", "completion_window must be 24h.", { param: "completion_window" });
@@ -83,8 +81,10 @@ export function readFileBatchRequest(body: JsonObjectRead): FileBatchRequest {
 
 function requiredText(body: JsonObjectRead, name: string): string {
   const value = body[name] ?? null;
-  if (value === null) throw new ApiError("missing_parameter", `Missing required parameter: '${name}'.`, { param: name });
-  if (typeof value !== "string") throw new ApiError("invalid_type", `${name} must be a string.`, { param: name });
+  if (value === null)
+    throw new ApiError("missing_parameter", `Missing required parameter: '${name}'.`, { param: name });
+  if (typeof value !== "string")
+    throw new ApiError("invalid_type", `${name} must be a string.`, { param: name });
   return value;
 }
 
@@ -95,7 +95,8 @@ function readMetadata(value: unknown): Record<string, string> | null {
     throw new ApiError("invalid_type", "metadata must be an object of strings.", { param: "metadata" });
   }
   const pairs = Object.entries(value);
-  if (pairs.length > MAX_METADATA_PAIRS) throw refuse(`metadata may have at most ${MAX_METADATA_PAIRS} pairs.`);
+  if (pairs.length > MAX_METADATA_PAIRS)
+    throw refuse(`metadata may have at most ${MAX_METADATA_PAIRS} pairs.`);
   for (const [key, text] of pairs) {
     const param = `metadata.${key.slice(0, MAX_METADATA_KEY)}`;
     if (key === "" || key.length > MAX_METADATA_KEY) {
@@ -111,13 +112,20 @@ function readMetadata(value: unknown): Record<string, string> | null {
 
 function readOutputSeconds(value: unknown): number | null {
   if (value === null) return null;
-  const { anchor, seconds } = (typeof value === "object" ? value : {}) as { anchor?: unknown; seconds?: unknown };
+  const { anchor, seconds } = (typeof value === "object" ? value : {}) as {
+    anchor?: unknown;
+    seconds?: unknown;
+  };
   if (anchor !== "created_at") {
     throw new ApiError("invalid_value", "output_expires_after.anchor must be created_at.", {
       param: "output_expires_after.anchor",
     });
   }
-  if (!Number.isInteger(seconds) || Number(seconds) < MIN_OUTPUT_SECONDS || Number(seconds) > MAX_OUTPUT_SECONDS) {
+  if (
+    !Number.isInteger(seconds) ||
+    Number(seconds) < MIN_OUTPUT_SECONDS ||
+    Number(seconds) > MAX_OUTPUT_SECONDS
+  ) {
     throw new ApiError(
       "invalid_value",
       `output_expires_after.seconds must be an integer from ${MIN_OUTPUT_SECONDS} to ${MAX_OUTPUT_SECONDS}.`,

@@ -83,7 +83,11 @@ export function readRequest(element: Buffer, index: number, customIds: CustomIds
   if (params === undefined) throw fault("missing_parameter", `${path}.params`, "Field required");
   if (params.kind !== "object") throw fault("invalid_type", `${path}.params`, "Input should be an object");
   if (!customIds.add(customId)) {
-    throw fault("invalid_value", `${path}.custom_id`, `"${customId}" is used by an earlier request of this batch`);
+    throw fault(
+      "invalid_value",
+      `${path}.custom_id`,
+      `"${customId}" is used by an earlier request of this batch`,
+    );
   }
   return { customId: JSON.stringify(customId), body: element.subarray(params.start, params.end) };
 }
@@ -107,12 +111,18 @@ function readMembers(element: Buffer, path: string) {
   } catch (error) {
     if (!(error instanceof JsonFault)) throw error;
     const what = error.kind === "syntax" ? "The request body is not valid JSON" : "The request body";
-    throw new ApiError("invalid_request", `${what}: ${path}: ${error.message}.`, { cause: error, param: path });
+    throw new ApiError("invalid_request", `${what}: ${path}: ${error.message}.`, {
+      cause: error,
+      param: path,
+    });
   }
 }
 
-const fault = (code: "missing_parameter" | "invalid_type" | "invalid_value", param: string, message: string) =>
-  new ApiError(code, `${param}: ${message}`, { param });
+const fault = (
+  code: "missing_parameter" | "invalid_type" | "invalid_value",
+  param: string,
+  message: string,
+) => new ApiError(code, `${param}: ${message}`, { param });
 
 /** Forgets a batch that was never seen. */
 export async function discard({ pool }: Engine, id: string): Promise<void> {

@@ -5,7 +5,11 @@ import type { Engine } from "./engine.ts";
 import { findBatch } from "./find.ts";
 
 /** Hides an ended message batch for good; its results are taken away afterwards. @throws ApiError 404; 400 before the end. */
-export async function deleteBatch({ pool, clock }: Engine, organizationId: string, id: string): Promise<Batch> {
+export async function deleteBatch(
+  { pool, clock }: Engine,
+  organizationId: string,
+  id: string,
+): Promise<Batch> {
   const batch = await findBatch(pool, organizationId, "messages", id);
   if (batch.state !== "ended") {
     throw new ApiError("invalid_request", "The batch is still in progress: cancel it, or wait for its end.");

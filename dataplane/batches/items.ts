@@ -59,7 +59,7 @@ export class ItemWriter {
     await this.#db.query(sql.unsafe`
       insert into batch_items (batch_id, number, custom_id, request_id, accepted_at, model, body)
       select ${this.#batchId}, item.number, item.custom_id, item.request_id, ${at(this.#now)}, item.model,
-        substring(${blob} from item.start for item.length)
+        substring(${blob}::bytea from item.start for item.length)
       from unnest(
         ${array(
           items.map((_, index) => this.#stored + index),

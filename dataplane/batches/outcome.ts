@@ -2,15 +2,15 @@
  * What an item's run means: an answer, an error, or another try (spec, "Per-request outcome in a batch"; rules 4.1,
  * 4.3, 4.4, 4.8). Pure.
  */
-import { ApiError } from "../lib/api-error.ts";
+import type { ApiError } from "../lib/api-error.ts";
 
 /** What is known when a run ended. */
 export interface RunEnd {
   readonly error: ApiError;
   /** Something was charged: repeating it would charge again. */
   readonly charged: boolean;
-  /** An upstream was asked. */
-  readonly asked: boolean;
+  /** The meter admitted it: what failed after that was an upstream. */
+  readonly admitted: boolean;
   /** Earlier runs of this item that ended in a fault of the upstream. */
   readonly faults: number;
   /** Other items of the same model went well since this item's first fault. */
@@ -33,18 +33,18 @@ const LONGEST_WAIT_MS = 60_000;
 
 /** `random`: 0 to 1, spreads items that failed together. */
 export function judge(end: RunEnd, random: number): Verdict {
-  const { error, charged, asked, faults } = end;
+  const { error, charged, admitted, faults } = end;
   const errored = { kind: "errored", corrupt: false } as const;
   if (charged) return errored;
   const waitMs = Math.max((error.retryAfterSeconds ?? 0) * 1000, 0);
   switch (error.code) {
     case "rate_limited":
     case "tokens_rate_limited":
-      // Without an upstream's word it is the credit that others hold (rule 4.1).
-      return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: asked ? "model" : "credit" };
+      // Before it was admitted it is the credit that others hold (rule 4.1).
+      return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: admitted ? "model" : "credit" };
     case "unavailable":
     case "overloaded":
-      if (!asked) return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: "stores" };
+      if (!admitted) return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: "stores" };
       return { kind: "fault", waitMs: Math.max(waitMs, backOff(faults, random)) };
     case "upstream_error":
       return judgeUpstreamError(end, random);

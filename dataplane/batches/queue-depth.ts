@@ -3,7 +3,11 @@ import { z } from "zod";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Engine } from "./engine.ts";
 
-const schema = z.object({ state: z.enum(["waiting", "running"]), items: z.bigint(), oldest: z.number().nullable() });
+const schema = z.object({
+  state: z.enum(["waiting", "running"]),
+  items: z.bigint(),
+  oldest: z.number().nullable(),
+});
 
 /** Shows how many items are not over, and how old the oldest is. */
 export async function measureQueue({ pool, clock }: Engine): Promise<void> {

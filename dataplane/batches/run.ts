@@ -69,7 +69,10 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
     if (!sink.ended || sink.status !== 200) throw new Error(`serving ended with status ${sink.status}`);
   } catch (fault) {
     if (!(fault instanceof ApiError)) log.error({ err: fault }, "a batch item failed unexpectedly");
-    error = fault instanceof ApiError ? fault : new ApiError("internal", "An unexpected error occurred.", { cause: fault });
+    error =
+      fault instanceof ApiError
+        ? fault
+        : new ApiError("internal", "An unexpected error occurred.", { cause: fault });
   }
   endSpan(record.span, {}, error?.code ?? null);
   const over = { kind: "over", release: charge.release } as const;
@@ -80,7 +83,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
     {
       error,
       charged: charge.row !== null,
-      asked: record.tries > 0,
+      admitted: charge.opened,
       faults: item.faults,
       othersSucceed: services.succeededSince(item.model, item.firstFaultAt ?? Number.POSITIVE_INFINITY),
     },
@@ -88,7 +91,8 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
   );
   if (verdict.kind !== "errored") return verdict;
   const row = charge.row ?? (verdict.corrupt ? charge.estimate(record.upstream) : null);
-  const line = erroredLine(item.form, item, record.tries > 0 ? inOwnWords(error) : error);
+  const theirs = record.tries > 0 && !error.code.startsWith("unsupported_");
+  const line = erroredLine(item.form, item, theirs ? inOwnWords(error) : error);
   return { ...over, state: "errored", line, row };
 }
 
@@ -113,7 +117,9 @@ function refuseStream(body: Buffer): void {
     if (!(fault instanceof JsonFault)) throw fault;
   }
   if (stream === true) {
-    throw new ApiError("invalid_value", "stream: a request of a batch cannot be streamed.", { param: "stream" });
+    throw new ApiError("invalid_value", "stream: a request of a batch cannot be streamed.", {
+      param: "stream",
+    });
   }
 }
 
@@ -136,6 +142,11 @@ class Charge {
         return bill;
       },
     };
+  }
+
+  /** The credit was there: what failed after that was not about credit. */
+  get opened(): boolean {
+    return this.#request !== null;
   }
 
   readonly release = (): Promise<void> => this.#release();

@@ -12,6 +12,7 @@ const MAX_ELEMENT_BYTES = MAX_ITEM_BYTES + 64 * 1024;
 /** Other top-level fields are read and ignored, keys included. */
 const MAX_OTHER_BYTES = 1024 * 1024;
 
+const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
@@ -54,7 +55,7 @@ class Scanner {
   #before = 0;
 
   *push(chunk: Buffer): Generator<Buffer> {
-    let at = this.#before === 0 && chunk[0] === 0xef && chunk[1] === 0xbb && chunk[2] === 0xbf ? 3 : 0;
+    let at = 0;
     while (at < chunk.length) {
       if (this.#piece !== null) {
         at = this.#piece.push(chunk, at);
@@ -76,7 +77,8 @@ class Scanner {
   }
 
   end(): void {
-    if (this.#before === 0) throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
+    if (this.#before === 0)
+      throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
     if (this.#place !== "done") throw this.#invalid("it ends too early", 0);
     if (!this.#found) {
       throw new ApiError("missing_parameter", "requests: Field required", { param: "requests" });
@@ -87,6 +89,7 @@ class Scanner {
   #punctuation(byte: number, at: number): number {
     switch (this.#place) {
       case "start":
+        if (byte === BYTE_ORDER_MARK[this.#before + at]) return at + 1;
         if (byte !== OPEN_OBJECT) throw this.#invalid("a JSON object is needed", at);
         this.#place = "key-or-end";
         return at + 1;
@@ -101,10 +104,14 @@ class Scanner {
       case "value":
         if (this.#key === "requests") {
           if (this.#found) {
-            throw new ApiError("invalid_request", 'The request body: Duplicate key "requests".', { param: "requests" });
+            throw new ApiError("invalid_request", 'The request body: Duplicate key "requests".', {
+              param: "requests",
+            });
           }
           if (byte !== OPEN_ARRAY) {
-            throw new ApiError("invalid_type", "requests: Input should be a valid array", { param: "requests" });
+            throw new ApiError("invalid_type", "requests: Input should be a valid array", {
+              param: "requests",
+            });
           }
           this.#found = true;
           return this.#goTo("element-or-end", at + 1);

@@ -5,7 +5,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
-import { chargeRows, type Account } from "../billing/ledger.ts";
+import type { Account } from "../billing/accounts.ts";
+import { chargeRows } from "../billing/ledger.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { at } from "./batch.ts";
@@ -120,7 +121,8 @@ async function storeAll(
   return { rows, accounts, dropped, finished };
 }
 
-const keyOf = ({ batchId, number }: { readonly batchId: string; readonly number: number }) => `${batchId} ${number}`;
+const keyOf = ({ batchId, number }: { readonly batchId: string; readonly number: number }) =>
+  `${batchId} ${number}`;
 
 /** What becomes of an item that would run again: a batch that was cancelled or is overdue runs nothing more. */
 export type Fate = "waiting" | "canceled" | "expired";
@@ -162,7 +164,7 @@ async function storeLines(
   const blob = sql.binary(Buffer.concat(over.map(({ end }) => end.line)));
   const stored = await db.any(sql.type(z.object({ batchId: z.string(), number: z.number() }))`
     update batch_items item
-    set state = ended.state, line = substring(${blob} from ended.start for ended.length), body = null, worker = null
+    set state = ended.state, line = substring(${blob}::bytea from ended.start for ended.length), body = null, worker = null
     from unnest(
       ${sql.array(
         over.map(({ item }) => item.batchId),
@@ -249,7 +251,16 @@ export class Counts {
   add(batchId: string, state: Counted, row: UsageRow | null, times = 1): void {
     let sums = this.#byBatch.get(batchId);
     if (sums === undefined) {
-      sums = { succeeded: 0, errored: 0, canceled: 0, expired: 0, input: 0, cached: 0, output: 0, reasoning: 0 };
+      sums = {
+        succeeded: 0,
+        errored: 0,
+        canceled: 0,
+        expired: 0,
+        input: 0,
+        cached: 0,
+        output: 0,
+        reasoning: 0,
+      };
       this.#byBatch.set(batchId, sums);
     }
     sums[state] += times;

@@ -93,7 +93,13 @@ export class Turns {
   /** Other requests hold the organization's credit. */
   creditRefused(item: Running, now: number, waitMs: number): void {
     const { organizationId } = item;
-    this.#refuse(this.#organizations, organizationId, now, waitMs, (one) => one.organizationId === organizationId);
+    this.#refuse(
+      this.#organizations,
+      organizationId,
+      now,
+      waitMs,
+      (one) => one.organizationId === organizationId,
+    );
   }
 
   /** Models that nothing more may begin for now. */
@@ -117,11 +123,17 @@ export class Turns {
         entry = { running, room: this.#roomOf(organizationId, running, now), batches: new Map() };
         byOrganization.set(organizationId, entry);
       }
-      entry.batches.set(id, this.#count((one) => one.batchId === id));
+      entry.batches.set(
+        id,
+        this.#count((one) => one.batchId === id),
+      );
     }
     const shares = new Map<string, number>();
     for (let free = this.free; free > 0; free -= 1) {
-      const entry = least([...byOrganization.values()].filter(({ room }) => room > 0), ({ running }) => running);
+      const entry = least(
+        [...byOrganization.values()].filter(({ room }) => room > 0),
+        ({ running }) => running,
+      );
       const batch = entry === undefined ? undefined : least([...entry.batches], ([, running]) => running);
       if (entry === undefined || batch === undefined) break;
       const [id, running] = batch;

@@ -29,7 +29,11 @@ export async function validate(engine: Engine, batch: Batch): Promise<void> {
   } else await begin(engine, batch, writer);
 }
 
-async function begin({ pool, clock, workerId, wake }: Engine, { id }: Batch, writer: ItemWriter): Promise<void> {
+async function begin(
+  { pool, clock, workerId, wake }: Engine,
+  { id }: Batch,
+  writer: ItemWriter,
+): Promise<void> {
   await pool.transaction(async (transaction) => {
     const cancelled = await transaction.maybeOneFirst(sql.type(z.object({ cancelled: z.boolean() }))`
       update batches set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, worker = null,

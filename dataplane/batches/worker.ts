@@ -2,7 +2,7 @@
  * A data plane's worker on batches: claims items as places become free, runs them, and looks after the batches'
  * beginnings and ends. Every pod has one; all of them do the same, and any of them may be killed at any moment.
  */
-import type { Account } from "../billing/ledger.ts";
+import type { Account } from "../billing/accounts.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { claimItems, openBatches, readBodyOf, SMALL_BODY_BYTES, type ClaimedItem } from "./claim.ts";
@@ -151,8 +151,10 @@ export class BatchWorker {
     const now = this.#engine.clock.now();
     if (end.kind === "over") {
       if (end.state === "succeeded") this.#turns.succeeded(item, now);
-    } else if (end.kind === "again" && end.because === "model") this.#turns.modelRefused(item, now, end.waitMs);
-    else if (end.kind === "again" && end.because === "credit") this.#turns.creditRefused(item, now, end.waitMs);
+    } else if (end.kind === "again" && end.because === "model")
+      this.#turns.modelRefused(item, now, end.waitMs);
+    else if (end.kind === "again" && end.because === "credit")
+      this.#turns.creditRefused(item, now, end.waitMs);
   }
 
   async #takeFromDead(leaseMs: number): Promise<void> {

@@ -56,6 +56,11 @@ export class Pressure {
     else this.#overload = this.#probe.heapShare() > limits.heapShare ? "memory" : null;
   }
 
+  /** The last look found too much work: what nobody waits for should not begin now. */
+  get overloaded(): boolean {
+    return this.#overload !== null;
+  }
+
   /** @throws ApiError 503 with `retry-after` while the last look found too much work. */
   shed(): void {
     if (this.#overload === null) return;

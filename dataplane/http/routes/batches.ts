@@ -23,7 +23,9 @@ export const batchRoutes =
     app.post("/v1/batches", access, async (request) => {
       const body = await readJsonBody(request.raw, limits.smallBodyBytes);
       const wanted = readFileBatchRequest(body);
-      return batchObject(await createFromFile(engine, callerOf(request), itemHeaders(request.headers), wanted));
+      return batchObject(
+        await createFromFile(engine, callerOf(request), itemHeaders(request.headers), wanted),
+      );
     });
 
     app.get("/v1/batches", access, async (request) => {

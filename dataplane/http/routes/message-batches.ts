@@ -67,7 +67,10 @@ export const messageBatchRoutes =
     app.get<WithId>("/v1/messages/batches/:id/results", access, async (request, reply) => {
       const batch = await find(request);
       if (batch.state !== "ended") {
-        throw new ApiError("invalid_request", "The batch is still in progress: its results come with its end.");
+        throw new ApiError(
+          "invalid_request",
+          "The batch is still in progress: its results come with its end.",
+        );
       }
       if (archivedAt(batch, clock.now()) !== null) {
         throw new ApiError("not_found", "The results of this batch are no longer kept.");

@@ -1,0 +1,55 @@
+/** Everything of a data plane that has to do with batches, put together. */
+import type { Redis } from "ioredis";
+import type { Holds } from "../billing/holds.ts";
+import type { RunServices } from "./run.ts";
+import type { Engine } from "./engine.ts";
+import { redisBell } from "./wake.ts";
+import { BatchWorker, type WorkerOptions } from "./worker.ts";
+
+export interface BatchesOptions
+  extends
+    Omit<Engine, "workerId" | "wake" | "balance">,
+    Pick<RunServices, "serve" | "snapshot" | "random">,
+    Pick<WorkerOptions, "busy" | "rhythm" | "limits"> {
+  readonly redis: Redis;
+  readonly holds: Holds;
+}
+
+export interface Batches {
+  readonly engine: Engine;
+  readonly worker: BatchWorker;
+  /** Takes nothing more, and waits at most `timeoutMs` for what runs. */
+  stop(timeoutMs: number): Promise<void>;
+}
+
+/** Starts nothing yet: `worker.start()` does. */
+export function openBatches(options: BatchesOptions): Batches {
+  const { pool, files, clock, newId, log, redis, holds, serve, snapshot, random, ...rest } = options;
+  const bell = redisBell(redis);
+  const engine: Engine = {
+    pool,
+    files,
+    clock,
+    newId,
+    log,
+    // As random as a request's id, and never shown to a client.
+    workerId: newId("req"),
+    wake: () => bell.ring(),
+    balance: async (organizationId) => {
+      const { granted, used } = await holds.credit(organizationId);
+      return granted - used;
+    },
+  };
+  const worker = new BatchWorker({
+    engine,
+    run: { serve, snapshot, random, meterFor: (onRow) => holds.forItem(onRow) },
+    charged: (rows, accounts) => holds.ledgerCharged(rows, accounts),
+    ...rest,
+  });
+  bell.listen(() => worker.wake());
+  const stop = async (timeoutMs: number) => {
+    await worker.stop(timeoutMs);
+    bell.close();
+  };
+  return { engine, worker, stop };
+}

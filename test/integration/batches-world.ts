@@ -1,0 +1,226 @@
+/** A data plane's worth of batches on real stores, with a scripted upstream: what the tests of batches stand on. */
+import type { Redis } from "ioredis";
+import { pino } from "pino";
+import { sql, type DatabasePool } from "slonik";
+import { z } from "zod";
+import type { BatchWorker, WorkerOptions } from "../../dataplane/batches/worker.ts";
+import type { Engine } from "../../dataplane/batches/engine.ts";
+import { openBatches, type Batches } from "../../dataplane/batches/start.ts";
+import { audit } from "../../dataplane/billing/audit.ts";
+import type { Route } from "../../dataplane/config/schema.ts";
+import type { Snapshot } from "../../dataplane/config/snapshot.ts";
+import { dialects } from "../../dataplane/dialects/dialect.ts";
+import { FileStore } from "../../dataplane/files/file-store.ts";
+import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
+import { batchRoutes } from "../../dataplane/http/routes/batches.ts";
+import { fileRoutes } from "../../dataplane/http/routes/files.ts";
+import { messageBatchRoutes } from "../../dataplane/http/routes/message-batches.ts";
+import { createServe } from "../../dataplane/inference/serve.ts";
+import { newId } from "../../dataplane/lib/ids.ts";
+import { sealing } from "../../dataplane/lib/seal.ts";
+import type { RunTool } from "../../dataplane/tools/toolbox.ts";
+import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
+import { upstreamOf } from "../fakes/inference.ts";
+import { noTools } from "../fakes/no-tools.ts";
+import { sampleRoute, sampleRouting, sampleSnapshot } from "../fakes/sample-snapshot.ts";
+import { startTestServer, type TestServer } from "../fakes/test-server.ts";
+import { Plane } from "./money-world.ts";
+
+export interface Stores {
+  readonly redisUrl: string;
+  readonly postgresUrl: string;
+}
+
+export interface PlaneOptions {
+  readonly upstreamUrl: string;
+  readonly clock?: { now(): number };
+  /** False: no worker runs. */
+  readonly working?: boolean;
+  readonly routes?: readonly Route[];
+  readonly runTool?: RunTool;
+  readonly worker?: Partial<Pick<WorkerOptions, "rhythm" | "limits" | "busy">>;
+  readonly waitMs?: number;
+}
+
+/** `m-messages`, `m-chat` and `m-responses`, each by an upstream of that dialect. */
+export const routesTo = (url: string, more: Partial<Route> = {}): Route[] =>
+  dialects.map((dialect) =>
+    sampleRoute(`m-${dialect}`, {
+      upstreams: [upstreamOf(url, dialect, { model: `upstream-${dialect}` })],
+      timeouts: { connectMs: 1_000, firstByteMs: null, streamIdleMs: 5_000, requestMs: 20_000 },
+      retries: { attempts: 1, retryOn: ["connect", "rate_limited", "server_error", "first_byte_timeout"] },
+      ...more,
+    }),
+  );
+
+export class BatchPlane {
+  readonly plane: Plane;
+  readonly server: TestServer;
+  readonly engine: Engine;
+  readonly worker: BatchWorker;
+  readonly files: FileStore;
+  readonly #batches: Batches;
+  readonly #dispatcher: ReturnType<typeof newUpstreamDispatcher>;
+
+  private constructor(parts: {
+    plane: Plane;
+    server: TestServer;
+    batches: Batches;
+    files: FileStore;
+    dispatcher: ReturnType<typeof newUpstreamDispatcher>;
+  }) {
+    this.plane = parts.plane;
+    this.server = parts.server;
+    this.engine = parts.batches.engine;
+    this.worker = parts.batches.worker;
+    this.#batches = parts.batches;
+    this.files = parts.files;
+    this.#dispatcher = parts.dispatcher;
+  }
+
+  static async open(stores: Stores, options: PlaneOptions): Promise<BatchPlane> {
+    const clock = options.clock ?? { now: () => Date.now() };
+    const routing = sampleRouting(1, { routes: [...(options.routes ?? routesTo(options.upstreamUrl))] });
+    const snapshot: Snapshot = sampleSnapshot(routing);
+    const waiting = options.waitMs === undefined ? {} : { waitMs: options.waitMs };
+    const plane = await Plane.open(stores, waiting);
+    const log = pino({ level: process.env["BATCH_LOG"] ?? "silent" });
+    const files = new FileStore({
+      postgres: plane.pool,
+      contents: new PostgresContents(plane.pool),
+      clock,
+      newId,
+    });
+    const dispatcher = newUpstreamDispatcher();
+    const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
+    const serve = createServe(new Upstreams(dispatcher), sealerOf, options.runTool ?? noTools);
+    const batches = openBatches({
+      pool: plane.pool,
+      redis: plane.redis,
+      files,
+      clock,
+      newId,
+      log,
+      holds: plane.holds,
+      serve,
+      snapshot: () => snapshot,
+      random: () => 0,
+      ...options.worker,
+    });
+    const { engine, worker } = batches;
+    let url = "";
+    const server = await startTestServer(
+      [fileRoutes(files), messageBatchRoutes(engine, () => url), batchRoutes(engine)],
+      { snapshot: () => snapshot },
+    );
+    url = server.url;
+    if (options.working !== false) await worker.start();
+    return new BatchPlane({ plane, server, batches, files, dispatcher });
+  }
+
+  get pool(): DatabasePool {
+    return this.plane.pool;
+  }
+
+  get redis(): Redis {
+    return this.plane.redis;
+  }
+
+  async json(method: string, path: string, body?: unknown, headers: Record<string, string> = {}) {
+    const answer = await this.server.fetch(path, {
+      method,
+      ...(body === undefined
+        ? {}
+        : {
+            body: typeof body === "string" ? body : JSON.stringify(body),
+            headers: { "content-type": "application/json", ...headers },
+          }),
+      ...(body === undefined ? { headers } : {}),
+    });
+    const text = await answer.text();
+    return { status: answer.status, headers: answer.headers, text, body: parse(text) };
+  }
+
+  async upload(
+    lines: string | Buffer,
+    name = "in.jsonl",
+    headers: Record<string, string> = {},
+  ): Promise<string> {
+    const form = new FormData();
+    form.append("purpose", "batch");
+    form.append("file", new File([lines as BlobPart], name, { type: "application/jsonl" }));
+    const answer = await this.server.fetch("/v1/files", { method: "POST", body: form, headers });
+    return ((await answer.json()) as { id: string }).id;
+  }
+
+  async lines(path: string): Promise<Record<string, unknown>[]> {
+    const answer = await this.server.fetch(path);
+    if (answer.status !== 200) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
+    const text = await answer.text();
+    if (text !== "" && !text.endsWith("\n")) throw new Error(`${path} does not end in a line feed`);
+    return text
+      .split("\n")
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+  }
+
+  /** Polls until the batch has ended; `see` is called with each state on the way. */
+  async ended(path: string, withinMs = 10_000, see: (batch: Json) => void = () => {}): Promise<Json> {
+    const deadline = Date.now() + withinMs;
+    for (;;) {
+      const { body } = await this.json("GET", path);
+      see(body);
+      const status = String(body["processing_status"] ?? body["status"]);
+      if (["ended", "completed", "failed", "expired", "cancelled"].includes(status)) return body;
+      if (Date.now() > deadline) throw new Error(`not ended: ${JSON.stringify(body)}`);
+      await new Promise((done) => setTimeout(done, 25));
+    }
+  }
+
+  async count(query: ReturnType<typeof sql.fragment>): Promise<number> {
+    return Number(
+      await this.pool.oneFirst(sql.type(z.object({ n: z.bigint() }))`select count(*) as n ${query}`),
+    );
+  }
+
+  /** What the audit finds wrong once nothing runs any more. */
+  async broken(): Promise<readonly string[]> {
+    return (await audit(this.pool, this.redis)).broken;
+  }
+
+  async close(): Promise<void> {
+    await this.#batches.stop(10_000);
+    await this.server[Symbol.asyncDispose]();
+    await this.#dispatcher.destroy();
+    await this.plane.close();
+  }
+}
+
+export type Json = Record<string, unknown>;
+const parse = (text: string): Json => {
+  try {
+    return JSON.parse(text) as Json;
+  } catch {
+    return {};
+  }
+};
+
+/** A request of each dialect, to the model of that dialect. */
+export const bodyOf = {
+  messages: (text = "Hello", more: object = {}) => ({
+    model: "m-messages",
+    max_tokens: 100,
+    messages: [{ role: "user", content: text }],
+    ...more,
+  }),
+  chat: (text = "Hello", more: object = {}) => ({
+    model: "m-chat",
+    messages: [{ role: "user", content: text }],
+    ...more,
+  }),
+  responses: (text = "Hello", more: object = {}) => ({ model: "m-responses", input: text, ...more }),
+};
+
+export const line = (customId: string, body: object, url = "/v1/chat/completions") =>
+  JSON.stringify({ custom_id: customId, method: "POST", url, body });
