@@ -9,13 +9,16 @@ operations.advance = function(organization, id, spent, wanted, item, row, cost)
   if not account then
     return { 'load' }
   end
-  local current = redis.call('HGET', hold_key(id), 'amount')
+  local hold = redis.call('HMGET', hold_key(id), 'amount', 'short')
+  local current, short = hold[1], hold[2] or '0'
   if not current then
     -- Swept away while the owner was cut off: it is back.
     make_hold(organization, id, '0', item, row, cost)
     current = '0'
   end
-  local covered = tonumber(wanted) <= account.base - account.undrained - account.held + tonumber(current)
+  local others = account.held - tonumber(current) + account.short - tonumber(short)
+  local covered = tonumber(wanted) <= account.base - account.undrained - others
+  set_short(organization, id, short, '0')
   local amount = spent
   if covered then
     amount = wanted

@@ -57,7 +57,9 @@ operations.hold = function(organization, id, estimate, key_epoch, item, concurre
       }
     end
   end
-  local available = balance - account.held
+  -- What running requests lack of their estimates comes first: else credit that others give back would be promised
+  -- twice, and together they could spend more than was there plus one request.
+  local available = balance - account.held - account.short
   if available <= 0 then
     return { 'busy' }
   end
@@ -66,6 +68,7 @@ operations.hold = function(organization, id, estimate, key_epoch, item, concurre
     amount = text(available)
   end
   make_hold(organization, id, amount, item, '', '0')
+  set_short(organization, id, '0', text(tonumber(estimate) - tonumber(amount)))
   if not limited then
     return { 'held', amount, '0', '0', '0', '0' }
   end

@@ -4,8 +4,10 @@
 -- All keys of a shard share one hash tag, so that a script touches one slot. KEYS[1] is the tag, `{gapura-meter-7}`:
 --   TAG:epoch     a random word; another word or none means that this Redis lost what it knew (design.md §5)
 --   TAG:o:ORG     hash of an organization: base, version (of the ledger's account that base was read at),
---                 undrained (charged but not yet in base), held (sum of its holds), keyEpoch, live (running requests)
---   TAG:h:ID      hash of a hold: org, amount, item ("1" for a batch item), row and cost (what the sweeper would charge)
+--                 undrained (charged but not yet in base), held (sum of its holds), short (what its holds lack of their
+--                 estimates), keyEpoch, live (running requests)
+--   TAG:h:ID      hash of a hold: org, amount, short, item ("1" for a batch item), row and cost (what the sweeper would
+--                 charge)
 --   TAG:beats     sorted set of hold ids by the time of their last heartbeat
 --   TAG:done:ID   "final" or "provisional" for a while after a request was charged, so that a repeat changes nothing
 --   TAG:b:ORG     hash of the organization's rate-limit buckets: requests, tokens (levels), at (when they were right)
@@ -50,9 +52,9 @@ local function done_key(id)
   return tag .. ':done:' .. id
 end
 
--- base, undrained, held, keyEpoch, live; base is nil while the ledger's account has not been read.
+-- base, undrained, held, short, keyEpoch, live; nil while the ledger's account has not been read.
 local function books(organization)
-  local values = redis.call('HMGET', organization_key(organization), 'base', 'undrained', 'held', 'keyEpoch', 'live')
+  local values = redis.call('HMGET', organization_key(organization), 'base', 'undrained', 'held', 'keyEpoch', 'live', 'short')
   if not values[1] then
     return nil
   end
@@ -62,7 +64,16 @@ local function books(organization)
     held = amount_of(values[3]),
     keyEpoch = amount_of(values[4]),
     live = amount_of(values[5]),
+    short = amount_of(values[6]),
   }
+end
+
+-- A hold's shortfall changes only here and in drop_hold.
+local function set_short(organization, id, from, to)
+  if from ~= to then
+    redis.call('HSET', hold_key(id), 'short', to)
+    redis.call('HINCRBY', organization_key(organization), 'short', text(tonumber(to) - tonumber(from)))
+  end
 end
 
 local function make_hold(organization, id, amount, item, row, cost)
@@ -76,10 +87,13 @@ end
 
 -- Gives a hold's credit back; false when there is no such hold.
 local function drop_hold(id)
-  local hold = redis.call('HMGET', hold_key(id), 'org', 'amount', 'item')
+  local hold = redis.call('HMGET', hold_key(id), 'org', 'amount', 'item', 'short')
   redis.call('ZREM', tag .. ':beats', id)
   if not hold[1] then
     return false
+  end
+  if hold[4] then
+    set_short(hold[1], id, hold[4], '0')
   end
   redis.call('DEL', hold_key(id))
   redis.call('HINCRBY', organization_key(hold[1]), 'held', negative(hold[2]))
