@@ -135,6 +135,8 @@ interface Books {
   readonly entrySum: string;
   readonly holdSum: string;
   readonly holdCount: string;
+  readonly short: string;
+  readonly shortSum: string;
 }
 
 const readShard = loadScript(
@@ -167,18 +169,20 @@ async function auditRedis(pool: DatabasePool, redis: Redis): Promise<{ broken: s
 
 function readBooks(row: readonly string[]): Books {
   const [organizationId = "", base = "", version = "", undrained = "0", held = "0", live = "0"] = row;
-  const [entrySum = "0", holdSum = "0", holdCount = "0"] = row.slice(6);
-  return { organizationId, base, version, undrained, held, live, entrySum, holdSum, holdCount };
+  const [entrySum = "0", holdSum = "0", holdCount = "0", short = "0", shortSum = "0"] = row.slice(6);
+  const sums = { entrySum, holdSum, holdCount, shortSum };
+  return { organizationId, base, version, undrained, held, live, short, ...sums };
 }
 
 /** Read at one moment, so these agree exactly at any time. */
 function wrongBooks(books: Books): string[] {
-  const { organizationId, undrained, held, live, entrySum, holdSum, holdCount } = books;
+  const { organizationId, undrained, held, live, short, entrySum, holdSum, holdCount, shortSum } = books;
   const lines: string[] = [];
   if (undrained !== entrySum) {
     lines.push(`${organizationId}: undrained is ${undrained}, its entries in the stream sum to ${entrySum}`);
   }
   if (held !== holdSum) lines.push(`${organizationId}: held is ${held}, its holds sum to ${holdSum}`);
+  if (short !== shortSum) lines.push(`${organizationId}: short is ${short}, its holds lack ${shortSum}`);
   if (live !== holdCount)
     lines.push(`${organizationId}: ${live} requests are said to run, it has ${holdCount} holds`);
   return lines;

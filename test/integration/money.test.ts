@@ -94,6 +94,7 @@ test("rule 1.8: credit that one request gives back goes first to those that hold
   await makeOrganization(plane.pool, "org_short", 100n);
   const cheap = await plane.holds.open(request("org_short"), 90n);
   const dear = await plane.holds.open(request("org_short"), 60n);
+  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
   await cheap.settle(usage(50));
   // 50 are left, 10 of them held, and the other 40 belong to the 50 that are missing there.
   expect(await code(plane.holds.open(request("org_short"), 60n))).toBe("rate_limited");
