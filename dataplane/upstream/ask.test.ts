@@ -231,14 +231,14 @@ test("a candidate whose dialect cannot hold the request is passed over", async (
 test("an upstream is called at exactly its address, with its headers and its credential", async () => {
   const azure = named("azure", one.url, {
     url: `${one.url}/openai/deployments/x/chat/completions?api-version=2026-06-01&a=b%20c`,
-    headers: { "x-team": "ml", "user-agent": "acme" },
+    headers: { "x-team": "ml", "user-agent": "acme", accept: "application/x" },
     credential: { id: "ns/azure/key", header: "api-key" },
   });
   const credential = (id: string) => (id === "ns/azure/key" ? "secret" : undefined);
   await ask([azure], {}, { credential });
   expect(one.requests[0]).toMatchObject({
     path: "/openai/deployments/x/chat/completions?api-version=2026-06-01&a=b%20c",
-    headers: { "api-key": "secret", "x-team": "ml", "user-agent": "acme" },
+    headers: { "api-key": "secret", "x-team": "ml", "user-agent": "acme", accept: "application/x" },
   });
 });
 

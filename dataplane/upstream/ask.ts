@@ -129,9 +129,10 @@ export class Upstreams {
     if (signal.aborted) cancel();
     let status = "";
     try {
-      const head = await headOf(call.start(this.#dispatcher), question);
+      const head = await headOf(call.start(this.#dispatcher), question).finally(() => {
+        record.upstreamWaitMs += performance.now() - started;
+      });
       status = String(head.status);
-      record.upstreamWaitMs += performance.now() - started;
       if (head.status < 200 || head.status > 299) throw await failureOf(call, head, upstream, route);
       const accepted = () => this.#health.answered(route, upstream);
       const taken = await take({ upstream, head, call, accepted });
@@ -141,7 +142,7 @@ export class Upstreams {
       if (error instanceof AttemptFailure) {
         status = error.status;
         this.#learn(route, upstream, error);
-      }
+      } else this.#health.undecided(route, upstream);
       throw error;
     } finally {
       signal.removeEventListener("abort", cancel);
@@ -166,8 +167,13 @@ export class Upstreams {
     connectMs: number,
   ) {
     const endpoint = this.#endpoint(route, upstream);
-    const list = [...endpoint.headers, "accept", stream ? "text/event-stream" : "application/json"];
-    for (const [name, value] of Object.entries(headers)) list.push(name, value);
+    const list = [...endpoint.headers];
+    const add = (name: string, value: string) => {
+      // What the route sets by itself wins.
+      if (!Object.hasOwn(upstream.headers, name)) list.push(name, value);
+    };
+    add("accept", stream ? "text/event-stream" : "application/json");
+    for (const [name, value] of Object.entries(headers)) add(name, value);
     if (upstream.credential !== null) {
       const { id, header } = upstream.credential;
       const value = credential(id);
@@ -190,13 +196,12 @@ export class Upstreams {
     const known = this.#endpoints.get(upstream);
     if (known !== undefined) return known;
     const url = new URL(upstream.url);
-    const own = new Set(Object.keys(upstream.headers));
     const defaults = {
       "content-type": "application/json",
       "accept-encoding": "identity",
       "user-agent": "gapura",
     };
-    const headers = Object.entries(defaults).filter(([name]) => !own.has(name));
+    const headers = Object.entries(defaults).filter(([name]) => !Object.hasOwn(upstream.headers, name));
     const endpoint = {
       origin: url.origin,
       path: url.pathname + url.search,
