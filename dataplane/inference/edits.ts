@@ -17,7 +17,7 @@ import { present, type Look } from "./look.ts";
 import { isOffline } from "./refuse.ts";
 
 /** Responses upstreams refuse a lower limit (rule 2.6). */
-export const LEAST_RESPONSES_OUTPUT_TOKENS = 16;
+const LEAST_RESPONSES_OUTPUT_TOKENS = 16;
 
 const samplingFields = ["temperature", "top_p", "top_k"];
 /**

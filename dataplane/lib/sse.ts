@@ -89,11 +89,6 @@ export class SseScanner {
     if (this.#frame.dataLines > 0) this.#emit(bytes.length, false);
   }
 
-  /** Bytes of the frame that has not ended yet. */
-  get pendingBytes(): number {
-    return this.#carried;
-  }
-
   #append(chunk: Buffer): Buffer {
     const length = this.#carried + chunk.length;
     if (length > this.#carry.length) {
