@@ -1,0 +1,69 @@
+import { describe, expect, test } from "vitest";
+import { median, percentile, ratio, renderTable } from "./figures.ts";
+import { answers, requestFor } from "./payloads.ts";
+import { parseRss, parseStat } from "./proc.ts";
+import { barChart } from "./svg.ts";
+
+test("CPU time and parent are read behind a program name with spaces and parentheses", () => {
+  const rest = "S 7 1 1 0 -1 4194304 1 0 0 0 120 34 0 0 20 0 1 0 6";
+  expect(parseStat(`42 (node (a b) c) ${rest}`)).toEqual({ parent: 7, cpuMicros: 1_540_000 });
+});
+
+test("resident memory is read in bytes", () => {
+  expect(parseRss("Name:\tnode\nVmRSS:\t    2048 kB\nThreads:\t1\n")).toBe(2 * 1024 * 1024);
+  expect(parseRss("Name:\tkthreadd\n")).toBe(0);
+});
+
+test.each([
+  [[3], 3],
+  [[1, 9, 5], 5],
+  [[1, 2, 3, 10], 2.5],
+  [[], Number.NaN],
+])("the median of %j is %d", (values, expected) => {
+  expect(median(values)).toBe(expected);
+});
+
+test("a percentile lies between its neighbours", () => {
+  expect(percentile([0, 10], 0.99)).toBeCloseTo(9.9);
+});
+
+test("a table lines up its columns and says ratios", () => {
+  const table = renderTable({ title: "CPU", columns: ["", "µs"], rows: [["bare", ratio(3, 2)]] });
+  expect(table).toBe("**CPU**\n\n|      |     µs |\n|------|-------:|\n| bare | 1.50 × |");
+});
+
+test("a chart escapes its text and draws one bar a value and the limit", () => {
+  const svg = barChart({
+    title: "a < b & c",
+    unit: "µs",
+    bars: [
+      { label: "one", value: 1 },
+      { label: "two", value: 200 },
+    ],
+    limit: { label: "goal", value: 100 },
+  });
+  expect(svg).toContain("a &lt; b &amp; c (µs)");
+  expect(svg.match(/<rect x=/g)).toHaveLength(2);
+  expect(svg).toContain(">goal</text>");
+});
+
+describe("the raw upstream's answers", () => {
+  test("the JSON answer is 1 kB", () => {
+    const [head, body] = answers.json.toString().split("\r\n\r\n");
+    expect(body).toHaveLength(1024);
+    expect(head).toContain("content-length: 1024");
+  });
+
+  test.each(["burst", "paced", "packed", "messages"] as const)("%s has 200 events and an end", (mode) => {
+    const text = answers[mode].toString();
+    expect(text.match(/^data: /gm)).toHaveLength(200);
+    expect(text.endsWith("0\r\n\r\n")).toBe(true);
+  });
+
+  test("a request names its length", () => {
+    const [head = "", body = ""] = requestFor({ path: "/json", model: "json", stream: false })
+      .toString()
+      .split("\r\n\r\n");
+    expect(Number(/content-length: (\d+)/.exec(head)?.[1])).toBe(Buffer.byteLength(body));
+  });
+});

@@ -1,0 +1,176 @@
+/** The load generator: raw sockets, prebuilt requests, and just enough reading to know where an answer ends. */
+import { connect, type Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+
+export interface LoadOptions {
+  readonly port: number;
+  readonly request: Buffer;
+  /** Connections, each with one request at a time. */
+  readonly width: number;
+  /** No new request is sent after this time; the running ones end. */
+  readonly ms: number;
+}
+
+export interface LoadResult {
+  readonly requests: number;
+  readonly ms: number;
+  /** Milliseconds from the request's write to the first byte of the answer, and to its end. */
+  readonly firstByteMs: readonly number[];
+  readonly wholeMs: readonly number[];
+}
+
+/** An answer that takes longer than this is a fault. */
+const ANSWER_TIMEOUT_MS = 20_000;
+/** The end of the last HTTP chunk of a stream and the empty one behind it. */
+const STREAM_END = Buffer.from("\r\n0\r\n\r\n");
+
+/** @throws Error at the first answer that is not 200, or is cut. */
+export async function load({ port, request, width, ms }: LoadOptions): Promise<LoadResult> {
+  const firstByteMs: number[] = [];
+  const wholeMs: number[] = [];
+  const clients = await Promise.all(Array.from({ length: width }, () => Client.open(port)));
+  const started = performance.now();
+  const until = started + ms;
+  try {
+    await Promise.all(
+      clients.map(async (client) => {
+        while (performance.now() < until) {
+          const answer = await client.ask(request);
+          firstByteMs.push(answer.firstByteMs);
+          wholeMs.push(answer.wholeMs);
+        }
+      }),
+    );
+    return { requests: wholeMs.length, ms: performance.now() - started, firstByteMs, wholeMs };
+  } finally {
+    for (const client of clients) client.close();
+  }
+}
+
+interface Running {
+  readonly startedAt: number;
+  readonly resolve: (answer: { firstByteMs: number; wholeMs: number }) => void;
+  readonly reject: (error: Error) => void;
+  firstByteAt: number;
+  received: number;
+  /** Bytes of head and body together; null: a stream. */
+  expected: number | null;
+}
+
+class Client {
+  readonly #socket: Socket;
+  #running: Running | null = null;
+  /** The last bytes of a stream, for an end that is cut in two. */
+  #tail: Buffer = Buffer.alloc(0);
+
+  static async open(port: number): Promise<Client> {
+    const socket = connect({ port, host: "127.0.0.1", noDelay: true });
+    await new Promise<void>((resolve, reject) => {
+      socket.once("connect", resolve);
+      socket.once("error", reject);
+    });
+    return new Client(socket);
+  }
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    socket.setTimeout(ANSWER_TIMEOUT_MS, () => this.#fail("an answer did not come in time"));
+    socket.on("data", (chunk) => this.#data(chunk));
+    socket.on("error", (error) => this.#fail(error.message));
+    socket.on("close", () => this.#fail("the connection was closed"));
+  }
+
+  ask(request: Buffer): Promise<{ firstByteMs: number; wholeMs: number }> {
+    const { promise, resolve, reject } = Promise.withResolvers<{ firstByteMs: number; wholeMs: number }>();
+    const startedAt = performance.now();
+    this.#running = { startedAt, resolve, reject, firstByteAt: 0, received: 0, expected: null };
+    this.#socket.write(request);
+    return promise;
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #data(chunk: Buffer): void {
+    const running = this.#running;
+    if (running === null) return this.#fail("bytes nobody asked for");
+    if (running.received === 0) {
+      running.firstByteAt = performance.now();
+      const head = chunk.toString("latin1", 0, 1024);
+      if (!head.startsWith("HTTP/1.1 200 ")) return this.#fail(`the answer began with ${head.slice(0, 600)}`);
+      const length = /\r\ncontent-length: *(\d+)/i.exec(head)?.[1];
+      running.expected = length === undefined ? null : head.indexOf("\r\n\r\n") + 4 + Number(length);
+    }
+    running.received += chunk.length;
+    if (running.expected === null ? this.#isStreamEnd(chunk) : running.received >= running.expected)
+      this.#answered(running);
+  }
+
+  #isStreamEnd(chunk: Buffer): boolean {
+    const end = STREAM_END.length;
+    if (chunk.length >= end) this.#tail = chunk.subarray(-end);
+    else this.#tail = Buffer.concat([this.#tail, chunk]).subarray(-end);
+    return this.#tail.equals(STREAM_END);
+  }
+
+  #answered({ startedAt, firstByteAt, resolve }: Running): void {
+    this.#running = null;
+    resolve({ firstByteMs: firstByteAt - startedAt, wholeMs: performance.now() - startedAt });
+  }
+
+  #fail(message: string): void {
+    this.#running?.reject(new Error(message));
+    this.#running = null;
+    this.#socket.destroy();
+  }
+}
+
+/** Streams that stay open, until `close`. */
+export interface OpenStreams {
+  readonly count: number;
+  close(): void;
+}
+
+/** So many connections are begun at once. */
+const OPEN_AT_ONCE = 200;
+
+/**
+ * Opens streams and waits until each has its first bytes.
+ * @throws Error at the first one that fails.
+ */
+export async function openStreams(port: number, request: Buffer, count: number): Promise<OpenStreams> {
+  const sockets: Socket[] = [];
+  const close = () => {
+    for (const socket of sockets) socket.destroy();
+  };
+  try {
+    while (sockets.length < count) {
+      const some = Math.min(OPEN_AT_ONCE, count - sockets.length);
+      await Promise.all(Array.from({ length: some }, () => openStream(port, request, sockets)));
+    }
+  } catch (error) {
+    close();
+    throw error;
+  }
+  await sleep(1_000);
+  return { count, close };
+}
+
+function openStream(port: number, request: Buffer, sockets: Socket[]): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const socket = connect({ port, host: "127.0.0.1" });
+  sockets.push(socket);
+  const timer = setTimeout(() => reject(new Error("a stream did not begin in time")), ANSWER_TIMEOUT_MS);
+  socket.on("connect", () => socket.write(request));
+  socket.on("error", reject);
+  socket.on("close", () => reject(new Error("a stream was closed")));
+  socket.on("data", (chunk) => {
+    clearTimeout(timer);
+    const head = chunk.toString("latin1", 0, 600);
+    // Later bytes of a stream that has begun change nothing.
+    if (head.startsWith("HTTP/1.1 ") && !head.startsWith("HTTP/1.1 200 ")) reject(new Error(head));
+    else resolve();
+  });
+  return promise.finally(() => clearTimeout(timer));
+}

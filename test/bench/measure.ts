@@ -1,0 +1,87 @@
+/** Measuring the contestants side by side: rounds in turns, so that a busy machine disturbs all of them alike. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { median, percentile } from "./figures.ts";
+import { load } from "./load.ts";
+import { requestFor, type Mode } from "./payloads.ts";
+import { treeCpuMicros } from "./proc.ts";
+import type { Contestant } from "./world.ts";
+
+export interface Subject {
+  readonly label: string;
+  readonly contestant: Contestant;
+  readonly mode: Mode;
+  /** Where it differs from the contestant's own path for the mode. */
+  readonly path?: string;
+}
+
+export interface Rounds {
+  readonly rounds: number;
+  readonly ms: number;
+  readonly width: number;
+}
+
+export interface Measured {
+  readonly label: string;
+  /** Medians over the rounds. */
+  readonly cpuMicros: number;
+  readonly perSecond: number;
+  readonly firstByteP50Ms: number;
+  readonly wholeP50Ms: number;
+  readonly wholeP99Ms: number;
+}
+
+const isStream = (mode: Mode) => mode !== "json" && mode !== "whole";
+/** What a contestant did last is over by then. */
+const SETTLE_MS = 50;
+
+/** The compiler needs some thousand requests before it has seen everything; on a busy machine they take their time. */
+const WARM_UP = { ms: 2_000, json: 8_000, stream: 1_000, atMostMs: 12_000 };
+
+/** One warm-up each, then the rounds in turns. */
+export async function measure(subjects: readonly Subject[], rounds: Rounds): Promise<Measured[]> {
+  const runs = subjects.map((subject) => ({ subject, results: [] as Omit<Measured, "label">[] }));
+  for (const { subject } of runs) await warmUp(subject, rounds);
+  for (let round = 0; round < rounds.rounds; round += 1) {
+    // The order turns, so that none always follows the same one.
+    for (let turn = 0; turn < runs.length; turn += 1) {
+      const run = runs[(turn + round) % runs.length];
+      if (run !== undefined) run.results.push(await once(run.subject, rounds));
+    }
+  }
+  return runs.map(({ subject, results }) => {
+    const middle = (field: keyof Omit<Measured, "label">) => median(results.map((result) => result[field]));
+    return {
+      label: subject.label,
+      cpuMicros: middle("cpuMicros"),
+      perSecond: middle("perSecond"),
+      firstByteP50Ms: middle("firstByteP50Ms"),
+      wholeP50Ms: middle("wholeP50Ms"),
+      wholeP99Ms: middle("wholeP99Ms"),
+    };
+  });
+}
+
+async function warmUp(subject: Subject, rounds: Rounds): Promise<void> {
+  const enough = rounds.width === 1 ? 0 : isStream(subject.mode) ? WARM_UP.stream : WARM_UP.json;
+  const started = performance.now();
+  let requests = 0;
+  do {
+    const { perSecond } = await once(subject, { ...rounds, ms: WARM_UP.ms });
+    requests += (perSecond * WARM_UP.ms) / 1_000;
+  } while (requests < enough && performance.now() - started < WARM_UP.atMostMs);
+}
+
+async function once({ contestant, mode, path }: Subject, { ms, width }: Rounds) {
+  const request = requestFor({ path: path ?? contestant.path(mode), model: mode, stream: isStream(mode) });
+  const before = treeCpuMicros(contestant.pid);
+  const result = await load({ port: contestant.port, request, width, ms });
+  await sleep(SETTLE_MS);
+  const cpuMicros = (treeCpuMicros(contestant.pid) - before) / result.requests;
+  return {
+    cpuMicros,
+    perSecond: (result.requests * 1_000) / result.ms,
+    firstByteP50Ms: percentile(result.firstByteMs, 0.5),
+    wholeP50Ms: percentile(result.wholeMs, 0.5),
+    wholeP99Ms: percentile(result.wholeMs, 0.99),
+  };
+}

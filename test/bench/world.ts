@@ -1,0 +1,320 @@
+/**
+ * The processes of a bench: the stores and the raw upstream share a core with the load, each contestant runs alone on
+ * the other one. Everything is on loopback, and everything that was started is ended by its id.
+ */
+import { spawn, spawnSync, type ChildProcess } from "node:child_process";
+import { closeSync, existsSync, openSync, readFileSync } from "node:fs";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { availableParallelism, tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { statusSchema, type Bank, type Route, type Routing } from "../../dataplane/config/schema.ts";
+import { migrate } from "../../dataplane/store/migrate.ts";
+import { freePort, startPostgres } from "../../hack/postgres.ts";
+import { stopProcess } from "../../hack/processes.ts";
+import { startRedis } from "../../hack/redis.ts";
+import {
+  bankFiles,
+  sampleKeys,
+  sampleOrganization,
+  sampleRoute,
+  sampleRouting,
+  sampleUpstream,
+  sha256,
+  writeFiles,
+} from "../fakes/sample-snapshot.ts";
+import { modes, type Mode } from "./payloads.ts";
+
+const root = resolve(import.meta.dirname, "../..");
+const PROXY_CORE = "0";
+const LOAD_CORE = "1";
+const START_TIMEOUT_MS = 60_000;
+const STOP_MS = 5_000;
+/** A hundred million credits: no bench runs out of them. */
+const PLENTY_MICROS = "100000000000000";
+const NGINX = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"].find((path) => existsSync(path));
+
+const say = (line: string) => process.stderr.write(`bench: ${line}\n`);
+
+export interface Contestant {
+  readonly name: "nginx" | "bare relay" | "Gapura";
+  readonly port: number;
+  /** Of the process whose tree is measured. */
+  readonly pid: number;
+  /** Where requests for this mode go; Gapura's are its own endpoints. */
+  path(mode: Mode): string;
+}
+
+export interface GapuraProcess extends Contestant {
+  readonly opsPort: number;
+  /** Publishes a snapshot with the bench's routes and so many others. @returns milliseconds until it is served. */
+  publish(others: number, edit: string): Promise<number>;
+  /** Ends it and waits; with `profileTo` its CPU profile lies there afterwards. */
+  stop(): Promise<void>;
+}
+
+/** What a bench runs in. Dispose of it. */
+export class World {
+  readonly folder: string;
+  readonly upstreamPort: number;
+  readonly #stops: (() => Promise<void>)[];
+  #stores: { readonly databaseUrl: string; readonly redisUrl: string } | null = null;
+
+  private constructor(folder: string, upstreamPort: number, stops: (() => Promise<void>)[]) {
+    this.folder = folder;
+    this.upstreamPort = upstreamPort;
+    this.#stops = stops;
+  }
+
+  /** @throws Error on a machine with fewer than two cores, or without taskset. */
+  static async open(): Promise<World> {
+    if (availableParallelism() < 2)
+      throw new Error("the bench needs two cores: one for the load, one to measure");
+    const pinned = spawnSync("taskset", ["-acp", LOAD_CORE, String(process.pid)], { encoding: "utf8" });
+    if (pinned.status !== 0) throw new Error("the bench needs Linux and taskset (package util-linux)");
+    const folder = await mkdtemp(join(tmpdir(), "gapura-bench-"));
+    // nginx' workers are `nobody`.
+    spawnSync("chmod", ["755", folder]);
+    const stops = [() => rm(folder, { recursive: true, force: true })];
+    const upstream = await program("raw-upstream.ts", []);
+    stops.push(() => stopProcess(upstream.child, "SIGTERM", STOP_MS));
+    return new World(folder, upstream.port, stops);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const stop of this.#stops.reverse()) await stop();
+  }
+
+  async bareRelay(): Promise<Contestant> {
+    const { child, port } = await program(
+      "bare-relay.ts",
+      [`http://127.0.0.1:${this.upstreamPort}`],
+      PROXY_CORE,
+    );
+    this.#stops.push(() => stopProcess(child, "SIGTERM", STOP_MS));
+    return { name: "bare relay", port, pid: pidOf(child), path: (mode) => `/${mode}` };
+  }
+
+  /** null when nginx is not installed. */
+  async nginx(): Promise<Contestant | null> {
+    if (NGINX === undefined) return null;
+    const port = await freePort();
+    const folder = join(this.folder, "nginx");
+    await mkdir(folder);
+    await writeFile(join(folder, "nginx.conf"), nginxConfiguration(folder, port, this.upstreamPort));
+    const child = spawn(
+      "taskset",
+      ["-c", PROXY_CORE, NGINX, "-p", folder, "-c", join(folder, "nginx.conf")],
+      {
+        stdio: ["ignore", "ignore", "ignore"],
+      },
+    );
+    this.#stops.push(() => stopProcess(child, "SIGTERM", STOP_MS));
+    await accepts(port);
+    return { name: "nginx", port, pid: pidOf(child), path: (mode) => `/${mode}` };
+  }
+
+  /** The real data plane with everything on. `profileTo`: a folder for its CPU profile. */
+  async gapura(options: { readonly profileTo?: string } = {}): Promise<GapuraProcess> {
+    const stores = await this.#openStores();
+    const folder = await mkdtemp(join(this.folder, "gapura-"));
+    const snapshots = new Snapshots(join(folder, "snapshot"), this.upstreamPort);
+    const [port, opsPort] = [await freePort(), await freePort()];
+    await snapshots.write(0, "first");
+    const log = openSync(join(folder, "log"), "a");
+    const { profileTo } = options;
+    const profiling = profileTo === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profileTo}`];
+    const child = spawn(
+      "taskset",
+      ["-c", PROXY_CORE, process.execPath, ...profiling, join(root, "dataplane/main.ts")],
+      {
+        stdio: ["ignore", log, log],
+        env: {
+          PATH: process.env["PATH"],
+          NODE_ENV: "production",
+          DATABASE_URL: stores.databaseUrl,
+          REDIS_URL: stores.redisUrl,
+          GAPURA_CONFIG_DIR: snapshots.folder,
+          HOST: "127.0.0.1",
+          PORT: String(port),
+          OPS_PORT: String(opsPort),
+          POD_UID: "bench",
+          DRAIN_TIMEOUT: "2",
+        },
+      },
+    );
+    closeSync(log);
+    const stop = () => stopProcess(child, "SIGTERM", 20_000);
+    this.#stops.push(stop);
+    try {
+      await ready(opsPort);
+    } catch (error) {
+      const tail = readFileSync(join(folder, "log"), "utf8").slice(-2_000);
+      throw new Error(`the data plane did not get ready:\n${tail}`, { cause: error });
+    }
+    return {
+      name: "Gapura",
+      port,
+      opsPort,
+      pid: pidOf(child),
+      path: (mode) => (mode === "messages" || mode === "whole" ? "/v1/messages" : "/v1/chat/completions"),
+      publish: (others, edit) => snapshots.publish(others, edit, opsPort),
+      stop,
+    };
+  }
+
+  async #openStores() {
+    if (this.#stores !== null) return this.#stores;
+    // As `npm start` runs them: a charge is on the disk before its answer ends.
+    const postgres = await startPostgres({ folder: join(this.folder, "postgres"), durable: true, say });
+    this.#stops.push(() => postgres.stop());
+    const redis = await startRedis({ folder: join(this.folder, "redis"), durable: true, say });
+    this.#stops.push(() => redis.stop());
+    await migrate(postgres.url());
+    this.#stores = { databaseUrl: postgres.url(), redisUrl: redis.url };
+    return this.#stores;
+  }
+}
+
+/** Writes snapshots as the operator does, one bank after the other. */
+class Snapshots {
+  readonly folder: string;
+  readonly #upstreamPort: number;
+  #bank: Bank = "a";
+  #serial = Date.now();
+
+  constructor(folder: string, upstreamPort: number) {
+    this.folder = folder;
+    this.#upstreamPort = upstreamPort;
+  }
+
+  /** @returns the serial. `edit` is the bench routes' display name: another one is another snapshot. */
+  async write(others: number, edit: string): Promise<number> {
+    const files = this.#files(others, edit);
+    await writeFiles(this.folder, files);
+    return this.#serial;
+  }
+
+  async publish(others: number, edit: string, opsPort: number): Promise<number> {
+    const files = this.#files(others, edit);
+    const started = performance.now();
+    await writeFiles(this.folder, files);
+    await waitFor(`serial ${this.#serial}`, async () => {
+      const response = await fetch(`http://127.0.0.1:${opsPort}/config/status`);
+      return statusSchema.parse(await response.json()).serial === this.#serial;
+    });
+    return performance.now() - started;
+  }
+
+  #files(others: number, edit: string): [string, Buffer][] {
+    this.#serial = Math.max(this.#serial + 1, Date.now());
+    const files = bankFiles(this.#bank, routing(this.#serial, this.#upstreamPort, others, edit));
+    this.#bank = this.#bank === "a" ? "b" : "a";
+    return files;
+  }
+}
+
+function routing(serial: number, upstreamPort: number, others: number, edit: string): Routing {
+  const route = (model: string, mode: Mode): Route =>
+    sampleRoute(model, {
+      displayName: edit,
+      upstreams: [
+        sampleUpstream({
+          dialect: mode === "messages" || mode === "whole" ? "messages" : "chat",
+          url: `http://127.0.0.1:${upstreamPort}/${mode}`,
+          model,
+        }),
+      ],
+    });
+  const routes = [
+    ...modes.map((mode) => route(mode, mode)),
+    ...Array.from({ length: others }, (_, n) => route(`other/model-${n}`, "json")),
+  ];
+  const key = sampleKeys.inference;
+  return sampleRouting(serial, {
+    routes,
+    organizations: [
+      sampleOrganization("org_bench", {
+        grants: [{ name: "start", amountMicros: PLENTY_MICROS }],
+        apiKeys: [{ name: "bench", sha256: sha256(key), hint: key.slice(0, 14), project: "default" }],
+      }),
+    ],
+    objects: routes.map(({ source }) => source),
+  });
+}
+
+const pidOf = ({ pid }: ChildProcess): number => {
+  if (pid === undefined) throw new Error("a program could not be started");
+  return pid;
+};
+
+/** Starts a program of this folder and reads its port from its first line. */
+async function program(file: string, args: readonly string[], core: string = LOAD_CORE) {
+  const command = ["-c", core, process.execPath, join(import.meta.dirname, file), ...args];
+  const child = spawn("taskset", command, { stdio: ["ignore", "pipe", "inherit"] });
+  let output = "";
+  child.stdout.on("data", (bytes: Buffer) => (output += bytes.toString()));
+  try {
+    await waitFor(file, () => Promise.resolve(/^port \d+$/m.test(output)));
+  } catch (error) {
+    await stopProcess(child, "SIGTERM", STOP_MS);
+    throw error;
+  }
+  return { child, port: Number(/^port (\d+)$/m.exec(output)?.[1]) };
+}
+
+const ready = (opsPort: number) =>
+  waitFor("the data plane", async () => {
+    const response = await fetch(`http://127.0.0.1:${opsPort}/readyz`);
+    await response.body?.cancel();
+    return response.ok;
+  });
+
+const accepts = (port: number) =>
+  waitFor(`port ${port}`, async () => {
+    const response = await fetch(`http://127.0.0.1:${port}/`);
+    await response.body?.cancel();
+    return true;
+  });
+
+/** Asks every few milliseconds; a throw counts as no. @throws Error when the time is up. */
+async function waitFor(what: string, ask: () => Promise<boolean>): Promise<void> {
+  const deadline = performance.now() + START_TIMEOUT_MS;
+  while (performance.now() < deadline) {
+    if (await ask().catch(() => false)) return;
+    await sleep(5);
+  }
+  throw new Error(`waited in vain for ${what}`);
+}
+
+/** One worker, no buffering, kept connections: what an operator would write for streams. */
+function nginxConfiguration(folder: string, port: number, upstreamPort: number): string {
+  return `daemon off;
+worker_processes 1;
+worker_rlimit_nofile 20000;
+pid ${folder}/nginx.pid;
+error_log ${folder}/error.log;
+events { worker_connections 19900; }
+http {
+  access_log off;
+  client_body_temp_path ${folder}/body;
+  proxy_temp_path ${folder}/proxy;
+  fastcgi_temp_path ${folder}/fastcgi;
+  uwsgi_temp_path ${folder}/uwsgi;
+  scgi_temp_path ${folder}/scgi;
+  keepalive_requests 100000000;
+  upstream raw { server 127.0.0.1:${upstreamPort}; keepalive 256; keepalive_requests 100000000; }
+  server {
+    listen 127.0.0.1:${port} backlog=4096;
+    location = / { return 204; }
+    location / {
+      proxy_pass http://raw;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_buffering off;
+      proxy_read_timeout 600s;
+    }
+  }
+}
+`;
+}
