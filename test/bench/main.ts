@@ -28,7 +28,7 @@ const { values, positionals } = parseArgs({
 const { quick } = values;
 
 /** Width: enough requests at once to keep one core busy. */
-const rounds = quick ? { rounds: 1, ms: 800, width: 64 } : { rounds: 5, ms: 1_500, width: 64 };
+const rounds = quick ? { rounds: 1, ms: 800, width: 64 } : { rounds: 3, ms: 1_500, width: 64 };
 /** One request at a time: what one client feels. */
 const alone = { ...rounds, width: 1 };
 const OTHER_ROUTES = 10_000;

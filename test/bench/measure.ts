@@ -35,9 +35,9 @@ const isStream = (mode: Mode) => mode !== "json" && mode !== "whole";
 const SETTLE_MS = 50;
 
 /** The compiler needs some thousand requests before it has seen everything; on a busy machine they take their time. */
-const WARM_UP = { ms: 2_000, json: 8_000, stream: 1_000, atMostMs: 12_000 };
+const WARM_UP = { ms: 1_500, json: 6_000, stream: 700, atMostMs: 8_000 };
 
-/** One warm-up each, then the rounds in turns. */
+/** A warm-up for whatever is new, then the rounds in turns. */
 export async function measure(subjects: readonly Subject[], rounds: Rounds): Promise<Measured[]> {
   const runs = subjects.map((subject) => ({ subject, results: [] as Omit<Measured, "label">[] }));
   for (const { subject } of runs) await warmUp(subject, rounds);
@@ -61,7 +61,14 @@ export async function measure(subjects: readonly Subject[], rounds: Rounds): Pro
   });
 }
 
+/** What has been warmed up in this run, by process and path. */
+const warm = new Set<string>();
+
 async function warmUp(subject: Subject, rounds: Rounds): Promise<void> {
+  const { contestant, mode, path = "" } = subject;
+  const what = `${contestant.pid} ${mode} ${path}`;
+  if (warm.has(what)) return;
+  warm.add(what);
   const enough = rounds.width === 1 ? 0 : isStream(subject.mode) ? WARM_UP.stream : WARM_UP.json;
   const started = performance.now();
   let requests = 0;
