@@ -105,10 +105,11 @@ function conditions(): string {
   return `${new Date().toISOString()}; Node ${process.version}; ${availableParallelism()} cores, ${cpus()[0]?.model.trim() ?? "unknown"}; load ${load.join(", ")}`;
 }
 
-const subjects = ({ nginx, bare, gapura }: Contestants, mode: Mode): Subject[] =>
-  [nginx, bare, gapura].flatMap((contestant) =>
+function subjects({ nginx, bare, gapura }: Contestants, mode: Mode): Subject[] {
+  return [nginx, bare, gapura].flatMap((contestant) =>
     contestant === null ? [] : [{ label: contestant.name, contestant, mode }],
   );
+}
 
 /** CPU of a relayed request beside nginx and the bare relay. */
 async function relay(_: World, contestants: Contestants): Promise<Outcome> {
@@ -142,8 +143,9 @@ async function relay(_: World, contestants: Contestants): Promise<Outcome> {
   return { tables: [{ title: "Relay", columns, rows }], charts };
 }
 
-const cpuOf = (measured: readonly Measured[], label: string): number =>
-  measured.find((one) => one.label === label)?.cpuMicros ?? Number.NaN;
+function cpuOf(measured: readonly Measured[], label: string): number {
+  return measured.find((one) => one.label === label)?.cpuMicros ?? Number.NaN;
+}
 
 /** What a client feels that sends one request at a time, beside asking the upstream itself. */
 async function latency(world: World, contestants: Contestants): Promise<Outcome> {
