@@ -1,11 +1,11 @@
 /** What converting an answer needs to know, whole or streamed, and how it is charged. */
 import type { Bill, FinalUsage, TokenUsage } from "../billing/meter.ts";
+import { noTokens, noTools } from "../billing/token-usage.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Answering } from "../upstream/ask.ts";
 import type { AnswerSink } from "./call.ts";
 import type { Conversion } from "./conversion.ts";
-import { noTokens, noTools } from "./relay-job.ts";
 
 /** What an answer takes, about, whose upstream reports nothing. */
 export const CHARACTERS_PER_TOKEN = 4;

@@ -3,6 +3,7 @@
  * of an answer leaves only once its charge is durable.
  */
 import type { TokenUsage } from "../billing/meter.ts";
+import { noTools, tokensOf } from "../billing/token-usage.ts";
 import type { EndCause, SseEvent, Stepper, StreamWriter } from "../dialects/codecs.ts";
 import type { MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
@@ -21,8 +22,7 @@ import {
   inputEstimate,
   settle,
 } from "./convert-job.ts";
-import { noTools } from "./relay-job.ts";
-import { isReport, tokensOf } from "./usage-tap.ts";
+import { isReport } from "./usage-tap.ts";
 
 /** Time between two observations of a running stream. */
 const OBSERVE_MS = 1_000;

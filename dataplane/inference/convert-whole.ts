@@ -1,5 +1,6 @@
 /** Convert: a whole answer of an upstream becomes the client's through Messages form (design.md §4.3). */
 import type { FinalUsage } from "../billing/meter.ts";
+import { tokensOf } from "../billing/token-usage.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
 import type { JsonObject } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
@@ -18,7 +19,7 @@ import {
   inputEstimate,
   settle,
 } from "./convert-job.ts";
-import { isReport, tokensOf } from "./usage-tap.ts";
+import { isReport } from "./usage-tap.ts";
 
 /**
  * Converts a whole answer.
@@ -61,7 +62,7 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
 }
 
 /** Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it. */
-const isErrorBody = (body: JsonObject): boolean =>
+export const isErrorBody = (body: JsonObject): boolean =>
   typeof body["error"] === "object" &&
   body["error"] !== null &&
   ["choices", "content", "output"].every((part) => body[part] === undefined);

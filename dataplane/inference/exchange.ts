@@ -3,7 +3,8 @@
  * behind, nothing more is read. (Plain conversions push; they have no reason to wait.)
  */
 import type { CodecContext, SseEvent, Stepper } from "../dialects/codecs.ts";
-import type { JsonObject, MessagesEvent, MessagesResponse } from "../dialects/messages/types.ts";
+import type { MessagesEvent, MessagesResponse } from "../dialects/messages/types.ts";
+import { objectOf, parseJson } from "../dialects/fields.ts";
 import { codecs } from "../dialects/registry.ts";
 import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -13,6 +14,7 @@ import type { Answering } from "../upstream/ask.ts";
 import { AttemptFailure, failureOfErrorBody, timedOut } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
+import { isErrorBody } from "./convert-whole.ts";
 
 /** Batches of events that wait for their reader before the upstream is told to pause. */
 const MAX_WAITING = 16;
@@ -29,11 +31,9 @@ export async function* wholeEvents(
     if (!(error instanceof CallError)) throw error;
     throw failureOf(errorOfFault(error.fault), error.fault, error.received);
   }
-  const parsed = parseObject(body);
+  const parsed = objectOf(parseJson(body.toString("utf8")));
   if (parsed === null) throw failureOf(corruptAnswer("garbage"), "garbage", body.length);
-  if (typeof parsed["error"] === "object" && parsed["error"] !== null && !hasContent(parsed)) {
-    throw failureOfErrorBody(body);
-  }
+  if (isErrorBody(parsed)) throw failureOfErrorBody(body);
   try {
     yield eventsOf(codecs[answering.upstream.dialect].readResponse(parsed, context));
   } catch (error) {
@@ -169,20 +169,6 @@ function errorOfFault(fault: CallFault): ApiError {
   if (fault === "deadline") return new ApiError("timeout", timedOut);
   if (fault === "idle") return new ApiError("timeout", "The model's provider stopped sending.");
   return fault === "cut" || fault === "cancelled" ? cutAnswer() : corruptAnswer(fault);
-}
-
-const hasContent = (body: JsonObject) =>
-  ["choices", "content", "output"].some((part) => body[part] !== undefined);
-
-function parseObject(body: Buffer): JsonObject | null {
-  try {
-    const parsed: unknown = JSON.parse(body.toString("utf8"));
-    return typeof parsed === "object" && parsed !== null && !Array.isArray(parsed)
-      ? (parsed as JsonObject)
-      : null;
-  } catch {
-    return null;
-  }
 }
 
 /** A whole answer as the stream that says the same. */

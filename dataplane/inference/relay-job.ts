@@ -1,11 +1,10 @@
 /** What relaying an answer needs to know, whole or streamed, and how it is charged. */
 import type { Logger } from "pino";
-import type { Bill, FinalUsage, TokenUsage, ToolUsage } from "../billing/meter.ts";
+import { noTools } from "../billing/token-usage.ts";
+import type { Bill, FinalUsage } from "../billing/meter.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import type { AnswerSink } from "./call.ts";
-
-export const noTools: ToolUsage = { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 };
 
 export interface RelayJob {
   readonly dialect: Dialect;
@@ -24,15 +23,6 @@ export interface RelayJob {
   /** Told the code of an error that ends a stream. */
   readonly failed: (error: ApiError) => void;
 }
-
-export const noTokens: TokenUsage = {
-  input: 0,
-  cacheRead: 0,
-  cacheWrite5m: 0,
-  cacheWrite1h: 0,
-  output: 0,
-  reasoning: 0,
-};
 
 /** Charges one upstream call. */
 export async function settle(

@@ -3,6 +3,7 @@
  * (design.md §4.2). The end leaves only once its charge is durable (design.md §5).
  */
 import type { TokenUsage } from "../billing/meter.ts";
+import { noTokens, noTools, tokensOf } from "../billing/token-usage.ts";
 import { parseJson } from "../dialects/fields.ts";
 import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -13,9 +14,9 @@ import type { Answering } from "../upstream/ask.ts";
 import { AttemptFailure, failureOfErrorBody, timedOut } from "../upstream/failure.ts";
 import type { CallFault } from "../upstream/send.ts";
 import { errorEvent } from "./in-band.ts";
-import { noTokens, noTools, settle, type RelayJob } from "./relay-job.ts";
+import { settle, type RelayJob } from "./relay-job.ts";
 import { streamTap } from "./stream-taps.ts";
-import { isReport, PASS, tokensOf, type Seen, type StreamTap } from "./usage-tap.ts";
+import { isReport, PASS, type Seen, type StreamTap } from "./usage-tap.ts";
 
 /** What may gather behind the terminal event, or before the first one. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024;

@@ -1,4 +1,5 @@
 import { corruptAnswer } from "../dialects/upstream-error.ts";
+import { noTokens, tokensOf } from "../billing/token-usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { JsonFault, splice, type Edit } from "../lib/json-splice.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -6,8 +7,8 @@ import type { Answering } from "../upstream/ask.ts";
 import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
-import { noTokens, settle, type RelayJob } from "./relay-job.ts";
-import { isReport, tokensOf } from "./usage-tap.ts";
+import { settle, type RelayJob } from "./relay-job.ts";
+import { isReport } from "./usage-tap.ts";
 import { lookAtWhole, type WholeLook } from "./whole-answer.ts";
 
 /**

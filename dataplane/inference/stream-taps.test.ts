@@ -1,9 +1,10 @@
 import fc from "fast-check";
+import { tokensOf } from "../billing/token-usage.ts";
 import { describe, expect, test } from "vitest";
 import type { Dialect } from "../dialects/dialect.ts";
 import { SseScanner } from "../lib/sse.ts";
 import { streamTap } from "./stream-taps.ts";
-import { isReport, tokensOf, type TapOptions } from "./usage-tap.ts";
+import { isReport, type TapOptions } from "./usage-tap.ts";
 
 const options: TapOptions = { model: "public", usageInjected: false, choices: 1 };
 

@@ -3,7 +3,6 @@
  * tap for each dialect. A tap never throws and never breaks a stream (design.md §4.2): what it cannot read is
  * passed on, and billed from an estimate.
  */
-import type { TokenUsage } from "../billing/meter.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-splice.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
@@ -156,18 +155,3 @@ export const isReport = (usage: MessagesUsage | null): usage is MessagesUsage =>
     (usage.cache_read_input_tokens ?? 0) +
     (usage.cache_creation_input_tokens ?? 0) >
     0;
-
-/** Usage as it is billed. A cache write without the 5m/1h split counts as 5m (rule 5.10). */
-export function tokensOf(usage: MessagesUsage): TokenUsage {
-  const written = usage.cache_creation_input_tokens ?? 0;
-  const oneHour = usage.cache_creation?.ephemeral_1h_input_tokens ?? 0;
-  const fiveMinutes = usage.cache_creation?.ephemeral_5m_input_tokens ?? 0;
-  return {
-    input: usage.input_tokens,
-    cacheRead: usage.cache_read_input_tokens ?? 0,
-    cacheWrite5m: Math.max(fiveMinutes, written - oneHour),
-    cacheWrite1h: oneHour,
-    output: usage.output_tokens,
-    reasoning: Math.min(usage.output_tokens, usage.output_tokens_details?.thinking_tokens ?? 0),
-  };
-}

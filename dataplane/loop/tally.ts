@@ -1,31 +1,8 @@
 /** Totals of one request over all its iterations and tool calls. */
 import type { Observed, TokenUsage, ToolUsage } from "../billing/meter.ts";
+import { noTokens, noTools, tokensOf } from "../billing/token-usage.ts";
 import type { MessagesUsage, ServerToolName } from "../dialects/messages/types.ts";
 import type { ToolOutcome } from "./results.ts";
-
-const noTokens: TokenUsage = {
-  input: 0,
-  cacheRead: 0,
-  cacheWrite5m: 0,
-  cacheWrite1h: 0,
-  output: 0,
-  reasoning: 0,
-};
-
-/** A hub usage in the ledger's classes; a cache write without the split counts as 5m (rule 5.10). */
-export function tokensOf(usage: MessagesUsage): TokenUsage {
-  const writes = usage.cache_creation_input_tokens ?? 0;
-  const oneHour = usage.cache_creation?.ephemeral_1h_input_tokens ?? 0;
-  const fiveMinutes = usage.cache_creation?.ephemeral_5m_input_tokens ?? 0;
-  return {
-    input: usage.input_tokens,
-    cacheRead: usage.cache_read_input_tokens ?? 0,
-    cacheWrite5m: Math.max(fiveMinutes, writes - oneHour),
-    cacheWrite1h: oneHour,
-    output: usage.output_tokens,
-    reasoning: usage.output_tokens_details?.thinking_tokens ?? 0,
-  };
-}
 
 const sum = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
   input: a.input + b.input,
@@ -41,7 +18,7 @@ export class Tally {
   #current = noTokens;
   #estimated = false;
   #currentEstimated = false;
-  #tools: ToolUsage = { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 };
+  #tools: ToolUsage = noTools;
 
   /** What the iteration under way has used so far; replaces what was said of it before. */
   observe(usage: MessagesUsage): void {
