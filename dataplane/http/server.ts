@@ -219,7 +219,7 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
       path: pathOf(request.url),
       status,
       ms: Math.round(seconds * 1e4) / 10,
-      ...(request.caller === null ? {} : { org: request.caller.organizationId, key: request.caller.keyId }),
+      ...(request.caller === null ? {} : { org: request.caller.organizationId, keyId: request.caller.keyId }),
       ...(record.model === null ? {} : { model: record.model, upstream: record.upstream, way: record.path }),
       ...(record.tries > 1 ? { tries: record.tries } : {}),
       ...(record.streamed ? { streamed: true } : {}),
