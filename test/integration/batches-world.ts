@@ -7,7 +7,7 @@ import type { BatchWorker, WorkerOptions } from "../../dataplane/batches/worker.
 import type { Engine } from "../../dataplane/batches/engine.ts";
 import { openBatches, type Batches } from "../../dataplane/batches/start.ts";
 import { audit } from "../../dataplane/billing/audit.ts";
-import type { Route } from "../../dataplane/config/schema.ts";
+import type { Policy, Route } from "../../dataplane/config/schema.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
 import { FileStore } from "../../dataplane/files/file-store.ts";
@@ -23,7 +23,7 @@ import { Upstreams } from "../../dataplane/upstream/ask.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { upstreamOf } from "../fakes/inference.ts";
 import { noTools } from "../fakes/no-tools.ts";
-import { sampleRoute, sampleRouting, sampleSnapshot } from "../fakes/sample-snapshot.ts";
+import { sampleRoute, sampleRouting, sampleSnapshot, sampleSource } from "../fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../fakes/test-server.ts";
 import { Plane } from "./money-world.ts";
 
@@ -48,11 +48,31 @@ export const routesTo = (url: string, more: Partial<Route> = {}): Route[] =>
   dialects.map((dialect) =>
     sampleRoute(`m-${dialect}`, {
       upstreams: [upstreamOf(url, dialect, { model: `upstream-${dialect}` })],
+      toolPolicy: "test/default",
       timeouts: { connectMs: 1_000, firstByteMs: null, streamIdleMs: 5_000, requestMs: 20_000 },
       retries: { attempts: 1, retryOn: ["connect", "rate_limited", "server_error", "first_byte_timeout"] },
       ...more,
     }),
   );
+
+const engine = { baseUrl: "http://127.0.0.1:9", credential: null };
+/** All tools; what they bring is `runTool`'s. */
+const policy: Policy = {
+  source: sampleSource("ToolPolicy", "default"),
+  webSearch: { engine: { type: "searxng", ...engine }, timeoutMs: 15_000 },
+  webFetch: {
+    timeoutMs: 20_000,
+    maxBytes: 10_485_760,
+    cacheTtlMs: 900_000,
+    allowCidrs: [],
+    allowPorts: [],
+    proxy: null,
+  },
+  xSearch: { engine, timeoutMs: 30_000 },
+  callsPerMinute: 60,
+  iterations: 8,
+  parallelCalls: 4,
+};
 
 export class BatchPlane {
   readonly plane: Plane;
@@ -81,7 +101,10 @@ export class BatchPlane {
 
   static async open(stores: Stores, options: PlaneOptions): Promise<BatchPlane> {
     const clock = options.clock ?? { now: () => Date.now() };
-    const routing = sampleRouting(1, { routes: [...(options.routes ?? routesTo(options.upstreamUrl))] });
+    const routing = sampleRouting(1, {
+      routes: [...(options.routes ?? routesTo(options.upstreamUrl))],
+      policies: { "test/default": policy },
+    });
     const snapshot: Snapshot = sampleSnapshot(routing);
     const waiting = options.waitMs === undefined ? {} : { waitMs: options.waitMs };
     const plane = await Plane.open(stores, waiting);
