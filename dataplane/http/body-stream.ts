@@ -58,7 +58,10 @@ async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
     if (error instanceof ApiError) throw error;
     leftEarly = true;
   } finally {
-    request.resume();
+    // Only without a reader the rest flows away. Not waited for: it ends after a read that is still under way.
+    void Promise.resolve(chunks.return?.())
+      .catch(() => undefined)
+      .then(() => request.resume());
   }
   if (leftEarly) throw new ClientGone("the client left before its request was complete");
 }
