@@ -18,7 +18,7 @@ import { errorBody, errorHeaders, errorStatus } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
-import { metrics } from "../telemetry/metrics.ts";
+import { countRequest, metrics, requestMetricsOf } from "../telemetry/metrics.ts";
 import { newRequestRecord, type RequestRecord } from "../telemetry/request-record.ts";
 import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
 import { absence } from "./absent.ts";
@@ -203,12 +203,13 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
   const seconds = (performance.now() - request.startedAt) / 1000;
   const dialect = request.routeOptions.config?.dialect ?? "other";
   const model = record.model ?? "none";
-  metrics.requests.inc({ dialect, model, status: String(status) });
-  metrics.requestDuration.observe({ dialect, model }, seconds);
+  countRequest(dialect, model, status);
+  const of = requestMetricsOf(dialect, model);
+  of.duration.observe(seconds);
   if (request.firstByteAt !== null) {
     const firstByte = (request.firstByteAt - request.startedAt) / 1000;
-    metrics.firstByte.observe({ dialect, model }, firstByte);
-    metrics.overhead.observe({ dialect }, Math.max(0, firstByte - record.upstreamWaitMs / 1000));
+    of.firstByte.observe(firstByte);
+    of.overhead.observe(Math.max(0, firstByte - record.upstreamWaitMs / 1000));
   }
   endSpan(record.span, { "http.response.status_code": status }, record.errorCode);
   const level = status >= 500 ? "warn" : "info";

@@ -145,3 +145,42 @@ export const metrics = {
     registers,
   }),
 } as const;
+
+/** What one request counts at its end. */
+export interface RequestMetrics {
+  readonly duration: Histogram.Internal<"dialect" | "model">;
+  readonly firstByte: Histogram.Internal<"dialect" | "model">;
+  readonly overhead: Histogram.Internal<"dialect">;
+  /** By status. */
+  readonly requests: Map<number, Counter.Internal>;
+}
+
+/** One entry for each pair of labels that the registry holds anyway. */
+const requestMetrics = new Map<string, RequestMetrics>();
+
+/** Finding a metric by its labels each time costs more than counting. */
+export function requestMetricsOf(dialect: string, model: string): RequestMetrics {
+  const key = `${dialect} ${model}`;
+  let found = requestMetrics.get(key);
+  if (found === undefined) {
+    found = {
+      duration: metrics.requestDuration.labels({ dialect, model }),
+      firstByte: metrics.firstByte.labels({ dialect, model }),
+      overhead: metrics.overhead.labels({ dialect }),
+      requests: new Map(),
+    };
+    requestMetrics.set(key, found);
+  }
+  return found;
+}
+
+/** Counts one answered request. */
+export function countRequest(dialect: string, model: string, status: number): void {
+  const { requests } = requestMetricsOf(dialect, model);
+  let counter = requests.get(status);
+  if (counter === undefined) {
+    counter = metrics.requests.labels({ dialect, model, status: String(status) });
+    requests.set(status, counter);
+  }
+  counter.inc();
+}

@@ -7,7 +7,7 @@
  */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
-import { availableParallelism, cpus, loadavg } from "node:os";
+import { cpus, loadavg } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
@@ -102,7 +102,7 @@ function known(): string[] {
 
 function conditions(): string {
   const load = loadavg().map((value) => value.toFixed(1));
-  return `${new Date().toISOString()}; Node ${process.version}; ${availableParallelism()} cores, ${cpus()[0]?.model.trim() ?? "unknown"}; load ${load.join(", ")}`;
+  return `${new Date().toISOString()}; Node ${process.version}; ${cpus().length} cores, ${cpus()[0]?.model.trim() ?? "unknown"}; load ${load.join(", ")}`;
 }
 
 function subjects({ nginx, bare, gapura }: Contestants, mode: Mode): Subject[] {
@@ -129,6 +129,9 @@ async function relay(_: World, contestants: Contestants): Promise<Outcome> {
       width: mode === "paced" ? 16 : rounds.width,
     });
     const base = cpuOf(measured, "bare relay");
+    process.stderr.write(
+      `bench: ${title}: ${micros(cpuOf(measured, "Gapura"))} µs, ${ratio(cpuOf(measured, "Gapura"), base)} the bare relay\n`,
+    );
     for (const { label, cpuMicros, perSecond } of measured) {
       rows.push([title, label, micros(cpuMicros), ratio(cpuMicros, base), perSecond.toFixed(0)]);
     }

@@ -82,6 +82,8 @@ async function once({ contestant, mode, path }: Subject, { ms, width }: Rounds) 
   const request = requestFor({ path: path ?? contestant.path(mode), model: mode, stream: isStream(mode) });
   const before = treeCpuMicros(contestant.pid);
   const result = await load({ port: contestant.port, request, width, ms });
+  if (result.shed > 0)
+    process.stderr.write(`bench: ${contestant.name} refused ${result.shed} requests as overloaded\n`);
   await sleep(SETTLE_MS);
   const cpuMicros = (treeCpuMicros(contestant.pid) - before) / result.requests;
   return {
