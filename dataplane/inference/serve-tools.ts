@@ -166,7 +166,7 @@ class ToolServing {
         maxOutputTokens: Math.min(this.#conversion.request.max_tokens ?? most, most),
         toolChoice: this.#toolChoice(),
       },
-      request: { ...this.#conversion.request, tools: [...own, ...functions] },
+      request: { ...this.#conversion.request, model: route.model, tools: [...own, ...functions] },
       pending: this.#restored.pending,
       serverTools: new Set(names),
       parallelCalls: policy.parallelCalls,

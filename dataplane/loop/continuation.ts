@@ -189,7 +189,8 @@ class Turns {
     const outcome = this.#outcome(call, block["content"], [...here, "content"]);
     if (outcome.kind === "hits") this.#hits.push(...outcome.hits);
     if (outcome.kind === "page") {
-      this.#hits.push({ url: outcome.page.url, title: outcome.page.title, text: "", age: null });
+      const { url, title, source } = outcome.page;
+      this.#hits.push({ url, title, text: source.type === "text" ? source.text : "", age: null });
     }
     this.#answer(call, outcome);
   }

@@ -362,6 +362,35 @@ describe("calls that are not run", () => {
   });
 });
 
+test("rule 3.6: block indexes run on through further iterations after resent calls", async () => {
+  const { starts } = await run([{ blocks: [search("x")] }, { blocks: [text("so")] }], {
+    input: { pending: [{ id: "srvtoolu_old", name: "web_search", input: { query: "q" } }] },
+  });
+  expect(starts.map(({ index }) => index)).toEqual([0, 1, 2, 3]);
+});
+
+test("a stream whose resent calls take long begins by itself, so that it can ping", async () => {
+  vi.useFakeTimers();
+  try {
+    const going = run([{ blocks: [text("so")] }], {
+      pingMs: 10_000,
+      input: { pending: [{ id: "srvtoolu_old", name: "web_search", input: { query: "q" } }] },
+      tool: () => new Promise((resolve) => setTimeout(() => resolve(hit), 15_000)),
+    });
+    await vi.advanceTimersByTimeAsync(16_000);
+    const { emitted, starts } = await going;
+    expect(emitted.slice(0, 3).map(({ type }) => type)).toEqual([
+      "message_start",
+      "ping",
+      "content_block_start",
+    ]);
+    expect(emitted.filter(({ type }) => type === "message_start")).toHaveLength(1);
+    expect(starts.map(({ index }) => index)).toEqual([0, 1]);
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
 describe("instruction and citations", () => {
   test("Responses and Chat get the marked instruction once; a Messages client over a Messages upstream none", async () => {
     const chat = await run([{ blocks: [search("x")] }], { rules: { dialect: "chat" } });

@@ -13,6 +13,7 @@ import type {
   MessageParam,
   MessagesEvent,
   MessagesRequest,
+  MessagesResponse,
   ServerToolName,
   StopReason,
   ToolResultBlock,
@@ -126,7 +127,7 @@ class Loop {
       if (this.#input.pending.length > 0) {
         const { state, calls } = admitCalls(this.#input.rules, this.#state, this.#input.pending);
         this.#state = state;
-        const results = await this.#runCalls(calls, async (events) => void this.#before.push(...events));
+        const results = await this.#runCalls(calls);
         this.#remember([], results);
       }
       for (;;) {
@@ -157,7 +158,7 @@ class Loop {
     });
     this.#state = judged.state;
     this.#stop = { sequence: round.stopSequence, details: round.stopDetails };
-    const results = await this.#runCalls(judged.calls, (events) => this.#emit(events));
+    const results = await this.#runCalls(judged.calls);
     if (judged.next.kind === "stop") {
       if (judged.next.reason === "tool_use")
         for (const call of round.clientCalls) await this.#emitBlock(call);
@@ -174,7 +175,7 @@ class Loop {
     const round = new Round({
       serverTools: this.#input.serverTools,
       final: this.#state.final,
-      nextIndex: this.#nextIndex + this.#before.filter(({ type }) => type === "content_block_start").length,
+      nextIndex: this.#nextIndex,
       started: this.#started,
       newId: this.#deps.newId,
       citer: this.#citer(target),
@@ -237,32 +238,21 @@ class Loop {
   }
 
   /** Shows the calls, runs them, shows and returns their results, all in call order. */
-  async #runCalls(
-    calls: readonly JudgedCall[],
-    show: (events: readonly MessagesEvent[]) => Promise<void>,
-  ): Promise<readonly ToolResultBlock[]> {
+  async #runCalls(calls: readonly JudgedCall[]): Promise<readonly ToolResultBlock[]> {
     if (calls.length === 0) return [];
     const { input, deps } = { input: this.#input, deps: this.#deps };
     const resumed = this.#asked === 0;
     for (const { call } of calls) {
       // A resent call stands in the client's conversation already.
-      if (!resumed)
-        await show(
-          this.#numbered(
-            {
-              type: "server_tool_use",
-              id: call.id,
-              name: call.name,
-              input: call.input ?? {},
-              caller: { type: "direct" },
-            },
-            resumed,
-          ),
-        );
+      if (resumed) break;
+      const { id, name } = call;
+      const caller = { type: "direct" } as const;
+      await this.#emitBlock({ type: "server_tool_use", id, name, input: call.input ?? {}, caller });
     }
     const waiting = limited(input.parallelCalls, calls, (judged) => this.#runCall(judged));
     const ping = setInterval(() => {
-      if (this.#started) void deps.emit([{ type: "ping" }]);
+      // A client that has left is found out by whatever is said next.
+      this.#ping().catch(() => undefined);
     }, deps.pingMs);
     try {
       const results: ToolResultBlock[] = [];
@@ -273,7 +263,7 @@ class Loop {
         this.#cite(outcome);
         deps.bill.observe(this.#tally.observed);
         const sealer = input.rules.dialect === "messages" ? deps.sealer : null;
-        await show(this.#numbered(resultForClient(call, outcome, input.citePages, sealer), resumed));
+        await this.#emitBlock(resultForClient(call, outcome, input.citePages, sealer));
         results.push(resultForModel(call.id, outcome, input.citePages));
       }
       return results;
@@ -314,27 +304,42 @@ class Loop {
     };
   }
 
-  /** A whole block at the next index; while the message has not begun, at its place among those that wait. */
-  #numbered(block: Parameters<typeof wholeBlock>[0], waiting: boolean): MessagesEvent[] {
-    const before = waiting ? this.#before.filter(({ type }) => type === "content_block_start").length : 0;
-    const events = wholeBlock(block, this.#nextIndex + before);
-    if (!waiting) this.#nextIndex += 1;
-    return events;
-  }
-
   async #emitBlock(block: Parameters<typeof wholeBlock>[0]): Promise<void> {
-    await this.#emit(this.#numbered(block, false));
+    const events = wholeBlock(block, this.#nextIndex);
+    this.#nextIndex += 1;
+    await this.#emit(events);
   }
 
+  /** Says events once the message has begun; results that are there before wait for its start. */
   async #emit(events: readonly MessagesEvent[]): Promise<void> {
     if (events.length === 0) return;
-    const [first, ...rest] = events;
-    if (this.#started || first === undefined || first.type !== "message_start") {
-      await this.#deps.emit(events);
+    if (this.#started) return this.#deps.emit(events);
+    const start = events.findIndex(({ type }) => type === "message_start");
+    if (start === -1) {
+      this.#before.push(...events.filter(({ type }) => type !== "ping"));
       return;
     }
     this.#started = true;
-    await this.#deps.emit([first, ...this.#before, ...rest]);
+    const waiting = this.#before.splice(0);
+    await this.#deps.emit([...events.slice(start, start + 1), ...waiting, ...events.slice(start + 1)]);
+  }
+
+  /** Resent calls run before any model was asked: a stream that has to wait for them begins by itself. */
+  async #ping(): Promise<void> {
+    if (!this.#started && this.#input.streamed) {
+      const message: MessagesResponse = {
+        id: this.#deps.newId("msg"),
+        type: "message",
+        role: "assistant",
+        model: this.#input.request.model,
+        content: [],
+        stop_reason: null,
+        stop_sequence: null,
+        usage: { input_tokens: 0, output_tokens: 0 },
+      };
+      await this.#emit([{ type: "message_start", message }]);
+    }
+    await this.#emit([{ type: "ping" }]);
   }
 
   /** Charges everything and only then lets the end of the answer go. */
