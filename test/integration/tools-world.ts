@@ -1,0 +1,207 @@
+/** A data plane's inference with its tools, over HTTP: real stores and money, scripted upstreams, engines and pages. */
+import Anthropic from "@anthropic-ai/sdk";
+import OpenAI from "openai";
+import type { Dispatcher } from "undici";
+import type { Policy, Route } from "../../dataplane/config/schema.ts";
+import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
+import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
+import { createServe } from "../../dataplane/inference/serve.ts";
+import { systemClock } from "../../dataplane/lib/clock.ts";
+import { sealing } from "../../dataplane/lib/seal.ts";
+import { redisToolCache } from "../../dataplane/tools/cache.ts";
+import { redisCallLimit } from "../../dataplane/tools/call-limit.ts";
+import { createToolbox } from "../../dataplane/tools/toolbox.ts";
+import { dnsResolver } from "../../dataplane/tools/url-guard/resolver.ts";
+import { ExtractionPool } from "../../dataplane/tools/web-fetch/extract/pool.ts";
+import { newRobotsCache } from "../../dataplane/tools/web-fetch/robots-gate.ts";
+import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
+import { searxng, x } from "../fakes/engines/engines.ts";
+import { answer, FakeSite, type Page } from "../fakes/pages/site.ts";
+import {
+  sampleKeys,
+  sampleOrganization,
+  sampleRoute,
+  sampleRouting,
+  sampleSnapshot,
+  sampleSource,
+  sampleUpstream,
+  sha256,
+} from "../fakes/sample-snapshot.ts";
+import { startTestServer, type TestServer } from "../fakes/test-server.ts";
+import type { ReadRequest } from "../fakes/upstream/read-request.ts";
+import { text, type Step } from "../fakes/upstream/script.ts";
+import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { makeOrganization, Plane } from "./money-world.ts";
+import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
+
+export const organization = "org_tools";
+/** Micro-credits that the organization begins with. */
+export const granted = 1_000_000_000_000n;
+export const hit = { url: "https://gates.example/new", title: "New gates", text: "Gates are now faster." };
+export const post = { id: "1", text: "Gates are faster now", author: "gatekeeper" };
+export const final = `They are faster, says [the report](${hit.url}#top).`;
+
+/**
+ * A model that looks things up when it is told to ("search …", "posts …", "open URL"), then answers with a link,
+ * and otherwise says that it is welcome.
+ */
+export function lookingUp({ question, rounds, tools, toolChoice }: ReadRequest): Step {
+  const offered = new Set(toolChoice === "none" ? [] : tools.map(({ name }) => name));
+  const call = (name: string, input: object): Step => ({
+    answer: {
+      parts: [
+        { type: "text", text: "Let me look." },
+        { type: "tool", name, input },
+      ],
+    },
+  });
+  const url = /https?:\/\/\S+/.exec(question)?.[0];
+  if (rounds > 0) return text(final);
+  if (/^open/i.test(question) && url !== undefined && offered.has("web_fetch"))
+    return call("web_fetch", { url });
+  if (/^posts/i.test(question) && offered.has("x_search")) return call("x_search", { query: question });
+  if (/search/i.test(question) && offered.has("web_search")) return call("web_search", { query: question });
+  return text("You are welcome.");
+}
+
+export interface ToolsWorld extends AsyncDisposable {
+  readonly server: TestServer;
+  readonly upstream: FakeUpstream;
+  readonly site: FakeSite;
+  readonly plane: Plane;
+  readonly anthropic: Anthropic;
+  readonly openai: OpenAI;
+  /** Base URL of the pages that may be opened: `/page`. */
+  readonly pages: string;
+}
+
+export interface WorldOptions {
+  readonly route?: Partial<Route>;
+  readonly policy?: Partial<Policy>;
+  /** Stands before each engine and page. */
+  readonly around?: (page: Page) => Page;
+  readonly script?: (request: ReadRequest) => Step;
+}
+
+/** Models `m-messages`, `m-chat` and `m-responses`, named for the dialect that their upstream speaks. */
+export async function startToolsWorld(options: WorldOptions = {}): Promise<ToolsWorld> {
+  const around = options.around ?? ((page) => page);
+  const served = {
+    ...searxng([hit]),
+    ...x([post]),
+    "/page": answer("<title>A page</title><p>About gates.</p>"),
+  };
+  const site = await FakeSite.start(
+    Object.fromEntries(Object.entries(served).map(([path, page]) => [path, around(page)])),
+  );
+  const upstream = await startUpstream({ fallback: options.script ?? lookingUp });
+  const database = await freshDatabase();
+  const redis = await freshRedis();
+  const plane = await Plane.open(
+    { redisUrl: redis.url, postgresUrl: database.url },
+    { recheckKey: async () => 1 },
+  );
+  await makeOrganization(plane.pool, organization, granted);
+  const dispatcher = newUpstreamDispatcher();
+  const pages = new ExtractionPool();
+  const server = await serving({ plane, dispatcher, pages, site, upstream, options });
+  return {
+    server,
+    upstream,
+    site,
+    plane,
+    pages: `http://127.0.0.1:${site.port}`,
+    anthropic: new Anthropic({ baseURL: server.url, apiKey: sampleKeys.inference, maxRetries: 0 }),
+    openai: new OpenAI({ baseURL: `${server.url}/v1`, apiKey: sampleKeys.inference, maxRetries: 0 }),
+    [Symbol.asyncDispose]: async () => {
+      await server[Symbol.asyncDispose]();
+      await dispatcher.destroy();
+      await pages.close();
+      await upstream.close();
+      await site.stop();
+      await closeStores(plane, redis, database);
+    },
+  };
+}
+
+interface Parts {
+  readonly plane: Plane;
+  readonly dispatcher: Dispatcher;
+  readonly pages: ExtractionPool;
+  readonly site: FakeSite;
+  readonly upstream: FakeUpstream;
+  readonly options: WorldOptions;
+}
+
+function serving({ plane, dispatcher, pages, site, upstream, options }: Parts): Promise<TestServer> {
+  const cache = redisToolCache(plane.redis);
+  const runTool = createToolbox({
+    admit: redisCallLimit(plane.redis),
+    fetch: { resolver: dnsResolver(), pool: pages, cache, robots: newRobotsCache(), clock: systemClock },
+    search: { dispatcher, cache },
+    posts: { dispatcher, clock: systemClock },
+  });
+  const serve = createServe(
+    new Upstreams(dispatcher),
+    sealing([{ id: "test", key: Buffer.alloc(32, 7) }]),
+    runTool,
+  );
+  const fixed = snapshotOver(upstream.url, site.port, options);
+  return startTestServer([inferenceRoutes({ meter: plane.holds, serve })], { snapshot: () => fixed });
+}
+
+function snapshotOver(upstreamUrl: string, sitePort: number, { route, policy }: WorldOptions) {
+  const baseUrl = `http://127.0.0.1:${sitePort}`;
+  const tools: Policy = {
+    source: sampleSource("ToolPolicy", "default"),
+    webSearch: { engine: { type: "searxng", baseUrl, credential: null }, timeoutMs: 15_000 },
+    webFetch: {
+      timeoutMs: 20_000,
+      maxBytes: 10_485_760,
+      cacheTtlMs: 900_000,
+      allowCidrs: ["127.0.0.1/32"],
+      allowPorts: [sitePort],
+      proxy: null,
+    },
+    xSearch: { engine: { baseUrl, credential: null }, timeoutMs: 30_000 },
+    callsPerMinute: 60,
+    iterations: 8,
+    parallelCalls: 4,
+    ...policy,
+  };
+  const routeTo = (dialect: Dialect) =>
+    sampleRoute(`m-${dialect}`, {
+      upstreams: [
+        sampleUpstream({ dialect, url: upstreamUrl + dialectPath[dialect], model: `upstream-${dialect}` }),
+      ],
+      toolPolicy: "default/default",
+      limits: { contextTokens: 200_000, maxOutputTokens: 2_000 },
+      ...route,
+    });
+  return sampleSnapshot(
+    sampleRouting(1, {
+      routes: dialects.map(routeTo),
+      policies: { "default/default": tools },
+      organizations: [
+        sampleOrganization(organization, {
+          toolCallsPerMinute: 1_000_000,
+          apiKeys: [
+            {
+              name: "ci",
+              sha256: sha256(sampleKeys.inference),
+              hint: sampleKeys.inference.slice(0, 14),
+              project: "default",
+            },
+          ],
+        }),
+      ],
+    }),
+  );
+}
+
+async function closeStores(plane: Plane, redis: TestStore, database: TestDatabase): Promise<void> {
+  await plane.close();
+  await redis[Symbol.asyncDispose]();
+  await database.drop();
+}

@@ -1,0 +1,334 @@
+/** Server tools over real HTTP, driven by the official SDKs: every dialect over an upstream of every dialect. */
+import type Anthropic from "@anthropic-ai/sdk";
+import type OpenAI from "openai";
+import { createAnthropic } from "@ai-sdk/anthropic";
+import { createOpenAI } from "@ai-sdk/openai";
+import { generateText, streamText } from "ai";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
+import { slow } from "../fakes/engines/engines.ts";
+import { chatFaults } from "../grammar/chat.ts";
+import { messagesFaults } from "../grammar/messages.ts";
+import { responsesFaults } from "../grammar/responses.ts";
+import { sampleKeys } from "../fakes/sample-snapshot.ts";
+import { final, hit, startToolsWorld, type ToolsWorld } from "./tools-world.ts";
+
+let world: ToolsWorld;
+beforeAll(async () => {
+  world = await startToolsWorld();
+});
+afterAll(() => world[Symbol.asyncDispose]());
+beforeEach(() => world.upstream.reset());
+
+const question = "Please search for gates.";
+const thanks = "Thank you.";
+/** What the link of `final` spans. */
+const link = /\[the report\]\([^)]*\)/.exec(final)?.[0] ?? "";
+
+/** What the newest request to the upstream held. */
+const lastSent = () => world.upstream.requests.at(-1)?.text ?? "";
+const howOften = (whole: string, part: string) => whole.split(part).length - 1;
+
+describe.each(dialects)("over an upstream of the %s dialect", (other) => {
+  const model = `m-${other}`;
+  describe.each(["whole", "streamed"] as const)("%s", (how) => {
+    test("Messages: search, answer, resend, continue", async () => {
+      const tools: Anthropic.ToolUnion[] = [{ type: "web_search_20250305", name: "web_search" }];
+      const ask = (messages: Anthropic.MessageParam[]) => {
+        const body = { model, max_tokens: 500, tools, messages };
+        return how === "whole"
+          ? world.anthropic.messages.create(body)
+          : world.anthropic.messages.stream(body).finalMessage();
+      };
+      const asked: Anthropic.MessageParam[] = [{ role: "user", content: question }];
+      const first = await ask(asked);
+      expect(first.content.map(({ type }) => type)).toEqual([
+        "text",
+        "server_tool_use",
+        "web_search_tool_result",
+        "text",
+      ]);
+      expect(first.stop_reason).toBe("end_turn");
+      expect(first.usage.server_tool_use).toMatchObject({ web_search_requests: 1, web_fetch_requests: 0 });
+      const result = first.content[2];
+      expect(result).toMatchObject({
+        content: [{ type: "web_search_result", url: hit.url, title: hit.title }],
+      });
+      if (other !== "messages") {
+        expect(first.content[3]).toMatchObject({
+          citations: [{ type: "web_search_result_location", url: hit.url, cited_text: hit.text }],
+        });
+      }
+
+      const conversation: Anthropic.MessageParam[] = [
+        ...asked,
+        { role: "assistant", content: first.content as Anthropic.ContentBlockParam[] },
+        { role: "user", content: thanks },
+      ];
+      const second = await ask(conversation);
+      expect(second.content).toMatchObject([{ type: "text", text: "You are welcome." }]);
+      expect(lastSent()).toContain(hit.text);
+      expect(lastSent()).not.toMatch(/"encrypted_|server_tool_use|web_search_tool_result/);
+    });
+
+    test("Chat: search, answer, resend, continue", async () => {
+      const ask = async (messages: OpenAI.ChatCompletionMessageParam[]) => {
+        const body = { model, messages, web_search_options: {} };
+        const completion =
+          how === "whole"
+            ? await world.openai.chat.completions.create(body)
+            : await world.openai.chat.completions.stream(body).finalChatCompletion();
+        const choice = completion.choices[0];
+        if (choice === undefined) throw new Error("no choice");
+        return choice;
+      };
+      const asked: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: question }];
+      const first = await ask(asked);
+      const said = `Let me look.\n\n${final}`;
+      expect(first).toMatchObject({ finish_reason: "stop", message: { content: said } });
+      // The SDK's accumulator keeps what a delta brings.
+      expect(first.message.annotations).toEqual([
+        {
+          type: "url_citation",
+          url_citation: {
+            start_index: said.indexOf(link),
+            end_index: said.indexOf(link) + link.length,
+            url: hit.url,
+            title: hit.title,
+          },
+        },
+      ]);
+      const second = await ask([...asked, first.message, { role: "user", content: thanks }]);
+      expect(second.message.content).toBe("You are welcome.");
+      expect(howOften(lastSent(), "[svc:servertools]")).toBe(1);
+    });
+
+    test("Responses: search, answer, resend, continue", async () => {
+      const ask = (input: OpenAI.Responses.ResponseInput) => {
+        const body = { model, input, tools: [{ type: "web_search" as const }] };
+        return how === "whole"
+          ? world.openai.responses.create(body)
+          : world.openai.responses.stream(body).finalResponse();
+      };
+      const asked: OpenAI.Responses.ResponseInput = [{ role: "user", content: question }];
+      const first = await ask(asked);
+      expect(first.status).toBe("completed");
+      expect(first.output).toMatchObject([
+        { type: "message", content: [{ text: "Let me look." }] },
+        {
+          type: "web_search_call",
+          status: "completed",
+          action: { type: "search", query: question, sources: [{ type: "url", url: hit.url }] },
+        },
+        {
+          type: "message",
+          content: [
+            {
+              text: final,
+              annotations: [
+                { type: "url_citation", start_index: final.indexOf(link), url: hit.url, title: hit.title },
+              ],
+            },
+          ],
+        },
+      ]);
+      const second = await ask([
+        ...asked,
+        ...(first.output as OpenAI.Responses.ResponseInputItem[]),
+        { role: "user", content: thanks },
+      ]);
+      expect(second.output_text).toBe("You are welcome.");
+      expect(lastSent()).not.toContain("web_search_call");
+      expect(howOften(lastSent(), "[svc:servertools]")).toBe(1);
+    });
+  });
+});
+
+const bodies: Record<Dialect, Record<string, object>> = {
+  messages: {
+    search: {
+      max_tokens: 500,
+      messages: [{ role: "user", content: question }],
+      tools: [{ type: "web_search_20260318", name: "web_search" }],
+    },
+    posts: {
+      max_tokens: 500,
+      messages: [{ role: "user", content: "Posts about gates" }],
+      tools: [{ type: "x_search_20261005", name: "x_search" }],
+    },
+    page: {
+      max_tokens: 500,
+      messages: [{ role: "user", content: "Open PAGE" }],
+      tools: [{ type: "web_fetch_20260318", name: "web_fetch" }],
+    },
+  },
+  chat: {
+    search: { messages: [{ role: "user", content: question }], web_search_options: {} },
+    page: { messages: [{ role: "user", content: "Open PAGE" }], web_search_options: {} },
+  },
+  responses: {
+    search: { input: question, tools: [{ type: "web_search" }] },
+    posts: { input: "Posts about gates", tools: [{ type: "x_search" }] },
+    page: { input: "Open PAGE", tools: [{ type: "web_search" }] },
+  },
+};
+
+const post = (
+  dialect: Dialect,
+  body: object,
+  more: { readonly signal?: AbortSignal; readonly headers?: Record<string, string> } = {},
+) =>
+  world.server.fetch(dialectPath[dialect], {
+    method: "POST",
+    ...more,
+    headers: { "content-type": "application/json", ...more.headers },
+    body: JSON.stringify(body).replaceAll("PAGE", `${world.pages}/page`),
+  });
+
+const grammar: Record<Dialect, (stream: string) => string[]> = {
+  messages: (stream) => messagesFaults(stream),
+  chat: (stream) => chatFaults(stream),
+  responses: (stream) => responsesFaults(stream),
+};
+
+describe.each(dialects)("every stream of the %s dialect keeps its grammar", (dialect) => {
+  const cases = Object.keys(bodies[dialect]).flatMap((tool) => dialects.map((other) => ({ tool, other })));
+  test.each(cases)("$tool over $other", async ({ tool, other }) => {
+    const response = await post(dialect, { model: `m-${other}`, stream: true, ...bodies[dialect][tool] });
+    const stream = await response.text();
+    expect([response.status, grammar[dialect](stream)]).toEqual([200, []]);
+    expect(stream).toContain("They");
+    expect(world.upstream.requests).toHaveLength(2);
+    if (tool === "page") expect(world.upstream.requests[1]?.text).toContain("About gates.");
+  });
+});
+
+describe("sealed contents that are not ours", () => {
+  const withBlob = async (change: (sealed: string) => string, where: "content" | "index") => {
+    const first = await world.anthropic.messages.create({
+      model: "m-chat",
+      ...(bodies.messages["search"] as Pick<
+        Anthropic.MessageCreateParamsNonStreaming,
+        "messages" | "max_tokens"
+      >),
+    });
+    const key = where === "content" ? "encrypted_content" : "encrypted_index";
+    const content = JSON.parse(JSON.stringify(first.content), (name, value: unknown) =>
+      name === key && typeof value === "string" ? change(value) : value,
+    ) as Anthropic.ContentBlockParam[];
+    return post("messages", {
+      model: "m-messages",
+      ...bodies.messages["search"],
+      messages: [
+        { role: "user", content: question },
+        { role: "assistant", content },
+        { role: "user", content: thanks },
+      ],
+    });
+  };
+  const other = (sealed: string) => (sealed.endsWith("A") ? "B" : "A");
+
+  test.each([
+    ["changed", (sealed: string) => `${sealed.slice(0, -5)}${other(sealed.slice(0, -4))}${sealed.slice(-4)}`],
+    ["truncated", (sealed: string) => sealed.slice(0, -8)],
+    ["foreign", () => "EpICCioIARgCIiQzYmQ5"],
+    ["empty", () => ""],
+  ] as const)("%s: 400 invalid_request_error naming the block", async (_, change) => {
+    for (const [where, path] of [
+      ["content", "messages[1].content[2].content[0].encrypted_content"],
+      ["index", "messages[1].content[3].citations[0].encrypted_index"],
+    ] as const) {
+      const response = await withBlob(change, where);
+      const body = (await response.json()) as { error: { type: string; message: string } };
+      expect([response.status, body.error.type]).toEqual([400, "invalid_request_error"]);
+      expect(body.error.message.replaceAll(/\.(\d+)/g, "[$1]")).toContain(path);
+    }
+  });
+});
+
+describe("the AI SDK's provider-executed web search", () => {
+  const models = () => {
+    const options = { apiKey: sampleKeys.inference, baseURL: `${world.server.url}/v1` };
+    return { anthropic: createAnthropic(options), openai: createOpenAI(options) };
+  };
+
+  test.each(dialects)("anthropic over %s", async (other) => {
+    const { anthropic } = models();
+    const request = {
+      model: anthropic(`m-${other}`),
+      prompt: question,
+      tools: { web_search: anthropic.tools.webSearch_20250305({ maxUses: 3 }) },
+    };
+    const whole = await generateText(request);
+    expect(whole.text).toContain(final);
+    expect(whole.finishReason).toBe("stop");
+    expect(whole.toolResults).toMatchObject([{ toolName: "web_search", providerExecuted: true }]);
+    expect(whole.sources).toContainEqual(expect.objectContaining({ url: hit.url }));
+    const streamed = streamText(request);
+    expect(await streamed.text).toContain(final);
+    expect(await streamed.toolResults).toMatchObject([{ toolName: "web_search", providerExecuted: true }]);
+  });
+
+  test.each(dialects)("openai over %s", async (other) => {
+    const { openai } = models();
+    for (const tool of ["webSearch", "webSearchPreview"] as const) {
+      const request = {
+        model: openai.responses(`m-${other}`),
+        prompt: question,
+        tools: { [tool === "webSearch" ? "web_search" : "web_search_preview"]: openai.tools[tool]({}) },
+      };
+      const whole = await generateText(request);
+      expect(whole.text).toContain(final);
+      // The SDK tells of each address once, by the search's sources, which have no titles.
+      expect(whole.sources).toContainEqual(expect.objectContaining({ url: hit.url }));
+      const streamed = streamText(request);
+      expect(await streamed.text).toContain(final);
+      expect(await streamed.sources).toContainEqual(expect.objectContaining({ url: hit.url }));
+    }
+  });
+});
+
+describe("rule 2.2 on the tool path", () => {
+  const strict = { "x-gapura-strict": "true" };
+  const lossy = { ...bodies.chat["search"], model: "m-messages", seed: 7 };
+
+  test.each([false, true])("what is lost is named in x-gapura-dropped (streamed: %s)", async (stream) => {
+    const response = await post("chat", { ...lossy, stream });
+    expect(response.headers.get("x-gapura-dropped")).toContain("seed");
+    await response.text();
+  });
+
+  test("under strict it is refused before any call, and free", async () => {
+    const before = await world.plane.holds.credit("org_tools");
+    const response = await post("chat", lossy, { headers: strict });
+    expect(response.status).toBe(400);
+    expect(await response.text()).toContain("seed");
+    expect(world.upstream.requests).toHaveLength(0);
+    expect(await world.plane.holds.credit("org_tools")).toEqual(before);
+  });
+});
+
+test("rule 3.17: a tool cancelled by a disconnect is free, the finished iteration is not", async () => {
+  await using slowWorld = await startToolsWorld({ around: (page) => slow(page, 30_000) });
+  const { plane, server, site, upstream } = slowWorld;
+  upstream.model("upstream-chat", {
+    answer: {
+      parts: [{ type: "tool", name: "web_search", input: { query: "gates" } }],
+      usage: { input: 100, output: 10 },
+    },
+  });
+  const leaving = new AbortController();
+  const answer = server.fetch("/v1/chat/completions", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ model: "m-chat", stream: true, ...bodies.chat["search"] }),
+    signal: leaving.signal,
+  });
+  answer.then((response) => response.text()).catch(() => undefined);
+  await expect.poll(() => site.asked.length).toBe(1);
+  leaving.abort();
+  // 100 × 96 + 10 × 480 micro-credits, and no search.
+  await expect
+    .poll(async () => await plane.holds.credit("org_tools"))
+    .toMatchObject({ held: 0n, used: 14_400n });
+});
