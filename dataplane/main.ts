@@ -22,6 +22,7 @@ import { PostgresContents } from "./files/postgres-contents.ts";
 import { S3Contents } from "./files/s3-contents.ts";
 import { organizationKeyRoutes } from "./http/admin/organization-keys.ts";
 import { projectRoutes } from "./http/admin/projects.ts";
+import { reportRoutes } from "./http/admin/reports.ts";
 import { drain } from "./http/drain.ts";
 import { Pressure, processProbe } from "./http/pressure.ts";
 import { createOpsServer } from "./http/ops-server.ts";
@@ -188,6 +189,7 @@ async function serveForever(environment: Environment): Promise<void> {
       projectRoutes({ pool: postgres, keys, holds }),
       messageBatchRoutes(batches.engine, () => publicUrl),
       batchRoutes(batches.engine),
+      reportRoutes(postgres),
     ],
   );
   const ops = createOpsServer({

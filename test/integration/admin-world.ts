@@ -13,6 +13,7 @@ import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
 import { organizationKeyRoutes } from "../../dataplane/http/admin/organization-keys.ts";
 import { projectRoutes } from "../../dataplane/http/admin/projects.ts";
+import { reportRoutes } from "../../dataplane/http/admin/reports.ts";
 import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
 import { modelRoutes } from "../../dataplane/http/routes/models.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
@@ -193,6 +194,7 @@ export class AdminWorld {
         inferenceRoutes({ meter: holds, serve }),
         organizationKeyRoutes({ pool, keys }),
         projectRoutes({ pool, keys, holds }),
+        reportRoutes(pool),
       ],
       { snapshot: () => this.snapshot, services: { directory } },
     );

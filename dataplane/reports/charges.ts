@@ -1,0 +1,177 @@
+/**
+ * What both cost reports are made of: charges by day and, when grouped, by what was charged for (rules 5.15–5.19).
+ * The ledger rounds once per request and keeps the parts so that they sum to the charge, so every grouping does.
+ */
+import type { CommonQueryMethods } from "slonik";
+import type { Micros } from "../billing/meter.ts";
+import { DAY_MS, invalid, type BucketRange } from "./parameters.ts";
+import { readSums, type Filters, type SumColumn } from "./sums.ts";
+
+const MAX_DAYS = 366;
+
+/** What is charged for: its names in the reports, its credits, and how much of it there was. */
+const lines = [
+  {
+    costType: "tokens",
+    tokenType: "uncached_input_tokens",
+    words: "uncached input tokens",
+    micros: "input_micros",
+    amounts: ["input_tokens"],
+  },
+  {
+    costType: "tokens",
+    tokenType: "cache_read_input_tokens",
+    words: "cache read input tokens",
+    micros: "cache_read_micros",
+    amounts: ["cache_read_tokens"],
+  },
+  {
+    costType: "tokens",
+    tokenType: "cache_creation.ephemeral_5m_input_tokens",
+    words: "5-minute cache write input tokens",
+    micros: "cache_write_5m_micros",
+    amounts: ["cache_write_5m_tokens"],
+  },
+  {
+    costType: "tokens",
+    tokenType: "cache_creation.ephemeral_1h_input_tokens",
+    words: "1-hour cache write input tokens",
+    micros: "cache_write_1h_micros",
+    amounts: ["cache_write_1h_tokens"],
+  },
+  {
+    costType: "tokens",
+    tokenType: "output_tokens",
+    words: "output tokens",
+    micros: "output_micros",
+    amounts: ["output_tokens"],
+  },
+  {
+    costType: "web_search",
+    tokenType: null,
+    words: "web search",
+    micros: "web_search_micros",
+    amounts: ["web_searches"],
+  },
+  {
+    costType: "web_fetch",
+    tokenType: null,
+    words: "web fetch",
+    micros: "web_fetch_micros",
+    amounts: ["web_fetches"],
+  },
+  {
+    costType: "x_search",
+    tokenType: null,
+    words: "x search",
+    micros: "x_search_micros",
+    amounts: ["x_searches"],
+  },
+] as const satisfies readonly {
+  costType: string;
+  tokenType: string | null;
+  words: string;
+  micros: SumColumn;
+  amounts: readonly SumColumn[];
+}[];
+
+const columns: readonly SumColumn[] = lines.flatMap(({ micros, amounts }) => [micros, ...amounts]);
+
+/** One row of a cost report: the whole, or one model's charges for one thing. */
+export interface Charge {
+  readonly micros: Micros;
+  readonly of: {
+    readonly description: string;
+    readonly costType: (typeof lines)[number]["costType"];
+    readonly tokenType: string | null;
+    readonly model: string;
+    readonly serviceTier: string;
+  } | null;
+}
+
+export interface ChargedDay {
+  /** Unix milliseconds of its start. */
+  readonly at: number;
+  readonly charges: readonly Charge[];
+}
+
+/** Days with charges, and the charges of all of them together. */
+export interface Charges {
+  readonly days: readonly ChargedDay[];
+  readonly total: readonly Charge[];
+}
+
+/** @throws ApiError 400 when the range has more than 366 days. */
+export async function readCharges(
+  pool: CommonQueryMethods,
+  query: {
+    readonly organizationId: string;
+    readonly range: BucketRange;
+    readonly grouped: boolean;
+    readonly filters: Filters;
+  },
+  startName: string,
+): Promise<Charges> {
+  const { organizationId, range, filters } = query;
+  if (range.to - range.from > MAX_DAYS * DAY_MS) {
+    throw invalid(startName, `${startName} must be at most ${MAX_DAYS} days before the end.`);
+  }
+  return query.grouped
+    ? await readGrouped(pool, organizationId, range, filters)
+    : await readTotals(pool, organizationId, range, filters);
+}
+
+async function readTotals(
+  pool: CommonQueryMethods,
+  organizationId: string,
+  range: BucketRange,
+  filters: Filters,
+): Promise<Charges> {
+  const sums = await readSums(pool, {
+    organizationId,
+    range,
+    groupBy: [],
+    filters,
+    columns: ["cost_micros"],
+  });
+  const days = sums.map(({ at, sums: { cost_micros } }) => ({
+    at,
+    charges: [{ micros: cost_micros, of: null }],
+  }));
+  const total = sums.reduce((sum, day) => sum + day.sums.cost_micros, 0n);
+  return { days, total: [{ micros: total, of: null }] };
+}
+
+async function readGrouped(
+  pool: CommonQueryMethods,
+  organizationId: string,
+  range: BucketRange,
+  filters: Filters,
+): Promise<Charges> {
+  const groupBy = ["model", "service_tier"] as const;
+  const sums = await readSums(pool, { organizationId, range, groupBy, filters, columns });
+  const total = new Map<string, Charge>();
+  const days = Array.from(
+    Map.groupBy(sums, ({ at }) => at),
+    ([at, found]) => ({
+      at,
+      charges: found.flatMap(({ model, serviceTier, sums: of }) =>
+        chargesOf(model ?? "", serviceTier ?? "", of),
+      ),
+    }),
+  );
+  for (const charge of days.flatMap(({ charges }) => charges)) {
+    const key = JSON.stringify(charge.of);
+    total.set(key, { ...charge, micros: (total.get(key)?.micros ?? 0n) + charge.micros });
+  }
+  return { days, total: [...total.values()] };
+}
+
+/** The lines of one model, without those of which there was nothing. */
+function chargesOf(model: string, serviceTier: string, sums: Readonly<Record<SumColumn, bigint>>): Charge[] {
+  return lines.flatMap(({ costType, tokenType, words, micros, amounts }) => {
+    if (sums[micros] === 0n && amounts.every((column) => sums[column] === 0n)) return [];
+    const description = `${model}, ${words}`;
+    return [{ micros: sums[micros], of: { description, costType, tokenType, model, serviceTier } }];
+  });
+}

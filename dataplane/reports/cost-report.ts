@@ -1,0 +1,43 @@
+/** `GET /v1/organizations/cost_report`. Source: spec "Cost report", rules 5.15–5.19, reference/dialects.md §G, §H1. */
+import type { CommonQueryMethods } from "slonik";
+import { creditsText } from "../billing/credits.ts";
+import { readCharges, type Charge } from "./charges.ts";
+import { readGroups, readList, readRange, readWidth, type ReportQuery } from "./parameters.ts";
+import { buckets } from "./sums.ts";
+import { isoTime, rupiahText } from "./values.ts";
+
+/** @param now Unix milliseconds. @throws ApiError 400 naming the parameter. */
+export async function costReport(
+  pool: CommonQueryMethods,
+  organizationId: string,
+  query: ReportQuery,
+  now: number,
+) {
+  const range = readRange(query, "starting_at", "ending_at", readWidth(query, ["1d"]), now);
+  const grouped = readGroups(query, ["description"]).length > 0;
+  const filters = { models: readList(query, ["models", "model_ids"]) };
+  const { days, total } = await readCharges(pool, { organizationId, range, grouped, filters }, "starting_at");
+  return {
+    results: total.map(result),
+    data: buckets(range, days, (from, to, [day]) => ({
+      starting_at: isoTime(from),
+      ending_at: isoTime(to),
+      results: (day?.charges ?? []).map(result),
+    })),
+    has_more: false,
+    next_page: null,
+  };
+}
+
+function result({ micros, of }: Charge) {
+  return {
+    currency: "IDR",
+    amount: rupiahText(micros),
+    credits: creditsText(micros),
+    description: of?.description ?? null,
+    cost_type: of?.costType ?? null,
+    model: of?.model ?? null,
+    token_type: of?.tokenType ?? null,
+    service_tier: of?.serviceTier ?? null,
+  };
+}

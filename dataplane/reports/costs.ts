@@ -1,0 +1,45 @@
+/** `GET /v1/organization/costs`. Source: spec "Costs", rules 5.15–5.19, reference/dialects.md §G, §H1. */
+import type { CommonQueryMethods } from "slonik";
+import { creditsText } from "../billing/credits.ts";
+import { readCharges, type Charge } from "./charges.ts";
+import { readGroups, readList, readRange, readWidth, type ReportQuery } from "./parameters.ts";
+import { buckets } from "./sums.ts";
+import { rupiahNumber, unixTime } from "./values.ts";
+
+/** @param now Unix milliseconds. @throws ApiError 400 naming the parameter. */
+export async function costs(
+  pool: CommonQueryMethods,
+  organizationId: string,
+  query: ReportQuery,
+  now: number,
+) {
+  const range = readRange(query, "start_time", "end_time", readWidth(query, ["1d"]), now);
+  const grouped = readGroups(query, ["line_item"]).length > 0;
+  const filters = {
+    projectIds: readList(query, ["project_ids"]),
+    keyIds: readList(query, ["api_key_ids"]),
+  };
+  const { days, total } = await readCharges(pool, { organizationId, range, grouped, filters }, "start_time");
+  return {
+    object: "page",
+    results: total.map(result),
+    data: buckets(range, days, (from, to, [day]) => ({
+      object: "bucket",
+      start_time: unixTime(from),
+      end_time: unixTime(to),
+      results: (day?.charges ?? []).map(result),
+    })),
+    has_more: false,
+    next_page: null,
+  };
+}
+
+function result({ micros, of }: Charge) {
+  return {
+    object: "organization.costs.result",
+    amount: { value: rupiahNumber(micros), currency: "idr" },
+    credits: creditsText(micros),
+    line_item: of?.description ?? null,
+    project_id: null,
+  };
+}

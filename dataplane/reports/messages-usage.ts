@@ -1,0 +1,74 @@
+/** `GET /v1/organizations/usage_report/messages`. Source: spec "Messages usage report", rules 5.9–5.13. */
+import type { CommonQueryMethods } from "slonik";
+import { readGroups, readList, readPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
+import { buckets, readSums, type GroupColumn, type Sum, type SumColumn } from "./sums.ts";
+import { isoTime, whole } from "./values.ts";
+
+const MAX_LIMIT = 1000;
+const groupColumns = {
+  api_key_id: "key_id",
+  workspace_id: "project_id",
+  model: "model",
+  service_tier: "service_tier",
+  context_window: "context_tokens",
+} as const satisfies Record<string, GroupColumn>;
+const groups = Object.keys(groupColumns) as (keyof typeof groupColumns)[];
+
+const columns = [
+  "input_tokens",
+  "cache_read_tokens",
+  "cache_write_5m_tokens",
+  "cache_write_1h_tokens",
+  "output_tokens",
+  "web_searches",
+  "x_searches",
+] as const satisfies readonly SumColumn[];
+
+/** @param now Unix milliseconds. @throws ApiError 400 naming the parameter. */
+export async function messagesUsage(
+  pool: CommonQueryMethods,
+  organizationId: string,
+  query: ReportQuery,
+  now: number,
+) {
+  const width = readWidth(query, ["1d", "1h"]);
+  const page = readPage(query, readRange(query, "starting_at", "ending_at", width, now), MAX_LIMIT);
+  const sums = await readSums(pool, {
+    organizationId,
+    range: page.range,
+    groupBy: readGroups(query, groups).map((group) => groupColumns[group]),
+    filters: {
+      models: readList(query, ["models", "model_ids"]),
+      keyIds: readList(query, ["api_key_ids", "api_key_id"]),
+      projectIds: readList(query, ["workspace_ids"]),
+    },
+    columns,
+  });
+  return {
+    data: buckets(page.range, sums, (from, to, found) => ({
+      starting_at: isoTime(from),
+      ending_at: isoTime(to),
+      results: found.map(result),
+    })),
+    has_more: page.hasMore,
+    next_page: page.next,
+  };
+}
+
+function result({ sums, ...of }: Sum<(typeof columns)[number]>) {
+  return {
+    uncached_input_tokens: whole(sums.input_tokens),
+    cache_read_input_tokens: whole(sums.cache_read_tokens),
+    cache_creation: {
+      ephemeral_5m_input_tokens: whole(sums.cache_write_5m_tokens),
+      ephemeral_1h_input_tokens: whole(sums.cache_write_1h_tokens),
+    },
+    output_tokens: whole(sums.output_tokens),
+    server_tool_use: { web_search_requests: whole(sums.web_searches + sums.x_searches) },
+    api_key_id: of.keyId,
+    workspace_id: of.projectId,
+    model: of.model,
+    service_tier: of.serviceTier,
+    context_window: of.contextTokens,
+  };
+}

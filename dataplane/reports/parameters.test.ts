@@ -1,0 +1,254 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { ApiError } from "../lib/api-error.ts";
+import {
+  DAY_MS,
+  HOUR_MS,
+  parseMoment,
+  readGroups,
+  readList,
+  readPage,
+  readRange,
+  readWidth,
+  type ReportQuery,
+} from "./parameters.ts";
+
+const now = Date.parse("2026-11-21T12:34:56.789Z");
+const at = (text: string) => Date.parse(text);
+
+describe("rule 5.13: dates", () => {
+  const good: [string, string][] = [
+    ["2026-11-21T00:00:00Z", "2026-11-21T00:00:00Z"],
+    ["2026-11-21t00:00:00z", "2026-11-21T00:00:00Z"],
+    ["2026-11-21 08:09:10Z", "2026-11-21T08:09:10Z"],
+    ["2026-11-21T07:00:00+07:00", "2026-11-21T00:00:00Z"],
+    // A plus that was not escaped in the URL arrives as a blank.
+    ["2026-11-21T07:00:00 07:00", "2026-11-21T00:00:00Z"],
+    ["2026-11-21T07:00:00+0700", "2026-11-21T00:00:00Z"],
+    ["2026-11-20T18:30:00-05:30", "2026-11-21T00:00:00Z"],
+    ["2026-11-21T00:00", "2026-11-21T00:00:00Z"],
+    ["2026-11-21T00:00:00", "2026-11-21T00:00:00Z"],
+    ["2026-11-21T00:00:00.123456Z", "2026-11-21T00:00:00.123Z"],
+    ["2026-11-21", "2026-11-21T00:00:00Z"],
+    ["2028-02-29", "2028-02-29T00:00:00Z"],
+    ["1795219200", "2026-11-21T00:00:00Z"],
+    ["0", "1970-01-01T00:00:00Z"],
+  ];
+  test.each(good)("%s is %s", (text, moment) => {
+    expect(parseMoment(text)).toBe(at(moment));
+  });
+
+  const bad = [
+    "2026-02-30",
+    "2026-02-29",
+    "2026-13-01",
+    "2026-00-10",
+    "2026-11-00",
+    "2026-11-31T00:00:00Z",
+    "2026-11-21T24:00:00Z",
+    "2026-11-21T00:60:00Z",
+    "2026-11-21T00:00:60Z",
+    "2026-11-21T00:00:00+24:00",
+    "2026-11-21T00:00:00+00:60",
+    "2026-11-21T00:00:00+7",
+    "2026-11-21T",
+    "2026-11-21Z",
+    "2026-11",
+    "26-11-21",
+    "yesterday",
+    "now",
+    "-1",
+    "1e9",
+    "1795219200.5",
+    "1795219200000",
+    "999999999999",
+    "99999-01-01",
+    "1969-12-31",
+    "'; drop table usage; --",
+    "2026-11-21\0",
+    " ",
+  ];
+  test.each(bad)("%j is none", (text) => {
+    expect(parseMoment(text)).toBe(null);
+  });
+
+  test("every moment survives being written with every offset", () => {
+    fc.assert(
+      fc.property(
+        fc.integer({ min: DAY_MS / 1000, max: 4_000_000_000 }),
+        fc.integer({ min: -14 * 60, max: 14 * 60 }),
+        (seconds, minutes) => {
+          const local = new Date((seconds + minutes * 60) * 1000).toISOString().slice(0, 19);
+          const size = Math.abs(minutes);
+          const pad = (value: number) => String(value).padStart(2, "0");
+          const offset = `${minutes < 0 ? "-" : "+"}${pad(Math.floor(size / 60))}:${pad(size % 60)}`;
+          expect(parseMoment(local + offset)).toBe(seconds * 1000);
+          expect(parseMoment(String(seconds))).toBe(seconds * 1000);
+        },
+      ),
+    );
+  });
+});
+
+const range = (query: ReportQuery, width: "1d" | "1h" = "1d") => {
+  const { from, to } = readRange(query, "starting_at", "ending_at", width, now);
+  return [from, to].map((ms) => new Date(ms).toISOString().slice(0, 16));
+};
+
+describe("rule 5.12: ranges", () => {
+  const cases: [string, ReportQuery, "1d" | "1h", string[]][] = [
+    ["the last seven days by default", {}, "1d", ["2026-11-14T00:00", "2026-11-22T00:00"]],
+    ["hours too", {}, "1h", ["2026-11-14T12:00", "2026-11-21T13:00"]],
+    [
+      "an unaligned start snaps down",
+      { starting_at: "2026-11-20T10:30:00Z" },
+      "1d",
+      ["2026-11-20T00:00", "2026-11-22T00:00"],
+    ],
+    [
+      "the end is exclusive",
+      { starting_at: "2026-11-01", ending_at: "2026-11-03" },
+      "1d",
+      ["2026-11-01T00:00", "2026-11-03T00:00"],
+    ],
+    [
+      "offsets are honoured",
+      { starting_at: "2026-11-02T00:00:00+07:00", ending_at: "2026-11-02T07:00:00+07:00" },
+      "1d",
+      ["2026-11-01T00:00", "2026-11-02T00:00"],
+    ],
+  ];
+  test.each(cases)("%s", (_, query, width, expected) => {
+    expect(range(query, width)).toEqual(expected);
+  });
+
+  const refused: [string, ReportQuery, string][] = [
+    ["the end at the start", { starting_at: "2026-11-01", ending_at: "2026-11-01T00:00:00Z" }, "ending_at"],
+    ["the end before the start", { starting_at: "2026-11-02", ending_at: "2026-11-01" }, "ending_at"],
+    ["a start in the future", { starting_at: "2026-12-01" }, "starting_at"],
+    ["an end before the default start", { ending_at: "2026-11-01" }, "ending_at"],
+    ["no date", { starting_at: "soon" }, "starting_at"],
+    ["30 February", { ending_at: "2027-02-30" }, "ending_at"],
+    ["an empty start", { starting_at: "" }, "starting_at"],
+    ["two starts", { starting_at: ["2026-11-01", "2026-11-02"] }, "starting_at"],
+  ];
+  test.each(refused)("rule 5.13: %s is a 400 that names the parameter", (_, query, param) => {
+    expect(refusal(() => range(query))).toBe(param);
+  });
+});
+
+/** The parameter that an ApiError names. */
+function refusal(read: () => unknown): string | undefined {
+  try {
+    read();
+  } catch (error) {
+    expect(error).toBeInstanceOf(ApiError);
+    const { param, message, kind } = error as ApiError;
+    expect(kind.status).toBe(400);
+    expect(message).toContain(param);
+    return param;
+  }
+  throw new Error("it was not refused");
+}
+
+describe("pages", () => {
+  const week = { from: 0, to: 7 * DAY_MS, widthMs: DAY_MS };
+  const page = (query: ReportQuery) => {
+    const { range: shown, hasMore, next } = readPage(query, week, 1000);
+    return [shown.from / DAY_MS, shown.to / DAY_MS, hasMore, next];
+  };
+  const cases: [ReportQuery, unknown[]][] = [
+    [{}, [0, 7, false, null]],
+    [{ limit: "3" }, [0, 3, true, 2]],
+    [{ limit: "3", page: "2" }, [3, 6, true, 3]],
+    [{ limit: "3", page: "3" }, [6, 7, false, null]],
+    [{ limit: "7" }, [0, 7, false, null]],
+    [{ limit: "3", page: "4" }, [7, 7, false, null]],
+    [{ limit: "1000", page: "9007199254740991" }, [7, 7, false, null]],
+  ];
+  test.each(cases)("rule 5.13: %j", (query, expected) => {
+    expect(page(query)).toEqual(expected);
+  });
+
+  test("20 buckets by default", () => {
+    expect(readPage({}, { ...week, to: 21 * DAY_MS }, 1000).range.to).toBe(20 * DAY_MS);
+  });
+
+  test.each(["0", "-1", "1001", "1.5", "x", "", " 1", "1e2", "0x1", "99999999999999999"])(
+    "rule 5.13: limit %j is a 400",
+    (limit) => {
+      expect(refusal(() => page({ limit }))).toBe("limit");
+    },
+  );
+  test.each(["0", "-1", "1.5", "x", "", "99999999999999999", "9007199254740993"])(
+    "rule 5.13: page %j is a 400",
+    (text) => {
+      expect(refusal(() => page({ page: text }))).toBe("page");
+    },
+  );
+
+  test("pages put together are the whole range, whatever the limit", () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 400 }), fc.integer({ min: 1, max: 50 }), (count, limit) => {
+        const whole = { from: 0, to: count * HOUR_MS, widthMs: HOUR_MS };
+        let end = 0;
+        for (let number: number | null = 1; number !== null;) {
+          const shown = readPage({ limit: String(limit), page: String(number) }, whole, 1000);
+          expect(shown.range.from).toBe(end);
+          expect(shown.hasMore).toBe(shown.next !== null);
+          end = shown.range.to;
+          number = shown.next;
+        }
+        expect(end).toBe(whole.to);
+      }),
+    );
+  });
+});
+
+describe("lists", () => {
+  const names = ["models", "model_ids"];
+  const cases: [string, ReportQuery, string[] | null][] = [
+    ["absent", {}, null],
+    ["one", { models: "a" }, ["a"]],
+    ["commas", { models: "a,b" }, ["a", "b"]],
+    ["repeated", { models: ["a", "b"] }, ["a", "b"]],
+    ["brackets", { "models[]": "a" }, ["a"]],
+    ["brackets repeated", { "models[]": ["a", "b,c"] }, ["a", "b", "c"]],
+    ["an alias", { model_ids: "a" }, ["a"]],
+    ["an alias with brackets", { "model_ids[]": "a" }, ["a"]],
+    ["both at once", { models: "a", model_ids: "b" }, ["a", "b"]],
+    ["blanks around commas", { models: "a, b" }, ["a", "b"]],
+    ["__proto__", { models: "__proto__" }, ["__proto__"]],
+  ];
+  test.each(cases)("%s", (_, query, expected) => {
+    expect(readList(query, names)).toEqual(expected);
+  });
+  test.each([{ models: "" }, { models: "a,,b" }, { models: ["a", ""] }, { models: "," }])(
+    "an empty value is a 400: %j",
+    (query) => {
+      expect(refusal(() => readList(query, names))).toBe("models");
+    },
+  );
+  test("more than a thousand values are a 400", () => {
+    expect(refusal(() => readList({ "model_ids[]": "a,".repeat(1000) + "a" }, names))).toBe("model_ids[]");
+  });
+
+  test("groups are distinct and known", () => {
+    expect(readGroups({ "group_by[]": ["model", "model,batch"] }, ["batch", "model"])).toEqual([
+      "model",
+      "batch",
+    ]);
+    for (const group of ["Model", "model;", "constructor", "__proto__", "hour", "organization_id"]) {
+      expect(refusal(() => readGroups({ group_by: group }, ["model"]))).toBe("group_by");
+    }
+  });
+
+  test("widths", () => {
+    expect(readWidth({}, ["1d", "1h"])).toBe("1d");
+    expect(readWidth({ bucket_width: "1h" }, ["1d", "1h"])).toBe("1h");
+    for (const width of ["1m", "", "1D", "day"]) {
+      expect(refusal(() => readWidth({ bucket_width: width }, ["1d", "1h"]))).toBe("bucket_width");
+    }
+    expect(refusal(() => readWidth({ bucket_width: "1h" }, ["1d"]))).toBe("bucket_width");
+  });
+});

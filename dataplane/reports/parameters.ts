@@ -1,0 +1,192 @@
+/**
+ * The query parameters of the four reports (spec, Admin API; rules 5.11–5.13, 5.17, 5.19). Pure: the present moment is
+ * an argument. Every parameter that cannot be read is a 400 that names it as the client wrote it.
+ */
+import { ApiError } from "../lib/api-error.ts";
+
+export const HOUR_MS = 3_600_000;
+export const DAY_MS = 24 * HOUR_MS;
+const DEFAULT_RANGE_MS = 7 * DAY_MS;
+/** The last midnight of the year 9999: whatever a bucket around it ends at still has four digits. */
+const LATEST_MS = 253_402_214_400_000;
+const MAX_VALUES = 1000;
+
+/** A decoded query: a parameter that was given several times is a list. */
+export type ReportQuery = Readonly<Record<string, unknown>>;
+
+/** Whole UTC days or hours, contiguous; times in Unix milliseconds, the end exclusive. */
+export interface BucketRange {
+  readonly from: number;
+  readonly to: number;
+  readonly widthMs: number;
+}
+
+/** The part of a range that one page shows. */
+export interface Page {
+  readonly range: BucketRange;
+  readonly hasMore: boolean;
+  /** Number of the next page; null on the last one. */
+  readonly next: number | null;
+}
+
+export type Width = "1d" | "1h";
+
+/**
+ * A range of buckets: from `startName` (default: 7 days ago) to `endName` (default: now). A start inside of a bucket
+ * snaps down to the bucket's start, and the bucket in which the end lies is shown whole.
+ * @throws ApiError 400: no date, or an end at or before the start.
+ */
+export function readRange(
+  query: ReportQuery,
+  startName: string,
+  endName: string,
+  width: Width,
+  now: number,
+): BucketRange {
+  const start = readMoment(query, startName) ?? now - DEFAULT_RANGE_MS;
+  const end = readMoment(query, endName);
+  if ((end ?? now) <= start) {
+    throw end === null
+      ? invalid(startName, `${startName} must be before now.`)
+      : invalid(
+          endName,
+          `${endName} must be after ${startName}${query[startName] === undefined ? " (7 days ago)" : ""}.`,
+        );
+  }
+  const widthMs = width === "1h" ? HOUR_MS : DAY_MS;
+  return {
+    from: Math.floor(start / widthMs) * widthMs,
+    to: Math.ceil((end ?? now) / widthMs) * widthMs,
+    widthMs,
+  };
+}
+
+/** @throws ApiError 400 naming the parameter. */
+export function readWidth(query: ReportQuery, widths: readonly Width[]): Width {
+  const text = readOne(query, "bucket_width");
+  const width = text === null ? widths[0] : widths.find((known) => known === text);
+  if (width === undefined) throw invalid("bucket_width", `bucket_width must be ${widths.join(" or ")}.`);
+  return width;
+}
+
+/** The page that `page` (default 1) and `limit` (buckets of a page, default 20) ask for. @throws ApiError 400 */
+export function readPage(query: ReportQuery, range: BucketRange, maxLimit: number): Page {
+  const limit = readInteger(query, "limit", 1, maxLimit) ?? 20;
+  const page = readInteger(query, "page", 1, Number.MAX_SAFE_INTEGER) ?? 1;
+  const buckets = (range.to - range.from) / range.widthMs;
+  // Compared as numbers of buckets: a huge page is past the end, not an overflow.
+  const first = Math.min((page - 1) * limit, buckets);
+  const last = Math.min(first + limit, buckets);
+  const hasMore = last < buckets;
+  return {
+    range: { ...range, from: range.from + first * range.widthMs, to: range.from + last * range.widthMs },
+    hasMore,
+    next: hasMore ? page + 1 : null,
+  };
+}
+
+/** Distinct names to group by, each one of `known`. @throws ApiError 400 naming `group_by`. */
+export function readGroups<Group extends string>(
+  query: ReportQuery,
+  known: readonly Group[],
+): readonly Group[] {
+  const groups = readList(query, ["group_by"]) ?? [];
+  return Array.from(new Set(groups), (text) => {
+    const group = known.find((one) => one === text);
+    if (group === undefined) throw invalid("group_by", `group_by can be ${known.join(", ")}.`);
+    return group;
+  });
+}
+
+/**
+ * All values of a list parameter under any of its names: `x`, `x[]`, repeated, or separated by commas. null when it
+ * is not there. @throws ApiError 400 for an empty value.
+ */
+export function readList(query: ReportQuery, names: readonly string[]): readonly string[] | null {
+  const values: string[] = [];
+  let given = false;
+  for (const name of names.flatMap((plain) => [plain, `${plain}[]`])) {
+    const value = query[name];
+    if (value === undefined) continue;
+    given = true;
+    for (const text of [value].flat()) {
+      const parts = typeof text === "string" ? text.split(",").map((part) => part.trim()) : [""];
+      if (parts.includes("")) throw invalid(name, `${name} must not hold an empty value.`);
+      values.push(...parts);
+    }
+    if (values.length > MAX_VALUES) throw invalid(name, `${name} can have at most ${MAX_VALUES} values.`);
+  }
+  return given ? values : null;
+}
+
+/** @throws ApiError 400 naming the parameter. */
+export function readBoolean(query: ReportQuery, name: string): boolean | null {
+  const text = readOne(query, name);
+  if (text === null) return null;
+  if (text === "true" || text === "false") return text === "true";
+  throw invalid(name, `${name} must be true or false.`);
+}
+
+function readInteger(query: ReportQuery, name: string, least: number, most: number): number | null {
+  const text = readOne(query, name);
+  if (text === null) return null;
+  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+  if (value >= least && value <= most) return value;
+  const range = most === Number.MAX_SAFE_INTEGER ? `of at least ${least}` : `from ${least} to ${most}`;
+  throw invalid(name, `${name} must be an integer ${range}.`);
+}
+
+function readMoment(query: ReportQuery, name: string): number | null {
+  const text = readOne(query, name);
+  if (text === null) return null;
+  const moment = parseMoment(text);
+  if (moment !== null) return moment;
+  throw invalid(
+    name,
+    `${name} must be an ISO 8601 date-time such as 2026-11-21T00:00:00Z, a date such as 2026-11-21, or Unix seconds.`,
+  );
+}
+
+const dateTime =
+  /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?([Zz]|[+ -]\d\d:?\d\d)?)?$/;
+
+/**
+ * Unix milliseconds of an ISO 8601 date-time (without an offset: UTC), a date (its first moment in UTC), or whole
+ * Unix seconds. null for anything else, for days that do not exist, and outside of the years 1970 to 9999.
+ */
+export function parseMoment(text: string): number | null {
+  if (/^\d{1,12}$/.test(text)) return inBounds(Number(text) * 1000);
+  const match = dateTime.exec(text);
+  if (match === null) return null;
+  const [, year, month, day, hour = "0", minute = "0", second = "0", fraction = "", offset = "Z"] = match;
+  const midnight = Date.UTC(Number(year), Number(month) - 1, Number(day));
+  const date = new Date(midnight);
+  // Date.UTC rolls 30 February over into March.
+  if (date.getUTCMonth() !== Number(month) - 1 || date.getUTCDate() !== Number(day)) return null;
+  if (Number(hour) > 23 || Number(minute) > 59 || Number(second) > 59) return null;
+  const ahead = parseOffset(offset);
+  if (ahead === null) return null;
+  const inDay = (Number(hour) * 60 + Number(minute)) * 60 + Number(second);
+  const milliseconds = Number(fraction.padEnd(3, "0").slice(0, 3));
+  return inBounds(midnight + inDay * 1000 + milliseconds - ahead);
+}
+
+/** Milliseconds ahead of UTC. A blank stands for the plus that a URL turns into one when it is not escaped. */
+function parseOffset(text: string): number | null {
+  if (/^z$/i.test(text)) return 0;
+  const [, sign, hours, minutes] = /^([+ -])(\d\d):?(\d\d)$/.exec(text) ?? [];
+  if (Number(hours) > 23 || Number(minutes) > 59) return null;
+  return (sign === "-" ? -1 : 1) * (Number(hours) * 60 + Number(minutes)) * 60_000;
+}
+
+const inBounds = (ms: number): number | null => (ms >= 0 && ms <= LATEST_MS ? ms : null);
+
+/** A parameter that is given once; null when it is not there. */
+function readOne(query: ReportQuery, name: string): string | null {
+  const value = query[name];
+  if (value === undefined) return null;
+  if (typeof value === "string" && value !== "") return value;
+  throw invalid(name, `${name} must be given once and not be empty.`);
+}
+
+export const invalid = (param: string, message: string) => new ApiError("invalid_value", message, { param });

@@ -1,0 +1,168 @@
+/** Sums over `usage_hourly`: the one place where the reports meet the database. Every sum is bound to one organization. */
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
+import { ApiError } from "../lib/api-error.ts";
+import { DAY_MS, type BucketRange } from "./parameters.ts";
+
+/** Columns that may be summed. */
+const summable = [
+  "requests",
+  "input_tokens",
+  "cache_read_tokens",
+  "cache_write_5m_tokens",
+  "cache_write_1h_tokens",
+  "output_tokens",
+  "web_searches",
+  "web_fetches",
+  "x_searches",
+  "input_micros",
+  "cache_read_micros",
+  "cache_write_5m_micros",
+  "cache_write_1h_micros",
+  "output_micros",
+  "web_search_micros",
+  "web_fetch_micros",
+  "x_search_micros",
+  "cost_micros",
+] as const;
+export type SumColumn = (typeof summable)[number];
+
+/** Columns that may be grouped by and filtered. */
+export type GroupColumn = "key_id" | "project_id" | "model" | "service_tier" | "context_tokens" | "batch";
+
+export interface Filters {
+  readonly models?: readonly string[] | null;
+  readonly keyIds?: readonly string[] | null;
+  readonly projectIds?: readonly string[] | null;
+  readonly batch?: boolean | null;
+}
+
+export interface SumsQuery<Column extends SumColumn> {
+  readonly organizationId: string;
+  readonly range: BucketRange;
+  readonly groupBy: readonly GroupColumn[];
+  readonly filters: Filters;
+  readonly columns: readonly Column[];
+}
+
+/** One bucket's sum of one group; a column that is not grouped by is null. */
+export interface Sum<Column extends SumColumn> {
+  /** Unix milliseconds of the bucket's start. */
+  readonly at: number;
+  readonly keyId: string | null;
+  readonly projectId: string | null;
+  readonly model: string | null;
+  readonly serviceTier: string | null;
+  readonly contextTokens: number | null;
+  readonly batch: boolean | null;
+  readonly sums: Readonly<Record<Column, bigint>>;
+}
+
+/** One answer is built in memory; nobody reads more than this. */
+const MAX_SUMS = 100_000;
+
+const rowSchema = z.object({
+  at: z.number(),
+  key_id: z.string().nullable(),
+  project_id: z.string().nullable(),
+  model: z.string().nullable(),
+  service_tier: z.string().nullable(),
+  context_tokens: z.bigint().transform(Number).nullable(),
+  batch: z.boolean().nullable(),
+  ...(Object.fromEntries(summable.map((column) => [column, z.bigint().optional()])) as Record<
+    SumColumn,
+    z.ZodOptional<z.ZodBigInt>
+  >),
+});
+const types: Readonly<Record<GroupColumn, string>> = {
+  key_id: "text",
+  project_id: "text",
+  model: "text",
+  service_tier: "text",
+  context_tokens: "int8",
+  batch: "bool",
+};
+
+/**
+ * The sums of every bucket and group in which there was something, by time and then by group.
+ * @throws ApiError 400 when there are more than `MAX_SUMS` of them.
+ */
+export async function readSums<Column extends SumColumn>(
+  pool: CommonQueryMethods,
+  query: SumsQuery<Column>,
+): Promise<readonly Sum<Column>[]> {
+  if (query.range.from >= query.range.to) return [];
+  const rows = await pool.any(sql.type(rowSchema)`${statement(query)}`);
+  if (rows.length > MAX_SUMS) {
+    throw new ApiError(
+      "invalid_value",
+      `The report has more than ${MAX_SUMS} results; ask for fewer buckets or groups.`,
+      {
+        param: "limit",
+      },
+    );
+  }
+  return rows.map((row) => ({
+    at: row.at,
+    keyId: row.key_id,
+    projectId: row.project_id,
+    model: row.model,
+    serviceTier: row.service_tier,
+    contextTokens: row.context_tokens,
+    batch: row.batch,
+    sums: Object.fromEntries(query.columns.map((column) => [column, row[column] ?? 0n])) as Record<
+      Column,
+      bigint
+    >,
+  }));
+}
+
+/** The statement of `readSums`, for the bench to explain. */
+export function statement({ organizationId, range, groupBy, filters, columns }: SumsQuery<SumColumn>) {
+  const bucket = range.widthMs === DAY_MS ? sql.fragment`date_trunc('day', hour, 'UTC')` : sql.fragment`hour`;
+  const grouped = groupBy.map((column) => sql.identifier([column]));
+  const absent = (Object.keys(types) as GroupColumn[])
+    .filter((column) => !groupBy.includes(column))
+    .map((column) => sql.fragment`null::${sql.identifier([types[column]])} as ${sql.identifier([column])}`);
+  const comma = sql.fragment`, `;
+  return sql.fragment`
+    select ${bucket} as at, ${sql.join([...grouped, ...absent], comma)}, ${sql.join(
+      columns.map(
+        (column) => sql.fragment`sum(${sql.identifier([column])})::int8 as ${sql.identifier([column])}`,
+      ),
+      comma,
+    )}
+    from usage_hourly
+    where organization_id = ${organizationId} and hour >= ${moment(range.from)} and hour < ${moment(range.to)}
+      ${anyOf("model", filters.models)} ${anyOf("key_id", filters.keyIds)} ${anyOf("project_id", filters.projectIds)}
+      ${typeof filters.batch === "boolean" ? sql.fragment`and batch = ${filters.batch}` : sql.fragment``}
+    group by ${sql.join([sql.fragment`1`, ...grouped], comma)}
+    -- Sums of a provisional row that was taken back may be left as zeros.
+    having sum(requests) > 0
+    order by ${sql.join([sql.fragment`1`, ...grouped], comma)}
+    limit ${MAX_SUMS + 1}
+  `;
+}
+
+const moment = (unixMs: number) => sql.fragment`${new Date(unixMs).toISOString()}::timestamptz`;
+
+/** Values that no column can hold match nothing, and never reach the database. */
+function anyOf(column: GroupColumn, values: readonly string[] | null | undefined) {
+  if (values === null || values === undefined) return sql.fragment``;
+  const possible = values.filter((value) => !value.includes("\0"));
+  return sql.fragment`and ${sql.identifier([column])} = any(${sql.array(possible, "text")})`;
+}
+
+/** Every bucket of a range, those without anything too, with what `each` makes of it. */
+export function buckets<Item extends { readonly at: number }, Bucket>(
+  range: BucketRange,
+  items: readonly Item[],
+  each: (from: number, to: number, items: readonly Item[]) => Bucket,
+): Bucket[] {
+  const byStart = Map.groupBy(items, ({ at }) => at);
+  const found: Bucket[] = [];
+  for (let at = range.from; at < range.to; at += range.widthMs) {
+    found.push(each(at, at + range.widthMs, byStart.get(at) ?? []));
+  }
+  return found;
+}

@@ -1,0 +1,22 @@
+/** How the reports write numbers and times. Amounts stay integers until they are text: no float ever rounds them. */
+import { creditsText } from "../billing/credits.ts";
+import type { Micros } from "../billing/meter.ts";
+
+/** JSON text of a number that `JSON.stringify` copies as it stands; Node's own, not yet in TypeScript's library. */
+export interface RawJson {
+  readonly rawJSON: string;
+}
+const { rawJSON } = JSON as unknown as { rawJSON(text: string): RawJson };
+
+/** An integer as a JSON number, exact at any size. */
+export const whole = (value: bigint): RawJson => rawJSON(value.toString());
+
+/** A charge in rupiah, 100 to the credit, as decimal text: `1234567n` micro-credits are `"123.4567"`. */
+export const rupiahText = (micros: Micros): string => creditsText(micros * 100n);
+
+/** The same as an exact JSON number. */
+export const rupiahNumber = (micros: Micros): RawJson => rawJSON(rupiahText(micros));
+
+/** `2026-11-21T00:00:00Z` */
+export const isoTime = (unixMs: number): string => `${new Date(unixMs).toISOString().slice(0, 19)}Z`;
+export const unixTime = (unixMs: number): number => unixMs / 1000;
