@@ -140,6 +140,8 @@ export class AdminWorld {
       readonly body?: unknown;
       readonly plane?: number;
       readonly headers?: Record<string, string>;
+      /** The answer is not JSON: a stream. */
+      readonly raw?: boolean;
     } = {},
   ) {
     const plane = this.planes[options.plane ?? 0] ?? this.plane;
@@ -158,7 +160,7 @@ export class AdminWorld {
       status: answer.status,
       headers: answer.headers,
       raw,
-      body: (raw === "" ? {} : JSON.parse(raw)) as Record<string, unknown>,
+      body: (raw === "" || options.raw === true ? {} : JSON.parse(raw)) as Record<string, unknown>,
     };
   }
 
