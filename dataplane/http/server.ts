@@ -71,10 +71,19 @@ export function callerOf(request: FastifyRequest): Principal {
   return request.caller;
 }
 
+export interface ServedRoute {
+  readonly method: string;
+  /** With parameters as `:name` and `*`. */
+  readonly url: string;
+  readonly access: KeyKind | "none";
+}
+
 export interface HttpServer {
   readonly app: FastifyInstance;
   /** Every open connection. */
   readonly connections: ReadonlySet<Socket>;
+  /** Every route that is served, in the order of registration. */
+  readonly routes: readonly ServedRoute[];
   /** From now on every answer closes its connection, so that clients move to another process. */
   drain(): void;
 }
@@ -155,10 +164,15 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
 
   const known = new Map<string, Set<string>>();
+  const served: ServedRoute[] = [];
   app.addHook("onRoute", (route) => {
-    if (route.config?.access === undefined) throw new Error(`${route.url} does not say which key it needs`);
+    const access = route.config?.access;
+    if (access === undefined) throw new Error(`${route.url} does not say which key it needs`);
     const methods = known.get(route.url) ?? new Set<string>();
-    for (const method of [route.method].flat()) methods.add(method);
+    for (const method of [route.method].flat()) {
+      methods.add(method);
+      served.push({ method, url: route.url, access });
+    }
     known.set(route.url, methods);
   });
   app.setNotFoundHandler((request, reply) => {
@@ -177,6 +191,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   return {
     app,
     connections,
+    routes: served,
     drain: () => {
       draining = true;
     },

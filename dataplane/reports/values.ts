@@ -6,16 +6,17 @@ import type { Micros } from "../billing/meter.ts";
 export interface RawJson {
   readonly rawJSON: string;
 }
-const { rawJSON } = JSON as unknown as { rawJSON(text: string): RawJson };
+const rawJson = (text: string): RawJson =>
+  (JSON as unknown as { rawJSON(json: string): RawJson }).rawJSON(text);
 
 /** An integer as a JSON number, exact at any size. */
-export const whole = (value: bigint): RawJson => rawJSON(value.toString());
+export const whole = (value: bigint): RawJson => rawJson(value.toString());
 
 /** A charge in rupiah, 100 to the credit, as decimal text: `1234567n` micro-credits are `"123.4567"`. */
 export const rupiahText = (micros: Micros): string => creditsText(micros * 100n);
 
 /** The same as an exact JSON number. */
-export const rupiahNumber = (micros: Micros): RawJson => rawJSON(rupiahText(micros));
+export const rupiahNumber = (micros: Micros): RawJson => rawJson(rupiahText(micros));
 
 /** `2026-11-21T00:00:00Z` */
 export const isoTime = (unixMs: number): string => `${new Date(unixMs).toISOString().slice(0, 19)}Z`;

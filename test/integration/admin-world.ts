@@ -14,6 +14,10 @@ import { dialects } from "../../dataplane/dialects/dialect.ts";
 import { organizationKeyRoutes } from "../../dataplane/http/admin/organization-keys.ts";
 import { projectRoutes } from "../../dataplane/http/admin/projects.ts";
 import { reportRoutes } from "../../dataplane/http/admin/reports.ts";
+import { FileStore } from "../../dataplane/files/file-store.ts";
+import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
+import { countTokensRoutes } from "../../dataplane/http/routes/count-tokens.ts";
+import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
 import { modelRoutes } from "../../dataplane/http/routes/models.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
@@ -23,6 +27,7 @@ import { sealing } from "../../dataplane/lib/seal.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
 import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { countUpstream } from "../../dataplane/upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { upstreamOf } from "../fakes/inference.ts";
 import {
@@ -193,6 +198,10 @@ export class AdminWorld {
     const server = await startTestServer(
       [
         modelRoutes,
+        countTokensRoutes(countUpstream(dispatcher)),
+        fileRoutes(
+          new FileStore({ postgres: pool, contents: new PostgresContents(pool), clock: systemClock, newId }),
+        ),
         inferenceRoutes({ meter: holds, serve }),
         organizationKeyRoutes({ pool, keys }),
         projectRoutes({ pool, keys, holds }),

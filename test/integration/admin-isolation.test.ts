@@ -1,0 +1,149 @@
+/** Walks every route of the server with one organization's credentials and another's ids (rules 4.16, 5.7). */
+import { sql } from "slonik";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import type { ServedRoute } from "../../dataplane/http/server.ts";
+import { AdminWorld, type Tenant } from "./admin-world.ts";
+
+let world: AdminWorld;
+/** Ids that belong to one organization. */
+interface Ids {
+  readonly file: string;
+  readonly key: string;
+  readonly project: string;
+}
+let theirs: Ids;
+
+beforeAll(async () => {
+  world = await AdminWorld.open();
+  theirs = await makeIds(world.b);
+  await makeIds(world.a);
+});
+afterAll(async () => {
+  await world?.close();
+});
+
+async function makeIds(owner: Tenant): Promise<Ids> {
+  const form = new FormData();
+  form.append("file", new File(["secret of the owner"], "a.txt", { type: "text/plain" }));
+  const uploaded = await world.plane.server.fetch("/v1/files", {
+    method: "POST",
+    body: form,
+    headers: { authorization: `Bearer ${owner.inference}` },
+  });
+  const { body: made } = await world.call(owner.admin, "POST", "/v1/organizations/api_keys", {
+    body: { name: "own" },
+  });
+  return {
+    file: ((await uploaded.json()) as { id: string }).id,
+    key: String(made["id"]),
+    project: String(made["workspace_id"]),
+  };
+}
+
+const keyFor = ({ access }: ServedRoute, tenant: Tenant) =>
+  access === "admin" ? tenant.admin : tenant.inference;
+
+/** Every way to put the other organization's ids, and ids of nobody, into a route's path. */
+function paths(url: string): string[] {
+  const nobody = { file: "file_000000000000000000000000", key: "apikey_0000", project: "proj_0000" };
+  const filled = (project: string, id: string) => url.replace(":project", project).replace(/:id\b/, id);
+  const all = [
+    ...[...Object.values(theirs), ...Object.values(nobody)].map((id) => filled("default", id)),
+    ...Object.values(theirs).map((id) => filled(theirs.project, id)),
+    ...Object.values(nobody).map((id) => filled(nobody.project, id)),
+  ];
+  // The own keys of the own project are no one else's.
+  return all.filter((path) => !path.endsWith("/projects/default/api_keys"));
+}
+
+const stateOf = () =>
+  world.pool.anyFirst(sql.type(z.object({ text: z.string() }))`
+    select text from (
+      select id, organization_id, api_keys.name || status || coalesce(deleted_at::text, '') as text from api_keys
+      union all select id, organization_id, filename || state from files
+    ) as things where organization_id = 'org_b' order by id
+  `);
+
+describe("another organization's ids", () => {
+  test("every route with an id in its path answers for them as for ids of nobody, and changes nothing", async () => {
+    const before = await stateOf();
+    const walked: string[] = [];
+    for (const route of world.plane.server.server.routes) {
+      // Models are for everybody; HEAD is GET without the body.
+      if (!route.url.includes(":") || route.method === "HEAD") continue;
+      walked.push(`${route.method} ${route.url}`);
+      // An own project says that the key is unknown, another project that the project is.
+      const answers = new Map<boolean, Set<string>>();
+      for (const path of paths(route.url)) {
+        const body = route.method === "POST" ? { body: { name: "taken over" } } : {};
+        const answer = await world.call(keyFor(route, world.a), route.method, path, body);
+        expect([route.method, path, answer.status]).toEqual([route.method, path, 404]);
+        const own = path.includes("/projects/default/");
+        const words = answer.raw.replaceAll(/(file|apikey|proj|req|batch|msgbatch)_\w+/g, "ID");
+        answers.set(own, (answers.get(own) ?? new Set()).add(words));
+      }
+      for (const words of answers.values()) expect([route.url, words.size]).toEqual([route.url, 1]);
+    }
+    expect(walked).toContain("DELETE /v1/files/:id");
+    expect(walked).toContain("DELETE /v1/organization/projects/:project/api_keys/:id");
+    expect(await stateOf()).toEqual(before);
+  });
+
+  test("no list shows them, no cursor of theirs is taken, no filter by them finds anything", async () => {
+    for (const route of world.plane.server.server.routes) {
+      if (route.method !== "GET" || route.url.includes("*") || /:id\b/.test(route.url)) continue;
+      const path = route.url.replace(":project", "default");
+      const own = await world.call(keyFor(route, world.a), "GET", path);
+      expect([path, own.status]).toEqual([path, 200]);
+      for (const id of Object.values(theirs)) {
+        expect(own.raw).not.toContain(id);
+        for (const parameter of [
+          "after",
+          "after_id",
+          "before_id",
+          "api_key_id",
+          "workspace_id",
+          "project_ids",
+          "ids",
+        ]) {
+          const asked = await world.call(keyFor(route, world.a), "GET", `${path}?${parameter}=${id}`);
+          expect(asked.raw.replaceAll(/"message":"[^"]*"/g, "")).not.toContain(`"${id}"`);
+          expect([200, 400]).toContain(asked.status);
+        }
+      }
+    }
+  });
+
+  test("a file of theirs in a request is unknown, before anything goes upstream", async () => {
+    const asked = world.upstream.requests.length;
+    const answer = await world.call(world.a.inference, "POST", "/v1/messages", {
+      body: {
+        model: "m-messages",
+        max_tokens: 10,
+        messages: [
+          { role: "user", content: [{ type: "document", source: { type: "file", file_id: theirs.file } }] },
+        ],
+      },
+    });
+    expect(answer.status).toBeGreaterThanOrEqual(400);
+    expect(answer.raw).not.toContain("secret of the owner");
+    expect(world.upstream.requests).toHaveLength(asked);
+  });
+
+  test("no route is open to a key of the wrong kind, or to nobody", async () => {
+    for (const route of world.plane.server.server.routes) {
+      if (route.access === "none" || route.method === "HEAD") continue;
+      const path = route.url
+        .replace(":project", "default")
+        .replace(":id", theirs.file)
+        .replace("*", "m-chat");
+      const wrong = route.access === "admin" ? world.a.inference : world.a.admin;
+      for (const key of [wrong, "", `${world.a.admin}x`, `${world.a.inference}x`]) {
+        const answer = await world.call(key, route.method, path, route.method === "POST" ? { body: {} } : {});
+        expect([route.method, path, answer.status]).toEqual([route.method, path, 401]);
+        expect(answer.headers.get("x-should-retry")).toBe("false");
+      }
+    }
+  });
+});
