@@ -20,18 +20,10 @@ import { readEnvironment, type Environment } from "./environment.ts";
 import { FileStore } from "./files/file-store.ts";
 import { PostgresContents } from "./files/postgres-contents.ts";
 import { S3Contents } from "./files/s3-contents.ts";
-import { organizationKeyRoutes } from "./http/admin/organization-keys.ts";
-import { projectRoutes } from "./http/admin/projects.ts";
-import { reportRoutes } from "./http/admin/reports.ts";
+import { apiRoutes } from "./http/api-routes.ts";
 import { drain } from "./http/drain.ts";
 import { Pressure, processProbe } from "./http/pressure.ts";
 import { createOpsServer } from "./http/ops-server.ts";
-import { batchRoutes } from "./http/routes/batches.ts";
-import { countTokensRoutes } from "./http/routes/count-tokens.ts";
-import { fileRoutes } from "./http/routes/files.ts";
-import { inferenceRoutes } from "./http/routes/inference.ts";
-import { messageBatchRoutes } from "./http/routes/message-batches.ts";
-import { modelRoutes } from "./http/routes/models.ts";
 import { createServer } from "./http/server.ts";
 import { withFiles } from "./inference/file-references.ts";
 import { withItemReferences } from "./inference/item-references.ts";
@@ -180,17 +172,16 @@ async function serveForever(environment: Environment): Promise<void> {
       shed: () => pressure.shed(),
       snapshot,
     },
-    [
-      modelRoutes,
-      countTokensRoutes(countUpstream(dispatcher)),
-      inferenceRoutes({ meter: money.holds, serve }),
-      fileRoutes(files),
-      organizationKeyRoutes({ pool: postgres, keys }),
-      projectRoutes({ pool: postgres, keys, holds }),
-      messageBatchRoutes(batches.engine, () => publicUrl),
-      batchRoutes(batches.engine),
-      reportRoutes(postgres),
-    ],
+    apiRoutes({
+      pool: postgres,
+      holds,
+      keys,
+      files,
+      engine: batches.engine,
+      serve,
+      countUpstream: countUpstream(dispatcher),
+      publicUrl: () => publicUrl,
+    }),
   );
   const ops = createOpsServer({
     log,

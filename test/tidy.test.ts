@@ -22,8 +22,11 @@ const layers: readonly (readonly string[])[] = [
   ["telemetry"],
   ["lib"],
 ];
-/** `tools` may use `upstream` (the Model engine calls a route). */
-const sideways: readonly (readonly [string, string])[] = [["tools", "upstream"]];
+/** `tools` may use `upstream` (the Model engine calls a route); `reports` write amounts as `billing` does. */
+const sideways: readonly (readonly [string, string])[] = [
+  ["tools", "upstream"],
+  ["reports", "billing"],
+];
 
 /** Folders and files that do no I/O and read no clock. */
 const pure = [

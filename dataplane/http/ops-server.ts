@@ -5,6 +5,8 @@ import { ACCEPTED_SCHEMA_VERSIONS, type ConfigStatus } from "../config/schema.ts
 import type { SnapshotLoader } from "../config/load.ts";
 import { registry } from "../telemetry/metrics.ts";
 import { pathOf } from "./error-style.ts";
+import { openApiDocument } from "./openapi/document.ts";
+import { apiPage } from "./openapi/page.ts";
 
 /** One thing that must be well before this process may get requests. */
 export interface ReadinessCheck {
@@ -37,6 +39,8 @@ export function createOpsServer(needs: OpsNeeds): Server {
       text: await registry.metrics(),
       type: registry.contentType,
     }),
+    "/openapi.json": () => json(openApiDocument()),
+    "/api": () => ({ status: 200, text: apiPage(), type: "text/html; charset=utf-8" }),
     "/config/status": () => json(statusOf(needs)),
     "/config/dump": () =>
       needs.loader.current === null

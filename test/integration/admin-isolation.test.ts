@@ -11,6 +11,8 @@ interface Ids {
   readonly file: string;
   readonly key: string;
   readonly project: string;
+  readonly messageBatch: string;
+  readonly batch: string;
 }
 let theirs: Ids;
 
@@ -24,21 +26,41 @@ afterAll(async () => {
 });
 
 async function makeIds(owner: Tenant): Promise<Ids> {
+  const { body: made } = await world.call(owner.admin, "POST", "/v1/organizations/api_keys", {
+    body: { name: "own" },
+  });
+  const item = {
+    custom_id: "a",
+    method: "POST",
+    url: "/v1/chat/completions",
+    body: { model: "m-chat", messages: [] },
+  };
+  const file = await upload(owner, `${JSON.stringify(item)}\n`);
+  const { body: messageBatch } = await world.call(owner.inference, "POST", "/v1/messages/batches", {
+    body: { requests: [{ custom_id: "a", params: {} }] },
+  });
+  const { body: batch } = await world.call(owner.inference, "POST", "/v1/batches", {
+    body: { input_file_id: file, endpoint: item.url, completion_window: "24h" },
+  });
+  return {
+    messageBatch: String(messageBatch["id"]),
+    batch: String(batch["id"]),
+    file,
+    key: String(made["id"]),
+    project: String(made["workspace_id"]),
+  };
+}
+
+async function upload(owner: Tenant, contents: string): Promise<string> {
   const form = new FormData();
-  form.append("file", new File(["secret of the owner"], "a.txt", { type: "text/plain" }));
+  form.append("purpose", "batch");
+  form.append("file", new File([contents], "a.jsonl", { type: "application/jsonl" }));
   const uploaded = await world.plane.server.fetch("/v1/files", {
     method: "POST",
     body: form,
     headers: { authorization: `Bearer ${owner.inference}` },
   });
-  const { body: made } = await world.call(owner.admin, "POST", "/v1/organizations/api_keys", {
-    body: { name: "own" },
-  });
-  return {
-    file: ((await uploaded.json()) as { id: string }).id,
-    key: String(made["id"]),
-    project: String(made["workspace_id"]),
-  };
+  return ((await uploaded.json()) as { id: string }).id;
 }
 
 const keyFor = ({ access }: ServedRoute, tenant: Tenant) =>
@@ -46,7 +68,14 @@ const keyFor = ({ access }: ServedRoute, tenant: Tenant) =>
 
 /** Every way to put the other organization's ids, and ids of nobody, into a route's path. */
 function paths(url: string): string[] {
-  const nobody = { file: "file_000000000000000000000000", key: "apikey_0000", project: "proj_0000" };
+  const nobody = {
+    file: "file_000000000000000000000000",
+    key: "apikey_0000",
+    project: "proj_0000",
+    messageBatch: "msgbatch_0000",
+    batch: "batch_0000",
+    malformed: "a%00b",
+  };
   const filled = (project: string, id: string) => url.replace(":project", project).replace(/:id\b/, id);
   const all = [
     ...[...Object.values(theirs), ...Object.values(nobody)].map((id) => filled("default", id)),
@@ -62,6 +91,7 @@ const stateOf = () =>
     select text from (
       select id, organization_id, api_keys.name || status || coalesce(deleted_at::text, '') as text from api_keys
       union all select id, organization_id, filename || state from files
+      union all select id, organization_id, state || coalesce(cancel_initiated_at::text, '') from batches
     ) as things where organization_id = 'org_b' order by id
   `);
 
@@ -80,12 +110,14 @@ describe("another organization's ids", () => {
         const answer = await world.call(keyFor(route, world.a), route.method, path, body);
         expect([route.method, path, answer.status]).toEqual([route.method, path, 404]);
         const own = path.includes("/projects/default/");
-        const words = answer.raw.replaceAll(/(file|apikey|proj|req|batch|msgbatch)_\w+/g, "ID");
+        const words = answer.raw.replaceAll(/(file|apikey|proj|req|batch|msgbatch)_\w+|a\\u0000b/g, "ID");
         answers.set(own, (answers.get(own) ?? new Set()).add(words));
       }
       for (const words of answers.values()) expect([route.url, words.size]).toEqual([route.url, 1]);
     }
     expect(walked).toContain("DELETE /v1/files/:id");
+    expect(walked).toContain("GET /v1/messages/batches/:id/results");
+    expect(walked).toContain("POST /v1/batches/:id/cancel");
     expect(walked).toContain("DELETE /v1/organization/projects/:project/api_keys/:id");
     expect(await stateOf()).toEqual(before);
   });
@@ -115,6 +147,21 @@ describe("another organization's ids", () => {
     }
   });
 
+  test("a file of theirs is no input of a batch", async () => {
+    const wanted = (file: string) => ({
+      input_file_id: file,
+      endpoint: "/v1/responses",
+      completion_window: "24h",
+    });
+    const answers = [];
+    for (const file of [theirs.file, "file_000000000000000000000000"]) {
+      const answer = await world.call(world.a.inference, "POST", "/v1/batches", { body: wanted(file) });
+      expect(answer.status).toBe(400);
+      answers.push(answer.raw.replaceAll(file, "ID"));
+    }
+    expect(new Set(answers).size).toBe(1);
+  });
+
   test("a file of theirs in a request is unknown, before anything goes upstream", async () => {
     const asked = world.upstream.requests.length;
     const answer = await world.call(world.a.inference, "POST", "/v1/messages", {
@@ -127,7 +174,7 @@ describe("another organization's ids", () => {
       },
     });
     expect(answer.status).toBeGreaterThanOrEqual(400);
-    expect(answer.raw).not.toContain("secret of the owner");
+    expect(answer.raw).not.toContain("custom_id");
     expect(world.upstream.requests).toHaveLength(asked);
   });
 

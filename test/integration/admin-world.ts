@@ -8,18 +8,13 @@ import { pino } from "pino";
 import type { DatabasePool } from "slonik";
 import { Keys } from "../../dataplane/billing/keys.ts";
 import { startMoney, type Money } from "../../dataplane/billing/money.ts";
+import { openBatches } from "../../dataplane/batches/start.ts";
 import type { OrganizationEntry } from "../../dataplane/config/schema.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
-import { organizationKeyRoutes } from "../../dataplane/http/admin/organization-keys.ts";
-import { projectRoutes } from "../../dataplane/http/admin/projects.ts";
-import { reportRoutes } from "../../dataplane/http/admin/reports.ts";
 import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
-import { countTokensRoutes } from "../../dataplane/http/routes/count-tokens.ts";
-import { fileRoutes } from "../../dataplane/http/routes/files.ts";
-import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
-import { modelRoutes } from "../../dataplane/http/routes/models.ts";
+import { apiRoutes } from "../../dataplane/http/api-routes.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
 import { newId, newInferenceKey } from "../../dataplane/lib/ids.ts";
@@ -195,23 +190,42 @@ export class AdminWorld {
     );
     const { directory, holds } = money;
     const keys = new Keys({ pool, directory, holds, newId, newKey: newInferenceKey });
-    const server = await startTestServer(
-      [
-        modelRoutes,
-        countTokensRoutes(countUpstream(dispatcher)),
-        fileRoutes(
-          new FileStore({ postgres: pool, contents: new PostgresContents(pool), clock: systemClock, newId }),
-        ),
-        inferenceRoutes({ meter: holds, serve }),
-        organizationKeyRoutes({ pool, keys }),
-        projectRoutes({ pool, keys, holds }),
-        reportRoutes(pool),
-      ],
-      { snapshot: () => this.snapshot, services: { directory } },
-    );
+    const files = new FileStore({
+      postgres: pool,
+      contents: new PostgresContents(pool),
+      clock: systemClock,
+      newId,
+    });
+    const snapshot = () => this.snapshot;
+    // Its worker is never started: what is created here stays as it was created.
+    const batches = openBatches({
+      pool,
+      redis,
+      files,
+      clock: systemClock,
+      newId,
+      log,
+      holds,
+      serve,
+      snapshot,
+      random: () => 0,
+      busy: () => false,
+    });
+    const routes = apiRoutes({
+      pool,
+      holds,
+      keys,
+      files,
+      engine: batches.engine,
+      serve,
+      countUpstream: countUpstream(dispatcher),
+      publicUrl: () => "http://gapura.test",
+    });
+    const server = await startTestServer(routes, { snapshot, services: { directory } });
     this.planes.push({ server, money, keys });
     this.#undo.unshift(async () => {
       await server[Symbol.asyncDispose]();
+      await batches.stop(0);
       await money.stop();
       await dispatcher.destroy();
       redis.disconnect();

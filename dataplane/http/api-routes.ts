@@ -1,0 +1,46 @@
+/** Everything that the service answers over HTTP: the one list that the program and the tests of the whole use. */
+import type { DatabasePool } from "slonik";
+import type { Engine } from "../batches/engine.ts";
+import type { Holds } from "../billing/holds.ts";
+import type { Keys } from "../billing/keys.ts";
+import type { FileStore } from "../files/file-store.ts";
+import type { Serve } from "../inference/serve.ts";
+import { organizationKeyRoutes } from "./admin/organization-keys.ts";
+import { projectRoutes } from "./admin/projects.ts";
+import { reportRoutes } from "./admin/reports.ts";
+import { openApiRoutes } from "./openapi/routes.ts";
+import { batchRoutes } from "./routes/batches.ts";
+import { countTokensRoutes } from "./routes/count-tokens.ts";
+import { fileRoutes } from "./routes/files.ts";
+import { inferenceRoutes } from "./routes/inference.ts";
+import { messageBatchRoutes } from "./routes/message-batches.ts";
+import { modelRoutes } from "./routes/models.ts";
+import type { Routes } from "./server.ts";
+
+export interface ApiParts {
+  readonly pool: DatabasePool;
+  readonly holds: Holds;
+  readonly keys: Keys;
+  readonly files: FileStore;
+  readonly engine: Engine;
+  readonly serve: Serve;
+  readonly countUpstream: Parameters<typeof countTokensRoutes>[0];
+  /** The address that clients use, without a slash at its end. */
+  readonly publicUrl: () => string;
+}
+
+export function apiRoutes(parts: ApiParts): readonly Routes[] {
+  const { pool, holds, keys, files, engine, serve, countUpstream, publicUrl } = parts;
+  return [
+    modelRoutes,
+    countTokensRoutes(countUpstream),
+    inferenceRoutes({ meter: holds, serve }),
+    fileRoutes(files),
+    messageBatchRoutes(engine, publicUrl),
+    batchRoutes(engine),
+    organizationKeyRoutes({ pool, keys }),
+    projectRoutes({ pool, keys, holds }),
+    reportRoutes(pool),
+    openApiRoutes,
+  ];
+}

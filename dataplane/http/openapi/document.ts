@@ -1,0 +1,127 @@
+/** The OpenAPI 3.1 document, made from the table of operations. Pure. */
+import { z } from "zod";
+import { errorStyle } from "../error-style.ts";
+import { operations, type Operation } from "./operations.ts";
+import { components, messagesError, openAIError } from "./schemas.ts";
+
+export type Json = Readonly<Record<string, unknown>>;
+
+/** Names of path parameters as they are shown. */
+const parameterNames: Readonly<Record<string, string>> = { project: "project_id", id: "id" };
+const MODEL_PARAMETER = "model";
+
+export interface ApiDocument {
+  readonly openapi: "3.1.0";
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Json>>>>;
+  readonly [field: string]: unknown;
+}
+
+export function openApiDocument(): ApiDocument {
+  const paths: Record<string, Record<string, Json>> = {};
+  for (const [name, operation] of Object.entries(operations)) {
+    const [method = "", url = ""] = name.split(" ");
+    const path = documentPath(url);
+    const methods = (paths[path] ??= {});
+    methods[method.toLowerCase()] = operationObject(method, path, operation);
+  }
+  return {
+    openapi: "3.1.0",
+    info: {
+      title: "Gapura",
+      version: "1",
+      description: "Inference in three dialects, files, batches, and the admin API of an inference gateway.",
+    },
+    servers: [{ url: "/" }],
+    paths,
+    components: {
+      schemas: componentSchemas(),
+      securitySchemes: {
+        bearer: { type: "http", scheme: "bearer" },
+        header: { type: "apiKey", in: "header", name: "x-api-key" },
+      },
+    },
+  };
+}
+
+/** `/v1/files/:id` as `/v1/files/{id}`. */
+export function documentPath(url: string): string {
+  return url
+    .replace("*", `{${MODEL_PARAMETER}}`)
+    .replace(/:([a-z]+)/g, (_, name: string) => `{${parameterNames[name] ?? name}}`);
+}
+
+function operationObject(method: string, path: string, operation: Operation): Json {
+  const open = !path.startsWith("/v1/");
+  const inPath = Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => ({
+    name,
+    in: "path",
+    required: true,
+    schema: { type: "string" },
+  }));
+  const parameters = [...inPath, ...queryParameters(operation.query)];
+  const { body, answer, streams } = operation;
+  const content: Record<string, Json> = {
+    [answer.type]: answer.schema === null ? {} : { schema: reference(answer.schema) },
+    ...(streams === true ? { "text/event-stream": { schema: { type: "string" } } } : {}),
+  };
+  return {
+    operationId: operationId(method, path),
+    summary: operation.summary,
+    tags: [/^\/v1\/organizations?\//.test(path) ? "admin" : (path.split("/")[2] ?? "service")],
+    security: open ? [] : [{ bearer: [] }, { header: [] }],
+    ...(parameters.length === 0 ? {} : { parameters }),
+    ...(body === undefined
+      ? {}
+      : { requestBody: { required: true, content: { [body.type]: { schema: reference(body.schema) } } } }),
+    responses: {
+      200: { description: "Done", content },
+      ...(open
+        ? {}
+        : {
+            default: { description: "An error", content: { "application/json": { schema: errorOf(path) } } },
+          }),
+    },
+  };
+}
+
+/** On shared paths the version header decides the style of errors, and the body holds the fields of both. */
+function errorOf(path: string): Json {
+  const style = errorStyle(path, undefined);
+  if (style.union) return { anyOf: [reference(openAIError), reference(messagesError)] };
+  return reference(style.family === "messages" ? messagesError : openAIError);
+}
+
+function queryParameters(query: z.ZodObject | undefined): Json[] {
+  if (query === undefined) return [];
+  const { properties = {} } = z.toJSONSchema(query, { io: "input" });
+  return Object.entries(properties).map(([name, schema]) => ({
+    name,
+    in: "query",
+    required: false,
+    ...(typeof schema === "object" && schema.type === "array" ? { style: "form", explode: true } : {}),
+    schema,
+  }));
+}
+
+const place = (id: string) => `#/components/schemas/${id}`;
+
+function reference(schema: z.ZodType): Json {
+  const id = components.get(schema)?.id;
+  return id === undefined ? withoutDialect(z.toJSONSchema(schema)) : { $ref: place(id) };
+}
+
+function componentSchemas(): Json {
+  const { schemas } = z.toJSONSchema(components, { uri: place });
+  return Object.fromEntries(Object.entries(schemas).map(([id, schema]) => [id, withoutDialect(schema)]));
+}
+
+/** Inside of a document a schema has neither a dialect nor an address of its own. */
+function withoutDialect(schema: Json): Json {
+  return Object.fromEntries(Object.entries(schema).filter(([name]) => name !== "$schema" && name !== "$id"));
+}
+
+/** `GET /v1/files/{id}/content` as `get_files_id_content`. */
+function operationId(method: string, path: string): string {
+  const words = path.replace(/^\/v1/, "").match(/[a-z0-9_]+/gi) ?? [];
+  return [method.toLowerCase(), ...words].join("_");
+}

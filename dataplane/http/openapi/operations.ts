@@ -1,0 +1,211 @@
+/** Every operation of the service, under the method and URL that its route has. */
+import { z } from "zod";
+import * as schemas from "./schemas.ts";
+
+export interface Operation {
+  readonly summary: string;
+  readonly query?: z.ZodObject;
+  readonly body?: { readonly type: "application/json" | "multipart/form-data"; readonly schema: z.ZodType };
+  readonly answer: { readonly type: string; readonly schema: z.ZodType | null };
+  /** `stream: true` in the body: the answer is a stream of server-sent events. */
+  readonly streams?: true;
+}
+
+const json = (schema: z.ZodType) => ({ type: "application/json", schema }) as const;
+
+const order = z.enum(["asc", "desc"]).default("desc").optional();
+const listQuery = (maxLimit: number) =>
+  z.object({
+    limit: z.int().min(1).max(maxLimit).default(20).optional(),
+    after: z.string().optional().describe("Id of the last object of the previous page"),
+    after_id: z.string().optional(),
+    before_id: z.string().optional(),
+    order,
+  });
+const filesQuery = listQuery(10_000).extend({
+  purpose: z.string().optional(),
+  ids: z.array(z.string()).optional(),
+});
+
+const moment = z.union([
+  z.string().describe("ISO 8601 date-time with any offset, or YYYY-MM-DD"),
+  z.int().describe("Unix seconds"),
+]);
+const start = moment.optional().describe("Default: 7 days ago. Snaps down to a whole UTC bucket");
+const end = moment.optional().describe("Exclusive. Default: now");
+const pages = (maxLimit: number) => ({
+  limit: z.int().min(1).max(maxLimit).default(20).optional().describe("Buckets of a page"),
+  page: z.int().min(1).default(1).optional().describe("`next_page` of the page before"),
+});
+const width = z.enum(["1d", "1h"]).default("1d").optional();
+const ids = z.array(z.string()).optional().describe("Repeated, separated by commas, or as `name[]`");
+const groups = (...names: [string, ...string[]]) => z.array(z.enum(names)).optional();
+
+export const operations: Readonly<Record<string, Operation>> = {
+  "POST /v1/messages": {
+    summary: "Ask a model, in the Messages dialect",
+    body: json(schemas.messagesRequest),
+    answer: json(schemas.message),
+    streams: true,
+  },
+  "POST /v1/messages/count_tokens": {
+    summary: "Count the input tokens of a request, free of charge",
+    body: json(schemas.countRequest),
+    answer: json(schemas.tokenCount),
+  },
+  "POST /v1/chat/completions": {
+    summary: "Ask a model, in the Chat Completions dialect",
+    body: json(schemas.chatRequest),
+    answer: json(schemas.chatCompletion),
+    streams: true,
+  },
+  "POST /v1/responses": {
+    summary: "Ask a model, in the Responses dialect",
+    body: json(schemas.responsesRequest),
+    answer: json(schemas.response),
+    streams: true,
+  },
+  "GET /v1/models": { summary: "List the models", query: listQuery(10_000), answer: json(schemas.modelList) },
+  "GET /v1/models/*": { summary: "One model; its id may hold slashes", answer: json(schemas.model) },
+  "POST /v1/files": {
+    summary: "Upload a file",
+    body: { type: "multipart/form-data", schema: schemas.upload },
+    answer: json(schemas.file),
+  },
+  "GET /v1/files": { summary: "List files", query: filesQuery, answer: json(schemas.fileList) },
+  "GET /v1/files/:id": { summary: "One file", answer: json(schemas.file) },
+  "DELETE /v1/files/:id": { summary: "Delete a file", answer: json(schemas.deletedFile) },
+  "GET /v1/files/:id/content": {
+    summary: "A file's bytes",
+    answer: { type: "application/octet-stream", schema: null },
+  },
+  "POST /v1/messages/batches": {
+    summary: "Create a batch of Messages requests",
+    body: json(schemas.newMessageBatch),
+    answer: json(schemas.messageBatch),
+  },
+  "GET /v1/messages/batches": {
+    summary: "List message batches",
+    query: listQuery(10_000),
+    answer: json(schemas.messageBatchList),
+  },
+  "GET /v1/messages/batches/:id": { summary: "One message batch", answer: json(schemas.messageBatch) },
+  "DELETE /v1/messages/batches/:id": {
+    summary: "Delete a message batch that has ended",
+    answer: json(schemas.messageBatch),
+  },
+  "POST /v1/messages/batches/:id/cancel": {
+    summary: "Cancel what a message batch has not begun",
+    answer: json(schemas.messageBatch),
+  },
+  "GET /v1/messages/batches/:id/results": {
+    summary: "The results of an ended message batch, one JSON object a line",
+    answer: { type: "application/jsonl", schema: null },
+  },
+  "POST /v1/batches": {
+    summary: "Create a batch from an uploaded file of requests",
+    body: json(schemas.newBatch),
+    answer: json(schemas.batch),
+  },
+  "GET /v1/batches": { summary: "List batches", query: listQuery(10_000), answer: json(schemas.batchList) },
+  "GET /v1/batches/:id": { summary: "One batch", answer: json(schemas.batch) },
+  "POST /v1/batches/:id/cancel": { summary: "Cancel a batch", answer: json(schemas.batch) },
+  "GET /v1/organizations/me": { summary: "The organization of the key", answer: json(schemas.organization) },
+  "GET /v1/organizations/api_keys": {
+    summary: "List the organization's keys",
+    query: listQuery(1000).extend({
+      status: z.enum(["active", "inactive"]).optional(),
+      workspace_id: z.string().optional(),
+      created_by_user_id: z.string().optional(),
+    }),
+    answer: json(schemas.apiKeyList),
+  },
+  "POST /v1/organizations/api_keys": {
+    summary: "Make a key in the default project",
+    body: json(schemas.keyName),
+    answer: json(schemas.newApiKey),
+  },
+  "GET /v1/organizations/api_keys/:id": { summary: "One key", answer: json(schemas.apiKey) },
+  "POST /v1/organizations/api_keys/:id": {
+    summary: "Rename, deactivate or activate a key",
+    body: json(schemas.keyChange),
+    answer: json(schemas.apiKey),
+  },
+  "GET /v1/organizations/usage_report/messages": {
+    summary: "Usage by day or hour, in the first dialect's form",
+    query: z.object({
+      starting_at: start,
+      ending_at: end,
+      bucket_width: width,
+      group_by: groups("api_key_id", "workspace_id", "model", "service_tier", "context_window"),
+      models: ids,
+      api_key_ids: ids,
+      workspace_ids: ids,
+      ...pages(1000),
+    }),
+    answer: json(schemas.messagesUsageReport),
+  },
+  "GET /v1/organizations/cost_report": {
+    summary: "What was charged, in the first dialect's form",
+    query: z.object({ starting_at: start, ending_at: end, group_by: groups("description"), models: ids }),
+    answer: json(schemas.costReport),
+  },
+  "GET /v1/organization/projects": {
+    summary: "List the organization's projects",
+    query: listQuery(10_000).extend({ include_archived: z.boolean().default(false).optional() }),
+    answer: json(schemas.projectList),
+  },
+  "GET /v1/organization/projects/:project/api_keys": {
+    summary: "List a project's keys",
+    query: listQuery(10_000),
+    answer: json(schemas.projectKeyList),
+  },
+  "POST /v1/organization/projects/:project/api_keys": {
+    summary: "Make a key in a project",
+    body: json(schemas.keyName),
+    answer: json(schemas.newProjectKey),
+  },
+  "GET /v1/organization/projects/:project/api_keys/:id": {
+    summary: "One key of a project",
+    answer: json(schemas.projectKey),
+  },
+  "DELETE /v1/organization/projects/:project/api_keys/:id": {
+    summary: "Delete a key; its usage stays",
+    answer: json(schemas.deletedProjectKey),
+  },
+  "GET /v1/organization/credits": {
+    summary: "Granted, used, held and available credits",
+    answer: json(schemas.creditsState),
+  },
+  "GET /v1/organization/usage/completions": {
+    summary: "Usage by day or hour, in the second dialect's form",
+    query: z.object({
+      start_time: start,
+      end_time: end,
+      bucket_width: width,
+      group_by: groups("project_id", "api_key_id", "model", "batch"),
+      models: ids,
+      api_key_ids: ids,
+      project_ids: ids,
+      batch: z.boolean().optional(),
+      ...pages(10_000),
+    }),
+    answer: json(schemas.completionsUsage),
+  },
+  "GET /v1/organization/costs": {
+    summary: "What was charged, in the second dialect's form",
+    query: z.object({
+      start_time: start,
+      end_time: end,
+      bucket_width: z.literal("1d").optional(),
+      group_by: groups("line_item"),
+      project_ids: ids,
+      api_key_ids: ids,
+    }),
+    answer: json(schemas.costs),
+  },
+  "GET /openapi.json": {
+    summary: "This document",
+    answer: json(z.looseObject({ openapi: z.string() })),
+  },
+};
