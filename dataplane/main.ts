@@ -10,6 +10,7 @@ import type { AddressInfo } from "node:net";
 import type { Server } from "node:http";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
+import { patientCallLimit } from "./batches/patient-tools.ts";
 import { openBatches } from "./batches/start.ts";
 import { grant, parseGrant } from "./billing/grant-command.ts";
 import { Keys } from "./billing/keys.ts";
@@ -40,7 +41,7 @@ import { openRedis } from "./store/redis.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { startTracing } from "./telemetry/trace.ts";
 import { redisToolCache } from "./tools/cache.ts";
-import { redisCallLimit } from "./tools/call-limit.ts";
+import { redisCallLimit, type AdmitToolCall } from "./tools/call-limit.ts";
 import { createToolbox } from "./tools/toolbox.ts";
 import { dnsResolver } from "./tools/url-guard/resolver.ts";
 import { ExtractionPool } from "./tools/web-fetch/extract/pool.ts";
@@ -125,18 +126,20 @@ async function serveForever(environment: Environment): Promise<void> {
   const cache = redisToolCache(cacheRedis);
   const pages = new ExtractionPool();
   pages.warm();
-  const runTool = createToolbox({
-    admit: redisCallLimit(redis),
-    fetch: { resolver: dnsResolver(), pool: pages, cache, robots: newRobotsCache(), clock: systemClock },
-    search: { dispatcher, cache },
-    posts: { dispatcher, clock: systemClock },
-  });
+  const admit = redisCallLimit(redis);
   const sealerOf = sealing(sealKeys(environment, log));
   const files = openFiles(environment.FILES_S3_URL, postgres);
-  const serve = withFiles(
-    withItemReferences(createServe(new Upstreams(dispatcher), sealerOf, runTool), cache),
-    files,
-  );
+  const upstreams = new Upstreams(dispatcher);
+  const serveWith = (admitToolCall: AdmitToolCall) => {
+    const runTool = createToolbox({
+      admit: admitToolCall,
+      fetch: { resolver: dnsResolver(), pool: pages, cache, robots: newRobotsCache(), clock: systemClock },
+      search: { dispatcher, cache },
+      posts: { dispatcher, clock: systemClock },
+    });
+    return withFiles(withItemReferences(createServe(upstreams, sealerOf, runTool), cache), files);
+  };
+  const serve = serveWith(admit);
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
   sweeper.start();
   const { holds, directory } = money;
@@ -155,7 +158,7 @@ async function serveForever(environment: Environment): Promise<void> {
     newId,
     log,
     holds,
-    serve,
+    serve: serveWith(patientCallLimit(admit)),
     snapshot,
     random: Math.random,
     // Requests that somebody waits for come first.
