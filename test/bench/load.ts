@@ -154,7 +154,7 @@ export interface OpenStreams {
 }
 
 /** So many connections are begun at once. */
-const OPEN_AT_ONCE = 200;
+const OPEN_AT_ONCE = 50;
 
 /**
  * Opens streams and waits until each has its first bytes.

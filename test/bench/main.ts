@@ -305,7 +305,14 @@ async function streams(_: World, contestants: Contestants): Promise<Outcome> {
   for (const { contestant } of subjects(contestants, "open")) {
     const before = treeRssBytes(contestant.pid);
     const path = contestant.path("open");
-    const open = await openStreams(contestant.port, requestFor({ path, model: "open", stream: true }), count);
+    const request = requestFor({ path, model: "open", stream: true });
+    const open = await openStreams(contestant.port, request, count).catch((error: Error) => error);
+    if (open instanceof Error) {
+      // Said in the table: the others' figures are still worth having.
+      rows.push([contestant.name, mebibytes(before), `failed: ${open.message.split("\r\n", 1)[0]}`, ""]);
+      await sleep(2_000);
+      continue;
+    }
     const after = treeRssBytes(contestant.pid);
     open.close();
     const each = (after - before) / count / 1024;
