@@ -119,7 +119,11 @@ export async function readSums<Column extends SumColumn>(
 
 /** The statement of `readSums`, for the bench to explain. */
 export function statement({ organizationId, range, groupBy, filters, columns }: SumsQuery<SumColumn>) {
-  const bucket = range.widthMs === DAY_MS ? sql.fragment`date_trunc('day', hour, 'UTC')` : sql.fragment`hour`;
+  // Half the time of date_trunc, which looks a time zone up for every row.
+  const bucket =
+    range.widthMs === DAY_MS
+      ? sql.fragment`date_bin('1 day', hour, '2000-01-01T00:00:00Z')`
+      : sql.fragment`hour`;
   const grouped = groupBy.map((column) => sql.identifier([column]));
   const absent = (Object.keys(types) as GroupColumn[])
     .filter((column) => !groupBy.includes(column))
