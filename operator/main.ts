@@ -1,32 +1,82 @@
 /**
  * The operator. With `--manifests DIR --out DIR --data DIR [--ack URL]` it compiles a folder and watches it
- * (design.md §2, one machine).
+ * (design.md §2, one machine); without arguments it runs in a cluster, set up by its environment (design.md §7).
  */
 import { parseArgs } from "node:util";
+import { z } from "zod";
 import { runFolder } from "./folder/run.ts";
 
-const { manifests, out, data, ack } = readOptions();
+const usage = "usage: operator/main.ts [--manifests DIR --out DIR --data DIR [--ack URL]]";
+
+const list = z
+  .string()
+  .default("")
+  .transform((text) => text.split(",").flatMap((name) => name.trim() || []));
+
+const environmentSchema = z.object({
+  KUBECONFIG: z.string().optional(),
+  POD_NAMESPACE: z.string().min(1),
+  POD_NAME: z.string().min(1),
+  WATCH_NAMESPACES: list,
+  DATA_PLANE_SELECTOR: z
+    .string()
+    .min(1)
+    .default("app.kubernetes.io/name=gapura,app.kubernetes.io/component=data-plane"),
+  OPS_PORT: z.coerce.number().int().min(0).max(65_535).default(9091),
+  SNAPSHOT_NAME: z.string().min(1).max(200).default("gapura"),
+  SEAL_SECRET: z.string().default(""),
+  LOG_LEVEL: z.enum(["trace", "debug", "info", "warn", "error", "fatal", "silent"]).default("info"),
+});
 
 const stop = new AbortController();
 for (const name of ["SIGINT", "SIGTERM"] as const) process.on(name, () => stop.abort());
+const now = () => Date.now();
 try {
-  await runFolder(
-    {
-      manifests,
-      out,
-      data,
-      ack: ack ?? null,
-      print: (line) => process.stdout.write(`${line}\n`),
-      now: () => Date.now(),
-    },
-    stop.signal,
-  );
+  const folder = readOptions();
+  if (folder === null) await runInCluster();
+  else {
+    const print = (line: string) => process.stdout.write(`${line}\n`);
+    await runFolder({ ...folder, print, now }, stop.signal);
+  }
 } catch (error) {
   process.stderr.write(`operator: ${error instanceof Error ? error.message : String(error)}\n`);
   process.exit(1);
 }
 
-function readOptions(): { manifests: string; out: string; data: string; ack: string | undefined } {
+async function runInCluster(): Promise<void> {
+  const read = environmentSchema.safeParse(process.env);
+  if (!read.success) {
+    for (const { path, message } of read.error.issues)
+      process.stderr.write(`operator: ${path.join(".")}: ${message}\n`);
+    process.exit(2);
+  }
+  const environment = read.data;
+  // The folder form does not pay for loading a Kubernetes client.
+  const [{ pino }, { KubeApi }, { runCluster }] = await Promise.all([
+    import("pino"),
+    import("./kube/client.ts"),
+    import("./kube/run.ts"),
+  ]);
+  await runCluster(
+    {
+      config: KubeApi.configOf(environment.KUBECONFIG),
+      namespace: environment.POD_NAMESPACE,
+      podName: environment.POD_NAME,
+      watchNamespaces: environment.WATCH_NAMESPACES,
+      dataPlaneSelector: environment.DATA_PLANE_SELECTOR,
+      snapshotName: environment.SNAPSHOT_NAME,
+      sealSecret: environment.SEAL_SECRET === "" ? null : environment.SEAL_SECRET,
+      opsPort: environment.OPS_PORT,
+      log: pino({ level: environment.LOG_LEVEL, base: null, timestamp: pino.stdTimeFunctions.isoTime }),
+      now,
+    },
+    stop.signal,
+  );
+  process.exit(0);
+}
+
+/** null: no argument at all. */
+function readOptions(): { manifests: string; out: string; data: string; ack: string | null } | null {
   try {
     const { values } = parseArgs({
       options: {
@@ -36,13 +86,13 @@ function readOptions(): { manifests: string; out: string; data: string; ack: str
         ack: { type: "string" },
       },
     });
-    const { manifests: from, out: to, data: kept, ack: url } = values;
-    if (from === undefined || to === undefined || kept === undefined)
-      throw new Error("--manifests, --out and --data are needed");
-    return { manifests: from, out: to, data: kept, ack: url };
+    if (Object.keys(values).length === 0) return null;
+    const { manifests, out, data, ack } = values;
+    if (manifests === undefined || out === undefined || data === undefined)
+      throw new Error("--manifests, --out and --data belong together");
+    return { manifests, out, data, ack: ack ?? null };
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error);
-    const usage = "usage: operator/main.ts --manifests DIR --out DIR --data DIR [--ack URL]";
     process.stderr.write(`operator: ${message}\n${usage}\n`);
     process.exit(2);
   }

@@ -82,8 +82,9 @@ export class Reconciler {
    * not done here: a pod that hangs must hold up nothing else (rule 6.1).
    */
   async acknowledge(pods: readonly PodReport[]): Promise<void> {
-    if (this.#compiled === null) return;
     this.#pods = pods;
+    // A restarted operator asks before it compiles, so that nothing looks unserved in between.
+    if (this.#compiled === null) return;
     await this.#settle();
     await this.#report();
   }

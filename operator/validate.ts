@@ -5,7 +5,7 @@
 import { readFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Identities } from "./folder/identities.ts";
-import { newKey } from "./folder/key-files.ts";
+import { newKey } from "./new-key.ts";
 import { lineOf } from "./folder/parse.ts";
 import { FolderSource } from "./folder/source.ts";
 import { compile } from "./plan/compile.ts";

@@ -1,7 +1,7 @@
 /** Asks one data plane what it holds. */
 import { type ConfigStatus, statusSchema } from "../../dataplane/config/schema.ts";
 import type { PodReport } from "../plan/conditions.ts";
-import { Bell } from "./bell.ts";
+import { Bell } from "../bell.ts";
 
 const TIMEOUT_MS = 2000;
 /** 10,000 objects need about 2 MiB. */

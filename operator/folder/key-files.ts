@@ -1,18 +1,10 @@
 /** Generated keys of the folder form: one file each, `secrets/<namespace>/<secret>/<key>` in the data folder. */
-import { randomInt, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { link, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { DRAFT_PREFIX } from "./files.ts";
+import { newKey } from "../new-key.ts";
 import type { WantedKey } from "../plan/objects.ts";
-
-const BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-const prefixes = { inference: "sk-svc-", admin: "sk-adm-svc-" } as const;
-
-/** A new key: the prefix of its kind and 40 base62 characters from a cryptographic source (spec, Authentication). */
-export function newKey(form: WantedKey["form"]): string {
-  const secret = Array.from({ length: 40 }, () => BASE62[randomInt(BASE62.length)]).join("");
-  return `${prefixes[form]}${secret}`;
-}
+import { DRAFT_PREFIX } from "./files.ts";
 
 /** Where the value of a Secret's key stands. */
 export const keyFile = (

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { Reconciler } from "../reconcile.ts";
 import { Asking } from "./acknowledgement.ts";
-import { Bell } from "./bell.ts";
+import { Bell } from "../bell.ts";
 import { Identities } from "./identities.ts";
 import { createKeyFile } from "./key-files.ts";
 import { StatusPrinter } from "./print.ts";

@@ -1,0 +1,120 @@
+/** Our four kinds in the API server: observed by informers, one for each kind and namespace. */
+import { API_VERSION } from "../api/fields.ts";
+import { type Kind, KINDS, kinds } from "../api/kinds.ts";
+import type { Declared } from "../plan/objects.ts";
+import type { KubeApi } from "./client.ts";
+import { Informer, type RawObject } from "./informer.ts";
+
+export interface CustomObject {
+  readonly declared: Declared;
+  readonly status: unknown;
+  /** Names of Secrets that its spec mentions. */
+  readonly secretNames: ReadonlySet<string>;
+}
+
+export const customPath = (kind: Kind, namespace: string | null, name?: string): string =>
+  [
+    `/apis/${API_VERSION}`,
+    ...(namespace === null ? [] : [`/namespaces/${namespace}`]),
+    `/${kinds[kind].plural}`,
+    ...(name === undefined ? [] : [`/${name}`]),
+  ].join("");
+
+export interface CustomObjectsOptions {
+  readonly api: KubeApi;
+  /** Empty: all. */
+  readonly namespaces: readonly string[];
+  /** Something was added, deleted, or has another generation. */
+  readonly specChanged: () => void;
+  /** Only its status, or what means nothing to us. */
+  readonly statusChanged: (kind: Kind, key: string) => void;
+  readonly failed: (error: unknown) => void;
+}
+
+export class CustomObjects {
+  readonly #informers: readonly { readonly kind: Kind; readonly informer: Informer<CustomObject> }[];
+
+  constructor({ api, namespaces, specChanged, statusChanged, failed }: CustomObjectsOptions) {
+    const scopes = namespaces.length === 0 ? [null] : namespaces;
+    this.#informers = KINDS.flatMap((kind) =>
+      scopes.map((namespace) => ({
+        kind,
+        informer: new Informer<CustomObject>({
+          api,
+          path: customPath(kind, namespace),
+          read: (object, before) => readObject(kind, object, before),
+          changed: (key, before, after) => {
+            if (before?.declared === after?.declared) statusChanged(kind, key);
+            else specChanged();
+          },
+          failed,
+        }),
+      })),
+    );
+  }
+
+  get synced(): boolean {
+    return this.#informers.every(({ informer }) => informer.synced);
+  }
+
+  values(): CustomObject[] {
+    return this.#informers.flatMap(({ informer }) => informer.values());
+  }
+
+  get(kind: Kind, key: string): CustomObject | undefined {
+    for (const { kind: own, informer } of this.#informers) {
+      const found = own === kind ? informer.get(key) : undefined;
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  }
+
+  /** Takes an object that a write gave back. */
+  accept(kind: Kind, namespace: string, object: unknown): void {
+    const named = this.#informers.filter((entry) => entry.kind === kind);
+    const key = `${namespace}/${(object as { metadata?: { name?: string } }).metadata?.name ?? ""}`;
+    for (const { informer } of named) if (informer.get(key) !== undefined) informer.accept(object);
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    await Promise.all(this.#informers.map(({ informer }) => informer.run(signal)));
+  }
+}
+
+function readObject(kind: Kind, object: RawObject, before: CustomObject | undefined): CustomObject {
+  const { metadata } = object;
+  const status = object["status"];
+  // The same generation is the same spec: one copy of it is enough.
+  if (before !== undefined && before.declared.generation === metadata.generation)
+    return { ...before, status };
+  const created = Date.parse(metadata.creationTimestamp ?? "") / 1000;
+  const creationTimestamp = Number.isFinite(created) ? Math.floor(created) : null;
+  const spec = object["spec"];
+  const names = new Set<string>();
+  collectSecretNames(spec, names);
+  return {
+    declared: {
+      kind,
+      namespace: metadata.namespace,
+      name: metadata.name,
+      uid: metadata.uid,
+      generation: metadata.generation ?? 0,
+      creationTimestamp,
+      createdAt: creationTimestamp ?? 0,
+      spec: spec ?? {},
+      faults: [],
+    },
+    status,
+    secretNames: names,
+  };
+}
+
+/** Every `secretKeyRef.name`: the one form in which a spec names a Secret. */
+function collectSecretNames(value: unknown, names: Set<string>): void {
+  if (typeof value !== "object" || value === null) return;
+  for (const [key, inner] of Object.entries(value)) {
+    if (key === "secretKeyRef" && typeof inner === "object" && inner !== null && "name" in inner) {
+      if (typeof inner.name === "string") names.add(inner.name);
+    } else collectSecretNames(inner, names);
+  }
+}

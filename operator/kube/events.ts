@@ -1,0 +1,71 @@
+/** Events for what a person must act on. They are a courtesy: one that cannot be written is lost. */
+import { randomUUID } from "node:crypto";
+import { API_VERSION } from "../api/fields.ts";
+import type { Declared } from "../plan/objects.ts";
+import type { KubeApi } from "./client.ts";
+
+const MAX_NOTE = 1000;
+/** A burst of faults is told by statuses; events of so many at most wait to be written. */
+const MAX_WAITING = 200;
+
+export interface Told {
+  readonly object: Declared;
+  readonly type: "Normal" | "Warning";
+  readonly reason: string;
+  /** What the operator did: `Compile`, `GenerateKey`. */
+  readonly action: string;
+  readonly note: string;
+}
+
+export interface EventsOptions {
+  readonly api: KubeApi;
+  readonly podName: string;
+  readonly permit: () => void;
+  /** Unix milliseconds. */
+  readonly now: () => number;
+  readonly failed: (error: unknown) => void;
+}
+
+export class Events {
+  readonly #options: EventsOptions;
+  #waiting = 0;
+  #last: Promise<void> = Promise.resolve();
+
+  constructor(options: EventsOptions) {
+    this.#options = options;
+  }
+
+  tell(told: Told): void {
+    if (this.#waiting >= MAX_WAITING) return;
+    this.#waiting += 1;
+    this.#last = this.#last
+      .then(() => this.#write(told))
+      .catch(this.#options.failed)
+      .then(() => {
+        this.#waiting -= 1;
+      });
+  }
+
+  async #write({ object, type, reason, action, note }: Told): Promise<void> {
+    const { api, podName, permit, now } = this.#options;
+    const { kind, namespace, name, uid } = object;
+    await api.call({
+      method: "POST",
+      path: `/apis/events.k8s.io/v1/namespaces/${namespace}/events`,
+      body: {
+        apiVersion: "events.k8s.io/v1",
+        kind: "Event",
+        metadata: { name: `${name.slice(0, 200)}.${randomUUID()}`, namespace },
+        eventTime: new Date(now()).toISOString().replace("Z", "000Z"),
+        reportingController: "gapura.dev/operator",
+        reportingInstance: podName.slice(0, 128),
+        regarding: { apiVersion: API_VERSION, kind, namespace, name, uid },
+        type,
+        reason,
+        action,
+        note: note.slice(0, MAX_NOTE),
+      },
+      permit,
+    });
+  }
+}

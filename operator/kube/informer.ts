@@ -1,0 +1,207 @@
+/**
+ * Keeps a copy of one kind of object up to date: list, then watch, again and again until it is told to stop. What
+ * breaks (reset, 410, 429, 5xx, silence) is waited out with back-off and taken up where it was left, or listed anew.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import { z } from "zod";
+import { isStatus, type KubeApi, KubeError } from "./client.ts";
+
+const PAGE = "500";
+/** The whole is listed anew after this time, against watches that lose events. */
+const RELIST_MS = 10 * 60_000;
+/** Bookmarks come every minute: so long a silence is a dead connection. */
+const IDLE_MS = 90_000;
+const WATCH_SECONDS = 240;
+const FIRST_WAIT_MS = 200;
+const LONGEST_WAIT_MS = 5000;
+/** A watch that ends sooner than this counts as a failure, so that it cannot spin. */
+const SHORT_WATCH_MS = 1000;
+
+export const metadataSchema = z.looseObject({
+  name: z.string(),
+  namespace: z.string().default(""),
+  uid: z.string(),
+  resourceVersion: z.string(),
+  generation: z.number().int().optional(),
+  creationTimestamp: z.string().optional(),
+  deletionTimestamp: z.string().optional(),
+});
+export type Metadata = z.infer<typeof metadataSchema>;
+
+const objectSchema = z.looseObject({ metadata: metadataSchema });
+export type RawObject = z.infer<typeof objectSchema>;
+
+const listSchema = z.object({
+  metadata: z.object({ resourceVersion: z.string(), continue: z.string().optional() }),
+  items: z.array(z.unknown()).nullable(),
+});
+const eventSchema = z.object({ type: z.string(), object: z.unknown() });
+const markSchema = z.object({ metadata: z.object({ resourceVersion: z.string() }) });
+const errorSchema = z.object({
+  code: z.number(),
+  reason: z.string().optional(),
+  message: z.string().optional(),
+});
+
+export interface Kept<Item> {
+  readonly uid: string;
+  readonly version: bigint;
+  readonly item: Item;
+}
+
+export interface InformerOptions<Item> {
+  readonly api: KubeApi;
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string>>;
+  /** Asks for metadata only. */
+  readonly metadataOnly?: boolean;
+  /** What is kept of an object; null: it does not count. `before`: what was kept of it until now. */
+  readonly read: (object: RawObject, before: Item | undefined) => Item | null;
+  /** Must only take a note: it is called in the middle of reading events. */
+  readonly changed: (key: string, before: Item | undefined, after: Item | undefined) => void;
+  /** Told of every failure, which is then waited out. */
+  readonly failed: (error: unknown) => void;
+}
+
+const accepts = {
+  list: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+  watch: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+} as const;
+
+export class Informer<Item> {
+  readonly #options: InformerOptions<Item>;
+  readonly #kept = new Map<string, Kept<Item>>();
+  #version: string | null = null;
+  #listedAt = -Infinity;
+  #synced = false;
+  #failures = 0;
+
+  constructor(options: InformerOptions<Item>) {
+    this.#options = options;
+  }
+
+  /** True from the first whole list on: before, what is missing here may well exist. */
+  get synced(): boolean {
+    return this.#synced;
+  }
+
+  get(key: string): Item | undefined {
+    return this.#kept.get(key)?.item;
+  }
+
+  values(): Item[] {
+    return [...this.#kept.values()].map(({ item }) => item);
+  }
+
+  /** Takes an object that a write gave back, ahead of the watch. */
+  accept(object: unknown): void {
+    const parsed = objectSchema.safeParse(object);
+    if (parsed.success) this.#keep(parsed.data);
+  }
+
+  /** Runs until the signal aborts; never fails. */
+  async run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        if (this.#version === null || performance.now() - this.#listedAt > RELIST_MS)
+          await this.#list(signal);
+        const startedAt = performance.now();
+        await this.#watch(signal);
+        if (performance.now() - startedAt < SHORT_WATCH_MS) throw new Error("the watch ended at once");
+      } catch (error) {
+        if (signal.aborted) return;
+        if (isStatus(error, 410)) this.#version = null;
+        this.#options.failed(error);
+        const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.#failures);
+        this.#failures += 1;
+        await sleep(wait * (0.5 + Math.random() / 2), undefined, { signal }).catch(() => {});
+      }
+    }
+  }
+
+  async #list(signal: AbortSignal): Promise<void> {
+    const { api, path, query, metadataOnly } = this.#options;
+    const seen = new Set<string>();
+    let next: string | undefined;
+    let version = "";
+    do {
+      const answer = await api.call({
+        method: "GET",
+        path,
+        query: { ...query, limit: PAGE, ...(next === undefined ? {} : { continue: next }) },
+        ...(metadataOnly === true ? { accept: accepts.list } : {}),
+        signal,
+      });
+      const page = listSchema.parse(answer);
+      for (const item of page.items ?? []) {
+        const object = objectSchema.parse(item);
+        seen.add(keyOf(object));
+        this.#keep(object);
+      }
+      version = page.metadata.resourceVersion;
+      next = page.metadata.continue === "" ? undefined : page.metadata.continue;
+    } while (next !== undefined);
+    for (const key of this.#kept.keys()) if (!seen.has(key)) this.#remove(key);
+    this.#version = version;
+    this.#listedAt = performance.now();
+    this.#failures = 0;
+    this.#synced = true;
+  }
+
+  async #watch(signal: AbortSignal): Promise<void> {
+    const { api, path, query, metadataOnly } = this.#options;
+    const events = api.watch({
+      path,
+      query: {
+        ...query,
+        resourceVersion: this.#version ?? "",
+        allowWatchBookmarks: "true",
+        // Not all at the same moment.
+        timeoutSeconds: String(WATCH_SECONDS + Math.floor(Math.random() * WATCH_SECONDS)),
+      },
+      accept: metadataOnly === true ? accepts.watch : undefined,
+      idleMs: IDLE_MS,
+      signal,
+    });
+    for await (const raw of events) {
+      const { type, object } = eventSchema.parse(raw);
+      if (type === "ERROR") {
+        const fault = errorSchema.safeParse(object).data;
+        throw new KubeError(fault?.code ?? 500, fault?.reason ?? "", fault?.message ?? "the watch failed");
+      }
+      if (type !== "BOOKMARK") {
+        const parsed = objectSchema.parse(object);
+        if (type === "DELETED") this.#remove(keyOf(parsed));
+        else this.#keep(parsed);
+      }
+      this.#version = markSchema.parse(object).metadata.resourceVersion;
+      this.#failures = 0;
+    }
+  }
+
+  #keep(object: RawObject): void {
+    const key = keyOf(object);
+    const { uid, resourceVersion } = object.metadata;
+    const version = BigInt(resourceVersion);
+    const before = this.#kept.get(key);
+    // Answers to writes and events of the watch overtake each other; the newer one counts.
+    if (before !== undefined && before.version >= version) return;
+    const last = before?.uid === uid ? before.item : undefined;
+    const item = this.#options.read(object, last);
+    if (item === null) {
+      this.#remove(key);
+      return;
+    }
+    this.#kept.set(key, { uid, version, item });
+    this.#options.changed(key, last, item);
+  }
+
+  #remove(key: string): void {
+    const before = this.#kept.get(key);
+    if (before === undefined) return;
+    this.#kept.delete(key);
+    this.#options.changed(key, before.item, undefined);
+  }
+}
+
+const keyOf = ({ metadata }: RawObject) => `${metadata.namespace}/${metadata.name}`;

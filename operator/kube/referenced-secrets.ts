@@ -1,0 +1,212 @@
+/**
+ * Secrets that our objects name, and no others: the names of all are watched without their values, and only what is
+ * referenced in an object's own namespace is read.
+ */
+import { z } from "zod";
+import { newKey } from "../new-key.ts";
+import { API_VERSION } from "../api/fields.ts";
+import type { Secrets, WantedKey } from "../plan/objects.ts";
+import { type Call, isStatus, type KubeApi } from "./client.ts";
+import { Informer, metadataSchema } from "./informer.ts";
+
+const READS_AT_ONCE = 8;
+/** What we wrote ourselves counts for so long before the watch has told of it. */
+const AHEAD_MS = 10_000;
+
+export const secretSchema = z.looseObject({
+  metadata: metadataSchema,
+  data: z.record(z.string(), z.string()).default({}),
+});
+type Secret = z.infer<typeof secretSchema>;
+
+export const secretPath = (namespace: string, name?: string): string =>
+  `/api/v1/namespaces/${namespace}/secrets${name === undefined ? "" : `/${name}`}`;
+
+interface Value {
+  readonly version: string;
+  /** Monotonic milliseconds. */
+  readonly readAt: number;
+  readonly data: Readonly<Record<string, string>>;
+}
+
+export interface ReferencedSecretsOptions {
+  readonly api: KubeApi;
+  /** Empty: all. */
+  readonly namespaces: readonly string[];
+  /** A Secret that is referenced changed, appeared or went. */
+  readonly changed: () => void;
+  readonly failed: (error: unknown) => void;
+}
+
+export class ReferencedSecrets {
+  readonly #api: KubeApi;
+  readonly #failed: (error: unknown) => void;
+  /** Resource versions by `namespace/name`. */
+  readonly #informers: readonly Informer<string>[];
+  #values = new Map<string, Value>();
+  #referenced: ReadonlySet<string> = new Set();
+
+  constructor({ api, namespaces, changed, failed }: ReferencedSecretsOptions) {
+    this.#api = api;
+    this.#failed = failed;
+    const paths = namespaces.length === 0 ? ["/api/v1/secrets"] : namespaces.map((name) => secretPath(name));
+    this.#informers = paths.map(
+      (path) =>
+        new Informer<string>({
+          api,
+          path,
+          metadataOnly: true,
+          read: ({ metadata }) => metadata.resourceVersion,
+          changed: (key, _before, after) => {
+            if (!this.#referenced.has(key) || this.#values.get(key)?.version === after) return;
+            if (after === undefined) this.#values.delete(key);
+            changed();
+          },
+          failed,
+        }),
+    );
+  }
+
+  get synced(): boolean {
+    return this.#informers.every((informer) => informer.synced);
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    await Promise.all(this.#informers.map((informer) => informer.run(signal)));
+  }
+
+  /**
+   * Values of the named Secrets (`namespace/name`) that exist; reads those that changed. A Secret that cannot be
+   * read now keeps the value that was read before.
+   * @throws when the API server does not answer for one that was never read.
+   */
+  async read(names: ReadonlySet<string>): Promise<Secrets> {
+    this.#referenced = names;
+    for (const key of this.#values.keys()) if (!names.has(key)) this.#values.delete(key);
+    const stale = [...names].filter((key) => this.#isStale(key));
+    await inParallel(stale, READS_AT_ONCE, (key) => this.#fetch(key));
+    const secrets = new Map<string, Readonly<Record<string, string>>>();
+    for (const key of names) {
+      const value = this.#values.get(key);
+      if (value !== undefined) secrets.set(key, value.data);
+    }
+    return secrets;
+  }
+
+  /**
+   * Makes a key and stores it, never over a value; a Secret that was made belongs to the Organization.
+   * @returns false when there is a value already.
+   */
+  async createKey(wanted: WantedKey, permit: () => void): Promise<boolean> {
+    const { namespace, secret: name, key, form, owner } = wanted;
+    const value = Buffer.from(newKey(form)).toString("base64");
+    const existing = await this.#readSecret(namespace, name);
+    if (existing !== null && (existing.data[key] ?? "") !== "") {
+      this.#remember(`${namespace}/${name}`, existing);
+      return false;
+    }
+    const call: Call =
+      existing === null
+        ? {
+            method: "POST",
+            path: secretPath(namespace),
+            body: {
+              apiVersion: "v1",
+              kind: "Secret",
+              type: "Opaque",
+              metadata: {
+                name,
+                namespace,
+                ownerReferences: [
+                  { apiVersion: API_VERSION, kind: owner.kind, name: owner.name, uid: owner.uid },
+                ],
+              },
+              data: { [key]: value },
+            },
+          }
+        : {
+            method: "PATCH",
+            path: secretPath(namespace, name),
+            patch: "merge",
+            // Refused when somebody wrote it since.
+            body: {
+              metadata: { resourceVersion: existing.metadata.resourceVersion },
+              data: { [key]: value },
+            },
+          };
+    const made = secretSchema.parse(await this.#api.call({ ...call, permit }));
+    this.#remember(`${namespace}/${name}`, made);
+    return true;
+  }
+
+  #version(key: string): string | undefined {
+    for (const informer of this.#informers) {
+      const version = informer.get(key);
+      if (version !== undefined) return version;
+    }
+    return undefined;
+  }
+
+  #isStale(key: string): boolean {
+    const value = this.#values.get(key);
+    const version = this.#version(key);
+    if (value !== undefined && value.version === version) return false;
+    if (value !== undefined && performance.now() - value.readAt < AHEAD_MS && isAhead(value.version, version))
+      return false;
+    if (version !== undefined) return true;
+    // Gone, or never there.
+    this.#values.delete(key);
+    return false;
+  }
+
+  async #fetch(key: string): Promise<void> {
+    const [namespace = "", name = ""] = key.split("/");
+    try {
+      const secret = await this.#readSecret(namespace, name);
+      if (secret === null) this.#values.delete(key);
+      else this.#remember(key, secret);
+    } catch (error) {
+      this.#failed(error);
+      // What is forbidden is as good as missing; a silent server is not: its Secrets may be there.
+      if (!isStatus(error, 403) && !this.#values.has(key)) throw error;
+    }
+  }
+
+  async #readSecret(namespace: string, name: string): Promise<Secret | null> {
+    try {
+      return secretSchema.parse(await this.#api.call({ method: "GET", path: secretPath(namespace, name) }));
+    } catch (error) {
+      if (isStatus(error, 404)) return null;
+      throw error;
+    }
+  }
+
+  #remember(key: string, secret: Secret): void {
+    this.#values.set(key, {
+      version: secret.metadata.resourceVersion,
+      readAt: performance.now(),
+      data: decodeValues(secret.data),
+    });
+  }
+}
+
+const isAhead = (own: string, watched: string | undefined): boolean =>
+  watched === undefined || BigInt(own) > BigInt(watched);
+
+function decodeValues(data: Readonly<Record<string, string>>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(data).map(([key, value]) => [key, Buffer.from(value, "base64").toString()]),
+  );
+}
+
+async function inParallel<Item>(
+  items: readonly Item[],
+  width: number,
+  act: (item: Item) => Promise<void>,
+): Promise<void> {
+  const queue = [...items];
+  const worker = async () => {
+    for (let item = queue.pop(); item !== undefined; item = queue.pop()) await act(item);
+  };
+  await Promise.all(Array.from({ length: Math.min(width, items.length) }, worker));
+}

@@ -1,0 +1,329 @@
+/** The cluster form: observes the API server and, while it holds the lease, compiles, publishes and writes statuses. */
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { KubeConfig } from "@kubernetes/client-node";
+import type { Logger } from "pino";
+import { KINDS } from "../api/kinds.ts";
+import { Bell } from "../bell.ts";
+import type { WantedKey } from "../plan/objects.ts";
+import { Reconciler } from "../reconcile.ts";
+import { Acknowledgements } from "./acknowledgements.ts";
+import { KubeApi } from "./client.ts";
+import { CustomObjects } from "./custom-objects.ts";
+import { Events } from "./events.ts";
+import { LeaseHolder, NotLeading } from "./lease.ts";
+import { Pods } from "./pods.ts";
+import { ReferencedSecrets } from "./referenced-secrets.ts";
+import { createSealKey } from "./seal-key.ts";
+import { SnapshotSecrets } from "./snapshot-secrets.ts";
+import { actionNeeded, isToldBy, StatusWriter } from "./status-writer.ts";
+import { serveOps, Telemetry } from "./telemetry.ts";
+
+export interface ClusterOptions {
+  readonly config: KubeConfig;
+  /** Where snapshot Secrets, lease and data-plane pods live. */
+  readonly namespace: string;
+  readonly podName: string;
+  /** Empty: all. */
+  readonly watchNamespaces: readonly string[];
+  readonly dataPlaneSelector: string;
+  readonly snapshotName: string;
+  /** An existing Secret with seal keys; null: one is made. */
+  readonly sealSecret: string | null;
+  readonly opsPort: number;
+  readonly log: Logger;
+  /** Unix milliseconds. */
+  readonly now: () => number;
+}
+
+/** Changes that come together make one round. */
+const GATHER_MS = 100;
+const LONGEST_GATHER_MS = 2000;
+/** What was tampered with is put right within 60 s (rule 6.6). */
+const VERIFY_MS = 30_000;
+const FIRST_RETRY_MS = 500;
+const LONGEST_RETRY_MS = 20_000;
+/** Pods are asked before the first round; one that hangs does not hold it up for longer. */
+const FIRST_ANSWERS_MS = 4000;
+const POLL_MS = 50;
+
+/** Runs until the signal aborts; then the lease is given back. @throws when the ops port is taken. */
+export async function runCluster(options: ClusterOptions, signal: AbortSignal): Promise<void> {
+  const cluster = new Cluster(options, signal);
+  const ops = await serveOps(options.opsPort, cluster.telemetry, () => cluster.isSynced);
+  try {
+    await cluster.run();
+  } finally {
+    ops.close();
+    ops.closeAllConnections();
+  }
+}
+
+class Cluster {
+  readonly telemetry = new Telemetry();
+  readonly #options: ClusterOptions;
+  readonly #signal: AbortSignal;
+  readonly #api: KubeApi;
+  readonly #objects: CustomObjects;
+  readonly #secrets: ReferencedSecrets;
+  readonly #pods: Pods;
+  readonly #lease: LeaseHolder;
+  readonly #bell = new Bell();
+  /** What the informers have seen since it was last looked at. */
+  readonly #news = { specs: true, pods: true, answers: true };
+  #writer: StatusWriter | null = null;
+
+  constructor(options: ClusterOptions, signal: AbortSignal) {
+    const { namespace, watchNamespaces: namespaces, dataPlaneSelector: selector, now } = options;
+    this.#options = options;
+    this.#signal = signal;
+    const api = new KubeApi(options.config, (method, status) =>
+      this.telemetry.calls.inc({ method, status: String(status) }),
+    );
+    this.#api = api;
+    const note = (what: "specs" | "pods") => () => this.#note(what);
+    this.#objects = new CustomObjects({
+      api,
+      namespaces,
+      specChanged: note("specs"),
+      statusChanged: (kind, key) => this.#writer?.check(kind, key),
+      failed: this.#failed("objects"),
+    });
+    this.#secrets = new ReferencedSecrets({
+      api,
+      namespaces,
+      changed: note("specs"),
+      failed: this.#failed("secrets"),
+    });
+    this.#pods = new Pods({ api, namespace, selector, changed: note("pods"), failed: this.#failed("pods") });
+    this.#lease = new LeaseHolder({
+      api,
+      namespace,
+      name: `${options.snapshotName}-operator`,
+      identity: `${options.podName}_${randomUUID()}`,
+      now,
+      failed: this.#failed("lease"),
+    });
+  }
+
+  /** Before, an object that is not known may well exist: nothing may be published. */
+  get isSynced(): boolean {
+    return this.#objects.synced && this.#secrets.synced && this.#pods.synced;
+  }
+
+  async run(): Promise<void> {
+    const signal = this.#signal;
+    const informers = [this.#objects, this.#secrets, this.#pods].map((informer) => informer.run(signal));
+    try {
+      while (!signal.aborted && !this.isSynced) await pause(POLL_MS, signal);
+      while (!signal.aborted) {
+        await this.#lease.acquire(signal).catch(() => {});
+        if (!signal.aborted) await this.#lead();
+        await this.#lease.release();
+      }
+    } finally {
+      await Promise.all(informers);
+      await this.#api.close();
+    }
+  }
+
+  /** One term: until the lease is lost or everything stops. */
+  async #lead(): Promise<void> {
+    const { log } = this.#options;
+    const term = new AbortController();
+    const ended = AbortSignal.any([this.#signal, term.signal]);
+    const permit = () => {
+      if (ended.aborted) throw new NotLeading();
+      this.#lease.permit();
+    };
+    log.info("this replica leads");
+    this.telemetry.leading.set(1);
+    const holding = this.#lease.hold(ended).then(() => term.abort());
+    ended.addEventListener("abort", () => this.#bell.ring(), { once: true });
+    try {
+      await this.#work(permit, ended);
+    } finally {
+      term.abort();
+      await holding;
+      this.#writer = null;
+      this.telemetry.leading.set(0);
+      log.info("this replica leads no more");
+    }
+  }
+
+  async #work(permit: () => void, ended: AbortSignal): Promise<void> {
+    const { namespace, snapshotName, now, podName } = this.#options;
+    const api = this.#api;
+    const events = new Events({ api, podName, permit, now, failed: this.#failed("events") });
+    const writer = new StatusWriter({
+      api,
+      objects: this.#objects,
+      permit,
+      now,
+      written: (status, before) => {
+        const action = actionNeeded(status);
+        if (action === null || isToldBy(before, action)) return;
+        const { reason, message: note } = action;
+        events.tell({ object: status.object, type: "Warning", reason, action: "Compile", note });
+      },
+      failed: this.#failed("statuses"),
+    });
+    const reconciler = new Reconciler({
+      observe: () => this.#observe(),
+      createKeys: (wanted) => this.#createKeys(wanted, events, permit),
+      snapshots: new SnapshotSecrets({ api, namespace, name: snapshotName, permit }),
+      asksPods: true,
+      writeStatuses: async (statuses) => writer.want(statuses),
+      now,
+    });
+    const acknowledgements = new Acknowledgements({
+      pods: () => this.#pods.ready(),
+      pending: () => reconciler.pending,
+      changed: () => this.#note("answers"),
+    });
+    this.#writer = writer;
+    const writing = writer.run(ended);
+    try {
+      await this.#firstAnswers(reconciler, acknowledgements, ended);
+      await this.#rounds(reconciler, acknowledgements, permit, ended);
+    } finally {
+      await writing;
+      await acknowledgements.close();
+    }
+  }
+
+  async #firstAnswers(
+    reconciler: Reconciler,
+    acknowledgements: Acknowledgements,
+    ended: AbortSignal,
+  ): Promise<void> {
+    acknowledgements.refresh();
+    const deadline = performance.now() + FIRST_ANSWERS_MS;
+    while (!ended.aborted && performance.now() < deadline) {
+      const reports = acknowledgements.reports();
+      if (reports !== null) return reconciler.acknowledge(reports);
+      await pause(POLL_MS, ended);
+    }
+  }
+
+  async #rounds(
+    reconciler: Reconciler,
+    acknowledgements: Acknowledgements,
+    permit: () => void,
+    ended: AbortSignal,
+  ): Promise<void> {
+    const { log } = this.#options;
+    const news = this.#news;
+    Object.assign(news, { specs: true, pods: true, answers: true });
+    let verifiedAt = performance.now();
+    let passMs = 0;
+    let failures = 0;
+    let sealed = this.#options.sealSecret !== null;
+    while (!ended.aborted) {
+      const untilVerify = verifiedAt + VERIFY_MS - performance.now();
+      if (!news.specs && !news.pods && !news.answers && untilVerify > 0) {
+        await this.#bell.wait(untilVerify);
+        continue;
+      }
+      try {
+        if (!sealed) sealed = await this.#seal(permit);
+        if (news.specs || untilVerify <= 0) {
+          await pause(Math.min(LONGEST_GATHER_MS, Math.max(GATHER_MS, passMs)), ended);
+          if (ended.aborted) return;
+          news.specs = false;
+          const startedAt = performance.now();
+          if (untilVerify <= 0) verifiedAt = startedAt;
+          await this.#pass(reconciler, untilVerify <= 0);
+          passMs = performance.now() - startedAt;
+        }
+        news.pods = false;
+        acknowledgements.refresh();
+        if (reconciler.serial !== null) await this.#pods.poke(reconciler.serial, permit);
+        news.answers = false;
+        const reports = acknowledgements.reports();
+        if (reports !== null) await reconciler.acknowledge(reports);
+        failures = 0;
+      } catch (error) {
+        if (ended.aborted) return;
+        news.specs = true;
+        this.#failed("pass")(error);
+        const wait = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** failures);
+        failures += 1;
+        log.warn({ retryInMs: wait }, "the round failed and is tried again");
+        await pause(wait * (0.5 + Math.random() / 2), ended);
+      }
+    }
+  }
+
+  async #pass(reconciler: Reconciler, verify: boolean): Promise<void> {
+    const before = reconciler.serial;
+    const end = this.telemetry.passes.startTimer();
+    try {
+      await reconciler.reconcile({ verify });
+      end({ outcome: "done" });
+    } catch (error) {
+      end({ outcome: "failed" });
+      throw error;
+    }
+    const { serial } = reconciler;
+    if (serial === null || serial === before) return;
+    this.telemetry.serial.set(serial);
+    this.#options.log.info({ serial }, "published a snapshot");
+  }
+
+  async #observe() {
+    const objects = this.#objects.values();
+    const names = new Set<string>();
+    const counts = new Map<string, number>(KINDS.map((kind) => [kind, 0]));
+    for (const { declared, secretNames } of objects) {
+      counts.set(declared.kind, (counts.get(declared.kind) ?? 0) + 1);
+      for (const name of secretNames) names.add(`${declared.namespace}/${name}`);
+    }
+    for (const [kind, count] of counts) this.telemetry.objects.set({ kind }, count);
+    return { objects: objects.map(({ declared }) => declared), secrets: await this.#secrets.read(names) };
+  }
+
+  /** One that cannot be made keeps no other from being made, and is tried again in the next round. */
+  async #createKeys(wanted: readonly WantedKey[], events: Events, permit: () => void): Promise<void> {
+    for (const key of wanted) {
+      try {
+        if (!(await this.#secrets.createKey(key, permit))) continue;
+        const note = `generated a key into Secret "${key.secret}", key "${key.key}"`;
+        events.tell({
+          object: key.owner,
+          type: "Normal",
+          reason: "GeneratedKey",
+          action: "GenerateKey",
+          note,
+        });
+      } catch (error) {
+        if (error instanceof NotLeading) throw error;
+        this.#failed("keys")(error);
+      }
+    }
+  }
+
+  async #seal(permit: () => void): Promise<true> {
+    const { namespace, snapshotName, log } = this.#options;
+    if (await createSealKey(this.#api, namespace, snapshotName, permit))
+      log.info({ secret: `${snapshotName}-seal` }, "made the seal key");
+    return true;
+  }
+
+  #note(what: "specs" | "pods" | "answers"): void {
+    this.#news[what] = true;
+    this.#bell.ring();
+  }
+
+  #failed(where: string): (error: unknown) => void {
+    return (error) => {
+      this.telemetry.faults.inc({ where });
+      // The message only: an error of the HTTP client may carry headers.
+      const message = error instanceof Error ? error.message : String(error);
+      this.#options.log.warn({ where, error: message }, "waiting out a failure");
+    };
+  }
+}
+
+const pause = (ms: number, signal: AbortSignal): Promise<void> =>
+  sleep(ms, undefined, { signal }).catch(() => {});

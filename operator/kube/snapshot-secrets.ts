@@ -1,0 +1,110 @@
+/**
+ * The snapshot as Secrets in fixed slots (design.md §7): `NAME-a-0` … `NAME-a-7`, `NAME-a-credentials-0`, `-1`, and
+ * the same for bank `b`. Slot 0 holds the index beside the first piece and is written last.
+ */
+import { z } from "zod";
+import { type Bank, bankSchema, CREDENTIAL_SHARDS, ROUTING_SHARDS } from "../../dataplane/config/schema.ts";
+import { indexFileName, type SnapshotFile } from "../plan/shards.ts";
+import type { KubeApi } from "./client.ts";
+import { secretPath, secretSchema } from "./referenced-secrets.ts";
+
+const LABEL = "gapura.dev/snapshot";
+
+interface Slot {
+  readonly bank: Bank;
+  /** Behind the snapshot's name: `a-0`, `a-credentials-1`. */
+  readonly suffix: string;
+  /** Data keys that may stand in it. */
+  readonly files: readonly string[];
+}
+
+/** Slot 0 of each bank last. */
+const slots: readonly Slot[] = bankSchema.options.flatMap((bank): Slot[] => {
+  const piece = (suffix: string): Slot => ({ bank, suffix, files: [`${suffix}.gz`] });
+  return [
+    ...Array.from({ length: CREDENTIAL_SHARDS }, (_, number) => piece(`${bank}-credentials-${number}`)),
+    ...Array.from({ length: ROUTING_SHARDS - 1 }, (_, number) => piece(`${bank}-${number + 1}`)),
+    { bank, suffix: `${bank}-0`, files: [`${bank}-0.gz`, indexFileName(bank)] },
+  ];
+});
+
+const listSchema = z.object({ items: z.array(secretSchema).nullable() });
+
+export interface SnapshotSecretsOptions {
+  readonly api: KubeApi;
+  readonly namespace: string;
+  /** SNAPSHOT_NAME. */
+  readonly name: string;
+  readonly permit: () => void;
+}
+
+export class SnapshotSecrets {
+  readonly #options: SnapshotSecretsOptions;
+  /** Suffixes of slots that hold anything, as far as is known. */
+  readonly #filled = new Set<string>();
+
+  constructor(options: SnapshotSecretsOptions) {
+    this.#options = options;
+  }
+
+  /** A Secret that lost its label is not there: writing puts it back. */
+  async read(): Promise<ReadonlyMap<string, Uint8Array>> {
+    const { api, namespace, name } = this.#options;
+    const query = { labelSelector: `${LABEL}=${name}` };
+    const list = listSchema.parse(await api.call({ method: "GET", path: secretPath(namespace), query }));
+    const byName = new Map((list.items ?? []).map((secret) => [secret.metadata.name, secret.data]));
+    const files = new Map<string, Uint8Array>();
+    this.#filled.clear();
+    for (const { suffix, files: allowed } of slots) {
+      const data = byName.get(`${name}-${suffix}`) ?? {};
+      if (Object.keys(data).length > 0) this.#filled.add(suffix);
+      for (const [file, value] of Object.entries(data))
+        if (allowed.includes(file)) files.set(file, Buffer.from(value, "base64"));
+    }
+    return files;
+  }
+
+  async write(bank: Bank, files: readonly SnapshotFile[]): Promise<void> {
+    const byFile = new Map(files.map(({ name, bytes }) => [name, bytes.toString("base64")]));
+    for (const slot of slots) {
+      if (slot.bank !== bank) continue;
+      const data: Record<string, string> = {};
+      for (const file of slot.files) {
+        const value = byFile.get(file);
+        if (value !== undefined) data[file] = value;
+      }
+      if (Object.keys(data).length > 0 || this.#filled.has(slot.suffix)) await this.#apply(slot, data);
+    }
+  }
+
+  async empty(bank: Bank): Promise<void> {
+    // The index first: without it nobody begins to read the rest.
+    for (const slot of slots.toReversed())
+      if (slot.bank === bank && this.#filled.has(slot.suffix)) await this.#apply(slot, {});
+  }
+
+  async #apply({ suffix }: Slot, data: Readonly<Record<string, string>>): Promise<void> {
+    const { api, namespace, name: snapshot, permit } = this.#options;
+    const name = `${snapshot}-${suffix}`;
+    const path = secretPath(namespace, name);
+    const labels = { [LABEL]: snapshot, "app.kubernetes.io/managed-by": "gapura-operator" };
+    const body = {
+      apiVersion: "v1",
+      kind: "Secret",
+      type: "Opaque",
+      metadata: { name, namespace, labels },
+      data,
+    };
+    const applied = secretSchema.parse(
+      await api.call({ method: "PATCH", path, patch: "apply", body, permit }),
+    );
+    // What somebody else put in would be mounted beside ours.
+    const foreign = Object.keys(applied.data).filter((file) => !Object.hasOwn(data, file));
+    if (foreign.length > 0) {
+      const removed = Object.fromEntries(foreign.map((file) => [file, null]));
+      await api.call({ method: "PATCH", path, patch: "merge", body: { data: removed }, permit });
+    }
+    if (Object.keys(data).length > 0) this.#filled.add(suffix);
+    else this.#filled.delete(suffix);
+  }
+}

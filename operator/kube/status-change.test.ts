@@ -1,0 +1,105 @@
+import { expect, test } from "vitest";
+import type { Condition, ObjectStatus } from "../plan/conditions.ts";
+import type { Declared } from "../plan/objects.ts";
+import { statusChange } from "./status-change.ts";
+
+const object: Declared = {
+  kind: "ModelRoute",
+  namespace: "n",
+  name: "m",
+  uid: "u",
+  generation: 2,
+  creationTimestamp: 1,
+  createdAt: 1,
+  spec: {},
+  faults: [],
+};
+const condition = (
+  type: Condition["type"],
+  status: Condition["status"],
+  reason: string,
+  message: string,
+): Condition => ({
+  type,
+  status,
+  reason,
+  message,
+  observedGeneration: 2,
+});
+const wanted = (...conditions: Condition[]): ObjectStatus => ({
+  object,
+  verdict: { object, accepted: [], resolved: [], serves: 2, notes: [], facts: {} },
+  observedGeneration: 2,
+  conditions,
+  facts: { model: "m" },
+});
+const stored = (...conditions: Condition[]) => ({
+  observedGeneration: 2,
+  model: "m",
+  conditions: conditions.map((each) => ({ ...each, lastTransitionTime: "2026-01-01T00:00:00Z" })),
+});
+const now = "2026-02-02T00:00:00Z";
+const served = (count: string) => condition("Programmed", "True", "Programmed", count);
+const waiting = (count: string) => condition("Programmed", "False", "Pending", count);
+
+test.for([
+  { title: "the same status", want: [served("1/1 pods")], have: stored(served("1/1 pods")), kind: "none" },
+  {
+    title: "rule 6.2: a served object and another number of pods",
+    want: [served("3/3 pods")],
+    have: stored(served("2/2 pods")),
+    kind: "none",
+  },
+  {
+    title: "a note behind the number of pods",
+    want: [served("1/1 pods; spec.x: GrantUnchanged")],
+    have: stored(served("1/1 pods")),
+    kind: "meaning",
+  },
+  {
+    title: "a waiting object and another number of pods",
+    want: [waiting("1/2 pods")],
+    have: stored(waiting("0/2 pods")),
+    kind: "count",
+  },
+  {
+    title: "the last acknowledgement",
+    want: [served("2/2 pods")],
+    have: stored(waiting("1/2 pods")),
+    kind: "meaning",
+  },
+  {
+    title: "a condition of somebody else",
+    want: [served("1/1 pods")],
+    have: stored(served("1/1 pods"), condition("Stalled", "True", "Foreign", "x")),
+    kind: "meaning",
+  },
+  { title: "no status at all", want: [served("1/1 pods")], have: undefined, kind: "meaning" },
+  {
+    title: "rule 6.6: a field that is not ours",
+    want: [served("1/1 pods")],
+    have: { ...stored(served("1/1 pods")), spend: 3 },
+    kind: "meaning",
+  },
+])("$title: $kind", ({ want, have, kind }) => {
+  expect(statusChange(wanted(...want), have, now).kind).toBe(kind);
+});
+
+test("lastTransitionTime stays where a condition's status stays, and is now where it changed", () => {
+  const accepted = condition("Accepted", "True", "Accepted", "");
+  const change = statusChange(
+    wanted(accepted, served("1/1 pods")),
+    stored(accepted, waiting("0/1 pods")),
+    now,
+  );
+  if (change.kind === "none") throw new Error("nothing changes");
+  expect(change.status).toMatchObject({
+    conditions: [{ lastTransitionTime: "2026-01-01T00:00:00Z" }, { lastTransitionTime: now }],
+  });
+});
+
+test("what is not ours is removed by name, for a merge patch leaves the rest alone", () => {
+  const change = statusChange(wanted(served("1/1 pods")), { spend: 3 }, now);
+  if (change.kind === "none") throw new Error("nothing changes");
+  expect(change.status).toMatchObject({ spend: null, observedGeneration: 2, model: "m" });
+});

@@ -1,0 +1,75 @@
+/** When a status differs in meaning from what stands in the API server, and what is written then. */
+import { z } from "zod";
+import type { Condition, ObjectStatus } from "../plan/conditions.ts";
+
+const statusSchema = z.looseObject({
+  observedGeneration: z.number().optional(),
+  conditions: z
+    .array(
+      z.looseObject({
+        type: z.string(),
+        status: z.string(),
+        reason: z.string().optional(),
+        message: z.string().optional(),
+        observedGeneration: z.number().optional(),
+        lastTransitionTime: z.string().optional(),
+      }),
+    )
+    .optional(),
+});
+type Actual = z.infer<typeof statusSchema>;
+
+export type Change =
+  | { readonly kind: "none" }
+  /** Only the number of pods: worth telling, not worth a write each time. */
+  | { readonly kind: "count"; readonly status: Record<string, unknown> }
+  | { readonly kind: "meaning"; readonly status: Record<string, unknown> };
+
+/**
+ * The merge patch of `status` that makes `actual` say what is wanted. `lastTransitionTime` stays where a condition's
+ * status does. `nowIso`: RFC 3339, whole seconds.
+ */
+export function statusChange(wanted: ObjectStatus, actual: unknown, nowIso: string): Change {
+  const current: Actual = statusSchema.safeParse(actual).data ?? {};
+  const before = new Map((current.conditions ?? []).map((condition) => [condition.type, condition]));
+  const conditions = wanted.conditions.map((condition) => {
+    const last = before.get(condition.type);
+    const kept = last?.status === condition.status ? last.lastTransitionTime : undefined;
+    return { ...condition, lastTransitionTime: kept ?? nowIso };
+  });
+  const status: Record<string, unknown> = {
+    observedGeneration: wanted.observedGeneration,
+    conditions,
+    ...wanted.facts,
+  };
+  for (const key of Object.keys(current)) if (!Object.hasOwn(status, key)) status[key] = null;
+  const kind = difference(wanted, current, status);
+  return kind === "none" ? { kind } : { kind, status };
+}
+
+function difference(wanted: ObjectStatus, current: Actual, patch: Record<string, unknown>): Change["kind"] {
+  if (current.observedGeneration !== wanted.observedGeneration) return "meaning";
+  for (const [key, value] of Object.entries(patch))
+    if (key !== "conditions" && current[key] !== value) return "meaning";
+  const actual = current.conditions ?? [];
+  if (actual.length !== wanted.conditions.length) return "meaning";
+  let kind: Change["kind"] = "none";
+  for (const condition of wanted.conditions) {
+    const found = actual.find(({ type }) => type === condition.type);
+    const same =
+      found?.status === condition.status &&
+      found.reason === condition.reason &&
+      found.observedGeneration === condition.observedGeneration;
+    if (!same) return "meaning";
+    if (found.message === condition.message) continue;
+    if (withoutCount(found.message ?? "") !== withoutCount(condition.message)) return "meaning";
+    // A served object stays served while pods come and go: a rollout writes nothing (rule 6.2).
+    if (!isServed(condition)) kind = "count";
+  }
+  return kind;
+}
+
+const withoutCount = (message: string) => message.replace(/^\d+\/\d+ pods/, "");
+
+const isServed = ({ type, status }: Condition) =>
+  (type === "Programmed" || type === "Ready") && status === "True";
