@@ -112,7 +112,7 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     expect(pod.loader.current?.credential(`${namespace}/provider/api-key`)).toBe("first-key");
   });
 
-  test("an edit is Programmed only once the pod serves it, with at most three status writes (rule 6.6)", async () => {
+  test("an edit is Programmed only once the pod serves it", async () => {
     pod.frozen = true;
     await apply("ModelRoute", "m", route("https://two.example"));
     await untilCondition("ModelRoute", "m", "Programmed", /^False Pending: 0\/1 pods$/);
@@ -163,7 +163,7 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     await untilCondition("ModelRoute", "m", "Ready", /^True/);
   });
 
-  test("conflicts: the younger of two routes of one model is not accepted, and both names are told apart", async () => {
+  test("conflicts: the younger of two routes of one model is not accepted, and the older stays ready", async () => {
     await new Promise((done) => setTimeout(done, 1000));
     await apply("ModelRoute", "m-again", { ...route("https://three.example"), model: "m" });
     await untilCondition("ModelRoute", "m-again", "Accepted", /^False Conflicted/);
@@ -237,13 +237,12 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     await until("it is gone", async () => servedRoute("gone") === undefined);
   });
 
-  test("rule 6.10: SIGTERM ends with 0 and releases the lease; the standby takes over and nothing flaps", async () => {
+  test("rule 6.10: SIGTERM ends with 0 and releases the lease; the standby takes over", async () => {
     const standby = start("operator-1");
     const leasePath = `/apis/coordination.k8s.io/v1/namespaces/${namespace}/leases/gapura-operator`;
     const holder = async () =>
       ((await client.must("GET", leasePath)).spec as { holderIdentity?: string }).holderIdentity;
     expect(await holder()).toContain("operator-0");
-    const before = await version("ModelRoute", "m");
     const first = operator;
     operator = standby;
     await new Promise((done) => setTimeout(done, 4000));
@@ -252,7 +251,6 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     await until("the standby leads", async () => (await holder())?.includes("operator-1") === true, 8000);
     await apply("ModelRoute", "m", route("https://five.example"));
     await untilCondition("ModelRoute", "m", "Programmed", /^True/);
-    expect(before).toBeDefined();
   });
 
   test("rule 6.10: after SIGKILL another one leads within 20 s, and without a change it writes no status", async () => {
