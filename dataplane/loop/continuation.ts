@@ -60,6 +60,7 @@ export function restoreConversation(
   for (const [index, message] of messages.entries()) {
     const content = isObject(message) ? message["content"] : undefined;
     if (!isObject(message) || message["role"] !== "assistant" || !Array.isArray(content)) {
+      refuseServerToolBlocks(content, index);
       appendTurn(out, message);
       continue;
     }
@@ -71,6 +72,14 @@ export function restoreConversation(
     for (const turn of turns.out) appendTurn(out, turn);
   }
   return { messages: out, pending, hits };
+}
+
+/** Only we write these blocks, and only in an assistant's turn; nobody else's may go upstream. */
+function refuseServerToolBlocks(content: JsonValue | undefined, message: number): void {
+  if (!Array.isArray(content)) return;
+  const at = content.findIndex((block) => isObject(block) && isServerToolBlock(block));
+  if (at !== -1)
+    refuse(["messages", message, "content", at], "server-tool blocks stand in assistant messages only");
 }
 
 /** Adds the results of calls that were run now to the conversation, before the client's own results. */

@@ -5,12 +5,12 @@
  * Calls wait because what they mean is known only at the end: a cut or final answer drops them, and a client's
  * call stands after the results of server tools that were called beside it (spec, end states).
  */
+import { parseArguments, writeArguments } from "../dialects/arguments.ts";
 import type { NewId } from "../lib/ids.ts";
 import type {
   Citation,
   ContentBlock,
   ContentBlockParam,
-  JsonObject,
   MessagesEvent,
   MessagesResponse,
   MessagesUsage,
@@ -175,7 +175,7 @@ export class Round {
 
   #call(block: ToolUseBlock, json: string): void {
     if (this.#options.final) return;
-    const input = json === "" ? block.input : parsedObject(json);
+    const input = json === "" ? block.input : parseArguments(json);
     if (!this.#options.serverTools.has(block.name)) {
       this.clientCalls.push({ ...block, input: input ?? {} });
       return;
@@ -183,17 +183,6 @@ export class Round {
     const call: ToolCall = { id: this.#options.newId("srvtoolu"), name: block.name as ServerToolName, input };
     this.calls.push(call);
     this.blocks.push({ type: "tool_use", id: call.id, name: call.name, input: input ?? {} });
-  }
-}
-
-function parsedObject(json: string): JsonObject | null {
-  try {
-    const value: unknown = JSON.parse(json);
-    return value !== null && typeof value === "object" && !Array.isArray(value)
-      ? (value as JsonObject)
-      : null;
-  } catch {
-    return null;
   }
 }
 
@@ -208,7 +197,7 @@ export function wholeBlock(block: ContentBlock, index: number): MessagesEvent[] 
     {
       type: "content_block_delta",
       index,
-      delta: { type: "input_json_delta", partial_json: JSON.stringify(block.input) },
+      delta: { type: "input_json_delta", partial_json: writeArguments(block.input) },
     },
     stop,
   ];

@@ -68,7 +68,7 @@ afterAll(async () => {
 
 const grammar: Record<Dialect, (stream: string) => string[]> = {
   messages: (stream) => messagesFaults(stream, "either"),
-  chat: (stream) => chatFaults(stream, { end: "either" }),
+  chat: (stream) => chatFaults(stream, { end: "either", includeUsage: stream.includes(`"usage":null`) }),
   responses: (stream) => responsesFaults(stream, "either"),
 };
 
@@ -117,7 +117,7 @@ function named(value: unknown): unknown {
   const ids = new Map<string, string>();
   const text = JSON.stringify(value, null, 2)
     .replaceAll(
-      /\b(msg|chatcmpl|resp|rs|fc|call|toolu|srvtoolu|ws|xs)[_-](?:fake)?[A-Za-z0-9]+(?:_\d+)*/g,
+      /\b(msg|chatcmpl|resp|rs|fc|call|toolu|srvtoolu|ws|xs)[_-](?!id\b)(?:fake)?[A-Za-z0-9]+(?:_\d+)*/g,
       (id, prefix: string) => {
         const known = ids.get(id) ?? `${prefix}_${[...ids.values()].filter((name) => name.startsWith(`${prefix}_`)).length + 1}`;
         ids.set(id, known);
