@@ -88,7 +88,7 @@ class ToolServing {
     this.#conversion = new Conversion(call, look, route, sealer, restoredBody);
     for (const hit of this.#restored.hits) this.#sources.add(hit);
     const prior = conversationContext(call.dialect, body);
-    for (const hit of this.#restored.hits) prior.addUrl(hit.url);
+    for (const hit of this.#restored.hits) addSource(prior, hit.url, hit.text);
     this.#scope = {
       organization: organizationOf(call),
       route,
@@ -237,10 +237,10 @@ class ToolServing {
     const outcome = await runTool(name, input, this.#scope, signal);
     metrics.toolCalls.inc({ tool: name, outcome: outcome.kind === "error" ? outcome.code : "ok" });
     const { prior } = this.#scope;
-    if (outcome.kind === "hits") for (const hit of outcome.hits) prior.addUrl(hit.url);
+    if (outcome.kind === "hits") for (const hit of outcome.hits) addSource(prior, hit.url, hit.text);
     if (outcome.kind === "page") {
-      prior.addUrl(outcome.page.url);
-      if (outcome.page.source.type === "text") prior.addText(outcome.page.source.text);
+      const { url, source } = outcome.page;
+      addSource(prior, url, source.type === "text" ? source.text : "");
     }
     return outcome;
   }
@@ -292,6 +292,12 @@ class ToolServing {
   #headers(bill: Bill): Record<string, string> {
     return { ...bill.headers, ...(this.#dropped === null ? {} : { "x-gapura-dropped": this.#dropped }) };
   }
+}
+
+/** What a tool brought may be opened: its address, and those in its text (spec "web_fetch behaviour", rule 3.13). */
+function addSource(prior: ToolScope["prior"], url: string, text: string): void {
+  prior.addUrl(url);
+  prior.addText(text);
 }
 
 /** An organization that left the snapshot under a running batch keeps the policy's limit. */

@@ -90,7 +90,8 @@ export async function startToolsWorld(options: WorldOptions = {}): Promise<Tools
   const served = {
     ...searxng([hit]),
     ...x([post]),
-    "/page": answer("<title>A page</title><p>About gates.</p>"),
+    "/page": linkingPage,
+    "/linked": linkingPage,
   };
   const site = await FakeSite.start(
     Object.fromEntries(Object.entries(served).map(([path, page]) => [path, around(page)])),
@@ -124,6 +125,10 @@ export async function startToolsWorld(options: WorldOptions = {}): Promise<Tools
     },
   };
 }
+
+const linkingPage = answer(
+  '<title>A page</title><article><p>About gates. See <a href="/linked">more of them</a>.</p></article>',
+);
 
 interface Parts {
   readonly plane: Plane;

@@ -11,6 +11,7 @@ import { chatFaults } from "../grammar/chat.ts";
 import { messagesFaults } from "../grammar/messages.ts";
 import { responsesFaults } from "../grammar/responses.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
+import { text, toolCall } from "../fakes/upstream/script.ts";
 import { final, hit, startToolsWorld, type ToolsWorld } from "./tools-world.ts";
 
 let world: ToolsWorld;
@@ -286,6 +287,87 @@ describe("the AI SDK's provider-executed web search", () => {
       expect(await streamed.sources).toContainEqual(expect.objectContaining({ url: hit.url }));
     }
   });
+});
+
+describe("what may be opened", () => {
+  const tools: Anthropic.ToolUnion[] = [{ type: "web_fetch_20250910", name: "web_fetch" }];
+  const ask = (messages: Anthropic.MessageParam[]) =>
+    world.anthropic.messages.create({ model: "m-chat", max_tokens: 500, tools, messages });
+  const openLinked = () => [toolCall("web_fetch", { url: `${world.pages}/linked` }), text("done")];
+  const resultOf = (message: Anthropic.Message) =>
+    message.content.find(({ type }) => type === "web_fetch_tool_result");
+
+  test("a link of a page that an earlier answer opened", async () => {
+    const asked: Anthropic.MessageParam[] = [{ role: "user", content: `Open ${world.pages}/page` }];
+    const first = await ask(asked);
+    expect(resultOf(first)).toMatchObject({ content: { type: "web_fetch_result" } });
+    world.upstream.next(...openLinked());
+    const second = await ask([
+      ...asked,
+      { role: "assistant", content: first.content as Anthropic.ContentBlockParam[] },
+      { role: "user", content: thanks },
+    ]);
+    expect(resultOf(second)).toMatchObject({ content: { type: "web_fetch_result" } });
+  });
+
+  test("not a link that the conversation never held: url_not_in_prior_context", async () => {
+    world.upstream.next(...openLinked());
+    expect(resultOf(await ask([{ role: "user", content: thanks }]))).toMatchObject({
+      content: { type: "web_fetch_tool_result_error", error_code: "url_not_in_prior_context" },
+    });
+  });
+
+  test("filters.allowed_domains also applies to opened pages, in Responses", async () => {
+    const response = await world.openai.responses.create({
+      model: "m-messages",
+      input: `Open ${world.pages}/page`,
+      tools: [{ type: "web_search", filters: { allowed_domains: ["gates.example"] } }],
+    });
+    expect(response.output).toContainEqual(
+      expect.objectContaining({
+        type: "web_search_call",
+        status: "failed",
+        action: { type: "open_page", url: `${world.pages}/page` },
+      }),
+    );
+    expect(lastSent()).toContain("url_not_allowed");
+  });
+});
+
+test("twenty resent turns with their searches work, and thinking keeps its signature", async () => {
+  const tools: Anthropic.ToolUnion[] = [{ type: "web_search_20250305", name: "web_search" }];
+  const messages: Anthropic.MessageParam[] = [];
+  world.upstream.model("upstream-messages", ({ rounds }) => ({
+    answer: {
+      parts: [
+        { type: "thinking", text: "Hm.", signature: `signed-${rounds}` },
+        rounds > 0
+          ? { type: "text", text: final }
+          : { type: "tool", name: "web_search", input: { query: "gates" } },
+      ],
+    },
+  }));
+  for (let turn = 0; turn < 20; turn += 1) {
+    messages.push({ role: "user", content: `Search again, ${turn}.` });
+    const { content } = await world.anthropic.messages.create({
+      model: "m-messages",
+      max_tokens: 500,
+      thinking: { type: "adaptive" },
+      tools,
+      messages,
+    });
+    expect(content.map(({ type }) => type)).toEqual([
+      "thinking",
+      "server_tool_use",
+      "web_search_tool_result",
+      "thinking",
+      "text",
+    ]);
+    messages.push({ role: "assistant", content: content as Anthropic.ContentBlockParam[] });
+  }
+  expect(howOften(lastSent(), '"signature":"signed-0"')).toBe(20);
+  expect(howOften(lastSent(), '"signature":"signed-1"')).toBe(19);
+  expect(howOften(lastSent(), '"type":"search_result"')).toBe(20);
 });
 
 describe("rule 2.2 on the tool path", () => {
