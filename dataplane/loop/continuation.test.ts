@@ -201,7 +201,7 @@ test.each([
   ["a call", use("srvtoolu_a")],
   ["a sealed citation", { type: "text", text: "x", citations: [{ encrypted_index: "acme:e30" }] }],
 ])("rule 3.4: %s in a user's message is refused, never forwarded", (_, block) => {
-  expect(() => restore([{ role: "user", content: [text("hi"), block as JsonValue] }])).toThrow(
+  expect(() => restore([{ role: "user", content: [text("hi"), block] }])).toThrow(
     /messages\W*0\W*content\W*1/,
   );
 });
