@@ -123,6 +123,14 @@ test("headers beyond the limit are 431, text that is not HTTP is 400, both with 
   expect(garbage.text()).toMatch(/"type":"error"/);
 });
 
+test("a request without a Host header is 400 with a body and a request id, in the style of its path", async () => {
+  await using server = await start(echo);
+  const { socket, text } = await dial(server);
+  socket.write(head(2).replace("host: x\r\n", "") + "{}");
+  await expect.poll(text).toMatch(/^HTTP\/1\.1 400 [^]*request-id: req_[^]*no Host header/);
+  socket.destroy();
+});
+
 test.each([["content-length"], ["chunked"]])(
   "a body that is too large by %s is answered 413, not cut off, and the connection lives on",
   async (way) => {

@@ -97,6 +97,8 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       maxHeaderSize: limits.headerBytes,
       headersTimeout: limits.headersTimeoutMs,
       connectionsCheckingInterval: limits.connectionsCheckMs,
+      // Node would answer without a body and a request id; the hook below does it in our own form.
+      requireHostHeader: false,
     },
     requestTimeout: limits.requestTimeoutMs,
     keepAliveTimeout: limits.keepAliveMs,
@@ -154,6 +156,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   app.addHook("onRequest", async (request, reply) => {
     begin(request, reply, services);
     if (draining) reply.raw.setHeader("connection", "close");
+    requireHost(request);
     refuseUpgrade(request, reply);
     const { access, dialect } = request.routeOptions.config ?? {};
     if (access === undefined || access === "none") return;
@@ -256,6 +259,12 @@ const versionOf = (request: FastifyRequest): string | undefined => {
   const version = request.headers["anthropic-version"] ?? request.headers["vendor-version"];
   return typeof version === "string" ? version : undefined;
 };
+
+/** RFC 9112 §3.2: a request of HTTP/1.1 without a Host is answered 400. */
+function requireHost({ headers, raw }: FastifyRequest): void {
+  if (headers.host === undefined && raw.httpVersion === "1.1")
+    throw new ApiError("invalid_request", "The request has no Host header.");
+}
 
 /**
  * There are no WebSockets here. Codex tries one first and falls back at once when it sees 426 (dialects.md §0.6).
