@@ -56,9 +56,17 @@ export async function beginFile(db: CommonQueryMethods, file: NewFile, now: numb
   `);
 }
 
-/** A sign of life of whoever writes the file. */
-export async function touchFile(db: CommonQueryMethods, id: string, now: number): Promise<void> {
-  await db.query(sql.unsafe`update files set touched_at = ${at(now)} where id = ${id} and state = 'writing'`);
+/** A sign of life of whoever writes the file. False: it was silent for too long, and is not the writer any more. */
+export async function touchFile(db: CommonQueryMethods, id: string, now: number): Promise<boolean> {
+  const { rowCount } = await db.query(sql.unsafe`
+    update files set touched_at = ${at(now)} where id = ${id} and state = 'writing'
+  `);
+  return rowCount > 0;
+}
+
+/** Gives a file up, whatever state it is in: nobody sees it from now on, and its contents may be taken away. */
+export async function abandonFile(db: CommonQueryMethods, id: string): Promise<void> {
+  await db.query(sql.unsafe`update files set state = 'removed', position = null where id = ${id}`);
 }
 
 /**
@@ -186,20 +194,36 @@ export async function expireFiles(db: CommonQueryMethods, now: number, most: num
 }
 
 /**
- * Files whose contents should go: removed ones, those whose writer has been silent since `silentSince`, and hidden
- * ones that no batch has shown since `hiddenSince`.
+ * Takes files whose contents should go: removed ones, those whose writer has been silent since `silentSince`, and
+ * hidden ones that no batch has shown since `hiddenSince`. They are `removed` from here on, so that a writer or a
+ * batch that wakes up late cannot show a file whose contents are being taken away.
+ * @param storages the places whose contents this process can reach.
  */
-export async function abandonedFiles(
+export async function takeAbandoned(
   db: CommonQueryMethods,
-  silentSince: number,
-  hiddenSince: number,
-  most: number,
+  {
+    storages,
+    silentSince,
+    hiddenSince,
+    most,
+  }: {
+    readonly storages: readonly string[];
+    readonly silentSince: number;
+    readonly hiddenSince: number;
+    readonly most: number;
+  },
 ) {
   return db.any(sql.type(z.object({ id: z.string(), storage: storageSchema }))`
-    select id, storage from files
-    where (state = 'removed' and not emptied) or (state = 'writing' and touched_at < ${at(silentSince)})
-      or (state = 'hidden' and touched_at < ${at(hiddenSince)})
-    order by touched_at limit ${most}
+    update files set state = 'removed'
+    where id in (
+      select id from files
+      where state <> 'ready' and storage = any(${sql.array([...storages], "text")}) and (
+        (state = 'removed' and not emptied) or (state = 'writing' and touched_at < ${at(silentSince)})
+        or (state = 'hidden' and touched_at < ${at(hiddenSince)})
+      )
+      order by touched_at limit ${most} for update skip locked
+    )
+    returning id, storage
   `);
 }
 
@@ -210,6 +234,12 @@ export async function forgetFile(db: CommonQueryMethods, id: string): Promise<vo
 }
 
 /** Forgets files that expired before `before`. */
-export async function forgetExpired(db: CommonQueryMethods, before: number): Promise<void> {
-  await db.query(sql.unsafe`delete from files where emptied and touched_at < ${at(before)}`);
+export async function forgetExpired(db: CommonQueryMethods, before: number, most: number): Promise<void> {
+  await db.query(sql.unsafe`
+    delete from files where id in (
+      select id from files
+      where state <> 'ready' and emptied and touched_at < ${at(before)}
+      order by touched_at limit ${most} for update skip locked
+    )
+  `);
 }

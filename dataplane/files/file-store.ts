@@ -8,7 +8,7 @@ import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
 import {
-  abandonedFiles,
+  abandonFile,
   beginFile,
   completeFile,
   expireFiles,
@@ -17,6 +17,7 @@ import {
   forgetFile,
   listFiles,
   markRemoved,
+  takeAbandoned,
   touchFile,
   type FileDescription,
   type FileListQuery,
@@ -79,13 +80,13 @@ export class FileStore {
         const now = this.#clock.now();
         if (now - touched < TOUCH_MS) return;
         touched = now;
-        await touchFile(this.#postgres, id, now);
+        if (!(await touchFile(this.#postgres, id, now)))
+          throw new Error(`the upload ${id} was silent too long`);
       });
       const now = this.#clock.now();
       return await completeFile(this.#postgres, id, size, describe(now), visibility, now);
     } catch (error) {
-      // What cannot be cleared now, because a store is away, is swept later.
-      await this.#clear(id, this.#contents).catch(() => undefined);
+      await this.#giveUp(id).catch(() => undefined);
       throw error;
     }
   }
@@ -120,17 +121,29 @@ export class FileStore {
   async sweep(): Promise<void> {
     const now = this.#clock.now();
     await expireFiles(this.#postgres, now, SWEEP_MOST);
-    for (const { id, storage } of await abandonedFiles(
-      this.#postgres,
-      now - SILENT_MS,
-      now - HIDDEN_MS,
-      SWEEP_MOST,
-    )) {
-      const place = this.#byStorage.get(storage);
+    const abandoned = await takeAbandoned(this.#postgres, {
       // Contents that this process cannot reach are left to one that can.
-      if (place !== undefined) await this.#clear(id, place);
+      storages: [...this.#byStorage.keys()],
+      silentSince: now - SILENT_MS,
+      hiddenSince: now - HIDDEN_MS,
+      most: SWEEP_MOST,
+    });
+    const failures: unknown[] = [];
+    for (const { id, storage } of abandoned) {
+      // One place that is away must not keep the files of the other.
+      await this.#clear(id, this.#placeOf(storage)).catch((error: unknown) => failures.push(error));
     }
-    await forgetExpired(this.#postgres, now - REMEMBER_EXPIRED_MS);
+    await forgetExpired(this.#postgres, now - REMEMBER_EXPIRED_MS, SWEEP_MOST);
+    if (failures.length > 0) throw failures[0];
+  }
+
+  /**
+   * An upload failed. The row goes first: an answer of the database may be lost after it showed the file. What
+   * cannot be cleared now, because a store is away, is swept later.
+   */
+  async #giveUp(id: string): Promise<void> {
+    await abandonFile(this.#postgres, id);
+    await this.#clear(id, this.#contents);
   }
 
   async #clear(id: string, place: FileContents): Promise<void> {

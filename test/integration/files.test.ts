@@ -286,18 +286,84 @@ describe("uploads", () => {
 
   test("what a killed process left half-way is invisible and swept", async () => {
     const before = await count();
+    const stored = Promise.withResolvers<void>();
     async function* endless(): AsyncIterable<Buffer> {
       yield Buffer.alloc(2 * 1024 * 1024);
+      stored.resolve();
       await new Promise(() => {});
     }
     void store.create("org_default_acme", endless(), () => expect.unreachable());
-    await expect.poll(rows, { timeout: 5_000 }).toBe(1);
+    await stored.promise;
     await store.sweep();
     expect(await rows()).toBe(1);
     skew = 16 * 60_000;
     await store.sweep();
     skew = 0;
     expect({ writing: await rows(), visible: await count() }).toEqual({ writing: 0, visible: before });
+  });
+
+  test("a writer that wakes up while it is swept shows no file without contents", async () => {
+    const before = await count();
+    const stored = Promise.withResolvers<void>();
+    const woken = Promise.withResolvers<void>();
+    async function* sleepy(): AsyncIterable<Buffer> {
+      yield Buffer.alloc(2 * 1024 * 1024);
+      stored.resolve();
+      await woken.promise;
+    }
+    const description = { filename: "f", mimeType: "text/plain", purpose: "user_data", expiresAt: null };
+    const made = store
+      .create("org_default_acme", sleepy(), () => description)
+      .then(
+        () => "stored",
+        () => "failed",
+      );
+    await stored.promise;
+    const place = new PostgresContents(postgres);
+    const remove = async (id: string) => {
+      woken.resolve();
+      await made;
+      await place.remove(id);
+    };
+    const contents = Object.assign(Object.create(place) as PostgresContents, { remove });
+    const late = { now: () => Date.now() + 16 * 60_000 };
+    await new FileStore({ postgres, contents, clock: late, newId }).sweep();
+    expect({ made: await made, visible: await count() }).toEqual({ made: "failed", visible: before });
+  });
+
+  test("an upload whose last answer from the database was lost shows no file without contents", async () => {
+    const before = await count();
+    const one: DatabasePool["one"] = async (query) => {
+      await postgres.one(query);
+      throw new Error("connection lost");
+    };
+    const lossy = new Proxy(postgres, {
+      get: (pool, name, self) => (name === "one" ? one : (Reflect.get(pool, name, self) as unknown)),
+    });
+    const contents = new PostgresContents(postgres);
+    const unlucky = new FileStore({ postgres: lossy, contents, clock, newId });
+    async function* source(): AsyncIterable<Buffer> {
+      yield Buffer.alloc(10);
+    }
+    const description = { filename: "f", mimeType: "text/plain", purpose: "user_data", expiresAt: null };
+    const made = unlucky.create("org_default_acme", source(), () => description);
+    await expect(made).rejects.toThrow("connection lost");
+    expect(await count()).toBe(before);
+  });
+
+  test("one file whose storage is away does not keep the sweep from the others", async () => {
+    const first = await idOf("x", "a.txt", {});
+    const second = await idOf("x", "b.txt", {});
+    await postgres.query(sql.unsafe`
+      update files set state = 'removed', position = null where id in (${first}, ${second})
+    `);
+    const place = new PostgresContents(postgres);
+    const remove = (id: string) => (id === first ? Promise.reject(new Error("away")) : place.remove(id));
+    const contents = Object.assign(Object.create(place) as PostgresContents, { remove });
+    await expect(new FileStore({ postgres, contents, clock, newId }).sweep()).rejects.toThrow("away");
+    expect({ first: await chunks(first), second: await chunks(second) }).toEqual({ first: 1, second: 0 });
+    await store.sweep();
+    expect(await chunks(first)).toBe(0);
   });
 
   test("40 MiB stream through with flat memory", async () => {
@@ -339,6 +405,7 @@ describe("content", () => {
   test.each([
     ["bytes=0-4", 206, "01234", "bytes 0-4/10"],
     ["bytes=7-", 206, "789", "bytes 7-9/10"],
+    ["Bytes=7-", 206, "789", "bytes 7-9/10"],
     ["bytes=-3", 206, "789", "bytes 7-9/10"],
     ["bytes=5-100", 206, "56789", "bytes 5-9/10"],
     ["bytes=10-", 416, "", "bytes */10"],
@@ -354,6 +421,15 @@ describe("content", () => {
       body: await answer.text(),
       range: answer.headers.get("content-range"),
     }).toEqual({ status, body, range: contentRange });
+  });
+});
+
+test("HEAD of a file's content tells its length without reading it", async () => {
+  const id = await idOf("0123456789");
+  const answer = await server.fetch(`/v1/files/${id}/content`, { method: "HEAD" });
+  expect({ status: answer.status, length: answer.headers.get("content-length") }).toEqual({
+    status: 200,
+    length: "10",
   });
 });
 

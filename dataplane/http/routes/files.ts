@@ -160,7 +160,7 @@ function readRange(
   header: string | undefined,
   size: number,
 ): { start: number; end: number } | "unsatisfiable" | null {
-  const match = /^bytes=(\d*)-(\d*)$/.exec(header?.trim() ?? "");
+  const match = /^bytes=(\d*)-(\d*)$/i.exec(header?.trim() ?? "");
   const [, first = "", last = ""] = match ?? [];
   if (match === null || (first === "" && last === "")) return null;
   const start = first === "" ? Math.max(0, size - Number(last)) : Number(first);
