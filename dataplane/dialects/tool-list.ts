@@ -25,7 +25,9 @@ export class ToolList {
     this.#tools.set(name, {
       name,
       ...(description !== undefined && { description }),
-      input_schema: parameters ?? emptySchema(),
+      // `{}` means no parameters to OpenAI; Messages upstreams refuse a schema without a type.
+      input_schema:
+        parameters === undefined || Object.keys(parameters).length === 0 ? emptySchema() : parameters,
       ...(strict !== undefined && { strict }),
     });
     return name;
