@@ -297,12 +297,13 @@ describe("credit", () => {
   const withCredit = async (credit: bigint, places: number, work: () => Promise<void>) => {
     const limits = { places, placesOfOne: places };
     await using own = await freshDatabase();
+    // A Redis of its own too: the shared plane tells its Redis about its own accounts again and again.
+    await using ownRedis = await freshRedis();
     const shared = plane;
     small = await BatchPlane.open(
-      { redisUrl: redis.url, postgresUrl: own.url },
+      { redisUrl: ownRedis.url, postgresUrl: own.url },
       { upstreamUrl: upstream.url, runTool, waitMs: 50, worker: { limits } },
     );
-    await small.redis.flushall();
     await makeOrganization(small.pool, "org_acme", credit);
     plane = small;
     try {
@@ -311,7 +312,6 @@ describe("credit", () => {
     } finally {
       plane = shared;
       await small.close();
-      await shared.redis.flushall();
     }
   };
 
