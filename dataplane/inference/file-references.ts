@@ -20,6 +20,8 @@ const MAX_BODY_BYTES = 32 * 1024 * 1024;
 const MAX_FILES = 100;
 /** An object that names a file holds little else; its braces are near. */
 const MAX_BRACES = 8;
+/** Longer candidates are not parsed: a hostile body could have megabytes parsed again and again. */
+const MAX_OBJECT_BYTES = 8 * 1024;
 
 type Serve = (call: InferenceCall) => Promise<void>;
 
@@ -132,11 +134,11 @@ function enclosingObject(
   let open = start;
   for (let opened = 0; opened < MAX_BRACES; opened += 1) {
     open = body.lastIndexOf("{", open - 1);
-    if (open < 0) break;
+    if (open < 0 || end - open > MAX_OBJECT_BYTES) break;
     let close = end - 1;
     for (let closed = 0; closed < MAX_BRACES; closed += 1) {
       close = body.indexOf("}", close + 1);
-      if (close < 0) break;
+      if (close < 0 || close - open > MAX_OBJECT_BYTES) break;
       const value = parsed(body.toString("utf8", open, close + 1));
       if (value !== null && value["file_id"] === id) return { start: open, end: close + 1, value };
     }

@@ -180,6 +180,16 @@ describe("refused before anything is held or sent", () => {
     expect({ sent, opened: meter.opened }).toEqual({ sent: "null", opened: [] });
   });
 
+  test("an object that names a file and holds more than 8 KiB beside it is not parsed, but refused", async () => {
+    const padded = {
+      ...block("image", "png"),
+      source: { type: "file", file_id: "png", x: "a".repeat(9_000) },
+    };
+    const { error, meter } = await ask("messages", "messages", bodies.messages(resolved(padded)));
+    expect(error).toMatchObject({ code: "invalid_value", param: "file_id" });
+    expect(meter.opened).toEqual([]);
+  });
+
   test("rule 1.17: more than 32 MiB after the files are in is 413", async () => {
     const { error } = await ask("messages", "messages", bodies.messages(resolved(block("image", "big"))));
     expect(error).toMatchObject({ code: "too_large", param: "messages.0.content.0.source.file_id" });
