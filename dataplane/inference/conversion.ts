@@ -20,7 +20,7 @@ export interface Written {
 }
 
 export class Conversion {
-  request: MessagesRequest;
+  readonly request: MessagesRequest;
   readonly carry: Carry;
   readonly context: CodecContext;
   readonly #route: Route;
@@ -63,25 +63,6 @@ export class Conversion {
     };
     const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
     return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header() };
-  }
-
-  /**
-   * Leaves earlier reasoning out, which an upstream of another account may refuse (dialects.md §D2).
-   * @returns whether there was any.
-   */
-  forgetReasoning(): boolean {
-    let found = false;
-    const messages = this.request.messages.map((message) => {
-      if (typeof message.content === "string") return message;
-      const content = message.content.filter(
-        ({ type }) => type !== "thinking" && type !== "redacted_thinking",
-      );
-      if (content.length === message.content.length) return message;
-      found = true;
-      return { ...message, content };
-    });
-    if (found) this.request = { ...this.request, messages };
-    return found;
   }
 }
 

@@ -258,7 +258,8 @@ test("dialects.md §D2: a rejected signature is sent once more without the reaso
   );
   const call = callTo("messages", "messages", bodyOf("messages", { messages }));
   await serve(call);
-  expect(call.record.path).toBe("convert");
+  // Without the blob that only we can read nothing is left to convert.
+  expect(call.record.path).toBe("relay");
   expect(JSON.stringify(fake.requests[0]?.json())).toContain("EqQB");
   expect(JSON.stringify(fake.requests[0]?.json())).not.toContain(SEALED_PREFIX);
   expect(JSON.stringify(fake.requests[1]?.json())).not.toContain("thinking");

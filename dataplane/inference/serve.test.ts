@@ -438,3 +438,53 @@ describe("the injected usage chunk", () => {
     expect(call.meter.settled).toMatchObject([{ estimated: false, tokens: usage }]);
   });
 });
+
+const rejected = {
+  messages: "messages.1.content.0: Invalid `signature` in `thinking` block",
+  responses: "The encrypted content gAAA...ng== could not be verified.",
+};
+const withReasoning = {
+  messages: {
+    messages: [
+      { role: "user", content: "Hi" },
+      {
+        role: "assistant",
+        content: [
+          { type: "thinking", thinking: "hm", signature: "of-another-account" },
+          { type: "text", text: "Hello" },
+        ],
+      },
+      { role: "user", content: "And?" },
+    ],
+  },
+  responses: {
+    input: [
+      { role: "user", content: "Hi" },
+      { type: "reasoning", id: "rs_1", summary: [], encrypted_content: "of-another-account" },
+      { type: "message", role: "assistant", content: [{ type: "output_text", text: "Hello" }] },
+      { role: "user", content: "And?" },
+    ],
+  },
+};
+
+describe.each(["messages", "responses"] as const)("rule 2.17: %s relayed", (dialect) => {
+  test.each([false, true])("rejected reasoning is left out and asked again (stream: %s)", async (stream) => {
+    fake.next({ error: { status: 400, message: rejected[dialect] } }, hello);
+    const call = callTo(dialect, bodyOf(dialect, { ...withReasoning[dialect], stream }));
+    await serve(call);
+    expect(call.record.path).toBe("relay");
+    expect(fake.requests).toHaveLength(2);
+    expect(fake.requests[0]?.text).toContain("of-another-account");
+    expect(fake.requests[1]?.text).not.toContain("of-another-account");
+    expect(fake.requests[1]?.text).toContain("And?");
+    expect(call.sink.text).toContain("Hello");
+    expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: 1 }]);
+  });
+
+  test("a request without reasoning is not asked again", async () => {
+    fake.next({ error: { status: 400, message: rejected[dialect] } });
+    const error = await refusal(callTo(dialect, bodyOf(dialect)));
+    expect(error.kind.status).toBe(400);
+    expect(fake.requests).toHaveLength(1);
+  });
+});

@@ -22,6 +22,7 @@ import { relayBody } from "./edits.ts";
 import { estimateWork, usualInputTokens } from "./estimate.ts";
 import { look, type Look } from "./look.ts";
 import { checkServerTools, refuse } from "./refuse.ts";
+import { bodyWithoutReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
 import type { RelayJob } from "./relay-job.ts";
 import { relayStream } from "./relay-stream.ts";
 import { serveWithTools } from "./serve-tools.ts";
@@ -57,9 +58,9 @@ function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {
 /** One request being served. */
 class Serving {
   readonly #call: InferenceCall;
-  readonly #look: Look;
+  #look: Look;
   readonly #route: Route;
-  readonly #needs: PathNeeds;
+  #needs: PathNeeds;
   readonly #strict: boolean;
   readonly #sealer: Sealer;
   /** What the candidate that is being asked was sent. */
@@ -100,7 +101,7 @@ class Serving {
     const ask = () => upstreams.ask(this.#question(deadline), (answering) => this.#answer(answering, bill));
     try {
       await ask().catch((error: unknown) => {
-        if (!this.#mayForgetReasoning(error)) throw error;
+        if (!rejectsReasoning(error) || !this.#forgetReasoning()) throw error;
         return ask();
       });
     } catch (error) {
@@ -187,11 +188,14 @@ class Serving {
     return this.#conversion;
   }
 
-  /** A converted request whose earlier reasoning was made in another account is sent once more without it. */
-  #mayForgetReasoning(error: unknown): boolean {
-    const isRejected =
-      error instanceof ApiError && error.code === "invalid_request" && rejectedReasoning.test(error.message);
-    return isRejected && this.#sent.path === "convert" && this.#read().forgetReasoning();
+  /** The reasoning of earlier turns was made in another account: the request goes on without. */
+  #forgetReasoning(): boolean {
+    const body = bodyWithoutReasoning(this.#call.dialect, this.#look.body);
+    if (body === null) return false;
+    this.#look = look(this.#call.dialect, body);
+    this.#needs = pathNeeds(this.#look);
+    this.#conversion = null;
+    return true;
   }
 
   /** Only these of the client's headers go upstream (design.md §4.1). */
@@ -241,9 +245,6 @@ interface Sent {
   /** Usage was asked for that the client did not ask for (relay). */
   readonly usageInjected: boolean;
 }
-
-/** How upstreams say that a signature or an encrypted item is not theirs. */
-const rejectedReasoning = /signature|thinking|encrypted[ _]content/i;
 
 /** A bill that is settled or released once, whoever comes first. */
 class EndedOnce implements Bill {
