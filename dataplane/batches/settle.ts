@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import type { Account } from "../billing/accounts.ts";
-import { chargeRows } from "../billing/ledger.ts";
+import { chargeRows } from "../billing/charge.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { at } from "./batch.ts";

@@ -10,6 +10,7 @@ import { z } from "zod";
 import { loadScript } from "../store/redis.ts";
 import { creditsText } from "./credits.ts";
 import { chargeColumns, summedColumns } from "./ledger.ts";
+import { countParked, pageParked } from "./parked-charges.ts";
 import { SHARDS, shardOf, shardTag } from "./shard.ts";
 
 /** An account that Redis has an old version of is read again within 10 s (design.md §5). */
@@ -44,6 +45,7 @@ async function auditLedger(pool: DatabasePool) {
       ...(await wrongBalances(transaction)),
       ...(await wrongCosts(transaction)),
       ...(await wrongHours(transaction)),
+      ...(await parkedCharges(transaction)),
     ];
     const { organizations, rows } = await transaction.one(
       sql.type(z.object({ organizations: z.bigint(), rows: z.bigint() }))`
@@ -54,7 +56,7 @@ async function auditLedger(pool: DatabasePool) {
   });
 }
 
-/** grants − usage = balance. */
+/** grants − usage − parked charges = balance. */
 async function wrongBalances(transaction: CommonQueryMethods): Promise<string[]> {
   const rows = await transaction.any(
     sql.type(
@@ -66,7 +68,13 @@ async function wrongBalances(transaction: CommonQueryMethods): Promise<string[]>
       from accounts account
       full join (select organization_id, sum(amount_micros) from grants group by 1) granted
         on granted.organization_id = account.organization_id
-      full join (select organization_id, sum(cost_micros) from usage group by 1) used
+      full join (
+        select organization_id, sum(micros) from (
+          select organization_id, cost_micros as micros from usage
+          union all
+          select organization_id, charged_micros from parked_charges where organization_id is not null
+        ) charges group by 1
+      ) used
         on used.organization_id = coalesce(account.organization_id, granted.organization_id)
       where account.balance_micros is distinct from coalesce(granted.sum, 0) - coalesce(used.sum, 0)
       order by 1
@@ -119,6 +127,18 @@ async function wrongHours(transaction: CommonQueryMethods): Promise<string[]> {
     rows,
     ({ id, hour, model }) =>
       `${id}: the sums of ${new Date(hour).toISOString()} for ${model} are not those of its rows`,
+  );
+}
+
+/** Charges that `usage` refuses; data planes try them again, but somebody has to look why. */
+async function parkedCharges(transaction: CommonQueryMethods): Promise<string[]> {
+  const [parked, count] = [await pageParked(transaction, "", MOST_LINES), await countParked(transaction)];
+  return bounded(
+    parked,
+    ({ id, organizationId, charged, reason, parkedAt }) =>
+      `${id}: a charge of ${creditsText(charged)} to ${organizationId ?? "nobody"} is parked since ` +
+      `${new Date(parkedAt).toISOString()}, refused by the ledger: ${reason}`,
+    count,
   );
 }
 
@@ -265,7 +285,7 @@ async function scanOrganizations(redis: Redis): Promise<string[][]> {
   return found.map((names) => [...names]);
 }
 
-function bounded<Row>(rows: readonly Row[], line: (row: Row) => string): string[] {
+function bounded<Row>(rows: readonly Row[], line: (row: Row) => string, count = rows.length): string[] {
   const lines = rows.slice(0, MOST_LINES).map(line);
-  return rows.length > MOST_LINES ? [...lines, `and ${rows.length - MOST_LINES} more of the same`] : lines;
+  return count > MOST_LINES ? [...lines, `and ${count - MOST_LINES} more of the same`] : lines;
 }

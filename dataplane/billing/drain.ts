@@ -4,12 +4,11 @@
  * between is repaired by the next round, whoever runs it.
  */
 import type { Redis } from "ioredis";
-import type { Logger } from "pino";
-import { sql, type DatabasePool } from "slonik";
+import { sql, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import { metrics } from "../telemetry/metrics.ts";
 import { type Account } from "./accounts.ts";
-import { chargeRows } from "./ledger.ts";
+import { chargeRows, chargeUnreadable } from "./charge.ts";
 import type { Operation, Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
 import { decodeRow, type UsageRow } from "./usage-row.ts";
@@ -20,25 +19,30 @@ const ENTRIES_AT_ONCE = 1_000;
 const LOCK = 7_104_202;
 const SCRIPT_MS = 2_000;
 
-/** A charged row on its way. */
-export interface Entry {
+/** An entry of the stream as far as Redis' books know it. */
+export interface BookedEntry {
   readonly entryId: string;
   readonly organizationId: string;
   readonly cost: string;
+}
+/** A charged row on its way. */
+export interface Entry extends BookedEntry {
   readonly row: UsageRow;
+}
+/** One that this release cannot read. */
+interface UnreadableEntry extends BookedEntry {
+  readonly text: string;
+  readonly reason: unknown;
 }
 
 export interface DrainerOptions {
   readonly redis: Redis;
   readonly pool: DatabasePool;
   readonly shards: readonly Shard[];
-  readonly log: Logger;
 }
 
 export class Drainer {
   readonly #options: DrainerOptions;
-  /** Entries that are no rows; each is complained about once. */
-  readonly #unreadable = new Set<string>();
 
   constructor(options: DrainerOptions) {
     this.#options = options;
@@ -61,7 +65,8 @@ export class Drainer {
 
   /** One round for one shard; 0 also when another pod is at it. */
   async #round(shard: Shard, index: number): Promise<number> {
-    const entries = await this.#read(shard);
+    const { readable, unreadable } = await this.#read(shard);
+    const entries = [...readable, ...unreadable];
     if (entries.length === 0) return 0;
     reached("drain.read");
     const accounts = await this.#options.pool.transaction(async (transaction) => {
@@ -71,10 +76,7 @@ export class Drainer {
         `,
       );
       if (!mine) return null;
-      return await chargeRows(
-        transaction,
-        entries.map(({ row }) => row),
-      );
+      return await charge(transaction, readable, unreadable);
     });
     if (accounts === null) return 0;
     reached("drain.stored");
@@ -83,25 +85,40 @@ export class Drainer {
     return entries.length;
   }
 
-  async #read(shard: Shard): Promise<Entry[]> {
+  async #read(shard: Shard) {
     const raw = await this.#options.redis.xrange(`${shard.tag}:usage`, "-", "+", "COUNT", ENTRIES_AT_ONCE);
-    const entries: Entry[] = [];
-    for (const [entryId, [, organizationId = "", , cost = "0", , text = ""]] of raw) {
+    const readable: Entry[] = [];
+    const unreadable: UnreadableEntry[] = [];
+    for (const [entryId, [, organizationId = "", , amount = "", , text = ""]] of raw) {
+      // An entry that no script of ours made moved no books.
+      const booked = { entryId, organizationId, cost: /^\d{1,18}$/.test(amount) ? amount : "0" };
       try {
-        entries.push({ entryId, organizationId, cost, row: decodeRow(text) });
-      } catch (error) {
-        if (this.#unreadable.has(entryId)) continue;
-        // Left where it is: the charge stays counted in Redis, and a newer release may be able to read it.
-        this.#options.log.error({ err: error, entryId, organizationId }, "a charged row cannot be read");
-        this.#unreadable.add(entryId);
+        readable.push({ ...booked, row: decodeRow(text) });
+      } catch (reason) {
+        unreadable.push({ ...booked, text, reason });
       }
     }
-    return entries;
+    return { readable, unreadable };
   }
 }
 
+async function charge(
+  transaction: DatabaseTransactionConnection,
+  readable: readonly Entry[],
+  unreadable: readonly UnreadableEntry[],
+): Promise<readonly Account[]> {
+  const rows = readable.map(({ row }) => row);
+  const accounts = [...(await chargeRows(transaction, rows))];
+  for (const { organizationId, cost, text, reason } of unreadable) {
+    accounts.push(
+      ...(await chargeUnreadable(transaction, { organizationId, cost: BigInt(cost), text, reason })),
+    );
+  }
+  return accounts;
+}
+
 /** Tells Redis that the ledger has these entries, and what the accounts are with them. */
-export function drainedOperation(accounts: readonly Account[], entries: readonly Entry[]): Operation {
+export function drainedOperation(accounts: readonly Account[], entries: readonly BookedEntry[]): Operation {
   return [
     "drained",
     String(accounts.length),

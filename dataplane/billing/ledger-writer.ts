@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { DatabasePool } from "slonik";
 import type { Logger } from "pino";
 import { type Account } from "./accounts.ts";
-import { chargeRows } from "./ledger.ts";
+import { chargeRows } from "./charge.ts";
 import { reached } from "./steps.ts";
 import type { UsageRow } from "./usage-row.ts";
 

@@ -1,10 +1,11 @@
 /**
- * Usage rows in Postgres, the truth about what was used (design.md §5): a row is charged when it is inserted, and
- * account and hourly sums move with it in the same transaction.
+ * Usage rows in Postgres, the truth about what was used, and the sums that move with them (design.md §5). Which of
+ * these statements a charge takes, and in what order: charge.ts.
  */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
-import { accountSchema, lockAccounts, type Account } from "./accounts.ts";
+import { accountSchema, type Account } from "./accounts.ts";
+import type { Micros } from "./meter.ts";
 import { chargeClasses, type ChargeClass } from "./price.ts";
 import type { UsageRow } from "./usage-row.ts";
 
@@ -52,57 +53,23 @@ const columnList = sql.join(
   sql.fragment`, `,
 );
 
-/**
- * Stores usage rows and charges those that were not stored before; a row that is there already changes nothing,
- * except that a final row replaces a provisional one and moves the books by the difference. Usable inside a larger
- * transaction (a batch item's result, row and charge commit together): take other locks before this one.
- * Returns every account that was touched, as it is now.
- */
-export async function chargeRows(
-  transaction: DatabaseTransactionConnection,
-  rows: readonly UsageRow[],
-): Promise<readonly Account[]> {
-  if (rows.length === 0) return [];
-  const wanted = withoutRepeats(rows);
-  const before = await lockAccounts(
-    transaction,
-    wanted.map((row) => row.organizationId),
-  );
-  const changes = new Changes();
-  await dropProvisional(transaction, wanted, changes);
-  for (const row of await insertRows(transaction, wanted)) changes.add(row);
-  if (changes.empty) return before;
-  await moveHours(transaction, changes);
-  return await moveAccounts(transaction, before, changes);
-}
-
 /** Makes the partitions that the next two months need. */
 export async function makePartitions(pool: CommonQueryMethods): Promise<void> {
   await pool.query(sql.unsafe`select make_usage_partitions()`);
 }
 
-/** Within one call a final row beats a provisional one of the same request, and the first beats its repeats. */
-function withoutRepeats(rows: readonly UsageRow[]): UsageRow[] {
-  const byId = new Map<string, UsageRow>();
-  for (const row of rows) {
-    const known = byId.get(row.id);
-    if (known === undefined || (known.provisional && !row.provisional)) byId.set(row.id, row);
-  }
-  return [...byId.values()];
-}
-
 /** What a call changes: sums by account and by hour. */
-class Changes {
+export class Changes {
   readonly charged = new Map<string, bigint>();
   readonly hours = new Map<string, Hour>();
 
-  get empty(): boolean {
-    return this.hours.size === 0;
+  /** A charge to the account alone: the hours know only rows. */
+  charge(organizationId: string, micros: Micros): void {
+    this.charged.set(organizationId, (this.charged.get(organizationId) ?? 0n) + micros);
   }
 
   add(row: UsageRow, sign: 1n | -1n = 1n): void {
-    const { organizationId } = row;
-    this.charged.set(organizationId, (this.charged.get(organizationId) ?? 0n) + sign * row.cost.total);
+    this.charge(row.organizationId, sign * row.cost.total);
     const hour = hourOf(row);
     const key = JSON.stringify(hour);
     let sums = this.hours.get(key);
@@ -148,7 +115,7 @@ const hourOf = (row: UsageRow): HourKey => ({
 const timestamp = (unixMs: number): string => new Date(unixMs).toISOString();
 
 /** Takes the provisional rows out that a final row of this call replaces. */
-async function dropProvisional(
+export async function dropProvisional(
   transaction: DatabaseTransactionConnection,
   rows: readonly UsageRow[],
   changes: Changes,
@@ -229,7 +196,7 @@ function readStored(row: z.infer<typeof storedRowSchema>): UsageRow {
 const ownTypes = "timestamptz text text text text text int8 text text text int4 text bool bool".split(" ");
 
 /** Inserts what is not there; returns the rows that really were inserted. */
-async function insertRows(
+export async function insertRows(
   transaction: DatabaseTransactionConnection,
   rows: readonly UsageRow[],
 ): Promise<UsageRow[]> {
@@ -263,6 +230,25 @@ async function insertRows(
   `);
   const ids = new Set(inserted);
   return rows.filter((row) => ids.has(row.id));
+}
+
+/** Whether the final row of this request is in the ledger. */
+export async function isStored(
+  transaction: DatabaseTransactionConnection,
+  { acceptedAt, id }: UsageRow,
+): Promise<boolean> {
+  return await transaction.exists(sql.unsafe`
+    select 1 from usage where accepted_at = ${timestamp(acceptedAt)} and id = ${id} and not provisional
+  `);
+}
+
+/** Moves hourly sums and accounts; returns the accounts that moved, as they are now. */
+export async function storeChanges(
+  transaction: DatabaseTransactionConnection,
+  changes: Changes,
+): Promise<readonly Account[]> {
+  if (changes.hours.size > 0) await moveHours(transaction, changes);
+  return changes.charged.size === 0 ? [] : await moveAccounts(transaction, changes);
 }
 
 async function moveHours(transaction: DatabaseTransactionConnection, changes: Changes): Promise<void> {
@@ -309,10 +295,9 @@ async function moveHours(transaction: DatabaseTransactionConnection, changes: Ch
 
 async function moveAccounts(
   transaction: DatabaseTransactionConnection,
-  before: readonly Account[],
   changes: Changes,
 ): Promise<readonly Account[]> {
-  const moved = await transaction.any(sql.type(accountSchema)`
+  return await transaction.any(sql.type(accountSchema)`
     update accounts account
     set balance_micros = account.balance_micros - charge.micros, version = account.version + 1,
       changed_at = clock_timestamp()
@@ -320,6 +305,4 @@ async function moveAccounts(
     where account.organization_id = charge.organization_id
     returning account.organization_id as "organizationId", account.balance_micros as balance, account.version
   `);
-  const untouched = before.filter(({ organizationId }) => !changes.charged.has(organizationId));
-  return [...moved, ...untouched];
 }

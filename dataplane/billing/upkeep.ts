@@ -13,6 +13,7 @@ import type { Holds } from "./holds.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { changedAccounts, pageAccounts, type KeyedAccount } from "./accounts.ts";
 import { makePartitions } from "./ledger.ts";
+import { ParkedKeeper } from "./parked.ts";
 import { shardOf } from "./shard.ts";
 import { reached } from "./steps.ts";
 
@@ -35,6 +36,7 @@ const usualRhythm: Rhythm = {
 };
 const PARTITIONS_MS = 6 * 3_600_000;
 const OWED_MS = 500;
+const PARKED_MS = 30_000;
 const SWEPT_AT_ONCE = 200;
 const PAGE = 1_000;
 const SCRIPT_MS = 2_000;
@@ -53,6 +55,7 @@ export class Upkeep {
   readonly #options: UpkeepOptions;
   readonly #rhythm: Rhythm;
   readonly #drainer: Drainer;
+  readonly #parked: ParkedKeeper;
   readonly #loops: Recurring[];
   /** Versions that this process has told Redis, by organization. */
   readonly #told = new LRUCache<string, bigint>({ max: 200_000 });
@@ -64,7 +67,8 @@ export class Upkeep {
     this.#options = options;
     this.#rhythm = { ...usualRhythm, ...options.rhythm };
     const { redis, pool, log, holds } = options;
-    this.#drainer = new Drainer({ redis, pool, log, shards: holds.shards });
+    this.#drainer = new Drainer({ redis, pool, shards: holds.shards });
+    this.#parked = new ParkedKeeper(pool, log);
     const { drainMs, heartbeatMs, sweepMs, accountsMs } = this.#rhythm;
     this.#loops = [
       new Recurring(log, "drain", drainMs, () => this.#drainer.drain()),
@@ -72,6 +76,7 @@ export class Upkeep {
       new Recurring(log, "owed", OWED_MS, () => holds.payOwed()),
       new Recurring(log, "sweep", sweepMs, () => this.sweep()),
       new Recurring(log, "accounts", accountsMs, () => this.#tellChanged()),
+      new Recurring(log, "parked", PARKED_MS, () => this.#parked.look()),
       new Recurring(log, "partitions", PARTITIONS_MS, () => makePartitions(pool)),
     ];
   }

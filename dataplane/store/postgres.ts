@@ -63,3 +63,19 @@ const rowChecks: Interceptor = {
     return checked.value as QueryResultRow;
   },
 };
+
+/** Classes of SQLSTATE that speak of the data: bad values, broken constraints, limits, what a trigger raises. */
+const dataClasses = new Set(["22", "23", "44", "54", "P0"]);
+
+/**
+ * True when Postgres, or what turns our values into its own, does not take the data of a statement: trying it again
+ * changes nothing. False for a server that is away, busy, of another schema or in a deadlock.
+ */
+export function refusesData(error: unknown): boolean {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    if (cause instanceof RangeError) return true;
+    const state: unknown = "code" in cause ? cause.code : undefined;
+    if (typeof state === "string" && /^[0-9A-Z]{5}$/.test(state)) return dataClasses.has(state.slice(0, 2));
+  }
+  return false;
+}

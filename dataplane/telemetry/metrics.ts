@@ -66,6 +66,11 @@ export const metrics = {
     labelNames: ["shard"],
     registers,
   }),
+  parkedCharges: new Gauge({
+    name: "gapura_parked_charges",
+    help: "Charges that the ledger refuses to store as usage rows, of all pods together.",
+    registers,
+  }),
   /** `outcome`: ok or the error code the model was given. */
   toolCalls: new Counter({
     name: "gapura_tool_calls_total",

@@ -9,7 +9,7 @@ import { z } from "zod";
 import { audit } from "../../dataplane/billing/audit.ts";
 import { drainedOperation, type Entry } from "../../dataplane/billing/drain.ts";
 import { applyGrant } from "../../dataplane/billing/accounts.ts";
-import { chargeRows } from "../../dataplane/billing/ledger.ts";
+import { chargeRows } from "../../dataplane/billing/charge.ts";
 import type { Bill, MeteredRequest } from "../../dataplane/billing/meter.ts";
 import { decodeRow, usageRow } from "../../dataplane/billing/usage-row.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";

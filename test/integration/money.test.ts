@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { audit } from "../../dataplane/billing/audit.ts";
 import { applyGrant, bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
-import { chargeRows } from "../../dataplane/billing/ledger.ts";
+import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import type { UsageRow } from "../../dataplane/billing/usage-row.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";

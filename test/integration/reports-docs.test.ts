@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { creditsText } from "../../dataplane/billing/credits.ts";
-import { chargeRows } from "../../dataplane/billing/ledger.ts";
+import { chargeRows } from "../../dataplane/billing/charge.ts";
 import type { FinalUsage } from "../../dataplane/billing/meter.ts";
 import { estimateMicros } from "../../dataplane/billing/price.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";

@@ -6,7 +6,7 @@ import fc from "fast-check";
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { chargeRows } from "../../dataplane/billing/ledger.ts";
+import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
 import type { Prices } from "../../dataplane/config/schema.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";

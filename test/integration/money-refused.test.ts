@@ -1,0 +1,189 @@
+/** Charges that the ledger refuses for ever: they hold up no other, nothing of them is lost, and all of it is seen. */
+import { pino } from "pino";
+import { sql } from "slonik";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { audit } from "../../dataplane/billing/audit.ts";
+import { chargeRows } from "../../dataplane/billing/charge.ts";
+import { LedgerWriter } from "../../dataplane/billing/ledger-writer.ts";
+import { countParked } from "../../dataplane/billing/parked-charges.ts";
+import { ParkedKeeper } from "../../dataplane/billing/parked.ts";
+import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
+import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
+import { metrics } from "../../dataplane/telemetry/metrics.ts";
+import { Plane, makeOrganization, request, usage } from "./money-world.ts";
+import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
+
+let database: TestDatabase;
+let redis: TestStore;
+let plane: Plane;
+beforeAll(async () => {
+  [database, redis] = await Promise.all([freshDatabase(), freshRedis()]);
+});
+afterAll(async () => {
+  await redis[Symbol.asyncDispose]();
+  await database.drop();
+});
+beforeEach(async () => {
+  plane = await Plane.open(
+    { redisUrl: redis.url, postgresUrl: database.url },
+    { running: false, rhythm: { staleMs: -1 } },
+  );
+  await plane.redis.flushall();
+  await plane.pool.query(sql.unsafe`
+    truncate usage, usage_hourly, parked_charges, accounts, grants, organizations cascade
+  `);
+  await makeOrganization(plane.pool, "org", 1_000n);
+});
+afterEach(async () => {
+  await plane.vanish();
+});
+
+/** Postgres has no text with a NUL in it. */
+const POISON = "upstream\u0000";
+const charge = (cost: number, upstream = "primary"): UsageRow =>
+  usageRow(request("org"), usage(cost, { upstream }));
+const ids = () =>
+  plane.pool.anyFirst(sql.type(z.object({ id: z.string() }))`select id from usage order by cost_micros`);
+const balance = () =>
+  plane.pool.oneFirst(sql.type(z.object({ balance: z.bigint() }))`
+    select balance_micros as balance from accounts where organization_id = 'org'
+  `);
+const settled = async (cost: number, upstream = "primary") =>
+  await (await plane.holds.open(request("org"), 100n)).settle(usage(cost, { upstream }));
+const log = pino({ level: "silent" });
+const stream = `${shardTag(shardOf("org"))}:usage`;
+/** The stored text of parked rows without what Postgres refuses, as after an upgrade that knows what to do. */
+const mend = () =>
+  plane.pool.query(sql.unsafe`
+    update parked_charges set row_bytes = convert_to(replace(convert_from(row_bytes, 'UTF8'), '\\u0000', ''), 'UTF8')
+  `);
+
+describe("the drainer", () => {
+  test("stores the rows beside one that the ledger refuses, and charges that one to its account", async () => {
+    for (const cost of [1, 2, 3, 4, 5]) await settled(cost);
+    await settled(40, POISON);
+    for (const cost of [6, 7]) await settled(cost);
+    expect(await plane.upkeep.drain()).toBe(8);
+    expect(await ids()).toHaveLength(7);
+    expect(await balance()).toBe(1_000n - 68n);
+    expect(await plane.holds.credit("org")).toEqual({
+      granted: 1_000n,
+      used: 68n,
+      held: 0n,
+      available: 932n,
+    });
+    expect((await audit(plane.pool, plane.redis)).broken).toEqual([
+      expect.stringMatching(
+        /^req_\w+: a charge of 0\.00004 to org is parked since .*Z, refused by the ledger: .*0x00/,
+      ),
+    ]);
+  });
+
+  test("is not held up by more entries that it cannot read than one round takes", async () => {
+    const pipeline = plane.redis.pipeline();
+    for (let index = 0; index < 1_200; index += 1) {
+      pipeline.xadd(stream, "*", "o", "org", "c", "0", "r", `{"v":2,"number":${index}}`);
+    }
+    await pipeline.exec();
+    await settled(9);
+    expect(await plane.upkeep.drain()).toBe(1_201);
+    expect(await ids()).toHaveLength(1);
+    expect(await plane.redis.xlen(stream)).toBe(0);
+    expect((await audit(plane.pool, plane.redis)).broken).toHaveLength(51);
+  });
+
+  test("charges an entry that it cannot read once, however often it comes", async () => {
+    for (let index = 0; index < 2; index += 1) {
+      await plane.redis.xadd(stream, "*", "o", "org", "c", "30", "r", '{"v":2}');
+      await plane.upkeep.drain();
+    }
+    expect(await balance()).toBe(970n);
+  });
+});
+
+describe("the ledger writer", () => {
+  test("stores six hundred rows that stand behind one that the ledger refuses", async () => {
+    const stored: string[] = [];
+    const writer = new LedgerWriter({
+      pool: plane.pool,
+      log,
+      settleInRedis: async () => false,
+      onStored: (rows) => stored.push(...rows.map(({ id }) => id)),
+    });
+    const rows = [charge(1, POISON), ...Array.from({ length: 600 }, () => charge(1))];
+    await Promise.all(rows.map((row) => writer.store(row)));
+    expect(stored).toHaveLength(601);
+    expect(await ids()).toHaveLength(600);
+    expect(await balance()).toBe(1_000n - 601n);
+  });
+});
+
+describe("exactly once", () => {
+  const chargeAll = (...rows: UsageRow[]) =>
+    plane.pool.transaction((transaction) => chargeRows(transaction, rows));
+
+  test("a refused row that comes again changes nothing", async () => {
+    const row = charge(10, POISON);
+    for (let index = 0; index < 3; index += 1) await chargeAll(row, charge(1));
+    expect(await balance()).toBe(1_000n - 10n - 3n);
+  });
+
+  test("a final row takes the place of a provisional one, whichever of the two is refused", async () => {
+    const asked = [request("org"), request("org"), request("org")] as const;
+    const provisional = (index: 0 | 1 | 2, upstream: string) =>
+      usageRow(asked[index], { ...usage(5), upstream }, true);
+    await chargeAll(provisional(0, POISON), provisional(1, "primary"), provisional(2, POISON));
+    expect(await balance()).toBe(985n);
+    const final = (index: 0 | 1 | 2, upstream: string) => usageRow(asked[index], usage(20, { upstream }));
+    await chargeAll(final(0, "primary"), final(1, POISON), final(2, POISON));
+    expect(await balance()).toBe(940n);
+    // Late, and worth nothing beside the final rows.
+    await chargeAll(provisional(0, "primary"), provisional(1, "primary"), provisional(2, POISON));
+    expect(await balance()).toBe(940n);
+    expect(await ids()).toEqual([asked[0].id]);
+    const { broken } = await audit(plane.pool, plane.redis);
+    expect(new Set(broken.map((line) => line.split(":")[0]))).toEqual(new Set([asked[1].id, asked[2].id]));
+  });
+
+  test("an account that would overflow keeps its balance, and the charge is named as nobody's", async () => {
+    await plane.pool.query(sql.unsafe`
+      update accounts set balance_micros = -9223372036854775807 where organization_id = 'org'
+    `);
+    await chargeAll(charge(10));
+    expect(await balance()).toBe(-9_223_372_036_854_775_807n);
+    expect((await audit(plane.pool, plane.redis)).broken).toContainEqual(
+      expect.stringMatching(/^sha256:\w+: a charge of 0 to nobody is parked/),
+    );
+  });
+});
+
+test("what is parked is counted, tried again, and becomes a row when the ledger takes it", async () => {
+  await settled(3);
+  await settled(40, POISON);
+  await plane.upkeep.drain();
+  const keeper = new ParkedKeeper(plane.pool, log);
+  await keeper.look();
+  expect((await metrics.parkedCharges.get()).values).toEqual([{ value: 1, labels: {} }]);
+  await mend();
+  await keeper.look();
+  expect((await metrics.parkedCharges.get()).values).toEqual([{ value: 0, labels: {} }]);
+  expect(await ids()).toHaveLength(2);
+  expect(await balance()).toBe(957n);
+  await plane.holds.refresh(["org"]);
+  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+});
+
+test("a Postgres that is busy or away is no refusal: the rows stay where they are", async () => {
+  const pool = plane.pool;
+  await pool.transaction(async (other) => {
+    await other.query(sql.unsafe`select 1 from accounts for update`);
+    const waiting = pool.transaction(async (transaction) => {
+      await transaction.query(sql.unsafe`set local lock_timeout = 50`);
+      return await chargeRows(transaction, [charge(10)]);
+    });
+    await expect(waiting).rejects.toThrow("lock timeout");
+  });
+  expect(await countParked(pool)).toBe(0);
+  expect(await balance()).toBe(1_000n);
+});
