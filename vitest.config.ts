@@ -5,7 +5,7 @@ import { defineConfig } from "vitest/config";
  *   unit         beside the code, and test/*.test.ts, test/golden: no store, no network, seconds
  *   integration  test/integration and *.store.test.ts: real Postgres and Redis, started once by a global set-up
  *   operator     test/operator: a real kube-apiserver and etcd
- *   charts       test/charts: helm's output
+ *   charts       test/charts: helm's output, also before a real kube-apiserver
  */
 export default defineConfig({
   test: {
@@ -47,6 +47,7 @@ export default defineConfig({
         test: {
           name: "charts",
           include: ["test/charts/**/*.test.ts"],
+          globalSetup: ["test/operator/apiserver.ts"],
           testTimeout: 120_000,
           hookTimeout: 300_000,
         },

@@ -21,6 +21,8 @@ export interface KubeAccess {
   readonly token: string;
   /** The serving certificate's authority, PEM. */
   readonly certificateAuthority: string;
+  /** What service accounts asked for and how it was decided: one `audit.k8s.io/v1` Event a line. */
+  readonly auditLog: string;
 }
 
 export interface KubeApiServer {
@@ -53,11 +55,24 @@ export async function startKubeApiServer(binaries: KubeBinaries): Promise<KubeAp
   const tokens = join(folder, "tokens.csv");
   await fs.writeFile(tokens, `${token},admin,admin,"system:masters"\n`, { mode: 0o600 });
 
+  const auditLog = join(folder, "audit.log");
+  const auditPolicy = join(folder, "audit-policy.json");
+  await fs.writeFile(auditPolicy, JSON.stringify(AUDIT_POLICY));
+
   const url = `https://127.0.0.1:${securePort}`;
   const etcd = restartable(binaries.etcd, etcdArguments(folder, etcdPort), join(folder, "etcd.log"), () =>
     answers(`http://127.0.0.1:${etcdPort}/health`, null),
   );
-  const flags = apiServerArguments({ etcdPort, securePort, certificates, accountKey, tokens, url });
+  const flags = apiServerArguments({
+    etcdPort,
+    securePort,
+    certificates,
+    accountKey,
+    tokens,
+    url,
+    auditLog,
+    auditPolicy,
+  });
   const apiServer = restartable(binaries.apiServer, flags, join(folder, "kube-apiserver.log"), () =>
     answers(`${url}/readyz`, token),
   );
@@ -72,7 +87,8 @@ export async function startKubeApiServer(binaries: KubeBinaries): Promise<KubeAp
     const certificateAuthority = await fs.readFile(join(certificates, "apiserver.crt"), "utf8");
     const kubeconfig = join(folder, "kubeconfig");
     await fs.writeFile(kubeconfig, kubeconfigText(url, certificateAuthority, token), { mode: 0o600 });
-    return { access: { url, kubeconfig, token, certificateAuthority }, folder, etcd, apiServer, stop };
+    const access = { url, kubeconfig, token, certificateAuthority, auditLog };
+    return { access, folder, etcd, apiServer, stop };
   } catch (error) {
     await stop();
     throw error;
@@ -95,6 +111,8 @@ const apiServerArguments = (options: {
   accountKey: string;
   tokens: string;
   url: string;
+  auditLog: string;
+  auditPolicy: string;
 }): string[] => [
   `--etcd-servers=http://127.0.0.1:${options.etcdPort}`,
   "--bind-address=127.0.0.1",
@@ -108,7 +126,17 @@ const apiServerArguments = (options: {
   `--service-account-issuer=${options.url}/`,
   `--service-account-key-file=${options.accountKey}`,
   `--service-account-signing-key-file=${options.accountKey}`,
+  `--audit-log-path=${options.auditLog}`,
+  `--audit-policy-file=${options.auditPolicy}`,
 ];
+
+/** Only service accounts: tests write as the administrator, and by the thousand. */
+const AUDIT_POLICY = {
+  apiVersion: "audit.k8s.io/v1",
+  kind: "Policy",
+  omitStages: ["RequestReceived"],
+  rules: [{ level: "Metadata", userGroups: ["system:serviceaccounts"] }, { level: "None" }],
+};
 
 function restartable(
   program: string,

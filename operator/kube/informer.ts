@@ -22,6 +22,7 @@ export const metadataSchema = z.looseObject({
   namespace: z.string().default(""),
   uid: z.string(),
   resourceVersion: z.string(),
+  labels: z.record(z.string(), z.string()).optional(),
   generation: z.number().int().optional(),
   creationTimestamp: z.string().optional(),
   deletionTimestamp: z.string().optional(),

@@ -17,10 +17,20 @@ export const secretSchema = z.looseObject({
   metadata: metadataSchema,
   data: z.record(z.string(), z.string()).default({}),
 });
-type Secret = z.infer<typeof secretSchema>;
+export type Secret = z.infer<typeof secretSchema>;
 
 export const secretPath = (namespace: string, name?: string): string =>
   `/api/v1/namespaces/${namespace}/secrets${name === undefined ? "" : `/${name}`}`;
+
+/** null: there is none. */
+export async function readSecret(api: KubeApi, namespace: string, name: string): Promise<Secret | null> {
+  try {
+    return secretSchema.parse(await api.call({ method: "GET", path: secretPath(namespace, name) }));
+  } catch (error) {
+    if (isStatus(error, 404)) return null;
+    throw error;
+  }
+}
 
 interface Value {
   readonly version: string;
@@ -100,7 +110,7 @@ export class ReferencedSecrets {
   async createKey(wanted: WantedKey, permit: () => void): Promise<boolean> {
     const { namespace, secret: name, key, form, owner } = wanted;
     const value = Buffer.from(newKey(form)).toString("base64");
-    const existing = await this.#readSecret(namespace, name);
+    const existing = await readSecret(this.#api, namespace, name);
     if (existing !== null && (existing.data[key] ?? "") !== "") {
       this.#remember(`${namespace}/${name}`, existing);
       return false;
@@ -162,22 +172,13 @@ export class ReferencedSecrets {
   async #fetch(key: string): Promise<void> {
     const [namespace = "", name = ""] = key.split("/");
     try {
-      const secret = await this.#readSecret(namespace, name);
+      const secret = await readSecret(this.#api, namespace, name);
       if (secret === null) this.#values.delete(key);
       else this.#remember(key, secret);
     } catch (error) {
       this.#failed(error);
       // What is forbidden is as good as missing; a silent server is not: its Secrets may be there.
       if (!isStatus(error, 403) && !this.#values.has(key)) throw error;
-    }
-  }
-
-  async #readSecret(namespace: string, name: string): Promise<Secret | null> {
-    try {
-      return secretSchema.parse(await this.#api.call({ method: "GET", path: secretPath(namespace, name) }));
-    } catch (error) {
-      if (isStatus(error, 404)) return null;
-      throw error;
     }
   }
 
@@ -199,7 +200,8 @@ function decodeValues(data: Readonly<Record<string, string>>): Record<string, st
   );
 }
 
-async function inParallel<Item>(
+/** Acts on all, at most `width` at a time; the first failure is thrown. */
+export async function inParallel<Item>(
   items: readonly Item[],
   width: number,
   act: (item: Item) => Promise<void>,

@@ -2,13 +2,13 @@
  * The snapshot as Secrets in fixed slots (design.md §7): `NAME-a-0` … `NAME-a-7`, `NAME-a-credentials-0`, `-1`, and
  * the same for bank `b`. Slot 0 holds the index beside the first piece and is written last.
  */
-import { z } from "zod";
 import { type Bank, bankSchema, CREDENTIAL_SHARDS, ROUTING_SHARDS } from "../../dataplane/config/schema.ts";
 import { indexFileName, type SnapshotFile } from "../plan/shards.ts";
 import type { KubeApi } from "./client.ts";
-import { secretPath, secretSchema } from "./referenced-secrets.ts";
+import { inParallel, readSecret, secretPath, secretSchema } from "./referenced-secrets.ts";
 
 const LABEL = "gapura.dev/snapshot";
+const READS_AT_ONCE = 8;
 
 interface Slot {
   readonly bank: Bank;
@@ -28,8 +28,6 @@ const slots: readonly Slot[] = bankSchema.options.flatMap((bank): Slot[] => {
   ];
 });
 
-const listSchema = z.object({ items: z.array(secretSchema).nullable() });
-
 export interface SnapshotSecretsOptions {
   readonly api: KubeApi;
   readonly namespace: string;
@@ -47,20 +45,21 @@ export class SnapshotSecrets {
     this.#options = options;
   }
 
-  /** A Secret that lost its label is not there: writing puts it back. */
+  /**
+   * Each slot by its name: the right to list would show every Secret of the namespace, the stores' addresses among
+   * them. A Secret that lost its label is not there: writing puts it back.
+   */
   async read(): Promise<ReadonlyMap<string, Uint8Array>> {
     const { api, namespace, name } = this.#options;
-    const query = { labelSelector: `${LABEL}=${name}` };
-    const list = listSchema.parse(await api.call({ method: "GET", path: secretPath(namespace), query }));
-    const byName = new Map((list.items ?? []).map((secret) => [secret.metadata.name, secret.data]));
     const files = new Map<string, Uint8Array>();
     this.#filled.clear();
-    for (const { suffix, files: allowed } of slots) {
-      const data = byName.get(`${name}-${suffix}`) ?? {};
+    await inParallel(slots, READS_AT_ONCE, async ({ suffix, files: allowed }) => {
+      const secret = await readSecret(api, namespace, `${name}-${suffix}`);
+      const data = secret?.metadata.labels?.[LABEL] === name ? secret.data : {};
       if (Object.keys(data).length > 0) this.#filled.add(suffix);
       for (const [file, value] of Object.entries(data))
         if (allowed.includes(file)) files.set(file, Buffer.from(value, "base64"));
-    }
+    });
     return files;
   }
 

@@ -109,7 +109,7 @@ describe("rule 6.12", () => {
       ({ apiGroups, resources }) =>
         apiGroups.includes("gapura.dev") && !resources.some((name) => name.endsWith("/status")),
     );
-    expect(new Set(specs.flatMap(({ verbs }) => verbs))).toEqual(new Set(["get", "list", "watch"]));
+    expect(new Set(specs.flatMap(({ verbs }) => verbs))).toEqual(new Set(["list", "watch"]));
   });
 
   test("pod patches and lease writes only in the release's namespace", async () => {

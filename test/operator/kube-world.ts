@@ -47,12 +47,18 @@ const slots = ["a", "b"].flatMap((bank) => [
   ...Array.from({ length: 2 }, (_, number) => `gapura-${bank}-credentials-${number}`),
 ]);
 
+const DATA_PLANE_LABELS: Readonly<Record<string, string>> = {
+  "app.kubernetes.io/name": "gapura",
+  "app.kubernetes.io/component": "data-plane",
+};
+
 /** A pod of the data plane: the real loader behind a projected volume, and `/config/status`. */
 export class TestPod {
   readonly #client: KubeClient;
   readonly #path: string;
   readonly #name: string;
   readonly #namespace: string;
+  readonly #labels: Readonly<Record<string, string>>;
   readonly #stop = new AbortController();
   #folder = "";
   #server: Server | null = null;
@@ -62,7 +68,9 @@ export class TestPod {
   /** While true the kubelet looks away. */
   frozen = false;
 
-  constructor(client: KubeClient, namespace: string, name: string) {
+  /** `labels`: what the operator selects it by. */
+  constructor(client: KubeClient, namespace: string, name: string, labels = DATA_PLANE_LABELS) {
+    this.#labels = labels;
     this.#client = client;
     this.#namespace = namespace;
     this.#name = name;
@@ -85,7 +93,7 @@ export class TestPod {
       kind: "Pod",
       metadata: {
         name: this.#name,
-        labels: { "app.kubernetes.io/name": "gapura", "app.kubernetes.io/component": "data-plane" },
+        labels: this.#labels,
       },
       spec: {
         containers: [{ name: "data-plane", image: "x", ports: [{ name: "ops", containerPort: port }] }],

@@ -84,3 +84,16 @@ https://{{ .Values.ingress.host }}
   valueFrom: {secretKeyRef: {name: {{ .Values.redisCache.existingSecret }}, key: {{ .Values.redisCache.key }}}}
 {{- end }}
 {{- end -}}
+
+{{/* Names of the Secrets that the operator publishes into, as a YAML list: fixed slots in two banks (design.md §7). */}}
+{{- define "gapura.snapshotSecrets" -}}
+{{- $name := include "gapura.fullname" . -}}
+{{- range $bank := list "a" "b" }}
+{{- range $shard := until 8 }}
+- {{ $name }}-{{ $bank }}-{{ $shard }}
+{{- end }}
+{{- range $shard := until 2 }}
+- {{ $name }}-{{ $bank }}-credentials-{{ $shard }}
+{{- end }}
+{{- end }}
+{{- end -}}
