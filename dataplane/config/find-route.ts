@@ -23,7 +23,5 @@ export function findRoute(snapshot: Snapshot, organizationId: string, model: str
 /** Every route that an organization may use, newest first, ties by id. */
 export function allowedRoutes(snapshot: Snapshot, organizationId: string): Route[] {
   const patterns = snapshot.organization(organizationId)?.allowedModels ?? [];
-  return snapshot.routing.routes
-    .filter((route) => isAllowed(patterns, route.model))
-    .sort((one, other) => other.createdAt - one.createdAt || (one.model < other.model ? -1 : 1));
+  return snapshot.newestRoutes.filter((route) => isAllowed(patterns, route.model));
 }

@@ -8,23 +8,19 @@ import { createHash } from "node:crypto";
 import { watch, type FSWatcher } from "node:fs";
 import { open, realpath, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { setImmediate as nextTurn } from "node:timers/promises";
 import { promisify } from "node:util";
 import { gunzip } from "node:zlib";
 import type { Logger } from "pino";
-import { z } from "zod";
 import { metrics } from "../telemetry/metrics.ts";
+import { describe, RoutingReader } from "./read-routing.ts";
 import {
   ACCEPTED_SCHEMA_VERSIONS,
   bankSchema,
   credentialsSchema,
   indexSchema,
   MAX_SHARD_BYTES,
-  routeSchema,
-  routingSchema,
   type Bank,
   type Credentials,
-  type Routing,
   type SnapshotIndex,
 } from "./schema.ts";
 import { Snapshot } from "./snapshot.ts";
@@ -36,8 +32,6 @@ const MAX_PART_BYTES = 256 * 1024 * 1024;
 const SETTLE_MS = 20;
 /** The net below the file events, which a volume or an overwritten directory may not give. */
 const POLL_MS = 1000;
-/** Routes validated before other requests get their turn. */
-const ROUTES_AT_ONCE = 200;
 
 const unzip = promisify(gunzip);
 const banks: readonly Bank[] = bankSchema.options;
@@ -48,11 +42,10 @@ export interface Rejection {
   readonly error: string;
 }
 
-/** What one look at a bank finds. */
-export type BankView =
-  | { readonly state: "empty" }
+/** What reading a bank gives. */
+type BankView =
   /** Not all there yet, or changing under our eyes. */
-  | { readonly state: "pending"; readonly serial: number | null }
+  | { readonly state: "pending" }
   | { readonly state: "rejected"; readonly rejection: Rejection }
   | { readonly state: "complete"; readonly snapshot: Snapshot };
 
@@ -66,6 +59,7 @@ export class SnapshotLoader {
   readonly #log: Logger;
   readonly #listeners = new Set<(snapshot: Snapshot) => void>();
   readonly #abort = new AbortController();
+  readonly #routing = new RoutingReader();
   /** Texts of indexes that were looked at to the end, by bank: nothing is judged twice. */
   readonly #judged = new Map<Bank, { text: string; rejection: Rejection | null }>();
   #current: Snapshot | null = null;
@@ -152,13 +146,37 @@ export class SnapshotLoader {
         continue;
       }
       if (this.#current !== null && view.index.serial <= this.#current.index.serial) continue;
-      const result = await readBank(directory, bank, view.index);
+      const result = await this.#readBank(directory, bank, view.index);
       if (result.state === "rejected") this.#reject(bank, view.text, result.rejection);
       if (result.state !== "complete") continue;
       this.#judged.set(bank, { text: view.text, rejection: null });
       this.#swap(result.snapshot);
       return;
     }
+  }
+
+  /** Reads, verifies and validates everything that an index names. */
+  async #readBank(directory: string, bank: Bank, index: SnapshotIndex): Promise<BankView> {
+    const { serial } = index;
+    const rejected = (error: string): BankView => ({ state: "rejected", rejection: { serial, error } });
+    const routingBytes = await readShards(directory, bank, index.routing);
+    const credentialBytes = await readShards(directory, bank, index.credentials);
+    if (routingBytes === "foreign" || credentialBytes === "foreign") {
+      return rejected(`the index of bank ${bank} names files of another bank`);
+    }
+    if (routingBytes === null || credentialBytes === null) return { state: "pending" };
+    const text = await unpack(routingBytes);
+    if (text === null) return rejected("the routing part cannot be unpacked");
+    const routing = await this.#routing.read(text);
+    if (typeof routing === "string") return rejected(routing);
+    const credentials = await readCredentials(credentialBytes);
+    if (typeof credentials === "string") return rejected(credentials);
+    if (routing.serial !== serial || credentials.serial !== serial) {
+      return rejected(
+        `index, routing and credentials are of serials ${serial}, ${routing.serial}, ${credentials.serial}`,
+      );
+    }
+    return { state: "complete", snapshot: new Snapshot(index, routing, credentials) };
   }
 
   #swap(snapshot: Snapshot): void {
@@ -249,28 +267,6 @@ async function readIndex(directory: string, bank: Bank): Promise<IndexView> {
   return { state: "found", text, index };
 }
 
-/** Reads, verifies and validates everything that an index names. */
-export async function readBank(directory: string, bank: Bank, index: SnapshotIndex): Promise<BankView> {
-  const { serial } = index;
-  const rejected = (error: string): BankView => ({ state: "rejected", rejection: { serial, error } });
-  const routingBytes = await readShards(directory, bank, index.routing);
-  const credentialBytes = await readShards(directory, bank, index.credentials);
-  if (routingBytes === "foreign" || credentialBytes === "foreign") {
-    return rejected(`the index of bank ${bank} names files of another bank`);
-  }
-  if (routingBytes === null || credentialBytes === null) return { state: "pending", serial };
-  const routing = await readRouting(routingBytes);
-  if (typeof routing === "string") return rejected(routing);
-  const credentials = await readCredentials(credentialBytes);
-  if (typeof credentials === "string") return rejected(credentials);
-  if (routing.serial !== serial || credentials.serial !== serial) {
-    return rejected(
-      `index, routing and credentials are of serials ${serial}, ${routing.serial}, ${credentials.serial}`,
-    );
-  }
-  return { state: "complete", snapshot: new Snapshot(index, routing, credentials) };
-}
-
 /** All pieces as one buffer; null when one is missing or has not its digest (yet). */
 async function readShards(
   directory: string,
@@ -287,35 +283,16 @@ async function readShards(
   return Buffer.concat(pieces);
 }
 
-/** The routing part, or what is wrong with it. Routes are validated in turns, so that requests are not held up. */
-async function readRouting(bytes: Buffer): Promise<Routing | string> {
-  const json = await unpack(bytes);
-  if (json === undefined) return "the routing part cannot be unpacked";
-  const outline = routingSchema.extend({ routes: z.array(z.unknown()) }).safeParse(json);
-  if (!outline.success) return describe("routing", outline.error);
-  const routes: Routing["routes"] = [];
-  for (const [position, value] of outline.data.routes.entries()) {
-    const route = routeSchema.safeParse(value);
-    if (!route.success) return describe(`routing.routes.${position}`, route.error);
-    routes.push(route.data);
-    if (position % ROUTES_AT_ONCE === ROUTES_AT_ONCE - 1) await nextTurn();
-  }
-  return { ...outline.data, routes };
-}
-
 /** The credentials part, or what is wrong with it: never more than where, so that no secret can show. */
 async function readCredentials(bytes: Buffer): Promise<Credentials | string> {
-  const parsed = credentialsSchema.safeParse(await unpack(bytes));
+  const text = await unpack(bytes);
+  const parsed = credentialsSchema.safeParse(text === null ? undefined : parseJson(text.toString("utf8")));
   return parsed.success ? parsed.data : "the credentials part is not valid";
 }
 
-/** undefined when the bytes are not gzipped JSON of a bearable size. */
-async function unpack(bytes: Buffer): Promise<unknown> {
-  try {
-    return parseJson((await unzip(bytes, { maxOutputLength: MAX_PART_BYTES })).toString("utf8"));
-  } catch {
-    return undefined;
-  }
+/** null when the bytes are not gzipped, or unpack to more than is bearable. */
+async function unpack(bytes: Buffer): Promise<Buffer | null> {
+  return unzip(bytes, { maxOutputLength: MAX_PART_BYTES }).catch(() => null);
 }
 
 function parseJson(text: string): unknown {
@@ -324,11 +301,4 @@ function parseJson(text: string): unknown {
   } catch {
     return undefined;
   }
-}
-
-/** The first fault with its path: enough to act on, short enough for a status. */
-function describe(what: string, error: z.ZodError): string {
-  const [issue] = error.issues;
-  const path = [what, ...(issue?.path ?? [])].join(".");
-  return `${path}: ${issue?.message ?? "not valid"}`.slice(0, 500);
 }

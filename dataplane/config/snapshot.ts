@@ -7,6 +7,7 @@ export class Snapshot {
   readonly #credentials: Readonly<Record<string, string>>;
   readonly #routes = new Map<string, Route>();
   readonly #organizations = new Map<string, OrganizationEntry>();
+  #newestRoutes: readonly Route[] | null = null;
 
   constructor(index: SnapshotIndex, routing: Routing, credentials: Credentials) {
     this.index = index;
@@ -25,6 +26,14 @@ export class Snapshot {
 
   organization(id: string): OrganizationEntry | undefined {
     return this.#organizations.get(id);
+  }
+
+  /** All routes, newest first, ties by id; sorted when it is first asked for. */
+  get newestRoutes(): readonly Route[] {
+    this.#newestRoutes ??= this.routing.routes.toSorted(
+      (one, other) => other.createdAt - one.createdAt || (one.model < other.model ? -1 : 1),
+    );
+    return this.#newestRoutes;
   }
 
   /** The tool policy that a route runs under. */

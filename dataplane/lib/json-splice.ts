@@ -98,9 +98,14 @@ export class JsonReader {
     if (!isUtf8(bytes)) throw new JsonFault("encoding", "The text is not UTF-8", firstBadByte(bytes));
     const reader = new JsonReader(bytes);
     const result = read(reader);
-    reader.#space();
-    if (reader.position < bytes.length) throw reader.#unexpected();
+    reader.end();
     return result;
+  }
+
+  /** Nothing but white space may follow. */
+  end(): void {
+    this.#space();
+    if (this.position < this.bytes.length) throw this.#unexpected();
   }
 
   /** The kind of the value ahead; its first byte is then at `position`. */
@@ -182,8 +187,7 @@ export class JsonReader {
       this.#space();
       const keyStart = this.position;
       const key = this.#key();
-      if (manySeen === null ? seen.includes(key) : manySeen.has(key))
-        throw new JsonFault("duplicate", `Duplicate key ${JSON.stringify(key)}`, keyStart);
+      if (manySeen === null ? seen.includes(key) : manySeen.has(key)) throw duplicateKey(key, keyStart);
       if (manySeen !== null) manySeen.add(key);
       else if (seen.push(key) > FEW_MEMBERS) manySeen = new Set(seen);
       this.#colon();
@@ -205,6 +209,41 @@ export class JsonReader {
       visit(index);
       if (this.position === itemAt) this.skip();
       if (this.#leaveIf(CLOSE_ARRAY)) return index + 1;
+      this.#comma();
+    }
+  }
+
+  /**
+   * The keys of the object ahead, each with the cursor at its value, for texts that are read in pieces: a value is
+   * read or skipped before the next key is asked for.
+   */
+  *keys(): Generator<string> {
+    this.#enter(OPEN_OBJECT);
+    const seen = new Set<string>();
+    if (this.#leaveIf(CLOSE_OBJECT)) return;
+    for (;;) {
+      this.#space();
+      const keyStart = this.position;
+      const key = this.#key();
+      if (seen.has(key)) throw duplicateKey(key, keyStart);
+      seen.add(key);
+      this.#colon();
+      yield key;
+      if (this.#leaveIf(CLOSE_OBJECT)) return;
+      this.#comma();
+    }
+  }
+
+  /** The items of the array ahead, one by one, each validated. */
+  *items(): Generator<Span> {
+    this.#enter(OPEN_ARRAY);
+    if (this.#leaveIf(CLOSE_ARRAY)) return;
+    for (;;) {
+      this.#space();
+      const start = this.position;
+      this.skip();
+      yield { start, end: this.position };
+      if (this.#leaveIf(CLOSE_ARRAY)) return;
       this.#comma();
     }
   }
@@ -439,6 +478,8 @@ export class JsonReader {
   }
 }
 
+const duplicateKey = (key: string, at: number) =>
+  new JsonFault("duplicate", `Duplicate key ${JSON.stringify(key)}`, at);
 const tooDeep = (at: number) => new JsonFault("depth", `Nested more than ${MAX_JSON_DEPTH} levels deep`, at);
 
 /** Keys met before, by a hash of their bytes: the same few dozen stand in every body. */

@@ -294,7 +294,7 @@ worker_processes 1;
 worker_rlimit_nofile 20000;
 pid ${folder}/nginx.pid;
 error_log ${folder}/error.log;
-events { worker_connections 19900; }
+events { worker_connections 40000; }
 http {
   access_log off;
   client_body_temp_path ${folder}/body;
