@@ -15,7 +15,7 @@ import {
   tooManyAtOnce,
   type LimitState,
 } from "./rate-limits.ts";
-import type { Operation, Reply } from "./shard.ts";
+import { RedisSilent, type Operation, type Reply } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
 
 /** An account found empty is asked for in the ledger at most so often. */
@@ -112,8 +112,10 @@ export class Gate {
           REDIS_MS,
         );
     } catch (error) {
-      // It may have been made all the same.
-      void this.#shards.hand(organizationId, ["release", organizationId, id, ...bill.correction(0), "0"]);
+      if (!(error instanceof RedisSilent) || error.sent) {
+        // It may have been made all the same.
+        void this.#shards.hand(organizationId, ["release", organizationId, id, ...bill.correction(0), "0"]);
+      }
       throw meterUnavailable(error);
     }
   }

@@ -42,6 +42,8 @@ export interface HoldsOptions {
   readonly recheckKey: (keyId: string) => Promise<number | null>;
   /** How long a request waits for credit that others hold; 2 s unless a test is in a hurry. */
   readonly waitMs?: number;
+  /** How many operations may be owed to Redis; 20,000 unless a test has less patience. */
+  readonly mostOwed?: number;
 }
 
 /** An organization's credit, all but `available` exact sums of the ledger and of what is on its way there. */
@@ -65,10 +67,11 @@ export class Holds implements Meter, BillKeeper {
 
   constructor(options: HoldsOptions) {
     this.#options = options;
-    const { redis, newEpoch, pool, log } = options;
+    const { redis, newEpoch, pool, log, mostOwed } = options;
     this.#shards = new Shards({
       redis,
       newEpoch,
+      ...(mostOwed === undefined ? {} : { mostOwed }),
       onLost: (shard) => this.#lostOperations(shard),
       onTaken: (organizationId) => this.#gate.freed(organizationId),
     });
@@ -117,17 +120,19 @@ export class Holds implements Meter, BillKeeper {
 
   /** The ledger charged these rows by itself: gives their holds back under the new balances. Never fails. */
   ledgerCharged(rows: readonly UsageRow[], accounts: readonly Account[]): void {
+    const operations = new Map<string, Operation[]>();
     for (const account of accounts) {
-      void this.#shards.hand(account.organizationId, accountOperation(account, "", false));
+      operations.set(account.organizationId, [accountOperation(account, "", false)]);
     }
     for (const row of rows) {
       const bill = this.#running.get(row.id);
       const correction = bill?.correction(allTokens(row.tokens)) ?? ["0", "0", "0"];
       this.#ended(row.id, row.organizationId);
-      void this.#shards.hand(row.organizationId, ["release", row.organizationId, row.id, ...correction, "1"]);
+      operations.get(row.organizationId)?.push(["release", row.organizationId, row.id, ...correction, "1"]);
       // Rows that went around Redis are counted here, those through it where they are settled.
       countCharge(row);
     }
+    for (const [organizationId, those] of operations) void this.#shards.hand(organizationId, ...those);
   }
 
   /** Reads these accounts and key epochs from the ledger again, and resolves when Redis has them. */

@@ -13,9 +13,16 @@ export type Operation = readonly [name: string, ...args: string[]];
 /** Its answer: a word and what goes with it. */
 export type Reply = readonly string[];
 
-/** Redis did not answer in time or is not connected. The operation may or may not have happened. */
+/** Redis did not answer in time or is not connected. */
 export class RedisSilent extends Error {
   override readonly name = "RedisSilent";
+  /** The operation may or may not have happened; false: it never left this process. */
+  readonly sent: boolean;
+
+  constructor(message: string, { sent, cause }: { readonly sent: boolean; readonly cause?: unknown }) {
+    super(message, { cause });
+    this.sent = sent;
+  }
 }
 
 /** Bounds the time that one script call keeps Redis from everything else (about 5 ms). */
@@ -57,6 +64,7 @@ interface Waiting {
   readonly reject: (error: Error) => void;
   /** Nobody waits any more: not sent if it was not yet. */
   givenUp: boolean;
+  sent: boolean;
 }
 
 export interface ShardOptions {
@@ -91,7 +99,7 @@ export class Shard {
   run(operation: Operation, timeoutMs: number): Promise<Reply> {
     return new Promise((resolve, reject) => {
       if (this.#queue.length >= MAX_QUEUED) {
-        reject(new RedisSilent("too many operations are waiting for Redis"));
+        reject(new RedisSilent("too many operations are waiting for Redis", { sent: false }));
         return;
       }
       const waiting: Waiting = {
@@ -105,10 +113,11 @@ export class Shard {
           reject(error);
         },
         givenUp: false,
+        sent: false,
       };
       const timer = setTimeout(() => {
         waiting.givenUp = true;
-        reject(new RedisSilent(`no answer from Redis within ${timeoutMs} ms`));
+        reject(new RedisSilent(`no answer from Redis within ${timeoutMs} ms`, { sent: waiting.sent }));
       }, timeoutMs);
       this.#queue.push(waiting);
       this.#schedule();
@@ -138,7 +147,7 @@ export class Shard {
         if (this.#lost && !(await this.#repeat())) {
           this.#refuse(
             this.#queue.splice(0),
-            new RedisSilent("Redis went away while its state was restored"),
+            new RedisSilent("Redis went away while its state was restored", { sent: false }),
           );
           break;
         }
@@ -170,18 +179,24 @@ export class Shard {
   }
 
   async #send(group: readonly Waiting[]): Promise<void> {
+    if (this.#options.redis.status !== "ready") {
+      this.#refuse(group, new RedisSilent("Redis is not connected", { sent: false }));
+      return;
+    }
     try {
+      for (const waiting of group) waiting.sent = true;
       const reply = await this.#call(group.map(({ operation }) => operation));
       if ("epoch" in reply) {
         // Nothing was done. At first contact there is nothing of ours that could be lost.
         this.#lost ||= this.#epoch !== "";
         this.#epoch = reply.epoch;
+        for (const waiting of group) waiting.sent = false;
         this.#queue.unshift(...group);
         return;
       }
       for (const [index, waiting] of group.entries()) waiting.resolve(reply.applied[index] ?? []);
     } catch (error) {
-      this.#refuse(group, new RedisSilent("Redis did not answer", { cause: error }));
+      this.#refuse(group, new RedisSilent("Redis did not answer", { sent: true, cause: error }));
     }
   }
 

@@ -1,29 +1,41 @@
 /** The sixteen shards of the meter, and operations that are owed to them: nobody waits for those. */
+import { metrics } from "../telemetry/metrics.ts";
 import { meterUnavailable } from "./rate-limits.ts";
 import { SHARDS, Shard, shardOf, type Operation, type Reply, type ShardOptions } from "./shard.ts";
 
 /** Redis has this long for one operation; then a charge goes straight to the ledger. */
 export const REDIS_MS = 1_000;
-/** Operations that nobody waits for, kept until Redis takes them. */
+/**
+ * Operations that nobody waits for, kept until Redis takes them. Those beyond are dropped and counted, as others
+ * repair them (upkeep.ts): the sweeper gives back a hold that nobody keeps alive, and the look for changed accounts
+ * tells Redis of every newer balance.
+ */
 const MOST_OWED = 20_000;
 
 export interface ShardsOptions extends Omit<ShardOptions, "index"> {
   /** An operation that nobody waited for may have given credit back. */
   readonly onTaken: (organizationId: string) => void;
+  /** `MOST_OWED` unless a test has less patience. */
+  readonly mostOwed?: number;
 }
 
+/** Paid or dropped as a whole: a hold must not go back before Redis has the balance with its charge. */
 interface Debt {
   readonly organizationId: string;
-  readonly operation: Operation;
+  readonly operations: readonly Operation[];
 }
 
 export class Shards {
   readonly all: readonly Shard[];
   readonly #onTaken: (organizationId: string) => void;
-  #owed: Debt[] = [];
+  readonly #mostOwed: number;
+  #debts: Debt[] = [];
+  /** Operations in `#debts`. */
+  #owed = 0;
 
-  constructor({ onTaken, ...options }: ShardsOptions) {
+  constructor({ onTaken, mostOwed = MOST_OWED, ...options }: ShardsOptions) {
     this.#onTaken = onTaken;
+    this.#mostOwed = mostOwed;
     this.all = Array.from({ length: SHARDS }, (_, index) => new Shard({ ...options, index }));
   }
 
@@ -42,20 +54,40 @@ export class Shards {
     }
   }
 
-  /** Resolves when Redis has it, or when it is owed. Never fails. */
-  async hand(organizationId: string, operation: Operation): Promise<void> {
+  /** Resolves when Redis has all of them, or when they are owed or dropped. Never fails. */
+  async hand(organizationId: string, ...operations: readonly Operation[]): Promise<void> {
+    const shard = this.of(organizationId);
     try {
-      await this.of(organizationId).run(operation, REDIS_MS);
+      // Put in line at once, so that they keep their order.
+      await Promise.all(operations.map((operation) => shard.run(operation, REDIS_MS)));
       this.#onTaken(organizationId);
     } catch {
-      if (this.#owed.length < MOST_OWED) this.#owed.push({ organizationId, operation });
+      this.#owe({ organizationId, operations });
     }
   }
 
   /** Hands over again what Redis did not take. Never fails. */
   async payOwed(): Promise<void> {
-    const owed = this.#owed;
-    this.#owed = [];
-    await Promise.all(owed.map(({ organizationId, operation }) => this.hand(organizationId, operation)));
+    const debts = this.#debts;
+    this.#debts = [];
+    this.#count(-this.#owed);
+    await Promise.all(
+      debts.map(({ organizationId, operations }) => this.hand(organizationId, ...operations)),
+    );
+  }
+
+  #owe(debt: Debt): void {
+    const { length } = debt.operations;
+    if (this.#owed + length > this.#mostOwed) {
+      metrics.owedDropped.inc(length);
+      return;
+    }
+    this.#debts.push(debt);
+    this.#count(length);
+  }
+
+  #count(difference: number): void {
+    this.#owed += difference;
+    metrics.owed.set(this.#owed);
   }
 }

@@ -14,7 +14,7 @@ import { Recurring } from "../lib/recurring.ts";
 import { changedAccounts, pageAccounts, type KeyedAccount } from "./accounts.ts";
 import { makePartitions } from "./ledger.ts";
 import { ParkedKeeper } from "./parked.ts";
-import { shardOf } from "./shard.ts";
+import { shardOf, type Operation, type Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
 
 export interface Rhythm {
@@ -24,6 +24,8 @@ export interface Rhythm {
   /** A hold without a heartbeat for so long has lost its owner. */
   readonly staleMs: number;
   readonly accountsMs: number;
+  /** Looked back so far, as a transaction becomes visible only some time after it said when it changed an account. */
+  readonly lookBackMs: number;
 }
 
 /** A dead owner's hold ends after at most 5 + 45 + 5 s, well within the 90 s of rule 1.9. */
@@ -33,15 +35,18 @@ const usualRhythm: Rhythm = {
   sweepMs: 5_000,
   staleMs: 45_000,
   accountsMs: 5_000,
+  lookBackMs: 30_000,
 };
 const PARTITIONS_MS = 6 * 3_600_000;
 const OWED_MS = 500;
 const PARKED_MS = 30_000;
 const SWEPT_AT_ONCE = 200;
+/** Script calls of one sweep of a shard; a pod of 10,000 streams leaves some 700 holds in each. */
+const MOST_SWEEPS = 100;
 const PAGE = 1_000;
 const SCRIPT_MS = 2_000;
-/** Looked back so far, as a transaction becomes visible only some time after it said when it changed an account. */
-const LOOK_BACK_S = 30;
+/** After so long without an answer from either store every account is told, changed or not. */
+const LOOK_BACK_MOST_MS = 3_600_000;
 
 export interface UpkeepOptions {
   readonly redis: Redis;
@@ -59,6 +64,8 @@ export class Upkeep {
   readonly #loops: Recurring[];
   /** Versions that this process has told Redis, by organization. */
   readonly #told = new LRUCache<string, bigint>({ max: 200_000 });
+  /** When Redis was last told of every change, in milliseconds of `performance.now()`. */
+  #toldAt = performance.now();
   /** `run_id` of the server that answered last. */
   #server = "";
   readonly #onReady = () => void this.#look();
@@ -111,14 +118,29 @@ export class Upkeep {
 
   /** Ends the holds of dead owners, and notices a flushed Redis on shards where nothing else happens. */
   async sweep(): Promise<void> {
-    const { shards } = this.#options.holds;
-    const stale = String(this.#rhythm.staleMs);
-    await Promise.all(shards.map((shard) => shard.run(["sweep", stale, String(SWEPT_AT_ONCE)], SCRIPT_MS)));
+    await Promise.all(this.#options.holds.shards.map((shard) => this.#sweepShard(shard)));
     reached("sweep.done");
   }
 
+  async #sweepShard(shard: Shard): Promise<void> {
+    const operation: Operation = ["sweep", String(this.#rhythm.staleMs), String(SWEPT_AT_ONCE)];
+    for (
+      let sweeps = 0, swept = SWEPT_AT_ONCE;
+      swept === SWEPT_AT_ONCE && sweeps < MOST_SWEEPS;
+      sweeps += 1
+    ) {
+      const [, count] = await shard.run(operation, SCRIPT_MS);
+      swept = Number(count);
+    }
+  }
+
+  /** What changed while a store was away is told when it is back, however long that took. */
   async #tellChanged(): Promise<void> {
-    await this.#tell(await changedAccounts(this.#options.pool, LOOK_BACK_S));
+    const now = performance.now();
+    const backMs = this.#rhythm.lookBackMs + now - this.#toldAt;
+    if (backMs > LOOK_BACK_MOST_MS) await this.#tellAll();
+    else await this.#tell(await changedAccounts(this.#options.pool, backMs / 1_000));
+    this.#toldAt = now;
   }
 
   /** Tells Redis of every account; a replica that was promoted may have an old version of any. */

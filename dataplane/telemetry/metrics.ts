@@ -66,6 +66,16 @@ export const metrics = {
     labelNames: ["shard"],
     registers,
   }),
+  owed: new Gauge({
+    name: "gapura_owed_operations",
+    help: "Holds to give back and balances to tell that Redis has not taken yet.",
+    registers,
+  }),
+  owedDropped: new Counter({
+    name: "gapura_owed_operations_dropped_total",
+    help: "Such operations beyond what is kept; sweeper and look for changed accounts do them later.",
+    registers,
+  }),
   parkedCharges: new Gauge({
     name: "gapura_parked_charges",
     help: "Charges that the ledger refuses to store as usage rows, of all pods together.",

@@ -1,10 +1,14 @@
 /** Stores that go away, freeze, restart or forget, under a meter with open requests (design.md §5). */
+import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
+import { applyGrant } from "../../dataplane/billing/accounts.ts";
 import { audit } from "../../dataplane/billing/audit.ts";
+import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
+import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
 import { freshPostgres, freshRedis, type TestStore } from "./stores.ts";
 
@@ -64,6 +68,55 @@ test("Redis is frozen: a new request is refused within 2 s, a charge goes straig
   await redisReady(plane.redis, 5_000);
   await second.settle(usage(30));
   await isExact(70n);
+});
+
+const owed = async () => (await metrics.owed.get()).values[0]?.value;
+const dropped = async () => (await metrics.owedDropped.get()).values[0]?.value ?? 0;
+
+test("Redis is frozen for long: what is owed to it is bounded, and the sweeper gives back what was dropped", async () => {
+  await plane.close();
+  plane = await Plane.open(
+    { redisUrl: redis.url, postgresUrl: postgres.url },
+    { mostOwed: 10, rhythm: { heartbeatMs: 200, sweepMs: 200, staleMs: 2_500 } },
+  );
+  const bills = await Promise.all(Array.from({ length: 300 }, () => plane.holds.open(request("org"), 1n)));
+  const before = await dropped();
+  redis.freeze();
+  await Promise.all(bills.map((bill) => bill.release()));
+  expect(await owed()).toBeLessThanOrEqual(10);
+  expect((await dropped()) - before).toBeGreaterThanOrEqual(290);
+  redis.resume();
+  await redisReady(plane.redis, 5_000);
+  await isExact(0n);
+  expect(await owed()).toBe(0);
+});
+
+test("Redis is away: requests that never reached it owe it nothing", async () => {
+  await redis.kill();
+  await expect.poll(() => plane.redis.status).not.toBe("ready");
+  for (let index = 0; index < 20; index += 1) {
+    expect(await failure(plane.holds.open(request("org"), 1n))).toMatchObject({ code: "unavailable" });
+  }
+  expect(await owed()).toBe(0);
+  await redis.start();
+});
+
+test("Redis is out of reach longer than changed accounts are looked back for: a grant of that time gets there", async () => {
+  await plane.close();
+  plane = await Plane.open(
+    { redisUrl: redis.url, postgresUrl: postgres.url },
+    { rhythm: { accountsMs: 100, lookBackMs: 200 } },
+  );
+  await (await plane.holds.open(request("org"), 1n)).release();
+  // The same server is met again, so nothing else says that it missed something.
+  plane.redis.disconnect();
+  await plane.pool.transaction((transaction) =>
+    applyGrant(transaction, { organizationId: "org", name: "late", amount: 500n, source: "command" }),
+  );
+  await sleep(1_500);
+  await plane.redis.connect();
+  const base = () => plane.redis.hget(`${shardTag(shardOf("org"))}:o:org`, "base").catch(() => null);
+  await expect.poll(base, { timeout: 10_000 }).toBe("1500");
 });
 
 test("Redis is killed and comes back: charges and holds go on", async () => {

@@ -85,6 +85,7 @@ export class Plane {
       readonly limits?: HoldsOptions["limits"];
       readonly recheckKey?: HoldsOptions["recheckKey"];
       readonly waitMs?: number;
+      readonly mostOwed?: number;
       /** False: no loop runs; the test takes each step itself. */
       readonly running?: boolean;
     } = {},
@@ -102,6 +103,7 @@ export class Plane {
       limits: options.limits ?? (() => undefined),
       recheckKey: options.recheckKey ?? (async () => null),
       ...(options.waitMs === undefined ? {} : { waitMs: options.waitMs }),
+      ...(options.mostOwed === undefined ? {} : { mostOwed: options.mostOwed }),
     });
     const upkeep = new Upkeep({ redis, pool, holds, log, rhythm: options.rhythm ?? {} });
     if (options.running ?? true) upkeep.start();
