@@ -28,7 +28,12 @@ export interface CodecContext {
    * (`message_start`; LangChain never reads a later one), or whose upstream never reports any.
    */
   readonly estimatedInputTokens?: number;
+  /** Told every finished output item of a Responses answer; absent: none is kept. */
+  readonly keepItem?: KeepItem;
 }
+
+/** Keeps an output item for later references, whole as `json`: with what the client did not ask to be shown. */
+export type KeepItem = (id: string, json: Buffer | string) => void;
 
 /**
  * A markdown link of an answer to something that a tool result named (spec, *Citations in Responses and Chat*).
@@ -73,6 +78,8 @@ export interface Target {
   readonly maxOutputTokens: number;
   readonly samplingParameters: boolean;
   readonly thinking: boolean;
+  /** Toward Responses: the answer's reasoning is asked for with its content, so that it can be sent back. */
+  readonly encryptedReasoning: boolean;
   readonly imageInput: boolean;
   readonly pdfInput: boolean;
 }

@@ -53,6 +53,11 @@ Null counts as absent. Fields that are not listed are dropped between dialects a
 upstream gets those of Messages clients. Two more drops depend on the model: \`temperature\`, \`top_p\` and \`top_k\`
 where its route says \`samplingParameters: false\`, thinking and effort where it says \`thinking: false\`.
 
+Reasoning of earlier turns comes back as the client got it: signatures, \`encrypted_content\` and, with Responses,
+items named by \`item_reference\` or sent without their content. Output items are kept for an hour for this, unless
+the request says \`store: false\`. What an upstream of another account refuses of it is left out, and it is asked once
+more.
+
 This page is generated (\`npm run generate\`) from \`dataplane/dialects/request-fields.ts\`.`;
 
 /** The whole page, as Markdown. */

@@ -20,6 +20,7 @@ const target: Target = {
   upstreamModel: "model",
   maxOutputTokens: 100_000,
   samplingParameters: true,
+  encryptedReasoning: true,
   thinking: true,
   imageInput: true,
   pdfInput: true,

@@ -23,6 +23,13 @@ export interface AnswerSink {
   readonly closed: AbortSignal;
 }
 
+/** What the Responses dialect lets a client refer to (rule 2.16). */
+export interface OutputItems {
+  keep(id: string, json: Buffer | string): void;
+  /** Those that are known, as the bytes of their JSON. */
+  find(ids: readonly string[]): Promise<ReadonlyMap<string, Buffer>>;
+}
+
 export interface InferenceCall {
   /** `req_…`; idempotency key of everything billed. */
   readonly id: string;
@@ -46,6 +53,8 @@ export interface InferenceCall {
   /** Set for an item of a batch. */
   readonly batchId: string | null;
   readonly sink: AnswerSink;
+  /** Output items of the organization's recent Responses answers; absent where they mean nothing. */
+  readonly items?: OutputItems;
   readonly log: Logger;
   /** What serving learns of the request (model, upstream, path), for its log line, metrics and span. */
   readonly record: RequestRecord;

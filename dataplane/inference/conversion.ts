@@ -11,6 +11,7 @@ import { newId } from "../lib/ids.ts";
 import { restoreConversation } from "../loop/continuation.ts";
 import type { InferenceCall } from "./call.ts";
 import { usualInputTokens } from "./estimate.ts";
+import { keeperOf } from "./item-references.ts";
 import type { Look } from "./look.ts";
 
 export interface Written {
@@ -31,6 +32,7 @@ export class Conversion {
    * @throws ApiError naming the field that cannot be read.
    */
   constructor(call: InferenceCall, seen: Look, route: Route, sealer: Sealer, body: JsonObject) {
+    const keepItem = keeperOf(call, seen);
     this.context = {
       newId,
       createdAt: Math.floor(call.acceptedAt / 1000),
@@ -38,6 +40,7 @@ export class Conversion {
       model: route.model,
       requestId: call.id,
       estimatedInputTokens: usualInputTokens(seen),
+      ...(keepItem !== undefined && { keepItem }),
     };
     const { request, carry } = codecs[call.dialect].readRequest(body, this.context);
     this.request = request;
@@ -48,9 +51,10 @@ export class Conversion {
 
   /**
    * The request as this upstream gets it.
+   * @param encryptedReasoning whether a Responses upstream is asked for the content of its reasoning.
    * @throws ApiError when the upstream's dialect cannot hold it, or under strict would lose a field.
    */
-  write(upstream: Upstream, request: MessagesRequest = this.request): Written {
+  write(upstream: Upstream, request: MessagesRequest = this.request, encryptedReasoning = true): Written {
     const { capabilities, limits } = this.#route;
     const notes = new DropNotes(this.#strict);
     const target = {
@@ -58,6 +62,7 @@ export class Conversion {
       maxOutputTokens: limits.maxOutputTokens,
       samplingParameters: capabilities.samplingParameters,
       thinking: capabilities.thinking,
+      encryptedReasoning,
       imageInput: capabilities.imageInput,
       pdfInput: capabilities.pdfInput,
     };

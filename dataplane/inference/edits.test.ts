@@ -16,7 +16,10 @@ function edit(dialect: Dialect, body: string, more: Partial<Route> = {}, strict 
     body: bytes,
     dropped,
     usageInjected,
-  } = relayBody(look(dialect, Buffer.from(body)), route, upstream(dialect), strict);
+  } = relayBody(look(dialect, Buffer.from(body)), route, upstream(dialect), {
+    strict,
+    encryptedReasoning: false,
+  });
   return { text: bytes.toString(), dropped, usageInjected };
 }
 const M = '"model":"m","messages":[{"role":"user","content":"x"}]';
@@ -245,7 +248,8 @@ describe("what a route has no place for", () => {
 test("without anything to edit the very same buffer goes upstream", () => {
   const body = Buffer.from(messages(',"stream":true'));
   const route = routeTo([upstream("messages")], { limits });
-  expect(relayBody(look("messages", body), route, upstream("messages"), false).body).toBe(body);
+  const wishes = { strict: false, encryptedReasoning: true };
+  expect(relayBody(look("messages", body), route, upstream("messages"), wishes).body).toBe(body);
 });
 
 test("whatever stands between is not touched, wherever the edited fields are", () => {
@@ -281,4 +285,47 @@ test("whatever stands between is not touched, wherever the edited fields are", (
       expect(sent).not.toMatch(/"(temperature|top_p|top_k|diagnostics|budget_tokens)":/);
     }),
   );
+});
+
+describe("the content of reasoning, for items that are kept", () => {
+  const sent = (body: string, more: Partial<Route> = {}, encryptedReasoning = true) => {
+    const route = routeTo([upstream("responses")], { limits, ...more });
+    const wishes = { strict: false, encryptedReasoning };
+    const written = relayBody(look("responses", Buffer.from(body)), route, upstream("responses"), wishes);
+    return { text: written.body.toString(), asked: written.reasoningAsked };
+  };
+  const include = '"include":["reasoning.encrypted_content"]';
+
+  test.each([
+    ["is asked for", "", `{${include},"model":"m","input":"x","store":false}`, true],
+    [
+      "is asked for beside what else is",
+      ',"include":["a"]',
+      responses(`,${include.replace("[", '["a",')}`),
+      true,
+    ],
+    ["is not asked for twice", `,${include}`, responses(`,${include}`), false],
+    [
+      "leaves an include that is no list to the upstream",
+      ',"include":"x"',
+      responses(',"include":"x"'),
+      false,
+    ],
+  ])("%s", (_, more, text, asked) => {
+    expect(sent(responses(more))).toEqual({ text, asked });
+  });
+
+  test("is not asked for where nothing is kept, nor of a model that does not think", () => {
+    expect(sent(responses(""), {}, false)).toEqual({ text: responses(""), asked: false });
+    const plain = { capabilities: { ...able, thinking: false } };
+    expect(sent(responses(""), plain)).toEqual({ text: responses(""), asked: false });
+  });
+});
+
+test("rule 2.17: reasoning without content is cut, which no upstream could find again", () => {
+  const bare = '{"type":"reasoning","id":"rs","summary":[]}';
+  const user = '{"role":"user","content":"x"}';
+  const sealed = '{"type":"reasoning","id":"rs","encrypted_content":"abc"}';
+  const body = (...items: string[]) => `{"model":"m","store":false,"input":[${items.join(", ")}]}`;
+  expect(edit("responses", body(bare, user, bare, sealed, bare, bare)).text).toBe(body(user, sealed));
 });

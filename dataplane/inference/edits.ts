@@ -19,6 +19,9 @@ import { isOffline } from "./refuse.ts";
 /** Responses upstreams refuse a lower limit (rule 2.6). */
 const LEAST_RESPONSES_OUTPUT_TOKENS = 16;
 
+/** A value of Responses' `include`. */
+const ENCRYPTED_REASONING = "reasoning.encrypted_content";
+
 const samplingFields = ["temperature", "top_p", "top_k"];
 /**
  * Fields of betas that would make the upstream serve another model, bill in another way, or read another
@@ -30,20 +33,30 @@ export interface RelayBody {
   readonly body: Buffer;
   /** The usage chunk of this stream was asked for by us, not by the client. */
   readonly usageInjected: boolean;
+  /** The content of reasoning was asked for by us, not by the client. */
+  readonly reasoningAsked: boolean;
   /** Client field names that this route has no place for (rule 2.2). */
   readonly dropped: readonly string[];
 }
 
+/** How a body is to be written. */
+export interface RelayWishes {
+  /** A drop is refused (rule 2.2). */
+  readonly strict: boolean;
+  /** A Responses answer's reasoning is to be kept whole. */
+  readonly encryptedReasoning: boolean;
+}
+
 /** The body for one upstream of a route. @throws ApiError 400 when a field would be dropped and `strict` forbids it. */
-export function relayBody(look: Look, route: Route, upstream: Upstream, strict: boolean): RelayBody {
+export function relayBody(look: Look, route: Route, upstream: Upstream, wishes: RelayWishes): RelayBody {
   const edits = new RelayEdits(look);
   edits.model(upstream.model);
   edits.limits(route.limits.maxOutputTokens);
   if (!route.capabilities.samplingParameters) edits.drop(samplingFields);
   if (look.dialect === "messages") edits.messages(route);
   else if (look.dialect === "chat") edits.chat(route);
-  else edits.responses(route);
-  return edits.finish(strict);
+  else edits.responses(route, wishes.encryptedReasoning);
+  return edits.finish(wishes.strict);
 }
 
 class RelayEdits {
@@ -53,6 +66,7 @@ class RelayEdits {
   readonly #removed = new Set<string>();
   readonly #dropped: string[] = [];
   #usageInjected = false;
+  #reasoningAsked = false;
 
   constructor(look: Look) {
     this.#look = look;
@@ -69,7 +83,12 @@ class RelayEdits {
       ...this.#edits,
       ...removeEntries(members, (index) => this.#removed.has(members[index]?.key ?? "")),
     ];
-    return { body: splice(body, edits), usageInjected: this.#usageInjected, dropped: this.#dropped };
+    return {
+      body: splice(body, edits),
+      usageInjected: this.#usageInjected,
+      reasoningAsked: this.#reasoningAsked,
+      dropped: this.#dropped,
+    };
   }
 
   model(name: string): void {
@@ -109,11 +128,30 @@ class RelayEdits {
     if (!route.capabilities.thinking) this.drop(["reasoning_effort"]);
   }
 
-  responses(route: Route): void {
+  /** @param encrypted the answer's reasoning is to be kept whole. */
+  responses(route: Route, encrypted: boolean): void {
     const store = this.#look.fields.get("store");
     if (store === undefined || this.#text(store) !== "false") this.#set("store", "false");
     if (!route.capabilities.thinking) this.drop(["reasoning"]);
+    else if (encrypted) this.#includeReasoning();
     this.#cutOfflineSearch();
+    this.#cutBareReasoning();
+  }
+
+  /** An upstream that stores nothing gives reasoning its content only when it is asked to. */
+  #includeReasoning(): void {
+    const given = present(this.#look.fields, "include");
+    const include = given === undefined ? [] : this.#value(given);
+    if (!Array.isArray(include) || include.includes(ENCRYPTED_REASONING)) return;
+    this.#reasoningAsked = true;
+    this.#set("include", JSON.stringify([...(include as unknown[]), ENCRYPTED_REASONING]));
+  }
+
+  /** No upstream finds an item again that it did not store: it would refuse the request (rule 2.17). */
+  #cutBareReasoning(): void {
+    const { inputItems, bareReasoning } = this.#look.content;
+    const gone = new Set(bareReasoning.map(({ index }) => index));
+    if (gone.size > 0) this.#edits.push(...removeEntries(inputItems, (index) => gone.has(index)));
   }
 
   /** `enabled` becomes adaptive with effort `medium`, an explicit effort winning; no budget goes upstream (spec). */

@@ -11,7 +11,7 @@ import { startTestServer, type TestServer } from "../../test/fakes/test-server.t
 import type { Part, Step } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
 import { freshRedis, type TestStore } from "../../test/integration/stores.ts";
-import { dialects } from "../dialects/dialect.ts";
+import { type Dialect, dialects } from "../dialects/dialect.ts";
 import { inferenceRoutes } from "../http/routes/inference.ts";
 import { sealing } from "../lib/seal.ts";
 import { openRedis, redisReady } from "../store/redis.ts";
@@ -77,8 +77,15 @@ const tools = {
   weather: tool({ inputSchema: z.object({ city: z.string() }), execute: ({ city }) => `${city} is fine` }),
 };
 
+/** What the upstream made of its own reasoning, as it must get it back. */
+const returned: Record<Dialect, RegExp> = {
+  messages: /"thinking":"About Oslo\.","signature":"c2ln".*"thinking":"About Rome\.","signature":"c2ln"/,
+  chat: /"reasoning_content":"About Oslo\.".*"reasoning_content":"About Rome\."/,
+  responses: /"type":"reasoning".*"encrypted_content":"c2ln".*"type":"reasoning".*"encrypted_content":"c2ln"/,
+};
+
 describe.each(dialects)("the AI SDK's default provider over a %s upstream", (upstream) => {
-  test.each(["whole", "streamed"])("a tool loop of three steps, %s", async (how) => {
+  test.each(["whole", "streamed"])("a tool loop of three steps that reasons, %s", async (how) => {
     fake.next(look("Oslo"), look("Rome"), step({ type: "text", text: "Both are fine." }));
     const openai = createOpenAI({ apiKey: sampleKeys.inference, baseURL: `${server.url}/v1` });
     const ask = {
@@ -95,6 +102,7 @@ describe.each(dialects)("the AI SDK's default provider over a %s upstream", (ups
     expect(last).not.toContain("item_reference");
     for (const said of ["Looking at Oslo.", "Oslo is fine", "Looking at Rome.", "Rome is fine"])
       expect(last).toContain(said);
+    expect(last).toMatch(returned[upstream]);
   });
 });
 

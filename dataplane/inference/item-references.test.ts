@@ -1,77 +1,70 @@
 /** The bytes around references, without a store: everything that is asked for is found. */
 import { expect, test } from "vitest";
 import { callOf, snapshotOf } from "../../test/fakes/inference.ts";
-import type { ToolCache } from "../tools/cache.ts";
-import { withItemReferences } from "./item-references.ts";
+import type { OutputItems } from "./call.ts";
+import { keeperOf, refersToItems, withItemReferences, withKnownItems } from "./item-references.ts";
+import { look } from "./look.ts";
 
-const reasoning = (encrypted?: string) => ({
-  type: "reasoning",
-  id: "rs",
-  summary: [],
-  encrypted_content: encrypted,
-});
-const items: Record<string, object> = {
-  empty: reasoning(),
-  sealed: reasoning("abc"),
-  message: { type: "message", id: "message", role: "assistant", content: [] },
+const items: Record<string, string> = {
+  sealed: '{"type":"reasoning","id":"sealed", "summary":[],"encrypted_content":"abc"}',
+  message: '{"type":"message","id":"message","role":"assistant","content":[]}',
 };
-/** Finds the item that the last part of the key names. */
-const everything: ToolCache = {
-  get: async (key) => {
-    const item = items[key.split(":").at(-1)?.split("-")[0] ?? ""];
-    return item === undefined ? null : Buffer.from(JSON.stringify(item));
-  },
-  set: async () => undefined,
+const known: OutputItems = {
+  keep: () => undefined,
+  find: async (ids) =>
+    new Map(
+      ids.flatMap((id) => {
+        const item = items[id];
+        return item === undefined ? [] : [[id, Buffer.from(item)] as const];
+      }),
+    ),
 };
 
 async function resolve(body: string): Promise<string> {
-  let seen = "";
-  const serve = withItemReferences(
-    async (call) => {
-      seen = call.body.toString();
-    },
-    everything,
-    async () => undefined,
-  );
-  await serve(callOf("responses", snapshotOf([]), body));
-  return seen;
+  const seen = look("responses", Buffer.from(body));
+  return refersToItems(seen) ? (await withKnownItems(seen, known)).body.toString() : body;
 }
 const reference = (id: string) => `{"type":"item_reference","id":"${id}"}`;
 const user = '{"role":"user","content":"Hi"}';
 const inputOf = (...elements: string[]) => `{"model":"m", "n": 1.0, "input": [ ${elements.join(" , ")} ]}`;
 
-test("a reference becomes the item; every other byte stays", async () => {
-  expect(await resolve(inputOf(user, reference("message"), user))).toBe(
-    inputOf(user, JSON.stringify(items["message"]), user),
-  );
-  expect(await resolve(inputOf(reference("sealed"), user))).toBe(
-    inputOf(JSON.stringify(items["sealed"]), user),
-  );
+test.each([
+  ["a reference", reference("message"), "message"],
+  ["a reference without its type", '{"id":"message"}', "message"],
+  ["reasoning without its content", '{"type":"reasoning","id":"sealed","summary":[]}', "sealed"],
+  [
+    "reasoning whose content is null",
+    '{"type":"reasoning","id":"sealed","encrypted_content":null}',
+    "sealed",
+  ],
+])("%s becomes the item; every other byte stays", async (_, element, id) => {
+  expect(await resolve(inputOf(user, element, user))).toBe(inputOf(user, items[id] ?? "", user));
 });
 
 test.each([
-  [["empty-1", "U"], ["U"]],
-  [["U", "empty-1"], ["U"]],
-  [["U", "empty-1", "empty-2"], ["U"]],
-  [
-    ["U", "empty-1", "U"],
-    ["U", "U"],
-  ],
-  [
-    ["empty-1", "U", "empty-2", "empty-3", "U", "empty-4", "empty-5"],
-    ["U", "U"],
-  ],
-  [
-    ["U", "empty-1", "message", "empty-2"],
-    ["U", "message"],
-  ],
-])("reasoning without content is taken out of %j", async (before, after) => {
-  const elements = before.map((element) => (element === "U" ? user : reference(element)));
-  const { input } = JSON.parse(await resolve(inputOf(...elements))) as { input: object[] };
-  expect(input).toEqual(after.map((element) => (element === "U" ? JSON.parse(user) : items[element])));
+  ["an unknown reference, for the refusal", reference("nobody")],
+  ["reasoning that nobody kept", '{"type":"reasoning","id":"rs","summary":[]}'],
+  ["reasoning with its content", '{"type":"reasoning","id":"sealed","encrypted_content":"xyz"}'],
+  ["reasoning in clear text", '{"type":"reasoning","id":"sealed","content":[{"type":"reasoning_text"}]}'],
+  ["a message of the same id", '{"type":"message","id":"message","role":"user","content":"Hi"}'],
+])("%s stays as it is", async (_, element) => {
+  expect(await resolve(inputOf(element, user))).toBe(inputOf(element, user));
 });
 
-test("an unknown reference stays for the refusal, and other bodies are not looked at", async () => {
-  expect(await resolve(inputOf(reference("nobody")))).toBe(inputOf(reference("nobody")));
-  expect(await resolve(inputOf(user))).toBe(inputOf(user));
+test("items are kept unless the client says store: false, and not for batches", async () => {
+  const cache = { get: async () => null, set: async () => undefined };
+  const keeps = async (dialect: "responses" | "chat", more: object, batchId: string | null = null) => {
+    let keeper: unknown;
+    const call = callOf(dialect, snapshotOf([]), { model: "m", input: "x", messages: [{}], ...more });
+    await withItemReferences(async (seen) => {
+      keeper = keeperOf(seen, look(seen.dialect, seen.body));
+    }, cache)({ ...call, batchId });
+    return keeper !== undefined;
+  };
+  expect(await keeps("responses", {})).toBe(true);
+  expect(await keeps("responses", { store: true, tools: [{ parameters: { store: false } }] })).toBe(true);
+  expect(await keeps("responses", { store: null })).toBe(true);
+  expect(await keeps("responses", { store: false })).toBe(false);
+  expect(await keeps("responses", {}, "batch_1")).toBe(false);
+  expect(await keeps("chat", {})).toBe(false);
 });

@@ -14,6 +14,13 @@ export interface Reference extends Span {
   readonly id: string;
 }
 
+/** A reasoning item that holds nothing anybody could read: its content stayed with whoever made it. */
+interface BareReasoning extends Span {
+  readonly id: string;
+  /** Which of the input items it is. */
+  readonly index: number;
+}
+
 /** Facts about the conversation, gathered while its content is read. */
 export interface ContentFacts {
   /** Bytes of base64 media, which are not text. */
@@ -29,6 +36,9 @@ export interface ContentFacts {
   readonly hosted: { type: string; path: readonly PathStep[] }[];
   /** Tools that stand among the input items (Codex' `additional_tools`). */
   readonly additionalTools: ToolEntry[];
+  /** The items of a Responses input, and those of them that are reasoning without content. */
+  readonly inputItems: Span[];
+  readonly bareReasoning: BareReasoning[];
   /** Bytes that tell conversations apart: the first user message. */
   firstUser: Span | null;
 }
@@ -42,6 +52,8 @@ export const noFacts = (): ContentFacts => ({
   searchCalls: [],
   hosted: [],
   additionalTools: [],
+  inputItems: [],
+  bareReasoning: [],
   firstUser: null,
 });
 
@@ -146,23 +158,31 @@ function countMedia(facts: ContentFacts, type: string | undefined): void {
 /** The items of a Responses `input`. @returns their number. */
 export function readResponsesInput(reader: JsonReader, facts: ContentFacts): number {
   return reader.array((index) => {
-    if (reader.kind() === "object") readItem(reader, facts, ["input", index]);
+    const isItem = reader.kind() === "object";
+    const start = reader.position;
+    if (isItem) readItem(reader, facts, index);
+    else reader.skip();
+    facts.inputItems.push({ start, end: reader.position });
   });
 }
 
-function readItem(reader: JsonReader, facts: ContentFacts, path: Path): void {
+function readItem(reader: JsonReader, facts: ContentFacts, index: number): void {
+  const path = ["input", index];
   const start = reader.position;
   let type: string | undefined;
   let role: string | undefined;
   let id = "";
   let content = false;
+  let parts = 0;
+  let encrypted = false;
   reader.object((key) => {
     if (key === "type") type = reader.string();
+    else if (key === "encrypted_content") encrypted = reader.kind() === "string";
     else if (key === "role") role = reader.string();
     else if (key === "id") id = reader.string() ?? "";
     else if (key === "content" || key === "output") {
       content ||= key === "content";
-      readParts(reader, facts, [...path, key]);
+      parts += readParts(reader, facts, [...path, key]);
     } else if (key === "tools") readTools(reader, [...path, key], facts.additionalTools);
     else if (key === "container_id") readReference(reader, facts, "container", [...path, key]);
   });
@@ -172,16 +192,17 @@ function readItem(reader: JsonReader, facts: ContentFacts, path: Path): void {
     facts.references.push({ ...span, path, kind: "item", id });
   if (role === "user") facts.firstUser ??= span;
   if (type === undefined) return;
-  if (searchCalls.has(type)) facts.searchCalls.push({ type, path });
+  if (type === "reasoning" && !encrypted && parts === 0) facts.bareReasoning.push({ ...span, id, index });
+  else if (searchCalls.has(type)) facts.searchCalls.push({ type, path });
   else if (hostedItems.test(type)) facts.hosted.push({ type, path });
 }
 
-/** An array of parts, or (a screenshot) one. */
-function readParts(reader: JsonReader, facts: ContentFacts, path: Path): void {
+/** An array of parts, or (a screenshot) one. @returns how many. */
+function readParts(reader: JsonReader, facts: ContentFacts, path: Path): number {
   const kind = reader.kind();
   if (kind === "object") readPart(reader, facts, path);
-  if (kind !== "array") return;
-  reader.array((index) => {
+  if (kind !== "array") return kind === "object" ? 1 : 0;
+  return reader.array((index) => {
     if (reader.kind() === "object") readPart(reader, facts, [...path, index]);
   });
 }

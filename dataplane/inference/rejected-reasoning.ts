@@ -15,6 +15,10 @@ const rejection = /signature|thinking|encrypted[ _]content/i;
 export const rejectsReasoning = (error: unknown): boolean =>
   error instanceof ApiError && error.code === "invalid_request" && rejection.test(error.message);
 
+/** Whether the model makes no reasoning that could be sent back: it was asked for what it does not have. */
+export const cannotSealReasoning = (error: unknown): boolean =>
+  error instanceof ApiError && /encrypted[ _]content is not supported/i.test(error.message);
+
 const isReasoning = (type: string | undefined): boolean =>
   type === "thinking" || type === "redacted_thinking" || type === "reasoning";
 

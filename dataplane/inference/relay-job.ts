@@ -2,6 +2,7 @@
 import type { Logger } from "pino";
 import { noTools } from "../billing/token-usage.ts";
 import type { Bill, FinalUsage } from "../billing/meter.ts";
+import type { KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import type { AnswerSink } from "./call.ts";
@@ -15,6 +16,8 @@ export interface RelayJob {
   readonly choices: number;
   /** Charged when the upstream reports no input. */
   readonly estimatedInput: number;
+  /** Told the output items of a Responses answer; undefined: none is kept. */
+  readonly keepItem: KeepItem | undefined;
   readonly bill: Bill;
   readonly sink: AnswerSink;
   /** Headers of the answer beside content type and length. */

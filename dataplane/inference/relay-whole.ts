@@ -46,9 +46,9 @@ export async function relayWhole(job: RelayJob, answering: Answering): Promise<v
   sink.end();
 }
 
-function lookAt({ dialect, model }: RelayJob, body: Buffer): WholeLook | null {
+function lookAt({ dialect, model, keepItem }: RelayJob, body: Buffer): WholeLook | null {
   try {
-    return lookAtWhole(dialect, body, model);
+    return lookAtWhole(dialect, body, model, keepItem);
   } catch (fault) {
     if (fault instanceof JsonFault) return null;
     throw fault;

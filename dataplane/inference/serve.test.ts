@@ -488,3 +488,19 @@ describe.each(["messages", "responses"] as const)("rule 2.17: %s relayed", (dial
     expect(fake.requests).toHaveLength(1);
   });
 });
+
+test.each(["responses", "chat"] as const)(
+  "a model without encrypted reasoning is asked again without it, for a %s client",
+  async (client) => {
+    fake.next(
+      { error: { status: 400, message: "Encrypted content is not supported with this model." } },
+      hello,
+    );
+    const items = { keep: () => undefined, find: async () => new Map<string, Buffer>() };
+    const snapshot = snapshotOf([routeTo([upstreamOf(fake.url, "responses")])]);
+    const call = { ...callOf(client, snapshot, bodyOf(client)), items };
+    await serve(call);
+    expect(fake.requests.map(({ text }) => text.includes("encrypted_content"))).toEqual([true, false]);
+    expect(call.sink.text).toContain("Hello");
+  },
+);

@@ -6,7 +6,7 @@ import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros } from "../billing/price.ts";
 import { findRoute } from "../config/find-route.ts";
 import type { Route, Upstream } from "../config/schema.ts";
-import type { Sealer } from "../dialects/codecs.ts";
+import type { KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
@@ -20,9 +20,10 @@ import { convertStream } from "./convert-stream.ts";
 import { convertWhole } from "./convert-whole.ts";
 import { relayBody } from "./edits.ts";
 import { estimateWork, usualInputTokens } from "./estimate.ts";
+import { keeperOf, refersToItems, withKnownItems } from "./item-references.ts";
 import { look, type Look } from "./look.ts";
 import { checkServerTools, refuse } from "./refuse.ts";
-import { bodyWithoutReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
+import { bodyWithoutReasoning, cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
 import type { RelayJob } from "./relay-job.ts";
 import { relayStream } from "./relay-stream.ts";
 import { serveWithTools } from "./serve-tools.ts";
@@ -39,7 +40,7 @@ export type Serve = (call: InferenceCall) => Promise<void>;
 export const createServe =
   (upstreams: Upstreams, sealerOf: (organizationId: string) => Sealer, runTool: RunTool): Serve =>
   async (call) => {
-    const seen = look(call.dialect, call.body);
+    const seen = await lookAt(call);
     refuse(seen);
     const route = routeOf(call, seen.model);
     call.record.model = route.model;
@@ -47,6 +48,12 @@ export const createServe =
     checkServerTools(seen, route, call.snapshot.policy(route));
     await new Serving(call, seen, route, sealerOf(call.principal.organizationId)).run(upstreams, runTool);
   };
+
+/** What the client asks, with the items that it refers to. */
+async function lookAt({ dialect, body, items }: InferenceCall): Promise<Look> {
+  const seen = look(dialect, body);
+  return items !== undefined && refersToItems(seen) ? withKnownItems(seen, items) : seen;
+}
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
 function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {
@@ -63,8 +70,11 @@ class Serving {
   #needs: PathNeeds;
   readonly #strict: boolean;
   readonly #sealer: Sealer;
+  readonly #keepItem: KeepItem | undefined;
   /** What the candidate that is being asked was sent. */
-  #sent: Sent = { path: "relay", dropped: null, usageInjected: false };
+  #sent: Sent = { path: "relay", dropped: null, usageInjected: false, reasoningAsked: false };
+  /** Whether a Responses upstream is asked for the content of its reasoning. */
+  #encryptedReasoning = true;
   /** Read when the first candidate needs it. */
   #conversion: Conversion | null = null;
 
@@ -74,6 +84,7 @@ class Serving {
     this.#look = seen;
     this.#route = route;
     this.#needs = pathNeeds(seen);
+    this.#keepItem = keeperOf(call, seen);
     this.#strict = call.headers["x-gapura-strict"] === "true";
   }
 
@@ -101,7 +112,7 @@ class Serving {
     const ask = () => upstreams.ask(this.#question(deadline), (answering) => this.#answer(answering, bill));
     try {
       await ask().catch((error: unknown) => {
-        if (!rejectsReasoning(error) || !this.#forgetReasoning()) throw error;
+        if (!this.#goesOnWithout(error)) throw error;
         return ask();
       });
     } catch (error) {
@@ -163,13 +174,24 @@ class Serving {
     this.#call.record.path = path;
     switch (path) {
       case "relay": {
-        const { body, dropped, usageInjected } = relayBody(this.#look, this.#route, upstream, this.#strict);
-        this.#sent = { path, dropped: dropped.length === 0 ? null : dropped.join(", "), usageInjected };
+        const { body, dropped, usageInjected, reasoningAsked } = relayBody(
+          this.#look,
+          this.#route,
+          upstream,
+          {
+            strict: this.#strict,
+            encryptedReasoning: this.#encryptedReasoning && this.#keepItem !== undefined,
+          },
+        );
+        const names = dropped.length === 0 ? null : dropped.join(", ");
+        this.#sent = { path, dropped: names, usageInjected, reasoningAsked };
         return { body, headers };
       }
       case "convert": {
-        const { body, dropped } = this.#read().write(upstream);
-        this.#sent = { path, dropped, usageInjected: false };
+        const conversion = this.#read();
+        const { body, dropped } = conversion.write(upstream, conversion.request, this.#encryptedReasoning);
+        const reasoningAsked = upstream.dialect === "responses" && this.#encryptedReasoning;
+        this.#sent = { path, dropped, usageInjected: false, reasoningAsked };
         return { body, headers };
       }
       case "tools":
@@ -186,6 +208,16 @@ class Serving {
       plainBody(this.#look, this.#sealer),
     );
     return this.#conversion;
+  }
+
+  /** What an upstream said of reasoning can be mended by leaving out what it refused. */
+  #goesOnWithout(error: unknown): boolean {
+    if (!rejectsReasoning(error)) return false;
+    if (this.#sent.reasoningAsked && cannotSealReasoning(error)) {
+      this.#encryptedReasoning = false;
+      return true;
+    }
+    return this.#forgetReasoning();
   }
 
   /** The reasoning of earlier turns was made in another account: the request goes on without. */
@@ -229,6 +261,7 @@ class Serving {
       requestId: id,
       log,
       model: this.#route.model,
+      keepItem: this.#keepItem,
       usageInjected,
       choices: this.#look.choices,
       estimatedInput: usualInputTokens(this.#look),
@@ -244,6 +277,8 @@ interface Sent {
   readonly dropped: string | null;
   /** Usage was asked for that the client did not ask for (relay). */
   readonly usageInjected: boolean;
+  /** The content of reasoning was asked for that the client did not ask for. */
+  readonly reasoningAsked: boolean;
 }
 
 /** A bill that is settled or released once, whoever comes first. */

@@ -3,6 +3,7 @@ import { readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import type { Span } from "../lib/json-splice.ts";
 import { frameData, frameName, type SseFrame } from "../lib/sse.ts";
 import { ChatTap } from "./chat-tap.ts";
+import { keepItemAhead } from "./item-references.ts";
 import { PASS, Tap, type Seen, type StreamTap, type TapOptions } from "./usage-tap.ts";
 
 export function streamTap(dialect: Dialect, options: TapOptions): StreamTap {
@@ -93,6 +94,9 @@ class ResponsesTap extends Tap {
       case "response.completed":
       case "response.incomplete":
         return { kind: "terminal", model: this.#response(frame), last: true };
+      case "response.output_item.done":
+        this.#keepItem(frame);
+        return PASS;
       case "response.failed":
         this.#response(frame);
         return { kind: "error", data: this.#failure(frame) };
@@ -131,6 +135,16 @@ class ResponsesTap extends Tap {
       }),
     );
     return model;
+  }
+
+  #keepItem(frame: SseFrame): void {
+    const { keepItem } = this.options;
+    if (keepItem === undefined) return;
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key === "item") keepItemAhead(reader, keepItem);
+      }),
+    );
   }
 
   /** The error inside of a failed response, as a body of its own. */

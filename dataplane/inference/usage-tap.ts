@@ -3,6 +3,7 @@
  * tap for each dialect. A tap never throws and never breaks a stream (design.md §4.2): what it cannot read is
  * passed on, and billed from an estimate.
  */
+import type { KeepItem } from "../dialects/codecs.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-splice.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
@@ -34,6 +35,8 @@ export interface TapOptions {
   readonly usageInjected: boolean;
   /** Chat's `n`. */
   readonly choices: number;
+  /** Told the output items of a Responses answer. */
+  readonly keepItem?: KeepItem | undefined;
 }
 
 export interface StreamTap {

@@ -1,7 +1,9 @@
+import type { KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-splice.ts";
+import { keepItemAhead } from "./item-references.ts";
 
 /** What a whole answer says of itself. */
 export interface WholeLook {
@@ -16,8 +18,11 @@ export interface WholeLook {
   readonly bareMessages: readonly { readonly at: number; readonly empty: boolean }[];
 }
 
-/** @throws JsonFault when the answer is not JSON at all. */
-export function lookAtWhole(dialect: Dialect, body: Buffer, model: string): WholeLook {
+/**
+ * @param keepItem told the output items of a Responses answer.
+ * @throws JsonFault when the answer is not JSON at all.
+ */
+export function lookAtWhole(dialect: Dialect, body: Buffer, model: string, keepItem?: KeepItem): WholeLook {
   return JsonReader.whole(body, (reader) => {
     if (reader.kind() !== "object") throw new JsonFault("syntax", "Not an object", reader.position);
     let usage: MessagesUsage | null = null;
@@ -34,16 +39,18 @@ export function lookAtWhole(dialect: Dialect, body: Buffer, model: string): Whol
       else if (key === "error") error = kind === "object" || kind === "string";
       else if (key === partsField[dialect] && kind === "array") {
         if (dialect !== "chat") parts = 1;
-        else
-          reader.array(() => {
-            if (reader.kind() !== "object") return;
-            reader.object((name) => {
-              if (name !== "message" || reader.kind() !== "object") return;
-              parts += 1;
-              const bare = bareMessage(reader);
-              if (bare !== null) bareMessages.push(bare);
-            });
+        if (dialect === "responses" && keepItem !== undefined)
+          reader.array(() => keepItemAhead(reader, keepItem));
+        if (dialect !== "chat") return;
+        reader.array(() => {
+          if (reader.kind() !== "object") return;
+          reader.object((name) => {
+            if (name !== "message" || reader.kind() !== "object") return;
+            parts += 1;
+            const bare = bareMessage(reader);
+            if (bare !== null) bareMessages.push(bare);
           });
+        });
       }
     });
     return { usage, complete: parts > 0, error, model: span, bareMessages };

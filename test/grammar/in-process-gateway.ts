@@ -24,6 +24,7 @@ const target = {
   upstreamModel: "upstream-model",
   maxOutputTokens: 8_192,
   samplingParameters: true,
+  encryptedReasoning: true,
   thinking: true,
   imageInput: true,
   pdfInput: true,

@@ -57,6 +57,7 @@ export function functionCallItem(
 const includesReasoning = (carry: Carry): boolean =>
   arrayOf(carry.request["include"])?.includes("reasoning.encrypted_content") === true;
 
+/** @returns the item with its content where that is wanted: by the client, or to be kept. */
 export function reasoningItem(
   id: string,
   block: ThinkingBlock | RedactedThinkingBlock,
@@ -71,8 +72,19 @@ export function reasoningItem(
     id,
     type: "reasoning",
     summary,
-    ...(includesReasoning(carry) ? { encrypted_content: sealReasoning(block, context.sealer) } : {}),
+    ...(includesReasoning(carry) || context.keepItem !== undefined
+      ? { encrypted_content: sealReasoning(block, context.sealer) }
+      : {}),
   };
+}
+
+/** A finished item as the client sees it; it is kept as it is. */
+export function finishedItem(item: JsonObject, carry: Carry, context: CodecContext): JsonObject {
+  if (typeof item["id"] === "string") context.keepItem?.(item["id"], JSON.stringify(item));
+  if (item["encrypted_content"] === undefined || includesReasoning(carry)) return item;
+  const shown = { ...item };
+  delete shown["encrypted_content"];
+  return shown;
 }
 
 export type ToolResult = WebSearchToolResultBlock | WebFetchToolResultBlock;

@@ -117,7 +117,7 @@ function writeReasoning(
   const carried = isObject(body["reasoning"]) ? body["reasoning"] : {};
   const reasoning = { ...carried, ...(effort !== undefined && { effort }), ...shown };
   if (Object.keys(reasoning).length > 0) body["reasoning"] = reasoning;
-  body["include"] = ["reasoning.encrypted_content"];
+  if (target.encryptedReasoning) body["include"] = ["reasoning.encrypted_content"];
 }
 
 /** A Messages client sees thinking unless it says otherwise; elsewhere the client asks for a summary itself. */

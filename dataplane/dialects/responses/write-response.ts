@@ -6,6 +6,7 @@ import { writeResponsesUsage } from "../usage.ts";
 import {
   annotationsOf,
   finishedCallItem,
+  finishedItem,
   functionCallItem,
   messageItem,
   reasoningItem,
@@ -24,7 +25,7 @@ export function writeResponsesResponse(
   return {
     ...responseHead(context.newId("resp"), carry, context),
     ...responseEnd(response.stop_reason),
-    output: outputItems(response, carry, context, annotate),
+    output: outputItems(response, carry, context, annotate).map((item) => finishedItem(item, carry, context)),
     usage: writeResponsesUsage(response.usage),
   };
 }

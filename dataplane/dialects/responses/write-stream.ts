@@ -13,6 +13,7 @@ import { NumberedEvents, wirePlace } from "./numbered-events.ts";
 import {
   annotationsOf,
   finishedCallItem,
+  finishedItem,
   functionCallItem,
   messageItem,
   reasoningItem,
@@ -382,7 +383,8 @@ export class ResponsesStreamWriter implements StreamWriter {
     });
   }
 
-  #itemDone(output: number, item: JsonObject): string {
+  #itemDone(output: number, whole: JsonObject): string {
+    const item = finishedItem(whole, this.#carry, this.#context);
     this.#output[output] = item;
     return this.#events.write("response.output_item.done", { output_index: output, item });
   }

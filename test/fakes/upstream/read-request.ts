@@ -12,6 +12,7 @@ export interface ReadRequest {
   readonly model: string;
   readonly stream: boolean;
   readonly includeUsage: boolean;
+  readonly includeReasoning: boolean;
   readonly choices: number;
   /** All texts of the last message of the user that is not only tool results. */
   readonly question: string;
@@ -52,6 +53,7 @@ export function readRequest(dialect: Dialect, bodyText: string): ReadRequest {
     model: string(body["model"]),
     stream: body["stream"] === true,
     includeUsage: object(body["stream_options"])["include_usage"] === true,
+    includeReasoning: list(body["include"]).includes("reasoning.encrypted_content"),
     choices: typeof body["n"] === "number" ? Math.min(Math.max(1, body["n"]), 8) : 1,
     question: turns[lastQuestion]?.text ?? "",
     toolResults: after.flatMap(({ results }) => results),

@@ -81,12 +81,15 @@ function items(answer: Answer, context: RenderContext): Item[] {
           id: id("rs"),
           type: "reasoning",
           summary: [{ type: "summary_text", text: part.text }],
-          ...(part.signature === undefined ? {} : { encrypted_content: part.signature }),
+          ...(context.includeReasoning && part.signature !== undefined
+            ? { encrypted_content: part.signature }
+            : {}),
         };
         return { part, item, opened: { ...item, summary: [] } };
       }
       case "redacted": {
-        const item = { id: id("rs"), type: "reasoning", summary: [], encrypted_content: part.data };
+        const content = context.includeReasoning ? { encrypted_content: part.data } : {};
+        const item = { id: id("rs"), type: "reasoning", summary: [], ...content };
         return { part, item, opened: item };
       }
       case "tool": {

@@ -148,6 +148,8 @@ export interface RenderContext {
   readonly createdAt: number;
   /** Chat: the client asked for the usage chunk. */
   readonly includeUsage: boolean;
+  /** Responses: the client asked for the content of reasoning. */
+  readonly includeReasoning: boolean;
   /** Chat: number of choices. */
   readonly choices: number;
   /** Estimated tokens of the request, where the script does not say. */

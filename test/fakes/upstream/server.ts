@@ -204,6 +204,7 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
         serial: `${options.idPrefix ?? ""}${logged.serial}`,
         createdAt: options.createdAt ?? 1_795_000_000,
         includeUsage: read.includeUsage,
+        includeReasoning: read.includeReasoning,
         choices: read.choices,
         inputTokens: read.inputTokens,
         noUsage: step.faults?.noUsage === true,

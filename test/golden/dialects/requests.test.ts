@@ -35,6 +35,7 @@ const ordinary: Target = {
   upstreamModel: "upstream-model",
   maxOutputTokens: 8192,
   samplingParameters: true,
+  encryptedReasoning: true,
   thinking: true,
   imageInput: true,
   pdfInput: true,
