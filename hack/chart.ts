@@ -21,6 +21,17 @@ const ENUMS: Readonly<Record<string, readonly string[]>> = {
   "service.type": ["ClusterIP", "NodePort", "LoadBalancer"],
 };
 
+/** An address, or nothing. */
+const PATTERNS: Readonly<Record<string, string>> = { publicUrl: "^(https?://[^/].*)?$" };
+/** Lists whose items are told apart by their names; those of all others but one are objects of some other kind. */
+const NAMED = new Set([
+  "imagePullSecrets",
+  "dataPlane.extraEnv",
+  "dataPlane.extraVolumes",
+  "dataPlane.extraVolumeMounts",
+  "gateway.parentRefs",
+]);
+
 /** Every value in the file's order; a value without a description is an error. */
 export function chartValues(text: string): Value[] {
   const found: Value[] = [];
@@ -72,11 +83,17 @@ export function chartSchema(text: string): Schema {
 function typeOf({ path, preset }: Value): Schema {
   const options = ENUMS[path];
   if (options !== undefined) return { enum: [...options] };
-  if (Array.isArray(preset))
-    return path === "watchNamespaces" ? { type: "array", items: { type: "string" } } : { type: "array" };
+  if (Array.isArray(preset)) return { type: "array", items: itemsOf(path) };
   if (typeof preset === "number") return { type: "integer", minimum: 0 };
-  if (typeof preset === "boolean" || typeof preset === "string") return { type: typeof preset };
-  return { type: "object" };
+  if (typeof preset === "boolean") return { type: "boolean" };
+  if (typeof preset !== "string") return { type: "object" };
+  const pattern = PATTERNS[path];
+  return { type: "string", ...(pattern === undefined ? {} : { pattern }) };
+}
+
+function itemsOf(path: string): Schema {
+  if (path === "watchNamespaces") return { type: "string", minLength: 1 };
+  return { type: "object", ...(NAMED.has(path) ? { required: ["name"] } : {}) };
 }
 
 /** README of a chart: what it is, and a table of its values. */

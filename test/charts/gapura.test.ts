@@ -3,46 +3,8 @@ import { resolve } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
 import { chartReadme, chartSchema } from "../../hack/chart.ts";
-import { helm, render, type KubeObject, type Rendered } from "./helm.ts";
-
-const stores = { postgres: { existingSecret: "pg" }, redis: { existingSecret: "rd" } };
-const everything = {
-  ...stores,
-  imagePullSecrets: [{ name: "registry" }],
-  ingress: {
-    enabled: true,
-    host: "api.example.com",
-    className: "nginx",
-    annotations: { "nginx.ingress.kubernetes.io/proxy-read-timeout": "3600" },
-  },
-  gateway: { enabled: true, parentRefs: [{ name: "public" }] },
-  networkPolicy: { enabled: true, allowTo: [{ ipBlock: { cidr: "10.9.0.0/16" }, ports: [{ port: 5432 }] }] },
-  metrics: {
-    serviceMonitor: { enabled: true },
-    prometheusRule: { enabled: true },
-    dashboards: { enabled: true },
-  },
-  redisCache: { existingSecret: "cache" },
-  sealKeys: { existingSecret: "seal", key: "mine" },
-  files: { s3: { existingSecret: "s3" } },
-  dataPlane: { autoscaling: { enabled: true }, extraEnv: [{ name: "A", value: "b" }] },
-  watchNamespaces: ["team-a", "team-b"],
-};
-const matrix: readonly (readonly [string, object])[] = [
-  ["stores", stores],
-  ["quickstart", { quickstart: { enabled: true } }],
-  ["quickstart with a network policy", { quickstart: { enabled: true }, networkPolicy: { enabled: true } }],
-  ["everything", everything],
-  [
-    "no disruption budget, no tests, no migrations",
-    {
-      ...stores,
-      dataPlane: { podDisruptionBudget: { enabled: false } },
-      tests: { enabled: false },
-      migrations: { enabled: false },
-    },
-  ],
-];
+import { helm, podOf, render, type KubeObject, type Rendered } from "./helm.ts";
+import { everything, matrix, stores } from "./matrix.ts";
 
 interface PodSpec {
   automountServiceAccountToken?: boolean;
@@ -61,14 +23,10 @@ interface Container {
   lifecycle?: unknown;
 }
 
-function podOf(object: KubeObject): PodSpec | null {
-  const spec = object["spec"] as { template?: { spec: PodSpec }; containers?: unknown } | undefined;
-  if (object.kind === "Pod") return object["spec"] as PodSpec;
-  return spec?.template?.spec ?? null;
-}
-const pods = (rendered: Rendered) => rendered.objects.flatMap((object) => podOf(object) ?? []);
+const pods = (rendered: Rendered) =>
+  rendered.objects.flatMap((object) => (podOf(object) as PodSpec | null) ?? []);
 const podIn = (rendered: Rendered, kind: string, name: string) => {
-  const pod = podOf(rendered.get(kind, name));
+  const pod = podOf(rendered.get(kind, name)) as PodSpec | null;
   if (pod === null) throw new Error(`${kind} ${name} has no pod`);
   return pod;
 };
@@ -271,6 +229,15 @@ describe("what the programs are told", () => {
       "https://llm.example.com",
     );
     expect(await urlOf(stores)).toBeUndefined();
+  });
+
+  test("a class that is not ingress-nginx gets no annotations of it; without a class it may be", async () => {
+    const annotationsOf = async (className: string) => {
+      const rendered = await render({ ...stores, ingress: { enabled: true, className } });
+      return rendered.get("Ingress", "gapura").metadata.annotations ?? {};
+    };
+    expect(await annotationsOf("traefik")).toEqual({});
+    expect(await annotationsOf("")).toHaveProperty(["nginx.ingress.kubernetes.io/proxy-buffering"], "off");
   });
 
   test("ingress-nginx neither buffers nor cuts streams, and a user's annotation wins", async () => {

@@ -98,3 +98,9 @@ export async function render(values: unknown, release = "gapura", namespace = "g
     },
   };
 }
+
+/** The pod that an object is or makes; null: none. */
+export function podOf(object: KubeObject): unknown {
+  const spec = object["spec"] as { template?: { spec: unknown } } | undefined;
+  return (object.kind === "Pod" ? spec : spec?.template?.spec) ?? null;
+}

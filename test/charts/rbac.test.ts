@@ -13,11 +13,11 @@ import { type Kind, kinds } from "../../operator/api/kinds.ts";
 import { gapuraPath, KubeClient } from "../operator/kube-client.ts";
 import { conditionText, observedGeneration, TestPod } from "../operator/kube-world.ts";
 import { type KubeObject, render, type Rendered } from "./helm.ts";
+import { stores } from "./matrix.ts";
 import { mustKubectl } from "./kubectl.ts";
 import { accountToken, podLabels, type Started, startOperatorOfChart } from "./service-account.ts";
 
 const kube = inject("kube");
-const stores = { postgres: { existingSecret: "pg" }, redis: { existingSecret: "rd" } };
 
 const forms = [
   { form: "for all namespaces", home: "rbac-all", watched: "rbac-all-team", values: {} },

@@ -60,7 +60,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- define "gapura.publicUrl" -}}
 {{- if .Values.publicUrl -}}
 {{- .Values.publicUrl -}}
-{{- else if and .Values.ingress.enabled .Values.ingress.host -}}
+{{- else if .Values.ingress.host -}}
 https://{{ .Values.ingress.host }}
 {{- end -}}
 {{- end -}}

@@ -1,0 +1,3 @@
+module gapura.dev/hack/kube-crds
+
+go 1.25.0
