@@ -1,12 +1,14 @@
 /**
  * `npm run audit [-- --data DIR]`: recomputes the books from grants and usage rows and compares everything that
- * keeps them. Works beside a running product. Exit 0 when all agrees; 1 with one line for each broken invariant.
+ * keeps them, and joins the results of batches to their rows. Works beside a running product. Exit 0 when all
+ * agrees; 1 with one line for each broken invariant.
  * Without --data it takes DATABASE_URL and REDIS_URL, else the stores of `npm start` in .gapura/.
  */
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { z } from "zod";
+import { auditBatches } from "../dataplane/batches/audit.ts";
 import { audit } from "../dataplane/billing/audit.ts";
 import { openPostgres } from "../dataplane/store/postgres.ts";
 import { openRedis, redisReady } from "../dataplane/store/redis.ts";
@@ -42,7 +44,8 @@ async function main(): Promise<number> {
       connectWithinMs: 5_000,
       onError: () => {},
     });
-    const { broken, organizations, usageRows, holds } = await audit(pool, redis);
+    const { organizations, usageRows, holds, ...books } = await audit(pool, redis);
+    const broken = [...books.broken, ...(await auditBatches(pool))];
     await pool.end();
     for (const line of broken) console.log(line);
     const checked = `${organizations} accounts, ${usageRows} usage rows, ${holds} holds`;

@@ -4,6 +4,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { at, batchColumns, batchSchema, type Batch, type BatchForm } from "./batch.ts";
 import type { Engine } from "./engine.ts";
 import { findBatch } from "./find.ts";
+import { reached } from "./steps.ts";
 
 /** Repeating it before the end changes nothing. @throws ApiError 404; 400 after the end. */
 export async function cancelBatch(
@@ -27,10 +28,13 @@ export async function cancelBatch(
     const { rowCount } = await transaction.query(sql.unsafe`
       update batch_items set state = 'canceled', body = null where batch_id = ${id} and state = 'waiting'
     `);
-    return await transaction.one(sql.type(batchSchema)`
+    const counted = await transaction.one(sql.type(batchSchema)`
       update batches batch set canceled = canceled + ${rowCount} where id = ${id} returning ${batchColumns}
     `);
+    reached("cancel.written");
+    return counted;
   });
+  reached("cancel.done");
   wake();
   return batch;
 }

@@ -8,6 +8,7 @@ import { CustomIds, isMessagesCustomId } from "./custom-ids.ts";
 import { requireBalance, type Engine } from "./engine.ts";
 import { ItemWriter, removeItems, type NewItem } from "./items.ts";
 import { scanRequests } from "./scan-requests.ts";
+import { reached } from "./steps.ts";
 
 /**
  * Stores the requests as they come; the batch is seen only once the last one is there.
@@ -32,6 +33,7 @@ export async function createFromRequests(
   try {
     const writer = new ItemWriter(pool, id, newId, begun);
     await storeRequests(source, writer);
+    reached("create.stored");
     const now = clock.now();
     const batch = await pool.one(sql.type(batchSchema)`
       update batches batch

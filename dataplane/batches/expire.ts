@@ -4,6 +4,7 @@ import { z } from "zod";
 import { at } from "./batch.ts";
 import type { Engine } from "./engine.ts";
 import { Counts } from "./settle.ts";
+import { reached } from "./steps.ts";
 
 export async function expireOverdue({ pool, clock }: Engine): Promise<void> {
   const now = clock.now();
@@ -21,6 +22,8 @@ export async function expireOverdue({ pool, clock }: Engine): Promise<void> {
       const counts = new Counts();
       counts.add(id, "expired", null, rowCount);
       await counts.store(transaction);
+      reached("expire.written");
     });
+    reached("expire.done");
   }
 }

@@ -7,14 +7,16 @@ import { showFile, type StoredFile } from "../files/catalog.ts";
 import { at, batchColumns, batchSchema, RETENTION_MS, type Batch } from "./batch.ts";
 import type { Engine } from "./engine.ts";
 import { resultLines } from "./results.ts";
+import { reached } from "./steps.ts";
 import { validate } from "./validate.ts";
 
 /** Batches with nothing left to run get ready for their end. */
 export async function closeFinished({ pool, clock }: Engine): Promise<void> {
-  await pool.query(sql.unsafe`
+  const { rowCount } = await pool.query(sql.unsafe`
     update batches set state = 'finalizing', finalizing_at = ${at(clock.now())}
     where state = 'in_progress' and succeeded + errored + canceled + expired = total
   `);
+  if (rowCount > 0) reached("close.done");
 }
 
 /** Reads one input or writes one batch's end, if there is one that no living worker is at. False: there was none. */
@@ -50,6 +52,7 @@ async function finish(engine: Engine, batch: Batch): Promise<void> {
   const output = wantsFiles && batch.succeeded > 0 ? await writeFile(engine, batch, "output") : null;
   const hasErrors = batch.errored + batch.canceled + batch.expired > 0;
   const errors = wantsFiles && hasErrors ? await writeFile(engine, batch, "errors") : null;
+  reached("finish.files");
   await pool.transaction(async (transaction) => {
     const { rowCount } = await transaction.query(sql.unsafe`
       update batches set state = 'ended', worker = null, ended_at = ${at(clock.now())},
@@ -61,7 +64,9 @@ async function finish(engine: Engine, batch: Batch): Promise<void> {
     // Somebody else took it for dead and ends it; the hidden files are swept.
     if (rowCount === 0) return;
     for (const file of [output, errors]) if (file !== null) await showFile(transaction, file.id);
+    reached("finish.written");
   });
+  reached("finish.done");
 }
 
 async function writeFile(engine: Engine, batch: Batch, which: "output" | "errors"): Promise<StoredFile> {

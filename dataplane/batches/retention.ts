@@ -5,6 +5,7 @@ import { at, RETENTION_MS } from "./batch.ts";
 import { discard } from "./create-from-requests.ts";
 import type { Engine } from "./engine.ts";
 import { removeItems } from "./items.ts";
+import { reached } from "./steps.ts";
 
 const BATCHES_AT_ONCE = 50;
 /** A message batch whose body has been coming in for longer was left by a process that died. */
@@ -26,6 +27,7 @@ export async function sweepBatches(engine: Engine): Promise<void> {
   `);
   for (const id of unreadable) {
     await removeItems(pool, id);
+    reached("sweep.removed");
     await pool.query(sql.unsafe`update batches set emptied = true where id = ${id}`);
   }
   const abandoned = await pool.anyFirst(sql.type(idSchema)`

@@ -13,6 +13,7 @@ import { at } from "./batch.ts";
 import type { ClaimedItem } from "./claim.ts";
 import type { Engine } from "./engine.ts";
 import type { ItemEnd } from "./run.ts";
+import { reached } from "./steps.ts";
 
 /** Items that end within this time share a transaction. */
 const GATHER_MS = 30;
@@ -58,6 +59,7 @@ export function createSettler(
     for (let pauseMs = 100; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       try {
         const stored = await engine.pool.transaction((transaction) => storeAll(transaction, engine, some));
+        reached("settle.done");
         charged(stored.rows, stored.accounts);
         await Promise.all(stored.dropped.map((over) => over.release().catch(() => undefined)));
         if (stored.finished) finished();
@@ -118,6 +120,7 @@ async function storeAll(
   const accounts = await chargeRows(transaction, rows);
   for (const { end } of mine) metrics.batchItemsDone.inc({ state: end.state });
   const dropped = over.filter(({ item }) => !kept.has(keyOf(item))).map(({ end }) => end);
+  reached("settle.written");
   return { rows, accounts, dropped, finished };
 }
 

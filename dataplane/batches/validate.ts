@@ -11,6 +11,7 @@ import { CustomIds } from "./custom-ids.ts";
 import type { Engine } from "./engine.ts";
 import { ItemWriter, removeItems } from "./items.ts";
 import { readLines } from "./read-lines.ts";
+import { reached } from "./steps.ts";
 
 /** Room for the other fields around a request of the largest size. */
 const MAX_LINE_BYTES = MAX_ITEM_BYTES + 1024 * 1024;
@@ -23,10 +24,12 @@ export async function validate(engine: Engine, batch: Batch): Promise<void> {
   await removeItems(pool, batch.id);
   const writer = new ItemWriter(pool, batch.id, engine.newId, batch.createdAt);
   const errors = await readInput(engine, batch, writer);
+  reached("validate.stored");
   if (errors.length > 0) {
     await fail(engine, batch, errors);
     await removeItems(pool, batch.id);
   } else await begin(engine, batch, writer);
+  reached("validate.done");
 }
 
 async function begin(

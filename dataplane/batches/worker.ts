@@ -14,6 +14,7 @@ import { measureQueue } from "./queue-depth.ts";
 import { sweepBatches } from "./retention.ts";
 import { runItem, type ItemEnd, type RunServices } from "./run.ts";
 import { createSettler, type Settler } from "./settle.ts";
+import { reached } from "./steps.ts";
 import { Turns, type TurnLimits } from "./turns.ts";
 import { beat, leave, takeFromDead } from "./workers.ts";
 
@@ -113,6 +114,7 @@ export class BatchWorker {
     const shares = this.#turns.share(await openBatches(pool, now, blocked), now);
     if (shares.size === 0) return false;
     const items = await claimItems(pool, workerId, shares, now, blocked);
+    if (items.length > 0) reached("claim.done");
     for (const item of items) this.#start(item);
     return items.length > 0 && this.#turns.free > 0;
   }
@@ -143,6 +145,7 @@ export class BatchWorker {
     } finally {
       giveBack();
     }
+    reached("item.answered");
     this.#learn(item, end);
     await this.#settler.store(item, end);
   }

@@ -3,6 +3,7 @@ import { sql } from "slonik";
 import { z } from "zod";
 import type { Engine } from "./engine.ts";
 import { Counts, fatesOf } from "./settle.ts";
+import { reached } from "./steps.ts";
 
 /** Says that this worker lives. By Postgres' clock: those of pods differ. */
 export async function beat({ pool, workerId }: Engine): Promise<void> {
@@ -40,8 +41,10 @@ export async function takeFromDead(engine: Engine, leaseMs: number): Promise<num
         counts.add(id, fate, null, rowCount);
         await counts.store(transaction);
       }
+      reached("leases.written");
       return rowCount;
     });
+    reached("leases.done");
   }
   return taken;
 }

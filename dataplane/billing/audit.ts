@@ -285,7 +285,12 @@ async function scanOrganizations(redis: Redis): Promise<string[][]> {
   return found.map((names) => [...names]);
 }
 
-function bounded<Row>(rows: readonly Row[], line: (row: Row) => string, count = rows.length): string[] {
+/** A line for each row, up to a limit; the rest of `count` is only counted. */
+export function bounded<Row>(
+  rows: readonly Row[],
+  line: (row: Row) => string,
+  count = rows.length,
+): string[] {
   const lines = rows.slice(0, MOST_LINES).map(line);
   return count > MOST_LINES ? [...lines, `and ${count - MOST_LINES} more of the same`] : lines;
 }

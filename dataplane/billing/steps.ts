@@ -1,8 +1,5 @@
-/**
- * The named points of a request's way through the money, for tests that kill the process at one of them
- * (test/chaos). Published on a diagnostics channel: without a subscriber it costs nothing.
- */
-import { channel } from "node:diagnostics_channel";
+/** The named points of a request's way through the money, for tests that kill the process at one of them. */
+import { publisherOf } from "../lib/steps.ts";
 
 export type Step =
   | "open.sent"
@@ -16,8 +13,4 @@ export type Step =
   | "drain.done"
   | "sweep.done";
 
-const steps = channel("gapura:money");
-
-export function reached(step: Step): void {
-  if (steps.hasSubscribers) steps.publish(step);
-}
+export const reached: (step: Step) => void = publisherOf("gapura:money");

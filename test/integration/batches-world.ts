@@ -3,10 +3,12 @@ import type { Redis } from "ioredis";
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
+import { auditBatches } from "../../dataplane/batches/audit.ts";
 import type { BatchWorker, WorkerOptions } from "../../dataplane/batches/worker.ts";
 import type { Engine } from "../../dataplane/batches/engine.ts";
 import { openBatches, type Batches } from "../../dataplane/batches/start.ts";
 import { audit } from "../../dataplane/billing/audit.ts";
+import type { Rhythm } from "../../dataplane/billing/upkeep.ts";
 import type { Policy, Route } from "../../dataplane/config/schema.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
@@ -41,6 +43,8 @@ export interface PlaneOptions {
   readonly runTool?: RunTool;
   readonly worker?: Partial<Pick<WorkerOptions, "rhythm" | "limits" | "busy">>;
   readonly waitMs?: number;
+  /** How often the money's upkeep does its work. */
+  readonly upkeep?: Partial<Rhythm>;
 }
 
 /** `m-messages`, `m-chat` and `m-responses`, each by an upstream of that dialect. */
@@ -107,7 +111,7 @@ export class BatchPlane {
     });
     const snapshot: Snapshot = sampleSnapshot(routing);
     const waiting = options.waitMs === undefined ? {} : { waitMs: options.waitMs };
-    const plane = await Plane.open(stores, waiting);
+    const plane = await Plane.open(stores, { ...waiting, rhythm: options.upkeep ?? {} });
     const log = pino({ level: process.env["BATCH_LOG"] ?? "silent" });
     const files = new FileStore({
       postgres: plane.pool,
@@ -209,7 +213,7 @@ export class BatchPlane {
 
   /** What the audit finds wrong once nothing runs any more. */
   async broken(): Promise<readonly string[]> {
-    return (await audit(this.pool, this.redis)).broken;
+    return [...(await audit(this.pool, this.redis)).broken, ...(await auditBatches(this.pool))];
   }
 
   async close(): Promise<void> {

@@ -1,0 +1,113 @@
+/** Rules 4.2 and 4.4: whatever dies in the middle of 2,000 items, each has one result and is charged once. */
+import { execFile } from "node:child_process";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { BatchWorld, expectExact, LEASE_MS, over, PLACES, startBatch } from "./batch-planes.ts";
+
+let world: BatchWorld;
+beforeAll(async () => {
+  world = await BatchWorld.open();
+});
+afterAll(() => world[Symbol.asyncDispose]());
+beforeEach(() => world.answer());
+afterEach(() => world.closePlanes());
+
+const ITEMS = 2_000;
+const FAULTY = ITEMS / 10;
+/** What a store that was away for a moment, or a worker's death, may cost on a busy machine. */
+const SLACK_MS = 20_000;
+
+describe("2,000 items under way", () => {
+  test("one of two data planes is killed at each write of an item's way, one after the other", async () => {
+    const living = await world.plane();
+    // The living one by itself would need half a minute, until the last of the others is dead.
+    world.thinkMs = 400;
+    const id = await startBatch(living, ITEMS);
+    const steps = [
+      "claim.done",
+      "open.sent",
+      "open.held",
+      "item.answered",
+      "settle.written",
+      "settle.done",
+    ] as const;
+    for (const step of steps) await (await world.victim(`${step}:3`)).died();
+    const before = await over(living, id);
+    expect(before).toBeLessThan(ITEMS);
+    world.thinkMs = 0;
+    const started = performance.now();
+    await expectExact(living, id, ITEMS);
+    // Lease and work, with room for a machine that does other things: the work alone is timed by what was done.
+    expect(performance.now() - started).toBeLessThan(LEASE_MS + 2 * SLACK_MS);
+    // Only what was under way in the dead ones went upstream again.
+    expect(world.upstream.requests.length).toBeLessThanOrEqual(ITEMS + FAULTY + steps.length * PLACES);
+    expect(await runAudit()).toContain("exact: 1 accounts, 2000 usage rows");
+  });
+
+  test("Redis, then Postgres are killed and come back", async () => {
+    world.thinkMs = 20;
+    const plane = await world.plane();
+    const id = await startBatch(plane, ITEMS);
+    const done = () => over(plane, id).catch(() => 0);
+    await expect.poll(done, { timeout: SLACK_MS }).toBeGreaterThan(200);
+    await world.redis.kill();
+    await sleep(300);
+    await world.redis.start();
+    await expect.poll(done, { timeout: SLACK_MS }).toBeGreaterThan(700);
+    await world.postgres.kill();
+    await sleep(300);
+    await world.postgres.start();
+    await expect.poll(done, { timeout: SLACK_MS }).toBeGreaterThan(800);
+    expect(await over(plane, id)).toBeLessThan(ITEMS);
+    await expectExact(plane, id, ITEMS);
+    // What had been answered waited for Postgres; only what Redis could not admit goes a second time.
+    expect(world.upstream.requests.length).toBeLessThanOrEqual(ITEMS + FAULTY + 2 * PLACES);
+  });
+});
+
+describe("fewer", () => {
+  test("the only data plane dies: the next one resumes from what was stored", async () => {
+    world.thinkMs = 30;
+    const idle = await world.plane({ working: false });
+    const first = await world.victim();
+    const id = await startBatch(idle, 200);
+    await expect.poll(() => over(idle, id), { timeout: SLACK_MS }).toBeGreaterThan(30);
+    await first.kill();
+    await world.victim();
+    await expectExact(idle, id, 200);
+    expect(world.upstream.requests.length).toBeLessThanOrEqual(200 + 20 + PLACES);
+  });
+
+  test("the upstream is away for a while: items wait, and none fails", async () => {
+    world.thinkMs = 30;
+    const plane = await world.plane();
+    const id = await startBatch(plane, 60);
+    await expect.poll(() => over(plane, id), { timeout: SLACK_MS }).toBeGreaterThan(5);
+    await world.upstream.pause();
+    await sleep(500);
+    await world.upstream.resume();
+    await expectExact(plane, id, 60);
+  });
+
+  test("a worker that was only taken for dead is dropped, uncharged, when another one ran its items", async () => {
+    world.thinkMs = 1_500;
+    const limits = { places: 8, placesOfOne: 8 };
+    await world.plane({ worker: { limits, rhythm: { beatMs: 60_000, leaseMs: 60_000, pollMs: 100 } } });
+    const other = await world.plane({ working: false });
+    const id = await startBatch(other, 5);
+    await world.upstream.arrived(5, 5_000);
+    // Its heartbeats stopped, though it still runs.
+    await other.worker.start();
+    await expectExact(other, id, 5);
+    expect(world.upstream.requests.length).toBe(10);
+  });
+});
+
+/** What `npm run audit` prints. @throws Error when it finds anything wrong. */
+async function runAudit(): Promise<string> {
+  const script = join(import.meta.dirname, "../../hack/audit.ts");
+  const env = { ...process.env, DATABASE_URL: world.postgres.url, REDIS_URL: world.redis.url };
+  return (await promisify(execFile)(process.execPath, [script], { env })).stdout;
+}
