@@ -17,6 +17,7 @@ import type { NewId } from "../lib/ids.ts";
 import { copyGrants } from "./directory-grants.ts";
 import { copyKeys } from "./directory-keys.ts";
 import { bumpKeyEpoch } from "./accounts.ts";
+import { reached } from "./steps.ts";
 
 const LOCK = 7_104_203;
 /** Organizations in one transaction. */
@@ -35,6 +36,7 @@ export async function copySnapshot(pool: DatabasePool, snapshot: Snapshot, newId
     await connection.query(sql.unsafe`select pg_advisory_lock(${LOCK})`);
     try {
       if (!(await begin(connection, serial))) return { changed: [] };
+      reached("directory.begun");
       const changed = await copyOrganizations(connection, snapshot.routing, newId);
       await connection.query(sql.unsafe`update directory_state set copied_serial = ${serial}`);
       return { changed };

@@ -11,6 +11,7 @@ import { copySnapshot } from "./directory-copy.ts";
 import { readNotes, type Note } from "./directory-grants.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "./holds.ts";
+import { reached } from "./steps.ts";
 
 const RETRY_MS = 1_000;
 /** `last_used_at` follows within 15 s (rule 5.7). */
@@ -87,6 +88,7 @@ export class DirectoryKeeper {
   async #copyOnce(snapshot: Snapshot): Promise<void> {
     const { pool, holds, log, newId } = this.#options;
     const { changed } = await copySnapshot(pool, snapshot, newId);
+    reached("directory.copied");
     // Redis hears of it now; when it is away, the look for changed accounts tells it later.
     await holds.refresh(changed).catch((error: unknown) => {
       log.warn({ err: error }, "Redis has not heard of changed organizations yet");

@@ -46,12 +46,13 @@ export class HeldBill implements Bill {
     this.#seen = observed;
   }
 
-  advance(spent: Observed, nextEstimate: Micros): Promise<boolean> {
-    this.#iterations += 1;
+  async advance(spent: Observed, nextEstimate: Micros): Promise<boolean> {
     this.#seen = spent;
     this.#said = spent;
     const cost = costMicros(this.request.prices, spent.tokens, spent.tools).total;
-    return this.#keeper.advance(this, cost, nextEstimate, this.#provisional(spent));
+    const covered = await this.#keeper.advance(this, cost, nextEstimate, this.#provisional(spent));
+    if (covered) this.#iterations += 1;
+    return covered;
   }
 
   settle(usage: FinalUsage): Promise<void> {

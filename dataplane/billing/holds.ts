@@ -132,7 +132,9 @@ export class Holds implements Meter, BillKeeper {
       // Rows that went around Redis are counted here, those through it where they are settled.
       countCharge(row);
     }
-    for (const [organizationId, those] of operations) void this.#shards.hand(organizationId, ...those);
+    for (const [organizationId, those] of operations) {
+      void this.#shards.hand(organizationId, ...those).then(() => reached("ledger.told"));
+    }
   }
 
   /** Reads these accounts and key epochs from the ledger again, and resolves when Redis has them. */
@@ -182,7 +184,9 @@ export class Holds implements Meter, BillKeeper {
 
   /** Tells Redis that the running requests live, and what they have seen. Never fails. */
   async heartbeat(): Promise<void> {
+    if (this.#running.size === 0) return;
     await Promise.all([...this.#running.values()].map((bill) => this.#beat(bill)));
+    reached("heartbeat.done");
   }
 
   /** Hands over what Redis did not take before. Never fails. */
@@ -277,6 +281,7 @@ export class Holds implements Meter, BillKeeper {
       { requestId: bill.request.id },
       "Redis did not take a charge: writing it to the ledger",
     );
+    reached("ledger.waiting");
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<"late">((resolve) => {
       timer = setTimeout(() => resolve("late"), WITHHELD_MS - REDIS_MS);

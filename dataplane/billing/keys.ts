@@ -11,6 +11,7 @@ import type { NewId } from "../lib/ids.ts";
 import { bumpKeyEpoch } from "./accounts.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "./holds.ts";
+import { reached } from "./steps.ts";
 import { writeTrail, type Actor, type FieldChanges } from "./trail.ts";
 
 /** `sk-svc-` and so much of the secret may be shown; 34 characters stay unknown. */
@@ -206,6 +207,7 @@ export class Keys {
     if (done.kind !== "done") return done;
     if (done.ended) {
       if (done.sha256 !== null) directory.forget(done.sha256);
+      reached("keys.ended");
       await this.#tellRedis(actor.organizationId);
     }
     return { kind: "done", key: done.key };

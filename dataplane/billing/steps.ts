@@ -1,16 +1,22 @@
-/** The named points of a request's way through the money, for tests that kill the process at one of them. */
+/** The named points between two writes of the money's way (docs/decisions/money.md), for tests that kill there. */
 import { publisherOf } from "../lib/steps.ts";
 
 export type Step =
   | "open.sent"
   | "open.held"
+  | "heartbeat.done"
   | "advance.held"
   | "settle.sent"
   | "settle.charged"
+  | "ledger.waiting"
   | "ledger.charged"
+  | "ledger.told"
   | "drain.read"
   | "drain.stored"
   | "drain.done"
-  | "sweep.done";
+  | "sweep.done"
+  | "keys.ended"
+  | "directory.begun"
+  | "directory.copied";
 
 export const reached: (step: Step) => void = publisherOf("gapura:money");

@@ -10,16 +10,22 @@ import { z } from "zod";
 import { audit } from "../../dataplane/billing/audit.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 import { freePort } from "../../hack/postgres.ts";
+import type { OrganizationEntry, Policy, Routing } from "../../dataplane/config/schema.ts";
+import { searxng } from "../fakes/engines/engines.ts";
+import { FakeSite } from "../fakes/pages/site.ts";
 import {
   bankFiles,
   sampleKeys,
   sampleOrganization,
   sampleRoute,
   sampleRouting,
+  sampleSource,
   sampleUpstream,
   sha256,
   writeFiles,
 } from "../fakes/sample-snapshot.ts";
+import { readRequest, type ReadRequest } from "../fakes/upstream/read-request.ts";
+import type { Faults, Step } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { Plane } from "../integration/money-world.ts";
 
@@ -38,64 +44,109 @@ export interface DataPlane {
   stop(signal: NodeJS.Signals): Promise<void>;
 }
 
-/** What a client saw of one request. The marker is also its output tokens, so that a usage row can be told by it. */
+/** What a client saw of one request. */
 export interface Seen {
   readonly marker: number;
+  /** null: the connection broke. */
+  readonly status: number | null;
   readonly complete: boolean;
+  /** Output tokens that a complete answer named; null where its dialect does not say. */
+  readonly output: number | null;
+}
+
+/** `tools`: the model searches once, so its answer takes two iterations. */
+export type Kind = "messages" | "chat" | "tools";
+const models: Readonly<Record<Kind, string>> = { messages: "m", chat: "c", tools: "t" };
+
+/**
+ * Each request is told by its output tokens: ten times its marker when it ran to its end, nine less when only the
+ * first of two iterations did. One input token an iteration.
+ */
+const markerOf = (output: number) => Math.ceil(output / 10);
+const SEARCH_MICROS = 320_000n;
+
+function answerTo({ question, rounds, tools }: ReadRequest, faults: Faults): Step {
+  const all = 10 * Number(question);
+  const looks = tools.some(({ name }) => name === "web_search");
+  if (looks && rounds === 0) {
+    const parts = [{ type: "tool", name: "web_search", input: { query: "gates" } }] as const;
+    return { answer: { parts, usage: { input: 1, output: all - 9 } }, faults };
+  }
+  const usage = { input: 1, output: looks ? 9 : all };
+  return { answer: { parts: [{ type: "text", text: "one two three" }], usage }, faults };
 }
 
 export class World {
   readonly #stores: Stores;
   readonly #folder: string;
+  readonly #engine: FakeSite;
   readonly upstream: FakeUpstream;
   readonly #planes = new Set<DataPlane>();
   readonly seen: Seen[] = [];
-  /** How long the upstream thinks before it answers. */
-  thinkMs = 0;
+  /** How the upstream is slow. */
+  faults: Faults = {};
   #markers = 0;
 
-  private constructor(stores: Stores, folder: string, upstream: FakeUpstream) {
+  private constructor(stores: Stores, folder: string, upstream: FakeUpstream, engine: FakeSite) {
     this.#stores = stores;
     this.#folder = folder;
     this.upstream = upstream;
+    this.#engine = engine;
   }
 
   static async open(stores: Stores): Promise<World> {
     const folder = await mkdtemp(join(tmpdir(), "gapura-money-"));
+    const engine = await FakeSite.start(searxng([{ url: "https://gates.example/", title: "Gates" }]));
     const upstream: FakeUpstream = await startUpstream({
-      fallback: ({ question }) => ({
-        answer: {
-          parts: [{ type: "text", text: "one two three" }],
-          usage: { input: 1, output: Number(question) },
-        },
-        faults: { delayBetweenEventsMs: 5, delayHeadersMs: world.thinkMs },
-      }),
+      fallback: (request) => answerTo(request, { delayBetweenEventsMs: 5, ...world.faults }),
     });
-    const route = (model: string, dialect: "messages" | "chat", path: string) =>
-      sampleRoute(model, { upstreams: [sampleUpstream({ dialect, url: `${upstream.url}${path}` })] });
-    const routing = sampleRouting(1, {
-      routes: [route("m", "messages", "/v1/messages"), route("c", "chat", "/v1/chat/completions")],
-      organizations: [
-        sampleOrganization("org_acme", {
-          grants: [{ name: "start", amountMicros: "1000000000000" }],
-          apiKeys: [
-            {
-              name: "ci",
-              sha256: sha256(sampleKeys.inference),
-              hint: "sk-svc-a",
-              project: "default",
-            },
-          ],
-        }),
-      ],
-    });
-    await writeFiles(folder, bankFiles("a", routing));
-    const world = new World(stores, folder, upstream);
+    const world = new World(stores, folder, upstream, engine);
+    await world.publish("old", 1);
     return world;
   }
 
+  /** Writes a snapshot into the folder that data planes of this name read. */
+  async publish(name: string, serial: number, more: Partial<OrganizationEntry> = {}): Promise<void> {
+    await writeFiles(
+      join(this.#folder, name),
+      bankFiles(serial % 2 === 1 ? "a" : "b", this.#routing(serial, more)),
+    );
+  }
+
+  #routing(serial: number, more: Partial<OrganizationEntry>): Routing {
+    const { url } = this.upstream;
+    const messages = sampleUpstream({ dialect: "messages", url: `${url}/v1/messages` });
+    const chat = sampleUpstream({ dialect: "chat", url: `${url}/v1/chat/completions` });
+    const baseUrl = `http://127.0.0.1:${this.#engine.port}`;
+    const searching: Policy = {
+      source: sampleSource("ToolPolicy", "tools"),
+      webSearch: { engine: { type: "searxng", baseUrl, credential: null }, timeoutMs: 15_000 },
+      webFetch: null,
+      xSearch: null,
+      callsPerMinute: 60_000,
+      iterations: 8,
+      parallelCalls: 4,
+    };
+    return sampleRouting(serial, {
+      routes: [
+        sampleRoute(models.messages, { upstreams: [messages] }),
+        sampleRoute(models.chat, { upstreams: [chat] }),
+        sampleRoute(models.tools, { upstreams: [messages], toolPolicy: "tools" }),
+      ],
+      policies: { tools: searching },
+      organizations: [
+        sampleOrganization("org_acme", {
+          grants: [{ name: "start", amountMicros: "1000000000000" }],
+          apiKeys: [declaredKey("ci", sampleKeys.inference)],
+          adminKeys: [{ name: "root", sha256: sha256(sampleKeys.admin), hint: "sk-adm-svc-b" }],
+          ...more,
+        }),
+      ],
+    });
+  }
+
   /** @param dieAt `step:N` of billing/steps.ts. */
-  async start(dieAt?: string): Promise<DataPlane> {
+  async start(dieAt?: string, snapshots = "old"): Promise<DataPlane> {
     const [port, opsPort] = [await freePort(), await freePort()];
     const child = spawn(
       process.execPath,
@@ -110,7 +161,7 @@ export class World {
           OPS_PORT: String(opsPort),
           DATABASE_URL: this.#stores.postgresUrl,
           REDIS_URL: this.#stores.redisUrl,
-          GAPURA_CONFIG_DIR: this.#folder,
+          GAPURA_CONFIG_DIR: join(this.#folder, snapshots),
           GAPURA_SEAL_KEYS: `k1:${Buffer.alloc(32, 1).toString("base64")}`,
           LOG_LEVEL: "silent",
           DRAIN_TIMEOUT: "10",
@@ -140,34 +191,38 @@ export class World {
     return plane;
   }
 
-  /** One request, whole or streamed, in one of two dialects; what became of it is remembered. */
-  async ask({ url }: Pick<DataPlane, "url">): Promise<Seen> {
+  /** One request, whole or streamed, in one dialect or the other; what became of it is remembered. */
+  async ask({ url }: Pick<DataPlane, "url">, kind?: Kind, key: string = sampleKeys.inference): Promise<Seen> {
     this.#markers += 1;
     const marker = this.#markers;
-    const [stream, messages] = [marker % 2 === 0, marker % 4 < 2];
-    const complete = await this.#exchange(url, marker, stream, messages).catch(() => false);
-    const seen = { marker, complete };
+    const taken = kind ?? (["messages", "messages", "chat", "chat", "tools"] as const)[marker % 5] ?? "chat";
+    const { status, answer } = await this.#exchange(url, marker, taken, key).catch(() => broken);
+    const output = answer === null ? null : outputTokens(answer);
+    const seen = { marker, status, complete: answer !== null, output };
     this.seen.push(seen);
     return seen;
   }
 
-  async #exchange(url: string, marker: number, stream: boolean, messages: boolean): Promise<boolean> {
-    const response = await fetch(`${url}${messages ? "/v1/messages" : "/v1/chat/completions"}`, {
+  /** `answer` is null when it has no end. */
+  async #exchange(url: string, marker: number, kind: Kind, key: string): Promise<Answered> {
+    const stream = marker % 2 === 0;
+    const tools = [{ type: "web_search_20250305", name: "web_search" }];
+    const response = await fetch(`${url}${kind === "chat" ? "/v1/chat/completions" : "/v1/messages"}`, {
       method: "POST",
-      headers: { "x-api-key": sampleKeys.inference, "content-type": "application/json" },
+      headers: { "x-api-key": key, "content-type": "application/json" },
       body: JSON.stringify({
-        model: messages ? "m" : "c",
+        model: models[kind],
         max_tokens: 5_000,
         stream,
         messages: [{ role: "user", content: String(marker) }],
+        ...(kind === "tools" ? { tools } : {}),
       }),
       signal: AbortSignal.timeout(20_000),
     });
     const text = await response.text();
-    if (response.status !== 200) return false;
-    if (stream) return text.includes(messages ? "event: message_stop" : "data: [DONE]");
-    const answer: unknown = JSON.parse(text);
-    return typeof answer === "object" && answer !== null && "usage" in answer;
+    const { status } = response;
+    const ended = stream ? (kind === "chat" ? "data: [DONE]" : "event: message_stop") : '"usage":';
+    return { status, answer: status === 200 && text.includes(ended) ? text : null };
   }
 
   /** Requests until `stopped`, `width` at a time, in turn over the planes that are there. */
@@ -195,18 +250,7 @@ export class World {
       await sweeper.upkeep.sweep();
       await sweeper.upkeep.drain();
       await sweeper.holds.refresh(["org_acme"]);
-      const rows = await sweeper.pool.any(
-        sql.type(z.object({ marker: z.bigint(), cost: z.bigint(), provisional: z.boolean() }))`
-          select output_tokens as marker, cost_micros as cost, provisional from usage where not estimated
-        `,
-      );
-      const charged = rows.map(({ marker }) => Number(marker)).sort((one, other) => one - other);
-      const served = new Set(this.upstream.requests.map(({ text }) => markerOf(text)));
-      expect(new Set(charged).size, "no request is charged twice").toBe(charged.length);
-      expect(charged.filter((marker) => !served.has(marker))).toEqual([]);
-      const complete = this.seen.filter((one) => one.complete).map(({ marker }) => marker);
-      expect(complete.filter((marker) => !charged.includes(marker))).toEqual([]);
-      for (const { marker, cost } of rows) expect(cost).toBe(96n + 480n * marker);
+      await this.#judgeRows(await sweeper.pool.any(rowsQuery));
       const report = await audit(sweeper.pool, sweeper.redis);
       expect(report.broken).toEqual([]);
       expect(report.holds).toBe(0);
@@ -215,11 +259,67 @@ export class World {
     }
   }
 
+  #judgeRows(rows: readonly z.infer<typeof rowSchema>[]): void {
+    const charged = new Map(rows.map((row) => [markerOf(Number(row.output)), row]));
+    expect(charged.size, "no request is charged twice").toBe(rows.length);
+    // The upstream's own log: how many calls of each request it was sent.
+    const served = new Map<number, number>();
+    for (const { path, text } of this.upstream.requests) {
+      const { question } = readRequest(path === "/v1/messages" ? "messages" : "chat", text);
+      served.set(Number(question), (served.get(Number(question)) ?? 0) + 1);
+    }
+    for (const [marker, { iterations, input, output, cost, searches }] of charged) {
+      expect(served.get(marker) ?? 0, `calls of ${marker}`).toBeGreaterThanOrEqual(iterations);
+      expect(cost).toBe(96n * input + 480n * output + SEARCH_MICROS * searches);
+    }
+    for (const { marker, complete, output } of this.seen) {
+      if (!complete) continue;
+      const row = charged.get(marker);
+      expect(row, `the row of ${marker}, which was answered`).toMatchObject({ provisional: false });
+      expect(Number(row?.input)).toBe(row?.iterations);
+      if (output !== null) expect(row?.output, "charged for exactly what was told").toBe(BigInt(output));
+    }
+  }
+
   async close(): Promise<void> {
     for (const plane of this.#planes) await stopProcess(plane.process, "SIGKILL", 5_000);
     await this.upstream.close();
+    await this.#engine.stop();
     await rm(this.#folder, { recursive: true, force: true });
   }
 }
 
-const markerOf = (body: string): number => Number(/"content":"(\d+)"/.exec(body)?.[1]);
+interface Answered {
+  readonly status: number | null;
+  readonly answer: string | null;
+}
+const broken: Answered = { status: null, answer: null };
+
+const rowSchema = z.object({
+  output: z.bigint(),
+  input: z.bigint(),
+  searches: z.bigint(),
+  iterations: z.number(),
+  cost: z.bigint(),
+  provisional: z.boolean(),
+});
+/** Estimates cannot be told by their counters; they belong to answers that were cut. */
+const rowsQuery = sql.type(rowSchema)`
+  select output_tokens as output, input_tokens as input, web_searches as searches, iterations, cost_micros as cost,
+    provisional
+  from usage where not estimated
+`;
+
+export const declaredKey = (name: string, secret: string) => ({
+  name,
+  sha256: sha256(secret),
+  hint: secret.slice(0, 14),
+  project: "default",
+});
+
+/** The last counter in the answer's text; a Chat stream has none unless it was asked for. */
+function outputTokens(answer: string): number | null {
+  const counters = [...answer.matchAll(/"(?:output|completion)_tokens":(\d+)/g)];
+  const last = counters.at(-1)?.[1];
+  return last === undefined ? null : Number(last);
+}

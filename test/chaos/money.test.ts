@@ -3,13 +3,16 @@
  * client that saw a complete answer has been charged exactly once for exactly that, and the audit is exact.
  */
 import { setTimeout as sleep } from "node:timers/promises";
+import { sql } from "slonik";
 import { afterEach, describe, expect, test } from "vitest";
+import { z } from "zod";
 import { audit } from "../../dataplane/billing/audit.ts";
 import type { Step } from "../../dataplane/billing/steps.ts";
 import { hasEnded } from "../../hack/processes.ts";
+import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { Plane } from "../integration/money-world.ts";
 import { freshPostgres, freshRedis } from "../integration/stores.ts";
-import { World, type DataPlane } from "./money-planes.ts";
+import { World, declaredKey, type DataPlane } from "./money-planes.ts";
 
 const open: (() => Promise<void>)[] = [];
 afterEach(async () => {
@@ -30,6 +33,7 @@ async function setUp() {
 const steps: Step[] = [
   "open.sent",
   "open.held",
+  "advance.held",
   "settle.sent",
   "settle.charged",
   "drain.read",
@@ -41,7 +45,9 @@ const steps: Step[] = [
 async function askUntilEnd(world: World, { url, process }: DataPlane): Promise<void> {
   const deadline = Date.now() + 20_000;
   while (!hasEnded(process) && Date.now() < deadline) {
-    await Promise.all(Array.from({ length: 6 }, () => world.ask({ url })));
+    await Promise.all(
+      Array.from({ length: 6 }, (_, index) => world.ask({ url }, index < 3 ? "tools" : undefined)),
+    );
     await sleep(50);
   }
 }
@@ -56,25 +62,107 @@ describe("a data plane is killed", () => {
       await askUntilEnd(world, plane);
       expect(plane.process.signalCode, step).toBe("SIGKILL");
     }
-    // The way past a Redis that is silent: the ledger has the charges, and nobody tells Redis any more.
-    const plane = await world.start("ledger.charged");
-    const before = world.upstream.requests.length;
-    world.thinkMs = 1_000;
-    const asked = Promise.all(Array.from({ length: 6 }, () => world.ask(plane)));
-    await world.upstream.arrived(before + 6);
-    redis.freeze();
-    await asked;
-    redis.resume();
-    world.thinkMs = 0;
-    await askUntilEnd(world, plane);
-    expect(plane.process.signalCode).toBe("SIGKILL");
     // What the last one left is moved by the next.
     const next = await world.start();
     expect((await world.ask(next)).complete).toBe(true);
     expect(world.seen.filter(({ complete }) => complete).length).toBeGreaterThan(5);
     await world.judge();
   }, 120_000);
+
+  test("past a Redis that is silent: while neither store has the charge, and before and after Redis is told", async () => {
+    const { world, postgres, redis } = await setUp();
+    for (const step of ["ledger.waiting", "ledger.charged", "ledger.told"] as const) {
+      const plane = await world.start(step);
+      const before = world.upstream.requests.length;
+      world.faults = { delayHeadersMs: 1_000 };
+      const asked = Promise.all(Array.from({ length: 6 }, () => world.ask(plane, "messages")));
+      await world.upstream.arrived(before + 6);
+      redis.freeze();
+      if (step === "ledger.waiting") await postgres.kill();
+      if (step === "ledger.told") await sleep(2_500);
+      if (step !== "ledger.told") await asked;
+      redis.resume();
+      await asked;
+      if (step === "ledger.waiting") await postgres.start();
+      world.faults = {};
+      await askUntilEnd(world, plane);
+      expect(plane.process.signalCode, step).toBe("SIGKILL");
+    }
+    const next = await world.start();
+    expect((await world.ask(next)).complete).toBe(true);
+    await world.judge();
+  }, 120_000);
+
+  test("after a heartbeat in mid-answer, and the one that sweeps for it after that", async () => {
+    const { world, stores } = await setUp();
+    const plane = await world.start("heartbeat.done");
+    world.faults = { delayAtEvent: { event: 3, ms: 15_000 } };
+    // Every other one is streamed and stands still.
+    await Promise.all(Array.from({ length: 4 }, () => world.ask(plane, "messages")));
+    await expect.poll(() => plane.process.signalCode).toBe("SIGKILL");
+    world.faults = {};
+    const observer = await Plane.open(stores, { running: false });
+    open.push(() => observer.vanish());
+    const holds = async () => {
+      const counts = observer.holds.shards.map(({ tag }) => observer.redis.zcard(`${tag}:beats`));
+      return (await Promise.all(counts)).reduce((sum, count) => sum + count, 0);
+    };
+    expect(await holds()).toBe(2);
+    await ageHolds(observer);
+    const sweeper = await world.start("sweep.done");
+    await expect.poll(() => sweeper.process.signalCode, { timeout: 10_000 }).toBe("SIGKILL");
+    expect(await holds()).toBeLessThan(2);
+    await (await world.start()).stop("SIGTERM");
+    const provisional = sql.type(z.object({ count: z.bigint() }))`
+      select count(*) as count from usage where provisional
+    `;
+    expect(await observer.pool.oneFirst(provisional)).toBe(2n);
+    await world.judge();
+  }, 60_000);
 });
+
+/** As if the last heartbeats were long ago. */
+async function ageHolds({ holds, redis }: Plane): Promise<void> {
+  for (const { tag } of holds.shards) {
+    for (const id of await redis.zrange(`${tag}:beats`, "0", "-1")) await redis.zadd(`${tag}:beats`, 1, id);
+  }
+}
+
+test("a key that was ended is refused by every data plane, though the one that ended it is killed", async () => {
+  const { world } = await setUp();
+  const keys = [
+    declaredKey("ci", sampleKeys.inference),
+    declaredKey("second", sampleKeys.narrow),
+    declaredKey("third", sampleKeys.suspended),
+  ];
+  for (const name of ["old", "new"]) await world.publish(name, 1, { apiKeys: keys });
+  const other = await world.start();
+  const statusWith = async (key: string) => (await world.ask(other, "messages", key)).status;
+  const isEnded = (key: string) => expect.poll(() => statusWith(key), { timeout: 15_000 }).toBe(401);
+
+  // The other one has copied the first serial, so this one begins with the second.
+  const begun = await world.start("directory.begun", "new");
+  expect(await statusWith(sampleKeys.narrow)).toBe(200);
+  await world.publish("new", 2, { apiKeys: keys.filter(({ name }) => name !== "second") });
+  await expect.poll(() => begun.process.signalCode, { timeout: 10_000 }).toBe("SIGKILL");
+  const copied = await world.start("directory.copied:2", "new");
+  await isEnded(sampleKeys.narrow);
+
+  expect(await statusWith(sampleKeys.suspended)).toBe(200);
+  await world.publish("new", 3, { apiKeys: keys.slice(0, 1) });
+  await expect.poll(() => copied.process.signalCode, { timeout: 10_000 }).toBe("SIGKILL");
+  await isEnded(sampleKeys.suspended);
+
+  const ended = await world.start("keys.ended", "new");
+  const path = `${ended.url}/v1/organization/projects/default/api_keys`;
+  const headers = { authorization: `Bearer ${sampleKeys.admin}`, "content-type": "application/json" };
+  const made = await fetch(path, { method: "POST", headers, body: JSON.stringify({ name: "short-lived" }) });
+  const { id, value } = z.object({ id: z.string(), value: z.string() }).parse(await made.json());
+  expect(await statusWith(value)).toBe(200);
+  await expect(fetch(`${path}/${id}`, { method: "DELETE", headers })).rejects.toThrow("fetch failed");
+  await isEnded(value);
+  await world.judge();
+}, 90_000);
 
 describe("under load, on two data planes", () => {
   test("one killed, Redis flushed, killed and frozen, Postgres killed: nothing is lost and nothing charged twice", async () => {
