@@ -250,7 +250,7 @@ export class World {
       await sweeper.upkeep.sweep();
       await sweeper.upkeep.drain();
       await sweeper.holds.refresh(["org_acme"]);
-      await this.#judgeRows(await sweeper.pool.any(rowsQuery));
+      this.#judgeRows(await sweeper.pool.any(rowsQuery));
       const report = await audit(sweeper.pool, sweeper.redis);
       expect(report.broken).toEqual([]);
       expect(report.holds).toBe(0);
