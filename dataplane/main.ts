@@ -129,7 +129,8 @@ async function serveForever(environment: Environment): Promise<void> {
   const admit = redisCallLimit(redis);
   const sealerOf = sealing(sealKeys(environment, log));
   const files = openFiles(environment.FILES_S3_URL, postgres);
-  const upstreams = new Upstreams(dispatcher);
+  const fresh = newUpstreamDispatcher({ keepAlive: false });
+  const upstreams = new Upstreams(dispatcher, { fresh });
   const serveWith = (admitToolCall: AdmitToolCall) => {
     const runTool = createToolbox({
       admit: admitToolCall,
@@ -210,7 +211,7 @@ async function serveForever(environment: Environment): Promise<void> {
   log.info({ clean }, "drained");
   await loader.stop();
   await sweeper.stop();
-  await dispatcher.destroy();
+  await Promise.all([dispatcher.destroy(), fresh.destroy()]);
   await pages.close();
   await money.stop();
   // The stores go last: until here running requests were settling their charges.

@@ -21,7 +21,7 @@ import { createServe } from "./serve.ts";
 import { noTools } from "../../test/fakes/no-tools.ts";
 
 /** Long enough for a machine that does much else, short enough to wait for: all cells run at the same time. */
-const timeouts = { connectMs: 3_000, firstByteMs: 1_500, streamIdleMs: 1_500, requestMs: 5_000 };
+const timeouts = { connectMs: 3_000, firstByteMs: 3_000, streamIdleMs: 3_000, requestMs: 12_000 };
 
 /** What comes of a fault. */
 interface Cell {

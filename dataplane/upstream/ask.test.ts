@@ -1,4 +1,4 @@
-import { createServer, type Socket } from "node:net";
+import { createServer, type AddressInfo, type Socket } from "node:net";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { Dispatcher } from "undici";
 import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
@@ -254,27 +254,60 @@ test("a client that leaves ends the tries", async () => {
   expect(two.requests).toHaveLength(0);
 });
 
-test("a kept-alive connection that was closed meanwhile costs no attempt and no health", async () => {
-  // Answers once on each connection; the next request on it is reset unread, as by a server whose keep-alive ended.
-  const served = new WeakSet<Socket>();
-  let resets = 0;
-  const server = createServer((socket) => {
-    socket.on("error", () => {});
-    socket.on("data", () => {
-      if (served.has(socket)) {
-        resets += 1;
-        socket.resetAndDestroy();
-        return;
-      }
-      served.add(socket);
-      socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
+describe("design §4.7: a reset on a kept-alive connection before any byte", () => {
+  /** Answers once on each connection; the next request on it is reset unread, as by a server that was restarted. */
+  async function forgetful() {
+    const served = new WeakSet<Socket>();
+    const seen = { requests: 0, resets: 0 };
+    const server = createServer((socket) => {
+      socket.on("error", () => {});
+      socket.on("data", () => {
+        seen.requests += 1;
+        if (served.has(socket)) {
+          seen.resets += 1;
+          socket.resetAndDestroy();
+          return;
+        }
+        served.add(socket);
+        socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
+      });
     });
+    await new Promise<void>((listening) => void server.listen(0, "127.0.0.1", listening));
+    const { port } = server.address() as AddressInfo;
+    return {
+      seen,
+      upstream: named("stale", `http://127.0.0.1:${port}`),
+      [Symbol.dispose]: () => void server.close(),
+    };
+  }
+
+  test("is retried on a new connection, whatever else is pooled, and never ejects", async () => {
+    using server = await forgetful();
+    const fresh = newUpstreamDispatcher({ keepAlive: false });
+    upstreams = new Upstreams(dispatcher, { clock: { now: () => now }, random: () => 0, fresh });
+    const list = [server.upstream, named("two", two.url, { priority: 1 })];
+    const crowd = () => Promise.all(Array.from({ length: 8 }, () => ask(list)));
+    for (let round = 0; round < 4; round += 1)
+      for (const { said, record } of await crowd())
+        expect({ said, upstream: record.upstream }).toEqual({ said: "{}", upstream: "stale" });
+    expect(server.seen.resets).toBeGreaterThanOrEqual(5);
+    await fresh.destroy();
   });
-  await new Promise<void>((listening) => void server.listen(0, "127.0.0.1", listening));
-  const address = server.address();
-  const list = [named("stale", `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`)];
-  for (let time = 0; time < 8; time += 1)
-    expect(await ask(list, { retries: { attempts: 1, retryOn: all } })).toMatchObject({ said: "{}" });
-  expect(resets).toBeGreaterThan(0);
-  server.close();
+
+  test("counts as a try: with one attempt a request is never sent twice", async () => {
+    using server = await forgetful();
+    const retries = { attempts: 1, retryOn: all };
+    const outcomes = [];
+    for (let time = 0; time < 6; time += 1) outcomes.push(await ask([server.upstream], { retries }));
+    const failed = outcomes.filter(({ said }) => said === "upstream_error");
+    expect(failed.length).toBeGreaterThan(0);
+    expect(server.seen).toEqual({ requests: 6, resets: failed.length });
+  });
+
+  test("counts as Connect: without it in retryOn it is not retried", async () => {
+    using server = await forgetful();
+    const retries = { attempts: 3, retryOn: all.filter((name) => name !== "connect") };
+    await ask([server.upstream], { retries });
+    expect((await ask([server.upstream], { retries })).record.tries).toBe(1);
+  });
 });

@@ -14,13 +14,7 @@ import { metrics } from "../telemetry/metrics.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
 import { failureOfCall, failureOfStatus, AttemptFailure } from "./failure.ts";
 import { Health } from "./health.ts";
-import {
-  ERROR_BODY_MS,
-  MAX_ERROR_BYTES,
-  MAX_RETRY_WAIT_MS,
-  MAX_STALE_TRIES,
-  STREAM_FIRST_BYTE_MS,
-} from "./limits.ts";
+import { ERROR_BODY_MS, MAX_ERROR_BYTES, MAX_RETRY_WAIT_MS, STREAM_FIRST_BYTE_MS } from "./limits.ts";
 import { backOffMs, pick, preference } from "./pick.ts";
 import { CallError, UpstreamCall, type AnswerHead } from "./send.ts";
 
@@ -60,6 +54,8 @@ export interface UpstreamsOptions {
   readonly clock?: Clock;
   /** A number in [0, 1): spreads unbound requests, and jitters waiting times. */
   readonly random?: () => number;
+  /** Opens a new connection for each request; for a try after one on a stale connection. */
+  readonly fresh?: Dispatcher;
 }
 
 /** An upstream's address and fixed headers, worked out once for each snapshot. */
@@ -74,13 +70,18 @@ interface Endpoint {
 
 export class Upstreams {
   readonly #dispatcher: Dispatcher;
+  readonly #fresh: Dispatcher;
   readonly #clock: Clock;
   readonly #random: () => number;
   readonly #health: Health;
   readonly #endpoints = new WeakMap<Upstream, Endpoint>();
 
-  constructor(dispatcher: Dispatcher, { clock = systemClock, random = Math.random }: UpstreamsOptions = {}) {
+  constructor(
+    dispatcher: Dispatcher,
+    { clock = systemClock, random = Math.random, fresh = dispatcher }: UpstreamsOptions = {},
+  ) {
     this.#dispatcher = dispatcher;
+    this.#fresh = fresh;
     this.#clock = clock;
     this.#random = random;
     this.#health = new Health(clock);
@@ -100,7 +101,7 @@ export class Upstreams {
       const written = asking.write(upstream);
       if (written === null) continue;
       try {
-        return await this.#attempt(question, upstream, written, asking.connectMs, take);
+        return await this.#attempt(question, upstream, written, asking, take);
       } catch (error) {
         if (!(error instanceof AttemptFailure)) throw error;
         asking.failed(upstream, error);
@@ -112,11 +113,13 @@ export class Upstreams {
     question: Question,
     upstream: Upstream,
     outgoing: Outgoing,
-    connectMs: number,
+    { connectMs, wasStale }: Asking,
     take: (answering: Answering) => Promise<T>,
   ): Promise<T> {
     const { route, record, deadline, signal } = question;
     const call = new UpstreamCall(this.#options(question, upstream, outgoing, connectMs));
+    // The pool's other connections to it may be as stale.
+    const dispatcher = wasStale ? this.#fresh : this.#dispatcher;
     const endpoint = this.#endpoint(route, upstream);
     const cancel = () => call.abort("cancelled");
     const started = performance.now();
@@ -129,7 +132,7 @@ export class Upstreams {
     if (signal.aborted) cancel();
     let status = "";
     try {
-      const head = await headOf(call.start(this.#dispatcher), question).finally(() => {
+      const head = await headOf(call.start(dispatcher), question).finally(() => {
         record.upstreamWaitMs += performance.now() - started;
       });
       status = String(head.status);
@@ -223,7 +226,7 @@ class Asking {
   /** In order of preference; those that cannot hold the request are taken out. */
   #candidates: { readonly upstream: Upstream; tries: number }[];
   #attempts = 0;
-  #stale = 0;
+  #wasStale = false;
   /** What the client is told when nothing more is tried. */
   #error: ApiError | null = null;
   /** Upstreams were all out at the first try: together they get no more time than one connection may take. */
@@ -248,6 +251,11 @@ class Asking {
     const { connectMs } = this.#question.route.timeouts;
     if (this.#desperateUntil === null) return connectMs;
     return Math.max(1, Math.min(connectMs, this.#desperateUntil - this.#clock.now()));
+  }
+
+  /** The try before this one met a connection that had been closed meanwhile. */
+  get wasStale(): boolean {
+    return this.#wasStale;
   }
 
   /** The upstream to ask now. @throws ApiError when there is none. */
@@ -298,13 +306,11 @@ class Asking {
     const { attempts, retryOn } = this.#question.route.retries;
     this.#error = failure.error;
     if (failure.retry === null || !retryOn.includes(failure.retry)) throw failure.error;
-    if (failure.stale && this.#stale < MAX_STALE_TRIES) {
-      // Nobody looked at the request: the same upstream gets it on another connection, at once.
-      this.#stale += 1;
-      return;
-    }
+    this.#wasStale = failure.stale;
     this.#attempts += 1;
-    for (const candidate of this.#candidates) if (candidate.upstream === upstream) candidate.tries += 1;
+    // Nobody looked at a request on a stale connection: the same upstream is next, at once.
+    if (!failure.stale)
+      for (const candidate of this.#candidates) if (candidate.upstream === upstream) candidate.tries += 1;
     if (this.#attempts >= attempts) throw failure.error;
   }
 

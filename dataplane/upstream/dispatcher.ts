@@ -17,14 +17,15 @@ export function isStaleConnectionError(error: Error): boolean {
 }
 
 /**
- * The pooled HTTP/1.1 connections to all upstreams. Time-outs belong to the requests (`send.ts`), not to the pool.
+ * The pooled HTTP/1.1 connections to all upstreams; without `keepAlive` each request gets a new one. Time-outs belong to the requests (`send.ts`), not to the pool.
  * Private authorities: Node reads `NODE_EXTRA_CA_CERTS`. Redirects are not followed (rule 1.3).
  */
-export function newUpstreamDispatcher(): Dispatcher {
+export function newUpstreamDispatcher({ keepAlive = true } = {}): Dispatcher {
   const connect = buildConnector({ timeout: MAX_CONNECT_MS, allowH2: false });
   return new Agent({
     connections: MAX_CONNECTIONS_PER_ORIGIN,
-    pipelining: 1,
+    // 0 is undici's word for closing each connection after its request.
+    pipelining: keepAlive ? 1 : 0,
     allowH2: false,
     keepAliveTimeout: KEEP_ALIVE_MS,
     headersTimeout: 0,

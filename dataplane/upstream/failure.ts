@@ -20,7 +20,7 @@ export class AttemptFailure extends Error {
   readonly status: string;
   /** Whether it counts towards ejection. */
   readonly unhealthy: boolean;
-  /** The connection was a stale one: a try on another one is free. */
+  /** The connection was kept alive and had been closed meanwhile: nothing is known of the upstream itself. */
   readonly stale: boolean;
   /** It did answer: it is there, whatever it said. */
   readonly answered: boolean;

@@ -16,7 +16,5 @@ export const MAX_ERROR_BYTES = 64 * 1024;
 export const ERROR_BODY_MS = 2_000;
 /** Default for the first byte of a stream whose route names none (resources.md, timeouts). */
 export const STREAM_FIRST_BYTE_MS = 120_000;
-/** Tries of a request on connections that turn out to be closed already, beside the route's own attempts. */
-export const MAX_STALE_TRIES = 2;
 /** An upstream that names a longer time than this in `retry-after` is not waited for; the client is told instead. */
 export const MAX_RETRY_WAIT_MS = 5_000;

@@ -1,5 +1,5 @@
 /**
- * A certificate of one's own for tests of TLS: self-signed, for the given names, made anew each time so that no
+ * Certificates for tests of TLS: self-signed, or of a private authority, made anew each time so that no
  * private key lies in the repository. Just enough DER for X.509 v3 (RFC 5280).
  */
 import { generateKeyPairSync, randomBytes, sign } from "node:crypto";
@@ -22,31 +22,70 @@ const commonName = oid(0x55, 0x04, 0x03);
 const subjectAltName = oid(0x55, 0x1d, 0x11);
 const basicConstraints = oid(0x55, 0x1d, 0x13);
 
-/** PEM key and certificate, valid from 2020 to 2100; the certificate is its own authority. */
-export function selfSigned(names: readonly string[]): { key: string; cert: string } {
-  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
-  const name = sequence(der(0x31, sequence(commonName, utf8(names[0] ?? ""))));
-  const dnsNames = sequence(...names.map((dns) => der(0x82, Buffer.from(dns))));
-  const authority = sequence(der(0x01, Buffer.from([0xff])));
-  const extensions = sequence(
-    sequence(basicConstraints, der(0x04, authority)),
-    sequence(subjectAltName, der(0x04, dnsNames)),
-  );
-  const body = sequence(
-    der(0xa0, integer(Buffer.from([2]))),
-    integer(Buffer.concat([Buffer.from([0x01]), randomBytes(8)])),
-    ecdsaWithSha256,
-    name,
-    sequence(time("20200101000000Z"), time("21000101000000Z")),
-    name,
-    publicKey.export({ type: "spki", format: "der" }),
-    der(0xa3, extensions),
-  );
-  const signature = der(0x03, Buffer.from([0]), sign("sha256", body, privateKey));
-  const bytes = sequence(body, ecdsaWithSha256, signature);
-  const lines = bytes.toString("base64").replace(/.{64}/g, "$&\n");
+export interface Certificate {
+  /** PEM. */
+  readonly key: string;
+  readonly cert: string;
+}
+
+/** Valid from 2020 to 2100; the certificate is its own authority. */
+export function selfSigned(names: readonly string[]): Certificate {
+  const own = authority(names[0] ?? "");
+  return own.sign(names, { isAuthority: true, keys: own.keys });
+}
+
+/** A certificate authority that nobody knows, and what it signs. */
+export function privateAuthority(name: string): {
+  /** PEM, for `NODE_EXTRA_CA_CERTS`. */
+  readonly cert: string;
+  issue(names: readonly string[]): Certificate;
+} {
+  const { keys, sign: certify } = authority(name);
   return {
-    key: privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
-    cert: `-----BEGIN CERTIFICATE-----\n${lines}\n-----END CERTIFICATE-----\n`,
+    cert: certify([name], { isAuthority: true, keys }).cert,
+    issue: (names) => certify(names, { isAuthority: false, keys: newKeys() }),
+  };
+}
+
+interface Subject {
+  readonly isAuthority: boolean;
+  readonly keys: ReturnType<typeof newKeys>;
+}
+
+const newKeys = () => generateKeyPairSync("ec", { namedCurve: "P-256" });
+const distinguished = (name: string) => sequence(der(0x31, sequence(commonName, utf8(name))));
+
+function authority(name: string) {
+  const keys = newKeys();
+  return {
+    keys,
+    sign: (
+      names: readonly string[],
+      { isAuthority, keys: { privateKey, publicKey } }: Subject,
+    ): Certificate => {
+      const dnsNames = sequence(...names.map((dns) => der(0x82, Buffer.from(dns))));
+      const constraints = sequence(...(isAuthority ? [der(0x01, Buffer.from([0xff]))] : []));
+      const extensions = sequence(
+        sequence(basicConstraints, der(0x04, constraints)),
+        sequence(subjectAltName, der(0x04, dnsNames)),
+      );
+      const body = sequence(
+        der(0xa0, integer(Buffer.from([2]))),
+        integer(Buffer.concat([Buffer.from([0x01]), randomBytes(8)])),
+        ecdsaWithSha256,
+        distinguished(name),
+        sequence(time("20200101000000Z"), time("21000101000000Z")),
+        distinguished(names[0] ?? ""),
+        publicKey.export({ type: "spki", format: "der" }),
+        der(0xa3, extensions),
+      );
+      const signature = der(0x03, Buffer.from([0]), sign("sha256", body, keys.privateKey));
+      const base64 = sequence(body, ecdsaWithSha256, signature).toString("base64");
+      const lines = base64.match(/.{1,64}/g) ?? [];
+      return {
+        key: privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
+        cert: `-----BEGIN CERTIFICATE-----\n${lines.join("\n")}\n-----END CERTIFICATE-----\n`,
+      };
+    },
   };
 }
