@@ -2,28 +2,29 @@ import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { answering, type HttpServer } from "./server.ts";
 
-/** Connections that fall idle while draining are looked for this often. */
+/** Connections are looked at this often while draining. */
 const SWEEP_MS = 100;
 /** A connection on which no request is under way gets this long to send one that was already on its way. */
 const GRACE_MS = 1000;
+/** Connections are taken for at most so long after draining has begun. */
+const LISTENING_MS = 3 * GRACE_MS;
 
 /**
- * Stops taking connections and waits until every running answer is out, at most `timeoutMs`; what is left then is
- * cut. Keep-alive connections are told to close with their next answer, or closed where they are idle.
+ * Waits until every running answer is out, at most `timeoutMs`; what is left then is cut. Each answer closes its
+ * connection, and idle ones are closed once they have been quiet for a while: closed at once, they would swallow the
+ * requests that clients are just sending over them. New connections are still taken in that time, and then no more.
  * @returns whether everything ended by itself.
  */
 export async function drain(server: HttpServer, timeoutMs: number): Promise<boolean> {
   server.drain();
   const node = server.app.server;
   const quietSince = new Map<Socket, number>();
-  const sweep = setInterval(() => {
-    node.closeIdleConnections();
-    closeQuiet(server.connections, quietSince);
-  }, SWEEP_MS);
+  const sweep = setInterval(() => closeQuiet(server.connections, quietSince), SWEEP_MS);
   const deadline = new AbortController();
   try {
-    const closed = server.app.close().then(() => true);
     const late = sleep(timeoutMs, false, { signal: deadline.signal, ref: false }).catch(() => false);
+    await idleConnectionsGone(server.connections, Math.min(timeoutMs, LISTENING_MS));
+    const closed = server.app.close().then(() => true);
     if (await Promise.race([closed, late])) return true;
     node.closeAllConnections();
     await closed;
@@ -34,10 +35,16 @@ export async function drain(server: HttpServer, timeoutMs: number): Promise<bool
   }
 }
 
-/**
- * Node calls a connection idle only after its first request, and stops watching for slow headers once a server
- * closes: a client that connected and says nothing would hold up the end.
- */
+/** A server that closes ends its idle connections at once, so this comes first. */
+async function idleConnectionsGone(connections: ReadonlySet<Socket>, timeoutMs: number): Promise<void> {
+  const startedAt = performance.now();
+  const elapsed = () => performance.now() - startedAt;
+  const isBusy = () => [...connections].every((socket) => answering(socket));
+  while (connections.size > 0 && elapsed() < timeoutMs && !(elapsed() > GRACE_MS && isBusy()))
+    await sleep(SWEEP_MS);
+}
+
+/** Node calls a connection idle only after its first request; here also one that has never sent any. */
 function closeQuiet(connections: ReadonlySet<Socket>, quietSince: Map<Socket, number>): void {
   const now = performance.now();
   for (const socket of connections) {
