@@ -161,6 +161,9 @@ export const metrics = {
   }),
 } as const;
 
+/** There from the start: to Prometheus, a counter that first appears as 1 has not increased. */
+for (const outcome of ["served", "rejected"]) metrics.configReloads.inc({ outcome }, 0);
+
 /** What one request counts at its end. */
 export interface RequestMetrics {
   readonly duration: Histogram.Internal<"dialect" | "model">;

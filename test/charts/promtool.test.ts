@@ -1,0 +1,120 @@
+/** Alerts and dashboard by Prometheus' own judgement, and each alert by what makes it fire. */
+import { spawnSync } from "node:child_process";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parse, stringify } from "yaml";
+import { z } from "zod";
+import { registry } from "../../dataplane/telemetry/metrics.ts";
+import { prometheusTools } from "../../hack/prometheus.ts";
+import { Telemetry } from "../../operator/kube/telemetry.ts";
+import { alerts, alertsFile, dashboardQueries, dashboardVariables, labelsIn, metricsIn } from "./queries.ts";
+
+const say = (line: string) => process.stderr.write(`charts: ${line}\n`);
+const tools = await prometheusTools(say).catch((error: unknown) => {
+  say(`no promtool (${String(error)}); these tests are skipped (apt-get install prometheus)`);
+  return null;
+});
+const unitTests = resolve(import.meta.dirname, "alerts.promtool.yaml");
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "gapura-promtool-"));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+describe.skipIf(tools === null)("promtool", () => {
+  const promtool = (...args: string[]) => {
+    const { path, environment } = tools?.promtool ?? { path: "", environment: {} };
+    const result = spawnSync(path, args, { env: { ...process.env, ...environment }, encoding: "utf8" });
+    return { status: result.status, out: `${result.stdout}${result.stderr}` };
+  };
+
+  test("parses the alerts", () => {
+    expect(promtool("check", "rules", "--lint-fatal", alertsFile)).toMatchObject({ status: 0 });
+  });
+
+  test("parses the dashboard's queries", async () => {
+    const file = join(folder, "dashboard.yaml");
+    const rules = dashboardQueries().map(({ expr }, n) => ({ record: `panel:query:${n}`, expr }));
+    await writeFile(file, stringify({ groups: [{ name: "dashboard", rules }] }));
+    expect(promtool("check", "rules", file)).toMatchObject({ status: 0 });
+    await writeFile(
+      file,
+      stringify({ groups: [{ name: "x", rules: [{ record: "x:y", expr: "sum by (a" }] }] }),
+    );
+    expect(promtool("check", "rules", file).status).not.toBe(0);
+  });
+
+  test("finds that each alert fires when it should, and not otherwise", () => {
+    const { status, out } = promtool("test", "rules", unitTests);
+    expect({ status, out }).toMatchObject({ status: 0 });
+  });
+});
+
+const unitTestsSchema = z.object({
+  tests: z.array(
+    z.object({
+      alert_rule_test: z.array(
+        z.object({ alertname: z.string(), exp_alerts: z.array(z.unknown()).default([]) }),
+      ),
+    }),
+  ),
+});
+
+describe("alerts and dashboard", () => {
+  const metrics = [registry, new Telemetry().registry].flatMap((source) => source.getMetricsAsArray());
+  const labelsOf = new Map(
+    metrics.map((metric) => [metric.name, (metric as unknown as { labelNames: string[] }).labelNames]),
+  );
+  /** What Prometheus adds to every series, and to a histogram's. */
+  const always = ["namespace", "job", "le"];
+  const queries = [
+    ...alerts().map(({ alert, expr }) => ({ of: alert, expr })),
+    ...dashboardQueries().map(({ panel, expr }) => ({ of: panel, expr })),
+  ];
+
+  test.each(queries)("$of asks only for metrics and labels that there are", ({ expr }) => {
+    const names = metricsIn(expr);
+    expect(names.length).toBeGreaterThan(0);
+    expect(names.filter((name) => !labelsOf.has(name))).toEqual([]);
+    const labels = new Set([...always, ...names.flatMap((name) => labelsOf.get(name) ?? [])]);
+    expect(labelsIn(expr).filter((label) => !labels.has(label))).toEqual([]);
+  });
+
+  test("a panel's legend names only labels that its query leaves", () => {
+    for (const { expr, legend } of dashboardQueries()) {
+      const named = Array.from(legend.matchAll(/{{(\w+)}}/g), (match) => match[1] ?? "");
+      expect(named.filter((label) => !labelsIn(expr).includes(label))).toEqual([]);
+    }
+    for (const { name, query } of dashboardVariables())
+      if (name !== "datasource") expect(query).toBe("label_values(gapura_requests_total, model)");
+  });
+
+  test("every alert keeps releases apart, is tested both ways, and has an entry in the runbook", async () => {
+    const runbook = await readFile(resolve(import.meta.dirname, "../../docs/operations.md"), "utf8");
+    const headings = Array.from(runbook.matchAll(/^#+ (Gapura\w+)$/gm), (match) => match[1]);
+    const { tests } = unitTestsSchema.parse(parse(await readFile(unitTests, "utf8")));
+    const tested = tests.flatMap((entry) => entry.alert_rule_test);
+    for (const { alert, expr, annotations } of alerts()) {
+      expect(annotations.runbook).toBe(`docs/operations.md#${alert.toLowerCase()}`);
+      expect(headings, `${alert} in docs/operations.md`).toContain(alert);
+      const own = tested.filter(({ alertname }) => alertname === alert);
+      expect(
+        own.some(({ exp_alerts }) => exp_alerts.length > 0),
+        `${alert} is seen to fire`,
+      ).toBe(true);
+      expect(
+        own.some(({ exp_alerts }) => exp_alerts.length === 0),
+        `${alert} is seen not to fire`,
+      ).toBe(true);
+      if (!expr.startsWith("absent(gapura_config_info)")) expect(expr).toContain("by (namespace, job");
+    }
+    expect(headings.toSorted()).toEqual(
+      alerts()
+        .map(({ alert }) => alert)
+        .toSorted(),
+    );
+  });
+});

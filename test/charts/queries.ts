@@ -1,0 +1,72 @@
+/** The Prometheus queries of the chart: its alerts and its dashboard. */
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { parse } from "yaml";
+import { z } from "zod";
+
+const chart = resolve(import.meta.dirname, "../../charts/gapura");
+
+/** For promtool and Prometheus to read. */
+export const alertsFile = resolve(chart, "alerts.yaml");
+
+const alertsSchema = z.object({
+  groups: z.array(
+    z.object({
+      rules: z.array(
+        z.strictObject({
+          alert: z.string(),
+          expr: z.string(),
+          for: z.string().optional(),
+          labels: z.strictObject({ severity: z.enum(["warning", "critical"]) }),
+          annotations: z.strictObject({ summary: z.string(), description: z.string(), runbook: z.string() }),
+        }),
+      ),
+    }),
+  ),
+});
+
+export const alerts = () =>
+  alertsSchema.parse(parse(readFileSync(alertsFile, "utf8"))).groups.flatMap(({ rules }) => rules);
+
+const dashboardSchema = z.object({
+  templating: z.object({ list: z.array(z.object({ name: z.string(), query: z.string() })) }),
+  panels: z.array(
+    z.object({
+      title: z.string(),
+      targets: z.array(z.object({ expr: z.string(), legendFormat: z.string().optional() })),
+    }),
+  ),
+});
+
+/** Every query of the dashboard as Grafana sends it when all models are chosen. */
+export function dashboardQueries(): {
+  readonly panel: string;
+  readonly expr: string;
+  readonly legend: string;
+}[] {
+  const text = readFileSync(resolve(chart, "dashboards/gapura.json"), "utf8");
+  const { panels } = dashboardSchema.parse(JSON.parse(text));
+  return panels.flatMap(({ title, targets }) =>
+    targets.map(({ expr, legendFormat = "" }) => ({
+      panel: title,
+      expr: expr.replaceAll("$__rate_interval", "2m").replaceAll("$model", ".*"),
+      legend: legendFormat,
+    })),
+  );
+}
+
+/** Names of the dashboard's variables and what Grafana asks for to fill them. */
+export const dashboardVariables = () =>
+  dashboardSchema.parse(JSON.parse(readFileSync(resolve(chart, "dashboards/gapura.json"), "utf8"))).templating
+    .list;
+
+/** Names of our metrics in a query, without a histogram's suffix. */
+export const metricsIn = (expr: string): string[] =>
+  (expr.match(/\bgapura_[a-z_]+\b/g) ?? []).map((name) => name.replace(/_bucket$/, ""));
+
+/** Labels that a query selects or groups by. */
+export function labelsIn(expr: string): string[] {
+  const grouped = Array.from(expr.matchAll(/\bby\s*\(([^)]*)\)/g), (match) => (match[1] ?? "").split(","));
+  const selected = Array.from(expr.matchAll(/([a-z_]+)\s*(?:=~|!~|!=|=)\s*"/g), (match) => match[1] ?? "");
+  return [...grouped.flat().map((name) => name.trim()), ...selected].filter((name) => name !== "");
+}
