@@ -94,7 +94,7 @@ describe("alerts and dashboard", () => {
 
   test("every alert keeps releases apart, is tested both ways, and has an entry in the runbook", async () => {
     const runbook = await readFile(resolve(import.meta.dirname, "../../docs/operations.md"), "utf8");
-    const headings = Array.from(runbook.matchAll(/^#+ (Gapura\w+)$/gm), (match) => match[1]);
+    const headings = Array.from(runbook.matchAll(/^#+ (Gapura\w+)$/gm), (match) => match[1] ?? "");
     const { tests } = unitTestsSchema.parse(parse(await readFile(unitTests, "utf8")));
     const tested = tests.flatMap((entry) => entry.alert_rule_test);
     for (const { alert, expr, annotations } of alerts()) {
