@@ -76,6 +76,6 @@ export function plainBody(seen: Look, sealer: Sealer): JsonObject {
   // `look` has found it to be a JSON object without duplicate keys.
   const body = JSON.parse(seen.body.toString("utf8")) as JsonObject;
   if (seen.dialect !== "messages") return body;
-  const { messages } = restoreConversation(body["messages"], new Set(), sealer);
+  const { messages } = restoreConversation(body["messages"], new Set(), false, sealer);
   return messages === body["messages"] || messages === undefined ? body : { ...body, messages };
 }

@@ -11,6 +11,8 @@ export interface ToolEntry extends Span {
   readonly offline: boolean;
   /** A shell in a container of the upstream's. */
   readonly container: boolean;
+  /** `execution: "client"`: the client runs what is otherwise run by the provider. */
+  readonly clientRun: boolean;
   /** Everything that stands in the same array, and which of it this is; for cutting it out. */
   readonly siblings: readonly Span[];
   readonly index: number;
@@ -40,12 +42,14 @@ export function readTools(reader: JsonReader, path: readonly PathStep[], tools: 
       name: null as string | null,
       offline: false,
       container: false,
+      clientRun: false,
     };
     const nested: ToolEntry[] = [];
     reader.object((key) => {
       if (key === "type") entry.type = reader.string() ?? null;
       else if (key === "name") entry.name = reader.string() ?? null;
       else if (key === "external_web_access") entry.offline = reader.boolean() === false;
+      else if (key === "execution") entry.clientRun = reader.string() === "client";
       else if (key === "tools") readTools(reader, [...path, index, key], nested);
       else if (key === "environment" || key === "container") entry.container = isContainer(reader);
     });

@@ -36,6 +36,8 @@ const responsesServerTools: Readonly<Record<string, ServerTool>> = {
   x_search: "xSearch",
 };
 const responsesClientTools = /^(?:function|custom|namespace|local_shell|shell|apply_patch)$/;
+/** Run by the provider unless they say `execution: "client"`, as Codex' own do. */
+const eitherSideTools = new Set(["tool_search"]);
 const chatClientTools = /^(?:function|custom)$/;
 
 /** Choices of a Responses `tool_choice` that name no hosted tool. */
@@ -74,6 +76,7 @@ function refuseFields(look: Look): void {
       param: "thread",
       details: { unsupported: ["thread"] },
     });
+  if (dialect === "responses") refuseCallCap(look);
   const background = dialect === "responses" ? present(fields, "background") : undefined;
   if (background !== undefined && body.toString("latin1", background.start, background.end) !== "false")
     throw fieldError(
@@ -81,6 +84,20 @@ function refuseFields(look: Look): void {
       dialect,
       ["background"],
       "background responses are not supported",
+    );
+}
+
+/** Judged without a server tool too (spec, HTTP-level errors): an upstream would say it in its own words. */
+function refuseCallCap({ fields, body }: Look): void {
+  const cap = present(fields, "max_tool_calls");
+  if (cap === undefined) return;
+  const value = cap.kind === "number" ? Number(body.toString("latin1", cap.start, cap.end)) : Number.NaN;
+  if (!Number.isSafeInteger(value) || value < 1)
+    throw fieldError(
+      "invalid_request_error",
+      "responses",
+      ["max_tool_calls"],
+      "must be an integer of at least 1",
     );
 }
 
@@ -92,7 +109,7 @@ function refuseTool(look: Look, tool: ToolEntry): void {
   throw fieldError("unsupported_tool", look.dialect, [...tool.path, "type"], what);
 }
 
-function classOf(dialect: Dialect, { type, container }: ToolEntry): ToolClass {
+function classOf(dialect: Dialect, { type, container, clientRun }: ToolEntry): ToolClass {
   if (container) return "unsupported";
   // Without a type it is a client's own tool in Messages; elsewhere the upstream says what is missing.
   if (type === null) return "client";
@@ -102,7 +119,8 @@ function classOf(dialect: Dialect, { type, container }: ToolEntry): ToolClass {
       ? [messagesServerTools, messagesClientTools]
       : [responsesServerTools, responsesClientTools];
   if (Object.hasOwn(server, type)) return server[type] ?? "unsupported";
-  return client.test(type) ? "client" : "unsupported";
+  const ownSide = dialect === "responses" && clientRun && eitherSideTools.has(type);
+  return ownSide || client.test(type) ? "client" : "unsupported";
 }
 
 /** The server tools that a request declares, each with the path that names it. */

@@ -17,11 +17,10 @@ import type {
 } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { Deadline } from "../lib/deadline.ts";
 import { newId } from "../lib/ids.ts";
 import { restoreConversation, type Restored } from "../loop/continuation.ts";
 import { toolFunctions, type ToolOutcome } from "../loop/results.ts";
-import { runLoop, type Exchange, type LoopInput } from "../loop/run.ts";
+import { runLoop, type LoopInput } from "../loop/run.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { estimateInputTokens } from "../tokens/estimate.ts";
 import { toolCapabilities } from "../tools/capabilities.ts";
@@ -29,12 +28,11 @@ import { messagesServerTool, readDeclarations, type ServerTools } from "../tools
 import { CitedSources, linkCitations } from "../tools/links.ts";
 import type { RunTool, ToolScope } from "../tools/toolbox.ts";
 import { conversationContext } from "../tools/web-fetch/conversation-context.ts";
-import type { Answering, Upstreams } from "../upstream/ask.ts";
-import { AttemptFailure } from "../upstream/failure.ts";
+import type { Upstreams } from "../upstream/ask.ts";
 import { askModelOf } from "./ask-model.ts";
 import type { InferenceCall } from "./call.ts";
 import { Conversion } from "./conversion.ts";
-import { streamedEvents, wholeEvents } from "./exchange.ts";
+import { Iterations } from "./iterations.ts";
 import type { Look } from "./look.ts";
 
 /** Pings while a tool runs (spec, Limits). */
@@ -70,8 +68,7 @@ class ToolServing {
   readonly #sources = new CitedSources();
   readonly #accumulator = new MessageAccumulator();
   readonly #writer: StreamWriter | null;
-  /** The value of `x-gapura-dropped` for the upstream that was asked last. */
-  #dropped: string | null = null;
+  readonly #iterations: Iterations;
   #started = false;
 
   constructor(services: ToolServices) {
@@ -81,11 +78,12 @@ class ToolServing {
     this.#tools = readDeclarations(call.dialect, body, toolCapabilities(route, policy).webFetch);
     this.#restored =
       call.dialect === "messages"
-        ? restoreConversation(body["messages"], new Set(this.#names()), sealer)
+        ? restoreConversation(body["messages"], new Set(this.#names()), this.#citePages(), sealer)
         : { messages: undefined, pending: [], hits: [] };
     const { messages } = this.#restored;
     const restoredBody = messages === undefined ? body : { ...body, messages };
     this.#conversion = new Conversion(call, look, route, sealer, restoredBody);
+    this.#iterations = new Iterations(services, this.#conversion);
     for (const hit of this.#restored.hits) this.#sources.add(hit);
     const prior = conversationContext(call.dialect, body);
     for (const hit of this.#restored.hits) addSource(prior, hit.url, hit.text);
@@ -116,7 +114,7 @@ class ToolServing {
     const bill = await this.#services.open();
     try {
       await runLoop(this.#input(), {
-        ask: (build) => this.#ask(build),
+        ask: (build) => this.#iterations.ask(build),
         runTool: ({ name, input }, signal) => this.#run(name, input ?? {}, signal),
         emit: (events) => this.#emit(events, bill),
         estimate: (request) => this.#estimate(request),
@@ -145,6 +143,12 @@ class ToolServing {
     return (["web_search", "web_fetch", "x_search"] as const).filter((name) => declared[name] !== null);
   }
 
+  /** Citations into pages were asked for, and the model makes them. */
+  #citePages(): boolean {
+    const { route } = this.#services;
+    return this.#tools.webFetch?.citations === true && route.capabilities.documentCitations;
+  }
+
   #input(): LoopInput {
     const { call, look, route, policy } = this.#services;
     const names = this.#names();
@@ -170,7 +174,7 @@ class ToolServing {
       pending: this.#restored.pending,
       serverTools: new Set(names),
       parallelCalls: policy.parallelCalls,
-      citePages: webFetch?.citations === true && route.capabilities.documentCitations,
+      citePages: this.#citePages(),
       streamed: look.stream,
       sources: this.#sources,
     };
@@ -183,53 +187,6 @@ class ToolServing {
     const serial =
       choice !== undefined && choice.type !== "none" && choice.disable_parallel_tool_use === true;
     return { type: "tool", name: forced, ...(serial ? { disable_parallel_tool_use: true } : {}) };
-  }
-
-  /** One iteration's call. Resolves with the first events of whichever upstream answers. */
-  #ask(build: (target: Upstream["dialect"]) => MessagesRequest): Promise<Exchange> {
-    const { call, look, route, upstreams, headers } = this.#services;
-    const { promise, resolve, reject } = Promise.withResolvers<Exchange>();
-    const deadline = new Deadline(route.timeouts.requestMs);
-    const question = {
-      route,
-      stream: look.stream,
-      batch: call.batchId !== null,
-      conversation: this.#services.conversation,
-      deadline,
-      signal: call.sink.closed,
-      record: call.record,
-      credential: (id: string) => call.snapshot.credential(id),
-      write: (upstream: Upstream) => {
-        call.record.path = "tools";
-        const { body, dropped } = this.#conversion.write(upstream, build(upstream.dialect));
-        this.#dropped = dropped;
-        return { body, headers: headers(upstream) };
-      },
-    };
-    upstreams
-      .ask(question, (answering) => this.#take(answering, resolve))
-      .catch((error: unknown) => reject(error instanceof AttemptFailure ? error.error : error))
-      .finally(() => deadline.dispose());
-    return promise;
-  }
-
-  /** Hands an answer over once its first events are there; stays until they have all been read. */
-  async #take(answering: Answering, resolve: (exchange: Exchange) => void): Promise<void> {
-    const { upstream } = answering;
-    const read = this.#services.look.stream ? streamedEvents : wholeEvents;
-    const events = read(answering, this.#conversion.context);
-    const first = await events.next();
-    const { promise: finished, resolve: finish } = Promise.withResolvers<void>();
-    async function* rest(): AsyncGenerator<readonly MessagesEvent[]> {
-      try {
-        if (first.done !== true) yield first.value;
-        yield* events;
-      } finally {
-        finish();
-      }
-    }
-    resolve({ upstream: upstream.name, dialect: upstream.dialect, events: rest() });
-    await finished;
   }
 
   async #run(name: ServerToolName, input: JsonObject, signal: AbortSignal): Promise<ToolOutcome> {
@@ -290,7 +247,8 @@ class ToolServing {
   }
 
   #headers(bill: Bill): Record<string, string> {
-    return { ...bill.headers, ...(this.#dropped === null ? {} : { "x-gapura-dropped": this.#dropped }) };
+    const { dropped } = this.#iterations;
+    return { ...bill.headers, ...(dropped === null ? {} : { "x-gapura-dropped": dropped }) };
   }
 }
 

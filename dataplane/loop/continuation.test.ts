@@ -36,8 +36,11 @@ const use = (id: string, name = "web_search"): JsonValue => ({
 const result = (id: string, outcome: ToolOutcome = hits, by = sealer) =>
   resultForClient(call(id), outcome, false, by) as unknown as JsonValue;
 const text = (value: string): JsonValue => ({ type: "text", text: value });
-const restore = (messages: JsonValue, declared: ReadonlySet<"web_search" | "web_fetch" | "x_search"> = all) =>
-  restoreConversation(messages, declared, sealer);
+const restore = (
+  messages: JsonValue,
+  declared: ReadonlySet<"web_search" | "web_fetch" | "x_search"> = all,
+  citePages = false,
+) => restoreConversation(messages, declared, citePages, sealer);
 const toolResult = (id: string) =>
   expect.objectContaining({ type: "tool_result", tool_use_id: id }) as unknown;
 const toolUse = (id: string) => expect.objectContaining({ type: "tool_use", id }) as unknown;
@@ -129,6 +132,35 @@ describe("a resent conversation", () => {
       content: [{ type: "tool_result", tool_use_id: "srvtoolu_9" }],
     });
   });
+
+  test("rule 3.6: a call of a tool that is not declared any more is not run", () => {
+    const content = [text("let me see"), use("srvtoolu_1"), use("srvtoolu_2", "web_fetch")];
+    const { pending, messages } = restore([{ role: "assistant", content }], new Set(["web_fetch"] as const));
+    expect(pending.map(({ id }) => id)).toEqual(["srvtoolu_2"]);
+    expect(JSON.stringify(messages)).not.toContain("srvtoolu_1");
+  });
+
+  test.each([true, false])(
+    "a page of an earlier answer can be cited as this request asks: %s",
+    (citePages) => {
+      const page = {
+        url: "https://a.example/",
+        title: "A",
+        retrievedAt: "",
+        source: { type: "text", text: "t" },
+      };
+      const opened = resultForClient(
+        call("srvtoolu_1", "web_fetch"),
+        { kind: "page", page } as ToolOutcome,
+        !citePages,
+        sealer,
+      ) as unknown as JsonValue;
+      const content = [use("srvtoolu_1", "web_fetch"), opened];
+      const { messages } = restore([{ role: "assistant", content }], all, citePages);
+      expect(JSON.stringify(messages)).toContain(`"citations":{"enabled":${citePages}}`);
+      expect(JSON.stringify(messages)).not.toContain(`"citations":{"enabled":${!citePages}}`);
+    },
+  );
 
   test("rule 3.4: blocks of a tool that is not declared are told to the model as text, never raw", () => {
     const { messages } = restore(

@@ -42,11 +42,13 @@ const isServerToolBlock = (block: JsonObject) =>
 
 /**
  * @param declared the server tools of this request; blocks of any other tool are told to the model as text.
+ * @param citePages this request cites pages: those of earlier answers too, for upstreams take all or none.
  * @throws ApiError invalid_request_error naming a block whose sealed content is changed, damaged or foreign.
  */
 export function restoreConversation(
   messages: JsonValue | undefined,
   declared: ReadonlySet<ServerToolName>,
+  citePages: boolean,
   sealer: Sealer,
 ): Restored {
   if (!Array.isArray(messages) || !hasServerToolBlocks(messages)) return { messages, pending: [], hits: [] };
@@ -64,7 +66,7 @@ export function restoreConversation(
       appendTurn(out, message);
       continue;
     }
-    const turns = new Turns(["messages", index, "content"], declared, sealer, hits);
+    const turns = new Turns({ at: ["messages", index, "content"], declared, citePages, sealer, hits });
     for (const [at, block] of content.entries()) turns.add(block, at);
     // Only the newest turn may still owe results; what an older one owes was given up by the client.
     const mayRun = index === lastAssistant && index >= messages.length - 2;
@@ -123,28 +125,27 @@ const holdsResults = (turn: JsonObject) =>
   Array.isArray(turn["content"]) &&
   turn["content"].some((block) => isObject(block) && block["type"] === "tool_result");
 
+interface TurnsOptions {
+  /** Where the message's content stands. */
+  readonly at: readonly PathStep[];
+  readonly declared: ReadonlySet<ServerToolName>;
+  readonly citePages: boolean;
+  readonly sealer: Sealer;
+  /** What was found, for the whole conversation. */
+  readonly hits: SearchHit[];
+}
+
 /** One assistant message being taken apart. */
 class Turns {
   readonly out: JsonObject[] = [];
-  readonly #at: readonly PathStep[];
-  readonly #declared: ReadonlySet<ServerToolName>;
-  readonly #sealer: Sealer;
-  readonly #hits: SearchHit[];
+  readonly #options: TurnsOptions;
   #assistant: JsonValue[] = [];
   #results: JsonObject[] = [];
   /** Calls without a result yet, in order. */
   readonly #open = new Map<string, ToolCall>();
 
-  constructor(
-    at: readonly PathStep[],
-    declared: ReadonlySet<ServerToolName>,
-    sealer: Sealer,
-    hits: SearchHit[],
-  ) {
-    this.#at = at;
-    this.#declared = declared;
-    this.#sealer = sealer;
-    this.#hits = hits;
+  constructor(options: TurnsOptions) {
+    this.#options = options;
   }
 
   add(block: JsonValue, index: number): void {
@@ -152,7 +153,7 @@ class Turns {
       this.#assistant.push(block);
       return;
     }
-    const here = [...this.#at, index];
+    const here = [...this.#options.at, index];
     const type = block["type"];
     if (type === "server_tool_use") return this.#call(block, here);
     if (typeof type === "string" && RESULT_TYPES.has(type)) return this.#result(block, here);
@@ -160,12 +161,15 @@ class Turns {
     this.#assistant.push(this.#withoutCitations(block, here));
   }
 
-  /** Closes the last turn. Unanswered calls are handed over to be run, or answered as never run. */
+  /**
+   * Closes the last turn. Unanswered calls are handed over to be run, or answered as never run; one whose tool is not
+   * declared any more is left out.
+   */
   finish(mayRun: boolean): readonly ToolCall[] {
     const owed = [...this.#open.values()];
     if (!mayRun) for (const call of owed) this.#answer(call, { kind: "error", code: "unavailable" });
     this.#flush();
-    return mayRun ? owed : [];
+    return mayRun ? owed.filter(({ name }) => this.#options.declared.has(name)) : [];
   }
 
   #flush(): void {
@@ -181,7 +185,7 @@ class Turns {
     if (typeof name !== "string" || !isToolName(name))
       return refuse([...here, "name"], "is not a server tool");
     const call: ToolCall = { id, name, input: isObject(input) ? input : null };
-    if (!this.#declared.has(name)) {
+    if (!this.#options.declared.has(name)) {
       this.#open.set(id, call);
       return;
     }
@@ -196,18 +200,20 @@ class Turns {
     if (call === undefined)
       return refuse([...here, "tool_use_id"], "does not belong to a server_tool_use block before it");
     const outcome = this.#outcome(call, block["content"], [...here, "content"]);
-    if (outcome.kind === "hits") this.#hits.push(...outcome.hits);
+    const { hits } = this.#options;
+    if (outcome.kind === "hits") hits.push(...outcome.hits);
     if (outcome.kind === "page") {
       const { url, title, source } = outcome.page;
-      this.#hits.push({ url, title, text: source.type === "text" ? source.text : "", age: null });
+      hits.push({ url, title, text: source.type === "text" ? source.text : "", age: null });
     }
     this.#answer(call, outcome);
   }
 
   #answer(call: ToolCall, outcome: ToolOutcome): void {
     this.#open.delete(call.id);
-    const result = resultForModel(call.id, outcome, false);
-    if (this.#declared.has(call.name)) this.#results.push({ ...result } as unknown as JsonObject);
+    const { declared, citePages } = this.#options;
+    const result = resultForModel(call.id, outcome, citePages);
+    if (declared.has(call.name)) this.#results.push({ ...result } as unknown as JsonObject);
     else this.#assistant.push({ type: "text", text: asText(call, outcome) });
   }
 
@@ -215,7 +221,7 @@ class Turns {
     if (Array.isArray(content)) {
       const hits = content.map((entry, index) => {
         const sealed = isObject(entry) ? entry["encrypted_content"] : undefined;
-        const hit = typeof sealed === "string" ? openHit(sealed, this.#sealer) : null;
+        const hit = typeof sealed === "string" ? openHit(sealed, this.#options.sealer) : null;
         return (
           hit ?? refuse([...here, index, "encrypted_content"], "is damaged or belongs to another account")
         );
@@ -236,7 +242,7 @@ class Turns {
     if (block["type"] !== "text" || !Array.isArray(citations)) return block;
     for (const [index, citation] of citations.entries()) {
       const sealed = isObject(citation) ? citation["encrypted_index"] : undefined;
-      if (typeof sealed === "string" && !isOwnIndex(sealed, this.#sealer)) {
+      if (typeof sealed === "string" && !isOwnIndex(sealed, this.#options.sealer)) {
         refuse([...here, "citations", index, "encrypted_index"], "is damaged or belongs to another account");
       }
     }

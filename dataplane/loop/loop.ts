@@ -136,7 +136,7 @@ const stop = (state: LoopState, reason: StopReason): Round => ({
 
 function ended(answer: RoundAnswer): StopReason {
   if (answer.clientCalls > 0 && runsCalls(answer.stopReason)) return "tool_use";
-  // An upstream's own `pause_turn` or a lone `tool_use` means nothing to a client here.
+  // A lone `tool_use`, without any call, means nothing to a client.
   return answer.stopReason === null || answer.stopReason === "tool_use" ? "end_turn" : answer.stopReason;
 }
 

@@ -7,7 +7,8 @@ import { CitedSources } from "../tools/links.ts";
 import type { LoopRules, ToolCall } from "./loop.ts";
 import type { ToolOutcome } from "./results.ts";
 import { wholeBlock } from "./round.ts";
-import { INSTRUCTION_MARK, runLoop, type LoopInput } from "./run.ts";
+import { INSTRUCTION_MARK } from "./instruction.ts";
+import { runLoop, type LoopInput } from "./run.ts";
 
 const text = (value: string): ContentBlock => ({ type: "text", text: value });
 const search = (query: string, id = `call_${query}`): ContentBlock => ({

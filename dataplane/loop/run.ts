@@ -13,7 +13,6 @@ import type {
   MessageParam,
   MessagesEvent,
   MessagesRequest,
-  MessagesResponse,
   ServerToolName,
   StopReason,
   ToolResultBlock,
@@ -23,18 +22,13 @@ import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { addResults } from "./continuation.ts";
-import {
-  askFor,
-  admitCalls,
-  initialState,
-  judge,
-  type JudgedCall,
-  type LoopRules,
-  type LoopState,
-  type ToolCall,
-} from "./loop.ts";
-import { resultForClient, resultForModel, searchCitation, type ToolOutcome } from "./results.ts";
-import { Round, wholeBlock, type Citer } from "./round.ts";
+import { withInstruction } from "./instruction.ts";
+import { askFor, admitCalls, initialState, judge } from "./loop.ts";
+import type { JudgedCall, LoopRules, LoopState, ToolCall } from "./loop.ts";
+import { searchCitation, type ToolOutcome } from "./results.ts";
+import { Round, type Citer } from "./round.ts";
+import { runCalls } from "./run-calls.ts";
+import { Speaker } from "./speaker.ts";
 import { Tally } from "./tally.ts";
 
 /** One upstream call under way. */
@@ -83,12 +77,6 @@ export interface LoopDeps {
   readonly pingMs: number;
 }
 
-/** Marks where the loop's instruction begins in a system prompt, so that it is added once. */
-export const INSTRUCTION_MARK = "[svc:servertools]";
-const INSTRUCTION =
-  `${INSTRUCTION_MARK} When your answer uses something that a tool returned, cite it with a markdown link ` +
-  "of the form [title](url), with the exact URL that the tool gave.";
-
 /**
  * @throws ApiError when the answer failed. Before anything was emitted it can still be a plain HTTP error.
  * Everything is settled or released when this returns or throws.
@@ -103,10 +91,7 @@ class Loop {
   readonly #tally = new Tally();
   #state: LoopState = initialState;
   #messages: readonly MessageParam[];
-  /** Results that were run before the first iteration, waiting for the message to begin. */
-  #before: MessagesEvent[] = [];
-  #nextIndex = 0;
-  #started = false;
+  readonly #speaker: Speaker;
   #upstream: string | null = null;
   /** Upstream calls that were taken, the final one included. */
   #asked = 0;
@@ -120,6 +105,9 @@ class Loop {
     this.#input = input;
     this.#deps = deps;
     this.#messages = input.request.messages;
+    const { emit, newId } = deps;
+    const { streamed, request } = input;
+    this.#speaker = new Speaker({ emit, newId, streamed, model: request.model });
   }
 
   async run(): Promise<void> {
@@ -161,7 +149,7 @@ class Loop {
     const results = await this.#runCalls(judged.calls);
     if (judged.next.kind === "stop") {
       if (judged.next.reason === "tool_use")
-        for (const call of round.clientCalls) await this.#emitBlock(call);
+        for (const call of round.clientCalls) await this.#speaker.block(call);
       return judged.next.reason;
     }
     this.#remember(round.blocks, results);
@@ -175,8 +163,8 @@ class Loop {
     const round = new Round({
       serverTools: this.#input.serverTools,
       final: this.#state.final,
-      nextIndex: this.#nextIndex,
-      started: this.#started,
+      nextIndex: this.#speaker.nextIndex,
+      started: this.#speaker.started,
       newId: this.#deps.newId,
       citer: this.#citer(target),
     });
@@ -192,8 +180,8 @@ class Loop {
         const shown = events.flatMap((event) => round.push(event));
         this.#tally.observe(round.usage);
         this.#deps.bill.observe(this.#tally.observed);
-        this.#nextIndex = round.nextIndex;
-        await this.#emit(shown);
+        this.#speaker.nextIndex = round.nextIndex;
+        await this.#speaker.say(shown);
       }
       this.#tally.commit();
       return round;
@@ -237,45 +225,17 @@ class Loop {
       : messages) as unknown as MessageParam[];
   }
 
-  /** Shows the calls, runs them, shows and returns their results, all in call order. */
-  async #runCalls(calls: readonly JudgedCall[]): Promise<readonly ToolResultBlock[]> {
-    if (calls.length === 0) return [];
-    const { input, deps } = { input: this.#input, deps: this.#deps };
-    const resumed = this.#asked === 0;
-    for (const { call } of calls) {
-      // A resent call stands in the client's conversation already.
-      if (resumed) break;
-      const { id, name } = call;
-      const caller = { type: "direct" } as const;
-      await this.#emitBlock({ type: "server_tool_use", id, name, input: call.input ?? {}, caller });
-    }
-    const waiting = limited(input.parallelCalls, calls, (judged) => this.#runCall(judged));
-    const ping = setInterval(() => {
-      // A client that has left is found out by whatever is said next.
-      this.#ping().catch(() => undefined);
-    }, deps.pingMs);
-    try {
-      const results: ToolResultBlock[] = [];
-      for (const [index, { call }] of calls.entries()) {
-        const outcome = (await waiting[index]) ?? { kind: "error", code: "unavailable" };
-        deps.signal.throwIfAborted();
-        this.#tally.tool(call.name, outcome);
-        this.#cite(outcome);
-        deps.bill.observe(this.#tally.observed);
-        const sealer = input.rules.dialect === "messages" ? deps.sealer : null;
-        await this.#emitBlock(resultForClient(call, outcome, input.citePages, sealer));
-        results.push(resultForModel(call.id, outcome, input.citePages));
-      }
-      return results;
-    } finally {
-      clearInterval(ping);
-    }
-  }
-
-  async #runCall({ call, verdict }: JudgedCall): Promise<ToolOutcome> {
-    if (verdict !== "run") return { kind: "error", code: "max_uses_exceeded" };
-    if (call.input === null) return { kind: "error", code: "invalid_tool_input" };
-    return this.#deps.runTool(call, this.#deps.signal);
+  #runCalls(calls: readonly JudgedCall[]): Promise<readonly ToolResultBlock[]> {
+    const { rules, parallelCalls, citePages } = this.#input;
+    const { runTool, pingMs, sealer, signal } = this.#deps;
+    const brought = ({ name }: ToolCall, outcome: ToolOutcome) => {
+      this.#tally.tool(name, outcome);
+      this.#cite(outcome);
+      this.#deps.bill.observe(this.#tally.observed);
+    };
+    const shown = rules.dialect === "messages" ? sealer : null;
+    const job = { speaker: this.#speaker, runTool, brought, parallelCalls, pingMs, citePages, signal };
+    return runCalls({ ...job, sealer: shown }, calls, this.#asked === 0);
   }
 
   #cite(outcome: ToolOutcome): void {
@@ -304,44 +264,6 @@ class Loop {
     };
   }
 
-  async #emitBlock(block: Parameters<typeof wholeBlock>[0]): Promise<void> {
-    const events = wholeBlock(block, this.#nextIndex);
-    this.#nextIndex += 1;
-    await this.#emit(events);
-  }
-
-  /** Says events once the message has begun; results that are there before wait for its start. */
-  async #emit(events: readonly MessagesEvent[]): Promise<void> {
-    if (events.length === 0) return;
-    if (this.#started) return this.#deps.emit(events);
-    const start = events.findIndex(({ type }) => type === "message_start");
-    if (start === -1) {
-      this.#before.push(...events.filter(({ type }) => type !== "ping"));
-      return;
-    }
-    this.#started = true;
-    const waiting = this.#before.splice(0);
-    await this.#deps.emit([...events.slice(start, start + 1), ...waiting, ...events.slice(start + 1)]);
-  }
-
-  /** Resent calls run before any model was asked: a stream that has to wait for them begins by itself. */
-  async #ping(): Promise<void> {
-    if (!this.#started && this.#input.streamed) {
-      const message: MessagesResponse = {
-        id: this.#deps.newId("msg"),
-        type: "message",
-        role: "assistant",
-        model: this.#input.request.model,
-        content: [],
-        stop_reason: null,
-        stop_sequence: null,
-        usage: { input_tokens: 0, output_tokens: 0 },
-      };
-      await this.#emit([{ type: "message_start", message }]);
-    }
-    await this.#emit([{ type: "ping" }]);
-  }
-
   /** Charges everything and only then lets the end of the answer go. */
   async #finish(reason: StopReason): Promise<void> {
     const usage = this.#tally.usage;
@@ -353,7 +275,7 @@ class Loop {
     });
     this.#settled = true;
     const { sequence, details } = this.#stop;
-    await this.#emit([
+    await this.#speaker.say([
       {
         type: "message_delta",
         delta: {
@@ -382,31 +304,4 @@ class Loop {
       upstream: this.#upstream,
     });
   }
-}
-
-/** Adds the instruction to cite, once. */
-function withInstruction(system: MessagesRequest["system"]): NonNullable<MessagesRequest["system"]> {
-  if (system === undefined || system === "") return INSTRUCTION;
-  if (typeof system === "string")
-    return system.includes(INSTRUCTION_MARK) ? system : `${system}\n\n${INSTRUCTION}`;
-  if (system.some((block) => block.text.includes(INSTRUCTION_MARK))) return system;
-  return [...system, { type: "text", text: INSTRUCTION }];
-}
-
-/** Runs `work` over all items, at most `most` at a time; the promises stand in item order and never reject unseen. */
-function limited<Item, Result>(
-  most: number,
-  items: readonly Item[],
-  work: (item: Item) => Promise<Result>,
-): readonly Promise<Result>[] {
-  const slots = Array.from({ length: Math.max(1, most) }, () => Promise.resolve());
-  return items.map((item, index) => {
-    const slot = index % slots.length;
-    const result = (slots[slot] ?? Promise.resolve()).then(() => work(item));
-    slots[slot] = result.then(
-      () => undefined,
-      () => undefined,
-    );
-    return result;
-  });
 }

@@ -26,7 +26,6 @@ export interface XSearchDeclaration {
 }
 
 const RESULTS_BY_CONTEXT_SIZE: Readonly<Record<string, number>> = { low: 5, medium: 8, high: 10 };
-const MAX_LISTED_DOMAINS = 100;
 const MAX_HANDLES = 20;
 
 /** One body being read: where we are and how to say what is wrong there. */
@@ -82,8 +81,9 @@ export class DeclarationReader {
     );
   }
 
-  domains(from: JsonObject, steps: readonly PathStep[]): DomainLists {
-    const parsed = parseDomainLists(from["allowed_domains"], from["blocked_domains"], MAX_LISTED_DOMAINS);
+  /** @param most longest list; the specification names one for Responses only. */
+  domains(from: JsonObject, steps: readonly PathStep[], most?: number): DomainLists {
+    const parsed = parseDomainLists(from["allowed_domains"], from["blocked_domains"], most);
     if (parsed.kind === "lists") return parsed.lists;
     const [key = "", index] = parsed.param.split(/[[\]]/);
     const place = index === undefined ? [key] : [key, Number(index)];

@@ -92,6 +92,21 @@ describe("accepted", () => {
     expect(readDeclarations("chat", chat, true).webFetch).toBeNull();
   });
 
+  test("the specification limits the list of domains in Responses only", () => {
+    const tool = { ...search, allowed_domains: many(101) };
+    expect(readDeclarations("messages", { tools: [tool] }, true).webSearch?.domains.allowed).toHaveLength(
+      101,
+    );
+  });
+
+  test("a server tool among additional_tools counts (dialects.md §H3)", () => {
+    const added = { type: "additional_tools", tools: [{ type: "web_search", search_context_size: "low" }] };
+    expect(readDeclarations("responses", { input: [added] }, true)).toMatchObject({
+      webSearch: { results: 5 },
+      webFetch: { maxContentTokens: 25_000 },
+    });
+  });
+
   test("handles may have a leading @, dates are days", () => {
     const tool = {
       type: "x_search",
@@ -306,6 +321,27 @@ describe("refused with the code that the specification names, and the field", ()
       inResponses({}, { input: [{ role: "user", content: [{ type: "input_file", file_data: "x" }] }] }),
       "unsupported_content",
       "input[0].content[0].type",
+    ],
+    [
+      "a file in a function's output",
+      "responses",
+      inResponses({}, { input: [{ type: "function_call_output", output: [{ type: "input_file" }] }] }),
+      "unsupported_content",
+      "input[0].output[0].type",
+    ],
+    [
+      "a custom tool among additional_tools",
+      "responses",
+      inResponses({}, { input: [{ type: "additional_tools", tools: [{ type: "custom", name: "c" }] }] }),
+      "unsupported_tool",
+      "input[0].tools[0].type",
+    ],
+    [
+      "the same tool twice, once among additional_tools",
+      "responses",
+      inResponses({}, { input: [{ type: "additional_tools", tools: [{ type: "web_search" }] }] }),
+      "invalid_request_error",
+      "input[0].tools[0]",
     ],
     [
       "a custom call in the history",

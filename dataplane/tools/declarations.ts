@@ -41,6 +41,8 @@ export interface ServerTools {
 /** Opened pages are cut at this many tokens in Responses and Chat (spec, Limits). */
 const OPENED_PAGE_TOKENS = 25_000;
 const MAX_RESULTS = 10;
+/** Domains in `filters.allowed_domains` of Responses (spec, Limits). */
+const MAX_FILTERED_DOMAINS = 100;
 
 const MESSAGES_TYPES: Readonly<Record<string, ServerToolName>> = {
   web_search_20250305: "web_search",
@@ -216,8 +218,8 @@ function readResponses(body: JsonObject, mayOpen: boolean): ServerTools {
   const reader = new DeclarationReader("responses");
   let webSearch: SearchDeclaration | null = null;
   let xSearch: XSearchDeclaration | null = null;
-  for (const [index, entry] of entriesOf(body["tools"])) {
-    const steps = ["tools", index];
+  const declared = responsesTools(body);
+  for (const [steps, entry] of declared) {
     const type = entry["type"];
     if (type === "x_search") {
       if (xSearch !== null) reader.fail("invalid_request_error", steps, "the tool x_search is defined twice");
@@ -234,13 +236,17 @@ function readResponses(body: JsonObject, mayOpen: boolean): ServerTools {
       const { allowed_domains: allowed } = reader.object(entry["filters"] ?? {}, filterSteps);
       webSearch = {
         maxUses: null,
-        domains: reader.domains(allowed === undefined ? {} : { allowed_domains: allowed }, filterSteps),
+        domains: reader.domains(
+          allowed === undefined ? {} : { allowed_domains: allowed },
+          filterSteps,
+          MAX_FILTERED_DOMAINS,
+        ),
         location: reader.location(entry, steps),
         results: reader.contextSize(entry, steps),
       };
     }
   }
-  const ownFetch = judgeCompanions(reader, body["tools"], webSearch !== null, xSearch !== null);
+  const ownFetch = judgeCompanions(reader, declared, webSearch !== null, xSearch !== null);
   refuseItems(reader, body["input"]);
   const choice = body["tool_choice"];
   const chosen = isObject(choice) ? choice["type"] : undefined;
@@ -254,28 +260,35 @@ function readResponses(body: JsonObject, mayOpen: boolean): ServerTools {
   };
 }
 
+type Declared = readonly (readonly [readonly PathStep[], JsonObject])[];
+
+/** `tools`, and what Codex adds to them by `additional_tools` items (dialects.md §H3), each with its path. */
+function responsesTools(body: JsonObject): Declared {
+  const added = entriesOf(body["input"]).flatMap(([item, { type, tools }]) =>
+    type === "additional_tools"
+      ? entriesOf(tools).map(([index, entry]) => [["input", item, "tools", index], entry] as const)
+      : [],
+  );
+  return [...entriesOf(body["tools"]).map(([index, entry]) => [["tools", index], entry] as const), ...added];
+}
+
 /** Judges the client tools beside a server tool; true when the client brings its own `web_fetch`. */
 function judgeCompanions(
   reader: DeclarationReader,
-  tools: JsonValue | undefined,
+  tools: Declared,
   webSearch: boolean,
   xSearch: boolean,
 ): boolean {
   let ownFetch = false;
-  for (const [index, entry] of entriesOf(tools)) {
-    const { type, name } = entry;
+  for (const [steps, { type, name }] of tools) {
     if (typeof type === "string" && REFUSED_BESIDE.has(type)) {
-      reader.fail(
-        "unsupported_tool",
-        ["tools", index, "type"],
-        "only function tools may accompany server tools",
-      );
+      reader.fail("unsupported_tool", [...steps, "type"], "only function tools may accompany server tools");
     }
     if (type !== "function") continue;
     if ((name === "web_search" && webSearch) || (name === "x_search" && xSearch)) {
       reader.fail(
         "invalid_request_error",
-        ["tools", index, "name"],
+        [...steps, "name"],
         `"${name}" is the name of a declared server tool`,
       );
     }
@@ -295,6 +308,7 @@ function refuseItems(reader: DeclarationReader, input: JsonValue | undefined): v
     }
   }
   refuseParts(reader, input, ["input"], new Set(["input_file", "input_audio"]));
+  refuseParts(reader, input, ["input"], new Set(["input_file", "input_audio"]), "output");
 }
 
 /** On the translation path only text and images are content (spec, Translation path). */
@@ -303,13 +317,14 @@ function refuseParts(
   turns: JsonValue | undefined,
   at: readonly PathStep[],
   refused: ReadonlySet<string>,
+  key: "content" | "output" = "content",
 ): void {
   for (const [index, turn] of entriesOf(turns)) {
-    for (const [part, { type }] of entriesOf(turn["content"])) {
+    for (const [part, { type }] of entriesOf(turn[key])) {
       if (typeof type !== "string" || !refused.has(type)) continue;
       reader.fail(
         "unsupported_content",
-        [...at, index, "content", part, "type"],
+        [...at, index, key, part, "type"],
         `"${type}" is not supported when a server tool is used`,
       );
     }

@@ -68,6 +68,27 @@ export function routeTo(upstreams: Upstream[], more: Partial<Route> = {}): Route
   };
 }
 
+/** All tools on, with engines that nobody listens for: what the tools bring is the test's own. */
+export const toolPolicy: Policy = {
+  source: { ...source, kind: "ToolPolicy" },
+  webSearch: {
+    engine: { type: "searxng", baseUrl: "http://127.0.0.1:9", credential: null },
+    timeoutMs: 15_000,
+  },
+  webFetch: {
+    timeoutMs: 20_000,
+    maxBytes: 10_485_760,
+    cacheTtlMs: 900_000,
+    allowCidrs: [],
+    allowPorts: [],
+    proxy: null,
+  },
+  xSearch: { engine: { baseUrl: "http://127.0.0.1:9", credential: null }, timeoutMs: 30_000 },
+  callsPerMinute: 60,
+  iterations: 8,
+  parallelCalls: 4,
+};
+
 export function snapshotOf(
   routes: Route[],
   allowedModels = ["*"],

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { costMicros } from "../../dataplane/billing/price.ts";
-import type { Policy, Route } from "../../dataplane/config/schema.ts";
+import type { Route } from "../../dataplane/config/schema.ts";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import { errorBody, errorStatus } from "../../dataplane/dialects/errors.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
@@ -16,7 +16,7 @@ import { sealing } from "../../dataplane/lib/seal.ts";
 import type { RunOutcome, RunTool } from "../../dataplane/tools/toolbox.ts";
 import { Upstreams } from "../../dataplane/upstream/ask.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
-import { callOf, routeTo, snapshotOf, upstreamOf } from "../fakes/inference.ts";
+import { callOf, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../fakes/inference.ts";
 import type { Step } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { chatFaults } from "../grammar/chat.ts";
@@ -44,17 +44,6 @@ const cases = readdirSync(folder)
   .filter((file) => file.endsWith(".json") && !file.endsWith(".out.json"))
   .map((file) => ({ name: file.slice(0, -5), ...(JSON.parse(readFileSync(join(folder, file), "utf8")) as Case) }));
 
-const source = { kind: "ToolPolicy", namespace: "test", name: "default", uid: "u", generation: 1 } as const;
-const policy: Policy = {
-  source,
-  webSearch: { engine: { type: "searxng", baseUrl: "http://127.0.0.1:9", credential: null }, timeoutMs: 15_000 },
-  webFetch: { timeoutMs: 20_000, maxBytes: 10_485_760, cacheTtlMs: 900_000, allowCidrs: [], allowPorts: [], proxy: null },
-  xSearch: { engine: { baseUrl: "http://127.0.0.1:9", credential: null }, timeoutMs: 30_000 },
-  callsPerMinute: 60,
-  iterations: 8,
-  parallelCalls: 4,
-};
-
 let fake: FakeUpstream;
 let dispatcher: Dispatcher;
 beforeAll(async () => {
@@ -80,7 +69,7 @@ async function trace(client: Dialect, stream: boolean, told: Case) {
   const runTool: RunTool = async (name) => told.tools[name] ?? { kind: "error", code: "unavailable" };
   const serve = createServe(new Upstreams(dispatcher), sealing([{ id: "test", key: Buffer.alloc(32) }]), runTool);
   const route = routeTo([upstreamOf(fake.url, told.upstream)], { toolPolicy: "test/default", ...told.route });
-  const snapshot = snapshotOf([route], ["*"], {}, { "test/default": policy });
+  const snapshot = snapshotOf([route], ["*"], {}, { "test/default": toolPolicy });
   const call = callOf(client, snapshot, { model: "public-model", ...told.requests[client], ...(stream ? { stream } : {}) });
   call.meter.credit.push(...(told.credit ?? []));
   const error = await serve(call).then(

@@ -1,7 +1,8 @@
 /**
  * The URLs that a client's conversation has shown: those of the user's own words and of client tools' results,
- * and those of earlier annotations (spec "web_fetch behaviour", "Server tools: conversation rules", rule 3.13).
- * What a model wrote, and the system prompt, show nothing. Pure.
+ * those of earlier annotations, and what earlier searches of a Responses conversation found (spec "web_fetch
+ * behaviour", "Server tools: conversation rules", rule 3.13). What a model wrote, and the system prompt, show nothing.
+ * What Messages blocks hold is added where they are restored. Pure.
  */
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { JsonObject, JsonValue } from "../../dialects/messages/types.ts";
@@ -18,9 +19,18 @@ export function conversationContext(dialect: Dialect, body: JsonObject): PriorCo
     const role = turn["role"];
     if (role === "user" || role === "tool" || role === "function") addTexts(prior, turn["content"], 0);
     else if (turn["type"] === "function_call_output") addTexts(prior, turn["output"], 0);
+    else if (turn["type"] === "web_search_call") addSearch(prior, turn);
     else if (role === "assistant") addAnnotations(prior, turn);
   }
   return prior;
+}
+
+/** What an earlier call found or opened; a failed one shows nothing. */
+function addSearch(prior: PriorContext, { status, action }: JsonObject): void {
+  if (status !== "completed" || !isObject(action)) return;
+  const { type, sources, url } = action;
+  if (type === "open_page" && typeof url === "string") prior.addUrl(url);
+  for (const source of objectsOf(sources)) if (typeof source["url"] === "string") prior.addUrl(source["url"]);
 }
 
 /** Every text of a turn's content, tool results included. */

@@ -1,0 +1,99 @@
+import type { Dispatcher } from "undici";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { callOf, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
+import { text, type Step } from "../../test/fakes/upstream/script.ts";
+import { startUpstream, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
+import { sealing } from "../lib/seal.ts";
+import { Upstreams } from "../upstream/ask.ts";
+import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
+import { createServe } from "./serve.ts";
+
+let fake: FakeUpstream;
+let dispatcher: Dispatcher;
+beforeAll(async () => {
+  fake = await startUpstream();
+  dispatcher = newUpstreamDispatcher();
+});
+afterAll(async () => {
+  await dispatcher.destroy();
+  await fake.close();
+});
+beforeEach(() => fake.reset());
+
+const refused: Step = {
+  error: { status: 400, message: "messages.1.content.0: Invalid `signature` in `thinking` block" },
+};
+const searching = (signature: string): Step => ({
+  answer: {
+    parts: [
+      { type: "thinking", text: "Hm.", signature },
+      { type: "tool", name: "web_search", input: { query: "gates" } },
+    ],
+  },
+});
+const earlier = [
+  { role: "user", content: "Hi" },
+  {
+    role: "assistant",
+    content: [
+      { type: "thinking", thinking: "Hm.", signature: "of-another-account" },
+      { type: "text", text: "Hello" },
+    ],
+  },
+  { role: "user", content: "And what is new?" },
+];
+
+async function serveTools(messages: readonly object[], stream: boolean) {
+  const serve = createServe(
+    new Upstreams(dispatcher),
+    sealing([{ id: "test", key: Buffer.alloc(32) }]),
+    async () => ({ kind: "hits", hits: [], posts: 0, profiles: 0 }),
+  );
+  const route = routeTo([upstreamOf(fake.url, "messages")], { toolPolicy: "test/default" });
+  const call = callOf("messages", snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }), {
+    model: "public-model",
+    messages,
+    max_tokens: 500,
+    stream,
+    tools: [{ type: "web_search_20250305", name: "web_search" }],
+  });
+  const error = await serve(call).then(
+    () => null,
+    (thrown: unknown) => thrown,
+  );
+  return { call, error, sent: fake.requests.map((request) => request.text) };
+}
+
+test.each([false, true])(
+  "rule 2.17: reasoning that another account made is left out and asked again (streamed: %s)",
+  async (stream) => {
+    fake.next(refused, searching("of-this-account"), text("Nothing."));
+    const { call, error, sent } = await serveTools(earlier, stream);
+    expect(error).toBeNull();
+    expect(sent.map((request) => request.includes("of-another-account"))).toEqual([true, false, false]);
+    // What the upstream that answers has signed itself goes back to it.
+    expect(sent[2]).toContain("of-this-account");
+    expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: 2 }]);
+  },
+);
+
+test("the same in a later iteration, whose upstream may be another one", async () => {
+  fake.next(searching("of-the-first"), refused, text("Nothing."));
+  const { call, error, sent } = await serveTools([{ role: "user", content: "What is new?" }], false);
+  expect(error).toBeNull();
+  expect(sent.map((request) => request.includes("of-the-first"))).toEqual([false, true, false]);
+  expect(sent[2]).toContain("tool_result");
+  expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: 2 }]);
+});
+
+test("a refusal that stays is an error after one more try, and one without reasoning after none", async () => {
+  fake.next(refused, refused, refused);
+  expect((await serveTools(earlier, false)).error).toMatchObject({ code: "invalid_request" });
+  expect(fake.requests).toHaveLength(2);
+  fake.reset();
+  fake.next(refused);
+  const { call, error } = await serveTools([{ role: "user", content: "Hi" }], false);
+  expect(error).toMatchObject({ code: "invalid_request" });
+  expect(fake.requests).toHaveLength(1);
+  expect(call.meter.released).toBe(1);
+});

@@ -1,0 +1,94 @@
+/** Asks a route's upstreams for the iterations of one tool loop; each may go to another upstream than the one before. */
+import type { Upstream } from "../config/schema.ts";
+import type { MessageParam, MessagesEvent, MessagesRequest } from "../dialects/messages/types.ts";
+import { Deadline } from "../lib/deadline.ts";
+import type { Exchange } from "../loop/run.ts";
+import type { Answering, Question } from "../upstream/ask.ts";
+import { AttemptFailure } from "../upstream/failure.ts";
+import type { Conversion } from "./conversion.ts";
+import { streamedEvents, wholeEvents } from "./exchange.ts";
+import { rejectsReasoning, withoutReasoning } from "./rejected-reasoning.ts";
+import type { ToolServices } from "./serve-tools.ts";
+
+export class Iterations {
+  readonly #services: ToolServices;
+  readonly #conversion: Conversion;
+  /** The value of `x-gapura-dropped` for the upstream that was asked last. */
+  dropped: string | null = null;
+  /** So many messages of the conversation are sent without their reasoning: an upstream refused it. */
+  #withoutReasoning = 0;
+
+  constructor(services: ToolServices, conversion: Conversion) {
+    this.#services = services;
+    this.#conversion = conversion;
+  }
+
+  /** One iteration's call. Resolves with the first events of whichever upstream answers. */
+  ask(build: (target: Upstream["dialect"]) => MessagesRequest): Promise<Exchange> {
+    const { promise, resolve, reject } = Promise.withResolvers<Exchange>();
+    const deadline = new Deadline(this.#services.route.timeouts.requestMs);
+    let sent: readonly MessageParam[] = [];
+    const question = this.#question(deadline, (upstream) => {
+      const request = this.#forgetful(build(upstream.dialect));
+      sent = request.messages;
+      return request;
+    });
+    const ask = () => this.#services.upstreams.ask(question, (answering) => this.#take(answering, resolve));
+    ask()
+      .catch((error: unknown) => {
+        // Rule 2.17: reasoning that was made in another account is left out, once for each iteration.
+        if (!rejectsReasoning(error) || withoutReasoning(sent) === null) throw error;
+        this.#withoutReasoning = sent.length;
+        return ask();
+      })
+      .catch((error: unknown) => reject(error instanceof AttemptFailure ? error.error : error))
+      .finally(() => deadline.dispose());
+    return promise;
+  }
+
+  #question(deadline: Deadline, build: (upstream: Upstream) => MessagesRequest): Question {
+    const { call, look, route, conversation, headers } = this.#services;
+    return {
+      route,
+      stream: look.stream,
+      batch: call.batchId !== null,
+      conversation,
+      deadline,
+      signal: call.sink.closed,
+      record: call.record,
+      credential: (id) => call.snapshot.credential(id),
+      write: (upstream) => {
+        call.record.path = "tools";
+        const { body, dropped } = this.#conversion.write(upstream, build(upstream));
+        this.dropped = dropped;
+        return { body, headers: headers(upstream) };
+      },
+    };
+  }
+
+  /** Without the reasoning that was refused before; what came after it stays. */
+  #forgetful(request: MessagesRequest): MessagesRequest {
+    const refused = request.messages.slice(0, this.#withoutReasoning);
+    const messages = [...(withoutReasoning(refused) ?? refused), ...request.messages.slice(refused.length)];
+    return { ...request, messages };
+  }
+
+  /** Hands an answer over once its first events are there; stays until they have all been read. */
+  async #take(answering: Answering, resolve: (exchange: Exchange) => void): Promise<void> {
+    const { upstream } = answering;
+    const read = this.#services.look.stream ? streamedEvents : wholeEvents;
+    const events = read(answering, this.#conversion.context);
+    const first = await events.next();
+    const { promise: finished, resolve: finish } = Promise.withResolvers<void>();
+    async function* rest(): AsyncGenerator<readonly MessagesEvent[]> {
+      try {
+        if (first.done !== true) yield first.value;
+        yield* events;
+      } finally {
+        finish();
+      }
+    }
+    resolve({ upstream: upstream.name, dialect: upstream.dialect, events: rest() });
+    await finished;
+  }
+}

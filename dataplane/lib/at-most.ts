@@ -1,0 +1,25 @@
+/**
+ * Runs `work` over all items, begun in item order, at most `most` at a time: whoever is done takes the next one.
+ * The promises stand in item order and none of them rejects unseen.
+ */
+export function atMost<Item, Result>(
+  most: number,
+  items: readonly Item[],
+  work: (item: Item) => Promise<Result>,
+): readonly Promise<Result>[] {
+  const jobs = items.map((item) => ({ item, ...Promise.withResolvers<Result>() }));
+  const queue = jobs.values();
+  /** What `work` throws at once is its item's failure too. */
+  const begin = async (item: Item) => work(item);
+  const takeTurns = async () => {
+    for (const { item, promise, resolve } of queue) {
+      const done = promise.then(nothing, nothing);
+      resolve(begin(item));
+      await done;
+    }
+  };
+  for (let worker = 0; worker < Math.max(1, most); worker += 1) void takeTurns();
+  return jobs.map(({ promise }) => promise);
+}
+
+const nothing = () => undefined;

@@ -1,0 +1,17 @@
+/** What the loop adds to a system prompt (spec "Server tools: citations in Responses and Chat"). Pure. */
+import type { MessagesRequest } from "../dialects/messages/types.ts";
+
+/** Marks where the instruction begins, so that it is added once. */
+export const INSTRUCTION_MARK = "[svc:servertools]";
+const INSTRUCTION =
+  `${INSTRUCTION_MARK} When your answer uses something that a tool returned, cite it with a markdown link ` +
+  "of the form [title](url), with the exact URL that the tool gave.";
+
+/** Adds the instruction to cite by links, once. */
+export function withInstruction(system: MessagesRequest["system"]): NonNullable<MessagesRequest["system"]> {
+  if (system === undefined || system === "") return INSTRUCTION;
+  if (typeof system === "string")
+    return system.includes(INSTRUCTION_MARK) ? system : `${system}\n\n${INSTRUCTION}`;
+  if (system.some((block) => block.text.includes(INSTRUCTION_MARK))) return system;
+  return [...system, { type: "text", text: INSTRUCTION }];
+}

@@ -1,0 +1,67 @@
+/** Runs the server-tool calls of one turn: shows them, keeps the client's connection alive meanwhile, shows the results. */
+import type { Sealer } from "../dialects/codecs.ts";
+import type { ToolResultBlock } from "../dialects/messages/types.ts";
+import { atMost } from "../lib/at-most.ts";
+import type { JudgedCall, ToolCall } from "./loop.ts";
+import { resultForClient, resultForModel, type ToolOutcome } from "./results.ts";
+import type { Speaker } from "./speaker.ts";
+
+export interface CallsJob {
+  readonly speaker: Speaker;
+  readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
+  /** Told what a call brought, in call order, before the client sees it. */
+  readonly brought: (call: ToolCall, outcome: ToolOutcome) => void;
+  /** At most this many calls run at once. */
+  readonly parallelCalls: number;
+  /** Milliseconds between pings. */
+  readonly pingMs: number;
+  readonly citePages: boolean;
+  /** null: the client's dialect shows no sealed contents. */
+  readonly sealer: Sealer | null;
+  /** Aborted when the client is gone. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * @param resent the calls stand in the client's conversation already and are not shown again.
+ * @returns what the model is told, in call order.
+ * @throws the reason of `signal`.
+ */
+export async function runCalls(
+  job: CallsJob,
+  calls: readonly JudgedCall[],
+  resent: boolean,
+): Promise<readonly ToolResultBlock[]> {
+  const { speaker, signal, citePages, sealer } = job;
+  if (calls.length === 0) return [];
+  for (const { call } of resent ? [] : calls) {
+    const { id, name } = call;
+    const caller = { type: "direct" } as const;
+    await speaker.block({ type: "server_tool_use", id, name, input: call.input ?? {}, caller });
+  }
+  const outcomes = atMost(job.parallelCalls, calls, (judged) => runCall(job, judged));
+  const ping = setInterval(() => {
+    // A client that has left is found out by whatever is said next.
+    speaker.ping().catch(() => undefined);
+  }, job.pingMs);
+  try {
+    const results: ToolResultBlock[] = [];
+    for (const [index, { call }] of calls.entries()) {
+      const outcome = (await outcomes[index]) ?? { kind: "error", code: "unavailable" };
+      signal.throwIfAborted();
+      job.brought(call, outcome);
+      await speaker.block(resultForClient(call, outcome, citePages, sealer));
+      results.push(resultForModel(call.id, outcome, citePages));
+    }
+    return results;
+  } finally {
+    clearInterval(ping);
+  }
+}
+
+async function runCall({ runTool, signal }: CallsJob, { call, verdict }: JudgedCall): Promise<ToolOutcome> {
+  signal.throwIfAborted();
+  if (verdict !== "run") return { kind: "error", code: "max_uses_exceeded" };
+  if (call.input === null) return { kind: "error", code: "invalid_tool_input" };
+  return runTool(call, signal);
+}

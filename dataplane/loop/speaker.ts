@@ -1,0 +1,69 @@
+/**
+ * The client's side of a loop: one message over all iterations, with block indexes that run on. Results that are
+ * there before any model was asked wait for the message to begin.
+ */
+import type { MessagesEvent, MessagesResponse } from "../dialects/messages/types.ts";
+import type { NewId } from "../lib/ids.ts";
+import { wholeBlock } from "./round.ts";
+
+export interface SpeakerOptions {
+  /** Hands events to the client; resolves when there is room for more. */
+  readonly emit: (events: readonly MessagesEvent[]) => Promise<void>;
+  /** The answer is streamed. */
+  readonly streamed: boolean;
+  readonly model: string;
+  readonly newId: NewId;
+}
+
+export class Speaker {
+  readonly #options: SpeakerOptions;
+  #waiting: MessagesEvent[] = [];
+  /** Index of the next content block. */
+  nextIndex = 0;
+  /** The message has begun. */
+  started = false;
+
+  constructor(options: SpeakerOptions) {
+    this.#options = options;
+  }
+
+  async say(events: readonly MessagesEvent[]): Promise<void> {
+    if (events.length === 0) return;
+    if (this.started) return this.#options.emit(events);
+    const start = events.findIndex(({ type }) => type === "message_start");
+    if (start === -1) {
+      this.#waiting.push(...events.filter(({ type }) => type !== "ping"));
+      return;
+    }
+    this.started = true;
+    const waiting = this.#waiting.splice(0);
+    await this.#options.emit([...events.slice(start, start + 1), ...waiting, ...events.slice(start + 1)]);
+  }
+
+  /** Says a block that is known whole. */
+  async block(block: Parameters<typeof wholeBlock>[0]): Promise<void> {
+    const events = wholeBlock(block, this.nextIndex);
+    this.nextIndex += 1;
+    await this.say(events);
+  }
+
+  /** Resent calls run before any model was asked: a stream that has to wait for them begins by itself. */
+  async ping(): Promise<void> {
+    if (!this.started && this.#options.streamed) await this.say([this.#start()]);
+    await this.say([{ type: "ping" }]);
+  }
+
+  #start(): MessagesEvent {
+    const message: MessagesResponse = {
+      id: this.#options.newId("msg"),
+      type: "message",
+      role: "assistant",
+      model: this.#options.model,
+      content: [],
+      stop_reason: null,
+      stop_sequence: null,
+      usage: { input_tokens: 0, output_tokens: 0 },
+    };
+    return { type: "message_start", message };
+  }
+}
