@@ -19,6 +19,7 @@ import { codecs } from "../dialects/registry.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { newId } from "../lib/ids.ts";
 import { restoreConversation, type Restored } from "../loop/continuation.ts";
+import type { ToolCall } from "../loop/loop.ts";
 import { toolFunctions, type ToolOutcome } from "../loop/results.ts";
 import { runLoop, type LoopInput } from "../loop/run.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -110,12 +111,13 @@ class ToolServing {
     }));
 
   async run(): Promise<void> {
-    const { call, sealer } = this.#services;
+    const { call, sealer, runTool } = this.#services;
     const bill = await this.#services.open();
     try {
       await runLoop(this.#input(), {
         ask: (build) => this.#iterations.ask(build),
-        runTool: ({ name, input }, signal) => this.#run(name, input ?? {}, signal),
+        runTool: ({ name, input }, signal) => runTool(name, input ?? {}, this.#scope, signal),
+        brought: (tool, outcome) => this.#brought(tool, outcome),
         emit: (events) => this.#emit(events, bill),
         estimate: (request) => this.#estimate(request),
         bill,
@@ -189,9 +191,8 @@ class ToolServing {
     return { type: "tool", name: forced, ...(serial ? { disable_parallel_tool_use: true } : {}) };
   }
 
-  async #run(name: ServerToolName, input: JsonObject, signal: AbortSignal): Promise<ToolOutcome> {
-    const { runTool } = this.#services;
-    const outcome = await runTool(name, input, this.#scope, signal);
+  /** What a tool found may be opened from now on; each call is counted, also one that was not run. */
+  #brought({ name }: ToolCall, outcome: ToolOutcome): void {
     metrics.toolCalls.inc({ tool: name, outcome: outcome.kind === "error" ? outcome.code : "ok" });
     const { prior } = this.#scope;
     if (outcome.kind === "hits") for (const hit of outcome.hits) addSource(prior, hit.url, hit.text);
@@ -199,7 +200,6 @@ class ToolServing {
       const { url, source } = outcome.page;
       addSource(prior, url, source.type === "text" ? source.text : "");
     }
-    return outcome;
   }
 
   #estimate(request: MessagesRequest) {

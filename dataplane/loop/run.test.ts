@@ -142,6 +142,7 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
         };
       },
       runTool: told.tool ?? (async () => hit),
+      brought: () => undefined,
       emit: async (events) => void emitted.push(...events),
       estimate: () => 1n,
       bill,

@@ -63,9 +63,11 @@ export interface LoopDeps {
    * @throws ApiError when no upstream took the call.
    */
   ask(build: (target: Dialect) => MessagesRequest): Promise<Exchange>;
-  runTool(call: ToolCall, signal: AbortSignal): Promise<ToolOutcome>;
+  readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
+  /** Told what each call brought, in call order, also one that a limit kept from being run. */
+  readonly brought: (call: ToolCall, outcome: ToolOutcome) => void;
   /** Hands events to the client's side; resolves when there is room for more. */
-  emit(events: readonly MessagesEvent[]): Promise<void>;
+  readonly emit: (events: readonly MessagesEvent[]) => Promise<void>;
   /** What an iteration may cost at the most, in micro-credits. */
   estimate(request: MessagesRequest): Micros;
   readonly bill: Bill;
@@ -228,8 +230,9 @@ class Loop {
   #runCalls(calls: readonly JudgedCall[]): Promise<readonly ToolResultBlock[]> {
     const { rules, parallelCalls, citePages } = this.#input;
     const { runTool, pingMs, sealer, signal } = this.#deps;
-    const brought = ({ name }: ToolCall, outcome: ToolOutcome) => {
-      this.#tally.tool(name, outcome);
+    const brought = (call: ToolCall, outcome: ToolOutcome) => {
+      this.#tally.tool(call.name, outcome);
+      this.#deps.brought(call, outcome);
       this.#cite(outcome);
       this.#deps.bill.observe(this.#tally.observed);
     };

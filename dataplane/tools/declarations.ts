@@ -154,31 +154,38 @@ const opening = (search: SearchDeclaration): FetchDeclaration => ({
   useCache: true,
 });
 
+/** The names of a Chat client's functions, of the older `functions` form too, each with its path. */
+function chatFunctions(body: JsonObject): (readonly [readonly PathStep[], JsonValue | undefined])[] {
+  const nameOf = (definition: JsonValue | undefined) =>
+    isObject(definition) ? definition["name"] : undefined;
+  return [
+    ...entriesOf(body["tools"]).map(
+      ([index, { function: called }]) => [["tools", index, "function", "name"], nameOf(called)] as const,
+    ),
+    ...entriesOf(body["functions"]).map(
+      ([index, definition]) => [["functions", index, "name"], nameOf(definition)] as const,
+    ),
+  ];
+}
+
 function readChat(body: JsonObject, mayOpen: boolean): ServerTools {
   const reader = new DeclarationReader("chat");
   const here = ["web_search_options"];
   const options = reader.object(body["web_search_options"], here);
-  let ownFetch = false;
-  let companions = 0;
   for (const [index, entry] of entriesOf(body["tools"])) {
-    if (entry["type"] !== "function") {
-      reader.fail(
-        "unsupported_tool",
-        ["tools", index, "type"],
-        "only function tools may accompany web_search_options",
-      );
-    }
-    companions += 1;
-    const name = isObject(entry["function"]) ? entry["function"]["name"] : undefined;
-    if (name === "web_search") {
-      reader.fail(
-        "invalid_request_error",
-        ["tools", index, "function", "name"],
-        '"web_search" is the name of a server tool',
-      );
-    }
-    if (name === "web_fetch") ownFetch = true;
+    if (entry["type"] === "function") continue;
+    reader.fail(
+      "unsupported_tool",
+      ["tools", index, "type"],
+      "only function tools may accompany web_search_options",
+    );
   }
+  const companions = chatFunctions(body);
+  for (const [steps, name] of companions) {
+    if (name !== "web_search") continue;
+    reader.fail("invalid_request_error", steps, '"web_search" is the name of a server tool');
+  }
+  const ownFetch = companions.some(([, name]) => name === "web_fetch");
   const n = body["n"];
   if (typeof n === "number" && n > 1) {
     reader.fail("unsupported_parameter", ["n"], "must be 1 when a server tool is used");
@@ -196,7 +203,7 @@ function readChat(body: JsonObject, mayOpen: boolean): ServerTools {
     xSearch: null,
     maxToolCalls: null,
     // `required` with nothing but server tools means the search tool (spec, Chat web_search_options).
-    forced: body["tool_choice"] === "required" && companions === 0 ? "web_search" : null,
+    forced: body["tool_choice"] === "required" && companions.length === 0 ? "web_search" : null,
   };
 }
 

@@ -81,10 +81,20 @@ export interface WorldOptions {
   readonly policy?: Partial<Policy>;
   /** Stands before each engine and page. */
   readonly around?: (page: Page) => Page;
+  /** Further pages of the site. */
+  readonly pages?: Readonly<Record<string, Page>>;
   readonly script?: (request: ReadRequest) => Step;
+  /** Micro-credits that the organization begins with. */
+  readonly granted?: bigint;
+  /** Tool calls that the organization may make in a minute; unlimited when absent. */
+  readonly callsPerMinute?: number;
 }
 
-/** Models `m-messages`, `m-chat` and `m-responses`, named for the dialect that their upstream speaks. */
+/**
+ * Models `m-messages`, `m-chat` and `m-responses`, named for the dialect that their upstream speaks; and, over Chat,
+ * `m-off` without a ToolPolicy, `m-pages` with pages only (its search tools have no engine), and `m-deaf`, which
+ * cannot call tools.
+ */
 export async function startToolsWorld(options: WorldOptions = {}): Promise<ToolsWorld> {
   const around = options.around ?? ((page) => page);
   const served = {
@@ -92,6 +102,7 @@ export async function startToolsWorld(options: WorldOptions = {}): Promise<Tools
     ...x([post]),
     "/page": linkingPage,
     "/linked": linkingPage,
+    ...options.pages,
   };
   const site = await FakeSite.start(
     Object.fromEntries(Object.entries(served).map(([path, page]) => [path, around(page)])),
@@ -103,7 +114,7 @@ export async function startToolsWorld(options: WorldOptions = {}): Promise<Tools
     { redisUrl: redis.url, postgresUrl: database.url },
     { recheckKey: async () => 1 },
   );
-  await makeOrganization(plane.pool, organization, granted);
+  await makeOrganization(plane.pool, organization, options.granted ?? granted);
   const dispatcher = newUpstreamDispatcher();
   const pages = new ExtractionPool();
   const server = await serving({ plane, dispatcher, pages, site, upstream, options });
@@ -156,7 +167,11 @@ function serving({ plane, dispatcher, pages, site, upstream, options }: Parts): 
   return startTestServer([inferenceRoutes({ meter: plane.holds, serve })], { snapshot: () => fixed });
 }
 
-function snapshotOver(upstreamUrl: string, sitePort: number, { route, policy }: WorldOptions) {
+function snapshotOver(
+  upstreamUrl: string,
+  sitePort: number,
+  { route, policy, callsPerMinute }: WorldOptions,
+) {
   const baseUrl = `http://127.0.0.1:${sitePort}`;
   const tools: Policy = {
     source: sampleSource("ToolPolicy", "default"),
@@ -175,22 +190,35 @@ function snapshotOver(upstreamUrl: string, sitePort: number, { route, policy }: 
     parallelCalls: 4,
     ...policy,
   };
-  const routeTo = (dialect: Dialect) =>
-    sampleRoute(`m-${dialect}`, {
+  const routeTo = (dialect: Dialect, name: string = dialect, more: Partial<Route> = {}) =>
+    sampleRoute(`m-${name}`, {
       upstreams: [
         sampleUpstream({ dialect, url: upstreamUrl + dialectPath[dialect], model: `upstream-${dialect}` }),
       ],
       toolPolicy: "default/default",
       limits: { contextTokens: 200_000, maxOutputTokens: 2_000 },
       ...route,
+      ...more,
     });
+  const { capabilities } = sampleRoute("m");
+  const pages: Policy = {
+    ...tools,
+    source: sampleSource("ToolPolicy", "pages"),
+    webSearch: { engine: null, timeoutMs: 15_000 },
+    xSearch: { engine: null, timeoutMs: 30_000 },
+  };
   return sampleSnapshot(
     sampleRouting(1, {
-      routes: dialects.map(routeTo),
-      policies: { "default/default": tools },
+      routes: [
+        ...dialects.map((dialect) => routeTo(dialect)),
+        routeTo("chat", "off", { toolPolicy: null }),
+        routeTo("chat", "pages", { toolPolicy: "default/pages" }),
+        routeTo("chat", "deaf", { capabilities: { ...capabilities, toolCalling: false } }),
+      ],
+      policies: { "default/default": tools, "default/pages": pages },
       organizations: [
         sampleOrganization(organization, {
-          toolCallsPerMinute: 1_000_000,
+          toolCallsPerMinute: callsPerMinute ?? 1_000_000,
           apiKeys: [
             {
               name: "ci",
