@@ -1,7 +1,10 @@
 /**
- * Many tool conversations at once, with faults in engines and upstreams: the books stay exact and nothing is left
- * behind. `TOOLS_SOAK=2000` plays that many, 50 at once; without it, 200, 20 at once.
+ * Many tool conversations at once, with faults in engines and upstreams: the books stay exact, nothing is left behind
+ * and memory stays flat. `TOOLS_SOAK=2000` plays that many, 50 at once, and says what it took; without it, 200, 20 at
+ * once.
  */
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { expect, test } from "vitest";
 import { audit } from "../../dataplane/billing/audit.ts";
 import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
@@ -15,6 +18,8 @@ import { granted, lookingUp, organization, startToolsWorld, type ToolsWorld } fr
 
 const conversations = Number(process.env["TOOLS_SOAK"] ?? 200);
 const atOnce = conversations > 200 ? 50 : 20;
+/** Memory is looked at after each part. */
+const PARTS = 5;
 /** One in so many calls of an upstream or an engine goes wrong. */
 const FAULT_EVERY = 20;
 
@@ -98,6 +103,18 @@ async function converse(world: ToolsWorld, serial: number): Promise<string> {
   }
 }
 
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc") as () => void;
+const MIB = 1024 * 1024;
+
+/** What this process holds, the gateway and the fakes together. */
+function holding() {
+  collectGarbage();
+  const { rss, heapUsed, external } = process.memoryUsage();
+  const mib = (bytes: number) => Math.round(bytes / MIB);
+  return { rssMib: mib(rss), heapMib: mib(heapUsed + external), sockets: sockets(), timers: timers() };
+}
+
 const sockets = () => process.getActiveResourcesInfo().filter((kind) => kind === "TCPSocketWrap").length;
 const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
 
@@ -117,19 +134,29 @@ test(
         return { ...lookingUp(request), ...(faults === null ? {} : { faults }) };
       },
     });
-    // Pools and caches fill before anything is counted.
-    for (let serial = 0; serial < 18; serial += 1) await converse(world, serial);
-    const before = { sockets: sockets(), timers: timers() };
-
     const outcomes = new Map<string, number>();
     let next = 0;
-    const worker = async () => {
-      while (next < conversations) {
-        const outcome = await converse(world, next++);
-        outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
-      }
+    const play = async (upTo: number) => {
+      const worker = async () => {
+        while (next < upTo) {
+          const outcome = await converse(world, next++);
+          outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+        }
+      };
+      await Promise.all(Array.from({ length: atOnce }, worker));
+      // The fakes remember what they were asked; that is no memory of the gateway's.
+      world.upstream.reset();
+      world.site.asked.length = 0;
     };
-    await Promise.all(Array.from({ length: atOnce }, worker));
+    const before = holding();
+    const parts: ReturnType<typeof holding>[] = [];
+    for (let part = 1; part <= PARTS; part += 1) {
+      const started = performance.now();
+      await play(Math.round((conversations * part) / PARTS));
+      parts.push(holding());
+      const seconds = Math.round((performance.now() - started) / 100) / 10;
+      if (conversations > 200) console.info({ played: next, seconds, ...parts.at(-1) });
+    }
 
     const known = new Set(["whole", "streamed", "left", "http 502", "http 504"]);
     expect([...outcomes.keys()].filter((outcome) => !known.has(outcome))).toEqual([]);
@@ -142,6 +169,15 @@ test(
     await expect
       .poll(async () => (await audit(pool, redis)).broken, { timeout: 30_000, interval: 500 })
       .toEqual([]);
+    if (conversations > 200) {
+      console.info(Object.fromEntries(outcomes));
+      // Pools, caches and compiled code are full after the first part.
+      const [full, , , , end] = parts;
+      if (full === undefined || end === undefined) throw new Error("parts are missing");
+      expect(end.heapMib - full.heapMib).toBeLessThan(16);
+      expect(end.rssMib - full.rssMib).toBeLessThan(64);
+      expect(end.sockets - full.sockets).toBeLessThanOrEqual(2 * atOnce);
+    }
     // Kept connections are few and bounded; timers of requests are all gone.
     await expect.poll(timers, { timeout: 10_000 }).toBeLessThanOrEqual(before.timers + 10);
     await expect.poll(sockets, { timeout: 10_000 }).toBeLessThanOrEqual(before.sockets + 6 * atOnce);
