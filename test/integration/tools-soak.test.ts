@@ -115,6 +115,8 @@ function holding() {
   return { rssMib: mib(rss), heapMib: mib(heapUsed + external), sockets: sockets(), timers: timers() };
 }
 
+const say = (facts: object) => process.stderr.write(`soak: ${JSON.stringify(facts)}\n`);
+
 const sockets = () => process.getActiveResourcesInfo().filter((kind) => kind === "TCPSocketWrap").length;
 const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
 
@@ -155,7 +157,7 @@ test(
       await play(Math.round((conversations * part) / PARTS));
       parts.push(holding());
       const seconds = Math.round((performance.now() - started) / 100) / 10;
-      if (conversations > 200) console.info({ played: next, seconds, ...parts.at(-1) });
+      if (conversations > 200) say({ played: next, seconds, ...parts.at(-1) });
     }
 
     const known = new Set(["whole", "streamed", "left", "http 502", "http 504"]);
@@ -170,7 +172,7 @@ test(
       .poll(async () => (await audit(pool, redis)).broken, { timeout: 30_000, interval: 500 })
       .toEqual([]);
     if (conversations > 200) {
-      console.info(Object.fromEntries(outcomes));
+      say(Object.fromEntries(outcomes));
       // Pools, caches and compiled code are full after the first part.
       const [full, , , , end] = parts;
       if (full === undefined || end === undefined) throw new Error("parts are missing");
