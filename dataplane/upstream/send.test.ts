@@ -1,6 +1,7 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { once } from "node:events";
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from "node:zlib";
+import { Worker } from "node:worker_threads";
 import type { Dispatcher } from "undici";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { newUpstreamDispatcher } from "./dispatcher.ts";
@@ -135,6 +136,37 @@ describe("ways to fail", () => {
     ).toBe("still paused");
     call.resume();
     expect(await promise).toBe("idle");
+  });
+});
+
+describe("a moment without a processor is not the upstream's slowness", () => {
+  /** In a thread of its own: 30 ms after a request the first byte, 60 ms later the last one. */
+  const upstream = `
+    const { parentPort } = require("node:worker_threads");
+    const server = require("node:net").createServer((socket) => socket.on("data", () => {
+      parentPort.postMessage("asked");
+      setTimeout(() => socket.write("HTTP/1.1 200 OK\\r\\ncontent-length: 2\\r\\n\\r\\na"), 30);
+      setTimeout(() => socket.write("b"), 90);
+    }));
+    server.listen(0, "127.0.0.1", () => parentPort.postMessage(server.address().port));
+  `;
+  const block = (ms: number) => {
+    const until = performance.now() + ms;
+    while (performance.now() < until);
+  };
+
+  test.each([
+    ["before the first byte", { firstByteMs: 100, idleMs: 5_000 }, "asked"],
+    ["in a stream", { firstByteMs: 5_000, idleMs: 100 }, "head"],
+  ] as const)("%s", async (_name, limits, blockedFrom) => {
+    const worker = new Worker(upstream, { eval: true });
+    const [port] = (await once(worker, "message")) as [number];
+    const asked = once(worker, "message");
+    const call = send(`http://127.0.0.1:${port}`, { connectMs: 5_000, ...limits });
+    await (blockedFrom === "asked" ? asked : call.head);
+    block(400);
+    expect((await call.whole(100)).toString()).toBe("ab");
+    await worker.terminate();
   });
 });
 

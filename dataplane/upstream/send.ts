@@ -85,6 +85,8 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   readonly #rejectHead: (error: CallError) => void;
   #controller: Dispatcher.DispatchController | null = null;
   #timer: NodeJS.Timeout | null = null;
+  /** A time-out that has struck, and is looked at once more when what came meanwhile has been read. */
+  #overdue: NodeJS.Immediate | null = null;
   #status = 0;
   #headers: IncomingHttpHeaders = {};
   #decoder: Transform | null = null;
@@ -260,18 +262,32 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #armIdle(): void {
     const { idleMs } = this.#options;
     if (idleMs === null || !this.#headSettled) return;
+    if (this.#overdue !== null) this.#forgive();
     if (this.#timer !== null) this.#timer.refresh();
     else this.#arm(idleMs, "idle");
   }
 
+  /**
+   * Timers strike before sockets are read: after a moment without a processor, answers that came in time would look
+   * late, and healthy upstreams would be ejected. So a time-out counts only if nothing has come until everything
+   * that waits was read.
+   */
   #arm(ms: number, fault: CallFault): void {
-    this.#timer = setTimeout(() => this.abort(fault), ms);
+    this.#timer = setTimeout(() => {
+      this.#overdue = setImmediate(() => this.abort(fault));
+    }, ms);
   }
 
   #disarm(): void {
+    if (this.#overdue !== null) this.#forgive();
     if (this.#timer === null) return;
     clearTimeout(this.#timer);
     this.#timer = null;
+  }
+
+  #forgive(): void {
+    if (this.#overdue !== null) clearImmediate(this.#overdue);
+    this.#overdue = null;
   }
 }
 
