@@ -229,7 +229,11 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
     of.firstByte.observe(firstByte);
     of.overhead.observe(Math.max(0, firstByte - record.upstreamWaitMs / 1000));
   }
-  endSpan(record.span, { "http.response.status_code": status }, record.errorCode);
+  if (record.span !== null) {
+    const of =
+      record.model === null ? {} : { "gen_ai.request.model": record.model, "gapura.path": record.path ?? "" };
+    endSpan(record.span, { "http.response.status_code": status, ...of }, record.errorCode);
+  }
   const level = status >= 500 ? "warn" : "info";
   services.log[level](
     {

@@ -125,6 +125,7 @@ class ToolServing {
         newId,
         signal: call.sink.closed,
         pingMs: PING_MS,
+        span: call.record.span,
       });
       this.#end(bill);
     } catch (error) {

@@ -2,14 +2,17 @@
  * Serves one inference (design.md §4): looks at the request, refuses what no upstream may see, finds the route,
  * takes a hold, asks the route's upstreams, and passes the answer on in whatever way its path says.
  */
-import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
+import type { Attributes } from "@opentelemetry/api";
+import type { Bill, FinalUsage, Meter, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros } from "../billing/price.ts";
+import { tracedMeter } from "../billing/traced-meter.ts";
 import { findRoute } from "../config/find-route.ts";
 import type { Route, Upstream } from "../config/schema.ts";
 import type { KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
+import { inSpan, startSpan } from "../telemetry/trace.ts";
 import type { RunTool } from "../tools/toolbox.ts";
 import type { Answering, Outgoing, Question, Upstreams } from "../upstream/ask.ts";
 import type { InferenceCall } from "./call.ts";
@@ -109,7 +112,7 @@ class Serving {
     if (paths.every((path) => path === "convert")) this.#read();
     const bill = await this.#open(this.#call.meter);
     const deadline = new Deadline(this.#route.timeouts.requestMs);
-    const ask = () => upstreams.ask(this.#question(deadline), (answering) => this.#answer(answering, bill));
+    const ask = () => this.#iterate(upstreams, deadline, bill);
     try {
       await ask().catch((error: unknown) => {
         if (!this.#goesOnWithout(error)) throw error;
@@ -123,6 +126,23 @@ class Serving {
     } finally {
       deadline.dispose();
     }
+  }
+
+  /** The only iteration of a request without server tools. */
+  #iterate(upstreams: Upstreams, deadline: Deadline, bill: EndedOnce): Promise<void> {
+    const { record } = this.#call;
+    const ask = () => upstreams.ask(this.#question(deadline), (answering) => this.#answer(answering, bill));
+    if (record.span === null) return ask();
+    const span = startSpan("iteration", record.span, () => ({
+      "gen_ai.operation.name": "chat",
+      "gen_ai.request.model": this.#route.model,
+      "gapura.iteration": 1,
+    }));
+    return inSpan(span, ask, () => ({
+      ...(record.upstream === null ? {} : { "gapura.upstream": record.upstream }),
+      "gapura.tries": record.tries,
+      ...bill.usageAttributes,
+    }));
   }
 
   async #open(meter: Meter): Promise<EndedOnce> {
@@ -143,7 +163,8 @@ class Serving {
       prices: route.prices,
       inputTokens: usualInputTokens(this.#look),
     };
-    return new EndedOnce(await meter.open(request, estimateMicros(route.prices, work)));
+    const traced = tracedMeter(meter, this.#call.record.span);
+    return new EndedOnce(await traced.open(request, estimateMicros(route.prices, work)));
   }
 
   #question(deadline: Deadline): Question {
@@ -285,6 +306,7 @@ interface Sent {
 class EndedOnce implements Bill {
   readonly #bill: Bill;
   #ended = false;
+  #usage: FinalUsage | null = null;
 
   constructor(bill: Bill) {
     this.#bill = bill;
@@ -302,9 +324,20 @@ class EndedOnce implements Bill {
     return this.#bill.advance(...args);
   }
 
-  settle(...args: Parameters<Bill["settle"]>): Promise<void> {
+  settle(usage: FinalUsage): Promise<void> {
     this.#ended = true;
-    return this.#bill.settle(...args);
+    this.#usage = usage;
+    return this.#bill.settle(usage);
+  }
+
+  /** What was charged, for a span. */
+  get usageAttributes(): Attributes {
+    if (this.#usage === null) return {};
+    const { input, cacheRead, cacheWrite5m, cacheWrite1h, output } = this.#usage.tokens;
+    return {
+      "gen_ai.usage.input_tokens": input + cacheRead + cacheWrite5m + cacheWrite1h,
+      "gen_ai.usage.output_tokens": output,
+    };
   }
 
   async release(): Promise<void> {

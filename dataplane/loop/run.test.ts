@@ -150,6 +150,7 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
       newId: (prefix) => `${prefix}_${(ids += 1)}`,
       signal: told.signal ?? new AbortController().signal,
       pingMs: told.pingMs ?? 10_000,
+      span: null,
     },
   ).then(
     () => null,

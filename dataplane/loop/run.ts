@@ -6,6 +6,7 @@
  * Money (design.md §5, spec "Prices and billing rules"): the caller opened the bill for the first iteration;
  * every further one is admitted by `advance`, and the end of the answer leaves only after `settle`.
  */
+import type { Attributes, Span } from "@opentelemetry/api";
 import type { Bill, Micros } from "../billing/meter.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type {
@@ -20,6 +21,7 @@ import type {
 import type { Sealer } from "../dialects/codecs.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
+import { endSpan, errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { addResults } from "./continuation.ts";
 import { withInstruction } from "./instruction.ts";
@@ -77,6 +79,8 @@ export interface LoopDeps {
   readonly signal: AbortSignal;
   /** Milliseconds between pings while a tool runs (spec: 10 seconds). */
   readonly pingMs: number;
+  /** The request's; null when nothing is traced. */
+  readonly span: Span | null;
 }
 
 /**
@@ -170,6 +174,11 @@ class Loop {
       newId: this.#deps.newId,
       citer: this.#citer(target),
     });
+    const span = startSpan("iteration", this.#deps.span, () => ({
+      "gen_ai.operation.name": "chat",
+      "gen_ai.request.model": this.#input.request.model,
+      "gapura.iteration": this.#asked + 1,
+    }));
     try {
       const exchange = await this.#deps.ask((dialect) => {
         target.dialect = dialect;
@@ -186,8 +195,10 @@ class Loop {
         await this.#speaker.say(shown);
       }
       this.#tally.commit();
+      endSpan(span, usageAttributes(round.usage, exchange.upstream));
       return round;
     } catch (error) {
+      endSpan(span, usageAttributes(round.usage, this.#upstream), errorCode(error));
       // What streamed before it was cut is paid for; a call that was refused outright is not.
       if (round.usage.output_tokens > 0 || round.blocks.length > 0) this.#tally.commit();
       else this.#tally.discard();
@@ -229,7 +240,7 @@ class Loop {
 
   #runCalls(calls: readonly JudgedCall[]): Promise<readonly ToolResultBlock[]> {
     const { rules, parallelCalls, citePages } = this.#input;
-    const { runTool, pingMs, sealer, signal } = this.#deps;
+    const { pingMs, sealer, signal } = this.#deps;
     const brought = (call: ToolCall, outcome: ToolOutcome) => {
       this.#tally.tool(call.name, outcome);
       this.#deps.brought(call, outcome);
@@ -237,8 +248,22 @@ class Loop {
       this.#deps.bill.observe(this.#tally.observed);
     };
     const shown = rules.dialect === "messages" ? sealer : null;
+    const runTool: LoopDeps["runTool"] = (call, during) => this.#runTool(call, during);
     const job = { speaker: this.#speaker, runTool, brought, parallelCalls, pingMs, citePages, signal };
     return runCalls({ ...job, sealer: shown }, calls, this.#asked === 0);
+  }
+
+  #runTool(call: ToolCall, signal: AbortSignal): Promise<ToolOutcome> {
+    const span = startSpan("tool", this.#deps.span, () => ({
+      "gen_ai.operation.name": "execute_tool",
+      "gen_ai.tool.name": call.name,
+      "gen_ai.tool.call.id": call.id,
+    }));
+    return inSpan(
+      span,
+      () => this.#deps.runTool(call, signal),
+      (outcome) => ({ "gapura.tool.outcome": outcome.kind === "error" ? outcome.code : "ok" }),
+    );
   }
 
   #cite(outcome: ToolOutcome): void {
@@ -307,4 +332,12 @@ class Loop {
       upstream: this.#upstream,
     });
   }
+}
+
+function usageAttributes(usage: Round["usage"], upstream: string | null): Attributes {
+  return {
+    ...(upstream === null ? {} : { "gapura.upstream": upstream }),
+    "gen_ai.usage.input_tokens": usage.input_tokens,
+    "gen_ai.usage.output_tokens": usage.output_tokens,
+  };
 }

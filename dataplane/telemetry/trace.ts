@@ -5,6 +5,7 @@
 import { context, propagation, SpanStatusCode, trace, type Attributes, type Span } from "@opentelemetry/api";
 import type { TracerConfig } from "@opentelemetry/sdk-trace-node";
 import type { IncomingHttpHeaders } from "node:http";
+import { ApiError } from "../lib/api-error.ts";
 
 let enabled = false;
 
@@ -24,6 +25,7 @@ export async function startTracing(endpoint: string, podUid: string): Promise<()
   return async () => {
     enabled = false;
     await provider.shutdown();
+    for (const api of [trace, context, propagation]) api.disable();
   };
 }
 
@@ -41,10 +43,44 @@ export function startRequestSpan(name: string, headers: IncomingHttpHeaders): Sp
   return trace.getTracer("gapura").startSpan(name, {}, parent);
 }
 
-/** A span below another; null when tracing is off. End it with `endSpan`. */
-export function startSpan(name: string, parent: Span | null, attributes: Attributes = {}): Span | null {
+/** What a span is of: a model's call, a tool's call, a hold of credit; `settle` is the charge at the end. */
+export type SpanName = "iteration" | "tool" | "hold" | "settle";
+
+/** A span below another; null when tracing is off, and then nothing is made for it. End it with `endSpan`. */
+export function startSpan(
+  name: SpanName,
+  parent: Span | null,
+  attributes: () => Attributes = () => ({}),
+): Span | null {
   if (parent === null) return null;
-  return trace.getTracer("gapura").startSpan(name, { attributes }, trace.setSpan(context.active(), parent));
+  return trace
+    .getTracer("gapura")
+    .startSpan(name, { attributes: attributes() }, trace.setSpan(context.active(), parent));
+}
+
+/** Runs `work` under a span and ends it, with what `told` says of the result or with the error's code. */
+export async function inSpan<Result>(
+  span: Span | null,
+  work: () => Promise<Result>,
+  told: (result: Result) => Attributes = () => ({}),
+): Promise<Result> {
+  if (span === null) return await work();
+  try {
+    const result = await work();
+    endSpan(span, told(result));
+    return result;
+  } catch (error) {
+    endSpan(span, {}, errorCode(error));
+    throw error;
+  }
+}
+
+/** The code of what failed, for a span: never an upstream's text. */
+export function errorCode(error: unknown): string {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    if (cause instanceof ApiError) return cause.code;
+  }
+  return "internal";
 }
 
 /** Ends a span; `error` is a code, never an upstream's text. */

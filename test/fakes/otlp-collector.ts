@@ -1,0 +1,89 @@
+/** An OTLP collector over HTTP on loopback: keeps every span that it is sent. */
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { text } from "node:stream/consumers";
+import { z } from "zod";
+
+const spanSchema = z.object({
+  name: z.string(),
+  traceId: z.string(),
+  spanId: z.string(),
+  parentSpanId: z.string().optional(),
+  attributes: z.array(
+    z.object({
+      key: z.string(),
+      value: z.object({
+        stringValue: z.string().optional(),
+        intValue: z.union([z.number(), z.string()]).optional(),
+        boolValue: z.boolean().optional(),
+      }),
+    }),
+  ),
+  status: z.object({ message: z.string().optional() }),
+});
+const exportSchema = z.object({
+  resourceSpans: z.array(z.object({ scopeSpans: z.array(z.object({ spans: z.array(spanSchema) })) })),
+});
+
+export interface ExportedSpan {
+  readonly name: string;
+  readonly traceId: string;
+  readonly spanId: string;
+  readonly parentId: string | null;
+  readonly attributes: Readonly<Record<string, string | number | boolean>>;
+  /** Of a span that ended in an error. */
+  readonly error: string | null;
+}
+
+export interface Collector extends AsyncDisposable {
+  /** For `OTEL_EXPORTER_OTLP_ENDPOINT`. */
+  readonly url: string;
+  /** In the order of their ends. */
+  readonly spans: ExportedSpan[];
+  /** Everything that came, as it came. */
+  readonly bodies: string[];
+}
+
+export async function startCollector(): Promise<Collector> {
+  const spans: ExportedSpan[] = [];
+  const bodies: string[] = [];
+  const server = createServer((request, response) => {
+    void text(request).then((body) => {
+      bodies.push(`${request.url} ${body}`);
+      spans.push(...spansOf(body));
+      response.writeHead(200, { "content-type": "application/json" }).end("{}");
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `http://127.0.0.1:${port}`,
+    spans,
+    bodies,
+    [Symbol.asyncDispose]: async () => {
+      server.close().closeAllConnections();
+    },
+  };
+}
+
+function spansOf(body: string): ExportedSpan[] {
+  const { resourceSpans } = exportSchema.parse(JSON.parse(body));
+  return resourceSpans.flatMap(({ scopeSpans }) =>
+    scopeSpans.flatMap(({ spans }) =>
+      spans.map(({ name, traceId, spanId, parentSpanId, attributes, status }) => ({
+        name,
+        traceId,
+        spanId,
+        parentId: parentSpanId ?? null,
+        attributes: Object.fromEntries(attributes.map(({ key, value }) => [key, plain(value)])),
+        error: status.message ?? null,
+      })),
+    ),
+  );
+}
+
+function plain({ stringValue, intValue, boolValue }: z.infer<typeof spanSchema>["attributes"][0]["value"]) {
+  return stringValue ?? boolValue ?? Number(intValue);
+}

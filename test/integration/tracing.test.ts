@@ -1,0 +1,121 @@
+/** What a trace shows of a request (design.md §7), read where it is exported to. */
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { startTracing } from "../../dataplane/telemetry/trace.ts";
+import { startCollector, type Collector } from "../fakes/otlp-collector.ts";
+import { sampleKeys } from "../fakes/sample-snapshot.ts";
+import { text } from "../fakes/upstream/script.ts";
+import { hit, lookingUp, startToolsWorld, type ToolsWorld } from "./tools-world.ts";
+
+const USAGE = { input: 11, output: 7 };
+let world: ToolsWorld;
+let collector: Collector;
+let stop: () => Promise<void>;
+beforeAll(async () => {
+  world = await startToolsWorld({
+    script: (request) => {
+      if (request.question === "fail") return { error: { status: 400, message: "no" } };
+      if (request.tools.length === 0) return text("fine", USAGE);
+      return lookingUp(request);
+    },
+  });
+});
+afterAll(async () => {
+  await world[Symbol.asyncDispose]();
+});
+beforeEach(async () => {
+  collector = await startCollector();
+  stop = await startTracing(collector.url, "pod-1");
+  return async () => {
+    await stop();
+    await collector[Symbol.asyncDispose]();
+  };
+});
+
+const trace = "0af7651916cd43dd8448eb211c80319c";
+const caller = "b7ad6b7169203331";
+
+/** Asked without a client library: those trace as well, and this process is theirs, too. */
+async function ask(model: string, question: string, more: object = {}): Promise<number> {
+  const body = { model, max_tokens: 100, messages: [{ role: "user", content: question }], ...more };
+  const response = await world.server.fetch("/v1/messages", {
+    method: "POST",
+    headers: { "content-type": "application/json", traceparent: `00-${trace}-${caller}-01` },
+    body: JSON.stringify(body),
+  });
+  await response.text();
+  return response.status;
+}
+
+/** Ends the export and returns the request's span and those below it. */
+async function exported() {
+  await stop();
+  const [request, ...more] = collector.spans.filter(({ name }) => name === "request");
+  if (request === undefined || more.length > 0) throw new Error("not one span of a request");
+  expect(request).toMatchObject({ traceId: trace, parentId: caller });
+  const below = collector.spans.filter((span) => span !== request);
+  for (const span of below) expect(span).toMatchObject({ traceId: trace, parentId: request.spanId });
+  return { request, below };
+}
+
+test.each([
+  { stream: false, model: "m-messages", path: "relay" },
+  { stream: true, model: "m-messages", path: "relay" },
+  { stream: false, model: "m-chat", path: "convert" },
+  { stream: true, model: "m-chat", path: "convert" },
+])("a request of one iteration: $path, stream: $stream", async ({ stream, model, path }) => {
+  expect(await ask(model, "hello", { stream })).toBe(200);
+  const { request, below } = await exported();
+  expect(request.attributes).toMatchObject({
+    "http.response.status_code": 200,
+    "gen_ai.request.model": model,
+    "gapura.path": path,
+  });
+  expect(below.map(({ name }) => name)).toEqual(["hold", "settle", "iteration"]);
+  expect(below[0]?.attributes).toMatchObject({ "gapura.hold.operation": "open" });
+  expect(below[2]?.attributes).toEqual({
+    "gen_ai.operation.name": "chat",
+    "gen_ai.request.model": model,
+    "gen_ai.usage.input_tokens": USAGE.input,
+    "gen_ai.usage.output_tokens": USAGE.output,
+    "gapura.iteration": 1,
+    "gapura.tries": 1,
+    "gapura.upstream": "primary",
+  });
+});
+
+test("a tool loop: each iteration, each tool call, each hold", async () => {
+  const tools = [{ type: "web_search_20250305", name: "web_search" }];
+  expect(await ask("m-chat", "search for gates", { tools })).toBe(200);
+  const { request, below } = await exported();
+  expect(request.attributes).toMatchObject({ "gapura.path": "tools" });
+  expect(below.map(({ name }) => name)).toEqual(["hold", "iteration", "tool", "hold", "iteration", "settle"]);
+  expect(below[1]?.attributes).toMatchObject({ "gapura.iteration": 1, "gen_ai.request.model": "m-chat" });
+  expect(below[2]?.attributes).toMatchObject({
+    "gen_ai.operation.name": "execute_tool",
+    "gen_ai.tool.name": "web_search",
+    "gapura.tool.outcome": "ok",
+  });
+  expect(below[3]?.attributes).toMatchObject({
+    "gapura.hold.operation": "advance",
+    "gapura.hold.covered": true,
+  });
+  expect(below[4]?.attributes).toMatchObject({ "gapura.iteration": 2, "gapura.upstream": "primary" });
+  expect(Number(below[4]?.attributes["gen_ai.usage.output_tokens"])).toBeGreaterThan(0);
+  // Neither what was said nor who may say it.
+  const sent = collector.bodies.join("\n");
+  for (const secret of [sampleKeys.inference, "search for gates", hit.title, hit.url])
+    expect(sent).not.toContain(secret);
+});
+
+test("what fails is told by its code, never by an upstream's words", async () => {
+  expect(await ask("m-messages", "fail")).toBe(400);
+  const { request, below } = await exported();
+  expect(request.error).toBe("invalid_request");
+  expect(below.find(({ name }) => name === "iteration")?.error).toBe("invalid_request");
+});
+
+test("without an endpoint nothing is traced", async () => {
+  await stop();
+  expect(await ask("m-messages", "hello")).toBe(200);
+  expect(collector.spans).toEqual([]);
+});
