@@ -1,9 +1,10 @@
 # One image, two programs: `dataplane/main.ts` (the default) and `operator/main.ts`. TypeScript runs unbuilt.
+# Where there is no container engine, test/integration/image.test.ts runs these lines in folders.
 FROM node:24-bookworm-slim AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 # Optional packages are for machines without a Node or a Postgres of their own.
-RUN npm ci --omit=dev --omit=optional --ignore-scripts --no-fund --no-audit && npm cache clean --force
+RUN --mount=type=cache,target=/root/.npm npm ci --omit=dev --omit=optional --ignore-scripts
 
 FROM node:24-bookworm-slim
 WORKDIR /app

@@ -12,18 +12,9 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { Agent, request } from "undici";
 import { render } from "../charts/helm.ts";
 import { stores as values } from "../charts/matrix.ts";
-import {
-  bankFiles,
-  sampleKeys,
-  sampleOrganization,
-  sampleRoute,
-  sampleRouting,
-  sampleUpstream,
-  sha256,
-  writeFiles,
-} from "../fakes/sample-snapshot.ts";
+import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
-import { ChartPod } from "../integration/chart-pod.ts";
+import { ChartPod, storeSecrets, writeSnapshot } from "../integration/chart-pod.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "../integration/stores.ts";
 
 /** One way through the network. */
@@ -93,16 +84,7 @@ beforeAll(async () => {
       faults: { delayBetweenEventsMs: question === "long" ? 50 : 2 },
     }),
   });
-  const routing = sampleRouting(1, {
-    routes: [sampleRoute("m", { upstreams: [sampleUpstream({ url: `${upstream.url}/v1/messages` })] })],
-    organizations: [
-      sampleOrganization("org_acme", {
-        grants: [{ name: "start", amountMicros: "1000000000000" }],
-        apiKeys: [{ name: "ci", sha256: sha256(sampleKeys.inference), hint: "sk-svc-a", project: "default" }],
-      }),
-    ],
-  });
-  await writeFiles(join(folder, "snapshot"), bankFiles("a", routing));
+  await writeSnapshot(join(folder, "snapshot"), upstream.url);
 });
 afterAll(async () => {
   service.stop();
@@ -115,15 +97,10 @@ afterAll(async () => {
 
 test("two pods are replaced one after the other, and no request fails", async () => {
   const rendered = await render(values);
-  const secrets = {
-    pg: { url: database.url },
-    rd: { url: redis.url },
-    "gapura-seal": { "seal-keys": `k1:${Buffer.alloc(32, 1).toString("base64")}` },
-  };
   const start = async () => {
     const pod = await ChartPod.start({
       rendered,
-      secrets,
+      secrets: storeSecrets(database.url, redis.url),
       snapshot: join(folder, "snapshot"),
       temporary: folder,
     });

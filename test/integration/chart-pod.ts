@@ -10,6 +10,16 @@ import { z } from "zod";
 import { freePort } from "../../hack/postgres.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 import { podOf, type Rendered } from "../charts/helm.ts";
+import {
+  bankFiles,
+  sampleKeys,
+  sampleOrganization,
+  sampleRoute,
+  sampleRouting,
+  sampleUpstream,
+  sha256,
+  writeFiles,
+} from "../fakes/sample-snapshot.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 
@@ -51,9 +61,30 @@ export interface ChartPodOptions {
   readonly temporary: string;
   /** The image's working folder; default: the repository. */
   readonly folder?: string;
-  /** Given to node before the container's arguments. */
+  /** What node is given before the container's arguments. */
   readonly nodeOptions?: readonly string[];
 }
+
+/** Writes a snapshot with one model `m` at a Messages upstream, and one organization with credit. */
+export async function writeSnapshot(folder: string, upstreamUrl: string): Promise<void> {
+  const upstreams = [sampleUpstream({ url: `${upstreamUrl}/v1/messages` })];
+  const apiKeys = [
+    { name: "ci", sha256: sha256(sampleKeys.inference), hint: "sk-svc-a", project: "default" },
+  ];
+  const grants = [{ name: "start", amountMicros: "1000000000000" }];
+  const routing = sampleRouting(1, {
+    routes: [sampleRoute("m", { upstreams })],
+    organizations: [sampleOrganization("org_acme", { grants, apiKeys })],
+  });
+  await writeFiles(folder, bankFiles("a", routing));
+}
+
+/** Values of the Secrets that the chart names when it is given nothing but the stores. */
+export const storeSecrets = (postgresUrl: string, redisUrl: string): ChartPodOptions["secrets"] => ({
+  pg: { url: postgresUrl },
+  rd: { url: redisUrl },
+  "gapura-seal": { "seal-keys": `k1:${Buffer.alloc(32, 1).toString("base64")}` },
+});
 
 export class ChartPod {
   readonly child: ChildProcess;
