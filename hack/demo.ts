@@ -27,18 +27,12 @@ export interface Demo {
 export async function startDemo(manifests: string, data: string, say: Say): Promise<Demo> {
   if (!mentions(manifests, DEMO_ADDRESS)) return { manifests, close: async () => {} };
   say("starting the demo's models");
-  const options = {
-    paceMs: PACE_MS,
-    createdAt: Math.floor(Date.now() / 1000),
-    idPrefix: `${Date.now().toString(36)}x`,
-    elsewhere: answerWeb,
-  };
   let upstream: FakeUpstream;
   try {
-    upstream = await startUpstream({ ...options, port: DEMO_PORT });
+    upstream = await startDemoUpstream({ port: DEMO_PORT });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
-    upstream = await startUpstream(options);
+    upstream = await startDemoUpstream({});
   }
   if (upstream.port === DEMO_PORT) return { manifests, close: () => upstream.close() };
 
@@ -59,6 +53,20 @@ export async function startDemo(manifests: string, data: string, say: Say): Prom
       await upstream.close();
     },
   };
+}
+
+/** The models, the search engine, the posts and the pages alone. */
+export function startDemoUpstream(at: {
+  readonly host?: string;
+  readonly port?: number;
+}): Promise<FakeUpstream> {
+  return startUpstream({
+    paceMs: PACE_MS,
+    createdAt: Math.floor(Date.now() / 1000),
+    idPrefix: `${Date.now().toString(36)}x`,
+    elsewhere: answerWeb,
+    ...at,
+  });
 }
 
 function manifestsIn(folder: string): string[] {
