@@ -87,7 +87,7 @@ test("the chart's pods name its programs and ports that it exposes", () => {
   for (const [kind, name] of pods)
     expect(fs.existsSync(join(image.folder, argsOf(kind, name)[0] ?? ""))).toBe(true);
   const ports = JSON.stringify(rendered.objects.map(podOf)).matchAll(/"containerPort":(\d+)/g);
-  expect(Array.from(ports, ([, port]) => Number(port)).toSorted()).toEqual([...image.exposed].toSorted());
+  expect(new Set(Array.from(ports, ([, port]) => Number(port)))).toEqual(new Set(image.exposed));
 });
 
 test("what a read-only root forbids is forbidden here", () => {
