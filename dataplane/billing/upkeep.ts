@@ -29,7 +29,7 @@ export interface Rhythm {
 }
 
 /** A dead owner's hold ends after at most 5 + 45 + 5 s, well within the 90 s of rule 1.9. */
-const usualRhythm: Rhythm = {
+export const usualRhythm: Rhythm = {
   drainMs: 250,
   heartbeatMs: 5_000,
   sweepMs: 5_000,

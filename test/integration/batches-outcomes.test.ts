@@ -158,12 +158,15 @@ describe.each(dialects)("%s", (dialect) => {
     expect(await rowsOf(id)).toEqual([{ cost: 144_000n, status: "ok", iterations: 1, estimated: false }]);
   });
 
-  test("server tools run inside", async () => {
+  test("billing rule 6: a batch request is one usage row, with all iterations and tool credits, no batch discount", async () => {
     upstream.model(model, [search, text("They are faster.", { input: 200, output: 10 })]);
     const { id, seen } = await run(dialect, { a: withSearch[dialect]() });
     expect(seen["a"]?.outcome).toBe("succeeded");
     expect(JSON.stringify(seen["a"]?.body)).toContain("They are faster.");
-    expect(await rowsOf(id)).toMatchObject([{ status: "ok", iterations: 2 }]);
+    // 300 input and 30 output tokens, and one search.
+    expect(await rowsOf(id)).toEqual([
+      { cost: 300n * 96n + 30n * 480n + 320_000n, status: "ok", iterations: 2, estimated: false },
+    ]);
   });
 
   test(`upstream rejects at the first loop iteration: ${end}, not billed, without the provider's words`, async () => {
