@@ -59,7 +59,7 @@ async function runInCluster(): Promise<void> {
   ]);
   await runCluster(
     {
-      config: KubeApi.configOf(environment.KUBECONFIG),
+      loadConfig: () => KubeApi.configOf(environment.KUBECONFIG),
       namespace: environment.POD_NAMESPACE,
       podName: environment.POD_NAME,
       watchNamespaces: environment.WATCH_NAMESPACES,

@@ -61,7 +61,7 @@ class World {
       .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0));
     const objects = (newest?.published?.routing.objects ?? []).map((source) => ({ ...source, notes: [] }));
     const status = { hash: null, serial: newest?.serial ?? null, accepts: [1], rejected: null, objects };
-    const taken = names.map((pod) => ({ pod, status: { ...status, podUid: pod } }));
+    const taken = names.map((pod) => ({ pod, ready: true, status: { ...status, podUid: pod } }));
     this.pods = [...this.pods.filter(({ pod }) => !names.includes(pod)), ...taken];
   }
 
@@ -76,6 +76,18 @@ class World {
     return `${condition?.status} ${condition?.message}`;
   }
 }
+
+const organization = (generation: number, spec: object): Declared => ({
+  kind: "Organization",
+  namespace: "default",
+  name: "acme",
+  uid: "u-acme",
+  generation,
+  creationTimestamp: null,
+  createdAt: 0,
+  spec,
+  faults: [],
+});
 
 let world: World;
 beforeEach(async () => {
@@ -124,7 +136,46 @@ describe("two banks", () => {
     expect(world.writes).toBe(1);
     await world.reconciler.reconcile({ verify: true });
     expect(world.writes).toBe(2);
-    expect(world.serials["a"]).toBe(1001);
+    expect(world.serials).toEqual({ a: 1000, b: 1001 });
+  });
+
+  test("a serial of a release to come is overwritten only after ours is complete beside it", async () => {
+    const index = JSON.parse(Buffer.from(world.files.get("a-index.json")!).toString()) as object;
+    world.files.set("a-index.json", Buffer.from(JSON.stringify({ ...index, schemaVersion: 99 })));
+    world.reconciler = world.operator();
+    await world.reconciler.reconcile();
+    expect(world.serials).toEqual({ a: 1000, b: 1001 });
+  });
+});
+
+describe("the last good entry of a broken object", () => {
+  const newest = () =>
+    decodeBanks(world.files)
+      .filter((bank) => bank.published !== null)
+      .toSorted((one, other) => (other.serial ?? 0) - (one.serial ?? 0))[0];
+  const published = () => newest()?.published;
+  const served = () => published()?.routing.objects.map(({ generation }) => generation);
+
+  beforeEach(async () => {
+    world.objects = [...world.objects, organization(1, { id: "org_acme" })];
+    await world.reconciler.reconcile();
+    world.objects = world.objects.with(-1, organization(2, { id: "org_other" }));
+    await world.reconciler.reconcile();
+    expect(published()?.routing.organizations.map(({ id }) => id)).toEqual(["org_acme"]);
+  });
+
+  test("outlives the deletion of everything that was published", async () => {
+    world.files.clear();
+    await world.reconciler.reconcile({ verify: true });
+    expect(published()?.routing.organizations.map(({ id }) => id)).toEqual(["org_acme"]);
+    expect(served()).toEqual([1]);
+  });
+
+  test("is not lost to an older bank when the newer one is deleted", async () => {
+    const prefix = `${newest()?.bank}-`;
+    for (const name of world.files.keys()) if (name.startsWith(prefix)) world.files.delete(name);
+    await world.reconciler.reconcile({ verify: true });
+    expect(published()?.routing.organizations.map(({ id }) => id)).toEqual(["org_acme"]);
   });
 });
 

@@ -6,6 +6,8 @@ import { type Bank } from "../dataplane/config/schema.ts";
 import { compile, type Compiled } from "./plan/compile.ts";
 import { type Delivery, Holdings, type ObjectStatus, type PodReport, statusOf } from "./plan/conditions.ts";
 import type { Declared, Secrets, WantedKey } from "./plan/objects.ts";
+import type { Published } from "./plan/prior.ts";
+import { chooseVersion, inVersion } from "./plan/schema-version.ts";
 import {
   type BankState,
   decodeBanks,
@@ -49,7 +51,17 @@ export class Reconciler {
   /** The newest serial that every ready pod has acknowledged. */
   #settled: number | null = null;
   #failure: Extract<Delivery, { kind: "unpublished" }> | null = null;
+  /**
+   * What was published last. It is remembered, because the last good entry of a broken object must outlive the
+   * deletion of everything that was published.
+   */
+  #published: { readonly serial: number; readonly content: Published } | null = null;
+  /** Those that are ready. */
   #pods: readonly PodReport[] = [];
+  /** The schema version that suits the pods. */
+  #version = chooseVersion([]);
+  /** The schema version that was published last. */
+  #publishedVersion: number | null = null;
 
   constructor(ports: Ports) {
     this.#ports = ports;
@@ -62,6 +74,11 @@ export class Reconciler {
 
   get serial(): number | null {
     return this.#serial;
+  }
+
+  /** True when the pods that answer now need another schema version than was published: time for a round. */
+  get needsOtherVersion(): boolean {
+    return this.#publishedVersion !== null && this.#publishedVersion !== this.#version;
   }
 
   /** One whole round. `verify` reads the published files again, so that what was tampered with is put right. */
@@ -78,11 +95,12 @@ export class Reconciler {
   }
 
   /**
-   * Takes what the ready pods answered into the statuses; empties the bank that nobody needs any more. Asking is
-   * not done here: a pod that hangs must hold up nothing else (rule 6.1).
+   * Takes what the pods answered into the statuses; empties the bank that nobody needs any more. Asking is not done
+   * here: a pod that hangs must hold up nothing else (rule 6.1).
    */
   async acknowledge(pods: readonly PodReport[]): Promise<void> {
-    this.#pods = pods;
+    this.#pods = pods.filter(({ ready }) => ready);
+    this.#version = chooseVersion(pods.flatMap(({ status }) => (status === null ? [] : [status.accepts])));
     // A restarted operator asks before it compiles, so that nothing looks unserved in between.
     if (this.#compiled === null) return;
     await this.#settle();
@@ -96,20 +114,27 @@ export class Reconciler {
 
   async #plan(banks: readonly BankState[]): Promise<Compiled> {
     const { objects, secrets } = await this.#ports.observe();
-    return compile({ objects, secrets, published: newest(banks)?.published ?? null });
+    const read = newest(banks);
+    const remembered = this.#published;
+    const isRead = remembered === null || (read?.serial ?? 0) > remembered.serial;
+    return compile({
+      objects,
+      secrets,
+      published: isRead ? (read?.published ?? null) : remembered.content,
+    });
   }
 
   async #publish(compiled: Compiled, banks: readonly BankState[]): Promise<void> {
     const current = newest(banks);
-    const serialized = serialize(compiled.routing);
+    const routing = inVersion(compiled.routing, this.#version);
+    const serialized = serialize(routing);
     if (
       current?.published !== undefined &&
       current.published !== null &&
       current.hash === serialized.hash &&
       sameValues(current.published.credentials, compiled.credentials)
     ) {
-      this.#serial = current.serial;
-      this.#failure = null;
+      this.#note(current.published.routing.serial, current.published);
       return;
     }
     const bank = nextBank(banks, this.#settled, this.#ports.asksPods);
@@ -129,15 +154,17 @@ export class Reconciler {
       await this.#report();
       throw error;
     }
+    const published = { routing: { ...routing, serial }, credentials: compiled.credentials };
+    this.#note(serial, published);
+    const written: BankState = { bank, serial, hash: serialized.hash, published };
+    this.#banks = banks.map((state) => (state.bank === bank ? written : state));
+  }
+
+  #note(serial: number, published: Published): void {
     this.#failure = null;
     this.#serial = serial;
-    const written: BankState = {
-      bank,
-      serial,
-      hash: serialized.hash,
-      published: { routing: { ...compiled.routing, serial }, credentials: compiled.credentials },
-    };
-    this.#banks = banks.map((state) => (state.bank === bank ? written : state));
+    this.#published = { serial, content: published };
+    this.#publishedVersion = published.routing.schemaVersion;
   }
 
   async #settle(): Promise<void> {

@@ -39,7 +39,7 @@ async function readStatus(url: string, signal: AbortSignal): Promise<ConfigStatu
 const askOne = (url: string, signal: AbortSignal) => async (): Promise<readonly PodReport[]> => {
   const status = await readStatus(url, signal);
   // Not answering is not being there: a folder has no API server that knows of ready pods.
-  return status === null ? [] : [{ pod: status.podUid, status }];
+  return status === null ? [] : [{ pod: status.podUid, ready: true, status }];
 };
 
 /** Asks the data plane beside everything else, so that one that hangs delays no edit. */

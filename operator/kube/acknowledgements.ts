@@ -1,5 +1,6 @@
 /**
- * Asks every ready pod what it holds, each in its own time, so that one that hangs holds up nothing else (rule 6.1).
+ * Asks every pod what it holds, each in its own time, so that one that hangs holds up nothing else (rule 6.1). Pods
+ * that are not ready are asked too: what they can read decides what is written, or they would never be.
  */
 import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -14,26 +15,39 @@ const MAX_ANSWER_BYTES = 32 * 1024 * 1024;
 /** While a snapshot is on its way the pods are asked often, later only to see that it is still there. */
 const ASK_PENDING_MS = 300;
 const ASK_SETTLED_MS = 5000;
+const ASK_UNREADY_MS = 2000;
+/** A pod that became worth asking waits no longer. */
+const STEP_MS = 300;
 /** One lost answer is no news: the last one counts for so long. */
 const TRUST_MS = 12_000;
 
 interface Asked {
   pod: Pod;
   readonly stop: AbortController;
-  /** The last attempt is over, whatever it gave. */
+  /** An attempt is over since it became ready, whatever it gave. */
   answered: boolean;
+  /** It became ready since the last attempt began. */
+  isDue: boolean;
   status: ConfigStatus | null;
+  /** Why there is no answer to use; null: there is one. */
+  silence: string | null;
   digest: string;
   /** Monotonic milliseconds. */
   heardAt: number;
 }
 
+/** A pod's body, or why there is none. */
+type Answer = { readonly text: string } | { readonly silence: string };
+
 export interface AcknowledgementsOptions {
+  /** Those that live, ready or not. */
   readonly pods: () => readonly Pod[];
   /** Whether a snapshot is on its way. */
   readonly pending: () => boolean;
   /** Told when the reports are others than before. */
   readonly changed: () => void;
+  /** Told once when a ready pod gives no answer, or another reason than before. */
+  readonly silent: (pod: string, reason: string) => void;
 }
 
 export class Acknowledgements {
@@ -45,25 +59,30 @@ export class Acknowledgements {
     this.#options = options;
   }
 
-  /** Begins to ask pods that became ready and forgets those that no longer are. */
+  /** Begins to ask new pods and forgets those that are gone. */
   refresh(): void {
-    const ready = new Map(this.#options.pods().map((pod) => [pod.uid, pod]));
+    const pods = new Map(this.#options.pods().map((pod) => [pod.uid, pod]));
     let changed = false;
     for (const [uid, asked] of this.#asked) {
-      const pod = ready.get(uid);
+      const pod = pods.get(uid);
       if (pod === undefined) {
         asked.stop.abort();
         this.#asked.delete(uid);
-        changed = true;
-      } else asked.pod = pod;
+      }
+      if (pod?.isReady !== asked.pod.isReady) changed = true;
+      if (pod === undefined) continue;
+      if (pod.isReady && !asked.pod.isReady) Object.assign(asked, { answered: false, isDue: true });
+      asked.pod = pod;
     }
-    for (const [uid, pod] of ready) {
+    for (const [uid, pod] of pods) {
       if (this.#asked.has(uid)) continue;
       const asked: Asked = {
         pod,
         stop: new AbortController(),
         answered: false,
+        isDue: false,
         status: null,
+        silence: null,
         digest: "",
         heardAt: -Infinity,
       };
@@ -74,13 +93,13 @@ export class Acknowledgements {
   }
 
   /**
-   * What every ready pod said last. null: one that has just become ready was not heard yet; it is waited for, a few
+   * What every pod said last. null: one that has just become ready was not heard yet; it is waited for, a few
    * seconds at most, so that a rollout does not look like a pod without configuration (rule 6.2).
    */
   reports(): readonly PodReport[] | null {
     const all = [...this.#asked.values()];
-    if (all.some(({ answered }) => !answered)) return null;
-    return all.map(({ pod, status }) => ({ pod: pod.name, status }));
+    if (all.some(({ answered, pod }) => pod.isReady && !answered)) return null;
+    return all.map(({ pod, status }) => ({ pod: pod.name, ready: pod.isReady, status }));
   }
 
   async close(): Promise<void> {
@@ -91,45 +110,58 @@ export class Acknowledgements {
 
   async #ask(asked: Asked): Promise<void> {
     const { signal } = asked.stop;
+    const { pending } = this.#options;
     while (!signal.aborted) {
+      asked.isDue = false;
       const answer = await this.#read(asked.pod, signal);
       if (signal.aborted) return;
-      this.#note(asked, answer);
-      const wait = this.#options.pending() ? ASK_PENDING_MS : ASK_SETTLED_MS;
-      // Waits in short steps: a new snapshot makes every pod worth asking.
-      for (let waited = 0; waited < wait && !signal.aborted; waited += ASK_PENDING_MS) {
-        await sleep(ASK_PENDING_MS, undefined, { signal, ref: false }).catch(() => {});
-        if (this.#options.pending()) break;
+      // What it said before it was ready is not what is waited for.
+      if (!asked.isDue) this.#note(asked, answer);
+      const wait = !asked.pod.isReady ? ASK_UNREADY_MS : pending() ? ASK_PENDING_MS : ASK_SETTLED_MS;
+      for (let waited = 0; waited < wait && !signal.aborted && !asked.isDue; waited += STEP_MS) {
+        await sleep(STEP_MS, undefined, { signal, ref: false }).catch(() => {});
+        // A new snapshot makes every ready pod worth asking.
+        if (asked.pod.isReady && pending()) break;
       }
     }
   }
 
-  #note(asked: Asked, answer: string | null): void {
+  #note(asked: Asked, answer: Answer): void {
     const before = asked.status;
     const first = !asked.answered;
     asked.answered = true;
     const now = performance.now();
-    if (answer === null) {
-      if (now - asked.heardAt > TRUST_MS) {
+    let silence: string | null = null;
+    if ("text" in answer) {
+      // The same text is the same answer: megabytes need not be parsed again.
+      const digest = createHash("sha256").update(answer.text).digest("base64");
+      if (digest !== asked.digest) {
+        asked.status = parseStatus(answer.text);
+        asked.digest = digest;
+      }
+      if (asked.status === null) silence = "its answer is malformed";
+      else if (asked.status.podUid === asked.pod.uid) asked.heardAt = now;
+      else {
+        // Addresses are reused: another pod answers at this one's.
+        silence = "another pod answers at its address";
         asked.status = null;
         asked.digest = "";
       }
     } else {
-      // The same text is the same answer: megabytes need not be parsed again.
-      const digest = createHash("sha256").update(answer).digest("base64");
-      if (digest !== asked.digest) {
-        const status = parseStatus(answer);
-        asked.status = status?.podUid === asked.pod.uid ? status : null;
-        asked.digest = digest;
+      ({ silence } = answer);
+      if (now - asked.heardAt > TRUST_MS) {
+        asked.status = null;
+        asked.digest = "";
       }
-      if (asked.status !== null) asked.heardAt = now;
     }
+    if (silence !== null && silence !== asked.silence && asked.pod.isReady)
+      this.#options.silent(asked.pod.name, silence);
+    asked.silence = silence;
     if (first || asked.status !== before) this.#options.changed();
   }
 
-  /** The body; null when there is none in time, or too much of it. */
-  async #read(pod: Pod, signal: AbortSignal): Promise<string | null> {
-    if (pod.statusUrl === null) return null;
+  async #read(pod: Pod, signal: AbortSignal): Promise<Answer> {
+    if (pod.statusUrl === null) return { silence: "it has no address, or no port named ops" };
     try {
       const answer = await request(pod.statusUrl, {
         dispatcher: this.#agent,
@@ -139,12 +171,14 @@ export class Acknowledgements {
       let size = 0;
       for await (const chunk of answer.body as AsyncIterable<Buffer>) {
         size += chunk.length;
-        if (size > MAX_ANSWER_BYTES) return null;
+        if (size > MAX_ANSWER_BYTES) return { silence: "its answer is too large" };
         chunks.push(chunk);
       }
-      return answer.statusCode === 200 ? Buffer.concat(chunks).toString() : null;
-    } catch {
-      return null;
+      if (answer.statusCode !== 200) return { silence: `it answers with status ${answer.statusCode}` };
+      return { text: Buffer.concat(chunks).toString() };
+    } catch (error) {
+      const isLate = error instanceof Error && error.name === "TimeoutError";
+      return { silence: isLate ? "it does not answer in time" : "it cannot be reached" };
     }
   }
 }

@@ -18,6 +18,10 @@ const MAX_ANSWER_BYTES = 512 * 1024 * 1024;
 const MAX_EVENT_BYTES = 16 * 1024 * 1024;
 /** Certificates are renewed, so more than one dispatcher may be alive; the last one counts. */
 const RETIRE_MS = 60_000;
+/** Refused credentials are read anew, but not at each of many refusals. */
+const RELOAD_MS = 1000;
+/** Longer than the API server asks for when it is well. */
+const LONGEST_RETRY_AFTER_MS = 30_000;
 
 export type Verb = "GET" | "POST" | "PUT" | "PATCH";
 
@@ -30,7 +34,7 @@ export interface Call {
   readonly patch?: "apply" | "merge";
   readonly accept?: string;
   readonly signal?: AbortSignal;
-  /** Asked at the last moment before the request leaves; its error is the call's. */
+  /** Asked when the request is written to its connection, however long it waited for one; its error is the call's. */
   readonly permit?: () => void;
 }
 
@@ -48,14 +52,21 @@ export class KubeError extends Error {
   readonly status: number;
   /** `NotFound`, `AlreadyExists`, `Conflict`, … */
   readonly reason: string;
+  /** How long the server asks us to wait, bounded; 0: it does not. */
+  readonly retryAfterMs: number;
 
-  constructor(status: number, reason: string, message: string) {
+  constructor(status: number, reason: string, message: string, retryAfterMs = 0) {
     super(message);
     this.name = "KubeError";
     this.status = status;
     this.reason = reason;
+    this.retryAfterMs = retryAfterMs;
   }
 }
+
+/** How long the API server wants to be left alone after this failure, in milliseconds. */
+export const retryAfterMs = (error: unknown): number =>
+  error instanceof KubeError ? error.retryAfterMs : 0;
 
 export const isStatus = (error: unknown, ...statuses: readonly number[]): boolean =>
   error instanceof KubeError && statuses.includes(error.status);
@@ -75,14 +86,21 @@ const contentTypes = {
 export const FIELD_MANAGER = "gapura-operator";
 
 export class KubeApi {
-  readonly #config: KubeConfig;
+  readonly #load: () => KubeConfig;
   readonly #count: (method: string, status: number) => void;
+  #config: KubeConfig;
+  /** Monotonic milliseconds. */
+  #loadedAt = performance.now();
   #dispatcher: { readonly key: string; readonly value: Dispatcher } | null = null;
   #closed = false;
 
-  /** `count` is told of each answer; a status of 0 is none. */
-  constructor(config: KubeConfig, count: (method: string, status: number) => void = () => {}) {
-    this.#config = config;
+  /**
+   * `load` reads the configuration, again when the server refuses our credentials: they may have been replaced.
+   * `count` is told of each answer; a status of 0 is none.
+   */
+  constructor(load: () => KubeConfig, count: (method: string, status: number) => void = () => {}) {
+    this.#load = load;
+    this.#config = load();
     this.#count = count;
   }
 
@@ -103,11 +121,11 @@ export class KubeApi {
     if (method !== "GET") parameters.set("fieldManager", FIELD_MANAGER);
     if (patch === "apply") parameters.set("force", "true");
     const target = await this.#target(path, parameters);
-    call.permit?.();
+    const { permit } = call;
     try {
       const answer = await request(target.url, {
         method,
-        dispatcher: target.dispatcher,
+        dispatcher: permit === undefined ? target.dispatcher : target.dispatcher.compose(permitted(permit)),
         headers: {
           ...target.headers,
           accept: call.accept ?? "application/json",
@@ -119,7 +137,7 @@ export class KubeApi {
         signal,
       });
       this.#count(method, answer.statusCode);
-      return parseAnswer(answer.statusCode, await readBounded(answer.body));
+      return this.#parse(answer, await readBounded(answer.body));
     } catch (error) {
       if (!(error instanceof KubeError)) this.#count(method, 0);
       throw error;
@@ -138,13 +156,31 @@ export class KubeApi {
       bodyTimeout: idleMs,
     });
     this.#count("WATCH", answer.statusCode);
-    if (answer.statusCode !== 200) parseAnswer(answer.statusCode, await readBounded(answer.body));
+    if (answer.statusCode !== 200) this.#parse(answer, await readBounded(answer.body));
     yield* jsonLines(answer.body);
   }
 
   async close(): Promise<void> {
     this.#closed = true;
     await this.#dispatcher?.value.destroy();
+  }
+
+  #parse({ statusCode, headers }: Dispatcher.ResponseData, text: string): unknown {
+    if (statusCode >= 200 && statusCode < 300) return JSON.parse(text) as unknown;
+    if (statusCode === 401) this.#reload();
+    throw failureOf(statusCode, headers["retry-after"], text);
+  }
+
+  /** Of a file that is being replaced the old content counts on. */
+  #reload(): void {
+    const now = performance.now();
+    if (now - this.#loadedAt < RELOAD_MS) return;
+    this.#loadedAt = now;
+    try {
+      this.#config = this.#load();
+    } catch {
+      // The refusal itself is reported; the next one reads again.
+    }
   }
 
   async #target(path: string, parameters: URLSearchParams) {
@@ -211,8 +247,7 @@ async function readBounded(body: AsyncIterable<Buffer>): Promise<string> {
   return Buffer.concat(chunks).toString();
 }
 
-function parseAnswer(status: number, text: string): unknown {
-  if (status >= 200 && status < 300) return JSON.parse(text) as unknown;
+function failureOf(status: number, retryAfter: string | string[] | undefined, text: string): KubeError {
   let json: unknown;
   try {
     json = JSON.parse(text);
@@ -220,8 +255,34 @@ function parseAnswer(status: number, text: string): unknown {
     json = {};
   }
   const failure = failureSchema.safeParse(json).data;
-  throw new KubeError(status, failure?.reason ?? "Unknown", failure?.message ?? `status ${status}`);
+  const seconds = /^\d{1,6}$/.test(String(retryAfter)) ? Number(retryAfter) : 0;
+  return new KubeError(
+    status,
+    failure?.reason ?? "Unknown",
+    failure?.message ?? `status ${status}`,
+    Math.min(LONGEST_RETRY_AFTER_MS, seconds * 1000),
+  );
 }
+
+/**
+ * Asks for permission when a request is about to be written: a process that was frozen while it waited for a
+ * connection must not write after it was woken (rule 6.10).
+ */
+const permitted =
+  (permit: () => void): Dispatcher.DispatcherComposeInterceptor =>
+  (dispatch) =>
+  (options, handler) =>
+    dispatch(options, {
+      onRequestStart: (controller, context) => {
+        permit();
+        handler.onRequestStart?.(controller, context);
+      },
+      onRequestUpgrade: (...args) => handler.onRequestUpgrade?.(...args),
+      onResponseStart: (...args) => handler.onResponseStart?.(...args),
+      onResponseData: (...args) => handler.onResponseData?.(...args),
+      onResponseEnd: (...args) => handler.onResponseEnd?.(...args),
+      onResponseError: (...args) => handler.onResponseError?.(...args),
+    });
 
 async function* jsonLines(body: AsyncIterable<Buffer>): AsyncGenerator {
   let pieces: Buffer[] = [];

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
-import { isStatus, type KubeApi, KubeError } from "./client.ts";
+import { isStatus, type KubeApi, KubeError, retryAfterMs } from "./client.ts";
 
 const PAGE = "500";
 /** The whole is listed anew after this time, against watches that lose events. */
@@ -73,6 +73,8 @@ export class Informer<Item> {
   readonly #options: InformerOptions<Item>;
   readonly #kept = new Map<string, Kept<Item>>();
   #version: string | null = null;
+  /** The newest version that lists and watches told of. */
+  #newest = 0n;
   #listedAt = -Infinity;
   #synced = false;
   #failures = 0;
@@ -113,9 +115,9 @@ export class Informer<Item> {
         if (signal.aborted) return;
         if (isStatus(error, 410)) this.#version = null;
         this.#options.failed(error);
-        const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.#failures);
+        const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.#failures) * (0.5 + Math.random() / 2);
         this.#failures += 1;
-        await sleep(wait * (0.5 + Math.random() / 2), undefined, { signal }).catch(() => {});
+        await sleep(Math.max(wait, retryAfterMs(error)), undefined, { signal }).catch(() => {});
       }
     }
   }
@@ -134,6 +136,7 @@ export class Informer<Item> {
         signal,
       });
       const page = listSchema.parse(answer);
+      this.#noticeRestore(page.metadata.resourceVersion);
       for (const item of page.items ?? []) {
         const object = objectSchema.parse(item);
         seen.add(keyOf(object));
@@ -147,6 +150,15 @@ export class Informer<Item> {
     this.#listedAt = performance.now();
     this.#failures = 0;
     this.#synced = true;
+  }
+
+  /** A store that was restored from a backup counts on from there: what was newer is no more. */
+  #noticeRestore(version: string): void {
+    const listed = BigInt(version);
+    const isRestored = listed < this.#newest;
+    this.#newest = listed;
+    if (!isRestored) return;
+    for (const [key, kept] of this.#kept) this.#kept.set(key, { ...kept, version: 0n });
   }
 
   async #watch(signal: AbortSignal): Promise<void> {
@@ -176,6 +188,7 @@ export class Informer<Item> {
         else this.#keep(parsed);
       }
       this.#version = markSchema.parse(object).metadata.resourceVersion;
+      this.#newest = BigInt(this.#version);
       this.#failures = 0;
     }
   }

@@ -67,8 +67,12 @@ export class Pods {
     await this.#informer.run(signal);
   }
 
-  ready(): Pod[] {
-    return this.#informer.values().filter(({ isReady }) => isReady);
+  values(): Pod[] {
+    return this.#informer.values();
+  }
+
+  get readyCount(): number {
+    return this.#informer.values().filter(({ isReady }) => isReady).length;
   }
 
   /** Pokes every pod that does not know of this serial, ready or not (rule 6.2). One failure stops no other. */

@@ -8,7 +8,7 @@ import { Bell } from "../bell.ts";
 import type { WantedKey } from "../plan/objects.ts";
 import { Reconciler } from "../reconcile.ts";
 import { Acknowledgements } from "./acknowledgements.ts";
-import { KubeApi } from "./client.ts";
+import { KubeApi, retryAfterMs } from "./client.ts";
 import { CustomObjects } from "./custom-objects.ts";
 import { Events } from "./events.ts";
 import { LeaseHolder, NotLeading } from "./lease.ts";
@@ -20,7 +20,8 @@ import { actionNeeded, isToldBy, StatusWriter } from "./status-writer.ts";
 import { serveOps, Telemetry } from "./telemetry.ts";
 
 export interface ClusterOptions {
-  readonly config: KubeConfig;
+  /** Reads the configuration of the client; called again when the API server refuses it. */
+  readonly loadConfig: () => KubeConfig;
   /** Where snapshot Secrets, lease and data-plane pods live. */
   readonly namespace: string;
   readonly podName: string;
@@ -72,12 +73,13 @@ class Cluster {
   /** What the informers have seen since it was last looked at. */
   readonly #news = { specs: true, pods: true, answers: true };
   #writer: StatusWriter | null = null;
+  #readyCount = 0;
 
   constructor(options: ClusterOptions, signal: AbortSignal) {
     const { namespace, watchNamespaces: namespaces, dataPlaneSelector: selector, now } = options;
     this.#options = options;
     this.#signal = signal;
-    const api = new KubeApi(options.config, (method, status) =>
+    const api = new KubeApi(options.loadConfig, (method, status) =>
       this.telemetry.calls.inc({ method, status: String(status) }),
     );
     this.#api = api;
@@ -177,9 +179,13 @@ class Cluster {
       now,
     });
     const acknowledgements = new Acknowledgements({
-      pods: () => this.#pods.ready(),
+      pods: () => this.#pods.values(),
       pending: () => reconciler.pending,
       changed: () => this.#note("answers"),
+      silent: (pod, reason) => {
+        this.telemetry.faults.inc({ where: "acknowledgement" });
+        this.#options.log.warn({ pod, reason }, "a ready pod gives no acknowledgement");
+      },
     });
     this.#writer = writer;
     const writing = writer.run(ended);
@@ -238,21 +244,31 @@ class Cluster {
         }
         news.pods = false;
         acknowledgements.refresh();
+        this.#countPods();
         if (reconciler.serial !== null) await this.#pods.poke(reconciler.serial, permit);
         news.answers = false;
         const reports = acknowledgements.reports();
         if (reports !== null) await reconciler.acknowledge(reports);
+        if (reconciler.needsOtherVersion) news.specs = true;
         failures = 0;
       } catch (error) {
         if (ended.aborted) return;
         news.specs = true;
         this.#failed("pass")(error);
-        const wait = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** failures);
+        const backOff = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** failures);
+        const wait = Math.round(Math.max(backOff * (0.5 + Math.random() / 2), retryAfterMs(error)));
         failures += 1;
         log.warn({ retryInMs: wait }, "the round failed and is tried again");
-        await pause(wait * (0.5 + Math.random() / 2), ended);
+        await pause(wait, ended);
       }
     }
+  }
+
+  #countPods(): void {
+    const { readyCount } = this.#pods;
+    if (readyCount !== this.#readyCount) this.#writer?.podsMoved();
+    this.#readyCount = readyCount;
+    this.telemetry.pods.set(readyCount);
   }
 
   async #pass(reconciler: Reconciler, verify: boolean): Promise<void> {

@@ -48,7 +48,7 @@ test.for([
     title: "rule 6.2: a served object and another number of pods",
     want: [served("3/3 pods")],
     have: stored(served("2/2 pods")),
-    kind: "none",
+    kind: "refresh",
   },
   {
     title: "a note behind the number of pods",

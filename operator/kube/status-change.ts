@@ -21,8 +21,10 @@ type Actual = z.infer<typeof statusSchema>;
 
 export type Change =
   | { readonly kind: "none" }
-  /** Only the number of pods: worth telling, not worth a write each time. */
+  /** Only the number of pods of what waits for them: worth telling, not worth a write each time. */
   | { readonly kind: "count"; readonly status: Record<string, unknown> }
+  /** Only the number of pods of what is served: nothing while a rollout is under way (rule 6.2). */
+  | { readonly kind: "refresh"; readonly status: Record<string, unknown> }
   | { readonly kind: "meaning"; readonly status: Record<string, unknown> };
 
 /**
@@ -63,8 +65,7 @@ function difference(wanted: ObjectStatus, current: Actual, patch: Record<string,
     if (!same) return "meaning";
     if (found.message === condition.message) continue;
     if (withoutCount(found.message ?? "") !== withoutCount(condition.message)) return "meaning";
-    // A served object stays served while pods come and go: a rollout writes nothing (rule 6.2).
-    if (!isServed(condition)) kind = "count";
+    if (kind !== "count") kind = isServed(condition) ? "refresh" : "count";
   }
   return kind;
 }

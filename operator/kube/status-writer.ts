@@ -1,13 +1,15 @@
 /**
  * Writes statuses that changed in meaning, a few at a time and beside everything else: 10,000 writes hold up no edit.
- * Of one object only the newest status waits; a failed write is tried again with back-off.
+ * Of one object only the newest status waits; a failed write is tried again with back-off. Statuses that only name
+ * another number of pods wait until the data plane is at rest, and are then written one by one
+ * (docs/decisions/pods-in-statuses.md).
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import type { Kind } from "../api/kinds.ts";
 import { conditionOf, type ObjectStatus } from "../plan/conditions.ts";
 import { reference } from "../plan/objects.ts";
-import { isStatus, type KubeApi } from "./client.ts";
+import { isStatus, type KubeApi, retryAfterMs } from "./client.ts";
 import { type CustomObjects, customPath } from "./custom-objects.ts";
 import { NotLeading } from "./lease.ts";
 import { statusChange } from "./status-change.ts";
@@ -16,6 +18,10 @@ const WRITERS = 6;
 /** How far a rollout has come is told this long after the last write, and then not again for a minute. */
 const FIRST_COUNT_MS = 5000;
 const NEXT_COUNT_MS = 60_000;
+/** The number of pods has not changed for so long: no rollout is under way. */
+const REST_MS = 60_000;
+/** Between two statuses that only name another number of pods: 10,000 take eight minutes. */
+const REFRESH_PAUSE_MS = 50;
 const LONGEST_WAIT_MS = 30_000;
 
 export interface StatusWriterOptions {
@@ -29,6 +35,7 @@ export interface StatusWriterOptions {
   readonly failed: (error: unknown) => void;
 }
 
+/** Moments are monotonic milliseconds: a clock that is set right must not hold up statuses. */
 interface History {
   writtenAt: number;
   counted: boolean;
@@ -41,6 +48,9 @@ export class StatusWriter {
   readonly #options: StatusWriterOptions;
   #wanted = new Map<string, ObjectStatus>();
   readonly #queue = new Set<string>();
+  /** Served objects whose status names another number of pods than there are. */
+  readonly #outdated = new Set<string>();
+  #podsMovedAt = performance.now();
   /** By uid. */
   #histories = new Map<string, History>();
   /** Keys that come back to the queue at a later moment. */
@@ -60,24 +70,38 @@ export class StatusWriter {
       this.#wanted.set(key, status);
       const history = this.#histories.get(status.object.uid);
       if (history !== undefined) histories.set(status.object.uid, history);
-      if (this.#change(status).kind !== "none") this.#queue.add(key);
+      this.#enqueue(key, status);
     }
     this.#histories = histories;
     this.#ring();
+  }
+
+  /** The number of ready pods is another one: a rollout may be under way. */
+  podsMoved(): void {
+    this.#podsMovedAt = performance.now();
   }
 
   /** The object's status changed in the API server: it may have been tampered with. */
   check(kind: Kind, key: string): void {
     const name = `${kind} ${key}`;
     const status = this.#wanted.get(name);
-    if (status === undefined || this.#change(status).kind === "none") return;
-    this.#queue.add(name);
+    if (status === undefined) return;
+    this.#enqueue(name, status);
     this.#ring();
   }
 
   async run(signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => this.#ring(), { once: true });
-    await Promise.all(Array.from({ length: WRITERS }, () => this.#work(signal)));
+    await Promise.all([
+      ...Array.from({ length: WRITERS }, () => this.#work(signal)),
+      this.#refresh(signal),
+    ]);
+  }
+
+  #enqueue(key: string, status: ObjectStatus): void {
+    const { kind } = this.#change(status);
+    if (kind === "refresh") this.#outdated.add(key);
+    else if (kind !== "none") this.#queue.add(key);
   }
 
   async #work(signal: AbortSignal): Promise<void> {
@@ -93,15 +117,38 @@ export class StatusWriter {
     }
   }
 
+  /** Brings outdated numbers of pods up to date while nothing moves. */
+  async #refresh(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const [key] = this.#outdated;
+      const wait = key === undefined ? REST_MS / 10 : Math.max(REFRESH_PAUSE_MS, this.#restMs());
+      await sleep(wait, undefined, { signal, ref: false }).catch(() => {});
+      if (key === undefined || this.#restMs() > 0 || signal.aborted) continue;
+      this.#outdated.delete(key);
+      const status = this.#wanted.get(key);
+      if (status !== undefined) await this.#write(key, status, signal);
+    }
+  }
+
+  /** How long until the data plane is at rest; not above 0: it is. */
+  #restMs(): number {
+    return this.#podsMovedAt + REST_MS - performance.now();
+  }
+
   async #write(key: string, status: ObjectStatus, signal: AbortSignal): Promise<void> {
-    const { api, objects, permit, now, written, failed } = this.#options;
+    const { api, objects, permit, written, failed } = this.#options;
     const { kind, namespace, name, uid } = status.object;
     const history = this.#history(uid);
     const change = this.#change(status);
     if (change.kind === "none") return;
+    if (change.kind === "refresh" && this.#restMs() > 0) {
+      this.#outdated.add(key);
+      return;
+    }
     const due = change.kind === "count" ? this.#countDue(history) : history.notBefore;
-    if (due > now()) {
-      this.#later(key, due - now(), signal);
+    const untilDue = due - performance.now();
+    if (untilDue > 0) {
+      this.#later(key, untilDue, signal);
       return;
     }
     const before = objects.get(kind, reference(status.object))?.status;
@@ -115,17 +162,19 @@ export class StatusWriter {
         permit,
         signal,
       });
-      history.writtenAt = now();
+      history.writtenAt = performance.now();
       history.counted = change.kind === "count";
       history.failures = 0;
       objects.accept(kind, namespace, object);
       written(status, before);
     } catch (error) {
-      if (signal.aborted || error instanceof NotLeading || isStatus(error, 404, 409)) return;
-      failed(error);
+      if (signal.aborted) return;
+      // An object that is gone or was made anew is soon known to be; what is still wanted then is tried again.
+      if (!(error instanceof NotLeading) && !isStatus(error, 404, 409)) failed(error);
       history.failures += 1;
-      history.notBefore = now() + Math.min(LONGEST_WAIT_MS, 250 * 2 ** history.failures);
-      this.#later(key, history.notBefore - now(), signal);
+      const wait = Math.max(retryAfterMs(error), Math.min(LONGEST_WAIT_MS, 250 * 2 ** history.failures));
+      history.notBefore = performance.now() + wait;
+      this.#later(key, wait, signal);
     }
   }
 
@@ -140,7 +189,7 @@ export class StatusWriter {
   #history(uid: string): History {
     const known = this.#histories.get(uid);
     if (known !== undefined) return known;
-    const history: History = { writtenAt: 0, counted: false, failures: 0, notBefore: 0 };
+    const history: History = { writtenAt: -Infinity, counted: false, failures: 0, notBefore: -Infinity };
     this.#histories.set(uid, history);
     return history;
   }

@@ -28,6 +28,11 @@ export class Telemetry {
     labelNames: ["kind"],
     registers: [this.registry],
   });
+  readonly pods = new Gauge({
+    name: "gapura_operator_ready_pods",
+    help: "Ready data-plane pods.",
+    registers: [this.registry],
+  });
   readonly serial = new Gauge({
     name: "gapura_operator_published_serial",
     help: "Serial of the newest published snapshot.",

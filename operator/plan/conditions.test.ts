@@ -20,6 +20,7 @@ const pod = (
 ) => {
   const report: PodReport = {
     pod: "p",
+    ready: true,
     status: {
       hash: null,
       serial: 7,
@@ -43,7 +44,7 @@ const pod = (
   };
   return report;
 };
-const silent: PodReport = { pod: "silent", status: null };
+const silent: PodReport = { pod: "silent", ready: true, status: null };
 const asked = (...pods: PodReport[]): Delivery => ({ kind: "asked", serial: 7, pods });
 
 interface Case {

@@ -20,9 +20,11 @@ export interface ObjectStatus {
   readonly facts: Readonly<Record<string, string | number>>;
 }
 
-/** What one ready data-plane pod answered; null: no answer that could be read. */
+/** What one data-plane pod answered; null: no answer that could be read. */
 export interface PodReport {
   readonly pod: string;
+  /** One that is not ready serves nobody, and says all the same what it can read. */
+  readonly ready: boolean;
   readonly status: ConfigStatus | null;
 }
 
@@ -32,6 +34,7 @@ export type Delivery =
   | { readonly kind: "unasked" }
   /** The snapshot could not be published. */
   | { readonly kind: "unpublished"; readonly reason: "TooLarge" | "PublishFailed"; readonly message: string }
+  /** `pods`: the ready ones. */
   | { readonly kind: "asked"; readonly serial: number; readonly pods: readonly PodReport[] };
 
 /** Every reason that a condition can carry, with its meaning as the configuration page tells it. */
@@ -83,9 +86,11 @@ export class Holdings {
       ({ status }) => new Map((status?.objects ?? []).map((object) => [object.uid, object])),
     );
     const serial = delivery.kind === "asked" ? delivery.serial : null;
+    // A pod that cannot even read the serial speaks of what was published last.
+    const isAbout = (rejected: ConfigStatus["rejected"] | undefined) =>
+      rejected !== null && rejected !== undefined && (rejected.serial ?? serial) === serial;
     this.#rejection =
-      reports.map(({ status }) => status?.rejected).find((rejected) => rejected?.serial === serial)?.error ??
-      null;
+      reports.map(({ status }) => status?.rejected).find((rejected) => isAbout(rejected))?.error ?? null;
   }
 
   programmed(verdict: Verdict): Pick<Condition, "status" | "reason" | "message"> {

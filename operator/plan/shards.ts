@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import { gunzipSync, gzipSync } from "node:zlib";
 import {
+  ACCEPTED_SCHEMA_VERSIONS,
   type Bank,
   bankSchema,
   CREDENTIAL_SHARDS,
@@ -123,6 +124,8 @@ function readIndex(bytes: Uint8Array | undefined): SnapshotIndex | null {
 }
 
 function readParts(index: SnapshotIndex, files: ReadonlyMap<string, Uint8Array>): Published | null {
+  // A release to come wrote it: what we could read of it might mean something else.
+  if (!ACCEPTED_SCHEMA_VERSIONS.includes(index.schemaVersion)) return null;
   try {
     const routing = routingSchema.safeParse(unpack(index.routing, files));
     const credentials = credentialsSchema.safeParse(unpack(index.credentials, files));
@@ -159,10 +162,16 @@ export function nextBank(
     .filter((state) => state.published !== null)
     .sort((one, other) => (one.serial ?? 0) - (other.serial ?? 0));
   const [older, newer] = complete;
-  if (older === undefined) return "a";
+  if (older === undefined) return leastRecent(banks);
   const settled = complete.find((state) => state.serial === settledSerial);
   const kept = settled ?? (newer === undefined || acknowledged ? older : newer);
   return kept.bank === "a" ? "b" : "a";
+}
+
+/** Of two banks that we cannot read: a pod may still read the newer one. */
+function leastRecent(banks: readonly BankState[]): Bank {
+  const [first, second] = banks;
+  return (second?.serial ?? 0) < (first?.serial ?? 0) ? "b" : "a";
 }
 
 /** Grows with every publication, also when the clock goes back. */

@@ -110,7 +110,7 @@ class World {
     const routing = this.published?.routing;
     const objects = (routing?.objects ?? []).map((source) => ({ ...source, notes: [] }));
     const status = { hash: null, serial: routing?.serial ?? null, podUid: "pod", accepts: [1], rejected: null, objects };
-    return [{ pod: "pod", status }];
+    return [{ pod: "pod", ready: true, status }];
   }
 }
 
