@@ -1,6 +1,7 @@
 import { mkdir, mkdtemp, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
@@ -14,6 +15,7 @@ import {
 } from "../../test/fakes/sample-snapshot.ts";
 import { SnapshotLoader } from "./load.ts";
 import type { Bank } from "./schema.ts";
+import { Waiting } from "./waiting.ts";
 
 let directory: string;
 let loader: SnapshotLoader;
@@ -90,6 +92,26 @@ describe("half-way and damaged (rule 6.3)", () => {
     await writeFiles(directory, next);
     await loader.look();
     expect([serial(), loader.current?.credential("default/s/key")]).toEqual([2, "new"]);
+  });
+
+  test("a piece that keeps the wrong digest is told after a while, and the serial is served once it is mended", async () => {
+    await loader.stop();
+    loader = new SnapshotLoader(directory, pino({ level: "silent" }), new Waiting(300));
+    await publish("a", 5);
+    await loader.look();
+    const files = bankFiles("b", sampleRouting(6));
+    await writeFiles(directory, files);
+    await writeFile(join(directory, "b-0.gz"), "not what the index names");
+    await loader.look();
+    expect([serial(), loader.rejected]).toEqual([5, null]);
+    await sleep(310);
+    const error = "not complete: b-0.gz does not have the digest that the index names";
+    expect(loader.rejected).toEqual({ serial: 6, error });
+    await loader.look();
+    expect([serial(), loader.rejected]).toEqual([5, { serial: 6, error }]);
+    await writeFiles(directory, files);
+    await loader.look();
+    expect([serial(), loader.rejected]).toEqual([6, null]);
   });
 
   test("routing and credentials of different serials are never served together", async () => {

@@ -24,6 +24,7 @@ import {
   type SnapshotIndex,
 } from "./schema.ts";
 import { Snapshot } from "./snapshot.ts";
+import { type Rejection, Waiting } from "./waiting.ts";
 
 const MAX_INDEX_BYTES = 64 * 1024;
 /** 10,000 routes take about 20 MB; what unpacks to more than this is not ours. */
@@ -36,16 +37,10 @@ const POLL_MS = 1000;
 const unzip = promisify(gunzip);
 const banks: readonly Bank[] = bankSchema.options;
 
-/** A published snapshot that cannot be served. */
-export interface Rejection {
-  readonly serial: number | null;
-  readonly error: string;
-}
-
 /** What reading a bank gives. */
 type BankView =
   /** Not all there yet, or changing under our eyes. */
-  | { readonly state: "pending" }
+  | { readonly state: "pending"; readonly lacks: string }
   | { readonly state: "rejected"; readonly rejection: Rejection }
   | { readonly state: "complete"; readonly snapshot: Snapshot };
 
@@ -62,15 +57,17 @@ export class SnapshotLoader {
   readonly #routing = new RoutingReader();
   /** Texts of indexes that were looked at to the end, by bank: nothing is judged twice. */
   readonly #judged = new Map<Bank, { text: string; rejection: Rejection | null }>();
+  readonly #waiting: Waiting;
   #current: Snapshot | null = null;
   #watcher: { readonly fs: FSWatcher; readonly inode: bigint } | null = null;
   #timer: NodeJS.Timeout | null = null;
   #looking: Promise<void> | null = null;
   #again = false;
 
-  constructor(directory: string, log: Logger) {
+  constructor(directory: string, log: Logger, waiting = new Waiting()) {
     this.#directory = directory;
     this.#log = log;
+    this.#waiting = waiting;
   }
 
   /** The snapshot that is served; null before the first one was found. */
@@ -82,7 +79,8 @@ export class SnapshotLoader {
   get rejected(): Rejection | null {
     const running = this.#current?.index.serial ?? -1;
     let newest: Rejection | null = null;
-    for (const { rejection } of this.#judged.values()) {
+    const judged = [...this.#judged.values()].map(({ rejection }) => rejection);
+    for (const rejection of [...judged, ...this.#waiting.overdue]) {
       if (rejection === null || (rejection.serial ?? Infinity) < running) continue;
       if (newest === null || (rejection.serial ?? Infinity) > (newest.serial ?? Infinity)) newest = rejection;
     }
@@ -135,7 +133,10 @@ export class SnapshotLoader {
     const found = await Promise.all(
       banks.map(async (bank) => ({ bank, view: await readIndex(directory, bank) })),
     );
-    for (const { bank, view } of found) if (view.state === "empty") this.#judged.delete(bank);
+    for (const { bank, view } of found) {
+      if (view.state !== "found") this.#waiting.end(bank);
+      if (view.state === "empty") this.#judged.delete(bank);
+    }
     const newestFirst = found
       .filter(({ view }) => view.state !== "empty")
       .sort((one, other) => serialOf(other.view) - serialOf(one.view));
@@ -147,6 +148,12 @@ export class SnapshotLoader {
       }
       if (this.#current !== null && view.index.serial <= this.#current.index.serial) continue;
       const result = await this.#readBank(directory, bank, view.index);
+      if (result.state === "pending") {
+        const overdue = this.#waiting.note(bank, view.text, view.index.serial, result.lacks);
+        if (overdue !== null) this.#tell(bank, overdue);
+        continue;
+      }
+      this.#waiting.end(bank);
       if (result.state === "rejected") this.#reject(bank, view.text, result.rejection);
       if (result.state !== "complete") continue;
       this.#judged.set(bank, { text: view.text, rejection: null });
@@ -164,7 +171,8 @@ export class SnapshotLoader {
     if (routingBytes === "foreign" || credentialBytes === "foreign") {
       return rejected(`the index of bank ${bank} names files of another bank`);
     }
-    if (routingBytes === null || credentialBytes === null) return { state: "pending" };
+    if ("lacks" in routingBytes) return { state: "pending", lacks: routingBytes.lacks };
+    if ("lacks" in credentialBytes) return { state: "pending", lacks: credentialBytes.lacks };
     const text = await unpack(routingBytes);
     if (text === null) return rejected("the routing part cannot be unpacked");
     const routing = await this.#routing.read(text);
@@ -197,6 +205,10 @@ export class SnapshotLoader {
 
   #reject(bank: Bank, text: string, rejection: Rejection): void {
     this.#judged.set(bank, { text, rejection });
+    this.#tell(bank, rejection);
+  }
+
+  #tell(bank: Bank, rejection: Rejection): void {
     metrics.configReloads.inc({ outcome: "rejected" });
     this.#log.error({ bank, ...rejection }, "a published configuration cannot be served");
   }
@@ -267,17 +279,19 @@ async function readIndex(directory: string, bank: Bank): Promise<IndexView> {
   return { state: "found", text, index };
 }
 
-/** All pieces as one buffer; null when one is missing or has not its digest (yet). */
+/** All pieces as one buffer, or what one of them lacks: it is missing or has not its digest (yet). */
 async function readShards(
   directory: string,
   bank: Bank,
   shards: SnapshotIndex["routing"],
-): Promise<Buffer | null | "foreign"> {
+): Promise<Buffer | { readonly lacks: string } | "foreign"> {
   const pieces: Buffer[] = [];
   for (const { file, sha256 } of shards) {
     if (!/^[ab]-[a-z0-9-]+\.gz$/.test(file) || !file.startsWith(`${bank}-`)) return "foreign";
     const piece = await readBounded(join(directory, file), MAX_SHARD_BYTES);
-    if (piece === null || createHash("sha256").update(piece).digest("hex") !== sha256) return null;
+    if (piece === null) return { lacks: `${file} is missing or too large` };
+    if (createHash("sha256").update(piece).digest("hex") !== sha256)
+      return { lacks: `${file} does not have the digest that the index names` };
     pieces.push(piece);
   }
   return Buffer.concat(pieces);

@@ -65,8 +65,7 @@ export class KubeError extends Error {
 }
 
 /** How long the API server wants to be left alone after this failure, in milliseconds. */
-export const retryAfterMs = (error: unknown): number =>
-  error instanceof KubeError ? error.retryAfterMs : 0;
+export const retryAfterMs = (error: unknown): number => (error instanceof KubeError ? error.retryAfterMs : 0);
 
 export const isStatus = (error: unknown, ...statuses: readonly number[]): boolean =>
   error instanceof KubeError && statuses.includes(error.status);

@@ -115,7 +115,8 @@ export class Informer<Item> {
         if (signal.aborted) return;
         if (isStatus(error, 410)) this.#version = null;
         this.#options.failed(error);
-        const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.#failures) * (0.5 + Math.random() / 2);
+        const wait =
+          Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.#failures) * (0.5 + Math.random() / 2);
         this.#failures += 1;
         await sleep(Math.max(wait, retryAfterMs(error)), undefined, { signal }).catch(() => {});
       }

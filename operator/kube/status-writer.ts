@@ -92,10 +92,7 @@ export class StatusWriter {
 
   async run(signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => this.#ring(), { once: true });
-    await Promise.all([
-      ...Array.from({ length: WRITERS }, () => this.#work(signal)),
-      this.#refresh(signal),
-    ]);
+    await Promise.all([...Array.from({ length: WRITERS }, () => this.#work(signal)), this.#refresh(signal)]);
   }
 
   #enqueue(key: string, status: ObjectStatus): void {
