@@ -4,7 +4,7 @@ import { defineConfig } from "vitest/config";
  * Four kinds of test, told apart by where they stand:
  *   unit         beside the code, and test/*.test.ts, test/golden: no store, no network, seconds
  *   integration  test/integration and *.store.test.ts: real Postgres and Redis, started once by a global set-up
- *   operator     test/operator: a real kube-apiserver and etcd
+ *   operator     test/operator: a real kube-apiserver and etcd, Postgres and Redis
  *   charts       test/charts: helm's output, also before a real kube-apiserver
  */
 export default defineConfig({
@@ -37,7 +37,7 @@ export default defineConfig({
         test: {
           name: "operator",
           include: ["test/operator/**/*.test.ts"],
-          globalSetup: ["test/operator/apiserver.ts"],
+          globalSetup: ["test/operator/apiserver.ts", "test/integration/stores.ts"],
           testTimeout: 120_000,
           hookTimeout: 900_000,
           fileParallelism: false,

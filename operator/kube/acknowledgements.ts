@@ -11,11 +11,12 @@ import type { Pod } from "./pods.ts";
 
 const TIMEOUT_MS = 3000;
 /** 10,000 objects need about 2 MiB. */
-const MAX_ANSWER_BYTES = 32 * 1024 * 1024;
+const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 /** While a snapshot is on its way the pods are asked often, later only to see that it is still there. */
 const ASK_PENDING_MS = 300;
 const ASK_SETTLED_MS = 5000;
-const ASK_UNREADY_MS = 2000;
+/** Of one that serves nobody, or gives no answer to use. */
+const ASK_IDLE_MS = 2000;
 /** A pod that became worth asking waits no longer. */
 const STEP_MS = 300;
 /** One lost answer is no news: the last one counts for so long. */
@@ -117,11 +118,12 @@ export class Acknowledgements {
       if (signal.aborted) return;
       // What it said before it was ready is not what is waited for.
       if (!asked.isDue) this.#note(asked, answer);
-      const wait = !asked.pod.isReady ? ASK_UNREADY_MS : pending() ? ASK_PENDING_MS : ASK_SETTLED_MS;
+      const isWell = () => asked.pod.isReady && asked.silence === null;
+      const wait = !isWell() ? ASK_IDLE_MS : pending() ? ASK_PENDING_MS : ASK_SETTLED_MS;
       for (let waited = 0; waited < wait && !signal.aborted && !asked.isDue; waited += STEP_MS) {
         await sleep(STEP_MS, undefined, { signal, ref: false }).catch(() => {});
-        // A new snapshot makes every ready pod worth asking.
-        if (asked.pod.isReady && pending()) break;
+        // A new snapshot makes every well pod worth asking.
+        if (isWell() && pending()) break;
       }
     }
   }

@@ -19,9 +19,11 @@ const WRITERS = 6;
 const FIRST_COUNT_MS = 5000;
 const NEXT_COUNT_MS = 60_000;
 /** The number of pods has not changed for so long: no rollout is under way. */
-const REST_MS = 60_000;
+const REST_MS = 15_000;
 /** Between two statuses that only name another number of pods: 10,000 take eight minutes. */
 const REFRESH_PAUSE_MS = 50;
+/** How often outdated numbers are looked for when there were none. */
+const IDLE_MS = 2000;
 const LONGEST_WAIT_MS = 30_000;
 
 export interface StatusWriterOptions {
@@ -118,7 +120,7 @@ export class StatusWriter {
   async #refresh(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const [key] = this.#outdated;
-      const wait = key === undefined ? REST_MS / 10 : Math.max(REFRESH_PAUSE_MS, this.#restMs());
+      const wait = key === undefined ? IDLE_MS : Math.max(REFRESH_PAUSE_MS, this.#restMs());
       await sleep(wait, undefined, { signal, ref: false }).catch(() => {});
       if (key === undefined || this.#restMs() > 0 || signal.aborted) continue;
       this.#outdated.delete(key);

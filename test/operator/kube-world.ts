@@ -1,15 +1,15 @@
 /** A cluster without nodes: operators as processes, and data-plane pods whose kubelet and loader run in the test. */
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdir, mkdtemp, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import { type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { pino } from "pino";
 import { SnapshotLoader } from "../../dataplane/config/load.ts";
 import type { KubeAccess } from "../../hack/kube-apiserver.ts";
 import { type KubeClient, type KubeObject } from "./kube-client.ts";
+import { Kubelet } from "./kubelet.ts";
 
 const main = resolve(import.meta.dirname, "..", "..", "operator", "main.ts");
 
@@ -21,9 +21,18 @@ export interface OperatorProcess {
   readonly ended: Promise<number | null>;
 }
 
-/** Starts the operator as its image does. `end` it, or the test leaves a process behind. */
-export function startOperator(access: KubeAccess, namespace: string, name: string): OperatorProcess {
-  const child = spawn(process.execPath, [main], {
+/**
+ * Starts the operator as its image does. `end` it, or the test leaves a process behind.
+ * @param preload a module that is loaded before the operator
+ */
+export function startOperator(
+  access: Pick<KubeAccess, "kubeconfig">,
+  namespace: string,
+  name: string,
+  preload?: string,
+): OperatorProcess {
+  const options = preload === undefined ? [] : ["--import", join(import.meta.dirname, preload)];
+  const child = spawn(process.execPath, [...options, main], {
     env: {
       PATH: process.env["PATH"],
       KUBECONFIG: access.kubeconfig,
@@ -41,13 +50,7 @@ export function startOperator(access: KubeAccess, namespace: string, name: strin
   return { name, child, output: () => text, ended };
 }
 
-/** Secrets of the projected volume, as the chart lists them. */
-const slots = ["a", "b"].flatMap((bank) => [
-  ...Array.from({ length: 8 }, (_, number) => `gapura-${bank}-${number}`),
-  ...Array.from({ length: 2 }, (_, number) => `gapura-${bank}-credentials-${number}`),
-]);
-
-const DATA_PLANE_LABELS: Readonly<Record<string, string>> = {
+export const DATA_PLANE_LABELS: Readonly<Record<string, string>> = {
   "app.kubernetes.io/name": "gapura",
   "app.kubernetes.io/component": "data-plane",
 };
@@ -63,10 +66,9 @@ export class TestPod {
   #folder = "";
   #server: Server | null = null;
   #loader: SnapshotLoader | null = null;
-  #kubelet: Promise<void> = Promise.resolve();
+  #kubelet: Kubelet | null = null;
+  #mounting: Promise<void> = Promise.resolve();
   #uid = "";
-  /** While true the kubelet looks away. */
-  frozen = false;
 
   /** `labels`: what the operator selects it by. */
   constructor(client: KubeClient, namespace: string, name: string, labels = DATA_PLANE_LABELS) {
@@ -80,6 +82,11 @@ export class TestPod {
   get loader(): SnapshotLoader {
     if (this.#loader === null) throw new Error("the pod was not started");
     return this.#loader;
+  }
+
+  get kubelet(): Kubelet {
+    if (this.#kubelet === null) throw new Error("the pod was not started");
+    return this.#kubelet;
   }
 
   async start(): Promise<void> {
@@ -101,26 +108,17 @@ export class TestPod {
     });
     this.#uid = pod.metadata?.uid ?? "";
     await this.#loader.start();
-    this.#kubelet = this.#run();
+    this.#kubelet = new Kubelet(this.#client, this.#namespace, this.#path, this.#folder);
+    this.#mounting = this.#kubelet.run(this.#stop.signal);
   }
 
   async setReady(ready: boolean): Promise<void> {
-    await this.#client.must("PATCH", `${this.#path}/status`, {
-      apiVersion: "v1",
-      kind: "Pod",
-      metadata: { name: this.#name },
-      status: {
-        phase: "Running",
-        podIP: "127.0.0.1",
-        podIPs: [{ ip: "127.0.0.1" }],
-        conditions: [{ type: "Ready", status: ready ? "True" : "False" }],
-      },
-    });
+    await setPodReady(this.#client, this.#namespace, this.#name, ready);
   }
 
   async stop(): Promise<void> {
     this.#stop.abort();
-    await this.#kubelet;
+    await this.#mounting;
     await this.#loader?.stop();
     this.#server?.close();
     this.#server?.closeAllConnections();
@@ -138,44 +136,6 @@ export class TestPod {
       rejected: this.loader.rejected,
       objects: (current?.routing.objects ?? []).map((source) => ({ ...source, notes: [] })),
     };
-  }
-
-  /** Refreshes the volume when an annotation changed; not otherwise within the time of a test. */
-  async #run(): Promise<void> {
-    let seen: string | undefined = "";
-    while (!this.#stop.signal.aborted) {
-      await sleep(100, undefined, { signal: this.#stop.signal }).catch(() => {});
-      if (this.frozen || this.#stop.signal.aborted) continue;
-      const { body } = await this.#client.call("GET", this.#path);
-      const { metadata } = body as { metadata?: { annotations?: Record<string, string> } };
-      const poked = metadata?.annotations?.["gapura.dev/snapshot-serial"];
-      if (poked === seen) continue;
-      seen = poked;
-      await this.#materialise();
-    }
-  }
-
-  /** The Secrets one by one and in any order, each step visible by the atomic swap of a symbolic link. */
-  async #materialise(): Promise<void> {
-    const files = new Map<string, Buffer>();
-    const order = slots.toSorted(() => Math.random() - 0.5);
-    for (const [position, name] of order.entries()) {
-      const { status, body } = await this.#client.call(
-        "GET",
-        `/api/v1/namespaces/${this.#namespace}/secrets/${name}`,
-      );
-      const data = status === 200 ? ((body as { data?: Record<string, string> }).data ?? {}) : {};
-      for (const [file, value] of Object.entries(data)) files.set(file, Buffer.from(value, "base64"));
-      if (position % 7 === 6 || position === order.length - 1) await this.#swap(files);
-    }
-  }
-
-  async #swap(files: ReadonlyMap<string, Buffer>): Promise<void> {
-    const version = await mkdtemp(join(this.#folder, "..v-"));
-    for (const [file, bytes] of files) await writeFile(join(version, file), bytes);
-    await mkdir(this.#folder, { recursive: true });
-    await symlink(version, join(this.#folder, "..data_tmp"));
-    await rename(join(this.#folder, "..data_tmp"), join(this.#folder, "..data"));
   }
 }
 
@@ -199,3 +159,23 @@ export function conditionText(object: KubeObject, type: string): string {
 
 export const observedGeneration = (object: KubeObject): number | undefined =>
   (object.status as StatusOfObject | undefined)?.observedGeneration;
+
+/** Writes a pod's status as its kubelet does. */
+export async function setPodReady(
+  client: KubeClient,
+  namespace: string,
+  name: string,
+  ready: boolean,
+): Promise<void> {
+  await client.must("PATCH", `/api/v1/namespaces/${namespace}/pods/${name}/status`, {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { name },
+    status: {
+      phase: "Running",
+      podIP: "127.0.0.1",
+      podIPs: [{ ip: "127.0.0.1" }],
+      conditions: [{ type: "Ready", status: ready ? "True" : "False" }],
+    },
+  });
+}

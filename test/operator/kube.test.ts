@@ -1,90 +1,32 @@
 /** The operator in its cluster form, against a real kube-apiserver: from an edit to a served and acknowledged route. */
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import { API_VERSION } from "../../operator/api/fields.ts";
-import { type Kind, kinds } from "../../operator/api/kinds.ts";
 import { gapuraPath, KubeClient, type KubeObject } from "./kube-client.ts";
-import {
-  conditionText,
-  observedGeneration,
-  type OperatorProcess,
-  startOperator,
-  TestPod,
-} from "./kube-world.ts";
+import { type OperatorProcess, startOperator, TestPod } from "./kube-world.ts";
+import { Objects, routeSpec } from "./objects.ts";
 
 const access = inject("kube");
 const namespace = "operator-main";
 
-const limits = { contextTokens: 1000, maxOutputTokens: 100 };
-const route = (baseURL: string) => ({
-  limits,
-  priceTableRef: { name: "prices" },
-  upstreams: [
-    {
-      name: "one",
-      dialect: "Messages",
-      baseURL,
-      credentials: { secretKeyRef: { name: "provider", key: "api-key" } },
-    },
-  ],
-});
+const route = routeSpec;
 
 describe.skipIf(access === null)("the operator in a cluster", () => {
   let client: KubeClient;
   let operator: OperatorProcess;
   let pod: TestPod;
+  let objects: Objects;
 
-  const get = (kind: Kind, name: string) =>
-    client.must("GET", gapuraPath(kinds[kind].plural, namespace, name));
-  const apply = (kind: Kind, name: string, spec: unknown) =>
-    client.must("PATCH", gapuraPath(kinds[kind].plural, namespace, name), {
-      apiVersion: API_VERSION,
-      kind,
-      metadata: { name, namespace },
-      spec,
-    });
-  const applySecret = (name: string, values: Record<string, string>) =>
-    client.must("PATCH", `/api/v1/namespaces/${namespace}/secrets/${name}`, {
-      apiVersion: "v1",
-      kind: "Secret",
-      metadata: { name, namespace },
-      stringData: values,
-    });
   const start = (name: string): OperatorProcess => {
     if (access === null) throw new Error("there is no API server");
     return startOperator(access, namespace, name);
   };
-  const until = async (what: string, holds: () => Promise<boolean>, timeoutMs = 20_000) => {
-    try {
-      await client.until(what, holds, timeoutMs);
-    } catch (error) {
-      throw new Error(`${String(error)}\n${operator.output().slice(-3000)}`, { cause: error });
-    }
-  };
-  const untilCondition = (
-    kind: Kind,
-    name: string,
-    type: string,
-    text: string | RegExp,
-    timeoutMs = 20_000,
-  ) =>
-    until(
-      `${kind} ${name} ${type} ${String(text)}`,
-      async () => {
-        const object = await get(kind, name);
-        return (
-          observedGeneration(object) === object.metadata?.generation &&
-          new RegExp(text).test(conditionText(object, type))
-        );
-      },
-      timeoutMs,
-    );
   const servedRoute = (model: string) =>
     pod.loader.current?.routing.routes.find((entry) => entry.model === model);
-  const version = async (kind: Kind, name: string) => (await get(kind, name)).metadata?.resourceVersion;
 
   beforeAll(async () => {
     if (access === null) throw new Error("there is no API server");
     client = new KubeClient(access);
+    objects = new Objects(client, namespace, () => operator.output());
     await client.makeNamespace(namespace);
     operator = start("operator-0");
     pod = new TestPod(client, namespace, "data-plane-0");
@@ -98,45 +40,48 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
   });
 
   test("rule 6.1: without a ready pod Programmed is False and says 0/0 pods", async () => {
-    await applySecret("provider", { "api-key": "first-key\n" });
-    await apply("PriceTable", "prices", { unit: "USD", models: [{ model: "m", input: "1", output: "2" }] });
-    await apply("ModelRoute", "m", route("https://one.example"));
-    await untilCondition("ModelRoute", "m", "Programmed", /^False NoPods: 0\/0 pods$/);
+    await objects.applySecret("provider", { "api-key": "first-key\n" });
+    await objects.apply("PriceTable", "prices", {
+      unit: "USD",
+      models: [{ model: "m", input: "1", output: "2" }],
+    });
+    await objects.apply("ModelRoute", "m", route("https://one.example"));
+    await objects.untilCondition("ModelRoute", "m", "Programmed", /^False NoPods: 0\/0 pods$/);
   });
 
   test("rule 6.2: a pod that is not ready is poked too, and Programmed follows its acknowledgement", async () => {
-    await until("the pod serves", async () => servedRoute("m") !== undefined);
+    await objects.until("the pod serves", async () => servedRoute("m") !== undefined);
     await pod.setReady(true);
-    await untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 1\/1 pods$/);
-    await untilCondition("ModelRoute", "m", "Ready", /^True/);
+    await objects.untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 1\/1 pods$/);
+    await objects.untilCondition("ModelRoute", "m", "Ready", /^True/);
     expect(pod.loader.current?.credential(`${namespace}/provider/api-key`)).toBe("first-key");
   });
 
   test("an edit is Programmed only once the pod serves it", async () => {
-    pod.frozen = true;
-    await apply("ModelRoute", "m", route("https://two.example"));
-    await untilCondition("ModelRoute", "m", "Programmed", /^False Pending: 0\/1 pods$/);
-    expect(conditionText(await get("ModelRoute", "m"), "Stalled")).toBe("none");
+    pod.kubelet.frozen = true;
+    await objects.apply("ModelRoute", "m", route("https://two.example"));
+    await objects.untilCondition("ModelRoute", "m", "Programmed", /^False Pending: 0\/1 pods$/);
+    expect(await objects.condition("ModelRoute", "m", "Stalled")).toBe("none");
     expect(servedRoute("m")?.upstreams[0]?.url).toContain("one.example");
-    pod.frozen = false;
-    await untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 1\/1 pods$/);
+    pod.kubelet.frozen = false;
+    await objects.untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 1\/1 pods$/);
     expect(servedRoute("m")?.upstreams[0]?.url).toContain("two.example");
   });
 
   test("a rotated Secret is served within seconds, and no status is written for it", async () => {
-    const before = await version("ModelRoute", "m");
-    await applySecret("provider", { "api-key": "second-key" });
-    await until(
+    const before = await objects.version("ModelRoute", "m");
+    await objects.applySecret("provider", { "api-key": "second-key" });
+    await objects.until(
       "the new value is served",
       async () => pod.loader.current?.credential(`${namespace}/provider/api-key`) === "second-key",
       10_000,
     );
-    expect(await version("ModelRoute", "m")).toBe(before);
+    expect(await objects.version("ModelRoute", "m")).toBe(before);
   });
 
   test("rule 6.6: neither an annotation nor an unrelated Secret writes a status or a snapshot", async () => {
     const serial = pod.loader.current?.index.serial;
-    await applySecret("unrelated", { a: "b" });
+    await objects.applySecret("unrelated", { a: "b" });
     const annotated = await client.must("PATCH", gapuraPath("modelroutes", namespace, "m"), {
       apiVersion: API_VERSION,
       kind: "ModelRoute",
@@ -144,38 +89,38 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
       spec: route("https://two.example"),
     });
     await new Promise((done) => setTimeout(done, 1500));
-    expect(await version("ModelRoute", "m")).toBe(annotated.metadata?.resourceVersion);
+    expect(await objects.version("ModelRoute", "m")).toBe(annotated.metadata?.resourceVersion);
     expect(pod.loader.current?.index.serial).toBe(serial);
   });
 
   test("rules 6.4, 6.5: a missing Secret is named, is Stalled and an event, and the last good value stays", async () => {
     await client.must("DELETE", `/api/v1/namespaces/${namespace}/secrets/provider`);
-    await untilCondition("ModelRoute", "m", "ResolvedRefs", /^False SecretNotFound: .*"provider"/);
-    await untilCondition("ModelRoute", "m", "Accepted", /^True/);
-    await untilCondition("ModelRoute", "m", "Stalled", /^True SecretNotFound/);
+    await objects.untilCondition("ModelRoute", "m", "ResolvedRefs", /^False SecretNotFound: .*"provider"/);
+    await objects.untilCondition("ModelRoute", "m", "Accepted", /^True/);
+    await objects.untilCondition("ModelRoute", "m", "Stalled", /^True SecretNotFound/);
     expect(pod.loader.current?.credential(`${namespace}/provider/api-key`)).toBe("second-key");
-    await until("an event", async () => {
+    await objects.until("an event", async () => {
       const list = await client.must("GET", `/apis/events.k8s.io/v1/namespaces/${namespace}/events`);
       const { items } = list as unknown as { items: { reason: string; regarding: { name: string } }[] };
       return items.some(({ reason, regarding }) => reason === "SecretNotFound" && regarding.name === "m");
     });
-    await applySecret("provider", { "api-key": "third-key" });
-    await untilCondition("ModelRoute", "m", "Ready", /^True/);
+    await objects.applySecret("provider", { "api-key": "third-key" });
+    await objects.untilCondition("ModelRoute", "m", "Ready", /^True/);
   });
 
   test("conflicts: the younger of two routes of one model is not accepted, and the older stays ready", async () => {
     await new Promise((done) => setTimeout(done, 1000));
-    await apply("ModelRoute", "m-again", { ...route("https://three.example"), model: "m" });
-    await untilCondition("ModelRoute", "m-again", "Accepted", /^False Conflicted/);
-    await untilCondition("ModelRoute", "m", "Ready", /^True/);
+    await objects.apply("ModelRoute", "m-again", { ...route("https://three.example"), model: "m" });
+    await objects.untilCondition("ModelRoute", "m-again", "Accepted", /^False Conflicted/);
+    await objects.untilCondition("ModelRoute", "m", "Ready", /^True/);
     await client.must("DELETE", gapuraPath("modelroutes", namespace, "m-again"));
   });
 
   test("rule 6.9: a declared key is generated into its Secret, which belongs to the Organization", async () => {
-    const organization = await apply("Organization", "acme", {
+    const organization = await objects.apply("Organization", "acme", {
       apiKeys: [{ name: "ci", secretKeyRef: { name: "acme-ci", key: "api-key" } }],
     });
-    await untilCondition("Organization", "acme", "Ready", /^True/);
+    await objects.untilCondition("Organization", "acme", "Ready", /^True/);
     const secret = await client.must("GET", `/api/v1/namespaces/${namespace}/secrets/acme-ci`);
     const { data } = secret as { data?: Record<string, string> };
     expect(Buffer.from(data?.["api-key"] ?? "", "base64").toString()).toMatch(/^sk-svc-[A-Za-z0-9]{40}$/);
@@ -185,14 +130,14 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
   });
 
   test("rule 6.9: a value of the wrong form stays, a missing data key is added beside the rest", async () => {
-    await applySecret("mixed", { other: "kept", wrong: "no key" });
-    await apply("Organization", "mixed", {
+    await objects.applySecret("mixed", { other: "kept", wrong: "no key" });
+    await objects.apply("Organization", "mixed", {
       apiKeys: [
         { name: "wrong", secretKeyRef: { name: "mixed", key: "wrong" } },
         { name: "new", secretKeyRef: { name: "mixed", key: "new" } },
       ],
     });
-    await untilCondition("Organization", "mixed", "ResolvedRefs", /^False SecretInvalid/);
+    await objects.untilCondition("Organization", "mixed", "ResolvedRefs", /^False SecretInvalid/);
     const secret = await client.must("GET", `/api/v1/namespaces/${namespace}/secrets/mixed`);
     const { data = {} } = secret as { data?: Record<string, string> };
     const text = (key: string) => Buffer.from(data[key] ?? "", "base64").toString();
@@ -206,12 +151,12 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
   });
 
   test("rule 6.6: a tampered status is put right", async () => {
-    const object = await get("ModelRoute", "m");
+    const object = await objects.get("ModelRoute", "m");
     await client.must("PUT", `${gapuraPath("modelroutes", namespace, "m")}/status`, {
       ...object,
       status: { observedGeneration: 1, conditions: [] },
     });
-    await untilCondition("ModelRoute", "m", "Ready", /^True/);
+    await objects.untilCondition("ModelRoute", "m", "Ready", /^True/);
   });
 
   test("rule 6.6: a deleted snapshot Secret is written again within 60 s, and what is served stays", async () => {
@@ -226,15 +171,15 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
       if (data !== undefined)
         await client.must("DELETE", `/api/v1/namespaces/${namespace}/secrets/${metadata.name}`);
     const serial = pod.loader.current?.index.serial ?? 0;
-    await until("a new serial", async () => (pod.loader.current?.index.serial ?? 0) > serial, 60_000);
+    await objects.until("a new serial", async () => (pod.loader.current?.index.serial ?? 0) > serial, 60_000);
     expect(servedRoute("m")).toBeDefined();
   }, 90_000);
 
   test("a deleted route is served no more", async () => {
-    await apply("ModelRoute", "gone", { ...route("https://four.example"), model: "gone" });
-    await untilCondition("ModelRoute", "gone", "Ready", /PriceNotFound|True/);
+    await objects.apply("ModelRoute", "gone", { ...route("https://four.example"), model: "gone" });
+    await objects.untilCondition("ModelRoute", "gone", "Ready", /PriceNotFound|True/);
     await client.must("DELETE", gapuraPath("modelroutes", namespace, "gone"));
-    await until("it is gone", async () => servedRoute("gone") === undefined);
+    await objects.until("it is gone", async () => servedRoute("gone") === undefined);
   });
 
   test("rule 6.10: SIGTERM ends with 0 and releases the lease; the standby takes over", async () => {
@@ -248,21 +193,29 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     await new Promise((done) => setTimeout(done, 4000));
     first.child.kill("SIGTERM");
     expect(await first.ended).toBe(0);
-    await until("the standby leads", async () => (await holder())?.includes("operator-1") === true, 8000);
-    await apply("ModelRoute", "m", route("https://five.example"));
-    await untilCondition("ModelRoute", "m", "Programmed", /^True/);
+    await objects.until(
+      "the standby leads",
+      async () => (await holder())?.includes("operator-1") === true,
+      8000,
+    );
+    await objects.apply("ModelRoute", "m", route("https://five.example"));
+    await objects.untilCondition("ModelRoute", "m", "Programmed", /^True/);
   });
 
   test("rule 6.10: after SIGKILL another one leads within 20 s, and without a change it writes no status", async () => {
-    const before = await version("ModelRoute", "m");
+    const before = await objects.version("ModelRoute", "m");
     const next = start("operator-2");
     await new Promise((done) => setTimeout(done, 4000));
     operator.child.kill("SIGKILL");
     await operator.ended;
     operator = next;
-    await until("the next one leads", async () => next.output().includes("this replica leads"), 20_000);
+    await objects.until(
+      "the next one leads",
+      async () => next.output().includes("this replica leads"),
+      20_000,
+    );
     await new Promise((done) => setTimeout(done, 3000));
-    expect(await version("ModelRoute", "m")).toBe(before);
+    expect(await objects.version("ModelRoute", "m")).toBe(before);
     const list = (await client.must("GET", gapuraPath("modelroutes", namespace))) as unknown as {
       items: KubeObject[];
     };
