@@ -31,11 +31,14 @@ export class ApiProxy {
   readonly calls: SeenCall[] = [];
   /** Where a kubeconfig for it lies. */
   kubeconfig = "";
+  /** The one token that is accepted, in place of the administrator's. */
+  #token: string;
   /** Decides about each call; null: it passes. */
   fault: (call: SeenCall) => Fault | null = () => null;
 
   private constructor(access: KubeAccess) {
     this.#access = access;
+    this.#token = access.token;
     this.#agent = new Agent({ connect: { ca: access.certificateAuthority }, allowH2: false });
     this.#server = createServer((incoming, outgoing) => {
       void this.#serve(incoming, outgoing).catch(() => outgoing.destroy());
@@ -47,15 +50,22 @@ export class ApiProxy {
     await new Promise<void>((done) => proxy.#server.listen(0, "127.0.0.1", done));
     const { port } = proxy.#server.address() as AddressInfo;
     proxy.kubeconfig = `${access.kubeconfig}-${port}`;
-    await proxy.setToken(access.token);
+    await proxy.writeKubeconfig(access.token);
     return proxy;
   }
 
+  /** From now on every other token is refused; a kubeconfig with this one is yet to be written. */
+  accept(token: string): void {
+    this.#token = token;
+  }
+
   /** Writes the client's kubeconfig anew. */
-  async setToken(token: string): Promise<void> {
+  async writeKubeconfig(token: string): Promise<void> {
     const { port } = this.#server.address() as AddressInfo;
     const config = JSON.parse(await readFile(this.#access.kubeconfig, "utf8")) as Record<string, unknown>;
-    config["clusters"] = [{ name: "test", cluster: { server: `http://127.0.0.1:${port}` } }];
+    // Without the last the client refuses to speak without TLS.
+    const cluster = { server: `http://127.0.0.1:${port}`, "insecure-skip-tls-verify": true };
+    config["clusters"] = [{ name: "test", cluster }];
     config["users"] = [{ name: "admin", user: { token } }];
     await writeFile(this.kubeconfig, JSON.stringify(config), { mode: 0o600 });
   }
@@ -112,7 +122,8 @@ export class ApiProxy {
       status: 0,
     };
     this.calls.push(call);
-    const fault = this.fault(call);
+    const isKnown = incoming.headers.authorization === `Bearer ${this.#token}`;
+    const fault = isKnown ? this.fault(call) : { status: 401 };
     if (fault === "reset") {
       outgoing.destroy();
       return;
@@ -133,7 +144,7 @@ export class ApiProxy {
     const { host: _host, connection: _connection, "content-length": _length, ...headers } = incoming.headers;
     const answer = await request(url, {
       method: call.method as "GET",
-      headers,
+      headers: { ...headers, authorization: `Bearer ${this.#access.token}` },
       dispatcher: this.#agent,
       body: body.length === 0 ? null : body,
       signal: gone.signal,

@@ -21,15 +21,18 @@ export interface OperatorProcess {
   readonly ended: Promise<number | null>;
 }
 
-/**
- * Starts the operator as its image does. `end` it, or the test leaves a process behind.
- * @param preload a module that is loaded before the operator
- */
+export interface OperatorOptions {
+  /** A module of this folder that is loaded before the operator. */
+  readonly preload?: string;
+  readonly environment?: Readonly<Record<string, string>>;
+}
+
+/** Starts the operator as its image does. `end` it, or the test leaves a process behind. */
 export function startOperator(
   access: Pick<KubeAccess, "kubeconfig">,
   namespace: string,
   name: string,
-  preload?: string,
+  { preload, environment = {} }: OperatorOptions = {},
 ): OperatorProcess {
   const options = preload === undefined ? [] : ["--import", join(import.meta.dirname, preload)];
   const child = spawn(process.execPath, [...options, main], {
@@ -40,6 +43,7 @@ export function startOperator(
       POD_NAME: name,
       WATCH_NAMESPACES: namespace,
       OPS_PORT: "0",
+      ...environment,
     },
     stdio: ["ignore", "pipe", "pipe"],
   });
