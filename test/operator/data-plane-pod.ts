@@ -97,6 +97,8 @@ export class DataPlanePod {
         DRAIN_TIMEOUT: "10",
       },
     });
+    // It has an address from now on.
+    await setPodReady(client, namespace, name, false);
     for (const stream of [this.#child.stdout, this.#child.stderr])
       stream?.on("data", (chunk: Buffer) => (this.#output += chunk.toString()));
     this.#running = Promise.all([this.#kubelet.run(this.#stop.signal), this.#probe()]);

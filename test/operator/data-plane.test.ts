@@ -2,88 +2,36 @@
  * Operator and data plane together: the real processes over a real API server, Postgres and Redis; only kubelet and
  * Service are the test's own.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import { gunzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
-import { mustKubectl } from "../charts/kubectl.ts";
-import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
-import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "../integration/stores.ts";
-import { DataPlanePod } from "./data-plane-pod.ts";
+import type { DataPlanePod } from "./data-plane-pod.ts";
+import { DataPlaneWorld } from "./data-plane-world.ts";
 import { hostileAnswers, HostilePod } from "./hostile-pods.ts";
-import { KubeClient } from "./kube-client.ts";
-import { type OperatorProcess, startOperator } from "./kube-world.ts";
-import { Objects, priceSpec, routeSpec } from "./objects.ts";
-import { Service } from "./service.ts";
+import type { KubeClient } from "./kube-client.ts";
+import type { Objects } from "./objects.ts";
+import type { Service } from "./service.ts";
 
 const access = inject("kube");
 const namespace = "operator-data-plane";
 const PROVIDER_KEY = "provider-key-that-must-not-leak";
 
 describe.skipIf(access === null)("operator and data planes", () => {
+  let world: DataPlaneWorld;
   let client: KubeClient;
   let objects: Objects;
-  let operator: OperatorProcess;
-  let database: TestDatabase;
-  let redis: TestStore;
-  const upstreams: FakeUpstream[] = [];
-  const pods: DataPlanePod[] = [];
+  let pods: readonly DataPlanePod[];
   let service: Service;
-  let key = "";
-
-  const upstreamSaying = async (text: string): Promise<FakeUpstream> => {
-    const upstream = await startUpstream({
-      fallback: () => ({ answer: { parts: [{ type: "text", text }] }, faults: { delayHeadersMs: 20 } }),
-    });
-    upstreams.push(upstream);
-    return upstream;
-  };
-  const addPod = async (name: string): Promise<DataPlanePod> => {
-    const pod = new DataPlanePod({
-      client,
-      namespace,
-      name,
-      postgresUrl: database.url,
-      redisUrl: redis.url,
-      longestDelayMs: 40,
-    });
-    pods.push(pod);
-    await pod.start();
-    return pod;
-  };
-  /** As `kubectl edit` does it. */
-  const setUpstream = ({ url }: FakeUpstream) =>
-    mustKubectl(access!, [
-      ...["--namespace", namespace, "patch", "modelroute", "m", "--type=json", "--patch"],
-      JSON.stringify([{ op: "replace", path: "/spec/upstreams/0/baseURL", value: url }]),
-    ]);
 
   beforeAll(async () => {
     if (access === null) throw new Error("there is no API server");
-    client = new KubeClient(access);
-    objects = new Objects(client, namespace, () => operator.output());
-    await client.makeNamespace(namespace);
-    [database, redis] = await Promise.all([freshDatabase(), freshRedis()]);
-    operator = startOperator(access, namespace, "operator-0");
-    await objects.applySecret("provider", { "api-key": PROVIDER_KEY });
-    await objects.apply("PriceTable", "prices", priceSpec("m"));
-    await objects.apply("ModelRoute", "m", routeSpec((await upstreamSaying("first words")).url));
-    await objects.apply("Organization", "acme", {
-      credits: { grants: [{ name: "first", amount: "1000000" }] },
-      apiKeys: [{ name: "ci", secretKeyRef: { name: "acme-ci", key: "api-key" } }],
-    });
-    const started = await Promise.all([addPod("plane-0"), addPod("plane-1")]);
+    world = await DataPlaneWorld.open(access, namespace, "first words", PROVIDER_KEY);
+    ({ client, objects, pods } = world);
+    service = world.service();
+    const started = await Promise.all([world.addPod("plane-0"), world.addPod("plane-1")]);
     await Promise.all(started.map((pod) => pod.untilReady()));
-    key = (await objects.secret("acme-ci"))?.["api-key"] ?? "";
-    service = new Service(() => pods, key);
   });
-  afterAll(async () => {
-    await Promise.all(pods.map((pod) => pod.kill()));
-    operator.child.kill("SIGKILL");
-    await operator.ended;
-    for (const upstream of upstreams) await upstream.close();
-    await redis[Symbol.asyncDispose]();
-    await database.drop();
-    await client.close();
-  });
+  afterAll(() => world.close());
 
   test("two pods serve what was declared; a status that was written for one is brought up to date at rest", async () => {
     for (const [kind, name] of [
@@ -98,7 +46,7 @@ describe.skipIf(access === null)("operator and data planes", () => {
   test("an edit with kubectl changes the answers, and only when every pod gives the new one it is Programmed", async () => {
     const [first, second] = pods as [DataPlanePod, DataPlanePod];
     second.kubelet.frozen = true;
-    await setUpstream(await upstreamSaying("second words"));
+    await world.editToSay("second words");
     await objects.until("one pod answers anew", async () =>
       (await service.ask(first, "m")).includes("second words"),
     );
@@ -115,13 +63,12 @@ describe.skipIf(access === null)("operator and data planes", () => {
       Promise.all([objects.version("ModelRoute", "m"), objects.version("Organization", "acme")]);
     const before = await versions();
     await service.load("m", 4, async () => {
-      const fresh = await addPod("plane-2");
+      const fresh = await world.addPod("plane-2");
       await fresh.untilReady();
-      await pods[0]?.stop();
-      pods.shift();
+      await world.stopOldestPod();
       // The operator asks the new pod and forgets the old one.
       await objects.until("it answers", async () => (await service.ask(fresh, "m")).includes("second words"));
-      await new Promise((done) => setTimeout(done, 2000));
+      await sleep(2000);
     });
     expect(service.failures).toEqual([]);
     expect(service.answered).toBeGreaterThan(50);
@@ -131,11 +78,10 @@ describe.skipIf(access === null)("operator and data planes", () => {
 
   test("an edit in the middle of a rollout reaches old and new pods, and no request fails", async () => {
     await service.load("m", 4, async () => {
-      const fresh = await addPod("plane-3");
-      await setUpstream(await upstreamSaying("third words"));
+      const fresh = await world.addPod("plane-3");
+      await world.editToSay("third words");
       await fresh.untilReady();
-      await pods[0]?.stop();
-      pods.shift();
+      await world.stopOldestPod();
       await objects.untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 2\/2 pods$/);
     });
     expect(service.failures).toEqual([]);
@@ -149,7 +95,7 @@ describe.skipIf(access === null)("operator and data planes", () => {
       ),
     );
     try {
-      await setUpstream(await upstreamSaying("fourth words"));
+      await world.editToSay("fourth words");
       for (const pod of pods)
         await objects.until(
           "the well pods serve the edit",
@@ -157,7 +103,7 @@ describe.skipIf(access === null)("operator and data planes", () => {
           10_000,
         );
       await objects.untilCondition("ModelRoute", "m", "Programmed", /^False Pending: 2\/7 pods$/, 30_000);
-      const silent = operator.output().match(/"pod":"hostile-\w+","reason":"[^"]+"/g) ?? [];
+      const silent = world.operatorOutput.match(/"pod":"hostile-\w+","reason":"[^"]+"/g) ?? [];
       expect(new Set(silent)).toEqual(
         new Set([
           '"pod":"hostile-hangs","reason":"it does not answer in time"',
@@ -179,13 +125,13 @@ describe.skipIf(access === null)("operator and data planes", () => {
     await objects.applySecret("provider", { "api-key": rotated });
     await objects.until("the new key goes upstream", async () => {
       for (const pod of pods) await service.ask(pod, "m");
-      return upstreams.at(-1)?.requests.at(-1)?.headers["x-api-key"] === rotated;
+      return world.upstreams.at(-1)?.requests.at(-1)?.headers["x-api-key"] === rotated;
     });
-    const secrets = [key, PROVIDER_KEY, rotated, seal.slice(3)];
+    const secrets = [world.key, PROVIDER_KEY, rotated, seal.slice(3)];
     expect(secrets.every((secret) => secret.length > 20)).toBe(true);
 
     const places = new Map<string, string>();
-    places.set("the operator's log", operator.output());
+    places.set("the operator's log", world.operatorOutput);
     for (const [number, pod] of pods.entries()) {
       places.set(`log of pod ${number}`, pod.output);
       for (const path of ["/config/status", "/config/dump", "/metrics"])
@@ -214,7 +160,7 @@ describe.skipIf(access === null)("operator and data planes", () => {
       }
     }
     // The credentials part carries what goes upstream, and no client's key.
-    expect([credentials.includes(rotated), credentials.includes(key)]).toEqual([true, false]);
+    expect([credentials.includes(rotated), credentials.includes(world.key)]).toEqual([true, false]);
     expect([...places.keys()].some((place) => place.endsWith("index.json"))).toBe(true);
     const leaks = [...places].flatMap(([place, text]) =>
       secrets.some((secret) => text.includes(secret)) ? [place] : [],
