@@ -107,8 +107,14 @@ export class DataPlaneWorld {
     const { url } = await this.upstreamSaying(words);
     const patch = JSON.stringify([{ op: "replace", path: "/spec/upstreams/0/baseURL", value: url }]);
     await mustKubectl(this.access, [
-      ...["--namespace", this.objects.namespace, "patch", "modelroute", "m"],
-      ...["--type=json", "--patch", patch],
+      "--namespace",
+      this.objects.namespace,
+      "patch",
+      "modelroute",
+      "m",
+      "--type=json",
+      "--patch",
+      patch,
     ]);
   }
 

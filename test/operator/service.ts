@@ -2,7 +2,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { DataPlanePod } from "./data-plane-pod.ts";
 
-const PAUSE_MS = 20;
+const PAUSE_MS = 40;
+/** A data plane sheds load while its core is busy with other programs; clients come again, as the SDKs do. */
+const TRIES = 8;
+const TRY_AGAIN_MS = 250;
+const isShed = (error: unknown): boolean => String(error).includes("The service is overloaded");
 
 export class Service {
   readonly #pods: () => readonly DataPlanePod[];
@@ -32,15 +36,11 @@ export class Service {
 
   /** Asks all the time until `during` is over, `width` at a time, every second request as a stream. */
   async load(model: string, width: number, during: () => Promise<void>): Promise<void> {
-    let isOver = false;
+    const over = new AbortController();
     const worker = async () => {
-      while (!isOver) {
-        const endpoints = this.#pods().filter(({ isEndpoint }) => isEndpoint);
-        this.#turn += 1;
-        const pod = endpoints[this.#turn % Math.max(1, endpoints.length)];
+      while (!over.signal.aborted) {
         try {
-          if (pod === undefined) throw new Error("the Service has no endpoint");
-          await this.ask(pod, model, this.#turn % 2 === 0);
+          await this.#askAny(model);
           this.answered += 1;
         } catch (error) {
           this.failures.push(String(error));
@@ -52,8 +52,23 @@ export class Service {
     try {
       await during();
     } finally {
-      isOver = true;
+      over.abort();
       await Promise.all(workers);
+    }
+  }
+  async #askAny(model: string): Promise<void> {
+    for (let left = TRIES; left > 0; left -= 1) {
+      const endpoints = this.#pods().filter(({ isEndpoint }) => isEndpoint);
+      this.#turn += 1;
+      const pod = endpoints[this.#turn % Math.max(1, endpoints.length)];
+      if (pod === undefined) throw new Error("the Service has no endpoint");
+      try {
+        await this.ask(pod, model, this.#turn % 2 === 0);
+        return;
+      } catch (error) {
+        if (!isShed(error) || left === 1) throw error;
+        await sleep(TRY_AGAIN_MS);
+      }
     }
   }
 }
