@@ -85,6 +85,24 @@ export const corruptAnswer = (what: string): ApiError =>
 export const cutAnswer = (): ApiError =>
   new ApiError("upstream_error", "The model's provider ended its answer too early.");
 
+/** What an upstream says of the request that it got: paths are those of its own dialect. */
+class UpstreamRefusal extends ApiError {}
+
+/**
+ * The same error for a client of another dialect, whose body has no such paths.
+ * @returns `error` itself when it is none of an upstream's.
+ */
+export function withoutForeignPaths(error: ApiError): ApiError {
+  if (!(error instanceof UpstreamRefusal) || error.code !== "invalid_request") return error;
+  const text = error.message.replace(leadingPath, "").replaceAll(pathInside, "a field");
+  return new ApiError("invalid_request", text, { cause: error });
+}
+
+/** `messages.1.content.0: …`, `max_tokens: …` */
+const leadingPath = /^[a-z][a-z0-9_]*(?:\.\w+|\[\d+\])*: /;
+/** `'input[3].content[0].text'` */
+const pathInside = /['"`]?\b[a-z][a-z_]*(?:\.\w+)*(?:\[\d+\](?:\.\w+)*)+['"`]?/g;
+
 /** `error` of either style, whatever surrounds it. */
 interface ReportedError {
   readonly type: string;
@@ -161,7 +179,7 @@ function aboutTheRequest(
   if (aboutTheAccount.test(error.message) || inBandCodes.get(error.code) === "upstream_error") return null;
   const text = error.message === "" ? ownWords.invalid_request : withoutSecrets(error.message, names);
   const options = error.param === null || error.param === "" ? {} : { param: error.param };
-  return new ApiError("invalid_request", text, options);
+  return new UpstreamRefusal("invalid_request", text, options);
 }
 
 const number = String.raw`(\d[\d,_]*)`;

@@ -7,7 +7,7 @@ import { noTools, tokensOf } from "../billing/token-usage.ts";
 import type { EndCause, SseEvent, Stepper, StreamWriter } from "../dialects/codecs.ts";
 import type { MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
-import { cutAnswer } from "../dialects/upstream-error.ts";
+import { cutAnswer, withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { SseOverflow, SseReader } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -274,7 +274,8 @@ class StreamConversion {
 
   #tell(error: ApiError): void {
     this.#job.failed(error);
-    this.#job.sink.write(this.#writer.fail(error));
+    const isForeign = this.#answering.upstream.dialect !== clientOf(this.#job);
+    this.#job.sink.write(this.#writer.fail(isForeign ? withoutForeignPaths(error) : error));
   }
 }
 

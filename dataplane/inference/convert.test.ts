@@ -266,6 +266,32 @@ test("dialects.md §D2: a rejected signature is sent once more without the reaso
   expect(call.meter.settled).toHaveLength(1);
 });
 
+describe("an upstream's 400 names no path of its own dialect", () => {
+  const words = "messages.1.content.0.image.source.base64: image exceeds 5 MB maximum";
+  const refused: Step = { error: { status: 400, message: words } };
+
+  test.each(["chat", "responses"] as const)("to a %s client", async (client) => {
+    fake.next(refused);
+    const error = await refusal(callTo(client, "messages", bodyOf(client)));
+    expect(error).toMatchObject({ code: "invalid_request", message: "image exceeds 5 MB maximum" });
+    expect(error.param).toBeUndefined();
+  });
+
+  test("inside a stream either", async () => {
+    const fault = { event: 5, type: "invalid_request_error", message: "Invalid value: 'input[0].content'." };
+    fake.next(withFaults(hello, { errorAtEvent: fault }));
+    const call = callTo("messages", "responses", bodyOf("messages", { stream: true }));
+    await serve(call);
+    expect(eventsOf(call).at(-1)).toContain("Invalid value: a field.");
+  });
+
+  test("but keeps those that the client can find", async () => {
+    fake.next(refused);
+    const snapshot = snapshotOf([routeTo([upstreamOf(fake.url, "messages")])]);
+    expect((await refusal(callOf("messages", snapshot, bodyOf("messages")))).message).toBe(words);
+  });
+});
+
 test("rule 2.11: only a Messages upstream gets the version headers, whoever the client is", async () => {
   fake.next(hello, hello);
   await serve(callTo("chat", "messages", bodyOf("chat")));

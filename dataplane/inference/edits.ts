@@ -190,9 +190,7 @@ class RelayEdits {
 
   /** Without it a Chat stream reports no usage, and would have to be billed from an estimate. */
   #includeUsage(): void {
-    const given = present(this.#look.fields, "stream_options");
     const options = this.#object("stream_options");
-    if (given !== undefined && options === null) return;
     const include = options?.members.find(({ key }) => key === "include_usage");
     if (include !== undefined && this.#text(include) === "true") return;
     this.#usageInjected = true;

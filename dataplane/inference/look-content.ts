@@ -6,6 +6,8 @@ import type { PathStep } from "../lib/field-path.ts";
 import type { JsonReader, Span } from "../lib/json-splice.ts";
 import { readTools, type ToolEntry } from "./look-tools.ts";
 
+type Path = readonly PathStep[];
+
 /** Something in the content that only the account it was made in can resolve. */
 export interface Reference extends Span {
   readonly path: readonly PathStep[];
@@ -27,6 +29,9 @@ export interface ContentFacts {
   mediaBytes: number;
   images: number;
   documents: number;
+  /** Where the first image and the first PDF stand; a document of text is neither. */
+  firstImage: Path | null;
+  firstPdf: Path | null;
   readonly references: Reference[];
   /** Blocks or items that only a server tool of ours can have made; they are restored, never relayed (rule 3.4). */
   serverToolHistory: boolean;
@@ -47,6 +52,8 @@ export const noFacts = (): ContentFacts => ({
   mediaBytes: 0,
   images: 0,
   documents: 0,
+  firstImage: null,
+  firstPdf: null,
   references: [],
   serverToolHistory: false,
   searchCalls: [],
@@ -67,8 +74,6 @@ const hostedItems =
   /^(?:file_search_call|code_interpreter_call|image_generation_call|mcp_\w+|computer_call|computer_call_output)$/;
 const searchCalls = new Set(["web_search_call", "x_search_call"]);
 
-type Path = readonly PathStep[];
-
 /** Content blocks of Messages form, also those within tool results and documents. */
 export function readMessagesContent(reader: JsonReader, facts: ContentFacts, path: Path): void {
   reader.array((index) => {
@@ -79,17 +84,19 @@ export function readMessagesContent(reader: JsonReader, facts: ContentFacts, pat
 function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
   let type: string | undefined;
   let toolName: string | undefined;
+  let source: string | undefined;
   reader.object((key) => {
     if (key === "type") type = reader.string();
     else if (key === "name") toolName = reader.string();
-    else if (key === "source" && reader.kind() === "object") readSource(reader, facts, [...path, key]);
+    else if (key === "source" && reader.kind() === "object")
+      source = readSource(reader, facts, [...path, key]);
     else if (key === "content" && reader.kind() === "array")
       readMessagesContent(reader, facts, [...path, key]);
     else if (key === "citations" && reader.kind() === "array") readCitations(reader, facts);
     else if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
   });
-  if (type === "image") facts.images += 1;
-  else if (type === "document") facts.documents += 1;
+  if (type === "image") countImage(facts, path);
+  else if (type === "document") countDocument(facts, path, source === "base64" || source === "url");
   else if (type === undefined) return;
   else if (type === "server_tool_use" && !isOwnTool(toolName)) facts.hosted.push({ type, path });
   else if (ownToolBlocks.has(type)) facts.serverToolHistory = true;
@@ -99,7 +106,18 @@ function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
 const isOwnTool = (name: string | undefined) =>
   name === "web_search" || name === "web_fetch" || name === "x_search";
 
-function readSource(reader: JsonReader, facts: ContentFacts, path: Path): void {
+function countImage(facts: ContentFacts, path: Path): void {
+  facts.images += 1;
+  facts.firstImage ??= path;
+}
+
+function countDocument(facts: ContentFacts, path: Path, isPdf: boolean): void {
+  facts.documents += 1;
+  if (isPdf) facts.firstPdf ??= path;
+}
+
+/** @returns the source's type. */
+function readSource(reader: JsonReader, facts: ContentFacts, path: Path): string | undefined {
   let type: string | undefined;
   let dataBytes = 0;
   reader.object((key) => {
@@ -111,6 +129,7 @@ function readSource(reader: JsonReader, facts: ContentFacts, path: Path): void {
   });
   // A document's plain text is text.
   if (type === "base64") facts.mediaBytes += dataBytes;
+  return type;
 }
 
 /** A sealed index has to be verified, and must not go upstream (rule 3.4). */
@@ -128,31 +147,49 @@ export function readChatContent(reader: JsonReader, facts: ContentFacts, path: P
   reader.array((index) => {
     if (reader.kind() !== "object") return;
     let type: string | undefined;
+    let isPdf = false;
     const here = [...path, index];
     reader.object((key) => {
       if (key === "type") type = reader.string();
       else if (key === "image_url" || key === "file" || key === "input_audio")
-        readMedia(reader, facts, [...here, key]);
+        isPdf = readMedia(reader, facts, [...here, key]);
     });
-    countMedia(facts, type);
+    countMedia(facts, type, here, isPdf);
   });
 }
 
-/** A part's media: an address, or an object around it. */
-function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): void {
+/** A part's media: an address, or an object around it. @returns whether it is a PDF's bytes. */
+function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): boolean {
   const kind = reader.kind();
+  let isPdf = false;
   if (kind === "string") facts.mediaBytes += skippedMedia(reader, true);
-  if (kind !== "object") return;
+  if (kind !== "object") return false;
   reader.object((key) => {
     if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
     else if (key === "url") facts.mediaBytes += skippedMedia(reader, true);
-    else if (key === "data" || key === "file_data") facts.mediaBytes += skippedMedia(reader, false);
+    else if (key === "data" || key === "file_data") {
+      isPdf = isPdfData(reader);
+      facts.mediaBytes += skippedMedia(reader, false);
+    }
   });
+  return isPdf;
 }
 
-function countMedia(facts: ContentFacts, type: string | undefined): void {
-  if (type === "image_url" || type === "input_image" || type === "computer_screenshot") facts.images += 1;
-  else if (type === "file" || type === "input_file" || type === "input_audio") facts.documents += 1;
+function countMedia(facts: ContentFacts, type: string | undefined, path: Path, isPdf: boolean): void {
+  if (type === "image_url" || type === "input_image" || type === "computer_screenshot")
+    countImage(facts, path);
+  else if (type === "file" || type === "input_file" || type === "input_audio")
+    countDocument(facts, path, isPdf);
+}
+
+const PDF_DATA = "data:application/pdf";
+
+/** Whether the string ahead is a data URL of a PDF, or bare base64 of one (`%PDF`). */
+function isPdfData(reader: JsonReader): boolean {
+  reader.kind();
+  const at = reader.position + 1;
+  const beginning = reader.bytes.toString("latin1", at, at + PDF_DATA.length);
+  return beginning === PDF_DATA || beginning.startsWith("JVBERi");
 }
 
 /** The items of a Responses `input`. @returns their number. */
@@ -209,14 +246,17 @@ function readParts(reader: JsonReader, facts: ContentFacts, path: Path): number 
 
 function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
   let type: string | undefined;
+  let isPdf = false;
   reader.object((key) => {
     if (key === "type") type = reader.string();
     else if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
     else if (key === "image_url") facts.mediaBytes += skippedMedia(reader, true);
-    else if (key === "file_data") facts.mediaBytes += skippedMedia(reader, false);
-    else if (key === "input_audio") readMedia(reader, facts, [...path, key]);
+    else if (key === "file_data") {
+      isPdf = isPdfData(reader);
+      facts.mediaBytes += skippedMedia(reader, false);
+    } else if (key === "input_audio") readMedia(reader, facts, [...path, key]);
   });
-  countMedia(facts, type);
+  countMedia(facts, type, path, isPdf);
 }
 
 function readReference(reader: JsonReader, facts: ContentFacts, kind: Reference["kind"], path: Path): void {

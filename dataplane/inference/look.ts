@@ -108,6 +108,7 @@ class Looking {
     const top = reader.members((key) => this.#field(key));
     const fields = new Map(top.members.map((member) => [member.key, member]));
     this.#checkContent(fields);
+    this.#checkStreamOptions(fields);
     return {
       dialect: this.#dialect,
       body: reader.bytes,
@@ -207,6 +208,21 @@ class Looking {
         name === "input" ? "must be a string or an array" : "must be an array",
       );
     if (this.#contentItems === 0) throw this.#error("invalid_value", name, "must not be empty");
+  }
+
+  /** We read it ourselves: usage is injected there. */
+  #checkStreamOptions(fields: ReadonlyMap<string, Member>): void {
+    if (this.#dialect === "messages" || present(fields, "stream_options") === undefined) return;
+    const options = this.#objects.get("stream_options");
+    if (options === undefined) throw this.#error("invalid_type", "stream_options", "must be an object");
+    const usage = options.members.find(({ key }) => key === "include_usage");
+    if (usage !== undefined && usage.kind !== "boolean" && usage.kind !== "null")
+      throw fieldError(
+        "invalid_type",
+        this.#dialect,
+        ["stream_options", "include_usage"],
+        "must be a boolean",
+      );
   }
 
   #checkedModel(fields: ReadonlyMap<string, Member>): string {

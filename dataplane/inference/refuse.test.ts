@@ -5,7 +5,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { choosePath, pathNeeds } from "./choose-path.ts";
 import { look, type Look } from "./look.ts";
-import { checkServerTools, declaredServerTools, refuse } from "./refuse.ts";
+import { checkMedia, checkServerTools, declaredServerTools, refuse } from "./refuse.ts";
 
 const basics: Record<Dialect, object> = {
   messages: { model: "m", max_tokens: 9, messages: [{ role: "user", content: "hi" }] },
@@ -257,6 +257,57 @@ test("rule 2.16: `thread` gets the details on which the SDKs fall back to whole 
   );
 });
 
+describe("rule 2.3: images and PDF for a model without the capability, on every path", () => {
+  const image = { type: "base64", media_type: "image/png", data: "AA==" };
+  const pdf = { type: "base64", media_type: "application/pdf", data: "JVBERi0=" };
+  const text = { type: "text", media_type: "text/plain", data: "x" };
+  const pdfUrl = "data:application/pdf;base64,JVBERi0=";
+  const said = (...content: object[]) => items({ role: "user", content });
+  const rows: [Dialect, object, string | null][] = [
+    [
+      "messages",
+      blocks({ type: "text", text: "x" }, { type: "image", source: image }),
+      "messages.0.content.1",
+    ],
+    [
+      "messages",
+      blocks({ type: "tool_result", tool_use_id: "t", content: [{ type: "image", source: image }] }),
+      "messages.0.content.0.content.0",
+    ],
+    ["messages", blocks({ type: "document", source: pdf }), "messages.0.content.0"],
+    [
+      "messages",
+      blocks({ type: "document", source: { type: "url", url: "https://x/" } }),
+      "messages.0.content.0",
+    ],
+    ["messages", blocks({ type: "document", source: text }), null],
+    ["chat", blocks({ type: "image_url", image_url: { url: "https://x/" } }), "messages[0].content[0]"],
+    ["chat", blocks({ type: "file", file: { file_data: pdfUrl } }), "messages[0].content[0]"],
+    ["chat", blocks({ type: "file", file: { file_data: "JVBERi0=" } }), "messages[0].content[0]"],
+    ["chat", blocks({ type: "file", file: { file_data: "data:text/plain;base64,eA==" } }), null],
+    ["responses", said({ type: "input_image", image_url: "https://x/" }), "input[0].content[0]"],
+    ["responses", said({ type: "input_file", file_data: pdfUrl }), "input[0].content[0]"],
+    ["responses", said({ type: "input_file", file_data: "data:text/plain;base64,eA==" }), null],
+    [
+      "responses",
+      items({
+        type: "function_call_output",
+        call_id: "c",
+        output: [{ type: "input_image", image_url: "https://x/" }],
+      }),
+      "input[0].output[0]",
+    ],
+  ];
+  const able = routeTo([]).capabilities;
+  test.each(rows)("%s %j", (dialect, more, param) => {
+    const blind = routeTo([], { capabilities: { ...able, imageInput: false, pdfInput: false } });
+    const check = () => checkMedia(lookAt(dialect, more), blind);
+    if (param === null) expect(check).not.toThrow();
+    else expect(check).toThrow(expect.objectContaining({ code: "unsupported_content", param }));
+    expect(() => checkMedia(lookAt(dialect, more), routeTo([]))).not.toThrow();
+  });
+});
+
 describe("basic shape", () => {
   const shapes: [Dialect, string, string][] = [
     ["messages", "", "invalid_request undefined"],
@@ -290,6 +341,13 @@ describe("basic shape", () => {
     ["chat", '{"model":"a","messages":[{}],"n":1000}', "invalid_value n"],
     ["chat", '{"model":"a","messages":[{}],"n":"2"}', "invalid_type n"],
     ["messages", '{"model":"a","messages":[{}],"max_tokens":-1}', "invalid_value max_tokens"],
+    ["chat", '{"model":"a","messages":[{}],"stream_options":3}', "invalid_type stream_options"],
+    ["responses", '{"model":"a","input":"x","stream_options":"x"}', "invalid_type stream_options"],
+    [
+      "chat",
+      '{"model":"a","messages":[{}],"stream_options":{"include_usage":1}}',
+      "invalid_type stream_options.include_usage",
+    ],
     ["responses", '{"model":"a","input":"x","max_output_tokens":true}', "invalid_type max_output_tokens"],
   ];
   test.each(shapes)("rule 1.4: %s %j", (dialect, body, expected) => {

@@ -6,7 +6,7 @@
 import type { Policy, Route } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { fieldPath } from "../lib/field-path.ts";
+import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { allToolsOff, toolCapabilities } from "../tools/capabilities.ts";
 import { fieldError, present, type Look } from "./look.ts";
 import type { ToolEntry } from "./look-tools.ts";
@@ -163,6 +163,15 @@ export function checkServerTools(look: Look, route: Route, policy: Policy | unde
         param,
       });
   }
+}
+
+/** @throws ApiError for an image or a PDF that the model cannot read, whatever its upstreams speak (rule 2.3). */
+export function checkMedia({ dialect, content }: Look, { capabilities }: Route): void {
+  const { firstImage, firstPdf } = content;
+  const refuse = (path: readonly PathStep[], what: string) =>
+    fieldError("unsupported_content", dialect, path, `the model does not support ${what} as content`);
+  if (firstImage !== null && !capabilities.imageInput) throw refuse(firstImage, "images");
+  if (firstPdf !== null && !capabilities.pdfInput) throw refuse(firstPdf, "PDF documents");
 }
 
 function refuseToolChoice(look: Look): void {

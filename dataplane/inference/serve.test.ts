@@ -489,6 +489,16 @@ describe.each(["messages", "responses"] as const)("rule 2.17: %s relayed", (dial
   });
 });
 
+test("rule 2.3: a blind model's image is refused before anything is held, on relay too", async () => {
+  const content = [{ type: "image_url", image_url: { url: "https://x.example/a.png" } }];
+  const capabilities = { ...routeTo([]).capabilities, imageInput: false };
+  const snapshot = snapshotOf([routeTo([upstreamOf(fake.url, "chat")], { capabilities })]);
+  const call = callOf("chat", snapshot, { model: "public-model", messages: [{ role: "user", content }] });
+  expect(await refusal(call)).toMatchObject({ code: "unsupported_content", param: "messages[0].content[0]" });
+  expect(call.meter.opened).toEqual([]);
+  expect(fake.requests).toHaveLength(0);
+});
+
 test.each(["responses", "chat"] as const)(
   "a model without encrypted reasoning is asked again without it, for a %s client",
   async (client) => {

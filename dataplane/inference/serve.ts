@@ -10,6 +10,7 @@ import { findRoute } from "../config/find-route.ts";
 import type { Route, Upstream } from "../config/schema.ts";
 import type { KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import { inSpan, startSpan } from "../telemetry/trace.ts";
@@ -25,7 +26,7 @@ import { relayBody } from "./edits.ts";
 import { estimateWork, usualInputTokens } from "./estimate.ts";
 import { keeperOf, refersToItems, withKnownItems } from "./item-references.ts";
 import { look, type Look } from "./look.ts";
-import { checkServerTools, refuse } from "./refuse.ts";
+import { checkMedia, checkServerTools, refuse } from "./refuse.ts";
 import { bodyWithoutReasoning, cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
 import type { RelayJob } from "./relay-job.ts";
 import { relayStream } from "./relay-stream.ts";
@@ -48,6 +49,7 @@ export const createServe =
     const route = routeOf(call, seen.model);
     call.record.model = route.model;
     call.record.streamed = seen.stream;
+    checkMedia(seen, route);
     checkServerTools(seen, route, call.snapshot.policy(route));
     await new Serving(call, seen, route, sealerOf(call.principal.organizationId)).run(upstreams, runTool);
   };
@@ -75,7 +77,7 @@ class Serving {
   readonly #sealer: Sealer;
   readonly #keepItem: KeepItem | undefined;
   /** What the candidate that is being asked was sent. */
-  #sent: Sent = { path: "relay", dropped: null, usageInjected: false, reasoningAsked: false };
+  #sent: Sent = { path: "relay", foreign: false, dropped: null, usageInjected: false, reasoningAsked: false };
   /** Whether a Responses upstream is asked for the content of its reasoning. */
   #encryptedReasoning = true;
   /** Read when the first candidate needs it. */
@@ -122,7 +124,7 @@ class Serving {
       await bill.release();
       // There is nobody left to tell.
       if (this.#call.sink.closed.aborted) return;
-      throw error;
+      throw error instanceof ApiError && this.#sent.foreign ? withoutForeignPaths(error) : error;
     } finally {
       deadline.dispose();
     }
@@ -205,14 +207,15 @@ class Serving {
           },
         );
         const names = dropped.length === 0 ? null : dropped.join(", ");
-        this.#sent = { path, dropped: names, usageInjected, reasoningAsked };
+        this.#sent = { path, foreign: false, dropped: names, usageInjected, reasoningAsked };
         return { body, headers };
       }
       case "convert": {
         const conversion = this.#read();
         const { body, dropped } = conversion.write(upstream, conversion.request, this.#encryptedReasoning);
         const reasoningAsked = upstream.dialect === "responses" && this.#encryptedReasoning;
-        this.#sent = { path, dropped, usageInjected: false, reasoningAsked };
+        const foreign = upstream.dialect !== this.#call.dialect;
+        this.#sent = { path, foreign, dropped, usageInjected: false, reasoningAsked };
         return { body, headers };
       }
       case "tools":
@@ -294,6 +297,8 @@ class Serving {
 /** What a candidate was sent. */
 interface Sent {
   readonly path: ServingPath;
+  /** In another dialect than the client's. */
+  readonly foreign: boolean;
   /** The value of `x-gapura-dropped`. */
   readonly dropped: string | null;
   /** Usage was asked for that the client did not ask for (relay). */

@@ -11,10 +11,11 @@ import { cpus, loadavg } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
+import { convert } from "./convert.ts";
 import { median, ratio, renderTable, type Table } from "./figures.ts";
 import { load, openStreams } from "./load.ts";
 import { measure, type Measured, type Subject } from "./measure.ts";
-import { EVENTS, requestFor, type Mode } from "./payloads.ts";
+import { requestFor, type Mode } from "./payloads.ts";
 import { treeRssBytes } from "./proc.ts";
 import { readProfile, type HotSpot } from "./profile.ts";
 import { barChart, type Chart } from "./svg.ts";
@@ -31,6 +32,8 @@ const { quick } = values;
 const rounds = quick ? { rounds: 1, ms: 800, width: 64 } : { rounds: 3, ms: 1_500, width: 64 };
 /** One request at a time: what one client feels. */
 const alone = { ...rounds, width: 1 };
+/** Enough to keep a core busy that also does the work of a conversion. */
+const FEW_AT_ONCE = 16;
 const OTHER_ROUTES = 10_000;
 const WANTED_STREAMS = quick ? 1_000 : 10_000;
 /** Descriptors of a proxy that are not streams: stores, files, listeners. */
@@ -51,7 +54,14 @@ interface Outcome {
 }
 type Part = (world: World, contestants: Contestants) => Promise<Outcome>;
 
-const parts: Readonly<Record<string, Part>> = { relay, latency, convert, routes, streams };
+const parts: Readonly<Record<string, Part>> = {
+  relay,
+  latency,
+  convert: (world, { gapura }) =>
+    convert(world, gapura, { rounds: { ...rounds, width: FEW_AT_ONCE }, quick }),
+  routes,
+  streams,
+};
 
 await main(positionals[0]);
 
@@ -86,6 +96,7 @@ async function main(name: string | undefined): Promise<void> {
 function known(): string[] {
   const own = [
     "main",
+    "convert",
     "raw-upstream",
     "bare-relay",
     "world",
@@ -183,63 +194,6 @@ async function latency(world: World, contestants: Contestants): Promise<Outcome>
     });
   }
   return { tables };
-}
-
-/** Converted beside relayed requests, and the codecs by themselves. */
-async function convert(_: World, { gapura }: Contestants): Promise<Outcome> {
-  const chat = "/v1/chat/completions";
-  const subject = (label: string, mode: Mode, path?: string): Subject => ({
-    label,
-    contestant: gapura,
-    mode,
-    ...(path === undefined ? {} : { path }),
-  });
-  const json = await measure(
-    [
-      subject("Chat relayed", "json"),
-      subject("Messages relayed", "whole"),
-      subject("Messages → Chat upstream", "json", "/v1/messages"),
-      subject("Chat → Messages upstream", "whole", chat),
-    ],
-    rounds,
-  );
-  const streamed = await measure(
-    [
-      subject("Chat relayed", "burst"),
-      subject("Messages relayed", "messages"),
-      subject("Messages → Chat upstream", "burst", "/v1/messages"),
-      subject("Chat → Messages upstream", "messages", chat),
-    ],
-    rounds,
-  );
-  const columns = ["", "µs", "relayed", "µs more per event"];
-  const rowsOf = (measured: readonly Measured[], isStream: boolean) =>
-    measured.map(({ label, cpuMicros }) => {
-      // A converted answer is compared with relaying the same upstream's.
-      const base = cpuOf(measured, /Chat up|Chat rel/.test(label) ? "Chat relayed" : "Messages relayed");
-      const more = isStream ? ((cpuMicros - base) / EVENTS).toFixed(2) : "";
-      return [label, micros(cpuMicros), ratio(cpuMicros, base), more];
-    });
-  // The codecs alone, on the core of the contestants.
-  if (!quick) {
-    console.log("\nThe codecs alone, JSON in and ready bytes out:");
-    const script = join(import.meta.dirname, "answer-streams.ts");
-    spawnSync("taskset", ["-c", "0", process.execPath, script], { stdio: "inherit" });
-  }
-  return {
-    tables: [
-      { title: "Conversion, JSON 1 kB: CPU of a request", columns, rows: rowsOf(json, false) },
-      { title: "Conversion, 200 events at once: CPU of a request", columns, rows: rowsOf(streamed, true) },
-    ],
-    charts: {
-      "convert-json": {
-        title: "Converted and relayed JSON, 1 kB",
-        unit: "µs of CPU per request",
-        bars: json.map(({ label, cpuMicros }) => ({ label, value: cpuMicros })),
-        limit: { label: "goal: 1.6 × relayed", value: 1.6 * cpuOf(json, "Chat relayed") },
-      },
-    },
-  };
 }
 
 /** The same request with few and with 10,000 routes, and how long an edit of one takes to be served. */

@@ -30,7 +30,7 @@ export interface Measured {
   readonly wholeP99Ms: number;
 }
 
-const isStream = (mode: Mode) => mode !== "json" && mode !== "whole";
+const isStream = (mode: Mode) => mode !== "json" && mode !== "whole" && mode !== "response";
 /** What a contestant did last is over by then. */
 const SETTLE_MS = 50;
 

@@ -1,4 +1,5 @@
 /** Prebuilt bytes: what the load sends and what the raw upstream answers. */
+import { dialectPath, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 
 /**
@@ -10,10 +11,31 @@ import { sampleKeys } from "../fakes/sample-snapshot.ts";
  *   packed    the same, all in one write
  *   messages  200 Messages events as `burst` sends them
  *   whole     a whole Messages answer of 1 kB
+ *   responses 200 Responses events as `burst` sends them
+ *   response  a whole Responses answer of 1 kB
  *   open      one Chat event, and then nothing: a stream that stays open
+ *   open-messages, open-responses   the same in the other dialects
  */
-export const modes = ["json", "burst", "paced", "packed", "messages", "whole", "open"] as const;
+export const modes = [
+  "json",
+  "burst",
+  "paced",
+  "packed",
+  "messages",
+  "whole",
+  "responses",
+  "response",
+  "open",
+  "open-messages",
+  "open-responses",
+] as const;
 export type Mode = (typeof modes)[number];
+
+/** The dialect of a mode's answers. */
+export function dialectOf(mode: Mode): Dialect {
+  if (mode === "messages" || mode === "whole" || mode === "open-messages") return "messages";
+  return mode === "responses" || mode === "response" || mode === "open-responses" ? "responses" : "chat";
+}
 
 export const EVENTS = 200;
 export const PACE_MS = 2;
@@ -84,6 +106,48 @@ function messagesEvents(): string[] {
   ].map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
 }
 
+const response = (model: Mode, text: string, status: "completed" | "in_progress") => {
+  const part = { type: "output_text", text, annotations: [], logprobs: [] };
+  const message = { id: "msg_bench", type: "message", role: "assistant", status, content: [part] };
+  const counts = { input_tokens: 120, output_tokens: EVENTS, total_tokens: 120 + EVENTS };
+  return {
+    id: "resp_bench",
+    object: "response",
+    created_at: 1_790_000_000,
+    model,
+    status,
+    error: null,
+    incomplete_details: null,
+    output: status === "completed" ? [message] : [],
+    usage: status === "completed" ? counts : null,
+  };
+};
+
+function responsesEvents(): string[] {
+  const place = { item_id: "msg_bench", output_index: 0, content_index: 0 };
+  const words = Array.from({ length: EVENTS - 8 }, (_, n) => ` word${n % 10}`);
+  const text = words.join("");
+  const part = (said: string) => ({ type: "output_text", text: said, annotations: [], logprobs: [] });
+  const item = (status: string, content: object[]) => ({
+    output_index: 0,
+    item: { id: "msg_bench", type: "message", role: "assistant", status, content },
+  });
+  return [
+    { type: "response.created", response: response("responses", "", "in_progress") },
+    { type: "response.in_progress", response: response("responses", "", "in_progress") },
+    { type: "response.output_item.added", ...item("in_progress", []) },
+    { type: "response.content_part.added", ...place, part: part("") },
+    ...words.map((delta) => ({ type: "response.output_text.delta", ...place, delta, logprobs: [] })),
+    { type: "response.output_text.done", ...place, text, logprobs: [] },
+    { type: "response.content_part.done", ...place, part: part(text) },
+    { type: "response.output_item.done", ...item("completed", [part(text)]) },
+    { type: "response.completed", response: response("responses", text, "completed") },
+  ].map(
+    (event, sequence_number) =>
+      `event: ${event.type}\ndata: ${JSON.stringify({ ...event, sequence_number })}\n\n`,
+  );
+}
+
 const streamOf = (events: readonly string[]) =>
   Buffer.from(`${streamHead}${events.map(httpChunk).join("")}${END}`);
 
@@ -119,14 +183,23 @@ export const answers: Readonly<Record<Mode, Buffer>> = {
   paced: streamOf(chatEvents("paced")),
   packed: streamOf(chatEvents("packed")),
   messages: streamOf(messagesEvents()),
-  open: Buffer.from(`${streamHead}${httpChunk(chatEvents("open")[1] ?? "")}`),
+  response: wholeAnswer((text) => response("response", text, "completed")),
+  responses: streamOf(responsesEvents()),
+  open: openingOf(chatEvents("open").slice(1, 2)),
+  "open-messages": openingOf(messagesEvents().slice(0, 3)),
+  "open-responses": openingOf(responsesEvents().slice(0, 5)),
 };
+
+function openingOf(events: readonly string[]): Buffer {
+  return Buffer.from(`${streamHead}${httpChunk(events.join(""))}`);
+}
 
 /** Answers that are sent event by event: the head with the first event, the others, the end with the last one. */
 export const writes: Readonly<Partial<Record<Mode, readonly Buffer[]>>> = {
   burst: writesOf(chatEvents("burst")),
   paced: writesOf(chatEvents("paced")),
   messages: writesOf(messagesEvents()),
+  responses: writesOf(responsesEvents()),
 };
 
 function writesOf(events: readonly string[]): Buffer[] {
@@ -141,15 +214,18 @@ export interface BenchRequest {
   readonly stream: boolean;
 }
 
-/** A request of about 1 kB, valid as Chat and as Messages. */
+/** A request of about 1 kB, valid in the dialect of its path. */
 export function requestFor({ path, model, stream }: BenchRequest): Buffer {
-  const isChat = path !== "/v1/messages";
+  const messages = [{ role: "user", content: "Please say something. ".repeat(36) }];
+  const isChat = path !== dialectPath.messages && path !== dialectPath.responses;
   const body = JSON.stringify({
     model,
     stream,
     ...(stream && isChat ? { stream_options: { include_usage: true } } : {}),
-    max_tokens: 300,
-    messages: [{ role: "user", content: "Please say something. ".repeat(36) }],
+    // As Codex asks; other clients have their items kept for an hour.
+    ...(path === dialectPath.responses
+      ? { store: false, max_output_tokens: 300, input: messages }
+      : { max_tokens: 300, messages }),
   });
   const head = [
     `POST ${path} HTTP/1.1`,

@@ -9,6 +9,7 @@ import { availableParallelism, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { statusSchema, type Bank, type Route, type Routing } from "../../dataplane/config/schema.ts";
+import { dialectPath } from "../../dataplane/dialects/dialect.ts";
 import { migrate } from "../../dataplane/store/migrate.ts";
 import { freePort, startPostgres } from "../../hack/postgres.ts";
 import { stopProcess } from "../../hack/processes.ts";
@@ -23,7 +24,7 @@ import {
   sha256,
   writeFiles,
 } from "../fakes/sample-snapshot.ts";
-import { modes, type Mode } from "./payloads.ts";
+import { dialectOf, modes, type Mode } from "./payloads.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 const PROXY_CORE = "0";
@@ -157,7 +158,7 @@ export class World {
       port,
       opsPort,
       pid: pidOf(child),
-      path: (mode) => (mode === "messages" || mode === "whole" ? "/v1/messages" : "/v1/chat/completions"),
+      path: (mode) => dialectPath[dialectOf(mode)],
       publish: (others, edit) => snapshots.publish(others, edit, opsPort),
       stop,
     };
@@ -220,7 +221,7 @@ function routing(serial: number, upstreamPort: number, others: number, edit: str
       displayName: edit,
       upstreams: [
         sampleUpstream({
-          dialect: mode === "messages" || mode === "whole" ? "messages" : "chat",
+          dialect: dialectOf(mode),
           url: `http://127.0.0.1:${upstreamPort}/${mode}`,
           model,
         }),
