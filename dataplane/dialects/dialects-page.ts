@@ -15,10 +15,12 @@ function fateText(fate: Fate, field: Field): string {
     : text;
 }
 
-function noteText({ note, neutral }: Field): string {
+function noteText({ note, neutral, holds = [] }: Field): string {
+  const inside = holds.map((name) => `\`${name}\``).join(", ");
+  const held = inside === "" ? [] : [`with ${inside}`];
   const values = neutral?.map((value) => `\`${JSON.stringify(value)}\``).join(", ");
   const isFine = values === undefined ? [] : [`${values} is never a loss`];
-  return [...(note === undefined ? [] : [note]), ...isFine].join("; ").replaceAll("|", "\\|");
+  return [...held, ...(note === undefined ? [] : [note]), ...isFine].join("; ").replaceAll("|", "\\|");
 }
 
 function section(client: Dialect): string {
@@ -49,8 +51,8 @@ fields that are refused. Otherwise it is **converted**, and this page says what 
   with the header \`x-gapura-strict: true\` is answered with 400 instead, before anything is sent upstream;
 - **refused**: 400, because leaving the field out would change the answer.
 
-Null counts as absent. Fields that are not listed are dropped between dialects and named in the header; a Messages
-upstream gets those of Messages clients. Two more drops depend on the model: \`temperature\`, \`top_p\` and \`top_k\`
+Null counts as absent. Fields that are not listed, nested ones too, are dropped between dialects and named in the
+header; a Messages upstream gets those of Messages clients. What stands after *with* is read inside of the field. Two more drops depend on the model: \`temperature\`, \`top_p\` and \`top_k\`
 where its route says \`samplingParameters: false\`, thinking and effort where it says \`thinking: false\`.
 
 Reasoning of earlier turns comes back as the client got it: signatures, \`encrypted_content\` and, with Responses,

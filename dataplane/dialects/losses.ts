@@ -33,10 +33,10 @@ const trees: Readonly<Record<Dialect, Branch>> = {
   responses: grow(fields.responses),
 };
 
-/** A field that is there and asks for something. */
+/** A field that is there and asks for something; `row` is null for one that nobody here knows. */
 interface Found {
-  readonly row: Field;
-  readonly value: JsonValue;
+  readonly name: string;
+  readonly row: Field | null;
 }
 
 const isNeutral = (row: Field, value: JsonValue): boolean => {
@@ -45,31 +45,43 @@ const isNeutral = (row: Field, value: JsonValue): boolean => {
   return row.neutral.some((neutral) => JSON.stringify(neutral) === text);
 };
 
+/** Fields with a row, and those inside of known objects that have none. */
 function* presentIn(value: JsonValue, branch: Branch): Generator<Found> {
   if (Array.isArray(value)) for (const element of value) yield* presentIn(element, branch);
   if (!isObject(value)) return;
   for (const [key, next] of branch.below) {
     const found = Object.hasOwn(value, key) ? value[key] : undefined;
     if (found === undefined || found === null) continue;
-    if (next.row !== undefined && !isNeutral(next.row, found)) yield { row: next.row, value: found };
-    if (next.below.size > 0) yield* presentIn(found, next);
+    if (next.row !== undefined && !isNeutral(next.row, found)) yield { name: next.row.name, row: next.row };
+    if (next.below.size > 0 || next.row?.holds !== undefined) yield* presentIn(found, next);
   }
+  const { row } = branch;
+  if (row?.holds === undefined) return;
+  for (const key of Object.keys(value))
+    if (!row.holds.includes(key) && !branch.below.has(key) && value[key] !== null)
+      yield { name: `${row.name}.${key}`, row: null };
 }
 
 /**
  * Names every field of the client's body that is lost toward `target`, and refuses those that may not be.
- * Unknown top-level fields never cross between dialects, and are named too.
+ * Unknown fields, nested ones too, never cross between dialects, and are named as well.
  * @throws ApiError `unsupported_parameter` for a refused field.
  */
 export function noteLosses(carry: Carry, target: Dialect, notes: Notes): void {
   const known = trees[carry.dialect].below;
-  for (const { row } of presentIn(carry.request, trees[carry.dialect])) {
+  // A Messages request is copied for a Messages upstream, with whatever stands in it.
+  const isCopied = carry.dialect === "messages" && target === "messages";
+  for (const { name, row } of presentIn(carry.request, trees[carry.dialect])) {
+    if (row === null) {
+      if (!isCopied) notes.dropped(name);
+      continue;
+    }
     const fate = row.to[target];
-    if (fate === "refused") throw refusal(carry.dialect, row.name);
+    if (fate === "refused") throw refusal(carry.dialect, name);
     const lost = fate === "dropped" || (row.droppedWithServerTools === true && carry.serverTools);
-    if (lost) notes.dropped(row.name);
+    if (lost) notes.dropped(name);
   }
-  if (carry.dialect === "messages" && target === "messages") return;
+  if (isCopied) return;
   for (const key of Object.keys(carry.request)) if (!known.has(key)) notes.dropped(key);
 }
 

@@ -29,17 +29,12 @@ function fieldsOf(source: keyof typeof sources, type: string): string[] {
   return Array.from(body.matchAll(field), (match) => match[1] ?? "");
 }
 
-/** What a type is made of and its reader reads whole; a row for each would say nothing. */
-const substance = ["type", "text", "role", "content", "name", "id", "source", "input", "tool_use_id"];
-
 interface Row {
   readonly dialect: Dialect;
   readonly source: keyof typeof sources;
   readonly type: string;
   /** Where the type stands in a request; empty: it is the request. */
   readonly at: string;
-  /** Fields that their reader uses itself. */
-  readonly read?: readonly string[];
 }
 
 const types: readonly Row[] = [
@@ -53,7 +48,6 @@ const types: readonly Row[] = [
     source: "messages",
     type: "ThinkingConfigEnabled",
     at: "thinking",
-    read: ["budget_tokens"],
   },
   { dialect: "messages", source: "messages", type: "ThinkingConfigAdaptive", at: "thinking" },
   {
@@ -61,14 +55,12 @@ const types: readonly Row[] = [
     source: "messages",
     type: "Tool",
     at: "tools",
-    read: ["description", "input_schema"],
   },
   {
     dialect: "messages",
     source: "betaMessages",
     type: "BetaTool",
     at: "tools",
-    read: ["description", "input_schema"],
   },
   { dialect: "messages", source: "messages", type: "TextBlockParam", at: "messages.content" },
   { dialect: "messages", source: "messages", type: "TextBlockParam", at: "system" },
@@ -83,7 +75,6 @@ const types: readonly Row[] = [
     source: "chat",
     type: "ChatCompletionAssistantMessageParam",
     at: "messages",
-    read: ["function_call", "refusal", "tool_calls"],
   },
   { dialect: "chat", source: "chat", type: "ChatCompletionUserMessageParam", at: "messages" },
   {
@@ -91,14 +82,12 @@ const types: readonly Row[] = [
     source: "chat",
     type: "ChatCompletionToolMessageParam",
     at: "messages",
-    read: ["tool_call_id"],
   },
   {
     dialect: "chat",
     source: "chat",
     type: "ChatCompletionContentPartImage",
     at: "messages.content",
-    read: ["image_url"],
   },
   { dialect: "chat", source: "chat", type: "ChatCompletionContentPartText", at: "messages.content" },
   {
@@ -106,7 +95,6 @@ const types: readonly Row[] = [
     source: "openaiShared",
     type: "FunctionDefinition",
     at: "tools.function",
-    read: ["description", "parameters"],
   },
   { dialect: "responses", source: "responses", type: "ResponseCreateParamsBase", at: "" },
   { dialect: "responses", source: "openaiShared", type: "Reasoning", at: "reasoning" },
@@ -116,14 +104,12 @@ const types: readonly Row[] = [
     source: "responses",
     type: "ResponseFormatTextJSONSchemaConfig",
     at: "text.format",
-    read: ["schema"],
   },
   {
     dialect: "responses",
     source: "responses",
     type: "FunctionTool",
     at: "tools",
-    read: ["description", "parameters"],
   },
   { dialect: "responses", source: "responses", type: "EasyInputMessage", at: "input" },
   { dialect: "responses", source: "responses", type: "ResponseInputText", at: "input.content" },
@@ -132,34 +118,29 @@ const types: readonly Row[] = [
     source: "responses",
     type: "ResponseInputImage",
     at: "input.content",
-    read: ["image_url", "file_id"],
   },
   {
     dialect: "responses",
     source: "responses",
     type: "ResponseInputFile",
     at: "input.content",
-    read: ["file_data", "file_id", "file_url", "filename"],
   },
   {
     dialect: "responses",
     source: "responses",
     type: "ResponseFunctionToolCall",
     at: "input",
-    read: ["arguments", "call_id", "namespace"],
   },
 ];
 
 describe("rule 2.2: the table knows every field of the official SDKs' request types", () => {
-  test.each(types)("$source $type", ({ dialect, source, type, at, read = [] }) => {
-    const names = new Set(fields[dialect].map(({ name }) => name));
+  test.each(types)("$source $type", ({ dialect, source, type, at }) => {
+    const rows = new Map(fields[dialect].map((row) => [row.name, row]));
     const isKnown = (field: string) =>
-      at === ""
-        ? names.has(field)
-        : substance.includes(field) || read.includes(field) || names.has(`${at}.${field}`);
+      at === "" ? rows.has(field) : rows.has(`${at}.${field}`) || rows.get(at)?.holds?.includes(field);
     const declared = fieldsOf(source, type);
     expect(declared.length).toBeGreaterThan(0);
-    expect(declared.filter((field) => !isKnown(field))).toEqual([]);
+    expect(declared.filter((field) => isKnown(field) !== true)).toEqual([]);
   });
 
   test.each(["messages", "chat", "responses"] as const)("no field of %s stands there twice", (dialect) => {

@@ -22,11 +22,17 @@ export interface Field {
   readonly neutral?: readonly JsonValue[];
   /** Spec, Translation path: dropped whatever the target when a server tool is used. */
   readonly droppedWithServerTools?: true;
+  /**
+   * What its reader uses of the objects that stand there, beside those with a row of their own. Whatever else they
+   * hold is nothing that anybody here knows: it is dropped toward other dialects. Absent: not looked into, as it is
+   * the client's own data (schemas, arguments, maps) or refused elsewhere.
+   */
+  readonly holds?: readonly string[];
   /** For the documentation. */
   readonly note?: string;
 }
 
-type Extra = Pick<Field, "neutral" | "droppedWithServerTools" | "note">;
+type Extra = Pick<Field, "neutral" | "droppedWithServerTools" | "holds" | "note">;
 type Row = readonly [name: string, messages: Fate, chat: Fate, responses: Fate, extra?: Extra];
 
 const mapped = "mapped";
@@ -41,6 +47,53 @@ const table = (rows: readonly Row[]): readonly Field[] =>
     ...extra,
   }));
 
+/** Content blocks of Messages form, also those within results and documents. */
+const blockParts = [
+  "type",
+  "text",
+  "source",
+  "id",
+  "name",
+  "input",
+  "tool_use_id",
+  "content",
+  "thinking",
+  "signature",
+  "data",
+  "tool_name",
+];
+const sourceParts = ["type", "media_type", "data", "url", "file_id", "content"];
+/** What a declaration of one of Gapura's server tools may say; read, or accepted and ignored (spec). */
+const serverToolParts = [
+  "max_uses",
+  "allowed_domains",
+  "blocked_domains",
+  "user_location",
+  "citations",
+  "max_content_tokens",
+  "use_cache",
+  "response_inclusion",
+  "url_sources",
+  "search_profile",
+  "allowed_x_handles",
+  "excluded_x_handles",
+  "from_date",
+  "to_date",
+];
+const responsesSearchParts = ["search_context_size", "filters", "user_location", "external_web_access"];
+const contentParts = [
+  "type",
+  "text",
+  "refusal",
+  "image_url",
+  "file_id",
+  "file_data",
+  "file_url",
+  "filename",
+  "annotations",
+  "logprobs",
+];
+
 const messagesFields = table([
   ["model", mapped, mapped, mapped],
   [
@@ -50,19 +103,35 @@ const messagesFields = table([
     mapped,
     { note: "at most the model's; absent: the model's; at least 16 toward Responses" },
   ],
-  ["messages", mapped, mapped, mapped],
+  ["messages", mapped, mapped, mapped, { holds: ["role", "content"] }],
+  ["messages.content", mapped, mapped, mapped, { holds: blockParts }],
+  ["messages.content.source", mapped, mapped, mapped, { holds: sourceParts }],
   ["messages.content.cache_control", mapped, dropped, dropped],
   ["messages.content.citations", mapped, dropped, dropped, { neutral: [[], { enabled: false }] }],
   ["messages.content.title", mapped, mapped, mapped, { note: "a document's file name" }],
   ["messages.content.context", mapped, mapped, mapped, { note: "a text before the document" }],
   ["messages.content.is_error", mapped, mapped, mapped, { note: "the result begins with `Error: `" }],
+  [
+    "messages.content.content",
+    mapped,
+    mapped,
+    mapped,
+    { holds: [...blockParts, "title", "citations", "context"] },
+  ],
+  ["messages.content.content.source", mapped, mapped, mapped, { holds: sourceParts }],
   ["messages.content.content.cache_control", mapped, dropped, dropped],
   ["messages.content.transformations", mapped, dropped, dropped],
   ["messages.content.caller", mapped, dropped, dropped, { neutral: [{ type: "direct" }] }],
   ["messages.content.toolset_name", mapped, dropped, dropped],
   ["messages.output_config", mapped, dropped, dropped, { note: "effort of one turn" }],
   ["messages.clear_at", mapped, dropped, dropped],
-  ["system", mapped, mapped, mapped, { note: "without Claude Code's billing header" }],
+  [
+    "system",
+    mapped,
+    mapped,
+    mapped,
+    { holds: ["type", "text"], note: "without Claude Code's billing header" },
+  ],
   ["system.cache_control", mapped, dropped, dropped],
   ["system.citations", mapped, dropped, dropped, { neutral: [[]] }],
   [
@@ -70,7 +139,10 @@ const messagesFields = table([
     mapped,
     mapped,
     mapped,
-    { note: "typed client tools (bash, text editor, …): refused toward Chat and Responses" },
+    {
+      holds: ["type", "name", "description", "input_schema", ...serverToolParts],
+      note: "typed client tools (bash, text editor, …): refused toward Chat and Responses",
+    },
   ],
   ["tools.cache_control", mapped, dropped, dropped],
   ["tools.defer_loading", mapped, dropped, dropped, { neutral: [false], note: "the tool itself is kept" }],
@@ -78,26 +150,29 @@ const messagesFields = table([
   ["tools.input_examples", mapped, dropped, dropped, { neutral: [[]] }],
   ["tools.allowed_callers", mapped, dropped, dropped, { neutral: [["direct"]] }],
   ["tools.strict", mapped, mapped, mapped],
-  ["tool_choice", mapped, mapped, mapped],
+  ["tool_choice", mapped, mapped, mapped, { holds: ["type", "name", "disable_parallel_tool_use"] }],
   [
     "thinking",
     mapped,
     mapped,
     mapped,
-    { note: "`enabled` is `adaptive` with effort medium; `budget_tokens` is never sent" },
+    {
+      holds: ["type", "budget_tokens"],
+      note: "`enabled` is `adaptive` with effort medium; `budget_tokens` is never sent",
+    },
   ],
   ["thinking.display", mapped, mapped, mapped, { note: "Responses: whether a summary is asked for" }],
-  ["output_config", mapped, mapped, mapped],
+  ["output_config", mapped, mapped, mapped, { holds: [] }],
   ["output_config.effort", mapped, mapped, mapped],
-  ["output_config.format", mapped, mapped, mapped],
+  ["output_config.format", mapped, mapped, mapped, { holds: ["type", "schema"] }],
   ["output_config.task_budget", mapped, dropped, dropped],
-  ["output_format", mapped, mapped, mapped, { note: "as `output_config.format`" }],
+  ["output_format", mapped, mapped, mapped, { holds: ["type", "schema"], note: "as `output_config.format`" }],
   ["temperature", mapped, mapped, mapped],
   ["top_p", mapped, mapped, mapped],
   ["top_k", mapped, dropped, dropped],
   ["stop_sequences", mapped, mapped, refused, { neutral: [[]], note: "more than 4 toward Chat: refused" }],
   ["stream", mapped, mapped, mapped],
-  ["metadata", mapped, mapped, mapped],
+  ["metadata", mapped, mapped, mapped, { holds: [] }],
   ["metadata.user_id", mapped, mapped, mapped, { note: "hashed when longer than 64 characters" }],
   ["service_tier", mapped, dropped, dropped, { neutral: ["auto"] }],
   ["cache_control", mapped, dropped, dropped],
@@ -119,7 +194,19 @@ const messagesFields = table([
 
 const chatFields = table([
   ["model", mapped, mapped, mapped],
-  ["messages", mapped, mapped, mapped],
+  [
+    "messages",
+    mapped,
+    mapped,
+    mapped,
+    { holds: ["role", "content", "refusal", "annotations", "tool_call_id"] },
+  ],
+  ["messages.content", mapped, mapped, mapped, { holds: ["type", "text", "refusal", "input_audio"] }],
+  ["messages.content.image_url", mapped, mapped, mapped, { holds: ["url"] }],
+  ["messages.content.file", mapped, mapped, mapped, { holds: ["file_data", "file_id", "filename"] }],
+  ["messages.tool_calls", mapped, mapped, mapped, { holds: ["type", "id", "index"] }],
+  ["messages.tool_calls.function", mapped, mapped, mapped, { holds: ["name", "arguments"] }],
+  ["messages.function_call", mapped, mapped, mapped, { holds: ["name", "arguments"] }],
   ["messages.name", dropped, dropped, dropped],
   ["messages.audio", dropped, dropped, dropped],
   [
@@ -155,16 +242,31 @@ const chatFields = table([
   ["logprobs", dropped, dropped, dropped, { neutral: [false], droppedWithServerTools: true }],
   ["top_logprobs", dropped, dropped, dropped, { neutral: [0] }],
   ["seed", dropped, as("seed"), dropped, { droppedWithServerTools: true }],
-  ["response_format", mapped, mapped, mapped, { note: "`json_object` toward Messages: an instruction" }],
+  [
+    "response_format",
+    mapped,
+    mapped,
+    mapped,
+    { holds: ["type"], note: "`json_object` toward Messages: an instruction" },
+  ],
+  ["response_format.json_schema", mapped, mapped, mapped, { holds: ["schema"] }],
   ["response_format.json_schema.name", mapped, mapped, mapped],
   ["response_format.json_schema.description", dropped, mapped, mapped],
   ["response_format.json_schema.strict", mapped, mapped, mapped, { note: "Messages is always strict" }],
-  ["tools", mapped, mapped, mapped, { note: "`function` only; others are refused" }],
+  ["tools", mapped, mapped, mapped, { holds: ["type"], note: "`function` only; others are refused" }],
+  ["tools.function", mapped, mapped, mapped, { holds: ["name", "description", "parameters"] }],
   ["tools.function.strict", mapped, mapped, mapped],
-  ["tool_choice", mapped, mapped, mapped, { note: "`allowed_tools` filters the tools" }],
+  [
+    "tool_choice",
+    mapped,
+    mapped,
+    mapped,
+    { holds: ["type", "allowed_tools"], note: "`allowed_tools` filters the tools" },
+  ],
+  ["tool_choice.function", mapped, mapped, mapped, { holds: ["name"] }],
   ["parallel_tool_calls", mapped, mapped, mapped],
-  ["functions", mapped, mapped, mapped],
-  ["function_call", mapped, mapped, mapped],
+  ["functions", mapped, mapped, mapped, { holds: ["name", "description", "parameters"] }],
+  ["function_call", mapped, mapped, mapped, { holds: ["name"] }],
   ["reasoning_effort", mapped, mapped, mapped],
   ["verbosity", dropped, as("verbosity"), as("text.verbosity")],
   ["modalities", dropped, as("modalities"), dropped, { neutral: [["text"]] }],
@@ -192,7 +294,29 @@ const chatFields = table([
 
 const responsesFields = table([
   ["model", mapped, mapped, mapped],
-  ["input", mapped, mapped, mapped],
+  [
+    "input",
+    mapped,
+    mapped,
+    mapped,
+    {
+      holds: [
+        "type",
+        "role",
+        "id",
+        "name",
+        "namespace",
+        "call_id",
+        "arguments",
+        "encrypted_content",
+        "action",
+        "tools",
+      ],
+    },
+  ],
+  ["input.summary", mapped, mapped, mapped, { holds: ["type", "text"] }],
+  ["input.content", mapped, mapped, mapped, { holds: contentParts }],
+  ["input.output", mapped, mapped, mapped, { holds: [...contentParts, "detail"] }],
   ["input.phase", dropped, dropped, dropped],
   ["input.async", dropped, dropped, dropped, { neutral: [false] }],
   ["input.caller", dropped, dropped, dropped, { neutral: [{ type: "direct" }] }],
@@ -207,26 +331,49 @@ const responsesFields = table([
     mapped,
     mapped,
     mapped,
-    { note: "`function`, `namespace` (flattened) and Gapura's server tools; others are refused" },
+    {
+      holds: [
+        "type",
+        "name",
+        "description",
+        "parameters",
+        "tools",
+        ...responsesSearchParts,
+        ...serverToolParts,
+      ],
+      note: "`function`, `namespace` (flattened) and Gapura's server tools; others are refused",
+    },
   ],
   ["tools.strict", mapped, mapped, mapped],
   ["tools.defer_loading", dropped, dropped, dropped, { neutral: [false], note: "the tool itself is kept" }],
   ["tools.async", dropped, dropped, dropped, { neutral: [false] }],
   ["tools.output_schema", dropped, dropped, dropped],
   ["tools.allowed_callers", dropped, dropped, dropped, { neutral: [["direct"]] }],
-  ["tool_choice", mapped, mapped, mapped, { note: "`allowed_tools` filters the tools" }],
+  [
+    "tool_choice",
+    mapped,
+    mapped,
+    mapped,
+    { holds: ["type", "name", "namespace", "mode", "tools"], note: "`allowed_tools` filters the tools" },
+  ],
   ["parallel_tool_calls", mapped, mapped, mapped],
   ["temperature", mapped, mapped, mapped, { note: "at most 1 toward Messages" }],
   ["top_p", mapped, mapped, mapped],
   ["top_logprobs", dropped, dropped, dropped, { neutral: [0] }],
-  ["reasoning", mapped, mapped, mapped],
+  ["reasoning", mapped, mapped, mapped, { holds: [] }],
   ["reasoning.effort", mapped, mapped, mapped],
   ["reasoning.summary", mapped, dropped, as("reasoning.summary"), { neutral: ["auto"] }],
   ["reasoning.generate_summary", mapped, dropped, as("reasoning.generate_summary"), { neutral: ["auto"] }],
   ["reasoning.context", dropped, dropped, as("reasoning.context")],
   ["reasoning.mode", dropped, dropped, as("reasoning.mode")],
-  ["text", mapped, mapped, mapped],
-  ["text.format", mapped, mapped, mapped, { note: "`json_object` toward Messages: an instruction" }],
+  ["text", mapped, mapped, mapped, { holds: [] }],
+  [
+    "text.format",
+    mapped,
+    mapped,
+    mapped,
+    { holds: ["type", "schema"], note: "`json_object` toward Messages: an instruction" },
+  ],
   ["text.format.name", mapped, mapped, mapped],
   ["text.format.strict", mapped, mapped, mapped, { note: "Messages is always strict" }],
   ["text.format.description", dropped, mapped, mapped],
