@@ -1,12 +1,12 @@
 # One image, two programs: `dataplane/main.ts` (the default) and `operator/main.ts`. TypeScript runs unbuilt.
 # Where there is no container engine, test/integration/image.test.ts runs these lines in folders.
-FROM node:24-bookworm-slim AS dependencies
+FROM node:24.21.0-bookworm-slim AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 # Optional packages are for machines without a Node or a Postgres of their own.
 RUN --mount=type=cache,target=/root/.npm npm ci --omit=dev --omit=optional --ignore-scripts
 
-FROM node:24-bookworm-slim
+FROM node:24.21.0-bookworm-slim
 WORKDIR /app
 ENV NODE_ENV=production
 COPY --from=dependencies /app/node_modules node_modules

@@ -14,7 +14,11 @@ import { freePort } from "./postgres.ts";
 import { hasEnded, isRunning, stopProcess } from "./processes.ts";
 
 const START_TIMEOUT_MS = 60_000;
-const PROGRAMS = ["redis-server", "valkey-server"].map((program) => ({ program, debianPackage: program }));
+/** Servers that will do, the best first. */
+export const REDIS = ["redis-server", "valkey-server"].map((program) => ({
+  program,
+  debianPackage: program,
+}));
 
 export interface RedisOptions {
   /** Absolute path of the folder with the append-only files; made when it is missing. */
@@ -132,7 +136,7 @@ async function stopLeftover(folder: string, say: Say): Promise<void> {
 /** @throws Error naming what to install. */
 async function findRedis(say: Say): Promise<Program> {
   try {
-    return await findProgram({ folder: `redis-${arch()}`, choices: PROGRAMS }, say);
+    return await findProgram({ folder: `redis-${arch()}`, choices: REDIS }, say);
   } catch (error) {
     throw new Error(
       `no Redis on this machine, and none could be unpacked (${(error as Error).message}). ` +

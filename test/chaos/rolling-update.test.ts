@@ -115,8 +115,8 @@ test("two pods are replaced one after the other, and no request fails", async ()
   const tally = { short: 0, long: 0, failures: [] as string[] };
   const stop = new AbortController();
   const load = [
-    ...Array.from({ length: 6 }, (_, n) => work(url, n % 2 === 0 ? "whole" : "stream", tally, stop.signal)),
-    ...Array.from({ length: 4 }, () => work(url, "long", tally, stop.signal)),
+    ...Array.from({ length: 4 }, (_, n) => work(url, n % 2 === 0 ? "whole" : "stream", tally, stop.signal)),
+    ...Array.from({ length: 3 }, () => work(url, "long", tally, stop.signal)),
   ];
   await sleep(500);
   const exits: (number | null)[] = [];
@@ -131,11 +131,11 @@ test("two pods are replaced one after the other, and no request fails", async ()
   await Promise.all(load);
   expect(tally.failures).toEqual([]);
   expect(exits).toEqual([0, 0]);
-  expect(tally.short).toBeGreaterThan(50);
-  expect(tally.long).toBeGreaterThan(4);
+  expect(tally.short).toBeGreaterThan(20);
+  expect(tally.long).toBeGreaterThan(3);
   // Every pod has served: the old ones until their end, the new ones from then on.
   for (const pod of pods) expect(pod.output()).toMatch(/"status":200/);
-}, 120_000);
+}, 240_000);
 
 interface Tally {
   short: number;
@@ -154,7 +154,7 @@ async function work(url: string, kind: Kind, tally: Tally, stopped: AbortSignal)
       if (failure !== null) tally.failures.push(failure);
       else if (kind === "long") tally.long += 1;
       else tally.short += 1;
-      await sleep(Math.random() * 60);
+      await sleep(Math.random() * 150);
     }
   } finally {
     await agent.destroy();

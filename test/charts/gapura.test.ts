@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
+import { readEnvironment } from "../../dataplane/environment.ts";
 import { chartReadme, chartSchema } from "../../hack/chart.ts";
 import { helm, podOf, render, type KubeObject, type Rendered } from "./helm.ts";
 import { everything, matrix, stores } from "./matrix.ts";
@@ -152,6 +153,24 @@ describe("rule 6.12", () => {
       ).toBeGreaterThanOrEqual(60);
     },
   );
+
+  test("the grace period outlasts the pre-stop pause and the longest drain", async () => {
+    const pod = podIn(await render(stores), "Deployment", "gapura-data-plane");
+    const [container] = pod.containers;
+    const variables = Object.fromEntries(
+      (container?.env ?? []).map(({ name, value }) => [name, value ?? "x"]),
+    );
+    const { DRAIN_TIMEOUT } = readEnvironment({
+      ...variables,
+      DATABASE_URL: "postgres://x",
+      REDIS_URL: "redis://x",
+      GAPURA_SEAL_KEYS: undefined,
+    });
+    const { sleep } = (container?.lifecycle as { preStop: { sleep: { seconds: number } } }).preStop;
+    // What is left is for settling the last charges.
+    expect(pod.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(sleep.seconds + DRAIN_TIMEOUT + 30);
+    expect(sleep.seconds).toBeGreaterThanOrEqual(10);
+  });
 
   test.each(matrix)(
     "%s: no template makes a Secret: keys are the operator's, once",

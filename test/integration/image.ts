@@ -7,6 +7,8 @@ import * as fs from "node:fs";
 import { basename, join, relative, resolve } from "node:path";
 
 export interface Image {
+  /** What its last stage begins from. */
+  readonly base: string;
   /** What its working folder became. */
   readonly folder: string;
   readonly environment: Readonly<Record<string, string>>;
@@ -37,7 +39,7 @@ export function buildImage(context: string, target: string): Image {
     const [, word = "", rest = ""] = /^(\S+)\s+(.*)$/s.exec(line) ?? [];
     if (word === "FROM") {
       const name = /\sAS\s+(\S+)$/i.exec(rest)?.[1] ?? "final";
-      stage = newStage(join(target, name));
+      stage = newStage(join(target, name), rest.split(/\s/)[0] ?? "");
       stages.set(name, stage);
     } else if (stage === null) throw new Error(`before the first stage: ${line}`);
     else apply(stage, word, rest, { context, files, stages });
@@ -47,8 +49,8 @@ export function buildImage(context: string, target: string): Image {
   return { ...rest, folder: join(root, workdir) };
 }
 
-function newStage(root: string): Stage {
-  return { root, workdir: "/", environment: {}, user: "0", exposed: [], entrypoint: [], command: [] };
+function newStage(root: string, base: string): Stage {
+  return { root, base, workdir: "/", environment: {}, user: "0", exposed: [], entrypoint: [], command: [] };
 }
 
 interface Build {
