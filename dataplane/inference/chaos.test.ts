@@ -18,7 +18,7 @@ import { createServe } from "./serve.ts";
 
 const asked = process.env["GAPURA_CHAOS_SECONDS"];
 const seconds = Number(asked ?? 3);
-const firstByteMs = asked === undefined ? 1_500 : 500;
+const firstByteMs = asked === undefined ? 2_500 : 500;
 const requestsPerSecond = 100;
 const answer = text("one two three four five");
 

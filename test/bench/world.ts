@@ -8,7 +8,8 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { statusSchema, type Bank, type Route, type Routing } from "../../dataplane/config/schema.ts";
+import pg from "pg";
+import type { Bank, Route, Routing } from "../../dataplane/config/schema.ts";
 import { dialectPath } from "../../dataplane/dialects/dialect.ts";
 import { migrate } from "../../dataplane/store/migrate.ts";
 import { freePort, startPostgres } from "../../hack/postgres.ts";
@@ -50,6 +51,8 @@ export interface GapuraProcess extends Contestant {
   readonly opsPort: number;
   /** Publishes a snapshot with the bench's routes and so many others. @returns milliseconds until it is served. */
   publish(others: number, edit: string): Promise<number>;
+  /** How many configurations it has served so far. */
+  reloads(): Promise<number>;
   /** Ends it and waits; with `profileTo` its CPU profile lies there afterwards. */
   stop(): Promise<void>;
 }
@@ -59,7 +62,8 @@ export class World {
   readonly folder: string;
   readonly upstreamPort: number;
   readonly #stops: (() => Promise<void>)[];
-  #stores: { readonly databaseUrl: string; readonly redisUrl: string } | null = null;
+  #postgresUrl: string | null = null;
+  #databases = 0;
 
   private constructor(folder: string, upstreamPort: number, stops: (() => Promise<void>)[]) {
     this.folder = folder;
@@ -115,15 +119,18 @@ export class World {
     return { name: "nginx", port, pid: pidOf(child), path: (mode) => `/${mode}` };
   }
 
-  /** The real data plane with everything on. `profileTo`: a folder for its CPU profile. */
-  async gapura(options: { readonly profileTo?: string } = {}): Promise<GapuraProcess> {
-    const stores = await this.#openStores();
+  /** The real data plane with everything on, and a Redis and a database of its own. */
+  async gapura(options: GapuraOptions = {}): Promise<GapuraProcess> {
+    const { profileTo, configuration, redisSynced = true } = options;
     const folder = await mkdtemp(join(this.folder, "gapura-"));
     const snapshots = new Snapshots(join(folder, "snapshot"), this.upstreamPort);
     const [port, opsPort] = [await freePort(), await freePort()];
-    await snapshots.write(0, "first");
+    if (configuration === undefined) await snapshots.write(0, "first");
+    const databaseUrl = await this.#openDatabase();
+    // As `npm start` runs it: a charge is on the disk before its answer ends.
+    const redis = await startRedis({ folder: join(folder, "redis"), durable: redisSynced, say });
+    this.#stops.push(() => redis.stop());
     const log = openSync(join(folder, "log"), "a");
-    const { profileTo } = options;
     const profiling = profileTo === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profileTo}`];
     const child = spawn(
       "taskset",
@@ -133,9 +140,9 @@ export class World {
         env: {
           PATH: process.env["PATH"],
           NODE_ENV: "production",
-          DATABASE_URL: stores.databaseUrl,
-          REDIS_URL: stores.redisUrl,
-          GAPURA_CONFIG_DIR: snapshots.folder,
+          DATABASE_URL: databaseUrl,
+          REDIS_URL: redis.url,
+          GAPURA_CONFIG_DIR: configuration ?? snapshots.folder,
           HOST: "127.0.0.1",
           PORT: String(port),
           OPS_PORT: String(opsPort),
@@ -160,21 +167,51 @@ export class World {
       pid: pidOf(child),
       path: (mode) => dialectPath[dialectOf(mode)],
       publish: (others, edit) => snapshots.publish(others, edit, opsPort),
+      reloads: async () =>
+        Number(
+          /^gapura_config_reloads_total{outcome="served"} (\d+)$/m.exec(await metricsOf(opsPort))?.[1] ?? 0,
+        ),
       stop,
     };
   }
 
-  async #openStores() {
-    if (this.#stores !== null) return this.#stores;
-    // As `npm start` runs them: a charge is on the disk before its answer ends.
-    const postgres = await startPostgres({ folder: join(this.folder, "postgres"), durable: true, say });
-    this.#stops.push(() => postgres.stop());
-    const redis = await startRedis({ folder: join(this.folder, "redis"), durable: true, say });
-    this.#stops.push(() => redis.stop());
-    await migrate(postgres.url());
-    this.#stores = { databaseUrl: postgres.url(), redisUrl: redis.url };
-    return this.#stores;
+  /** The operator, compiling a folder of manifests. */
+  operator(manifests: string, out: string): ChildProcess {
+    const program = join(root, "operator/main.ts");
+    const flags = [`--manifests=${manifests}`, `--out=${out}`, `--data=${join(this.folder, "operator")}`];
+    const child = spawn("taskset", ["-c", LOAD_CORE, process.execPath, program, ...flags], {
+      stdio: "ignore",
+    });
+    this.#stops.push(() => stopProcess(child, "SIGTERM", STOP_MS));
+    return child;
   }
+
+  /** @returns the address of an empty, migrated database. */
+  async #openDatabase(): Promise<string> {
+    if (this.#postgresUrl === null) {
+      const postgres = await startPostgres({ folder: join(this.folder, "postgres"), durable: true, say });
+      this.#stops.push(() => postgres.stop());
+      this.#postgresUrl = postgres.url();
+    }
+    const name = `bench_${(this.#databases += 1)}`;
+    const client = new pg.Client({ connectionString: this.#postgresUrl });
+    await client.connect();
+    await client.query(`CREATE DATABASE ${name}`);
+    await client.end();
+    const url = new URL(this.#postgresUrl);
+    url.pathname = `/${name}`;
+    await migrate(url.href);
+    return url.href;
+  }
+}
+
+export interface GapuraOptions {
+  /** A folder for its CPU profile. */
+  readonly profileTo?: string;
+  /** A folder that somebody else writes snapshots into. */
+  readonly configuration?: string;
+  /** False: its Redis answers before what it wrote is on the disk. */
+  readonly redisSynced?: boolean;
 }
 
 /** Writes snapshots as the operator does, one bank after the other. */
@@ -200,10 +237,9 @@ class Snapshots {
     const files = this.#files(others, edit);
     const started = performance.now();
     await writeFiles(this.folder, files);
-    await waitFor(`serial ${this.#serial}`, async () => {
-      const response = await fetch(`http://127.0.0.1:${opsPort}/config/status`);
-      return statusSchema.parse(await response.json()).serial === this.#serial;
-    });
+    await waitFor(`serial ${this.#serial}`, async () =>
+      (await metricsOf(opsPort)).includes(`serial="${this.#serial}"} 1`),
+    );
     return performance.now() - started;
   }
 
@@ -263,6 +299,8 @@ async function program(file: string, args: readonly string[], core: string = LOA
   }
   return { child, port: Number(/^port (\d+)$/m.exec(output)?.[1]) };
 }
+
+const metricsOf = async (opsPort: number) => (await fetch(`http://127.0.0.1:${opsPort}/metrics`)).text();
 
 const ready = (opsPort: number) =>
   waitFor("the data plane", async () => {

@@ -1,14 +1,14 @@
 /** What conversion costs beside relaying the same upstream's answers, in every cell, and what its open streams hold. */
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
-import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
-import { median, ratio, type Table } from "./figures.ts";
-import { openStreams } from "./load.ts";
-import { measure, type Measured, type Rounds, type Subject } from "./measure.ts";
-import { EVENTS, requestFor, type Mode } from "./payloads.ts";
-import { treeRssBytes } from "./proc.ts";
-import type { Chart } from "./svg.ts";
-import type { GapuraProcess, World } from "./world.ts";
+import { dialectPath, dialects, type Dialect } from "../../../dataplane/dialects/dialect.ts";
+import { median, ratio, type Table } from "../figures.ts";
+import { openStreams } from "../load.ts";
+import { measure, type Measured, type Subject } from "../measure.ts";
+import { EVENTS, requestFor, type Mode } from "../payloads.ts";
+import { treeRssBytes } from "../proc.ts";
+import type { World } from "../world.ts";
+import type { Bench, Outcome } from "./part.ts";
 
 /** Goals of part 6: times Gapura's own relay of 1 kB JSON, microseconds an event, kB an open stream. */
 const JSON_GOAL = 1.6;
@@ -37,24 +37,23 @@ const labelOf = (cell: Cell) =>
     ? `${names[cell.client]} relayed`
     : `${names[cell.client]} client, ${names[cell.upstream]} upstream`;
 
-export async function convert(
-  world: World,
-  gapura: GapuraProcess,
-  options: { readonly rounds: Rounds; readonly quick: boolean },
-): Promise<{ tables: Table[]; charts: Record<string, Chart> }> {
+export async function convert({ world, contestants, quick, rounds, say }: Bench): Promise<Outcome> {
   const measureAll = (kind: "whole" | "events") => {
     const subjectOf = (cell: Cell): Subject => ({
       label: labelOf(cell),
-      contestant: gapura,
+      contestant: contestants.gapura,
       mode: modesOf[cell.upstream][kind],
       path: dialectPath[cell.client],
     });
-    return measure(cells.map(subjectOf), options.rounds);
+    return measure(cells.map(subjectOf), rounds);
   };
+  say("whole answers of nine cells");
   const json = await measureAll("whole");
+  say("streams of nine cells");
   const streamed = await measureAll("events");
-  const memory = await memoryTable(world, options.quick ? STREAMS.few : STREAMS.many);
-  if (!options.quick) codecsAlone();
+  say("open streams of nine cells");
+  const memory = await memoryTable(world, quick ? STREAMS.few : STREAMS.many);
+  if (!quick) codecsAlone();
   return {
     tables: [
       { title: `Conversion, JSON 1 kB (goal: ${JSON_GOAL} × relayed)`, ...rowsOf(json, false) },
@@ -120,6 +119,6 @@ async function memoryTable(world: World, count: number): Promise<Table> {
 /** On the core of the contestants. */
 function codecsAlone(): void {
   console.log("\nThe codecs alone, JSON in and ready bytes out:");
-  const script = join(import.meta.dirname, "answer-streams.ts");
+  const script = join(import.meta.dirname, "../answer-streams.ts");
   spawnSync("taskset", ["-c", "0", process.execPath, script], { stdio: "inherit" });
 }

@@ -1,0 +1,40 @@
+import { ratio } from "../figures.ts";
+import { measure } from "../measure.ts";
+import type { Mode } from "../payloads.ts";
+import type { Chart } from "../svg.ts";
+import { cpuOf, micros, subjects, type Bench, type Outcome } from "./part.ts";
+
+/** CPU of a relayed request beside nginx and the bare relay. */
+export async function relay({ contestants, quick, rounds, say }: Bench): Promise<Outcome> {
+  const shown: readonly (readonly [Mode, string, number])[] = [
+    ["json", "JSON 1 kB", 2],
+    ["burst", "200 events at once", 1.15],
+    ["paced", "200 events 2 ms apart", 1.15],
+    ["packed", "200 events in one packet", 1.15],
+    ["messages", "200 Messages events at once", 1.15],
+  ];
+  const rows: string[][] = [];
+  const charts: Record<string, Chart> = {};
+  for (const [mode, title, target] of shown) {
+    if (quick && (mode === "packed" || mode === "messages")) continue;
+    const measured = await measure(subjects(contestants, mode), {
+      ...rounds,
+      width: mode === "paced" ? 16 : rounds.width,
+    });
+    const base = cpuOf(measured, "bare relay");
+    say(
+      `${title}: ${micros(cpuOf(measured, "Gapura"))} µs, ${ratio(cpuOf(measured, "Gapura"), base)} the bare relay`,
+    );
+    for (const { label, cpuMicros, perSecond } of measured) {
+      rows.push([title, label, micros(cpuMicros), ratio(cpuMicros, base), perSecond.toFixed(0)]);
+    }
+    charts[`relay-${mode}`] = {
+      title,
+      unit: "µs of CPU per request",
+      bars: measured.map(({ label, cpuMicros }) => ({ label, value: cpuMicros, muted: label !== "Gapura" })),
+      limit: { label: `goal: ${target} × bare`, value: target * base },
+    };
+  }
+  const columns = ["CPU of a relayed request", "", "µs", "bare relay", "requests/s"];
+  return { tables: [{ title: "Relay", columns, rows }], charts };
+}
