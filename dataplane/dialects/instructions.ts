@@ -1,4 +1,4 @@
-/** The leading instructions of a request in the hub, as one text for Chat and Responses upstreams. */
+/** Instructions of a request in the hub: the leading ones as one text, and those that stand in its middle. */
 import type { ContentBlockParam, MessagesRequest } from "./messages/types.ts";
 
 /** Claude Code's first block; it changes with each session and would break an upstream's prompt cache (rule 2.11). */
@@ -17,3 +17,24 @@ export const systemTurnText = (content: string | readonly ContentBlockParam[]): 
   typeof content === "string"
     ? content
     : content.flatMap((block) => (block.type === "text" ? [block.text] : [])).join("\n");
+
+/**
+ * The request with the system turns of its conversation among the leading instructions, for an upstream that
+ * takes none in the middle (dialects.md §D1); null when there are none.
+ */
+export function hoistSystemTurns(request: MessagesRequest): MessagesRequest | null {
+  const messages = request.messages.filter(({ role }) => role !== "system");
+  if (messages.length === request.messages.length) return null;
+  const texts = request.messages
+    .flatMap(({ role, content }) => (role === "system" ? [systemTurnText(content)] : []))
+    .filter((text) => text !== "");
+  const { system } = request;
+  if (typeof system === "object")
+    return {
+      ...request,
+      messages,
+      system: [...system, ...texts.map((text) => ({ type: "text" as const, text }))],
+    };
+  const all = [...(system === undefined || system === "" ? [] : [system]), ...texts];
+  return { ...request, messages, ...(all.length > 0 && { system: all.join("\n") }) };
+}

@@ -4,6 +4,7 @@
  */
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Carry, CodecContext, Sealer } from "../dialects/codecs.ts";
+import { hoistSystemTurns } from "../dialects/instructions.ts";
 import { DropNotes } from "../dialects/losses.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
@@ -21,7 +22,8 @@ export interface Written {
 }
 
 export class Conversion {
-  readonly request: MessagesRequest;
+  /** As it was read, or as it was asked again. */
+  request: MessagesRequest;
   readonly carry: Carry;
   readonly context: CodecContext;
   readonly #route: Route;
@@ -68,6 +70,13 @@ export class Conversion {
     };
     const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
     return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header() };
+  }
+
+  /** Puts system turns among the leading instructions. @returns whether there were any. */
+  hoistSystemTurns(): boolean {
+    const hoisted = hoistSystemTurns(this.request);
+    if (hoisted !== null) this.request = hoisted;
+    return hoisted !== null;
   }
 }
 

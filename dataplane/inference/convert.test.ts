@@ -292,6 +292,47 @@ describe("an upstream's 400 names no path of its own dialect", () => {
   });
 });
 
+describe("dialects.md §D1: an upstream that takes no system turn in the middle", () => {
+  const messages = [
+    { role: "system", content: "Be brief." },
+    { role: "user", content: "Hi" },
+    { role: "system", content: "Be kind." },
+    { role: "user", content: "And?" },
+  ];
+  test.each([
+    'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter.',
+    "messages.1.role: Input should be 'user' or 'assistant'",
+  ])("gets it among the leading ones: %s", async (message) => {
+    fake.next({ error: { status: 400, message } }, hello);
+    const call = callTo("chat", "messages", bodyOf("chat", { messages }));
+    await serve(call);
+    expect(fake.requests[0]?.json()).toMatchObject({ messages: [{}, { role: "system" }, {}] });
+    expect(fake.requests[1]?.json()).toMatchObject({
+      system: "Be brief.\nBe kind.",
+      messages: [
+        { role: "user", content: "Hi" },
+        { role: "user", content: "And?" },
+      ],
+    });
+    expect(call.meter.settled).toHaveLength(1);
+  });
+
+  test("is asked once where there is none to move", async () => {
+    fake.next({ error: { status: 400, message: 'Unexpected role "system"' } });
+    await refusal(callTo("chat", "messages", bodyOf("chat")));
+    expect(fake.requests).toHaveLength(1);
+  });
+
+  test("keeps the blocks of a Messages client's own instructions", async () => {
+    fake.next({ error: { status: 400, message: "System message must be at the beginning." } }, hello);
+    const system = [{ type: "text", text: "Be brief." }];
+    await serve(callTo("messages", "chat", bodyOf("messages", { system, messages: messages.slice(1) })));
+    expect(fake.requests[1]?.json()).toMatchObject({
+      messages: [{ role: "system", content: "Be brief.\nBe kind." }, { role: "user" }, { role: "user" }],
+    });
+  });
+});
+
 test("rule 2.11: only a Messages upstream gets the version headers, whoever the client is", async () => {
   fake.next(hello, hello);
   await serve(callTo("chat", "messages", bodyOf("chat")));

@@ -28,6 +28,7 @@ import { keeperOf, refersToItems, withKnownItems } from "./item-references.ts";
 import { look, type Look } from "./look.ts";
 import { checkMedia, checkServerTools, refuse } from "./refuse.ts";
 import { bodyWithoutReasoning, cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
+import { rejectsSystemTurns } from "./rejected-system-turns.ts";
 import type { RelayJob } from "./relay-job.ts";
 import { relayStream } from "./relay-stream.ts";
 import { serveWithTools } from "./serve-tools.ts";
@@ -117,7 +118,7 @@ class Serving {
     const ask = () => this.#iterate(upstreams, deadline, bill);
     try {
       await ask().catch((error: unknown) => {
-        if (!this.#goesOnWithout(error)) throw error;
+        if (!this.#mayBeAskedAgain(error)) throw error;
         return ask();
       });
     } catch (error) {
@@ -234,8 +235,9 @@ class Serving {
     return this.#conversion;
   }
 
-  /** What an upstream said of reasoning can be mended by leaving out what it refused. */
-  #goesOnWithout(error: unknown): boolean {
+  /** What an upstream refused can be put in another way, or left out: worth one more try. */
+  #mayBeAskedAgain(error: unknown): boolean {
+    if (this.#sent.path === "convert" && rejectsSystemTurns(error)) return this.#read().hoistSystemTurns();
     if (!rejectsReasoning(error)) return false;
     if (this.#sent.reasoningAsked && cannotSealReasoning(error)) {
       this.#encryptedReasoning = false;
