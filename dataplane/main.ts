@@ -23,6 +23,7 @@ import { PostgresContents } from "./files/postgres-contents.ts";
 import { S3Contents } from "./files/s3-contents.ts";
 import { apiRoutes } from "./http/api-routes.ts";
 import { drain } from "./http/drain.ts";
+import { LiveRequests, loopProbe } from "./http/live-load.ts";
 import { Pressure, processProbe } from "./http/pressure.ts";
 import { createOpsServer } from "./http/ops-server.ts";
 import { createServer } from "./http/server.ts";
@@ -147,6 +148,7 @@ async function serveForever(environment: Environment): Promise<void> {
   const keys = new Keys({ pool: postgres, directory, holds, newId, newKey: newInferenceKey });
   const pressure = new Pressure(processProbe());
   pressure.start();
+  const live = new LiveRequests(loopProbe());
   const snapshot = () => {
     if (loader.current !== null) return loader.current;
     throw new ApiError("unavailable", "The service is starting; try again in a moment.");
@@ -164,6 +166,7 @@ async function serveForever(environment: Environment): Promise<void> {
     random: Math.random,
     // Requests that somebody waits for come first.
     busy: () => loader.current === null || pressure.overloaded,
+    liveLoad: () => live.load(),
   });
   let publicUrl = environment.PUBLIC_URL?.replace(/\/+$/, "") ?? "";
   let draining = false;
@@ -173,7 +176,10 @@ async function serveForever(environment: Environment): Promise<void> {
       clock: systemClock,
       newId,
       directory: money.directory,
-      shed: () => pressure.shed(),
+      shed: () => {
+        pressure.shed();
+        live.arrived();
+      },
       snapshot,
     },
     apiRoutes({

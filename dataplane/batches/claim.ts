@@ -46,7 +46,10 @@ const runnable = (now: number) => sql.fragment`
 const unblocked = (models: readonly string[]) =>
   sql.fragment`(item.model is null or not item.model = any(${sql.array([...models], "text")}))`;
 
-/** The batches in line, oldest first; those of suspended and deleted organizations wait (rule 4.5). */
+/**
+ * The batches in line: the oldest of each organization, then the second of each, and so on. Those of suspended and
+ * deleted organizations wait (rule 4.5).
+ */
 export async function openBatches(
   db: CommonQueryMethods,
   now: number,
@@ -65,29 +68,44 @@ export async function openBatches(
         )
     ) as line
     where place <= ${BATCHES_EACH}
-    order by position limit ${MOST_BATCHES}
+    order by place, position limit ${MOST_BATCHES}
   `);
 }
 
-/** Takes up to `count` items of each batch, in the order of its input. */
+/** What may be claimed at the moment. */
+export interface Claim {
+  /** So many items at most of each batch. */
+  readonly shares: ReadonlyMap<string, number>;
+  readonly blockedModels: readonly string[];
+  /** So many at most of each of these models, over all batches. */
+  readonly modelRooms: ReadonlyMap<string, number>;
+}
+
+/** Takes items of each batch, in the order of its input. */
 export async function claimItems(
   db: CommonQueryMethods,
   workerId: string,
-  shares: ReadonlyMap<string, number>,
   now: number,
-  blockedModels: readonly string[],
+  { shares, blockedModels, modelRooms }: Claim,
 ): Promise<readonly ClaimedItem[]> {
   const claimed = await db.any(sql.type(claimedSchema)`
-    with picked as (
-      select item.batch_id, item.number
+    with locked as (
+      select item.batch_id, item.number, item.model
       from unnest(${sql.array([...shares.keys()], "text")}, ${sql.array([...shares.values()], "int4")})
         as share (batch_id, count)
       cross join lateral (
-        select item.batch_id, item.number from batch_items item
+        select item.batch_id, item.number, item.model from batch_items item
         where item.batch_id = share.batch_id and ${ready} and ${unblocked(blockedModels)}
         order by item.number limit share.count
         for update skip locked
       ) as item
+    ), counted as (
+      select *, row_number() over (partition by model order by number, batch_id) as place from locked
+    ), picked as (
+      select counted.batch_id, counted.number
+      from counted left join unnest(${sql.array([...modelRooms.keys()], "text")}, ${sql.array([...modelRooms.values()], "int4")})
+        as room (model, count) on room.model = counted.model
+      where room.count is null or counted.place <= room.count
     )
     update batch_items item set state = 'running', worker = ${workerId}, not_before = null
     from picked, batches batch

@@ -10,7 +10,7 @@ export interface BatchesOptions
   extends
     Omit<Engine, "workerId" | "wake" | "balance">,
     Pick<RunServices, "serve" | "snapshot" | "random">,
-    Pick<WorkerOptions, "busy" | "rhythm" | "limits"> {
+    Pick<WorkerOptions, "busy" | "liveLoad" | "rhythm" | "limits"> {
   readonly redis: Redis;
   readonly holds: Holds;
 }

@@ -29,10 +29,12 @@ test("a model that is refused halves, rests, and comes back one by one", () => {
   for (const item of items) turns.end(item);
   expect(turns.blockedModels(5_999)).toEqual(["m"]);
   expect(turns.blockedModels(6_000)).toEqual([]);
+  expect([...turns.modelRooms(6_000)]).toEqual([["m", 4]]);
   for (let index = 0; index < 4; index += 1) turns.begin(running("a", "a1"));
   expect(turns.blockedModels(6_000)).toEqual(["m"]);
   for (let index = 0; index < 4; index += 1) turns.succeeded(running("a", "a1"), 6_000);
   expect(turns.blockedModels(6_000)).toEqual([]);
+  expect([...turns.modelRooms(6_000)]).toEqual([["m", 1]]);
 });
 
 test("an organization whose credit is held rests; others go on", () => {

@@ -54,12 +54,16 @@ export class Turns {
   /** When an item of a model last went well, Unix milliseconds. */
   readonly #successAt = new Map<string, number>();
 
+  /** Items at once at the moment, at most as many as the limits say. */
+  places: number;
+
   constructor(limits: TurnLimits) {
     this.#limits = limits;
+    this.places = limits.places;
   }
 
   get free(): number {
-    return this.#limits.places - this.#running.size;
+    return this.places - this.#running.size;
   }
 
   get running(): ReadonlySet<Running> {
@@ -104,10 +108,19 @@ export class Turns {
 
   /** Models that nothing more may begin for now. */
   blockedModels(now: number): string[] {
-    return [...this.#models].flatMap(([model, { limit, blockedUntil }]) => {
-      const running = this.#count((one) => one.model === model);
-      return now < blockedUntil || running >= limit ? [model] : [];
-    });
+    return [...this.#models.keys()].filter((model) => this.#modelRoom(model, now) <= 0);
+  }
+
+  /** How many more may begin of each model that refused some and is not blocked. */
+  modelRooms(now: number): Map<string, number> {
+    const rooms = [...this.#models.keys()].map((model) => [model, this.#modelRoom(model, now)] as const);
+    return new Map(rooms.filter(([, room]) => room > 0));
+  }
+
+  #modelRoom(model: string, now: number): number {
+    const pace = this.#models.get(model);
+    if (pace === undefined) return Number.POSITIVE_INFINITY;
+    return now < pace.blockedUntil ? 0 : pace.limit - this.#count((one) => one.model === model);
   }
 
   /**

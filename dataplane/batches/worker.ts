@@ -9,6 +9,7 @@ import { claimItems, openBatches, readBodyOf, SMALL_BODY_BYTES, type ClaimedItem
 import type { Engine } from "./engine.ts";
 import { expireOverdue } from "./expire.ts";
 import { closeFinished, workOnOne } from "./finish.ts";
+import { Headroom, type LiveLoad } from "./headroom.ts";
 import { MemoryBudget } from "./memory-budget.ts";
 import { measureQueue } from "./queue-depth.ts";
 import { sweepBatches } from "./retention.ts";
@@ -42,6 +43,8 @@ export interface WorkerOptions {
   readonly charged: (rows: readonly UsageRow[], accounts: readonly Account[]) => void;
   /** True while this process has more than enough to do with requests that somebody waits for. */
   readonly busy?: () => boolean;
+  /** What these requests leave of this process's time, since it was last asked. */
+  readonly liveLoad?: () => LiveLoad;
   readonly rhythm?: Partial<WorkerRhythm>;
   readonly limits?: Partial<TurnLimits>;
 }
@@ -51,6 +54,7 @@ export class BatchWorker {
   readonly #options: WorkerOptions;
   readonly #run: RunServices;
   readonly #turns: Turns;
+  readonly #headroom: Headroom;
   readonly #settler: Settler;
   readonly #largeBodies = new MemoryBudget(LARGE_BODIES_BYTES);
   readonly #loops: Recurring[];
@@ -63,7 +67,9 @@ export class BatchWorker {
     this.#engine = engine;
     this.#options = options;
     const rhythm = { ...usualRhythm, ...options.rhythm };
-    this.#turns = new Turns({ ...usualLimits, ...options.limits });
+    const limits = { ...usualLimits, ...options.limits };
+    this.#turns = new Turns(limits);
+    this.#headroom = new Headroom(limits.places, options.liveLoad ?? (() => "none"));
     const succeededSince = (model: string | null, since: number) => this.#turns.lastSuccess(model) > since;
     this.#run = { ...options.run, log: engine.log, succeededSince };
     this.#settler = createSettler(engine, options.charged, () => this.#ending.wake());
@@ -108,12 +114,14 @@ export class BatchWorker {
   /** @returns whether to look again at once. */
   async #fill(): Promise<boolean> {
     const { pool, clock, workerId } = this.#engine;
+    this.#turns.places = this.#headroom.places(performance.now());
     if (this.#turns.free <= 0 || this.#options.busy?.() === true) return false;
     const now = clock.now();
-    const blocked = this.#turns.blockedModels(now);
-    const shares = this.#turns.share(await openBatches(pool, now, blocked), now);
+    const blockedModels = this.#turns.blockedModels(now);
+    const shares = this.#turns.share(await openBatches(pool, now, blockedModels), now);
     if (shares.size === 0) return false;
-    const items = await claimItems(pool, workerId, shares, now, blocked);
+    const modelRooms = this.#turns.modelRooms(now);
+    const items = await claimItems(pool, workerId, now, { shares, blockedModels, modelRooms });
     if (items.length > 0) reached("claim.done");
     for (const item of items) this.#start(item);
     return items.length > 0 && this.#turns.free > 0;

@@ -267,14 +267,16 @@ function routing(serial: number, upstreamPort: number, others: number, edit: str
     ...modes.map((mode) => route(mode, mode)),
     ...Array.from({ length: others }, (_, n) => route(`other/model-${n}`, "json")),
   ];
-  const key = sampleKeys.inference;
+  const organization = (id: string, key: string) =>
+    sampleOrganization(id, {
+      grants: [{ name: "start", amountMicros: PLENTY_MICROS }],
+      apiKeys: [{ name: "bench", sha256: sha256(key), hint: key.slice(0, 14), project: "default" }],
+    });
   return sampleRouting(serial, {
     routes,
     organizations: [
-      sampleOrganization("org_bench", {
-        grants: [{ name: "start", amountMicros: PLENTY_MICROS }],
-        apiKeys: [{ name: "bench", sha256: sha256(key), hint: key.slice(0, 14), project: "default" }],
-      }),
+      organization("org_bench", sampleKeys.inference),
+      organization("org_other", sampleKeys.narrow),
     ],
     objects: routes.map(({ source }) => source),
   });

@@ -25,7 +25,13 @@ import { Upstreams } from "../../dataplane/upstream/ask.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { upstreamOf } from "../fakes/inference.ts";
 import { noTools } from "../fakes/no-tools.ts";
-import { sampleRoute, sampleRouting, sampleSnapshot, sampleSource } from "../fakes/sample-snapshot.ts";
+import {
+  sampleOrganization,
+  sampleRoute,
+  sampleRouting,
+  sampleSnapshot,
+  sampleSource,
+} from "../fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../fakes/test-server.ts";
 import { Plane } from "./money-world.ts";
 
@@ -40,8 +46,10 @@ export interface PlaneOptions {
   /** False: no worker runs. */
   readonly working?: boolean;
   readonly routes?: readonly Route[];
+  /** Default: those of the sample snapshot. */
+  readonly organizations?: readonly string[];
   readonly runTool?: RunTool;
-  readonly worker?: Partial<Pick<WorkerOptions, "rhythm" | "limits" | "busy">>;
+  readonly worker?: Partial<Pick<WorkerOptions, "rhythm" | "limits" | "busy" | "liveLoad">>;
   readonly waitMs?: number;
   /** How often the money's upkeep does its work. */
   readonly upkeep?: Partial<Rhythm>;
@@ -108,6 +116,9 @@ export class BatchPlane {
     const routing = sampleRouting(1, {
       routes: [...(options.routes ?? routesTo(options.upstreamUrl))],
       policies: { "test/default": policy },
+      ...(options.organizations === undefined
+        ? {}
+        : { organizations: options.organizations.map((id) => sampleOrganization(id)) }),
     });
     const snapshot: Snapshot = sampleSnapshot(routing);
     const waiting = options.waitMs === undefined ? {} : { waitMs: options.waitMs };

@@ -1,0 +1,28 @@
+import { expect, test } from "vitest";
+import { Headroom, type LiveLoad } from "./headroom.ts";
+
+test("live requests come first: places halve while time is short, and come back one by one, or at once", () => {
+  let load: LiveLoad = "none";
+  const headroom = new Headroom(64, () => load);
+  let now = 0;
+  const look = (next: LiveLoad) => {
+    load = next;
+    return headroom.places((now += 100));
+  };
+  expect(look("light")).toBe(64);
+  expect(["heavy", "heavy", "heavy"].map(() => look("heavy"))).toEqual([32, 16, 8]);
+  expect(look("light")).toBe(9);
+  for (let looks = 0; looks < 10; looks += 1) look("heavy");
+  expect(look("heavy")).toBe(1);
+  expect(look("none")).toBe(64);
+});
+
+test("it looks ten times a second, however often it is asked", () => {
+  let looks = 0;
+  const headroom = new Headroom(8, () => {
+    looks += 1;
+    return "light";
+  });
+  for (let now = 0; now < 1_000; now += 1) headroom.places(now);
+  expect(looks).toBe(10);
+});

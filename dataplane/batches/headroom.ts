@@ -1,0 +1,34 @@
+/** How busy this process is with what somebody waits for: not at all, or with time to spare, or without. */
+export type LiveLoad = "none" | "light" | "heavy";
+
+const LOOK_MS = 100;
+
+/**
+ * How many items may run at once beside live requests, which come first: all places while nobody waits; half as
+ * many at each look that finds the process short of time, one more at each that does not. One always remains, so
+ * that a batch goes on below whatever comes in.
+ */
+export class Headroom {
+  readonly #most: number;
+  readonly #load: () => LiveLoad;
+  #places: number;
+  #lookedAt = Number.NEGATIVE_INFINITY;
+
+  /** `load`: since it was last asked. */
+  constructor(most: number, load: () => LiveLoad) {
+    this.#most = most;
+    this.#load = load;
+    this.#places = most;
+  }
+
+  /** `now` in milliseconds of a clock that never goes back. */
+  places(now: number): number {
+    if (now - this.#lookedAt < LOOK_MS) return this.#places;
+    this.#lookedAt = now;
+    const load = this.#load();
+    if (load === "none") this.#places = this.#most;
+    else if (load === "light") this.#places = Math.min(this.#most, this.#places + 1);
+    else this.#places = Math.max(1, Math.floor(this.#places / 2));
+    return this.#places;
+  }
+}

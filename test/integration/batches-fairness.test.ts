@@ -1,0 +1,215 @@
+/** Who gets the next place (rule 4.5): organizations in turn, then their batches; bounds; live requests first. */
+import { Readable } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
+import { sql } from "slonik";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { openBatches } from "../../dataplane/batches/claim.ts";
+import { createFromRequests } from "../../dataplane/batches/create-from-requests.ts";
+import type { LiveLoad } from "../../dataplane/batches/headroom.ts";
+import { text } from "../fakes/upstream/script.ts";
+import {
+  startUpstream,
+  withFaults,
+  type FakeUpstream,
+  type LoggedRequest,
+} from "../fakes/upstream/server.ts";
+import { BatchPlane, bodyOf, type PlaneOptions } from "./batches-world.ts";
+import { makeOrganization } from "./money-world.ts";
+import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
+
+let database: TestDatabase;
+let redis: TestStore;
+let upstream: FakeUpstream;
+let plane: BatchPlane;
+/** How many requests each model's upstream works on at the moment, and did at most. */
+let working: Map<string, { now: number; most: number }>;
+const THINK_MS = 40;
+
+beforeEach(async () => {
+  upstream = await startUpstream();
+  database = await freshDatabase();
+  redis = await freshRedis();
+  working = new Map();
+  for (const model of ["upstream-messages", "upstream-chat"]) answer(model);
+});
+afterEach(async () => {
+  await plane.close();
+  await redis[Symbol.asyncDispose]();
+  await database.drop();
+  await upstream.close();
+});
+
+/** `most`: with more at once it answers 429. */
+function answer(model: string, most = Number.POSITIVE_INFINITY): void {
+  upstream.model(model, (_read, logged) => {
+    const running = upstream.requests.filter((one) => one.outcome === "running" && modelOf(one) === model);
+    const seen = working.get(model) ?? { now: 0, most: 0 };
+    working.set(model, { now: running.length, most: Math.max(seen.most, running.length) });
+    if (running.length > most) {
+      refusedAt.set(logged.serial, logged.at);
+      return { error: { status: 429 }, headers: { "retry-after": "2" } };
+    }
+    return withFaults(text("fine", { input: 10, output: 5 }), { delayHeadersMs: THINK_MS });
+  });
+}
+const refusedAt = new Map<number, number>();
+const modelOf = ({ text: body }: LoggedRequest) => /"model":"([^"]+)"/.exec(body)?.[1];
+const mostOf = (model: string) => working.get(model)?.most ?? 0;
+
+async function open(worker: PlaneOptions["worker"], organizations = ["org_a"]): Promise<void> {
+  plane = await BatchPlane.open(
+    { redisUrl: redis.url, postgresUrl: database.url },
+    { upstreamUrl: upstream.url, organizations, worker: { rhythm: { pollMs: 50 }, ...worker } },
+  );
+  for (const id of organizations) await makeOrganization(plane.pool, id, 1_000_000_000n);
+}
+
+/** Makes a batch as the organization's key would; each request says whose and which it is. @returns its id. */
+async function create(
+  organizationId: string,
+  items: number,
+  more: object | ((index: number) => object) = {},
+): Promise<string> {
+  const requests = Array.from({ length: items }, (_, index) => ({
+    custom_id: `i${index}`,
+    params: bodyOf.messages(
+      `${organizationId} item ${index}`,
+      typeof more === "function" ? more(index) : more,
+    ),
+  }));
+  const principal = {
+    kind: "inference",
+    keyId: "key",
+    keyName: "",
+    organizationId,
+    projectId: "default",
+    keyEpoch: 0,
+  } as const;
+  const source = Readable.from([Buffer.from(JSON.stringify({ requests }))]);
+  return (await createFromRequests(plane.engine, principal, {}, source)).id;
+}
+
+const over = (id: string) =>
+  plane.count(sql.fragment`from batch_items where batch_id = ${id} and state = 'succeeded'`);
+async function allOver(id: string, items: number): Promise<void> {
+  await expect.poll(() => over(id), { timeout: 20_000 }).toBe(items);
+}
+/** The organization of each upstream request after the first so many. */
+const turnsAfter = (serial: number) =>
+  upstream.requests.slice(serial).map((one) => /(org_\w+) item/.exec(one.text)?.[1] ?? "");
+
+describe("turns", () => {
+  test("several organizations with batches of any size run side by side, each as much as the other", async () => {
+    const small = ["org_b", "org_c", "org_d"];
+    await open({ limits: { places: 12, placesOfOne: 9 } }, ["org_a", ...small]);
+    const large = await create("org_a", 240);
+    await upstream.arrived(9, 10_000);
+    const ids = await Promise.all(small.map((name) => create(name, 24)));
+    const before = upstream.requests.length;
+    for (const id of ids) await allOver(id, 24);
+    expect(await over(large)).toBeLessThan(240);
+    // While all four had something to do they took turns: a quarter each, but for what ran when they came.
+    const turns = turnsAfter(before).slice(0, 60);
+    for (const name of ["org_a", ...small]) {
+      const share = turns.filter((one) => one === name).length;
+      expect({ name, share: share > 8 && share < 24 }).toEqual({ name, share: true });
+    }
+  });
+
+  test("within an organization, a batch that comes later does not wait for one that is fifteen times as large", async () => {
+    await open({ limits: { places: 12, placesOfOne: 12 } });
+    const large = await create("org_a", 300);
+    await upstream.arrived(12, 10_000);
+    const later = await create("org_a", 20);
+    await allOver(later, 20);
+    expect(await over(large)).toBeLessThan(200);
+  });
+
+  test("an organization with many batches gets no more than one with a single batch", async () => {
+    await open({ limits: { places: 8, placesOfOne: 8 } }, ["org_a", "org_b"]);
+    for (let index = 0; index < 12; index += 1) await create("org_a", 20);
+    const before = upstream.requests.length;
+    const single = await create("org_b", 40);
+    await allOver(single, 40);
+    const others = turnsAfter(before).filter((name) => name === "org_a").length;
+    // As many in the same time, and what already ran.
+    expect(others).toBeLessThan(40 + 24);
+  });
+
+  test("the first batch of every organization stands in line before the second of any", async () => {
+    await open({ busy: () => true }, []);
+    // More batches than stand in line at once, of organizations that came before.
+    await plane.pool.query(sql.unsafe`
+      insert into batches (id, organization_id, project_id, key_id, form, dialect, state, total, created_at, expires_at)
+      select 'msgbatch_' || batch, 'org_' || batch / 8, '', '', 'messages', 'messages', 'in_progress', 1, now(),
+        now() + interval '1 day'
+      from generate_series(0, 1599) as batch
+    `);
+    await plane.pool.query(sql.unsafe`
+      insert into batch_items (batch_id, number, custom_id, request_id, accepted_at, body)
+      select id, 0, '"a"', 'req_' || id, now(), '{}' from batches
+    `);
+    const inLine = new Set((await openBatches(plane.pool, Date.now(), [])).map((one) => one.organizationId));
+    expect(inLine.size).toBe(200);
+    await plane.pool.query(sql.unsafe`delete from batch_items`);
+    await plane.pool.query(sql.unsafe`delete from batches`);
+  });
+});
+
+describe("bounds", () => {
+  test("so many at once in a pod, and of one organization", async () => {
+    await open({ limits: { places: 6, placesOfOne: 4 } }, ["org_a", "org_b"]);
+    await allOver(await create("org_a", 20), 20);
+    expect(mostOf("upstream-messages")).toBeLessThanOrEqual(4);
+    const ids = [await create("org_a", 30), await create("org_b", 30)];
+    for (const id of ids) await allOver(id, 30);
+    expect(mostOf("upstream-messages")).toBeGreaterThan(4);
+    expect(mostOf("upstream-messages")).toBeLessThanOrEqual(6);
+  });
+
+  test("a model that answers 429 rests for its retry-after and comes back with fewer; others go on meanwhile", async () => {
+    answer("upstream-chat", 4);
+    await open({ limits: { places: 24, placesOfOne: 24 } });
+    refusedAt.clear();
+    const id = await create("org_a", 72, (index) => ({ model: index % 3 === 0 ? "m-chat" : "m-messages" }));
+    await allOver(id, 72);
+    const [firstAt = 0] = refusedAt.values();
+    const resting = upstream.requests.filter(({ at }) => at > firstAt + 1_000 && at < firstAt + 1_800);
+    expect(resting.filter((one) => modelOf(one) === "upstream-chat")).toEqual([]);
+    const others = upstream.requests.filter((one) => modelOf(one) === "upstream-messages");
+    expect(others.at(-1)?.at ?? 0).toBeLessThan(firstAt + 2_000);
+    // The next wave is half of the refused one at most, not as wide as there is room.
+    const later = upstream.requests.filter(
+      (one) => modelOf(one) === "upstream-chat" && one.at > firstAt + 1_000,
+    );
+    const secondAt = later[0]?.at ?? 0;
+    expect(later.filter(({ at }) => at < secondAt + THINK_MS / 2).length).toBeLessThanOrEqual(12);
+  });
+});
+
+describe("requests that somebody waits for come first", () => {
+  test("an overloaded pod takes nothing, until it is no more", async () => {
+    let busy = true;
+    await open({ busy: () => busy });
+    const id = await create("org_a", 5);
+    await sleep(300);
+    expect(upstream.requests).toHaveLength(0);
+    busy = false;
+    await allOver(id, 5);
+  });
+
+  test("a pod whose time is short runs one at a time, and all it can once nobody waits", async () => {
+    let load: LiveLoad = "heavy";
+    await open({ limits: { places: 8, placesOfOne: 8 }, liveLoad: () => load });
+    const id = await create("org_a", 60);
+    // Halved at each look, ten times a second.
+    await expect.poll(() => over(id), { timeout: 10_000 }).toBeGreaterThan(12);
+    working.clear();
+    const done = await over(id);
+    await expect.poll(() => over(id), { timeout: 10_000 }).toBeGreaterThan(done + 3);
+    expect(mostOf("upstream-messages")).toBe(1);
+    load = "none";
+    await allOver(id, 60);
+    expect(mostOf("upstream-messages")).toBeGreaterThan(4);
+  });
+});
