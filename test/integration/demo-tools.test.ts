@@ -1,6 +1,8 @@
-/** `npm start`'s demo: each of its server tools answers, in each dialect that has it. */
-import { readFileSync } from "node:fs";
+/** `npm start`'s demo: each of its server tools answers in each dialect that has it, and the page on batches is true. */
+import { execFile } from "node:child_process";
+import { readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { promisify } from "node:util";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -82,5 +84,41 @@ describe.each(models)("%s", (model) => {
     const result = message.content.find(({ type }) => type === "web_search_tool_result");
     expect((result as Anthropic.WebSearchToolResultBlock).content).toHaveLength(2);
     expect(message.usage.server_tool_use).toMatchObject({ web_search_requests: 1, x_search_requests: 1 });
+  });
+});
+
+describe("the examples of docs/batches.md run as they stand there", () => {
+  const root = resolve(import.meta.dirname, "../..");
+  const page = readFileSync(join(root, "docs/batches.md"), "utf8");
+  const examples = [...page.matchAll(/^```ts\n(.*?)^```$/gms)].map((match) => match[1] ?? "");
+  beforeAll(() => symlinkSync(join(root, "node_modules"), join(folder.path, "node_modules")));
+
+  /** Only the address is another one, and the test does not wait five seconds between two looks. */
+  async function run(name: string): Promise<string> {
+    const example = examples.find((text) => text.includes(`from "${name}"`)) ?? "";
+    expect(example).toContain("http://127.0.0.1:8080");
+    const file = join(folder.path, `${name.replaceAll("/", "-")}.ts`);
+    const here = example.replaceAll("http://127.0.0.1:8080", product.url).replaceAll("5_000", "100");
+    writeFileSync(file, here);
+    const key = readFileSync(join(data, "secrets", "default", "demo-key", "api-key"), "utf8").trim();
+    const env = { PATH: process.env["PATH"], GAPURA_KEY: key };
+    return (await promisify(execFile)(process.execPath, [file], { env, timeout: 30_000 })).stdout;
+  }
+
+  test("Anthropic", async () => {
+    const printed = await run("@anthropic-ai/sdk");
+    expect(printed).toMatch(/^gates \[/m);
+    expect(printed).toMatch(/^bridges \[/m);
+    expect(printed).toContain("server_tool_use");
+  });
+
+  test("OpenAI", async () => {
+    const lines = (await run("openai")).trim().split("\n");
+    const results = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(lines[0]).toContain("web_search_call");
+    expect(results).toMatchObject([
+      { custom_id: "gates", error: null, response: { status_code: 200 } },
+      { custom_id: "bridges", error: null, response: { status_code: 200 } },
+    ]);
   });
 });
