@@ -50,7 +50,6 @@ export const createServe =
     const route = routeOf(call, seen.model);
     call.record.model = route.model;
     call.record.streamed = seen.stream;
-    checkMedia(seen, route);
     checkServerTools(seen, route, call.snapshot.policy(route));
     await new Serving(call, seen, route, sealerOf(call.principal.organizationId)).run(upstreams, runTool);
   };
@@ -111,6 +110,7 @@ class Serving {
       });
     }
     // What no candidate can read is refused before anything is held for it.
+    checkMedia(this.#look, this.#route);
     const paths = this.#route.upstreams.map(({ dialect }) => choosePath(this.#needs, dialect));
     if (paths.every((path) => path === "convert")) this.#read();
     const bill = await this.#open(this.#call.meter);
