@@ -14,7 +14,8 @@ vi.mock("./limits.ts", async (original) => {
     inferenceBodyBytes: 1024 * 1024,
     headerBytes: 8 * 1024,
     headersTimeoutMs: 300,
-    requestTimeoutMs: 5_000,
+    requestTimeoutMs: 2_500,
+    connections: 40,
     bodyIdleMs: 300,
     connectionsCheckMs: 50,
     stalledClientMs: 400,
@@ -68,6 +69,34 @@ test("a body that falls silent is answered 408 and its connection closed", async
   await closed;
   expect(text()).toMatch(/^HTTP\/1\.1 408 /);
   expect(text()).toMatch(/connection: close/i);
+});
+
+test("a body that trickles in, never silent for long, is cut with 408 when the request's time is up", async () => {
+  let served = 0;
+  await using server = await start((call) => {
+    served += 1;
+    return echo(call);
+  });
+  const { socket, text, closed } = await dial(server);
+  socket.write(`${head(10_000)}{`);
+  const trickle = setInterval(() => socket.write(" "), 50);
+  await closed;
+  clearInterval(trickle);
+  expect(text()).toMatch(/^HTTP\/1\.1 408 /);
+  expect(served).toBe(0);
+});
+
+test("connections beyond the limit are closed at once, and those within it are served", async () => {
+  await using server = await start(echo);
+  const taken = await Promise.all(Array.from({ length: 40 }, () => dial(server)));
+  const greedy = await Promise.all(Array.from({ length: 20 }, () => dial(server)));
+  await Promise.all(greedy.map(({ closed }) => closed));
+  expect(greedy.map(({ text }) => text()).join("")).toBe("");
+  for (const { socket } of taken) socket.write(`${head(2)}{}`);
+  for (const { socket, text } of taken) {
+    await expect.poll(text).toMatch(/"length":2/);
+    socket.destroy();
+  }
 });
 
 test("pipelined requests are answered in order", async () => {

@@ -8,7 +8,7 @@ import Fastify, {
   type FastifyReply,
   type FastifyRequest,
 } from "fastify";
-import { STATUS_CODES } from "node:http";
+import { STATUS_CODES, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Logger } from "pino";
 import type { Directory, Principal } from "../billing/principal.ts";
@@ -318,7 +318,10 @@ export function toApiError(error: unknown): ApiError {
 
 /** Answers what is not HTTP, or comes too slowly, on the bare socket. */
 function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, services: HttpServices): void {
-  if (error.code === "ECONNRESET" || !socket.writable || answering(socket)) {
+  // A request that is still coming in has no answer yet that a refusal could spoil.
+  const answer = answerOn(socket);
+  const spoils = answer !== null && (answer.headersSent || answer.req.complete);
+  if (error.code === "ECONNRESET" || !socket.writable || spoils) {
     socket.destroy();
     return;
   }
@@ -343,10 +346,12 @@ function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, services
   socket.setTimeout(1000, () => socket.destroy());
 }
 
-/** True while a request of this connection is being served: nothing else may be written into it. */
-export function answering(socket: Socket): boolean {
-  const message: unknown = Reflect.get(socket, "_httpMessage");
-  return message !== null && message !== undefined;
+/** True while a request of this connection is being served. */
+export const answering = (socket: Socket): boolean => answerOn(socket) !== null;
+
+/** The answer that stands next on this connection. */
+function answerOn(socket: Socket): ServerResponse | null {
+  return (Reflect.get(socket, "_httpMessage") as ServerResponse | null | undefined) ?? null;
 }
 
 function connectionFault(error: NodeJS.ErrnoException): [number, ApiError] {
