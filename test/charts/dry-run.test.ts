@@ -41,7 +41,12 @@ describe.skipIf(kube === null)("a dry run on the server", () => {
       definitions.map(async (path) => parse(await readFile(path, "utf8")) as unknown),
     );
     await mustKubectl(access, ["apply", "--server-side", "-f", "-"], crds);
-    await mustKubectl(access, ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"]);
+    for (const path of [
+      "/apis/gateway.networking.k8s.io/v1/httproutes",
+      "/apis/monitoring.coreos.com/v1/servicemonitors",
+      "/apis/monitoring.coreos.com/v1/prometheusrules",
+    ])
+      await client.until(`${path} is served`, async () => (await client.call("GET", path)).status === 200);
     await client.must("POST", "/api/v1/namespaces", {
       apiVersion: "v1",
       kind: "Namespace",

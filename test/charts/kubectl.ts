@@ -1,6 +1,7 @@
 /** kubectl, as a person uses it: out of the npm package that carries it, against the tests' API server. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { dirname, join } from "node:path";
 import type { KubeAccess } from "../../hack/kube-apiserver.ts";
 import { kubeTool } from "./helm.ts";
 
@@ -16,9 +17,10 @@ export async function kubectl(
   args: readonly string[],
   input: readonly unknown[] = [],
 ): Promise<KubectlResult> {
-  const child = spawn(await kubeTool("kubectl"), ["--kubeconfig", access.kubeconfig, ...args], {
-    stdio: ["pipe", "pipe", "pipe"],
-  });
+  // What it learns about the server goes away with the server.
+  const cache = join(dirname(access.kubeconfig), "kubectl-cache");
+  const flags = ["--kubeconfig", access.kubeconfig, "--cache-dir", cache];
+  const child = spawn(await kubeTool("kubectl"), [...flags, ...args], { stdio: ["pipe", "pipe", "pipe"] });
   const text = { out: "", err: "" };
   child.stdout.setEncoding("utf8").on("data", (chunk: string) => (text.out += chunk));
   child.stderr.setEncoding("utf8").on("data", (chunk: string) => (text.err += chunk));

@@ -92,6 +92,7 @@ describe.each(KINDS)("Argo CD's health of a %s", (kind) => {
     pods: [
       {
         pod: "p",
+        ready: true,
         status: {
           hash: null,
           serial: 7,
