@@ -41,7 +41,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
   const charge = new Charge(services.meterFor);
   const sink = new KeptAnswer();
   const record = newRequestRecord(startRequestSpan("batch item", {}));
-  const log = services.log.child({ id: item.requestId, batch: item.batchId });
+  const log = services.log.child({ batch: item.batchId });
   let error: ApiError | null = null;
   try {
     refuseStream(body);
@@ -68,7 +68,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
     });
     if (!sink.ended || sink.status !== 200) throw new Error(`serving ended with status ${sink.status}`);
   } catch (fault) {
-    if (!(fault instanceof ApiError)) log.error({ err: fault }, "a batch item failed unexpectedly");
+    if (!(fault instanceof ApiError)) log.error({ id: item.requestId, err: fault }, "a batch item failed unexpectedly");
     error =
       fault instanceof ApiError
         ? fault

@@ -55,14 +55,22 @@ export class KeyDirectory implements Directory {
     this.#options = options;
   }
 
-  async find(sha256: string, maxAgeMs: number): Promise<Principal | null> {
+  find(sha256: string, maxAgeMs: number): Principal | Promise<Principal | null> {
     const now = this.#options.clock.now();
     const remembered = this.#remembered.get(sha256);
-    const principal =
-      remembered !== undefined && now - remembered.at < maxAgeMs
-        ? remembered.principal
-        : await this.#lookUp(sha256, remembered, maxAgeMs >= SHARED_MS);
-    if (principal !== null) this.#used.set(principal.keyId, now);
+    if (remembered === undefined || now - remembered.at >= maxAgeMs)
+      return this.#findAnew(sha256, remembered, maxAgeMs);
+    this.#used.set(remembered.principal.keyId, now);
+    return remembered.principal;
+  }
+
+  async #findAnew(
+    sha256: string,
+    remembered: Remembered | undefined,
+    maxAgeMs: number,
+  ): Promise<Principal | null> {
+    const principal = await this.#lookUp(sha256, remembered, maxAgeMs >= SHARED_MS);
+    if (principal !== null) this.#used.set(principal.keyId, this.#options.clock.now());
     return principal;
   }
 

@@ -8,7 +8,7 @@ import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
-import { metrics } from "../telemetry/metrics.ts";
+import { countCharge, metrics } from "../telemetry/metrics.ts";
 import { readStanding, type Account } from "./accounts.ts";
 import { MAX_MICROS } from "./credits.ts";
 import { Gate, accountOperation } from "./gate.ts";
@@ -130,7 +130,7 @@ export class Holds implements Meter, BillKeeper {
       this.#ended(row.id, row.organizationId);
       operations.get(row.organizationId)?.push(["release", row.organizationId, row.id, ...correction, "1"]);
       // Rows that went around Redis are counted here, those through it where they are settled.
-      countCharge(row);
+      count(row);
     }
     for (const [organizationId, those] of operations) {
       void this.#shards.hand(organizationId, ...those).then(() => reached("ledger.told"));
@@ -260,7 +260,7 @@ export class Holds implements Meter, BillKeeper {
   #chargedInRedis(row: UsageRow, operation: Operation): void {
     this.#keep(shardOf(row.organizationId), operation);
     this.#ended(row.id, row.organizationId);
-    countCharge(row);
+    count(row);
   }
 
   /** One try for a row that Redis did not take in time. */
@@ -346,11 +346,11 @@ const settleOperation = (row: UsageRow, correction: Correction): Operation => [
   ...correction,
 ];
 
-/** Rule 1.15. */
-function countCharge({ model, tokens, cost }: UsageRow): void {
-  metrics.credits.inc({ model }, Number(cost.total) / 1e6);
-  metrics.tokens.inc({ model, kind: "input" }, tokens.input);
-  metrics.tokens.inc({ model, kind: "cache_read" }, tokens.cacheRead);
-  metrics.tokens.inc({ model, kind: "cache_write" }, tokens.cacheWrite5m + tokens.cacheWrite1h);
-  metrics.tokens.inc({ model, kind: "output" }, tokens.output);
+function count({ model, tokens, cost }: UsageRow): void {
+  countCharge(model, Number(cost.total) / 1e6, {
+    input: tokens.input,
+    cache_read: tokens.cacheRead,
+    cache_write: tokens.cacheWrite5m + tokens.cacheWrite1h,
+    output: tokens.output,
+  });
 }

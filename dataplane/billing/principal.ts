@@ -12,6 +12,9 @@ export interface Principal {
 
 /** Finds the owner of a key by its SHA-256 (hex). Unknown, inactive, revoked, suspended: null. */
 export interface Directory {
-  /** `maxAgeMs`: how old a cached answer may be (free endpoints ask for under a second, design.md §4.1). */
-  find(sha256: string, maxAgeMs: number): Promise<Principal | null>;
+  /**
+   * `maxAgeMs`: how old a cached answer may be (free endpoints ask for under a second, design.md §4.1). A cached
+   * answer comes at once, so that most requests do not wait a turn for it.
+   */
+  find(sha256: string, maxAgeMs: number): Principal | null | Promise<Principal | null>;
 }

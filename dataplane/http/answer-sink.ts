@@ -9,6 +9,7 @@ import { limits } from "./limits.ts";
  */
 export class HttpAnswerSink implements AnswerSink {
   readonly #response: ServerResponse;
+  readonly #requestId: string;
   readonly #onStart: () => void;
   readonly #onStall: () => void;
   readonly #gone = new AbortController();
@@ -16,8 +17,9 @@ export class HttpAnswerSink implements AnswerSink {
   #watching = false;
 
   /** `onStart` runs before the headers are written; `onStall` when a client is cut for taking nothing. */
-  constructor(response: ServerResponse, onStart: () => void, onStall: () => void) {
+  constructor(response: ServerResponse, requestId: string, onStart: () => void, onStall: () => void) {
     this.#response = response;
+    this.#requestId = requestId;
     this.#onStart = onStart;
     this.#onStall = onStall;
     response.once("close", () => {
@@ -44,7 +46,11 @@ export class HttpAnswerSink implements AnswerSink {
   start(status: number, headers: Readonly<Record<string, string>>): void {
     if (this.#response.destroyed) return;
     this.#onStart();
-    this.#response.writeHead(status, headers);
+    this.#response.writeHead(status, {
+      "request-id": this.#requestId,
+      "x-request-id": this.#requestId,
+      ...headers,
+    });
   }
 
   write(bytes: Uint8Array | string): boolean {

@@ -22,17 +22,17 @@ export function presentedKey(headers: IncomingHttpHeaders): string | undefined {
 }
 
 /**
- * Finds the owner of the request's key.
+ * Finds the owner of the request's key; at once when it is remembered.
  * @param maxAgeMs how old a remembered answer may be.
  * @throws ApiError 401; the message never repeats what was sent. A key of the wrong kind is told apart by its
  * prefix alone, so that the answer says nothing about whether such a key exists.
  */
-export async function authenticate(
+export function authenticate(
   headers: IncomingHttpHeaders,
   needed: KeyKind,
   directory: Directory,
   maxAgeMs: number,
-): Promise<Principal> {
+): Principal | Promise<Principal> {
   const key = presentedKey(headers);
   if (key === undefined) {
     throw new ApiError(
@@ -43,7 +43,13 @@ export async function authenticate(
   const other: KeyKind = needed === "inference" ? "admin" : "inference";
   if (key.startsWith(prefixes[other])) throw wrongKind(needed);
   if (!shapes[needed].test(key)) throw invalidKey();
-  const principal = await directory.find(hash("sha256", key, "hex"), maxAgeMs);
+  const found = directory.find(hash("sha256", key, "hex"), maxAgeMs);
+  return found instanceof Promise
+    ? found.then((principal) => checked(principal, needed))
+    : checked(found, needed);
+}
+
+function checked(principal: Principal | null, needed: KeyKind): Principal {
   if (principal === null) throw invalidKey();
   if (principal.kind !== needed) throw wrongKind(needed);
   return principal;

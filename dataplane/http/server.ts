@@ -18,7 +18,7 @@ import { errorBody, errorHeaders, errorStatus } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
-import { countRequest, metrics, requestMetricsOf } from "../telemetry/metrics.ts";
+import { countRequest, metrics } from "../telemetry/metrics.ts";
 import { newRequestRecord, type RequestRecord } from "../telemetry/request-record.ts";
 import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
 import { absence } from "./absent.ts";
@@ -35,6 +35,8 @@ declare module "fastify" {
     dialect?: Dialect;
   }
   interface FastifyRequest {
+    /** Of the route; Fastify puts its options together anew for whoever asks. */
+    dialect: Dialect | undefined;
     /** Set by the server's hook; read it through `callerOf`. */
     caller: Principal | null;
     record: RequestRecord;
@@ -110,6 +112,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     frameworkErrors: (error, request, reply) => {
       request.caller = null;
       request.firstByteAt = null;
+      request.dialect = undefined;
       begin(request, reply, services);
       sendError(error, request, reply);
     },
@@ -147,22 +150,31 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("*", (_request, _payload, done) => done(null));
   app.decorateRequest("caller", null);
+  app.decorateRequest("dialect", undefined);
   app.decorateRequest("firstByteAt", null);
   app.decorateRequest("startedAt", 0);
   app.decorateRequest("acceptedAt", 0);
   // Set by the hook below before anything can read it; a shared default object would mix requests.
   app.decorateRequest("record", null as unknown as RequestRecord);
 
-  app.addHook("onRequest", async (request, reply) => {
+  // With `done`, as most callers are known at once: a promise for each request costs time.
+  app.addHook("onRequest", (request, reply, done) => {
+    const { access, dialect } = request.routeOptions.config ?? {};
+    request.dialect = dialect;
     begin(request, reply, services);
     if (draining) reply.raw.setHeader("connection", "close");
     requireHost(request);
     refuseUpgrade(request, reply);
-    const { access, dialect } = request.routeOptions.config ?? {};
-    if (access === undefined || access === "none") return;
+    if (access === undefined || access === "none") return done();
     if (dialect !== undefined) services.shed?.();
     const maxAgeMs = dialect === undefined ? FREE_KEY_AGE_MS : BILLED_KEY_AGE_MS;
-    request.caller = await authenticate(request.headers, access, services.directory, maxAgeMs);
+    const caller = authenticate(request.headers, access, services.directory, maxAgeMs);
+    const known = (principal: Principal) => {
+      request.caller = principal;
+      done();
+    };
+    if (caller instanceof Promise) caller.then(known, done);
+    else known(caller);
   });
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
 
@@ -206,57 +218,58 @@ function begin(request: FastifyRequest, reply: FastifyReply, services: HttpServi
   request.startedAt = performance.now();
   request.acceptedAt = services.clock.now();
   const { headers } = request.raw;
-  headers["anthropic-version"] ??= headers["vendor-version"];
-  headers["anthropic-beta"] ??= headers["vendor-beta"];
+  const { "vendor-version": version, "vendor-beta": beta } = headers;
+  if (version !== undefined) headers["anthropic-version"] ??= version;
+  if (beta !== undefined) headers["anthropic-beta"] ??= beta;
   request.record = newRequestRecord(startRequestSpan("request", headers));
-  reply.raw.setHeader("request-id", request.id);
-  reply.raw.setHeader("x-request-id", request.id);
+  // An inference answer brings its own: headers that were set before are written the slow way.
+  if (request.dialect === undefined) reply.raw.setHeader("request-id", request.id).setHeader("x-request-id", request.id);
   reply.raw.once("close", () => finish(request, reply, services));
 }
 
 /** The line, the counts and the span of a request that is over, whether it was answered or the client left. */
 function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
-  const { record } = request;
+  const { record, caller, startedAt, firstByteAt } = request;
   const status = reply.raw.writableFinished ? reply.raw.statusCode : 499;
-  const seconds = (performance.now() - request.startedAt) / 1000;
-  const dialect = request.routeOptions.config?.dialect ?? "other";
-  const model = record.model ?? "none";
-  countRequest(dialect, model, status);
-  const of = requestMetricsOf(dialect, model);
-  of.duration.observe(seconds);
-  if (request.firstByteAt !== null) {
-    const firstByte = (request.firstByteAt - request.startedAt) / 1000;
-    of.firstByte.observe(firstByte);
-    of.overhead.observe(Math.max(0, firstByte - record.upstreamWaitMs / 1000));
-  }
+  const whole = (performance.now() - startedAt) / 1000;
+  countRequest({
+    dialect: request.dialect ?? "other",
+    model: record.model ?? "none",
+    status,
+    whole,
+    firstByte: firstByteAt === null ? null : (firstByteAt - startedAt) / 1000,
+    upstreamWait: record.upstreamWaitMs / 1000,
+  });
   if (record.span !== null) {
     const of =
       record.model === null ? {} : { "gen_ai.request.model": record.model, "gapura.path": record.path ?? "" };
     endSpan(record.span, { "http.response.status_code": status, ...of }, record.errorCode);
   }
-  const level = status >= 500 ? "warn" : "info";
-  services.log[level](
-    {
-      id: request.id,
-      method: request.method,
-      path: pathOf(request.url),
-      status,
-      ms: Math.round(seconds * 1e4) / 10,
-      ...(request.caller === null ? {} : { org: request.caller.organizationId, keyId: request.caller.keyId }),
-      ...(record.model === null ? {} : { model: record.model, upstream: record.upstream, way: record.path }),
-      ...(record.tries > 1 ? { tries: record.tries } : {}),
-      ...(record.streamed ? { streamed: true } : {}),
-      ...(record.errorCode === null ? {} : { error: record.errorCode }),
-      ...clientId(request),
-    },
-    "request",
-  );
+  // Members without a value are left out of the line.
+  const line = {
+    id: request.id,
+    method: request.method,
+    path: pathOf(request.url),
+    status,
+    ms: Math.round(whole * 1e4) / 10,
+    org: caller?.organizationId,
+    keyId: caller?.keyId,
+    model: record.model ?? undefined,
+    upstream: record.model === null ? undefined : record.upstream,
+    way: record.model === null ? undefined : record.path,
+    tries: record.tries > 1 ? record.tries : undefined,
+    streamed: record.streamed || undefined,
+    error: record.errorCode ?? undefined,
+    client: clientId(request),
+  };
+  if (status >= 500) services.log.warn(line, "request");
+  else services.log.info(line, "request");
 }
 
 /** The caller's own id, for finding its request in the log; nothing else is done with it. */
-function clientId(request: FastifyRequest): { client?: string } {
+function clientId(request: FastifyRequest): string | undefined {
   const id = request.headers["x-client-request-id"];
-  return typeof id === "string" && /^[\x21-\x7e]{1,128}$/.test(id) ? { client: id } : {};
+  return typeof id === "string" && /^[\x21-\x7e]{1,128}$/.test(id) ? id : undefined;
 }
 
 const versionOf = (request: FastifyRequest): string | undefined => {

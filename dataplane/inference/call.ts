@@ -55,6 +55,7 @@ export interface InferenceCall {
   readonly sink: AnswerSink;
   /** Output items of the organization's recent Responses answers; absent where they mean nothing. */
   readonly items?: OutputItems;
+  /** Whoever logs names the request by its id. */
   readonly log: Logger;
   /** What serving learns of the request (model, upstream, path), for its log line, metrics and span. */
   readonly record: RequestRecord;

@@ -125,7 +125,7 @@ class StreamRelay {
       return this.#tap.see(frame);
     } catch (error) {
       metrics.streamFaults.inc({ dialect: this.#job.dialect, kind: "tap" });
-      this.#job.log.error({ err: error }, "a stream's event could not be looked at");
+      this.#job.log.error({ id: this.#job.requestId, err: error }, "a stream's event could not be looked at");
       return PASS;
     }
   }

@@ -164,20 +164,20 @@ export const metrics = {
 /** There from the start: to Prometheus, a counter that first appears as 1 has not increased. */
 for (const outcome of ["served", "rejected"]) metrics.configReloads.inc({ outcome }, 0);
 
-/** What one request counts at its end. */
-export interface RequestMetrics {
+/**
+ * The metrics of one pair of labels: finding them by their labels for each request costs more than counting. There
+ * is one entry for each pair that the registry holds anyway.
+ */
+interface RequestMetrics {
   readonly duration: Histogram.Internal<"dialect" | "model">;
   readonly firstByte: Histogram.Internal<"dialect" | "model">;
   readonly overhead: Histogram.Internal<"dialect">;
   /** By status. */
   readonly requests: Map<number, Counter.Internal>;
 }
-
-/** One entry for each pair of labels that the registry holds anyway. */
 const requestMetrics = new Map<string, RequestMetrics>();
 
-/** Finding a metric by its labels each time costs more than counting. */
-export function requestMetricsOf(dialect: string, model: string): RequestMetrics {
+function requestMetricsOf(dialect: string, model: string): RequestMetrics {
   const key = `${dialect} ${model}`;
   let found = requestMetrics.get(key);
   if (found === undefined) {
@@ -192,13 +192,63 @@ export function requestMetricsOf(dialect: string, model: string): RequestMetrics
   return found;
 }
 
+/** An answered request. Times are seconds since its headers had come. */
+export interface Answered {
+  readonly dialect: string;
+  readonly model: string;
+  readonly status: number;
+  readonly whole: number;
+  /** null: the client left before the first byte. */
+  readonly firstByte: number | null;
+  /** Spent waiting for upstreams before the first byte. */
+  readonly upstreamWait: number;
+}
+
 /** Counts one answered request. */
-export function countRequest(dialect: string, model: string, status: number): void {
-  const { requests } = requestMetricsOf(dialect, model);
-  let counter = requests.get(status);
+export function countRequest({ dialect, model, status, whole, firstByte, upstreamWait }: Answered): void {
+  const of = requestMetricsOf(dialect, model);
+  let counter = of.requests.get(status);
   if (counter === undefined) {
     counter = metrics.requests.labels({ dialect, model, status: String(status) });
-    requests.set(status, counter);
+    of.requests.set(status, counter);
   }
   counter.inc();
+  of.duration.observe(whole);
+  if (firstByte === null) return;
+  of.firstByte.observe(firstByte);
+  of.overhead.observe(Math.max(0, firstByte - upstreamWait));
+}
+
+const tokenKinds = ["input", "cache_read", "cache_write", "output"] as const;
+export type TokenKind = (typeof tokenKinds)[number];
+
+interface ChargeMetrics {
+  readonly credits: Counter.Internal;
+  readonly tokens: Readonly<Record<TokenKind, Counter.Internal>>;
+}
+/** By model. */
+const chargeMetrics = new Map<string, ChargeMetrics>();
+
+function chargeMetricsOf(model: string): ChargeMetrics {
+  let found = chargeMetrics.get(model);
+  if (found === undefined) {
+    const kinds = tokenKinds.map((kind) => [kind, metrics.tokens.labels({ model, kind })]);
+    found = {
+      credits: metrics.credits.labels({ model }),
+      tokens: Object.fromEntries(kinds) as ChargeMetrics["tokens"],
+    };
+    chargeMetrics.set(model, found);
+  }
+  return found;
+}
+
+/** Counts what one charged request used (rule 1.15). */
+export function countCharge(
+  model: string,
+  credits: number,
+  tokens: Readonly<Record<TokenKind, number>>,
+): void {
+  const of = chargeMetricsOf(model);
+  of.credits.inc(credits);
+  for (const kind of tokenKinds) of.tokens[kind].inc(tokens[kind]);
 }

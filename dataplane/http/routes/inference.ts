@@ -38,6 +38,7 @@ async function infer(
   const body = await readBody(request.raw, limits.inferenceBodyBytes);
   const sink = new HttpAnswerSink(
     reply.raw,
+    request.id,
     () => {
       reply.hijack();
       request.firstByteAt = performance.now();
@@ -58,7 +59,7 @@ async function infer(
     meter: needs.meter,
     batchId: null,
     sink,
-    log: services.log.child({ id: request.id }),
+    log: services.log,
     record: request.record,
   };
   try {
@@ -67,7 +68,7 @@ async function infer(
     if (!sink.started && !sink.closed.aborted) throw error;
     if (!sink.closed.aborted) {
       // The seam says that this cannot happen; the client must not take the answer for whole.
-      call.log.error({ err: error }, "serving failed after the answer had begun");
+      services.log.error({ id: request.id, err: error }, "serving failed after the answer had begun");
       request.record.errorCode ??= error instanceof ApiError ? error.code : "internal";
       sink.cut();
     }

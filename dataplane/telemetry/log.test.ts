@@ -1,0 +1,43 @@
+import { expect, test } from "vitest";
+import { createLogger } from "./log.ts";
+
+/** What one call of the logger writes, without the time. */
+function written(...logged: [object, string]): unknown {
+  const lines: string[] = [];
+  createLogger("info", { write: (line: string) => void lines.push(line) }).info(...logged);
+  const { time: _time, ...line } = JSON.parse(lines.join("")) as Record<string, unknown>;
+  return line;
+}
+
+test("a line is one JSON object with the level by name", () => {
+  expect(written({ id: "req_1", status: 200 }, "request")).toEqual({
+    level: "info",
+    id: "req_1",
+    status: 200,
+    msg: "request",
+  });
+});
+
+test("keys, headers and bodies are taken out on the first two levels", () => {
+  const secret = "sk-svc-secret";
+  const shown = written(
+    { id: 1, key: secret, headers: { a: secret }, call: { body: secret, authorization: secret, path: "/v1" } },
+    "x",
+  );
+  expect(JSON.stringify(shown)).not.toContain(secret);
+  expect(shown).toMatchObject({ id: 1, key: "[removed]", call: { body: "[removed]", path: "/v1" } });
+});
+
+test("so are those that an error carries", () => {
+  const secret = "sk-svc-secret";
+  const error = Object.assign(new Error("no answer"), { headers: { authorization: secret }, status: 502 });
+  const shown = written({ err: error }, "failed");
+  expect(JSON.stringify(shown)).not.toContain(secret);
+  expect(shown).toMatchObject({ err: { message: "no answer", headers: "[removed]", status: 502 } });
+});
+
+test("what is logged is not changed", () => {
+  const logged = { key: "k", inner: { body: "b" } };
+  written(logged, "x");
+  expect(logged).toEqual({ key: "k", inner: { body: "b" } });
+});
