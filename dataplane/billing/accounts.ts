@@ -140,6 +140,20 @@ export async function bumpKeyEpoch(
   `);
 }
 
+/** Charges an account beside the rows of `usage`; a negative charge gives back. Returns it as it is now. */
+export async function chargeAccount(
+  transaction: DatabaseTransactionConnection,
+  organizationId: string,
+  micros: Micros,
+): Promise<readonly Account[]> {
+  return await transaction.any(sql.type(accountSchema)`
+    update accounts
+    set balance_micros = balance_micros - ${micros}, version = version + 1, changed_at = clock_timestamp()
+    where organization_id = ${organizationId}
+    returning organization_id as "organizationId", balance_micros as balance, version
+  `);
+}
+
 /** Locks in the order of ids, so that two transactions never wait for each other; makes accounts that lack. */
 export async function lockAccounts(
   transaction: DatabaseTransactionConnection,

@@ -5,11 +5,19 @@
  */
 import type { DatabasePool, DatabaseTransactionConnection } from "slonik";
 import { refusesData } from "../store/postgres.ts";
-import { lockAccounts, type Account } from "./accounts.ts";
-import { Changes, dropProvisional, insertRows, isStored, storeChanges } from "./ledger.ts";
+import { chargeAccount, lockAccounts, type Account } from "./accounts.ts";
+import { dropProvisional, isStored, storeRows } from "./ledger.ts";
 import type { Micros } from "./meter.ts";
 import { digestOf, insertParked, readParked, takeParked, type ParkedCharge } from "./parked-charges.ts";
 import { decodeRow, encodeRow, type UsageRow } from "./usage-row.ts";
+
+/** A charge on its way to the ledger. */
+export interface Charge {
+  readonly organizationId: string;
+  readonly cost: Micros;
+  /** The encoded row. */
+  readonly text: string;
+}
 
 /**
  * Stores usage rows and charges those that were not stored before; a row that is there already changes nothing,
@@ -21,38 +29,24 @@ export async function chargeRows(
   transaction: DatabaseTransactionConnection,
   rows: readonly UsageRow[],
 ): Promise<readonly Account[]> {
-  if (rows.length === 0) return [];
-  const wanted = withoutRepeats(rows);
-  // All at once, so that rows which are charged apart still lock in the order of their accounts.
-  const before = await lockAccounts(
+  return await chargeAll(
     transaction,
-    wanted.map((row) => row.organizationId),
+    rows.map((row) => ({ organizationId: row.organizationId, cost: row.cost.total, text: encodeRow(row) })),
   );
-  const accounts = new Map(before.map((account) => [account.organizationId, account]));
-  for (const account of await chargeApart(transaction, wanted)) accounts.set(account.organizationId, account);
-  return [...accounts.values()];
 }
 
-/** A charge in the stream whose row cannot be read. */
-export interface UnreadableCharge {
-  readonly organizationId: string;
-  readonly cost: Micros;
-  readonly text: string;
-  readonly reason: unknown;
-}
-
-/** Parks what an entry of the stream says, once for its text. Returns the accounts that moved. */
-export async function chargeUnreadable(
+/** As `chargeRows`, for rows as they stand in the stream: nothing of them is looked at unless one is refused. */
+export async function chargeAll(
   transaction: DatabaseTransactionConnection,
-  { organizationId, cost, text, reason }: UnreadableCharge,
+  charges: readonly Charge[],
 ): Promise<readonly Account[]> {
-  const charge = { id: digestOf(text), organizationId, charged: cost, provisional: false, text };
-  return await parkOr(transaction, charge, reason, async (savepoint) => {
-    await lockAccounts(savepoint, [organizationId]);
-    const changes = new Changes();
-    if (await insertParked(savepoint, charge, reason)) changes.charge(organizationId, cost);
-    return await storeChanges(savepoint, changes);
-  });
+  if (charges.length === 0) return [];
+  try {
+    return await transaction.transaction((savepoint) => storeRows(savepoint, textsOf(charges)));
+  } catch (error) {
+    if (!refusesData(error)) throw error;
+  }
+  return await chargeDoubtful(transaction, charges);
 }
 
 /** Makes a parked charge a usage row. False: it is still refused, or still cannot be read. */
@@ -62,9 +56,8 @@ export async function retryParked(pool: DatabasePool, parked: ParkedCharge): Pro
   try {
     await pool.transaction(async (transaction) => {
       await lockAccounts(transaction, [row.organizationId, parked.organizationId ?? row.organizationId]);
-      const changes = new Changes();
-      await unpark(transaction, [parked.id], changes);
-      await chargeTogether(transaction, [row], changes);
+      await unpark(transaction, parked.id);
+      await storeRows(transaction, [parked.text]);
     });
     return true;
   } catch (error) {
@@ -73,95 +66,86 @@ export async function retryParked(pool: DatabasePool, parked: ParkedCharge): Pro
   }
 }
 
-/** Within one call a final row beats a provisional one of the same request, and the first beats its repeats. */
-function withoutRepeats(rows: readonly UsageRow[]): UsageRow[] {
-  const byId = new Map<string, UsageRow>();
-  for (const row of rows) {
-    const known = byId.get(row.id);
-    if (known === undefined || (known.provisional && !row.provisional)) byId.set(row.id, row);
+interface ReadCharge extends Charge {
+  readonly row: UsageRow;
+}
+
+/** At least one of these is refused: parks those that cannot be read, and finds the others that the ledger refuses. */
+async function chargeDoubtful(
+  transaction: DatabaseTransactionConnection,
+  charges: readonly Charge[],
+): Promise<readonly Account[]> {
+  const readable: ReadCharge[] = [];
+  const unreadable: [Charge, unknown][] = [];
+  for (const charge of charges) {
+    try {
+      readable.push({ ...charge, row: decodeRow(charge.text) });
+    } catch (reason) {
+      unreadable.push([charge, reason]);
+    }
   }
-  return [...byId.values()];
+  // All at once, so that rows which are charged apart still lock in the order of their accounts.
+  const touched = [
+    ...(await lockAccounts(
+      transaction,
+      readable.map(({ row }) => row.organizationId),
+    )),
+  ];
+  touched.push(...(await chargeApart(transaction, readable)));
+  for (const [charge, reason] of unreadable) touched.push(...(await parkText(transaction, charge, reason)));
+  // Later versions of an account come last.
+  return [...new Map(touched.map((account) => [account.organizationId, account])).values()];
 }
 
 /** Charges the rows together; when the ledger refuses, each half by itself, down to the row that is parked. */
 async function chargeApart(
   transaction: DatabaseTransactionConnection,
-  rows: readonly UsageRow[],
+  charges: readonly ReadCharge[],
 ): Promise<readonly Account[]> {
+  const [first] = charges;
+  if (first === undefined) return [];
   try {
-    return await transaction.transaction((savepoint) => chargeTogether(savepoint, rows, new Changes()));
+    return await transaction.transaction((savepoint) => storeRows(savepoint, textsOf(charges)));
   } catch (error) {
     if (!refusesData(error)) throw error;
-    const [first] = rows;
-    if (first !== undefined && rows.length === 1) return await park(transaction, first, error);
-    const middle = Math.ceil(rows.length / 2);
-    const accounts = await chargeApart(transaction, rows.slice(0, middle));
-    // Later versions of an account come last.
-    return [...accounts, ...(await chargeApart(transaction, rows.slice(middle)))];
-  }
-}
-
-async function chargeTogether(
-  transaction: DatabaseTransactionConnection,
-  rows: readonly UsageRow[],
-  changes: Changes,
-): Promise<readonly Account[]> {
-  const wanted = await withoutParked(transaction, rows, changes);
-  await dropProvisional(transaction, wanted, changes);
-  for (const row of await insertRows(transaction, wanted)) changes.add(row);
-  return await storeChanges(transaction, changes);
-}
-
-/** Leaves out what is parked already, except that a final row takes the place of a parked provisional one. */
-async function withoutParked(
-  transaction: DatabaseTransactionConnection,
-  rows: readonly UsageRow[],
-  changes: Changes,
-): Promise<readonly UsageRow[]> {
-  const parked = new Map(
-    (
-      await readParked(
-        transaction,
-        rows.map(({ id }) => id),
-      )
-    ).map(({ id, provisional }) => [id, provisional]),
-  );
-  if (parked.size === 0) return rows;
-  const replaced = rows.filter((row) => parked.get(row.id) === true && !row.provisional);
-  await unpark(
-    transaction,
-    replaced.map(({ id }) => id),
-    changes,
-  );
-  return rows.filter((row) => !parked.has(row.id) || replaced.includes(row));
-}
-
-async function unpark(
-  transaction: DatabaseTransactionConnection,
-  ids: readonly string[],
-  changes: Changes,
-): Promise<void> {
-  for (const { organizationId, charged } of await takeParked(transaction, ids)) {
-    if (organizationId !== null) changes.charge(organizationId, -charged);
+    if (charges.length === 1) return await parkRow(transaction, first, error);
+    const middle = Math.ceil(charges.length / 2);
+    const accounts = await chargeApart(transaction, charges.slice(0, middle));
+    return [...accounts, ...(await chargeApart(transaction, charges.slice(middle)))];
   }
 }
 
 /** Charges a row to its account and parks it. */
-async function park(
+async function parkRow(
   transaction: DatabaseTransactionConnection,
-  row: UsageRow,
+  { row, text }: ReadCharge,
   reason: unknown,
 ): Promise<readonly Account[]> {
   const { id, organizationId, provisional, cost } = row;
-  const charge = { id, organizationId, charged: cost.total, provisional, text: encodeRow(row) };
+  const charge = { id, organizationId, charged: cost.total, provisional, text };
   return await parkOr(transaction, charge, reason, async (savepoint) => {
-    const changes = new Changes();
-    const [wanted] = await withoutParked(savepoint, [row], changes);
-    if (wanted === undefined || (await isStored(savepoint, row))) return [];
-    await dropProvisional(savepoint, [row], changes);
+    const [parked] = await readParked(savepoint, [id]);
+    const takesItsPlace = parked?.provisional === true && !provisional;
+    if (parked !== undefined && !takesItsPlace) return [];
+    if (await isStored(savepoint, row)) return [];
+    if (takesItsPlace) await unpark(savepoint, id);
+    if (!provisional) await dropProvisional(savepoint, row);
     await insertParked(savepoint, charge, reason);
-    changes.charge(organizationId, cost.total);
-    return await storeChanges(savepoint, changes);
+    return await chargeAccount(savepoint, organizationId, cost.total);
+  });
+}
+
+/** Charges what cannot be read to its account, once for its text, and parks it. */
+async function parkText(
+  transaction: DatabaseTransactionConnection,
+  { organizationId, cost, text }: Charge,
+  reason: unknown,
+): Promise<readonly Account[]> {
+  const charge = { id: digestOf(text), organizationId, charged: cost, provisional: false, text };
+  return await parkOr(transaction, charge, reason, async (savepoint) => {
+    await lockAccounts(savepoint, [organizationId]);
+    if (!(await insertParked(savepoint, charge, reason))) return [];
+    return await chargeAccount(savepoint, organizationId, cost);
   });
 }
 
@@ -181,6 +165,15 @@ async function parkOr(
     return [];
   }
 }
+
+/** Takes a parked charge out and gives back what it had charged. */
+async function unpark(transaction: DatabaseTransactionConnection, id: string): Promise<void> {
+  for (const { organizationId, charged } of await takeParked(transaction, [id])) {
+    if (organizationId !== null) await chargeAccount(transaction, organizationId, -charged);
+  }
+}
+
+const textsOf = (charges: readonly Charge[]) => charges.map(({ text }) => text);
 
 function tryDecode(text: string): UsageRow | null {
   try {

@@ -4,14 +4,13 @@
  * between is repaired by the next round, whoever runs it.
  */
 import type { Redis } from "ioredis";
-import { sql, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
+import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { metrics } from "../telemetry/metrics.ts";
-import { type Account } from "./accounts.ts";
-import { chargeRows, chargeUnreadable } from "./charge.ts";
+import type { Account } from "./accounts.ts";
+import { chargeAll } from "./charge.ts";
 import type { Operation, Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
-import { decodeRow, type UsageRow } from "./usage-row.ts";
 
 /** Bounded by what one script call takes as arguments: three for an entry, three for an account. */
 const ENTRIES_AT_ONCE = 1_000;
@@ -19,20 +18,13 @@ const ENTRIES_AT_ONCE = 1_000;
 const LOCK = 7_104_202;
 const SCRIPT_MS = 2_000;
 
-/** An entry of the stream as far as Redis' books know it. */
-export interface BookedEntry {
+/** An entry of the stream: a charged row on its way. */
+export interface Entry {
   readonly entryId: string;
   readonly organizationId: string;
   readonly cost: string;
-}
-/** A charged row on its way. */
-export interface Entry extends BookedEntry {
-  readonly row: UsageRow;
-}
-/** One that this release cannot read. */
-interface UnreadableEntry extends BookedEntry {
+  /** The encoded row. */
   readonly text: string;
-  readonly reason: unknown;
 }
 
 export interface DrainerOptions {
@@ -65,8 +57,7 @@ export class Drainer {
 
   /** One round for one shard; 0 also when another pod is at it. */
   async #round(shard: Shard, index: number): Promise<number> {
-    const { readable, unreadable } = await this.#read(shard);
-    const entries = [...readable, ...unreadable];
+    const entries = await this.#read(shard);
     if (entries.length === 0) return 0;
     reached("drain.read");
     const accounts = await this.#options.pool.transaction(async (transaction) => {
@@ -76,7 +67,10 @@ export class Drainer {
         `,
       );
       if (!mine) return null;
-      return await charge(transaction, readable, unreadable);
+      return await chargeAll(
+        transaction,
+        entries.map(({ organizationId, cost, text }) => ({ organizationId, cost: BigInt(cost), text })),
+      );
     });
     if (accounts === null) return 0;
     reached("drain.stored");
@@ -85,40 +79,20 @@ export class Drainer {
     return entries.length;
   }
 
-  async #read(shard: Shard) {
+  async #read(shard: Shard): Promise<Entry[]> {
     const raw = await this.#options.redis.xrange(`${shard.tag}:usage`, "-", "+", "COUNT", ENTRIES_AT_ONCE);
-    const readable: Entry[] = [];
-    const unreadable: UnreadableEntry[] = [];
-    for (const [entryId, [, organizationId = "", , amount = "", , text = ""]] of raw) {
+    return raw.map(([entryId, [, organizationId = "", , cost = "", , text = ""]]) => ({
+      entryId,
+      organizationId,
       // An entry that no script of ours made moved no books.
-      const booked = { entryId, organizationId, cost: /^\d{1,18}$/.test(amount) ? amount : "0" };
-      try {
-        readable.push({ ...booked, row: decodeRow(text) });
-      } catch (reason) {
-        unreadable.push({ ...booked, text, reason });
-      }
-    }
-    return { readable, unreadable };
+      cost: /^\d{1,18}$/.test(cost) ? cost : "0",
+      text,
+    }));
   }
-}
-
-async function charge(
-  transaction: DatabaseTransactionConnection,
-  readable: readonly Entry[],
-  unreadable: readonly UnreadableEntry[],
-): Promise<readonly Account[]> {
-  const rows = readable.map(({ row }) => row);
-  const accounts = [...(await chargeRows(transaction, rows))];
-  for (const { organizationId, cost, text, reason } of unreadable) {
-    accounts.push(
-      ...(await chargeUnreadable(transaction, { organizationId, cost: BigInt(cost), text, reason })),
-    );
-  }
-  return accounts;
 }
 
 /** Tells Redis that the ledger has these entries, and what the accounts are with them. */
-export function drainedOperation(accounts: readonly Account[], entries: readonly BookedEntry[]): Operation {
+export function drainedOperation(accounts: readonly Account[], entries: readonly Entry[]): Operation {
   return [
     "drained",
     String(accounts.length),

@@ -223,7 +223,8 @@ function begin(request: FastifyRequest, reply: FastifyReply, services: HttpServi
   if (beta !== undefined) headers["anthropic-beta"] ??= beta;
   request.record = newRequestRecord(startRequestSpan("request", headers));
   // An inference answer brings its own: headers that were set before are written the slow way.
-  if (request.dialect === undefined) reply.raw.setHeader("request-id", request.id).setHeader("x-request-id", request.id);
+  if (request.dialect === undefined)
+    reply.raw.setHeader("request-id", request.id).setHeader("x-request-id", request.id);
   reply.raw.once("close", () => finish(request, reply, services));
 }
 

@@ -21,7 +21,12 @@ test("a line is one JSON object with the level by name", () => {
 test("keys, headers and bodies are taken out on the first two levels", () => {
   const secret = "sk-svc-secret";
   const shown = written(
-    { id: 1, key: secret, headers: { a: secret }, call: { body: secret, authorization: secret, path: "/v1" } },
+    {
+      id: 1,
+      key: secret,
+      headers: { a: secret },
+      call: { body: secret, authorization: secret, path: "/v1" },
+    },
     "x",
   );
   expect(JSON.stringify(shown)).not.toContain(secret);

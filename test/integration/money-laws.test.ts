@@ -238,10 +238,10 @@ class Run {
     const unfinished = await Promise.all(
       holds.shards.map(async (shard) => {
         const raw = await connection.xrange(`${shard.tag}:usage`, "-", "+");
-        const entries: Entry[] = raw.map(([entryId, [, organizationId = "", , cost = "", , row = ""]]) => {
-          return { entryId, organizationId, cost, row: decodeRow(row) };
+        const entries: Entry[] = raw.map(([entryId, [, organizationId = "", , cost = "", , text = ""]]) => {
+          return { entryId, organizationId, cost, text };
         });
-        const rows = entries.map(({ row }) => row);
+        const rows = entries.map(({ text }) => decodeRow(text));
         const accounts = await pool.transaction((transaction) => chargeRows(transaction, rows));
         return { shard, operation: drainedOperation(accounts, entries) };
       }),
