@@ -1,7 +1,8 @@
 /** Who may begin: one request's way to a hold, and what a refused one is told (design.md §5, rule 1.8). */
+import { setImmediate } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
 import { ApiError } from "../lib/api-error.ts";
-import { readAccounts, type Account } from "./accounts.ts";
+import { readAccounts, type Account, type KeyedAccount } from "./accounts.ts";
 import { Admission } from "./admission.ts";
 import type { HeldBill, RateLimits } from "./held-bill.ts";
 import type { HoldsOptions } from "./holds.ts";
@@ -21,6 +22,10 @@ import { REDIS_MS, type Shards } from "./shards.ts";
 /** An account found empty is asked for in the ledger at most so often. */
 const RECHECK_MS = 1_000;
 
+type Accounts = ReadonlyMap<string, KeyedAccount>;
+/** Accounts read in one query. */
+const READ_AT_ONCE = 500;
+
 const noLimits: RateLimits = { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null };
 
 export class Gate {
@@ -30,6 +35,8 @@ export class Gate {
   /** When an account was last read because it seemed empty. */
   readonly #rechecked = new LRUCache<string, true>({ max: 10_000, ttl: RECHECK_MS });
   readonly #loading = new Map<string, Promise<void>>();
+  /** Accounts that go to the ledger in one query at the end of this turn of the event loop. */
+  #wanted: { readonly ids: string[]; readonly accounts: Promise<Accounts> } | null = null;
 
   constructor(options: HoldsOptions, shards: Shards) {
     this.#options = options;
@@ -53,13 +60,7 @@ export class Gate {
   /** Reads these accounts and key epochs from the ledger again, and resolves when Redis has them. */
   async refresh(organizationIds: readonly string[]): Promise<void> {
     const accounts = await readAccounts(this.#options.pool, organizationIds);
-    await Promise.all(
-      accounts.map((account) =>
-        this.#shards
-          .of(account.organizationId)
-          .run(accountOperation(account, account.keyEpoch.toString(), false), REDIS_MS),
-      ),
-    );
+    await Promise.all(accounts.map((account) => this.#tell(account)));
   }
 
   async #tryHold(bill: HeldBill, estimate: Micros): Promise<Reply> {
@@ -181,13 +182,37 @@ export class Gate {
   load(organizationId: string): Promise<void> {
     const under = this.#loading.get(organizationId);
     if (under !== undefined) return under;
-    const loading = this.refresh([organizationId])
+    const loading = this.#read(organizationId)
+      .then((account) => (account === undefined ? undefined : this.#tell(account)))
       .catch((error: unknown) => {
         throw meterUnavailable(error);
       })
       .finally(() => this.#loading.delete(organizationId));
     this.#loading.set(organizationId, loading);
     return loading;
+  }
+
+  async #read(organizationId: string): Promise<KeyedAccount | undefined> {
+    if (this.#wanted === null || this.#wanted.ids.length >= READ_AT_ONCE) {
+      const ids: string[] = [];
+      this.#wanted = { ids, accounts: this.#readTogether(ids) };
+    }
+    const { ids, accounts } = this.#wanted;
+    ids.push(organizationId);
+    return (await accounts).get(organizationId);
+  }
+
+  /** Reads whatever has gathered in `ids` when this turn of the event loop is over. */
+  async #readTogether(ids: readonly string[]): Promise<Accounts> {
+    await setImmediate();
+    if (this.#wanted?.ids === ids) this.#wanted = null;
+    const accounts = await readAccounts(this.#options.pool, ids);
+    return new Map(accounts.map((account) => [account.organizationId, account]));
+  }
+
+  async #tell(account: KeyedAccount): Promise<void> {
+    const operation = accountOperation(account, account.keyEpoch.toString(), false);
+    await this.#shards.of(account.organizationId).run(operation, REDIS_MS);
   }
 }
 

@@ -9,6 +9,7 @@ import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { sql } from "slonik";
+import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { migrate } from "../../dataplane/store/migrate.ts";
 import { startPostgres } from "../../hack/postgres.ts";
 import { startRedis } from "../../hack/redis.ts";
@@ -43,12 +44,13 @@ try {
   await plane.pool.query(sql.unsafe`
     insert into accounts (organization_id, balance_micros) select id, 1000000000 from organizations
   `);
-  await run("one organization", () => "org_1");
-  await run("16 organizations", (n) => `org_${1 + (n % 16)}`);
+  await run("one organization", () => "org_1", forSeconds());
+  await run("16 organizations", (n) => `org_${1 + (n % 16)}`, forSeconds());
   await drained();
   // The first request of an organization reads its account from Postgres.
-  await run(`${organizations} organizations, first requests`, (n) => `org_${1 + (n % organizations)}`);
-  await run(`${organizations} organizations`, (n) => `org_${1 + ((n * 7919) % organizations)}`);
+  const first = { requests: organizations, untilMs: Infinity };
+  await run(`${organizations} organizations, the first request of each`, (n) => `org_${n}`, first);
+  await run(`${organizations} organizations`, (n) => `org_${1 + ((n * 7919) % organizations)}`, forSeconds());
   await drained();
 } finally {
   await plane.close();
@@ -57,18 +59,34 @@ try {
   await rm(folder, { recursive: true, force: true });
 }
 
-async function run(name: string, organizationOf: (n: number) => string): Promise<void> {
-  let [begun, done] = [0, 0];
+interface Limit {
+  readonly requests: number;
+  /** `performance.now()` milliseconds. */
+  readonly untilMs: number;
+}
+
+function forSeconds(): Limit {
+  return { requests: Infinity, untilMs: performance.now() + seconds * 1_000 };
+}
+
+async function run(name: string, organizationOf: (n: number) => string, limit: Limit): Promise<void> {
+  let [begun, done, refused] = [0, 0, 0];
   const started = performance.now();
   const cpuBefore = process.cpuUsage();
   const redisBefore = await redisCpuSeconds();
-  const until = started + seconds * 1_000;
   const latencies: number[] = [];
   const worker = async () => {
-    while (performance.now() < until) {
+    while (performance.now() < limit.untilMs && begun < limit.requests) {
       const at = performance.now();
-      const bill = await plane.holds.open(request(organizationOf((begun += 1))), 1_000n);
-      await bill.settle(usage(3));
+      try {
+        const bill = await plane.holds.open(request(organizationOf((begun += 1))), 1_000n);
+        await bill.settle(usage(3));
+      } catch (error) {
+        // On a machine that others use Redis may keep a call waiting for longer than a second.
+        if (!(error instanceof ApiError)) throw error;
+        refused += 1;
+        continue;
+      }
       latencies.push(performance.now() - at);
       done += 1;
     }
@@ -82,7 +100,8 @@ async function run(name: string, organizationOf: (n: number) => string): Promise
   const server = (((await redisCpuSeconds()) - redisBefore) * 1e6) / done;
   console.log(
     `${name}: ${Math.round((done * 1_000) / tookMs)} holds+settles/s (${width} at once, ${cpus().length} cores); ` +
-      `CPU each: ${own} µs here, ${server.toFixed(1)} µs in Redis; both calls p50 ${at(0.5)} ms, p99 ${at(0.99)} ms`,
+      `CPU each: ${own} µs here, ${server.toFixed(1)} µs in Redis; both calls p50 ${at(0.5)} ms, p99 ${at(0.99)} ms` +
+      (refused > 0 ? `; ${refused} refused` : ""),
   );
 }
 

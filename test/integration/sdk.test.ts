@@ -1,7 +1,9 @@
 /** The whole product, started as a user starts it, driven by the official SDKs against a scripted upstream. */
+import { execFile } from "node:child_process";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
@@ -193,6 +195,36 @@ describe("life", () => {
     expect(lastModel()).toBe("another-upstream-model");
     expect(Date.now() - edited).toBeLessThan(1_000);
     expect((await running).text).toBe("one two three four five six seven eight");
+  });
+
+  test("rule 1.9: `npm run audit -- --data DIR` is exact beside a product under load", async () => {
+    const audited = new AbortController();
+    let [answers, audits] = [0, 0];
+    const client = async (dialect: keyof typeof ask) => {
+      while (!audited.signal.aborted) {
+        await (answers % 2 === 0 ? ask[dialect]() : stream[dialect]());
+        answers += 1;
+      }
+    };
+    const load = Promise.all(dialects.flatMap((dialect) => [client(dialect), client(dialect)]));
+    try {
+      for (; audits < 2; audits += 1) {
+        const before = answers;
+        await expect.poll(() => answers, { timeout: 30_000 }).toBeGreaterThan(before + 5);
+        const { stdout } = await promisify(execFile)("npm", [
+          "run",
+          "--silent",
+          "audit",
+          "--",
+          "--data",
+          data,
+        ]);
+        expect(stdout).toMatch(/^exact: 1 accounts, \d+ usage rows/m);
+      }
+    } finally {
+      audited.abort();
+      await load;
+    }
   });
 
   test("a broken file leaves the model as it was, and the fault is printed", async () => {
