@@ -78,8 +78,20 @@ export interface Rendered {
   all(kind: string): readonly KubeObject[];
 }
 
-/** Renders the chart as `helm template RELEASE` does. @throws Error with helm's own words when it refuses. */
-export async function render(values: unknown, release = "gapura", namespace = "gw"): Promise<Rendered> {
+const renders = new Map<string, Promise<Rendered>>();
+
+/**
+ * Renders the chart as `helm template RELEASE` does, once for the same values.
+ * @throws Error with helm's own words when it refuses.
+ */
+export function render(values: unknown, release = "gapura", namespace = "gw"): Promise<Rendered> {
+  const key = JSON.stringify([values, release, namespace]);
+  const known = renders.get(key) ?? template(values, release, namespace);
+  renders.set(key, known);
+  return known;
+}
+
+async function template(values: unknown, release: string, namespace: string): Promise<Rendered> {
   const { status, out, err } = await helm(
     ["template", release, "charts/gapura", "--namespace", namespace],
     values,
