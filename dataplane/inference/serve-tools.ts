@@ -18,7 +18,7 @@ import type {
 import { codecs } from "../dialects/registry.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { newId } from "../lib/ids.ts";
-import { restoreConversation, type Restored } from "../loop/continuation.ts";
+import { nothingFound, restoreConversation, type Restored } from "../loop/continuation.ts";
 import type { ToolCall } from "../loop/loop.ts";
 import { toolFunctions, type ToolOutcome } from "../loop/results.ts";
 import { runLoop, type LoopInput } from "../loop/run.ts";
@@ -80,14 +80,15 @@ class ToolServing {
     this.#restored =
       call.dialect === "messages"
         ? restoreConversation(body["messages"], new Set(this.#names()), this.#citePages(), sealer)
-        : { messages: undefined, pending: [], hits: [] };
+        : { messages: undefined, ...nothingFound };
     const { messages } = this.#restored;
     const restoredBody = messages === undefined ? body : { ...body, messages };
     this.#conversion = new Conversion(call, look, route, sealer, restoredBody);
     this.#iterations = new Iterations(services, this.#conversion);
     for (const hit of this.#restored.hits) this.#sources.add(hit);
     const prior = conversationContext(call.dialect, body);
-    for (const hit of this.#restored.hits) addSource(prior, hit.url, hit.text);
+    for (const { url, text } of [...this.#restored.hits, ...this.#restored.pages])
+      addSource(prior, url, text);
     this.#scope = {
       organization: organizationOf(call),
       route,

@@ -22,12 +22,20 @@ export interface Restored {
   readonly messages: JsonValue | undefined;
   /** Calls of the last assistant turn that were never run; they are run before the model is asked again. */
   readonly pending: readonly ToolCall[];
-  /** Search results and pages of the conversation, which later text may cite and web_fetch may open. */
+  /** Search results of the conversation, which later text may cite and web_fetch may open. */
   readonly hits: readonly SearchHit[];
+  /** Opened pages of the conversation; they, and what they link to, may be opened. */
+  readonly pages: readonly Pick<SearchHit, "url" | "text">[];
 }
 
 const RESULT_TYPES = new Set(["web_search_tool_result", "web_fetch_tool_result"]);
 const TOOL_NAMES = new Set<string>(["web_search", "web_fetch", "x_search"]);
+
+/** What a conversation without server tools holds. */
+export const nothingFound = { pending: [], hits: [], pages: [] } as const satisfies Omit<
+  Restored,
+  "messages"
+>;
 
 /** True when any message holds a block that only a server tool makes; a cheap look before anything is built. */
 export function hasServerToolBlocks(messages: JsonValue | undefined): boolean {
@@ -51,8 +59,9 @@ export function restoreConversation(
   citePages: boolean,
   sealer: Sealer,
 ): Restored {
-  if (!Array.isArray(messages) || !hasServerToolBlocks(messages)) return { messages, pending: [], hits: [] };
+  if (!Array.isArray(messages) || !hasServerToolBlocks(messages)) return { messages, ...nothingFound };
   const hits: SearchHit[] = [];
+  const pages: Pick<SearchHit, "url" | "text">[] = [];
   const out: JsonValue[] = [];
   let pending: readonly ToolCall[] = [];
   let lastAssistant = -1;
@@ -66,14 +75,14 @@ export function restoreConversation(
       appendTurn(out, message);
       continue;
     }
-    const turns = new Turns({ at: ["messages", index, "content"], declared, citePages, sealer, hits });
+    const turns = new Turns({ at: ["messages", index, "content"], declared, citePages, sealer, hits, pages });
     for (const [at, block] of content.entries()) turns.add(block, at);
     // Only the newest turn may still owe results; what an older one owes was given up by the client.
     const mayRun = index === lastAssistant && index >= messages.length - 2;
     pending = turns.finish(mayRun);
     for (const turn of turns.out) appendTurn(out, turn);
   }
-  return { messages: out, pending, hits };
+  return { messages: out, pending, hits, pages };
 }
 
 /** Only we write these blocks, and only in an assistant's turn; nobody else's may go upstream. */
@@ -131,8 +140,9 @@ interface TurnsOptions {
   readonly declared: ReadonlySet<ServerToolName>;
   readonly citePages: boolean;
   readonly sealer: Sealer;
-  /** What was found, for the whole conversation. */
+  /** What was found and opened, for the whole conversation. */
   readonly hits: SearchHit[];
+  readonly pages: Pick<SearchHit, "url" | "text">[];
 }
 
 /** One assistant message being taken apart. */
@@ -200,11 +210,11 @@ class Turns {
     if (call === undefined)
       return refuse([...here, "tool_use_id"], "does not belong to a server_tool_use block before it");
     const outcome = this.#outcome(call, block["content"], [...here, "content"]);
-    const { hits } = this.#options;
+    const { hits, pages } = this.#options;
     if (outcome.kind === "hits") hits.push(...outcome.hits);
     if (outcome.kind === "page") {
-      const { url, title, source } = outcome.page;
-      hits.push({ url, title, text: source.type === "text" ? source.text : "", age: null });
+      const { url, source } = outcome.page;
+      pages.push({ url, text: source.type === "text" ? source.text : "" });
     }
     this.#answer(call, outcome);
   }

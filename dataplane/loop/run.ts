@@ -268,7 +268,8 @@ class Loop {
 
   #cite(outcome: ToolOutcome): void {
     if (outcome.kind === "hits") for (const hit of outcome.hits) this.#input.sources.add(hit);
-    if (outcome.kind === "page") {
+    // A Messages client's citations into a page are the model's own (spec, `citations` of web_fetch).
+    if (outcome.kind === "page" && this.#input.rules.dialect !== "messages") {
       const { url, title, source } = outcome.page;
       this.#input.sources.add({ url, title, text: source.type === "text" ? source.text : "" });
     }

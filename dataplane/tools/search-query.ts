@@ -14,6 +14,7 @@ const MAX_QUERY_CHARACTERS = 400;
 export const MAX_RESULTS = 10;
 const MAX_SNIPPET_CHARACTERS = 1_000;
 const MAX_TITLE_CHARACTERS = 300;
+const MAX_POST_START_CHARACTERS = 80;
 const MAX_URL_LENGTH = 2_048;
 
 /** Judges the tool input `{query: string}` that a model wrote. */
@@ -52,6 +53,12 @@ export function snippet(text: string | null | undefined): string {
 export function postText(text: string): string {
   const plain = text.toWellFormed().replaceAll("\u0000", "").replaceAll("&lt;", "<").replaceAll("&gt;", ">");
   return atMost(plain.replaceAll("&amp;", "&").trim(), MAX_SNIPPET_CHARACTERS);
+}
+
+/** A post's title: its author's handle and how it starts (spec, Message content blocks). */
+export function postTitle(handle: string, text: string): string {
+  const start = atMost(oneLine(text), MAX_POST_START_CHARACTERS);
+  return start === "" ? `@${handle}` : `@${handle}: ${start}`;
 }
 
 export function titleText(text: string | null | undefined): string | null {

@@ -77,6 +77,8 @@ async function trace(client: Dialect, stream: boolean, told: Case) {
     (thrown: unknown) => thrown,
   );
   if (error !== null && !(error instanceof ApiError)) throw error;
+  // Whatever happened, one request is one usage row.
+  expect(call.meter.settled.length + call.meter.released).toBe(1);
   const [usage] = call.meter.settled;
   const text = error === null ? call.sink.text : "";
   if (error === null && stream) expect(grammar[client](text)).toEqual([]);
@@ -84,7 +86,7 @@ async function trace(client: Dialect, stream: boolean, told: Case) {
   const answer = error === null ? { status: call.sink.status, ...(stream ? { events: eventsOf(text) } : { body: JSON.parse(text) as unknown }) } : { status: errorStatus(family, error), body: errorBody({ family, union: false }, error, "req_test") };
   return named({
     ...answer,
-    upstreamCalls: fake.requests.length,
+    asked: fake.requests.map((request) => askedFor(request.json() as Record<string, unknown>)),
     charged:
       usage === undefined
         ? "nothing"
@@ -97,6 +99,13 @@ async function trace(client: Dialect, stream: boolean, told: Case) {
             credits: Number(costMicros(route.prices, usage.tokens, usage.tools).total) / 1e6,
           },
   });
+}
+
+/** What of an upstream call the rules of the loop are about. */
+function askedFor(body: Record<string, unknown>): string {
+  const choice = body["tool_choice"];
+  const limit = body["max_tokens"] ?? body["max_completion_tokens"] ?? body["max_output_tokens"];
+  return `${choice === undefined ? "no tool_choice" : `tool_choice ${JSON.stringify(choice)}`}, at most ${String(limit)} tokens`;
 }
 
 const eventsOf = (stream: string) => stream.trimEnd().split("\n\n");

@@ -334,6 +334,32 @@ describe("what may be opened", () => {
   });
 });
 
+describe("pause_turn: the client resends the assistant's content unchanged, with no further message", () => {
+  const tools: Anthropic.ToolUnion[] = [{ type: "web_search_20250305", name: "web_search" }];
+
+  test.each(dialects)("and the model goes on with every result (over %s)", async (other) => {
+    let searches = 0;
+    world.upstream.model(`upstream-${other}`, ({ question: asked, rounds }) => {
+      if (asked !== question) throw new Error(`not a continuation: ${asked}`);
+      return rounds >= 10 ? text(final) : toolCall("web_search", { query: `gates ${(searches += 1)}` });
+    });
+    const ask = (messages: Anthropic.MessageParam[]) =>
+      world.anthropic.messages.create({ model: `m-${other}`, max_tokens: 500, tools, messages });
+    const asked: Anthropic.MessageParam[] = [{ role: "user", content: question }];
+    const first = await ask(asked);
+    expect(first.stop_reason).toBe("pause_turn");
+    expect(first.content.filter(({ type }) => type === "web_search_tool_result")).toHaveLength(8);
+    const second = await ask([
+      ...asked,
+      { role: "assistant", content: first.content as Anthropic.ContentBlockParam[] },
+    ]);
+    expect(second.stop_reason).toBe("end_turn");
+    expect(second.content.filter(({ type }) => type === "web_search_tool_result")).toHaveLength(2);
+    expect(second.usage.server_tool_use).toMatchObject({ web_search_requests: 2 });
+    expect(howOften(lastSent(), hit.text)).toBe(10);
+  });
+});
+
 test("twenty resent turns with their searches work, and thinking keeps its signature", async () => {
   const tools: Anthropic.ToolUnion[] = [{ type: "web_search_20250305", name: "web_search" }];
   const messages: Anthropic.MessageParam[] = [];

@@ -48,7 +48,7 @@ const posts: readonly FakePost[] = [
 ];
 
 describe("x_search", () => {
-  test("posts are results, titled by handle; two posts of one author are one profile (rule 3.17)", async () => {
+  test("posts are results, titled by handle and start of the post; two posts of one author are one profile (rule 3.17)", async () => {
     const site = await serve(x(posts));
     expect(await search(site)).toEqual({
       kind: "hits",
@@ -57,12 +57,12 @@ describe("x_search", () => {
       hits: [
         {
           url: "https://x.com/harbour/status/101",
-          title: "@harbour (HARBOUR)",
+          title: "@harbour: The bridge is open <3 & free",
           text: "The bridge is open <3 & free",
           age: "2026-11-20T08:00:00.000Z",
         },
-        { url: "https://x.com/Tides/status/102", title: "@Tides (TIDES)", text: "second", age: null },
-        { url: "https://x.com/harbour/status/103", title: "@harbour (HARBOUR)", text: "third", age: null },
+        { url: "https://x.com/Tides/status/102", title: "@Tides: second", text: "second", age: null },
+        { url: "https://x.com/harbour/status/103", title: "@harbour: third", text: "third", age: null },
       ],
     });
     const [asked] = site.asked;
@@ -86,6 +86,9 @@ describe("x_search", () => {
     const outcome = await search(await serve(x(many)));
     expect(outcome).toMatchObject({ kind: "hits", posts: 10, profiles: 10 });
     expect(outcome.kind === "hits" && outcome.hits.every(({ text }) => text.length <= 1_000)).toBe(true);
+    expect(outcome).toMatchObject({
+      hits: [{ title: `@a0: ${"x".repeat(79)}…` }, ...many.slice(1, 10).map(() => ({}))],
+    });
   });
 
   test.each<[Partial<PostOptions>, string, Record<string, string>]>([

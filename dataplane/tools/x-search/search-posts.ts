@@ -4,7 +4,7 @@ import { z } from "zod";
 import type { Clock } from "../../lib/clock.ts";
 import { callEngine, engineUrl } from "../engine-call.ts";
 import type { SearchHit, SearchOutcome } from "../outcomes.ts";
-import { judgeQuery, postText, titleText } from "../search-query.ts";
+import { judgeQuery, postText, postTitle } from "../search-query.ts";
 
 export interface PostsRequest {
   /** The model's tool input, not yet judged: `{query: string}`. */
@@ -65,7 +65,7 @@ export async function searchPosts(
       max_results: String(MAX_POSTS),
       expansions: "author_id",
       "tweet.fields": "author_id,created_at,note_tweet",
-      "user.fields": "name,username",
+      "user.fields": "username",
       ...span.parameters,
     },
   );
@@ -148,9 +148,7 @@ const answerSchema = z.object({
   includes: z
     .object({
       users: z
-        .array(
-          z.object({ id: z.string(), username: z.string().regex(/^\w{1,30}$/), name: z.string().nullish() }),
-        )
+        .array(z.object({ id: z.string(), username: z.string().regex(/^\w{1,30}$/) }))
         .optional()
         .catch([]),
     })
@@ -169,18 +167,16 @@ function readPosts(json: unknown, options: PostOptions): SearchOutcome | null {
     const author = authors.get(post.author_id ?? "");
     if (!handleAllowed(author?.username ?? null, options)) continue;
     if (author !== undefined) seen.add(author.id);
+    const text = postText(post.note_tweet?.text ?? post.text);
     hits.push({
       url: `https://x.com/${author?.username ?? "i"}/status/${post.id}`,
-      title: author === undefined ? "@unknown" : authorTitle(author.username, titleText(author.name)),
-      text: postText(post.note_tweet?.text ?? post.text),
+      title: postTitle(author?.username ?? "unknown", text),
+      text,
       age: post.created_at ?? null,
     });
   }
   return found(hits, seen.size);
 }
-
-const authorTitle = (handle: string, name: string | null) =>
-  name === null ? `@${handle}` : `@${handle} (${name})`;
 
 /** Handles are compared without case. A post whose author is not told passes only where no list asks for one. */
 function handleAllowed(handle: string | null, { allowedHandles, excludedHandles }: PostOptions): boolean {
