@@ -75,6 +75,10 @@ const grammar: Record<Dialect, (stream: string) => string[]> = {
   responses: (stream) => responsesFaults(stream, "either"),
 };
 
+/** What the faults of upstreams may lead to; 503 on a machine where Redis does not answer within a second. */
+const known = new Set([502, 503, 504]);
+const expected = new Set(["whole", "streamed", "left", ...[...known].map((status) => `http ${status}`)]);
+
 /** One conversation; every seventh client leaves in the middle. */
 async function converse(world: ToolsWorld, serial: number): Promise<string> {
   const dialect = dialects[serial % 3] ?? "chat";
@@ -91,7 +95,8 @@ async function converse(world: ToolsWorld, serial: number): Promise<string> {
       signal: leaving.signal,
     });
     const text = await response.text();
-    if (!response.ok) return `http ${response.status}`;
+    if (!response.ok)
+      return known.has(response.status) ? `http ${response.status}` : `http ${response.status}: ${text}`;
     if (!stream) return typeof JSON.parse(text) === "object" ? "whole" : "not JSON";
     const faults = grammar[dialect](text);
     return faults.length === 0 ? "streamed" : faults.join("; ");
@@ -160,8 +165,7 @@ test(
       if (conversations > 200) say({ played: next, seconds, ...parts.at(-1) });
     }
 
-    const known = new Set(["whole", "streamed", "left", "http 502", "http 504"]);
-    expect([...outcomes.keys()].filter((outcome) => !known.has(outcome))).toEqual([]);
+    expect([...outcomes.keys()].filter((outcome) => !expected.has(outcome))).toEqual([]);
     expect((outcomes.get("whole") ?? 0) + (outcomes.get("streamed") ?? 0)).toBeGreaterThan(conversations / 2);
 
     const { holds, pool, redis } = world.plane;
