@@ -10,16 +10,21 @@ import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { SseReader } from "../lib/sse.ts";
 import { wholeBlock } from "../loop/round.ts";
+import { SpoiledAnswer } from "../loop/run.ts";
 import type { Answering } from "../upstream/ask.ts";
 import { AttemptFailure, failureOfErrorBody, timedOut } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
+import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
 import { isErrorBody } from "./convert-whole.ts";
 
 /** Batches of events that wait for their reader before the upstream is told to pause. */
 const MAX_WAITING = 16;
 
-/** The hub events of a whole answer. @throws AttemptFailure, as nothing of it has been shown. */
+/**
+ * The hub events of a whole answer.
+ * @throws AttemptFailure when it is an error or empty, SpoiledAnswer when it is corrupt.
+ */
 export async function* wholeEvents(
   answering: Answering,
   context: CodecContext,
@@ -29,17 +34,43 @@ export async function* wholeEvents(
     body = await answering.call.whole(MAX_ANSWER_BYTES);
   } catch (error) {
     if (!(error instanceof CallError)) throw error;
-    throw failureOf(errorOfFault(error.fault), error.fault, error.received);
+    const { fault, received } = error;
+    if (received === 0) throw failureOf(errorOfFault(fault), fault, 0);
+    throw spoiled(errorOfFault(fault), { answering, context, received, corrupt: fault === "too_large" });
   }
+  const received = body.length;
   const parsed = objectOf(parseJson(body.toString("utf8")));
-  if (parsed === null) throw failureOf(corruptAnswer("garbage"), "garbage", body.length);
+  if (parsed === null && received === 0) throw failureOf(corruptAnswer("garbage"), "garbage", 0);
+  if (parsed === null)
+    throw spoiled(corruptAnswer("garbage"), { answering, context, received, corrupt: true });
   if (isErrorBody(parsed)) throw failureOfErrorBody(body);
   try {
     yield eventsOf(codecs[answering.upstream.dialect].readResponse(parsed, context));
   } catch (error) {
-    throw error instanceof ApiError ? failureOf(error, "garbage", body.length) : error;
+    if (!(error instanceof ApiError)) throw error;
+    throw spoiled(error, { answering, context, received, corrupt: true });
   }
 }
+
+interface Received {
+  readonly answering: Answering;
+  readonly context: CodecContext;
+  /** Bytes. */
+  readonly received: number;
+  readonly corrupt: boolean;
+}
+
+/** Rule 1.6: a spoiled answer costs what was sent and received, as far as that can be told. */
+const spoiled = (error: ApiError, { answering, context, received, corrupt }: Received) =>
+  new SpoiledAnswer(error, {
+    upstream: answering.upstream.name,
+    corrupt,
+    usage: {
+      input_tokens: context.estimatedInputTokens ?? 0,
+      output_tokens: Math.ceil(received / CHARACTERS_PER_TOKEN),
+      estimated: true,
+    },
+  });
 
 /**
  * The hub events of a stream.

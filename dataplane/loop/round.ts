@@ -52,6 +52,8 @@ export class Round {
   stopReason: StopReason | null = null;
   stopSequence: string | null = null;
   stopDetails: MessagesResponse["stop_details"] = undefined;
+  /** True once the upstream has said anything at all. */
+  begun = false;
   /** True once the upstream ended its message properly. */
   ended = false;
   nextIndex: number;
@@ -74,6 +76,7 @@ export class Round {
   }
 
   push(event: MessagesEvent): MessagesEvent[] {
+    this.begun = true;
     switch (event.type) {
       case "message_start":
         this.#report(event.message.usage);

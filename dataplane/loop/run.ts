@@ -14,6 +14,7 @@ import type {
   MessageParam,
   MessagesEvent,
   MessagesRequest,
+  MessagesUsage,
   ServerToolName,
   StopReason,
   ToolResultBlock,
@@ -42,6 +43,28 @@ export interface Exchange {
   readonly events: AsyncIterable<readonly MessagesEvent[]>;
 }
 
+/** What is known of an answer that an upstream spoiled. */
+export interface Spoiled {
+  /** Name of the upstream. */
+  readonly upstream: string;
+  /** What it cost, by estimate. */
+  readonly usage: MessagesUsage;
+  /** It came to its end and makes no sense; else it broke off. */
+  readonly corrupt: boolean;
+}
+
+/** An upstream answered, but nothing can be made of it. */
+export class SpoiledAnswer extends Error {
+  readonly error: ApiError;
+  readonly spoiled: Spoiled;
+
+  constructor(error: ApiError, spoiled: Spoiled) {
+    super(error.message, { cause: error });
+    this.error = error;
+    this.spoiled = spoiled;
+  }
+}
+
 export interface LoopInput {
   readonly rules: LoopRules;
   /** The request with the functions of the server tools among its tools. */
@@ -62,7 +85,7 @@ export interface LoopInput {
 export interface LoopDeps {
   /**
    * Asks an upstream. `build` writes the request for whatever dialect the chosen upstream speaks.
-   * @throws ApiError when no upstream took the call.
+   * @throws ApiError when no upstream took the call, SpoiledAnswer when one did and its answer is corrupt.
    */
   ask(build: (target: Dialect) => MessagesRequest): Promise<Exchange>;
   readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
@@ -198,19 +221,34 @@ class Loop {
       endSpan(span, usageAttributes(round.usage, exchange.upstream));
       return round;
     } catch (error) {
-      endSpan(span, usageAttributes(round.usage, this.#upstream), errorCode(error));
-      // What streamed before it was cut is paid for; a call that was refused outright is not.
-      if (round.usage.output_tokens > 0 || round.blocks.length > 0) this.#tally.commit();
-      else this.#tally.discard();
-      if (first || this.#deps.signal.aborted) throw error;
+      const { told, spoiled } =
+        error instanceof SpoiledAnswer
+          ? { told: error.error, spoiled: error.spoiled }
+          : { told: error, spoiled: null };
+      this.#bill(round, spoiled);
+      endSpan(span, usageAttributes(round.usage, this.#upstream), errorCode(told));
+      if (first || this.#deps.signal.aborted) throw told;
       this.#failed = true;
-      if (this.#input.rules.dialect === "messages" && !this.#input.streamed) return null;
+      // A failure pauses the answer (rule 3.8), a corrupt one fails it (spec, per-request outcome in a batch).
+      const pauses = this.#input.rules.dialect === "messages" && !this.#input.streamed;
+      if (pauses && spoiled?.corrupt !== true) return null;
       // The client's SDK must not repeat what has been billed, and must not see the provider's words.
       throw new ApiError("upstream_error", "the upstream failed; what was done so far has been billed", {
         retry: false,
-        cause: error,
+        cause: told,
       });
     }
+  }
+
+  /** A failed iteration: what streamed before it was cut, or came as garbage, is paid for; one refused outright is not. */
+  #bill(round: Round, spoiled: Spoiled | null): void {
+    if (spoiled !== null) {
+      this.#asked += 1;
+      this.#upstream = spoiled.upstream;
+      this.#tally.observe(spoiled.usage);
+    }
+    if (spoiled !== null || round.begun) this.#tally.commit();
+    else this.#tally.discard();
   }
 
   /** The conversation so far, as the next call sends it. */
