@@ -17,6 +17,8 @@ import { writeTrail, type Actor, type FieldChanges } from "./trail.ts";
 /** `sk-svc-` and so much of the secret may be shown; 34 characters stay unknown. */
 const HINT_CHARACTERS = "sk-svc-".length + 6;
 const TELL_ATTEMPTS = 3;
+/** Keys that an organization may have made and not deleted: as many as one page of the longest list shows. */
+export const MOST_KEYS = 10_000;
 
 const keySchema = z.object({
   id: z.string(),
@@ -123,7 +125,10 @@ export class Keys {
     return { keys: backwards ? page.toReversed() : page, hasMore: rows.length > limit };
   }
 
-  /** Makes a key. Its secret is returned here and never again: only its hash and hint are kept. */
+  /**
+   * Makes a key. Its secret is returned here and never again: only its hash and hint are kept.
+   * @throws ApiError 400 beyond `MOST_KEYS`.
+   */
   async create(
     actor: Actor,
     projectId: string,
@@ -133,6 +138,7 @@ export class Keys {
     const id = this.#options.newId("apikey");
     const hint = `${secret.slice(0, HINT_CHARACTERS)}...`;
     const key = await this.#options.pool.transaction(async (transaction) => {
+      await leaveRoom(transaction, actor.organizationId);
       const made = await transaction.one(sql.type(keySchema)`
         insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, created_by)
         values (${id}, ${actor.organizationId}, ${projectId}, 'inference', ${name}, ${digest(secret)}, ${hint},
@@ -229,6 +235,22 @@ export class Keys {
       }
     }
   }
+}
+
+/** One at a time for an organization, so that no two take the last place. */
+async function leaveRoom(transaction: DatabaseTransactionConnection, organizationId: string): Promise<void> {
+  await transaction.query(
+    sql.unsafe`select 1 from organizations where id = ${organizationId} for no key update`,
+  );
+  const made = await transaction.oneFirst(sql.type(z.object({ count: z.bigint() }))`
+    select count(*) as count from api_keys
+    where organization_id = ${organizationId} and source = 'created' and ${shown}
+  `);
+  if (made < MOST_KEYS) return;
+  throw new ApiError(
+    "invalid_request",
+    `An organization may have at most ${MOST_KEYS} API keys: delete those that are not used any more.`,
+  );
 }
 
 async function positionOf(pool: CommonQueryMethods, scope: KeyScope, id: string): Promise<bigint | null> {

@@ -160,6 +160,22 @@ test("a request without a Host header is 400 with a body and a request id, in th
   socket.destroy();
 });
 
+test("an expectation that is not understood is 417 in the style of its path; 100-continue is served", async () => {
+  await using server = await start(echo);
+  const odd = await dial(server);
+  odd.socket.write(`${head(2, "expect: 200-ok\r\n")}{}`);
+  await expect
+    .poll(odd.text)
+    .toMatch(/^HTTP\/1\.1 417 [^]*request-id: req_[^]*"type":"error"[^]*100-continue/);
+  odd.socket.destroy();
+  const usual = await dial(server);
+  usual.socket.write(head(2, "expect: 100-Continue\r\n"));
+  await expect.poll(usual.text).toMatch(/^HTTP\/1\.1 100 /);
+  usual.socket.write("{}");
+  await expect.poll(usual.text).toMatch(/HTTP\/1\.1 200 [^]*"length":2/);
+  usual.socket.destroy();
+});
+
 test.each([["content-length"], ["chunked"]])(
   "a body that is too large by %s is answered 413, not cut off, and the connection lives on",
   async (way) => {

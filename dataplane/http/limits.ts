@@ -20,7 +20,11 @@ export const limits = {
   requestTimeoutMs: 600_000,
   /** Without a single byte of the body for this long: 408. */
   bodyIdleMs: 30_000,
-  /** How often the two time-outs above are looked at. */
+  /** What is left of a refused body is read and dropped for so long, so that its sender gets to see the answer. */
+  restMs: 60_000,
+  /** Without a single byte of it for this long its connection is closed. */
+  restIdleMs: 5_000,
+  /** How often the time-outs of headers and bodies are looked at. */
   connectionsCheckMs: 2_000,
   /** Longer than an ingress keeps idle connections (the longest known is 600 s), so that it is never us who hang up. */
   keepAliveMs: 620_000,

@@ -24,6 +24,7 @@ import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
 import { absence } from "./absent.ts";
 import { authenticate, type KeyKind } from "./auth.ts";
 import { errorStyle, pathOf } from "./error-style.ts";
+import { letRestFlow } from "./linger.ts";
 import { limits } from "./limits.ts";
 import { ClientGone } from "./request-body.ts";
 
@@ -120,6 +121,8 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   });
   app.server.maxHeadersCount = limits.headerCount;
   app.server.maxConnections = limits.connections;
+  // Node would answer 417 by itself, without a body and a request id.
+  app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
   const connections = new Set<Socket>();
   app.server.on("connection", (socket) => {
     connections.add(socket);
@@ -164,6 +167,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     begin(request, reply, services);
     if (draining) reply.raw.setHeader("connection", "close");
     requireHost(request);
+    refuseExpectation(request);
     refuseUpgrade(request, reply);
     if (access === undefined || access === "none") return done();
     if (dialect !== undefined) services.shed?.();
@@ -231,6 +235,7 @@ function begin(request: FastifyRequest, reply: FastifyReply, services: HttpServi
 /** The line, the counts and the span of a request that is over, whether it was answered or the client left. */
 function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
   const { record, caller, startedAt, firstByteAt } = request;
+  if (!request.raw.complete) letRestFlow(request.raw);
   const status = reply.raw.writableFinished ? reply.raw.statusCode : 499;
   const whole = (performance.now() - startedAt) / 1000;
   countRequest({
@@ -282,6 +287,12 @@ const versionOf = (request: FastifyRequest): string | undefined => {
 function requireHost({ headers, raw }: FastifyRequest): void {
   if (headers.host === undefined && raw.httpVersion === "1.1")
     throw new ApiError("invalid_request", "The request has no Host header.");
+}
+
+/** RFC 9110 §10.1.1: an expectation that is not understood is answered 417. */
+function refuseExpectation({ headers: { expect } }: FastifyRequest): void {
+  if (expect !== undefined && expect.trim().toLowerCase() !== "100-continue")
+    throw new ApiError("expectation_failed", "The only expectation that is understood is 100-continue.");
 }
 
 /**

@@ -94,6 +94,7 @@ export const errorKinds = {
     retry: false,
   },
   unsupported_media_type: invalid("unsupported_content_type", undefined, 415),
+  expectation_failed: invalid(null, undefined, 417),
   upgrade_required: invalid(null, undefined, 426),
   rate_limited: {
     status: 429,

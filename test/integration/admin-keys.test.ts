@@ -4,7 +4,7 @@ import OpenAI from "openai";
 import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { Keys } from "../../dataplane/billing/keys.ts";
+import { Keys, MOST_KEYS } from "../../dataplane/billing/keys.ts";
 import { trail } from "../../dataplane/billing/trail-command.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { AdminWorld, tenantEntry } from "./admin-world.ts";
@@ -387,6 +387,27 @@ describe("lists", () => {
     const [foreign] = (await list(ORGANIZATION, world.b.admin)).data;
     expect((await admin("GET", `${ORGANIZATION}?after_id=${foreign?.id}`)).status).toBe(400);
   });
+});
+
+test("an organization with ten thousand keys makes no more until it deletes one", async () => {
+  const { pool } = world;
+  await pool.query(sql.unsafe`
+    insert into api_keys (id, organization_id, project_id, kind, name, hint, source)
+    select 'apikey_full_' || n, project.organization_id, project.id, 'inference', 'full', 'sk-svc-...', 'created'
+    from projects project, generate_series(1, ${MOST_KEYS}) n
+    where project.organization_id = ${world.b.id} and project.is_default
+  `);
+  const full = await world.call(world.b.admin, "POST", ORGANIZATION, { body: { name: "one more" } });
+  expect([full.status, JSON.stringify(full.body)]).toEqual([
+    400,
+    expect.stringContaining("at most 10000 API keys"),
+  ]);
+  await pool.query(sql.unsafe`delete from api_keys where name = 'full' and id <> 'apikey_full_1'`);
+  const made = await world.call(world.b.admin, "POST", PROJECT, { body: { name: "one more" } });
+  expect(made.status).toBe(200);
+  await pool.query(
+    sql.unsafe`delete from api_keys where id in ('apikey_full_1', ${String(made.body["id"])})`,
+  );
 });
 
 describe("ids and credentials", () => {

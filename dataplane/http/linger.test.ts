@@ -1,0 +1,40 @@
+import { connect } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test, vi } from "vitest";
+import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
+import { startTestServer } from "../../test/fakes/test-server.ts";
+import type * as LimitsModule from "./limits.ts";
+import { inferenceRoutes } from "./routes/inference.ts";
+
+vi.mock("./limits.ts", async (original) => {
+  const { limits } = await original<typeof LimitsModule>();
+  // The time-out of a whole request stays at ten minutes.
+  return { limits: { ...limits, connectionsCheckMs: 50, restMs: 1_500, restIdleMs: 400 } };
+});
+
+test.each([
+  { who: "goes on sending", everyMs: 20 },
+  { who: "falls silent", everyMs: null },
+])(
+  "a refused client that $who is not listened to for ever",
+  async ({ everyMs }) => {
+    const serve = () => Promise.reject(new Error("not served here"));
+    const meter = { open: () => Promise.reject(new Error("not metered here")) };
+    await using server = await startTestServer([inferenceRoutes({ meter, serve })]);
+    const socket = connect(server.port, "127.0.0.1");
+    let answer = "";
+    socket.on("data", (bytes) => (answer += bytes.toString("latin1")));
+    socket.on("error", () => {});
+    const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+    socket.write(
+      `POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\n` +
+        `content-type: application/json\r\ncontent-length: ${512 * 1024 * 1024}\r\n\r\n{`,
+    );
+    const sending = everyMs === null ? undefined : setInterval(() => socket.write("x"), everyMs);
+    await expect.poll(() => answer).toMatch(/^HTTP\/1\.1 413 [^]*larger than/);
+    await Promise.race([closed, sleep(20_000)]);
+    clearInterval(sending);
+    expect(socket.destroyed).toBe(true);
+  },
+  30_000,
+);
