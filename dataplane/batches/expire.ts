@@ -8,6 +8,12 @@ import { reached } from "./steps.ts";
 
 export async function expireOverdue({ pool, clock }: Engine): Promise<void> {
   const now = clock.now();
+  // Its input could not be read in all that time: what it asks for is not known.
+  await pool.query(sql.unsafe`
+    update batches set state = 'ended', worker = null, ended_at = ${at(now)}, overdue = true,
+      outcome = case when cancel_initiated_at is null then 'expired' else 'cancelled' end
+    where state = 'validating' and expires_at <= ${at(now)}
+  `);
   const overdue = await pool.anyFirst(sql.type(z.object({ id: z.string() }))`
     select id from batches batch
     where state = 'in_progress' and expires_at <= ${at(now)}

@@ -6,6 +6,7 @@ import { sql } from "slonik";
 import { showFile, type StoredFile } from "../files/catalog.ts";
 import { at, batchColumns, batchSchema, RETENTION_MS, type Batch } from "./batch.ts";
 import type { Engine } from "./engine.ts";
+import type { Resting } from "./resting.ts";
 import { resultLines } from "./results.ts";
 import { reached } from "./steps.ts";
 import { validate } from "./validate.ts";
@@ -20,13 +21,15 @@ export async function closeFinished({ pool, clock }: Engine): Promise<void> {
 }
 
 /** Reads one input or writes one batch's end, if there is one that no living worker is at. False: there was none. */
-export async function workOnOne(engine: Engine): Promise<boolean> {
-  const batch = await engine.pool.maybeOne(sql.type(batchSchema)`
+export async function workOnOne(engine: Engine, resting: Resting): Promise<boolean> {
+  const { pool, clock, log } = engine;
+  const batch = await pool.maybeOne(sql.type(batchSchema)`
     update batches batch set worker = ${engine.workerId}
     where id = (
       select id from batches
       where state in ('validating', 'finalizing')
         and (worker is null or worker not in (select id from batch_workers))
+        and not id = any(${sql.array(resting.ids(clock.now()), "text")})
       order by position limit 1 for update skip locked
     )
     returning ${batchColumns}
@@ -35,9 +38,11 @@ export async function workOnOne(engine: Engine): Promise<boolean> {
   try {
     if (batch.state === "validating") await validate(engine, batch);
     else await finish(engine, batch);
+    resting.wentWell(batch.id);
   } catch (error) {
+    log.warn({ err: error, batch: batch.id, state: batch.state }, "a batch could not be read or ended yet");
+    resting.failed(batch.id, clock.now());
     await giveBack(engine, batch.id).catch(() => undefined);
-    throw error;
   }
   return true;
 }

@@ -21,15 +21,25 @@ const MAX_ERRORS = 1_000;
 /** The batch must be this worker's, in state `validating`. A cancel that came meanwhile stands (rule 4.11). */
 export async function validate(engine: Engine, batch: Batch): Promise<void> {
   const { pool } = engine;
-  await removeItems(pool, batch.id);
+  if (!(await clearEarlierTry(engine, batch))) return;
   const writer = new ItemWriter(pool, batch.id, engine.newId, batch.createdAt);
   const errors = await readInput(engine, batch, writer);
   reached("validate.stored");
-  if (errors.length > 0) {
-    await fail(engine, batch, errors);
-    await removeItems(pool, batch.id);
-  } else await begin(engine, batch, writer);
+  if (errors.length === 0) await begin(engine, batch, writer);
+  // Who was taken for dead meanwhile removes nothing: the items may be another worker's by now.
+  else if (await fail(engine, batch, errors)) await removeItems(pool, batch.id);
   reached("validate.done");
+}
+
+/** @returns whether the batch is still this worker's. Nobody takes it over while the rows go. */
+async function clearEarlierTry({ pool, workerId }: Engine, { id }: Batch): Promise<boolean> {
+  return await pool.transaction(async (transaction) => {
+    const { rowCount } = await transaction.query(sql.unsafe`
+      select from batches where id = ${id} and state = 'validating' and worker = ${workerId} for update
+    `);
+    if (rowCount > 0) await removeItems(transaction, id);
+    return rowCount > 0;
+  });
 }
 
 async function begin(
@@ -53,12 +63,18 @@ async function begin(
   wake();
 }
 
-async function fail({ pool, clock, workerId }: Engine, { id }: Batch, errors: InputError[]): Promise<void> {
-  await pool.query(sql.unsafe`
+/** @returns whether it was still this worker's to end. */
+async function fail(
+  { pool, clock, workerId }: Engine,
+  { id }: Batch,
+  errors: InputError[],
+): Promise<boolean> {
+  const { rowCount } = await pool.query(sql.unsafe`
     update batches set state = 'ended', worker = null, ended_at = ${at(clock.now())}, errors = ${JSON.stringify(errors)},
       outcome = case when cancel_initiated_at is null then 'failed' else 'cancelled' end
     where id = ${id} and state = 'validating' and worker = ${workerId}
   `);
+  return rowCount > 0;
 }
 
 async function readInput(engine: Engine, batch: Batch, writer: ItemWriter): Promise<InputError[]> {

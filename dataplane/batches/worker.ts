@@ -12,6 +12,7 @@ import { closeFinished, workOnOne } from "./finish.ts";
 import { Headroom, type LiveLoad } from "./headroom.ts";
 import { MemoryBudget } from "./memory-budget.ts";
 import { measureQueue } from "./queue-depth.ts";
+import { Resting } from "./resting.ts";
 import { sweepBatches } from "./retention.ts";
 import { runItem, type ItemEnd, type RunServices } from "./run.ts";
 import { createSettler, type Settler } from "./settle.ts";
@@ -56,6 +57,7 @@ export class BatchWorker {
   readonly #turns: Turns;
   readonly #headroom: Headroom;
   readonly #settler: Settler;
+  readonly #resting = new Resting();
   readonly #largeBodies = new MemoryBudget(LARGE_BODIES_BYTES);
   readonly #loops: Recurring[];
   readonly #filling: WakingLoop;
@@ -179,7 +181,7 @@ export class BatchWorker {
   async #tend(): Promise<boolean> {
     await expireOverdue(this.#engine);
     await closeFinished(this.#engine);
-    return await workOnOne(this.#engine);
+    return await workOnOne(this.#engine, this.#resting);
   }
 }
 

@@ -318,6 +318,19 @@ describe("batch, Chat/Responses form: status", () => {
     expect(ended).toMatchObject({ status: "failed", errors: { data: [{ code: "input_file_too_large" }] } });
   });
 
+  test("one whose input cannot be read holds up no other, and expires with its window", async () => {
+    upstream.model("upstream-chat", text("fine"));
+    const input = await plane.upload(chatLines(2));
+    await plane.pool.query(sql.unsafe`delete from file_chunks where file_id = ${input}`);
+    const broken = await createFile("", { input_file_id: input });
+    expect(await plane.ended(await createFile(chatLines(2)))).toMatchObject({ status: "completed" });
+    expect((await plane.json("GET", broken)).body).toMatchObject({ status: "validating" });
+    skew = DAY;
+    const ended = await plane.ended(broken);
+    expect(ended).toMatchObject({ status: "expired", request_counts: { total: 0 }, output_file_id: null });
+    expect(ended["expired_at"]).toEqual(expect.any(Number));
+  });
+
   test("rule 4.11: a cancel during validating is not overwritten by the validator", async () => {
     await plane.worker.stop(5_000);
     still = plane;
