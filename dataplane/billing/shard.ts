@@ -62,9 +62,8 @@ interface Waiting {
   readonly operation: Operation;
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: Error) => void;
-  /** Nobody waits any more: not sent if it was not yet. */
-  givenUp: boolean;
-  sent: boolean;
+  /** `performance.now()` from which on nobody waits any more. */
+  readonly deadline: number;
 }
 
 export interface ShardOptions {
@@ -81,7 +80,12 @@ export class Shard {
   /** Hash tag; the first key of every script call. */
   readonly tag: string;
   readonly #options: ShardOptions;
-  readonly #queue: Waiting[] = [];
+  #queue: Waiting[] = [];
+  /** The group that Redis has not answered yet. */
+  #underWay: readonly Waiting[] = [];
+  /** One timer for all who wait: rings at the first deadline. */
+  #alarm: NodeJS.Timeout | undefined;
+  #alarmAt = Number.POSITIVE_INFINITY;
   #epoch = "";
   #lost = false;
   #scheduled = false;
@@ -102,24 +106,9 @@ export class Shard {
         reject(new RedisSilent("too many operations are waiting for Redis", { sent: false }));
         return;
       }
-      const waiting: Waiting = {
-        operation,
-        resolve: (reply) => {
-          clearTimeout(timer);
-          resolve(reply);
-        },
-        reject: (error) => {
-          clearTimeout(timer);
-          reject(error);
-        },
-        givenUp: false,
-        sent: false,
-      };
-      const timer = setTimeout(() => {
-        waiting.givenUp = true;
-        reject(new RedisSilent(`no answer from Redis within ${timeoutMs} ms`, { sent: waiting.sent }));
-      }, timeoutMs);
-      this.#queue.push(waiting);
+      const deadline = performance.now() + timeoutMs;
+      this.#queue.push({ operation, resolve, reject, deadline });
+      if (deadline < this.#alarmAt) this.#ringAt(deadline);
       this.#schedule();
     });
   }
@@ -128,6 +117,28 @@ export class Shard {
   lost(): void {
     this.#lost = true;
     this.#schedule();
+  }
+
+  #ringAt(deadline: number): void {
+    clearTimeout(this.#alarm);
+    this.#alarmAt = deadline;
+    this.#alarm = setTimeout(() => this.#refuseLate(), Math.max(0, deadline - performance.now()));
+  }
+
+  /** What was not sent by its deadline never is. */
+  #refuseLate(): void {
+    const now = performance.now();
+    const isLate = ({ deadline }: Waiting) => deadline <= now;
+    const error = (sent: boolean) => new RedisSilent("no answer from Redis in time", { sent });
+    this.#refuse(this.#queue.filter(isLate), error(false));
+    this.#refuse(this.#underWay.filter(isLate), error(true));
+    this.#queue = this.#queue.filter((waiting) => !isLate(waiting));
+    this.#underWay = this.#underWay.filter((waiting) => !isLate(waiting));
+    this.#alarmAt = Number.POSITIVE_INFINITY;
+    let first = Number.POSITIVE_INFINITY;
+    for (const { deadline } of this.#queue) first = Math.min(first, deadline);
+    for (const { deadline } of this.#underWay) first = Math.min(first, deadline);
+    if (first < this.#alarmAt) this.#ringAt(first);
   }
 
   #schedule(): void {
@@ -151,7 +162,7 @@ export class Shard {
           );
           break;
         }
-        const group = this.#queue.splice(0, MAX_GROUP).filter(({ givenUp }) => !givenUp);
+        const group = this.#queue.splice(0, MAX_GROUP);
         if (group.length > 0) await this.#send(group);
       }
     } finally {
@@ -183,20 +194,21 @@ export class Shard {
       this.#refuse(group, new RedisSilent("Redis is not connected", { sent: false }));
       return;
     }
+    this.#underWay = group;
     try {
-      for (const waiting of group) waiting.sent = true;
       const reply = await this.#call(group.map(({ operation }) => operation));
       if ("epoch" in reply) {
         // Nothing was done. At first contact there is nothing of ours that could be lost.
         this.#lost ||= this.#epoch !== "";
         this.#epoch = reply.epoch;
-        for (const waiting of group) waiting.sent = false;
-        this.#queue.unshift(...group);
+        this.#queue.unshift(...this.#underWay);
         return;
       }
       for (const [index, waiting] of group.entries()) waiting.resolve(reply.applied[index] ?? []);
     } catch (error) {
       this.#refuse(group, new RedisSilent("Redis did not answer", { sent: true, cause: error }));
+    } finally {
+      this.#underWay = [];
     }
   }
 
