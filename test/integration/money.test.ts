@@ -192,6 +192,22 @@ describe("keys", () => {
   });
 });
 
+test("a new request does not stand behind the heartbeats of all the running ones", async () => {
+  await makeOrganization(plane.pool, "org_crowd", 10_000n);
+  const owner = await Plane.open({ redisUrl: redis.url, postgresUrl: database.url }, { running: false });
+  const crowd = await Promise.all(
+    Array.from({ length: 3_000 }, () => owner.holds.open(request("org_crowd"), 1n)),
+  );
+  const order: string[] = [];
+  const beaten = owner.holds.heartbeat().then(() => order.push("all beaten"));
+  const bill = await owner.holds.open(request("org_crowd"), 1n);
+  order.push("held");
+  await beaten;
+  expect(order).toEqual(["held", "all beaten"]);
+  await Promise.all([bill, ...crowd].map((one) => one.release()));
+  await owner.close();
+});
+
 describe("dead owners", () => {
   const swept = { running: false, rhythm: { staleMs: -1 } } as const;
   const rows = (organizationId: string) =>
