@@ -109,6 +109,19 @@ test("priority comes before weight and key", () => {
   expect(firsts).toEqual(new Set(["a", "b"]));
 });
 
+test("weight 0 takes no traffic, whatever its priority and whoever fails", () => {
+  const list = [
+    { name: "drained", priority: 0, weight: 0 },
+    { name: "a", priority: 1, weight: 1 },
+    { name: "also drained", priority: 1, weight: 0 },
+    { name: "b", priority: 2, weight: 1 },
+  ];
+  for (let key = 0; key < 20; key += 1)
+    expect(preference(list, `${key}`).map(({ name }) => name)).toEqual(["a", "b"]);
+  const none = list.filter(({ weight }) => weight === 0);
+  expect(preference(none, "k").map(({ name }) => name)).toEqual(["drained", "also drained"]);
+});
+
 test("the first try waits for nothing, later ones longer and longer, up to a limit", () => {
   expect(backOffMs(0, 0.99)).toBe(0);
   expect(backOffMs(1, 0.999)).toBe(BACK_OFF_MS.first);

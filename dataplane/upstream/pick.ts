@@ -6,17 +6,21 @@ export interface Prioritized extends Weighted {
   readonly priority: number;
 }
 
-/** All upstreams of a route in the order in which this key prefers them: priority first, then its own ranking. */
+/**
+ * The upstreams of a route in the order in which this key prefers them: priority first, then its own ranking. Those
+ * of weight 0 take no traffic, also none that others cannot take; only a route that has no others asks them.
+ */
 export function preference<T extends Prioritized>(upstreams: readonly T[], key: string): T[] {
-  const [first] = upstreams;
-  if (first === undefined || upstreams.length === 1) return [...upstreams];
-  if (upstreams.every(({ priority }) => priority === first.priority)) return rank(upstreams, key);
-  const priorities = [...new Set(upstreams.map(({ priority }) => priority))].sort(
-    (one, other) => one - other,
-  );
+  if (upstreams.length === 1) return [...upstreams];
+  const weighted = upstreams.filter(({ weight }) => weight > 0);
+  const serving = weighted.length === 0 ? upstreams : weighted;
+  const [first] = serving;
+  if (first === undefined || serving.every(({ priority }) => priority === first.priority))
+    return rank(serving, key);
+  const priorities = [...new Set(serving.map(({ priority }) => priority))].sort((one, other) => one - other);
   return priorities.flatMap((priority) =>
     rank(
-      upstreams.filter((upstream) => upstream.priority === priority),
+      serving.filter((upstream) => upstream.priority === priority),
       key,
     ),
   );

@@ -26,6 +26,7 @@ function snapshotWith(upstream = counting): Snapshot {
     sampleRoute("alpha", { aliases: ["alpha-latest"], upstreams: [upstream] }),
     sampleRoute("local", { capabilities: off, upstreams: [upstream] }),
     sampleRoute("chat", { upstreams: [sampleUpstream({ dialect: "chat" })] }),
+    sampleRoute("drained", { upstreams: [{ ...upstream, weight: 0 }, sampleUpstream({ name: "other" })] }),
   ];
   const routing = sampleRouting(1, { routes });
   const index = { schemaVersion: 1, serial: 1, hash: "0".repeat(64), routing: [], credentials: [] };
@@ -76,8 +77,8 @@ describe("counted here (rules 1.17, 2.18)", () => {
     expect(counts).toEqual([17, 17, 17]);
   });
 
-  test("a route that must not ask its upstream does not", async () => {
-    expect((await count({ model: "local", ...hello }, 42)).asked).toEqual([]);
+  test.each(["local", "drained"])("a route that must not ask its upstream does not: %s", async (model) => {
+    expect((await count({ model, ...hello }, 42)).asked).toEqual([]);
   });
 
   const user = (...content: unknown[]) => ({ model: "alpha", messages: [{ role: "user", content }] });

@@ -43,7 +43,7 @@ async function askUpstream(
 ): Promise<number | null> {
   if (!route.capabilities.countTokens) return null;
   const [upstream] = route.upstreams
-    .filter(({ countTokensUrl }) => countTokensUrl !== null)
+    .filter(({ countTokensUrl, weight }) => countTokensUrl !== null && weight > 0)
     .sort((one, other) => one.priority - other.priority);
   if (upstream === undefined) return null;
   const gone = new AbortController();
