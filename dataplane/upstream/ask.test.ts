@@ -1,6 +1,6 @@
 import { createServer, type AddressInfo, type Socket } from "node:net";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import type { Dispatcher } from "undici";
+import { Agent, buildConnector, type Dispatcher } from "undici";
 import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
@@ -205,6 +205,29 @@ describe("rule 1.14: health", () => {
     expect(two.requests).toHaveLength(0);
   });
 });
+
+test.each(["EMFILE", "EADDRNOTAVAIL"])(
+  "no descriptor or port left (%s) is our trouble, not the upstream's",
+  async (code) => {
+    let exhausted = true;
+    const connect = buildConnector({});
+    const scarce = new Agent({
+      connect: (options, callback) => {
+        if (exhausted) callback(Object.assign(new Error(code), { code }), null);
+        else connect(options, callback);
+      },
+    });
+    upstreams = new Upstreams(scarce, { clock: { now: () => now }, random: () => 0 });
+    for (let time = 0; time < 7; time += 1) {
+      const { error: told, record } = await ask(pair());
+      expect(told).toMatchObject({ code: "unavailable", retryAfterSeconds: 1 });
+      expect(record.tries).toBe(1);
+    }
+    exhausted = false;
+    expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
+    await scarce.destroy();
+  },
+);
 
 test("a conversation stays on its upstream, others spread", async () => {
   const list = [named("one", one.url), named("two", two.url)];

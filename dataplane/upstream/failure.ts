@@ -91,6 +91,14 @@ export function failureOfCall(fault: CallFault, cause: unknown): AttemptFailure 
         retry: null,
         status: "garbage",
       });
+    case "exhausted":
+      return new AttemptFailure(
+        new ApiError("unavailable", "The service is overloaded; try again in a moment.", {
+          cause,
+          retryAfterSeconds: 1,
+        }),
+        { retry: null, status: "exhausted" },
+      );
     case "unsendable":
       return new AttemptFailure(new ApiError("internal", "The request could not be sent on.", { cause }), {
         retry: null,

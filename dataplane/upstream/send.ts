@@ -20,6 +20,7 @@ import { isStaleConnectionError } from "./dispatcher.ts";
  *   too_large           a whole answer beyond the limit
  *   deadline            the request's own time is up
  *   cancelled           the caller wants no more of it
+ *   exhausted           this process has no descriptor or port left for a connection: our fault, for now
  *   unsendable          the request is none that HTTP can carry: our fault, or the configuration's
  */
 export type CallFault =
@@ -32,6 +33,7 @@ export type CallFault =
   | "too_large"
   | "deadline"
   | "cancelled"
+  | "exhausted"
   | "unsendable";
 
 export class CallError extends Error {
@@ -73,6 +75,9 @@ export interface BodyReader {
   end(): void;
   fail(fault: CallFault): void;
 }
+
+/** Errors of a connection that never left this machine. */
+const EXHAUSTION: ReadonlySet<string | undefined> = new Set(["EMFILE", "ENFILE", "EADDRNOTAVAIL", "ENOBUFS"]);
 
 /** A body of which nobody has read anything yet is kept up to here before the connection is paused. */
 const UNREAD_LIMIT_BYTES = 256 * 1024;
@@ -210,6 +215,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     if (error instanceof errors.InvalidArgumentError) return "unsendable";
     if (error.name === "HTTPParserError" || error.name === "HeadersOverflowError") return "garbage";
     if (this.#status > 0) return "cut";
+    if (EXHAUSTION.has((error as NodeJS.ErrnoException).code)) return "exhausted";
     return isStaleConnectionError(error) ? "stale" : "connect";
   }
 
