@@ -47,7 +47,8 @@ beforeAll(async () => {
   [database, redis] = await Promise.all([freshDatabase({ migrated: false }), freshRedis()]);
   upstream = await startUpstream();
   await writeSnapshot(snapshot, upstream.url);
-});
+  // `npm ci` unpacks 20,000 files, which a busy disk takes its time for.
+}, 420_000);
 afterAll(async () => {
   await pod?.kill();
   await upstream?.close();

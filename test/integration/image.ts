@@ -82,10 +82,7 @@ function copy(stage: Stage, rest: string, { context, files, stages }: Build): vo
     if (from !== undefined) {
       const other = stages.get(from);
       if (other === undefined) throw new Error(`COPY ${rest}: there is no stage ${from}`);
-      fs.cpSync(join(other.root, resolve(other.workdir, source)), target, {
-        recursive: true,
-        verbatimSymlinks: true,
-      });
+      linkTree(join(other.root, resolve(other.workdir, source)), target);
       continue;
     }
     const found = files.filter((file) => file === source || file.startsWith(`${source}/`));
@@ -94,6 +91,17 @@ function copy(stage: Stage, rest: string, { context, files, stages }: Build): vo
       const place = file === source ? join(target, basename(file)) : join(target, relative(source, file));
       fs.cpSync(join(context, file), place);
     }
+  }
+}
+
+/** A copy of a tree by hard links: tens of thousands of files in a second. */
+function linkTree(from: string, to: string): void {
+  fs.mkdirSync(to, { recursive: true });
+  for (const entry of fs.readdirSync(from, { withFileTypes: true })) {
+    const [source, target] = [join(from, entry.name), join(to, entry.name)];
+    if (entry.isDirectory()) linkTree(source, target);
+    else if (entry.isSymbolicLink()) fs.symlinkSync(fs.readlinkSync(source), target);
+    else fs.linkSync(source, target);
   }
 }
 
