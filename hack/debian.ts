@@ -103,6 +103,8 @@ async function unpackDebianPackages(
           const unpack = spawnSync("dpkg", ["-x", join(work, file), tree], { encoding: "utf8" });
           if (unpack.status !== 0) return `dpkg -x ${file}: ${lastLine(unpack.stderr)}`;
         }
+        // Another process may have been faster, and be running what it unpacked.
+        if ((await unpackedProgram(target, choices)) !== null) return null;
         await fs.rm(target, { recursive: true, force: true });
         await fs.rename(tree, target);
         return null;
