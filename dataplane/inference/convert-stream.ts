@@ -7,12 +7,12 @@ import { noTools, tokensOf } from "../billing/token-usage.ts";
 import type { EndCause, SseEvent, Stepper, StreamWriter } from "../dialects/codecs.ts";
 import type { MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
-import { cutAnswer, withoutForeignPaths } from "../dialects/upstream-error.ts";
+import { withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { SseOverflow, SseReader } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/ask.ts";
-import { AttemptFailure, failureOfErrorBody, timedOut } from "../upstream/failure.ts";
+import { AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
 import type { CallFault } from "../upstream/send.ts";
 import {
   attempt,
@@ -22,12 +22,15 @@ import {
   inputEstimate,
   settle,
 } from "./convert-job.ts";
+import {
+  brokenStream,
+  errorOfCharge,
+  eventStreamHeaders,
+  faultKind,
+  linger,
+  OBSERVE_MS,
+} from "./stream-answer.ts";
 import { isReport } from "./usage-tap.ts";
-
-/** Time between two observations of a running stream. */
-const OBSERVE_MS = 1_000;
-/** How long a finished upstream may take to close its answer, so that its connection can be used again. */
-const LINGER_MS = 1_000;
 
 /**
  * Converts a stream. Resolves when it is over, however it ended.
@@ -71,7 +74,7 @@ class StreamConversion {
     this.#answering.call.read({
       data: (chunk) => this.#data(chunk),
       end: () => this.#ended({ kind: "eof" }, "cut"),
-      fail: (fault) => this.#ended({ kind: "failed", error: errorOfFault(fault) }, fault),
+      fail: (fault) => this.#ended({ kind: "failed", error: brokenStream(fault) }, fault),
     });
   }
 
@@ -132,12 +135,7 @@ class StreamConversion {
   #open(): void {
     this.#phase = "running";
     this.#answering.accepted();
-    this.#job.sink.start(200, {
-      "content-type": "text/event-stream; charset=utf-8",
-      "cache-control": "no-cache",
-      "x-accel-buffering": "no",
-      ...this.#job.headers,
-    });
+    this.#job.sink.start(200, eventStreamHeaders(this.#job.headers));
   }
 
   /** The client is behind: nothing is read until it has caught up; its sink cuts one that takes nothing at all. */
@@ -177,8 +175,8 @@ class StreamConversion {
       const out = attempt(() => this.#reader.end(cause));
       if (!(out instanceof ApiError)) this.#say(out);
       if (this.#isOver()) return;
-      this.#broke(out instanceof ApiError ? out : errorOfFault(fault), fault);
-    } else this.#broke(errorOfFault(fault), fault);
+      this.#broke(out instanceof ApiError ? out : brokenStream(fault), fault);
+    } else this.#broke(brokenStream(fault), fault);
   }
 
   /** Says so after calls that may have ended the stream. */
@@ -205,8 +203,8 @@ class StreamConversion {
 
   /** The stream stopped before its end. */
   #broke(error: ApiError, fault: CallFault): void {
-    const kind = fault === "idle" ? "idle" : fault === "cut" ? "cut" : "garbage";
-    if (fault !== "cancelled") metrics.streamFaults.inc({ dialect: clientOf(this.#job), kind });
+    if (fault !== "cancelled")
+      metrics.streamFaults.inc({ dialect: clientOf(this.#job), kind: faultKind(fault) });
     if (this.#phase === "opening" && fault !== "cancelled") {
       const cut = fault === "cut" && this.#answering.call.received === 0;
       this.#refuse(
@@ -229,7 +227,7 @@ class StreamConversion {
   async #complete(terminal: string): Promise<void> {
     this.#phase = "over";
     const { sink } = this.#job;
-    this.#linger();
+    linger(this.#answering.call);
     const usage = this.#usage;
     // A report of no output beside text that was seen is one that was not counted.
     const isCounted =
@@ -242,20 +240,10 @@ class StreamConversion {
       await settle(this.#job, this.#answering, { ...counted, status: "ok" });
       sink.write(terminal);
     } catch (error) {
-      this.#tell(
-        error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error }),
-      );
+      this.#tell(errorOfCharge(error));
     }
     sink.end();
     this.#resolve();
-  }
-
-  /** Lets the upstream close its answer in its own time, so that the connection can serve again. */
-  #linger(): void {
-    const { call } = this.#answering;
-    call.resume();
-    const timer = setTimeout(() => call.abort("cut"), LINGER_MS);
-    timer.unref();
   }
 
   async #abandon(error: ApiError, status: "error" | "cancelled"): Promise<void> {
@@ -278,8 +266,3 @@ class StreamConversion {
     this.#job.sink.write(this.#writer.fail(isForeign ? withoutForeignPaths(error) : error));
   }
 }
-
-const errorOfFault = (fault: CallFault): ApiError =>
-  fault === "idle" || fault === "deadline"
-    ? new ApiError("timeout", fault === "idle" ? "The model's provider stopped sending." : timedOut)
-    : cutAnswer();

@@ -6,17 +6,18 @@ import type { CodecContext, SseEvent, Stepper } from "../dialects/codecs.ts";
 import type { MessagesEvent, MessagesResponse } from "../dialects/messages/types.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
 import { codecs } from "../dialects/registry.ts";
-import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
+import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { SseReader } from "../lib/sse.ts";
 import { wholeBlock } from "../loop/round.ts";
 import { SpoiledAnswer } from "../loop/run.ts";
 import type { Answering } from "../upstream/ask.ts";
-import { AttemptFailure, failureOfErrorBody, timedOut } from "../upstream/failure.ts";
+import { AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
 import { isErrorBody } from "./convert-whole.ts";
+import { brokenStream } from "./stream-answer.ts";
 
 /** Batches of events that wait for their reader before the upstream is told to pause. */
 const MAX_WAITING = 16;
@@ -35,8 +36,8 @@ export async function* wholeEvents(
   } catch (error) {
     if (!(error instanceof CallError)) throw error;
     const { fault, received } = error;
-    if (received === 0) throw failureOf(errorOfFault(fault), fault, 0);
-    throw spoiled(errorOfFault(fault), { answering, context, received, corrupt: fault === "too_large" });
+    if (received === 0) throw failureOf(brokenStream(fault), fault, 0);
+    throw spoiled(brokenStream(fault), { answering, context, received, corrupt: fault === "too_large" });
   }
   const received = body.length;
   const parsed = objectOf(parseJson(body.toString("utf8")));
@@ -115,7 +116,7 @@ class EventQueue {
         this.#close(() => this.#reader.end({ kind: "eof" }), "cut");
       },
       fail: (fault) =>
-        this.#close(() => this.#reader.end({ kind: "failed", error: errorOfFault(fault) }), fault),
+        this.#close(() => this.#reader.end({ kind: "failed", error: brokenStream(fault) }), fault),
     });
   }
 
@@ -164,7 +165,7 @@ class EventQueue {
       this.#over = true;
       this.#wake();
     } catch (error) {
-      this.#fail(error instanceof ApiError ? error : errorOfFault(fault), fault, null);
+      this.#fail(error instanceof ApiError ? error : brokenStream(fault), fault, null);
     }
   }
 
@@ -194,12 +195,6 @@ function failureOf(error: ApiError, fault: CallFault, received: number): Attempt
     status: fault === "idle" || fault === "deadline" ? "timeout" : cut ? "cut" : "garbage",
     unhealthy: cut || fault === "idle",
   });
-}
-
-function errorOfFault(fault: CallFault): ApiError {
-  if (fault === "deadline") return new ApiError("timeout", timedOut);
-  if (fault === "idle") return new ApiError("timeout", "The model's provider stopped sending.");
-  return fault === "cut" || fault === "cancelled" ? cutAnswer() : corruptAnswer(fault);
 }
 
 /** A whole answer as the stream that says the same. */

@@ -5,25 +5,28 @@
 import type { TokenUsage } from "../billing/meter.ts";
 import { noTokens, noTools, tokensOf } from "../billing/token-usage.ts";
 import { parseJson } from "../dialects/fields.ts";
-import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Span } from "../lib/json-splice.ts";
 import { frameData, SseOverflow, SseScanner, type SseFrame } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/ask.ts";
-import { AttemptFailure, failureOfErrorBody, timedOut } from "../upstream/failure.ts";
+import { AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
 import type { CallFault } from "../upstream/send.ts";
 import { errorEvent } from "./in-band.ts";
 import { settle, type RelayJob } from "./relay-job.ts";
+import {
+  brokenStream,
+  errorOfCharge,
+  eventStreamHeaders,
+  faultKind,
+  linger,
+  OBSERVE_MS,
+} from "./stream-answer.ts";
 import { streamTap } from "./stream-taps.ts";
 import { isReport, PASS, type Seen, type StreamTap } from "./usage-tap.ts";
 
 /** What may gather behind the terminal event, or before the first one. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024;
-/** Time between two observations of a running stream. */
-const OBSERVE_MS = 1_000;
-/** How long a finished upstream may take to close its answer, so that its connection can be used again. */
-const LINGER_MS = 1_000;
 
 /**
  * Relays a stream. Resolves when it is over, however it ended.
@@ -134,12 +137,7 @@ class StreamRelay {
   #open(): void {
     this.#phase = "running";
     this.#answering.accepted();
-    this.#job.sink.start(200, {
-      "content-type": "text/event-stream; charset=utf-8",
-      "cache-control": "no-cache",
-      "x-accel-buffering": "no",
-      ...this.#job.headers,
-    });
+    this.#job.sink.start(200, eventStreamHeaders(this.#job.headers));
     this.#out.push(...this.#held);
     this.#held = [];
     this.#heldBytes = 0;
@@ -280,12 +278,8 @@ class StreamRelay {
   /** The stream stopped before its end. */
   #break(fault: CallFault): void {
     const { dialect } = this.#job;
-    const error =
-      fault === "idle" || fault === "deadline"
-        ? new ApiError("timeout", fault === "idle" ? "The model's provider stopped sending." : timedOut)
-        : cutAnswer();
-    const kind = fault === "idle" ? "idle" : fault === "cut" ? "cut" : "garbage";
-    if (fault !== "cancelled") metrics.streamFaults.inc({ dialect, kind });
+    const error = brokenStream(fault);
+    if (fault !== "cancelled") metrics.streamFaults.inc({ dialect, kind: faultKind(fault) });
     if (this.#phase === "opening" && fault !== "cancelled") return this.#refuseBroken(fault, error);
     void this.#abandon(error, fault === "cancelled" ? "cancelled" : "error");
   }
@@ -306,7 +300,7 @@ class StreamRelay {
       );
     else if (fault === "deadline")
       this.#refuse(new AttemptFailure(error, { retry: null, status: "timeout" }));
-    else this.#refuse(new AttemptFailure(corruptAnswer(fault), { retry: null, status: "garbage" }));
+    else this.#refuse(new AttemptFailure(error, { retry: null, status: "garbage" }));
   }
 
   /** The charge first, then the end of the answer. */
@@ -320,7 +314,7 @@ class StreamRelay {
   async #complete(): Promise<void> {
     const { dialect, sink } = this.#job;
     if (this.#tap.faults > 0) metrics.streamFaults.inc({ dialect, kind: "tap" }, this.#tap.faults);
-    this.#linger();
+    linger(this.#answering.call);
     try {
       await settle(this.#job, {
         ...this.#tokens(),
@@ -329,20 +323,10 @@ class StreamRelay {
       });
       sink.write(joined(this.#held));
     } catch (error) {
-      this.#tell(
-        error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error }),
-      );
+      this.#tell(errorOfCharge(error));
     }
     sink.end();
     this.#resolve();
-  }
-
-  /** Lets the upstream close its answer in its own time, so that the connection can serve again. */
-  #linger(): void {
-    const { call } = this.#answering;
-    call.resume();
-    const timer = setTimeout(() => call.abort("cut"), LINGER_MS);
-    timer.unref();
   }
 
   async #abandon(error: ApiError, status: "error" | "cancelled"): Promise<void> {

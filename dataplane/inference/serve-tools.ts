@@ -35,6 +35,7 @@ import type { InferenceCall } from "./call.ts";
 import { Conversion } from "./conversion.ts";
 import { Iterations } from "./iterations.ts";
 import type { Look } from "./look.ts";
+import { eventStreamHeaders } from "./stream-answer.ts";
 
 /** Pings while a tool runs (spec, Limits). */
 const PING_MS = 10_000;
@@ -220,12 +221,7 @@ class ToolServing {
     if (bytes === "" && terminal === "") return;
     if (!this.#started) {
       this.#started = true;
-      sink.start(200, {
-        "content-type": "text/event-stream; charset=utf-8",
-        "cache-control": "no-cache",
-        "x-accel-buffering": "no",
-        ...this.#headers(bill),
-      });
+      sink.start(200, eventStreamHeaders(this.#headers(bill)));
     }
     // The loop says the end only once the charge is durable.
     if (!sink.write(bytes + terminal)) await sink.drained();
