@@ -1,0 +1,131 @@
+/** Promises of design.md §5 that no other test of the money puts to the proof by themselves, each in its words. */
+import { sql } from "slonik";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { audit } from "../../dataplane/billing/audit.ts";
+import { chargeRows } from "../../dataplane/billing/charge.ts";
+import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
+import { shardOf, shardTag, type Operation, type Shard } from "../../dataplane/billing/shard.ts";
+import { encodeRow, usageRow } from "../../dataplane/billing/usage-row.ts";
+import { Plane, makeOrganization, request, usage } from "./money-world.ts";
+import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
+
+let database: TestDatabase;
+let redis: TestStore;
+let plane: Plane;
+beforeAll(async () => {
+  [database, redis] = await Promise.all([freshDatabase(), freshRedis()]);
+  plane = await Plane.open({ redisUrl: redis.url, postgresUrl: database.url }, { running: false });
+});
+afterAll(async () => {
+  await plane.close();
+  await redis[Symbol.asyncDispose]();
+  await database.drop();
+});
+
+function shardFor(organization: string): Shard {
+  const shard = plane.holds.shards[shardOf(organization)];
+  if (shard === undefined) throw new Error("no such shard");
+  return shard;
+}
+
+test("amounts enter Lua as decimal strings and change only through HINCRBY: not a digit is lost at the largest balance", async () => {
+  await makeOrganization(plane.pool, "org_rich", MAX_MICROS);
+  const large = MAX_MICROS - 1n;
+  const bill = await plane.holds.open(request("org_rich"), large);
+  const credit = { granted: MAX_MICROS, used: 0n, held: large, available: 1n };
+  expect(await plane.holds.credit("org_rich")).toEqual(credit);
+  const small = await plane.holds.open(request("org_rich"), 1n);
+  expect(await plane.holds.credit("org_rich")).toEqual({ ...credit, held: MAX_MICROS, available: 0n });
+  await small.settle(usage(1));
+  // Beyond 10^14, where `tostring` of a double in Lua begins to round.
+  await bill.settle(usage(123_456_789));
+  const used = 123_456_790n;
+  const left = { granted: MAX_MICROS, used, held: 0n, available: MAX_MICROS - used };
+  expect(await plane.holds.credit("org_rich")).toEqual(left);
+  await plane.upkeep.drain();
+  expect(await plane.holds.credit("org_rich")).toEqual(left);
+});
+
+describe("operations are idempotent by request id: a repeated call changes nothing", () => {
+  const row = (id: string, cost: number) => usageRow(request("org_twice", { id }), usage(cost));
+  const hold = (id: string): Operation => ["hold", "org_twice", id, "100", "", "0", "0", "0", "0", "0"];
+  const operations: Readonly<Record<string, (id: string) => readonly Operation[]>> = {
+    hold: (id) => [hold(id)],
+    advance: (id) => [hold(id), ["advance", "org_twice", id, "30", "80", "0", "", "0"]],
+    settle: (id) => [hold(id), ["settle", "org_twice", id, "40", encodeRow(row(id, 40)), "0", "0", "0"]],
+    "settle without a hold": (id) => [
+      ["settle", "org_twice", id, "40", encodeRow(row(id, 40)), "0", "0", "0"],
+    ],
+    release: (id) => [hold(id), ["release", "org_twice", id, "0", "0", "0", "0"]],
+    retake: (id) => [["retake", "org_twice", id, "60", "0", "", "0"]],
+  };
+
+  test.each(Object.entries(operations))("%s", async (name, of) => {
+    await makeOrganization(plane.pool, "org_twice", 1_000_000n);
+    await plane.holds.refresh(["org_twice"]);
+    const shard = shardFor("org_twice");
+    const id = `req_${name.replaceAll(" ", "_")}`;
+    for (const operation of of(id)) await shard.run(operation, 1_000);
+    const once = await plane.redis.hgetall(`${shard.tag}:o:org_twice`);
+    const entries = await plane.redis.xlen(`${shard.tag}:usage`);
+    const last = of(id).at(-1) ?? [""];
+    await shard.run(last, 1_000);
+    expect(await plane.redis.hgetall(`${shard.tag}:o:org_twice`)).toEqual(once);
+    expect(await plane.redis.xlen(`${shard.tag}:usage`)).toBe(entries);
+  });
+});
+
+test("group commit: all operations of one event-loop turn for one shard go as one script call", async () => {
+  await makeOrganization(plane.pool, "org_group", 1_000_000n);
+  await (await plane.holds.open(request("org_group"), 1n)).release();
+  const calls = async () =>
+    Number(/cmdstat_evalsha:calls=(\d+)/.exec(await plane.redis.info("commandstats"))?.[1]);
+  const before = await calls();
+  const bills = await Promise.all(
+    Array.from({ length: 100 }, () => plane.holds.open(request("org_group"), 1n)),
+  );
+  expect((await calls()) - before).toBe(1);
+  await Promise.all(bills.map((bill) => bill.settle(usage(1))));
+  expect((await calls()) - before).toBe(2);
+});
+
+test("partitions are made two months ahead; a default one catches the rest, and the books agree all the same", async () => {
+  await makeOrganization(plane.pool, "org_old", 1_000n);
+  const partitionOf = (id: string) =>
+    plane.pool.oneFirst(sql.type(z.object({ name: z.string() }))`
+      select tableoid::regclass::text as name from usage where id = ${id}
+    `);
+  const now = new Date();
+  const inMonths = (months: number) => Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + months, 15);
+  for (const months of [0, 1, 2, 3, -60]) {
+    const asked = request("org_old", { acceptedAt: inMonths(months) });
+    await plane.pool.transaction((transaction) => chargeRows(transaction, [usageRow(asked, usage(10))]));
+    const month = new Date(inMonths(months)).toISOString().slice(0, 7).replace("-", "_");
+    const expected = months >= 0 && months <= 2 ? `usage_${month}` : "usage_default";
+    expect(await partitionOf(asked.id)).toBe(expected);
+  }
+  await plane.holds.refresh(["org_old"]);
+  expect((await plane.holds.credit("org_old")).used).toBe(50n);
+  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+});
+
+test("beyond 1,000,000 undrained entries in a shard: 503, and again admitted when they are fewer", async () => {
+  await using own = await freshRedis();
+  const behind = await Plane.open({ redisUrl: own.url, postgresUrl: database.url }, { running: false });
+  try {
+    await makeOrganization(behind.pool, "org_behind", 1_000n);
+    await (await behind.holds.open(request("org_behind"), 1n)).release();
+    const stream = `${shardTag(shardOf("org_behind"))}:usage`;
+    const fill = "for n = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'o', '', 'c', '0', 'r', '') end";
+    for (let part = 0; part < 40; part += 1) {
+      await behind.redis.eval(fill, 1, stream, "25000");
+    }
+    expect(await behind.redis.xlen(stream)).toBe(1_000_000);
+    await expect(behind.holds.open(request("org_behind"), 1n)).rejects.toMatchObject({ code: "unavailable" });
+    await behind.redis.xtrim(stream, "MAXLEN", "999999");
+    await (await behind.holds.open(request("org_behind"), 1n)).release();
+  } finally {
+    await behind.vanish();
+  }
+}, 60_000);
