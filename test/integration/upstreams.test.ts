@@ -1,14 +1,17 @@
 /**
  * Upstreams as they stand in other people's networks, declared in YAML and asked by the running product: the
- * addresses, queries and headers of Azure, Gemini and vLLM, and TLS under a private authority.
+ * addresses, queries and headers of Azure, Gemini and vLLM, TLS under a private authority, and three of which one
+ * fails and one stalls, with nothing left behind in the product or its stores.
  */
 import { appendFileSync, writeFileSync } from "node:fs";
 import { connect, type AddressInfo } from "node:net";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { createServer, type Server } from "node:tls";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { privateAuthority, type Certificate } from "../fakes/certificate.ts";
-import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { text } from "../fakes/upstream/script.ts";
+import { startUpstream, withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { readKeys, startProduct, temporaryFolder, writeManifests, type Product } from "./product.ts";
 
 const folder = temporaryFolder();
@@ -17,6 +20,8 @@ const data = join(folder.path, "data");
 let upstream: FakeUpstream;
 let product: Product;
 const tls: Server[] = [];
+/** One that answers, one that fails every second time, one that accepts and says nothing. */
+let trio: FakeUpstream[] = [];
 
 /** HTTPS in front of the upstream. @returns its origin. */
 async function terminate({ key, cert }: Certificate): Promise<string> {
@@ -34,6 +39,7 @@ async function terminate({ key, cert }: Certificate): Promise<string> {
 
 /** Each model's only upstream, as in the YAML of a ModelRoute. */
 const declared = (secure: string, foreign: string, misnamed: string): Record<string, string> => ({
+  trio: trio.map(({ url }, n) => `{name: u${n}, dialect: ChatCompletions, baseURL: "${url}"}`).join(", "),
   azure: `{name: azure, dialect: ChatCompletions, baseURL: "${upstream.url}/", model: gpt,
     path: /openai/deployments/prod-1/chat/completions, query: {api-version: "2026-06-01", "a b": "c&d"},
     credentials: {secretKeyRef: {name: upstream, key: api-key}, header: Api-Key}, headers: {X-Team: ml}}`,
@@ -57,6 +63,8 @@ spec:
   limits: {contextTokens: 100000, maxOutputTokens: 4096}
   priceTableRef: {name: addresses}
   upstreams: [${entry}]
+  timeouts: {firstByte: 2s}
+  retries: {attempts: 3}
 `;
   const prices = `---
 apiVersion: gapura.dev/v1alpha1
@@ -75,6 +83,13 @@ spec:
 
 beforeAll(async () => {
   upstream = await startUpstream();
+  let turn = 0;
+  const answer = text("one two three", { input: 10, output: 3 });
+  trio = await Promise.all([
+    startUpstream({ fallback: () => answer }),
+    startUpstream({ fallback: () => (turn++ % 2 === 0 ? { error: { status: 500 } } : answer) }),
+    startUpstream({ fallback: () => withFaults(answer, { hang: true }) }),
+  ]);
   const own = privateAuthority("Acme Internal CA");
   const bundle = join(folder.path, "acme-ca.pem");
   writeFileSync(bundle, own.cert);
@@ -91,7 +106,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await product?.stop();
   for (const server of tls) server.close();
-  await upstream.close();
+  await Promise.all([upstream, ...trio].map((one) => one.close()));
   folder[Symbol.dispose]();
 });
 
@@ -161,8 +176,41 @@ describe("TLS", () => {
       expect(body).not.toMatch(/localhost|certificate|acme/i);
       expect(upstream.requests).toHaveLength(0);
       const metrics = await (await fetch(`${product.opsUrl}/metrics`)).text();
-      const line = `gapura_upstream_requests_total{model="${model}",upstream="${model}",status="connect"} 2`;
+      const line = `gapura_upstream_requests_total{model="${model}",upstream="${model}",status="connect"} 3`;
       expect(metrics).toContain(line);
     },
   );
+});
+
+test("with one upstream failing and one stalling every client is served, paid for once, and nothing is left behind", async () => {
+  const requests = 200;
+  const perSecond = 50;
+  const ended: Promise<string>[] = [];
+  for (let n = 0; n < requests; n += 1) {
+    const stream = n % 2 === 0;
+    // A conversation of its own each, so that they spread over the three.
+    const asked = ask("trio", { stream, messages: [{ role: "user", content: `question ${n}` }] });
+    ended.push(
+      asked.then(async (answer) => {
+        const body = await answer.text();
+        const whole = stream ? /"finish_reason":"stop"[^]*\[DONE\]/ : /"completion_tokens":3/;
+        return answer.status === 200 && whole.test(body) ? "whole" : `${answer.status} ${body.slice(-200)}`;
+      }),
+    );
+    await sleep(1_000 / perSecond);
+  }
+  expect(new Set(await Promise.all(ended))).toEqual(new Set(["whole"]));
+  const metric = async (name: string) => {
+    const lines = (await (await fetch(`${product.opsUrl}/metrics`)).text()).split("\n");
+    return lines.filter((line) => line.startsWith(name)).map((line) => Number(line.split(" ").at(-1)));
+  };
+  await expect.poll(() => metric("gapura_holds ")).toEqual([0]);
+  await expect.poll(() => metric('gapura_upstream_active_requests{model="trio"')).toEqual([0, 0, 0]);
+  await expect.poll(() => trio[2]?.connections().open).toBe(0);
+  const tokens = await metric('gapura_tokens_total{model="trio",kind="output"}');
+  expect(tokens).toEqual([3 * requests]);
+  const credits = await fetch(`${product.url}/v1/organization/credits`, {
+    headers: { authorization: `Bearer ${readKeys(data).admin}` },
+  });
+  expect(await credits.json()).toMatchObject({ held: expect.stringMatching(/^0(\.0+)?$/) as string });
 });
