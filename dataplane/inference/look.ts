@@ -68,7 +68,8 @@ export function look(dialect: Dialect, body: Buffer): Look {
   }
 }
 
-const isBlank = (bytes: Buffer) => bytes.length <= 1024 && bytes.toString("latin1").trim() === "";
+const isBlank = (bytes: Buffer) =>
+  bytes[0] !== 0x7b && bytes.length <= 1024 && bytes.toString("latin1").trim() === "";
 
 /** A field of the wrong kind or value, named in the dialect's own way. */
 export function fieldError(
@@ -242,15 +243,17 @@ class Looking {
   #checkedLimits(fields: ReadonlyMap<string, Member>): LimitField[] {
     // Messages allows 0: it warms the prompt cache without an answer (dialects.md §B1).
     const least = this.#dialect === "messages" ? 0 : 1;
-    return fieldNames[this.#dialect].limits.flatMap((name) => {
+    const given: LimitField[] = [];
+    for (const name of fieldNames[this.#dialect].limits) {
       const member = present(fields, name);
-      if (member === undefined) return [];
+      if (member === undefined) continue;
       const value = this.#limits.get(name);
       if (value === undefined || !Number.isInteger(value))
         throw this.#error("invalid_type", name, "must be an integer");
       if (value < least) throw this.#error("invalid_value", name, `must be at least ${least}`);
-      return [{ name, member, value }];
-    });
+      given.push({ name, member, value });
+    }
+    return given;
   }
 
   #checkedChoices(fields: ReadonlyMap<string, Member>): number {

@@ -1,30 +1,12 @@
 /** Sums over `usage_hourly`: the one place where the reports meet the database. Every sum is bound to one organization. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
+import { summedColumns } from "../billing/ledger.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS, type BucketRange } from "./parameters.ts";
 
 /** Columns that may be summed. */
-const summable = [
-  "requests",
-  "input_tokens",
-  "cache_read_tokens",
-  "cache_write_5m_tokens",
-  "cache_write_1h_tokens",
-  "output_tokens",
-  "web_searches",
-  "web_fetches",
-  "x_searches",
-  "input_micros",
-  "cache_read_micros",
-  "cache_write_5m_micros",
-  "cache_write_1h_micros",
-  "output_micros",
-  "web_search_micros",
-  "web_fetch_micros",
-  "x_search_micros",
-  "cost_micros",
-] as const;
+const summable = ["requests", ...summedColumns] as const;
 export type SumColumn = (typeof summable)[number];
 
 /** Columns that may be grouped by and filtered. */
