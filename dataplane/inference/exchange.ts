@@ -10,7 +10,7 @@ import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { SseReader } from "../lib/sse.ts";
 import { wholeBlock } from "../loop/round.ts";
-import { SpoiledAnswer } from "../loop/run.ts";
+import { SpoiledAnswer } from "../loop/exchange.ts";
 import type { Answering } from "../upstream/ask.ts";
 import { AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";

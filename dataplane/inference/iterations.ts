@@ -2,7 +2,7 @@
 import type { Upstream } from "../config/schema.ts";
 import type { MessageParam, MessagesEvent, MessagesRequest } from "../dialects/messages/types.ts";
 import { Deadline } from "../lib/deadline.ts";
-import type { Exchange } from "../loop/run.ts";
+import type { Exchange } from "../loop/exchange.ts";
 import type { Answering, Question } from "../upstream/ask.ts";
 import { AttemptFailure } from "../upstream/failure.ts";
 import type { Conversion } from "./conversion.ts";

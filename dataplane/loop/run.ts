@@ -14,7 +14,6 @@ import type {
   MessageParam,
   MessagesEvent,
   MessagesRequest,
-  MessagesUsage,
   ServerToolName,
   StopReason,
   ToolResultBlock,
@@ -25,6 +24,7 @@ import type { NewId } from "../lib/ids.ts";
 import { endSpan, errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { addResults } from "./continuation.ts";
+import { SpoiledAnswer, type Exchange, type Spoiled } from "./exchange.ts";
 import { withInstruction } from "./instruction.ts";
 import { askFor, admitCalls, initialState, judge } from "./loop.ts";
 import type { JudgedCall, LoopRules, LoopState, ToolCall } from "./loop.ts";
@@ -33,37 +33,6 @@ import { Round, type Citer } from "./round.ts";
 import { runCalls } from "./run-calls.ts";
 import { Speaker } from "./speaker.ts";
 import { Tally } from "./tally.ts";
-
-/** One upstream call under way. */
-export interface Exchange {
-  /** Name of the upstream that answers. */
-  readonly upstream: string;
-  readonly dialect: Dialect;
-  /** Ends after `message_stop`; throws an ApiError when the upstream fails or its answer is corrupt. */
-  readonly events: AsyncIterable<readonly MessagesEvent[]>;
-}
-
-/** What is known of an answer that an upstream spoiled. */
-export interface Spoiled {
-  /** Name of the upstream. */
-  readonly upstream: string;
-  /** What it cost, by estimate. */
-  readonly usage: MessagesUsage;
-  /** It came to its end and makes no sense; else it broke off. */
-  readonly corrupt: boolean;
-}
-
-/** An upstream answered, but nothing can be made of it. */
-export class SpoiledAnswer extends Error {
-  readonly error: ApiError;
-  readonly spoiled: Spoiled;
-
-  constructor(error: ApiError, spoiled: Spoiled) {
-    super(error.message, { cause: error });
-    this.error = error;
-    this.spoiled = spoiled;
-  }
-}
 
 export interface LoopInput {
   readonly rules: LoopRules;

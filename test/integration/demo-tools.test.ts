@@ -3,7 +3,10 @@ import { execFile } from "node:child_process";
 import { readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
+import { createAnthropic } from "@ai-sdk/anthropic";
+import { createOpenAI } from "@ai-sdk/openai";
 import Anthropic from "@anthropic-ai/sdk";
+import { generateText, streamText, type ModelMessage } from "ai";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startProduct, temporaryFolder, type Product } from "./product.ts";
@@ -63,6 +66,29 @@ describe.each(models)("%s", (model) => {
     });
     expect(response.output[0]).toMatchObject({ type: "web_search_call", status: "completed" });
     expect(response.output_text).toContain("gapura");
+  });
+
+  test("the AI SDK's second turn, with what it keeps of the first", async () => {
+    const options = { apiKey: anthropic.apiKey ?? "", baseURL: `${product.url}/v1` };
+    const [messages, responses] = [createAnthropic(options), createOpenAI(options)];
+    const providers = [
+      { model: messages(model), tools: { web_search: messages.tools.webSearch_20250305({}) } },
+      { model: responses.responses(model), tools: { web_search: responses.tools.webSearch({}) } },
+    ];
+    for (const { model: speaking, tools } of providers) {
+      for (const how of [generateText, streamText]) {
+        const asked: ModelMessage[] = [{ role: "user", content: question }];
+        const first = how({ model: speaking, tools, messages: asked, maxOutputTokens: 500 });
+        const { messages: said } = await (await first).response;
+        const second = generateText({
+          model: speaking,
+          tools,
+          messages: [...asked, ...said, { role: "user", content: "Hello!" }],
+          maxOutputTokens: 500,
+        });
+        expect((await second).text).toContain(model);
+      }
+    }
   });
 
   test("web_fetch, of a page that a search found", async () => {

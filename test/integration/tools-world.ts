@@ -36,6 +36,9 @@ import { makeOrganization, Plane } from "./money-world.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 
 export const organization = "org_tools";
+/** Keys beside `sampleKeys.inference`: another one of the same organization, and another organization's. */
+export const otherKeys = { same: sampleKeys.suspended, foreign: sampleKeys.narrow } as const;
+const otherOrganization = "org_other";
 /** Micro-credits that the organization begins with. */
 export const granted = 1_000_000_000_000n;
 export const hit = { url: "https://gates.example/new", title: "New gates", text: "Gates are now faster." };
@@ -115,6 +118,7 @@ export async function startToolsWorld(options: WorldOptions = {}): Promise<Tools
     { recheckKey: async () => 1 },
   );
   await makeOrganization(plane.pool, organization, options.granted ?? granted);
+  await makeOrganization(plane.pool, otherOrganization, granted);
   const dispatcher = newUpstreamDispatcher();
   const pages = new ExtractionPool();
   const server = await serving({ plane, dispatcher, pages, site, upstream, options });
@@ -219,19 +223,20 @@ function snapshotOver(
       organizations: [
         sampleOrganization(organization, {
           toolCallsPerMinute: callsPerMinute ?? 1_000_000,
-          apiKeys: [
-            {
-              name: "ci",
-              sha256: sha256(sampleKeys.inference),
-              hint: sampleKeys.inference.slice(0, 14),
-              project: "default",
-            },
-          ],
+          apiKeys: [keyOf("ci", sampleKeys.inference), keyOf("second", otherKeys.same)],
         }),
+        sampleOrganization(otherOrganization, { apiKeys: [keyOf("ci", otherKeys.foreign)] }),
       ],
     }),
   );
 }
+
+const keyOf = (name: string, key: string) => ({
+  name,
+  sha256: sha256(key),
+  hint: key.slice(0, 14),
+  project: "default",
+});
 
 async function closeStores(plane: Plane, redis: TestStore, database: TestDatabase): Promise<void> {
   await plane.close();

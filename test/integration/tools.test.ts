@@ -12,7 +12,7 @@ import { messagesFaults } from "../grammar/messages.ts";
 import { responsesFaults } from "../grammar/responses.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text, toolCall } from "../fakes/upstream/script.ts";
-import { final, hit, startToolsWorld, type ToolsWorld } from "./tools-world.ts";
+import { final, hit, otherKeys, startToolsWorld, type ToolsWorld } from "./tools-world.ts";
 
 let world: ToolsWorld;
 beforeAll(async () => {
@@ -245,6 +245,29 @@ describe("sealed contents that are not ours", () => {
       expect(body.error.message.replaceAll(/\.(\d+)/g, "[$1]")).toContain(path);
     }
   });
+});
+
+test("any API key of the same account can reopen sealed contents, a key of another account gets 400", async () => {
+  const asked = { model: "m-chat", ...bodies.messages["search"] };
+  const { content } = (await (await post("messages", asked)).json()) as { content: object[] };
+  const resent = {
+    ...asked,
+    messages: [
+      { role: "user", content: question },
+      { role: "assistant", content },
+      { role: "user", content: thanks },
+    ],
+  };
+  const statuses = await Promise.all(
+    [otherKeys.same, otherKeys.foreign].map(async (key) => {
+      const response = await post("messages", resent, { headers: { "x-api-key": key } });
+      return [response.status, await response.text()];
+    }),
+  );
+  expect(statuses).toEqual([
+    [200, expect.stringContaining("You are welcome.")],
+    [400, expect.stringContaining("messages.1.content.2.content.0.encrypted_content")],
+  ]);
 });
 
 describe("the AI SDK's provider-executed web search", () => {
