@@ -3,16 +3,13 @@ import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { dialectPath, dialects, type Dialect } from "../../../dataplane/dialects/dialect.ts";
 import { median, ratio, type Table } from "../figures.ts";
-import { openStreams } from "../load.ts";
 import { measure, type Measured, type Subject } from "../measure.ts";
-import { EVENTS, requestFor, type Mode } from "../payloads.ts";
-import { treeRssBytes } from "../proc.ts";
-import type { World } from "../world.ts";
+import { EVENTS, type Mode } from "../payloads.ts";
 import type { Bench, Outcome } from "./part.ts";
 
 /** Goals of part 6: times Gapura's own relay of 1 kB JSON, microseconds an event, kB an open stream. */
 const JSON_GOAL = 1.6;
-const STREAMS = { few: 200, many: 1_000 };
+const STREAM_GOAL_KB = 50;
 
 /** The modes in which an upstream of a dialect answers. */
 const modesOf: Readonly<Record<Dialect, { whole: Mode; events: Mode; open: Mode }>> = {
@@ -37,7 +34,7 @@ const labelOf = (cell: Cell) =>
     ? `${names[cell.client]} relayed`
     : `${names[cell.client]} client, ${names[cell.upstream]} upstream`;
 
-export async function convert({ world, contestants, quick, rounds, say }: Bench): Promise<Outcome> {
+export async function convert({ contestants, quick, rounds, say }: Bench): Promise<Outcome> {
   const measureAll = (kind: "whole" | "events") => {
     const subjectOf = (cell: Cell): Subject => ({
       label: labelOf(cell),
@@ -51,8 +48,6 @@ export async function convert({ world, contestants, quick, rounds, say }: Bench)
   const json = await measureAll("whole");
   say("streams of nine cells");
   const streamed = await measureAll("events");
-  say("open streams of nine cells");
-  const memory = await memoryTable(world, quick ? STREAMS.few : STREAMS.many);
   if (!quick) codecsAlone();
   return {
     tables: [
@@ -61,7 +56,7 @@ export async function convert({ world, contestants, quick, rounds, say }: Bench)
         title: `Conversion, ${EVENTS} events at once (goal: 1.3 µs more per event)`,
         ...rowsOf(streamed, true),
       },
-      memory,
+      memoryTable(),
     ],
     charts: {
       "convert-json": {
@@ -90,35 +85,26 @@ function rowsOf(measured: readonly Measured[], isStream: boolean): Pick<Table, "
   return { columns: ["CPU of a request", "µs", "relayed", ...(isStream ? ["µs more per event"] : [])], rows };
 }
 
-/** A process of its own for each cell: memory that a run has freed is not given back, and would hide the next one's. */
-async function memoryTable(world: World, count: number): Promise<Table> {
-  const rows: string[][] = [];
-  for (const cell of cells) {
-    const gapura = await world.gapura();
-    try {
-      const mode = modesOf[cell.upstream].open;
-      const request = requestFor({ path: dialectPath[cell.client], model: mode, stream: true });
-      // The first ones compile the code and fill the pools.
-      (await openStreams(gapura.port, request, STREAMS.few / 2)).close();
-      const before = treeRssBytes(gapura.pid);
-      const open = await openStreams(gapura.port, request, count);
-      const each = (treeRssBytes(gapura.pid) - before) / count / 1024;
-      open.close();
-      rows.push([labelOf(cell), each.toFixed(1)]);
-    } catch (error) {
-      // Said in the table: the others' figures are still worth having.
-      const [reason = ""] = (error instanceof Error ? error.message : String(error)).split("\r\n", 1);
-      rows.push([labelOf(cell), `failed: ${reason}`]);
-    } finally {
-      await gapura.stop();
-    }
-  }
-  return { title: `Memory of ${count} open streams (goal: below 50 kB)`, columns: ["", "kB each"], rows };
+/** Live memory in a process of its own for each cell: resident memory also counts what is not collected yet. */
+function memoryTable(): Table {
+  const script = join(import.meta.dirname, "../stream-heap.ts");
+  const rows = cells.map((cell) => {
+    const args = ["--expose-gc", script, cell.client, cell.upstream];
+    const { stdout, status } = spawnSync(process.execPath, args, { encoding: "utf8" });
+    return [labelOf(cell), status === 0 ? stdout.trim() : "failed"];
+  });
+  return {
+    title: `Live memory of an open stream (goal: below ${STREAM_GOAL_KB} kB)`,
+    columns: ["", "kB"],
+    rows,
+  };
 }
 
 /** On the core of the contestants. */
 function codecsAlone(): void {
   console.log("\nThe codecs alone, JSON in and ready bytes out:");
-  const script = join(import.meta.dirname, "../answer-streams.ts");
-  spawnSync("taskset", ["-c", "0", process.execPath, script], { stdio: "inherit" });
+  for (const name of ["answer-streams.ts", "whole-answers.ts"]) {
+    const script = join(import.meta.dirname, "..", name);
+    spawnSync("taskset", ["-c", "0", process.execPath, script], { stdio: "inherit" });
+  }
 }
