@@ -1,6 +1,6 @@
 /** One line of a batch's input file (rules 4.9–4.12, reference/dialects.md §A8). Pure. */
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
-import { JsonFault, JsonReader, type Member } from "../lib/json-splice.ts";
+import { JsonFault, JsonReader, type Member } from "../lib/json-reader.ts";
 import { MAX_ITEM_BYTES } from "./batch.ts";
 import type { CustomIds } from "./custom-ids.ts";
 import type { NewItem } from "./items.ts";

@@ -2,7 +2,7 @@
 import { sql } from "slonik";
 import type { Principal } from "../billing/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { JsonFault, JsonReader, type Member } from "../lib/json-splice.ts";
+import { JsonFault, JsonReader, type Member } from "../lib/json-reader.ts";
 import { at, batchColumns, batchSchema, MAX_REQUESTS, WINDOW_MS, type Batch } from "./batch.ts";
 import { CustomIds, isMessagesCustomId } from "./custom-ids.ts";
 import { requireBalance, type Engine } from "./engine.ts";

@@ -1,7 +1,7 @@
 /** The requests of a batch on their way into Postgres: a few MiB a statement, whatever the batch's size. */
 import { sql, type CommonQueryMethods } from "slonik";
 import type { NewId } from "../lib/ids.ts";
-import { JsonFault, JsonReader } from "../lib/json-splice.ts";
+import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { at } from "./batch.ts";
 
 const ROWS_AT_ONCE = 1_000;

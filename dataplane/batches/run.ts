@@ -5,7 +5,7 @@ import { usageRow, type UsageRow } from "../billing/usage-row.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { AnswerSink, InferenceCall } from "../inference/call.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { JsonFault, JsonReader } from "../lib/json-splice.ts";
+import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { newRequestRecord } from "../telemetry/request-record.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";

@@ -4,7 +4,7 @@
  * as strictly as any other body (`JsonReader`), and a body that is not JSON is refused whichever of the two sees it.
  */
 import { ApiError } from "../lib/api-error.ts";
-import { JsonFault, JsonReader } from "../lib/json-splice.ts";
+import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { MAX_ITEM_BYTES } from "./batch.ts";
 
 /** Room for `custom_id` and braces around a request of the largest size. */

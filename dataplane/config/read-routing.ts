@@ -5,7 +5,7 @@
  */
 import { hash } from "node:crypto";
 import { z } from "zod";
-import { JsonFault, JsonReader, type Span } from "../lib/json-splice.ts";
+import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import { Slices } from "../lib/slices.ts";
 import { organizationSchema, routeSchema, routingSchema, sourceSchema, type Routing } from "./schema.ts";
 

@@ -3,7 +3,7 @@
  * read from is remembered beside it and written again as it was: re-encoding would change whitespace and break
  * the upstream's prompt cache, and round integers beyond 2^53.
  */
-import { MAX_JSON_DEPTH } from "../lib/json-splice.ts";
+import { MAX_JSON_DEPTH } from "../lib/json-reader.ts";
 import { type Cursor, isObject } from "./cursor.ts";
 import { isDeeperThan } from "./fields.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";

@@ -1,6 +1,6 @@
 /** The JSON that a model wrote as a tool's arguments (rule 2.7, dialects.md §D1). */
 import { parseArguments } from "./arguments.ts";
-import { MAX_JSON_DEPTH } from "../lib/json-splice.ts";
+import { MAX_JSON_DEPTH } from "../lib/json-reader.ts";
 import { isDeeperThan, objectOf, parseJson } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
 import { corruptAnswer } from "./upstream-error.ts";

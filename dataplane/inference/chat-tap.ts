@@ -1,5 +1,5 @@
 import { readChatUsage } from "../dialects/usage.ts";
-import type { JsonReader, Span } from "../lib/json-splice.ts";
+import type { JsonReader, Span } from "../lib/json-reader.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
 import { DeltaTemplate } from "./delta-template.ts";
 import { PASS, SWALLOW, Tap, type Seen } from "./usage-tap.ts";

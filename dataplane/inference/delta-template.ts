@@ -1,4 +1,4 @@
-import { JsonReader, type Span } from "../lib/json-splice.ts";
+import { JsonReader, type Span } from "../lib/json-reader.ts";
 import type { SseFrame } from "../lib/sse.ts";
 
 interface ModelPlace {

@@ -4,15 +4,8 @@
  */
 import type { Route, Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
-import {
-  insertMembers,
-  removeEntries,
-  replaceValue,
-  splice,
-  type Edit,
-  type Member,
-  type ObjectSpan,
-} from "../lib/json-splice.ts";
+import type { Member, ObjectSpan } from "../lib/json-reader.ts";
+import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
 import { present, type Look } from "./look.ts";
 import { isOffline } from "./refuse.ts";
 

@@ -6,7 +6,8 @@
  * reference stays and is refused, never dropped and never forwarded.
  */
 import type { KeepItem } from "../dialects/codecs.ts";
-import { type Edit, type JsonReader, splice } from "../lib/json-splice.ts";
+import type { JsonReader } from "../lib/json-reader.ts";
+import { type Edit, splice } from "../lib/json-splice.ts";
 import type { ToolCache } from "../tools/cache.ts";
 import type { InferenceCall, OutputItems } from "./call.ts";
 import { look, type Look, present } from "./look.ts";

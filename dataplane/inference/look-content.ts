@@ -3,7 +3,7 @@
  * upstream account (which no upstream may see, rule 2.10) and what only a server tool can have written.
  */
 import type { PathStep } from "../lib/field-path.ts";
-import type { JsonReader, Span } from "../lib/json-splice.ts";
+import type { JsonReader, Span } from "../lib/json-reader.ts";
 import { readTools, type ToolEntry } from "./look-tools.ts";
 
 type Path = readonly PathStep[];

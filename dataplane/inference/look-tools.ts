@@ -1,6 +1,6 @@
 /** The part of a look that reads `tools` and `tool_choice`. */
 import type { PathStep } from "../lib/field-path.ts";
-import type { JsonReader, Span } from "../lib/json-splice.ts";
+import type { JsonReader, Span } from "../lib/json-reader.ts";
 
 /** An entry of `tools`, as far as judging it needs. */
 export interface ToolEntry extends Span {

@@ -7,7 +7,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { invalidJson } from "../lib/json-read.ts";
-import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-splice.ts";
+import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-reader.ts";
 import {
   noFacts,
   readChatContent,

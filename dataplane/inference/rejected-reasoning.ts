@@ -6,7 +6,8 @@
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessageParam } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { type Edit, JsonReader, removeEntries, type Span, splice } from "../lib/json-splice.ts";
+import { JsonReader, type Span } from "../lib/json-reader.ts";
+import { type Edit, removeEntries, splice } from "../lib/json-splice.ts";
 
 /** How upstreams say that a signature or an encrypted item is not theirs. */
 const rejection = /signature|thinking|encrypted[ _]content/i;

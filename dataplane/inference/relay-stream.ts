@@ -6,7 +6,7 @@ import type { TokenUsage } from "../billing/meter.ts";
 import { noTokens, noTools, tokensOf } from "../billing/token-usage.ts";
 import { parseJson } from "../dialects/fields.ts";
 import { ApiError } from "../lib/api-error.ts";
-import type { Span } from "../lib/json-splice.ts";
+import type { Span } from "../lib/json-reader.ts";
 import { frameData, SseOverflow, SseScanner, type SseFrame } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/ask.ts";

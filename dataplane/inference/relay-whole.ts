@@ -1,7 +1,8 @@
 import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { noTokens, tokensOf } from "../billing/token-usage.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { JsonFault, splice, type Edit } from "../lib/json-splice.ts";
+import { JsonFault } from "../lib/json-reader.ts";
+import { splice, type Edit } from "../lib/json-splice.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/ask.ts";
 import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";

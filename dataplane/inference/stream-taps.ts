@@ -1,6 +1,6 @@
 import type { Dialect } from "../dialects/dialect.ts";
 import { readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
-import type { Span } from "../lib/json-splice.ts";
+import type { Span } from "../lib/json-reader.ts";
 import { frameData, frameName, type SseFrame } from "../lib/sse.ts";
 import { ChatTap } from "./chat-tap.ts";
 import { keepItemAhead } from "./item-references.ts";

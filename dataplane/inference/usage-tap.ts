@@ -5,7 +5,7 @@
  */
 import type { KeepItem } from "../dialects/codecs.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
-import { JsonFault, JsonReader, type Span } from "../lib/json-splice.ts";
+import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
 
 /** Bytes of text that make a token, where an upstream reports nothing. */

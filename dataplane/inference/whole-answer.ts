@@ -2,7 +2,7 @@ import type { KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
-import { JsonFault, JsonReader, type Span } from "../lib/json-splice.ts";
+import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import { keepItemAhead } from "./item-references.ts";
 
 /** What a whole answer says of itself. */

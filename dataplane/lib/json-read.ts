@@ -1,6 +1,6 @@
 /** Reads a JSON object that a client sent, and says precisely what is wrong with one that cannot be read (rule 1.4). */
 import { ApiError } from "./api-error.ts";
-import { JsonFault, JsonReader } from "./json-splice.ts";
+import { JsonFault, JsonReader } from "./json-reader.ts";
 
 export type JsonObjectRead = Record<string, unknown>;
 
