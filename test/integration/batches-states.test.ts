@@ -2,7 +2,9 @@
 import { gzipSync } from "node:zlib";
 import { sql } from "slonik";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { measureQueue } from "../../dataplane/batches/queue-depth.ts";
 import { sweepBatches } from "../../dataplane/batches/retention.ts";
+import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
@@ -186,17 +188,73 @@ describe("message batch: processing_status", () => {
       await plane.count(sql.fragment`from batch_items where batch_id = ${path.split("/").at(-1) ?? ""}`),
     ).toBe(0);
   });
+});
 
-  test("a suspended organization's items wait", async () => {
+describe("what workers do with an organization", () => {
+  test.each([
+    ["suspended", sql.fragment`suspended = true`],
+    ["deleted", sql.fragment`deleted_at = now()`],
+  ])("rule 4.5: items of a %s one wait, and show as waiting", async (_how, gone) => {
     upstream.model("upstream-messages", text("fine"));
-    await plane.pool.query(sql.unsafe`update organizations set suspended = true where id = 'org_acme'`);
-    const path = await createMessages(1);
-    await new Promise((done) => setTimeout(done, 400));
+    await plane.pool.query(sql.unsafe`update organizations set ${gone} where id = 'org_acme'`);
+    const path = await createMessages(3);
+    await new Promise((done) => setTimeout(done, 300));
     expect(upstream.requests).toHaveLength(0);
-    await plane.pool.query(sql.unsafe`update organizations set suspended = false where id = 'org_acme'`);
+    skew = 60_000;
+    await measureQueue(plane.engine);
+    expect(await gauge(metrics.batchItems)).toMatchObject({ waiting: 3, running: 0 });
+    expect((await gauge(metrics.batchAge))["waiting"]).toBeGreaterThan(59);
+    await plane.pool.query(
+      sql.unsafe`update organizations set suspended = false, deleted_at = null where id = 'org_acme'`,
+    );
     await plane.ended(path);
+    await measureQueue(plane.engine);
+    expect(await gauge(metrics.batchItems)).toMatchObject({ waiting: 0, running: 0 });
+  });
+
+  test("rule 4.5: a deleted key stops nothing", async () => {
+    upstream.model("upstream-messages", slow);
+    const path = await createMessages(6);
+    await begun(2);
+    // As deleting a key does: holds under the old epoch are refused from now on.
+    await plane.pool.query(
+      sql.unsafe`update organizations set key_epoch = key_epoch + 1 where id = 'org_acme'`,
+    );
+    await plane.plane.holds.refresh(["org_acme"]);
+    expect(await plane.ended(path)).toMatchObject({ request_counts: { succeeded: 6 } });
+  });
+
+  test("rule 4.17: its own files are put into requests; others are an error of that request alone", async () => {
+    upstream.model("upstream-messages", text("fine"));
+    const params = (id: string) => ({
+      ...bodyOf.messages(),
+      messages: [{ role: "user", content: [{ type: "document", source: { type: "file", file_id: id } }] }],
+    });
+    const own = await plane.upload("what the file says", "in.txt", {}, "text/plain");
+    const foreign = await plane.upload("what the file says", "in.txt", poor, "text/plain");
+    const requests = Object.entries({ own, foreign, unknown: "file_unknown" }).map(([name, id]) => ({
+      custom_id: name,
+      params: params(id),
+    }));
+    const path = `/v1/messages/batches/${String((await plane.json("POST", "/v1/messages/batches", { requests })).body["id"])}`;
+    await plane.ended(path);
+    const invalid = {
+      result: { type: "errored", error: { error: { details: { error_code: "invalid_request" } } } },
+    };
+    expect(await plane.lines(`${path}/results`)).toMatchObject([
+      { custom_id: "own", result: { type: "succeeded" } },
+      { custom_id: "foreign", ...invalid },
+      { custom_id: "unknown", ...invalid },
+    ]);
+    expect(upstream.requests).toHaveLength(1);
   });
 });
+
+/** The values of a metric by state. */
+async function gauge(metric: (typeof metrics)["batchItems"]): Promise<Record<string, number>> {
+  const { values } = await metric.get();
+  return Object.fromEntries(values.map(({ labels, value }) => [String(labels.state), value]));
+}
 
 describe("batch, Chat/Responses form: status", () => {
   test("validating → in_progress → finalizing → completed; the files come with the final status", async () => {
@@ -224,6 +282,36 @@ describe("batch, Chat/Responses form: status", () => {
     const file = (await plane.json("GET", `/v1/files/${String(ended["output_file_id"])}`)).body;
     expect(file).toMatchObject({ purpose: "batch_output", object: "file" });
     expect(Number(file["expires_at"]) - Number(file["created_at"])).toBe(29 * 86_400);
+  });
+
+  test("any purpose works as input; output_expires_after is the life of both files", async () => {
+    upstream.model("upstream-chat", text("fine"));
+    const form = new FormData();
+    form.append("file", new File([`${line("a", bodyOf.chat())}\r\n${line("b", {})}`], "in.txt"));
+    const uploaded = await plane.server.fetch("/v1/files", { method: "POST", body: form });
+    const { id, purpose } = (await uploaded.json()) as { id: string; purpose: string };
+    expect(purpose).toBe("user_data");
+    const ended = await plane.ended(
+      await createFile("", {
+        input_file_id: id,
+        output_expires_after: { anchor: "created_at", seconds: 7_200 },
+      }),
+    );
+    for (const name of ["output_file_id", "error_file_id"]) {
+      const file = (await plane.json("GET", `/v1/files/${String(ended[name])}`)).body;
+      expect(Number(file["expires_at"]) - Number(file["created_at"])).toBe(7_200);
+    }
+  });
+
+  test("dialects.md §H5: the version header changes nothing, not even the form of errors", async () => {
+    const version = { "anthropic-version": "2023-06-01" };
+    const listed = await plane.json("GET", "/v1/batches?limit=1", undefined, version);
+    expect(listed.body["data"]).toMatchObject([{ object: "batch", created_at: expect.any(Number) }]);
+    const refused = await plane.json("POST", "/v1/batches", {}, version);
+    expect(refused.body).toMatchObject({
+      error: { type: "invalid_request_error", param: "input_file_id" },
+    });
+    expect(refused.body["type"]).toBeUndefined();
   });
 
   test("rule 4.11: all requests failed is still completed, with an error file and no output file", async () => {

@@ -17,6 +17,7 @@ import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
 import { batchRoutes } from "../../dataplane/http/routes/batches.ts";
 import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import { messageBatchRoutes } from "../../dataplane/http/routes/message-batches.ts";
+import { withFiles } from "../../dataplane/inference/file-references.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
@@ -132,7 +133,10 @@ export class BatchPlane {
     });
     const dispatcher = newUpstreamDispatcher();
     const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
-    const serve = createServe(new Upstreams(dispatcher), sealerOf, options.runTool ?? noTools);
+    const serve = withFiles(
+      createServe(new Upstreams(dispatcher), sealerOf, options.runTool ?? noTools),
+      files,
+    );
     const batches = openBatches({
       pool: plane.pool,
       redis: plane.redis,
@@ -184,10 +188,11 @@ export class BatchPlane {
     lines: string | Buffer,
     name = "in.jsonl",
     headers: Record<string, string> = {},
+    type = "application/jsonl",
   ): Promise<string> {
     const form = new FormData();
     form.append("purpose", "batch");
-    form.append("file", new File([lines as BlobPart], name, { type: "application/jsonl" }));
+    form.append("file", new File([lines as BlobPart], name, { type }));
     const answer = await this.server.fetch("/v1/files", { method: "POST", body: form, headers });
     return ((await answer.json()) as { id: string }).id;
   }
