@@ -154,10 +154,17 @@ test("the data plane serves with nothing to write but /tmp, its probes tell so, 
   };
   await expect.poll(state, { timeout: 40_000 }).toBe("ended");
 
+  // Without a store it is taken out of service, but not restarted: that would bring nothing back.
+  await redis.stop();
+  await expect.poll(() => pod?.probe("readinessProbe"), { timeout: 15_000 }).toBe(false);
+  expect(await pod.probe("livenessProbe")).toBe(true);
+  await redis.start();
+  await expect.poll(() => pod?.probe("readinessProbe"), { timeout: 15_000 }).toBe(true);
+
   expect(pod.output()).not.toMatch(/ERR_ACCESS_DENIED|EROFS|EACCES/);
   expect(await pod.terminate(0.01)).toBe(0);
   expect((await smoke()).status).not.toBe(0);
-}, 120_000);
+}, 180_000);
 
 test("the operator starts with nothing to write, and is alive before it reaches the API server", async () => {
   const kubeconfig = join(folder.path, "kubeconfig");
