@@ -1,6 +1,8 @@
 /** Asks a route's upstreams for the iterations of one tool loop; each may go to another upstream than the one before. */
 import type { Upstream } from "../config/schema.ts";
 import type { MessageParam, MessagesEvent, MessagesRequest } from "../dialects/messages/types.ts";
+import { withoutForeignPaths } from "../dialects/upstream-error.ts";
+import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import type { Exchange } from "../loop/exchange.ts";
 import type { Answering, Question } from "../upstream/ask.ts";
@@ -15,6 +17,8 @@ export class Iterations {
   readonly #conversion: Conversion;
   /** The value of `x-gapura-dropped` for the upstream that was asked last. */
   dropped: string | null = null;
+  /** It speaks another dialect than the client. */
+  #foreign = false;
   /** So many messages of the conversation are sent without their reasoning: an upstream refused it. */
   #withoutReasoning = 0;
 
@@ -41,7 +45,10 @@ export class Iterations {
         this.#withoutReasoning = sent.length;
         return ask();
       })
-      .catch((error: unknown) => reject(error instanceof AttemptFailure ? error.error : error))
+      .catch((error: unknown) => {
+        const told = error instanceof AttemptFailure ? error.error : error;
+        reject(told instanceof ApiError && this.#foreign ? withoutForeignPaths(told) : told);
+      })
       .finally(() => deadline.dispose());
     return promise;
   }
@@ -61,6 +68,7 @@ export class Iterations {
         call.record.path = "tools";
         const { body, dropped } = this.#conversion.write(upstream, build(upstream));
         this.dropped = dropped;
+        this.#foreign = upstream.dialect !== call.dialect;
         return { body, headers: headers(upstream) };
       },
     };

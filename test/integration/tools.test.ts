@@ -439,6 +439,18 @@ describe("rule 2.2 on the tool path", () => {
   });
 });
 
+test("an upstream's 400 to the first iteration names no path of another dialect", async () => {
+  const { server, upstream } = world;
+  upstream.next({ error: { status: 400, message: "messages.0.content.1: text is too long" } });
+  const answer = await server.fetch("/v1/chat/completions", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ model: "m-messages", ...bodies.chat["search"] }),
+  });
+  expect(answer.status).toBe(400);
+  expect(await answer.json()).toMatchObject({ error: { message: "text is too long", param: null } });
+});
+
 test("rule 3.17: a tool cancelled by a disconnect is free, the finished iteration is not", async () => {
   await using slowWorld = await startToolsWorld({ around: (page) => slow(page, 30_000) });
   const { plane, server, site, upstream } = slowWorld;
