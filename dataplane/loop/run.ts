@@ -287,8 +287,9 @@ class Loop {
     const { sealer } = this.#deps;
     if (rules.dialect !== "messages") return { native: () => null, ofText: () => [] };
     return {
+      // The client's own search results are cited as the model does it.
       native: (citation) =>
-        citation.type === "search_result_location"
+        citation.type === "search_result_location" && sources.find(citation.source) !== undefined
           ? searchCitation(citation.source, citation.title, citation.cited_text, sealer)
           : citation,
       ofText: (text) =>
