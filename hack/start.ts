@@ -7,19 +7,20 @@
  *   DATABASE_URL, REDIS_URL, REDIS_CACHE_URL   use these stores instead of starting some
  */
 import { spawn, type ChildProcess } from "node:child_process";
-import { createHash, randomBytes } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import * as fs from "node:fs";
 import { createServer } from "node:net";
-import { join, relative, resolve } from "node:path";
+import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { parseArgs } from "node:util";
 import { z } from "zod";
 import { routingSchema, statusSchema, type Routing } from "../dataplane/config/schema.ts";
 import { startDemo, type Demo } from "./demo.ts";
+import { printHowToCall, shown } from "./how-to-call.ts";
 import { freePort, startPostgres } from "./postgres.ts";
 import { startReaper } from "./reaper.ts";
 import { startRedis } from "./redis.ts";
+import { readOptions } from "./start-options.ts";
 import { removeRun, takeOver, writeRun } from "./run-file.ts";
 import { Supervisor } from "./supervise.ts";
 
@@ -37,7 +38,7 @@ const ORPHAN_DRAIN_MS = 3_000;
 /** A log that has grown beyond this is set aside at the next start. */
 const MAX_LOG_BYTES = 50 * 1024 * 1024;
 
-const options = readOptions(process.argv.slice(2));
+const options = readOptions(process.argv.slice(2), say);
 fs.mkdirSync(options.data, { recursive: true, mode: 0o700 });
 const reaper = startReaper();
 /** In the order in which they are stopped. */
@@ -123,7 +124,7 @@ async function start(): Promise<void> {
   const routing = await servedConfiguration(opsAddress);
   say(`health, metrics and configuration: ${opsAddress}`);
   console.log(`ready ${address}`);
-  printHowToCall(address, routing);
+  printHowToCall(address, routing, options.data);
 }
 
 function inUrl(host: string): string {
@@ -149,49 +150,6 @@ async function choosePort(flag: string, port: number): Promise<number> {
     probe.close();
   }
   return port;
-}
-
-function readFlags(args: readonly string[]) {
-  try {
-    return parseArgs({
-      args: [...args],
-      options: {
-        manifests: { type: "string", default: join(root, "hack", "demo") },
-        port: { type: "string", default: "8080" },
-        "ops-port": { type: "string", default: "9090" },
-        host: { type: "string", default: "127.0.0.1" },
-        data: { type: "string", default: join(root, ".gapura") },
-      },
-    }).values;
-  } catch (error) {
-    say(error instanceof Error ? error.message : String(error));
-    say("usage: npm start -- [--manifests DIR] [--port N] [--ops-port N] [--host ADDRESS] [--data DIR]");
-    process.exit(2);
-  }
-}
-
-function readOptions(args: readonly string[]) {
-  const values = readFlags(args);
-  const port = (name: string, value: string) => {
-    const number = Number(value);
-    if (Number.isInteger(number) && number >= 0 && number <= 65_535 && value.trim() !== "") return number;
-    say(`--${name} must be a port, 0 for any free one; it is ${value}`);
-    process.exit(2);
-  };
-  // npm runs us in the repository's folder; paths are meant from where the user stands.
-  const from = process.env["INIT_CWD"] ?? process.cwd();
-  const manifests = resolve(from, values.manifests);
-  if (!fs.existsSync(manifests)) {
-    say(`--manifests ${values.manifests}: there is no such folder`);
-    process.exit(2);
-  }
-  return {
-    manifests,
-    port: port("port", values.port),
-    opsPort: port("ops-port", values["ops-port"]),
-    host: values.host,
-    data: resolve(from, values.data),
-  };
 }
 
 async function openPostgres(): Promise<string> {
@@ -331,65 +289,6 @@ async function servedConfiguration(opsAddress: string): Promise<Routing> {
       return routing;
     }
   }
-}
-
-/** Where the keys are, and three requests to try; the keys themselves are never shown. */
-function printHowToCall(address: string, routing: Routing): void {
-  const files = generatedKeys(join(options.data, "secrets"));
-  const keys = routing.organizations.flatMap((organization) => [
-    ...organization.apiKeys.map((key) => ({ ...key, organization, what: "key" })),
-    ...organization.adminKeys.map((key) => ({ ...key, organization, what: "admin key" })),
-  ]);
-  for (const { what, name, organization, sha256 } of keys) {
-    const file = files.get(sha256);
-    const place = file === undefined ? "in a Secret of your manifests" : shown(file);
-    console.log(`${what} ${name} of ${organization.id}: ${place}`);
-  }
-  const file = keys
-    .filter(({ what, organization }) => what === "key" && !organization.suspended)
-    .map(({ sha256 }) => files.get(sha256))
-    .find((path) => path !== undefined);
-  const key = file === undefined ? "$GAPURA_KEY" : `$(cat ${quoted(shown(file))})`;
-  if (file === undefined) console.log("export GAPURA_KEY=... with one of your keys, then try:");
-  for (const line of curlLines(address, key, routing)) console.log(line);
-}
-
-function curlLines(address: string, key: string, { routes }: Routing): string[] {
-  const modelFor = (dialect: "messages" | "chat" | "responses") =>
-    (routes.find(({ upstreams }) => upstreams[0]?.dialect === dialect) ?? routes[0])?.model;
-  const curl = (path: string, header: string, body: object) =>
-    `curl -s ${address}${path} -H "${header}" -H "content-type: application/json" -d ${quoted(JSON.stringify(body))}`;
-  const question = [{ role: "user", content: "Hello!" }];
-  const [messages, chat, responses] = [modelFor("messages"), modelFor("chat"), modelFor("responses")];
-  if (messages === undefined) return ["no model is declared yet"];
-  return [
-    curl("/v1/messages", `x-api-key: ${key}`, { model: messages, max_tokens: 200, messages: question }),
-    curl("/v1/chat/completions", `authorization: Bearer ${key}`, { model: chat, messages: question }),
-    curl("/v1/responses", `authorization: Bearer ${key}`, { model: responses, input: "Hello!" }),
-  ];
-}
-
-/** The operator's generated keys: digest → file. */
-function generatedKeys(folder: string): Map<string, string> {
-  const found = new Map<string, string>();
-  if (!fs.existsSync(folder)) return found;
-  for (const entry of fs.readdirSync(folder, { recursive: true, withFileTypes: true })) {
-    if (!entry.isFile()) continue;
-    const path = join(entry.parentPath, entry.name);
-    const key = fs.readFileSync(path, "utf8").trim();
-    found.set(createHash("sha256").update(key).digest("hex"), path);
-  }
-  return found;
-}
-
-/** A path as the user can type it from where they stand. */
-function shown(path: string): string {
-  const short = relative(process.env["INIT_CWD"] ?? process.cwd(), path);
-  return short.startsWith("..") || short === "" ? path : short;
-}
-
-function quoted(text: string): string {
-  return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
 /** Made once: what was sealed with them must open again after a restart. */

@@ -1,0 +1,59 @@
+/** The flags of `npm start` (hack/start.ts). */
+import * as fs from "node:fs";
+import { join, resolve } from "node:path";
+import { parseArgs } from "node:util";
+
+const root = resolve(import.meta.dirname, "..");
+
+export interface StartOptions {
+  readonly manifests: string;
+  /** 0: any free one. */
+  readonly port: number;
+  readonly opsPort: number;
+  readonly host: string;
+  readonly data: string;
+}
+
+function readFlags(args: readonly string[], say: (line: string) => void) {
+  try {
+    return parseArgs({
+      args: [...args],
+      options: {
+        manifests: { type: "string", default: join(root, "hack", "demo") },
+        port: { type: "string", default: "8080" },
+        "ops-port": { type: "string", default: "9090" },
+        host: { type: "string", default: "127.0.0.1" },
+        data: { type: "string", default: join(root, ".gapura") },
+      },
+    }).values;
+  } catch (error) {
+    say(error instanceof Error ? error.message : String(error));
+    say("usage: npm start -- [--manifests DIR] [--port N] [--ops-port N] [--host ADDRESS] [--data DIR]");
+    process.exit(2);
+  }
+}
+
+/** Ends the process with 2 when a flag is wrong. */
+export function readOptions(args: readonly string[], say: (line: string) => void): StartOptions {
+  const values = readFlags(args, say);
+  const port = (name: string, value: string) => {
+    const number = Number(value);
+    if (Number.isInteger(number) && number >= 0 && number <= 65_535 && value.trim() !== "") return number;
+    say(`--${name} must be a port, 0 for any free one; it is ${value}`);
+    process.exit(2);
+  };
+  // npm runs us in the repository's folder; paths are meant from where the user stands.
+  const from = process.env["INIT_CWD"] ?? process.cwd();
+  const manifests = resolve(from, values.manifests);
+  if (!fs.existsSync(manifests)) {
+    say(`--manifests ${values.manifests}: there is no such folder`);
+    process.exit(2);
+  }
+  return {
+    manifests,
+    port: port("port", values.port),
+    opsPort: port("ops-port", values["ops-port"]),
+    host: values.host,
+    data: resolve(from, values.data),
+  };
+}
