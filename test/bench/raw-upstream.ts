@@ -29,7 +29,7 @@ function serve(socket: Socket): void {
 }
 
 function modeOf(head: string): Mode {
-  const segment = /^POST \/([a-z]+)/.exec(head)?.[1];
+  const segment = /^POST \/([a-z-]+)/.exec(head)?.[1];
   const mode = modes.find((name) => name === segment);
   if (mode === undefined) throw new Error(`the raw upstream was asked for ${head.slice(0, 100)}`);
   return mode;
