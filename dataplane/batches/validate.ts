@@ -26,8 +26,8 @@ export async function validate(engine: Engine, batch: Batch): Promise<void> {
   const errors = await readInput(engine, batch, writer);
   reached("validate.stored");
   if (errors.length === 0) await begin(engine, batch, writer);
-  // Who was taken for dead meanwhile removes nothing: the items may be another worker's by now.
-  else if (await fail(engine, batch, errors)) await removeItems(pool, batch.id);
+  // What was stored of it is swept: the items of a worker that was taken for dead may be another one's by now.
+  else await fail(engine, batch, errors);
   reached("validate.done");
 }
 
@@ -63,18 +63,12 @@ async function begin(
   wake();
 }
 
-/** @returns whether it was still this worker's to end. */
-async function fail(
-  { pool, clock, workerId }: Engine,
-  { id }: Batch,
-  errors: InputError[],
-): Promise<boolean> {
-  const { rowCount } = await pool.query(sql.unsafe`
+async function fail({ pool, clock, workerId }: Engine, { id }: Batch, errors: InputError[]): Promise<void> {
+  await pool.query(sql.unsafe`
     update batches set state = 'ended', worker = null, ended_at = ${at(clock.now())}, errors = ${JSON.stringify(errors)},
       outcome = case when cancel_initiated_at is null then 'failed' else 'cancelled' end
     where id = ${id} and state = 'validating' and worker = ${workerId}
   `);
-  return rowCount > 0;
 }
 
 async function readInput(engine: Engine, batch: Batch, writer: ItemWriter): Promise<InputError[]> {

@@ -80,7 +80,7 @@ test("one batch in each of whose steps a data plane dies", async () => {
   await expect.poll(() => idle.count(sql.fragment`from batches where id = ${id} and emptied`), POLL).toBe(1);
   expect(await idle.count(sql.fragment`from batch_items where batch_id = ${id}`)).toBe(0);
   await expect.poll(() => idle.broken(), POLL).toEqual([]);
-});
+}, 180_000);
 interface Usage {
   readonly completion_tokens: number;
 }

@@ -44,7 +44,7 @@ describe("2,000 items under way", () => {
     // Only what was under way in the dead ones went upstream again.
     expect(world.upstream.requests.length).toBeLessThanOrEqual(ITEMS + FAULTY + steps.length * PLACES);
     expect(await runAudit()).toContain("exact: 1 accounts, 2000 usage rows");
-  });
+  }, 180_000);
 
   test("Redis, then Postgres are killed and come back", async () => {
     world.thinkMs = 20;
@@ -64,7 +64,7 @@ describe("2,000 items under way", () => {
     await expectExact(plane, id, ITEMS);
     // What had been answered waited for Postgres; only what Redis could not admit goes a second time.
     expect(world.upstream.requests.length).toBeLessThanOrEqual(ITEMS + FAULTY + 2 * PLACES);
-  });
+  }, 180_000);
 });
 
 describe("fewer", () => {

@@ -209,7 +209,7 @@ export class BatchPlane {
   }
 
   /** Polls until the batch has ended; `see` is called with each state on the way. */
-  async ended(path: string, withinMs = 10_000, see: (batch: Json) => void = () => {}): Promise<Json> {
+  async ended(path: string, withinMs = 30_000, see: (batch: Json) => void = () => {}): Promise<Json> {
     const deadline = Date.now() + withinMs;
     for (;;) {
       const { body } = await this.json("GET", path);
