@@ -16,9 +16,13 @@ const rejection = /signature|thinking|encrypted[ _]content/i;
 export const rejectsReasoning = (error: unknown): boolean =>
   error instanceof ApiError && error.code === "invalid_request" && rejection.test(error.message);
 
-/** Whether the model makes no reasoning that could be sent back: it was asked for what it does not have. */
+/** Models that have no encrypted reasoning, and servers that do not know the value or the field that asks for it. */
+const unknownInclude =
+  /encrypted[ _]content is not supported|reasoning\.encrypted_content|\binclude(?:\[\d+\]|\.\d+|['"`])/i;
+
+/** Whether an upstream was asked for reasoning that it cannot seal. */
 export const cannotSealReasoning = (error: unknown): boolean =>
-  error instanceof ApiError && /encrypted[ _]content is not supported/i.test(error.message);
+  error instanceof ApiError && error.code === "invalid_request" && unknownInclude.test(error.message);
 
 const isReasoning = (type: string | undefined): boolean =>
   type === "thinking" || type === "redacted_thinking" || type === "reasoning";

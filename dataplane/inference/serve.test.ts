@@ -499,18 +499,21 @@ test("rule 2.3: a blind model's image is refused before anything is held, on rel
   expect(fake.requests).toHaveLength(0);
 });
 
-test.each(["responses", "chat"] as const)(
-  "a model without encrypted reasoning is asked again without it, for a %s client",
-  async (client) => {
-    fake.next(
-      { error: { status: 400, message: "Encrypted content is not supported with this model." } },
-      hello,
-    );
-    const items = { keep: () => undefined, find: async () => new Map<string, Buffer>() };
-    const snapshot = snapshotOf([routeTo([upstreamOf(fake.url, "responses")])]);
-    const call = { ...callOf(client, snapshot, bodyOf(client)), items };
-    await serve(call);
-    expect(fake.requests.map(({ text }) => text.includes("encrypted_content"))).toEqual([true, false]);
-    expect(call.sink.text).toContain("Hello");
+describe.each(["responses", "chat"] as const)(
+  "a %s client of a model without encrypted reasoning",
+  (client) => {
+    test.each([
+      "Encrypted content is not supported with this model.",
+      "Invalid value: 'reasoning.encrypted_content'.",
+      "include[0]: unknown value",
+    ])("is asked again without it: %s", async (message) => {
+      fake.next({ error: { status: 400, message } }, hello);
+      const items = { keep: () => undefined, find: async () => new Map<string, Buffer>() };
+      const snapshot = snapshotOf([routeTo([upstreamOf(fake.url, "responses")])]);
+      const call = { ...callOf(client, snapshot, bodyOf(client)), items };
+      await serve(call);
+      expect(fake.requests.map(({ text }) => text.includes("encrypted_content"))).toEqual([true, false]);
+      expect(call.sink.text).toContain("Hello");
+    });
   },
 );

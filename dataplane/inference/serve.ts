@@ -238,12 +238,11 @@ class Serving {
   /** What an upstream refused can be put in another way, or left out: worth one more try. */
   #mayBeAskedAgain(error: unknown): boolean {
     if (this.#sent.path === "convert" && rejectsSystemTurns(error)) return this.#read().hoistSystemTurns();
-    if (!rejectsReasoning(error)) return false;
     if (this.#sent.reasoningAsked && cannotSealReasoning(error)) {
       this.#encryptedReasoning = false;
       return true;
     }
-    return this.#forgetReasoning();
+    return rejectsReasoning(error) && this.#forgetReasoning();
   }
 
   /** The reasoning of earlier turns was made in another account: the request goes on without. */
