@@ -40,7 +40,8 @@ export default defineConfig({
           globalSetup: ["test/operator/apiserver.ts", "test/integration/stores.ts"],
           testTimeout: 120_000,
           hookTimeout: 900_000,
-          fileParallelism: false,
+          // They wait more than they work, and each has a namespace of its own.
+          maxWorkers: 2,
         },
       },
       {

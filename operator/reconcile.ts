@@ -108,7 +108,8 @@ export class Reconciler {
   }
 
   async #readBanks(verify: boolean): Promise<readonly BankState[]> {
-    if (this.#banks === null || verify) this.#banks = decodeBanks(await this.#ports.snapshots.read());
+    if (this.#banks === null || verify)
+      this.#banks = decodeBanks(await this.#ports.snapshots.read(), this.#banks ?? []);
     return this.#banks;
   }
 
@@ -156,7 +157,8 @@ export class Reconciler {
     }
     const published = { routing: { ...routing, serial }, credentials: compiled.credentials };
     this.#note(serial, published);
-    const written: BankState = { bank, serial, hash: serialized.hash, published };
+    const { indexText } = encoded;
+    const written: BankState = { bank, serial, hash: serialized.hash, published, indexText };
     this.#banks = banks.map((state) => (state.bank === bank ? written : state));
   }
 

@@ -32,7 +32,7 @@ export type Change =
  * status does. `nowIso`: RFC 3339, whole seconds.
  */
 export function statusChange(wanted: ObjectStatus, actual: unknown, nowIso: string): Change {
-  const current: Actual = statusSchema.safeParse(actual).data ?? {};
+  const current = readStatus(actual);
   const before = new Map((current.conditions ?? []).map((condition) => [condition.type, condition]));
   const conditions = wanted.conditions.map((condition) => {
     const last = before.get(condition.type);
@@ -47,6 +47,18 @@ export function statusChange(wanted: ObjectStatus, actual: unknown, nowIso: stri
   for (const key of Object.keys(current)) if (!Object.hasOwn(status, key)) status[key] = null;
   const kind = difference(wanted, current, status);
   return kind === "none" ? { kind } : { kind, status };
+}
+
+/** 10,000 statuses are looked at several times for each edit: each is read once. */
+const statusesRead = new WeakMap<object, Actual>();
+
+function readStatus(actual: unknown): Actual {
+  if (typeof actual !== "object" || actual === null) return {};
+  const known = statusesRead.get(actual);
+  if (known !== undefined) return known;
+  const read = statusSchema.safeParse(actual).data ?? {};
+  statusesRead.set(actual, read);
+  return read;
 }
 
 function difference(wanted: ObjectStatus, current: Actual, patch: Record<string, unknown>): Change["kind"] {

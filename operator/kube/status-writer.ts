@@ -50,6 +50,8 @@ export class StatusWriter {
   readonly #options: StatusWriterOptions;
   #wanted = new Map<string, ObjectStatus>();
   readonly #queue = new Set<string>();
+  /** Statuses being written now, by key; true: it may have to be written again afterwards. */
+  readonly #underWay = new Map<string, boolean>();
   /** Served objects whose status names another number of pods than there are. */
   readonly #outdated = new Set<string>();
   #podsMovedAt = performance.now();
@@ -98,6 +100,11 @@ export class StatusWriter {
   }
 
   #enqueue(key: string, status: ObjectStatus): void {
+    // Until its answer is here a write looks as if it were still to be made.
+    if (this.#underWay.has(key)) {
+      this.#underWay.set(key, true);
+      return;
+    }
     const { kind } = this.#change(status);
     if (kind === "refresh") this.#outdated.add(key);
     else if (kind !== "none") this.#queue.add(key);
@@ -111,9 +118,19 @@ export class StatusWriter {
         continue;
       }
       this.#queue.delete(key);
-      const status = this.#wanted.get(key);
-      if (status !== undefined) await this.#write(key, status, signal);
+      await this.#bringUpToDate(key, signal);
     }
+  }
+
+  async #bringUpToDate(key: string, signal: AbortSignal): Promise<void> {
+    const status = this.#wanted.get(key);
+    if (status === undefined) return;
+    this.#underWay.set(key, false);
+    await this.#write(key, status, signal);
+    const again = this.#underWay.get(key) === true;
+    this.#underWay.delete(key);
+    const wanted = this.#wanted.get(key);
+    if (again && wanted !== undefined) this.#enqueue(key, wanted);
   }
 
   /** Brings outdated numbers of pods up to date while nothing moves. */
@@ -124,8 +141,7 @@ export class StatusWriter {
       await sleep(wait, undefined, { signal, ref: false }).catch(() => {});
       if (key === undefined || this.#restMs() > 0 || signal.aborted) continue;
       this.#outdated.delete(key);
-      const status = this.#wanted.get(key);
-      if (status !== undefined) await this.#write(key, status, signal);
+      await this.#bringUpToDate(key, signal);
     }
   }
 

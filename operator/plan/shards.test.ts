@@ -23,9 +23,19 @@ describe("files of a bank", () => {
     expect(bankA(files(written))).toEqual({
       bank: "a",
       serial: 5,
+      indexText: written.ok && written.indexText,
       hash: serialize(content("x")).hash,
       published: { routing: { ...content("x"), serial: 5 }, credentials: { "default/s/k": "väl\u0000ue" } },
     });
+  });
+
+  test("that are known are not unpacked again, unless a piece was damaged meanwhile", () => {
+    const whole = files(encode("a", 5, serialize(content("x")), { c: "v" }));
+    const known = decodeBanks(whole);
+    expect(decodeBanks(whole, known)[0]).toBe(known[0]);
+    const damaged = decodeBanks(new Map([...whole, ["a-0.gz", Buffer.from("x")]]), known);
+    expect(damaged[0]?.published).toBe(null);
+    expect(decodeBanks(whole, damaged)[0]).toEqual(known[0]);
   });
 
   test("are the same bytes each time, and the hash does not know the serial", () => {

@@ -25,6 +25,7 @@ export type Encoded =
   | {
       readonly ok: true;
       readonly index: SnapshotIndex;
+      readonly indexText: string;
       /** The index stands last. */ readonly files: readonly SnapshotFile[];
     }
   | { readonly ok: false; readonly message: string };
@@ -37,6 +38,8 @@ export interface BankState {
   readonly hash: string | null;
   /** null: not complete. */
   readonly published: Published | null;
+  /** The index as it was read or written, where `published` is what it names. */
+  readonly indexText?: string;
 }
 
 /** An uncompressed part larger than this is damaged or hostile. */
@@ -84,8 +87,9 @@ export function encode(
     routing: named(routing),
     credentials: named(values),
   };
-  const indexFile = { name: indexFileName(bank), bytes: Buffer.from(`${JSON.stringify(index)}\n`) };
-  return { ok: true, index, files: [...routing, ...values, indexFile] };
+  const indexText = `${JSON.stringify(index)}\n`;
+  const indexFile = { name: indexFileName(bank), bytes: Buffer.from(indexText) };
+  return { ok: true, index, indexText, files: [...routing, ...values, indexFile] };
 }
 
 const tooLarge = (what: string, needed: number, most: number): Encoded => ({
@@ -105,14 +109,32 @@ function pieces(prefix: string, text: string): SnapshotFile[] {
   }));
 }
 
-/** Reads both banks back from their files; what is damaged, half there or of another schema is not complete. */
-export function decodeBanks(files: ReadonlyMap<string, Uint8Array>): BankState[] {
+/**
+ * Reads both banks back from their files; what is damaged, half there or of another schema is not complete.
+ * @param known earlier states: a bank that still holds the same is not unpacked again, as it may be megabytes
+ */
+export function decodeBanks(
+  files: ReadonlyMap<string, Uint8Array>,
+  known: readonly BankState[] = [],
+): BankState[] {
   return bankSchema.options.map((bank) => {
-    const index = readIndex(files.get(indexFileName(bank)));
+    const bytes = files.get(indexFileName(bank));
+    const index = readIndex(bytes);
     if (index === null) return { bank, serial: null, hash: null, published: null };
-    return { bank, serial: index.serial, hash: index.hash, published: readParts(index, files) };
+    const indexText = Buffer.from(bytes ?? []).toString();
+    const same = known.find((state) => state.bank === bank && state.indexText === indexText);
+    if (same !== undefined && same.published !== null && isWhole(index, files)) return same;
+    const { serial, hash } = index;
+    return { bank, serial, hash, published: readParts(index, files), indexText };
   });
 }
+
+/** Whether every piece is the one that the index names. */
+const isWhole = (index: SnapshotIndex, files: ReadonlyMap<string, Uint8Array>): boolean =>
+  [...index.routing, ...index.credentials].every(({ file, sha256: digest }) => {
+    const bytes = files.get(file);
+    return bytes !== undefined && sha256(Buffer.from(bytes)) === digest;
+  });
 
 function readIndex(bytes: Uint8Array | undefined): SnapshotIndex | null {
   if (bytes === undefined) return null;

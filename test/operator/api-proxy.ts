@@ -13,6 +13,8 @@ export interface SeenCall {
   readonly body: string;
   /** Of the answer; 0 until there is one. */
   status: number;
+  /** When the answer began; monotonic milliseconds. */
+  answeredAt: number;
 }
 
 /** What the client gets instead of the API server's answer. */
@@ -120,6 +122,7 @@ export class ApiProxy {
       isWatch: url.searchParams.get("watch") === "true",
       body: body.toString(),
       status: 0,
+      answeredAt: 0,
     };
     this.calls.push(call);
     const isKnown = incoming.headers.authorization === `Bearer ${this.#token}`;
@@ -151,6 +154,7 @@ export class ApiProxy {
       bodyTimeout: 0,
     });
     call.status = answer.statusCode;
+    call.answeredAt = performance.now();
     outgoing.writeHead(answer.statusCode, {
       "content-type": String(answer.headers["content-type"] ?? ""),
       ...(answer.headers["retry-after"] === undefined

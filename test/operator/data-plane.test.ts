@@ -76,18 +76,6 @@ describe.skipIf(access === null)("operator and data planes", () => {
     expect(await objects.condition("ModelRoute", "m", "Programmed")).toBe("True Programmed: 2/2 pods");
   });
 
-  test("an edit in the middle of a rollout reaches old and new pods, and no request fails", async () => {
-    await service.load("m", 3, async () => {
-      const fresh = await world.addPod("plane-3");
-      await world.editToSay("third words");
-      await fresh.untilReady();
-      await world.stopOldestPod();
-      await objects.untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 2\/2 pods$/);
-    });
-    expect(service.failures).toEqual([]);
-    for (const pod of pods) expect(await service.ask(pod, "m")).toContain("third words");
-  });
-
   test("rule 6.1: pods that hang, never end, speak for another or talk rubbish count as none and hold up nothing", async () => {
     const hostile = await Promise.all(
       Object.entries(hostileAnswers).map(([name, answer]) =>

@@ -39,10 +39,14 @@ export class Kubelet {
   async run(signal: AbortSignal): Promise<void> {
     let seen: string | undefined = "";
     while (!signal.aborted) {
-      const poked = await this.#annotation();
-      if (!this.frozen && poked !== seen) {
-        seen = poked;
-        await this.#materialise(signal);
+      try {
+        const poked = await this.#annotation();
+        if (!this.frozen && poked !== seen) {
+          await this.#materialise(signal);
+          seen = poked;
+        }
+      } catch {
+        // The API server is away: the volume stays as it is, and the next look tries again.
       }
       await sleep(LOOK_MS, undefined, { signal }).catch(() => {});
     }

@@ -1,0 +1,107 @@
+import { createServer as createHttpsServer } from "node:https";
+import { createServer, type RequestListener } from "node:http";
+import { type AddressInfo, connect, createServer as createTcpServer, type Server } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import { KubeConfig } from "@kubernetes/client-node";
+import { afterEach, expect, test } from "vitest";
+import { selfSigned } from "../../test/fakes/certificate.ts";
+import { KubeApi, KubeError } from "./client.ts";
+import { NotLeading } from "./lease.ts";
+
+const open: { close(): unknown }[] = [];
+afterEach(async () => {
+  for (const one of open.splice(0)) await one.close();
+});
+
+async function listen<Kind extends Server>(server: Kind): Promise<number> {
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  open.push(server);
+  return (server.address() as AddressInfo).port;
+}
+
+const configOf = (server: string, token: string): KubeConfig => {
+  const config = new KubeConfig();
+  config.loadFromClusterAndUser({ name: "test", server, skipTLSVerify: true }, { name: "operator", token });
+  return config;
+};
+
+async function apiOf(answer: RequestListener, token = () => "one"): Promise<KubeApi> {
+  const port = await listen(createServer(answer));
+  const api = new KubeApi(() => configOf(`http://127.0.0.1:${port}`, token()));
+  open.unshift(api);
+  return api;
+}
+
+test("rule 6.10: what waited for a connection while this process was frozen is not written", async () => {
+  let arrived = 0;
+  const tls = createHttpsServer(selfSigned(["localhost"]), (_, response) => {
+    arrived += 1;
+    response.end("{}");
+  });
+  const tlsPort = await listen(tls);
+  // Lets the handshake through only when it is told to.
+  const { promise: opened, resolve: letThrough } = Promise.withResolvers<void>();
+  const gate = createTcpServer((socket) => {
+    void opened.then(() => {
+      const inner = connect(tlsPort, "127.0.0.1");
+      socket.pipe(inner).pipe(socket);
+      socket.on("error", () => inner.destroy());
+      inner.on("error", () => socket.destroy());
+    });
+  });
+  const gatePort = await listen(gate);
+  const api = new KubeApi(() => configOf(`https://127.0.0.1:${gatePort}`, "one"));
+  open.unshift(api);
+  let isLeading = true;
+  const permit = () => {
+    if (!isLeading) throw new NotLeading();
+  };
+  const call = api.call({ method: "POST", path: "/x", body: {}, permit });
+  const outcome = call.then(
+    () => "written",
+    (error: unknown) => (error instanceof NotLeading ? "not leading" : String(error)),
+  );
+  await sleep(50);
+  isLeading = false;
+  letThrough();
+  expect(await outcome).toBe("not leading");
+  expect(arrived).toBe(0);
+  isLeading = true;
+  expect(await api.call({ method: "POST", path: "/x", body: {}, permit })).toEqual({});
+  expect(arrived).toBe(1);
+});
+
+test("a refused token is read anew, at most once a second", async () => {
+  let loads = 0;
+  const seen: (string | undefined)[] = [];
+  const api = await apiOf(
+    (request, response) => {
+      seen.push(request.headers.authorization);
+      response.writeHead(request.headers.authorization === "Bearer new" ? 200 : 401).end("{}");
+    },
+    () => {
+      loads += 1;
+      return loads === 1 ? "old" : "new";
+    },
+  );
+  const call = () => api.call({ method: "GET", path: "/x" }).catch((error: unknown) => error);
+  expect(await call()).toMatchObject({ status: 401 });
+  await call();
+  expect(loads).toBe(1);
+  await sleep(1050);
+  await call();
+  expect([loads, await call()]).toEqual([2, {}]);
+  expect(seen.at(-1)).toBe("Bearer new");
+});
+
+test.for([
+  { header: "7", ms: 7000 },
+  { header: "9000", ms: 30_000 },
+  { header: "Wed, 21 Oct 2015 07:28:00 GMT", ms: 0 },
+  { header: "-1", ms: 0 },
+])("retry-after: $header is a wait of $ms ms", async ({ header, ms }) => {
+  const api = await apiOf((_, response) => response.writeHead(429, { "retry-after": header }).end("busy"));
+  const error: unknown = await api.call({ method: "GET", path: "/x" }).catch((refusal: unknown) => refusal);
+  expect(error).toBeInstanceOf(KubeError);
+  expect(error).toMatchObject({ status: 429, retryAfterMs: ms });
+});
