@@ -104,7 +104,7 @@ export class DataPlanePod {
     this.#running = Promise.all([this.#kubelet.run(this.#stop.signal), this.#probe()]);
   }
 
-  async untilReady(timeoutMs = 30_000): Promise<void> {
+  async untilReady(timeoutMs = 90_000): Promise<void> {
     const deadline = Date.now() + timeoutMs;
     while (!this.isReady) {
       if (this.#child !== null && hasEnded(this.#child)) throw new Error(`it ended:\n${this.#output}`);

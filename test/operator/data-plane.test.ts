@@ -46,14 +46,17 @@ describe.skipIf(access === null)("operator and data planes", () => {
   test("an edit with kubectl changes the answers, and only when every pod gives the new one it is Programmed", async () => {
     const [first, second] = pods as [DataPlanePod, DataPlanePod];
     second.kubelet.frozen = true;
-    await world.editToSay("second words");
-    await objects.until("one pod answers anew", async () =>
-      (await service.ask(first, "m")).includes("second words"),
-    );
-    await objects.untilCondition("ModelRoute", "m", "Programmed", /^False Pending: 1\/2 pods$/);
-    expect(await service.ask(second, "m")).toContain("first words");
-    expect(await objects.condition("Organization", "acme", "Programmed")).toBe("True Programmed: 2/2 pods");
-    second.kubelet.frozen = false;
+    try {
+      await world.editToSay("second words");
+      await objects.until("one pod answers anew", async () =>
+        (await service.ask(first, "m")).includes("second words"),
+      );
+      await objects.untilCondition("ModelRoute", "m", "Programmed", /^False Pending: 1\/2 pods$/);
+      expect(await service.ask(second, "m")).toContain("first words");
+      expect(await objects.condition("Organization", "acme", "Programmed")).toBe("True Programmed: 2/2 pods");
+    } finally {
+      second.kubelet.frozen = false;
+    }
     await objects.untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 2\/2 pods$/);
     for (const pod of pods) expect(await service.ask(pod, "m")).toContain("second words");
   });
@@ -85,10 +88,8 @@ describe.skipIf(access === null)("operator and data planes", () => {
     try {
       await world.editToSay("fourth words");
       for (const pod of pods)
-        await objects.until(
-          "the well pods serve the edit",
-          async () => (await service.ask(pod, "m")).includes("fourth words"),
-          10_000,
+        await objects.until("the well pods serve the edit", async () =>
+          (await service.ask(pod, "m")).includes("fourth words"),
         );
       await objects.untilCondition("ModelRoute", "m", "Programmed", /^False Pending: 2\/7 pods$/, 30_000);
       const silent = world.operatorOutput.match(/"pod":"hostile-\w+","reason":"[^"]+"/g) ?? [];

@@ -74,7 +74,7 @@ export class Objects {
     return (await this.get(kind, name)).metadata?.resourceVersion;
   }
 
-  async until(what: string, holds: () => Promise<boolean>, timeoutMs = 20_000): Promise<void> {
+  async until(what: string, holds: () => Promise<boolean>, timeoutMs = 40_000): Promise<void> {
     try {
       await this.client.until(what, holds, timeoutMs);
     } catch (error) {
@@ -88,7 +88,7 @@ export class Objects {
     name: string,
     type: string,
     text: RegExp,
-    timeoutMs = 20_000,
+    timeoutMs = 40_000,
   ): Promise<void> {
     let last = "";
     const holds = async () => {

@@ -4,9 +4,8 @@ import type { DataPlanePod } from "./data-plane-pod.ts";
 
 const PAUSE_MS = 40;
 /** A data plane sheds load while its core is busy with other programs; clients come again, as the SDKs do. */
-const TRIES = 8;
+const TRIES = 20;
 const TRY_AGAIN_MS = 250;
-const isShed = (error: unknown): boolean => String(error).includes("The service is overloaded");
 
 export class Service {
   readonly #pods: () => readonly DataPlanePod[];
@@ -22,16 +21,26 @@ export class Service {
 
   /** The answer's text of one request to this pod. @throws when it is not a whole answer. */
   async ask(pod: DataPlanePod, model: string, stream = false): Promise<string> {
-    const response = await fetch(`${pod.url}/v1/messages`, {
-      method: "POST",
-      headers: { "x-api-key": this.#key, "content-type": "application/json" },
-      body: JSON.stringify({ model, max_tokens: 50, stream, messages: [{ role: "user", content: "hello" }] }),
-      signal: AbortSignal.timeout(20_000),
-    });
-    const text = await response.text();
-    const isWhole = stream ? text.includes("event: message_stop") : text.includes('"stop_reason"');
-    if (response.status !== 200 || !isWhole) throw new Error(`${response.status} ${text.slice(0, 300)}`);
-    return text;
+    for (let left = TRIES; ; left -= 1) {
+      const response = await fetch(`${pod.url}/v1/messages`, {
+        method: "POST",
+        headers: { "x-api-key": this.#key, "content-type": "application/json" },
+        body: JSON.stringify({
+          model,
+          max_tokens: 50,
+          stream,
+          messages: [{ role: "user", content: "hello" }],
+        }),
+        signal: AbortSignal.timeout(20_000),
+      });
+      const text = await response.text();
+      const isWhole = text.includes(stream ? "event: message_stop" : '"stop_reason"');
+      if (response.status === 200 && isWhole) return text;
+      const isShed = response.status === 503 && text.includes("The service is overloaded");
+      if (!isShed || left === 1 || !pod.isEndpoint)
+        throw new Error(`${response.status} ${text.slice(0, 300)}`);
+      await sleep(TRY_AGAIN_MS);
+    }
   }
 
   /** Asks all the time until `during` is over, `width` at a time, every second request as a stream. */
@@ -57,18 +66,10 @@ export class Service {
     }
   }
   async #askAny(model: string): Promise<void> {
-    for (let left = TRIES; left > 0; left -= 1) {
-      const endpoints = this.#pods().filter(({ isEndpoint }) => isEndpoint);
-      this.#turn += 1;
-      const pod = endpoints[this.#turn % Math.max(1, endpoints.length)];
-      if (pod === undefined) throw new Error("the Service has no endpoint");
-      try {
-        await this.ask(pod, model, this.#turn % 2 === 0);
-        return;
-      } catch (error) {
-        if (!isShed(error) || left === 1) throw error;
-        await sleep(TRY_AGAIN_MS);
-      }
-    }
+    const endpoints = this.#pods().filter(({ isEndpoint }) => isEndpoint);
+    this.#turn += 1;
+    const pod = endpoints[this.#turn % Math.max(1, endpoints.length)];
+    if (pod === undefined) throw new Error("the Service has no endpoint");
+    await this.ask(pod, model, this.#turn % 2 === 0);
   }
 }

@@ -70,5 +70,5 @@ describe.skipIf(access === null)("two releases side by side", () => {
     expect(service.failures).toEqual([]);
     expect(service.answered).toBeGreaterThan(50);
     for (const pod of world.pods) expect(await service.ask(pod, "m")).toContain("fourth words");
-  });
+  }, 300_000);
 });
