@@ -13,7 +13,7 @@ afterEach(async () => {
   for (const one of open.splice(0)) await one.close();
 });
 
-async function listen<Kind extends Server>(server: Kind): Promise<number> {
+async function listen(server: Server): Promise<number> {
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   open.push(server);
   return (server.address() as AddressInfo).port;
