@@ -153,6 +153,8 @@ export interface OpenStreams {
   close(): void;
 }
 
+/** A stream that is refused as overloaded is asked for again at most so often. */
+const MAX_TRIES = 20;
 /** So many connections are begun at once. */
 const OPEN_AT_ONCE = 50;
 
@@ -178,10 +180,24 @@ export async function openStreams(port: number, request: Buffer, count: number):
   return { count, close };
 }
 
-function openStream(port: number, request: Buffer, sockets: Socket[]): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const socket = connect({ port, host: "127.0.0.1" });
-  sockets.push(socket);
+async function openStream(port: number, request: Buffer, sockets: Socket[]): Promise<void> {
+  for (let tries = 1; ; tries += 1) {
+    const socket = connect({ port, host: "127.0.0.1" });
+    const refusal = await beginStream(socket, request);
+    if (refusal === null) {
+      sockets.push(socket);
+      return;
+    }
+    // As a client does that is told to come back later.
+    socket.destroy();
+    if (!refusal.startsWith("HTTP/1.1 503 ") || tries === MAX_TRIES) throw new Error(refusal);
+    await sleep(SHED_PAUSE_MS);
+  }
+}
+
+/** @returns null when the stream has begun, else the beginning of another answer. */
+function beginStream(socket: Socket, request: Buffer): Promise<string | null> {
+  const { promise, resolve, reject } = Promise.withResolvers<string | null>();
   const timer = setTimeout(() => reject(new Error("a stream did not begin in time")), ANSWER_TIMEOUT_MS);
   socket.on("connect", () => socket.write(request));
   socket.on("error", reject);
@@ -190,8 +206,7 @@ function openStream(port: number, request: Buffer, sockets: Socket[]): Promise<v
     clearTimeout(timer);
     const head = chunk.toString("latin1", 0, 600);
     // Later bytes of a stream that has begun change nothing.
-    if (head.startsWith("HTTP/1.1 ") && !head.startsWith("HTTP/1.1 200 ")) reject(new Error(head));
-    else resolve();
+    resolve(head.startsWith("HTTP/1.1 ") && !head.startsWith("HTTP/1.1 200 ") ? head : null);
   });
   return promise.finally(() => clearTimeout(timer));
 }
