@@ -5,9 +5,9 @@ test("live requests come first: places halve while time is short, and come back 
   let load: LiveLoad = "none";
   const headroom = new Headroom(64, () => load);
   let now = 0;
-  const look = (next: LiveLoad) => {
+  const look = (next: LiveLoad, running = 1) => {
     load = next;
-    return headroom.places((now += 100));
+    return headroom.places((now += 100), running);
   };
   expect(look("light")).toBe(64);
   expect(["heavy", "heavy", "heavy"].map(() => look("heavy"))).toEqual([32, 16, 8]);
@@ -15,6 +15,9 @@ test("live requests come first: places halve while time is short, and come back 
   for (let looks = 0; looks < 10; looks += 1) look("heavy");
   expect(look("heavy")).toBe(1);
   expect(look("none")).toBe(64);
+  // A batch that begins beside live requests begins small.
+  expect(look("light", 0)).toBe(4);
+  expect(look("light")).toBe(5);
 });
 
 test("it looks ten times a second, however often it is asked", () => {
@@ -23,6 +26,6 @@ test("it looks ten times a second, however often it is asked", () => {
     looks += 1;
     return "light";
   });
-  for (let now = 0; now < 1_000; now += 1) headroom.places(now);
+  for (let now = 0; now < 1_000; now += 1) headroom.places(now, 1);
   expect(looks).toBe(10);
 });

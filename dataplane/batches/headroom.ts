@@ -2,11 +2,13 @@
 export type LiveLoad = "none" | "light" | "heavy";
 
 const LOOK_MS = 100;
+/** With so many a batch begins beside live requests: what it costs is not known yet. */
+const FIRST_PLACES = 4;
 
 /**
- * How many items may run at once beside live requests, which come first: all places while nobody waits; half as
- * many at each look that finds the process short of time, one more at each that does not. One always remains, so
- * that a batch goes on below whatever comes in.
+ * How many items may run at once beside live requests, which come first: all places while nobody waits; else a few
+ * at first, half as many at each look that finds the process short of time, one more at each that does not. One
+ * always remains, so that a batch goes on below whatever comes in.
  */
 export class Headroom {
   readonly #most: number;
@@ -21,12 +23,13 @@ export class Headroom {
     this.#places = most;
   }
 
-  /** `now` in milliseconds of a clock that never goes back. */
-  places(now: number): number {
+  /** `now` in milliseconds of a clock that never goes back; `running`: items at the moment. */
+  places(now: number, running: number): number {
     if (now - this.#lookedAt < LOOK_MS) return this.#places;
     this.#lookedAt = now;
     const load = this.#load();
     if (load === "none") this.#places = this.#most;
+    else if (running === 0) this.#places = Math.min(FIRST_PLACES, this.#places);
     else if (load === "light") this.#places = Math.min(this.#most, this.#places + 1);
     else this.#places = Math.max(1, Math.floor(this.#places / 2));
     return this.#places;

@@ -116,7 +116,7 @@ export class BatchWorker {
   /** @returns whether to look again at once. */
   async #fill(): Promise<boolean> {
     const { pool, clock, workerId } = this.#engine;
-    this.#turns.places = this.#headroom.places(performance.now());
+    this.#turns.places = this.#headroom.places(performance.now(), this.#turns.running.size);
     if (this.#turns.free <= 0 || this.#options.busy?.() === true) return false;
     const now = clock.now();
     const blockedModels = this.#turns.blockedModels(now);
