@@ -57,7 +57,7 @@ class StreamConversion {
   #usage: MessagesUsage | null = null;
   /** Characters of the answer so far, for one that breaks off unreported. */
   #characters = 0;
-  #observedAt = 0;
+  #observedAt = Number.NEGATIVE_INFINITY;
   #waiting = false;
 
   constructor(job: ConvertJob, answering: Answering, resolve: () => void, reject: (error: unknown) => void) {

@@ -57,7 +57,7 @@ class StreamRelay {
   #run: { bytes: Buffer; start: number; end: number } | null = null;
   /** The last frame that was sent, for its sequence number. */
   #last: Buffer = Buffer.alloc(0);
-  #observedAt = 0;
+  #observedAt = Number.NEGATIVE_INFINITY;
   #waiting = false;
   readonly #publicModel: Buffer;
 
