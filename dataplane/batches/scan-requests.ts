@@ -4,6 +4,16 @@
  * as strictly as any other body (`JsonReader`), and a body that is not JSON is refused whichever of the two sees it.
  */
 import { ApiError } from "../lib/api-error.ts";
+import {
+  BACKSLASH,
+  CLOSE_ARRAY,
+  CLOSE_OBJECT,
+  COLON,
+  COMMA,
+  OPEN_ARRAY,
+  OPEN_OBJECT,
+  QUOTE,
+} from "../lib/json-bytes.ts";
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { MAX_ITEM_BYTES } from "./batch.ts";
 
@@ -13,14 +23,6 @@ const MAX_ELEMENT_BYTES = MAX_ITEM_BYTES + 64 * 1024;
 const MAX_OTHER_BYTES = 1024 * 1024;
 
 const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-const COMMA = 0x2c;
-const COLON = 0x3a;
-const OPEN_OBJECT = 0x7b;
-const CLOSE_OBJECT = 0x7d;
-const OPEN_ARRAY = 0x5b;
-const CLOSE_ARRAY = 0x5d;
 
 /** What is expected next. `value` and `element` collect a piece; the rest is punctuation. */
 type Place =

@@ -6,6 +6,16 @@
  * name a member twice (which of the two counts would depend on the reader), and input must be UTF-8.
  */
 import { isUtf8 } from "node:buffer";
+import {
+  BACKSLASH,
+  CLOSE_ARRAY,
+  CLOSE_OBJECT,
+  COLON,
+  COMMA,
+  OPEN_ARRAY,
+  OPEN_OBJECT,
+  QUOTE,
+} from "./json-bytes.ts";
 
 /** Deeper nesting is refused: every reader of ours and most of the upstreams' are recursive. */
 export const MAX_JSON_DEPTH = 200;
@@ -47,15 +57,6 @@ export interface Member extends Span {
 export interface ObjectSpan extends Span {
   readonly members: readonly Member[];
 }
-
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-const COMMA = 0x2c;
-const COLON = 0x3a;
-const OPEN_OBJECT = 0x7b;
-const CLOSE_OBJECT = 0x7d;
-const OPEN_ARRAY = 0x5b;
-const CLOSE_ARRAY = 0x5d;
 
 const isSpace = (byte: number | undefined) =>
   byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;

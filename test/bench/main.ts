@@ -1,6 +1,6 @@
 /**
  * `npm run bench`: Gapura beside nginx and a bare relay, in one run on one machine (docs/performance.md).
- *   npm run bench                    the parts `relay`, `latency`, `convert`, `streams` and `routes`; under 8 minutes
+ *   npm run bench                    the parts `relay`, `latency`, `convert`, `streams` and `routes`
  *   npm run bench -- NAME            one part: those, `profile`, or a script of this folder (`money`, `pages`, ...)
  *   npm run bench -- --quick         shorter rounds and fewer streams
  *   npm run bench -- --plot          also draws docs/performance/*.svg

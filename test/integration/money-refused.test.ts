@@ -9,7 +9,7 @@ import { LedgerWriter } from "../../dataplane/billing/ledger-writer.ts";
 import { countParked } from "../../dataplane/billing/parked-charges.ts";
 import { ParkedKeeper } from "../../dataplane/billing/parked.ts";
 import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
-import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
+import { encodeRow, usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
@@ -91,6 +91,17 @@ describe("the drainer", () => {
     expect(await ids()).toHaveLength(1);
     expect(await plane.redis.xlen(stream)).toBe(0);
     expect((await audit(plane.pool, plane.redis)).broken).toHaveLength(51);
+  });
+
+  test("takes an entry that holds two rows, or a count below zero, for no row, and stores those beside it", async () => {
+    await settled(5);
+    const text = encodeRow(charge(10));
+    const odd = [`${text},${encodeRow(charge(20))}`, text.replace(/"tokens":\[\d+/, '"tokens":[-1')];
+    for (const row of odd) await plane.redis.xadd(stream, "*", "o", "org", "c", "30", "r", row);
+    expect(await plane.upkeep.drain()).toBe(3);
+    expect(await ids()).toHaveLength(1);
+    expect(await countParked(plane.pool)).toBe(2);
+    expect(await balance()).toBe(1_000n - 5n - 60n);
   });
 
   test("charges an entry that it cannot read once, however often it comes", async () => {

@@ -75,8 +75,8 @@ const grammar: Record<Dialect, (stream: string) => string[]> = {
   responses: (stream) => responsesFaults(stream, "either"),
 };
 
-/** What the faults of upstreams may lead to; 503 on a machine where Redis does not answer within a second. */
-const known = new Set([502, 503, 504]);
+/** What the faults of upstreams may lead to. */
+const known = new Set([502, 504]);
 const expected = new Set(["whole", "streamed", "left", ...[...known].map((status) => `http ${status}`)]);
 
 /** One conversation; every seventh client leaves in the middle. */
