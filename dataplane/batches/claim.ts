@@ -81,7 +81,10 @@ export interface Claim {
   readonly modelRooms: ReadonlyMap<string, number>;
 }
 
-/** Takes items of each batch, in the order of its input. */
+/**
+ * Takes items of each batch, in the order of its input. A worker that the others took for dead gets none until its
+ * next sign of life: they would take them from it again.
+ */
 export async function claimItems(
   db: CommonQueryMethods,
   workerId: string,
@@ -96,6 +99,7 @@ export async function claimItems(
       cross join lateral (
         select item.batch_id, item.number, item.model from batch_items item
         where item.batch_id = share.batch_id and ${ready} and ${unblocked(blockedModels)}
+          and exists (select from batch_workers where id = ${workerId})
         order by item.number limit share.count
         for update skip locked
       ) as item
