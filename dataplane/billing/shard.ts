@@ -50,12 +50,20 @@ const apply = loadScript(
 
 type ScriptReply = { readonly applied: readonly Reply[] } | { readonly epoch: string };
 
-/** `{1, {{word, …}, …}}`, or `{0, epoch}`. */
+/**
+ * Between the words of an operation or a reply, and between two of these: a call's operations go as one argument, as
+ * ioredis spends more on each argument than on a kilobyte of it. No word holds a control character: ids are our own,
+ * `shardOf` refuses such an organization, and rows are JSON, which escapes them.
+ */
+const BETWEEN_WORDS = "\x1f";
+const BETWEEN_OPERATIONS = "\x1e";
+
+/** `{1, replies}`, or `{0, epoch}`. */
 function readReply(reply: unknown): ScriptReply {
   if (!Array.isArray(reply)) throw new TypeError("the meter script answered with something else");
-  const [applied, rest] = reply as [number, unknown];
-  if (applied === 0) return { epoch: String(rest) };
-  return { applied: rest as readonly Reply[] };
+  const [applied, rest] = reply as [number, string];
+  if (applied === 0) return { epoch: rest };
+  return { applied: rest.split(BETWEEN_OPERATIONS).map((words) => words.split(BETWEEN_WORDS)) };
 }
 
 interface Waiting {
@@ -213,9 +221,8 @@ export class Shard {
   }
 
   #call(operations: readonly Operation[]): Promise<ScriptReply> {
-    const args: (string | number)[] = [this.#epoch, this.#options.newEpoch()];
-    for (const [name, ...rest] of operations) args.push(name, rest.length, ...rest);
-    return apply(this.#options.redis, [this.tag], args);
+    const packed = operations.map((words) => words.join(BETWEEN_WORDS)).join(BETWEEN_OPERATIONS);
+    return apply(this.#options.redis, [this.tag], [this.#epoch, this.#options.newEpoch(), packed]);
   }
 
   #refuse(group: readonly Waiting[], error: RedisSilent): void {
@@ -228,11 +235,16 @@ export function shardTag(index: number): string {
   return `{gapura-meter-${index}}`;
 }
 
-/** The shard that holds everything of an organization: FNV-1a, stable over pods and releases. */
+/**
+ * The shard that holds everything of an organization: FNV-1a, stable over pods and releases.
+ * @throws RangeError for a name with a control character, which a packed operation could not hold.
+ */
 export function shardOf(organizationId: string): number {
   let hash = 0x811c9dc5;
   for (let at = 0; at < organizationId.length; at += 1) {
-    hash = Math.imul(hash ^ organizationId.charCodeAt(at), 0x01000193);
+    const character = organizationId.charCodeAt(at);
+    if (character < 0x20) throw new RangeError("an organization's id holds a control character");
+    hash = Math.imul(hash ^ character, 0x01000193);
   }
   return (hash >>> 0) % SHARDS;
 }

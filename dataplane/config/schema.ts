@@ -176,7 +176,9 @@ export const keySchema = z.object({
 
 export const organizationSchema = z.object({
   source: sourceSchema,
-  id: z.string(),
+  // A control character would break the packed operations of the meter (billing/shard.ts).
+  // eslint-disable-next-line no-control-regex
+  id: z.string().regex(/^[^\x00-\x1f]+$/),
   displayName: z.string(),
   suspended: z.boolean(),
   /** Applied once each by name; micro-credits, may be negative. */

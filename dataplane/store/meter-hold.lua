@@ -8,7 +8,7 @@ end
 -- hold(organization, id, estimate, keyEpoch, item, concurrent, requests limit, tokens limit, tokens)
 -- Admits a request and sets min(estimate, available) aside (rule 1.8). Limits of 0 are none; an empty keyEpoch is
 -- not compared. Replies:
---   held, amount, requests left, ms to full, tokens left, ms to full
+--   held, amount, and where there are limits: requests left, ms to full, tokens left, ms to full
 --   done          the request was charged already
 --   load          the ledger's account has to be read first
 --   key           the key was read under an older epoch: look it up again
@@ -70,7 +70,7 @@ operations.hold = function(organization, id, estimate, key_epoch, item, concurre
   make_hold(organization, id, amount, item, '', '0')
   set_short(organization, id, '0', text(tonumber(estimate) - tonumber(amount)))
   if not limited then
-    return { 'held', amount, '0', '0', '0', '0' }
+    return { 'held', amount }
   end
   requests_level = requests_level - 1
   tokens_level = tokens_level - tonumber(tokens)
