@@ -18,6 +18,7 @@ import { errorBody, errorHeaders, errorStatus } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
+import { logRequest } from "../telemetry/log.ts";
 import { countRequest, metrics } from "../telemetry/metrics.ts";
 import { newRequestRecord, type RequestRecord } from "../telemetry/request-record.ts";
 import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
@@ -268,8 +269,7 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
     error: record.errorCode ?? undefined,
     client: clientId(request),
   };
-  if (status >= 500) services.log.warn(line, "request");
-  else services.log.info(line, "request");
+  logRequest(services.log, status >= 500 ? "warn" : "info", line);
 }
 
 /** The caller's own id, for finding its request in the log; nothing else is done with it. */
