@@ -9,7 +9,7 @@ import { z } from "zod";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Account } from "./accounts.ts";
 import { chargeAll } from "./charge.ts";
-import type { Operation, Shard } from "./shard.ts";
+import { operation, type Operation, type Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
 
 /** Bounded by what one script call takes as arguments: three for an entry, three for an account. */
@@ -93,7 +93,7 @@ export class Drainer {
 
 /** Tells Redis that the ledger has these entries, and what the accounts are with them. */
 export function drainedOperation(accounts: readonly Account[], entries: readonly Entry[]): Operation {
-  return [
+  return operation(
     "drained",
     String(accounts.length),
     ...accounts.flatMap(({ organizationId, balance, version }) => [
@@ -102,5 +102,5 @@ export function drainedOperation(accounts: readonly Account[], entries: readonly
       version.toString(),
     ]),
     ...entries.flatMap(({ entryId, organizationId, cost }) => [entryId, organizationId, cost]),
-  ];
+  );
 }

@@ -16,7 +16,7 @@ import {
   tooManyAtOnce,
   type LimitState,
 } from "./rate-limits.ts";
-import { RedisSilent, type Operation, type Reply } from "./shard.ts";
+import { operation, RedisSilent, type Operation, type Reply } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
 
 /** An account found empty is asked for in the ledger at most so often. */
@@ -98,7 +98,7 @@ export class Gate {
       return await this.#shards
         .of(organizationId)
         .run(
-          [
+          operation(
             "hold",
             organizationId,
             id,
@@ -109,13 +109,16 @@ export class Gate {
             String(requestsPerMinute ?? 0),
             String(tokensPerMinute ?? 0),
             String(bill.tokensTaken),
-          ],
+          ),
           REDIS_MS,
         );
     } catch (error) {
       if (!(error instanceof RedisSilent) || error.sent) {
         // It may have been made all the same.
-        void this.#shards.hand(organizationId, ["release", organizationId, id, ...bill.correction(0), "0"]);
+        void this.#shards.hand(
+          organizationId,
+          operation("release", organizationId, id, ...bill.correction(0), "0"),
+        );
       }
       throw meterUnavailable(error);
     }
@@ -211,16 +214,17 @@ export class Gate {
   }
 
   async #tell(account: KeyedAccount): Promise<void> {
-    const operation = accountOperation(account, account.keyEpoch.toString(), false);
-    await this.#shards.of(account.organizationId).run(operation, REDIS_MS);
+    const known = accountOperation(account, account.keyEpoch.toString(), false);
+    await this.#shards.of(account.organizationId).run(known, REDIS_MS);
   }
 }
 
-export const accountOperation = (account: Account, keyEpoch: string, onlyKnown: boolean): Operation => [
-  "account",
-  account.organizationId,
-  account.balance.toString(),
-  account.version.toString(),
-  keyEpoch,
-  onlyKnown ? "1" : "0",
-];
+export const accountOperation = (account: Account, keyEpoch: string, onlyKnown: boolean): Operation =>
+  operation(
+    "account",
+    account.organizationId,
+    account.balance.toString(),
+    account.version.toString(),
+    keyEpoch,
+    onlyKnown ? "1" : "0",
+  );

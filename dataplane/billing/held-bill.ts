@@ -2,7 +2,7 @@
 import type { OrganizationEntry } from "../config/schema.ts";
 import type { Bill, FinalUsage, MeteredRequest, Micros, Observed } from "./meter.ts";
 import { costMicros } from "./price.ts";
-import type { Operation } from "./shard.ts";
+import { operation, type Operation } from "./shard.ts";
 import { encodeRow, usageRow, type UsageRow } from "./usage-row.ts";
 
 export type RateLimits = OrganizationEntry["rateLimits"];
@@ -80,7 +80,7 @@ export class HeldBill implements Bill {
   retake(): Operation {
     const { organizationId, id } = this.request;
     const seen = this.#seen === null ? null : this.#provisional(this.#seen);
-    return ["retake", organizationId, id, this.amount.toString(), this.item, ...seenArguments(seen)];
+    return operation("retake", organizationId, id, this.amount.toString(), this.item, ...seenArguments(seen));
   }
 
   correction(tokensUsed: number): Correction {

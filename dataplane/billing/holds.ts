@@ -16,7 +16,7 @@ import { HeldBill, seenArguments, type BillKeeper, type Correction, type RateLim
 import { LedgerWriter } from "./ledger-writer.ts";
 import type { Bill, FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
 import { meterUnavailable } from "./rate-limits.ts";
-import { RedisSilent, shardOf, type Operation, type Shard } from "./shard.ts";
+import { operation, RedisSilent, shardOf, type Operation, type Shard } from "./shard.ts";
 import { REDIS_MS, Shards } from "./shards.ts";
 import { reached } from "./steps.ts";
 import { allTokens, encodeRow, usageRow, type UsageRow } from "./usage-row.ts";
@@ -65,7 +65,7 @@ export class Holds implements Meter, BillKeeper {
   /** Running requests by id. */
   readonly #running = new Map<string, HeldBill>();
   /** Charges of the last minute, oldest first, for each shard. */
-  readonly #charged: { readonly at: number; readonly operation: Operation }[][];
+  readonly #charged: { readonly at: number; readonly charge: Operation }[][];
 
   constructor(options: HoldsOptions) {
     this.#options = options;
@@ -130,7 +130,9 @@ export class Holds implements Meter, BillKeeper {
       const bill = this.#running.get(row.id);
       const correction = bill?.correction(allTokens(row.tokens)) ?? ["0", "0", "0"];
       this.#ended(row.id, row.organizationId);
-      operations.get(row.organizationId)?.push(["release", row.organizationId, row.id, ...correction, "1"]);
+      operations
+        .get(row.organizationId)
+        ?.push(operation("release", row.organizationId, row.id, ...correction, "1"));
       // Rows that went around Redis are counted here, those through it where they are settled.
       count(row);
     }
@@ -148,7 +150,7 @@ export class Holds implements Meter, BillKeeper {
   async credit(organizationId: string): Promise<Credit> {
     for (let look = 1; ; look += 1) {
       const { granted, balance, version } = await readStanding(this.#options.pool, organizationId);
-      const reply = await this.#shards.run(organizationId, ["balance", organizationId]);
+      const reply = await this.#shards.run(organizationId, operation("balance", organizationId));
       const [word, undrained = "0", held = "0", known = "0"] = reply;
       // Only with both at the same version is it sure that no charge is missing, or counted in both.
       if (known === version.toString() || look === MOST_LOOKS) {
@@ -202,7 +204,7 @@ export class Holds implements Meter, BillKeeper {
   async advance(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow | null): Promise<boolean> {
     const { organizationId, id } = bill.request;
     const wanted = spent + next;
-    const operation: Operation = [
+    const advance = operation(
       "advance",
       organizationId,
       id,
@@ -210,12 +212,12 @@ export class Holds implements Meter, BillKeeper {
       (wanted > MAX_MICROS ? MAX_MICROS : wanted).toString(),
       bill.item,
       ...seenArguments(seen),
-    ];
+    );
     try {
-      let reply = await this.#shards.run(organizationId, operation);
+      let reply = await this.#shards.run(organizationId, advance);
       if (reply[0] === "load") {
         await this.#gate.load(organizationId);
-        reply = await this.#shards.run(organizationId, operation);
+        reply = await this.#shards.run(organizationId, advance);
       }
       const covered = reply[0] === "held";
       bill.amount = covered ? wanted : spent;
@@ -229,26 +231,29 @@ export class Holds implements Meter, BillKeeper {
   }
 
   async settle(bill: HeldBill, row: UsageRow): Promise<void> {
-    const operation = settleOperation(row, bill.correction(allTokens(row.tokens)));
+    const charge = settleOperation(row, bill.correction(allTokens(row.tokens)));
     reached("settle.sent");
-    if (!(await this.#chargeInRedis(row, operation))) await this.#chargeInLedger(bill, row);
+    if (!(await this.#chargeInRedis(row, charge))) await this.#chargeInLedger(bill, row);
     reached("settle.charged");
   }
 
   async release(bill: HeldBill): Promise<void> {
     const { organizationId, id } = bill.request;
     this.#ended(id, organizationId);
-    await this.#shards.hand(organizationId, ["release", organizationId, id, ...bill.correction(0), "0"]);
+    await this.#shards.hand(
+      organizationId,
+      operation("release", organizationId, id, ...bill.correction(0), "0"),
+    );
   }
 
   // Charging.
 
-  async #chargeInRedis(row: UsageRow, operation: Operation): Promise<boolean> {
+  async #chargeInRedis(row: UsageRow, charge: Operation): Promise<boolean> {
     const deadline = performance.now() + REDIS_MS;
     for (let left = REDIS_MS; left > 0; left = deadline - performance.now()) {
       try {
-        await this.#shards.of(row.organizationId).run(operation, left);
-        this.#chargedInRedis(row, operation);
+        await this.#shards.of(row.organizationId).run(charge, left);
+        this.#chargedInRedis(row, charge);
         return true;
       } catch (error) {
         if (!(error instanceof RedisSilent))
@@ -260,8 +265,8 @@ export class Holds implements Meter, BillKeeper {
     return false;
   }
 
-  #chargedInRedis(row: UsageRow, operation: Operation): void {
-    this.#keep(shardOf(row.organizationId), operation);
+  #chargedInRedis(row: UsageRow, charge: Operation): void {
+    this.#keep(shardOf(row.organizationId), charge);
     this.#ended(row.id, row.organizationId);
     count(row);
   }
@@ -269,13 +274,13 @@ export class Holds implements Meter, BillKeeper {
   /** One try for a row that Redis did not take in time. */
   async #settleOnce(row: UsageRow): Promise<boolean> {
     const correction = this.#running.get(row.id)?.correction(allTokens(row.tokens)) ?? ["0", "0", "0"];
-    const operation = settleOperation(row, correction);
+    const charge = settleOperation(row, correction);
     try {
-      await this.#shards.of(row.organizationId).run(operation, REDIS_MS);
+      await this.#shards.of(row.organizationId).run(charge, REDIS_MS);
     } catch {
       return false;
     }
-    this.#chargedInRedis(row, operation);
+    this.#chargedInRedis(row, charge);
     return true;
   }
 
@@ -298,10 +303,10 @@ export class Holds implements Meter, BillKeeper {
   }
 
   /** Remembers a charge for a minute, to make it again when Redis loses it. */
-  #keep(shard: number, operation: Operation): void {
+  #keep(shard: number, charge: Operation): void {
     const kept = this.#charged[shard] ?? [];
     const now = performance.now();
-    kept.push({ at: now, operation });
+    kept.push({ at: now, charge });
     // Cut in larger steps, so that a charge does not move the whole list.
     const old = kept.findIndex(({ at }) => at > now - KEPT_MS);
     if (old > 500) kept.splice(0, old);
@@ -310,9 +315,7 @@ export class Holds implements Meter, BillKeeper {
 
   #lostOperations(shard: number): Operation[] {
     const since = performance.now() - KEPT_MS;
-    const charges = (this.#charged[shard] ?? [])
-      .filter(({ at }) => at > since)
-      .map(({ operation }) => operation);
+    const charges = (this.#charged[shard] ?? []).filter(({ at }) => at > since).map(({ charge }) => charge);
     const holds = [...this.#running.values()]
       .filter(({ request }) => shardOf(request.organizationId) === shard)
       .map((bill) => bill.retake());
@@ -336,7 +339,7 @@ export class Holds implements Meter, BillKeeper {
     if (!this.#running.has(id)) return true;
     const seen = bill.unsaid();
     try {
-      const beat: Operation = ["heartbeat", id, ...seenArguments(seen)];
+      const beat = operation("heartbeat", id, ...seenArguments(seen));
       const reply = await this.#shards.of(organizationId).run(beat, REDIS_MS);
       if (reply[0] === "gone" && this.#running.has(id)) await this.#shards.run(organizationId, bill.retake());
       return true;
@@ -353,14 +356,8 @@ export class Holds implements Meter, BillKeeper {
   }
 }
 
-const settleOperation = (row: UsageRow, correction: Correction): Operation => [
-  "settle",
-  row.organizationId,
-  row.id,
-  row.cost.total.toString(),
-  encodeRow(row),
-  ...correction,
-];
+const settleOperation = (row: UsageRow, correction: Correction): Operation =>
+  operation("settle", row.organizationId, row.id, row.cost.total.toString(), encodeRow(row), ...correction);
 
 function count({ model, tokens, cost }: UsageRow): void {
   countCharge(model, Number(cost.total) / 1e6, {

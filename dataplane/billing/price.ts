@@ -63,7 +63,8 @@ const parsed = new WeakMap<Prices, Rates>();
 /** Exact cost of the work done: one rounding, half up; the residue of the parts stands in the dearest of them. */
 export function costMicros(prices: Prices, tokens: TokenUsage, tools: ToolUsage): Cost {
   const rates = ratesOf(prices);
-  const exact: Record<ChargeClass, bigint> = {
+  // Exact at first, times the scale; rounded down below.
+  const parts: Record<ChargeClass, bigint> = {
     input: count(tokens.input) * rates.input,
     cacheRead: count(tokens.cacheRead) * rates.cacheRead,
     cacheWrite5m: count(tokens.cacheWrite5m) * rates.cacheWrite5m,
@@ -76,12 +77,17 @@ export function costMicros(prices: Prices, tokens: TokenUsage, tools: ToolUsage)
   let sum = 0n;
   let floors = 0n;
   let dearest: ChargeClass = "input";
-  const parts = { ...exact };
+  let most = 0n;
   for (const charge of chargeClasses) {
-    sum += exact[charge];
-    parts[charge] = exact[charge] / rates.scale;
+    const part = parts[charge];
+    // Most classes of most requests.
+    if (part === 0n) continue;
+    sum += part;
+    parts[charge] = part / rates.scale;
     floors += parts[charge];
-    if (exact[charge] > exact[dearest]) dearest = charge;
+    if (part <= most) continue;
+    most = part;
+    dearest = charge;
   }
   const total = (2n * sum + rates.scale) / (2n * rates.scale);
   // Between 0 and the number of classes: each part was rounded down, the total was not rounded below their sum.
@@ -110,7 +116,10 @@ export function billableCount(value: number): number {
   return Math.min(Math.trunc(value), MAX_TOKENS_PER_REQUEST);
 }
 
-const count = (value: number): bigint => BigInt(billableCount(value));
+function count(value: number): bigint {
+  const billable = billableCount(value);
+  return billable === 0 ? 0n : BigInt(billable);
+}
 
 function ratesOf(prices: Prices): Rates {
   const known = parsed.get(prices);

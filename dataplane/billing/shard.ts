@@ -8,8 +8,9 @@ import { loadScript } from "../store/redis.ts";
 /** Sixteen, fixed: an organization's shard must be the same in every pod of every release. */
 export const SHARDS = 16;
 
-/** Name and arguments of one operation of the `store/meter-*.lua` files. */
-export type Operation = readonly [name: string, ...args: string[]];
+/** One operation of the `store/meter-*.lua` files: its name and arguments, packed by `operation`. */
+export type Operation = string & { readonly [packed]: true };
+declare const packed: unique symbol;
 /** Its answer: a word and what goes with it. */
 export type Reply = readonly string[];
 
@@ -57,6 +58,9 @@ type ScriptReply = { readonly applied: readonly Reply[] } | { readonly epoch: st
  */
 const BETWEEN_WORDS = "\x1f";
 const BETWEEN_OPERATIONS = "\x1e";
+
+export const operation = (name: string, ...args: readonly string[]): Operation =>
+  [name, ...args].join(BETWEEN_WORDS) as Operation;
 
 /** `{1, replies}`, or `{0, epoch}`. */
 function readReply(reply: unknown): ScriptReply {
@@ -221,8 +225,8 @@ export class Shard {
   }
 
   #call(operations: readonly Operation[]): Promise<ScriptReply> {
-    const packed = operations.map((words) => words.join(BETWEEN_WORDS)).join(BETWEEN_OPERATIONS);
-    return apply(this.#options.redis, [this.tag], [this.#epoch, this.#options.newEpoch(), packed]);
+    const group = operations.join(BETWEEN_OPERATIONS);
+    return apply(this.#options.redis, [this.tag], [this.#epoch, this.#options.newEpoch(), group]);
   }
 
   #refuse(group: readonly Waiting[], error: RedisSilent): void {

@@ -14,7 +14,7 @@ import { Recurring } from "../lib/recurring.ts";
 import { changedAccounts, pageAccounts, type KeyedAccount } from "./accounts.ts";
 import { makePartitions } from "./ledger.ts";
 import { ParkedKeeper } from "./parked.ts";
-import { shardOf, type Operation, type Shard } from "./shard.ts";
+import { operation, shardOf, type Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
 
 export interface Rhythm {
@@ -123,13 +123,13 @@ export class Upkeep {
   }
 
   async #sweepShard(shard: Shard): Promise<void> {
-    const operation: Operation = ["sweep", String(this.#rhythm.staleMs), String(SWEPT_AT_ONCE)];
+    const sweep = operation("sweep", String(this.#rhythm.staleMs), String(SWEPT_AT_ONCE));
     for (
       let sweeps = 0, swept = SWEPT_AT_ONCE;
       swept === SWEPT_AT_ONCE && sweeps < MOST_SWEEPS;
       sweeps += 1
     ) {
-      const [, count] = await shard.run(operation, SCRIPT_MS);
+      const [, count] = await shard.run(sweep, SCRIPT_MS);
       swept = Number(count);
     }
   }

@@ -177,7 +177,6 @@ export const keySchema = z.object({
 export const organizationSchema = z.object({
   source: sourceSchema,
   // A control character would break the packed operations of the meter (billing/shard.ts).
-  // eslint-disable-next-line no-control-regex
   id: z.string().regex(/^[^\x00-\x1f]+$/),
   displayName: z.string(),
   suspended: z.boolean(),

@@ -5,7 +5,7 @@ import { z } from "zod";
 import { audit } from "../../dataplane/billing/audit.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
-import { shardOf, shardTag, type Operation, type Shard } from "../../dataplane/billing/shard.ts";
+import { operation, shardOf, shardTag, type Operation, type Shard } from "../../dataplane/billing/shard.ts";
 import { encodeRow, usageRow } from "../../dataplane/billing/usage-row.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
@@ -49,16 +49,17 @@ test("amounts enter Lua as decimal strings and change only through HINCRBY: not 
 
 describe("operations are idempotent by request id: a repeated call changes nothing", () => {
   const row = (id: string, cost: number) => usageRow(request("org_twice", { id }), usage(cost));
-  const hold = (id: string): Operation => ["hold", "org_twice", id, "100", "", "0", "0", "0", "0", "0"];
+  const hold = (id: string): Operation =>
+    operation("hold", "org_twice", id, "100", "", "0", "0", "0", "0", "0");
+  const settle = (id: string) =>
+    operation("settle", "org_twice", id, "40", encodeRow(row(id, 40)), "0", "0", "0");
   const operations: Readonly<Record<string, (id: string) => readonly Operation[]>> = {
     hold: (id) => [hold(id)],
-    advance: (id) => [hold(id), ["advance", "org_twice", id, "30", "80", "0", "", "0"]],
-    settle: (id) => [hold(id), ["settle", "org_twice", id, "40", encodeRow(row(id, 40)), "0", "0", "0"]],
-    "settle without a hold": (id) => [
-      ["settle", "org_twice", id, "40", encodeRow(row(id, 40)), "0", "0", "0"],
-    ],
-    release: (id) => [hold(id), ["release", "org_twice", id, "0", "0", "0", "0"]],
-    retake: (id) => [["retake", "org_twice", id, "60", "0", "", "0"]],
+    advance: (id) => [hold(id), operation("advance", "org_twice", id, "30", "80", "0", "", "0")],
+    settle: (id) => [hold(id), settle(id)],
+    "settle without a hold": (id) => [settle(id)],
+    release: (id) => [hold(id), operation("release", "org_twice", id, "0", "0", "0", "0")],
+    retake: (id) => [operation("retake", "org_twice", id, "60", "0", "", "0")],
   };
 
   test.each(Object.entries(operations))("%s", async (name, of) => {
@@ -66,10 +67,10 @@ describe("operations are idempotent by request id: a repeated call changes nothi
     await plane.holds.refresh(["org_twice"]);
     const shard = shardFor("org_twice");
     const id = `req_${name.replaceAll(" ", "_")}`;
-    for (const operation of of(id)) await shard.run(operation, 1_000);
+    for (const one of of(id)) await shard.run(one, 1_000);
     const once = await plane.redis.hgetall(`${shard.tag}:o:org_twice`);
     const entries = await plane.redis.xlen(`${shard.tag}:usage`);
-    const last = of(id).at(-1) ?? [""];
+    const last = of(id).at(-1) ?? operation("");
     await shard.run(last, 1_000);
     expect(await plane.redis.hgetall(`${shard.tag}:o:org_twice`)).toEqual(once);
     expect(await plane.redis.xlen(`${shard.tag}:usage`)).toBe(entries);
