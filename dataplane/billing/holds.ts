@@ -94,7 +94,7 @@ export class Holds implements Meter, BillKeeper {
     reached("open.sent");
     await this.#gate.admit(bill, wanted);
     this.#running.set(request.id, bill);
-    metrics.holds.set(this.#running.size);
+    holding.value = this.#running.size;
     reached("open.held");
     return bill;
   }
@@ -351,10 +351,12 @@ export class Holds implements Meter, BillKeeper {
   }
 
   #ended(id: string, organizationId: string): void {
-    if (this.#running.delete(id)) metrics.holds.set(this.#running.size);
+    if (this.#running.delete(id)) holding.value = this.#running.size;
     this.#gate.freed(organizationId);
   }
 }
+
+const holding = metrics.holds.series({});
 
 const settleOperation = (row: UsageRow, correction: Correction): Operation =>
   operation("settle", row.organizationId, row.id, row.cost.total.toString(), encodeRow(row), ...correction);

@@ -3,6 +3,7 @@
  * `upstream` are names out of the snapshot, never what a client sent; no label holds a key, a user or an id.
  */
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
+import { TallyCounter, TallyGauge, type Tally } from "./tally.ts";
 
 /** Read by the ops port. */
 export const registry = new Registry();
@@ -15,7 +16,7 @@ const overheadSeconds = [0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.05
 
 export const metrics = {
   /** `dialect` is `messages`, `chat`, `responses` or `other`; `model` a public id or `none`; `status` the HTTP status, 499 when the client left first. */
-  requests: new Counter({
+  requests: new TallyCounter({
     name: "gapura_requests_total",
     help: "Answered requests.",
     labelNames: ["dialect", "model", "status"],
@@ -43,19 +44,19 @@ export const metrics = {
     registers,
   }),
   /** `kind`: input, cache_read, cache_write, output. The series of one answer sum to its input + output (rule 1.15). */
-  tokens: new Counter({
+  tokens: new TallyCounter({
     name: "gapura_tokens_total",
     help: "Tokens charged for, reasoning within output.",
     labelNames: ["model", "kind"],
     registers,
   }),
-  credits: new Counter({
+  credits: new TallyCounter({
     name: "gapura_credits_total",
     help: "Credits charged.",
     labelNames: ["model"],
     registers,
   }),
-  holds: new Gauge({
+  holds: new TallyGauge({
     name: "gapura_holds",
     help: "Requests of this process that hold credit.",
     registers,
@@ -89,13 +90,13 @@ export const metrics = {
     registers,
   }),
   /** `status`: an HTTP status, or connect, timeout, cut, garbage. */
-  upstreamRequests: new Counter({
+  upstreamRequests: new TallyCounter({
     name: "gapura_upstream_requests_total",
     help: "Calls to upstreams, retries counted singly.",
     labelNames: ["model", "upstream", "status"],
     registers,
   }),
-  upstreamActive: new Gauge({
+  upstreamActive: new TallyGauge({
     name: "gapura_upstream_active_requests",
     help: "Calls to upstreams that are under way.",
     labelNames: ["model", "upstream"],
@@ -173,7 +174,7 @@ interface RequestMetrics {
   readonly firstByte: Histogram.Internal<"dialect" | "model">;
   readonly overhead: Histogram.Internal<"dialect">;
   /** By status. */
-  readonly requests: Map<number, Counter.Internal>;
+  readonly requests: Map<number, Tally>;
 }
 const requestMetrics = new Map<string, RequestMetrics>();
 
@@ -209,10 +210,10 @@ export function countRequest({ dialect, model, status, whole, firstByte, upstrea
   const of = requestMetricsOf(dialect, model);
   let counter = of.requests.get(status);
   if (counter === undefined) {
-    counter = metrics.requests.labels({ dialect, model, status: String(status) });
+    counter = metrics.requests.series({ dialect, model, status: String(status) });
     of.requests.set(status, counter);
   }
-  counter.inc();
+  counter.value += 1;
   of.duration.observe(whole);
   if (firstByte === null) return;
   of.firstByte.observe(firstByte);
@@ -223,8 +224,8 @@ const tokenKinds = ["input", "cache_read", "cache_write", "output"] as const;
 export type TokenKind = (typeof tokenKinds)[number];
 
 interface ChargeMetrics {
-  readonly credits: Counter.Internal;
-  readonly tokens: Readonly<Record<TokenKind, Counter.Internal>>;
+  readonly credits: Tally;
+  readonly tokens: Readonly<Record<TokenKind, Tally>>;
 }
 /** By model. */
 const chargeMetrics = new Map<string, ChargeMetrics>();
@@ -232,9 +233,9 @@ const chargeMetrics = new Map<string, ChargeMetrics>();
 function chargeMetricsOf(model: string): ChargeMetrics {
   let found = chargeMetrics.get(model);
   if (found === undefined) {
-    const kinds = tokenKinds.map((kind) => [kind, metrics.tokens.labels({ model, kind })]);
+    const kinds = tokenKinds.map((kind) => [kind, metrics.tokens.series({ model, kind })]);
     found = {
-      credits: metrics.credits.labels({ model }),
+      credits: metrics.credits.series({ model }),
       tokens: Object.fromEntries(kinds) as ChargeMetrics["tokens"],
     };
     chargeMetrics.set(model, found);
@@ -249,6 +250,6 @@ export function countCharge(
   tokens: Readonly<Record<TokenKind, number>>,
 ): void {
   const of = chargeMetricsOf(model);
-  of.credits.inc(credits);
-  for (const kind of tokenKinds) of.tokens[kind].inc(tokens[kind]);
+  of.credits.value += credits;
+  for (const kind of tokenKinds) of.tokens[kind].value += tokens[kind];
 }

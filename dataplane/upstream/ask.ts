@@ -4,7 +4,6 @@
  * throwing an AttemptFailure any more.
  */
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Counter, Gauge } from "prom-client";
 import type { Dispatcher } from "undici";
 import type { Route, Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -12,6 +11,7 @@ import { systemClock, type Clock } from "../lib/clock.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
+import type { Tally } from "../telemetry/tally.ts";
 import { failureOfCall, failureOfStatus, AttemptFailure } from "./failure.ts";
 import { Health } from "./health.ts";
 import { ERROR_BODY_MS, MAX_ERROR_BYTES, MAX_RETRY_WAIT_MS, STREAM_FIRST_BYTE_MS } from "./limits.ts";
@@ -64,8 +64,8 @@ interface Endpoint {
   readonly path: string;
   readonly headers: readonly string[];
   /** Metrics of this upstream: finding them by their labels each time costs more than counting. */
-  readonly active: Gauge.Internal<"model" | "upstream">;
-  readonly requests: Map<string, Counter.Internal>;
+  readonly active: Tally;
+  readonly requests: Map<string, Tally>;
 }
 
 export class Upstreams {
@@ -126,7 +126,7 @@ export class Upstreams {
     record.tries += 1;
     record.upstream = upstream.name;
     this.#health.asked(route, upstream);
-    endpoint.active.inc();
+    endpoint.active.value += 1;
     signal.addEventListener("abort", cancel, { once: true });
     deadline.listen(() => call.abort("deadline"));
     if (signal.aborted) cancel();
@@ -150,7 +150,7 @@ export class Upstreams {
     } finally {
       signal.removeEventListener("abort", cancel);
       deadline.listen(null);
-      endpoint.active.dec();
+      endpoint.active.value -= 1;
       countRequest(endpoint, route, upstream, status);
     }
   }
@@ -209,8 +209,8 @@ export class Upstreams {
       origin: url.origin,
       path: url.pathname + url.search,
       headers: [...headers, ...Object.entries(upstream.headers)].flat(),
-      active: metrics.upstreamActive.labels(labelsOf(route, upstream)),
-      requests: new Map<string, Counter.Internal>(),
+      active: metrics.upstreamActive.series(labelsOf(route, upstream)),
+      requests: new Map<string, Tally>(),
     };
     this.#endpoints.set(upstream, endpoint);
     return endpoint;
@@ -324,10 +324,10 @@ const labelsOf = ({ model }: Route, { name }: Upstream) => ({ model, upstream: n
 function countRequest({ requests }: Endpoint, route: Route, upstream: Upstream, status: string): void {
   let counter = requests.get(status);
   if (counter === undefined) {
-    counter = metrics.upstreamRequests.labels({ ...labelsOf(route, upstream), status });
+    counter = metrics.upstreamRequests.series({ ...labelsOf(route, upstream), status });
     requests.set(status, counter);
   }
-  counter.inc();
+  counter.value += 1;
 }
 
 /** @throws AttemptFailure */

@@ -1,0 +1,39 @@
+import { Registry } from "prom-client";
+import { expect, test } from "vitest";
+import { TallyCounter, TallyGauge } from "./tally.ts";
+
+const registry = new Registry();
+const common = { help: "?", registers: [registry] };
+
+test("what was added to a counter's series is counted once, beside what prom-client counted itself", async () => {
+  const counter = new TallyCounter({ ...common, name: "answers_total", labelNames: ["model"] });
+  const series = counter.series({ model: "one" });
+  series.value += 2;
+  counter.inc({ model: "one" });
+  counter.series({ model: "two" });
+  const shown = () => registry.getSingleMetricAsString("answers_total");
+  expect(await shown()).toContain('answers_total{model="one"} 3\n');
+  expect(await shown()).toContain('answers_total{model="one"} 3\nanswers_total{model="two"} 0');
+  series.value += 1;
+  expect(await shown()).toContain('answers_total{model="one"} 4\n');
+});
+
+test("a gauge's series stands where its value stands", async () => {
+  const gauge = new TallyGauge({ ...common, name: "running", labelNames: ["model"] });
+  const series = gauge.series({ model: "one" });
+  const shown = async () => (await gauge.get()).values;
+  series.value += 2;
+  expect(await shown()).toMatchObject([{ labels: { model: "one" }, value: 2 }]);
+  series.value -= 1;
+  expect(await shown()).toMatchObject([{ value: 1 }]);
+});
+
+test("the same labels are the same series", () => {
+  const counter = new TallyCounter({ ...common, name: "calls_total", labelNames: ["model", "status"] });
+  expect(counter.series({ model: "one", status: "200" })).toBe(
+    counter.series({ model: "one", status: "200" }),
+  );
+  expect(counter.series({ model: "one", status: "200" })).not.toBe(
+    counter.series({ model: "one", status: "500" }),
+  );
+});
