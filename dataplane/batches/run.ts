@@ -187,7 +187,8 @@ class KeptAnswer implements AnswerSink {
     return Promise.resolve();
   }
 
-  end(): void {
+  end(bytes?: Uint8Array | string): void {
+    if (bytes !== undefined) this.write(bytes);
     this.ended = true;
   }
 

@@ -33,6 +33,10 @@ export class Admission {
     this.#waitMs = waitMs;
   }
 
+  hasLine(organizationId: string): boolean {
+    return this.#lines.has(organizationId);
+  }
+
   /** Tries until the answer is something else than `busy`, or the time is up (then `busy`). */
   async admit(organizationId: string, attempt: () => Promise<Reply>): Promise<Reply> {
     const line = this.#lines.get(organizationId);

@@ -46,9 +46,18 @@ export class Gate {
 
   /** Holds min(estimate, available) for the bill. @throws ApiError unless the request may run. */
   async admit(bill: HeldBill, estimate: Micros): Promise<void> {
-    const reply = await this.#admission.admit(bill.request.organizationId, () =>
-      this.#tryHold(bill, estimate),
-    );
+    const { organizationId } = bill.request;
+    let known: Reply | null = null;
+    if (!this.#admission.hasLine(organizationId)) {
+      known = await this.#hold(bill, estimate);
+      // Nearly always: the rest is for those who have to wait, or whose account has to be read first.
+      if (known[0] === "held") return this.#admitted(bill, known);
+    }
+    const reply = await this.#admission.admit(organizationId, () => {
+      const first = known;
+      known = null;
+      return this.#tryHold(bill, estimate, first);
+    });
     this.#admitted(bill, reply);
   }
 
@@ -63,10 +72,11 @@ export class Gate {
     await Promise.all(accounts.map((account) => this.#tell(account)));
   }
 
-  async #tryHold(bill: HeldBill, estimate: Micros): Promise<Reply> {
+  /** `known`: what the first try was told, when it was made already. */
+  async #tryHold(bill: HeldBill, estimate: Micros, known: Reply | null): Promise<Reply> {
     const { organizationId, id, keyId } = bill.request;
     for (let attempt = 0; attempt < 6; attempt += 1) {
-      const reply = await this.#hold(bill, estimate);
+      const reply = attempt === 0 && known !== null ? known : await this.#hold(bill, estimate);
       switch (reply[0]) {
         case "load":
           await this.load(organizationId);

@@ -177,7 +177,7 @@ export const keySchema = z.object({
 export const organizationSchema = z.object({
   source: sourceSchema,
   // A control character would break the packed operations of the meter (billing/shard.ts).
-  id: z.string().regex(/^[^\x00-\x1f]+$/),
+  id: z.string().regex(/^\P{Cc}+$/u),
   displayName: z.string(),
   suspended: z.boolean(),
   /** Applied once each by name; micro-credits, may be negative. */

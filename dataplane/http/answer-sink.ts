@@ -2,6 +2,8 @@ import type { ServerResponse } from "node:http";
 import type { AnswerSink } from "../inference/call.ts";
 import { limits } from "./limits.ts";
 
+const nothing = () => {};
+
 /**
  * An inference answer on the wire, straight to Node's response: Fastify's own way of sending costs twice the CPU
  * (reference/dependencies.md §5). A client that takes nothing for a minute is cut, which looks to the server
@@ -22,17 +24,12 @@ export class HttpAnswerSink implements AnswerSink {
     this.#requestId = requestId;
     this.#onStart = onStart;
     this.#onStall = onStall;
-    response.once("close", () => {
+    response.on("close", () => {
       if (!response.writableFinished) this.#gone.abort();
       this.#release();
     });
-    response.on("drain", () => {
-      // After the end there is no more to write and the server sets its keep-alive time-out on the same socket.
-      if (!response.writableEnded) this.#unwatch();
-      this.#release();
-    });
     // Written to after the client left: the close event says it all.
-    response.on("error", () => {});
+    response.on("error", nothing);
   }
 
   get started(): boolean {
@@ -66,9 +63,9 @@ export class HttpAnswerSink implements AnswerSink {
     return this.#waiting.promise;
   }
 
-  end(): void {
+  end(bytes?: Uint8Array | string): void {
     if (this.#response.destroyed) return;
-    this.#response.end();
+    this.#response.end(bytes);
     if ((this.#response.socket?.writableLength ?? 0) > 0) this.#watch();
   }
 
@@ -86,6 +83,11 @@ export class HttpAnswerSink implements AnswerSink {
         if (!this.#watching) return;
         this.#onStall();
         this.#response.destroy();
+      });
+      this.#response.on("drain", () => {
+        // After the end there is no more to write and the server sets its keep-alive time-out on the same socket.
+        if (!this.#response.writableEnded) this.#unwatch();
+        this.#release();
       });
     }
     this.#response.setTimeout(limits.stalledClientMs);

@@ -18,9 +18,20 @@ export interface AnswerSink {
   write(bytes: Uint8Array | string): boolean;
   /** Resolves when there is room again or the reader is gone. */
   drained(): Promise<void>;
-  end(): void;
+  /** Ends the answer, behind these bytes. */
+  end(bytes?: Uint8Array | string): void;
   /** Aborted when the reader is gone. */
   readonly closed: AbortSignal;
+}
+
+/** Sends a whole answer. `headers`: beside content type and length. */
+export function sendWhole(sink: AnswerSink, body: Buffer, headers: Readonly<Record<string, string>>): void {
+  sink.start(200, {
+    "content-type": "application/json",
+    "content-length": String(body.length),
+    ...headers,
+  });
+  sink.end(body);
 }
 
 /** What the Responses dialect lets a client refer to (rule 2.16). */

@@ -11,6 +11,7 @@ import type { Answering } from "../upstream/ask.ts";
 import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
+import { sendWhole } from "./call.ts";
 import {
   attempt,
   CHARACTERS_PER_TOKEN,
@@ -52,13 +53,7 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
     ? tokensOf(usage)
     : { ...inputEstimate(job), output: Math.ceil(body.length / CHARACTERS_PER_TOKEN) };
   await settle(job, answering, { tokens, estimated: !isCounted, status: "ok" });
-  sink.start(200, {
-    "content-type": "application/json",
-    "content-length": String(answer.length),
-    ...job.headers,
-  });
-  sink.write(answer);
-  sink.end();
+  sendWhole(sink, answer, job.headers);
 }
 
 /** Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it. */

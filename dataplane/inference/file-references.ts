@@ -29,6 +29,7 @@ type Serve = (call: InferenceCall) => Promise<void>;
 export const withFiles =
   (serve: Serve, files: FileStore): Serve =>
   async (call) => {
+    if (!call.body.includes('"file_id"')) return serve(call);
     const body = await inlined(call.dialect, call.body, call.principal.organizationId, files);
     return serve(body === call.body ? call : { ...call, body });
   };
@@ -39,7 +40,6 @@ async function inlined(
   organizationId: string,
   files: FileStore,
 ): Promise<Buffer> {
-  if (!body.includes('"file_id"')) return body;
   const references = look(dialect, body).content.references.filter(({ kind }) => kind === "file");
   if (references.length === 0 || references.length > MAX_FILES) return body;
   const root = JSON.parse(body.toString("utf8")) as JsonObject;

@@ -28,9 +28,16 @@ export interface RelayJob {
 }
 
 /** Charges one upstream call. */
-export async function settle(
+export function settle(
   job: RelayJob,
   usage: Pick<FinalUsage, "tokens" | "estimated" | "status" | "upstream">,
 ): Promise<void> {
-  await job.bill.settle({ ...usage, tools: noTools, iterations: 1 });
+  return job.bill.settle({
+    tokens: usage.tokens,
+    estimated: usage.estimated,
+    status: usage.status,
+    upstream: usage.upstream,
+    tools: noTools,
+    iterations: 1,
+  });
 }

@@ -8,6 +8,7 @@ import type { Answering } from "../upstream/ask.ts";
 import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
+import { sendWhole } from "./call.ts";
 import { settle, type RelayJob } from "./relay-job.ts";
 import { isReport } from "./usage-tap.ts";
 import { lookAtWhole, type WholeLook } from "./whole-answer.ts";
@@ -37,14 +38,7 @@ export async function relayWhole(job: RelayJob, answering: Answering): Promise<v
       ? { ...noTokens, input: job.estimatedInput, output: Math.ceil(body.length / 4) }
       : tokensOf(reported);
   await settle(job, { tokens, estimated: reported === null, status: "ok", upstream: upstream.name });
-  const { sink } = job;
-  sink.start(200, {
-    "content-type": "application/json",
-    "content-length": String(answer.length),
-    ...job.headers,
-  });
-  sink.write(answer);
-  sink.end();
+  sendWhole(job.sink, answer, job.headers);
 }
 
 function lookAt({ dialect, model, keepItem }: RelayJob, body: Buffer): WholeLook | null {

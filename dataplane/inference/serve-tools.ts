@@ -31,7 +31,7 @@ import type { RunTool, ToolScope } from "../tools/toolbox.ts";
 import { conversationContext } from "../tools/web-fetch/conversation-context.ts";
 import type { Upstreams } from "../upstream/ask.ts";
 import { askModelOf } from "./ask-model.ts";
-import type { InferenceCall } from "./call.ts";
+import { sendWhole, type InferenceCall } from "./call.ts";
 import { Conversion } from "./conversion.ts";
 import { Iterations } from "./iterations.ts";
 import type { Look } from "./look.ts";
@@ -137,8 +137,7 @@ class ToolServing {
         error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error });
       if (told !== error) call.log.error({ id: call.id, err: error }, "a tool loop failed");
       call.record.errorCode = told.code;
-      call.sink.write(this.#writer.fail(told));
-      call.sink.end();
+      call.sink.end(this.#writer.fail(told));
     }
   }
 
@@ -235,13 +234,7 @@ class ToolServing {
     const { carry, context } = this.#conversion;
     const answer = codecs[call.dialect].writeResponse(message, carry, context, this.#annotate);
     const bytes = Buffer.from(JSON.stringify(answer));
-    call.sink.start(200, {
-      "content-type": "application/json",
-      "content-length": String(bytes.length),
-      ...this.#headers(bill),
-    });
-    call.sink.write(bytes);
-    call.sink.end();
+    sendWhole(call.sink, bytes, this.#headers(bill));
   }
 
   #headers(bill: Bill): Record<string, string> {

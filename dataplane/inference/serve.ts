@@ -45,7 +45,8 @@ export type Serve = (call: InferenceCall) => Promise<void>;
 export const createServe =
   (upstreams: Upstreams, sealerOf: (organizationId: string) => Sealer, runTool: RunTool): Serve =>
   async (call) => {
-    const seen = await lookAt(call);
+    let seen = look(call.dialect, call.body);
+    if (call.items !== undefined && refersToItems(seen)) seen = await withKnownItems(seen, call.items);
     refuse(seen);
     const route = routeOf(call, seen.model);
     call.record.model = route.model;
@@ -53,12 +54,6 @@ export const createServe =
     checkServerTools(seen, route, call.snapshot.policy(route));
     await new Serving(call, seen, route, sealerOf(call.principal.organizationId)).run(upstreams, runTool);
   };
-
-/** What the client asks, with the items that it refers to. */
-async function lookAt({ dialect, body, items }: InferenceCall): Promise<Look> {
-  const seen = look(dialect, body);
-  return items !== undefined && refersToItems(seen) ? withKnownItems(seen, items) : seen;
-}
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
 function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {

@@ -61,9 +61,13 @@ const partsField = { messages: "content", chat: "choices", responses: "output" }
 
 function bareMessage(reader: JsonReader): { at: number; empty: boolean } | null {
   const at = reader.position + 1;
-  const { members } = reader.members();
-  if (members.some(({ key }) => key === "annotations")) return null;
-  return { at, empty: members.length === 0 };
+  let members = 0;
+  let annotated = false;
+  reader.object((key) => {
+    members += 1;
+    annotated ||= key === "annotations";
+  });
+  return annotated ? null : { at, empty: members === 0 };
 }
 
 function readUsage(dialect: Dialect, raw: unknown): MessagesUsage | null {

@@ -62,7 +62,9 @@ export interface UpstreamsOptions {
 interface Endpoint {
   readonly origin: string;
   readonly path: string;
-  readonly headers: readonly string[];
+  /** Names and values in turn, for an answer that is streamed and for a whole one. */
+  readonly streamHeaders: readonly string[];
+  readonly wholeHeaders: readonly string[];
   /** Metrics of this upstream: finding them by their labels each time costs more than counting. */
   readonly active: Tally;
   readonly requests: Map<string, Tally>;
@@ -94,10 +96,11 @@ export class Upstreams {
    */
   async ask<T>(question: Question, take: (answering: Answering) => Promise<T>): Promise<T> {
     const { route, conversation } = question;
-    const order = preference(route.upstreams, conversation ?? String(this.#random()));
+    const order = preference(route.upstreams, () => conversation ?? String(this.#random()));
     const asking = new Asking(question, order, this.#health, this.#clock, this.#random);
     for (;;) {
-      const upstream = await asking.next();
+      const { upstream, waitMs } = asking.next();
+      if (waitMs !== null) await asking.wait(waitMs);
       const written = asking.write(upstream);
       if (written === null) continue;
       try {
@@ -132,9 +135,7 @@ export class Upstreams {
     if (signal.aborted) cancel();
     let status = "";
     try {
-      const head = await headOf(call.start(dispatcher), question).finally(() => {
-        record.upstreamWaitMs += performance.now() - started;
-      });
+      const head = await headOf(call.start(dispatcher), question, started);
       status = String(head.status);
       if (head.status < 200 || head.status > 299) throw await failureOf(call, head, upstream, route);
       const accepted = () => this.#health.answered(route, upstream);
@@ -170,13 +171,10 @@ export class Upstreams {
     connectMs: number,
   ) {
     const endpoint = this.#endpoint(route, upstream);
-    const list = [...endpoint.headers];
-    const add = (name: string, value: string) => {
-      // What the route sets by itself wins.
-      if (!Object.hasOwn(upstream.headers, name)) list.push(name, value);
-    };
-    add("accept", stream ? "text/event-stream" : "application/json");
-    for (const [name, value] of Object.entries(headers)) add(name, value);
+    const list = stream ? [...endpoint.streamHeaders] : [...endpoint.wholeHeaders];
+    // What the route sets by itself wins.
+    for (const name in headers)
+      if (!Object.hasOwn(upstream.headers, name)) list.push(name, headers[name] as string);
     if (upstream.credential !== null) {
       const { id, header } = upstream.credential;
       const value = credential(id);
@@ -199,16 +197,20 @@ export class Upstreams {
     const known = this.#endpoints.get(upstream);
     if (known !== undefined) return known;
     const url = new URL(upstream.url);
-    const defaults = {
-      "content-type": "application/json",
-      "accept-encoding": "identity",
-      "user-agent": "gapura",
-    };
-    const headers = Object.entries(defaults).filter(([name]) => !Object.hasOwn(upstream.headers, name));
+    const headersFor = (accept: string) =>
+      Object.entries({
+        "content-type": "application/json",
+        "accept-encoding": "identity",
+        "user-agent": "gapura",
+        accept,
+        // What the route sets by itself wins.
+        ...upstream.headers,
+      }).flat();
     const endpoint = {
       origin: url.origin,
       path: url.pathname + url.search,
-      headers: [...headers, ...Object.entries(upstream.headers)].flat(),
+      streamHeaders: headersFor("text/event-stream"),
+      wholeHeaders: headersFor("application/json"),
       active: metrics.upstreamActive.series(labelsOf(route, upstream)),
       requests: new Map<string, Tally>(),
     };
@@ -258,8 +260,8 @@ class Asking {
     return this.#wasStale;
   }
 
-  /** The upstream to ask now. @throws ApiError when there is none. */
-  async next(): Promise<Upstream> {
+  /** The upstream to ask after a wait of so many milliseconds, null: at once. @throws ApiError when there is none. */
+  next(): { readonly upstream: Upstream; readonly waitMs: number | null } {
     const { route } = this.#question;
     const now = this.#clock.now();
     const standings = this.#candidates.map(({ upstream, tries }) => ({
@@ -272,17 +274,20 @@ class Asking {
     if (candidate === undefined || standing === undefined)
       throw this.#error ?? new Error(`route ${route.model} has no upstream`);
     const isOut = standing.outUntil > now;
-    if (this.#attempts === 0 && isOut) this.#desperateUntil = now + route.timeouts.connectMs;
-    if (this.#attempts > 0) await this.#wait(candidate.tries, isOut ? standing.outUntil - now : 0);
-    return candidate.upstream;
+    const { upstream, tries } = candidate;
+    if (this.#attempts === 0) {
+      if (isOut) this.#desperateUntil = now + route.timeouts.connectMs;
+      return { upstream, waitMs: null };
+    }
+    // An upstream that was tried in vain and is out now is asked again only after the time it named.
+    const outMs = isOut && tries > 0 ? standing.outUntil - now : 0;
+    return { upstream, waitMs: Math.max(backOffMs(tries, this.#random()), outMs) };
   }
 
   /** Waits before a further try, if there is time for it. @throws ApiError when there is not. */
-  async #wait(tries: number, outMs: number): Promise<void> {
+  async wait(ms: number): Promise<void> {
     const { deadline, signal } = this.#question;
     const tooLate = this.#desperateUntil !== null && this.#clock.now() >= this.#desperateUntil;
-    // An upstream that was tried in vain and is out now is asked again only after the time it named.
-    const ms = Math.max(backOffMs(tries, this.#random()), tries > 0 ? outMs : 0);
     if (tooLate || ms > MAX_RETRY_WAIT_MS || ms >= deadline.remainingMs) throw this.#giveUp();
     if (ms > 0) await sleep(ms, undefined, { signal }).catch(() => {});
     if (signal.aborted || deadline.expired) throw this.#giveUp();
@@ -331,12 +336,18 @@ function countRequest({ requests }: Endpoint, route: Route, upstream: Upstream, 
 }
 
 /** @throws AttemptFailure */
-async function headOf(call: UpstreamCall, { deadline }: Question): Promise<AnswerHead> {
+async function headOf(
+  call: UpstreamCall,
+  { deadline, record }: Question,
+  started: number,
+): Promise<AnswerHead> {
   try {
     return await call.head;
   } catch (error) {
     if (!(error instanceof CallError)) throw error;
     throw failureOfCall(deadline.expired ? "deadline" : error.fault, error.cause);
+  } finally {
+    record.upstreamWaitMs += performance.now() - started;
   }
 }
 

@@ -102,7 +102,7 @@ test("priority comes before weight and key", () => {
   ];
   const firsts = new Set<string | undefined>();
   for (let key = 0; key < 50; key += 1) {
-    const order = preference(list, `${key}`).map(({ name }) => name);
+    const order = preference(list, () => `${key}`).map(({ name }) => name);
     firsts.add(order[0]);
     expect(order.slice(2)).toEqual(["c", "d"]);
   }
@@ -117,9 +117,9 @@ test("weight 0 takes no traffic, whatever its priority and whoever fails", () =>
     { name: "b", priority: 2, weight: 1 },
   ];
   for (let key = 0; key < 20; key += 1)
-    expect(preference(list, `${key}`).map(({ name }) => name)).toEqual(["a", "b"]);
+    expect(preference(list, () => `${key}`).map(({ name }) => name)).toEqual(["a", "b"]);
   const none = list.filter(({ weight }) => weight === 0);
-  expect(preference(none, "k").map(({ name }) => name)).toEqual(["drained", "also drained"]);
+  expect(preference(none, () => "k").map(({ name }) => name)).toEqual(["drained", "also drained"]);
 });
 
 test("the first try waits for nothing, later ones longer and longer, up to a limit", () => {

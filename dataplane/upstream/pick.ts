@@ -10,8 +10,12 @@ export interface Prioritized extends Weighted {
  * The upstreams of a route in the order in which this key prefers them: priority first, then its own ranking. Those
  * of weight 0 take no traffic, also none that others cannot take; only a route that has no others asks them.
  */
-export function preference<T extends Prioritized>(upstreams: readonly T[], key: string): T[] {
-  if (upstreams.length === 1) return [...upstreams];
+export function preference<T extends Prioritized>(
+  upstreams: readonly T[],
+  keyOf: () => string,
+): readonly T[] {
+  if (upstreams.length === 1) return upstreams;
+  const key = keyOf();
   const weighted = upstreams.filter(({ weight }) => weight > 0);
   const serving = weighted.length === 0 ? upstreams : weighted;
   const [first] = serving;

@@ -188,7 +188,8 @@ export class KeepingSink extends EventEmitter implements AnswerSink {
     this.#drained = Promise.withResolvers();
   }
 
-  end(): void {
+  end(bytes?: Uint8Array | string): void {
+    if (bytes !== undefined) this.write(bytes);
     this.ended = true;
   }
 
