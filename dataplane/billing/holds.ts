@@ -13,6 +13,7 @@ import { readStanding, type Account } from "./accounts.ts";
 import { MAX_MICROS } from "./credits.ts";
 import { Gate, accountOperation } from "./gate.ts";
 import { HeldBill, seenArguments, type BillKeeper, type Correction, type RateLimits } from "./held-bill.ts";
+import { KeptCharges } from "./kept-charges.ts";
 import { LedgerWriter } from "./ledger-writer.ts";
 import type { Bill, FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
 import { meterUnavailable } from "./rate-limits.ts";
@@ -23,9 +24,6 @@ import { allTokens, encodeRow, usageRow, type UsageRow } from "./usage-row.ts";
 
 /** The end of an answer is withheld at most this long while neither store takes its charge. */
 const WITHHELD_MS = 10_000;
-/** Charges of the last minute are made again when Redis loses them. */
-const KEPT_MS = 60_000;
-const KEPT_ROWS_PER_SHARD = 10_000;
 /** How often the ledger and Redis are read until both are at the same version of an account. */
 const MOST_LOOKS = 5;
 /** Heartbeats that one shard is told at once: a script call of some milliseconds. */
@@ -64,8 +62,8 @@ export class Holds implements Meter, BillKeeper {
   readonly #writer: LedgerWriter;
   /** Running requests by id. */
   readonly #running = new Map<string, HeldBill>();
-  /** Charges of the last minute, oldest first, for each shard. */
-  readonly #charged: { readonly at: number; readonly charge: Operation }[][];
+  /** By shard. */
+  readonly #charged: readonly KeptCharges[];
 
   constructor(options: HoldsOptions) {
     this.#options = options;
@@ -78,7 +76,7 @@ export class Holds implements Meter, BillKeeper {
       onTaken: (organizationId) => this.#gate.freed(organizationId),
     });
     this.#gate = new Gate(options, this.#shards);
-    this.#charged = this.#shards.all.map(() => []);
+    this.#charged = this.#shards.all.map(() => new KeptCharges());
     this.#writer = new LedgerWriter({
       pool,
       log,
@@ -266,7 +264,7 @@ export class Holds implements Meter, BillKeeper {
   }
 
   #chargedInRedis(row: UsageRow, charge: Operation): void {
-    this.#keep(shardOf(row.organizationId), charge);
+    this.#charged[shardOf(row.organizationId)]?.add(charge, performance.now());
     this.#ended(row.id, row.organizationId);
     count(row);
   }
@@ -302,20 +300,8 @@ export class Holds implements Meter, BillKeeper {
     }
   }
 
-  /** Remembers a charge for a minute, to make it again when Redis loses it. */
-  #keep(shard: number, charge: Operation): void {
-    const kept = this.#charged[shard] ?? [];
-    const now = performance.now();
-    kept.push({ at: now, charge });
-    // Cut in larger steps, so that a charge does not move the whole list.
-    const old = kept.findIndex(({ at }) => at > now - KEPT_MS);
-    if (old > 500) kept.splice(0, old);
-    else if (kept.length > KEPT_ROWS_PER_SHARD) kept.splice(0, 1_000);
-  }
-
   #lostOperations(shard: number): Operation[] {
-    const since = performance.now() - KEPT_MS;
-    const charges = (this.#charged[shard] ?? []).filter(({ at }) => at > since).map(({ charge }) => charge);
+    const charges = this.#charged[shard]?.all(performance.now()) ?? [];
     const holds = [...this.#running.values()]
       .filter(({ request }) => shardOf(request.organizationId) === shard)
       .map((bill) => bill.retake());

@@ -57,7 +57,7 @@ type ScriptReply = { readonly applied: readonly Reply[] } | { readonly epoch: st
  * `shardOf` refuses such an organization, and rows are JSON, which escapes them.
  */
 const BETWEEN_WORDS = "\x1f";
-const BETWEEN_OPERATIONS = "\x1e";
+export const BETWEEN_OPERATIONS = "\x1e";
 
 export const operation = (name: string, ...args: readonly string[]): Operation =>
   [name, ...args].join(BETWEEN_WORDS) as Operation;

@@ -25,7 +25,9 @@ const decoders = {
  * encoded bytes are damaged; 408 when the client falls silent. @throws ClientGone when it hangs up.
  */
 export async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
-  const encoding = (request.headers["content-encoding"] ?? "identity").trim().toLowerCase();
+  const header = request.headers["content-encoding"];
+  if (header === undefined) return readRaw(request, maxBytes);
+  const encoding = header.trim().toLowerCase();
   const decode = encoding === "identity" || encoding === "" ? null : decoderOf(encoding);
   const raw = await readRaw(request, maxBytes);
   if (decode === null || raw.length === 0) return raw;
@@ -45,7 +47,9 @@ export async function readJsonBody(request: IncomingMessage, maxBytes: number): 
 
 /** @throws ApiError 415 for a content type that is not JSON; a missing one counts as JSON. */
 export function requireJsonType(request: IncomingMessage): void {
-  const type = (request.headers["content-type"] ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
+  const header = request.headers["content-type"] ?? "";
+  if (header === "application/json") return;
+  const type = header.split(";", 1)[0]?.trim().toLowerCase() ?? "";
   if (type === "" || type === "application/json" || /^application\/[\w.-]+\+json$/.test(type)) return;
   throw new ApiError("unsupported_media_type", "The request's content type must be application/json.");
 }

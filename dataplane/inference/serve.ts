@@ -106,16 +106,17 @@ class Serving {
     }
     // What no candidate can read is refused before anything is held for it.
     checkMedia(this.#look, this.#route);
-    const paths = this.#route.upstreams.map(({ dialect }) => choosePath(this.#needs, dialect));
-    if (paths.every((path) => path === "convert")) this.#read();
+    if (this.#route.upstreams.every(({ dialect }) => choosePath(this.#needs, dialect) === "convert"))
+      this.#read();
     const bill = await this.#open(this.#call.meter);
     const deadline = new Deadline(this.#route.timeouts.requestMs);
-    const ask = () => this.#iterate(upstreams, deadline, bill);
     try {
-      await ask().catch((error: unknown) => {
+      try {
+        await this.#iterate(upstreams, deadline, bill);
+      } catch (error) {
         if (!this.#mayBeAskedAgain(error)) throw error;
-        return ask();
-      });
+        await this.#iterate(upstreams, deadline, bill);
+      }
     } catch (error) {
       await bill.release();
       // There is nobody left to tell.

@@ -268,9 +268,7 @@ export class JsonReader {
       this.skip();
       return undefined;
     }
-    const start = this.position;
-    this.position = this.#afterString(start);
-    return this.#decode(start, this.position);
+    return this.#text();
   }
 
   /** The number ahead; undefined (and skipped) when the value is of another kind. */
@@ -304,18 +302,30 @@ export class JsonReader {
   }
 
   #key(): string {
-    const start = this.position;
-    if (this.bytes[start] !== QUOTE) throw this.#unexpected();
-    const end = this.#afterString(start);
-    this.position = end;
-    return this.#escaped ? this.#decode(start, end) : knownText(this.bytes, start + 1, end - 1);
+    if (this.bytes[this.position] !== QUOTE) throw this.#unexpected();
+    return this.#text();
   }
 
-  /** Text of the string literal that was skipped last. */
-  #decode(start: number, end: number): string {
+  /** The string literal ahead, decoded. */
+  #text(): string {
+    const { bytes } = this;
+    const start = this.position;
+    const furthest = start + 1 + MAX_KNOWN_TEXT;
+    let hash = 0;
+    for (let at = start + 1; at <= furthest; at += 1) {
+      const byte = bytes[at];
+      if (byte === QUOTE) {
+        this.position = at + 1;
+        return knownText(bytes, start + 1, at, hash);
+      }
+      if (byte === undefined || byte < 0x20 || byte === BACKSLASH) break;
+      hash = (Math.imul(hash, 31) + byte) | 0;
+    }
+    const end = this.#afterString(start);
+    this.position = end;
     return this.#escaped
-      ? (JSON.parse(this.bytes.toString("utf8", start, end)) as string)
-      : this.bytes.toString("utf8", start + 1, end - 1);
+      ? (JSON.parse(bytes.toString("utf8", start, end)) as string)
+      : bytes.toString("utf8", start + 1, end - 1);
   }
 
   /** Goes past a member's name and colon, to its value. */
@@ -466,7 +476,8 @@ export class JsonReader {
 
   #afterSpace(from: number): number {
     let at = from;
-    while (isSpace(this.bytes[at])) at += 1;
+    // Most texts have no white space between their values.
+    while ((this.bytes[at] as number) <= 0x20 && isSpace(this.bytes[at])) at += 1;
     return at;
   }
 
@@ -481,26 +492,23 @@ const duplicateKey = (key: string, at: number) =>
   new JsonFault("duplicate", `Duplicate key ${JSON.stringify(key)}`, at);
 const tooDeep = (at: number) => new JsonFault("depth", `Nested more than ${MAX_JSON_DEPTH} levels deep`, at);
 
-/** Keys met before, by a hash of their bytes: the same few dozen stand in every body. */
-const keySlots: (string | undefined)[] = Array.from({ length: 1024 });
-const MAX_KNOWN_KEY = 32;
+/** Short texts met before, by a hash of their bytes: the same few dozen keys, roles and models stand in every body. */
+const textSlots: (string | undefined)[] = Array.from({ length: 1024 });
+const MAX_KNOWN_TEXT = 32;
 
-/** The text of some bytes; short ASCII texts that were met before are not decoded again. */
-function knownText(bytes: Buffer, start: number, end: number): string {
+/** The text of some bytes; ASCII texts that were met before are not decoded again. */
+function knownText(bytes: Buffer, start: number, end: number, hash: number): string {
   const length = end - start;
-  if (length > MAX_KNOWN_KEY) return bytes.toString("utf8", start, end);
-  let hash = length;
-  for (let at = start; at < end; at += 1) hash = (Math.imul(hash, 31) + (bytes[at] as number)) | 0;
-  const slot = hash & (keySlots.length - 1);
-  const known = keySlots[slot];
+  const slot = hash & (textSlots.length - 1);
+  const known = textSlots[slot];
   if (known !== undefined && known.length === length) {
     let same = 0;
     while (same < length && known.charCodeAt(same) === bytes[start + same]) same += 1;
     if (same === length) return known;
   }
   const text = bytes.toString("utf8", start, end);
-  // Beyond ASCII bytes are not characters; such keys are decoded each time.
-  if (text.length === length) keySlots[slot] = text;
+  // Beyond ASCII bytes are not characters; such texts are decoded each time.
+  if (text.length === length) textSlots[slot] = text;
   return text;
 }
 
