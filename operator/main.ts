@@ -14,7 +14,10 @@ const list = z
   .transform((text) => text.split(",").flatMap((name) => name.trim() || []));
 
 const environmentSchema = z.object({
-  KUBECONFIG: z.string().optional(),
+  KUBECONFIG: z.string().default(""),
+  /** Set in every pod; read where there is no KUBECONFIG. */
+  KUBERNETES_SERVICE_HOST: z.string().default(""),
+  KUBERNETES_SERVICE_PORT: z.coerce.number().int().min(1).max(65_535).default(443),
   POD_NAMESPACE: z.string().min(1),
   POD_NAME: z.string().min(1),
   WATCH_NAMESPACES: list,
@@ -52,14 +55,19 @@ async function runInCluster(): Promise<void> {
   }
   const environment = read.data;
   // The folder form does not pay for loading a Kubernetes client.
-  const [{ pino }, { KubeApi }, { runCluster }] = await Promise.all([
+  const [{ pino }, { readAccount, readKubeconfig }, { runCluster }] = await Promise.all([
     import("pino"),
-    import("./kube/client.ts"),
+    import("./kube/access.ts"),
     import("./kube/run.ts"),
   ]);
+  const { KUBECONFIG: file, KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = environment;
+  if (file === "" && host === "") throw new Error("neither KUBECONFIG nor a pod's own account is there");
+  const readAccess = () => (file === "" ? readAccount(host, port) : readKubeconfig(file, process.env));
+  // What cannot be read at all is told at once.
+  await readAccess();
   await runCluster(
     {
-      loadConfig: () => KubeApi.configOf(environment.KUBECONFIG),
+      readAccess,
       namespace: environment.POD_NAMESPACE,
       podName: environment.POD_NAME,
       watchNamespaces: environment.WATCH_NAMESPACES,

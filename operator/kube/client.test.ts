@@ -2,9 +2,9 @@ import { createServer as createHttpsServer } from "node:https";
 import { createServer, type RequestListener } from "node:http";
 import { type AddressInfo, connect, createServer as createTcpServer, type Server } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { KubeConfig } from "@kubernetes/client-node";
 import { afterEach, expect, test } from "vitest";
 import { selfSigned } from "../../test/fakes/certificate.ts";
+import type { Access } from "./access.ts";
 import { KubeApi, KubeError } from "./client.ts";
 import { NotLeading } from "./lease.ts";
 
@@ -19,15 +19,17 @@ async function listen(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-const configOf = (server: string, token: string): KubeConfig => {
-  const config = new KubeConfig();
-  config.loadFromClusterAndUser({ name: "test", server, skipTLSVerify: true }, { name: "operator", token });
-  return config;
-};
+const accessOf = (url: string, token: string): Access => ({
+  url,
+  proxy: null,
+  authorization: `Bearer ${token}`,
+  tls: { rejectUnauthorized: false },
+  freshForMs: 60_000,
+});
 
 async function apiOf(answer: RequestListener, token = () => "one"): Promise<KubeApi> {
   const port = await listen(createServer(answer));
-  const api = new KubeApi(() => configOf(`http://127.0.0.1:${port}`, token()));
+  const api = new KubeApi(async () => accessOf(`http://127.0.0.1:${port}`, token()));
   open.unshift(api);
   return api;
 }
@@ -50,7 +52,7 @@ test("rule 6.10: what waited for a connection while this process was frozen is n
     });
   });
   const gatePort = await listen(gate);
-  const api = new KubeApi(() => configOf(`https://127.0.0.1:${gatePort}`, "one"));
+  const api = new KubeApi(async () => accessOf(`https://127.0.0.1:${gatePort}`, "one"));
   open.unshift(api);
   let isLeading = true;
   const permit = () => {
@@ -104,4 +106,35 @@ test.for([
   const error: unknown = await api.call({ method: "GET", path: "/x" }).catch((refusal: unknown) => refusal);
   expect(error).toBeInstanceOf(KubeError);
   expect(error).toMatchObject({ status: 429, retryAfterMs: ms });
+});
+
+test("what stands in files is read anew once it is stale, and what cannot be read now counts on", async () => {
+  let loads = 0;
+  const port = await listen(createServer((_, response) => response.end("{}")));
+  const api = new KubeApi(async () => {
+    loads += 1;
+    if (loads === 2) throw new Error("half written");
+    return { ...accessOf(`http://127.0.0.1:${port}`, "one"), freshForMs: 1200 };
+  });
+  open.unshift(api);
+  const call = () => api.call({ method: "GET", path: "/x" });
+  await Promise.all([call(), call()]);
+  expect(loads).toBe(1);
+  await sleep(1300);
+  expect([await call(), loads]).toEqual([{}, 2]);
+  await sleep(1050);
+  expect([await call(), loads]).toEqual([{}, 3]);
+});
+
+test("a server that ends the connection may mean our certificate: it is read anew", async () => {
+  let loads = 0;
+  const api = await apiOf(
+    (request, response) =>
+      request.headers.authorization === "Bearer new" ? response.end("{}") : request.socket.destroy(),
+    () => ((loads += 1) === 1 ? "old" : "new"),
+  );
+  const call = () => api.call({ method: "GET", path: "/x" });
+  await expect(call()).rejects.toThrow();
+  await sleep(1050);
+  expect([await call(), loads]).toEqual([{}, 2]);
 });

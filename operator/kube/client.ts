@@ -1,14 +1,11 @@
 /**
- * Calls to the API server. Of client-node only `KubeConfig` is used: it knows every way to find and authenticate to
- * a cluster. Its own calls open a connection for each request, and its informers end for good at the first reset
- * (client-node 2.0.1).
+ * Calls to the API server over one pool of connections. Credentials that it refuses are read anew: they are replaced
+ * while we run, tokens and certificates alike.
  */
-import type { RequestOptions } from "node:https";
 import { setTimeout as sleep } from "node:timers/promises";
-import { createHash } from "node:crypto";
-import { KubeConfig } from "@kubernetes/client-node";
 import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
 import { z } from "zod";
+import type { Access } from "./access.ts";
 
 const CALL_TIMEOUT_MS = 15_000;
 const CONNECT_TIMEOUT_MS = 5000;
@@ -19,7 +16,7 @@ const MAX_EVENT_BYTES = 16 * 1024 * 1024;
 /** Certificates are renewed, so more than one dispatcher may be alive; the last one counts. */
 const RETIRE_MS = 60_000;
 /** Refused credentials are read anew, but not at each of many refusals. */
-const RELOAD_MS = 1000;
+const READ_PAUSE_MS = 1000;
 /** Longer than the API server asks for when it is well. */
 const LONGEST_RETRY_AFTER_MS = 30_000;
 
@@ -85,30 +82,24 @@ const contentTypes = {
 export const FIELD_MANAGER = "gapura-operator";
 
 export class KubeApi {
-  readonly #load: () => KubeConfig;
+  readonly #load: () => Promise<Access>;
   readonly #count: (method: string, status: number) => void;
-  #config: KubeConfig;
+  #access: Access | null = null;
+  #reading: Promise<void> | null = null;
   /** Monotonic milliseconds. */
-  #loadedAt = performance.now();
+  #readAt = -Infinity;
+  /** The server refused what was read, or could not be spoken to with it. */
+  #isDoubted = false;
   #dispatcher: { readonly key: string; readonly value: Dispatcher } | null = null;
   #closed = false;
 
   /**
-   * `load` reads the configuration, again when the server refuses our credentials: they may have been replaced.
-   * `count` is told of each answer; a status of 0 is none.
+   * `load` reads the credentials, again once they are stale or refused. `count` is told of each answer; a status of
+   * 0 is none.
    */
-  constructor(load: () => KubeConfig, count: (method: string, status: number) => void = () => {}) {
+  constructor(load: () => Promise<Access>, count: (method: string, status: number) => void = () => {}) {
     this.#load = load;
-    this.#config = load();
     this.#count = count;
-  }
-
-  /** From a kubeconfig file, or, without one, the pod's own account. */
-  static configOf(kubeconfig: string | undefined): KubeConfig {
-    const config = new KubeConfig();
-    if (kubeconfig === undefined || kubeconfig === "") config.loadFromCluster();
-    else config.loadFromFile(kubeconfig);
-    return config;
   }
 
   /** @throws KubeError; another error when the server does not answer. */
@@ -138,7 +129,11 @@ export class KubeApi {
       this.#count(method, answer.statusCode);
       return this.#parse(answer, await readBounded(answer.body));
     } catch (error) {
-      if (!(error instanceof KubeError)) this.#count(method, 0);
+      if (!(error instanceof KubeError)) {
+        this.#count(method, 0);
+        // A certificate that is no good ends the connection, by one of many errors.
+        this.#isDoubted = true;
+      }
       throw error;
     }
   }
@@ -153,6 +148,9 @@ export class KubeApi {
       signal,
       headersTimeout: CALL_TIMEOUT_MS,
       bodyTimeout: idleMs,
+    }).catch((error: unknown) => {
+      this.#isDoubted = true;
+      throw error;
     });
     this.#count("WATCH", answer.statusCode);
     if (answer.statusCode !== 200) this.#parse(answer, await readBounded(answer.body));
@@ -166,73 +164,60 @@ export class KubeApi {
 
   #parse({ statusCode, headers }: Dispatcher.ResponseData, text: string): unknown {
     if (statusCode >= 200 && statusCode < 300) return JSON.parse(text) as unknown;
-    if (statusCode === 401) this.#reload();
+    if (statusCode === 401) this.#isDoubted = true;
     throw failureOf(statusCode, headers["retry-after"], text);
   }
 
-  /** Of a file that is being replaced the old content counts on. */
-  #reload(): void {
-    const now = performance.now();
-    if (now - this.#loadedAt < RELOAD_MS) return;
-    this.#loadedAt = now;
-    try {
-      this.#config = this.#load();
-    } catch {
-      // The refusal itself is reported; the next one reads again.
-    }
-  }
-
   async #target(path: string, parameters: URLSearchParams) {
-    const cluster = this.#config.getCurrentCluster();
-    if (cluster === null) throw new Error("the kubeconfig has no current cluster");
-    const options: RequestOptions = {};
-    // Reads tokens and certificates anew where they are files: they are renewed while we run.
-    await this.#config.applyToHTTPSOptions(options);
-    const headers: Record<string, string> = {};
-    for (const [name, value] of Object.entries(options.headers ?? {}))
-      if (value !== undefined) headers[name] = String(value);
-    if (typeof options.auth === "string")
-      headers["authorization"] = `Basic ${Buffer.from(options.auth).toString("base64")}`;
+    const access = await this.#currentAccess();
     const query = parameters.size === 0 ? "" : `?${parameters}`;
     return {
-      url: `${cluster.server.replace(/\/$/, "")}${path}${query}`,
-      headers,
-      dispatcher: this.#dispatcherFor(options),
+      url: `${access.url}${path}${query}`,
+      headers: access.authorization === null ? {} : { authorization: access.authorization },
+      dispatcher: this.#dispatcherFor(access),
     };
   }
 
+  /** @throws when it was never read and cannot be now. */
+  async #currentAccess(): Promise<Access> {
+    const ageMs = performance.now() - this.#readAt;
+    const isStale = this.#access === null || ageMs > this.#access.freshForMs || this.#isDoubted;
+    if (isStale && ageMs > READ_PAUSE_MS)
+      this.#reading ??= this.#read().finally(() => {
+        this.#reading = null;
+      });
+    await this.#reading;
+    if (this.#access === null) throw new Error("the credentials could not be read");
+    return this.#access;
+  }
+
+  async #read(): Promise<void> {
+    this.#readAt = performance.now();
+    this.#isDoubted = false;
+    try {
+      this.#access = await this.#load();
+    } catch (error) {
+      // Of a file that is being replaced the old content counts on.
+      if (this.#access === null) throw error;
+      this.#isDoubted = true;
+    }
+  }
+
   /** One connection pool for as long as authority and client certificate stay the same. */
-  #dispatcherFor({
-    ca,
-    cert,
-    key,
-    pfx,
-    passphrase,
-    rejectUnauthorized,
-    servername,
-  }: RequestOptions): Dispatcher {
-    const cluster = this.#config.getCurrentCluster();
-    const tls = { ca, cert, key, pfx, passphrase, rejectUnauthorized, servername };
-    const digest = createHash("sha256")
-      .update(JSON.stringify([cluster?.server, cluster?.proxyUrl, tls]))
-      .digest("hex");
-    if (this.#dispatcher?.key === digest) return this.#dispatcher.value;
+  #dispatcherFor({ url, proxy, tls }: Access): Dispatcher {
+    const key = JSON.stringify([url, proxy, tls]);
+    if (this.#dispatcher?.key === key) return this.#dispatcher.value;
     if (this.#closed) throw new Error("the client is closed");
     const old = this.#dispatcher?.value;
-    const value = makeDispatcher(cluster?.proxyUrl, tls);
-    this.#dispatcher = { key: digest, value };
+    const value =
+      proxy === null
+        ? new Agent({ connect: { ...tls, timeout: CONNECT_TIMEOUT_MS } })
+        : new ProxyAgent({ uri: proxy, requestTls: tls });
+    this.#dispatcher = { key, value };
     // Watches of the old one end and come back over the new one.
     if (old !== undefined) void sleep(RETIRE_MS, undefined, { ref: false }).then(() => old.destroy());
     return value;
   }
-}
-
-function makeDispatcher(proxy: string | undefined, tls: RequestOptions): Dispatcher {
-  const given = Object.fromEntries(Object.entries(tls).filter(([, value]) => value !== undefined));
-  if (proxy === undefined) return new Agent({ connect: { ...given, timeout: CONNECT_TIMEOUT_MS } });
-  if (!/^https?:/.test(proxy))
-    throw new Error("proxy-url in the kubeconfig: only http and https are supported");
-  return new ProxyAgent({ uri: proxy, requestTls: given });
 }
 
 async function readBounded(body: AsyncIterable<Buffer>): Promise<string> {

@@ -1,12 +1,12 @@
 /** The cluster form: observes the API server and, while it holds the lease, compiles, publishes and writes statuses. */
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { KubeConfig } from "@kubernetes/client-node";
 import type { Logger } from "pino";
 import { KINDS } from "../api/kinds.ts";
 import { Bell } from "../bell.ts";
 import type { WantedKey } from "../plan/objects.ts";
 import { Reconciler } from "../reconcile.ts";
+import type { Access } from "./access.ts";
 import { Acknowledgements } from "./acknowledgements.ts";
 import { KubeApi, retryAfterMs } from "./client.ts";
 import { CustomObjects } from "./custom-objects.ts";
@@ -20,8 +20,8 @@ import { actionNeeded, isToldBy, StatusWriter } from "./status-writer.ts";
 import { serveOps, Telemetry } from "./telemetry.ts";
 
 export interface ClusterOptions {
-  /** Reads the configuration of the client; called again when the API server refuses it. */
-  readonly loadConfig: () => KubeConfig;
+  /** Reads how the API server is reached; called again, as credentials are replaced. */
+  readonly readAccess: () => Promise<Access>;
   /** Where snapshot Secrets, lease and data-plane pods live. */
   readonly namespace: string;
   readonly podName: string;
@@ -79,7 +79,7 @@ class Cluster {
     const { namespace, watchNamespaces: namespaces, dataPlaneSelector: selector, now } = options;
     this.#options = options;
     this.#signal = signal;
-    const api = new KubeApi(options.loadConfig, (method, status) =>
+    const api = new KubeApi(options.readAccess, (method, status) =>
       this.telemetry.calls.inc({ method, status: String(status) }),
     );
     this.#api = api;
