@@ -12,6 +12,7 @@ import {
   type BankState,
   decodeBanks,
   encode,
+  isSameContent,
   nextBank,
   nextSerial,
   serialize,
@@ -127,20 +128,29 @@ export class Reconciler {
 
   async #publish(compiled: Compiled, banks: readonly BankState[]): Promise<void> {
     const current = newest(banks);
+    const { credentials } = compiled;
     const routing = inVersion(compiled.routing, this.#version);
+    const last = current?.published ?? null;
+    const isKnown = last !== null && isSameContent(last.routing, routing);
+    if (isKnown && sameValues(last.credentials, credentials)) {
+      this.#note(last.routing.serial, last);
+      return;
+    }
     const serialized = serialize(routing);
     if (
-      current?.published !== undefined &&
-      current.published !== null &&
+      current !== undefined &&
+      last !== null &&
       current.hash === serialized.hash &&
-      sameValues(current.published.credentials, compiled.credentials)
+      sameValues(last.credentials, credentials)
     ) {
-      this.#note(current.published.routing.serial, current.published);
+      // What was read back is held once, as what it was compiled to.
+      const { serial } = last.routing;
+      this.#hold({ ...current, published: { routing: { ...routing, serial }, credentials } });
       return;
     }
     const bank = nextBank(banks, this.#settled, this.#ports.asksPods);
     const serial = nextSerial(banks, Math.max(this.#ports.now(), (this.#serial ?? 0) + 1));
-    const encoded = encode(bank, serial, serialized, compiled.credentials);
+    const encoded = encode(bank, serial, serialized, credentials);
     if (!encoded.ok) {
       this.#failure = { kind: "unpublished", reason: "TooLarge", message: encoded.message };
       return;
@@ -155,11 +165,13 @@ export class Reconciler {
       await this.#report();
       throw error;
     }
-    const published = { routing: { ...routing, serial }, credentials: compiled.credentials };
-    this.#note(serial, published);
-    const { indexText } = encoded;
-    const written: BankState = { bank, serial, hash: serialized.hash, published, indexText };
-    this.#banks = banks.map((state) => (state.bank === bank ? written : state));
+    const published = { routing: { ...routing, serial }, credentials };
+    this.#hold({ bank, serial, hash: serialized.hash, published, indexText: encoded.indexText });
+  }
+
+  #hold(written: BankState & { readonly published: Published }): void {
+    this.#note(written.published.routing.serial, written.published);
+    this.#banks = (this.#banks ?? []).map((state) => (state.bank === written.bank ? written : state));
   }
 
   #note(serial: number, published: Published): void {

@@ -100,7 +100,8 @@ export async function readKubeconfig(
   const config = configSchema.parse(parse(await readFile(file, "utf8")));
   const context = byName(config.contexts, config["current-context"], "context").context;
   const { cluster } = byName(config.clusters, context.cluster, "cluster");
-  const user = context.user === undefined ? {} : (byName(config.users ?? [], context.user, "user").user ?? {});
+  const user =
+    context.user === undefined ? {} : (byName(config.users ?? [], context.user, "user").user ?? {});
   if ("auth-provider" in user)
     throw new Error("auth-provider in the kubeconfig is not supported; a plugin (exec) takes its place");
   const proxy = cluster["proxy-url"] ?? null;
@@ -110,7 +111,8 @@ export async function readKubeconfig(
   const folder = dirname(file);
   const ca = await content(folder, cluster["certificate-authority-data"], cluster["certificate-authority"]);
   const plugin = user.exec === undefined ? null : await runPlugin(user.exec, folder, environment);
-  const cert = plugin?.cert ?? (await content(folder, user["client-certificate-data"], user["client-certificate"]));
+  const cert =
+    plugin?.cert ?? (await content(folder, user["client-certificate-data"], user["client-certificate"]));
   const key = plugin?.key ?? (await content(folder, user["client-key-data"], user["client-key"]));
   const servername = cluster["tls-server-name"];
   return {

@@ -4,6 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
 import { Agent, request } from "undici";
 import { type ConfigStatus, statusSchema } from "../../dataplane/config/schema.ts";
 import type { PodReport } from "../plan/conditions.ts";
@@ -38,7 +39,9 @@ interface Asked {
 }
 
 /** A pod's body, or why there is none. */
-type Answer = { readonly text: string } | { readonly silence: string };
+type Answer = { readonly body: Buffer } | { readonly silence: string };
+
+type Held = ConfigStatus["objects"][number];
 
 export interface AcknowledgementsOptions {
   /** Those that live, ready or not. */
@@ -54,6 +57,8 @@ export interface AcknowledgementsOptions {
 export class Acknowledgements {
   readonly #options: AcknowledgementsOptions;
   readonly #asked = new Map<string, Asked>();
+  /** What the last answer named, by uid: what others say alike is held once. */
+  #known: ReadonlyMap<string, Held> = new Map();
   readonly #agent = new Agent({ connect: { timeout: TIMEOUT_MS }, connections: 1, pipelining: 1 });
 
   constructor(options: AcknowledgementsOptions) {
@@ -134,11 +139,11 @@ export class Acknowledgements {
     asked.answered = true;
     const now = performance.now();
     let silence: string | null = null;
-    if ("text" in answer) {
-      // The same text is the same answer: megabytes need not be parsed again.
-      const digest = createHash("sha256").update(answer.text).digest("base64");
+    if ("body" in answer) {
+      // The same bytes are the same answer: megabytes need not be parsed again.
+      const digest = createHash("sha256").update(answer.body).digest("base64");
       if (digest !== asked.digest) {
-        asked.status = parseStatus(answer.text);
+        asked.status = this.#parse(answer.body);
         asked.digest = digest;
       }
       if (asked.status === null) silence = "its answer is malformed";
@@ -162,6 +167,18 @@ export class Acknowledgements {
     if (first || asked.status !== before) this.#options.changed();
   }
 
+  /** null: it is malformed. */
+  #parse(body: Buffer): ConfigStatus | null {
+    const status = parseStatus(body);
+    if (status === null) return null;
+    const objects = status.objects.map((object) => {
+      const known = this.#known.get(object.uid);
+      return known !== undefined && isDeepStrictEqual(known, object) ? known : object;
+    });
+    this.#known = new Map(objects.map((object) => [object.uid, object]));
+    return { ...status, objects };
+  }
+
   async #read(pod: Pod, signal: AbortSignal): Promise<Answer> {
     if (pod.statusUrl === null) return { silence: "it has no address, or no port named ops" };
     try {
@@ -177,7 +194,7 @@ export class Acknowledgements {
         chunks.push(chunk);
       }
       if (answer.statusCode !== 200) return { silence: `it answers with status ${answer.statusCode}` };
-      return { text: Buffer.concat(chunks).toString() };
+      return { body: Buffer.concat(chunks) };
     } catch (error) {
       const isLate = error instanceof Error && error.name === "TimeoutError";
       return { silence: isLate ? "it does not answer in time" : "it cannot be reached" };
@@ -185,9 +202,9 @@ export class Acknowledgements {
   }
 }
 
-function parseStatus(text: string): ConfigStatus | null {
+function parseStatus(body: Buffer): ConfigStatus | null {
   try {
-    return statusSchema.safeParse(JSON.parse(text)).data ?? null;
+    return statusSchema.safeParse(JSON.parse(body.toString())).data ?? null;
   } catch {
     return null;
   }

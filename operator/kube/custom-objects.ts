@@ -9,7 +9,7 @@ export interface CustomObject {
   readonly declared: Declared;
   readonly status: unknown;
   /** Names of Secrets that its spec mentions. */
-  readonly secretNames: ReadonlySet<string>;
+  readonly secretNames: readonly string[];
 }
 
 export const customPath = (kind: Kind, namespace: string | null, name?: string): string =>
@@ -105,7 +105,7 @@ function readObject(kind: Kind, object: RawObject, before: CustomObject | undefi
       faults: [],
     },
     status,
-    secretNames: names,
+    secretNames: [...names],
   };
 }
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { Condition, ObjectStatus } from "../plan/conditions.ts";
 import type { Declared } from "../plan/objects.ts";
-import { statusChange } from "./status-change.ts";
+import { changeKind, statusChange } from "./status-change.ts";
 
 const object: Declared = {
   kind: "ModelRoute",
@@ -102,4 +102,18 @@ test("what is not ours is removed by name, for a merge patch leaves the rest alo
   const change = statusChange(wanted(served("1/1 pods")), { spend: 3 }, now);
   if (change.kind === "none") throw new Error("nothing changes");
   expect(change.status).toMatchObject({ spend: null, observedGeneration: 2, model: "m" });
+});
+
+test("a status that was held against another one is compared anew", () => {
+  const want = wanted(served("1/1 pods"));
+  const right = stored(served("1/1 pods"));
+  const kinds = [right, { ...right, spend: 3 }, right, undefined, stored(waiting("0/1 pods")), right];
+  expect(kinds.map((actual) => changeKind(want, actual))).toEqual([
+    "none",
+    "meaning",
+    "none",
+    "meaning",
+    "meaning",
+    "none",
+  ]);
 });

@@ -45,26 +45,31 @@ export function statusChange(wanted: ObjectStatus, actual: unknown, nowIso: stri
     ...wanted.facts,
   };
   for (const key of Object.keys(current)) if (!Object.hasOwn(status, key)) status[key] = null;
-  const kind = difference(wanted, current, status);
+  const kind = changeKind(wanted, actual);
   return kind === "none" ? { kind } : { kind, status };
 }
 
-/** 10,000 statuses are looked at several times for each edit: each is read once. */
-const statusesRead = new WeakMap<object, Actual>();
+/** Of each wanted status what it was last held against. */
+const compared = new WeakMap<ObjectStatus, { readonly actual: unknown; readonly kind: Change["kind"] }>();
 
-function readStatus(actual: unknown): Actual {
-  if (typeof actual !== "object" || actual === null) return {};
-  const known = statusesRead.get(actual);
-  if (known !== undefined) return known;
-  const read = statusSchema.safeParse(actual).data ?? {};
-  statusesRead.set(actual, read);
-  return read;
+/** 10,000 statuses are looked at several times for each edit: each pair is compared once. */
+export function changeKind(wanted: ObjectStatus, actual: unknown): Change["kind"] {
+  const last = compared.get(wanted);
+  if (last !== undefined && last.actual === actual) return last.kind;
+  const kind = difference(wanted, readStatus(actual));
+  compared.set(wanted, { actual, kind });
+  return kind;
 }
 
-function difference(wanted: ObjectStatus, current: Actual, patch: Record<string, unknown>): Change["kind"] {
+const readStatus = (actual: unknown): Actual => statusSchema.safeParse(actual).data ?? {};
+
+function difference(wanted: ObjectStatus, current: Actual): Change["kind"] {
   if (current.observedGeneration !== wanted.observedGeneration) return "meaning";
-  for (const [key, value] of Object.entries(patch))
-    if (key !== "conditions" && current[key] !== value) return "meaning";
+  for (const [key, value] of Object.entries(wanted.facts)) if (current[key] !== value) return "meaning";
+  for (const [key, value] of Object.entries(current)) {
+    const isOurs = key === "observedGeneration" || key === "conditions" || Object.hasOwn(wanted.facts, key);
+    if (!isOurs && value !== null) return "meaning";
+  }
   const actual = current.conditions ?? [];
   if (actual.length !== wanted.conditions.length) return "meaning";
   let kind: Change["kind"] = "none";

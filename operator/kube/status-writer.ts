@@ -8,11 +8,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import type { Kind } from "../api/kinds.ts";
 import { conditionOf, type ObjectStatus } from "../plan/conditions.ts";
-import { reference } from "../plan/objects.ts";
+import { type Declared, reference } from "../plan/objects.ts";
+import { oncePer } from "../plan/once-per.ts";
 import { isStatus, type KubeApi, retryAfterMs } from "./client.ts";
-import { type CustomObjects, customPath } from "./custom-objects.ts";
+import { type CustomObject, type CustomObjects, customPath } from "./custom-objects.ts";
 import { NotLeading } from "./lease.ts";
-import { statusChange } from "./status-change.ts";
+import { changeKind, statusChange } from "./status-change.ts";
 
 const WRITERS = 6;
 /** How far a rollout has come is told this long after the last write, and then not again for a minute. */
@@ -37,8 +38,12 @@ export interface StatusWriterOptions {
   readonly failed: (error: unknown) => void;
 }
 
-/** Moments are monotonic milliseconds: a clock that is set right must not hold up statuses. */
-interface History {
+/**
+ * The status that an object shall have, and how writing went. Moments are monotonic milliseconds: a clock that is
+ * set right must not hold up statuses.
+ */
+interface Wanted {
+  status: ObjectStatus;
   writtenAt: number;
   counted: boolean;
   failures: number;
@@ -46,17 +51,23 @@ interface History {
   notBefore: number;
 }
 
+const nothingWritten = { writtenAt: -Infinity, counted: false, failures: 0, notBefore: -Infinity } as const;
+
+/** When the next status that only tells how far a rollout has come may be written. */
+const countDue = ({ writtenAt, counted, notBefore }: Wanted): number =>
+  Math.max(notBefore, writtenAt + (counted ? NEXT_COUNT_MS : FIRST_COUNT_MS));
+
+const keyOf = oncePer((object: Declared): string => `${object.kind} ${reference(object)}`);
+
 export class StatusWriter {
   readonly #options: StatusWriterOptions;
-  #wanted = new Map<string, ObjectStatus>();
+  readonly #wanted = new Map<string, Wanted>();
   readonly #queue = new Set<string>();
   /** Statuses being written now, by key; true: it may have to be written again afterwards. */
   readonly #underWay = new Map<string, boolean>();
   /** Served objects whose status names another number of pods than there are. */
   readonly #outdated = new Set<string>();
   #podsMovedAt = performance.now();
-  /** By uid. */
-  #histories = new Map<string, History>();
   /** Keys that come back to the queue at a later moment. */
   readonly #delayed = new Set<string>();
   #wake: (() => void)[] = [];
@@ -67,16 +78,17 @@ export class StatusWriter {
 
   /** What every object's status shall be from now on. */
   want(statuses: readonly ObjectStatus[]): void {
-    const histories = new Map<string, History>();
-    this.#wanted = new Map();
     for (const status of statuses) {
-      const key = `${status.object.kind} ${reference(status.object)}`;
-      this.#wanted.set(key, status);
-      const history = this.#histories.get(status.object.uid);
-      if (history !== undefined) histories.set(status.object.uid, history);
+      const key = keyOf(status.object);
+      const known = this.#wanted.get(key);
+      if (known?.status.object.uid === status.object.uid) known.status = status;
+      else this.#wanted.set(key, { status, ...nothingWritten });
       this.#enqueue(key, status);
     }
-    this.#histories = histories;
+    if (this.#wanted.size > statuses.length) {
+      const keys = new Set(statuses.map(({ object }) => keyOf(object)));
+      for (const key of this.#wanted.keys()) if (!keys.has(key)) this.#wanted.delete(key);
+    }
     this.#ring();
   }
 
@@ -88,9 +100,9 @@ export class StatusWriter {
   /** The object's status changed in the API server: it may have been tampered with. */
   check(kind: Kind, key: string): void {
     const name = `${kind} ${key}`;
-    const status = this.#wanted.get(name);
-    if (status === undefined) return;
-    this.#enqueue(name, status);
+    const wanted = this.#wanted.get(name);
+    if (wanted === undefined) return;
+    this.#enqueue(name, wanted.status);
     this.#ring();
   }
 
@@ -105,7 +117,8 @@ export class StatusWriter {
       this.#underWay.set(key, true);
       return;
     }
-    const { kind } = this.#change(status);
+    const actual = this.#actual(status);
+    const kind = actual === undefined ? "none" : changeKind(status, actual.status);
     if (kind === "refresh") this.#outdated.add(key);
     else if (kind !== "none") this.#queue.add(key);
   }
@@ -123,14 +136,14 @@ export class StatusWriter {
   }
 
   async #bringUpToDate(key: string, signal: AbortSignal): Promise<void> {
-    const status = this.#wanted.get(key);
-    if (status === undefined) return;
+    const wanted = this.#wanted.get(key);
+    if (wanted === undefined) return;
     this.#underWay.set(key, false);
-    await this.#write(key, status, signal);
+    await this.#write(key, wanted, signal);
     const again = this.#underWay.get(key) === true;
     this.#underWay.delete(key);
-    const wanted = this.#wanted.get(key);
-    if (again && wanted !== undefined) this.#enqueue(key, wanted);
+    const present = this.#wanted.get(key);
+    if (again && present !== undefined) this.#enqueue(key, present.status);
   }
 
   /** Brings outdated numbers of pods up to date while nothing moves. */
@@ -150,23 +163,26 @@ export class StatusWriter {
     return this.#podsMovedAt + REST_MS - performance.now();
   }
 
-  async #write(key: string, status: ObjectStatus, signal: AbortSignal): Promise<void> {
+  async #write(key: string, wanted: Wanted, signal: AbortSignal): Promise<void> {
     const { api, objects, permit, written, failed } = this.#options;
+    const { status } = wanted;
     const { kind, namespace, name, uid } = status.object;
-    const history = this.#history(uid);
-    const change = this.#change(status);
+    const actual = this.#actual(status);
+    if (actual === undefined) return;
+    const seconds = new Date(this.#options.now()).toISOString().replace(/\.\d+Z$/, "Z");
+    const before = actual.status;
+    const change = statusChange(status, before, seconds);
     if (change.kind === "none") return;
     if (change.kind === "refresh" && this.#restMs() > 0) {
       this.#outdated.add(key);
       return;
     }
-    const due = change.kind === "count" ? this.#countDue(history) : history.notBefore;
+    const due = change.kind === "count" ? countDue(wanted) : wanted.notBefore;
     const untilDue = due - performance.now();
     if (untilDue > 0) {
       this.#later(key, untilDue, signal);
       return;
     }
-    const before = objects.get(kind, reference(status.object))?.status;
     try {
       const object = await api.call({
         method: "PATCH",
@@ -177,40 +193,26 @@ export class StatusWriter {
         permit,
         signal,
       });
-      history.writtenAt = performance.now();
-      history.counted = change.kind === "count";
-      history.failures = 0;
+      wanted.writtenAt = performance.now();
+      wanted.counted = change.kind === "count";
+      wanted.failures = 0;
       objects.accept(kind, namespace, object);
       written(status, before);
     } catch (error) {
       if (signal.aborted) return;
       // An object that is gone or was made anew is soon known to be; what is still wanted then is tried again.
       if (!(error instanceof NotLeading) && !isStatus(error, 404, 409)) failed(error);
-      history.failures += 1;
-      const wait = Math.max(retryAfterMs(error), Math.min(LONGEST_WAIT_MS, 250 * 2 ** history.failures));
-      history.notBefore = performance.now() + wait;
+      wanted.failures += 1;
+      const wait = Math.max(retryAfterMs(error), Math.min(LONGEST_WAIT_MS, 250 * 2 ** wanted.failures));
+      wanted.notBefore = performance.now() + wait;
       this.#later(key, wait, signal);
     }
   }
 
-  #change(status: ObjectStatus) {
-    const actual = this.#options.objects.get(status.object.kind, reference(status.object));
-    // Gone, or made anew since it was compiled.
-    if (actual === undefined || actual.declared.uid !== status.object.uid) return { kind: "none" as const };
-    const seconds = new Date(this.#options.now()).toISOString().replace(/\.\d+Z$/, "Z");
-    return statusChange(status, actual.status, seconds);
-  }
-
-  #history(uid: string): History {
-    const known = this.#histories.get(uid);
-    if (known !== undefined) return known;
-    const history: History = { writtenAt: -Infinity, counted: false, failures: 0, notBefore: -Infinity };
-    this.#histories.set(uid, history);
-    return history;
-  }
-
-  #countDue({ writtenAt, counted, notBefore }: History): number {
-    return Math.max(notBefore, writtenAt + (counted ? NEXT_COUNT_MS : FIRST_COUNT_MS));
+  /** As the API server has the object; undefined: it is gone, or was made anew since it was compiled. */
+  #actual({ object }: ObjectStatus): CustomObject | undefined {
+    const actual = this.#options.objects.get(object.kind, reference(object));
+    return actual?.declared.uid === object.uid ? actual : undefined;
   }
 
   #later(key: string, waitMs: number, signal: AbortSignal): void {

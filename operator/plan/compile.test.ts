@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { routingSchema } from "../../dataplane/config/schema.ts";
-import { compile } from "./compile.ts";
-import type { Declared } from "./objects.ts";
+import { compile, type Compiled } from "./compile.ts";
+import type { Declared, Secrets } from "./objects.ts";
 import type { Published } from "./prior.ts";
 import { encode, serialize } from "./shards.ts";
 
@@ -37,10 +37,11 @@ const route = (index: number, more: object = {}) =>
     upstreams: [upstream],
     ...more,
   });
+const price = (model: string, input: string) => ({ model, input, output: "15" });
 const table = (models: readonly string[]) =>
   declare("PriceTable", "default", {
     unit: "USD",
-    models: models.map((model) => ({ model, input: "3", output: "15" })),
+    models: models.map((model) => price(model, "3")),
   });
 const secrets = new Map([["default/s", { k: "value" }]]);
 
@@ -73,6 +74,130 @@ describe("size", () => {
     compile({ objects, secrets, published: null });
     expect(process.cpuUsage(again).user / 1000, "milliseconds, again").toBeLessThan(900);
     expect(encode("a", 1, serialize(compiled.routing), compiled.credentials).ok).toBe(true);
+  });
+});
+
+describe("compiling again", () => {
+  const world = () => [
+    route(0),
+    route(1),
+    route(2, { toolPolicyRef: { name: "other" } }),
+    table(["model-0", "model-1", "model-2"]),
+    declare("ToolPolicy", "other", { webFetch: {} }),
+  ];
+  const compiled = (objects: readonly Declared[], given: Secrets = secrets) =>
+    compile({ objects, secrets: given, published: null });
+  const entry = ({ routing }: Compiled, index: number) =>
+    routing.routes.find(({ model }) => model === `model-${index}`);
+  const with0 = (objects: readonly Declared[], first: Declared) => [first, ...objects.slice(1)];
+
+  test("gives the very same entries, sources and verdicts of what did not change, and new ones of what did", () => {
+    const objects = world();
+    const before = compiled(objects);
+    const after = compiled(
+      with0(objects, { ...route(0, { displayName: "Another" }), generation: 2 }).toReversed(),
+    );
+    expect(entry(after, 0)?.displayName).toBe("Another");
+    expect(entry(after, 0)?.source.generation).toBe(2);
+    for (const index of [1, 2]) expect(entry(after, index)).toBe(entry(before, index));
+    const last = <Item>(list: readonly Item[]) => list.at(-1);
+    expect(last(after.verdicts)).toBe(last(before.verdicts));
+    expect(last(after.routing.objects)).toBe(last(before.routing.objects));
+  });
+
+  const withoutTable = (objects: readonly Declared[]) => objects.filter(({ kind }) => kind !== "PriceTable");
+  test.for<{
+    title: string;
+    change: (objects: readonly Declared[]) => readonly Declared[];
+    given?: Secrets;
+    sees: (after: Compiled) => unknown;
+    expected: unknown;
+  }>([
+    {
+      title: "another price",
+      change: (objects) => [
+        ...withoutTable(objects),
+        { ...table(["model-1"]), generation: 2, spec: { unit: "USD", models: [price("model-1", "9")] } },
+      ],
+      sees: (after) => [entry(after, 1)?.prices.input, entry(after, 1)?.prices.source.generation],
+      expected: ["288", 2],
+    },
+    {
+      title: "a price that is gone",
+      change: withoutTable,
+      sees: (after) => after.verdicts.map(({ resolved }) => resolved[0]?.reason).slice(0, 3),
+      expected: ["PriceNotFound", "PriceNotFound", "PriceNotFound"],
+    },
+    {
+      title: "a policy by the name that routes look for by themselves",
+      change: (objects) => [...objects, declare("ToolPolicy", "default", { webFetch: {} })],
+      sees: (after) => [0, 1, 2].map((index) => entry(after, index)?.toolPolicy),
+      expected: ["default/default", "default/default", "default/other"],
+    },
+    {
+      title: "a policy that is gone",
+      change: (objects) => objects.filter(({ kind }) => kind !== "ToolPolicy"),
+      sees: (after) => [entry(after, 2)?.toolPolicy, after.verdicts[2]?.resolved[0]?.reason],
+      expected: [null, "ToolPolicyNotFound"],
+    },
+    {
+      title: "a Secret that is gone",
+      change: (objects) => objects,
+      given: new Map(),
+      sees: (after) => [after.routing.routes, after.verdicts[0]?.resolved[0]?.reason],
+      expected: [[], "SecretNotFound"],
+    },
+    {
+      title: "another value in a Secret",
+      change: (objects) => objects,
+      given: new Map([["default/s", { k: "other" }]]),
+      sees: ({ credentials }) => credentials,
+      expected: { "default/s/k": "other" },
+    },
+    {
+      title: "an older route with the same name",
+      change: (objects) => [...objects, { ...route(9, { model: "model-1" }), creationTimestamp: 1 }],
+      sees: (after) => [entry(after, 1)?.source.name, after.verdicts[1]?.accepted[0]?.reason],
+      expected: ["route-9", "Conflicted"],
+    },
+  ])("sees $title", ({ change, given, sees, expected }) => {
+    const objects = world();
+    const first = compiled(objects);
+    expect(sees(first)).not.toEqual(expected);
+    const changed = change(objects);
+    expect(sees(compiled(changed, given))).toEqual(expected);
+    expect(compiled(changed, given)).toEqual(compiled(structuredClone(changed), given));
+    expect(compiled(objects)).toEqual(first);
+  });
+
+  test("after any change gives what a compiler gives that never saw the objects", () => {
+    const pool = [
+      ...world(),
+      route(1, { aliases: ["model-0"] }),
+      { ...route(3, { model: "model-1" }), creationTimestamp: 5 },
+      route(4, { upstreams: [upstream, { ...upstream, name: "two", credentials: undefined }] }),
+      { ...table(["model-0", "model-4"]), generation: 2 },
+      declare("ToolPolicy", "default", { webFetch: {} }),
+      declare("ToolPolicy", "other", { webSearch: 7 }, { generation: 2 }),
+      declare("Organization", "one", { id: "org_one" }),
+    ];
+    const present = fc.record({
+      objects: fc.subarray(pool),
+      secrets: fc.constantFrom<Secrets>(secrets, new Map(), new Map([["default/s", { k: "other" }]])),
+    });
+    fc.assert(
+      fc.property(fc.array(present, { minLength: 2, maxLength: 6 }), (steps) => {
+        let published: Published | null = null;
+        for (const step of steps) {
+          const named = new Map(step.objects.map((object) => [`${object.kind} ${object.name}`, object]));
+          const input = { objects: [...named.values()], secrets: step.secrets, published };
+          const result = compile(input);
+          expect(result).toEqual(compile(structuredClone(input)));
+          published = { routing: { ...result.routing, serial: 1 }, credentials: result.credentials };
+        }
+      }),
+      { numRuns: 300 },
+    );
   });
 });
 

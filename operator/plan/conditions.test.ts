@@ -181,3 +181,38 @@ describe("Ready and Stalled", () => {
     );
   });
 });
+
+describe("the status of one verdict", () => {
+  const programmed = (delivery: Delivery) => statusOf(good, new Holdings(delivery));
+  test("is the very same object while the pods say the same", () => {
+    const status = programmed(asked(pod(3), pod(3)));
+    expect(programmed(asked(pod(3), pod(3)))).toBe(status);
+    expect(statusOf({ ...good }, new Holdings(asked(pod(3), pod(3))))).toEqual(status);
+  });
+  test.for<{ title: string; delivery: Delivery; says: string }>([
+    { title: "another number of pods", delivery: asked(pod(3)), says: "True Programmed: 1/1 pods" },
+    { title: "a pod that lags", delivery: asked(pod(3), pod(2)), says: "False Pending: 1/2 pods" },
+    { title: "a silent pod", delivery: asked(pod(3), silent), says: "False Pending: 1/2 pods" },
+    {
+      title: "a pod that refuses",
+      delivery: asked(pod(3), pod(2, { rejected: "bad" })),
+      says: "False Rejected: 1/2 pods; rejected: bad",
+    },
+    {
+      title: "a note",
+      delivery: asked(pod(3), pod(3, { notes: [{ path: "spec.x", reason: "Odd" }] })),
+      says: "True Programmed: 2/2 pods; spec.x: Odd",
+    },
+    {
+      title: "a snapshot that is not written",
+      delivery: { kind: "unpublished", reason: "TooLarge", message: "no room" },
+      says: "False TooLarge: no room",
+    },
+  ])("is made anew after $title", ({ delivery, says }) => {
+    const before = programmed(asked(pod(3), pod(3)));
+    const status = programmed(delivery);
+    const condition = conditionOf(status, "Programmed");
+    expect(`${condition?.status} ${condition?.reason}: ${condition?.message}`).toBe(says);
+    expect(programmed(asked(pod(3), pod(3)))).toEqual(before);
+  });
+});

@@ -1,6 +1,7 @@
 /** From a verdict and what the data-plane pods say to the conditions that a person reads (resources.md, Status). */
 import type { ConfigStatus } from "../../dataplane/config/schema.ts";
 import type { Declared, Fault, Verdict } from "./objects.ts";
+import { oncePer } from "./once-per.ts";
 
 export type ConditionType = "Accepted" | "ResolvedRefs" | "Programmed" | "Ready" | "Stalled";
 
@@ -73,18 +74,27 @@ export const REASONS = {
   },
 } as const;
 
+type Judgement = Pick<Condition, "status" | "reason" | "message">;
+
+/** What a pod holds, by uid. */
+const heldBy = oncePer(
+  (status: ConfigStatus): ReadonlyMap<string, ConfigStatus["objects"][number]> =>
+    new Map(status.objects.map((object) => [object.uid, object])),
+);
+const nothing: ReturnType<typeof heldBy> = new Map();
+
 /** Looks up what the pods hold, once for all objects. */
 export class Holdings {
   readonly delivery: Delivery;
-  readonly #pods: readonly ReadonlyMap<string, ConfigStatus["objects"][number]>[];
+  readonly #pods: readonly ReturnType<typeof heldBy>[];
   readonly #rejection: string | null;
+  /** What is said of objects without notes, by the number of pods that hold them. */
+  readonly #counted: Judgement[] = [];
 
   constructor(delivery: Delivery) {
     this.delivery = delivery;
     const reports = delivery.kind === "asked" ? delivery.pods : [];
-    this.#pods = reports.map(
-      ({ status }) => new Map((status?.objects ?? []).map((object) => [object.uid, object])),
-    );
+    this.#pods = reports.map(({ status }) => (status === null ? nothing : heldBy(status)));
     const serial = delivery.kind === "asked" ? delivery.serial : null;
     // A pod that cannot even read the serial speaks of what was published last.
     const isAbout = (rejected: ConfigStatus["rejected"] | undefined) =>
@@ -93,7 +103,7 @@ export class Holdings {
       reports.map(({ status }) => status?.rejected).find((rejected) => isAbout(rejected))?.error ?? null;
   }
 
-  programmed(verdict: Verdict): Pick<Condition, "status" | "reason" | "message"> {
+  programmed(verdict: Verdict): Judgement {
     const { object } = verdict;
     if (verdict.serves !== object.generation) {
       const still =
@@ -110,28 +120,60 @@ export class Holdings {
       return { status: "False", reason: this.delivery.reason, message: this.delivery.message };
     if (this.delivery.kind === "unasked")
       return { status: "Unknown", reason: "Unacknowledged", message: "published; no data plane is asked" };
-    const held = this.#pods.flatMap((pod) => {
+    let holding = 0;
+    let notes: Set<string> | null = null;
+    for (const pod of this.#pods) {
       const found = pod.get(object.uid);
-      return found?.generation === object.generation ? [found] : [];
-    });
-    const count = `${held.length}/${this.#pods.length} pods`;
+      if (found?.generation !== object.generation) continue;
+      holding += 1;
+      for (const { path, reason } of found.notes) notes = (notes ?? new Set()).add(`${path}: ${reason}`);
+    }
+    const judged = (this.#counted[holding] ??= this.#judge(holding));
+    if (notes === null || judged.status !== "True") return judged;
+    return { ...judged, message: [judged.message, ...notes].join("; ") };
+  }
+
+  /** `holding`: how many pods hold the object's generation. */
+  #judge(holding: number): Judgement {
+    const count = `${holding}/${this.#pods.length} pods`;
     if (this.#pods.length === 0) return { status: "False", reason: "NoPods", message: count };
-    if (held.length < this.#pods.length)
-      return this.#rejection === null
-        ? { status: "False", reason: "Pending", message: count }
-        : { status: "False", reason: "Rejected", message: `${count}; rejected: ${this.#rejection}` };
-    const notes = new Set(held.flatMap(({ notes }) => notes.map(({ path, reason }) => `${path}: ${reason}`)));
-    return { status: "True", reason: "Programmed", message: [count, ...notes].join("; ") };
+    if (holding === this.#pods.length) return { status: "True", reason: "Programmed", message: count };
+    return this.#rejection === null
+      ? { status: "False", reason: "Pending", message: count }
+      : { status: "False", reason: "Rejected", message: `${count}; rejected: ${this.#rejection}` };
   }
 }
 
+/** Of each verdict the last status. */
+const lastStatuses = new WeakMap<Verdict, ObjectStatus>();
+
+/** The very same object as before when it says the same of the same verdict: most of 10,000 do. */
 export function statusOf(verdict: Verdict, holdings: Holdings): ObjectStatus {
+  const judgement = holdings.programmed(verdict);
+  const last = lastStatuses.get(verdict);
+  const said = last === undefined ? undefined : conditionOf(last, "Programmed");
+  if (
+    last !== undefined &&
+    said?.status === judgement.status &&
+    said.reason === judgement.reason &&
+    said.message === cut(judgement.message)
+  )
+    return last;
+  const status = makeStatus(verdict, judgement);
+  lastStatuses.set(verdict, status);
+  return status;
+}
+
+function makeStatus(verdict: Verdict, judgement: Judgement): ObjectStatus {
   const { object } = verdict;
   const observedGeneration = object.generation;
-  const condition = (
-    type: ConditionType,
-    { status, reason, message }: Pick<Condition, "status" | "reason" | "message">,
-  ): Condition => ({ type, status, reason, message: message.slice(0, MAX_MESSAGE), observedGeneration });
+  const condition = (type: ConditionType, { status, reason, message }: Judgement): Condition => ({
+    type,
+    status,
+    reason,
+    message: cut(message),
+    observedGeneration,
+  });
 
   const accepted = condition("Accepted", judged(verdict.accepted, "Accepted", verdict.notes.join("; ")));
   const resolved = condition(
@@ -144,7 +186,7 @@ export function statusOf(verdict: Verdict, holdings: Holdings): ObjectStatus {
         }
       : judged(verdict.resolved, "ResolvedRefs", ""),
   );
-  const programmed = condition("Programmed", holdings.programmed(verdict));
+  const programmed = condition("Programmed", judgement);
   const cause =
     [accepted, resolved, programmed].find(({ status }) => status === "False") ??
     [resolved, programmed].find(({ status }) => status === "Unknown");
@@ -167,13 +209,10 @@ export function statusOf(verdict: Verdict, holdings: Holdings): ObjectStatus {
 
 /** The API allows 32 KiB; people read less. */
 const MAX_MESSAGE = 2000;
+const cut = (message: string) => message.slice(0, MAX_MESSAGE);
 const MAX_NAMED = 3;
 
-function judged(
-  faults: readonly Fault<string>[],
-  good: string,
-  note: string,
-): Pick<Condition, "status" | "reason" | "message"> {
+function judged(faults: readonly Fault<string>[], good: string, note: string): Judgement {
   const [first] = faults;
   if (first === undefined) return { status: "True", reason: good, message: note };
   const named = faults.slice(0, MAX_NAMED).map(faultText);

@@ -41,7 +41,7 @@ export class CredentialCollector {
   resolve(
     namespace: string,
     ref: SecretKeyRef,
-    path: string,
+    path: () => string,
     heldBefore: (id: string) => boolean,
   ): { readonly id: string | null; readonly fault: Fault<ResolvedReason> | null } {
     const id = `${namespace}/${ref.name}/${ref.key}`;
@@ -53,10 +53,10 @@ export class CredentialCollector {
     const fault: Fault<ResolvedReason> = current.found
       ? {
           reason: "SecretInvalid",
-          path,
+          path: path(),
           message: `Secret "${ref.name}", key "${ref.key}": the value holds characters that no header can carry`,
         }
-      : { reason: "SecretNotFound", path, message: current.message };
+      : { reason: "SecretNotFound", path: path(), message: current.message };
     return { id: heldBefore(id) && this.keep(id) ? id : null, fault };
   }
 

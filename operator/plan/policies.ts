@@ -136,7 +136,7 @@ function engineCredential(
   const { id, fault } = credentials.resolve(
     object.namespace,
     engine.credentials.secretKeyRef,
-    `${path}.credentials.secretKeyRef`,
+    () => `${path}.credentials.secretKeyRef`,
     (candidate) => held.has(candidate),
   );
   if (fault !== null) faults.push(fault);

@@ -3,14 +3,15 @@ import type { Prices } from "../../dataplane/config/schema.ts";
 import { type ModelPrice, priceDefaults, type PriceTableSpec } from "../api/price-table.ts";
 import { multiply } from "./decimal.ts";
 import { type Declared, reference, type Verdict } from "./objects.ts";
+import { oncePer } from "./once-per.ts";
 import { readSpec } from "./read-spec.ts";
 import { sourceOf } from "./source.ts";
 
 interface Table {
   readonly object: Declared;
-  /** null: not accepted. */
-  readonly spec: PriceTableSpec | null;
-  readonly models: ReadonlyMap<string, ModelPrice>;
+  readonly verdict: Verdict;
+  /** Prices in credits by model, or null: there are none; the whole is null when the table is not accepted. */
+  readonly pricesOf: ((model: string) => Prices | null) | null;
 }
 
 export class PriceTables {
@@ -18,20 +19,9 @@ export class PriceTables {
   readonly verdicts: readonly Verdict[];
 
   constructor(objects: readonly Declared[]) {
-    this.verdicts = objects.map((object) => {
-      const read = readSpec(object);
-      const spec = read.ok ? (read.spec as PriceTableSpec) : null;
-      const models = new Map((spec?.models ?? []).map((entry) => [entry.model, entry]));
-      this.#tables.set(reference(object), { object, spec, models });
-      return {
-        object,
-        accepted: read.ok ? [] : read.faults,
-        resolved: [],
-        serves: read.ok ? object.generation : null,
-        notes: [],
-        facts: read.ok ? { models: models.size } : {},
-      };
-    });
+    const tables = objects.map(readTable);
+    for (const table of tables) this.#tables.set(reference(table.object), table);
+    this.verdicts = tables.map(({ verdict }) => verdict);
   }
 
   /** The uid of a table, also of one that is not accepted. */
@@ -47,31 +37,61 @@ export class PriceTables {
   ): { readonly prices: Prices } | { readonly missing: string } {
     const table = this.#tables.get(`${namespace}/${name}`);
     if (table === undefined) return { missing: `PriceTable "${name}" is not in namespace "${namespace}"` };
-    if (table.spec === null) return { missing: `PriceTable "${name}" is not accepted; see its own status` };
-    const entry = table.models.get(model);
-    if (entry === undefined) return { missing: `PriceTable "${name}" has no price for the model "${model}"` };
-    return { prices: pricesOf(table.object, table.spec, entry) };
+    if (table.pricesOf === null)
+      return { missing: `PriceTable "${name}" is not accepted; see its own status` };
+    const prices = table.pricesOf(model);
+    if (prices === null) return { missing: `PriceTable "${name}" has no price for the model "${model}"` };
+    return { prices };
   }
 }
 
-function pricesOf(object: Declared, spec: PriceTableSpec, entry: ModelPrice): Prices {
+const readTable = oncePer((object: Declared): Table => {
+  const read = readSpec(object);
+  const verdict: Verdict = {
+    object,
+    accepted: [],
+    resolved: [],
+    serves: object.generation,
+    notes: [],
+    facts: {},
+  };
+  if (!read.ok)
+    return { object, verdict: { ...verdict, accepted: read.faults, serves: null }, pricesOf: null };
+  const spec = read.spec as PriceTableSpec;
+  const entries = new Map(spec.models?.map((entry) => [entry.model, entry]));
+  return {
+    object,
+    verdict: { ...verdict, facts: { models: entries.size } },
+    pricesOf: pricesOf(object, spec, entries),
+  };
+});
+
+/** Of each model the same prices every time. */
+function pricesOf(object: Declared, spec: PriceTableSpec, entries: ReadonlyMap<string, ModelPrice>) {
   const factor = spec.unit === "Credit" ? "1" : (spec.creditsPerUSD ?? priceDefaults.creditsPerUSD);
   const credits = (amount: string) => multiply(amount, factor);
-  const write5m = entry.cacheWrite5m ?? entry.input;
-  const tools = { ...priceDefaults.tools[spec.unit], ...defined(spec.tools ?? {}) };
-  return {
-    source: sourceOf(object),
-    input: credits(entry.input),
-    output: credits(entry.output),
-    cacheRead: credits(entry.cacheRead ?? entry.input),
-    cacheWrite5m: credits(write5m),
-    cacheWrite1h: credits(entry.cacheWrite1h ?? write5m),
-    tools: {
-      webSearch: credits(tools.webSearch),
-      webFetch: credits(tools.webFetch),
-      xSearchPost: credits(tools.xSearchPost),
-      xSearchProfile: credits(tools.xSearchProfile),
-    },
+  const amounts = { ...priceDefaults.tools[spec.unit], ...defined(spec.tools ?? {}) };
+  const tools: Prices["tools"] = {
+    webSearch: credits(amounts.webSearch),
+    webFetch: credits(amounts.webFetch),
+    xSearchPost: credits(amounts.xSearchPost),
+    xSearchProfile: credits(amounts.xSearchProfile),
+  };
+  const ofEntry = oncePer((entry: ModelPrice): Prices => {
+    const write5m = entry.cacheWrite5m ?? entry.input;
+    return {
+      source: sourceOf(object),
+      input: credits(entry.input),
+      output: credits(entry.output),
+      cacheRead: credits(entry.cacheRead ?? entry.input),
+      cacheWrite5m: credits(write5m),
+      cacheWrite1h: credits(entry.cacheWrite1h ?? write5m),
+      tools,
+    };
+  });
+  return (model: string): Prices | null => {
+    const entry = entries.get(model);
+    return entry === undefined ? null : ofEntry(entry);
   };
 }
 

@@ -8,20 +8,17 @@ export interface Published {
   readonly credentials: Readonly<Record<string, string>>;
 }
 
+/** Routes and prices are put in order only when one is asked for, which is seldom, as they may be thousands. */
 export class Prior {
-  readonly #routes = new Map<string, Route>();
+  readonly #published: Published | null;
   readonly #policies = new Map<string, Policy>();
   readonly #organizations = new Map<string, OrganizationEntry>();
+  #routes: ReadonlyMap<string, Route> | null = null;
   /** By uid of the table and model. */
-  readonly #prices = new Map<string, Prices>();
-  readonly #credentials: Readonly<Record<string, string>>;
+  #prices: ReadonlyMap<string, Prices> | null = null;
 
   constructor(published: Published | null) {
-    this.#credentials = published?.credentials ?? {};
-    for (const route of published?.routing.routes ?? []) {
-      this.#routes.set(route.source.uid, route);
-      this.#prices.set(`${route.prices.source.uid} ${route.model}`, route.prices);
-    }
+    this.#published = published;
     for (const policy of Object.values(published?.routing.policies ?? {}))
       this.#policies.set(policy.source.uid, policy);
     for (const organization of published?.routing.organizations ?? [])
@@ -29,6 +26,7 @@ export class Prior {
   }
 
   route(uid: string): Route | undefined {
+    this.#routes ??= new Map(this.#published?.routing.routes.map((route) => [route.source.uid, route]));
     return this.#routes.get(uid);
   }
 
@@ -41,10 +39,17 @@ export class Prior {
   }
 
   prices(tableUid: string, model: string): Prices | undefined {
+    this.#prices ??= new Map(
+      this.#published?.routing.routes.map((route) => [
+        `${route.prices.source.uid} ${route.model}`,
+        route.prices,
+      ]),
+    );
     return this.#prices.get(`${tableUid} ${model}`);
   }
 
   credential(id: string): string | undefined {
-    return Object.hasOwn(this.#credentials, id) ? this.#credentials[id] : undefined;
+    const credentials = this.#published?.credentials ?? {};
+    return Object.hasOwn(credentials, id) ? credentials[id] : undefined;
   }
 }

@@ -1,4 +1,5 @@
 /** From what stood in the manifest to a typed spec, or to faults with paths. */
+import { isDeepStrictEqual } from "node:util";
 import type { z } from "zod";
 import { type Kind, kinds } from "../api/kinds.ts";
 import { type Declared, type Fault, pathText } from "./objects.ts";
@@ -44,7 +45,8 @@ function judge(kind: Kind, given: unknown): ReadSpec {
     spec = withoutNulls(given);
   }
   const result = kinds[kind].spec.safeParse(spec, { reportInput: true });
-  if (result.success) return { ok: true, spec: result.data };
+  // Mostly the schema adds and removes nothing: then one copy is enough.
+  if (result.success) return { ok: true, spec: isDeepStrictEqual(result.data, spec) ? spec : result.data };
   const faults = result.error.issues.flatMap((issue) => faultsOf(issue, ["spec"]));
   return { ok: false, faults: firstOfEachPath(faults).slice(0, MAX_FAULTS) };
 }

@@ -25,7 +25,18 @@ interface Outcome {
   readonly entry: Route | null;
 }
 
-/** One route; to be called oldest first. */
+/** What the outcome of a route without faults depends on beside the object itself. */
+interface Made {
+  readonly prices: Prices;
+  readonly toolPolicy: string | null;
+  readonly outcome: Outcome;
+}
+const lastMade = new WeakMap<Declared, Made>();
+
+/**
+ * One route; to be called oldest first. While nothing that it depends on changes, the outcome is the very same
+ * object: of 10,000 routes an edit makes one anew.
+ */
 export function compileRoute(object: Declared, context: RouteContext): Outcome {
   const read = readSpec(object);
   if (!read.ok) return keepLastGood(object, context, { accepted: read.faults });
@@ -48,10 +59,20 @@ export function compileRoute(object: Declared, context: RouteContext): Outcome {
   const resolved: Fault<ResolvedReason>[] = [];
   const prices = resolvePrices(object, spec, model, context, resolved);
   const toolPolicy = resolvePolicy(object, spec, context, resolved);
-  const upstreams = resolveUpstreams(object, spec, model, context, resolved);
-  if (prices === null || upstreams === null) return keepLastGood(object, context, { resolved, facts });
-  const entry = routeEntry(object, spec, model, upstreams, toolPolicy, prices);
-  return { entry, verdict: { object, accepted: [], resolved, serves: object.generation, notes: [], facts } };
+  const credentials = resolveCredentials(object, spec, context, resolved);
+  if (prices === null || credentials === null) return keepLastGood(object, context, { resolved, facts });
+  // Without faults every credential is the one that the spec names.
+  const last = resolved.length === 0 ? lastMade.get(object) : undefined;
+  if (last?.prices === prices && last.toolPolicy === toolPolicy) return last.outcome;
+  const upstreams = spec.upstreams.map((upstream, index) =>
+    upstreamEntry(spec, upstream, model, credentials[index] ?? null),
+  );
+  const outcome: Outcome = {
+    entry: routeEntry(object, spec, model, upstreams, toolPolicy, prices),
+    verdict: { object, accepted: [], resolved, serves: object.generation, notes: [], facts },
+  };
+  if (resolved.length === 0) lastMade.set(object, { prices, toolPolicy, outcome });
+  return outcome;
 }
 
 /** The last published entry of this very object, unless its names belong to somebody else by now. */
@@ -128,33 +149,29 @@ function resolvePolicy(
   return null;
 }
 
-function resolveUpstreams(
+/** Ids of the upstreams' credentials; null among them: none is asked for; null: one is missing. */
+function resolveCredentials(
   object: Declared,
   spec: ModelRouteSpec,
-  model: string,
   { credentials, prior }: RouteContext,
   faults: Fault<ResolvedReason>[],
-): Upstream[] | null {
-  const held = new Set(
-    (prior.route(object.uid)?.upstreams ?? []).flatMap((upstream) => upstream.credential?.id ?? []),
-  );
+): readonly (string | null)[] | null {
+  const isHeld = (candidate: string) =>
+    prior.route(object.uid)?.upstreams.some(({ credential }) => credential?.id === candidate) === true;
   let complete = true;
-  const upstreams = spec.upstreams.map((upstream, index): Upstream => {
-    let credential: Upstream["credential"] = null;
-    if (upstream.credentials !== undefined) {
-      const { id, fault } = credentials.resolve(
-        object.namespace,
-        upstream.credentials.secretKeyRef,
-        pathText(["spec", "upstreams", index, "credentials", "secretKeyRef"]),
-        (candidate) => held.has(candidate),
-      );
-      if (fault !== null) faults.push(fault);
-      if (id === null) complete = false;
-      else credential = { id, header: credentialHeader(upstream.dialect, upstream.credentials.header) };
-    }
-    return upstreamEntry(spec, upstream, model, credential);
+  const ids = spec.upstreams.map((upstream, index) => {
+    if (upstream.credentials === undefined) return null;
+    const { id, fault } = credentials.resolve(
+      object.namespace,
+      upstream.credentials.secretKeyRef,
+      () => pathText(["spec", "upstreams", index, "credentials", "secretKeyRef"]),
+      isHeld,
+    );
+    if (fault !== null) faults.push(fault);
+    if (id === null) complete = false;
+    return id;
   });
-  return complete ? upstreams : null;
+  return complete ? ids : null;
 }
 
 const dialects = { Messages: "messages", ChatCompletions: "chat", Responses: "responses" } as const;
@@ -168,7 +185,7 @@ function upstreamEntry(
   spec: ModelRouteSpec,
   upstream: ModelRouteSpec["upstreams"][number],
   model: string,
-  credential: Upstream["credential"],
+  credentialId: string | null,
 ): Upstream {
   const base = upstream.baseURL.replace(/\/+$/, "");
   const path = upstream.path ?? paths[upstream.dialect];
@@ -185,7 +202,10 @@ function upstreamEntry(
     model: upstream.model ?? model,
     priority: upstream.priority ?? routeDefaults.priority,
     weight: upstream.weight ?? routeDefaults.weight,
-    credential,
+    credential:
+      credentialId === null
+        ? null
+        : { id: credentialId, header: credentialHeader(upstream.dialect, upstream.credentials?.header) },
     headers: Object.fromEntries(
       Object.entries(upstream.headers ?? {}).map(([name, value]) => [name.toLowerCase(), value]),
     ),
@@ -199,6 +219,37 @@ const triggers = {
   FirstByteTimeout: "first_byte_timeout",
 } as const;
 
+function capabilitiesOf(given: NonNullable<ModelRouteSpec["capabilities"]>): Route["capabilities"] {
+  const capability = (name: keyof typeof routeDefaults.capabilities) =>
+    given[name] ?? routeDefaults.capabilities[name];
+  return {
+    toolCalling: capability("toolCalling"),
+    imageInput: capability("imageInput"),
+    pdfInput: capability("pdfInput"),
+    thinking: capability("thinking"),
+    countTokens: capability("countTokens"),
+    documentCitations: capability("documentCitations"),
+    samplingParameters: capability("samplingParameters"),
+  };
+}
+
+const timeoutsOf = (given: NonNullable<ModelRouteSpec["timeouts"]>): Route["timeouts"] => ({
+  connectMs: milliseconds(given.connect ?? routeDefaults.timeouts.connect),
+  firstByteMs: given.firstByte === undefined ? null : milliseconds(given.firstByte),
+  streamIdleMs: milliseconds(given.streamIdle ?? routeDefaults.timeouts.streamIdle),
+  requestMs: milliseconds(given.request ?? routeDefaults.timeouts.request),
+});
+
+const retriesOf = (given: NonNullable<ModelRouteSpec["retries"]>): Route["retries"] => ({
+  attempts: given.attempts ?? routeDefaults.retries.attempts,
+  retryOn: (given.retryOn ?? routeDefaults.retries.retryOn).map((name) => triggers[name]),
+});
+
+/** Most routes say nothing of these: thousands share one object. */
+const usualCapabilities = capabilitiesOf({});
+const usualTimeouts = timeoutsOf({});
+const usualRetries = retriesOf({});
+
 function routeEntry(
   object: Declared,
   spec: ModelRouteSpec,
@@ -207,9 +258,6 @@ function routeEntry(
   toolPolicy: string | null,
   prices: Prices,
 ): Route {
-  const capability = (name: keyof typeof routeDefaults.capabilities) =>
-    spec.capabilities?.[name] ?? routeDefaults.capabilities[name];
-  const timeouts = spec.timeouts ?? {};
   return {
     source: sourceOf(object),
     model,
@@ -217,28 +265,12 @@ function routeEntry(
     displayName: spec.displayName ?? model,
     ownedBy: spec.ownedBy ?? routeDefaults.ownedBy,
     createdAt: object.createdAt,
-    capabilities: {
-      toolCalling: capability("toolCalling"),
-      imageInput: capability("imageInput"),
-      pdfInput: capability("pdfInput"),
-      thinking: capability("thinking"),
-      countTokens: capability("countTokens"),
-      documentCitations: capability("documentCitations"),
-      samplingParameters: capability("samplingParameters"),
-    },
+    capabilities: spec.capabilities === undefined ? usualCapabilities : capabilitiesOf(spec.capabilities),
     limits: { contextTokens: spec.limits.contextTokens, maxOutputTokens: spec.limits.maxOutputTokens },
     upstreams,
     affinity: (spec.affinity ?? routeDefaults.affinity) === "Prompt" ? "prompt" : "none",
-    timeouts: {
-      connectMs: milliseconds(timeouts.connect ?? routeDefaults.timeouts.connect),
-      firstByteMs: timeouts.firstByte === undefined ? null : milliseconds(timeouts.firstByte),
-      streamIdleMs: milliseconds(timeouts.streamIdle ?? routeDefaults.timeouts.streamIdle),
-      requestMs: milliseconds(timeouts.request ?? routeDefaults.timeouts.request),
-    },
-    retries: {
-      attempts: spec.retries?.attempts ?? routeDefaults.retries.attempts,
-      retryOn: (spec.retries?.retryOn ?? routeDefaults.retries.retryOn).map((name) => triggers[name]),
-    },
+    timeouts: spec.timeouts === undefined ? usualTimeouts : timeoutsOf(spec.timeouts),
+    retries: spec.retries === undefined ? usualRetries : retriesOf(spec.retries),
     toolPolicy,
     prices,
   };

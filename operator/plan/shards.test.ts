@@ -1,8 +1,17 @@
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
+import { gunzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { MAX_SHARD_BYTES } from "../../dataplane/config/schema.ts";
 import type { RoutingContent } from "./compile.ts";
-import { type BankState, decodeBanks, encode, nextBank, nextSerial, serialize } from "./shards.ts";
+import {
+  type BankState,
+  decodeBanks,
+  encode,
+  isSameContent,
+  nextBank,
+  nextSerial,
+  serialize,
+} from "./shards.ts";
 
 const content = (name: string): RoutingContent => ({
   schemaVersion: 1,
@@ -36,6 +45,19 @@ describe("files of a bank", () => {
     const damaged = decodeBanks(new Map([...whole, ["a-0.gz", Buffer.from("x")]]), known);
     expect(damaged[0]?.published).toBe(null);
     expect(decodeBanks(whole, damaged)[0]).toEqual(known[0]);
+  });
+
+  test("hold the JSON of the whole, however many entries it has", () => {
+    for (const count of [0, 1, 100, 101, 20_000]) {
+      const objects = Array.from({ length: count }, (_, index) => content(`ä${index}`).objects).flat();
+      const whole: RoutingContent = { ...content("x"), policies: {}, objects };
+      const text = JSON.stringify(whole);
+      const serialized = serialize(whole);
+      expect(serialized.hash).toBe(createHash("sha256").update(text).digest("hex"));
+      const routing = [...files(encode("a", 7, serialized, {}))].filter(([name]) => /^a-\d/.test(name));
+      const packed = Buffer.concat(routing.map(([, bytes]) => bytes));
+      expect(gunzipSync(packed).toString()).toBe(`{"serial":7,${text.slice(1)}`);
+    }
   });
 
   test("are the same bytes each time, and the hash does not know the serial", () => {
@@ -76,6 +98,28 @@ describe("files of a bank", () => {
       ok: false,
       message: expect.stringContaining("room for 2"),
     });
+  });
+});
+
+describe("what is compiled anew", () => {
+  const [source] = content("x").objects;
+  const policy = { source: source!, webSearch: null, webFetch: null, xSearch: null };
+  const full: RoutingContent = {
+    ...content("x"),
+    policies: { "default/p": { ...policy, callsPerMinute: 1, iterations: 1, parallelCalls: 1 } },
+  };
+  test("is known to be the same when its entries are", () => {
+    expect(isSameContent(full, { ...full, objects: [...full.objects] })).toBe(true);
+    expect(isSameContent(full, { ...full, policies: structuredClone(full.policies) })).toBe(true);
+  });
+  test.for<[string, Partial<RoutingContent>]>([
+    ["another schema", { schemaVersion: 2 }],
+    ["one object more", { objects: [...full.objects, source!] }],
+    ["another object", { objects: [{ ...source!, generation: 2 }] }],
+    ["no policy", { policies: {} }],
+    ["another policy", { policies: { "default/p": { ...full.policies["default/p"]!, iterations: 2 } } }],
+  ])("is not with %s", ([, change]) => {
+    expect(isSameContent(full, { ...full, ...change })).toBe(false);
   });
 });
 

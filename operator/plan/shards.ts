@@ -1,5 +1,6 @@
 /** A compiled configuration as the files of one bank, and back (dataplane/config/schema.ts says what they are). */
 import { createHash } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
 import { gunzipSync, gzipSync } from "node:zlib";
 import {
   ACCEPTED_SCHEMA_VERSIONS,
@@ -49,33 +50,77 @@ const sha256 = (data: string | Buffer) => createHash("sha256").update(data).dige
 
 export const indexFileName = (bank: Bank) => `${bank}-index.json`;
 
-/** The routing part as text, without its serial; made once, as it may be megabytes. */
+/** The routing part, without its serial. */
 export interface SerializedRouting {
   readonly schemaVersion: number;
-  readonly text: string;
+  /** Its text behind the first brace as members of a gzip file. */
+  readonly members: readonly Buffer[];
   /** SHA-256 of the text. */
   readonly hash: string;
 }
 
-export function serialize({
-  schemaVersion,
-  routes,
-  policies,
-  organizations,
-  objects,
-}: RoutingContent): SerializedRouting {
-  const text = JSON.stringify({ schemaVersion, routes, policies, organizations, objects });
-  return { schemaVersion, text, hash: sha256(text) };
+/** About so many characters make a member: the whole may be tens of megabytes, and is never one text. */
+const MEMBER_CHARS = 1024 * 1024;
+const ENTRIES_AT_ONCE = 100;
+
+export function serialize(content: RoutingContent): SerializedRouting {
+  const hash = createHash("sha256").update("{");
+  const members: Buffer[] = [];
+  let waiting = "";
+  const flush = () => {
+    hash.update(waiting);
+    members.push(gzip(waiting));
+    waiting = "";
+  };
+  for (const text of textsOf(content)) {
+    waiting += text;
+    if (waiting.length >= MEMBER_CHARS) flush();
+  }
+  flush();
+  return { schemaVersion: content.schemaVersion, members, hash: hash.digest("hex") };
+}
+
+/** One behind the other: the JSON of the object, without its first brace. */
+function* textsOf({ schemaVersion, routes, policies, organizations, objects }: RoutingContent) {
+  yield `"schemaVersion":${schemaVersion},"routes":`;
+  yield* textsOfList(routes);
+  yield `,"policies":${JSON.stringify(policies)},"organizations":`;
+  yield* textsOfList(organizations);
+  yield `,"objects":`;
+  yield* textsOfList(objects);
+  yield "}";
+}
+
+function* textsOfList(entries: readonly unknown[]) {
+  yield "[";
+  for (let start = 0; start < entries.length; start += ENTRIES_AT_ONCE) {
+    if (start > 0) yield ",";
+    yield JSON.stringify(entries.slice(start, start + ENTRIES_AT_ONCE)).slice(1, -1);
+  }
+  yield "]";
+}
+
+/** Whether both are certainly the same; what is compiled from unchanged objects is. */
+export function isSameContent(one: RoutingContent, other: RoutingContent): boolean {
+  const areSame = (entries: readonly unknown[], others: readonly unknown[]) =>
+    entries.length === others.length && entries.every((entry, index) => entry === others[index]);
+  return (
+    one.schemaVersion === other.schemaVersion &&
+    areSame(one.routes, other.routes) &&
+    areSame(one.objects, other.objects) &&
+    isDeepStrictEqual(one.policies, other.policies) &&
+    isDeepStrictEqual(one.organizations, other.organizations)
+  );
 }
 
 export function encode(
   bank: Bank,
   serial: number,
-  { schemaVersion, text, hash }: SerializedRouting,
+  { schemaVersion, members, hash }: SerializedRouting,
   credentials: Readonly<Record<string, string>>,
 ): Encoded {
-  const routing = pieces(`${bank}-`, `{"serial":${serial},${text.slice(1)}`);
-  const values = pieces(`${bank}-credentials-`, JSON.stringify({ serial, values: credentials }));
+  const routing = pieces(`${bank}-`, [gzip(`{"serial":${serial},`), ...members]);
+  const values = pieces(`${bank}-credentials-`, [gzip(JSON.stringify({ serial, values: credentials }))]);
   if (routing.length > ROUTING_SHARDS) return tooLarge("routing part", routing.length, ROUTING_SHARDS);
   if (values.length > CREDENTIAL_SHARDS) return tooLarge("credentials", values.length, CREDENTIAL_SHARDS);
   const named = (files: readonly SnapshotFile[]) =>
@@ -97,11 +142,16 @@ const tooLarge = (what: string, needed: number, most: number): Encoded => ({
   message: `the ${what} needs ${needed} pieces of ${MAX_SHARD_BYTES / 1024} KiB; a snapshot has room for ${most}`,
 });
 
-function pieces(prefix: string, text: string): SnapshotFile[] {
-  const packed = gzipSync(text);
+function gzip(text: string): Buffer {
+  const member = gzipSync(text);
   // Bytes 4–7 are the modification time (Node writes zero), byte 9 the operating system: the same everywhere.
-  packed.fill(0, 4, 8);
-  packed[9] = 255;
+  member.fill(0, 4, 8);
+  member[9] = 255;
+  return member;
+}
+
+function pieces(prefix: string, members: readonly Buffer[]): SnapshotFile[] {
+  const packed = Buffer.concat(members);
   const count = Math.max(1, Math.ceil(packed.length / MAX_SHARD_BYTES));
   return Array.from({ length: count }, (_, number) => ({
     name: `${prefix}${number}.gz`,
