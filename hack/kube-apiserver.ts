@@ -42,8 +42,14 @@ export interface Restartable {
   start(): Promise<void>;
 }
 
-/** @throws when one of the two does not come up; the message holds the end of its log. */
-export async function startKubeApiServer(binaries: KubeBinaries): Promise<KubeApiServer> {
+/**
+ * `clientAuthority`: PEM of who signs client certificates.
+ * @throws when one of the two does not come up; the message holds the end of its log.
+ */
+export async function startKubeApiServer(
+  binaries: KubeBinaries,
+  { clientAuthority }: { readonly clientAuthority?: string } = {},
+): Promise<KubeApiServer> {
   const folder = await fs.mkdtemp(join(tmpdir(), "gapura-kube-"));
   const [etcdPort, securePort] = [await freePort(), await freePort()];
   const token = randomBytes(24).toString("hex");
@@ -55,6 +61,8 @@ export async function startKubeApiServer(binaries: KubeBinaries): Promise<KubeAp
   const tokens = join(folder, "tokens.csv");
   await fs.writeFile(tokens, `${token},admin,admin,"system:masters"\n`, { mode: 0o600 });
 
+  const clients = join(folder, "client-ca.pem");
+  if (clientAuthority !== undefined) await fs.writeFile(clients, clientAuthority);
   const auditLog = join(folder, "audit.log");
   const auditPolicy = join(folder, "audit-policy.json");
   await fs.writeFile(auditPolicy, JSON.stringify(AUDIT_POLICY));
@@ -73,6 +81,7 @@ export async function startKubeApiServer(binaries: KubeBinaries): Promise<KubeAp
     auditLog,
     auditPolicy,
   });
+  if (clientAuthority !== undefined) flags.push(`--client-ca-file=${clients}`);
   const apiServer = restartable(binaries.apiServer, flags, join(folder, "kube-apiserver.log"), () =>
     answers(`${url}/readyz`, token),
   );

@@ -134,7 +134,7 @@ test("a server that ends the connection may mean our certificate: it is read ane
     () => ((loads += 1) === 1 ? "old" : "new"),
   );
   const call = () => api.call({ method: "GET", path: "/x" });
-  await expect(call()).rejects.toThrow();
+  await expect(call()).rejects.toThrow("other side closed");
   await sleep(1050);
   expect([await call(), loads]).toEqual([{}, 2]);
 });

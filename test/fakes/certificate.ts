@@ -14,11 +14,13 @@ const der = (tag: number, ...parts: readonly Buffer[]): Buffer => {
 const sequence = (...parts: readonly Buffer[]) => der(0x30, ...parts);
 const oid = (...bytes: readonly number[]) => der(0x06, Buffer.from(bytes));
 const integer = (bytes: Buffer) => der(0x02, bytes);
+const timeText = (moment: Date | undefined) => moment?.toISOString().replace(/[-:T]|\.\d+/g, "");
 const utf8 = (text: string) => der(0x0c, Buffer.from(text));
 const time = (text: string) => der(0x18, Buffer.from(text));
 
 const ecdsaWithSha256 = sequence(oid(0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02));
 const commonName = oid(0x55, 0x04, 0x03);
+const organizationName = oid(0x55, 0x04, 0x0a);
 const subjectAltName = oid(0x55, 0x1d, 0x11);
 const basicConstraints = oid(0x55, 0x1d, 0x13);
 
@@ -38,22 +40,31 @@ export function selfSigned(names: readonly string[]): Certificate {
 export function privateAuthority(name: string): {
   /** PEM, for `NODE_EXTRA_CA_CERTS`. */
   readonly cert: string;
-  issue(names: readonly string[]): Certificate;
+  /** The first name is the common name too. */
+  issue(names: readonly string[], more?: Pick<Subject, "organization" | "notAfter">): Certificate;
 } {
   const { keys, sign: certify } = authority(name);
   return {
     cert: certify([name], { isAuthority: true, keys }).cert,
-    issue: (names) => certify(names, { isAuthority: false, keys: newKeys() }),
+    issue: (names, more = {}) => certify(names, { isAuthority: false, keys: newKeys(), ...more }),
   };
 }
 
 interface Subject {
   readonly isAuthority: boolean;
   readonly keys: ReturnType<typeof newKeys>;
+  /** What Kubernetes takes for a user's group. */
+  readonly organization?: string;
+  /** In whole seconds; without it 2100. */
+  readonly notAfter?: Date;
 }
 
 const newKeys = () => generateKeyPairSync("ec", { namedCurve: "P-256" });
-const distinguished = (name: string) => sequence(der(0x31, sequence(commonName, utf8(name))));
+const distinguished = (name: string, organization?: string) =>
+  sequence(
+    ...(organization === undefined ? [] : [der(0x31, sequence(organizationName, utf8(organization)))]),
+    der(0x31, sequence(commonName, utf8(name))),
+  );
 
 function authority(name: string) {
   const keys = newKeys();
@@ -61,7 +72,7 @@ function authority(name: string) {
     keys,
     sign: (
       names: readonly string[],
-      { isAuthority, keys: { privateKey, publicKey } }: Subject,
+      { isAuthority, keys: { privateKey, publicKey }, organization, notAfter }: Subject,
     ): Certificate => {
       const dnsNames = sequence(...names.map((dns) => der(0x82, Buffer.from(dns))));
       const constraints = sequence(...(isAuthority ? [der(0x01, Buffer.from([0xff]))] : []));
@@ -74,8 +85,8 @@ function authority(name: string) {
         integer(Buffer.concat([Buffer.from([0x01]), randomBytes(8)])),
         ecdsaWithSha256,
         distinguished(name),
-        sequence(time("20200101000000Z"), time("21000101000000Z")),
-        distinguished(names[0] ?? ""),
+        sequence(time("20200101000000Z"), time(timeText(notAfter) ?? "21000101000000Z")),
+        distinguished(names[0] ?? "", organization),
         publicKey.export({ type: "spki", format: "der" }),
         der(0xa3, extensions),
       );
