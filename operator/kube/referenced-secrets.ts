@@ -45,6 +45,8 @@ export interface ReferencedSecretsOptions {
   readonly namespaces: readonly string[];
   /** A Secret that is referenced changed, appeared or went. */
   readonly changed: () => void;
+  /** Any Secret did; its resource version, null: it is gone. Must only take a note. */
+  readonly seen: (key: string, version: string | null) => void;
   readonly failed: (error: unknown) => void;
 }
 
@@ -56,7 +58,7 @@ export class ReferencedSecrets {
   #values = new Map<string, Value>();
   #referenced: ReadonlySet<string> = new Set();
 
-  constructor({ api, namespaces, changed, failed }: ReferencedSecretsOptions) {
+  constructor({ api, namespaces, changed, seen, failed }: ReferencedSecretsOptions) {
     this.#api = api;
     this.#failed = failed;
     const paths = namespaces.length === 0 ? ["/api/v1/secrets"] : namespaces.map((name) => secretPath(name));
@@ -68,6 +70,7 @@ export class ReferencedSecrets {
           metadataOnly: true,
           read: ({ metadata }) => metadata.resourceVersion,
           changed: (key, _before, after) => {
+            seen(key, after ?? null);
             if (!this.#referenced.has(key) || this.#values.get(key)?.version === after) return;
             if (after === undefined) this.#values.delete(key);
             changed();

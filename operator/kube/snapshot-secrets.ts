@@ -5,7 +5,7 @@
 import { type Bank, bankSchema, CREDENTIAL_SHARDS, ROUTING_SHARDS } from "../../dataplane/config/schema.ts";
 import { indexFileName, type SnapshotFile } from "../plan/shards.ts";
 import type { KubeApi } from "./client.ts";
-import { inParallel, readSecret, secretPath, secretSchema } from "./referenced-secrets.ts";
+import { inParallel, readSecret, type Secret, secretPath, secretSchema } from "./referenced-secrets.ts";
 
 const LABEL = "gapura.dev/snapshot";
 const READS_AT_ONCE = 8;
@@ -40,14 +40,35 @@ export class SnapshotSecrets {
   readonly #options: SnapshotSecretsOptions;
   /** Suffixes of slots that hold anything, as far as is known. */
   readonly #filled = new Set<string>();
+  /** Resource versions as they were last read or written, by name. */
+  readonly #known = new Map<string, bigint>();
+  /** What a watch told since then; null: it is gone. */
+  readonly #seen = new Map<string, bigint | null>();
 
   constructor(options: SnapshotSecretsOptions) {
     this.#options = options;
   }
 
+  /** What a watch told of a Secret `namespace/name`; others than ours are passed over. */
+  note(key: string, version: string | null): void {
+    const { namespace, name: snapshot } = this.#options;
+    const [place, name = ""] = key.split("/");
+    if (place === namespace && slots.some(({ suffix }) => name === `${snapshot}-${suffix}`))
+      this.#seen.set(name, version === null ? null : BigInt(version));
+  }
+
+  /** Whether somebody else wrote or deleted one of them. To be asked while nothing is being written. */
+  get isTampered(): boolean {
+    return [...this.#seen].some(([name, version]) => {
+      const known = this.#known.get(name);
+      return version === null ? known !== undefined : known === undefined || version > known;
+    });
+  }
+
   /**
    * Each slot by its name: the right to list would show every Secret of the namespace, the stores' addresses among
-   * them. A Secret that lost its label is not there: writing puts it back.
+   * them. A Secret that lost its label is not there: writing puts it back. What somebody else put in is removed: it
+   * would be mounted beside ours.
    */
   async read(): Promise<ReadonlyMap<string, Uint8Array>> {
     const { api, namespace, name } = this.#options;
@@ -55,12 +76,34 @@ export class SnapshotSecrets {
     this.#filled.clear();
     await inParallel(slots, READS_AT_ONCE, async ({ suffix, files: allowed }) => {
       const secret = await readSecret(api, namespace, `${name}-${suffix}`);
+      this.#remember(`${name}-${suffix}`, secret);
       const data = secret?.metadata.labels?.[LABEL] === name ? secret.data : {};
       if (Object.keys(data).length > 0) this.#filled.add(suffix);
       for (const [file, value] of Object.entries(data))
         if (allowed.includes(file)) files.set(file, Buffer.from(value, "base64"));
+      await this.#removeForeign(`${name}-${suffix}`, data, allowed);
     });
     return files;
+  }
+
+  #remember(name: string, secret: Secret | null): void {
+    this.#seen.delete(name);
+    if (secret === null) this.#known.delete(name);
+    else this.#known.set(name, BigInt(secret.metadata.resourceVersion));
+  }
+
+  async #removeForeign(
+    name: string,
+    data: Readonly<Record<string, string>>,
+    own: readonly string[],
+  ): Promise<void> {
+    const foreign = Object.keys(data).filter((file) => !own.includes(file));
+    if (foreign.length === 0) return;
+    const { api, namespace, permit } = this.#options;
+    const body = { data: Object.fromEntries(foreign.map((file) => [file, null])) };
+    const path = secretPath(namespace, name);
+    const left = await api.call({ method: "PATCH", path, patch: "merge", body, permit });
+    this.#remember(name, secretSchema.parse(left));
   }
 
   async write(bank: Bank, files: readonly SnapshotFile[]): Promise<void> {
@@ -97,12 +140,8 @@ export class SnapshotSecrets {
     const applied = secretSchema.parse(
       await api.call({ method: "PATCH", path, patch: "apply", body, permit }),
     );
-    // What somebody else put in would be mounted beside ours.
-    const foreign = Object.keys(applied.data).filter((file) => !Object.hasOwn(data, file));
-    if (foreign.length > 0) {
-      const removed = Object.fromEntries(foreign.map((file) => [file, null]));
-      await api.call({ method: "PATCH", path, patch: "merge", body: { data: removed }, permit });
-    }
+    this.#remember(name, applied);
+    await this.#removeForeign(name, applied.data, Object.keys(data));
     if (Object.keys(data).length > 0) this.#filled.add(suffix);
     else this.#filled.delete(suffix);
   }

@@ -195,6 +195,40 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     await objects.untilCondition("ModelRoute", "m", "Ready", /^True/);
   }, 90_000);
 
+  test("rule 6.6: what somebody writes into snapshot Secrets is put right within seconds", async () => {
+    const inUse = async () => {
+      for (const bank of ["a", "b"]) {
+        const data = (await objects.secret(`gapura-${bank}-0`)) ?? {};
+        const index = data[`${bank}-index.json`];
+        if (index !== undefined) return { name: `gapura-${bank}-0`, piece: `${bank}-0.gz`, data, index };
+      }
+      throw new Error("nothing is published");
+    };
+    await objects.untilCondition("ModelRoute", "m", "Ready", /^True/);
+    // Twice, so that the second time falls between two of the regular verifications.
+    for (const round of ["one", "two"]) {
+      const { name, index } = await inUse();
+      await objects.applySecret(name, { [`foreign-${round}`]: "x" });
+      await objects.until(
+        "the foreign key is gone",
+        async () => (await objects.secret(name))?.[`foreign-${round}`] === undefined,
+        10_000,
+      );
+      expect((await inUse()).index).toBe(index);
+    }
+    const { name, piece, index } = await inUse();
+    await objects.applySecret(name, { [piece]: "damaged" });
+    await objects.until(
+      "the pod serves another serial",
+      async () => {
+        const serial = pod.loader.current?.index.serial ?? 0;
+        return serial > (JSON.parse(index) as { serial: number }).serial;
+      },
+      15_000,
+    );
+    await objects.untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 1\/1 pods$/);
+  }, 60_000);
+
   test("a deleted route is served no more", async () => {
     await objects.apply("ModelRoute", "gone", { ...route("https://four.example"), model: "gone" });
     await objects.untilCondition("ModelRoute", "gone", "Ready", /PriceNotFound|True/);
