@@ -15,6 +15,8 @@ const access = inject("kube");
 const namespace = "operator-scale";
 const ROUTES = Number(process.env["GAPURA_SCALE_ROUTES"] ?? "1000");
 const TABLE = 200;
+/** The goal is 500 MiB for 10,000 routes: 25 KiB for each, beside what an empty operator takes. */
+const MOST_RSS_MIB = 250 + ROUTES / 40;
 const AT_ONCE = 24;
 /** With it figures are printed. */
 const say = (line: string) => process.stderr.write(`scale, ${ROUTES} routes: ${line}\n`);
@@ -110,7 +112,7 @@ describe.skipIf(access === null)(`${ROUTES} routes`, () => {
         `RSS ${Math.round(rssMiB())} MiB`,
     );
     expect(statusWrites()).toBeLessThanOrEqual(4 * ROUTES);
-    expect(rssMiB()).toBeLessThan(500);
+    expect(rssMiB()).toBeLessThan(MOST_RSS_MIB);
   }, 1_200_000);
 
   test("an edit of one route is served soon, costs few calls, and no status but its own is written", async () => {
@@ -142,7 +144,7 @@ describe.skipIf(access === null)(`${ROUTES} routes`, () => {
     expect(statusWrites() - writes).toBeLessThanOrEqual(3 * EDITS);
     // Snapshot Secrets, pokes, statuses; a verification may fall in between.
     expect(cost.length).toBeLessThan(EDITS * 25 + 50);
-    expect(rssMiB()).toBeLessThan(500);
+    expect(rssMiB()).toBeLessThan(MOST_RSS_MIB);
   }, 200_000);
 
   test("the bank of the last serial is emptied once the next one is acknowledged", async () => {
