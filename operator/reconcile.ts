@@ -131,18 +131,13 @@ export class Reconciler {
     const { credentials } = compiled;
     const routing = inVersion(compiled.routing, this.#version);
     const last = current?.published ?? null;
-    const isKnown = last !== null && isSameContent(last.routing, routing);
-    if (isKnown && sameValues(last.credentials, credentials)) {
+    const hasSameValues = last !== null && sameValues(last.credentials, credentials);
+    if (hasSameValues && isSameContent(last.routing, routing)) {
       this.#note(last.routing.serial, last);
       return;
     }
     const serialized = serialize(routing);
-    if (
-      current !== undefined &&
-      last !== null &&
-      current.hash === serialized.hash &&
-      sameValues(last.credentials, credentials)
-    ) {
+    if (current !== undefined && hasSameValues && current.hash === serialized.hash) {
       // What was read back is held once, as what it was compiled to.
       const { serial } = last.routing;
       this.#hold({ ...current, published: { routing: { ...routing, serial }, credentials } });

@@ -1,4 +1,7 @@
-/** Client certificates end and are replaced while the operator runs; this API server is the test's own, as it knows who signs. */
+/**
+ * Client certificates end and are replaced while the operator runs. This API server is the test's own: it knows who
+ * signs them.
+ */
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
