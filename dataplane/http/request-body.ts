@@ -24,13 +24,16 @@ const decoders = {
  * @throws ApiError 413 beyond `maxBytes`, before or after decoding; 415 for an unknown encoding; 400 when the
  * encoded bytes are damaged; 408 when the client falls silent. @throws ClientGone when it hangs up.
  */
-export async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
-  const header = request.headers["content-encoding"];
-  if (header === undefined) return readRaw(request, maxBytes);
-  const encoding = header.trim().toLowerCase();
-  const decode = encoding === "identity" || encoding === "" ? null : decoderOf(encoding);
+export function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
+  const encoding = request.headers["content-encoding"]?.trim().toLowerCase() ?? "";
+  if (encoding === "" || encoding === "identity") return readRaw(request, maxBytes);
+  return readEncoded(request, maxBytes, encoding);
+}
+
+async function readEncoded(request: IncomingMessage, maxBytes: number, encoding: string): Promise<Buffer> {
+  const decode = decoderOf(encoding);
   const raw = await readRaw(request, maxBytes);
-  if (decode === null || raw.length === 0) return raw;
+  if (raw.length === 0) return raw;
   try {
     return await decode(raw, { maxOutputLength: maxBytes });
   } catch (cause) {

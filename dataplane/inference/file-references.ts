@@ -28,11 +28,13 @@ type Serve = (call: InferenceCall) => Promise<void>;
 /** `serve`, with the organization's files in place of their ids. */
 export const withFiles =
   (serve: Serve, files: FileStore): Serve =>
-  async (call) => {
-    if (!call.body.includes('"file_id"')) return serve(call);
-    const body = await inlined(call.dialect, call.body, call.principal.organizationId, files);
-    return serve(body === call.body ? call : { ...call, body });
-  };
+  (call) =>
+    call.body.includes('"file_id"') ? inlinedFirst(call, serve, files) : serve(call);
+
+async function inlinedFirst(call: InferenceCall, serve: Serve, files: FileStore): Promise<void> {
+  const body = await inlined(call.dialect, call.body, call.principal.organizationId, files);
+  await serve(body === call.body ? call : { ...call, body });
+}
 
 async function inlined(
   dialect: Dialect,
