@@ -18,7 +18,6 @@ const environmentSchema = z.object({
   KUBECONFIG: z.string().default(""),
   /** Set in every pod; read where there is no KUBECONFIG. */
   KUBERNETES_SERVICE_HOST: z.string().default(""),
-  KUBERNETES_SERVICE_PORT: z.coerce.number().int().min(1).max(65_535).default(443),
   POD_NAMESPACE: z.string().min(1),
   POD_NAME: z.string().min(1),
   WATCH_NAMESPACES: list,
@@ -59,19 +58,18 @@ async function runInCluster(): Promise<void> {
   // 10,000 routes no time, and sets larger clusters no limit (docs/performance.md).
   setFlagsFromString("--heap-growing-percent=50");
   // The folder form does not pay for loading a Kubernetes client.
-  const [{ pino }, { readAccount, readKubeconfig }, { runCluster }] = await Promise.all([
+  const [{ pino }, { readAccess }, { runCluster }] = await Promise.all([
     import("pino"),
     import("./kube/access.ts"),
     import("./kube/run.ts"),
   ]);
-  const { KUBECONFIG: file, KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = environment;
+  const { KUBECONFIG: file, KUBERNETES_SERVICE_HOST: host } = environment;
   if (file === "" && host === "") throw new Error("neither KUBECONFIG nor a pod's own account is there");
-  const readAccess = () => (file === "" ? readAccount(host, port) : readKubeconfig(file, process.env));
   // What cannot be read at all is told at once.
-  await readAccess();
+  await readAccess(file);
   await runCluster(
     {
-      readAccess,
+      readAccess: () => readAccess(file),
       namespace: environment.POD_NAMESPACE,
       podName: environment.POD_NAME,
       watchNamespaces: environment.WATCH_NAMESPACES,
