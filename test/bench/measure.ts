@@ -38,7 +38,7 @@ const SETTLE_MS = 50;
  * A server runs for weeks. Compiling what runs often goes on for tens of thousands of requests, on threads of its own
  * that cost a young process as much as a fifth of its time; a bare relay has less to compile.
  */
-const WARM_UP = { ms: 1_500, json: 60_000, stream: 2_000, atMostMs: 25_000, singleRoundMs: 5_000 };
+const WARM_UP = { ms: 1_500, width: 64, json: 60_000, stream: 2_000, atMostMs: 25_000, singleRoundMs: 5_000 };
 
 /** A warm-up for whatever is new, then the rounds in turns. */
 export async function measure(subjects: readonly Subject[], rounds: Rounds): Promise<Measured[]> {
@@ -72,12 +72,12 @@ async function warmUp(subject: Subject, rounds: Rounds): Promise<void> {
   const what = `${contestant.pid} ${mode} ${path}`;
   if (warm.has(what)) return;
   warm.add(what);
-  const enough = rounds.width === 1 ? 0 : isStream(subject.mode) ? WARM_UP.stream : WARM_UP.json;
+  const enough = isStream(subject.mode) ? WARM_UP.stream : WARM_UP.json;
   const atMostMs = rounds.rounds === 1 ? WARM_UP.singleRoundMs : WARM_UP.atMostMs;
   const started = performance.now();
   let requests = 0;
   do {
-    const { perSecond } = await once(subject, { ...rounds, ms: WARM_UP.ms });
+    const { perSecond } = await once(subject, { ...rounds, width: WARM_UP.width, ms: WARM_UP.ms });
     requests += (perSecond * WARM_UP.ms) / 1_000;
   } while (requests < enough && performance.now() - started < atMostMs);
 }

@@ -1,5 +1,6 @@
 import { measure, type Subject } from "../measure.ts";
 import type { Contestant } from "../world.ts";
+import type { Chart } from "../svg.ts";
 import { millis, subjects, type Bench, type Outcome } from "./part.ts";
 
 /** First byte added to a stream, and p50 added to a whole answer (design.md §8). */
@@ -18,7 +19,7 @@ export async function latency({ world, contestants, rounds, say }: Bench): Promi
   };
   const unsynced = await world.gapura({ redisSynced: false });
   const tables = [];
-  const charts: NonNullable<Outcome["charts"]>[string][] = [];
+  const charts: Record<string, Chart> = {};
   for (const [mode, title] of [
     ["json", "JSON 1 kB"],
     ["packed", "200 events in one packet"],
@@ -52,17 +53,13 @@ export async function latency({ world, contestants, rounds, say }: Bench): Promi
     }));
     for (const { label, value } of bars)
       say(`${title}: ${label} adds ${millis(value)} ms to the first byte (p50)`);
-    charts.push({
+    charts[`latency-${mode}`] = {
       title: `${title}: added to the first byte, p50`,
       unit: "ms",
       bars,
       limit: { label: `goal: ${GOAL_MS[mode]} ms`, value: GOAL_MS[mode] },
-    });
+    };
   }
   await unsynced.stop();
-  const [json, packed] = charts;
-  return {
-    tables,
-    charts: { ...(json && { "latency-json": json }), ...(packed && { "latency-stream": packed }) },
-  };
+  return { tables, charts };
 }
