@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createLogger } from "./log.ts";
+import { createLogger, logRequest } from "./log.ts";
 
 /** What one call of the logger writes, without the time. */
 function written(...logged: [object, string]): unknown {
@@ -45,4 +45,21 @@ test("what is logged is not changed", () => {
   const logged = { key: "k", inner: { body: "b" } };
   written(logged, "x");
   expect(logged).toEqual({ key: "k", inner: { body: "b" } });
+});
+
+test("a request's line is the same that the logger would write, and there is none below its level", () => {
+  const lines: string[] = [];
+  const destination = { write: (line: string) => void lines.push(line) };
+  const request = { id: "req_1", path: '/v1/"x"', status: 200, model: undefined };
+  const parsed = () => lines.splice(0).map((line) => ({ ...JSON.parse(line), time: "now" }) as unknown);
+  const log = createLogger("info", destination);
+  log.warn(request, "request");
+  const [expected] = parsed();
+  const before = Date.now();
+  logRequest(log, "warn", request);
+  const { time } = JSON.parse(lines[0] ?? "") as { time: string };
+  expect(Date.parse(time)).toBeGreaterThanOrEqual(before);
+  expect(parsed()).toEqual([expected]);
+  logRequest(createLogger("error", destination), "warn", request);
+  expect(lines).toEqual([]);
 });

@@ -173,7 +173,7 @@ test("the operator starts with nothing to write, and is alive before it reaches 
     kubeconfig,
     JSON.stringify({
       "current-context": "x",
-      clusters: [{ name: "x", cluster: { server: "http://127.0.0.1:9" } }],
+      clusters: [{ name: "x", cluster: { server: "https://127.0.0.1:9" } }],
       contexts: [{ name: "x", context: { cluster: "x", user: "x" } }],
       users: [{ name: "x", user: {} }],
     }),
