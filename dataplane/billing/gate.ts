@@ -52,6 +52,8 @@ export class Gate {
       known = await this.#hold(bill, estimate);
       // Nearly always: the rest is for those who have to wait, or whose account has to be read first.
       if (known[0] === "held") return this.#admitted(bill, known);
+      // Whoever has to stand in line is told what is true when its turn comes.
+      if (this.#admission.hasLine(organizationId)) known = null;
     }
     const reply = await this.#admission.admit(organizationId, () => {
       const first = known;

@@ -138,3 +138,23 @@ test("a server that ends the connection may mean our certificate: it is read ane
   await sleep(1050);
   expect([await call(), loads]).toEqual([{}, 2]);
 });
+
+test("a plugin that hangs holds up nobody for long: what was read before counts on", async () => {
+  let loads = 0;
+  const port = await listen(createServer((_, response) => response.end("{}")));
+  const access = { ...accessOf(`http://127.0.0.1:${port}`, "one"), freshForMs: 1_050 };
+  const load = () => ((loads += 1) === 1 ? Promise.resolve(access) : new Promise<Access>(() => {}));
+  const api = new KubeApi(load, () => {}, 200);
+  open.unshift(api);
+  const call = () => api.call({ method: "GET", path: "/x" });
+  await call();
+  await sleep(1_100);
+  expect([await call(), loads]).toEqual([{}, 2]);
+  const never = new KubeApi(
+    () => new Promise(() => {}),
+    () => {},
+    50,
+  );
+  open.unshift(never);
+  await expect(never.call({ method: "GET", path: "/x" })).rejects.toThrow("could not be read in time");
+});

@@ -84,6 +84,7 @@ export const FIELD_MANAGER = "gapura-operator";
 export class KubeApi {
   readonly #load: () => Promise<Access>;
   readonly #count: (method: string, status: number) => void;
+  readonly #readTimeoutMs: number;
   #access: Access | null = null;
   #reading: Promise<void> | null = null;
   /** Monotonic milliseconds. */
@@ -95,11 +96,16 @@ export class KubeApi {
 
   /**
    * `load` reads the credentials, again once they are stale or refused. `count` is told of each answer; a status of
-   * 0 is none.
+   * 0 is none. `readTimeoutMs`: 15 s unless a test is in a hurry.
    */
-  constructor(load: () => Promise<Access>, count: (method: string, status: number) => void = () => {}) {
+  constructor(
+    load: () => Promise<Access>,
+    count: (method: string, status: number) => void = () => {},
+    readTimeoutMs = CALL_TIMEOUT_MS,
+  ) {
     this.#load = load;
     this.#count = count;
+    this.#readTimeoutMs = readTimeoutMs;
   }
 
   /** @throws KubeError; another error when the server does not answer. */
@@ -194,12 +200,19 @@ export class KubeApi {
   async #read(): Promise<void> {
     this.#readAt = performance.now();
     this.#isDoubted = false;
+    const ended = new AbortController();
     try {
-      this.#access = await this.#load();
+      // A plugin may hang, and every call waits for it.
+      const late = sleep(this.#readTimeoutMs, undefined, { signal: ended.signal, ref: false }).then(() => {
+        throw new Error("the credentials could not be read in time");
+      });
+      this.#access = await Promise.race([this.#load(), late]);
     } catch (error) {
       // Of a file that is being replaced the old content counts on.
       if (this.#access === null) throw error;
       this.#isDoubted = true;
+    } finally {
+      ended.abort();
     }
   }
 
