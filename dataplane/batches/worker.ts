@@ -87,7 +87,7 @@ export class BatchWorker {
   }
 
   async start(): Promise<void> {
-    // Without a sign of life of its own, what it claims would be taken from it at once.
+    // Without a sign of life of its own it would be given nothing until the next one.
     await beat(this.#engine).catch(() => undefined);
     for (const loop of this.#loops) loop.start();
     this.#filling.start();
