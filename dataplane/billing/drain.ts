@@ -9,7 +9,7 @@ import { z } from "zod";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Account } from "./accounts.ts";
 import { chargeAll } from "./charge.ts";
-import { operation, type Operation, type Shard } from "./shard.ts";
+import { BETWEEN_WORDS, operation, type Operation, type Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
 
 /** Bounded by what one script call takes as arguments: three for an entry, three for an account. */
@@ -57,7 +57,7 @@ export class Drainer {
 
   /** One round for one shard; 0 also when another pod is at it. */
   async #round(shard: Shard, index: number): Promise<number> {
-    const entries = await this.#read(shard);
+    const entries = await readEntries(this.#options.redis, shard);
     if (entries.length === 0) return 0;
     reached("drain.read");
     const accounts = await this.#options.pool.transaction(async (transaction) => {
@@ -78,29 +78,30 @@ export class Drainer {
     reached("drain.done");
     return entries.length;
   }
+}
 
-  async #read(shard: Shard): Promise<Entry[]> {
-    const raw = await this.#options.redis.xrange(`${shard.tag}:usage`, "-", "+", "COUNT", ENTRIES_AT_ONCE);
-    return raw.map(([entryId, [, organizationId = "", , cost = "", , text = ""]]) => ({
-      entryId,
-      organizationId,
-      // An entry that no script of ours made moved no books.
-      cost: /^\d{1,18}$/.test(cost) ? cost : "0",
-      text,
-    }));
-  }
+/** The oldest entries of a shard. */
+export async function readEntries(redis: Redis, { tag }: Shard): Promise<Entry[]> {
+  const raw = await redis.xrange(`${tag}:usage`, "-", "+", "COUNT", ENTRIES_AT_ONCE);
+  return raw.map(([entryId, fields]) => readEntry(entryId, fields[1] ?? ""));
+}
+
+/** Takes an entry's text apart (`TAG:usage` in store/meter-shard.lua). */
+function readEntry(entryId: string, packed: string): Entry {
+  const first = packed.indexOf(BETWEEN_WORDS);
+  const second = packed.indexOf(BETWEEN_WORDS, first + 1);
+  const cost = packed.slice(first + 1, second);
+  // An entry that no script of ours made moved no books.
+  if (first < 0 || second < 0 || !/^\d{1,18}$/.test(cost))
+    return { entryId, organizationId: "", cost: "0", text: packed };
+  return { entryId, organizationId: packed.slice(0, first), cost, text: packed.slice(second + 1) };
 }
 
 /** Tells Redis that the ledger has these entries, and what the accounts are with them. */
 export function drainedOperation(accounts: readonly Account[], entries: readonly Entry[]): Operation {
-  return operation(
-    "drained",
-    String(accounts.length),
-    ...accounts.flatMap(({ organizationId, balance, version }) => [
-      organizationId,
-      balance.toString(),
-      version.toString(),
-    ]),
-    ...entries.flatMap(({ entryId, organizationId, cost }) => [entryId, organizationId, cost]),
-  );
+  const words = [String(accounts.length)];
+  for (const { organizationId, balance, version } of accounts)
+    words.push(organizationId, balance.toString(), version.toString());
+  for (const { entryId, organizationId, cost } of entries) words.push(entryId, organizationId, cost);
+  return operation("drained", ...words);
 }

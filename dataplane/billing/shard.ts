@@ -56,7 +56,7 @@ type ScriptReply = { readonly applied: readonly Reply[] } | { readonly epoch: st
  * ioredis spends more on each argument than on a kilobyte of it. No word holds a control character: ids are our own,
  * `shardOf` refuses such an organization, and rows are JSON, which escapes them.
  */
-const BETWEEN_WORDS = "\x1f";
+export const BETWEEN_WORDS = "\x1f";
 export const BETWEEN_OPERATIONS = "\x1e";
 
 export const operation = (name: string, ...args: readonly string[]): Operation =>

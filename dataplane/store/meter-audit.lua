@@ -21,8 +21,8 @@ for at = 1, #holds, 2 do
 end
 local entries = redis.call('XRANGE', tag .. ':usage', '-', '+')
 for _, entry in ipairs(entries) do
-  local fields = entry[2]
-  undrained[fields[2]] = (undrained[fields[2]] or 0) + tonumber(fields[4])
+  local organization, cost = string.match(entry[2][2], '^([^\31]*)\31([^\31]*)\31')
+  undrained[organization] = (undrained[organization] or 0) + tonumber(cost)
 end
 local told = {}
 for _, organization in ipairs(ARGV) do

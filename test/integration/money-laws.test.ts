@@ -7,7 +7,7 @@ import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { audit } from "../../dataplane/billing/audit.ts";
-import { drainedOperation, type Entry } from "../../dataplane/billing/drain.ts";
+import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts";
 import { applyGrant } from "../../dataplane/billing/accounts.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import type { Bill, MeteredRequest } from "../../dataplane/billing/meter.ts";
@@ -237,10 +237,7 @@ class Run {
   async #breakDrain({ holds, redis: connection, pool }: Plane, late: boolean): Promise<void> {
     const unfinished = await Promise.all(
       holds.shards.map(async (shard) => {
-        const raw = await connection.xrange(`${shard.tag}:usage`, "-", "+");
-        const entries: Entry[] = raw.map(([entryId, [, organizationId = "", , cost = "", , text = ""]]) => {
-          return { entryId, organizationId, cost, text };
-        });
+        const entries = await readEntries(connection, shard);
         const rows = entries.map(({ text }) => decodeRow(text));
         const accounts = await pool.transaction((transaction) => chargeRows(transaction, rows));
         return { shard, operation: drainedOperation(accounts, entries) };

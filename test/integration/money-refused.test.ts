@@ -8,7 +8,7 @@ import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { LedgerWriter } from "../../dataplane/billing/ledger-writer.ts";
 import { countParked } from "../../dataplane/billing/parked-charges.ts";
 import { ParkedKeeper } from "../../dataplane/billing/parked.ts";
-import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
+import { BETWEEN_WORDS, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import { encodeRow, usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
@@ -53,6 +53,7 @@ const settled = async (cost: number, upstream = "primary") =>
   await (await plane.holds.open(request("org"), 100n)).settle(usage(cost, { upstream }));
 const log = pino({ level: "silent" });
 const stream = `${shardTag(shardOf("org"))}:usage`;
+const entry = (cost: string, row: string) => ["org", cost, row].join(BETWEEN_WORDS);
 /** The stored text of parked rows without what Postgres refuses, as after an upgrade that knows what to do. */
 const mend = () =>
   plane.pool.query(sql.unsafe`
@@ -83,7 +84,7 @@ describe("the drainer", () => {
   test("is not held up by more entries that it cannot read than one round takes", async () => {
     const pipeline = plane.redis.pipeline();
     for (let index = 0; index < 1_200; index += 1) {
-      pipeline.xadd(stream, "*", "o", "org", "c", "0", "r", `{"v":2,"number":${index}}`);
+      pipeline.xadd(stream, "*", "r", entry("0", `{"v":2,"number":${index}}`));
     }
     await pipeline.exec();
     await settled(9);
@@ -97,7 +98,7 @@ describe("the drainer", () => {
     await settled(5);
     const text = encodeRow(charge(10));
     const odd = [`${text},${encodeRow(charge(20))}`, text.replace(/"tokens":\[\d+/, '"tokens":[-1')];
-    for (const row of odd) await plane.redis.xadd(stream, "*", "o", "org", "c", "30", "r", row);
+    for (const row of odd) await plane.redis.xadd(stream, "*", "r", entry("30", row));
     expect(await plane.upkeep.drain()).toBe(3);
     expect(await ids()).toHaveLength(1);
     expect(await countParked(plane.pool)).toBe(2);
@@ -106,7 +107,7 @@ describe("the drainer", () => {
 
   test("charges an entry that it cannot read once, however often it comes", async () => {
     for (let index = 0; index < 2; index += 1) {
-      await plane.redis.xadd(stream, "*", "o", "org", "c", "30", "r", '{"v":2}');
+      await plane.redis.xadd(stream, "*", "r", entry("30", '{"v":2}'));
       await plane.upkeep.drain();
     }
     expect(await balance()).toBe(970n);
