@@ -2,8 +2,8 @@
  * Every metric of the data plane, in one table (design.md §7). Labels have bounded cardinality: `model` and
  * `upstream` are names out of the snapshot, never what a client sent; no label holds a key, a user or an id.
  */
-import { Counter, Gauge, Histogram, Registry } from "prom-client";
-import { TallyCounter, TallyGauge, type Tally } from "./tally.ts";
+import { Counter, Gauge, Registry } from "prom-client";
+import { TallyCounter, TallyGauge, TallyHistogram, type Observations, type Tally } from "./tally.ts";
 
 /** Read by the ops port. */
 export const registry = new Registry();
@@ -22,21 +22,21 @@ export const metrics = {
     labelNames: ["dialect", "model", "status"],
     registers,
   }),
-  requestDuration: new Histogram({
+  requestDuration: new TallyHistogram({
     name: "gapura_request_duration_seconds",
     help: "From the request's headers to the end of its answer.",
     labelNames: ["dialect", "model"],
     buckets: requestSeconds,
     registers,
   }),
-  firstByte: new Histogram({
+  firstByte: new TallyHistogram({
     name: "gapura_first_byte_seconds",
     help: "From the request's headers to the first byte of its answer.",
     labelNames: ["dialect", "model"],
     buckets: requestSeconds,
     registers,
   }),
-  overhead: new Histogram({
+  overhead: new TallyHistogram({
     name: "gapura_overhead_seconds",
     help: "Time to the first byte that was not spent waiting for an upstream.",
     labelNames: ["dialect"],
@@ -170,9 +170,9 @@ for (const outcome of ["served", "rejected"]) metrics.configReloads.inc({ outcom
  * is one entry for each pair that the registry holds anyway.
  */
 interface RequestMetrics {
-  readonly duration: Histogram.Internal<"dialect" | "model">;
-  readonly firstByte: Histogram.Internal<"dialect" | "model">;
-  readonly overhead: Histogram.Internal<"dialect">;
+  readonly duration: Observations;
+  readonly firstByte: Observations;
+  readonly overhead: Observations;
   /** By status. */
   readonly requests: Map<number, Tally>;
 }
@@ -183,9 +183,9 @@ function requestMetricsOf(dialect: string, model: string): RequestMetrics {
   let found = requestMetrics.get(key);
   if (found === undefined) {
     found = {
-      duration: metrics.requestDuration.labels({ dialect, model }),
-      firstByte: metrics.firstByte.labels({ dialect, model }),
-      overhead: metrics.overhead.labels({ dialect }),
+      duration: metrics.requestDuration.series({ dialect, model }),
+      firstByte: metrics.firstByte.series({ dialect, model }),
+      overhead: metrics.overhead.series({ dialect }),
       requests: new Map(),
     };
     requestMetrics.set(key, found);

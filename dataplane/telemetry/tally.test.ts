@@ -1,6 +1,6 @@
-import { Registry } from "prom-client";
+import { Histogram, Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { TallyCounter, TallyGauge } from "./tally.ts";
+import { TallyCounter, TallyGauge, TallyHistogram } from "./tally.ts";
 
 const registry = new Registry();
 const common = { help: "?", registers: [registry] };
@@ -36,4 +36,28 @@ test("the same labels are the same series", () => {
   expect(counter.series({ model: "one", status: "200" })).not.toBe(
     counter.series({ model: "one", status: "500" }),
   );
+});
+
+test("a histogram tells what prom-client's own would", async () => {
+  const configuration = {
+    name: "seconds",
+    help: "How long.",
+    labelNames: ["model", "dialect"] as const,
+    buckets: [0.1, 0.5, 2],
+  };
+  const [ours, theirs] = [new Registry(), new Registry()];
+  const tally = new TallyHistogram({ ...configuration, registers: [ours] });
+  const histogram = new Histogram({ ...configuration, registers: [theirs] });
+  for (const [model, seconds] of [
+    ["one", 0.1],
+    ["one", 0.3],
+    ['two "quoted"', 0],
+    ["one", 2.5],
+    ["one", 0.5],
+  ] as const) {
+    const labels = { model, dialect: "chat" };
+    tally.series(labels).observe(seconds);
+    histogram.observe(labels, seconds);
+  }
+  expect(await ours.metrics()).toBe(await theirs.metrics());
 });

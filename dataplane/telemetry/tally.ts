@@ -2,7 +2,15 @@
  * Metrics that are counted with for every request. prom-client hashes and checks a series' labels at each count, even
  * of a series that it handed out before; here a count is an addition, and prom-client is told when the metric is read.
  */
-import { Counter, Gauge, type CounterConfiguration, type GaugeConfiguration } from "prom-client";
+import {
+  Counter,
+  Gauge,
+  Histogram,
+  type CounterConfiguration,
+  type GaugeConfiguration,
+  type HistogramConfiguration,
+  type MetricValueWithName,
+} from "prom-client";
 
 type Labels<Name extends string> = Record<Name, string>;
 
@@ -12,25 +20,32 @@ export interface Tally {
 }
 
 /** The series of one metric, by their labels. */
-class Series<Name extends string> {
-  readonly #tallies = new Map<string, { readonly labels: Labels<Name>; readonly tally: Tally }>();
+class Series<Name extends string, One = Tally> {
+  readonly #known = new Map<string, { readonly labels: Labels<Name>; readonly one: One }>();
+  readonly #make: () => One;
 
-  of(labels: Labels<Name>): Tally {
-    const key = JSON.stringify(labels);
-    const known = this.#tallies.get(key);
-    if (known !== undefined) return known.tally;
-    const tally = { value: 0 };
-    this.#tallies.set(key, { labels, tally });
-    return tally;
+  constructor(make: () => One) {
+    this.#make = make;
   }
 
-  each(tell: (labels: Labels<Name>, tally: Tally) => void): void {
-    for (const { labels, tally } of this.#tallies.values()) tell(labels, tally);
+  of(labels: Labels<Name>): One {
+    const key = JSON.stringify(labels);
+    const known = this.#known.get(key);
+    if (known !== undefined) return known.one;
+    const one = this.#make();
+    this.#known.set(key, { labels, one });
+    return one;
+  }
+
+  each(tell: (labels: Labels<Name>, one: One) => void): void {
+    for (const { labels, one } of this.#known.values()) tell(labels, one);
   }
 }
 
+const nothing = (): Tally => ({ value: 0 });
+
 export class TallyCounter<Name extends string> extends Counter<Name> {
-  readonly #series = new Series<Name>();
+  readonly #series = new Series<Name>(nothing);
 
   constructor(configuration: CounterConfiguration<Name>) {
     super({
@@ -50,7 +65,7 @@ export class TallyCounter<Name extends string> extends Counter<Name> {
 }
 
 export class TallyGauge<Name extends string> extends Gauge<Name> {
-  readonly #series = new Series<Name>();
+  readonly #series = new Series<Name>(nothing);
 
   constructor(configuration: GaugeConfiguration<Name>) {
     super({
@@ -64,3 +79,71 @@ export class TallyGauge<Name extends string> extends Gauge<Name> {
     return this.#series.of(labels);
   }
 }
+
+/** What was observed of one series. */
+export class Observations {
+  /** Ascending. */
+  readonly #bounds: readonly number[];
+  /** How many were at most a bound and above the one before it; last, those above all bounds. */
+  readonly #counts: number[];
+  #sum = 0;
+
+  constructor(bounds: readonly number[]) {
+    this.#bounds = bounds;
+    this.#counts = Array.from({ length: bounds.length + 1 }, () => 0);
+  }
+
+  observe(value: number): void {
+    const bounds = this.#bounds;
+    let at = 0;
+    while (at < bounds.length && value > (bounds[at] as number)) at += 1;
+    this.#counts[at] = (this.#counts[at] as number) + 1;
+    this.#sum += value;
+  }
+
+  /** The values of a histogram's series, as prom-client tells them. */
+  told<Name extends string>(name: string, labels: Labels<Name>): MetricValueWithName<Name>[] {
+    let count = 0;
+    const buckets = [...this.#bounds, "+Inf"].map((le, at) => {
+      count += this.#counts[at] ?? 0;
+      return { metricName: `${name}_bucket`, labels: { le, ...labels }, value: count };
+    });
+    return [
+      ...buckets,
+      { metricName: `${name}_sum`, labels, value: this.#sum },
+      { metricName: `${name}_count`, labels, value: count },
+    ];
+  }
+}
+
+/** Knows what was observed through its series only. */
+export class TallyHistogram<Name extends string> extends Histogram<Name> {
+  readonly #series: Series<Name, Observations>;
+  readonly #told: Pick<HistogramConfiguration<Name>, "name" | "help">;
+
+  constructor({ buckets, ...configuration }: HistogramConfiguration<Name> & { readonly buckets: number[] }) {
+    super({ ...configuration, buckets });
+    this.#told = { name: configuration.name, help: configuration.help };
+    this.#series = new Series(() => new Observations(buckets));
+  }
+
+  /** A series to keep. Always the same one for the same labels. */
+  series(labels: Labels<Name>): Observations {
+    return this.#series.of(labels);
+  }
+
+  override async get(): Told<Name> {
+    const { name, help } = this.#told;
+    const values: MetricValueWithName<Name>[] = [];
+    this.#series.each((labels, observations) => values.push(...observations.told(name, labels)));
+    // prom-client's types name an enumeration that is not there at run time.
+    return { name, help, type: "histogram", aggregator: "sum", values } as unknown as Awaited<Told<Name>>;
+  }
+
+  /** What prom-client's registry asks of a histogram in place of `get`. */
+  getForPromString(): Told<Name> {
+    return this.get();
+  }
+}
+
+type Told<Name extends string> = ReturnType<Histogram<Name>["get"]>;
