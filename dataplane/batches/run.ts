@@ -5,6 +5,7 @@ import { usageRow, type UsageRow } from "../billing/usage-row.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { AnswerSink, InferenceCall } from "../inference/call.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { Cancellation } from "../lib/cancellation.ts";
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { newRequestRecord } from "../telemetry/request-record.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
@@ -171,7 +172,7 @@ class Charge {
 class KeptAnswer implements AnswerSink {
   status = 0;
   ended = false;
-  readonly closed = new AbortController().signal;
+  readonly closed = new Cancellation();
   readonly #pieces: Buffer[] = [];
 
   start(status: number): void {

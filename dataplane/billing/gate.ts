@@ -45,20 +45,24 @@ export class Gate {
   }
 
   /** Holds min(estimate, available) for the bill. @throws ApiError unless the request may run. */
-  async admit(bill: HeldBill, estimate: Micros): Promise<void> {
+  admit(bill: HeldBill, estimate: Micros): Promise<void> {
     const { organizationId } = bill.request;
-    let known: Reply | null = null;
-    if (!this.#admission.hasLine(organizationId)) {
-      known = await this.#hold(bill, estimate);
+    if (this.#admission.hasLine(organizationId)) return this.#standInLine(bill, estimate, null);
+    return this.#hold(bill, estimate, (reply) => {
       // Nearly always: the rest is for those who have to wait, or whose account has to be read first.
-      if (known[0] === "held") return this.#admitted(bill, known);
+      if (reply[0] === "held") return this.#admitted(bill, reply);
       // Whoever has to stand in line is told what is true when its turn comes.
-      if (this.#admission.hasLine(organizationId)) known = null;
-    }
-    const reply = await this.#admission.admit(organizationId, () => {
-      const first = known;
+      return this.#standInLine(bill, estimate, this.#admission.hasLine(organizationId) ? null : reply);
+    });
+  }
+
+  /** `first`: what the first try was told, when it was made already. */
+  async #standInLine(bill: HeldBill, estimate: Micros, first: Reply | null): Promise<void> {
+    let known = first;
+    const reply = await this.#admission.admit(bill.request.organizationId, () => {
+      const told = known;
       known = null;
-      return this.#tryHold(bill, estimate, first);
+      return this.#tryHold(bill, estimate, told);
     });
     this.#admitted(bill, reply);
   }
@@ -78,7 +82,8 @@ export class Gate {
   async #tryHold(bill: HeldBill, estimate: Micros, known: Reply | null): Promise<Reply> {
     const { organizationId, id, keyId } = bill.request;
     for (let attempt = 0; attempt < 6; attempt += 1) {
-      const reply = attempt === 0 && known !== null ? known : await this.#hold(bill, estimate);
+      const reply =
+        attempt === 0 && known !== null ? known : await this.#hold(bill, estimate, (told) => told);
       switch (reply[0]) {
         case "load":
           await this.load(organizationId);
@@ -103,37 +108,39 @@ export class Gate {
     throw meterUnavailable();
   }
 
-  async #hold(bill: HeldBill, estimate: Micros): Promise<Reply> {
+  /** Asks for the hold, and goes on with the reply. Not async, as there is one for each request. */
+  #hold<Result>(
+    bill: HeldBill,
+    estimate: Micros,
+    then: (reply: Reply) => Result | Promise<Result>,
+  ): Promise<Result> {
     const { organizationId, id } = bill.request;
     const { concurrentRequests, requestsPerMinute, tokensPerMinute } = bill.limits;
-    try {
-      return await this.#shards
-        .of(organizationId)
-        .run(
-          operation(
-            "hold",
+    const hold = operation(
+      "hold",
+      organizationId,
+      id,
+      estimate.toString(),
+      bill.keyEpoch === null ? "" : String(bill.keyEpoch),
+      bill.item,
+      String(concurrentRequests ?? 0),
+      String(requestsPerMinute ?? 0),
+      String(tokensPerMinute ?? 0),
+      String(bill.tokensTaken),
+    );
+    return this.#shards
+      .of(organizationId)
+      .run(hold, REDIS_MS)
+      .then(then, (error: unknown) => {
+        if (!(error instanceof RedisSilent) || error.sent) {
+          // It may have been made all the same.
+          void this.#shards.hand(
             organizationId,
-            id,
-            estimate.toString(),
-            bill.keyEpoch === null ? "" : String(bill.keyEpoch),
-            bill.item,
-            String(concurrentRequests ?? 0),
-            String(requestsPerMinute ?? 0),
-            String(tokensPerMinute ?? 0),
-            String(bill.tokensTaken),
-          ),
-          REDIS_MS,
-        );
-    } catch (error) {
-      if (!(error instanceof RedisSilent) || error.sent) {
-        // It may have been made all the same.
-        void this.#shards.hand(
-          organizationId,
-          operation("release", organizationId, id, ...bill.correction(0), "0"),
-        );
-      }
-      throw meterUnavailable(error);
-    }
+            operation("release", organizationId, id, ...bill.correction(0), "0"),
+          );
+        }
+        throw meterUnavailable(error);
+      });
   }
 
   /** @throws ApiError unless the request may run. */

@@ -231,7 +231,13 @@ export class Holds implements Meter, BillKeeper {
   async settle(bill: HeldBill, row: UsageRow): Promise<void> {
     const charge = settleOperation(row, bill.correction(allTokens(row.tokens)));
     reached("settle.sent");
-    if (!(await this.#chargeInRedis(row, charge))) await this.#chargeInLedger(bill, row);
+    const deadline = performance.now() + REDIS_MS;
+    for (let left = REDIS_MS; left > 0; left = deadline - performance.now()) {
+      if (await this.#chargeInRedis(row, charge, left)) return reached("settle.charged");
+      // A broken connection fails at once; it is tried again until the time is up.
+      await new Promise((done) => setTimeout(done, 50));
+    }
+    await this.#chargeInLedger(bill, row);
     reached("settle.charged");
   }
 
@@ -246,40 +252,32 @@ export class Holds implements Meter, BillKeeper {
 
   // Charging.
 
-  async #chargeInRedis(row: UsageRow, charge: Operation): Promise<boolean> {
-    const deadline = performance.now() + REDIS_MS;
-    for (let left = REDIS_MS; left > 0; left = deadline - performance.now()) {
-      try {
-        await this.#shards.of(row.organizationId).run(charge, left);
-        this.#chargedInRedis(row, charge);
-        return true;
-      } catch (error) {
-        if (!(error instanceof RedisSilent))
-          this.#options.log.error({ err: error }, "the meter script failed");
-        // A broken connection fails at once; it is tried again until the time is up.
-        await new Promise((done) => setTimeout(done, 50));
-      }
-    }
-    return false;
+  /** @returns whether Redis took it. Not async, as there is one for each request. */
+  #chargeInRedis(row: UsageRow, charge: Operation, timeoutMs: number): Promise<boolean> {
+    return this.#shards
+      .of(row.organizationId)
+      .run(charge, timeoutMs)
+      .then(
+        () => this.#chargedInRedis(row, charge),
+        (error: unknown) => {
+          if (!(error instanceof RedisSilent))
+            this.#options.log.error({ err: error }, "the meter script failed");
+          return false;
+        },
+      );
   }
 
-  #chargedInRedis(row: UsageRow, charge: Operation): void {
+  #chargedInRedis(row: UsageRow, charge: Operation): true {
     this.#charged[shardOf(row.organizationId)]?.add(charge, performance.now());
     this.#ended(row.id, row.organizationId);
     count(row);
+    return true;
   }
 
   /** One try for a row that Redis did not take in time. */
-  async #settleOnce(row: UsageRow): Promise<boolean> {
+  #settleOnce(row: UsageRow): Promise<boolean> {
     const correction = this.#running.get(row.id)?.correction(allTokens(row.tokens)) ?? ["0", "0", "0"];
-    const charge = settleOperation(row, correction);
-    try {
-      await this.#shards.of(row.organizationId).run(charge, REDIS_MS);
-    } catch {
-      return false;
-    }
-    this.#chargedInRedis(row, charge);
-    return true;
+    return this.#chargeInRedis(row, settleOperation(row, correction), REDIS_MS);
   }
 
   async #chargeInLedger(bill: HeldBill, row: UsageRow): Promise<void> {

@@ -1,5 +1,6 @@
 import type { ServerResponse } from "node:http";
 import type { AnswerSink } from "../inference/call.ts";
+import { Cancellation } from "../lib/cancellation.ts";
 import { limits } from "./limits.ts";
 
 const nothing = () => {};
@@ -14,7 +15,7 @@ export class HttpAnswerSink implements AnswerSink {
   readonly #requestId: string;
   readonly #onStart: () => void;
   readonly #onStall: () => void;
-  readonly #gone = new AbortController();
+  readonly closed = new Cancellation();
   #waiting: PromiseWithResolvers<void> | null = null;
   #watching = false;
 
@@ -25,7 +26,7 @@ export class HttpAnswerSink implements AnswerSink {
     this.#onStart = onStart;
     this.#onStall = onStall;
     response.on("close", () => {
-      if (!response.writableFinished) this.#gone.abort();
+      if (!response.writableFinished) this.closed.abort();
       this.#release();
     });
     // Written to after the client left: the close event says it all.
@@ -34,10 +35,6 @@ export class HttpAnswerSink implements AnswerSink {
 
   get started(): boolean {
     return this.#response.headersSent;
-  }
-
-  get closed(): AbortSignal {
-    return this.#gone.signal;
   }
 
   start(status: number, headers: Readonly<Record<string, string>>): void {

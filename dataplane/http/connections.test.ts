@@ -113,7 +113,7 @@ test("pipelined requests are answered in order", async () => {
 test("a client that half-closes has left: the call is aborted and the socket closed", async () => {
   const aborted = Promise.withResolvers<void>();
   await using server = await start(async (call) => {
-    await new Promise<void>((resolve) => call.sink.closed.addEventListener("abort", () => resolve()));
+    await new Promise<void>((resolve) => call.sink.closed.listen(resolve));
     aborted.resolve();
   });
   const { socket, closed } = await dial(server);
@@ -294,7 +294,7 @@ test("a stream that does not end in time is cut when draining", async () => {
   await using server = await start(async (call) => {
     call.sink.start(200, { "content-type": "text/event-stream" });
     call.sink.write("data: 1\n\n");
-    await new Promise<void>((resolve) => call.sink.closed.addEventListener("abort", () => resolve()));
+    await new Promise<void>((resolve) => call.sink.closed.listen(resolve));
   });
   const { socket, text, closed } = await dial(server);
   socket.write(`${head(2)}{}`);

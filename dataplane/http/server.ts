@@ -230,7 +230,7 @@ function begin(request: FastifyRequest, reply: FastifyReply, services: HttpServi
   // An inference answer brings its own: headers that were set before are written the slow way.
   if (request.dialect === undefined)
     reply.raw.setHeader("request-id", request.id).setHeader("x-request-id", request.id);
-  reply.raw.once("close", () => finish(request, reply, services));
+  reply.raw.on("close", () => finish(request, reply, services));
 }
 
 /** The line, the counts and the span of a request that is over, whether it was answered or the client left. */

@@ -1,5 +1,6 @@
 /** Asks a model route on a search's behalf (the Model engine of web_search); never billed to the client. */
 import type { Snapshot } from "../config/snapshot.ts";
+import { Cancellation } from "../lib/cancellation.ts";
 import { Deadline } from "../lib/deadline.ts";
 import { newRequestRecord } from "../telemetry/request-record.ts";
 import type { AskModel } from "../tools/web-search/model-engine.ts";
@@ -24,7 +25,7 @@ export const askModelOf =
           batch: false,
           conversation: null,
           deadline,
-          signal,
+          closed: Cancellation.by(signal),
           // Calls and waiting are the engine's, not the client's request's.
           record: newRequestRecord(null),
           credential: (id) => snapshot.credential(id),

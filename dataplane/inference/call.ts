@@ -8,6 +8,7 @@ import type { Meter } from "../billing/meter.ts";
 import type { Principal } from "../billing/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import type { Cancellation } from "../lib/cancellation.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
 
 /** Where an answer goes. The bytes of a batch item end in memory, those of a request on the wire. */
@@ -21,7 +22,7 @@ export interface AnswerSink {
   /** Ends the answer, behind these bytes. */
   end(bytes?: Uint8Array | string): void;
   /** Aborted when the reader is gone. */
-  readonly closed: AbortSignal;
+  readonly closed: Cancellation;
 }
 
 /** Sends a whole answer. `headers`: beside content type and length. */

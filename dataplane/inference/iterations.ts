@@ -61,7 +61,7 @@ export class Iterations {
       batch: call.batchId !== null,
       conversation,
       deadline,
-      signal: call.sink.closed,
+      closed: call.sink.closed,
       record: call.record,
       credential: (id) => call.snapshot.credential(id),
       write: (upstream) => {

@@ -125,7 +125,7 @@ class ToolServing {
         bill,
         sealer,
         newId,
-        signal: call.sink.closed,
+        signal: call.sink.closed.signal,
         pingMs: PING_MS,
         span: call.record.span,
       });

@@ -3,11 +3,11 @@
  * takes a hold, asks the route's upstreams, and passes the answer on in whatever way its path says.
  */
 import type { Attributes } from "@opentelemetry/api";
-import type { Bill, FinalUsage, Meter, MeteredRequest } from "../billing/meter.ts";
+import type { Bill, FinalUsage, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros } from "../billing/price.ts";
 import { tracedMeter } from "../billing/traced-meter.ts";
 import { findRoute } from "../config/find-route.ts";
-import type { Route, Upstream } from "../config/schema.ts";
+import type { Policy, Route, Upstream } from "../config/schema.ts";
 import type { KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
@@ -31,7 +31,7 @@ import { bodyWithoutReasoning, cannotSealReasoning, rejectsReasoning } from "./r
 import { rejectsSystemTurns } from "./rejected-system-turns.ts";
 import type { RelayJob } from "./relay-job.ts";
 import { relayStream } from "./relay-stream.ts";
-import { serveWithTools } from "./serve-tools.ts";
+import { serveWithTools, type ToolServices } from "./serve-tools.ts";
 import { relayWhole } from "./relay-whole.ts";
 
 /** What a Messages client without a version is taken to speak (spec, Versioning 2). */
@@ -41,19 +41,46 @@ const MAX_SHOWN_MODEL = 200;
 
 export type Serve = (call: InferenceCall) => Promise<void>;
 
-/** @returns what `http` and `batches` call; see `InferenceCall` for its contract. */
+/**
+ * @returns what `http` and `batches` call; see `InferenceCall` for its contract. One function from the first look to
+ * the end: each further one that waits costs every request a microsecond.
+ */
 export const createServe =
   (upstreams: Upstreams, sealerOf: (organizationId: string) => Sealer, runTool: RunTool): Serve =>
   async (call) => {
     let seen = look(call.dialect, call.body);
     if (call.items !== undefined && refersToItems(seen)) seen = await withKnownItems(seen, call.items);
-    refuse(seen);
-    const route = routeOf(call, seen.model);
-    call.record.model = route.model;
-    call.record.streamed = seen.stream;
-    checkServerTools(seen, route, call.snapshot.policy(route));
-    await new Serving(call, seen, route, sealerOf(call.principal.organizationId)).run(upstreams, runTool);
+    const serving = accepted(call, seen, sealerOf(call.principal.organizationId));
+    const policy = serving.toolPolicy();
+    if (policy !== undefined) return serveWithTools(serving.toolServices(policy, upstreams, runTool));
+    serving.checkReadable();
+    const bill = new EndedOnce(await serving.open());
+    const deadline = new Deadline(serving.route.timeouts.requestMs);
+    try {
+      try {
+        await serving.iterate(upstreams, deadline, bill);
+      } catch (error) {
+        if (!serving.mayBeAskedAgain(error)) throw error;
+        await serving.iterate(upstreams, deadline, bill);
+      }
+    } catch (error) {
+      await bill.release();
+      // There is nobody left to tell.
+      if (!call.sink.closed.aborted) throw serving.told(error);
+    } finally {
+      deadline.dispose();
+    }
   };
+
+/** @throws ApiError for what no upstream may see, and for a model that the organization may not use. */
+function accepted(call: InferenceCall, seen: Look, sealer: Sealer): Serving {
+  refuse(seen);
+  const route = routeOf(call, seen.model);
+  call.record.model = route.model;
+  call.record.streamed = seen.stream;
+  checkServerTools(seen, route, call.snapshot.policy(route));
+  return new Serving(call, seen, route, sealer);
+}
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
 function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {
@@ -66,7 +93,7 @@ function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {
 class Serving {
   readonly #call: InferenceCall;
   #look: Look;
-  readonly #route: Route;
+  readonly route: Route;
   #needs: PathNeeds;
   readonly #strict: boolean;
   readonly #sealer: Sealer;
@@ -82,59 +109,47 @@ class Serving {
     this.#sealer = sealer;
     this.#call = call;
     this.#look = seen;
-    this.#route = route;
+    this.route = route;
     this.#needs = pathNeeds(seen);
     this.#keepItem = keeperOf(call, seen);
     this.#strict = call.headers["x-gapura-strict"] === "true";
   }
 
-  async run(upstreams: Upstreams, runTool: RunTool): Promise<void> {
-    const policy = this.#call.snapshot.policy(this.#route);
-    if (this.#needs.serverTools && policy !== undefined) {
-      return serveWithTools({
-        call: this.#call,
-        look: this.#look,
-        route: this.#route,
-        policy,
-        sealer: this.#sealer,
-        upstreams,
-        runTool,
-        conversation: this.#conversation(),
-        open: () => this.#open(this.#call.meter),
-        headers: ({ dialect }) => this.#headers(dialect),
-      });
-    }
-    // What no candidate can read is refused before anything is held for it.
-    checkMedia(this.#look, this.#route);
-    if (this.#route.upstreams.every(({ dialect }) => choosePath(this.#needs, dialect) === "convert"))
+  /** undefined: no server tool is asked for. */
+  toolPolicy(): Policy | undefined {
+    return this.#needs.serverTools ? this.#call.snapshot.policy(this.route) : undefined;
+  }
+
+  toolServices(policy: Policy, upstreams: Upstreams, runTool: RunTool): ToolServices {
+    return {
+      call: this.#call,
+      look: this.#look,
+      route: this.route,
+      policy,
+      sealer: this.#sealer,
+      upstreams,
+      runTool,
+      conversation: this.#conversation(),
+      open: async () => new EndedOnce(await this.open()),
+      headers: ({ dialect }) => this.#headers(dialect),
+    };
+  }
+
+  /** What no candidate can read is refused before anything is held for it. @throws ApiError */
+  checkReadable(): void {
+    checkMedia(this.#look, this.route);
+    if (this.route.upstreams.every(({ dialect }) => choosePath(this.#needs, dialect) === "convert"))
       this.#read();
-    const bill = await this.#open(this.#call.meter);
-    const deadline = new Deadline(this.#route.timeouts.requestMs);
-    try {
-      try {
-        await this.#iterate(upstreams, deadline, bill);
-      } catch (error) {
-        if (!this.#mayBeAskedAgain(error)) throw error;
-        await this.#iterate(upstreams, deadline, bill);
-      }
-    } catch (error) {
-      await bill.release();
-      // There is nobody left to tell.
-      if (this.#call.sink.closed.aborted) return;
-      throw error instanceof ApiError && this.#sent.foreign ? withoutForeignPaths(error) : error;
-    } finally {
-      deadline.dispose();
-    }
   }
 
   /** The only iteration of a request without server tools. */
-  #iterate(upstreams: Upstreams, deadline: Deadline, bill: EndedOnce): Promise<void> {
+  iterate(upstreams: Upstreams, deadline: Deadline, bill: EndedOnce): Promise<void> {
     const { record } = this.#call;
     const ask = () => upstreams.ask(this.#question(deadline), (answering) => this.#answer(answering, bill));
     if (record.span === null) return ask();
     const span = startSpan("iteration", record.span, () => ({
       "gen_ai.operation.name": "chat",
-      "gen_ai.request.model": this.#route.model,
+      "gen_ai.request.model": this.route.model,
       "gapura.iteration": 1,
     }));
     return inSpan(span, ask, () => ({
@@ -144,10 +159,10 @@ class Serving {
     }));
   }
 
-  async #open(meter: Meter): Promise<EndedOnce> {
-    const { id, acceptedAt, principal, dialect, batchId } = this.#call;
-    const route = this.#route;
-    const work = estimateWork(this.#look, route);
+  /** Takes the hold of the first iteration. */
+  open(): Promise<Bill> {
+    const { id, acceptedAt, principal, dialect, batchId, meter, record } = this.#call;
+    const { model, limits, prices } = this.route;
     const request: MeteredRequest = {
       id,
       acceptedAt,
@@ -155,26 +170,26 @@ class Serving {
       projectId: principal.projectId ?? "",
       keyId: principal.keyId,
       keyEpoch: batchId === null ? principal.keyEpoch : null,
-      model: route.model,
-      contextTokens: route.limits.contextTokens,
+      model,
+      contextTokens: limits.contextTokens,
       endpoint: batchId === null ? dialect : "batch",
       batchId,
-      prices: route.prices,
+      prices,
       inputTokens: usualInputTokens(this.#look),
     };
-    const traced = tracedMeter(meter, this.#call.record.span);
-    return new EndedOnce(await traced.open(request, estimateMicros(route.prices, work)));
+    const estimate = estimateMicros(prices, estimateWork(this.#look, this.route));
+    return tracedMeter(meter, record.span).open(request, estimate);
   }
 
   #question(deadline: Deadline): Question {
     const { batchId, sink, record, snapshot } = this.#call;
     return {
-      route: this.#route,
+      route: this.route,
       stream: this.#look.stream,
       batch: batchId !== null,
       conversation: this.#conversation(),
       deadline,
-      signal: sink.closed,
+      closed: sink.closed,
       record,
       credential: (id) => snapshot.credential(id),
       write: (upstream) => this.#write(upstream),
@@ -182,7 +197,7 @@ class Serving {
   }
 
   #conversation(): string | null {
-    const { affinity, upstreams } = this.#route;
+    const { affinity, upstreams } = this.route;
     if (affinity === "none" || upstreams.length === 1) return null;
     const { principal, headers } = this.#call;
     return conversationKey(this.#look, principal.organizationId, headers["x-session-id"]);
@@ -194,15 +209,10 @@ class Serving {
     this.#call.record.path = path;
     switch (path) {
       case "relay": {
-        const { body, dropped, usageInjected, reasoningAsked } = relayBody(
-          this.#look,
-          this.#route,
-          upstream,
-          {
-            strict: this.#strict,
-            encryptedReasoning: this.#encryptedReasoning && this.#keepItem !== undefined,
-          },
-        );
+        const { body, dropped, usageInjected, reasoningAsked } = relayBody(this.#look, this.route, upstream, {
+          strict: this.#strict,
+          encryptedReasoning: this.#encryptedReasoning && this.#keepItem !== undefined,
+        });
         const names = dropped.length === 0 ? null : dropped.join(", ");
         this.#sent = { path, foreign: false, dropped: names, usageInjected, reasoningAsked };
         return { body, headers };
@@ -224,7 +234,7 @@ class Serving {
     this.#conversion ??= new Conversion(
       this.#call,
       this.#look,
-      this.#route,
+      this.route,
       this.#sealer,
       plainBody(this.#look, this.#sealer),
     );
@@ -232,13 +242,18 @@ class Serving {
   }
 
   /** What an upstream refused can be put in another way, or left out: worth one more try. */
-  #mayBeAskedAgain(error: unknown): boolean {
+  mayBeAskedAgain(error: unknown): boolean {
     if (this.#sent.path === "convert" && rejectsSystemTurns(error)) return this.#read().hoistSystemTurns();
     if (this.#sent.reasoningAsked && cannotSealReasoning(error)) {
       this.#encryptedReasoning = false;
       return true;
     }
     return rejectsReasoning(error) && this.#forgetReasoning();
+  }
+
+  /** What the client is told of it. */
+  told(error: unknown): unknown {
+    return error instanceof ApiError && this.#sent.foreign ? withoutForeignPaths(error) : error;
   }
 
   /** The reasoning of earlier turns was made in another account: the request goes on without. */
@@ -264,24 +279,23 @@ class Serving {
   #answer(answering: Answering, bill: Bill): Promise<void> {
     const { dialect, id, log, sink, record } = this.#call;
     const { path, dropped, usageInjected } = this.#sent;
-    const common = {
-      bill,
-      sink,
-      headers: { ...bill.headers, ...(dropped === null ? {} : { "x-gapura-dropped": dropped }) },
-      failed: (error: ApiError) => {
-        record.errorCode = error.code;
-      },
+    const headers = dropped === null ? bill.headers : { ...bill.headers, "x-gapura-dropped": dropped };
+    const failed = (error: ApiError) => {
+      record.errorCode = error.code;
     };
     if (path === "convert") {
-      const job = { ...common, conversion: this.#read() };
+      const job = { bill, sink, headers, failed, conversion: this.#read() };
       return this.#look.stream ? convertStream(job, answering) : convertWhole(job, answering);
     }
     const job: RelayJob = {
-      ...common,
+      bill,
+      sink,
+      headers,
+      failed,
       dialect,
       requestId: id,
       log,
-      model: this.#route.model,
+      model: this.route.model,
       keepItem: this.#keepItem,
       usageInjected,
       choices: this.#look.choices,

@@ -4,6 +4,7 @@ import { Agent, buildConnector, type Dispatcher } from "undici";
 import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
+import { Cancellation } from "../lib/cancellation.ts";
 import type { Route, Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
@@ -63,7 +64,7 @@ async function ask(
     stream: false,
     batch: false,
     deadline,
-    signal: new AbortController().signal,
+    closed: new Cancellation(),
     record,
     credential: () => undefined,
     conversation: "c",
@@ -268,7 +269,7 @@ test("an upstream is called at exactly its address, with its headers and its cre
 test("a client that leaves ends the tries", async () => {
   const controller = new AbortController();
   one.next(withFaults(text("x"), { hang: true }));
-  const asked = ask(pair(), {}, { signal: controller.signal });
+  const asked = ask(pair(), {}, { closed: Cancellation.by(controller.signal) });
   await one.arrived(1);
   controller.abort();
   const left = performance.now();

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Dispatcher } from "undici";
 import type { Route, Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
+import type { Cancellation } from "../lib/cancellation.ts";
 import { systemClock, type Clock } from "../lib/clock.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -32,7 +33,7 @@ export interface Question {
   readonly batch: boolean;
   readonly deadline: Deadline;
   /** Aborted when the client is gone. */
-  readonly signal: AbortSignal;
+  readonly closed: Cancellation;
   readonly record: RequestRecord;
   readonly credential: (id: string) => string | undefined;
   /** What keeps a conversation on its upstream; null: any. */
@@ -119,7 +120,7 @@ export class Upstreams {
     { connectMs, wasStale }: Asking,
     take: (answering: Answering) => Promise<T>,
   ): Promise<T> {
-    const { route, record, deadline, signal } = question;
+    const { route, record, deadline, closed } = question;
     const call = new UpstreamCall(this.#options(question, upstream, outgoing, connectMs));
     // The pool's other connections to it may be as stale.
     const dispatcher = wasStale ? this.#fresh : this.#dispatcher;
@@ -130,9 +131,9 @@ export class Upstreams {
     record.upstream = upstream.name;
     this.#health.asked(route, upstream);
     endpoint.active.value += 1;
-    signal.addEventListener("abort", cancel, { once: true });
+    closed.listen(cancel);
     deadline.listen(() => call.abort("deadline"));
-    if (signal.aborted) cancel();
+    if (closed.aborted) cancel();
     let status = "";
     try {
       const head = await headOf(call.start(dispatcher), question, started);
@@ -149,7 +150,7 @@ export class Upstreams {
       } else this.#health.undecided(route, upstream);
       throw error;
     } finally {
-      signal.removeEventListener("abort", cancel);
+      closed.forget(cancel);
       deadline.listen(null);
       endpoint.active.value -= 1;
       countRequest(endpoint, route, upstream, status);
@@ -286,11 +287,11 @@ class Asking {
 
   /** Waits before a further try, if there is time for it. @throws ApiError when there is not. */
   async wait(ms: number): Promise<void> {
-    const { deadline, signal } = this.#question;
+    const { deadline, closed } = this.#question;
     const tooLate = this.#desperateUntil !== null && this.#clock.now() >= this.#desperateUntil;
     if (tooLate || ms > MAX_RETRY_WAIT_MS || ms >= deadline.remainingMs) throw this.#giveUp();
-    if (ms > 0) await sleep(ms, undefined, { signal }).catch(() => {});
-    if (signal.aborted || deadline.expired) throw this.#giveUp();
+    if (ms > 0) await sleep(ms, undefined, { signal: closed.signal }).catch(() => {});
+    if (closed.aborted || deadline.expired) throw this.#giveUp();
   }
 
   /** The request for this upstream; null when its dialect cannot hold it, but another candidate's may. */
@@ -335,20 +336,19 @@ function countRequest({ requests }: Endpoint, route: Route, upstream: Upstream, 
   counter.value += 1;
 }
 
-/** @throws AttemptFailure */
-async function headOf(
-  call: UpstreamCall,
-  { deadline, record }: Question,
-  started: number,
-): Promise<AnswerHead> {
-  try {
-    return await call.head;
-  } catch (error) {
-    if (!(error instanceof CallError)) throw error;
-    throw failureOfCall(deadline.expired ? "deadline" : error.fault, error.cause);
-  } finally {
-    record.upstreamWaitMs += performance.now() - started;
-  }
+/** Not async, as there is one for each request. @throws AttemptFailure */
+function headOf(call: UpstreamCall, { deadline, record }: Question, started: number): Promise<AnswerHead> {
+  return call.head.then(
+    (head) => {
+      record.upstreamWaitMs += performance.now() - started;
+      return head;
+    },
+    (error: unknown) => {
+      record.upstreamWaitMs += performance.now() - started;
+      if (!(error instanceof CallError)) throw error;
+      throw failureOfCall(deadline.expired ? "deadline" : error.fault, error.cause);
+    },
+  );
 }
 
 /** Reads what an error says, with a bound in bytes and time: the status alone is enough to go on with. */

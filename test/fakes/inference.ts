@@ -13,6 +13,7 @@ import type { Policy, Route, Upstream } from "../../dataplane/config/schema.ts";
 import { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { type Dialect, dialectPath } from "../../dataplane/dialects/dialect.ts";
 import type { AnswerSink, InferenceCall } from "../../dataplane/inference/call.ts";
+import { Cancellation } from "../../dataplane/lib/cancellation.ts";
 import { newRequestRecord } from "../../dataplane/telemetry/request-record.ts";
 
 const source = { kind: "ModelRoute", namespace: "test", name: "m", uid: "u", generation: 1 } as const;
@@ -160,8 +161,7 @@ export class KeepingSink extends EventEmitter implements AnswerSink {
   ended = false;
   /** Called before each piece is taken; false: the reader is behind. */
   accept: () => boolean = () => true;
-  readonly #gone = new AbortController();
-  readonly closed = this.#gone.signal;
+  readonly closed = new Cancellation();
   #drained = Promise.withResolvers<void>();
 
   start(status: number, headers: Readonly<Record<string, string>>): void {
@@ -195,7 +195,7 @@ export class KeepingSink extends EventEmitter implements AnswerSink {
 
   /** The reader goes away. */
   leave(): void {
-    this.#gone.abort();
+    this.closed.abort();
     this.drain();
   }
 
