@@ -12,6 +12,8 @@ const CHUNK_BYTES = 64 * 1024;
 /** Some ten thousand charges. */
 const MOST_CHUNKS = 128;
 
+const SEPARATOR = BETWEEN_OPERATIONS.charCodeAt(0);
+
 interface Chunk {
   /** `performance.now()` of its first charge. */
   readonly since: number;
@@ -25,14 +27,14 @@ export class KeptCharges {
 
   add(charge: Operation, now: number): void {
     let chunk = this.#chunks.at(-1);
-    const text = charge + BETWEEN_OPERATIONS;
-    const most = 3 * text.length;
+    const most = 3 * charge.length + 1;
     if (chunk === undefined || chunk.used + most > chunk.bytes.length || chunk.since < now - CHUNK_MS) {
       chunk = { since: now, bytes: Buffer.allocUnsafeSlow(Math.max(CHUNK_BYTES, most)), used: 0 };
       this.#chunks = this.#young(now).slice(1 - MOST_CHUNKS);
       this.#chunks.push(chunk);
     }
-    chunk.used += chunk.bytes.write(text, chunk.used);
+    chunk.used += chunk.bytes.write(charge, chunk.used);
+    chunk.bytes[chunk.used++] = SEPARATOR;
   }
 
   /** Oldest first; a few of them may be older than a minute. */

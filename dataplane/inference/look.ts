@@ -82,17 +82,22 @@ export function fieldError(
   return new ApiError(code, `${param}: ${problem}`, { param });
 }
 
+const noObjects: ReadonlyMap<string, ObjectSpan> = new Map();
+
 /** The state of one look. */
 class Looking {
   readonly #dialect: Dialect;
   readonly #reader: JsonReader;
   readonly #content: ContentFacts = noFacts();
   readonly #tools: ToolEntry[] = [];
-  readonly #keys = new Map<string, string>();
-  readonly #objects = new Map<string, ObjectSpan>();
+  #cacheKey: string | null = null;
+  #safetyKey: string | null = null;
+  #userKey: string | null = null;
+  #objects: Map<string, ObjectSpan> | null = null;
   #model: string | undefined;
   #stream: boolean | undefined;
-  #limits = new Map<string, number | undefined>();
+  /** In the order of the dialect's names for them. */
+  readonly #limits: (number | undefined)[] = [];
   #choices: number | undefined;
   #toolChoice: ToolChoice | null = null;
   #contentItems: number | null = null;
@@ -115,7 +120,7 @@ class Looking {
       body: reader.bytes,
       top,
       fields,
-      objects: this.#objects,
+      objects: this.#objects ?? noObjects,
       model: this.#checkedModel(fields),
       stream: this.#checkedStream(fields),
       limits: this.#checkedLimits(fields),
@@ -123,8 +128,8 @@ class Looking {
       tools: [...this.#tools, ...this.#content.additionalTools],
       toolChoice: this.#toolChoice,
       content: this.#content,
-      cacheKey: this.#keys.get("prompt_cache_key") ?? null,
-      userKey: this.#keys.get("safety_identifier") ?? this.#keys.get("user") ?? null,
+      cacheKey: this.#cacheKey,
+      userKey: this.#safetyKey ?? this.#userKey,
     };
   }
 
@@ -132,8 +137,9 @@ class Looking {
     const reader = this.#reader;
     const { content, limits } = fieldNames[this.#dialect];
     if (key === content) return this.#readContent();
-    if ((limits as readonly string[]).includes(key)) {
-      this.#limits.set(key, reader.number());
+    const limit = (limits as readonly string[]).indexOf(key);
+    if (limit >= 0) {
+      this.#limits[limit] = reader.number();
       return;
     }
     switch (key) {
@@ -158,25 +164,31 @@ class Looking {
       case "metadata":
         if (this.#dialect === "messages" && reader.kind() === "object")
           reader.object((name) => {
-            if (name === "user_id") this.#remember("user");
+            if (name === "user_id") this.#userKey = this.#readKey();
           });
         return;
       case "thinking":
       case "output_config":
       case "stream_options":
-        if (reader.kind() === "object") this.#objects.set(key, reader.members());
+        if (reader.kind() === "object") (this.#objects ??= new Map()).set(key, reader.members());
         return;
       case "prompt_cache_key":
+        this.#cacheKey = this.#readKey();
+        return;
       case "safety_identifier":
+        this.#safetyKey = this.#readKey();
+        return;
       case "user":
-        return this.#remember(key);
+        this.#userKey = this.#readKey();
+        return;
       default:
     }
   }
 
-  #remember(key: string): void {
+  /** null: it holds no name for anything. */
+  #readKey(): string | null {
     const value = this.#reader.string();
-    if (value !== undefined && value !== "") this.#keys.set(key, value);
+    return value === undefined || value === "" ? null : value;
   }
 
   #readContent(): void {
@@ -214,7 +226,7 @@ class Looking {
   /** We read it ourselves: usage is injected there. */
   #checkStreamOptions(fields: ReadonlyMap<string, Member>): void {
     if (this.#dialect === "messages" || present(fields, "stream_options") === undefined) return;
-    const options = this.#objects.get("stream_options");
+    const options = this.#objects?.get("stream_options");
     if (options === undefined) throw this.#error("invalid_type", "stream_options", "must be an object");
     const usage = options.members.find(({ key }) => key === "include_usage");
     if (usage !== undefined && usage.kind !== "boolean" && usage.kind !== "null")
@@ -244,10 +256,10 @@ class Looking {
     // Messages allows 0: it warms the prompt cache without an answer (dialects.md §B1).
     const least = this.#dialect === "messages" ? 0 : 1;
     const given: LimitField[] = [];
-    for (const name of fieldNames[this.#dialect].limits) {
+    for (const [index, name] of fieldNames[this.#dialect].limits.entries()) {
       const member = present(fields, name);
       if (member === undefined) continue;
-      const value = this.#limits.get(name);
+      const value = this.#limits[index];
       if (value === undefined || !Number.isInteger(value))
         throw this.#error("invalid_type", name, "must be an integer");
       if (value < least) throw this.#error("invalid_value", name, `must be at least ${least}`);

@@ -125,6 +125,8 @@ function classOf(dialect: Dialect, { type, container, clientRun }: ToolEntry): T
 
 /** The server tools that a request declares, each with the path that names it. */
 export function declaredServerTools(look: Look): ReadonlyMap<ServerTool, string> {
+  const searchOptions = look.dialect === "chat" && present(look.fields, "web_search_options") !== undefined;
+  if (look.tools.length === 0 && !searchOptions) return noServerTools;
   const declared = new Map<ServerTool, string>();
   const style = look.dialect === "messages" ? "messages" : "openai";
   for (const tool of look.tools) {
@@ -132,10 +134,11 @@ export function declaredServerTools(look: Look): ReadonlyMap<ServerTool, string>
     if (kind === "client" || kind === "unsupported" || isOffline(look, tool)) continue;
     if (!declared.has(kind)) declared.set(kind, fieldPath(style, [...tool.path, "type"]));
   }
-  if (look.dialect === "chat" && present(look.fields, "web_search_options") !== undefined)
-    declared.set("webSearch", "web_search_options");
+  if (searchOptions) declared.set("webSearch", "web_search_options");
   return declared;
 }
+
+const noServerTools: ReadonlyMap<ServerTool, string> = new Map();
 
 /** A search tool that may only read an index that nobody here has: as if it had not been sent (dialects.md §H3). */
 export const isOffline = (look: Look, tool: ToolEntry): boolean =>

@@ -29,7 +29,8 @@ export function createLogger(level: string, destination?: DestinationStream): Lo
 export function logRequest(log: Logger, level: "info" | "warn", line: object): void {
   if (!log.isLevelEnabled(level)) return;
   const output = Reflect.get(log, pino.symbols.streamSym) as DestinationStream;
-  output.write(`${JSON.stringify({ level, time: isoTime(), ...line, msg: "request" })}\n`);
+  const members = JSON.stringify(line).slice(1, -1);
+  output.write(`{"level":"${level}","time":"${isoTime()}",${members},"msg":"request"}\n`);
 }
 
 let isoTimeOf = 0;
