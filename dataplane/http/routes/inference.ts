@@ -33,7 +33,7 @@ async function infer(
   reply: FastifyReply,
   services: HttpServices,
   needs: InferenceRoutesNeeds,
-): Promise<FastifyReply> {
+): Promise<void> {
   requireJsonType(request.raw);
   const body = await readBody(request.raw, limits.inferenceBodyBytes);
   const sink = new HttpAnswerSink(
@@ -76,7 +76,6 @@ async function infer(
   if (!sink.started && !sink.closed.aborted) throw new Error("serving ended without an answer");
   // The client left before there was anything to say.
   if (!reply.sent) reply.hijack();
-  return reply;
 }
 
 const passedHeaders = [
