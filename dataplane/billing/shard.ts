@@ -59,8 +59,8 @@ type ScriptReply = { readonly applied: readonly Reply[] } | { readonly epoch: st
 export const BETWEEN_WORDS = "\x1f";
 export const BETWEEN_OPERATIONS = "\x1e";
 
-export const operation = (name: string, ...args: readonly string[]): Operation =>
-  [name, ...args].join(BETWEEN_WORDS) as Operation;
+export const operation = (...words: readonly [name: string, ...args: string[]]): Operation =>
+  words.join(BETWEEN_WORDS) as Operation;
 
 /** `{1, replies}`, or `{0, epoch}`. */
 function readReply(reply: unknown): ScriptReply {
@@ -216,7 +216,7 @@ export class Shard {
         this.#queue.unshift(...this.#underWay);
         return;
       }
-      for (const [index, waiting] of group.entries()) waiting.resolve(reply.applied[index] ?? []);
+      group.forEach(({ resolve }, index) => resolve(reply.applied[index] ?? []));
     } catch (error) {
       this.#refuse(group, new RedisSilent("Redis did not answer", { sent: true, cause: error }));
     } finally {

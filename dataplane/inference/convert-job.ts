@@ -3,7 +3,7 @@ import type { Bill, FinalUsage, TokenUsage } from "../billing/meter.ts";
 import { noTokens, noTools } from "../billing/token-usage.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
-import type { Answering } from "../upstream/ask.ts";
+import type { Answering } from "../upstream/question.ts";
 import type { AnswerSink } from "./call.ts";
 import type { Conversion } from "./conversion.ts";
 

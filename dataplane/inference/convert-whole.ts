@@ -7,7 +7,7 @@ import { codecs } from "../dialects/registry.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import type { Answering } from "../upstream/ask.ts";
+import type { Answering } from "../upstream/question.ts";
 import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";

@@ -11,7 +11,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { SseReader } from "../lib/sse.ts";
 import { wholeBlock } from "../loop/round.ts";
 import { SpoiledAnswer } from "../loop/exchange.ts";
-import type { Answering } from "../upstream/ask.ts";
+import type { Answering } from "../upstream/question.ts";
 import { AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";

@@ -5,7 +5,7 @@ import { withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import type { Exchange } from "../loop/exchange.ts";
-import type { Answering, Question } from "../upstream/ask.ts";
+import type { Answering, Question } from "../upstream/question.ts";
 import { AttemptFailure } from "../upstream/failure.ts";
 import type { Conversion } from "./conversion.ts";
 import { streamedEvents, wholeEvents } from "./exchange.ts";

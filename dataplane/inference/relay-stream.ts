@@ -9,7 +9,7 @@ import { ApiError } from "../lib/api-error.ts";
 import type { Span } from "../lib/json-reader.ts";
 import { frameData, SseOverflow, SseScanner, type SseFrame } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import type { Answering } from "../upstream/ask.ts";
+import type { Answering } from "../upstream/question.ts";
 import { AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
 import type { CallFault } from "../upstream/send.ts";
 import { errorEvent } from "./in-band.ts";

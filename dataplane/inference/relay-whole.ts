@@ -4,7 +4,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { JsonFault } from "../lib/json-reader.ts";
 import { splice, type Edit } from "../lib/json-splice.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import type { Answering } from "../upstream/ask.ts";
+import type { Answering } from "../upstream/question.ts";
 import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";

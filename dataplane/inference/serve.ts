@@ -15,7 +15,8 @@ import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import { inSpan, startSpan } from "../telemetry/trace.ts";
 import type { RunTool } from "../tools/toolbox.ts";
-import type { Answering, Outgoing, Question, Upstreams } from "../upstream/ask.ts";
+import type { Upstreams } from "../upstream/ask.ts";
+import type { Answering, Outgoing, Question } from "../upstream/question.ts";
 import type { InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
 import { conversationKey } from "./conversation-key.ts";
@@ -57,16 +58,9 @@ export const createServe =
     const bill = new EndedOnce(await serving.open());
     const deadline = new Deadline(serving.route.timeouts.requestMs);
     try {
-      try {
-        await serving.iterate(upstreams, deadline, bill);
-      } catch (error) {
-        if (!serving.mayBeAskedAgain(error)) throw error;
-        await serving.iterate(upstreams, deadline, bill);
-      }
+      await serving.iterate(upstreams, deadline, bill);
     } catch (error) {
-      await bill.release();
-      // There is nobody left to tell.
-      if (!call.sink.closed.aborted) throw serving.told(error);
+      await serving.failed(error, upstreams, deadline, bill);
     } finally {
       deadline.dispose();
     }
@@ -241,19 +235,30 @@ class Serving {
     return this.#conversion;
   }
 
+  /** Asks once more if that is worth it, or gives the hold back. @throws ApiError unless the client has left. */
+  async failed(error: unknown, upstreams: Upstreams, deadline: Deadline, bill: EndedOnce): Promise<void> {
+    let last = error;
+    if (this.#mayBeAskedAgain(error)) {
+      try {
+        return await this.iterate(upstreams, deadline, bill);
+      } catch (again) {
+        last = again;
+      }
+    }
+    await bill.release();
+    // There is nobody left to tell.
+    if (this.#call.sink.closed.aborted) return;
+    throw last instanceof ApiError && this.#sent.foreign ? withoutForeignPaths(last) : last;
+  }
+
   /** What an upstream refused can be put in another way, or left out: worth one more try. */
-  mayBeAskedAgain(error: unknown): boolean {
+  #mayBeAskedAgain(error: unknown): boolean {
     if (this.#sent.path === "convert" && rejectsSystemTurns(error)) return this.#read().hoistSystemTurns();
     if (this.#sent.reasoningAsked && cannotSealReasoning(error)) {
       this.#encryptedReasoning = false;
       return true;
     }
     return rejectsReasoning(error) && this.#forgetReasoning();
-  }
-
-  /** What the client is told of it. */
-  told(error: unknown): unknown {
-    return error instanceof ApiError && this.#sent.foreign ? withoutForeignPaths(error) : error;
   }
 
   /** The reasoning of earlier turns was made in another account: the request goes on without. */

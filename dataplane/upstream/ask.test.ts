@@ -9,7 +9,8 @@ import type { Route, Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import { newRequestRecord } from "../telemetry/request-record.ts";
-import { Upstreams, type Question } from "./ask.ts";
+import { Upstreams } from "./ask.ts";
+import type { Question } from "./question.ts";
 import { newUpstreamDispatcher } from "./dispatcher.ts";
 
 /** Nobody listens there. */

@@ -5,51 +5,16 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Dispatcher } from "undici";
-import type { Route, Upstream } from "../config/schema.ts";
+import type { Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
-import type { Cancellation } from "../lib/cancellation.ts";
 import { systemClock, type Clock } from "../lib/clock.ts";
-import type { Deadline } from "../lib/deadline.ts";
-import { metrics } from "../telemetry/metrics.ts";
-import type { RequestRecord } from "../telemetry/request-record.ts";
-import type { Tally } from "../telemetry/tally.ts";
-import { failureOfCall, failureOfStatus, AttemptFailure } from "./failure.ts";
+import { Attempt } from "./attempt.ts";
+import { Endpoints } from "./endpoints.ts";
+import { AttemptFailure } from "./failure.ts";
 import { Health } from "./health.ts";
-import { ERROR_BODY_MS, MAX_ERROR_BYTES, MAX_RETRY_WAIT_MS, STREAM_FIRST_BYTE_MS } from "./limits.ts";
+import { MAX_RETRY_WAIT_MS } from "./limits.ts";
 import { backOffMs, pick, preference } from "./pick.ts";
-import { CallError, UpstreamCall, type AnswerHead } from "./send.ts";
-
-/** What one candidate is sent. */
-export interface Outgoing {
-  readonly body: Buffer;
-  /** Beside content type, credentials and the route's own headers; names in lower case. */
-  readonly headers: Readonly<Record<string, string>>;
-}
-
-export interface Question {
-  readonly route: Route;
-  readonly stream: boolean;
-  /** Items of a batch are bounded by the request's time alone (resources.md, timeouts). */
-  readonly batch: boolean;
-  readonly deadline: Deadline;
-  /** Aborted when the client is gone. */
-  readonly closed: Cancellation;
-  readonly record: RequestRecord;
-  readonly credential: (id: string) => string | undefined;
-  /** What keeps a conversation on its upstream; null: any. */
-  readonly conversation: string | null;
-  /** The request as this candidate shall get it. @throws ApiError when it cannot serve the request at all. */
-  readonly write: (upstream: Upstream) => Outgoing;
-}
-
-/** An upstream that answers with a 2xx status. */
-export interface Answering {
-  readonly upstream: Upstream;
-  readonly head: AnswerHead;
-  readonly call: UpstreamCall;
-  /** To be called when the answer's first byte goes to the client: the upstream is well. */
-  readonly accepted: () => void;
-}
+import type { Answering, Outgoing, Question } from "./question.ts";
 
 export interface UpstreamsOptions {
   readonly clock?: Clock;
@@ -59,25 +24,13 @@ export interface UpstreamsOptions {
   readonly fresh?: Dispatcher;
 }
 
-/** An upstream's address and fixed headers, worked out once for each snapshot. */
-interface Endpoint {
-  readonly origin: string;
-  readonly path: string;
-  /** Names and values in turn, for an answer that is streamed and for a whole one. */
-  readonly streamHeaders: readonly string[];
-  readonly wholeHeaders: readonly string[];
-  /** Metrics of this upstream: finding them by their labels each time costs more than counting. */
-  readonly active: Tally;
-  readonly requests: Map<string, Tally>;
-}
-
 export class Upstreams {
   readonly #dispatcher: Dispatcher;
   readonly #fresh: Dispatcher;
   readonly #clock: Clock;
   readonly #random: () => number;
   readonly #health: Health;
-  readonly #endpoints = new WeakMap<Upstream, Endpoint>();
+  readonly #endpoints = new Endpoints();
 
   constructor(
     dispatcher: Dispatcher,
@@ -104,119 +57,22 @@ export class Upstreams {
       if (waitMs !== null) await asking.wait(waitMs);
       const written = asking.write(upstream);
       if (written === null) continue;
+      const attempt = new Attempt(question, upstream, this.#endpoints.of(route, upstream), this.#health);
+      // The pool's other connections to a stale one's upstream may be as stale.
+      const dispatcher = asking.wasStale ? this.#fresh : this.#dispatcher;
       try {
-        return await this.#attempt(question, upstream, written, asking, take);
+        const answering = await attempt.start(dispatcher, written, asking.connectMs);
+        const taken = await take(answering);
+        answering.accepted();
+        return taken;
       } catch (error) {
+        attempt.failed(error);
         if (!(error instanceof AttemptFailure)) throw error;
         asking.failed(upstream, error);
+      } finally {
+        attempt.over();
       }
     }
-  }
-
-  async #attempt<T>(
-    question: Question,
-    upstream: Upstream,
-    outgoing: Outgoing,
-    { connectMs, wasStale }: Asking,
-    take: (answering: Answering) => Promise<T>,
-  ): Promise<T> {
-    const { route, record, deadline, closed } = question;
-    const call = new UpstreamCall(this.#options(question, upstream, outgoing, connectMs));
-    // The pool's other connections to it may be as stale.
-    const dispatcher = wasStale ? this.#fresh : this.#dispatcher;
-    const endpoint = this.#endpoint(route, upstream);
-    const cancel = () => call.abort("cancelled");
-    const started = performance.now();
-    record.tries += 1;
-    record.upstream = upstream.name;
-    this.#health.asked(route, upstream);
-    endpoint.active.value += 1;
-    closed.listen(cancel);
-    deadline.listen(() => call.abort("deadline"));
-    if (closed.aborted) cancel();
-    let status = "";
-    try {
-      const head = await headOf(call.start(dispatcher), question, started);
-      status = String(head.status);
-      if (head.status < 200 || head.status > 299) throw await failureOf(call, head, upstream, route);
-      const accepted = () => this.#health.answered(route, upstream);
-      const taken = await take({ upstream, head, call, accepted });
-      accepted();
-      return taken;
-    } catch (error) {
-      if (error instanceof AttemptFailure) {
-        status = error.status;
-        this.#learn(route, upstream, error);
-      } else this.#health.undecided(route, upstream);
-      throw error;
-    } finally {
-      closed.forget(cancel);
-      deadline.listen(null);
-      endpoint.active.value -= 1;
-      countRequest(endpoint, route, upstream, status);
-    }
-  }
-
-  #learn(route: Route, upstream: Upstream, failure: AttemptFailure): void {
-    if (failure.unhealthy) this.#health.failed(route, upstream);
-    if (failure.retryAfterMs !== null) this.#health.rests(route, upstream, failure.retryAfterMs);
-    else if (failure.unhealthy) return;
-    else if (failure.answered) this.#health.answered(route, upstream);
-    else this.#health.undecided(route, upstream);
-  }
-
-  #options(
-    { route, stream, batch, credential }: Question,
-    upstream: Upstream,
-    { body, headers }: Outgoing,
-    connectMs: number,
-  ) {
-    const endpoint = this.#endpoint(route, upstream);
-    const list = stream ? [...endpoint.streamHeaders] : [...endpoint.wholeHeaders];
-    // What the route sets by itself wins.
-    for (const name in headers)
-      if (!Object.hasOwn(upstream.headers, name)) list.push(name, headers[name] as string);
-    if (upstream.credential !== null) {
-      const { id, header } = upstream.credential;
-      const value = credential(id);
-      if (value !== undefined)
-        list.push(header, header.toLowerCase() === "authorization" ? `Bearer ${value}` : value);
-    }
-    const { firstByteMs, streamIdleMs } = route.timeouts;
-    return {
-      origin: endpoint.origin,
-      path: endpoint.path,
-      headers: list,
-      body,
-      connectMs,
-      firstByteMs: batch ? null : (firstByteMs ?? (stream ? STREAM_FIRST_BYTE_MS : null)),
-      idleMs: stream ? streamIdleMs : null,
-    };
-  }
-
-  #endpoint(route: Route, upstream: Upstream): Endpoint {
-    const known = this.#endpoints.get(upstream);
-    if (known !== undefined) return known;
-    const url = new URL(upstream.url);
-    const headersFor = (accept: string) =>
-      Object.entries({
-        "content-type": "application/json",
-        "accept-encoding": "identity",
-        "user-agent": "gapura",
-        accept,
-        // What the route sets by itself wins.
-        ...upstream.headers,
-      }).flat();
-    const endpoint = {
-      origin: url.origin,
-      path: url.pathname + url.search,
-      streamHeaders: headersFor("text/event-stream"),
-      wholeHeaders: headersFor("application/json"),
-      active: metrics.upstreamActive.series(labelsOf(route, upstream)),
-      requests: new Map<string, Tally>(),
-    };
-    this.#endpoints.set(upstream, endpoint);
-    return endpoint;
   }
 }
 
@@ -323,43 +179,4 @@ class Asking {
   #giveUp(): ApiError {
     return this.#error ?? new ApiError("upstream_error", "The model's provider could not be reached.");
   }
-}
-
-const labelsOf = ({ model }: Route, { name }: Upstream) => ({ model, upstream: name });
-
-function countRequest({ requests }: Endpoint, route: Route, upstream: Upstream, status: string): void {
-  let counter = requests.get(status);
-  if (counter === undefined) {
-    counter = metrics.upstreamRequests.series({ ...labelsOf(route, upstream), status });
-    requests.set(status, counter);
-  }
-  counter.value += 1;
-}
-
-/** Not async, as there is one for each request. @throws AttemptFailure */
-function headOf(call: UpstreamCall, { deadline, record }: Question, started: number): Promise<AnswerHead> {
-  return call.head.then(
-    (head) => {
-      record.upstreamWaitMs += performance.now() - started;
-      return head;
-    },
-    (error: unknown) => {
-      record.upstreamWaitMs += performance.now() - started;
-      if (!(error instanceof CallError)) throw error;
-      throw failureOfCall(deadline.expired ? "deadline" : error.fault, error.cause);
-    },
-  );
-}
-
-/** Reads what an error says, with a bound in bytes and time: the status alone is enough to go on with. */
-async function failureOf(
-  call: UpstreamCall,
-  head: AnswerHead,
-  upstream: Upstream,
-  route: Route,
-): Promise<AttemptFailure> {
-  const timer = setTimeout(() => call.abort("idle"), ERROR_BODY_MS);
-  const body = await call.whole(MAX_ERROR_BYTES).catch(() => Buffer.alloc(0));
-  clearTimeout(timer);
-  return failureOfStatus(head, body, upstream, route, Date.now());
 }
