@@ -184,6 +184,8 @@ class KeptAnswer implements AnswerSink {
     return true;
   }
 
+  hurry(): void {}
+
   drained(): Promise<void> {
     return Promise.resolve();
   }

@@ -54,6 +54,11 @@ export class HttpAnswerSink implements AnswerSink {
     return room;
   }
 
+  /** Node corks the socket at the first write of a turn. */
+  hurry(): void {
+    this.#response.socket?.uncork();
+  }
+
   drained(): Promise<void> {
     if (this.#response.destroyed || !this.#response.writableNeedDrain) return Promise.resolve();
     this.#waiting ??= Promise.withResolvers<void>();

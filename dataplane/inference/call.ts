@@ -17,6 +17,8 @@ export interface AnswerSink {
   start(status: number, headers: Readonly<Record<string, string>>): void;
   /** False when the reader is behind: wait for `drained()` before the next write. */
   write(bytes: Uint8Array | string): boolean;
+  /** What was written leaves now, and not when this turn of the event loop is over. */
+  hurry(): void;
   /** Resolves when there is room again or the reader is gone. */
   drained(): Promise<void>;
   /** Ends the answer, behind these bytes. */

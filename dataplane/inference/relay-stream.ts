@@ -102,10 +102,16 @@ class StreamRelay {
       if (seen.kind === "terminal" && seen.last) this.#finish();
       return;
     }
-    if (this.#phase === "opening") {
+    const isFirst = this.#phase === "opening";
+    if (isFirst) {
       if (frame.dataLines === 0) return this.#hold(frame, null);
       this.#open();
     }
+    this.#send(frame, seen);
+    if (isFirst) this.#hurry();
+  }
+
+  #send(frame: SseFrame, seen: Exclude<Seen, { kind: "error" }>): void {
     switch (seen.kind) {
       case "pass":
         return this.#pass(frame);
@@ -120,6 +126,12 @@ class StreamRelay {
         this.#hold(frame, seen.model);
         if (seen.last) this.#finish();
     }
+  }
+
+  /** A client waits for the first event: it leaves before those that came with it are looked at. */
+  #hurry(): void {
+    this.#flush();
+    this.#job.sink.hurry();
   }
 
   /** A tap that fails is a bug of ours, and no reason to break the client's stream. */

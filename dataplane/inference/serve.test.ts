@@ -1,3 +1,5 @@
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { Dispatcher } from "undici";
 import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
@@ -130,6 +132,30 @@ describe.each(dialects)("%s", (dialect) => {
       seen.add(call.sink.text.replaceAll(/_?fake\d+|\d{10,}|[_-]\d+(?:_\d+)?(?=")/g, ""));
     }
     expect(seen.size).toBe(1);
+  });
+
+  test("the first event leaves at once, before those that came in the same packet are looked at", async () => {
+    fake.next(hello);
+    const apart = callTo(dialect, bodyOf(dialect, { stream: true }));
+    await serve(apart);
+    const server = createServer((_, response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" }).end(apart.sink.text);
+    });
+    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+    const { port } = server.address() as AddressInfo;
+    try {
+      const call = callTo(dialect, bodyOf(dialect, { stream: true }), {
+        upstream: { url: `http://127.0.0.1:${port}` },
+      });
+      await serve(call);
+      const [first, rest] = call.sink.pieces.map((piece) => piece.toString().match(/\n\n/g)?.length ?? 0);
+      expect(first).toBe(1);
+      expect(rest).toBeGreaterThan(1);
+      expect(call.sink.hurriedAfter).toEqual([1]);
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
   });
 
   test("rule 1.9: the end of a stream leaves only once its charge is durable", async () => {

@@ -158,6 +158,8 @@ export class KeepingSink extends EventEmitter implements AnswerSink {
   status = 0;
   headers: Readonly<Record<string, string>> = {};
   readonly pieces: Buffer[] = [];
+  /** How many pieces had been written each time when they were to leave at once. */
+  readonly hurriedAfter: number[] = [];
   ended = false;
   /** Called before each piece is taken; false: the reader is behind. */
   accept: () => boolean = () => true;
@@ -176,6 +178,10 @@ export class KeepingSink extends EventEmitter implements AnswerSink {
     this.pieces.push(Buffer.from(bytes));
     this.emit("piece");
     return this.accept();
+  }
+
+  hurry(): void {
+    this.hurriedAfter.push(this.pieces.length);
   }
 
   drained(): Promise<void> {
