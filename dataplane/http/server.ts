@@ -150,9 +150,9 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       .send(JSON.stringify(errorBody(style, apiError, request.id)));
   };
 
-  // Bodies are read where they are needed, after the key was looked at: Fastify need not look for a parser.
-  for (const method of ["POST", "PUT", "PATCH"])
-    app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
+  // Bodies are read where they are needed, after the key was looked at.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("*", (_request, _payload, done) => done(null));
   app.decorateRequest("caller", null);
   app.decorateRequest("dialect", undefined);
   app.decorateRequest("firstByteAt", null);
