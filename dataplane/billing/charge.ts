@@ -13,6 +13,7 @@ import { decodeRow, encodeRow, type UsageRow } from "./usage-row.ts";
 
 /** A charge on its way to the ledger. */
 export interface Charge {
+  /** Empty: it names none. */
   readonly organizationId: string;
   readonly cost: Micros;
   /** The encoded row. */
@@ -135,13 +136,14 @@ async function parkRow(
   });
 }
 
-/** Charges what cannot be read to its account, once for its text, and parks it. */
+/** Charges what cannot be read to the account that it names, once for its text, and parks it. */
 async function parkText(
   transaction: DatabaseTransactionConnection,
   { organizationId, cost, text }: Charge,
   reason: unknown,
 ): Promise<readonly Account[]> {
   const charge = { id: digestOf(text), organizationId, charged: cost, provisional: false, text };
+  if (organizationId === "") return await parkForNobody(transaction, charge, reason);
   return await parkOr(transaction, charge, reason, async (savepoint) => {
     await lockAccounts(savepoint, [organizationId]);
     if (!(await insertParked(savepoint, charge, reason))) return [];
@@ -160,10 +162,18 @@ async function parkOr(
     return await transaction.transaction(parking);
   } catch (error) {
     if (!refusesData(error)) throw error;
-    const nobodys = { ...charge, id: digestOf(charge.text), organizationId: null, charged: 0n };
-    await insertParked(transaction, nobodys, reason);
-    return [];
+    return await parkForNobody(transaction, charge, reason);
   }
+}
+
+async function parkForNobody(
+  transaction: DatabaseTransactionConnection,
+  charge: ParkedCharge,
+  reason: unknown,
+): Promise<readonly Account[]> {
+  const nobodys = { ...charge, id: digestOf(charge.text), organizationId: null, charged: 0n };
+  await insertParked(transaction, nobodys, reason);
+  return [];
 }
 
 /** Takes a parked charge out and gives back what it had charged. */

@@ -83,7 +83,13 @@ export class Drainer {
 /** The oldest entries of a shard. */
 export async function readEntries(redis: Redis, { tag }: Shard): Promise<Entry[]> {
   const raw = await redis.xrange(`${tag}:usage`, "-", "+", "COUNT", ENTRIES_AT_ONCE);
-  return raw.map(([entryId, fields]) => readEntry(entryId, fields[1] ?? ""));
+  return raw.map(([entryId, fields]) => readEntry(entryId, packedOf(fields)));
+}
+
+/** An entry from before 2026-11-22 has a field for each of its words; a kept Redis may still hold some. */
+function packedOf(fields: readonly string[]): string {
+  const words = fields.filter((_, index) => index % 2 === 1);
+  return words.length === 1 ? (words[0] ?? "") : words.join(BETWEEN_WORDS);
 }
 
 /** Takes an entry's text apart (`TAG:usage` in store/meter-shard.lua). */

@@ -21,8 +21,16 @@ for at = 1, #holds, 2 do
 end
 local entries = redis.call('XRANGE', tag .. ':usage', '-', '+')
 for _, entry in ipairs(entries) do
-  local organization, cost = string.match(entry[2][2], '^([^\31]*)\31([^\31]*)\31')
-  undrained[organization] = (undrained[organization] or 0) + tonumber(cost)
+  local fields = entry[2]
+  local organization, cost = string.match(fields[2], '^([^\31]*)\31(%d+)\31')
+  if fields[3] then
+    -- From before 2026-11-22: a field for each word.
+    organization, cost = fields[2], fields[4]
+  end
+  -- An entry that no script of ours made moved no books.
+  if cost then
+    undrained[organization] = (undrained[organization] or 0) + tonumber(cost)
+  end
 end
 local told = {}
 for _, organization in ipairs(ARGV) do

@@ -11,7 +11,9 @@ operations.drained = function(accounts, ...)
   local deleted = 0
   while at <= #values do
     if redis.call('XDEL', tag .. ':usage', values[at]) == 1 then
-      redis.call('HINCRBY', organization_key(values[at + 1]), 'undrained', negative(values[at + 2]))
+      if values[at + 2] ~= '0' then
+        redis.call('HINCRBY', organization_key(values[at + 1]), 'undrained', negative(values[at + 2]))
+      end
       deleted = deleted + 1
     end
     at = at + 3

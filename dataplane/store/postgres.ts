@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import {
   createPool,
+  InvalidInputError,
   SchemaValidationError,
   type DatabasePool,
   type Interceptor,
@@ -73,7 +74,8 @@ const dataClasses = new Set(["22", "23", "44", "54", "P0"]);
  */
 export function refusesData(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    if (cause instanceof RangeError) return true;
+    // slonik keeps neither the state (22P02) nor the cause of a text that is none of its type.
+    if (cause instanceof RangeError || cause instanceof InvalidInputError) return true;
     const state: unknown = "code" in cause ? cause.code : undefined;
     if (typeof state === "string" && /^[0-9A-Z]{5}$/.test(state)) return dataClasses.has(state.slice(0, 2));
   }

@@ -105,6 +105,33 @@ describe("the drainer", () => {
     expect(await balance()).toBe(1_000n - 5n - 60n);
   });
 
+  test("charges entries of the form that a kept Redis may still hold", async () => {
+    const row = encodeRow(charge(7));
+    await plane.redis.xadd(stream, "*", "o", "org", "c", "7", "r", row);
+    await plane.redis.hincrby(`${shardTag(shardOf("org"))}:o:org`, "undrained", 7);
+    expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+    expect(await plane.upkeep.drain()).toBe(1);
+    expect(await ids()).toHaveLength(1);
+    expect(await balance()).toBe(993n);
+    expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  });
+
+  test("parks what no script of ours wrote for nobody, and lets the audit go on", async () => {
+    for (const text of ["nonsense", "org\x1fmuch\x1f{}"]) await plane.redis.xadd(stream, "*", "r", text);
+    await settled(3);
+    expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+    expect(await plane.upkeep.drain()).toBe(3);
+    expect(await balance()).toBe(997n);
+    const parked = await plane.pool.any(sql.type(z.object({ organization_id: z.string().nullable() }))`
+      select organization_id from parked_charges
+    `);
+    expect(parked).toEqual([{ organization_id: null }, { organization_id: null }]);
+    const accounts = sql.type(
+      z.object({ organization_id: z.string() }),
+    )`select organization_id from accounts`;
+    expect(await plane.pool.any(accounts)).toEqual([{ organization_id: "org" }]);
+  });
+
   test("charges an entry that it cannot read once, however often it comes", async () => {
     for (let index = 0; index < 2; index += 1) {
       await plane.redis.xadd(stream, "*", "r", entry("30", '{"v":2}'));
