@@ -164,7 +164,7 @@ class Looking {
       case "metadata":
         if (this.#dialect === "messages" && reader.kind() === "object")
           reader.object((name) => {
-            if (name === "user_id") this.#userKey = this.#readKey();
+            if (name === "user_id") this.#userKey = this.#readKey() ?? this.#userKey;
           });
         return;
       case "thinking":
@@ -179,7 +179,7 @@ class Looking {
         this.#safetyKey = this.#readKey();
         return;
       case "user":
-        this.#userKey = this.#readKey();
+        this.#userKey = this.#readKey() ?? this.#userKey;
         return;
       default:
     }

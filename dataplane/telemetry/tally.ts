@@ -116,8 +116,11 @@ export class Observations {
   }
 }
 
-/** Knows what was observed through its series only. */
+/** Knows what was observed through its series only: prom-client's own ways to observe are closed. */
 export class TallyHistogram<Name extends string> extends Histogram<Name> {
+  declare observe: never;
+  declare labels: never;
+  declare startTimer: never;
   readonly #series: Series<Name, Observations>;
   readonly #told: Pick<HistogramConfiguration<Name>, "name" | "help">;
 
