@@ -16,13 +16,25 @@ export interface InferenceRoutesNeeds {
   readonly serve: (call: InferenceCall) => Promise<void>;
 }
 
-/** `POST /v1/messages`, `/v1/chat/completions`, `/v1/responses`. */
+/**
+ * `POST /v1/messages`, `/v1/chat/completions`, `/v1/responses`. They answer in the last hook before Fastify would look
+ * for a parser of their body, which they read themselves: that search is the dearest of what it does for a request.
+ */
 export const inferenceRoutes =
   (needs: InferenceRoutesNeeds): Routes =>
   (app, services) => {
     for (const dialect of dialects) {
-      app.post(dialectPath[dialect], { config: { access: "inference", dialect } }, (request, reply) =>
-        infer(dialect, request, reply, services, needs),
+      app.post(
+        dialectPath[dialect],
+        {
+          config: { access: "inference", dialect },
+          onRequest: (request, reply, done) => {
+            infer(dialect, request, reply, services, needs).then(undefined, done);
+          },
+        },
+        () => {
+          throw new Error(`${dialectPath[dialect]} was not answered by its hook`);
+        },
       );
     }
   };
