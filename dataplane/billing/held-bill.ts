@@ -1,5 +1,6 @@
 /** One running request's credit, as its owner sees it; what it does with a hold is the keeper's (holds.ts). */
 import type { OrganizationEntry } from "../config/schema.ts";
+import type { Seated } from "../lib/roster.ts";
 import type { Bill, FinalUsage, MeteredRequest, Micros, Observed } from "./meter.ts";
 import { costMicros } from "./price.ts";
 import { operation, type Operation } from "./shard.ts";
@@ -17,7 +18,8 @@ export interface BillKeeper {
 /** The arguments that correct the organization's token bucket by what was really used. */
 export type Correction = readonly [requestsLimit: string, tokensLimit: string, difference: string];
 
-export class HeldBill implements Bill {
+export class HeldBill implements Bill, Seated {
+  seat = -1;
   readonly request: MeteredRequest;
   readonly limits: RateLimits;
   /** "1" for a batch item: the sweeper gives its hold back instead of charging it, as it will run again. */

@@ -8,6 +8,7 @@ import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
+import { Roster } from "../lib/roster.ts";
 import { countCharge, metrics } from "../telemetry/metrics.ts";
 import { readStanding, type Account } from "./accounts.ts";
 import { MAX_MICROS } from "./credits.ts";
@@ -15,7 +16,7 @@ import { Gate, accountOperation } from "./gate.ts";
 import { HeldBill, seenArguments, type BillKeeper, type Correction, type RateLimits } from "./held-bill.ts";
 import { KeptCharges } from "./kept-charges.ts";
 import { LedgerWriter } from "./ledger-writer.ts";
-import type { Bill, FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
+import type { FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
 import { meterUnavailable } from "./rate-limits.ts";
 import { operation, RedisSilent, shardOf, type Operation, type Shard } from "./shard.ts";
 import { REDIS_MS, Shards } from "./shards.ts";
@@ -60,8 +61,9 @@ export class Holds implements Meter, BillKeeper {
   readonly #shards: Shards;
   readonly #gate: Gate;
   readonly #writer: LedgerWriter;
-  /** Running requests by id. */
-  readonly #running = new Map<string, HeldBill>();
+  readonly #running = new Roster<HeldBill>();
+  /** Those of them whose charge does not go through Redis, by request. */
+  readonly #aroundRedis = new Map<string, HeldBill>();
   /** By shard. */
   readonly #charged: readonly KeptCharges[];
 
@@ -85,13 +87,13 @@ export class Holds implements Meter, BillKeeper {
     });
   }
 
-  async open(request: MeteredRequest, estimate: Micros): Promise<Bill> {
+  async open(request: MeteredRequest, estimate: Micros): Promise<HeldBill> {
     if (this.#writer.full) throw meterUnavailable();
     const bill = new HeldBill(this, request, this.#gate.limitsOf(request));
     const wanted = estimate > MAX_MICROS ? MAX_MICROS : estimate;
     reached("open.sent");
     await this.#gate.admit(bill, wanted);
-    this.#running.set(request.id, bill);
+    this.#running.add(bill);
     holding.value = this.#running.size;
     reached("open.held");
     return bill;
@@ -106,7 +108,10 @@ export class Holds implements Meter, BillKeeper {
     return {
       open: async (request, estimate) => {
         const bill = await this.open({ ...request, keyEpoch: null }, estimate);
-        const settle = async (usage: FinalUsage) => onRow(usageRow(request, usage));
+        const settle = async (usage: FinalUsage) => {
+          this.#aroundRedis.set(request.id, bill);
+          onRow(usageRow(request, usage));
+        };
         return {
           headers: bill.headers,
           observe: (observed) => bill.observe(observed),
@@ -125,9 +130,9 @@ export class Holds implements Meter, BillKeeper {
       operations.set(account.organizationId, [accountOperation(account, "", false)]);
     }
     for (const row of rows) {
-      const bill = this.#running.get(row.id);
-      const correction = bill?.correction(allTokens(row.tokens)) ?? ["0", "0", "0"];
-      this.#ended(row.id, row.organizationId);
+      const bill = this.#aroundRedis.get(row.id);
+      const correction = bill?.correction(allTokens(row.tokens)) ?? NO_CORRECTION;
+      if (bill !== undefined) this.#ended(bill);
       operations
         .get(row.organizationId)
         ?.push(operation("release", row.organizationId, row.id, ...correction, "1"));
@@ -187,7 +192,7 @@ export class Holds implements Meter, BillKeeper {
   /** Tells Redis that the running requests live, and what they have seen. Never fails. */
   async heartbeat(): Promise<void> {
     if (this.#running.size === 0) return;
-    const ofShard = Map.groupBy(this.#running.values(), ({ request }) => shardOf(request.organizationId));
+    const ofShard = Map.groupBy(this.#running, ({ request }) => shardOf(request.organizationId));
     await Promise.all(Array.from(ofShard.values(), (bills) => this.#beatInTurns(bills)));
     reached("heartbeat.done");
   }
@@ -233,7 +238,7 @@ export class Holds implements Meter, BillKeeper {
     reached("settle.sent");
     const deadline = performance.now() + REDIS_MS;
     for (let left = REDIS_MS; left > 0; left = deadline - performance.now()) {
-      if (await this.#chargeInRedis(row, charge, left)) return reached("settle.charged");
+      if (await this.#chargeInRedis(bill, row, charge, left)) return reached("settle.charged");
       // A broken connection fails at once; it is tried again until the time is up.
       await new Promise((done) => setTimeout(done, 50));
     }
@@ -243,7 +248,7 @@ export class Holds implements Meter, BillKeeper {
 
   async release(bill: HeldBill): Promise<void> {
     const { organizationId, id } = bill.request;
-    this.#ended(id, organizationId);
+    this.#ended(bill);
     await this.#shards.hand(
       organizationId,
       operation("release", organizationId, id, ...bill.correction(0), "0"),
@@ -253,12 +258,17 @@ export class Holds implements Meter, BillKeeper {
   // Charging.
 
   /** @returns whether Redis took it. Not async, as there is one for each request. */
-  #chargeInRedis(row: UsageRow, charge: Operation, timeoutMs: number): Promise<boolean> {
+  #chargeInRedis(
+    bill: HeldBill | undefined,
+    row: UsageRow,
+    charge: Operation,
+    timeoutMs: number,
+  ): Promise<boolean> {
     return this.#shards
       .of(row.organizationId)
       .run(charge, timeoutMs)
       .then(
-        () => this.#chargedInRedis(row, charge),
+        () => this.#chargedInRedis(bill, row, charge),
         (error: unknown) => {
           if (!(error instanceof RedisSilent))
             this.#options.log.error({ err: error }, "the meter script failed");
@@ -267,17 +277,18 @@ export class Holds implements Meter, BillKeeper {
       );
   }
 
-  #chargedInRedis(row: UsageRow, charge: Operation): true {
+  #chargedInRedis(bill: HeldBill | undefined, row: UsageRow, charge: Operation): true {
     this.#charged[shardOf(row.organizationId)]?.add(charge, performance.now());
-    this.#ended(row.id, row.organizationId);
+    if (bill !== undefined) this.#ended(bill);
     count(row);
     return true;
   }
 
   /** One try for a row that Redis did not take in time. */
   #settleOnce(row: UsageRow): Promise<boolean> {
-    const correction = this.#running.get(row.id)?.correction(allTokens(row.tokens)) ?? ["0", "0", "0"];
-    return this.#chargeInRedis(row, settleOperation(row, correction), REDIS_MS);
+    const bill = this.#aroundRedis.get(row.id);
+    const correction = bill?.correction(allTokens(row.tokens)) ?? NO_CORRECTION;
+    return this.#chargeInRedis(bill, row, settleOperation(row, correction), REDIS_MS);
   }
 
   async #chargeInLedger(bill: HeldBill, row: UsageRow): Promise<void> {
@@ -285,6 +296,7 @@ export class Holds implements Meter, BillKeeper {
       { requestId: bill.request.id },
       "Redis did not take a charge: writing it to the ledger",
     );
+    this.#aroundRedis.set(row.id, bill);
     reached("ledger.waiting");
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<"late">((resolve) => {
@@ -300,7 +312,7 @@ export class Holds implements Meter, BillKeeper {
 
   #lostOperations(shard: number): Operation[] {
     const charges = this.#charged[shard]?.all(performance.now()) ?? [];
-    const holds = [...this.#running.values()]
+    const holds = [...this.#running]
       .filter(({ request }) => shardOf(request.organizationId) === shard)
       .map((bill) => bill.retake());
     return [...charges, ...holds];
@@ -320,12 +332,13 @@ export class Holds implements Meter, BillKeeper {
   /** @returns whether Redis answered. */
   async #beat(bill: HeldBill): Promise<boolean> {
     const { organizationId, id } = bill.request;
-    if (!this.#running.has(id)) return true;
+    if (!this.#running.has(bill)) return true;
     const seen = bill.unsaid();
     try {
       const beat = operation("heartbeat", id, ...seenArguments(seen));
       const reply = await this.#shards.of(organizationId).run(beat, REDIS_MS);
-      if (reply[0] === "gone" && this.#running.has(id)) await this.#shards.run(organizationId, bill.retake());
+      if (reply[0] === "gone" && this.#running.has(bill))
+        await this.#shards.run(organizationId, bill.retake());
       return true;
     } catch {
       // Said again with the next beat.
@@ -334,11 +347,16 @@ export class Holds implements Meter, BillKeeper {
     }
   }
 
-  #ended(id: string, organizationId: string): void {
-    if (this.#running.delete(id)) holding.value = this.#running.size;
+  #ended(bill: HeldBill): void {
+    const { id, organizationId } = bill.request;
+    this.#aroundRedis.delete(id);
+    if (this.#running.delete(bill)) holding.value = this.#running.size;
     this.#gate.freed(organizationId);
   }
 }
+
+/** Of a request whose limits are not known here. */
+const NO_CORRECTION: Correction = ["0", "0", "0"];
 
 const holding = metrics.holds.series({});
 
