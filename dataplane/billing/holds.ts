@@ -62,8 +62,8 @@ export class Holds implements Meter, BillKeeper {
   readonly #gate: Gate;
   readonly #writer: LedgerWriter;
   readonly #running = new Roster<HeldBill>();
-  /** Those of them whose charge does not go through Redis, by request. */
-  readonly #aroundRedis = new Map<string, HeldBill>();
+  /** Whose charge a row is that does not go through Redis. Not by id: a batch item may run twice here. */
+  readonly #aroundRedis = new WeakMap<UsageRow, HeldBill>();
   /** By shard. */
   readonly #charged: readonly KeptCharges[];
 
@@ -101,16 +101,17 @@ export class Holds implements Meter, BillKeeper {
 
   /**
    * A meter for one batch item: the same holds, but `settle` only hands the row to `onRow`. Whoever runs the batch
-   * stores the result, `chargeRows` and its own state in one transaction and then calls `ledgerCharged`. An item
-   * that dies before that leaves nothing but a hold, which the sweeper gives back.
+   * stores the result, `chargeRows` and its own state in one transaction and then hands that very row to
+   * `ledgerCharged`. An item that dies before that leaves nothing but a hold, which the sweeper gives back.
    */
   forItem(onRow: (row: UsageRow) => void): Meter {
     return {
       open: async (request, estimate) => {
         const bill = await this.open({ ...request, keyEpoch: null }, estimate);
         const settle = async (usage: FinalUsage) => {
-          this.#aroundRedis.set(request.id, bill);
-          onRow(usageRow(request, usage));
+          const row = usageRow(request, usage);
+          this.#aroundRedis.set(row, bill);
+          onRow(row);
         };
         return {
           headers: bill.headers,
@@ -130,7 +131,7 @@ export class Holds implements Meter, BillKeeper {
       operations.set(account.organizationId, [accountOperation(account, "", false)]);
     }
     for (const row of rows) {
-      const bill = this.#aroundRedis.get(row.id);
+      const bill = this.#aroundRedis.get(row);
       const correction = bill?.correction(allTokens(row.tokens)) ?? NO_CORRECTION;
       if (bill !== undefined) this.#ended(bill);
       operations
@@ -286,7 +287,7 @@ export class Holds implements Meter, BillKeeper {
 
   /** One try for a row that Redis did not take in time. */
   #settleOnce(row: UsageRow): Promise<boolean> {
-    const bill = this.#aroundRedis.get(row.id);
+    const bill = this.#aroundRedis.get(row);
     const correction = bill?.correction(allTokens(row.tokens)) ?? NO_CORRECTION;
     return this.#chargeInRedis(bill, row, settleOperation(row, correction), REDIS_MS);
   }
@@ -296,7 +297,7 @@ export class Holds implements Meter, BillKeeper {
       { requestId: bill.request.id },
       "Redis did not take a charge: writing it to the ledger",
     );
-    this.#aroundRedis.set(row.id, bill);
+    this.#aroundRedis.set(row, bill);
     reached("ledger.waiting");
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<"late">((resolve) => {
@@ -348,10 +349,8 @@ export class Holds implements Meter, BillKeeper {
   }
 
   #ended(bill: HeldBill): void {
-    const { id, organizationId } = bill.request;
-    this.#aroundRedis.delete(id);
     if (this.#running.delete(bill)) holding.value = this.#running.size;
-    this.#gate.freed(organizationId);
+    this.#gate.freed(bill.request.organizationId);
   }
 }
 

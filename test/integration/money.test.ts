@@ -268,6 +268,26 @@ test("a batch item is charged in the transaction that stores its result", async 
   });
 });
 
+test("an item that runs twice in one process, as after a lease that ran out, is charged once and holds nothing", async () => {
+  await makeOrganization(plane.pool, "org_twice", 1_000n);
+  const before = plane.holds.running;
+  const asked = request("org_twice", { endpoint: "batch", batchId: "batch_2" });
+  const settled: UsageRow[] = [];
+  const meter = plane.holds.forItem((row) => settled.push(row));
+  const [first, second] = [await meter.open(asked, 300n), await meter.open(asked, 300n)];
+  expect(plane.holds.running).toBe(before + 2);
+  await second.settle(usage(120));
+  await first.settle(usage(120));
+  // The second run's line was stored first; the other one turns out not to be wanted.
+  const [stored] = settled as [UsageRow];
+  const accounts = await plane.pool.transaction((transaction) => chargeRows(transaction, [stored]));
+  plane.holds.ledgerCharged([stored], accounts);
+  await first.release();
+  expect(plane.holds.running).toBe(before);
+  const credit = { granted: 1_000n, used: 120n, held: 0n, available: 880n };
+  await expect.poll(() => plane.holds.credit("org_twice")).toEqual(credit);
+});
+
 test("the audit is exact beside running data planes, and says what is not", async () => {
   expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
   await makeOrganization(plane.pool, "org_broken", 10n);
