@@ -85,20 +85,19 @@ function readRaw(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
     () => finish(() => reject(new ApiError("request_timeout", "The request body did not arrive in time."))),
     limits.bodyIdleMs,
   );
-  let over = false;
-  // The listeners stay: they go with the request, and taking each away takes as long as all that they do.
   const finish = (settle: () => void) => {
-    if (over) return;
-    over = true;
     clearTimeout(idle);
+    request.removeListener("data", onData);
+    request.removeListener("end", onEnd);
+    request.removeListener("close", onClose);
     settle();
   };
   const onData = (chunk: Buffer) => {
-    if (over) return;
     length += chunk.length;
     if (length > maxBytes) {
       chunks.length = 0;
       finish(() => reject(tooLarge(maxBytes)));
+      request.resume();
       return;
     }
     chunks.push(chunk);
