@@ -18,7 +18,8 @@ export interface InferenceRoutesNeeds {
 
 /**
  * `POST /v1/messages`, `/v1/chat/completions`, `/v1/responses`. They answer in the last hook before Fastify would look
- * for a parser of their body, which they read themselves: that search is the dearest of what it does for a request.
+ * for a parser of their body, which they read themselves: around one that does nothing it would put an asynchronous
+ * resource for each request.
  */
 export const inferenceRoutes =
   (needs: InferenceRoutesNeeds): Routes =>
