@@ -12,7 +12,7 @@ import { chargeAll } from "./charge.ts";
 import { BETWEEN_WORDS, operation, type Operation, type Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
 
-/** Bounded by what one script call takes as arguments: three for an entry, three for an account. */
+/** Bounds a transaction, and what one script call takes as arguments: five for an account. */
 const ENTRIES_AT_ONCE = 1_000;
 /** First half of the advisory lock's key; the second is the shard. */
 const LOCK = 7_104_202;
@@ -74,7 +74,8 @@ export class Drainer {
     });
     if (accounts === null) return 0;
     reached("drain.stored");
-    await shard.run(drainedOperation(accounts, entries), SCRIPT_MS);
+    const [outcome] = await shard.run(drainedOperation(accounts, entries), SCRIPT_MS);
+    if (outcome === "broken") throw new Error(`an entry of ${shard.tag}:usage had been taken out`);
     reached("drain.done");
     return entries.length;
   }
@@ -103,11 +104,15 @@ function readEntry(entryId: string, packed: string): Entry {
   return { entryId, organizationId: packed.slice(0, first), cost, text: packed.slice(second + 1) };
 }
 
-/** Tells Redis that the ledger has these entries, and what the accounts are with them. */
+/** Tells Redis that the ledger has these entries, its oldest, and what the accounts are with them. */
 export function drainedOperation(accounts: readonly Account[], entries: readonly Entry[]): Operation {
-  const words = [String(accounts.length)];
+  const words = [entries[0]?.entryId ?? "", entries.at(-1)?.entryId ?? "", String(entries.length)];
+  words.push(String(accounts.length));
   for (const { organizationId, balance, version } of accounts)
     words.push(organizationId, balance.toString(), version.toString());
-  for (const { entryId, organizationId, cost } of entries) words.push(entryId, organizationId, cost);
+  const sums = new Map<string, bigint>();
+  for (const { organizationId, cost } of entries)
+    sums.set(organizationId, (sums.get(organizationId) ?? 0n) + BigInt(cost));
+  for (const [organizationId, sum] of sums) if (sum !== 0n) words.push(organizationId, sum.toString());
   return operation("drained", ...words);
 }

@@ -2,7 +2,7 @@
  * The charges of the last minute, to make again when Redis loses them (design.md §5). Their bytes lie outside of the
  * heap: as strings they would outlive two collections of the young one, each of them copying all.
  */
-import { BETWEEN_OPERATIONS, type Operation } from "./shard.ts";
+import type { Operation } from "./shard.ts";
 
 /** Charges are made again for so long. */
 const KEPT_MS = 60_000;
@@ -12,7 +12,8 @@ const CHUNK_BYTES = 64 * 1024;
 /** Some ten thousand charges. */
 const MOST_CHUNKS = 128;
 
-const SEPARATOR = BETWEEN_OPERATIONS.charCodeAt(0);
+/** No operation holds a control character but zero. */
+const SEPARATOR = "\x1e";
 
 interface Chunk {
   /** `performance.now()` of its first charge. */
@@ -34,13 +35,13 @@ export class KeptCharges {
       this.#chunks.push(chunk);
     }
     chunk.used += chunk.bytes.write(charge, chunk.used);
-    chunk.bytes[chunk.used++] = SEPARATOR;
+    chunk.bytes[chunk.used++] = SEPARATOR.charCodeAt(0);
   }
 
   /** Oldest first; a few of them may be older than a minute. */
   all(now: number): Operation[] {
     return this.#young(now).flatMap(({ bytes, used }) => {
-      const charges = bytes.toString("utf8", 0, used).split(BETWEEN_OPERATIONS) as Operation[];
+      const charges = bytes.toString("utf8", 0, used).split(SEPARATOR) as Operation[];
       return charges.slice(0, -1);
     });
   }

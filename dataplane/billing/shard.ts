@@ -8,7 +8,7 @@ import { loadScript } from "../store/redis.ts";
 /** Sixteen, fixed: an organization's shard must be the same in every pod of every release. */
 export const SHARDS = 16;
 
-/** One operation of the `store/meter-*.lua` files: its name and arguments, packed by `operation`. */
+/** One operation of the `store/meter-*.lua` files: its name and arguments, packed by `operation` (meter-apply.lua). */
 export type Operation = string & { readonly [packed]: true };
 declare const packed: unique symbol;
 /** Its answer: a word and what goes with it. */
@@ -51,23 +51,24 @@ const apply = loadScript(
 
 type ScriptReply = { readonly applied: readonly Reply[] } | { readonly epoch: string };
 
-/**
- * Between the words of an operation or a reply, and between two of these: a call's operations go as one argument, as
- * ioredis spends more on each argument than on a kilobyte of it. No word holds a control character: ids are our own,
- * `shardOf` refuses such an organization, and rows are JSON, which escapes them.
- */
+/** Between the words of a reply, and of an entry in the stream. */
 export const BETWEEN_WORDS = "\x1f";
-export const BETWEEN_OPERATIONS = "\x1e";
+const BETWEEN_REPLIES = "\x1e";
 
-export const operation = (...words: readonly [name: string, ...args: string[]]): Operation =>
-  words.join(BETWEEN_WORDS) as Operation;
+/**
+ * A call's operations go as one argument, as ioredis spends more on each argument than on a kilobyte of it. No word
+ * holds a control character: ids are our own, `shardOf` refuses such an organization, and rows are JSON, which escapes
+ * them.
+ */
+export const operation = (name: string, ...args: readonly string[]): Operation =>
+  [name, args.length, ...args, ""].join("\0") as Operation;
 
 /** `{1, replies}`, or `{0, epoch}`. */
 function readReply(reply: unknown): ScriptReply {
   if (!Array.isArray(reply)) throw new TypeError("the meter script answered with something else");
   const [applied, rest] = reply as [number, string];
   if (applied === 0) return { epoch: rest };
-  return { applied: rest.split(BETWEEN_OPERATIONS).map((words) => words.split(BETWEEN_WORDS)) };
+  return { applied: rest.split(BETWEEN_REPLIES).map((words) => words.split(BETWEEN_WORDS)) };
 }
 
 interface Waiting {
@@ -225,8 +226,8 @@ export class Shard {
   }
 
   #call(operations: readonly Operation[]): Promise<ScriptReply> {
-    const group = operations.join(BETWEEN_OPERATIONS);
-    return apply(this.#options.redis, [this.tag], [this.#epoch, this.#options.newEpoch(), group]);
+    const packed = operations.join("");
+    return apply(this.#options.redis, [this.tag], [this.#epoch, this.#options.newEpoch(), packed]);
   }
 
   #refuse(group: readonly Waiting[], error: RedisSilent): void {

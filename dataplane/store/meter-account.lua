@@ -1,20 +1,21 @@
 -- Takes an account as the ledger has it, when that is newer than what is known here.
 local function take_account(organization, base, version, key_epoch)
   local key = organization_key(organization)
-  local known = redis.call('HMGET', key, 'version', 'keyEpoch')
+  local known = call('HMGET', key, 'version', 'keyEpoch')
   if not known[1] or tonumber(version) > tonumber(known[1]) then
-    redis.call('HSET', key, 'base', base, 'version', version)
+    call('HSET', key, 'base', base, 'version', version)
   end
   -- Null in a drain's books: the key epoch was not read there.
   if key_epoch ~= '' and (not known[2] or tonumber(key_epoch) > tonumber(known[2])) then
-    redis.call('HSET', key, 'keyEpoch', key_epoch)
+    call('HSET', key, 'keyEpoch', key_epoch)
   end
+  known[organization] = nil
 end
 
 -- account(organization, base, version, keyEpoch, only if known)
 -- Replies: taken | unknown (not asked for here yet, so left to be loaded when it is).
 operations.account = function(organization, base, version, key_epoch, only_known)
-  if only_known == '1' and redis.call('HEXISTS', organization_key(organization), 'base') == 0 then
+  if only_known == '1' and call('HEXISTS', organization_key(organization), 'base') == 0 then
     return { 'unknown' }
   end
   take_account(organization, base, version, key_epoch)
@@ -24,7 +25,8 @@ end
 -- balance(organization)
 -- For showing an organization its credit. Replies: balance, undrained, held, version of its base | load.
 operations.balance = function(organization)
-  local values = redis.call('HMGET', organization_key(organization), 'version', 'undrained', 'held')
+  write_books()
+  local values = call('HMGET', organization_key(organization), 'version', 'undrained', 'held')
   if not values[1] then
     return { 'load' }
   end

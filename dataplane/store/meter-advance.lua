@@ -4,30 +4,25 @@
 --   held          the next iteration is covered
 --   short         it is not; the hold is what was spent
 --   load          the ledger's account has to be read first
+--   done          the request was charged already
 operations.advance = function(organization, id, spent, wanted, item, row, cost)
   local account = books(organization)
   if not account then
     return { 'load' }
   end
-  local hold = redis.call('HMGET', hold_key(id), 'amount', 'short')
-  local current, short = hold[1], hold[2] or '0'
-  if not current then
-    -- Swept away while the owner was cut off: it is back.
-    make_hold(organization, id, '0', item, row, cost)
-    current = '0'
+  local hold, charged = read_request(id)
+  if charged == 'final' then
+    return { 'done' }
   end
-  local others = account.held - tonumber(current) + account.short - tonumber(short)
-  local covered = tonumber(wanted) <= account.base - account.undrained - others
-  set_short(organization, id, short, '0')
-  local amount = spent
-  if covered then
-    amount = wanted
+  local swept = charged and '1' or ''
+  if hold then
+    swept = select(5, struct.unpack('sssss', hold))
+    give_back(id, hold)
   end
-  redis.call('HSET', hold_key(id), 'amount', amount, 'row', row, 'cost', cost)
-  redis.call('HINCRBY', organization_key(organization), 'held', text(tonumber(amount) - tonumber(current)))
-  redis.call('ZADD', tag .. ':beats', now, id)
-  if covered then
-    return { 'held' }
-  end
-  return { 'short' }
+  -- What the others hold, and lack.
+  local covered = tonumber(wanted) <= account.base - account.undrained - account.held - account.short
+  local amount = covered and wanted or spent
+  -- There was none when the owner was cut off and its hold swept away: it is back.
+  make_hold(id, organization, amount, '0', item, swept, row, cost)
+  return { covered and 'held' or 'short' }
 end

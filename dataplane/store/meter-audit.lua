@@ -3,23 +3,24 @@
 -- {{organization, base, version, undrained, held, live, sum of its entries, sum of its holds, its live holds,
 -- short, what its holds lack}, ...},
 -- then {milliseconds since the oldest heartbeat, its hold, milliseconds since the oldest entry, number of holds,
--- number of entries, holds without a hash}. Amounts are sums below 2^53, so doubles hold them exactly.
+-- number of entries, heartbeats without a hold}. Amounts are sums below 2^53, so doubles hold them exactly.
 local held, live, undrained, short = {}, {}, {}, {}
-local holds = redis.call('ZRANGE', tag .. ':beats', 0, -1, 'WITHSCORES')
+local holds = call('ZRANGE', BEATS, 0, -1, 'WITHSCORES')
 local hollow = 0
 for at = 1, #holds, 2 do
-  local hold = redis.call('HMGET', hold_key(holds[at]), 'org', 'amount', 'item', 'short')
-  if hold[1] then
-    held[hold[1]] = (held[hold[1]] or 0) + tonumber(hold[2])
-    short[hold[1]] = (short[hold[1]] or 0) + amount_of(hold[4])
-    if hold[3] ~= '1' then
-      live[hold[1]] = (live[hold[1]] or 0) + 1
+  local hold = read_request(holds[at])
+  if hold then
+    local organization, amount, lacks, item = struct.unpack('ssss', hold)
+    held[organization] = (held[organization] or 0) + tonumber(amount)
+    short[organization] = (short[organization] or 0) + tonumber(lacks)
+    if item ~= '1' then
+      live[organization] = (live[organization] or 0) + 1
     end
   else
     hollow = hollow + 1
   end
 end
-local entries = redis.call('XRANGE', tag .. ':usage', '-', '+')
+local entries = call('XRANGE', USAGE, '-', '+')
 for _, entry in ipairs(entries) do
   local fields = entry[2]
   local organization, cost = string.match(fields[2], '^([^\31]*)\31(%d+)\31')
@@ -34,7 +35,7 @@ for _, entry in ipairs(entries) do
 end
 local told = {}
 for _, organization in ipairs(ARGV) do
-  local values = redis.call('HMGET', organization_key(organization), 'base', 'version', 'undrained', 'held', 'live', 'short')
+  local values = call('HMGET', organization_key(organization), 'base', 'version', 'undrained', 'held', 'live', 'short')
   told[#told + 1] = {
     organization, values[1] or '', values[2] or '', values[3] or '0', values[4] or '0', values[5] or '0',
     text(undrained[organization] or 0), text(held[organization] or 0), text(live[organization] or 0),

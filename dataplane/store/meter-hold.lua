@@ -1,7 +1,7 @@
 -- Entries that wait for the ledger, counted once for a call: it holds at most some hundred operations.
 local waiting
 local function too_far_behind()
-  waiting = waiting or redis.call('XLEN', tag .. ':usage')
+  waiting = waiting or call('XLEN', USAGE)
   return waiting >= MAX_UNDRAINED
 end
 
@@ -18,11 +18,12 @@ end
 --   concurrent    too many requests of the organization run
 --   limited, kind, ms to wait, requests left, ms to full, tokens left, ms to full
 operations.hold = function(organization, id, estimate, key_epoch, item, concurrent, requests_limit, tokens_limit, tokens)
-  local held = redis.call('HGET', hold_key(id), 'amount')
-  if held then
-    return { 'held', held, '0', '0', '0', '0' }
+  local hold, charged = read_request(id)
+  if hold then
+    local _, amount = struct.unpack('ss', hold)
+    return { 'held', amount, '0', '0', '0', '0' }
   end
-  if redis.call('EXISTS', done_key(id)) == 1 then
+  if charged then
     return { 'done' }
   end
   local account = books(organization)
@@ -63,12 +64,11 @@ operations.hold = function(organization, id, estimate, key_epoch, item, concurre
   if available <= 0 then
     return { 'busy' }
   end
-  local amount = estimate
+  local amount, short = estimate, '0'
   if tonumber(estimate) > available then
-    amount = text(available)
+    amount, short = text(available), text(tonumber(estimate) - available)
   end
-  make_hold(organization, id, amount, item, '', '0')
-  set_short(organization, id, '0', text(tonumber(estimate) - tonumber(amount)))
+  make_hold(id, organization, amount, short, item, '', '', '0')
   if not limited then
     return { 'held', amount }
   end
@@ -85,12 +85,13 @@ end
 -- retake(organization, id, amount, item, row, cost)
 -- Sets credit of a running request aside again after Redis lost its hold; never refused. Replies: held | done.
 operations.retake = function(organization, id, amount, item, row, cost)
-  if redis.call('EXISTS', hold_key(id)) == 1 then
+  local hold, charged = read_request(id)
+  if hold then
     return { 'held' }
   end
-  if redis.call('GET', done_key(id)) == 'final' then
+  if charged == 'final' then
     return { 'done' }
   end
-  make_hold(organization, id, amount, item, row, cost)
+  make_hold(id, organization, amount, '0', item, charged and '1' or '', row, cost)
   return { 'held' }
 end

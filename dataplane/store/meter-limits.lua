@@ -13,7 +13,7 @@ end
 -- Both limits at once; a limit of 0 is none. Returns whether it is admitted, and what the headers tell:
 -- {kind of the refusing limit or '', milliseconds to wait, requests left, ms to full, tokens left, ms to full}
 local function read_buckets(organization, requests_limit, tokens_limit, tokens)
-  local stored = redis.call('HMGET', tag .. ':b:' .. organization, 'requests', 'tokens', 'at')
+  local stored = call('HMGET', tag .. ':b:' .. organization, 'requests', 'tokens', 'at')
   local requests_level = filled(stored[1], requests_limit, stored[3])
   local tokens_level = filled(stored[2], tokens_limit, stored[3])
   -- A request larger than the whole bucket may run when the bucket is full.
@@ -31,7 +31,7 @@ end
 
 local function write_buckets(organization, requests_limit, requests_level, tokens_limit, tokens_level)
   local key = tag .. ':b:' .. organization
-  redis.call('HSET', key, 'requests', requests_level, 'tokens', tokens_level, 'at', now)
+  call('HSET', key, 'requests', requests_level, 'tokens', tokens_level, 'at', now)
   local to_full = 0
   if requests_limit > 0 then
     to_full = (requests_limit - requests_level) * 60000 / requests_limit
@@ -39,7 +39,7 @@ local function write_buckets(organization, requests_limit, requests_level, token
   if tokens_limit > 0 then
     to_full = math.max(to_full, (tokens_limit - tokens_level) * 60000 / tokens_limit)
   end
-  redis.call('PEXPIRE', key, text(math.min(to_full, 86400000) + 1000))
+  call('PEXPIRE', key, text(math.min(to_full, 86400000) + 1000))
 end
 
 -- After the answer: `difference` = tokens really used − tokens taken at admission.
@@ -47,7 +47,7 @@ local function correct_tokens(organization, requests_limit, tokens_limit, differ
   if tokens_limit <= 0 or difference == 0 then
     return
   end
-  local stored = redis.call('HMGET', tag .. ':b:' .. organization, 'requests', 'tokens', 'at')
+  local stored = call('HMGET', tag .. ':b:' .. organization, 'requests', 'tokens', 'at')
   local requests_level = filled(stored[1], requests_limit, stored[3])
   local tokens_level = math.min(tokens_limit, filled(stored[2], tokens_limit, stored[3]) - difference)
   write_buckets(organization, requests_limit, requests_level, tokens_limit, tokens_level)

@@ -2,9 +2,12 @@
 -- Turns a hold into a charge; works without a hold. A provisional charge of the sweeper does not stand in its way:
 -- the ledger replaces that row by this one. Replies: settled | done (it was charged already).
 operations.settle = function(organization, id, cost, row, requests_limit, tokens_limit, difference)
-  drop_hold(id)
-  if redis.call('GET', done_key(id)) == 'final' then
+  local hold, charged = read_request(id)
+  if charged == 'final' then
     return { 'done' }
+  end
+  if hold then
+    give_back(id, hold)
   end
   charge(organization, id, cost, row, 'final')
   correct_tokens(organization, tonumber(requests_limit), tonumber(tokens_limit), tonumber(difference))

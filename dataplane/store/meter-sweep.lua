@@ -1,14 +1,31 @@
+-- Takes a hold that a release from before 2026-11-22 left: a hash of its own.
+local function older_hold(id)
+  local key = tag .. ':h:' .. id
+  local values = call('HMGET', key, 'org', 'amount', 'short', 'item', 'row', 'cost')
+  if not values[1] then
+    return nil
+  end
+  call('DEL', key)
+  return struct.pack(HOLD, values[1], values[2], values[3] or '0', values[4], '', values[5], values[6])
+end
+
 -- sweep(stale ms, most)
 -- Ends holds whose owner has not been heard of for so long: charged provisionally from what it had seen, or given
 -- back when it had seen nothing, or when it was a batch item, which will run again. Replies: swept, number.
 operations.sweep = function(stale_ms, most)
-  local ids = redis.call('ZRANGEBYSCORE', tag .. ':beats', '-inf', text(now - tonumber(stale_ms)), 'LIMIT', 0, most)
+  local ids = call('ZRANGEBYSCORE', BEATS, '-inf', text(now - tonumber(stale_ms)), 'LIMIT', 0, most)
   for _, id in ipairs(ids) do
-    local hold = redis.call('HMGET', hold_key(id), 'org', 'item', 'row', 'cost')
-    drop_hold(id)
-    local seen = hold[1] and hold[2] ~= '1' and hold[3] ~= ''
-    if seen and redis.call('EXISTS', done_key(id)) == 0 then
-      charge(hold[1], id, hold[4], hold[3], 'provisional')
+    local hold = read_request(id) or older_hold(id)
+    if hold then
+      give_back(id, hold)
+      local organization, _, _, item, swept, row, cost = struct.unpack(HOLD, hold)
+      if item ~= '1' and row ~= '' and swept ~= '1' then
+        charge(organization, id, cost, row, 'provisional')
+      else
+        call('DEL', request_key(id))
+      end
+    else
+      call('ZREM', BEATS, id)
     end
   end
   return { 'swept', text(#ids) }

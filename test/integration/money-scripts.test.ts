@@ -1,0 +1,153 @@
+/** What the scripts in store/meter-*.lua promise and no request of the outside can bring about by itself. */
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { audit } from "../../dataplane/billing/audit.ts";
+import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
+import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts";
+import { operation, shardOf, type Operation, type Shard } from "../../dataplane/billing/shard.ts";
+import { encodeRow, usageRow } from "../../dataplane/billing/usage-row.ts";
+import { Plane, makeOrganization, request, usage } from "./money-world.ts";
+import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
+
+let database: TestDatabase;
+let redis: TestStore;
+let plane: Plane;
+beforeAll(async () => {
+  [database, redis] = await Promise.all([freshDatabase(), freshRedis()]);
+  plane = await Plane.open(
+    { redisUrl: redis.url, postgresUrl: database.url },
+    { running: false, rhythm: { staleMs: -1 } },
+  );
+});
+afterAll(async () => {
+  await plane.close();
+  await redis[Symbol.asyncDispose]();
+  await database.drop();
+});
+
+let organization: string;
+let shard: Shard;
+let count = 0;
+beforeEach(async () => {
+  organization = `org_${(count += 1)}`;
+  const its = plane.holds.shards[shardOf(organization)];
+  if (its === undefined) throw new Error("no such shard");
+  shard = its;
+  await makeOrganization(plane.pool, organization, MAX_MICROS);
+  await plane.holds.refresh([organization]);
+});
+
+const key = (): string => `${shard.tag}:o:${organization}`;
+const book = (field: string) => plane.redis.hget(key(), field);
+const run = (one: Operation) => shard.run(one, 1_000);
+const hold = (id: string, amount: bigint): Operation =>
+  operation("hold", organization, id, amount.toString(), "", "", "0", "0", "0", "0");
+const settle = (id: string, cost: bigint): Operation => {
+  const row = encodeRow(usageRow(request(organization, { id }), usage(Number(cost))));
+  return operation("settle", organization, id, cost.toString(), row, "0", "0", "0");
+};
+
+describe("the operations of one call", () => {
+  test("change the books by exactly their sum, however large", async () => {
+    const costs = [MAX_MICROS, MAX_MICROS - 1n, 999_999_999_999_999n, 1n, 0n, 3n];
+    const all = Array.from({ length: 120 }, (_, index) => costs[index % costs.length] ?? 0n);
+    const replies = await Promise.all(all.map((cost, index) => run(settle(`req_${count}_${index}`, cost))));
+    expect(new Set(replies.map(([word]) => word))).toEqual(new Set(["settled"]));
+    expect(await book("undrained")).toBe(all.reduce((sum, cost) => sum + cost, 0n).toString());
+    await plane.redis.del(`${shard.tag}:usage`, key());
+  });
+
+  test("see what those before them changed", async () => {
+    const [, second, third, balance] = await Promise.all([
+      run(hold(`req_${count}_a`, MAX_MICROS - 5n)),
+      run(hold(`req_${count}_b`, 9n)),
+      run(hold(`req_${count}_c`, 1n)),
+      run(operation("balance", organization)),
+    ]);
+    expect([second, third]).toEqual([["held", "5"], ["busy"]]);
+    expect(balance?.slice(0, 3)).toEqual(["balance", "0", MAX_MICROS.toString()]);
+    expect(await plane.redis.hmget(key(), "held", "live", "short")).toEqual([
+      MAX_MICROS.toString(),
+      "2",
+      "4",
+    ]);
+  });
+
+  test("are in the books even when one behind them fails", async () => {
+    const outcomes = await Promise.allSettled([run(hold(`req_${count}`, 7n)), run(operation("nonsense"))]);
+    expect(outcomes.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+    expect([await book("held"), await book("live")]).toEqual(["7", "1"]);
+    expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  });
+});
+
+describe("a drainer that tells Redis what the ledger has", () => {
+  const settled = async (costs: readonly number[]) => {
+    for (const cost of costs) await (await plane.holds.open(request(organization), 10n)).settle(usage(cost));
+  };
+
+  test("changes nothing when another one was faster", async () => {
+    await settled([1, 2, 3]);
+    const entries = await readEntries(plane.redis, shard);
+    await settled([4]);
+    expect(await run(drainedOperation([], entries.slice(0, 2)))).toEqual(["drained"]);
+    for (const late of [entries, entries.slice(0, 2), entries.slice(1), entries.slice(1, 2)])
+      expect(await run(drainedOperation([], late))).toEqual(["moved"]);
+    expect(await book("undrained")).toBe("7");
+    expect(await plane.redis.xlen(`${shard.tag}:usage`)).toBe(2);
+    await plane.upkeep.drain();
+    expect(await book("undrained")).toBe("0");
+  });
+
+  test("changes nothing when Redis has lost the end of what was read", async () => {
+    await settled([1, 2, 3]);
+    const entries = await readEntries(plane.redis, shard);
+    await plane.redis.xdel(`${shard.tag}:usage`, entries.at(-1)?.entryId ?? "");
+    await plane.redis.hincrby(key(), "undrained", -3);
+    expect(await run(drainedOperation([], entries))).toEqual(["moved"]);
+    expect(await book("undrained")).toBe("3");
+    await plane.upkeep.drain();
+    expect(await book("undrained")).toBe("0");
+  });
+
+  test("leaves too little available, never too much, when somebody took an entry from among them", async () => {
+    await settled([1, 2, 3]);
+    const entries = await readEntries(plane.redis, shard);
+    await plane.redis.xdel(`${shard.tag}:usage`, entries[1]?.entryId ?? "");
+    expect(await run(drainedOperation([], entries))).toEqual(["broken"]);
+    expect(await book("undrained")).toBe("6");
+    expect((await audit(plane.pool, plane.redis)).broken.join()).toContain(organization);
+    await plane.redis.hdel(key(), "undrained");
+  });
+});
+
+test("a hold that a release from before 2026-11-22 left is swept: charged by what it had seen", async () => {
+  const id = `req_${count}_old`;
+  const row = encodeRow({ ...usageRow(request(organization, { id }), usage(40)), provisional: true });
+  const seen = { org: organization, amount: "100", item: "", row, cost: "40", short: "20" };
+  await plane.redis.hset(`${shard.tag}:h:${id}`, seen);
+  await plane.redis.zadd(`${shard.tag}:beats`, 1, id);
+  await plane.redis.hset(key(), { held: 100, live: 1, short: 20 });
+  expect(await run(operation("sweep", "45000", "10"))).toEqual(["swept", "1"]);
+  expect(await plane.redis.hmget(key(), "held", "live", "short", "undrained")).toEqual(["0", "0", "0", "40"]);
+  expect(await plane.redis.exists(`${shard.tag}:h:${id}`)).toBe(0);
+  await plane.upkeep.drain();
+  const credit = await plane.holds.credit(organization);
+  expect([credit.used, credit.held]).toEqual([40n, 0n]);
+});
+
+test("a request that comes back after it was swept is not charged provisionally a second time", async () => {
+  const id = `req_${count}_back`;
+  const row = encodeRow({ ...usageRow(request(organization, { id }), usage(40)), provisional: true });
+  const retake = operation("retake", organization, id, "100", "", row, "40");
+  const sweep = operation("sweep", "-1", "10");
+  await run(retake);
+  await run(sweep);
+  expect(await book("undrained")).toBe("40");
+  await run(retake);
+  expect(await book("held")).toBe("100");
+  await run(sweep);
+  expect([await book("undrained"), await book("held")]).toEqual(["40", "0"]);
+  expect(await run(settle(id, 50n))).toEqual(["settled"]);
+  await plane.upkeep.drain();
+  expect((await plane.holds.credit(organization)).used).toBe(50n);
+});
