@@ -124,13 +124,16 @@ end
 -- ("1" after a provisional charge), row and cost (what the sweeper would charge).
 local HOLD = 'sssssss'
 
--- A request's hold, still packed, or nil and how it was charged, or nil.
-local function read_request(id)
-  local packed = call('GET', request_key(id))
+-- What a request's key held: its hold, still packed, or nil and how it was charged, or nil.
+local function told(packed)
   if packed == 'final' or packed == 'provisional' then
     return nil, packed
   end
   return packed or nil
+end
+
+local function read_request(id)
+  return told(call('GET', request_key(id)))
 end
 
 -- Says as well that the request's owner lives. After id: the parts of a hold.
@@ -159,15 +162,14 @@ local function give_back(id, hold)
   end
 end
 
--- kind: final or provisional.
+-- kind: final or provisional. Returns what the request's key held before.
 local function mark_charged(id, kind)
-  call('SET', request_key(id), kind, 'PX', CHARGED_MS)
+  return told(call('SET', request_key(id), kind, 'PX', CHARGED_MS, 'GET'))
 end
 
-local function charge(organization, id, cost, row, kind)
+local function charge(organization, cost, row)
   add(organization, 'undrained', cost)
   call('XADD', USAGE, '*', 'r', organization .. '\31' .. cost .. '\31' .. row)
-  mark_charged(id, kind)
 end
 
 -- Operations by name; each file below adds its own.

@@ -20,7 +20,8 @@ operations.sweep = function(stale_ms, most)
       give_back(id, hold)
       local organization, _, _, item, swept, row, cost = struct.unpack(HOLD, hold)
       if item ~= '1' and row ~= '' and swept ~= '1' then
-        charge(organization, id, cost, row, 'provisional')
+        mark_charged(id, 'provisional')
+        charge(organization, cost, row)
       else
         call('DEL', request_key(id))
       end
