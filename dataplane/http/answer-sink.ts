@@ -5,6 +5,9 @@ import { limits } from "./limits.ts";
 
 const nothing = () => {};
 
+/** Copying more than this costs more than a second piece. */
+const SHORT_BYTES = 16 * 1024;
+
 /**
  * An inference answer on the wire, straight to Node's response: Fastify's own way of sending costs twice the CPU
  * (reference/dependencies.md §5). A client that takes nothing for a minute is cut, which looks to the server
@@ -67,7 +70,10 @@ export class HttpAnswerSink implements AnswerSink {
 
   end(bytes?: Uint8Array | string): void {
     if (this.#response.destroyed) return;
-    this.#response.end(bytes);
+    // Node sends a short text and its headers in one piece, bytes in two; in latin1 each byte is a character.
+    if (bytes instanceof Buffer && bytes.length <= SHORT_BYTES)
+      this.#response.end(bytes.toString("latin1"), "latin1");
+    else this.#response.end(bytes);
     if ((this.#response.socket?.writableLength ?? 0) > 0) this.#watch();
   }
 
