@@ -14,7 +14,7 @@ declare const packed: unique symbol;
 /** Its answer: a word and what goes with it. */
 export type Reply = readonly string[];
 
-/** Redis did not answer in time or is not connected. */
+/** Redis did not answer in time, is not connected, or refused an operation. */
 export class RedisSilent extends Error {
   override readonly name = "RedisSilent";
   /** The operation may or may not have happened; false: it never left this process. */
@@ -111,7 +111,7 @@ export class Shard {
 
   /**
    * Runs one operation together with whatever else gathers.
-   * @throws RedisSilent when there is no answer within `timeoutMs`.
+   * @throws RedisSilent when there is no answer within `timeoutMs`, or a refusal.
    */
   run(operation: Operation, timeoutMs: number): Promise<Reply> {
     return new Promise((resolve, reject) => {
@@ -191,7 +191,10 @@ export class Shard {
     for (let at = 0; at < operations.length; at += MAX_GROUP) {
       try {
         const reply = await this.#call(operations.slice(at, at + MAX_GROUP));
-        if ("applied" in reply) continue;
+        if ("applied" in reply) {
+          if (reply.applied.some(([word]) => word === "error")) throw new Error("something was not restored");
+          continue;
+        }
         this.#epoch = reply.epoch;
         at = -MAX_GROUP;
       } catch {
@@ -217,7 +220,7 @@ export class Shard {
         this.#queue.unshift(...this.#underWay);
         return;
       }
-      group.forEach(({ resolve }, index) => resolve(reply.applied[index] ?? []));
+      group.forEach((waiting, index) => answer(waiting, reply.applied[index] ?? []));
     } catch (error) {
       this.#refuse(group, new RedisSilent("Redis did not answer", { sent: true, cause: error }));
     } finally {
@@ -233,6 +236,11 @@ export class Shard {
   #refuse(group: readonly Waiting[], error: RedisSilent): void {
     for (const waiting of group) waiting.reject(error);
   }
+}
+
+function answer({ resolve, reject }: Waiting, reply: Reply): void {
+  if (reply[0] !== "error") return resolve(reply);
+  reject(new RedisSilent("Redis refused an operation", { sent: true, cause: new Error(reply[1]) }));
 }
 
 /** Hash tag of a shard: all its keys begin with it. */

@@ -3,7 +3,8 @@
 -- of its arguments, and these, a zero byte behind each. One packed text costs the callers far less than thousands of
 -- arguments, and `struct` takes it apart without a search. Replies {0, epoch} without doing anything when the epoch
 -- is another one (this Redis lost what it knew: the caller charges and holds again first), else {1, replies}, with a
--- unit separator (31) between the words of a reply and a record separator (30) between two replies.
+-- unit separator (31) between the words of a reply and a record separator (30) between two replies. An operation that
+-- fails replies `error` and why: what is wrong with one organization's keys must not concern the others of the call.
 local epoch = call('GET', tag .. ':epoch')
 if not epoch then
   epoch = ARGV[2]
@@ -27,21 +28,19 @@ end
 -- Of what `struct.unpack` returns the last is where the next operation begins; an operation ignores it.
 local function run(operation, ...)
   local after = select(select('#', ...), ...)
-  return after, table.concat(operation(...), '\31')
+  local fine, reply = pcall(operation, ...)
+  if not fine then
+    -- A server before 7.0 says it with a text.
+    local why = type(reply) == 'table' and reply.err or tostring(reply)
+    reply = { 'error', (string.gsub(why, '%c', ' ')) }
+  end
+  return after, table.concat(reply, '\31')
 end
 
-local packed, replies = ARGV[3], {}
-local function run_all()
-  local at = 1
-  while at <= #packed do
-    local name, count, first = struct.unpack('ss', packed, at)
-    at, replies[#replies + 1] = run(operations[name], struct.unpack(format(count), packed, first))
-  end
+local packed, at, replies = ARGV[3], 1, {}
+while at <= #packed do
+  local name, count, first = struct.unpack('ss', packed, at)
+  at, replies[#replies + 1] = run(operations[name], struct.unpack(format(count), packed, first))
 end
--- Even after an error: what was done is in the books.
-local fine, problem = pcall(run_all)
 write_books()
-if not fine then
-  error(problem)
-end
 return { 1, table.concat(replies, '\30') }

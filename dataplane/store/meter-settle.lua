@@ -2,14 +2,11 @@
 -- Turns a hold into a charge; works without a hold. A provisional charge of the sweeper does not stand in its way:
 -- the ledger replaces that row by this one. Replies: settled | done (it was charged already).
 operations.settle = function(organization, id, cost, row, requests_limit, tokens_limit, difference)
-  local hold, charged = mark_charged(id, 'final')
+  local hold, charged = read_request(id)
   if charged == 'final' then
     return { 'done' }
   end
-  if hold then
-    give_back(id, hold)
-  end
-  charge(organization, cost, row)
+  charge(organization, id, hold, cost, row, 'final')
   correct_tokens(organization, tonumber(requests_limit), tonumber(tokens_limit), tonumber(difference))
   return { 'settled' }
 end

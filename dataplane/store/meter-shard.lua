@@ -124,16 +124,13 @@ end
 -- ("1" after a provisional charge), row and cost (what the sweeper would charge).
 local HOLD = 'sssssss'
 
--- What a request's key held: its hold, still packed, or nil and how it was charged, or nil.
-local function told(packed)
+-- A request's hold, still packed, or nil and how it was charged, or nil.
+local function read_request(id)
+  local packed = call('GET', request_key(id))
   if packed == 'final' or packed == 'provisional' then
     return nil, packed
   end
   return packed or nil
-end
-
-local function read_request(id)
-  return told(call('GET', request_key(id)))
 end
 
 -- Says as well that the request's owner lives. After id: the parts of a hold.
@@ -162,14 +159,19 @@ local function give_back(id, hold)
   end
 end
 
--- kind: final or provisional. Returns what the request's key held before.
+-- kind: final or provisional.
 local function mark_charged(id, kind)
-  return told(call('SET', request_key(id), kind, 'PX', CHARGED_MS, 'GET'))
+  call('SET', request_key(id), kind, 'PX', CHARGED_MS)
 end
 
-local function charge(organization, cost, row)
-  add(organization, 'undrained', cost)
+-- The row first: where Redis refuses it, nothing has happened, and the mark would say that it had.
+local function charge(organization, id, hold, cost, row, kind)
   call('XADD', USAGE, '*', 'r', organization .. '\31' .. cost .. '\31' .. row)
+  add(organization, 'undrained', cost)
+  if hold then
+    give_back(id, hold)
+  end
+  mark_charged(id, kind)
 end
 
 -- Operations by name; each file below adds its own.

@@ -17,12 +17,11 @@ operations.sweep = function(stale_ms, most)
   for _, id in ipairs(ids) do
     local hold = read_request(id) or older_hold(id)
     if hold then
-      give_back(id, hold)
       local organization, _, _, item, swept, row, cost = struct.unpack(HOLD, hold)
       if item ~= '1' and row ~= '' and swept ~= '1' then
-        mark_charged(id, 'provisional')
-        charge(organization, cost, row)
+        charge(organization, id, hold, cost, row, 'provisional')
       else
+        give_back(id, hold)
         call('DEL', request_key(id))
       end
     else

@@ -72,12 +72,32 @@ describe("the operations of one call", () => {
     ]);
   });
 
-  test("are in the books even when one behind them fails", async () => {
-    const outcomes = await Promise.allSettled([run(hold(`req_${count}`, 7n)), run(operation("nonsense"))]);
-    expect(outcomes.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
-    expect([await book("held"), await book("live")]).toEqual(["7", "1"]);
+  test("do not suffer from one among them that fails", async () => {
+    const outcomes = await Promise.allSettled([
+      run(hold(`req_${count}_a`, 7n)),
+      run(operation("nonsense")),
+      run(hold(`req_${count}_b`, 2n)),
+    ]);
+    expect(outcomes.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "fulfilled"]);
+    expect([await book("held"), await book("live")]).toEqual(["9", "2"]);
     expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
   });
+});
+
+test("a charge that Redis refuses changes nothing, and is made when it is tried again", async () => {
+  const id = `req_${count}_refused`;
+  const stream = `${shard.tag}:usage`;
+  await run(hold(id, 9n));
+  await plane.redis.set(stream, "no stream");
+  await expect(run(settle(id, 4n))).rejects.toMatchObject({
+    cause: { message: expect.stringMatching(/WRONGTYPE/) },
+  });
+  expect(await plane.redis.hmget(key(), "held", "live", "undrained")).toEqual(["9", "1", null]);
+  await plane.redis.del(stream);
+  expect(await run(settle(id, 4n))).toEqual(["settled"]);
+  expect(await plane.redis.hmget(key(), "held", "live", "undrained")).toEqual(["0", "0", "4"]);
+  expect(await plane.redis.xlen(stream)).toBe(1);
+  await plane.upkeep.drain();
 });
 
 describe("a drainer that tells Redis what the ledger has", () => {
