@@ -6,7 +6,7 @@ import { audit } from "../../dataplane/billing/audit.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
 import { operation, shardOf, shardTag, type Operation, type Shard } from "../../dataplane/billing/shard.ts";
-import { encodeRow, usageRow } from "../../dataplane/billing/usage-row.ts";
+import { encodeRow, usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 
@@ -108,6 +108,28 @@ test("partitions are made two months ahead; a default one catches the rest, and 
   }
   await plane.holds.refresh(["org_old"]);
   expect((await plane.holds.credit("org_old")).used).toBe(50n);
+  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+});
+
+test("rows that come again, twice in one call, or final after provisional, are charged once, and new ones beside them", async () => {
+  await makeOrganization(plane.pool, "org_again", 1_000n);
+  const asked = Array.from({ length: 4 }, () => request("org_again"));
+  const row = (index: number, cost: number, provisional = false): UsageRow => {
+    const of = asked[index];
+    if (of === undefined) throw new Error("no such request");
+    return { ...usageRow(of, usage(cost)), provisional };
+  };
+  const charge = async (...rows: UsageRow[]) => {
+    const [account] = await plane.pool.transaction((transaction) => chargeRows(transaction, rows));
+    return account?.balance;
+  };
+  expect(await charge(row(0, 1), row(1, 10))).toBe(989n);
+  expect(await charge(row(1, 10), row(2, 100), row(2, 100))).toBe(889n);
+  // A provisional row never touches a final one, in whatever order they come.
+  expect(await charge(row(0, 5, true), row(3, 7, true))).toBe(882n);
+  expect(await charge(row(3, 9, true), row(3, 8), row(3, 9, true))).toBe(881n);
+  expect(await charge(row(3, 7, true), row(0, 1))).toBe(881n);
+  await plane.holds.refresh(["org_again"]);
   expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
 });
 
