@@ -85,6 +85,8 @@ function settings(port: number, folder: string, { durable }: RedisOptions): stri
     appendonly: "yes",
     appendfsync: durable ? "always" : "no",
     "maxmemory-policy": "noeviction",
+    // The default of 64 MB is full after five busy seconds, and writing it anew takes one of them.
+    "auto-aof-rewrite-min-size": "256mb",
     save: "",
     daemonize: "no",
   };
