@@ -1,7 +1,7 @@
 /**
  * Usage rows in Postgres, the truth about what was used, and the sums that move with them (design.md §5). The
- * statements are functions in the database (store/migrations/0006_charge_usage.sql, 0007_charge_new_rows.sql); which of them a charge takes,
- * and in what order: charge.ts.
+ * statements are functions in the database (store/migrations/0006_charge_usage.sql, 0007_charge_new_rows.sql); which
+ * of them a charge takes, and in what order: charge.ts.
  */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { accountSchema, type Account } from "./accounts.ts";
