@@ -1,14 +1,15 @@
 -- Takes an account as the ledger has it, when that is newer than what is known here.
 local function take_account(organization, base, version, key_epoch)
   local key = organization_key(organization)
-  local known = call('HMGET', key, 'version', 'keyEpoch')
-  if not known[1] or tonumber(version) > tonumber(known[1]) then
+  local before = call('HMGET', key, 'version', 'keyEpoch')
+  if not before[1] or tonumber(version) > tonumber(before[1]) then
     call('HSET', key, 'base', base, 'version', version)
   end
   -- Null in a drain's books: the key epoch was not read there.
-  if key_epoch ~= '' and (not known[2] or tonumber(key_epoch) > tonumber(known[2])) then
+  if key_epoch ~= '' and (not before[2] or tonumber(key_epoch) > tonumber(before[2])) then
     call('HSET', key, 'keyEpoch', key_epoch)
   end
+  -- Read anew by the next operation of the call.
   known[organization] = nil
 end
 

@@ -1,10 +1,11 @@
 /** What the scripts in store/meter-*.lua promise and no request of the outside can bring about by itself. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { audit } from "../../dataplane/billing/audit.ts";
+import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
 import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts";
 import { operation, shardOf, type Operation, type Shard } from "../../dataplane/billing/shard.ts";
-import { encodeRow, usageRow } from "../../dataplane/billing/usage-row.ts";
+import { decodeRow, encodeRow, usageRow } from "../../dataplane/billing/usage-row.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 
@@ -27,14 +28,15 @@ afterAll(async () => {
 let organization: string;
 let shard: Shard;
 let count = 0;
-beforeEach(async () => {
-  organization = `org_${(count += 1)}`;
+async function begin(name: string, granted: bigint): Promise<void> {
+  organization = name;
   const its = plane.holds.shards[shardOf(organization)];
   if (its === undefined) throw new Error("no such shard");
   shard = its;
-  await makeOrganization(plane.pool, organization, MAX_MICROS);
+  await makeOrganization(plane.pool, organization, granted);
   await plane.holds.refresh([organization]);
-});
+}
+beforeEach(() => begin(`org_${(count += 1)}`, MAX_MICROS));
 
 const key = (): string => `${shard.tag}:o:${organization}`;
 const book = (field: string) => plane.redis.hget(key(), field);
@@ -70,6 +72,20 @@ describe("the operations of one call", () => {
       "2",
       "4",
     ]);
+  });
+
+  test("see what the ledger's account is after those before them told it", async () => {
+    await begin("org_small", 1_000n);
+    await run(settle(`req_${count}_spent`, 990n));
+    const entries = await readEntries(plane.redis, shard);
+    const rows = entries.map(({ text }) => decodeRow(text));
+    const accounts = await plane.pool.transaction((transaction) => chargeRows(transaction, rows));
+    const [first, drained, second] = await Promise.all([
+      run(hold(`req_${count}_a`, 4n)),
+      run(drainedOperation(accounts, entries)),
+      run(hold(`req_${count}_b`, 100n)),
+    ]);
+    expect([first, drained, second]).toEqual([["held", "4"], ["drained"], ["held", "6"]]);
   });
 
   test("do not suffer from one among them that fails", async () => {
