@@ -6,10 +6,11 @@
 import type { DatabasePool, DatabaseTransactionConnection } from "slonik";
 import { refusesData } from "../store/postgres.ts";
 import { chargeAccount, lockAccounts, type Account } from "./accounts.ts";
+import { decodeRow, encodeRow } from "./charge-text.ts";
 import { dropProvisional, isStored, storeRows } from "./ledger.ts";
 import type { Micros } from "./meter.ts";
 import { digestOf, insertParked, readParked, takeParked, type ParkedCharge } from "./parked-charges.ts";
-import { decodeRow, encodeRow, type UsageRow } from "./usage-row.ts";
+import type { UsageRow } from "./usage-row.ts";
 
 /** A charge on its way to the ledger. */
 export interface Charge {
@@ -43,7 +44,12 @@ export async function chargeAll(
 ): Promise<readonly Account[]> {
   if (charges.length === 0) return [];
   try {
-    return await transaction.transaction((savepoint) => storeRows(savepoint, textsOf(charges)));
+    return await transaction.transaction((savepoint) =>
+      storeRows(
+        savepoint,
+        charges.map(({ text }) => text),
+      ),
+    );
   } catch (error) {
     if (!refusesData(error)) throw error;
   }
@@ -58,7 +64,7 @@ export async function retryParked(pool: DatabasePool, parked: ParkedCharge): Pro
     await pool.transaction(async (transaction) => {
       await lockAccounts(transaction, [row.organizationId, parked.organizationId ?? row.organizationId]);
       await unpark(transaction, parked.id);
-      await storeRows(transaction, [parked.text]);
+      await storeRows(transaction, [encodeRow(row)]);
     });
     return true;
   } catch (error) {
@@ -71,7 +77,10 @@ interface ReadCharge extends Charge {
   readonly row: UsageRow;
 }
 
-/** At least one of these is refused: parks those that cannot be read, and finds the others that the ledger refuses. */
+/**
+ * At least one of these is refused: parks those that cannot be read, writes those of an older form anew, and finds
+ * the others that the ledger refuses.
+ */
 async function chargeDoubtful(
   transaction: DatabaseTransactionConnection,
   charges: readonly Charge[],
@@ -106,7 +115,12 @@ async function chargeApart(
   const [first] = charges;
   if (first === undefined) return [];
   try {
-    return await transaction.transaction((savepoint) => storeRows(savepoint, textsOf(charges)));
+    return await transaction.transaction((savepoint) =>
+      storeRows(
+        savepoint,
+        charges.map(({ row }) => encodeRow(row)),
+      ),
+    );
   } catch (error) {
     if (!refusesData(error)) throw error;
     if (charges.length === 1) return await parkRow(transaction, first, error);
@@ -182,8 +196,6 @@ async function unpark(transaction: DatabaseTransactionConnection, id: string): P
     if (organizationId !== null) await chargeAccount(transaction, organizationId, -charged);
   }
 }
-
-const textsOf = (charges: readonly Charge[]) => charges.map(({ text }) => text);
 
 function tryDecode(text: string): UsageRow | null {
   try {

@@ -1,10 +1,11 @@
 /** One running request's credit, as its owner sees it; what it does with a hold is the keeper's (holds.ts). */
 import type { OrganizationEntry } from "../config/schema.ts";
 import type { Seated } from "../lib/roster.ts";
+import { encodeRow } from "./charge-text.ts";
 import type { Bill, FinalUsage, MeteredRequest, Micros, Observed } from "./meter.ts";
 import { costMicros } from "./price.ts";
 import { operation, type Operation } from "./shard.ts";
-import { encodeRow, usageRow, type UsageRow } from "./usage-row.ts";
+import { usageRow, type UsageRow } from "./usage-row.ts";
 
 export type RateLimits = OrganizationEntry["rateLimits"];
 

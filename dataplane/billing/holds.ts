@@ -11,6 +11,7 @@ import type { Clock } from "../lib/clock.ts";
 import { Roster } from "../lib/roster.ts";
 import { countCharge, metrics } from "../telemetry/metrics.ts";
 import { readStanding, type Account } from "./accounts.ts";
+import { encodeRow } from "./charge-text.ts";
 import { MAX_MICROS } from "./credits.ts";
 import { Gate, accountOperation } from "./gate.ts";
 import { HeldBill, seenArguments, type BillKeeper, type Correction, type RateLimits } from "./held-bill.ts";
@@ -21,7 +22,7 @@ import { meterUnavailable } from "./rate-limits.ts";
 import { operation, RedisSilent, shardOf, type Operation, type Shard } from "./shard.ts";
 import { REDIS_MS, Shards } from "./shards.ts";
 import { reached } from "./steps.ts";
-import { allTokens, encodeRow, usageRow, type UsageRow } from "./usage-row.ts";
+import { allTokens, usageRow, type UsageRow } from "./usage-row.ts";
 
 /** The end of an answer is withheld at most this long while neither store takes its charge. */
 const WITHHELD_MS = 10_000;

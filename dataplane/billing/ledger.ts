@@ -1,10 +1,11 @@
 /**
  * Usage rows in Postgres, the truth about what was used, and the sums that move with them (design.md §5). The
- * statements are functions in the database (store/migrations/0006_charge_usage.sql, 0007_charge_new_rows.sql); which
- * of them a charge takes, and in what order: charge.ts.
+ * statements are functions in the database (store/migrations/0008_charge_values.sql); which of them a charge takes,
+ * and in what order: charge.ts.
  */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { accountSchema, type Account } from "./accounts.ts";
+import { arrayOf } from "./charge-text.ts";
 import type { ChargeClass } from "./price.ts";
 import type { UsageRow } from "./usage-row.ts";
 
@@ -60,7 +61,7 @@ export async function storeRows(
 ): Promise<readonly Account[]> {
   return await transaction.any(sql.type(accountSchema)`
     select organization_id as "organizationId", balance_micros as balance, version
-    from charge_usage(${`[${texts.join(",")}]`}::json, ${texts.length})
+    from charge_usage(${arrayOf(texts)}::charge[])
   `);
 }
 

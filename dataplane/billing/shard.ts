@@ -57,8 +57,7 @@ const BETWEEN_REPLIES = "\x1e";
 
 /**
  * A call's operations go as one argument, as ioredis spends more on each argument than on a kilobyte of it. No word
- * holds a control character: ids are our own, `shardOf` refuses such an organization, and rows are JSON, which escapes
- * them.
+ * holds a control character: ids are our own, `shardOf` refuses such an organization, and `encodeRow` writes none.
  */
 export const operation = (name: string, ...args: readonly string[]): Operation =>
   [name, args.length, ...args, ""].join("\0") as Operation;

@@ -6,7 +6,8 @@ import { audit } from "../../dataplane/billing/audit.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
 import { operation, shardOf, shardTag, type Operation, type Shard } from "../../dataplane/billing/shard.ts";
-import { encodeRow, usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
+import { encodeRow } from "../../dataplane/billing/charge-text.ts";
+import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 

@@ -11,7 +11,8 @@ import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts"
 import { applyGrant } from "../../dataplane/billing/accounts.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import type { Bill, MeteredRequest } from "../../dataplane/billing/meter.ts";
-import { decodeRow, usageRow } from "../../dataplane/billing/usage-row.ts";
+import { decodeRow } from "../../dataplane/billing/charge-text.ts";
+import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";

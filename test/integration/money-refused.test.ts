@@ -9,7 +9,8 @@ import { LedgerWriter } from "../../dataplane/billing/ledger-writer.ts";
 import { countParked } from "../../dataplane/billing/parked-charges.ts";
 import { ParkedKeeper } from "../../dataplane/billing/parked.ts";
 import { BETWEEN_WORDS, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
-import { encodeRow, usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
+import { encodeRow } from "../../dataplane/billing/charge-text.ts";
+import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
@@ -33,14 +34,16 @@ beforeEach(async () => {
   await plane.pool.query(sql.unsafe`
     truncate usage, usage_hourly, parked_charges, accounts, grants, organizations cascade
   `);
+  await mend();
+  await plane.pool.query(sql.unsafe`alter table usage add constraint no_poison check (upstream <> 'poison')`);
   await makeOrganization(plane.pool, "org", 1_000n);
 });
 afterEach(async () => {
   await plane.vanish();
 });
 
-/** Postgres has no text with a NUL in it. */
-const POISON = "upstream\u0000";
+/** An upstream whose rows `usage` refuses, until an upgrade mends that (`mend`). */
+const POISON = "poison";
 const charge = (cost: number, upstream = "primary"): UsageRow =>
   usageRow(request("org"), usage(cost, { upstream }));
 const ids = () =>
@@ -54,11 +57,7 @@ const settled = async (cost: number, upstream = "primary") =>
 const log = pino({ level: "silent" });
 const stream = `${shardTag(shardOf("org"))}:usage`;
 const entry = (cost: string, row: string) => ["org", cost, row].join(BETWEEN_WORDS);
-/** The stored text of parked rows without what Postgres refuses, as after an upgrade that knows what to do. */
-const mend = () =>
-  plane.pool.query(sql.unsafe`
-    update parked_charges set row_bytes = convert_to(replace(convert_from(row_bytes, 'UTF8'), '\\u0000', ''), 'UTF8')
-  `);
+const mend = () => plane.pool.query(sql.unsafe`alter table usage drop constraint if exists no_poison`);
 
 describe("the drainer", () => {
   test("stores the rows beside one that the ledger refuses, and charges that one to its account", async () => {
@@ -76,7 +75,7 @@ describe("the drainer", () => {
     });
     expect((await audit(plane.pool, plane.redis)).broken).toEqual([
       expect.stringMatching(
-        /^req_\w+: a charge of 0\.00004 to org is parked since .*Z, refused by the ledger: unsupported Unicode/,
+        /^req_\w+: a charge of 0\.00004 to org is parked since .*Z, refused by the ledger: new row for relation .* violates check constraint/,
       ),
     ]);
   });
@@ -84,7 +83,7 @@ describe("the drainer", () => {
   test("is not held up by more entries that it cannot read than one round takes", async () => {
     const pipeline = plane.redis.pipeline();
     for (let index = 0; index < 1_200; index += 1) {
-      pipeline.xadd(stream, "*", "r", entry("0", `{"v":2,"number":${index}}`));
+      pipeline.xadd(stream, "*", "r", entry("0", `(3,${index})`));
     }
     await pipeline.exec();
     await settled(9);
@@ -94,25 +93,60 @@ describe("the drainer", () => {
     expect((await audit(plane.pool, plane.redis)).broken).toHaveLength(51);
   });
 
-  test("takes an entry that holds two rows, or a count below zero, for no row, and stores those beside it", async () => {
+  const odd: readonly (readonly [string, (text: string) => string])[] = [
+    ["that holds two rows", (text) => `${text},${text}`],
+    ["that holds two rows as Postgres writes an array", (text) => `${text}","${text}`],
+    ["with a count below zero", (text) => text.replace(",10,0,0,", ",-1,0,0,")],
+    ["with a word too many", (text) => text.replace(")", ",0)")],
+    ["with a word too few", (text) => text.replace(",0)", ")")],
+    ["without a count", (text) => text.replace(",10,0,0,", ",,0,0,")],
+    ["of another form", (text) => text.replace("(2,", "(1,")],
+    ["without an organization", (text) => text.replace(",org,", ",,")],
+  ];
+  test.each(odd)("takes an entry %s for no row, and stores those beside it", async (_, change) => {
     await settled(5);
     const text = encodeRow(charge(10));
-    const odd = [`${text},${encodeRow(charge(20))}`, text.replace(/"tokens":\[\d+/, '"tokens":[-1')];
-    for (const row of odd) await plane.redis.xadd(stream, "*", "r", entry("30", row));
-    expect(await plane.upkeep.drain()).toBe(3);
+    expect(change(text)).not.toBe(text);
+    await plane.redis.xadd(stream, "*", "r", entry("30", change(text)));
+    expect(await plane.upkeep.drain()).toBe(2);
     expect(await ids()).toHaveLength(1);
-    expect(await countParked(plane.pool)).toBe(2);
-    expect(await balance()).toBe(1_000n - 5n - 60n);
+    expect(await countParked(plane.pool)).toBe(1);
+    expect(await balance()).toBe(1_000n - 5n - 30n);
   });
 
-  test("charges entries of the form that a kept Redis may still hold", async () => {
-    const row = encodeRow(charge(7));
-    await plane.redis.xadd(stream, "*", "o", "org", "c", "7", "r", row);
+  /** A charge of 7, as releases from before 2026-11-22 wrote it. */
+  const json = JSON.stringify({
+    v: 1,
+    id: "req_old",
+    acceptedAt: 1_790_000_000_123,
+    organizationId: "org",
+    projectId: "proj_test",
+    keyId: "apikey_test",
+    model: "model",
+    contextTokens: 200_000,
+    endpoint: "chat",
+    batchId: null,
+    status: "ok",
+    iterations: 1,
+    upstream: "primary",
+    estimated: false,
+    provisional: false,
+    tokens: [7, 0, 0, 0, 0, 0],
+    tools: [0, 0, 0, 0, 0],
+    parts: ["7", "0", "0", "0", "0", "0", "0", "0"],
+  });
+  test.each([
+    ["a field for each word", ["o", "org", "c", "7", "r", json]],
+    ["a row in JSON", ["r", entry("7", json)]],
+  ])("charges entries that a kept Redis may still hold: %s", async (_, fields) => {
+    await settled(2);
+    await plane.redis.xadd(stream, "*", ...fields);
     await plane.redis.hincrby(`${shardTag(shardOf("org"))}:o:org`, "undrained", 7);
     expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
-    expect(await plane.upkeep.drain()).toBe(1);
-    expect(await ids()).toHaveLength(1);
-    expect(await balance()).toBe(993n);
+    expect(await plane.upkeep.drain()).toBe(2);
+    expect(await ids()).toHaveLength(2);
+    expect(await balance()).toBe(991n);
+    expect(await countParked(plane.pool)).toBe(0);
     expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
   });
 
@@ -134,7 +168,7 @@ describe("the drainer", () => {
 
   test("charges an entry that it cannot read once, however often it comes", async () => {
     for (let index = 0; index < 2; index += 1) {
-      await plane.redis.xadd(stream, "*", "r", entry("30", '{"v":2}'));
+      await plane.redis.xadd(stream, "*", "r", entry("30", "(3,later)"));
       await plane.upkeep.drain();
     }
     expect(await balance()).toBe(970n);

@@ -5,7 +5,8 @@ import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
 import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts";
 import { operation, shardOf, type Operation, type Shard } from "../../dataplane/billing/shard.ts";
-import { decodeRow, encodeRow, usageRow } from "../../dataplane/billing/usage-row.ts";
+import { decodeRow, encodeRow } from "../../dataplane/billing/charge-text.ts";
+import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 

@@ -2,7 +2,8 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { FinalUsage, MeteredRequest } from "./meter.ts";
 import { shardOf } from "./shard.ts";
-import { decodeRow, encodeRow, usageRow } from "./usage-row.ts";
+import { arrayOf, decodeRow, encodeRow } from "./charge-text.ts";
+import { usageRow } from "./usage-row.ts";
 
 const request: MeteredRequest = {
   id: "req_1",
@@ -59,9 +60,45 @@ test("a row is the same after its way through the stream, whatever the upstream 
   );
 });
 
-test("what is no row is refused", () => {
-  expect(() => decodeRow("{}")).toThrow(/./);
-  expect(() => decodeRow("")).toThrow(/./);
+const usage: FinalUsage = {
+  tokens: { input: 12, cacheRead: 1, cacheWrite5m: 2, cacheWrite1h: 3, output: 34, reasoning: 5 },
+  tools: { webSearches: 1, webFetches: 2, xSearches: 3, xPosts: 4, xProfiles: 5 },
+  estimated: true,
+  status: "ok",
+  iterations: 2,
+  upstream: null,
+};
+
+test("a row is a value of Postgres' type `charge`", () => {
+  const row = usageRow({ ...request, model: 'a "b" \\c,', batchId: "batch_1" }, usage);
+  const text =
+    '(2,1790000000123,req_1,org,proj_1,apikey_1,"a ""b"" \\\\c,",200000,responses,batch_1,ok,2,,t,f,' +
+    "12,1,2,3,34,5,1,2,3,4,5,3,0,1,2,37,320000,0,2240002)";
+  expect(encodeRow(row)).toBe(text);
+  expect(arrayOf([text, "x"])).toBe(`{"${text.replace(/["\\]/g, (letter) => `\\${letter}`)}","x"}`);
+});
+
+test("no word breaks out of the packed operation that a row travels in", () => {
+  const text = encodeRow(usageRow({ ...request, keyId: "a\0b\x1ec\x1fd\n" }, usage));
+  expect(text).not.toMatch(/\p{Cc}/u);
+  expect(decodeRow(text).keyId).toBe("a\ufffdb\ufffdc\ufffdd\ufffd");
+});
+
+const good = encodeRow(usageRow(request, usage));
+test.each([
+  "",
+  "{}",
+  "()",
+  good.slice(1),
+  `${good},${good}`,
+  good.replace("(2,", "(3,"),
+  good.replace(",org,", ",,"),
+  good.replace(",org,", ',"or"g,'),
+  good.replace(",12,", ",-12,"),
+  good.replace(",12,", ",1e2,"),
+  good.replace(",12,", ",12,12,"),
+])("what is no row is refused: %s", (text) => {
+  expect(() => decodeRow(text)).toThrow(/./);
 });
 
 test("an organization's shard never changes: pods of two releases must agree", () => {
