@@ -160,7 +160,7 @@ interface Books {
 }
 
 const readShard = loadScript(
-  ["shard", "audit"].map((part) => new URL(`../store/meter-${part}.lua`, import.meta.url)),
+  ["shard", "requests", "audit"].map((part) => new URL(`../store/meter-${part}.lua`, import.meta.url)),
   (reply) => z.array(z.array(z.string())).parse(reply),
 );
 

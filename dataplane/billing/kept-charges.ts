@@ -6,7 +6,7 @@ import type { Operation } from "./shard.ts";
 
 /** Charges are made again for so long. */
 const KEPT_MS = 60_000;
-/** Charges of a chunk are given up together; Redis knows for 75 s that a request was charged (meter-shard.lua). */
+/** Charges of a chunk are given up together; Redis knows for 75 s that a request was charged (meter-requests.lua). */
 const CHUNK_MS = 5_000;
 const CHUNK_BYTES = 64 * 1024;
 /** Some ten thousand charges. */

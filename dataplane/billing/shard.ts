@@ -33,6 +33,7 @@ const MAX_QUEUED = 50_000;
 
 const parts = [
   "shard",
+  "requests",
   "limits",
   "account",
   "hold",

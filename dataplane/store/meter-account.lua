@@ -26,7 +26,7 @@ end
 -- balance(organization)
 -- For showing an organization its credit. Replies: balance, undrained, held, version of its base | load.
 operations.balance = function(organization)
-  write_books()
+  write()
   local values = call('HMGET', organization_key(organization), 'version', 'undrained', 'held')
   if not values[1] then
     return { 'load' }

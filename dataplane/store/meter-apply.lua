@@ -42,5 +42,5 @@ while at <= #packed do
   local name, count, first = struct.unpack('ss', packed, at)
   at, replies[#replies + 1] = run(operations[name], struct.unpack(format(count), packed, first))
 end
-write_books()
+write()
 return { 1, table.concat(replies, '\30') }

@@ -7,10 +7,10 @@ operations.heartbeat = function(id, row, cost)
     return { charged == 'final' and 'done' or 'gone' }
   end
   if row == '' then
-    call('ZADD', BEATS, now_text, id)
+    heard[id] = true
   else
     local organization, amount, short, item, swept = struct.unpack('sssss', hold)
-    write_hold(id, organization, amount, short, item, swept, row, cost)
+    set_hold(id, organization, amount, short, item, swept, row, cost)
   end
   return { 'beaten' }
 end

@@ -2,14 +2,16 @@
 -- Gives a hold back without a charge. With done = "1" the ledger has the charge already, and the sweeper or a late
 -- settle must not add another. Replies: released.
 operations.release = function(organization, id, requests_limit, tokens_limit, difference, done)
-  local hold = read_request(id)
+  local hold, charged = read_request(id)
   if hold then
     give_back(id, hold)
   end
   if done == '1' then
-    mark_charged(id, 'final')
+    if charged ~= 'final' then
+      set_request(id, 'final')
+    end
   elseif hold then
-    call('DEL', request_key(id))
+    set_request(id, false)
   end
   correct_tokens(organization, tonumber(requests_limit), tonumber(tokens_limit), tonumber(difference))
   return { 'released' }

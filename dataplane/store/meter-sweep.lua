@@ -13,6 +13,7 @@ end
 -- Ends holds whose owner has not been heard of for so long: charged provisionally from what it had seen, or given
 -- back when it had seen nothing, or when it was a batch item, which will run again. Replies: swept, number.
 operations.sweep = function(stale_ms, most)
+  write()
   local ids = call('ZRANGEBYSCORE', BEATS, '-inf', text(now - tonumber(stale_ms)), 'LIMIT', 0, most)
   for _, id in ipairs(ids) do
     local hold = read_request(id) or older_hold(id)
@@ -22,11 +23,12 @@ operations.sweep = function(stale_ms, most)
         charge(organization, id, hold, cost, row, 'provisional')
       else
         give_back(id, hold)
-        call('DEL', request_key(id))
+        set_request(id, false)
       end
     else
-      call('ZREM', BEATS, id)
+      heard[id] = false
     end
   end
+  forget_charged(FORGOTTEN_AT_ONCE)
   return { 'swept', text(#ids) }
 end

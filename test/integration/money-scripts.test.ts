@@ -101,6 +101,100 @@ describe("the operations of one call", () => {
   });
 });
 
+test("an organization whose key is none of ours fails alone", async () => {
+  const others = Array.from({ length: 200 }, (_, index) => `org_other_${index}`);
+  const other = others.find((name) => shardOf(name) === shardOf(organization)) ?? "";
+  const theirs = `${shard.tag}:o:${other}`;
+  await plane.redis.set(theirs, "no hash");
+  const row = encodeRow(usageRow(request(other), usage(5)));
+  const outcomes = await Promise.allSettled([
+    run(hold(`req_${count}_mine`, 7n)),
+    run(operation("settle", other, `req_${count}_other`, "5", row, "0", "0", "0")),
+    run(operation("retake", other, `req_${count}_other`, "5", "", "", "0")),
+    run(settle(`req_${count}_mine_too`, 4n)),
+  ]);
+  expect(outcomes.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "rejected", "fulfilled"]);
+  expect(await plane.redis.hmget(key(), "held", "live", "undrained")).toEqual(["7", "1", "4"]);
+  expect(await plane.redis.xlen(`${shard.tag}:usage`)).toBe(1);
+  expect(await plane.redis.exists(`${shard.tag}:r:req_${count}_other`)).toBe(0);
+  await plane.redis.del(theirs);
+  await run(settle(`req_${count}_mine`, 1n));
+  await plane.upkeep.drain();
+});
+
+describe("that a request was charged is known for 75 seconds", () => {
+  const requestKey = (id: string) => `${shard.tag}:r:${id}`;
+  const list = () => `${shard.tag}:charged`;
+  const sweep = operation("sweep", "45000", "10");
+  beforeEach(() => plane.redis.del(list()));
+  /** As if everything had been charged so long ago. */
+  const age = async (ms: number) => {
+    const calls = await plane.redis.lrange(list(), 0, -1);
+    for (const [index, call] of calls.entries()) {
+      const [at, ...ids] = call.split("\x1f");
+      await plane.redis.lset(list(), index, [Number(at) - ms, ...ids].join("\x1f"));
+    }
+  };
+
+  test("and then forgotten by a sweep", async () => {
+    const ids = ["a", "b", "c"].map((name) => `req_${count}_${name}`);
+    await Promise.all(ids.map((id) => run(settle(id, 4n))));
+    await run(settle(`req_${count}_d`, 4n));
+    await age(70_000);
+    await run(sweep);
+    expect(await plane.redis.exists(...ids.map(requestKey))).toBe(3);
+    expect(await run(settle(ids[0] ?? "", 4n))).toEqual(["done"]);
+    await age(6_000);
+    await run(sweep);
+    expect(await plane.redis.exists(...ids.map(requestKey), list())).toBe(0);
+    await plane.upkeep.drain();
+  });
+
+  test("and then forgotten by later charges, faster than they come in", async () => {
+    for (let index = 0; index < 110; index += 1) await run(settle(`req_${count}_${index}`, 1n));
+    await age(76_000);
+    for (let index = 110; index < 220; index += 1) await run(settle(`req_${count}_${index}`, 1n));
+    expect(await plane.redis.exists(requestKey(`req_${count}_0`), requestKey(`req_${count}_9`))).toBe(0);
+    expect(await plane.redis.llen(list())).toBeLessThan(115);
+    await plane.upkeep.drain();
+  });
+
+  test("once, however often it is told", async () => {
+    const id = `req_${count}_told`;
+    const release = operation("release", organization, id, "0", "0", "0", "1");
+    await run(release);
+    await run(release);
+    expect(await run(settle(id, 4n))).toEqual(["done"]);
+    expect(await plane.redis.llen(list())).toBe(1);
+  });
+
+  test("and what was charged provisionally comes back as a hold, which nothing ends but its owner", async () => {
+    const id = `req_${count}_late`;
+    const row = encodeRow({ ...usageRow(request(organization, { id }), usage(40)), provisional: true });
+    await run(operation("retake", organization, id, "100", "", row, "40"));
+    await run(operation("sweep", "-1", "10"));
+    expect(await plane.redis.pttl(requestKey(id))).toBeGreaterThan(70_000);
+    await run(operation("retake", organization, id, "100", "", row, "40"));
+    expect(await plane.redis.pttl(requestKey(id))).toBe(-1);
+    await age(80_000);
+    await run(sweep);
+    expect(await book("held")).toBe("100");
+    expect(await run(settle(id, 50n))).toEqual(["settled"]);
+    await plane.upkeep.drain();
+  });
+});
+
+test("a sweep spares what was heard of in the same call", async () => {
+  const id = `req_${count}_heard`;
+  await run(hold(id, 7n));
+  await plane.redis.zadd(`${shard.tag}:beats`, 1, id);
+  await Promise.all([run(operation("heartbeat", id, "", "0")), run(operation("sweep", "45000", "10"))]);
+  expect(await book("held")).toBe("7");
+  await plane.redis.zadd(`${shard.tag}:beats`, 1, id);
+  await run(operation("sweep", "45000", "10"));
+  expect(await book("held")).toBe("0");
+});
+
 test("a charge that Redis refuses changes nothing, and is made when it is tried again", async () => {
   const id = `req_${count}_refused`;
   const stream = `${shard.tag}:usage`;

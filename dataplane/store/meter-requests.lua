@@ -1,0 +1,149 @@
+-- The requests of a call: their holds, what says that their owners live, and the marks of their charges.
+
+-- A hold is packed: organization, amount, short (what it lacks of its estimate), item ("1" for a batch item), swept
+-- ("1" after a provisional charge), row and cost (what the sweeper would charge).
+local HOLD = 'sssssss'
+-- Pods charge again, after a loss, what they charged in the last 60 s.
+local CHARGED_MS = 75000
+-- A sweep forgets the charges of so many calls.
+local FORGOTTEN_AT_ONCE = 100
+
+-- By id: a packed hold, "final", "provisional", or false.
+local requests = {}
+-- Ids of `requests` that are to be written; and whether an owner was heard of, or is not expected to be any more.
+local changed, heard = {}, {}
+
+local function request_key(id)
+  return tag .. ':r:' .. id
+end
+
+-- A request's hold, still packed, or nil and how it was charged, or nil.
+local function read_request(id)
+  local value = requests[id]
+  if value == nil then
+    value = call('GET', request_key(id))
+    requests[id] = value
+  end
+  if value == 'final' or value == 'provisional' then
+    return nil, value
+  end
+  return value or nil
+end
+
+-- value: as in `requests`.
+local function set_request(id, value)
+  requests[id] = value
+  changed[id] = true
+end
+
+-- Says as well that the request's owner lives. After id: the parts of a hold.
+local function set_hold(id, ...)
+  set_request(id, struct.pack(HOLD, ...))
+  heard[id] = true
+end
+
+local function make_hold(id, organization, amount, short, item, swept, row, cost)
+  add(organization, 'held', amount)
+  add(organization, 'short', short)
+  if item ~= '1' then
+    add(organization, 'live', '1')
+  end
+  set_hold(id, organization, amount, short, item, swept, row, cost)
+end
+
+-- Gives a packed hold's credit back; what becomes of the request is the caller's.
+local function give_back(id, hold)
+  local organization, amount, short, item = struct.unpack('ssss', hold)
+  add(organization, 'held', negative(amount))
+  add(organization, 'short', negative(short))
+  if item ~= '1' then
+    add(organization, 'live', '-1')
+  end
+  heard[id] = false
+end
+
+-- What may be refused comes first: the mark would say that all of it had happened. kind: final or provisional.
+local function charge(organization, id, hold, cost, row, kind)
+  books(organization)
+  call('XADD', USAGE, '*', 'r', organization .. '\31' .. cost .. '\31' .. row)
+  add(organization, 'undrained', cost)
+  if hold then
+    give_back(id, hold)
+  end
+  set_request(id, kind)
+end
+
+-- Final marks end by a list, which costs less than an expiry for each. Provisional ones do not: their requests may come
+-- back, and the key would be a hold's by then.
+local function forget_charged(calls)
+  for _ = 1, calls do
+    local oldest = call('LINDEX', CHARGED, 0)
+    local at = oldest and string.match(oldest, '^%d+')
+    if not at or now - tonumber(at) < CHARGED_MS then
+      return
+    end
+    call('LPOP', CHARGED)
+    local keys = {}
+    for id in string.gmatch(oldest, '\31([^\31]+)') do
+      keys[#keys + 1] = request_key(id)
+    end
+    call('DEL', unpack(keys))
+  end
+end
+
+-- A call names at most some hundred requests: fewer than the 8,000 arguments that Lua's stack takes.
+local function write_requests()
+  local values, gone, final = {}, {}, {}
+  for id in pairs(changed) do
+    local key, value = request_key(id), requests[id]
+    if not value then
+      gone[#gone + 1] = key
+    elseif value == 'provisional' then
+      call('SET', key, value, 'PX', text(CHARGED_MS))
+    else
+      values[#values + 1] = key
+      values[#values + 1] = value
+      if value == 'final' then
+        final[#final + 1] = id
+      end
+    end
+  end
+  local beats, ended, now_text = {}, {}, text(now)
+  for id, lives in pairs(heard) do
+    if lives then
+      beats[#beats + 1] = now_text
+      beats[#beats + 1] = id
+    else
+      ended[#ended + 1] = id
+    end
+  end
+  changed, heard = {}, {}
+  if #values > 0 then
+    call('MSET', unpack(values))
+  end
+  if #gone > 0 then
+    call('DEL', unpack(gone))
+  end
+  if #beats > 0 then
+    call('ZADD', BEATS, unpack(beats))
+  end
+  if #ended > 0 then
+    call('ZREM', BEATS, unpack(ended))
+  end
+  if #final > 0 then
+    local calls = call('RPUSH', CHARGED, now_text .. '\31' .. table.concat(final, '\31'))
+    -- More than come in, so that none stays; fewer are left to the sweep.
+    if calls > FORGOTTEN_AT_ONCE then
+      forget_charged(2)
+    end
+  end
+end
+
+-- What a later operation reads with a command of its own, or the end of the call, needs what those before it changed.
+local function write()
+  write_books()
+  write_requests()
+end
+
+-- Operations by name; each file below adds its own.
+local operations = {}
