@@ -21,19 +21,46 @@ function word(text: string | null): string {
 
 const flag = (value: boolean) => (value ? "t" : "f");
 
-/** Written in one piece, as there is a row for each request. */
 export function encodeRow(row: UsageRow): string {
   const { tokens, tools } = row;
   const { parts } = row.cost;
-  return (
-    `(${VERSION},${row.acceptedAt},${word(row.id)},${word(row.organizationId)},${word(row.projectId)},` +
-    `${word(row.keyId)},${word(row.model)},${row.contextTokens},${row.endpoint},${word(row.batchId)},${row.status},` +
-    `${row.iterations},${word(row.upstream)},${flag(row.estimated)},${flag(row.provisional)},${tokens.input},` +
-    `${tokens.cacheRead},${tokens.cacheWrite5m},${tokens.cacheWrite1h},${tokens.output},${tokens.reasoning},` +
-    `${tools.webSearches},${tools.webFetches},${tools.xSearches},${tools.xPosts},${tools.xProfiles},` +
-    `${parts.input},${parts.cacheRead},${parts.cacheWrite5m},${parts.cacheWrite1h},${parts.output},` +
-    `${parts.webSearch},${parts.webFetch},${parts.xSearch})`
-  );
+  const words = [
+    VERSION,
+    row.acceptedAt,
+    word(row.id),
+    word(row.organizationId),
+    word(row.projectId),
+    word(row.keyId),
+    word(row.model),
+    row.contextTokens,
+    row.endpoint,
+    word(row.batchId),
+    row.status,
+    row.iterations,
+    word(row.upstream),
+    flag(row.estimated),
+    flag(row.provisional),
+    tokens.input,
+    tokens.cacheRead,
+    tokens.cacheWrite5m,
+    tokens.cacheWrite1h,
+    tokens.output,
+    tokens.reasoning,
+    tools.webSearches,
+    tools.webFetches,
+    tools.xSearches,
+    tools.xPosts,
+    tools.xProfiles,
+    parts.input,
+    parts.cacheRead,
+    parts.cacheWrite5m,
+    parts.cacheWrite1h,
+    parts.output,
+    parts.webSearch,
+    parts.webFetch,
+    parts.xSearch,
+  ];
+  return `(${words.join(",")})`;
 }
 
 /** Reads what another pod, perhaps of another release, wrote. @throws Error when the text is no row. */

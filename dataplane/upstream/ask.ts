@@ -14,7 +14,7 @@ import { AttemptFailure } from "./failure.ts";
 import { Health } from "./health.ts";
 import { MAX_RETRY_WAIT_MS } from "./limits.ts";
 import { backOffMs, pick, preference } from "./pick.ts";
-import type { Answering, Outgoing, Question } from "./question.ts";
+import type { Outgoing, Question, Take } from "./question.ts";
 
 export interface UpstreamsOptions {
   readonly clock?: Clock;
@@ -48,7 +48,7 @@ export class Upstreams {
    * reached the client; whatever else it throws, or returns, is the end.
    * @throws ApiError when no upstream answered.
    */
-  async ask<T>(question: Question, take: (answering: Answering) => Promise<T>): Promise<T> {
+  async ask<T>(question: Question, take: Take<T>): Promise<T> {
     const { route, conversation } = question;
     const order = preference(route.upstreams, () => conversation ?? String(this.#random()));
     const asking = new Asking(question, order, this.#health, this.#clock, this.#random);
@@ -61,9 +61,8 @@ export class Upstreams {
       // The pool's other connections to a stale one's upstream may be as stale.
       const dispatcher = asking.wasStale ? this.#fresh : this.#dispatcher;
       try {
-        const answering = await attempt.start(dispatcher, written, asking.connectMs);
-        const taken = await take(answering);
-        answering.accepted();
+        const taken = await attempt.start(dispatcher, written, asking.connectMs, take);
+        attempt.accepted();
         return taken;
       } catch (error) {
         attempt.failed(error);

@@ -5,7 +5,7 @@ import type { Endpoint } from "./endpoints.ts";
 import { AttemptFailure, failureOfCall, failureOfStatus } from "./failure.ts";
 import type { Health } from "./health.ts";
 import { ERROR_BODY_MS, MAX_ERROR_BYTES, STREAM_FIRST_BYTE_MS } from "./limits.ts";
-import type { Answering, Outgoing, Question } from "./question.ts";
+import type { Answering, Outgoing, Question, Take } from "./question.ts";
 import { CallError, UpstreamCall, type AnswerHead } from "./send.ts";
 
 export class Attempt {
@@ -26,8 +26,11 @@ export class Attempt {
     endpoint.active.value += 1;
   }
 
-  /** Not async, as there is one for each request. @throws AttemptFailure when there is no answer with a 2xx status. */
-  start(dispatcher: Dispatcher, outgoing: Outgoing, connectMs: number): Promise<Answering> {
+  /**
+   * Asks, and has an answer with a 2xx status taken, as soon as it begins. Not async, as there is one for each request.
+   * @throws AttemptFailure when there is none; and whatever `take` throws.
+   */
+  start<T>(dispatcher: Dispatcher, outgoing: Outgoing, connectMs: number, take: Take<T>): Promise<T> {
     const { route, record, deadline, closed } = this.#question;
     const upstream = this.#upstream;
     const call = new UpstreamCall(this.#options(outgoing, connectMs));
@@ -40,19 +43,26 @@ export class Attempt {
     closed.listen(cancel);
     deadline.listen(() => call.abort("deadline"));
     if (closed.aborted) cancel();
-    return call.start(dispatcher).head.then(
-      (head) => {
-        this.#waited();
-        this.#status = String(head.status);
-        if (head.status < 200 || head.status > 299) return this.#refused(call, head);
-        return { upstream, head, call, accepted: () => this.#health.answered(route, upstream) };
-      },
+    let taken: Promise<T> | null = null;
+    const onHead = (head: AnswerHead) => {
+      this.#waited();
+      this.#status = String(head.status);
+      if (head.status < 200 || head.status > 299) return;
+      taken = startTaking(take, { upstream, head, call, accepted: () => this.accepted() });
+    };
+    return call.start(dispatcher, onHead).head.then(
+      (head) => taken ?? this.#refused(call, head),
       (error: unknown) => {
         this.#waited();
         if (!(error instanceof CallError)) throw error;
         throw failureOfCall(deadline.expired ? "deadline" : error.fault, error.cause);
       },
     );
+  }
+
+  /** The answer's first byte goes to the client. */
+  accepted(): void {
+    this.#health.answered(this.#question.route, this.#upstream);
   }
 
   /** Takes note of what a failure says about the upstream. */
@@ -113,5 +123,14 @@ export class Attempt {
       firstByteMs: batch ? null : (firstByteMs ?? (stream ? STREAM_FIRST_BYTE_MS : null)),
       idleMs: stream ? streamIdleMs : null,
     };
+  }
+}
+
+/** What calls this is undici's parser, to which nothing may be thrown. */
+function startTaking<T>(take: Take<T>, answering: Answering): Promise<T> {
+  try {
+    return take(answering);
+  } catch (error) {
+    return Promise.reject(error);
   }
 }

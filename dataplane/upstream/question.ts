@@ -36,3 +36,6 @@ export interface Answering {
   /** To be called when the answer's first byte goes to the client: the upstream is well. */
   readonly accepted: () => void;
 }
+
+/** Takes an answer, whose first bytes come as soon as they are asked for (`UpstreamCall.read`). */
+export type Take<T> = (answering: Answering) => Promise<T>;

@@ -96,6 +96,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #headers: IncomingHttpHeaders = {};
   #decoder: Transform | null = null;
   #headSettled = false;
+  #onHead: ((head: AnswerHead) => void) | null = null;
   #reader: BodyReader | null = null;
   #unread: Buffer[] = [];
   #unreadBytes = 0;
@@ -119,7 +120,9 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     return this.#received;
   }
 
-  start(dispatcher: Dispatcher): this {
+  /** `onHead` hears of the head before anybody who waits for it: while the packet that brought it is still being read. */
+  start(dispatcher: Dispatcher, onHead?: (head: AnswerHead) => void): this {
+    this.#onHead = onHead ?? null;
     const { origin, path, headers, body, connectMs } = this.#options;
     const request = { origin, path, method: "POST" as const, headers: headers as string[], body };
     dispatcher.dispatch(request, this);
@@ -236,7 +239,9 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#headSettled = true;
     // The timer that was armed for the first byte cannot be reused for idleness: it has another length.
     this.#disarm();
-    this.#resolveHead({ status: this.#status, headers: this.#headers });
+    const head = { status: this.#status, headers: this.#headers };
+    this.#onHead?.(head);
+    this.#resolveHead(head);
   }
 
   /** `null`: the body ended as it should. */
