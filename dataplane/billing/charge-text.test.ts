@@ -1,7 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { FinalUsage, MeteredRequest } from "./meter.ts";
-import { shardOf } from "./shard.ts";
 import { arrayOf, decodeRow, encodeRow } from "./charge-text.ts";
 import { usageRow } from "./usage-row.ts";
 
@@ -99,8 +98,4 @@ test.each([
   good.replace(",12,", ",12,12,"),
 ])("what is no row is refused: %s", (text) => {
   expect(() => decodeRow(text)).toThrow(/./);
-});
-
-test("an organization's shard never changes: pods of two releases must agree", () => {
-  expect(["org_acme", "org_demo", "org_default_blue", "", "é"].map(shardOf)).toEqual([4, 5, 12, 5, 4]);
 });
