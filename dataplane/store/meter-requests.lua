@@ -5,8 +5,9 @@
 local HOLD = 'sssssss'
 -- Pods charge again, after a loss, what they charged in the last 60 s.
 local CHARGED_MS = 75000
--- A sweep forgets the charges of so many calls.
-local FORGOTTEN_AT_ONCE = 100
+-- With so few calls in the list their charges are left to the sweep, which forgets so many at once: some milliseconds.
+local FEW_CALLS = 100
+local FORGOTTEN_AT_ONCE = 5000
 
 -- By id: a packed hold, "final", "provisional", or false.
 local requests = {}
@@ -75,8 +76,9 @@ end
 
 -- Final marks end by a list, which costs less than an expiry for each. Provisional ones do not: their requests may come
 -- back, and the key would be a hold's by then.
-local function forget_charged(calls)
-  for _ = 1, calls do
+local function forget_charged(most)
+  local forgotten = 0
+  while forgotten < most do
     local oldest = call('LINDEX', CHARGED, 0)
     local at = oldest and string.match(oldest, '^%d+')
     if not at or now - tonumber(at) < CHARGED_MS then
@@ -88,6 +90,7 @@ local function forget_charged(calls)
       keys[#keys + 1] = request_key(id)
     end
     call('DEL', unpack(keys))
+    forgotten = forgotten + #keys
   end
 end
 
@@ -132,9 +135,9 @@ local function write_requests()
   end
   if #final > 0 then
     local calls = call('RPUSH', CHARGED, now_text .. '\31' .. table.concat(final, '\31'))
-    -- More than come in, so that none stays; fewer are left to the sweep.
-    if calls > FORGOTTEN_AT_ONCE then
-      forget_charged(2)
+    -- More than come in, so that none stays.
+    if calls > FEW_CALLS then
+      forget_charged(2 * #final)
     end
   end
 end

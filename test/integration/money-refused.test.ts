@@ -9,7 +9,7 @@ import { LedgerWriter } from "../../dataplane/billing/ledger-writer.ts";
 import { countParked } from "../../dataplane/billing/parked-charges.ts";
 import { ParkedKeeper } from "../../dataplane/billing/parked.ts";
 import { BETWEEN_WORDS, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
-import { encodeRow } from "../../dataplane/billing/charge-text.ts";
+import { decodeRow, encodeRow } from "../../dataplane/billing/charge-text.ts";
 import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
@@ -147,6 +147,20 @@ describe("the drainer", () => {
     expect(await ids()).toHaveLength(2);
     expect(await balance()).toBe(991n);
     expect(await countParked(plane.pool)).toBe(0);
+    expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  });
+
+  test("shares the ledger with data planes of the release before, which charge in JSON", async () => {
+    const charged = sql.type(z.object({ balance: z.bigint() }))`
+      select balance_micros as balance from charge_usage(${`[${json}]`}::json, 1)
+    `;
+    expect(await plane.pool.oneFirst(charged)).toBe(993n);
+    expect(await plane.pool.oneFirst(charged)).toBe(993n);
+    await plane.redis.xadd(stream, "*", "r", entry("7", encodeRow(decodeRow(json))));
+    await plane.redis.hincrby(`${shardTag(shardOf("org"))}:o:org`, "undrained", 7);
+    await settled(2);
+    await plane.upkeep.drain();
+    expect(await balance()).toBe(991n);
     expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
   });
 
