@@ -8,23 +8,22 @@ import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Account } from "./accounts.ts";
-import { chargeAll } from "./charge.ts";
-import { BETWEEN_WORDS, operation, type Operation, type Shard } from "./shard.ts";
+import { chargeAll, type Charge } from "./charge.ts";
+import { BETWEEN_RECORDS, BETWEEN_WORDS, operation, type Operation, type Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
 
+/** Read at once. An entry has the charges of one script call: one or two, or under load some dozens. */
+const ENTRIES_AT_ONCE = 250;
 /** Bounds a transaction, and what one script call takes as arguments: five for an account. */
-const ENTRIES_AT_ONCE = 1_000;
+const CHARGES_AT_ONCE = 1_000;
 /** First half of the advisory lock's key; the second is the shard. */
 const LOCK = 7_104_202;
 const SCRIPT_MS = 2_000;
 
-/** An entry of the stream: a charged row on its way. */
+/** An entry of the stream: charges on their way. */
 export interface Entry {
   readonly entryId: string;
-  readonly organizationId: string;
-  readonly cost: string;
-  /** The encoded row. */
-  readonly text: string;
+  readonly charges: readonly Charge[];
 }
 
 export interface DrainerOptions {
@@ -40,25 +39,35 @@ export class Drainer {
     this.#options = options;
   }
 
-  /** Moves what is there, shard after shard; returns how many entries were moved. @throws when a store is away. */
+  /** Moves what is there, shard after shard; returns how many charges were moved. @throws when a store is away. */
   async drain(): Promise<number> {
     const { redis, shards } = this.#options;
     const lengths = await Promise.all(shards.map(({ tag }) => redis.xlen(`${tag}:usage`)));
     let moved = 0;
     for (const [index, shard] of shards.entries()) {
-      metrics.usageLag.set({ shard: String(index) }, lengths[index] ?? 0);
-      if (lengths[index] === 0) continue;
-      for (let last = ENTRIES_AT_ONCE; last === ENTRIES_AT_ONCE; moved += last) {
-        last = await this.#round(shard, index);
-      }
+      const waiting = lengths[index] === 0 ? 0 : Number(await redis.get(`${shard.tag}:waiting`));
+      metrics.usageLag.set({ shard: String(index) }, waiting);
+      if (lengths[index] !== 0) moved += await this.#shard(shard, index);
     }
     return moved;
   }
 
-  /** One round for one shard; 0 also when another pod is at it. */
-  async #round(shard: Shard, index: number): Promise<number> {
-    const entries = await readEntries(this.#options.redis, shard);
-    if (entries.length === 0) return 0;
+  async #shard(shard: Shard, index: number): Promise<number> {
+    let moved = 0;
+    for (;;) {
+      const entries = await readEntries(this.#options.redis, shard);
+      for (const some of inRounds(entries)) {
+        const count = await this.#round(shard, index, some);
+        if (count === 0) return moved;
+        moved += count;
+      }
+      if (entries.length < ENTRIES_AT_ONCE) return moved;
+    }
+  }
+
+  /** One round for one shard; 0 when another pod is at it. */
+  async #round(shard: Shard, index: number, entries: readonly Entry[]): Promise<number> {
+    const charges = entries.flatMap((entry) => entry.charges);
     reached("drain.read");
     const accounts = await this.#options.pool.transaction(async (transaction) => {
       const mine = await transaction.oneFirst(
@@ -66,53 +75,68 @@ export class Drainer {
           select pg_try_advisory_xact_lock(${LOCK}, ${index}) as locked
         `,
       );
-      if (!mine) return null;
-      return await chargeAll(
-        transaction,
-        entries.map(({ organizationId, cost, text }) => ({ organizationId, cost: BigInt(cost), text })),
-      );
+      return mine ? await chargeAll(transaction, charges) : null;
     });
     if (accounts === null) return 0;
     reached("drain.stored");
     const [outcome] = await shard.run(drainedOperation(accounts, entries), SCRIPT_MS);
     if (outcome === "broken") throw new Error(`an entry of ${shard.tag}:usage had been taken out`);
+    if (outcome === "moved") return 0;
     reached("drain.done");
-    return entries.length;
+    return charges.length;
   }
 }
 
 /** The oldest entries of a shard. */
 export async function readEntries(redis: Redis, { tag }: Shard): Promise<Entry[]> {
   const raw = await redis.xrange(`${tag}:usage`, "-", "+", "COUNT", ENTRIES_AT_ONCE);
-  return raw.map(([entryId, fields]) => readEntry(entryId, packedOf(fields)));
+  return raw.map(([entryId, fields]) => ({ entryId, charges: readCharges(fields) }));
 }
 
-/** An entry from before 2026-11-22 has a field for each of its words; a kept Redis may still hold some. */
-function packedOf(fields: readonly string[]): string {
+/** Takes an entry apart (`TAG:usage` in store/meter-shard.lua). */
+function readCharges(fields: readonly string[]): Charge[] {
   const words = fields.filter((_, index) => index % 2 === 1);
-  return words.length === 1 ? (words[0] ?? "") : words.join(BETWEEN_WORDS);
+  // An entry from before 2026-11-22 has a field for each word of its one charge; a kept Redis may still hold some.
+  if (words.length > 1) return [readCharge(words.join(BETWEEN_WORDS))];
+  return (words[0] ?? "").split(BETWEEN_RECORDS).map(readCharge);
 }
 
-/** Takes an entry's text apart (`TAG:usage` in store/meter-shard.lua). */
-function readEntry(entryId: string, packed: string): Entry {
+function readCharge(packed: string): Charge {
   const first = packed.indexOf(BETWEEN_WORDS);
   const second = packed.indexOf(BETWEEN_WORDS, first + 1);
   const cost = packed.slice(first + 1, second);
   // An entry that no script of ours made moved no books.
   if (first < 0 || second < 0 || !/^\d{1,18}$/.test(cost))
-    return { entryId, organizationId: "", cost: "0", text: packed };
-  return { entryId, organizationId: packed.slice(0, first), cost, text: packed.slice(second + 1) };
+    return { organizationId: "", cost: 0n, text: packed };
+  return { organizationId: packed.slice(0, first), cost: BigInt(cost), text: packed.slice(second + 1) };
+}
+
+/** Neighbours together, as far as one transaction takes them. */
+function* inRounds(entries: readonly Entry[]): Generator<readonly Entry[]> {
+  let round: Entry[] = [];
+  let count = 0;
+  for (const entry of entries) {
+    if (count > 0 && count + entry.charges.length > CHARGES_AT_ONCE) {
+      yield round;
+      round = [];
+      count = 0;
+    }
+    round.push(entry);
+    count += entry.charges.length;
+  }
+  if (count > 0) yield round;
 }
 
 /** Tells Redis that the ledger has these entries, its oldest, and what the accounts are with them. */
 export function drainedOperation(accounts: readonly Account[], entries: readonly Entry[]): Operation {
-  const words = [entries[0]?.entryId ?? "", entries.at(-1)?.entryId ?? "", String(entries.length)];
-  words.push(String(accounts.length));
+  const charges = entries.flatMap((entry) => entry.charges);
+  const ends = [entries[0]?.entryId ?? "", entries.at(-1)?.entryId ?? ""];
+  const words = [...ends, String(entries.length), String(charges.length), String(accounts.length)];
   for (const { organizationId, balance, version } of accounts)
     words.push(organizationId, balance.toString(), version.toString());
   const sums = new Map<string, bigint>();
-  for (const { organizationId, cost } of entries)
-    sums.set(organizationId, (sums.get(organizationId) ?? 0n) + BigInt(cost));
+  for (const { organizationId, cost } of charges)
+    sums.set(organizationId, (sums.get(organizationId) ?? 0n) + cost);
   for (const [organizationId, sum] of sums) if (sum !== 0n) words.push(organizationId, sum.toString());
   return operation("drained", ...words);
 }

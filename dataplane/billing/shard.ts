@@ -52,9 +52,10 @@ const apply = loadScript(
 
 type ScriptReply = { readonly applied: readonly Reply[] } | { readonly epoch: string };
 
-/** Between the words of a reply, and of an entry in the stream. */
+/** Between the words of a reply, and of a charge in the stream. */
 export const BETWEEN_WORDS = "\x1f";
-const BETWEEN_REPLIES = "\x1e";
+/** Between the replies of a call, and the charges of an entry. */
+export const BETWEEN_RECORDS = "\x1e";
 
 /**
  * A call's operations go as one argument, as ioredis spends more on each argument than on a kilobyte of it. No word
@@ -68,7 +69,7 @@ function readReply(reply: unknown): ScriptReply {
   if (!Array.isArray(reply)) throw new TypeError("the meter script answered with something else");
   const [applied, rest] = reply as [number, string];
   if (applied === 0) return { epoch: rest };
-  return { applied: rest.split(BETWEEN_REPLIES).map((words) => words.split(BETWEEN_WORDS)) };
+  return { applied: rest.split(BETWEEN_RECORDS).map((words) => words.split(BETWEEN_WORDS)) };
 }
 
 interface Waiting {

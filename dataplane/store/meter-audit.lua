@@ -3,7 +3,8 @@
 -- {{organization, base, version, undrained, held, live, sum of its entries, sum of its holds, its live holds,
 -- short, what its holds lack}, ...},
 -- then {milliseconds since the oldest heartbeat, its hold, milliseconds since the oldest entry, number of holds,
--- number of entries, heartbeats without a hold}. Amounts are sums below 2^53, so doubles hold them exactly.
+-- number of charges in the stream, heartbeats without a hold, number of charges that are said to be there}. Amounts
+-- are sums below 2^53, so doubles hold them exactly.
 local held, live, undrained, short = {}, {}, {}, {}
 local holds = call('ZRANGE', BEATS, 0, -1, 'WITHSCORES')
 local hollow = 0
@@ -21,16 +22,21 @@ for at = 1, #holds, 2 do
   end
 end
 local entries = call('XRANGE', USAGE, '-', '+')
+local charged = 0
 for _, entry in ipairs(entries) do
   local fields = entry[2]
-  local organization, cost = string.match(fields[2], '^([^\31]*)\31(%d+)\31')
+  local packed = fields[2]
   if fields[3] then
-    -- From before 2026-11-22: a field for each word.
-    organization, cost = fields[2], fields[4]
+    -- From before 2026-11-22: a field for each word of its one charge.
+    packed = fields[2] .. '\31' .. fields[4] .. '\31'
   end
-  -- An entry that no script of ours made moved no books.
-  if cost then
-    undrained[organization] = (undrained[organization] or 0) + tonumber(cost)
+  for charge in string.gmatch(packed, '[^\30]+') do
+    charged = charged + 1
+    local organization, cost = string.match(charge, '^([^\31]*)\31(%d+)\31')
+    -- An entry that no script of ours made moved no books.
+    if cost then
+      undrained[organization] = (undrained[organization] or 0) + tonumber(cost)
+    end
   end
 end
 local told = {}
@@ -51,6 +57,7 @@ if #entries > 0 then
   oldest_entry = tonumber(string.match(entries[1][1], '^%d+'))
 end
 told[#told + 1] = {
-  text(now - oldest_beat), oldest_hold, text(now - oldest_entry), text(#holds / 2), text(#entries), text(hollow),
+  text(now - oldest_beat), oldest_hold, text(now - oldest_entry), text(#holds / 2), text(charged), text(hollow),
+  call('GET', WAITING) or '0',
 }
 return told

@@ -1,5 +1,5 @@
--- drained(first entry, last entry, number of entries, number of accounts, (organization, base, version)...,
---   (organization, sum of its costs)...)
+-- drained(first entry, last entry, number of entries, number of their charges, number of accounts,
+--   (organization, base, version)..., (organization, sum of its costs)...)
 -- The ledger has the stream's oldest entries: takes the accounts that they are part of now, deletes them, and
 -- subtracts their sums from `undrained`. Replies:
 --   drained       done
@@ -7,7 +7,7 @@
 --                 lost its end. Nothing is deleted: whoever reads what is there now goes on from that
 --   broken        an entry from among them was missing, which none of ours takes out: they are deleted and the sums
 --                 left in `undrained`, as too little may be available but never too much
-operations.drained = function(first, last, count, accounts, ...)
+operations.drained = function(first, last, count, charged, accounts, ...)
   -- The last value is where the next operation begins (meter-apply.lua).
   local values = { ... }
   local at = 1
@@ -22,7 +22,13 @@ operations.drained = function(first, last, count, accounts, ...)
   end
   local milliseconds, sequence = string.match(last, '^(%d+)-(%d+)$')
   local behind = milliseconds .. '-' .. text(tonumber(sequence) + 1)
-  if call('XTRIM', USAGE, 'MINID', '=', behind) ~= tonumber(count) then
+  local deleted = call('XTRIM', USAGE, 'MINID', '=', behind)
+  if call('XLEN', USAGE) == 0 then
+    call('DEL', WAITING)
+  else
+    call('DECRBY', WAITING, charged)
+  end
+  if deleted ~= tonumber(count) then
     return { 'broken' }
   end
   while at < #values do

@@ -1,7 +1,7 @@
--- Entries that wait for the ledger, counted once for a call: it holds at most some hundred operations.
+-- Charges that wait for the ledger, counted once for a call: it holds at most some hundred operations.
 local waiting
 local function too_far_behind()
-  waiting = waiting or call('XLEN', USAGE)
+  waiting = waiting or tonumber(call('GET', WAITING) or 0)
   return waiting >= MAX_UNDRAINED
 end
 

@@ -13,6 +13,8 @@ local FORGOTTEN_AT_ONCE = 5000
 local requests = {}
 -- Ids of `requests` that are to be written; and whether an owner was heard of, or is not expected to be any more.
 local changed, heard = {}, {}
+-- What is to be added to the stream.
+local charges = {}
 
 local function request_key(id)
   return tag .. ':r:' .. id
@@ -63,11 +65,10 @@ local function give_back(id, hold)
   heard[id] = false
 end
 
--- What may be refused comes first: the mark would say that all of it had happened. kind: final or provisional.
+-- A key that is none of ours is found by `add`, before anything is changed. kind: final or provisional.
 local function charge(organization, id, hold, cost, row, kind)
-  books(organization)
-  call('XADD', USAGE, '*', 'r', organization .. '\31' .. cost .. '\31' .. row)
   add(organization, 'undrained', cost)
+  charges[#charges + 1] = organization .. '\31' .. cost .. '\31' .. row
   if hold then
     give_back(id, hold)
   end
@@ -92,6 +93,16 @@ local function forget_charged(most)
     call('DEL', unpack(keys))
     forgotten = forgotten + #keys
   end
+end
+
+-- The count first: it may be too high, but an entry whose charges are in no books must not be.
+local function write_charges()
+  if #charges == 0 then
+    return
+  end
+  call('INCRBY', WAITING, #charges)
+  call('XADD', USAGE, '*', 'r', table.concat(charges, '\30'))
+  charges = {}
 end
 
 -- A call names at most some hundred requests: fewer than the 8,000 arguments that Lua's stack takes.
@@ -143,7 +154,9 @@ local function write_requests()
 end
 
 -- What a later operation reads with a command of its own, or the end of the call, needs what those before it changed.
+-- Charges go first: when they are refused, nothing of the call has happened.
 local function write()
+  write_charges()
   write_books()
   write_requests()
 end

@@ -12,8 +12,10 @@
 --                 unit separator (31) between them
 --   TAG:beats     sorted set of hold ids by the time of their last heartbeat
 --   TAG:b:ORG     hash of the organization's rate-limit buckets: requests, tokens (levels), at (when they were right)
---   TAG:usage     stream of charged rows on their way to the ledger: r, its one field, is organization, cost and row
---                 with a unit separator (31) between them, as whoever reads it pays for each field more than for a byte
+--   TAG:usage     stream of charges on their way to the ledger, an entry for each call: r, its one field, has for each
+--                 charge its organization, cost and row with a unit separator (31) between them, and a record separator
+--                 (30) between two charges. Whoever reads it pays for each entry and field more than for a byte
+--   TAG:waiting   number of charges in TAG:usage; none when that is empty
 --
 -- Every command costs this server more than the words of it, and it serves all pods: so a request has one key, all
 -- requests of a call are read at once, and what its operations change is written once, at the call's end.
@@ -22,10 +24,10 @@
 -- comparison in Lua's doubles (exact up to 2^53) is exact; writing one needs %.0f, as `tostring` keeps 14 digits.
 local call = redis.call
 local tag = KEYS[1]
-local BEATS, CHARGED, USAGE = tag .. ':beats', tag .. ':charged', tag .. ':usage'
+local BEATS, CHARGED, USAGE, WAITING = tag .. ':beats', tag .. ':charged', tag .. ':usage', tag .. ':waiting'
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
--- Charged rows beyond this mean that the ledger is out of reach: new requests are refused.
+-- Charges beyond this mean that the ledger is out of reach: new requests are refused.
 local MAX_UNDRAINED = 1000000
 
 local function text(number)

@@ -140,15 +140,20 @@ test("beyond 1,000,000 undrained entries in a shard: 503, and again admitted whe
   try {
     await makeOrganization(behind.pool, "org_behind", 1_000n);
     await (await behind.holds.open(request("org_behind"), 1n)).release();
-    const stream = `${shardTag(shardOf("org_behind"))}:usage`;
-    const fill = "for n = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'r', '') end";
-    for (let part = 0; part < 40; part += 1) {
-      await behind.redis.eval(fill, 1, stream, "25000");
-    }
-    expect(await behind.redis.xlen(stream)).toBe(1_000_000);
-    await expect(behind.holds.open(request("org_behind"), 1n)).rejects.toMatchObject({ code: "unavailable" });
-    await behind.redis.xtrim(stream, "MAXLEN", "999999");
-    await (await behind.holds.open(request("org_behind"), 1n)).release();
+    const settled = async () => await (await behind.holds.open(request("org_behind"), 1n)).settle(usage(0));
+    await Promise.all([settled(), settled()]);
+    const waiting = `${shardTag(shardOf("org_behind"))}:waiting`;
+    expect(await behind.redis.get(waiting)).toBe("2");
+    await behind.redis.incrby(waiting, 999_997);
+    expect((await audit(behind.pool, behind.redis)).broken.join()).toMatch(
+      /999999 charges are said to wait .*, there are 2/,
+    );
+    await settled();
+    await expect(settled()).rejects.toMatchObject({ code: "unavailable" });
+    await behind.redis.decrby(waiting, 999_997);
+    await settled();
+    expect(await behind.upkeep.drain()).toBe(4);
+    expect(await behind.redis.exists(waiting)).toBe(0);
   } finally {
     await behind.vanish();
   }

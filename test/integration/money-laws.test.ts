@@ -271,7 +271,7 @@ class Run {
     await Promise.all(
       holds.shards.map(async (shard, index) => {
         const entries = await readEntries(connection, shard);
-        const rows = entries.map(({ text }) => decodeRow(text));
+        const rows = entries.flatMap(({ charges }) => charges.map(({ text }) => decodeRow(text)));
         const accounts = await pool.transaction((transaction) => chargeRows(transaction, rows));
         if (entries.length > 0) this.#begun.push({ index, operation: drainedOperation(accounts, entries) });
       }),

@@ -40,6 +40,7 @@ async function begin(name: string, granted: bigint): Promise<void> {
 beforeEach(() => begin(`org_${(count += 1)}`, MAX_MICROS));
 
 const key = (): string => `${shard.tag}:o:${organization}`;
+const waiting = (): string => `${shard.tag}:waiting`;
 const book = (field: string) => plane.redis.hget(key(), field);
 const run = (one: Operation) => shard.run(one, 1_000);
 const hold = (id: string, amount: bigint): Operation =>
@@ -56,7 +57,7 @@ describe("the operations of one call", () => {
     const replies = await Promise.all(all.map((cost, index) => run(settle(`req_${count}_${index}`, cost))));
     expect(new Set(replies.map(([word]) => word))).toEqual(new Set(["settled"]));
     expect(await book("undrained")).toBe(all.reduce((sum, cost) => sum + cost, 0n).toString());
-    await plane.redis.del(`${shard.tag}:usage`, key());
+    await plane.redis.del(`${shard.tag}:usage`, waiting(), key());
   });
 
   test("see what those before them changed", async () => {
@@ -79,7 +80,7 @@ describe("the operations of one call", () => {
     await begin("org_small", 1_000n);
     await run(settle(`req_${count}_spent`, 990n));
     const entries = await readEntries(plane.redis, shard);
-    const rows = entries.map(({ text }) => decodeRow(text));
+    const rows = entries.flatMap(({ charges }) => charges.map(({ text }) => decodeRow(text)));
     const accounts = await plane.pool.transaction((transaction) => chargeRows(transaction, rows));
     const [first, drained, second] = await Promise.all([
       run(hold(`req_${count}_a`, 4n)),
@@ -87,6 +88,22 @@ describe("the operations of one call", () => {
       run(hold(`req_${count}_b`, 100n)),
     ]);
     expect([first, drained, second]).toEqual([["held", "4"], ["drained"], ["held", "6"]]);
+  });
+
+  test("charge in one entry of the stream, whose charges are counted", async () => {
+    const ids = ["a", "b", "c"].map((name) => `req_${count}_${name}`);
+    await Promise.all([run(hold(`req_${count}_d`, 9n)), ...ids.map((id) => run(settle(id, 4n)))]);
+    await run(settle(`req_${count}_d`, 5n));
+    const entries = await readEntries(plane.redis, shard);
+    expect(entries.map(({ charges }) => charges.map(({ text }) => decodeRow(text).id))).toEqual([
+      ids,
+      [`req_${count}_d`],
+    ]);
+    expect(await plane.redis.get(waiting())).toBe("4");
+    expect(await run(drainedOperation([], entries.slice(0, 1)))).toEqual(["drained"]);
+    expect([await plane.redis.get(waiting()), await book("undrained")]).toEqual(["1", "5"]);
+    expect(await plane.upkeep.drain()).toBe(1);
+    expect(await plane.redis.exists(waiting())).toBe(0);
   });
 
   test("do not suffer from one among them that fails", async () => {
@@ -215,6 +232,16 @@ describe("a drainer that tells Redis what the ledger has", () => {
   const settled = async (costs: readonly number[]) => {
     for (const cost of costs) await (await plane.holds.open(request(organization), 10n)).settle(usage(cost));
   };
+
+  test("stores more than one transaction takes", async () => {
+    const ids = Array.from({ length: 2_100 }, (_, index) => `req_${count}_${index}`);
+    await Promise.all(ids.map((id) => run(settle(id, 1n))));
+    expect(await plane.redis.xlen(`${shard.tag}:usage`)).toBeLessThan(20);
+    expect(await plane.upkeep.drain()).toBe(2_100);
+    expect((await plane.holds.credit(organization)).used).toBe(2_100n);
+    expect([await plane.redis.exists(waiting()), await book("undrained")]).toEqual([0, "0"]);
+    expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  });
 
   test("changes nothing when another one was faster", async () => {
     await settled([1, 2, 3]);
