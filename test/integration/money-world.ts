@@ -64,6 +64,11 @@ export async function makeOrganization(pool: DatabasePool, id: string, credit: b
   });
 }
 
+export interface PlaneStores {
+  readonly redisUrl: string;
+  readonly postgresUrl: string;
+}
+
 /** What one data plane has of the money: a meter and its upkeep on connections of its own. */
 export class Plane {
   readonly redis: Redis;
@@ -79,7 +84,7 @@ export class Plane {
   }
 
   static async open(
-    stores: { readonly redisUrl: string; readonly postgresUrl: string },
+    stores: PlaneStores,
     options: {
       readonly rhythm?: Partial<Rhythm>;
       readonly limits?: HoldsOptions["limits"];

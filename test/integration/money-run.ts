@@ -1,0 +1,287 @@
+/**
+ * Does to two data planes on real stores what an interleaving says, keeps in mind what may have become of each request,
+ * and judges what stands in the books in the end.
+ */
+import { sql } from "slonik";
+import { expect } from "vitest";
+import { z } from "zod";
+import { applyGrant } from "../../dataplane/billing/accounts.ts";
+import { audit } from "../../dataplane/billing/audit.ts";
+import { decodeRow } from "../../dataplane/billing/charge-text.ts";
+import { chargeRows } from "../../dataplane/billing/charge.ts";
+import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts";
+import type { Bill, MeteredRequest } from "../../dataplane/billing/meter.ts";
+import { shardOf, type Operation } from "../../dataplane/billing/shard.ts";
+import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import { ApiError } from "../../dataplane/lib/api-error.ts";
+import type { Action } from "./money-actions.ts";
+import { Plane, makeOrganization, observed, request, usage, type PlaneStores } from "./money-world.ts";
+
+interface Known {
+  readonly bill: Bill;
+  readonly request: MeteredRequest;
+  readonly plane: number;
+  readonly estimate: number;
+  /** The largest cost that may still be within the estimates given. */
+  limit: number;
+  spent: number;
+  state: "running" | "settled" | "released" | "orphaned";
+  /** What the ledger may hold of it in the end: costs, or null for no row. */
+  may: Set<number | null>;
+}
+
+/** One run: two data planes on the same stores, two organizations of one shard. */
+export class Run {
+  readonly #stores: PlaneStores;
+  readonly #id: string;
+  #planes: Plane[] = [];
+  readonly #known: Known[] = [];
+  /** Those that an action is at. */
+  readonly #busy = new Set<Known>();
+  /** What drainers have still to tell Redis, each of a shard. */
+  readonly #begun: { readonly index: number; readonly operation: Operation }[] = [];
+  readonly #granted = [400n, 400n];
+  readonly #names: readonly string[];
+  #grants = 0;
+
+  constructor(stores: PlaneStores, id: string) {
+    this.#stores = stores;
+    this.#id = id;
+    const names = Array.from({ length: 500 }, (_, index) => `org_${id}_${index}`);
+    const second = names.find((name, index) => index > 0 && shardOf(name) === shardOf(names[0] ?? ""));
+    this.#names = [names[0] ?? "", second ?? ""];
+  }
+
+  async begin(): Promise<void> {
+    this.#planes = await Promise.all([this.#open(), this.#open()]);
+    await this.#planes[0]?.redis.flushall();
+    for (const organization of [0, 1]) await makeOrganization(this.#pool, this.#name(organization), 400n);
+  }
+
+  #open = () => Plane.open(this.#stores, { running: false, waitMs: 1, rhythm: { staleMs: -1 } });
+  #name = (organization: number) => this.#names[organization] ?? "";
+  get #pool() {
+    return this.#at(0).pool;
+  }
+  #at(index: number): Plane {
+    const found = this.#planes[index];
+    if (found === undefined) throw new Error("no such plane");
+    return found;
+  }
+
+  /** What happens at once goes to Redis in one call, as far as one plane does it. A crash or a loss happens alone. */
+  async takeAtOnce(actions: readonly Action[]): Promise<void> {
+    const alone = (action: Action) => action.do === "crash" || action.do === "flush";
+    const outcomes = await Promise.allSettled(
+      actions.filter((action) => !alone(action)).map((action) => this.#take(action)),
+    );
+    for (const outcome of outcomes) if (outcome.status === "rejected") throw outcome.reason;
+    // What a sweep met was perhaps what a heartbeat of the same moment had told.
+    if (actions.some((action) => action.do === "sweep")) this.#mayBeSwept();
+    for (const action of actions.filter(alone)) await this.#take(action);
+  }
+
+  #mayBeSwept(): void {
+    for (const known of this.#known) if (known.state === "running") known.may.add(known.spent);
+  }
+
+  async #take(action: Action): Promise<void> {
+    switch (action.do) {
+      case "open":
+        return await this.#openBill(action.plane, action.organization, action.estimate);
+      case "grant": {
+        this.#grants += 1;
+        const [organizationId, amount] = [this.#name(action.organization), BigInt(action.amount)];
+        const name = `grant-${this.#grants}`;
+        await this.#pool.transaction((transaction) =>
+          applyGrant(transaction, { organizationId, name, amount, source: "command" }),
+        );
+        this.#granted[action.organization] = (this.#granted[action.organization] ?? 0n) + amount;
+        return await this.#at(0).holds.refresh([organizationId]);
+      }
+      case "drain":
+        return void (await this.#at(action.plane).upkeep.drain());
+      case "half drain":
+        return await this.#beginDrain(this.#at(action.plane));
+      case "finish drain":
+        return await this.#finishDrain();
+      case "sweep":
+        this.#mayBeSwept();
+        return await this.#at(action.plane).upkeep.sweep();
+      case "crash":
+        return await this.#crash(action.plane);
+      case "flush":
+        return await this.#flush();
+      case "advance":
+      case "beat":
+      case "settle":
+      case "release":
+        return await this.#takeBill(action);
+    }
+  }
+
+  async #openBill(index: number, organization: number, estimate: number): Promise<void> {
+    const asked = request(this.#name(organization));
+    try {
+      const opened = await this.#at(index).holds.open(asked, BigInt(estimate));
+      this.#known.push({
+        bill: opened,
+        request: asked,
+        plane: index,
+        estimate,
+        limit: estimate,
+        spent: 0,
+        state: "running",
+        may: new Set(),
+      });
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      expect(["insufficient_credit", "rate_limited"]).toContain(error.code);
+    }
+  }
+
+  async #takeBill(action: Extract<Action, { readonly bill: number }>): Promise<void> {
+    const running = this.#known.filter((known) => known.state === "running" && !this.#busy.has(known));
+    const known = running[action.bill % Math.max(1, running.length)];
+    if (known === undefined) return;
+    this.#busy.add(known);
+    await this.#takeThisBill(known, action);
+    this.#busy.delete(known);
+  }
+
+  async #takeThisBill(known: Known, action: Extract<Action, { readonly bill: number }>): Promise<void> {
+    if (action.do === "release") {
+      // What was seen is charged, so only a request without anything seen is ever released.
+      if (known.spent > 0) return;
+      await known.bill.release();
+      known.state = "released";
+      known.may.add(null);
+      return;
+    }
+    const cost = known.spent + Math.floor(((known.limit - known.spent) * action.share) / 100);
+    if (action.do === "beat") {
+      known.bill.observe(observed(cost));
+      await this.#at(known.plane).holds.heartbeat();
+      known.spent = cost;
+    } else if (action.do === "advance") {
+      if (await known.bill.advance(observed(cost), BigInt(action.next))) known.limit = cost + action.next;
+      else known.limit = cost;
+      known.spent = cost;
+    } else {
+      await this.#settle(known, cost, action.way);
+    }
+  }
+
+  async #settle(known: Known, cost: number, way: "redis" | "ledger" | "both"): Promise<void> {
+    const row = usageRow(known.request, usage(cost));
+    const owner = this.#at(known.plane);
+    if (way !== "redis") {
+      // As when Redis is silent, or answers after all when the ledger has the row already.
+      const accounts = await owner.pool.transaction((transaction) => chargeRows(transaction, [row]));
+      if (way === "both") await known.bill.settle(usage(cost));
+      owner.holds.ledgerCharged([row], accounts);
+      await owner.holds.payOwed();
+    } else {
+      await known.bill.settle(usage(cost));
+    }
+    known.state = "settled";
+    known.may = new Set([cost]);
+  }
+
+  async #beginDrain({ holds, redis: connection, pool }: Plane): Promise<void> {
+    await Promise.all(
+      holds.shards.map(async (shard, index) => {
+        const entries = await readEntries(connection, shard);
+        const rows = entries.flatMap(({ charges }) => charges.map(({ text }) => decodeRow(text)));
+        const accounts = await pool.transaction((transaction) => chargeRows(transaction, rows));
+        if (entries.length > 0) this.#begun.push({ index, operation: drainedOperation(accounts, entries) });
+      }),
+    );
+  }
+
+  async #finishDrain(): Promise<void> {
+    const begun = this.#begun.splice(0);
+    await Promise.all(
+      begun.map(async ({ index, operation }) => await this.#at(0).holds.shards[index]?.run(operation, 1_000)),
+    );
+  }
+
+  async #crash(index: number): Promise<void> {
+    // What it charged is in Redis; this test does not flush Redis in the same moment.
+    await this.#at(index).upkeep.drain();
+    for (const known of this.#known) {
+      if (known.plane !== index || known.state !== "running") continue;
+      known.state = "orphaned";
+      known.may.add(null).add(known.spent);
+    }
+    await this.#at(index).vanish();
+    this.#planes[index] = await this.#open();
+  }
+
+  async #flush(): Promise<void> {
+    await this.#at(0).redis.flushall();
+    // Each plane notices with its next call, here a sweep, which meets what was held again.
+    this.#mayBeSwept();
+    for (const { upkeep } of this.#planes) await upkeep.sweep();
+  }
+
+  /** Everybody ends; the dead are swept; what was charged reaches the ledger. */
+  async end(): Promise<void> {
+    for (const known of this.#known) {
+      if (known.state === "running") await this.#settle(known, known.limit, "redis");
+    }
+    await this.#at(0).upkeep.sweep();
+    for (const { holds, upkeep } of this.#planes) {
+      await holds.payOwed();
+      await upkeep.drain();
+    }
+    await this.#at(0).holds.refresh([this.#name(0), this.#name(1)]);
+  }
+
+  async judge(): Promise<void> {
+    const rows = new Map(
+      (
+        await this.#pool.any(sql.type(z.object({ id: z.string(), cost: z.bigint() }))`
+          select id, cost_micros as cost from usage where organization_id like ${`org_${this.#id}_%`}
+        `)
+      ).map(({ id, cost }) => [id, Number(cost)]),
+    );
+    for (const known of this.#known) {
+      const { may, state, request: asked } = known;
+      expect([...may], `the row of a ${state} request`).toContain(rows.get(asked.id) ?? null);
+    }
+    expect(rows.size).toBeLessThanOrEqual(this.#known.length);
+    for (const organization of [0, 1]) {
+      const name = this.#name(organization);
+      const used = this.#known
+        .filter(({ request: asked }) => asked.organizationId === name)
+        .reduce((sum, { request: asked }) => sum + BigInt(rows.get(asked.id) ?? 0), 0n);
+      const granted = this.#granted[organization] ?? 0n;
+      const { held, ...credit } = await this.#at(0).holds.credit(name);
+      expect(credit).toMatchObject({ granted, used });
+      expect(held).toBe(0n);
+    }
+    const report = await audit(this.#pool, this.#at(0).redis);
+    expect(report.broken).toEqual([]);
+    expect(report.holds).toBe(0);
+  }
+
+  /** Rule 1.8: never more than what was there plus one request. */
+  judgeOverdraft(): void {
+    for (const organization of [0, 1]) {
+      const mine = this.#known.filter(
+        ({ request: asked }) => asked.organizationId === this.#name(organization),
+      );
+      const used = mine.reduce(
+        (sum, { may }) => sum + Math.max(0, ...Array.from(may, (cost) => cost ?? 0)),
+        0,
+      );
+      const largest = Math.max(0, ...mine.map(({ limit }) => limit));
+      expect(used).toBeLessThanOrEqual(Number(this.#granted[organization]) + largest);
+    }
+  }
+
+  async close(): Promise<void> {
+    for (const one of this.#planes) await one.vanish();
+  }
+}
