@@ -6,9 +6,11 @@
 import type { Redis } from "ioredis";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
+import { refusesData } from "../store/postgres.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Account } from "./accounts.ts";
 import { chargeAll, type Charge } from "./charge.ts";
+import { drainRows } from "./ledger.ts";
 import { BETWEEN_RECORDS, BETWEEN_WORDS, operation, type Operation, type Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
 
@@ -69,14 +71,7 @@ export class Drainer {
   async #round(shard: Shard, index: number, entries: readonly Entry[]): Promise<number> {
     const charges = entries.flatMap((entry) => entry.charges);
     reached("drain.read");
-    const accounts = await this.#options.pool.transaction(async (transaction) => {
-      const mine = await transaction.oneFirst(
-        sql.type(z.object({ locked: z.boolean() }))`
-          select pg_try_advisory_xact_lock(${LOCK}, ${index}) as locked
-        `,
-      );
-      return mine ? await chargeAll(transaction, charges) : null;
-    });
+    const accounts = await this.#store(index, charges);
     if (accounts === null) return 0;
     reached("drain.stored");
     const [outcome] = await shard.run(drainedOperation(accounts, entries), SCRIPT_MS);
@@ -84,6 +79,26 @@ export class Drainer {
     if (outcome === "moved") return 0;
     reached("drain.done");
     return charges.length;
+  }
+
+  /** null: another pod is at it. */
+  async #store(shard: number, charges: readonly Charge[]): Promise<readonly Account[] | null> {
+    const { pool } = this.#options;
+    try {
+      const texts = charges.map(({ text }) => text);
+      const accounts = await drainRows(pool, LOCK, shard, texts);
+      return accounts.length === 0 ? null : accounts;
+    } catch (error) {
+      if (!refusesData(error)) throw error;
+    }
+    return await pool.transaction(async (transaction) => {
+      const mine = await transaction.oneFirst(
+        sql.type(z.object({ locked: z.boolean() }))`
+          select pg_try_advisory_xact_lock(${LOCK}, ${shard}) as locked
+        `,
+      );
+      return mine ? await chargeAll(transaction, charges) : null;
+    });
   }
 }
 

@@ -1,9 +1,9 @@
 /**
  * Usage rows in Postgres, the truth about what was used, and the sums that move with them (design.md §5). The
- * statements are functions in the database (store/migrations/0008_charge_values.sql); which of them a charge takes,
- * and in what order: charge.ts.
+ * statements are functions in the database (store/migrations/0008_charge_values.sql, 0009_drain_charges.sql); which
+ * of them a charge takes, and in what order: charge.ts.
  */
-import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
+import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
 import { accountSchema, type Account } from "./accounts.ts";
 import { arrayOf } from "./charge-text.ts";
 import type { ChargeClass } from "./price.ts";
@@ -62,6 +62,22 @@ export async function storeRows(
   return await transaction.any(sql.type(accountSchema)`
     select organization_id as "organizationId", balance_micros as balance, version
     from charge_usage(${arrayOf(texts)}::charge[])
+  `);
+}
+
+/**
+ * As `storeRows`, in a transaction of its own; none: another holds the advisory lock with this key.
+ * @throws Error as there.
+ */
+export async function drainRows(
+  pool: DatabasePool,
+  lock: number,
+  shard: number,
+  texts: readonly string[],
+): Promise<readonly Account[]> {
+  return await pool.any(sql.type(accountSchema)`
+    select organization_id as "organizationId", balance_micros as balance, version
+    from drain_charges(${lock}, ${shard}, ${arrayOf(texts)}::charge[])
   `);
 }
 
