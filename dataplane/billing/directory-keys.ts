@@ -29,7 +29,7 @@ type StoredKey = z.infer<typeof storedSchema>;
 /**
  * Makes the declared keys of these organizations what the snapshot says; returns the organizations in which a key
  * stopped being what it was. A declared key is known by its name: another secret under the same name is the same
- * key, so its id and its usage go on. A secret that another key has already stays with that key.
+ * key, so its id and its usage go on, though it was removed and deleted meanwhile. A secret that another key has already stays with that key.
  */
 export async function copyKeys(
   transaction: DatabaseTransactionConnection,
@@ -125,6 +125,6 @@ async function write(
     left join projects project
       on project.organization_id = declared.organization_id and project.name = declared.project
     on conflict (id) do update set project_id = excluded.project_id, sha256 = excluded.sha256,
-      hint = excluded.hint, status = 'active'
+      hint = excluded.hint, status = 'active', deleted_at = null
   `);
 }

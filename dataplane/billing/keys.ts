@@ -65,10 +65,13 @@ export interface KeyChange {
   readonly status?: KeyStatus;
 }
 
-/** What became of a change. `declared`: the key stands in an Organization resource, only there it can be changed. */
+/**
+ * What became of a change. `declared`: the key stands in an Organization resource, only there it can be changed.
+ * `removed`: it stood there, so it is revoked, and all that can be done with it is to delete it.
+ */
 export type KeyOutcome =
   | { readonly kind: "done"; readonly key: ApiKey }
-  | { readonly kind: "unknown" | "declared" };
+  | { readonly kind: "unknown" | "declared" | "removed" };
 
 export interface KeysOptions {
   readonly pool: DatabasePool;
@@ -160,7 +163,7 @@ export class Keys {
       const key = await this.get(scope, id);
       return key === null ? { kind: "unknown" } : { kind: "done", key };
     }
-    return await this.#change(actor, scope, id, async (transaction, before) => {
+    return await this.#change("update", actor, scope, id, async (transaction, before) => {
       const name = change.name ?? before.name;
       const status = change.status ?? before.status;
       const changes = differences(before, { name, status });
@@ -175,7 +178,7 @@ export class Keys {
 
   /** Ends a key for good; what it used stays in the books (rule 5.7). */
   async delete(actor: Actor, scope: KeyScope, id: string): Promise<KeyOutcome> {
-    return await this.#change(actor, scope, id, async (transaction, before) => {
+    return await this.#change("delete", actor, scope, id, async (transaction, before) => {
       const key = await transaction.one(sql.type(keySchema)`
         update api_keys set status = 'inactive', sha256 = null, deleted_at = clock_timestamp() where id = ${id}
         returning ${columns}
@@ -186,6 +189,7 @@ export class Keys {
   }
 
   async #change(
+    what: "update" | "delete",
     actor: Actor,
     scope: KeyScope,
     id: string,
@@ -205,7 +209,10 @@ export class Keys {
       `);
       if (before === null) return { kind: "unknown" } as const;
       const { sha256, ...key } = before;
-      if (key.source === "declared") return { kind: "declared" } as const;
+      if (key.source === "declared") {
+        if (sha256 !== null) return { kind: "declared" } as const;
+        if (what !== "delete") return { kind: "removed" } as const;
+      }
       const { key: after, ended } = await apply(transaction, key);
       if (ended) await bumpKeyEpoch(transaction, actor.organizationId);
       return { kind: "done", key: after, ended, sha256 } as const;

@@ -28,3 +28,15 @@ export function pathOf(url: string): string {
   const end = url.search(/[?#]/);
   return end < 0 ? url : url.slice(0, end);
 }
+
+/** A URL whose path cannot be decoded as one whose can: its percent signs stand for themselves. */
+export function withLiteralPercents(url: string): string {
+  const path = pathOf(url);
+  return path.replaceAll("%", "%25") + url.slice(path.length);
+}
+
+const keys = /sk-(?:adm-)?svc-[^/?#\s"'\\]{8,}/g;
+
+/** A text without the keys that a client put where they do not belong: no answer and no line repeats one (rule 5.8). */
+export const withoutKeys = (text: string): string =>
+  text.includes("sk-") ? text.replace(keys, "[key removed]") : text;

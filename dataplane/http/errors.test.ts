@@ -138,10 +138,26 @@ describe("what is not there", () => {
     expect(await status("POST", "/v1/nowhere", "h2c")).toBe(404);
   });
 
-  test("a URL that cannot be decoded is 400 with a request id", async () => {
+  test("an id that cannot be decoded, or is very long, is unknown", async () => {
     await using server = await startTestServer([modelRoutes]);
-    const response = await server.fetch("/v1/models/%zz");
-    expect([response.status, response.headers.has("request-id")]).toEqual([400, true]);
+    for (const id of ["%zz", "%", "%ff%41", "x".repeat(5_000)]) {
+      const response = await server.fetch(`/v1/models/${id}?a=%41`);
+      expect([id, response.status, response.headers.has("request-id")]).toEqual([id, 404, true]);
+      const keyless = await fetch(`${server.url}/v1/models/${id}`);
+      expect([id, keyless.status]).toEqual([id, 401]);
+    }
+  });
+
+  test("a key in a path is repeated by neither the answer nor the log (rule 5.8)", async () => {
+    await using server = await startTestServer([modelRoutes]);
+    for (const key of [sampleKeys.inference, sampleKeys.admin]) {
+      const response = await server.fetch(`/v1/nowhere/${key}/more`);
+      expect(response.status).toBe(404);
+      expect(await response.text()).toContain("/v1/nowhere/[key removed]/more");
+    }
+    await expect
+      .poll(() => server.logged.filter(({ status }) => status === 404).map(({ path }) => path))
+      .toEqual(Array(2).fill("/v1/nowhere/[key removed]/more"));
   });
 });
 

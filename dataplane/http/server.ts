@@ -24,7 +24,7 @@ import { newRequestRecord, type RequestRecord } from "../telemetry/request-recor
 import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
 import { absence } from "./absent.ts";
 import { authenticate, type KeyKind } from "./auth.ts";
-import { errorStyle, pathOf } from "./error-style.ts";
+import { errorStyle, pathOf, withLiteralPercents, withoutKeys } from "./error-style.ts";
 import { letRestFlow } from "./linger.ts";
 import { limits } from "./limits.ts";
 import { ClientGone } from "./request-body.ts";
@@ -109,9 +109,16 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     forceCloseConnections: "idle",
     return503OnClosing: false,
     genReqId: () => services.newId("req"),
-    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 1000 },
+    // An id may be as long as a request's head: unknown ones are all answered alike.
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: limits.headerBytes },
     // A URL that cannot be routed: none of the hooks below run for it.
     frameworkErrors: (error, request, reply) => {
+      // An id that is no text is as unknown as any other, to those who may ask (rule 5.7).
+      if (error.code === "FST_ERR_BAD_URL") {
+        request.raw.url = withLiteralPercents(request.url);
+        app.routing(request.raw, reply.raw);
+        return;
+      }
       request.caller = null;
       request.firstByteAt = null;
       request.dialect = undefined;
@@ -147,7 +154,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       .code(status)
       .headers({ "request-id": request.id, "x-request-id": request.id, ...errorHeaders(apiError) })
       .type("application/json")
-      .send(JSON.stringify(errorBody(style, apiError, request.id)));
+      .send(withoutKeys(JSON.stringify(errorBody(style, apiError, request.id))));
   };
 
   // Bodies are read where they are needed, after the key was looked at.
@@ -256,7 +263,7 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
   const line = {
     id: request.id,
     method: request.method,
-    path: pathOf(request.url),
+    path: withoutKeys(pathOf(request.url)),
     status,
     ms: Math.round(whole * 1e4) / 10,
     org: caller?.organizationId,
@@ -332,7 +339,6 @@ export function toApiError(error: unknown): ApiError {
     return new ApiError("unsupported_media_type", "The request's content type is not supported.");
   }
   if (statusCode === 413) return new ApiError("too_large", "The request is too large.");
-  if (code === "FST_ERR_BAD_URL") return new ApiError("invalid_request", "The request's URL is malformed.");
   if (typeof statusCode === "number" && statusCode >= 400 && statusCode < 500) {
     return new ApiError("invalid_request", "The request is malformed.", { cause: error });
   }

@@ -101,7 +101,7 @@ export interface Charges {
   readonly total: readonly Charge[];
 }
 
-/** @throws ApiError 400 when the range has more than 366 days. */
+/** @throws ApiError 400 when more than 366 whole days are asked for. */
 export async function readCharges(
   pool: CommonQueryMethods,
   query: {
@@ -113,7 +113,7 @@ export async function readCharges(
   startName: string,
 ): Promise<Charges> {
   const { organizationId, range, filters } = query;
-  if (range.to - range.from > MAX_DAYS * DAY_MS) {
+  if (Math.floor(range.askedMs / DAY_MS) > MAX_DAYS) {
     throw invalid(startName, `${startName} must be at most ${MAX_DAYS} days before the end.`);
   }
   return query.grouped

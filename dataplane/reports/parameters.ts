@@ -19,6 +19,8 @@ export interface BucketRange {
   readonly from: number;
   readonly to: number;
   readonly widthMs: number;
+  /** What was asked for, before its ends were moved to those of buckets. */
+  readonly askedMs: number;
 }
 
 /** The part of a range that one page shows. */
@@ -58,6 +60,7 @@ export function readRange(
     from: Math.floor(start / widthMs) * widthMs,
     to: Math.ceil((end ?? now) / widthMs) * widthMs,
     widthMs,
+    askedMs: (end ?? now) - start,
   };
 }
 

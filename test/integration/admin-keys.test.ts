@@ -215,9 +215,21 @@ describe("declared keys", () => {
     await world.declare([tenantEntry(world.a, { apiKeys: [] }), tenantEntry(world.b)]);
     expect((await admin("GET", `${ORGANIZATION}/${id}`)).body).toMatchObject({ status: "inactive" });
     expect((await ask(world.a.inference, 0)).status).toBe(401);
-    expect((await admin("POST", `${ORGANIZATION}/${id}`, { status: "active" })).status).toBe(400);
+    const back = await admin("POST", `${ORGANIZATION}/${id}`, { status: "active" });
+    expect([back.status, back.raw]).toEqual([400, expect.stringContaining("was removed from")]);
     await world.declare([tenantEntry(world.a), tenantEntry(world.b)]);
     expect((await admin("GET", `${ORGANIZATION}/${id}`)).body).toMatchObject({ status: "active" });
+    expect(await statuses(world.a.inference)).toEqual([200, 200, 200, 200]);
+  });
+
+  test("removed from the manifest it can be deleted, and comes back when it is declared again", async () => {
+    const id = await declaredId();
+    await world.declare([tenantEntry(world.a, { apiKeys: [] }), tenantEntry(world.b)]);
+    expect((await admin("DELETE", `${PROJECT}/${id}`)).status).toBe(200);
+    expect(await declaredId()).toBe("");
+    expect((await admin("GET", `${ORGANIZATION}/${id}`)).status).toBe(404);
+    await world.declare([tenantEntry(world.a), tenantEntry(world.b)]);
+    expect(await declaredId()).toBe(id);
     expect(await statuses(world.a.inference)).toEqual([200, 200, 200, 200]);
   });
 });
@@ -430,6 +442,9 @@ describe("ids and credentials", () => {
         "a%00b",
         "%E2%82%AC",
         "..%2f",
+        "%ff",
+        "%",
+        "x".repeat(3_000),
       ]) {
         const answer = await admin(method, `${path}/${id}`, body);
         expect([id, answer.status]).toEqual([id, 404]);

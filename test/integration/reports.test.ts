@@ -246,6 +246,15 @@ describe("rule 5.13: a bad parameter is a 400 in the style of the family, and na
     expect((await report(COSTS, "start_time=2024-01-01&end_time=2025-01-01")).data).toHaveLength(366);
   });
 
+  test("366 days are served whatever the hour they begin at, and shown in whole days", async () => {
+    const hours = "start_time=2024-01-01T12:00:00Z&end_time=2025-01-01T11:59:59Z";
+    expect((await report(COSTS, hours)).data).toHaveLength(367);
+    const abroad = "start_time=2024-01-01T00:00:00%2B07:00&end_time=2025-01-01T00:00:00%2B07:00";
+    expect((await report(COSTS, abroad)).data).toHaveLength(367);
+    const ago = Math.floor(Date.now() / 1000) - 366 * 86_400;
+    expect((await report(COSTS, `start_time=${ago}`)).data).toHaveLength(367);
+  });
+
   const hostile = ["%00", "'", "%27%29%3B--", "%FF", "%ED%A0%80", "%5C", "${1}", "🦊", "x".repeat(5000)];
   test.each(hostile)("a hostile filter %s finds nothing and breaks nothing", async (value) => {
     for (const [path, names] of [

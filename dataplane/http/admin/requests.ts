@@ -81,19 +81,22 @@ export function readOne(query: Query, name: string): string | null {
 export const keyNotFound = () => new ApiError("not_found", "There is no such API key.");
 export const projectNotFound = () => new ApiError("not_found", "There is no such project.");
 
-/** @throws ApiError 404 for an unknown key, 400 for a declared one, naming its Organization resource (rule 5.3). */
+/** @throws ApiError 404 for an unknown key, 400 for one that is or was declared, naming its Organization resource (rule 5.3). */
 export function requireDone(outcome: KeyOutcome, organizationId: string, snapshot: Snapshot): ApiKey {
   switch (outcome.kind) {
     case "done":
       return outcome.key;
     case "unknown":
       throw keyNotFound();
-    case "declared": {
+    case "declared":
+    case "removed": {
       const source = snapshot.organization(organizationId)?.source;
       const resource = source === undefined ? organizationId : `${source.namespace}/${source.name}`;
       throw new ApiError(
         "invalid_request",
-        `This key is declared in the Organization resource ${resource}; it can be changed or removed only there.`,
+        outcome.kind === "declared"
+          ? `This key is declared in the Organization resource ${resource}; it can be changed or removed only there.`
+          : `This key was removed from the Organization resource ${resource}, so it is revoked; it can only be deleted.`,
       );
     }
   }
