@@ -3,7 +3,7 @@
  * charge them in one transaction, then tell Redis the new balances and delete exactly those entries. Any crash in
  * between is repaired by the next round, whoever runs it.
  */
-import type { Redis } from "ioredis";
+import { ReplyError, type Redis } from "ioredis";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { refusesData } from "../store/postgres.ts";
@@ -14,8 +14,10 @@ import { drainRows } from "./ledger.ts";
 import { BETWEEN_RECORDS, BETWEEN_WORDS, operation, type Operation, type Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
 
-/** Read at once. An entry has the charges of one script call: one or two, or under load some dozens. */
-const ENTRIES_AT_ONCE = 250;
+/** An entry has the charges of one script call: one or two, or under load some dozens. */
+const MOST_ENTRIES_READ = 250;
+/** So many are read at once, about. */
+const CHARGES_READ = 4_000;
 /** Bounds a transaction, and what one script call takes as arguments: five for an account. */
 const CHARGES_AT_ONCE = 1_000;
 /** First half of the advisory lock's key; the second is the shard. */
@@ -26,6 +28,11 @@ const SCRIPT_MS = 2_000;
 export interface Entry {
   readonly entryId: string;
   readonly charges: readonly Charge[];
+}
+
+/** Somebody took an entry out of a stream. */
+class EntryMissing extends Error {
+  override readonly name = "EntryMissing";
 }
 
 export interface DrainerOptions {
@@ -44,26 +51,41 @@ export class Drainer {
   /** Moves what is there, shard after shard; returns how many charges were moved. @throws when a store is away. */
   async drain(): Promise<number> {
     const { redis, shards } = this.#options;
-    const lengths = await Promise.all(shards.map(({ tag }) => redis.xlen(`${tag}:usage`)));
+    const lengths = await Promise.allSettled(shards.map(({ tag }) => redis.xlen(`${tag}:usage`)));
     let moved = 0;
-    for (const [index, shard] of shards.entries()) {
-      const waiting = lengths[index] === 0 ? 0 : Number(await redis.get(`${shard.tag}:waiting`));
-      metrics.usageLag.set({ shard: String(index) }, waiting);
-      if (lengths[index] !== 0) moved += await this.#shard(shard, index);
+    let failure: unknown = null;
+    for (const [index, length] of lengths.entries()) {
+      try {
+        if (length.status === "rejected") throw length.reason;
+        moved += await this.#shard(index, length.value);
+      } catch (error) {
+        // The others must not wait for a shard with keys that are none of ours; for a store that is away all do.
+        if (!(error instanceof ReplyError || error instanceof EntryMissing)) throw error;
+        failure ??= error;
+      }
     }
+    if (failure !== null) throw failure;
     return moved;
   }
 
-  async #shard(shard: Shard, index: number): Promise<number> {
+  async #shard(index: number, length: number): Promise<number> {
+    const { redis, shards } = this.#options;
+    const shard = shards[index];
+    if (shard === undefined) return 0;
+    const waiting = length === 0 ? 0 : Number(await redis.get(`${shard.tag}:waiting`));
+    metrics.usageLag.set({ shard: String(index) }, waiting);
+    if (length === 0) return 0;
+    // As many entries as hold `CHARGES_READ`, by what one holds on average.
+    const most = Math.ceil(Math.min(MOST_ENTRIES_READ, Math.max(1, (CHARGES_READ * length) / waiting)));
     let moved = 0;
     for (;;) {
-      const entries = await readEntries(this.#options.redis, shard);
+      const entries = await readEntries(redis, shard, most);
       for (const some of inRounds(entries)) {
         const count = await this.#round(shard, index, some);
         if (count === 0) return moved;
         moved += count;
       }
-      if (entries.length < ENTRIES_AT_ONCE) return moved;
+      if (entries.length < most) return moved;
     }
   }
 
@@ -75,7 +97,7 @@ export class Drainer {
     if (accounts === null) return 0;
     reached("drain.stored");
     const [outcome] = await shard.run(drainedOperation(accounts, entries), SCRIPT_MS);
-    if (outcome === "broken") throw new Error(`an entry of ${shard.tag}:usage had been taken out`);
+    if (outcome === "broken") throw new EntryMissing(`an entry of ${shard.tag}:usage had been taken out`);
     if (outcome === "moved") return 0;
     reached("drain.done");
     return charges.length;
@@ -103,8 +125,8 @@ export class Drainer {
 }
 
 /** The oldest entries of a shard. */
-export async function readEntries(redis: Redis, { tag }: Shard): Promise<Entry[]> {
-  const raw = await redis.xrange(`${tag}:usage`, "-", "+", "COUNT", ENTRIES_AT_ONCE);
+export async function readEntries(redis: Redis, { tag }: Shard, most = MOST_ENTRIES_READ): Promise<Entry[]> {
+  const raw = await redis.xrange(`${tag}:usage`, "-", "+", "COUNT", most);
   return raw.map(([entryId, fields]) => ({ entryId, charges: readCharges(fields) }));
 }
 

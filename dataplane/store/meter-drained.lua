@@ -1,39 +1,45 @@
 -- drained(first entry, last entry, number of entries, number of their charges, number of accounts,
 --   (organization, base, version)..., (organization, sum of its costs)...)
--- The ledger has the stream's oldest entries: takes the accounts that they are part of now, deletes them, and
+-- The ledger has the stream's oldest entries: deletes them, takes the accounts that they are part of now, and
 -- subtracts their sums from `undrained`. Replies:
 --   drained       done
 --   moved         they are not the oldest any more, or the last is not there: another pod was faster, or this Redis
 --                 lost its end. Nothing is deleted: whoever reads what is there now goes on from that
 --   broken        an entry from among them was missing, which none of ours takes out: they are deleted and the sums
 --                 left in `undrained`, as too little may be available but never too much
+-- An organization whose key is none of ours is passed over: the others' charges must not wait for it.
 operations.drained = function(first, last, count, charged, accounts, ...)
   -- The last value is where the next operation begins (meter-apply.lua).
   local values = { ... }
-  local at = 1
-  for _ = 1, tonumber(accounts) do
-    take_account(values[at], values[at + 1], values[at + 2], '')
-    at = at + 3
-  end
+  local sums = 3 * tonumber(accounts) + 1
   -- Entries go in at the end and out at the beginning: with both ends there, those in between are.
   local oldest = call('XRANGE', USAGE, '-', '+', 'COUNT', 1)[1]
-  if not oldest or oldest[1] ~= first or #call('XRANGE', USAGE, last, last) == 0 then
-    return { 'moved' }
+  local there = oldest and oldest[1] == first and #call('XRANGE', USAGE, last, last) > 0
+  local deleted
+  if there then
+    -- The first that is written, as a full memory refuses what needs more of it until a script has freed some.
+    local milliseconds, sequence = string.match(last, '^(%d+)-(%d+)$')
+    deleted = call('XTRIM', USAGE, 'MINID', '=', milliseconds .. '-' .. text(tonumber(sequence) + 1))
+    if call('XLEN', USAGE) == 0 then
+      call('DEL', WAITING)
+    else
+      redis.pcall('DECRBY', WAITING, charged)
+    end
   end
-  local milliseconds, sequence = string.match(last, '^(%d+)-(%d+)$')
-  local behind = milliseconds .. '-' .. text(tonumber(sequence) + 1)
-  local deleted = call('XTRIM', USAGE, 'MINID', '=', behind)
-  if call('XLEN', USAGE) == 0 then
-    call('DEL', WAITING)
-  else
-    call('DECRBY', WAITING, charged)
+  local passed_over = {}
+  for at = 1, sums - 1, 3 do
+    passed_over[values[at]] = not pcall(take_account, values[at], values[at + 1], values[at + 2], '')
+  end
+  if not there then
+    return { 'moved' }
   end
   if deleted ~= tonumber(count) then
     return { 'broken' }
   end
-  while at < #values do
-    add(values[at], 'undrained', negative(values[at + 1]))
-    at = at + 2
+  for at = sums, #values - 1, 2 do
+    if not passed_over[values[at]] then
+      pcall(add, values[at], 'undrained', negative(values[at + 1]))
+    end
   end
   return { 'drained' }
 end

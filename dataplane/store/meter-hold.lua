@@ -1,8 +1,11 @@
--- Charges that wait for the ledger, counted once for a call: it holds at most some hundred operations.
-local waiting
+-- Whether too many charges wait for the ledger, asked once for a call: it holds at most some hundred operations. The
+-- count says nothing when somebody took the stream away.
+local behind
 local function too_far_behind()
-  waiting = waiting or tonumber(call('GET', WAITING) or 0)
-  return waiting >= MAX_UNDRAINED
+  if behind == nil then
+    behind = tonumber(call('GET', WAITING) or 0) >= MAX_UNDRAINED and call('XLEN', USAGE) > 0
+  end
+  return behind
 end
 
 -- hold(organization, id, estimate, keyEpoch, item, concurrent, requests limit, tokens limit, tokens)

@@ -95,13 +95,13 @@ local function forget_charged(most)
   end
 end
 
--- The count first: it may be too high, but an entry whose charges are in no books must not be.
+-- A count that is none of ours must not leave charges in the stream that are in no books.
 local function write_charges()
   if #charges == 0 then
     return
   end
-  call('INCRBY', WAITING, #charges)
   call('XADD', USAGE, '*', 'r', table.concat(charges, '\30'))
+  redis.pcall('INCRBY', WAITING, #charges)
   charges = {}
 end
 
@@ -132,11 +132,11 @@ local function write_requests()
     end
   end
   changed, heard = {}, {}
-  if #values > 0 then
-    call('MSET', unpack(values))
-  end
   if #gone > 0 then
     call('DEL', unpack(gone))
+  end
+  if #values > 0 then
+    call('MSET', unpack(values))
   end
   if #beats > 0 then
     call('ZADD', BEATS, unpack(beats))
@@ -154,11 +154,12 @@ local function write_requests()
 end
 
 -- What a later operation reads with a command of its own, or the end of the call, needs what those before it changed.
--- Charges go first: when they are refused, nothing of the call has happened.
+-- Charges go first: when they are refused, nothing of the call has happened. Then what is deleted: a full memory
+-- refuses what needs more of it until a script has freed some, and holds must be given back all the same.
 local function write()
   write_charges()
-  write_books()
   write_requests()
+  write_books()
 end
 
 -- Operations by name; each file below adds its own.

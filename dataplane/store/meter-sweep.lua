@@ -9,6 +9,21 @@ local function older_hold(id)
   return struct.pack(HOLD, values[1], values[2], values[3] or '0', values[4], '', values[5], values[6])
 end
 
+local function end_hold(id)
+  local hold = read_request(id) or older_hold(id)
+  if not hold then
+    heard[id] = false
+    return
+  end
+  local organization, _, _, item, swept, row, cost = struct.unpack(HOLD, hold)
+  if item ~= '1' and row ~= '' and swept ~= '1' then
+    charge(organization, id, hold, cost, row, 'provisional')
+  else
+    give_back(id, hold)
+    set_request(id, false)
+  end
+end
+
 -- sweep(stale ms, most)
 -- Ends holds whose owner has not been heard of for so long: charged provisionally from what it had seen, or given
 -- back when it had seen nothing, or when it was a batch item, which will run again. Replies: swept, number.
@@ -16,18 +31,8 @@ operations.sweep = function(stale_ms, most)
   write()
   local ids = call('ZRANGEBYSCORE', BEATS, '-inf', text(now - tonumber(stale_ms)), 'LIMIT', 0, most)
   for _, id in ipairs(ids) do
-    local hold = read_request(id) or older_hold(id)
-    if hold then
-      local organization, _, _, item, swept, row, cost = struct.unpack(HOLD, hold)
-      if item ~= '1' and row ~= '' and swept ~= '1' then
-        charge(organization, id, hold, cost, row, 'provisional')
-      else
-        give_back(id, hold)
-        set_request(id, false)
-      end
-    else
-      heard[id] = false
-    end
+    -- One whose organization's key is none of ours stays; the others must not wait for it.
+    pcall(end_hold, id)
   end
   forget_charged(FORGOTTEN_AT_ONCE)
   return { 'swept', text(#ids) }
