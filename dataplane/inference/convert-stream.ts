@@ -27,8 +27,10 @@ import {
   errorOfCharge,
   eventStreamHeaders,
   faultKind,
+  faultOfEnd,
   linger,
   OBSERVE_MS,
+  unbegunAnswer,
 } from "./stream-answer.ts";
 import { isReport } from "./usage-tap.ts";
 
@@ -175,7 +177,8 @@ class StreamConversion {
       const out = attempt(() => this.#reader.end(cause));
       if (!(out instanceof ApiError)) this.#say(out);
       if (this.#isOver()) return;
-      this.#broke(out instanceof ApiError ? out : brokenStream(fault), fault);
+      const told = cause.kind === "eof" ? faultOfEnd(this.#phase !== "opening", this.#answering.call) : fault;
+      this.#broke(out instanceof ApiError ? out : brokenStream(fault), told);
     } else this.#broke(brokenStream(fault), fault);
   }
 
@@ -205,16 +208,8 @@ class StreamConversion {
   #broke(error: ApiError, fault: CallFault): void {
     if (fault !== "cancelled")
       metrics.streamFaults.inc({ dialect: clientOf(this.#job), kind: faultKind(fault) });
-    if (this.#phase === "opening" && fault !== "cancelled") {
-      const cut = fault === "cut" && this.#answering.call.received === 0;
-      this.#refuse(
-        new AttemptFailure(error, {
-          retry: cut ? "connect" : fault === "idle" ? "first_byte_timeout" : null,
-          status: fault === "idle" ? "timeout" : cut ? "cut" : "garbage",
-          unhealthy: cut || fault === "idle",
-        }),
-      );
-    } else void this.#abandon(error, fault === "cancelled" ? "cancelled" : "error");
+    if (this.#phase === "opening" && fault !== "cancelled") this.#refuse(unbegunAnswer(error, fault));
+    else void this.#abandon(error, fault === "cancelled" ? "cancelled" : "error");
   }
 
   /** Nothing was sent: this is still a plain HTTP error, and another upstream may be asked. */

@@ -12,19 +12,19 @@ import { SseReader } from "../lib/sse.ts";
 import { wholeBlock } from "../loop/round.ts";
 import { SpoiledAnswer } from "../loop/exchange.ts";
 import type { Answering } from "../upstream/question.ts";
-import { AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
+import { failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
 import { isErrorBody } from "./convert-whole.ts";
-import { brokenStream } from "./stream-answer.ts";
+import { brokenStream, faultOfEnd, unbegunAnswer } from "./stream-answer.ts";
 
 /** Batches of events that wait for their reader before the upstream is told to pause. */
 const MAX_WAITING = 16;
 
 /**
  * The hub events of a whole answer.
- * @throws AttemptFailure when it is an error or empty, SpoiledAnswer when it is corrupt.
+ * @throws AttemptFailure when it is an error, SpoiledAnswer when it is corrupt, ApiError when it is empty.
  */
 export async function* wholeEvents(
   answering: Answering,
@@ -36,12 +36,12 @@ export async function* wholeEvents(
   } catch (error) {
     if (!(error instanceof CallError)) throw error;
     const { fault, received } = error;
-    if (received === 0) throw failureOf(brokenStream(fault), fault, 0);
+    if (received === 0) throw unbegunAnswer(brokenStream(fault), fault);
     throw spoiled(brokenStream(fault), { answering, context, received, corrupt: fault === "too_large" });
   }
   const received = body.length;
   const parsed = objectOf(parseJson(body.toString("utf8")));
-  if (parsed === null && received === 0) throw failureOf(corruptAnswer("garbage"), "garbage", 0);
+  if (parsed === null && received === 0) throw corruptAnswer("garbage");
   if (parsed === null)
     throw spoiled(corruptAnswer("garbage"), { answering, context, received, corrupt: true });
   if (isErrorBody(parsed)) throw failureOfErrorBody(body);
@@ -113,7 +113,7 @@ class EventQueue {
       data: (chunk) => this.#read(() => this.#sse.push(chunk)),
       end: () => {
         this.#read(() => this.#sse.end());
-        this.#close(() => this.#reader.end({ kind: "eof" }), "cut");
+        this.#close(() => this.#reader.end({ kind: "eof" }), faultOfEnd(this.#seen, answering.call));
       },
       fail: (fault) =>
         this.#close(() => this.#reader.end({ kind: "failed", error: brokenStream(fault) }), fault),
@@ -181,20 +181,10 @@ class EventQueue {
     const told = event !== null && (event.event === "error" || /"error"\s*:\s*[{"]/.test(event.data));
     if (this.#seen) this.#failure = error;
     else if (told) this.#failure = failureOfErrorBody(Buffer.from(event.data));
-    else this.#failure = failureOf(error, fault, this.#answering.call.received);
+    else this.#failure = unbegunAnswer(error, fault);
     this.#over = true;
     this.#wake();
   }
-}
-
-/** Nothing was shown yet: another upstream may be asked where the fault is one of the connection. */
-function failureOf(error: ApiError, fault: CallFault, received: number): AttemptFailure {
-  const cut = fault === "cut" && received === 0;
-  return new AttemptFailure(error, {
-    retry: cut ? "connect" : fault === "idle" ? "first_byte_timeout" : null,
-    status: fault === "idle" || fault === "deadline" ? "timeout" : cut ? "cut" : "garbage",
-    unhealthy: cut || fault === "idle",
-  });
 }
 
 /** A whole answer as the stream that says the same. */

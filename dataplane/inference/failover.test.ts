@@ -2,9 +2,18 @@
  * What a client sees when its route has more than one upstream and the first one fails: before the first byte the next
  * one answers, in the client's dialect whatever it speaks; afterwards the fault is told, and nobody else is asked.
  */
+import { once } from "node:events";
+import { createServer, type AddressInfo } from "node:net";
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
+import {
+  callOf,
+  routeTo,
+  snapshotOf,
+  toolPolicy,
+  upstreamOf,
+  type TestCall,
+} from "../../test/fakes/inference.ts";
 import { noTools } from "../../test/fakes/no-tools.ts";
 import { text, type Faults } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
@@ -13,6 +22,7 @@ import { sealing } from "../lib/seal.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { Upstreams } from "../upstream/ask.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
+import { FAILURES_TO_EJECT } from "../upstream/health.ts";
 import { createServe, type Serve } from "./serve.ts";
 
 const usage = { input: 11, output: 7 };
@@ -23,6 +33,8 @@ let first: FakeUpstream;
 let second: FakeUpstream;
 let dispatcher: Dispatcher;
 let serve: Serve;
+/** Unix milliseconds, for the upstreams' health. */
+let now: number;
 
 beforeAll(async () => {
   [first, second] = await Promise.all([startUpstream(), startUpstream()]);
@@ -32,27 +44,65 @@ beforeEach(() => {
   first.reset();
   second.reset();
   second.next(answer);
-  serve = createServe(new Upstreams(dispatcher), sealing([{ id: "t", key: Buffer.alloc(32) }]), noTools);
+  now = 1_000_000;
+  const upstreams = new Upstreams(dispatcher, { clock: { now: () => now } });
+  serve = createServe(upstreams, sealing([{ id: "t", key: Buffer.alloc(32) }]), noTools);
 });
 afterAll(async () => {
   await dispatcher.destroy();
   await Promise.all([first.close(), second.close()]);
 });
 
-/** A route whose first upstream speaks the client's dialect; the second one another, perhaps. */
-function callTo(client: Dialect, other: Dialect, stream: boolean, requestMs = 10_000): TestCall {
+interface Asked {
+  readonly client: Dialect;
+  /** What the upstreams speak. */
+  readonly speaks: readonly [first: Dialect, second: Dialect];
+  readonly stream: boolean;
+  /** Declares web search. */
+  readonly tools?: boolean;
+  readonly requestMs?: number;
+  /** Where another first upstream is. */
+  readonly firstUrl?: string;
+}
+
+const declaredSearch = {
+  messages: { tools: [{ type: "web_search_20250305", name: "web_search" }] },
+  chat: { web_search_options: {} },
+  responses: { tools: [{ type: "web_search" }] },
+};
+
+function callFor({ client, speaks, stream, tools = false, ...more }: Asked): TestCall {
+  const { requestMs = 10_000, firstUrl = first.url } = more;
   const upstreams = [
-    upstreamOf(first.url, client, { name: "first" }),
-    upstreamOf(second.url, other, { name: "second", priority: 1 }),
+    upstreamOf(firstUrl, speaks[0], { name: "first" }),
+    upstreamOf(second.url, speaks[1], { name: "second", priority: 1 }),
   ];
   const route = routeTo(upstreams, {
     retries: { attempts: 2, retryOn: ["connect", "rate_limited", "server_error", "first_byte_timeout"] },
     timeouts: { connectMs: 1_000, firstByteMs: 5_000, streamIdleMs: 5_000, requestMs },
+    toolPolicy: "test/default",
   });
   const messages = [{ role: "user", content: "hi" }];
   const content = client === "responses" ? { input: "hi" } : { messages, max_tokens: 50 };
-  return callOf(client, snapshotOf([route]), { model: "public-model", stream, ...content });
+  return callOf(client, snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }), {
+    model: "public-model",
+    stream,
+    ...content,
+    ...(tools ? declaredSearch[client] : {}),
+  });
 }
+
+/** A route whose first upstream speaks the client's dialect; the second one another, perhaps. */
+const callTo = (client: Dialect, other: Dialect, stream: boolean, requestMs?: number): TestCall =>
+  callFor({ client, speaks: [client, other], stream, ...(requestMs === undefined ? {} : { requestMs }) });
+
+/** Each way to serve a stream: by relay, converted, and by the tool loop. */
+const ways = dialects.flatMap((client) =>
+  dialects.flatMap((upstream) => [
+    { path: client === upstream ? "relay" : "convert", client, upstream, tools: false },
+    { path: "tools", client, upstream, tools: true },
+  ]),
+);
 
 const terminal = { messages: /message_stop/, chat: /\[DONE\]/, responses: /response\.completed/ };
 
@@ -78,31 +128,72 @@ describe.each(cells)("a %s client whose second upstream speaks %s", (client, oth
   });
 });
 
-describe.each(dialects)("a %s stream", (client) => {
+describe.each(ways)("a $client stream of an upstream that speaks $upstream ($path)", (way) => {
+  const { client, upstream } = way;
+  const streamed = () => callFor({ ...way, speaks: [upstream, upstream], stream: true });
   const beginnings: readonly [string, Faults][] = [
     ["an error for its first event", { errorAtEvent: { event: 0, type: "overloaded_error" } }],
     ["nothing at all", { empty: true }],
     ["a connection that breaks before the first event", { cutAtByte: 10 }],
+    ["a connection that is reset before the first event", { resetAtByte: 10 }],
   ];
   test.each(beginnings)("that begins with %s goes to the next upstream", async (_name, faults) => {
     first.next(withFaults(text("never seen"), faults));
-    const call = callTo(client, client, true);
+    const call = streamed();
     await serve(call);
     expect(call.sink.text).toContain("second");
     expect(call.sink.text).toMatch(terminal[client]);
     expect(call.sink.text).not.toMatch(/"type":"error"|event: error|never seen/);
-    expect(call.record.tries).toBe(2);
+    expect(call.record).toMatchObject({ tries: 2, path: way.path });
+  });
+
+  test("breaks before its first event until its upstream is left alone", async () => {
+    first.model("upstream-model", withFaults(text("never seen"), { cutAtByte: 10 }));
+    second.model("upstream-model", answer);
+    const tries: number[] = [];
+    for (let time = 0; time <= FAILURES_TO_EJECT; time += 1) {
+      const call = streamed();
+      await serve(call);
+      tries.push(call.record.tries);
+    }
+    expect(tries).toEqual([...Array.from({ length: FAILURES_TO_EJECT }, () => 2), 1]);
+  });
+
+  test("that ends in an orderly way without an event was no stream: nobody else is asked", async () => {
+    first.next(withFaults(text("never seen"), { html: true }));
+    const call = streamed();
+    await expect(serve(call)).rejects.toMatchObject({ code: "upstream_error" });
+    expect(call.record.tries).toBe(1);
   });
 
   test("that has begun stays with its upstream: its end is an error, not another answer", async () => {
     first.next(withFaults(text("one two three four five six"), { cutAtEvent: 4 }));
-    const call = callTo(client, client, true);
+    const call = streamed();
     await serve(call);
     expect(call.sink.text).not.toMatch(terminal[client]);
     expect(call.sink.text).toMatch(/error/);
     expect(call.record).toMatchObject({ tries: 1, upstream: "first", errorCode: "upstream_error" });
     expect(second.requests).toHaveLength(0);
   });
+});
+
+test("a comment is no event: a connection that breaks after one goes to the next upstream", async () => {
+  const commenting = createServer((socket) => {
+    const head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    socket.on("error", () => {});
+    socket.on("data", () => void socket.end(`${head}8\r\n: ping\n\n\r\n`));
+  });
+  await once(commenting.listen(0, "127.0.0.1"), "listening");
+  const { port } = commenting.address() as AddressInfo;
+  second.model("upstream-model", answer);
+  for (const { client, upstream, tools } of ways) {
+    const speaks = [upstream, upstream] as const;
+    const call = callFor({ client, speaks, stream: true, tools, firstUrl: `http://127.0.0.1:${port}` });
+    await serve(call);
+    expect(call.record).toMatchObject({ tries: 2, upstream: "second" });
+    now += 60_000;
+  }
+  commenting.close();
 });
 
 test("how many calls each upstream has under way can be read from the metrics", async () => {

@@ -7,7 +7,14 @@ import { once } from "node:events";
 import { createServer, type Server } from "node:net";
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
+import {
+  callOf,
+  routeTo,
+  snapshotOf,
+  toolPolicy,
+  upstreamOf,
+  type TestCall,
+} from "../../test/fakes/inference.ts";
 import { text, type Faults, type Step } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
 import { dialectPath, dialects, type Dialect } from "../dialects/dialect.ts";
@@ -43,6 +50,14 @@ interface Row {
   readonly stream: Cell;
   /** Chat and Responses know no 529. */
   readonly openaiCode?: string;
+}
+
+/** A client's dialect, its upstream's, and what that comes to. */
+interface Way {
+  readonly path: "relay" | "convert" | "tools";
+  readonly client: Dialect;
+  readonly upstream: Dialect;
+  readonly tools: boolean;
 }
 
 const cell = (status: number, code: string, tries: number, charge: Cell["charge"], metric: string): Cell => ({
@@ -149,18 +164,29 @@ function stepOf(upstream: Row["upstream"]): Step {
   return typeof upstream === "string" ? answer : withFaults(answer, upstream);
 }
 
-function callFor(dialect: Dialect, stream: boolean, row: Row, model: string): TestCall {
+const declaredSearch = {
+  messages: { tools: [{ type: "web_search_20250305", name: "web_search" }] },
+  chat: { web_search_options: {} },
+  responses: { tools: [{ type: "web_search" }] },
+};
+
+function callFor({ client, upstream, tools }: Way, stream: boolean, row: Row, model: string): TestCall {
   const messages = [{ role: "user", content: "hi" }];
-  const body = dialect === "responses" ? { input: "hi" } : { messages };
+  const body = {
+    ...(client === "responses" ? { input: "hi" } : { messages }),
+    ...(tools ? declaredSearch[client] : {}),
+  };
   const route = routeTo(
-    [upstreamOf("", dialect, { url: addressOf(row.upstream) + dialectPath[dialect], model })],
+    [upstreamOf("", upstream, { url: addressOf(row.upstream) + dialectPath[upstream], model })],
     {
       model,
       timeouts,
       retries: { attempts: 2, retryOn: ["connect", "rate_limited", "server_error", "first_byte_timeout"] },
+      toolPolicy: "test/default",
     },
   );
-  return callOf(dialect, snapshotOf([route]), { model, stream, max_tokens: 50, ...body });
+  const snapshot = snapshotOf([route], ["*"], {}, { "test/default": toolPolicy });
+  return callOf(client, snapshot, { model, stream, max_tokens: 50, ...body });
 }
 
 /** Counts of this model by their status label. */
@@ -170,11 +196,19 @@ async function counted(model: string): Promise<Record<string, number>> {
   return Object.fromEntries(mine.map(({ labels, value }) => [String(labels.status), value]));
 }
 
+/** Each way to serve a request: by relay, converted, and by the tool loop. */
+const ways: readonly Way[] = dialects.flatMap((client) =>
+  dialects.flatMap((upstream) => [
+    { path: client === upstream ? "relay" : "convert", client, upstream, tools: false },
+    { path: "tools", client, upstream, tools: true },
+  ]),
+);
+
 const cells = rows.flatMap((row) =>
-  dialects.flatMap((dialect) =>
+  ways.flatMap((way) =>
     ([false, true] as const).map((stream) => {
       const { status, code, tries, charge, metric } = stream ? row.stream : row.whole;
-      const openai = dialect !== "messages" && row.openaiCode !== undefined;
+      const openai = way.client !== "messages" && row.openaiCode !== undefined;
       const expected = {
         status: openai ? 503 : status,
         code: openai ? (row.openaiCode ?? code) : code,
@@ -182,7 +216,8 @@ const cells = rows.flatMap((row) =>
         charge,
         metrics: { [metric]: tries },
       };
-      return [row.fault, dialect, stream ? "streamed" : "whole", row, stream, expected] as const;
+      const name = `${row.fault}, ${way.client}, ${stream ? "streamed" : "whole"}, ${way.path} ${way.upstream}`;
+      return { name, way, row, stream, expected };
     }),
   ),
 );
@@ -191,10 +226,9 @@ const codeIn = (dialect: Dialect, error: ApiError): string =>
   dialect !== "messages" && error.code === "overloaded" ? "unavailable" : error.code;
 
 /** One cell's request, and what it ended with. */
-async function play(dialect: Dialect, stream: boolean, row: Row) {
-  const model = `${row.fault} ${dialect} ${stream}`;
+async function play({ name: model, way, row, stream }: (typeof cells)[number]) {
   fake.model(model, stepOf(row.upstream));
-  const call = callFor(dialect, stream, row, model);
+  const call = callFor(way, stream, row, model);
   // Each cell has upstreams of its own: no failure of another one weighs on its health.
   const serve = createServe(new Upstreams(dispatcher, { random: () => 0 }), sealerOf, noTools);
   const error = await serve(call).then(
@@ -203,8 +237,8 @@ async function play(dialect: Dialect, stream: boolean, row: Row) {
   );
   return {
     said: {
-      status: error === null ? call.sink.status : errorStatus(dialectErrorFamily[dialect], error),
-      code: error === null ? (call.record.errorCode ?? "") : codeIn(dialect, error),
+      status: error === null ? call.sink.status : errorStatus(dialectErrorFamily[way.client], error),
+      code: error === null ? (call.record.errorCode ?? "") : codeIn(way.client, error),
       tries: call.record.tries,
       charge: call.meter.settled.length === 0 ? "free" : "seen",
       metrics: await counted(model),
@@ -217,12 +251,9 @@ async function play(dialect: Dialect, stream: boolean, row: Row) {
 /** All cells are played at the same time, because most of them wait. */
 let played: Awaited<ReturnType<typeof play>>[];
 beforeAll(async () => {
-  played = await Promise.all(cells.map(([, dialect, , row, stream]) => play(dialect, stream, row)));
+  played = await Promise.all(cells.map(play));
 });
 
-test.each(cells.map((cell, index) => [...cell, index] as const))(
-  "%s, %s, %s",
-  (_fault, _dialect, _form, _row, _stream, expected, index) => {
-    expect(played[index]).toEqual({ said: expected, billsEnded: 1, isWhole: true });
-  },
-);
+test.each(cells.map((cell, index) => ({ ...cell, index })))("$name", ({ expected, index }) => {
+  expect(played[index]).toEqual({ said: expected, billsEnded: 1, isWhole: true });
+});

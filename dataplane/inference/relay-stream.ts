@@ -10,7 +10,7 @@ import type { Span } from "../lib/json-reader.ts";
 import { frameData, SseOverflow, SseScanner, type SseFrame } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/question.ts";
-import { AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
+import { type AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
 import type { CallFault } from "../upstream/send.ts";
 import { errorEvent } from "./in-band.ts";
 import { settle, type RelayJob } from "./relay-job.ts";
@@ -19,8 +19,10 @@ import {
   errorOfCharge,
   eventStreamHeaders,
   faultKind,
+  faultOfEnd,
   linger,
   OBSERVE_MS,
+  unbegunAnswer,
 } from "./stream-answer.ts";
 import { streamTap } from "./stream-taps.ts";
 import { isReport, PASS, type Seen, type StreamTap } from "./usage-tap.ts";
@@ -257,9 +259,7 @@ class StreamRelay {
     this.#flush();
     if (this.#isOver()) return;
     if (this.#phase === "ending") return this.#finish();
-    // An orderly end without a single event: no stream at all.
-    const noStream = this.#phase === "opening" && this.#answering.call.received > 0;
-    this.#break(noStream ? "garbage" : "cut");
+    this.#break(faultOfEnd(this.#phase !== "opening", this.#answering.call));
   }
 
   #failed(fault: CallFault): void {
@@ -292,7 +292,7 @@ class StreamRelay {
     const { dialect } = this.#job;
     const error = brokenStream(fault);
     if (fault !== "cancelled") metrics.streamFaults.inc({ dialect, kind: faultKind(fault) });
-    if (this.#phase === "opening" && fault !== "cancelled") return this.#refuseBroken(fault, error);
+    if (this.#phase === "opening" && fault !== "cancelled") return this.#refuse(unbegunAnswer(error, fault));
     void this.#abandon(error, fault === "cancelled" ? "cancelled" : "error");
   }
 
@@ -300,19 +300,6 @@ class StreamRelay {
   #refuse(failure: AttemptFailure): void {
     this.#phase = "over";
     this.#reject(failure);
-  }
-
-  /** Whatever breaks before the first event is as if the connection had not been made; garbage stays garbage. */
-  #refuseBroken(fault: CallFault, error: ApiError): void {
-    if (fault === "cut")
-      this.#refuse(new AttemptFailure(error, { retry: "connect", status: "cut", unhealthy: true }));
-    else if (fault === "idle")
-      this.#refuse(
-        new AttemptFailure(error, { retry: "first_byte_timeout", status: "timeout", unhealthy: true }),
-      );
-    else if (fault === "deadline")
-      this.#refuse(new AttemptFailure(error, { retry: null, status: "timeout" }));
-    else this.#refuse(new AttemptFailure(error, { retry: null, status: "garbage" }));
   }
 
   /** The charge first, then the end of the answer. */

@@ -1,7 +1,7 @@
 /** What relayed, converted and tool-running streams have in common: how they begin, break and end. */
 import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { timedOut } from "../upstream/failure.ts";
+import { AttemptFailure, timedOut } from "../upstream/failure.ts";
 import type { CallFault, UpstreamCall } from "../upstream/send.ts";
 
 /** Time between two observations of a running stream: what a crash of this process would still charge. */
@@ -23,6 +23,27 @@ export function brokenStream(fault: CallFault): ApiError {
   if (fault === "idle") return new ApiError("timeout", "The model's provider stopped sending.");
   return fault === "cut" || fault === "cancelled" ? cutAnswer() : corruptAnswer(fault);
 }
+
+/**
+ * An answer that stopped before anything of it was shown: another upstream may be asked. A break is as if the
+ * connection had not been made, whatever bytes came before it; garbage stays garbage.
+ */
+export function unbegunAnswer(error: ApiError, fault: CallFault): AttemptFailure {
+  switch (fault) {
+    case "cut":
+      return new AttemptFailure(error, { retry: "connect", status: "cut", unhealthy: true });
+    case "idle":
+      return new AttemptFailure(error, { retry: "first_byte_timeout", status: "timeout", unhealthy: true });
+    case "deadline":
+      return new AttemptFailure(error, { retry: null, status: "timeout" });
+    default:
+      return new AttemptFailure(error, { retry: null, status: "garbage" });
+  }
+}
+
+/** The fault of a stream that ended in an orderly way, but too early: bytes without an event were no stream at all. */
+export const faultOfEnd = (isBegun: boolean, { received }: UpstreamCall): CallFault =>
+  !isBegun && received > 0 ? "garbage" : "cut";
 
 /** The fault's name in `gapura_stream_faults_total`. */
 export const faultKind = (fault: CallFault): "idle" | "cut" | "garbage" =>
