@@ -34,8 +34,9 @@ export const askModelOf =
             headers: upstream.dialect === "messages" ? { "anthropic-version": MESSAGES_VERSION } : {},
           }),
         },
-        async ({ upstream, call }) => {
+        async ({ upstream, call, accepted }) => {
           const body = await call.whole(MAX_ANSWER_BYTES);
+          accepted();
           return { dialect: upstream.dialect, body: JSON.parse(body.toString("utf8")) as unknown };
         },
       );

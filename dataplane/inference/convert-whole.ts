@@ -46,6 +46,7 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
     metrics.streamFaults.inc({ dialect: carry.dialect, kind: "garbage" });
     throw message;
   }
+  answering.accepted();
   const answer = Buffer.from(JSON.stringify(codecs[carry.dialect].writeResponse(message, carry, context)));
   const { usage } = message;
   const isCounted = usage.estimated !== true && isReport(usage);

@@ -5,7 +5,7 @@
 import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
 import type { Dispatcher } from "undici";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import {
   callOf,
   routeTo,
@@ -22,7 +22,7 @@ import { sealing } from "../lib/seal.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { Upstreams } from "../upstream/ask.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
-import { FAILURES_TO_EJECT } from "../upstream/health.ts";
+import { EJECTION_MS, FAILURES_TO_EJECT } from "../upstream/health.ts";
 import { createServe, type Serve } from "./serve.ts";
 
 const usage = { input: 11, output: 7 };
@@ -128,6 +128,66 @@ describe.each(cells)("a %s client whose second upstream speaks %s", (client, oth
   });
 });
 
+describe.each(ways)("a $client request to an upstream that speaks $upstream ($path)", (way) => {
+  const { upstream } = way;
+  const newCall = (stream = false) => callFor({ ...way, speaks: [upstream, upstream], stream });
+  const tried = async () => {
+    const call = newCall();
+    await serve(call);
+    return [call.record.tries, call.record.upstream];
+  };
+  const fail = async () => {
+    first.model("upstream-model", { error: { status: 503 } });
+    for (let time = 0; time < FAILURES_TO_EJECT; time += 1) expect(await tried()).toEqual([2, "second"]);
+  };
+  beforeEach(() => second.model("upstream-model", answer));
+
+  test("shows by a stream's first event that its upstream is well, and no more by its end", async () => {
+    await fail();
+    now += EJECTION_MS.first;
+    first.model("upstream-model", withFaults(text("one two three four five six"), { stallAtEvent: 5 }));
+    const probe = newCall(true);
+    const begun = once(probe.sink, "piece");
+    const probed = serve(probe);
+    await begun;
+    first.model("upstream-model", answer);
+    expect(await tried()).toEqual([1, "first"]);
+    await fail();
+    probe.sink.leave();
+    await probed;
+    expect(await tried()).toEqual([1, "second"]);
+  });
+
+  test("shows nothing of its upstream when its client leaves before a stream's first event", async () => {
+    first.next(withFaults(answer, { stallAtByte: 10 }));
+    const call = newCall(true);
+    const served = serve(call).catch(() => {});
+    await vi.waitUntil(() => call.record.upstreamWaitMs > 0);
+    await fail();
+    call.sink.leave();
+    await served;
+    expect(await tried()).toEqual([1, "second"]);
+  });
+
+  test("shows by a whole answer that its upstream is well, and no more once that is paid for", async () => {
+    first.next(answer);
+    const call = newCall();
+    const { promise: paid, resolve: pay } = Promise.withResolvers<void>();
+    const answered = new Promise<void>((isAnswered) => {
+      call.meter.onSettle = async () => {
+        isAnswered();
+        await paid;
+      };
+    });
+    const served = serve(call);
+    await answered;
+    await fail();
+    pay();
+    await served;
+    expect(await tried()).toEqual([1, "second"]);
+  });
+});
+
 describe.each(ways)("a $client stream of an upstream that speaks $upstream ($path)", (way) => {
   const { client, upstream } = way;
   const streamed = () => callFor({ ...way, speaks: [upstream, upstream], stream: true });
@@ -191,7 +251,7 @@ test("a comment is no event: a connection that breaks after one goes to the next
     const call = callFor({ client, speaks, stream: true, tools, firstUrl: `http://127.0.0.1:${port}` });
     await serve(call);
     expect(call.record).toMatchObject({ tries: 2, upstream: "second" });
-    now += 60_000;
+    now += EJECTION_MS.most;
   }
   commenting.close();
 });

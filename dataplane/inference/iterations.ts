@@ -96,6 +96,7 @@ export class Iterations {
         finish();
       }
     }
+    answering.accepted();
     resolve({ upstream: upstream.name, dialect: upstream.dialect, events: rest() });
     await finished;
   }

@@ -31,6 +31,7 @@ export async function relayWhole(job: RelayJob, answering: Answering): Promise<v
     if (seen?.error === true) throw failureOfErrorBody(body);
     return failWhole(job, answering, "garbage", body.length);
   }
+  answering.accepted();
   const answer = splice(body, wholeEdits(job, seen));
   const reported = isReport(seen.usage) ? seen.usage : null;
   const tokens =

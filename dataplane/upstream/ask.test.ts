@@ -73,7 +73,11 @@ async function ask(
     ...question,
   };
   try {
-    const said = await upstreams.ask(whole, async ({ call }) => (await call.whole(1e6)).toString());
+    const said = await upstreams.ask(whole, async ({ call, accepted }) => {
+      const text = (await call.whole(1e6)).toString();
+      accepted();
+      return text;
+    });
     return { said, record, error: null };
   } catch (thrown) {
     if (!(thrown instanceof ApiError)) throw thrown;

@@ -62,7 +62,7 @@ export class Upstreams {
       const dispatcher = asking.wasStale ? this.#fresh : this.#dispatcher;
       try {
         const taken = await attempt.start(dispatcher, written, asking.connectMs, take);
-        attempt.accepted();
+        attempt.taken();
         return taken;
       } catch (error) {
         attempt.failed(error);

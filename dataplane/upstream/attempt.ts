@@ -17,6 +17,7 @@ export class Attempt {
   #startedAt = 0;
   /** For the count: an HTTP status, or why there is none. */
   #status = "";
+  #accepted = false;
 
   constructor(question: Question, upstream: Upstream, endpoint: Endpoint, health: Health) {
     this.#question = question;
@@ -60,9 +61,19 @@ export class Attempt {
     );
   }
 
-  /** The answer's first byte goes to the client. */
+  /**
+   * The upstream is well. Counts once: that an answer of long ago is over, or paid for, says nothing of an upstream
+   * that may have failed others since.
+   */
   accepted(): void {
+    if (this.#accepted) return;
+    this.#accepted = true;
     this.#health.answered(this.#question.route, this.#upstream);
+  }
+
+  /** Its answer was taken. A client that left before anything of it was there learnt nothing about the upstream. */
+  taken(): void {
+    if (!this.#accepted) this.#health.undecided(this.#question.route, this.#upstream);
   }
 
   /** Takes note of what a failure says about the upstream. */

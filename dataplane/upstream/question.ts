@@ -33,7 +33,7 @@ export interface Answering {
   readonly upstream: Upstream;
   readonly head: AnswerHead;
   readonly call: UpstreamCall;
-  /** To be called when the answer's first byte goes to the client: the upstream is well. */
+  /** To be called as soon as the answer's first event, or the whole of it, is there: the upstream is well. */
   readonly accepted: () => void;
 }
 
