@@ -139,6 +139,36 @@ describe("ways to fail", () => {
   });
 });
 
+test.each([
+  ["little", 1],
+  ["more than is kept unread", 300_000],
+])("a reader that pauses while it gets what came before it stays paused (%s)", async (_much, size) => {
+  const origin = await serverThat((socket) => {
+    socket.write(`${ok}transfer-encoding: chunked\r\n\r\n${size.toString(16)}\r\n${"a".repeat(size)}\r\n`);
+    // undici's pause holds from the next chunk on.
+    setTimeout(() => socket.write("1\r\nb\r\n"), 50);
+    setTimeout(() => socket.write("1\r\nc\r\n0\r\n\r\n"), 80);
+  });
+  const call = send(origin);
+  await call.head;
+  await new Promise((later) => setTimeout(later, 30));
+  const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+  let text = "";
+  call.read({
+    data: (chunk) => {
+      if (text === "") call.pause();
+      text += chunk.toString();
+    },
+    end,
+    fail: () => {},
+  });
+  await new Promise((later) => setTimeout(later, 120));
+  expect(text).not.toContain("c");
+  call.resume();
+  await ended;
+  expect(text).toBe(`${"a".repeat(size)}bc`);
+});
+
 describe("a moment without a processor is not the upstream's slowness", () => {
   /** In a thread of its own: 30 ms after a request the first byte, 60 ms later the last one. */
   const upstream = `

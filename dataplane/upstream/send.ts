@@ -143,9 +143,12 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     const unread = this.#unread;
     this.#unread = [];
     this.#unreadBytes = 0;
+    const wasPaused = this.#paused;
+    // Set again by a reader that wants no more for now.
+    this.#paused = false;
     for (const chunk of unread) reader.data(chunk);
     if (this.#over !== null) this.#report(reader);
-    else if (this.#paused) this.resume();
+    else if (wasPaused && !this.#paused) this.resume();
   }
 
   /** The whole body. @throws CallError; `received` says how much of it came. */
