@@ -23,6 +23,8 @@ export interface ToolChoice {
   /** The word, or the object's `type`. */
   readonly type: string;
   readonly name: string | null;
+  /** Types of the tools that an `allowed_tools` choice lists. */
+  readonly allowed: readonly string[];
 }
 
 /** Reads a `tools` array into entries. */
@@ -71,13 +73,34 @@ function isContainer(reader: JsonReader): boolean {
 }
 
 export function readToolChoice(reader: JsonReader): ToolChoice | null {
-  if (reader.kind() === "string") return { type: reader.string() ?? "", name: null };
+  if (reader.kind() === "string") return { type: reader.string() ?? "", name: null, allowed: noTypes };
   if (reader.kind() !== "object") return null;
   let type = "";
   let name: string | null = null;
+  let allowed = noTypes;
   reader.object((key) => {
     if (key === "type") type = reader.string() ?? "";
     else if (key === "name") name = reader.string() ?? null;
+    else if (key === "tools") allowed = readTypes(reader);
+    // Chat has mode and tools in an object of their own.
+    else if (key === "allowed_tools" && reader.kind() === "object")
+      reader.object((inner) => {
+        if (inner === "tools") allowed = readTypes(reader);
+      });
   });
-  return { type, name };
+  return { type, name, allowed };
+}
+
+const noTypes: readonly string[] = [];
+
+function readTypes(reader: JsonReader): readonly string[] {
+  if (reader.kind() !== "array") return noTypes;
+  const types: string[] = [];
+  reader.array(() => {
+    if (reader.kind() !== "object") return;
+    reader.object((key) => {
+      if (key === "type") types.push(reader.string() ?? "");
+    });
+  });
+  return types;
 }

@@ -30,6 +30,13 @@ const blocks = (...content: object[]) => ({ messages: [{ role: "user", content }
 const items = (...input: object[]) => ({ input });
 const tools = (...list: object[]) => ({ tools: list });
 
+const chatFunction = { type: "function", function: { name: "f" } };
+const allowed = (...list: object[]) => ({ type: "allowed_tools", mode: "required", tools: list });
+const chatAllowed = (...list: object[]) => ({
+  type: "allowed_tools",
+  allowed_tools: { mode: "auto", tools: list },
+});
+
 const refusals: [Dialect, object, string][] = [
   // Stateful and planned fields.
   ["messages", { container: { skills: [] } }, "unsupported_parameter container"],
@@ -92,6 +99,48 @@ const refusals: [Dialect, object, string][] = [
   [
     "responses",
     { tool_choice: { type: "web_search" }, tools: [{ type: "x_search" }] },
+    "invalid_request_error tool_choice",
+  ],
+  ["chat", { tool_choice: { type: "web_search" } }, "unsupported_tool tool_choice"],
+  ["chat", { tool_choice: { type: "web_search_preview" } }, "unsupported_tool tool_choice"],
+  ["chat", { tool_choice: { type: "web_search_2025_08_26" } }, "unsupported_tool tool_choice"],
+  ["chat", { tool_choice: { type: "file_search" } }, "unsupported_tool tool_choice"],
+  ["chat", { tool_choice: { type: "computer_use_preview" } }, "unsupported_tool tool_choice"],
+  [
+    "chat",
+    { ...tools(chatFunction), tool_choice: { type: "mcp", server_label: "x" } },
+    "unsupported_tool tool_choice",
+  ],
+  [
+    "chat",
+    { ...tools(chatFunction), tool_choice: chatAllowed(chatFunction, { type: "web_search" }) },
+    "unsupported_tool tool_choice",
+  ],
+  ["responses", { ...tools(), tool_choice: allowed({ type: "web_search" }) }, "unsupported_tool tool_choice"],
+  [
+    "responses",
+    { ...tools({ type: "function", name: "f" }), tool_choice: allowed({ type: "web_search" }) },
+    "unsupported_tool tool_choice",
+  ],
+  [
+    "responses",
+    {
+      ...tools({ type: "function", name: "f" }),
+      tool_choice: allowed({ type: "function", name: "f" }, { type: "mcp", server_label: "x" }),
+    },
+    "unsupported_tool tool_choice",
+  ],
+  [
+    "responses",
+    {
+      ...tools({ type: "web_search", external_web_access: false }),
+      tool_choice: allowed({ type: "web_search" }),
+    },
+    "unsupported_tool tool_choice",
+  ],
+  [
+    "responses",
+    { ...tools({ type: "x_search" }), tool_choice: allowed({ type: "web_search" }) },
     "invalid_request_error tool_choice",
   ],
   // Foreign objects.
@@ -244,6 +293,30 @@ const harmless: [Dialect, object][] = [
   ["responses", { max_tool_calls: null }],
   ["responses", { max_tool_calls: 3 }],
   ["responses", { tool_choice: { type: "function", name: "f" } }],
+  ["chat", { tool_choice: "required" }],
+  ["chat", { ...tools(chatFunction), tool_choice: chatFunction }],
+  ["chat", { tool_choice: { type: "custom", custom: { name: "web_search" } } }],
+  ["chat", { ...tools(chatFunction), tool_choice: chatAllowed(chatFunction) }],
+  ["chat", { ...tools(chatFunction), tool_choice: { type: "of_the_future", tools: [chatFunction] } }],
+  ["chat", { tool_choice: { type: "web_search" }, web_search_options: {} }],
+  [
+    "responses",
+    { ...tools({ type: "function", name: "f" }), tool_choice: allowed({ type: "function", name: "f" }) },
+  ],
+  [
+    "responses",
+    {
+      ...tools({ type: "web_search" }, { type: "namespace", name: "n", tools: [] }),
+      tool_choice: allowed({ type: "web_search_preview" }, { type: "namespace", name: "n" }),
+    },
+  ],
+  [
+    "responses",
+    {
+      ...tools({ type: "tool_search", execution: "client", parameters: {} }),
+      tool_choice: allowed({ type: "tool_search" }),
+    },
+  ],
   ["responses", { tool_choice: { type: "web_search" }, tools: [{ type: "web_search_preview" }] }],
   ["responses", { ...items({ type: "web_search_call" }), tools: [{ type: "web_search" }] }],
 ];

@@ -43,6 +43,10 @@ const chatClientTools = /^(?:function|custom)$/;
 /** Choices of a Responses `tool_choice` that name no hosted tool. */
 const plainChoices = /^(?:|none|auto|required|function|custom|allowed_tools|local_shell|shell|apply_patch)$/;
 
+/** Tools that a provider runs, in all their versions. Any other choice in Chat is for the upstream to judge. */
+const hostedTools =
+  /^(?:web_search|web_fetch|x_search|file_search|code_interpreter|code_execution|image_generation|computer|mcp)(?:_|$)/;
+
 /** Fields that are refused whatever they hold, and why. */
 const refusedFields: Readonly<Record<Dialect, Readonly<Record<string, string>>>> = {
   messages: {
@@ -179,13 +183,35 @@ export function checkMedia({ dialect, content }: Look, { capabilities }: Route):
 
 function refuseToolChoice(look: Look): void {
   const choice = look.toolChoice;
-  if (choice === null || look.dialect !== "responses" || plainChoices.test(choice.type)) return;
+  if (choice === null || look.dialect === "messages") return;
+  const refuseChoice = look.dialect === "chat" ? refuseChatChoice : refuseResponsesChoice;
+  refuseChoice(look, choice.type);
+  for (const type of choice.allowed) if (!isClientTool(look, type)) refuseChoice(look, type);
+}
+
+const isClientTool = ({ dialect, tools }: Look, type: string): boolean =>
+  tools.some((tool) => tool.type === type && classOf(dialect, tool) === "client");
+
+/** With a server tool beside it the tool loop judges it. */
+function refuseChatChoice(look: Look, type: string): void {
+  if (!hostedTools.test(type) || declaredServerTools(look).size > 0) return;
+  throw notAmongTools(look.dialect, "unsupported_tool", type);
+}
+
+function refuseResponsesChoice(look: Look, type: string): void {
+  if (plainChoices.test(type)) return;
   const declared = declaredServerTools(look);
-  const wanted = responsesServerTools[choice.type];
+  const wanted = responsesServerTools[type];
   if (wanted !== undefined && declared.has(wanted)) return;
   const code = wanted !== undefined && declared.size > 0 ? "invalid_request_error" : "unsupported_tool";
-  throw fieldError(code, "responses", ["tool_choice"], `"${choice.type}" is not among the tools`);
+  throw notAmongTools(look.dialect, code, type);
 }
+
+const notAmongTools = (
+  dialect: Dialect,
+  code: "invalid_request_error" | "unsupported_tool",
+  type: string,
+): ApiError => fieldError(code, dialect, ["tool_choice"], `"${type}" is not among the tools`);
 
 function refuseContent(look: Look): void {
   const { dialect, content } = look;
