@@ -251,8 +251,10 @@ function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
     if (key === "type") type = reader.string();
     else if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
     else if (key === "image_url") facts.mediaBytes += skippedMedia(reader, true);
+    // What stands at an address is taken for a PDF, as in Messages' `url` sources.
+    else if (key === "file_url") isPdf ||= reader.kind() !== "null";
     else if (key === "file_data") {
-      isPdf = isPdfData(reader);
+      isPdf ||= isPdfData(reader);
       facts.mediaBytes += skippedMedia(reader, false);
     } else if (key === "input_audio") readMedia(reader, facts, [...path, key]);
   });

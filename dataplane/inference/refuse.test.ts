@@ -361,6 +361,17 @@ describe("rule 2.3: images and PDF for a model without the capability, on every 
     ["responses", said({ type: "input_image", image_url: "https://x/" }), "input[0].content[0]"],
     ["responses", said({ type: "input_file", file_data: pdfUrl }), "input[0].content[0]"],
     ["responses", said({ type: "input_file", file_data: "data:text/plain;base64,eA==" }), null],
+    ["responses", said({ type: "input_file", file_url: "https://x/a.pdf" }), "input[0].content[0]"],
+    [
+      "responses",
+      said({ type: "input_file", file_url: "https://x/", file_data: "data:text/plain;base64,eA==" }),
+      "input[0].content[0]",
+    ],
+    [
+      "responses",
+      said({ type: "input_file", file_url: null, file_data: "data:text/plain;base64,eA==" }),
+      null,
+    ],
     [
       "responses",
       items({
