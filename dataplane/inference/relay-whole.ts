@@ -1,3 +1,6 @@
+import type { FinalUsage } from "../billing/meter.ts";
+import { objectOf, parseJson } from "../dialects/fields.ts";
+import { failureOfResponse } from "../dialects/responses/read-response.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { noTokens, tokensOf } from "../billing/token-usage.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -31,6 +34,12 @@ export async function relayWhole(job: RelayJob, answering: Answering): Promise<v
     if (seen?.error === true) throw failureOfErrorBody(body);
     return failWhole(job, answering, "garbage", body.length);
   }
+  const failure = seen.failed ? failureOfResponse(objectOf(parseJson(body.toString("utf8"))) ?? {}) : null;
+  if (failure !== null) {
+    await settleEstimate(job, answering, body.length, "error");
+    metrics.streamFaults.inc({ dialect: job.dialect, kind: "garbage" });
+    throw failure;
+  }
   answering.accepted();
   const answer = splice(body, wholeEdits(job, seen));
   const reported = isReport(seen.usage) ? seen.usage : null;
@@ -63,20 +72,23 @@ function wholeEdits({ dialect, model }: RelayJob, seen: WholeLook): Edit[] {
 /** Rule 1.6: a corrupt answer costs what was sent and received; an empty one, and one for nobody, nothing. */
 async function failWhole(
   job: RelayJob,
-  { upstream }: Answering,
+  answering: Answering,
   fault: CallFault,
   received: number,
 ): Promise<never> {
-  const cancelled = fault === "cancelled";
-  if (received > 0)
-    await settle(job, {
-      tokens: { ...noTokens, input: job.estimatedInput, output: Math.ceil(received / 4) },
-      estimated: true,
-      status: cancelled ? "cancelled" : "error",
-      upstream: upstream.name,
-    });
-  else await job.bill.release();
+  await settleEstimate(job, answering, received, fault === "cancelled" ? "cancelled" : "error");
   if (fault === "deadline") throw new ApiError("timeout", timedOut);
   metrics.streamFaults.inc({ dialect: job.dialect, kind: fault === "cut" ? "cut" : "garbage" });
   throw corruptAnswer(fault);
+}
+
+async function settleEstimate(
+  job: RelayJob,
+  { upstream }: Answering,
+  received: number,
+  status: FinalUsage["status"],
+): Promise<void> {
+  if (received === 0) return job.bill.release();
+  const tokens = { ...noTokens, input: job.estimatedInput, output: Math.ceil(received / 4) };
+  await settle(job, { tokens, estimated: true, status, upstream: upstream.name });
 }

@@ -412,6 +412,45 @@ test("a whole Chat answer gets annotations where it has none, and keeps those th
   });
 });
 
+describe("dialects.md §D3: a whole Responses answer that is none by its own account", () => {
+  const usage = { input_tokens: 3, output_tokens: 4 };
+  const output = [{ type: "message", content: [{ type: "output_text", text: "Half an ans" }] }];
+  const error = { code: "server_error", message: "key sk-proj-abcdefgh at http://10.1.2.3/v1" };
+  const relayed = (more: object) => {
+    const body = JSON.stringify({ object: "response", model: "public-model", output, usage, ...more });
+    fake.next({ raw: { body } });
+    return { body, call: callTo("responses", bodyOf("responses")) };
+  };
+
+  test.each([
+    ["failed", { status: "failed", error }],
+    ["failed, with nothing in it", { output: [], error, status: "failed" }],
+    ["failed, without saying why", { status: "failed", error: null }],
+    ["with an error alone", { error }],
+    ["cancelled", { status: "cancelled" }],
+    ["queued", { status: "queued", output: [] }],
+    ["in progress", { status: "in_progress" }],
+  ])("%s: 502 in our own words, charged from an estimate", async (_name, more) => {
+    const { body, call } = relayed(more);
+    const refused = await refusal(call);
+    expect(refused).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
+    expect(refused.message).not.toMatch(/sk-proj|10\.1\.2\.3/);
+    expect(call.meter.settled).toMatchObject([
+      { status: "error", estimated: true, tokens: { output: Math.ceil(body.length / 4) } },
+    ]);
+  });
+
+  test.each([{ status: "completed", error: null }, { status: "incomplete" }, { status: null }, {}])(
+    "%j is one",
+    async (more) => {
+      const { body, call } = relayed(more);
+      await serve(call);
+      expect(call.sink.text).toBe(body);
+      expect(call.meter.settled).toMatchObject([{ status: "ok", estimated: false }]);
+    },
+  );
+});
+
 describe("streams that end oddly", () => {
   const chunk = (content: string, finish: string | null = null) =>
     `data: ${JSON.stringify({ id: "c", model: "public-model", choices: [{ index: 0, delta: { content }, finish_reason: finish }] })}\n\n`;

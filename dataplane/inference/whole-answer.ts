@@ -1,6 +1,7 @@
 import type { KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
+import { isEndedStatus } from "../dialects/responses/read-response.ts";
 import { readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import { keepItemAhead } from "./item-references.ts";
@@ -12,6 +13,8 @@ export interface WholeLook {
   readonly complete: boolean;
   /** An error object stands in their place. */
   readonly error: boolean;
+  /** Responses: the mandatory parts are there, but by its status or its error the answer is none. */
+  readonly failed: boolean;
   /** Spans of the top-level model name, when it is not the public id. */
   readonly model: Span | null;
   /** Chat: offsets just behind the opening brace of each message without annotations, and whether it is empty. */
@@ -28,6 +31,7 @@ export function lookAtWhole(dialect: Dialect, body: Buffer, model: string, keepI
     let usage: MessagesUsage | null = null;
     let parts = 0;
     let error = false;
+    let status: string | undefined;
     let span: Span | null = null;
     const bareMessages: { at: number; empty: boolean }[] = [];
     reader.object((key) => {
@@ -37,6 +41,7 @@ export function lookAtWhole(dialect: Dialect, body: Buffer, model: string, keepI
         if (reader.string() !== model) span = { start, end: reader.position };
       } else if (key === "usage") usage = readUsage(dialect, reader.value());
       else if (key === "error") error = kind === "object" || kind === "string";
+      else if (key === "status" && kind === "string") status = reader.string();
       else if (key === partsField[dialect] && kind === "array") {
         if (dialect !== "chat") parts = 1;
         if (dialect === "responses" && keepItem !== undefined)
@@ -53,7 +58,8 @@ export function lookAtWhole(dialect: Dialect, body: Buffer, model: string, keepI
         });
       }
     });
-    return { usage, complete: parts > 0, error, model: span, bareMessages };
+    const failed = dialect === "responses" && (error || !isEndedStatus(status));
+    return { usage, complete: parts > 0, error, failed, model: span, bareMessages };
   });
 }
 

@@ -4,6 +4,7 @@ import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
 import { parsedInput, toolInput } from "../tool-input.ts";
+import type { ApiError } from "../../lib/api-error.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { estimateUsage, readResponsesUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
@@ -14,12 +15,10 @@ export const SUMMARY_BREAK = "\n\n";
 
 /** @throws ApiError `upstream_error` when the response failed, is unfinished, or lacks its output. */
 export function readResponsesResponse(body: JsonObject, context: CodecContext): MessagesResponse {
-  const error = objectOf(body["error"]);
-  if (error !== null || body["status"] === "failed") throw inBandError({ error: error ?? {} });
+  const failure = failureOfResponse(body);
+  if (failure !== null) throw failure;
   const items = arrayOf(body["output"]);
   if (items === null) throw corruptAnswer("no output");
-  const status = textOf(body["status"]) ?? "completed";
-  if (status !== "completed" && status !== "incomplete") throw corruptAnswer(`status ${status}`);
 
   const content: ContentBlock[] = [];
   let refused = false;
@@ -49,6 +48,18 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
     usage: readResponsesUsage(body["usage"]) ?? estimateUsage(context, JSON.stringify(content).length),
   };
 }
+
+/** Why a whole response is no answer (dialects.md §D3); null when it is one. */
+export function failureOfResponse(body: JsonObject): ApiError | null {
+  const error = objectOf(body["error"]);
+  if (error !== null || body["status"] === "failed") return inBandError({ error: error ?? {} });
+  const status = textOf(body["status"]);
+  return isEndedStatus(status) ? null : corruptAnswer(`status ${status}`);
+}
+
+/** Whether a response with this status is an answer; some upstreams leave it out. */
+export const isEndedStatus = (status: string | null | undefined): boolean =>
+  (status ?? "") === "" || status === "completed" || status === "incomplete";
 
 /** Adds an item's texts; true when one of them is a refusal. */
 function readMessageItem(item: JsonObject, content: ContentBlock[]): boolean {
