@@ -57,8 +57,6 @@ class StreamRelay {
   /** Pieces to send of the chunk at hand. Neighbours in one buffer are joined. */
   #out: (Buffer | string)[] = [];
   #run: { bytes: Buffer; start: number; end: number } | null = null;
-  /** The last frame that was sent, for its sequence number. */
-  #last: Buffer = Buffer.alloc(0);
   #observedAt = Number.NEGATIVE_INFINITY;
   #waiting = false;
   readonly #publicModel: Buffer;
@@ -215,7 +213,6 @@ class StreamRelay {
     this.#out = [];
     const [first] = out;
     const bytes = out.length === 1 && first !== undefined ? first : joined(out);
-    if (typeof bytes !== "string") this.#last = bytes;
     if (!this.#job.sink.write(bytes)) this.#wait();
   }
 
@@ -346,7 +343,7 @@ class StreamRelay {
   #tell(error: ApiError): void {
     const { dialect, requestId, sink, failed } = this.#job;
     failed(error);
-    sink.write(errorEvent(dialect, error, requestId, this.#last));
+    sink.write(errorEvent(dialect, error, requestId, this.#tap.nextNumber));
   }
 }
 

@@ -1,5 +1,6 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { setTimeout as pause } from "node:timers/promises";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { Dispatcher } from "undici";
 import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
@@ -449,6 +450,77 @@ describe("dialects.md §D3: a whole Responses answer that is none by its own acc
       expect(call.meter.settled).toMatchObject([{ status: "ok", estimated: false }]);
     },
   );
+});
+
+describe("rule 2.13: the numbers of a Responses stream that breaks off go on", () => {
+  const event = (type: string, more: object) =>
+    `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
+  const delta = (number: number, more: object = {}) =>
+    event("response.output_text.delta", { delta: "word ", ...more, sequence_number: number });
+  const opening = [
+    event("response.created", { response: { model: "public-model" }, sequence_number: 0 }),
+    event("response.in_progress", { response: { model: "public-model" }, sequence_number: 1 }),
+    event("response.output_item.added", { item: { type: "message" }, sequence_number: 2 }),
+    event("response.content_part.added", { part: { type: "output_text" }, sequence_number: 3 }),
+  ];
+  const begun = [...opening, delta(4), delta(5), delta(6), delta(7)];
+  const nameless = begun.map((piece) => piece.replace(/^event: .*\n/, ""));
+  const nested = { obj: { sequence_number: 5000 } };
+  const failed = { response: { error: { code: "server_error", message: "x" } }, sequence_number: 70 };
+
+  /** Each piece arrives by itself; then the stream ends, or stands still. */
+  async function numbered(pieces: readonly string[], end: "cut" | "idle"): Promise<unknown> {
+    const server = createServer((_, response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      void (async () => {
+        for (const piece of pieces) {
+          response.write(piece);
+          await pause(2);
+        }
+        if (end === "cut") response.end();
+      })();
+    });
+    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+    const { port } = server.address() as AddressInfo;
+    const timeouts = { connectMs: 1000, firstByteMs: 2000, streamIdleMs: 150, requestMs: 10_000 };
+    const call = callTo("responses", bodyOf("responses", { stream: true }), {
+      upstream: { url: `http://127.0.0.1:${port}` },
+      route: { timeouts },
+    });
+    try {
+      await serve(call);
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
+    const last = lastEvent(call.sink.text);
+    expect(last).toMatchObject(inBand.responses);
+    return (last as { sequence_number: unknown }).sequence_number;
+  }
+
+  const rows: [string, string[], number][] = [
+    ["behind the last delta", begun, 8],
+    ["behind a gap", [...begun, delta(41)], 42],
+    ["behind a comment", [...begun, ": ping\n\n"], 8],
+    ["behind many of them", [...begun, ...Array<string>(9).fill(": ping\n\n")], 8],
+    ["behind a comment, before an error", [...begun, ": ping\n\n", event("error", { message: "x" })], 8],
+    ["before a failure with a number", [...begun, ": ping\n\n", event("response.failed", failed)], 8],
+    ["behind a keepalive", [...begun, event("keepalive", {})], 8],
+    ["behind a keepalive with a number", [...begun, event("keepalive", { sequence_number: 8 })], 9],
+    ["behind an unknown event", [...begun, event("response.new_thing", { a: [1] })], 8],
+    ["behind broken data", [...begun, "data: {bad\n\n"], 8],
+    ["behind a broken delta", [...begun, "event: response.output_text.delta\ndata: {bad\n\n"], 8],
+    ["behind half an event", [...begun, delta(8).slice(0, -20)], 8],
+    ["behind a nested number", [...begun, delta(8, nested), event("response.new_thing", nested)], 9],
+    ["behind other events", [...opening, ": ping\n\n"], 4],
+    ["in one piece", [begun.join("") + event("keepalive", {})], 8],
+    ["without names", [...nameless, "data: {bad\n\n"], 8],
+    ["without numbers", [event("response.created", { response: {} }), ": ping\n\n"], 0],
+  ];
+  test.each(rows)("%s", async (_name, pieces, next) => {
+    const numbers = [numbered(pieces, "cut"), numbered(pieces, "idle")];
+    expect(await Promise.all(numbers)).toEqual([next, next]);
+  });
 });
 
 describe("streams that end oddly", () => {

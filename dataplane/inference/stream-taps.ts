@@ -1,6 +1,6 @@
 import type { Dialect } from "../dialects/dialect.ts";
 import { readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
-import type { Span } from "../lib/json-reader.ts";
+import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import { frameData, frameName, type SseFrame } from "../lib/sse.ts";
 import { ChatTap } from "./chat-tap.ts";
 import { keepItemAhead } from "./item-references.ts";
@@ -75,12 +75,28 @@ class MessagesTap extends Tap {
 }
 
 class ResponsesTap extends Tap {
+  /** Behind the last number that was read. */
+  #number = 0;
+  /** Deltas since then, whose numbers are not read: nearly all events are deltas, and few streams break off. */
+  #unread = 0;
+  /** The data of the last of them. */
+  #bytes: Buffer = Buffer.alloc(0);
+  #from = 0;
+  #to = 0;
+
+  override get nextNumber(): number {
+    if (this.#unread === 0) return this.#number;
+    const number = numberOf(this.#bytes.subarray(this.#from, this.#to));
+    // One without a number, or broken: those before it are counted.
+    return number === null ? this.#number + this.#unread - 1 : number + 1;
+  }
+
   see(frame: SseFrame): Seen {
     if (frame.dataLines === 0) return PASS;
     const { bytes, nameEnd, nameStart } = frame;
     // `….delta`: nearly all events of a stream.
     if (nameEnd - nameStart > 6 && bytes[nameEnd - 1] === 0x61 && bytes[nameEnd - 5] === 0x64) {
-      this.delta(frame);
+      this.#delta(frame);
       return PASS;
     }
     const name = frameName(frame) || this.#type(frame);
@@ -88,6 +104,7 @@ class ResponsesTap extends Tap {
       case "response.created":
       case "response.queued":
       case "response.in_progress": {
+        this.#readNumber(frame);
         const model = this.#response(frame);
         return model === null ? PASS : { kind: "patch", model };
       }
@@ -95,6 +112,7 @@ class ResponsesTap extends Tap {
       case "response.incomplete":
         return { kind: "terminal", model: this.#response(frame), last: true };
       case "response.output_item.done":
+        this.#readNumber(frame);
         this.#keepItem(frame);
         return PASS;
       case "response.failed":
@@ -103,9 +121,26 @@ class ResponsesTap extends Tap {
       case "error":
         return { kind: "error", data: frameData(frame) };
       default:
-        if (name.endsWith(".delta")) this.delta(frame);
+        if (name.endsWith(".delta")) this.#delta(frame);
+        else this.#readNumber(frame);
         return PASS;
     }
+  }
+
+  #delta(frame: SseFrame): void {
+    this.delta(frame);
+    this.#unread += 1;
+    this.#bytes = frame.bytes;
+    this.#from = frame.dataStart;
+    this.#to = frame.dataEnd;
+  }
+
+  /** What has no number of its own (`keepalive`, what nobody knows, broken JSON) changes nothing. */
+  #readNumber(frame: SseFrame): void {
+    const number = numberOf(frameData(frame));
+    if (number === null) return;
+    this.#number = number + 1;
+    this.#unread = 0;
   }
 
   #type(frame: SseFrame): string {
@@ -160,4 +195,21 @@ class ResponsesTap extends Tap {
     );
     return Buffer.from(JSON.stringify({ error }));
   }
+}
+
+/** An event's own `sequence_number`; it is read no further than that. */
+function numberOf(data: Buffer): number | null {
+  const reader = new JsonReader(data);
+  try {
+    for (const key of reader.keys()) {
+      if (key !== "sequence_number") reader.skip();
+      else {
+        const number = reader.number() ?? NaN;
+        return Number.isSafeInteger(number) ? number : null;
+      }
+    }
+  } catch (fault) {
+    if (!(fault instanceof JsonFault)) throw fault;
+  }
+  return null;
 }

@@ -49,6 +49,8 @@ export interface StreamTap {
   readonly estimatedOutput: number;
   /** Events that could not be read. */
   readonly faults: number;
+  /** Responses: the `sequence_number` of what would come next (rule 2.13). Meant for a stream's end. */
+  readonly nextNumber: number;
 }
 
 /** What the taps have in common: the counters and the estimate. */
@@ -70,6 +72,10 @@ export abstract class Tap implements StreamTap {
   }
 
   abstract see(frame: SseFrame): Seen;
+
+  get nextNumber(): number {
+    return 0;
+  }
 
   get estimatedOutput(): number {
     if (this.#deltas === 0) return Math.ceil(this.#textBytes / BYTES_PER_TOKEN);
