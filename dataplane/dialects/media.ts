@@ -77,3 +77,9 @@ export const detailOf = (image: ImageBlock): string | undefined => details.get(i
 
 /** The name under which a document is given to a dialect that wants one. */
 export const fileName = (block: DocumentBlock): string => block.title ?? "document.pdf";
+
+/** What is said before a document: its context, and its title where no file name beside its content tells it. */
+export const textsBefore = ({ source, title, context }: DocumentBlock): string[] =>
+  [source.type === "base64" ? null : title, context].flatMap((text) =>
+    typeof text === "string" && text !== "" ? [text] : [],
+  );

@@ -6,7 +6,7 @@ import { writeArguments } from "../arguments.ts";
 import { unsupportedContent } from "../capabilities.ts";
 import type { Carry, Target } from "../codecs.ts";
 import { instructionsOf, systemTurnText } from "../instructions.ts";
-import { dataUrl, detailOf, fileName } from "../media.ts";
+import { dataUrl, detailOf, fileName, textsBefore } from "../media.ts";
 import type {
   ContentBlockParam,
   DocumentBlock,
@@ -96,8 +96,8 @@ function writeImage(image: ImageBlock, carry: Carry): JsonObject {
 }
 
 function writeDocument(block: DocumentBlock, carry: Carry): JsonObject[] {
-  const { source, context } = block;
-  const before = typeof context === "string" && context !== "" ? [textPart(context)] : [];
+  const { source } = block;
+  const before = textsBefore(block).map(textPart);
   switch (source.type) {
     case "text":
       return [...before, textPart(source.data)];

@@ -3,7 +3,7 @@ import { writeArguments } from "../arguments.ts";
 import { unsupportedContent } from "../capabilities.ts";
 import type { Carry } from "../codecs.ts";
 import { systemTurnText } from "../instructions.ts";
-import { dataUrl, detailOf, fileName } from "../media.ts";
+import { dataUrl, detailOf, fileName, textsBefore } from "../media.ts";
 import type {
   ContentBlockParam,
   DocumentBlock,
@@ -81,8 +81,8 @@ function writeImage(image: ImageBlock, carry: Carry): JsonObject {
 }
 
 function writeDocument(block: DocumentBlock, carry: Carry): JsonObject[] {
-  const { source, context } = block;
-  const before = typeof context === "string" && context !== "" ? [textPart(context)] : [];
+  const { source } = block;
+  const before = textsBefore(block).map(textPart);
   switch (source.type) {
     case "text":
       return [...before, textPart(source.data)];

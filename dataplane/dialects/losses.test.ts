@@ -1,0 +1,53 @@
+/** Rule 2.2: what is lost on the way is named, and refused under strict; what is kept is neither. */
+import { describe, expect, test } from "vitest";
+import type { CodecContext, Target } from "./codecs.ts";
+import type { Dialect } from "./dialect.ts";
+import { DropNotes } from "./losses.ts";
+import type { JsonObject } from "./messages/types.ts";
+import { requestCodecs } from "./request-codecs.ts";
+
+const context: CodecContext = {
+  newId: (prefix) => `${prefix}_new`,
+  createdAt: 1_790_000_000,
+  sealer: { seal: (plain) => plain, open: (sealed) => sealed },
+  model: "model",
+};
+const target: Target = {
+  upstreamModel: "model",
+  maxOutputTokens: 100_000,
+  samplingParameters: true,
+  encryptedReasoning: true,
+  thinking: true,
+  imageInput: true,
+  pdfInput: true,
+};
+
+function write(client: Dialect, upstream: Dialect, more: JsonObject, notes: DropNotes): JsonObject {
+  const user = [{ role: "user", content: "Hi" }];
+  const body =
+    client === "responses" ? { model: "m", input: user, ...more } : { model: "m", messages: user, ...more };
+  const { request, carry } = requestCodecs[client].readRequest(body, context);
+  return requestCodecs[upstream].writeRequest(request, carry, target, notes);
+}
+
+const user = (...content: JsonObject[]): JsonObject[] => [{ role: "user", content }];
+const source = { type: "text", media_type: "text/plain", data: "Hello" };
+const textDocument = user({ type: "document", title: "a.txt", source });
+const file = { filename: "a.txt", file_data: "data:text/plain;base64,SGVsbG8=" };
+
+describe("kept, so that strict has nothing to refuse", () => {
+  test.each<[string, Dialect, Dialect, JsonObject, string]>([
+    ["a document's title", "messages", "chat", { messages: textDocument }, '"text":"a.txt"'],
+    ["a document's title", "messages", "responses", { messages: textDocument }, '"text":"a.txt"'],
+    ["a text file's name", "chat", "responses", { messages: user({ type: "file", file }) }, '"text":"a.txt"'],
+    [
+      "a text file's name",
+      "responses",
+      "chat",
+      { input: user({ type: "input_file", ...file }) },
+      '"text":"a.txt"',
+    ],
+  ])("%s, from %s to %s", (_what, client, upstream, more, written) => {
+    expect(JSON.stringify(write(client, upstream, more, new DropNotes(true)))).toContain(written);
+  });
+});
