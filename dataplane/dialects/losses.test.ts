@@ -47,7 +47,22 @@ describe("kept, so that strict has nothing to refuse", () => {
       { input: user({ type: "input_file", ...file }) },
       '"text":"a.txt"',
     ],
+    ["a stop sequence", "chat", "messages", { stop: ["", "END"] }, '"stop_sequences":["END"]'],
   ])("%s, from %s to %s", (_what, client, upstream, more, written) => {
     expect(JSON.stringify(write(client, upstream, more, new DropNotes(true)))).toContain(written);
+  });
+});
+
+describe("dropped, so that it is named, and refused under strict", () => {
+  test.each<[string, Dialect, Dialect, JsonObject, string]>([
+    ["a stop sequence of whitespace", "chat", "messages", { stop: "\n\n" }, "stop"],
+    ["one stop sequence of whitespace among others", "chat", "messages", { stop: ["END", " "] }, "stop"],
+  ])("%s, from %s to %s", (_what, client, upstream, more, field) => {
+    const notes = new DropNotes(false);
+    write(client, upstream, more, notes);
+    expect(notes.header()).toBe(field);
+    expect(() => write(client, upstream, more, new DropNotes(true))).toThrow(
+      expect.objectContaining({ code: "unsupported_parameter", param: field }),
+    );
   });
 });

@@ -234,7 +234,13 @@ const chatFields = table([
   ["temperature", mapped, mapped, mapped, { note: "at most 1 toward Messages" }],
   ["top_p", mapped, mapped, mapped],
   ["n", refused, refused, refused, { neutral: [1] }],
-  ["stop", mapped, mapped, refused, { neutral: [[]] }],
+  [
+    "stop",
+    mapped,
+    mapped,
+    refused,
+    { neutral: [[]], note: "toward Messages those of whitespace alone are dropped" },
+  ],
   [
     "frequency_penalty",
     dropped,

@@ -42,7 +42,7 @@ export function writeRequest(
     if (top_k !== undefined) body["top_k"] = top_k;
   }
   if (carry.dialect === "messages") for (const field of droppedToMessages) delete body[field];
-  else writeStops(body, request);
+  else writeStops(body, request, notes);
   return body as JsonObject;
 }
 
@@ -66,9 +66,12 @@ function writeMetadata(request: MessagesRequest, carry: Carry): Pick<MessagesReq
   return id === undefined ? {} : { metadata: { user_id: id } };
 }
 
-/** Whitespace alone stops nothing here and is refused (dialects.md §D1). */
-function writeStops(body: Record<string, unknown>, request: MessagesRequest): void {
-  const stops = request.stop_sequences?.filter((stop) => stop.trim() !== "") ?? [];
+/** Whitespace alone is refused here (dialects.md §D1), and nothing at all stops nothing. */
+function writeStops(body: Record<string, unknown>, request: MessagesRequest, notes: Notes): void {
+  const asked = request.stop_sequences?.filter((stop) => stop !== "") ?? [];
+  const stops = asked.filter((stop) => stop.trim() !== "");
+  // Only Chat clients have them, and call them so.
+  if (stops.length < asked.length) notes.dropped("stop");
   if (stops.length > 0) body["stop_sequences"] = stops;
   else delete body["stop_sequences"];
 }
