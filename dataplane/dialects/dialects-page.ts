@@ -15,12 +15,16 @@ function fateText(fate: Fate, field: Field): string {
     : text;
 }
 
-function noteText({ note, neutral, holds = [] }: Field): string {
-  const inside = holds.map((name) => `\`${name}\``).join(", ");
-  const held = inside === "" ? [] : [`with ${inside}`];
-  const values = neutral?.map((value) => `\`${JSON.stringify(value)}\``).join(", ");
-  const isFine = values === undefined ? [] : [`${values} is never a loss`];
-  return [...held, ...(note === undefined ? [] : [note]), ...isFine].join("; ").replaceAll("|", "\\|");
+const codes = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(", ");
+
+function noteText({ note, neutral, served, holds = [] }: Field): string {
+  const held = holds.length === 0 ? [] : [`with ${codes(holds)}`];
+  const others = served === undefined ? [] : [`dropped for any value but ${codes(served)}`];
+  const values = codes((neutral ?? []).map((value) => JSON.stringify(value)));
+  const isFine = values === "" ? [] : [`${values} is never a loss`];
+  return [...held, ...others, ...(note === undefined ? [] : [note]), ...isFine]
+    .join("; ")
+    .replaceAll("|", "\\|");
 }
 
 function section(client: Dialect): string {

@@ -33,6 +33,8 @@ function write(client: Dialect, upstream: Dialect, more: JsonObject, notes: Drop
 const user = (...content: JsonObject[]): JsonObject[] => [{ role: "user", content }];
 const source = { type: "text", media_type: "text/plain", data: "Hello" };
 const textDocument = user({ type: "document", title: "a.txt", source });
+const encrypted = "reasoning.encrypted_content";
+const logprobs = "message.output_text.logprobs";
 const file = { filename: "a.txt", file_data: "data:text/plain;base64,SGVsbG8=" };
 
 describe("kept, so that strict has nothing to refuse", () => {
@@ -48,6 +50,13 @@ describe("kept, so that strict has nothing to refuse", () => {
       '"text":"a.txt"',
     ],
     ["a stop sequence", "chat", "messages", { stop: ["", "END"] }, '"stop_sequences":["END"]'],
+    [
+      "what is included anyway",
+      "responses",
+      "messages",
+      { include: [encrypted, "web_search_call.action.sources"] },
+      '"content":"Hi"',
+    ],
   ])("%s, from %s to %s", (_what, client, upstream, more, written) => {
     expect(JSON.stringify(write(client, upstream, more, new DropNotes(true)))).toContain(written);
   });
@@ -57,6 +66,9 @@ describe("dropped, so that it is named, and refused under strict", () => {
   test.each<[string, Dialect, Dialect, JsonObject, string]>([
     ["a stop sequence of whitespace", "chat", "messages", { stop: "\n\n" }, "stop"],
     ["one stop sequence of whitespace among others", "chat", "messages", { stop: ["END", " "] }, "stop"],
+    ["logprobs", "responses", "messages", { include: [logprobs] }, "include"],
+    ["logprobs", "responses", "responses", { include: [encrypted, logprobs] }, "include"],
+    ["results of a search", "responses", "chat", { include: ["web_search_call.results"] }, "include"],
   ])("%s, from %s to %s", (_what, client, upstream, more, field) => {
     const notes = new DropNotes(false);
     write(client, upstream, more, notes);

@@ -33,7 +33,7 @@ const trees: Readonly<Record<Dialect, Branch>> = {
   responses: grow(fields.responses),
 };
 
-/** A field that is there and asks for something; `row` is null for one that nobody here knows. */
+/** A field that is there and asks for something; `row` is null for what nobody here knows. */
 interface Found {
   readonly name: string;
   readonly row: Field | null;
@@ -45,7 +45,12 @@ const isNeutral = (row: Field, value: JsonValue): boolean => {
   return row.neutral.some((neutral) => JSON.stringify(neutral) === text);
 };
 
-/** Fields with a row, and those inside of known objects that have none. */
+const isServed = ({ served }: Field, value: JsonValue): boolean =>
+  served === undefined ||
+  !Array.isArray(value) ||
+  value.every((element) => served.some((name) => name === element));
+
+/** Fields with a row, and what stands inside of known objects and lists without being known. */
 function* presentIn(value: JsonValue, branch: Branch): Generator<Found> {
   if (Array.isArray(value)) for (const element of value) yield* presentIn(element, branch);
   if (!isObject(value)) return;
@@ -53,6 +58,7 @@ function* presentIn(value: JsonValue, branch: Branch): Generator<Found> {
     const found = Object.hasOwn(value, key) ? value[key] : undefined;
     if (found === undefined || found === null) continue;
     if (next.row !== undefined && !isNeutral(next.row, found)) yield { name: next.row.name, row: next.row };
+    if (next.row !== undefined && !isServed(next.row, found)) yield { name: next.row.name, row: null };
     if (next.below.size > 0 || next.row?.holds !== undefined) yield* presentIn(found, next);
   }
   const { row } = branch;

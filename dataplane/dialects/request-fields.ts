@@ -20,6 +20,8 @@ export interface Field {
   readonly to: Readonly<Record<Dialect, Fate>>;
   /** Values that ask for nothing: leaving them out loses nothing. */
   readonly neutral?: readonly JsonValue[];
+  /** Elements of a list that are served, or ask for nothing here; any other is dropped. Absent: all are. */
+  readonly served?: readonly string[];
   /** Spec, Translation path: dropped whatever the target when a server tool is used. */
   readonly droppedWithServerTools?: true;
   /**
@@ -32,7 +34,7 @@ export interface Field {
   readonly note?: string;
 }
 
-type Extra = Pick<Field, "neutral" | "droppedWithServerTools" | "holds" | "note">;
+type Extra = Pick<Field, "neutral" | "served" | "droppedWithServerTools" | "holds" | "note">;
 type Row = readonly [name: string, messages: Fate, chat: Fate, responses: Fate, extra?: Extra];
 
 const mapped = "mapped";
@@ -81,6 +83,16 @@ const serverToolParts = [
   "to_date",
 ];
 const responsesSearchParts = ["search_context_size", "filters", "user_location", "external_web_access"];
+/** Given always or when asked for, of tools that are refused, or of input items, which are never listed. */
+const servedIncludes = [
+  "reasoning.encrypted_content",
+  "web_search_call.action.sources",
+  "x_search_call.action.sources",
+  "file_search_call.results",
+  "code_interpreter_call.outputs",
+  "computer_call_output.output.image_url",
+  "message.input_image.image_url",
+];
 const contentParts = [
   "type",
   "text",
@@ -403,7 +415,7 @@ const responsesFields = table([
   ["text.format.strict", mapped, mapped, mapped, { note: "Messages is always strict" }],
   ["text.format.description", dropped, mapped, mapped],
   ["text.verbosity", dropped, as("verbosity"), as("text.verbosity")],
-  ["include", mapped, mapped, mapped],
+  ["include", mapped, mapped, mapped, { served: servedIncludes }],
   ["metadata", dropped, as("metadata"), as("metadata"), { neutral: [{}] }],
   ["store", mapped, mapped, mapped, { note: "nothing is stored at an upstream" }],
   ["stream", mapped, mapped, mapped],
