@@ -17,12 +17,13 @@ function fateText(fate: Fate, field: Field): string {
 
 const codes = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(", ");
 
-function noteText({ note, neutral, served, holds = [] }: Field): string {
+function noteText({ note, neutral, usedInRole, served, holds = [] }: Field): string {
   const held = holds.length === 0 ? [] : [`with ${codes(holds)}`];
+  const used = usedInRole === undefined ? [] : [`mapped where \`role\` is \`${usedInRole}\``];
   const others = served === undefined ? [] : [`dropped for any value but ${codes(served)}`];
   const values = codes((neutral ?? []).map((value) => JSON.stringify(value)));
   const isFine = values === "" ? [] : [`${values} is never a loss`];
-  return [...held, ...others, ...(note === undefined ? [] : [note]), ...isFine]
+  return [...held, ...used, ...others, ...(note === undefined ? [] : [note]), ...isFine]
     .join("; ")
     .replaceAll("|", "\\|");
 }

@@ -37,6 +37,16 @@ const encrypted = "reasoning.encrypted_content";
 const logprobs = "message.output_text.logprobs";
 const file = { filename: "a.txt", file_data: "data:text/plain;base64,SGVsbG8=" };
 
+/** A call of the form before `tools`, where the result has no id but a name. */
+const legacyCall = (more: JsonObject = {}): JsonObject => ({
+  messages: [
+    { role: "user", content: "Hi", ...more },
+    { role: "assistant", function_call: { name: "a", arguments: "{}" } },
+    { role: "function", name: "a", content: "r" },
+  ],
+  functions: [{ name: "a" }],
+});
+
 describe("kept, so that strict has nothing to refuse", () => {
   test.each<[string, Dialect, Dialect, JsonObject, string]>([
     ["a document's title", "messages", "chat", { messages: textDocument }, '"text":"a.txt"'],
@@ -57,6 +67,7 @@ describe("kept, so that strict has nothing to refuse", () => {
       { include: [encrypted, "web_search_call.action.sources"] },
       '"content":"Hi"',
     ],
+    ["the name of a function's result", "chat", "messages", legacyCall(), '"type":"tool_result"'],
   ])("%s, from %s to %s", (_what, client, upstream, more, written) => {
     expect(JSON.stringify(write(client, upstream, more, new DropNotes(true)))).toContain(written);
   });
@@ -69,6 +80,7 @@ describe("dropped, so that it is named, and refused under strict", () => {
     ["logprobs", "responses", "messages", { include: [logprobs] }, "include"],
     ["logprobs", "responses", "responses", { include: [encrypted, logprobs] }, "include"],
     ["results of a search", "responses", "chat", { include: ["web_search_call.results"] }, "include"],
+    ["the name of a user", "chat", "messages", legacyCall({ name: "Ada" }), "messages.name"],
   ])("%s, from %s to %s", (_what, client, upstream, more, field) => {
     const notes = new DropNotes(false);
     write(client, upstream, more, notes);

@@ -57,6 +57,7 @@ function* presentIn(value: JsonValue, branch: Branch): Generator<Found> {
   for (const [key, next] of branch.below) {
     const found = Object.hasOwn(value, key) ? value[key] : undefined;
     if (found === undefined || found === null) continue;
+    if (next.row?.usedInRole !== undefined && value["role"] === next.row.usedInRole) continue;
     if (next.row !== undefined && !isNeutral(next.row, found)) yield { name: next.row.name, row: next.row };
     if (next.row !== undefined && !isServed(next.row, found)) yield { name: next.row.name, row: null };
     if (next.below.size > 0 || next.row?.holds !== undefined) yield* presentIn(found, next);

@@ -20,6 +20,8 @@ export interface Field {
   readonly to: Readonly<Record<Dialect, Fate>>;
   /** Values that ask for nothing: leaving them out loses nothing. */
   readonly neutral?: readonly JsonValue[];
+  /** In an object with this `role` the field is used up, whatever the target. */
+  readonly usedInRole?: string;
   /** Elements of a list that are served, or ask for nothing here; any other is dropped. Absent: all are. */
   readonly served?: readonly string[];
   /** Spec, Translation path: dropped whatever the target when a server tool is used. */
@@ -34,7 +36,7 @@ export interface Field {
   readonly note?: string;
 }
 
-type Extra = Pick<Field, "neutral" | "served" | "droppedWithServerTools" | "holds" | "note">;
+type Extra = Pick<Field, "neutral" | "usedInRole" | "served" | "droppedWithServerTools" | "holds" | "note">;
 type Row = readonly [name: string, messages: Fate, chat: Fate, responses: Fate, extra?: Extra];
 
 const mapped = "mapped";
@@ -230,7 +232,7 @@ const chatFields = table([
   ["messages.tool_calls", mapped, mapped, mapped, { holds: ["type", "id", "index"] }],
   ["messages.tool_calls.function", mapped, mapped, mapped, { holds: ["name", "arguments"] }],
   ["messages.function_call", mapped, mapped, mapped, { holds: ["name", "arguments"] }],
-  ["messages.name", dropped, dropped, dropped],
+  ["messages.name", dropped, dropped, dropped, { usedInRole: "function" }],
   ["messages.audio", dropped, dropped, dropped],
   [
     "messages.reasoning_content",
