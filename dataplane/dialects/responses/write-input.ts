@@ -60,7 +60,16 @@ function writeOutput(
   const parts = content.flatMap((block) => writeParts(block, carry));
   const texts = parts.flatMap(({ text }) => (typeof text === "string" ? [text] : []));
   if (texts.length === parts.length) return prefix + texts.join("\n");
-  return prefix === "" ? parts : [textPart(prefix.trim()), ...parts];
+  return prefix === "" ? parts : prefixed(parts, prefix);
+}
+
+/** The prefix stands in the first text, or by itself where there is none. */
+function prefixed(parts: readonly JsonObject[], prefix: string): JsonObject[] {
+  const first = parts.findIndex(({ text }) => typeof text === "string");
+  const text = parts[first]?.["text"];
+  return typeof text === "string"
+    ? parts.with(first, textPart(prefix + text))
+    : [textPart(prefix.trim()), ...parts];
 }
 
 const textPart = (text: string): JsonObject => ({ type: "input_text", text });
