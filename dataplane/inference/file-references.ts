@@ -42,7 +42,10 @@ async function inlined(
   organizationId: string,
   files: FileStore,
 ): Promise<Buffer> {
-  const references = look(dialect, body).content.references.filter(({ kind }) => kind === "file");
+  const { content } = look(dialect, body);
+  const references = content.references.filter(({ kind }) => kind === "file");
+  // What a hosted tool wrote, or reads (`container_upload`), is refused whatever it names.
+  if (content.hosted.length > 0) return body;
   if (references.length === 0 || references.length > MAX_FILES) return body;
   const root = JSON.parse(body.toString("utf8")) as JsonObject;
   const edits: Edit[] = [];
@@ -113,7 +116,8 @@ function contentOf(
   if (dialect === "messages") {
     const block = at(root, reference.path.slice(0, -2));
     const wanted = isObject(block) ? block["type"] : undefined;
-    if (wanted === "image" ? isImage : mimeType === "application/pdf") {
+    const isPdf = mimeType === "application/pdf";
+    if ((wanted === "image" && isImage) || (wanted === "document" && isPdf)) {
       return { type: "base64", media_type: mimeType, data: bytes.toString("base64") };
     }
     if (wanted === "document" && mimeType.startsWith("text/")) {

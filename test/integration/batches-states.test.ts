@@ -229,7 +229,9 @@ describe("what workers do with an organization", () => {
     upstream.model("upstream-messages", text("fine"));
     const params = (id: string) => ({
       ...bodyOf.messages(),
-      messages: [{ role: "user", content: [{ type: "document", source: { type: "file", file_id: id } }] }],
+      messages: [
+        { role: "user", content: [{ type: "document", source: { type: "file", file_id: id } }] as object[] },
+      ],
     });
     const own = await plane.upload("what the file says", "in.txt", {}, "text/plain");
     const foreign = await plane.upload("what the file says", "in.txt", poor, "text/plain");
@@ -237,6 +239,8 @@ describe("what workers do with an organization", () => {
       custom_id: name,
       params: params(id),
     }));
+    const hosted = { role: "user", content: [{ type: "container_upload", file_id: own }] };
+    requests.push({ custom_id: "hosted", params: { ...params(own), messages: [hosted] } });
     const path = `/v1/messages/batches/${String((await plane.json("POST", "/v1/messages/batches", { requests })).body["id"])}`;
     await plane.ended(path);
     const invalid = {
@@ -246,6 +250,10 @@ describe("what workers do with an organization", () => {
       { custom_id: "own", result: { type: "succeeded" } },
       { custom_id: "foreign", ...invalid },
       { custom_id: "unknown", ...invalid },
+      {
+        custom_id: "hosted",
+        result: { type: "errored", error: { error: { details: { error_code: "unsupported_content" } } } },
+      },
     ]);
     expect(upstream.requests).toHaveLength(1);
   });

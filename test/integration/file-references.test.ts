@@ -87,10 +87,15 @@ const bodies: Record<Dialect, (...parts: object[]) => object> = {
   responses: (...parts) => ({ model: "public-model", input: [{ role: "user", content: parts }] }),
 };
 
-async function ask(dialect: Dialect, upstream: Dialect, body: string | object) {
+async function ask(
+  dialect: Dialect,
+  upstream: Dialect,
+  body: string | object,
+  batchId: string | null = null,
+) {
   fake.next(text("ok"));
   const call = callOf(dialect, snapshotOf([routeTo([upstreamOf(fake.url, upstream)])]), body);
-  const error = await serve(call).then(
+  const error = await serve({ ...call, batchId }).then(
     () => null,
     (thrown: unknown) => thrown,
   );
@@ -179,6 +184,34 @@ describe("refused before anything is held or sent", () => {
     expect(error).toMatchObject({ code, param });
     expect({ sent, opened: meter.opened }).toEqual({ sent: "null", opened: [] });
   });
+
+  test.each(["png", "pdf", "txt", "file_unknown"])(
+    "a container_upload is refused as such whatever it names (%s), live and in a batch",
+    async (name) => {
+      const body = bodies.messages(resolved({ type: "container_upload", file_id: name }));
+      for (const batchId of [null, "msgbatch_1"]) {
+        const { error, sent, meter } = await ask("messages", "messages", body, batchId);
+        expect(error).toMatchObject({
+          code: "unsupported_content",
+          message: 'messages.0.content.0: "container_upload" is not supported here',
+        });
+        expect({ sent, opened: meter.opened }).toEqual({ sent: "null", opened: [] });
+      }
+    },
+  );
+
+  test.each(["document", "image", "text", "of_tomorrow"])(
+    "a PDF beside the type of a block (%s), and not in its source, is not put there",
+    async (type) => {
+      const { error, sent } = await ask(
+        "messages",
+        "messages",
+        bodies.messages(resolved({ type, file_id: "pdf" })),
+      );
+      expect(error).toMatchObject({ code: "unsupported_content", param: "messages.0.content.0.file_id" });
+      expect(sent).toBe("null");
+    },
+  );
 
   test("an object that names a file and holds more than 8 KiB beside it is not parsed, but refused", async () => {
     const padded = {
