@@ -113,21 +113,20 @@ export async function markRemoved(
   return rowCount > 0;
 }
 
-/** A file that the organization may see; `expired` and null tell the two kinds of absence apart. */
-export async function findFile(
+/** Files that the organization may see, by id; `expired` and absence tell the two kinds of it apart. */
+export async function findFiles(
   db: CommonQueryMethods,
   organizationId: string,
-  id: string,
+  ids: readonly string[],
   now: number,
-): Promise<StoredFile | "expired" | null> {
-  const row = await db.maybeOne(sql.type(fileSchema.extend({ gone: z.boolean() }))`
+): Promise<ReadonlyMap<string, StoredFile | "expired">> {
+  const rows = await db.any(sql.type(fileSchema.extend({ gone: z.boolean() }))`
     select ${columns}, (expired or coalesce(expires_at <= ${at(now)}, false)) as gone
     from files
-    where id = ${id} and organization_id = ${organizationId} and (state = 'ready' or expired)
+    where id = any(${sql.array([...ids], "text")}) and organization_id = ${organizationId}
+      and (state = 'ready' or expired)
   `);
-  if (row === null) return null;
-  const { gone, ...file } = row;
-  return gone ? "expired" : file;
+  return new Map(rows.map(({ gone, ...file }) => [file.id, gone ? "expired" : file]));
 }
 
 export interface FileListQuery {

@@ -12,7 +12,7 @@ import {
   beginFile,
   completeFile,
   expireFiles,
-  findFile,
+  findFiles,
   forgetExpired,
   forgetFile,
   listFiles,
@@ -93,10 +93,21 @@ export class FileStore {
 
   /** @throws ApiError 404; foreign and unknown ids read alike (rule 4.16), an expired one says so. */
   async get(organizationId: string, id: string): Promise<StoredFile> {
-    const file = isFileId(id) ? await findFile(this.#postgres, organizationId, id, this.#clock.now()) : null;
-    if (file === "expired") throw new ApiError("file_expired", `The file ${id} has expired.`);
-    if (file === null) throw fileNotFound(id);
+    const file = (await this.find(organizationId, [id])).get(id);
+    if (file === undefined) throw fileNotFound(id);
     return file;
+  }
+
+  /** Those of `ids` that are files of the organization. @throws ApiError 404 when one of them expired. */
+  async find(organizationId: string, ids: readonly string[]): Promise<ReadonlyMap<string, StoredFile>> {
+    const known = ids.filter(isFileId);
+    const held = new Map<string, StoredFile>();
+    if (known.length === 0) return held;
+    for (const [id, file] of await findFiles(this.#postgres, organizationId, known, this.#clock.now())) {
+      if (file === "expired") throw new ApiError("file_expired", `The file ${id} has expired.`);
+      held.set(id, file);
+    }
+    return held;
   }
 
   /** null: the cursor names no file of the organization. */

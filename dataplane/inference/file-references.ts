@@ -10,6 +10,7 @@ import type { StoredFile } from "../files/catalog.ts";
 import type { FileStore } from "../files/file-store.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
+import { JsonReader } from "../lib/json-reader.ts";
 import { type Edit, splice } from "../lib/json-splice.ts";
 import type { InferenceCall } from "./call.ts";
 import { look } from "./look.ts";
@@ -17,10 +18,9 @@ import type { Reference } from "./look-content.ts";
 
 /** An inference body after its files were put in (rule 1.17). */
 const MAX_BODY_BYTES = 32 * 1024 * 1024;
-const MAX_FILES = 100;
-/** An object that names a file holds little else; its braces are near. */
-const MAX_BRACES = 8;
-/** Longer candidates are not parsed: a hostile body could have megabytes parsed again and again. */
+/** Different files of one request: all are looked up at once and read one by one. */
+const MAX_FILES = 2_000;
+/** An object that names a file holds little else; a larger one would be decoded for it. */
 const MAX_OBJECT_BYTES = 8 * 1024;
 
 type Serve = (call: InferenceCall) => Promise<void>;
@@ -38,30 +38,29 @@ async function inlinedFirst(call: InferenceCall, serve: Serve, files: FileStore)
 
 async function inlined(
   dialect: Dialect,
-  body: Buffer,
+  given: Buffer,
   organizationId: string,
   files: FileStore,
 ): Promise<Buffer> {
-  const { content } = look(dialect, body);
+  const { body, content } = look(dialect, given);
   const references = content.references.filter(({ kind }) => kind === "file");
   // What a hosted tool wrote, or reads (`container_upload`), is refused whatever it names.
-  if (content.hosted.length > 0) return body;
-  if (references.length === 0 || references.length > MAX_FILES) return body;
+  if (references.length === 0 || content.hosted.length > 0) return given;
+  // Those that are not among them are refused later, with the field's path.
+  const held = await files.find(organizationId, differentIds(dialect, references));
+  let size = body.length;
+  for (const { id, path } of references) {
+    size += Math.ceil(((held.get(id)?.sizeBytes ?? 0) * 4) / 3);
+    if (size > MAX_BODY_BYTES) throw tooLarge(dialect, path);
+  }
   const root = JSON.parse(body.toString("utf8")) as JsonObject;
   const edits: Edit[] = [];
-  const held = new Map<string, StoredFile>();
-  let size = body.length;
-  for (const reference of references) {
-    const file = held.get(reference.id) ?? (await find(files, organizationId, reference.id));
-    if (file === null) continue;
-    held.set(reference.id, file);
-    size += Math.ceil((file.sizeBytes * 4) / 3);
-    if (size > MAX_BODY_BYTES) throw tooLarge(dialect, reference.path);
-  }
   const contents = new Map<string, Buffer>();
   for (const reference of references) {
     const file = held.get(reference.id);
     if (file === undefined) continue;
+    // Objects within one another: both cannot be written anew.
+    if (reference.objectStart < (edits.at(-1)?.end ?? 0)) throw tooMuchElse();
     const bytes = contents.get(file.id) ?? (await readWhole(files, file));
     contents.set(file.id, bytes);
     edits.push(editOf(dialect, body, root, reference, file, bytes));
@@ -71,14 +70,13 @@ async function inlined(
   return whole;
 }
 
-/** null: refused later, with the field's path. @throws ApiError 404 for a file that expired. */
-async function find(files: FileStore, organizationId: string, id: string): Promise<StoredFile | null> {
-  try {
-    return await files.get(organizationId, id);
-  } catch (error) {
-    if (error instanceof ApiError && error.code === "not_found") return null;
-    throw error;
+function differentIds(dialect: Dialect, references: readonly Reference[]): string[] {
+  const ids = new Set<string>();
+  for (const { id, path } of references) {
+    ids.add(id);
+    if (ids.size > MAX_FILES) throw tooMany(dialect, path);
   }
+  return [...ids];
 }
 
 async function readWhole(files: FileStore, file: StoredFile): Promise<Buffer> {
@@ -96,7 +94,7 @@ function editOf(
   file: StoredFile,
   bytes: Buffer,
 ): Edit {
-  const { start, end, value } = enclosingObject(body, reference);
+  const { start, end, value } = objectAt(body, reference.objectStart);
   const { file_id: _id, ...rest } = value;
   const text = JSON.stringify({ ...rest, ...contentOf(dialect, root, reference, value, file, bytes) });
   return { start, end, text };
@@ -132,35 +130,14 @@ function contentOf(
   return { filename: holder["filename"] ?? filename, file_data: dataUrl() };
 }
 
-/** The innermost object around a reference, found by its braces and proven by parsing it. */
-function enclosingObject(
-  body: Buffer,
-  { start, end, id }: Reference,
-): { readonly start: number; readonly end: number; readonly value: JsonObject } {
-  let open = start;
-  for (let opened = 0; opened < MAX_BRACES; opened += 1) {
-    open = body.lastIndexOf("{", open - 1);
-    if (open < 0 || end - open > MAX_OBJECT_BYTES) break;
-    let close = end - 1;
-    for (let closed = 0; closed < MAX_BRACES; closed += 1) {
-      close = body.indexOf("}", close + 1);
-      if (close < 0 || close - open > MAX_OBJECT_BYTES) break;
-      const value = parsed(body.toString("utf8", open, close + 1));
-      if (value !== null && value["file_id"] === id) return { start: open, end: close + 1, value };
-    }
-  }
-  throw new ApiError("invalid_value", "file_id: the object that names the file holds too much else", {
-    param: "file_id",
-  });
-}
-
-function parsed(text: string): JsonObject | null {
-  try {
-    const value = JSON.parse(text) as JsonValue;
-    return isObject(value) ? value : null;
-  } catch {
-    return null;
-  }
+/** The object that begins at `start`, decoded. */
+function objectAt(body: Buffer, start: number) {
+  const reader = new JsonReader(body);
+  reader.position = start;
+  reader.skip();
+  const end = reader.position;
+  if (end - start > MAX_OBJECT_BYTES) throw tooMuchElse();
+  return { start, end, value: JSON.parse(body.toString("utf8", start, end)) as JsonObject };
 }
 
 /** What stands at a path of a parsed body. */
@@ -187,3 +164,13 @@ function tooLarge(dialect: Dialect, path: readonly PathStep[]): ApiError {
   const param = paramOf(dialect, path);
   return new ApiError("too_large", `${param}: with its files the request is larger than 32 MiB`, { param });
 }
+
+function tooMany(dialect: Dialect, path: readonly PathStep[]): ApiError {
+  const param = paramOf(dialect, path);
+  return new ApiError("invalid_value", `${param}: a request can name at most ${MAX_FILES} files`, { param });
+}
+
+const tooMuchElse = () =>
+  new ApiError("invalid_value", "file_id: the object that names the file holds too much else", {
+    param: "file_id",
+  });

@@ -14,6 +14,8 @@ export interface Reference extends Span {
   readonly kind: "file" | "container" | "item" | "audio";
   /** Empty when it is not a string. */
   readonly id: string;
+  /** Where the object begins that holds it. */
+  readonly objectStart: number;
 }
 
 /** A reasoning item that holds nothing anybody could read: its content stayed with whoever made it. */
@@ -82,6 +84,7 @@ export function readMessagesContent(reader: JsonReader, facts: ContentFacts, pat
 }
 
 function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  const start = reader.position;
   let type: string | undefined;
   let toolName: string | undefined;
   let source: string | undefined;
@@ -93,7 +96,7 @@ function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
     else if (key === "content" && reader.kind() === "array")
       readMessagesContent(reader, facts, [...path, key]);
     else if (key === "citations" && reader.kind() === "array") readCitations(reader, facts);
-    else if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
+    else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
   });
   if (type === "image") countImage(facts, path);
   else if (type === "document") countDocument(facts, path, source === "base64" || source === "url");
@@ -118,12 +121,13 @@ function countDocument(facts: ContentFacts, path: Path, isPdf: boolean): void {
 
 /** @returns the source's type. */
 function readSource(reader: JsonReader, facts: ContentFacts, path: Path): string | undefined {
+  const start = reader.position;
   let type: string | undefined;
   let dataBytes = 0;
   reader.object((key) => {
     if (key === "type") type = reader.string();
     else if (key === "data") dataBytes = skipped(reader);
-    else if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
+    else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
     else if (key === "content" && reader.kind() === "array")
       readMessagesContent(reader, facts, [...path, key]);
   });
@@ -164,8 +168,9 @@ function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): boolean
   let isPdf = false;
   if (kind === "string") facts.mediaBytes += skippedMedia(reader, true);
   if (kind !== "object") return false;
+  const start = reader.position;
   reader.object((key) => {
-    if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
+    if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
     else if (key === "url") facts.mediaBytes += skippedMedia(reader, true);
     else if (key === "data" || key === "file_data") {
       isPdf = isPdfData(reader);
@@ -221,12 +226,12 @@ function readItem(reader: JsonReader, facts: ContentFacts, index: number): void 
       content ||= key === "content";
       parts += readParts(reader, facts, [...path, key]);
     } else if (key === "tools") readTools(reader, [...path, key], facts.additionalTools);
-    else if (key === "container_id") readReference(reader, facts, "container", [...path, key]);
+    else if (key === "container_id") readReference(reader, facts, "container", [...path, key], start);
   });
   const span: Span = { start, end: reader.position };
   // The type of a reference may be left out; an item with neither role nor content is nothing else.
   if (type === "item_reference" || (type === undefined && role === undefined && !content))
-    facts.references.push({ ...span, path, kind: "item", id });
+    facts.references.push({ ...span, path, kind: "item", id, objectStart: start });
   if (role === "user") facts.firstUser ??= span;
   if (type === undefined) return;
   if (type === "reasoning" && !encrypted && parts === 0) facts.bareReasoning.push({ ...span, id, index });
@@ -245,11 +250,12 @@ function readParts(reader: JsonReader, facts: ContentFacts, path: Path): number 
 }
 
 function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  const start = reader.position;
   let type: string | undefined;
   let isPdf = false;
   reader.object((key) => {
     if (key === "type") type = reader.string();
-    else if (key === "file_id") readReference(reader, facts, "file", [...path, key]);
+    else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
     else if (key === "image_url") facts.mediaBytes += skippedMedia(reader, true);
     // What stands at an address is taken for a PDF, as in Messages' `url` sources.
     else if (key === "file_url") isPdf ||= reader.kind() !== "null";
@@ -261,11 +267,17 @@ function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
   countMedia(facts, type, path, isPdf);
 }
 
-function readReference(reader: JsonReader, facts: ContentFacts, kind: Reference["kind"], path: Path): void {
+function readReference(
+  reader: JsonReader,
+  facts: ContentFacts,
+  kind: Reference["kind"],
+  path: Path,
+  objectStart: number,
+): void {
   if (reader.kind() === "null") return;
   const start = reader.position;
   const id = reader.string() ?? "";
-  facts.references.push({ start, end: reader.position, path, kind, id });
+  facts.references.push({ start, end: reader.position, path, kind, id, objectStart });
 }
 
 /** Length of the value that is skipped. */

@@ -300,7 +300,8 @@ const readMessages =
           const audio = reader.position;
           reader.skip();
           const path = ["messages", index, key];
-          facts.references.push({ start: audio, end: reader.position, path, kind: "audio", id: "" });
+          const span = { start: audio, end: reader.position, objectStart: audio };
+          facts.references.push({ ...span, path, kind: "audio", id: "" });
         }
       });
       if (role === "user") facts.firstUser ??= { start, end: reader.position };

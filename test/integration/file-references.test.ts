@@ -124,6 +124,33 @@ describe("rule 2.10: own files are inlined on every path, our ids never go upstr
     },
   );
 
+  test("150 different files in one request, and one of them 300 times", async () => {
+    const many = await Promise.all(
+      Array.from({ length: 150 }, (_, index) =>
+        store("org_a", Buffer.from(`picture ${index}`), "p.png", "image/png"),
+      ),
+    );
+    const first = Array.from({ length: 300 }, () => many[0] ?? "");
+    const parts = [...many, ...first].map((id) => block("image", id));
+    const { error } = await ask("messages", "messages", bodies.messages(...parts));
+    expect(error).toBeNull();
+    const sent = fake.requests[0]?.json() as { messages: { content: { source: { data: string } }[] }[] };
+    const pictures = parts.map((_, index) =>
+      Buffer.from(`picture ${index < 150 ? index : 0}`).toString("base64"),
+    );
+    expect(sent.messages[0]?.content.map(({ source }) => source.data)).toEqual(pictures);
+  });
+
+  test("a body that begins with a byte order mark", async () => {
+    const { error, sent } = await ask(
+      "messages",
+      "messages",
+      `\ufeff${JSON.stringify(bodies.messages(resolved(block("image", "png"))))}`,
+    );
+    expect(error).toBeNull();
+    expect(sent).toContain(png);
+  });
+
   test("every other byte of a relayed body stays as it was", async () => {
     const body = `{ "model":"public-model","max_tokens" : 9,  "big": 12345678901234567890, "messages":[{"role":"user","content":[ {"type":"image", "source": { "file_id" : "${ids["png"]}", "type":"file" } , "x":{"a":1.0}}]}]}`;
     await ask("messages", "messages", body);
@@ -221,6 +248,27 @@ describe("refused before anything is held or sent", () => {
     const { error, meter } = await ask("messages", "messages", bodies.messages(resolved(padded)));
     expect(error).toMatchObject({ code: "invalid_value", param: "file_id" });
     expect(meter.opened).toEqual([]);
+  });
+
+  test("an object that names a file within one that does is refused", async () => {
+    const inner = { content: [resolved(block("image", "png"))] };
+    for (const source of [
+      { type: "file", file_id: ids["txt"], ...inner },
+      { ...inner, type: "file", file_id: ids["txt"] },
+    ]) {
+      const { error } = await ask("messages", "messages", bodies.messages({ type: "document", source }));
+      expect(error).toMatchObject({ code: "invalid_value", param: "file_id" });
+    }
+  });
+
+  test("more than 2,000 different files are one 400 that says so, and not unknown", async () => {
+    const parts = Array.from({ length: 2_001 }, (_, index) => block("image", `file_${index}`));
+    const { error, sent } = await ask("messages", "messages", bodies.messages(...parts));
+    expect(error).toMatchObject({
+      code: "invalid_value",
+      message: "messages.0.content.2000.source.file_id: a request can name at most 2000 files",
+    });
+    expect(sent).toBe("null");
   });
 
   test("rule 1.17: more than 32 MiB after the files are in is 413", async () => {
