@@ -29,7 +29,12 @@ type Serve = (call: InferenceCall) => Promise<void>;
 export const withFiles =
   (serve: Serve, files: FileStore): Serve =>
   (call) =>
-    call.body.includes('"file_id"') ? inlinedFirst(call, serve, files) : serve(call);
+    mayNameFiles(call.body) ? inlinedFirst(call, serve, files) : serve(call);
+
+/** `file_id` as it is or partly escaped. Other escapes are common, those of letters are not: then it is looked at. */
+const mayNameFiles = (body: Buffer): boolean =>
+  body.includes('"file_id"') ||
+  (body.includes("\\u00") && (body.includes("\\u005") || body.includes("\\u006")));
 
 async function inlinedFirst(call: InferenceCall, serve: Serve, files: FileStore): Promise<void> {
   const body = await inlined(call.dialect, call.body, call.principal.organizationId, files);

@@ -124,6 +124,23 @@ describe("rule 2.10: own files are inlined on every path, our ids never go upstr
     },
   );
 
+  test.each([
+    "file\\u005fid",
+    "file\\u005Fid",
+    "\\u0066ile_id",
+    "f\\u0069\\u006Ce_i\\u0064",
+    "\\u0066\\u0069\\u006c\\u0065\\u005f\\u0069\\u0064",
+  ])("a key that is written with escapes (%s) names a file too", async (key) => {
+    for (const [dialect, part, data] of cases) {
+      fake.reset();
+      const body = JSON.stringify(bodies[dialect](resolved(part))).replace('"file_id"', `"${key}"`);
+      const { error, sent } = await ask(dialect, dialect, body);
+      expect(error).toBeNull();
+      expect(sent).toContain(data);
+      expect(sent).not.toContain("file_id");
+    }
+  });
+
   test("150 different files in one request, and one of them 300 times", async () => {
     const many = await Promise.all(
       Array.from({ length: 150 }, (_, index) =>
