@@ -6,6 +6,8 @@ export const limits = {
   batchBodyBytes: 256 * 1024 * 1024,
   /** An uploaded file (reference/dialects.md §A5). */
   fileBytes: 512 * 1024 * 1024,
+  /** An upload's whole form, encoded and decoded: its file, its fields and the headers of them all. */
+  formBytes: 520 * 1024 * 1024,
   /** One field of an upload's form, and how many there may be. */
   formFieldBytes: 64 * 1024,
   formFields: 50,

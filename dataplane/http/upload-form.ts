@@ -1,9 +1,10 @@
 /** Reads the form of an upload: one file, its fields before or after it (rules 4.13–4.14, 4.18). */
-import type { Multipart } from "@fastify/multipart";
 import type { FastifyRequest } from "fastify";
 import type { FileDescription, StoredFile } from "../files/catalog.ts";
 import { mimeTypeOf, safeFilename } from "../files/filename.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { streamBody } from "./body-stream.ts";
+import { FormParts } from "./form-parts.ts";
 import { limits } from "./limits.ts";
 
 /** `purpose` values of the official APIs; `batch_output` is only ever written by the service itself. */
@@ -19,7 +20,8 @@ type Describe = (now: number) => FileDescription;
 
 /**
  * Hands the file's bytes to `store` as they come.
- * @throws ApiError 400 for a malformed, incomplete or two-file form and for bad fields; 413 for too large a file.
+ * @throws ApiError 400 for a malformed, incomplete or two-file form and for bad fields; 413 for too large a file;
+ * and ApiError and ClientGone as `streamBody` does.
  */
 export async function readUpload(
   request: FastifyRequest,
@@ -29,7 +31,7 @@ export async function readUpload(
     throw new ApiError("unsupported_media_type", "The request's content type must be multipart/form-data.");
   }
   const fields = new Map<string, string>();
-  const parts = request.parts()[Symbol.asyncIterator]();
+  const parts = new FormParts(request, streamBody(request.raw, limits.formBytes));
   try {
     const file = await nextFile(parts, fields);
     if (file === null) throw new ApiError("missing_parameter", "The form has no file.", { param: "file" });
@@ -50,17 +52,17 @@ export async function readUpload(
   } catch (error) {
     throw formError(error);
   } finally {
+    parts.close();
     // What is left of a refused form is read and dropped, so that the client gets to see the answer.
     request.raw.resume();
   }
 }
 
 /** Collects fields until a file comes. null: the form is over. */
-async function nextFile(parts: AsyncIterator<Multipart>, fields: Map<string, string>) {
+async function nextFile(parts: FormParts, fields: Map<string, string>) {
   for (;;) {
-    const next = await parts.next();
-    if (next.done === true) return null;
-    const part = next.value;
+    const part = await parts.next();
+    if (part === null) return null;
     if (part.type === "file") {
       if (part.fieldname === "file") return part;
       throw new ApiError("invalid_request", "The form's file must be in the field `file`.", {

@@ -1,6 +1,7 @@
 import Anthropic, { toFile as anthropicFile } from "@anthropic-ai/sdk";
 import OpenAI, { toFile } from "openai";
 import { connect } from "node:net";
+import { brotliCompressSync, gzipSync, zstdCompressSync } from "node:zlib";
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
@@ -170,6 +171,50 @@ describe("uploads", () => {
   const file = part('content-disposition: form-data; name="file"; filename="a.txt"', "hello");
   const field = (name: string, value: string) =>
     part(`content-disposition: form-data; name="${name}"`, value);
+  const formType = { "content-type": "multipart/form-data; boundary=b" };
+  const post = async (body: string | Buffer, headers: Record<string, string> = {}) => {
+    const answer = await server.fetch("/v1/files", {
+      method: "POST",
+      body: body as BodyInit,
+      headers: { ...formType, ...headers },
+    });
+    return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
+  };
+
+  const whole = `${B}${file}${B}${field("purpose", "vision")}--b--\r\n`;
+  test.each([
+    ["gzip", gzipSync(whole)],
+    ["GZIP", gzipSync(whole)],
+    ["br", brotliCompressSync(whole)],
+    ["zstd", zstdCompressSync(whole)],
+    ["identity", Buffer.from(whole)],
+  ])("a form with content encoding %s is read", async (encoding, bytes) => {
+    const { status, body } = await post(bytes, { "content-encoding": encoding });
+    expect({ status, body }).toMatchObject({
+      status: 200,
+      body: { filename: "a.txt", bytes: 5, purpose: "vision" },
+    });
+    expect(await (await server.fetch(`/v1/files/${String(body["id"])}/content`)).text()).toBe("hello");
+  });
+
+  const mebibyte = gzipSync(Buffer.alloc(1024 * 1024));
+  test.each([
+    ["an unknown encoding", "snappy", whole, 415],
+    ["two encodings", "gzip, br", whole, 415],
+    ["not gzip at all", "gzip", whole, 400],
+    ["damaged gzip", "gzip", gzipSync(whole).subarray(0, 60), 400],
+    ["half a form in gzip", "gzip", gzipSync(whole.slice(0, 90)), 400],
+    ["a bomb", "gzip", Buffer.concat(Array.from({ length: 521 }, () => mebibyte)), 413],
+  ])("%s is refused, and nothing is stored", async (_name, encoding, bytes, status) => {
+    const before = await count();
+    const answer = await post(bytes, { "content-encoding": encoding });
+    expect(answer).toMatchObject({
+      status,
+      body: { type: "error", error: { message: expect.any(String) as string } },
+    });
+    expect({ visible: await count(), writing: await rows() }).toEqual({ visible: before, writing: 0 });
+  });
+
   const malformed: readonly (readonly [string, string])[] = [
     ["an empty body", ""],
     ["only the end", "--b--\r\n"],
