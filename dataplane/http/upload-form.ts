@@ -35,7 +35,7 @@ export async function readUpload(
   try {
     const file = await nextFile(parts, fields);
     if (file === null) throw new ApiError("missing_parameter", "The form has no file.", { param: "file" });
-    const mimeType = mimeTypeOf(file.mimetype, file.filename);
+    const mimeType = mimeTypeOf(parts.firstFileType, file.filename);
     const filename = safeFilename(file.filename, mimeType);
     // The stream ends with its part; what follows is read before the file is shown.
     async function* source(): AsyncIterable<Buffer> {

@@ -181,6 +181,39 @@ describe("uploads", () => {
     return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
   };
 
+  const pdfType = "\r\ncontent-type: application/pdf";
+  const plainType = "\r\nContent-Type: text/plain; charset=utf-8";
+  test.each([
+    ["", pdfType, "unnamed.pdf", "application/pdf"],
+    ["", plainType, "unnamed.txt", "text/plain"],
+    ["", "\r\ncontent-type: application/json", "unnamed.json", "application/json"],
+    ["", "\r\ncontent-type: application/octet-stream", "unnamed", "application/octet-stream"],
+    ['; filename=""', pdfType, "unnamed.pdf", "application/pdf"],
+    ['; filename="x.pdf"', "", "x.pdf", "application/pdf"],
+    ['; filename="x.pdf"', "\r\ncontent-type:", "x.pdf", "application/pdf"],
+    ['; filename="x.pdf"', plainType, "x.pdf", "text/plain"],
+    ['; filename="x.unknown"', "", "x.unknown", "application/octet-stream"],
+    ['; filename=""', "", "unnamed", "application/octet-stream"],
+  ])("a file part with the name %j and the type %j is %s, %s", async (name, type, filename, mimeType) => {
+    const only = part(`content-disposition: form-data; name="file"${name}${type}`, "%PDF");
+    for (const form of [
+      `${B}${only}${B}${field("purpose", "vision")}--b--\r\n`,
+      `${B}${part('content-disposition: form-data; name="purpose"', "vision")}${B}${only}--b--\r\n`,
+    ])
+      expect(await post(form)).toMatchObject({
+        status: 200,
+        body: { filename, mime_type: mimeType, bytes: 4, purpose: "vision" },
+      });
+  });
+
+  test("a second file lends its type to nobody", async () => {
+    const second = part('content-disposition: form-data; name="other"\r\ncontent-type: application/pdf', "x");
+    const plain = part('content-disposition: form-data; name="file"; filename="x"', "x");
+    expect((await post(`${B}${plain}${B}${second}--b--\r\n`)).body).toMatchObject({
+      mime_type: "application/octet-stream",
+    });
+  });
+
   const whole = `${B}${file}${B}${field("purpose", "vision")}--b--\r\n`;
   test.each([
     ["gzip", gzipSync(whole)],
