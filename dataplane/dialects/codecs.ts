@@ -28,6 +28,8 @@ export interface CodecContext {
    * (`message_start`; LangChain never reads a later one), or whose upstream never reports any.
    */
   readonly estimatedInputTokens?: number;
+  /** Calls of the conversation whose results the tool loop brings before any model is asked (rule 3.6). */
+  readonly owed?: readonly string[];
   /** Told every finished output item of a Responses answer; absent: none is kept. */
   readonly keepItem?: KeepItem;
 }

@@ -162,10 +162,13 @@ const blocksOf = (content: MessageParam["content"]): readonly ContentBlockParam[
 
 /**
  * The same check for a conversation that already is in Messages form, where neighbouring turns of one role count
- * as one and a system turn between a call and its results is neither. @throws ApiError naming the message.
+ * as one and a system turn between a call and its results is neither.
+ * @param owed ids of calls that may be without a result, one call each.
+ * @throws ApiError naming the message.
  */
-export function checkToolResults(messages: readonly MessageParam[]): void {
+export function checkToolResults(messages: readonly MessageParam[], owed: Iterable<string> = []): void {
   const open = new Set<string>();
+  const excused = new Set(owed);
   let callsAt = 0;
   messages.forEach((message, index) => {
     if (message.role === "system") return;
@@ -176,7 +179,9 @@ export function checkToolResults(messages: readonly MessageParam[]): void {
           throw unexpectedResult(`messages.${index}.content.${place}`, block.tool_use_id);
       return;
     }
-    const calls = blocks.flatMap((block) => (block.type === "tool_use" ? [block.id] : []));
+    const calls = blocks
+      .flatMap((block) => (block.type === "tool_use" ? [block.id] : []))
+      .filter((id) => !excused.delete(id));
     // Two assistant turns in a row are one; anything else has closed the calls before it.
     if (open.size > 0 && messages[index - 1]?.role !== "assistant")
       throw missingResults(`messages.${callsAt}`, [...open]);

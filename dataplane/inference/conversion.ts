@@ -31,9 +31,17 @@ export class Conversion {
 
   /**
    * @param body the client's, without blocks that only our server tools make.
+   * @param owed ids of the calls in it whose results are still to be brought.
    * @throws ApiError naming the field that cannot be read.
    */
-  constructor(call: InferenceCall, seen: Look, route: Route, sealer: Sealer, body: JsonObject) {
+  constructor(
+    call: InferenceCall,
+    seen: Look,
+    route: Route,
+    sealer: Sealer,
+    body: JsonObject,
+    owed: readonly string[] = [],
+  ) {
     const keepItem = keeperOf(call, seen);
     this.context = {
       newId,
@@ -42,6 +50,7 @@ export class Conversion {
       model: route.model,
       requestId: call.id,
       estimatedInputTokens: usualInputTokens(seen),
+      owed,
       ...(keepItem !== undefined && { keepItem }),
     };
     const { request, carry } = codecs[call.dialect].readRequest(body, this.context);

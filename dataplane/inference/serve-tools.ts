@@ -82,9 +82,10 @@ class ToolServing {
       call.dialect === "messages"
         ? restoreConversation(body["messages"], new Set(this.#names()), this.#citePages(), sealer)
         : { messages: undefined, ...nothingFound };
-    const { messages } = this.#restored;
+    const { messages, pending } = this.#restored;
     const restoredBody = messages === undefined ? body : { ...body, messages };
-    this.#conversion = new Conversion(call, look, route, sealer, restoredBody);
+    const owed = pending.map(({ id }) => id);
+    this.#conversion = new Conversion(call, look, route, sealer, restoredBody, owed);
     this.#iterations = new Iterations(services, this.#conversion);
     for (const hit of this.#restored.hits) this.#sources.add(hit);
     const prior = conversationContext(call.dialect, body);

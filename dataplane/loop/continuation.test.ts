@@ -133,6 +133,21 @@ describe("a resent conversation", () => {
     });
   });
 
+  test("a call of an older turn is answered in its place as never run", () => {
+    const content = [use("srvtoolu_1"), use("srvtoolu_2"), result("srvtoolu_1"), text("later")];
+    const { messages, pending } = restore([
+      { role: "assistant", content },
+      { role: "user", content: "hi" },
+      { role: "assistant", content: [text("x")] },
+    ]);
+    expect(pending).toEqual([]);
+    expect((messages as JsonValue[]).slice(0, 3)).toMatchObject([
+      { role: "assistant", content: [toolUse("srvtoolu_1"), toolUse("srvtoolu_2")] },
+      { role: "user", content: [toolResult("srvtoolu_2"), toolResult("srvtoolu_1")] },
+      { role: "assistant", content: [text("later")] },
+    ]);
+  });
+
   test("rule 3.6: a call of a tool that is not declared any more is not run", () => {
     const content = [text("let me see"), use("srvtoolu_1"), use("srvtoolu_2", "web_fetch")];
     const { pending, messages } = restore([{ role: "assistant", content }], new Set(["web_fetch"] as const));

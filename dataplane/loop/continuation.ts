@@ -31,6 +31,9 @@ export interface Restored {
 const RESULT_TYPES = new Set(["web_search_tool_result", "web_fetch_tool_result"]);
 const TOOL_NAMES = new Set<string>(["web_search", "web_fetch", "x_search"]);
 
+/** What an older turn's call is answered with that the client gave up. */
+const neverRun: ToolOutcome = { kind: "error", code: "unavailable" };
+
 /** What a conversation without server tools holds. */
 export const nothingFound = { pending: [], hits: [], pages: [] } as const satisfies Omit<
   Restored,
@@ -93,22 +96,31 @@ function refuseServerToolBlocks(content: JsonValue | undefined, message: number)
     refuse(["messages", message, "content", at], "server-tool blocks stand in assistant messages only");
 }
 
-/** Adds the results of calls that were run now to the conversation, before the client's own results. */
+/**
+ * Adds the results of calls that were run now to the conversation: each right after the turn that made the call,
+ * before anything that the client says there.
+ */
 export function addResults(messages: readonly JsonValue[], results: readonly ToolResultBlock[]): JsonValue[] {
-  const blocks = results.map((result) => ({ ...result }) as unknown as JsonObject);
-  const last = messages.at(-1);
-  if (isObject(last) && last["role"] === "user") {
-    const content =
-      typeof last["content"] === "string"
-        ? [{ type: "text", text: last["content"] }]
-        : (last["content"] ?? []);
-    return [
-      ...messages.slice(0, -1),
-      { ...last, content: [...blocks, ...(Array.isArray(content) ? content : [])] },
-    ];
-  }
-  return [...messages, { role: "user", content: blocks }];
+  return results.reduceRight<JsonValue[]>(addResult, [...messages]);
 }
+
+function addResult(messages: readonly JsonValue[], result: ToolResultBlock): JsonValue[] {
+  const block = { ...result } as unknown as JsonObject;
+  const caller = messages.findLastIndex((message) => makesCall(message, result.tool_use_id));
+  const lastIsUser = isObject(messages.at(-1)) && (messages.at(-1) as JsonObject)["role"] === "user";
+  const at = caller === -1 ? messages.length - (lastIsUser ? 1 : 0) : caller + 1;
+  const next = messages[at];
+  if (!isObject(next) || next["role"] !== "user")
+    return messages.toSpliced(at, 0, { role: "user", content: [block] });
+  const { content } = next;
+  const said = typeof content === "string" ? [{ type: "text", text: content }] : (content ?? []);
+  return messages.with(at, { ...next, content: [block, ...(Array.isArray(said) ? said : [])] });
+}
+
+const makesCall = (message: JsonValue, id: string) =>
+  isObject(message) &&
+  Array.isArray(message["content"]) &&
+  message["content"].some((block) => isObject(block) && block["type"] === "tool_use" && block["id"] === id);
 
 /** Two user turns in a row become one: the results that we restored stand before the client's own. */
 function appendTurn(out: JsonValue[], turn: JsonValue): void {
@@ -147,7 +159,7 @@ interface TurnsOptions {
 
 /** One assistant message being taken apart. */
 class Turns {
-  readonly out: JsonObject[] = [];
+  out: JsonObject[] = [];
   readonly #options: TurnsOptions;
   #assistant: JsonValue[] = [];
   #results: JsonObject[] = [];
@@ -176,10 +188,15 @@ class Turns {
    * declared any more is left out.
    */
   finish(mayRun: boolean): readonly ToolCall[] {
+    const { declared, citePages } = this.#options;
     const owed = [...this.#open.values()];
-    if (!mayRun) for (const call of owed) this.#answer(call, { kind: "error", code: "unavailable" });
+    const known = owed.filter(({ name }) => declared.has(name));
+    if (!mayRun) for (const call of owed) if (!known.includes(call)) this.#answer(call, neverRun);
     this.#flush();
-    return mayRun ? owed.filter(({ name }) => this.#options.declared.has(name)) : [];
+    if (mayRun) return known;
+    const results = known.map(({ id }) => resultForModel(id, neverRun, citePages));
+    this.out = addResults(this.out, results) as JsonObject[];
+    return [];
   }
 
   #flush(): void {

@@ -8,6 +8,7 @@
  */
 import type { Attributes, Span } from "@opentelemetry/api";
 import type { Bill, Micros } from "../billing/meter.ts";
+import { aliasOfId } from "../dialects/alias.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type {
   JsonValue,
@@ -114,7 +115,12 @@ class Loop {
         const { state, calls } = admitCalls(this.#input.rules, this.#state, this.#input.pending);
         this.#state = state;
         const results = await this.#runCalls(calls);
-        this.#remember([], results);
+        // The conversation knows the calls by the ids that every dialect takes (rule 2.8).
+        const hubResults = results.map((result) => ({
+          ...result,
+          tool_use_id: aliasOfId(result.tool_use_id),
+        }));
+        this.#remember([], hubResults);
       }
       for (;;) {
         const reason = await this.#iterate();

@@ -5,6 +5,8 @@ import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, streamText } from "ai";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import type { MessageParam } from "../../dataplane/dialects/messages/types.ts";
+import { checkToolResults } from "../../dataplane/dialects/turns.ts";
 import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { slow } from "../fakes/engines/engines.ts";
 import { chatFaults } from "../grammar/chat.ts";
@@ -380,6 +382,72 @@ describe("pause_turn: the client resends the assistant's content unchanged, with
     expect(second.content.filter(({ type }) => type === "web_search_tool_result")).toHaveLength(2);
     expect(second.usage.server_tool_use).toMatchObject({ web_search_requests: 2 });
     expect(howOften(lastSent(), hit.text)).toBe(10);
+  });
+});
+
+describe("rule 3.6: a resent call without a result is run before the model is asked", () => {
+  const tools = [
+    { type: "web_search_20250305", name: "web_search" },
+    { name: "clock", input_schema: { type: "object" } },
+  ];
+  const called = (id: string, query = "pend") => ({
+    type: "server_tool_use",
+    id,
+    name: "web_search",
+    input: { query },
+  });
+  const failed = (id: string) => ({
+    type: "web_search_tool_result",
+    tool_use_id: id,
+    content: { type: "web_search_tool_result_error", error_code: "unavailable" },
+  });
+  const said = { type: "text", text: "t" };
+  const client = { type: "tool_use", id: "toolu_1", name: "clock", input: {} };
+  const noon = { type: "tool_result", tool_use_id: "toolu_1", content: "noon" };
+  const pending = called("srvtoolu_x1");
+  const shapes: readonly [string, object[], (string | object[])?][] = [
+    ["after text", [said, pending]],
+    ["alone", [pending]],
+    ["after a call with its result", [called("srvtoolu_a"), failed("srvtoolu_a"), pending]],
+    ["beside a call with its result", [called("srvtoolu_a"), pending, failed("srvtoolu_a")]],
+    ["before what was said later", [called("srvtoolu_a"), pending, failed("srvtoolu_a"), said], "go on"],
+    ["before a turn of the user", [said, pending], "go on"],
+    ["before blocks of the user", [said, pending], [{ type: "text", text: "go on" }]],
+    ["beside a client's call", [said, pending, client], [noon]],
+    ["with an id that other dialects refuse", [called("srvtoolu x/1")]],
+  ];
+  const ask = async (model: string, stream: boolean, content: object[], then?: string | object[]) => {
+    const messages: object[] = [
+      { role: "user", content: "hi" },
+      { role: "assistant", content },
+    ];
+    if (then !== undefined) messages.push({ role: "user", content: then });
+    const sent = await post("messages", { model, max_tokens: 1000, stream, tools, messages });
+    return { status: sent.status, body: await sent.text() };
+  };
+
+  describe.each(dialects)("over %s", (other) => {
+    test.each(shapes)("%s", async (_, content, then) => {
+      for (const stream of [false, true]) {
+        world.upstream.reset();
+        world.upstream.model(`upstream-${other}`, () => text("Indeed"));
+        const { status, body } = await ask(`m-${other}`, stream, content, then);
+        expect([status, body]).toEqual([200, expect.stringContaining("Indeed")]);
+        expect(body).toContain(hit.url);
+        expect(body.indexOf("web_search_tool_result")).toBeLessThan(body.indexOf("Indeed"));
+        expect(world.upstream.requests).toHaveLength(1);
+        expect(lastSent()).toContain(hit.text);
+        if (other === "messages")
+          checkToolResults((JSON.parse(lastSent()) as { messages: MessageParam[] }).messages);
+      }
+    });
+
+    test("a client's call without a result stays refused", async () => {
+      const { status, body } = await ask(`m-${other}`, false, [pending, client]);
+      expect([status, body]).toEqual([400, expect.stringMatching(/without.*toolu_1\./)]);
+      expect((await ask(`m-${other}`, false, [pending, { ...client, id: pending.id }])).status).toBe(400);
+      expect(world.upstream.requests).toHaveLength(0);
+    });
   });
 });
 

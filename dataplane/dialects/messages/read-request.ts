@@ -52,7 +52,10 @@ export function readRequest(
     ...(choice !== undefined && { tool_choice: choice }),
   };
   checkSystem(root);
-  checkToolResults(messages);
+  checkToolResults(
+    messages,
+    context.owed?.map((id) => reading.aliases.id(id)),
+  );
   const carry: Carry = {
     dialect: "messages",
     request: body,
