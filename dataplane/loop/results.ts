@@ -176,11 +176,20 @@ export function searchCitation(url: string, title: string | null, cited: string,
     url,
     title,
     encrypted_index: sealer.seal(JSON.stringify({ k: "cite", u: url })),
-    cited_text: Array.from(cited.slice(0, 2 * MAX_CITED))
-      .slice(0, MAX_CITED)
-      .join(""),
+    cited_text: shortCited(cited),
   };
 }
+
+const shortCited = (cited: string): string =>
+  Array.from(cited.slice(0, 2 * MAX_CITED))
+    .slice(0, MAX_CITED)
+    .join("");
+
+/** A model's own citation as a client may see it. An upstream may have left its text out. */
+export const shortCitation = (citation: Citation): Citation =>
+  typeof citation.cited_text === "string"
+    ? { ...citation, cited_text: shortCited(citation.cited_text) }
+    : citation;
 
 /** What each tool takes, as the function that the model is given. */
 export const toolFunctions: Record<

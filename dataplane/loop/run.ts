@@ -29,7 +29,7 @@ import { SpoiledAnswer, type Exchange, type Spoiled } from "./exchange.ts";
 import { withInstruction } from "./instruction.ts";
 import { askFor, admitCalls, initialState, judge } from "./loop.ts";
 import type { JudgedCall, LoopRules, LoopState, ToolCall } from "./loop.ts";
-import { searchCitation, type ToolOutcome } from "./results.ts";
+import { searchCitation, shortCitation, type ToolOutcome } from "./results.ts";
 import { Round, type Citer } from "./round.ts";
 import { runCalls } from "./run-calls.ts";
 import { Speaker } from "./speaker.ts";
@@ -297,7 +297,7 @@ class Loop {
       native: (citation) =>
         citation.type === "search_result_location" && sources.find(citation.source) !== undefined
           ? searchCitation(citation.source, citation.title, citation.cited_text, sealer)
-          : citation,
+          : shortCitation(citation),
       ofText: (text) =>
         target.dialect === "messages"
           ? []

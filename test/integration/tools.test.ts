@@ -314,6 +314,40 @@ describe("the AI SDK's provider-executed web search", () => {
   });
 });
 
+describe("cited_text of a model's own citation has at most 150 characters", () => {
+  const cited = "é".repeat(300);
+  const kinds: Record<string, object> = {
+    char_location: { start_char_index: 0, end_char_index: 300 },
+    page_location: { start_page_number: 1, end_page_number: 2 },
+    content_block_location: { start_block_index: 0, end_block_index: 1 },
+    search_result_location: {
+      source: "mine",
+      title: null,
+      search_result_index: 0,
+      start_block_index: 0,
+      end_block_index: 1,
+    },
+  };
+  const cases = Object.keys(kinds).flatMap((type) => [false, true].map((stream) => ({ type, stream })));
+  test.each(cases)("$type, streamed: $stream", async ({ type, stream }) => {
+    const citation = { type, cited_text: cited, document_index: 0, document_title: "A page", ...kinds[type] };
+    world.upstream.next(toolCall("web_fetch", { url: `${world.pages}/page` }), {
+      answer: { parts: [{ type: "text", text: "So it says.", citations: [citation] }] },
+    });
+    const response = await post("messages", {
+      model: "m-messages",
+      stream,
+      max_tokens: 500,
+      messages: [{ role: "user", content: "Open PAGE" }],
+      tools: [{ type: "web_fetch_20250910", name: "web_fetch", citations: { enabled: true } }],
+    });
+    const body = await response.text();
+    const shown = Array.from(body.matchAll(/"cited_text":"(é*)"/g), ([, of = ""]) => of.length);
+    expect([response.status, shown]).toEqual([200, [150]]);
+    expect(body).toContain(type);
+  });
+});
+
 describe("what may be opened", () => {
   const tools: Anthropic.ToolUnion[] = [{ type: "web_fetch_20250910", name: "web_fetch" }];
   const ask = (messages: Anthropic.MessageParam[]) =>
