@@ -141,7 +141,9 @@ function readCitations(reader: JsonReader, facts: ContentFacts): void {
   reader.array(() => {
     if (reader.kind() !== "object") return;
     reader.object((key) => {
-      if (key === "encrypted_index") facts.serverToolHistory = true;
+      const isOwn =
+        key === "encrypted_index" || (key === "type" && reader.string() === "web_search_result_location");
+      if (isOwn) facts.serverToolHistory = true;
     });
   });
 }

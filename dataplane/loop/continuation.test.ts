@@ -198,6 +198,12 @@ describe("a resent conversation", () => {
     expect(messages).toEqual([{ role: "assistant", content: [text("x")] }]);
   });
 
+  test.each([{}, { encrypted_index: null }])("a document's citation has no index to check: %j", (index) => {
+    const cited = { ...(text("x") as object), citations: [{ type: "char_location", ...index }] };
+    const { messages } = restore([{ role: "assistant", content: [use("srvtoolu_1"), cited] }]);
+    expect((messages as JsonValue[])[0]).toMatchObject({ content: [toolUse("srvtoolu_1"), text("x")] });
+  });
+
   test("an ordinary conversation comes back as the very same value", () => {
     const messages = [
       { role: "user", content: "hi" },
@@ -234,6 +240,23 @@ describe("a changed, damaged or foreign blob gives 400 naming its place", () => 
       ],
       "messages.0.content.0.citations.0.encrypted_index",
     ],
+    ...[5, null, ["x"], {}, true, undefined].map((index): [string, JsonValue[], string] => [
+      `an index that is ${JSON.stringify(index)}`,
+      [
+        {
+          type: "text",
+          text: "x",
+          citations: [
+            {
+              type: "web_search_result_location",
+              url: "https://a.example/",
+              ...(index !== undefined && { encrypted_index: index }),
+            },
+          ],
+        },
+      ],
+      "messages.0.content.0.citations.0.encrypted_index",
+    ]),
     ["a result without its call", [result("srvtoolu_1")], "messages.0.content.0.tool_use_id"],
     ["an unknown tool", [use("srvtoolu_1", "code_execution")], "messages.0.content.0.name"],
   ])("%s", (_name, content, param) => {

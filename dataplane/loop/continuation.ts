@@ -48,8 +48,12 @@ export function hasServerToolBlocks(messages: JsonValue | undefined): boolean {
 const isServerToolBlock = (block: JsonObject) =>
   block["type"] === "server_tool_use" ||
   (typeof block["type"] === "string" && RESULT_TYPES.has(block["type"])) ||
-  (Array.isArray(block["citations"]) &&
-    block["citations"].some((citation) => isObject(citation) && "encrypted_index" in citation));
+  (Array.isArray(block["citations"]) && block["citations"].some(isOwnCitation));
+
+/** Only we cite so; the index has to be there and ours. A document's citation has none. */
+const isOwnCitation = (citation: JsonValue): boolean =>
+  isObject(citation) &&
+  (citation["type"] === "web_search_result_location" || (citation["encrypted_index"] ?? null) !== null);
 
 /**
  * @param declared the server tools of this request; blocks of any other tool are told to the model as text.
@@ -269,7 +273,8 @@ class Turns {
     if (block["type"] !== "text" || !Array.isArray(citations)) return block;
     for (const [index, citation] of citations.entries()) {
       const sealed = isObject(citation) ? citation["encrypted_index"] : undefined;
-      if (typeof sealed === "string" && !isOwnIndex(sealed, this.#options.sealer)) {
+      const isOurs = typeof sealed === "string" && isOwnIndex(sealed, this.#options.sealer);
+      if (isOwnCitation(citation) && !isOurs) {
         refuse([...here, "citations", index, "encrypted_index"], "is damaged or belongs to another account");
       }
     }

@@ -207,7 +207,7 @@ describe.each(dialects)("every stream of the %s dialect keeps its grammar", (dia
 });
 
 describe("sealed contents that are not ours", () => {
-  const withBlob = async (change: (sealed: string) => string, where: "content" | "index") => {
+  const withBlob = async (change: (sealed: string) => unknown, where: "content" | "index") => {
     const first = await world.anthropic.messages.create({
       model: "m-chat",
       ...(bodies.messages["search"] as Pick<
@@ -236,6 +236,12 @@ describe("sealed contents that are not ours", () => {
     ["truncated", (sealed: string) => sealed.slice(0, -8)],
     ["foreign", () => "EpICCioIARgCIiQzYmQ5"],
     ["empty", () => ""],
+    ["a number", () => 5],
+    ["null", () => null],
+    ["a list", () => ["x"]],
+    ["an object", () => ({})],
+    ["true", () => true],
+    ["left out", () => undefined],
   ] as const)("%s: 400 invalid_request_error naming the block", async (_, change) => {
     for (const [where, path] of [
       ["content", "messages[1].content[2].content[0].encrypted_content"],
@@ -247,6 +253,27 @@ describe("sealed contents that are not ours", () => {
       expect(body.error.message.replaceAll(/\.(\d+)/g, "[$1]")).toContain(path);
     }
   });
+});
+
+test("a search citation without its index is refused, also where no server tool is declared", async () => {
+  for (const model of ["m-messages", "m-chat"]) {
+    const citations = [
+      { type: "web_search_result_location", url: hit.url, title: hit.title, cited_text: hit.text },
+    ];
+    const response = await post("messages", {
+      model,
+      max_tokens: 500,
+      messages: [
+        { role: "user", content: question },
+        { role: "assistant", content: [{ type: "text", text: "So it is.", citations }] },
+        { role: "user", content: thanks },
+      ],
+    });
+    expect([response.status, await response.text()]).toEqual([
+      400,
+      expect.stringContaining("messages.1.content.0.citations.0.encrypted_index"),
+    ]);
+  }
 });
 
 test("any API key of the same account can reopen sealed contents, a key of another account gets 400", async () => {
