@@ -403,6 +403,30 @@ describe("what may be opened", () => {
     });
   });
 
+  test.each(dialects)("what an earlier search or x_search found, in Responses over %s", async (other) => {
+    for (const type of ["web_search", "x_search"] as const) {
+      const url = `${world.pages}/linked?by=${type}`;
+      world.upstream.next(toolCall("web_fetch", { url }), text("done"));
+      const response = await post("responses", {
+        model: `m-${other}`,
+        tools: [{ type: "web_search" }, { type: "x_search" }],
+        input: [
+          { role: "user", content: question },
+          {
+            type: `${type}_call`,
+            id: "xs_1",
+            status: "completed",
+            action: { type: "search", query: "q", queries: ["q"], sources: [{ type: "url", url }] },
+          },
+          { role: "user", content: thanks },
+        ],
+      });
+      expect(await response.json()).toMatchObject({
+        output: [{ status: "completed", action: { type: "open_page", url } }, { type: "message" }],
+      });
+    }
+  });
+
   test("filters.allowed_domains also applies to opened pages, in Responses", async () => {
     const response = await world.openai.responses.create({
       model: "m-messages",

@@ -60,6 +60,7 @@ test.each<[string, Dialect, JsonObject]>([
     }),
   ],
   ["an earlier search result", "responses", input(search("completed"))],
+  ["an earlier x_search's result", "responses", input({ ...search("completed"), type: "x_search_call" })],
   ["an earlier opened page", "responses", input(opened("completed"))],
 ])("may be opened: a URL of %s (%s)", (_, dialect, body) => {
   expect(conversationContext(dialect, body).has(url)).toBe(true);
@@ -84,6 +85,7 @@ test.each<[string, Dialect, JsonObject]>([
     input({ type: "message", role: "assistant", content: [{ type: "output_text", text, annotations: [] }] }),
   ],
   ["a failed search", "responses", input(search("failed"))],
+  ["a failed x_search", "responses", input({ ...search("failed"), type: "x_search_call" })],
   ["a page that could not be opened", "responses", input(opened("failed"))],
 ])("url_not_in_prior_context: a URL only in %s (%s)", (_, dialect, body) => {
   expect(conversationContext(dialect, body).has(url)).toBe(false);

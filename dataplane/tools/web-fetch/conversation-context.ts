@@ -19,7 +19,7 @@ export function conversationContext(dialect: Dialect, body: JsonObject): PriorCo
     const role = turn["role"];
     if (role === "user" || role === "tool" || role === "function") addTexts(prior, turn["content"], 0);
     else if (turn["type"] === "function_call_output") addTexts(prior, turn["output"], 0);
-    else if (turn["type"] === "web_search_call") addSearch(prior, turn);
+    else if (turn["type"] === "web_search_call" || turn["type"] === "x_search_call") addSearch(prior, turn);
     else if (role === "assistant") addAnnotations(prior, turn);
   }
   return prior;
