@@ -16,13 +16,17 @@ export function parseArguments(text: string): JsonObject | null {
   if (text.trim() === "") return {};
   try {
     const value = JSON.parse(text) as JsonValue;
-    if (!isObject(value)) return null;
-    Object.defineProperty(value, TEXT, { value: text });
-    return value;
+    return isObject(value) ? readFrom(text, value) : null;
   } catch {
     return null;
   }
 }
+
+/** Arguments that are no object, to be handed on: an empty one that is written as the text that it stands for. */
+export const unreadArguments = (text: string): JsonObject => readFrom(text, {});
+
+const readFrom = (text: string, value: JsonObject): JsonObject =>
+  Object.defineProperty(value, TEXT, { value: text });
 
 /** The arguments of a call in a client's history. @throws ApiError naming the field (rule 2.7). */
 export function readArguments(call: Cursor, key = "arguments"): JsonObject {

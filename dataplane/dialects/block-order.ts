@@ -8,6 +8,7 @@
  * A tool call ends when its upstream says so, when the stream ends, or, once something waits behind it, as soon as
  * its arguments are a whole JSON object (then nothing can follow but white space).
  */
+import type { CodecContext } from "./codecs.ts";
 import { corruptAnswer } from "./upstream-error.ts";
 import { isWholeInput, toolInput } from "./tool-input.ts";
 import type { ContentBlock, MessagesEvent } from "./messages/types.ts";
@@ -42,6 +43,11 @@ export class BlockOrder {
   #nextIndex = 0;
   #characters = 0;
   #toolUsed = false;
+  readonly #serverTools: CodecContext["serverTools"];
+
+  constructor({ serverTools }: Pick<CodecContext, "serverTools"> = {}) {
+    this.#serverTools = serverTools;
+  }
 
   /** What there is to say since the last call. */
   take(): MessagesEvent[] {
@@ -150,7 +156,7 @@ export class BlockOrder {
   #close(piece: Piece): void {
     const index = this.#nextIndex;
     if (piece.kind === "tool_use") {
-      toolInput(piece.json);
+      toolInput(piece.json, piece.name, this.#serverTools);
       if (piece.json.trim() === "") this.#events.push(this.#delta(piece, "{}"));
     }
     if (piece.kind === "thinking" && piece.signature !== "")

@@ -30,6 +30,8 @@ export interface CodecContext {
   readonly estimatedInputTokens?: number;
   /** Calls of the conversation whose results the tool loop brings before any model is asked (rule 3.6). */
   readonly owed?: readonly string[];
+  /** Names of the functions that the tool loop runs itself. */
+  readonly serverTools?: ReadonlySet<string>;
   /** Told every finished output item of a Responses answer; absent: none is kept. */
   readonly keepItem?: KeepItem;
 }

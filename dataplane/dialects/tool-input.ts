@@ -1,15 +1,24 @@
 /** The JSON that a model wrote as a tool's arguments (rule 2.7, dialects.md §D1). */
-import { parseArguments } from "./arguments.ts";
+import { parseArguments, unreadArguments } from "./arguments.ts";
+import type { CodecContext } from "./codecs.ts";
 import { MAX_JSON_DEPTH } from "../lib/json-reader.ts";
 import { isDeeperThan, objectOf, parseJson } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
 import { corruptAnswer } from "./upstream-error.ts";
 
-/** Nothing at all means no arguments. @throws ApiError `upstream_error` when it is not a JSON object. */
-export function toolInput(json: string): JsonObject {
+type ServerToolNames = CodecContext["serverTools"];
+
+/**
+ * Nothing at all means no arguments.
+ * @param name the tool's; what a server tool is called with is the loop's to refuse: to the model, not to the client
+ *   (spec, `invalid_tool_input`).
+ * @throws ApiError `upstream_error` when it is not a JSON object.
+ */
+export function toolInput(json: string, name = "", serverTools?: ServerToolNames): JsonObject {
   const input = parseArguments(json);
-  if (input === null) throw corruptAnswer("tool arguments are not a JSON object");
-  return bounded(input);
+  if (input !== null) return bounded(input);
+  if (serverTools?.has(name) === true) return unreadArguments(json);
+  throw corruptAnswer("tool arguments are not a JSON object");
 }
 
 /** The same value, unless nobody could write it or send it back. @throws ApiError `upstream_error` */

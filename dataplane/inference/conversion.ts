@@ -31,7 +31,7 @@ export class Conversion {
 
   /**
    * @param body the client's, without blocks that only our server tools make.
-   * @param owed ids of the calls in it whose results are still to be brought.
+   * @param loop what the tool loop has to do with it.
    * @throws ApiError naming the field that cannot be read.
    */
   constructor(
@@ -40,7 +40,7 @@ export class Conversion {
     route: Route,
     sealer: Sealer,
     body: JsonObject,
-    owed: readonly string[] = [],
+    loop: Pick<CodecContext, "owed" | "serverTools"> = {},
   ) {
     const keepItem = keeperOf(call, seen);
     this.context = {
@@ -50,7 +50,7 @@ export class Conversion {
       model: route.model,
       requestId: call.id,
       estimatedInputTokens: usualInputTokens(seen),
-      owed,
+      ...loop,
       ...(keepItem !== undefined && { keepItem }),
     };
     const { request, carry } = codecs[call.dialect].readRequest(body, this.context);

@@ -84,8 +84,10 @@ class ToolServing {
         : { messages: undefined, ...nothingFound };
     const { messages, pending } = this.#restored;
     const restoredBody = messages === undefined ? body : { ...body, messages };
-    const owed = pending.map(({ id }) => id);
-    this.#conversion = new Conversion(call, look, route, sealer, restoredBody, owed);
+    this.#conversion = new Conversion(call, look, route, sealer, restoredBody, {
+      owed: pending.map(({ id }) => id),
+      serverTools: new Set(this.#names()),
+    });
     this.#iterations = new Iterations(services, this.#conversion);
     for (const hit of this.#restored.hits) this.#sources.add(hit);
     const prior = conversationContext(call.dialect, body);

@@ -252,3 +252,75 @@ test("an engine that takes longer than its time-out is unavailable", async () =>
   const body = await post("messages", bodyOf("messages", "web_search", "Look it up.", {}), slowWorld);
   expect(JSON.stringify(body.content)).toContain('"error_code":"unavailable"');
 });
+
+describe.each(dialects)("arguments that are no object, over %s", (upstream) => {
+  const cells = dialects.flatMap((dialect) => [false, true].map((stream) => ({ dialect, stream })));
+  const ask = async (dialect: Dialect, stream: boolean) => {
+    const response = await world.server.fetch(dialectPath[dialect], {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({
+        ...bodyOf(dialect, "web_search", "Look it up.", {}),
+        model: `m-${upstream}`,
+        stream,
+      }),
+    });
+    return { status: response.status, body: await response.text() };
+  };
+
+  test.each(cells)(
+    "go on with invalid_tool_input: $dialect, streamed: $stream",
+    async ({ dialect, stream }) => {
+      for (const input of ["[1]", '"x"', "5", "null", "true", '{"query": "ga', "gates"]) {
+        world.upstream.reset();
+        world.upstream.next(calling("web_search", input), text("Indeed"));
+        const { status, body } = await ask(dialect, stream);
+        expect([input, status, body]).toEqual([input, 200, expect.stringContaining("Indeed")]);
+        expect(world.upstream.requests[1]?.text).toContain("invalid_tool_input: ");
+        if (dialect === "messages") expect(body).toContain('"error_code":"invalid_tool_input"');
+        if (dialect === "responses") expect(body).toMatch(/"web_search_call","status":"failed"/);
+      }
+    },
+  );
+
+  test.runIf(upstream === "messages").each(cells)(
+    "also where a block holds them from its start: $dialect, streamed: $stream",
+    async ({ dialect, stream }) => {
+      for (const input of [[1], "x", 5, null, true, "[1]"]) {
+        world.upstream.reset();
+        const value = { type: "tool_use", id: "toolu_1", name: "web_search", input };
+        world.upstream.next({ answer: { parts: [{ type: "raw", value }], stop: "tool" } }, text("Indeed"));
+        const { status, body } = await ask(dialect, stream);
+        expect([input, status, body]).toEqual([input, 200, expect.stringContaining("Indeed")]);
+        expect(world.upstream.requests[1]?.text).toContain("invalid_tool_input: ");
+      }
+    },
+  );
+
+  test("rule 2.7: those of a client's function are the upstream's fault", async () => {
+    const answers = [false, true].map(async (stream) => {
+      const response = await world.server.fetch(dialectPath.messages, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({
+          model: `m-${upstream}`,
+          stream,
+          max_tokens: 500,
+          messages: [{ role: "user", content: "What time is it?" }],
+          tools: [
+            { type: versions.web_search, name: "web_search" },
+            { name: "clock", input_schema: { type: "object" } },
+          ],
+        }),
+      });
+      return response.text();
+    });
+    const value = { type: "tool_use", id: "toolu_1", name: "clock", input: "{nonsense" };
+    const part =
+      upstream === "messages"
+        ? ({ type: "raw", value } as const)
+        : ({ type: "tool", name: "clock", input: value.input } as const);
+    world.upstream.next({ answer: { parts: [part] } }, { answer: { parts: [part] } });
+    for (const body of await Promise.all(answers)) expect(body).toContain('"upstream_error"');
+  });
+});

@@ -88,7 +88,9 @@ function toolCalls(message: JsonObject, context: CodecContext): ToolUseBlock[] {
       id: toolId(call?.["id"], context),
       name,
       // Some servers send the arguments parsed.
-      input: parsedInput(called["arguments"]) ?? toolInput(stringOf(called["arguments"]) ?? ""),
+      input:
+        parsedInput(called["arguments"]) ??
+        toolInput(stringOf(called["arguments"]) ?? "", name, context.serverTools),
     };
   });
 }

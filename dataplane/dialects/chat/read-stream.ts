@@ -27,7 +27,7 @@ interface Call {
 
 export class ChatStreamReader implements Stepper<SseEvent, MessagesEvent> {
   readonly #context: CodecContext;
-  readonly #blocks = new BlockOrder();
+  readonly #blocks: BlockOrder;
   /** Tool calls by `index`; one whose index was left out stands under the next free number. */
   readonly #calls = new Map<number, Call>();
   #callCount = 0;
@@ -39,6 +39,7 @@ export class ChatStreamReader implements Stepper<SseEvent, MessagesEvent> {
 
   constructor(context: CodecContext) {
     this.#context = context;
+    this.#blocks = new BlockOrder(context);
   }
 
   step(event: SseEvent): MessagesEvent[] {

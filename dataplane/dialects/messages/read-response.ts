@@ -75,7 +75,7 @@ export function readBlock(value: unknown, context: CodecContext): ContentBlock {
         type: "tool_use",
         id: id === null ? context.newId("toolu") : aliasOfId(id),
         name,
-        input: readInput(block["input"]),
+        input: readInput(block["input"], name, context),
       };
     }
     default:
@@ -84,10 +84,9 @@ export function readBlock(value: unknown, context: CodecContext): ContentBlock {
   return block as unknown as ContentBlock;
 }
 
-function readInput(input: JsonValue | undefined): JsonObject {
+function readInput(input: JsonValue | undefined, name: string, { serverTools }: CodecContext): JsonObject {
   const parsed = objectOf(input);
   if (parsed !== null) return parsed;
   if (input === undefined || input === null) return {};
-  if (typeof input === "string") return toolInput(input);
-  throw corruptAnswer("a tool_use block whose input is not an object");
+  return toolInput(typeof input === "string" ? input : JSON.stringify(input), name, serverTools);
 }

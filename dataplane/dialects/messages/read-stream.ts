@@ -5,6 +5,7 @@
  *
  *   nothing ──message_start──> running ──message_stop──> over
  */
+import { writeArguments } from "../arguments.ts";
 import type { CodecContext, EndCause, SseEvent, Stepper } from "../codecs.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { bounded, toolInput } from "../tool-input.ts";
@@ -29,6 +30,8 @@ interface OpenBlock {
   readonly kind: ContentBlock["type"];
   /** The index that the upstream gave it. */
   readonly upstreamIndex: number;
+  /** The tool that is called. */
+  readonly name: string;
   /** Arguments so far, of a tool call. */
   json: string;
   /** Arguments that stood in the start already; used when no delta comes. */
@@ -131,7 +134,8 @@ export class MessagesStreamReader implements Stepper<SseEvent, MessagesEvent> {
     const upstreamIndex = typeof data["index"] === "number" ? data["index"] : this.#lastUpstreamIndex + 1;
     this.#lastUpstreamIndex = upstreamIndex;
     const { start, first, startInput } = emptied(block);
-    this.#open = { kind: block.type, upstreamIndex, json: "", startInput };
+    const name = block.type === "tool_use" ? block.name : "";
+    this.#open = { kind: block.type, upstreamIndex, name, json: "", startInput };
     if (block.type === "tool_use") this.#toolUsed = true;
     out.push({ type: "content_block_start", index: this.#nextIndex, content_block: start });
     if (first !== null) this.#push(first, out);
@@ -178,9 +182,9 @@ export class MessagesStreamReader implements Stepper<SseEvent, MessagesEvent> {
     const open = this.#open;
     if (open === null) return;
     if (open.kind === "tool_use") {
-      toolInput(open.json);
+      toolInput(open.json, open.name, this.#context.serverTools);
       if (open.json.trim() === "")
-        this.#push({ type: "input_json_delta", partial_json: JSON.stringify(open.startInput ?? {}) }, out);
+        this.#push({ type: "input_json_delta", partial_json: writeArguments(open.startInput ?? {}) }, out);
     }
     this.#open = null;
     out.push({ type: "content_block_stop", index: this.#nextIndex });

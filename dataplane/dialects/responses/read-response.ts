@@ -82,7 +82,8 @@ export function readPart(part: JsonObject | null): { text: string; isRefusal: bo
 function readCall(item: JsonObject, context: CodecContext): ContentBlock {
   const name = textOf(item["name"]);
   if (name === null) throw corruptAnswer("a function_call without a name");
-  const input = parsedInput(item["arguments"]) ?? toolInput(stringOf(item["arguments"]) ?? "");
+  const input =
+    parsedInput(item["arguments"]) ?? toolInput(stringOf(item["arguments"]) ?? "", name, context.serverTools);
   return { type: "tool_use", id: callId(item, context), name, input };
 }
 

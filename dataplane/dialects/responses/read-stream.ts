@@ -39,7 +39,7 @@ interface Item {
 
 export class ResponsesStreamReader implements Stepper<SseEvent, MessagesEvent> {
   readonly #context: CodecContext;
-  readonly #blocks = new BlockOrder();
+  readonly #blocks: BlockOrder;
   readonly #items = new Map<number, Item>();
   #started = false;
   #refused = false;
@@ -47,6 +47,7 @@ export class ResponsesStreamReader implements Stepper<SseEvent, MessagesEvent> {
 
   constructor(context: CodecContext) {
     this.#context = context;
+    this.#blocks = new BlockOrder(context);
   }
 
   step(event: SseEvent): MessagesEvent[] {
