@@ -253,46 +253,29 @@ test("an engine that takes longer than its time-out is unavailable", async () =>
   expect(JSON.stringify(body.content)).toContain('"error_code":"unavailable"');
 });
 
-describe.each(dialects)("arguments that are no object, over %s", (upstream) => {
-  const cells = dialects.flatMap((dialect) => [false, true].map((stream) => ({ dialect, stream })));
-  const ask = async (dialect: Dialect, stream: boolean) => {
-    const response = await world.server.fetch(dialectPath[dialect], {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify({
-        ...bodyOf(dialect, "web_search", "Look it up.", {}),
-        model: `m-${upstream}`,
-        stream,
-      }),
-    });
-    return { status: response.status, body: await response.text() };
-  };
+const cells = dialects.flatMap((dialect) => [false, true].map((stream) => ({ dialect, stream })));
 
+async function lookUp(dialect: Dialect, model: string, stream: boolean) {
+  const response = await world.server.fetch(dialectPath[dialect], {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ ...bodyOf(dialect, "web_search", "Look it up.", {}), model, stream }),
+  });
+  return { status: response.status, body: await response.text() };
+}
+
+describe.each(dialects)("arguments that are no object, over %s", (upstream) => {
   test.each(cells)(
     "go on with invalid_tool_input: $dialect, streamed: $stream",
     async ({ dialect, stream }) => {
       for (const input of ["[1]", '"x"', "5", "null", "true", '{"query": "ga', "gates"]) {
         world.upstream.reset();
         world.upstream.next(calling("web_search", input), text("Indeed"));
-        const { status, body } = await ask(dialect, stream);
+        const { status, body } = await lookUp(dialect, `m-${upstream}`, stream);
         expect([input, status, body]).toEqual([input, 200, expect.stringContaining("Indeed")]);
         expect(world.upstream.requests[1]?.text).toContain("invalid_tool_input: ");
         if (dialect === "messages") expect(body).toContain('"error_code":"invalid_tool_input"');
         if (dialect === "responses") expect(body).toMatch(/"web_search_call","status":"failed"/);
-      }
-    },
-  );
-
-  test.runIf(upstream === "messages").each(cells)(
-    "also where a block holds them from its start: $dialect, streamed: $stream",
-    async ({ dialect, stream }) => {
-      for (const input of [[1], "x", 5, null, true, "[1]"]) {
-        world.upstream.reset();
-        const value = { type: "tool_use", id: "toolu_1", name: "web_search", input };
-        world.upstream.next({ answer: { parts: [{ type: "raw", value }], stop: "tool" } }, text("Indeed"));
-        const { status, body } = await ask(dialect, stream);
-        expect([input, status, body]).toEqual([input, 200, expect.stringContaining("Indeed")]);
-        expect(world.upstream.requests[1]?.text).toContain("invalid_tool_input: ");
       }
     },
   );
@@ -324,3 +307,17 @@ describe.each(dialects)("arguments that are no object, over %s", (upstream) => {
     for (const body of await Promise.all(answers)) expect(body).toContain('"upstream_error"');
   });
 });
+
+test.each(cells)(
+  "a Messages upstream's block that begins with arguments that are no object: $dialect, streamed: $stream",
+  async ({ dialect, stream }) => {
+    for (const input of [[1], "x", 5, null, true, "[1]"]) {
+      world.upstream.reset();
+      const value = { type: "tool_use", id: "toolu_1", name: "web_search", input };
+      world.upstream.next({ answer: { parts: [{ type: "raw", value }], stop: "tool" } }, text("Indeed"));
+      const { status, body } = await lookUp(dialect, "m-messages", stream);
+      expect([input, status, body]).toEqual([input, 200, expect.stringContaining("Indeed")]);
+      expect(world.upstream.requests[1]?.text).toContain("invalid_tool_input: ");
+    }
+  },
+);
