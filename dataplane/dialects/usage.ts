@@ -95,13 +95,16 @@ function fromOpenai(counts: {
 }): MessagesUsage | null {
   const reasoning = countOf(counts.reasoning);
   if (counts.input + counts.output + reasoning === 0) return null;
+  // Parts of the prompt: together no more than it (rule 1.15).
+  const cached = Math.min(counts.cached, counts.input);
+  const written = Math.min(counts.written, counts.input - cached);
   // xAI leaves the reasoning out of the output, but not out of the total.
   const isApart = reasoning > 0 && counts.total === counts.input + counts.output + reasoning;
   return {
-    input_tokens: Math.max(0, counts.input - counts.cached - counts.written),
+    input_tokens: counts.input - cached - written,
     output_tokens: isApart ? counts.output + reasoning : counts.output,
-    cache_creation_input_tokens: counts.written,
-    cache_read_input_tokens: counts.cached,
+    cache_creation_input_tokens: written,
+    cache_read_input_tokens: cached,
     ...(typeof counts.reasoning === "number"
       ? { output_tokens_details: { thinking_tokens: reasoning } }
       : {}),

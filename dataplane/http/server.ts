@@ -368,6 +368,7 @@ function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, services
       `content-length: ${Buffer.byteLength(body)}`,
       `request-id: ${id}`,
       `x-request-id: ${id}`,
+      ...Object.entries(errorHeaders(apiError)).map(([name, value]) => `${name}: ${value}`),
       "connection: close",
       "",
       body,
@@ -389,7 +390,10 @@ function connectionFault(error: NodeJS.ErrnoException): [number, ApiError] {
   if (error.code === "HPE_HEADER_OVERFLOW") {
     return [
       431,
-      new ApiError("invalid_request", `The request's headers are larger than ${limits.headerBytes} bytes.`),
+      new ApiError(
+        "invalid_request",
+        `The request's headers are larger than ${limits.headerBytes} bytes, or more than ${limits.headerCount}.`,
+      ),
     ];
   }
   if (error.code === "ERR_HTTP_REQUEST_TIMEOUT") {

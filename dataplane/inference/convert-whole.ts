@@ -2,9 +2,11 @@
 import type { FinalUsage } from "../billing/meter.ts";
 import { tokensOf } from "../billing/token-usage.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
-import type { JsonObject } from "../dialects/messages/types.ts";
+import type { JsonObject, MessagesUsage } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
+import { failureOfResponse, isFailedResponse } from "../dialects/responses/read-response.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
+import { readResponsesUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/question.ts";
@@ -21,6 +23,7 @@ import {
   settle,
 } from "./convert-job.ts";
 import { isReport } from "./usage-tap.ts";
+import { countedTokens } from "./whole-answer.ts";
 
 /**
  * Converts a whole answer.
@@ -42,26 +45,42 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
   if (isErrorBody(parsed)) throw failureOfErrorBody(body);
   const message = attempt(() => codecs[answering.upstream.dialect].readResponse(parsed, context));
   if (message instanceof ApiError) {
-    await settleEstimate(job, answering, body.length, "error");
+    const reported = failedUsage(parsed);
+    if (reported === null) await settleEstimate(job, answering, body.length, "error");
+    else await settle(job, answering, { tokens: tokensOf(reported), estimated: false, status: "error" });
     metrics.streamFaults.inc({ dialect: carry.dialect, kind: "garbage" });
     throw message;
   }
   answering.accepted();
   const answer = Buffer.from(JSON.stringify(codecs[carry.dialect].writeResponse(message, carry, context)));
   const { usage } = message;
-  const isCounted = usage.estimated !== true && isReport(usage);
-  const tokens = isReport(usage)
-    ? tokensOf(usage)
-    : { ...inputEstimate(job), output: Math.ceil(body.length / CHARACTERS_PER_TOKEN) };
-  await settle(job, answering, { tokens, estimated: !isCounted, status: "ok" });
+  const counted = isReport(usage)
+    ? countedTokens(usage, () => parsed)
+    : {
+        tokens: { ...inputEstimate(job), output: Math.ceil(body.length / CHARACTERS_PER_TOKEN) },
+        estimated: true,
+      };
+  await settle(job, answering, { ...counted, status: "ok" });
   sendWhole(sink, answer, job.headers);
 }
 
-/** Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it. */
+/**
+ * Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it, and costs
+ * nothing unless it reports what it used (spec, "A failed request without usage is not recorded").
+ */
 export const isErrorBody = (body: JsonObject): boolean =>
-  typeof body["error"] === "object" &&
-  body["error"] !== null &&
-  ["choices", "content", "output"].every((part) => body[part] === undefined);
+  isFailedResponse(body)
+    ? failedUsage(body) === null
+    : typeof body["error"] === "object" &&
+      body["error"] !== null &&
+      ["choices", "content", "output"].every((part) => body[part] === undefined);
+
+/** What a Responses answer reports that is none by its own account; null when it reports nothing, or is one. */
+export function failedUsage(body: JsonObject): MessagesUsage | null {
+  const isResponse = body["object"] === "response" || body["output"] !== undefined;
+  const usage = isResponse && failureOfResponse(body) !== null ? readResponsesUsage(body["usage"]) : null;
+  return isReport(usage) ? usage : null;
+}
 
 /** Rule 1.6: a corrupt answer costs what was sent and received; an empty one, and one for nobody, nothing. */
 async function failWhole(

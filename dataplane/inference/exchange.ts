@@ -3,7 +3,7 @@
  * behind, nothing more is read. (Plain conversions push; they have no reason to wait.)
  */
 import type { CodecContext, SseEvent, Stepper } from "../dialects/codecs.ts";
-import type { MessagesEvent, MessagesResponse } from "../dialects/messages/types.ts";
+import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
 import { codecs } from "../dialects/registry.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
@@ -16,7 +16,7 @@ import { failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
-import { isErrorBody } from "./convert-whole.ts";
+import { failedUsage, isErrorBody } from "./convert-whole.ts";
 import { brokenStream, faultOfEnd, unbegunAnswer } from "./stream-answer.ts";
 
 /** Batches of events that wait for their reader before the upstream is told to pause. */
@@ -49,7 +49,7 @@ export async function* wholeEvents(
     yield eventsOf(codecs[answering.upstream.dialect].readResponse(parsed, context));
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    throw spoiled(error, { answering, context, received, corrupt: true });
+    throw spoiled(error, { answering, context, received, corrupt: true, usage: failedUsage(parsed) });
   }
 }
 
@@ -59,14 +59,16 @@ interface Received {
   /** Bytes. */
   readonly received: number;
   readonly corrupt: boolean;
+  /** As the upstream reports it. */
+  readonly usage?: MessagesUsage | null;
 }
 
 /** Rule 1.6: a spoiled answer costs what was sent and received, as far as that can be told. */
-const spoiled = (error: ApiError, { answering, context, received, corrupt }: Received) =>
+const spoiled = (error: ApiError, { answering, context, received, corrupt, usage = null }: Received) =>
   new SpoiledAnswer(error, {
     upstream: answering.upstream.name,
     corrupt,
-    usage: {
+    usage: usage ?? {
       input_tokens: context.estimatedInputTokens ?? 0,
       output_tokens: Math.ceil(received / CHARACTERS_PER_TOKEN),
       estimated: true,

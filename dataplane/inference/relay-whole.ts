@@ -1,4 +1,4 @@
-import type { FinalUsage } from "../billing/meter.ts";
+import type { FinalUsage, TokenUsage } from "../billing/meter.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
 import { failureOfResponse } from "../dialects/responses/read-response.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
@@ -12,9 +12,11 @@ import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { sendWhole } from "./call.ts";
+import { failedUsage, isErrorBody } from "./convert-whole.ts";
+import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
 import { settle, type RelayJob } from "./relay-job.ts";
 import { isReport } from "./usage-tap.ts";
-import { lookAtWhole, type WholeLook } from "./whole-answer.ts";
+import { countedTokens, lookAtWhole, type WholeLook } from "./whole-answer.ts";
 
 /**
  * Relays a whole answer.
@@ -34,21 +36,26 @@ export async function relayWhole(job: RelayJob, answering: Answering): Promise<v
     if (seen?.error === true) throw failureOfErrorBody(body);
     return failWhole(job, answering, "garbage", body.length);
   }
-  const failure = seen.failed ? failureOfResponse(objectOf(parseJson(body.toString("utf8"))) ?? {}) : null;
-  if (failure !== null) {
-    await settleEstimate(job, answering, body.length, "error");
-    metrics.streamFaults.inc({ dialect: job.dialect, kind: "garbage" });
-    throw failure;
-  }
+  if (seen.failed) return failResponse(job, answering, body);
   answering.accepted();
   const answer = splice(body, wholeEdits(job, seen));
-  const reported = isReport(seen.usage) ? seen.usage : null;
-  const tokens =
-    reported === null
-      ? { ...noTokens, input: job.estimatedInput, output: Math.ceil(body.length / 4) }
-      : tokensOf(reported);
-  await settle(job, { tokens, estimated: reported === null, status: "ok", upstream: upstream.name });
+  const counted = isReport(seen.usage)
+    ? countedTokens(seen.usage, () => objectOf(parseJson(body.toString("utf8"))) ?? {})
+    : { tokens: estimateOf(job, body.length), estimated: true };
+  await settle(job, { ...counted, status: "ok", upstream: upstream.name });
   sendWhole(job.sink, answer, job.headers);
+}
+
+/** A Responses answer that is none by its own account costs what it reports (`isErrorBody`). */
+async function failResponse(job: RelayJob, answering: Answering, body: Buffer): Promise<never> {
+  const response = objectOf(parseJson(body.toString("utf8"))) ?? {};
+  if (isErrorBody(response)) throw failureOfErrorBody(body);
+  const reported = failedUsage(response);
+  const { name } = answering.upstream;
+  if (reported === null) await settleEstimate(job, answering, body.length, "error");
+  else await settle(job, { tokens: tokensOf(reported), estimated: false, status: "error", upstream: name });
+  metrics.streamFaults.inc({ dialect: job.dialect, kind: "garbage" });
+  throw failureOfResponse(response) ?? corruptAnswer("garbage");
 }
 
 function lookAt({ dialect, model, keepItem }: RelayJob, body: Buffer): WholeLook | null {
@@ -82,6 +89,12 @@ async function failWhole(
   throw corruptAnswer(fault);
 }
 
+const estimateOf = (job: RelayJob, received: number): TokenUsage => ({
+  ...noTokens,
+  input: job.estimatedInput,
+  output: Math.ceil(received / CHARACTERS_PER_TOKEN),
+});
+
 async function settleEstimate(
   job: RelayJob,
   { upstream }: Answering,
@@ -89,6 +102,6 @@ async function settleEstimate(
   status: FinalUsage["status"],
 ): Promise<void> {
   if (received === 0) return job.bill.release();
-  const tokens = { ...noTokens, input: job.estimatedInput, output: Math.ceil(received / 4) };
+  const tokens = estimateOf(job, received);
   await settle(job, { tokens, estimated: true, status, upstream: upstream.name });
 }

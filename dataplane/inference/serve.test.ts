@@ -431,11 +431,25 @@ describe("dialects.md §D3: a whole Responses answer that is none by its own acc
     ["cancelled", { status: "cancelled" }],
     ["queued", { status: "queued", output: [] }],
     ["in progress", { status: "in_progress" }],
-  ])("%s: 502 in our own words, charged from an estimate", async (_name, more) => {
-    const { body, call } = relayed(more);
+  ])("%s: 502 in our own words, charged as it reports", async (_name, more) => {
+    const { call } = relayed(more);
     const refused = await refusal(call);
     expect(refused).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
     expect(refused.message).not.toMatch(/sk-proj|10\.1\.2\.3/);
+    expect(call.meter.settled).toMatchObject([
+      { status: "error", estimated: false, tokens: { input: 3, output: 4 } },
+    ]);
+  });
+
+  test("one that failed and reports nothing costs nothing", async () => {
+    const { call } = relayed({ status: "failed", error, usage: null });
+    expect(await refusal(call)).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
+    expect([call.meter.settled, call.meter.released]).toEqual([[], 1]);
+  });
+
+  test("one that stands still and reports nothing is charged from an estimate", async () => {
+    const { body, call } = relayed({ status: "in_progress", usage: null });
+    await refusal(call);
     expect(call.meter.settled).toMatchObject([
       { status: "error", estimated: true, tokens: { output: Math.ceil(body.length / 4) } },
     ]);
@@ -450,6 +464,51 @@ describe("dialects.md §D3: a whole Responses answer that is none by its own acc
       expect(call.meter.settled).toMatchObject([{ status: "ok", estimated: false }]);
     },
   );
+});
+
+describe("a whole answer whose upstream counted no output is charged for what it wrote", () => {
+  const written = "x".repeat(400);
+  const bodies = {
+    messages: { content: [{ type: "text", text: written }], usage: { input_tokens: 10 } },
+    chat: {
+      choices: [{ message: { role: "assistant", content: written } }],
+      usage: { prompt_tokens: 10, completion_tokens: 0 },
+    },
+    responses: {
+      output: [{ type: "message", content: [{ type: "output_text", text: written }] }],
+      usage: { input_tokens: 10, output_tokens: -5 },
+    },
+  };
+  test.each(dialects)("%s", async (dialect) => {
+    fake.next({ raw: { body: JSON.stringify(bodies[dialect]) } });
+    const call = callTo(dialect, bodyOf(dialect));
+    await serve(call);
+    expect(call.meter.settled).toMatchObject([
+      { status: "ok", estimated: true, tokens: { input: 10, output: 100 } },
+    ]);
+  });
+
+  test("and for nothing when it wrote nothing", async () => {
+    const empty = { choices: [{ message: { content: "" } }], usage: { prompt_tokens: 10 } };
+    fake.next({ raw: { body: JSON.stringify(empty) } });
+    const call = callTo("chat", bodyOf("chat"));
+    await serve(call);
+    expect(call.meter.settled).toMatchObject([{ estimated: false, tokens: { input: 10, output: 0 } }]);
+  });
+});
+
+test("rule 1.15: cached and written tokens are parts of the prompt", async () => {
+  const usage = {
+    prompt_tokens: 10,
+    completion_tokens: 5,
+    prompt_tokens_details: { cached_tokens: 1_000_000, cache_write_tokens: 7 },
+  };
+  fake.next({ raw: { body: JSON.stringify({ choices: [{ message: { content: "x" } }], usage }) } });
+  const call = callTo("chat", bodyOf("chat"));
+  await serve(call);
+  expect(call.meter.settled).toMatchObject([
+    { tokens: { input: 0, cacheRead: 10, cacheWrite5m: 0, output: 5 } },
+  ]);
 });
 
 describe("rule 2.13: the numbers of a Responses stream that breaks off go on", () => {

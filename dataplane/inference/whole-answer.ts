@@ -1,9 +1,12 @@
 import type { KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
-import type { MessagesUsage } from "../dialects/messages/types.ts";
+import type { TokenUsage } from "../billing/meter.ts";
+import { tokensOf } from "../billing/token-usage.ts";
+import type { JsonObject, JsonValue, MessagesUsage } from "../dialects/messages/types.ts";
 import { isEndedStatus } from "../dialects/responses/read-response.ts";
 import { readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
+import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
 import { keepItemAhead } from "./item-references.ts";
 
 /** What a whole answer says of itself. */
@@ -79,4 +82,29 @@ function bareMessage(reader: JsonReader): { at: number; empty: boolean } | null 
 function readUsage(dialect: Dialect, raw: unknown): MessagesUsage | null {
   if (dialect === "messages") return readMessagesUsage(raw, null);
   return dialect === "chat" ? readChatUsage(raw) : readResponsesUsage(raw);
+}
+
+/**
+ * What a whole answer is charged for that reports its usage. A report of no output beside what was written is one that
+ * was not counted, as in a stream (design.md §5). `body` is asked for only then.
+ */
+export function countedTokens(
+  usage: MessagesUsage,
+  body: () => JsonObject,
+): { readonly tokens: TokenUsage; readonly estimated: boolean } {
+  const tokens = tokensOf(usage);
+  const written = usage.output_tokens > 0 ? 0 : writtenCharacters(body());
+  if (written === 0) return { tokens, estimated: usage.estimated === true };
+  return { tokens: { ...tokens, output: Math.ceil(written / CHARACTERS_PER_TOKEN) }, estimated: true };
+}
+
+const writtenKeys = new Set(["text", "content", "thinking", "reasoning_content", "refusal", "arguments"]);
+
+/** Characters that a model wrote in an answer of whatever dialect. */
+function writtenCharacters(value: JsonValue | undefined, key = ""): number {
+  if (typeof value === "string") return writtenKeys.has(key) ? value.length : 0;
+  if (Array.isArray(value)) return value.reduce<number>((sum, item) => sum + writtenCharacters(item, key), 0);
+  if (typeof value !== "object" || value === null) return 0;
+  if (key === "input") return JSON.stringify(value).length;
+  return Object.entries(value).reduce((sum, [name, member]) => sum + writtenCharacters(member, name), 0);
 }
