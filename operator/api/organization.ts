@@ -5,6 +5,11 @@ import { entryName, field, listMap, secretKeyRef, set, withRules } from "./field
 export const DEFAULT_PROJECT = "default";
 /** Balances above this are refused (design.md §5), so a grant is too. */
 const MAX_GRANT_CREDITS = 9_000_000_000;
+/**
+ * White space may stay, as YAML's block texts end with a line break. Postgres keeps no NUL:
+ * https://www.postgresql.org/docs/current/datatype-character.html
+ */
+const WITHOUT_CONTROLS = /^[\P{Cc}\s]*$/u;
 
 const grant = withRules(
   z.strictObject({
@@ -50,9 +55,11 @@ const rateLimit = (description: string, example: number) =>
 
 export const organizationSpec = withRules(
   z.strictObject({
-    displayName: field(z.string().min(1).max(256), "Name shown to people. Default: metadata.name.", {
-      example: "Acme",
-    }).optional(),
+    displayName: field(
+      z.string().min(1).max(256).regex(WITHOUT_CONTROLS),
+      "Name shown to people. Default: metadata.name.",
+      { example: "Acme" },
+    ).optional(),
     id: field(
       z
         .string()

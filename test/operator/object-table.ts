@@ -579,6 +579,19 @@ const organizationRows: Row[] = [
   },
   { title: "suspended in words", spec: { suspended: "yes" }, verdict: "refused", path: "spec.suspended" },
   { title: "an id with a slash", spec: { id: "org/acme" }, verdict: "refused", path: "spec.id" },
+  {
+    title: "a NUL in the name",
+    spec: { displayName: "a\u0000b" },
+    verdict: "refused",
+    path: "spec.displayName",
+  },
+  {
+    title: "an escape sequence in the name",
+    spec: { displayName: "\u001b[31mAcme" },
+    verdict: "refused",
+    path: "spec.displayName",
+  },
+  { title: "a name with a line break at its end", spec: { displayName: "Größe 🦩\n" }, verdict: "good" },
 ].map((row) => ({ kind: "Organization" as const, ...row }) as Row);
 
 export const objectTable: readonly Row[] = [...routeRows, ...policyRows, ...priceRows, ...organizationRows];
