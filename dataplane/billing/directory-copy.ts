@@ -14,6 +14,7 @@ import { z } from "zod";
 import type { OrganizationEntry, Routing } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { NewId } from "../lib/ids.ts";
+import { refusesData } from "../store/postgres.ts";
 import { copyGrants } from "./directory-grants.ts";
 import { copyKeys } from "./directory-keys.ts";
 import { bumpKeyEpoch } from "./accounts.ts";
@@ -26,6 +27,13 @@ const AT_ONCE = 200;
 export interface Copied {
   /** Organizations whose account or keys changed: Redis has to hear of them. */
   readonly changed: readonly string[];
+  /** Organizations that Postgres does not take as they are declared: they stay as they were. */
+  readonly refused: readonly Refused[];
+}
+
+export interface Refused {
+  readonly organizationId: string;
+  readonly error: unknown;
 }
 
 /** Copies unless a newer snapshot was copied, or begun to be copied, before. */
@@ -35,11 +43,13 @@ export async function copySnapshot(pool: DatabasePool, snapshot: Snapshot, newId
     // Of the session, not of a transaction: the copy is several transactions.
     await connection.query(sql.unsafe`select pg_advisory_lock(${LOCK})`);
     try {
-      if (!(await begin(connection, serial))) return { changed: [] };
+      if (!(await begin(connection, serial))) return { changed: [], refused: [] };
       reached("directory.begun");
-      const changed = await copyOrganizations(connection, snapshot.routing, newId);
-      await connection.query(sql.unsafe`update directory_state set copied_serial = ${serial}`);
-      return { changed };
+      const copied = await copyOrganizations(connection, snapshot.routing, newId);
+      // Else each pod tries again, and so knows what it must not call programmed.
+      if (copied.refused.length === 0)
+        await connection.query(sql.unsafe`update directory_state set copied_serial = ${serial}`);
+      return copied;
     } finally {
       await connection.query(sql.unsafe`select pg_advisory_unlock(${LOCK})`);
     }
@@ -62,7 +72,7 @@ async function copyOrganizations(
   connection: DatabasePoolConnection,
   { organizations }: Routing,
   newId: NewId,
-): Promise<string[]> {
+): Promise<Copied> {
   const known = new Map(
     (
       await connection.any(
@@ -75,14 +85,34 @@ async function copyOrganizations(
   const news = organizations
     .filter((entry) => known.get(entry.id) !== declarationOf(entry))
     .sort((one, other) => (one.id < other.id ? -1 : 1));
-  for (let at = 0; at < news.length; at += AT_ONCE) {
-    const some = news.slice(at, at + AT_ONCE);
-    await connection.transaction((transaction) => copySome(transaction, some, newId));
-  }
+  const refused: Refused[] = [];
+  for (let at = 0; at < news.length; at += AT_ONCE)
+    refused.push(...(await copyBatch(connection, news.slice(at, at + AT_ONCE), newId)));
   const declared = new Set(organizations.map(({ id }) => id));
   const deleted = [...known.keys()].filter((id) => !declared.has(id)).sort();
   for (const id of deleted) await connection.transaction((transaction) => deleteOne(transaction, id));
-  return [...news.map(({ id }) => id), ...deleted];
+  const kept = new Set(refused.map(({ organizationId }) => organizationId));
+  const copied = news.map(({ id }) => id).filter((id) => !kept.has(id));
+  return { changed: [...copied, ...deleted], refused };
+}
+
+/** In one transaction; when Postgres refuses that, each by itself, so that one bad object blocks no other. */
+async function copyBatch(
+  connection: DatabasePoolConnection,
+  entries: readonly OrganizationEntry[],
+  newId: NewId,
+): Promise<Refused[]> {
+  try {
+    await connection.transaction((transaction) => copySome(transaction, entries, newId));
+    return [];
+  } catch (error) {
+    if (!refusesData(error)) throw error;
+    const [only, another] = entries;
+    if (only !== undefined && another === undefined) return [{ organizationId: only.id, error }];
+  }
+  const refused: Refused[] = [];
+  for (const entry of entries) refused.push(...(await copyBatch(connection, [entry], newId)));
+  return refused;
 }
 
 /** What an organization was copied from, so that the same is not copied twice. */

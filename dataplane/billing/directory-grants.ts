@@ -1,7 +1,7 @@
 /** Declared grants, as a part of copying a snapshot, and what a copy could not do (rule 1.10). */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
-import type { OrganizationEntry, Routing } from "../config/schema.ts";
+import type { OrganizationEntry } from "../config/schema.ts";
 import { applyGrant } from "./accounts.ts";
 
 /** Something of an Organization that is served otherwise than it is declared; part of `/config/status`. */
@@ -45,7 +45,10 @@ async function readApplied(
 }
 
 /** Compares the declarations with what is stored; read by every pod, whichever of them did the copy. */
-export async function readNotes(pool: CommonQueryMethods, { organizations }: Routing): Promise<Note[]> {
+export async function readNotes(
+  pool: CommonQueryMethods,
+  organizations: readonly OrganizationEntry[],
+): Promise<Note[]> {
   return [...(await grantNotes(pool, organizations)), ...(await keyNotes(pool, organizations))];
 }
 

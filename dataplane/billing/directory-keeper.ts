@@ -1,6 +1,6 @@
 /**
  * Keeps Postgres' directory up to the snapshot that this process serves, and says which Organizations are there:
- * one counts as programmed only after its copy (design.md §2).
+ * one counts as programmed only after its copy (design.md §2), so one that Postgres refuses does not, and the rest do.
  */
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
@@ -87,16 +87,18 @@ export class DirectoryKeeper {
 
   async #copyOnce(snapshot: Snapshot): Promise<void> {
     const { pool, holds, log, newId } = this.#options;
-    const { changed } = await copySnapshot(pool, snapshot, newId);
+    const { changed, refused } = await copySnapshot(pool, snapshot, newId);
     reached("directory.copied");
+    for (const { organizationId, error } of refused)
+      log.error({ err: error, organizationId }, "Postgres refuses this organization: it stays as it was");
     // Redis hears of it now; when it is away, the look for changed accounts tells it later.
     await holds.refresh(changed).catch((error: unknown) => {
       log.warn({ err: error }, "Redis has not heard of changed organizations yet");
     });
-    const notes = Map.groupBy(await readNotes(pool, snapshot.routing), (note) => note.organizationId);
-    this.#notes = new Map(
-      snapshot.routing.organizations.map(({ id, source }) => [identity(source), notes.get(id) ?? []]),
-    );
+    const kept = new Set(refused.map(({ organizationId }) => organizationId));
+    const organizations = snapshot.routing.organizations.filter(({ id }) => !kept.has(id));
+    const notes = Map.groupBy(await readNotes(pool, organizations), (note) => note.organizationId);
+    this.#notes = new Map(organizations.map(({ id, source }) => [identity(source), notes.get(id) ?? []]));
   }
 
   async #writeUsed(): Promise<void> {

@@ -16,6 +16,7 @@ let database: TestDatabase;
 let pool: DatabasePool;
 let directory: KeyDirectory;
 let refreshed: string[] = [];
+let logged: { level: number; organizationId?: string }[] = [];
 beforeAll(async () => {
   database = await freshDatabase();
   pool = await openPostgres(database.url, { onError: () => {} });
@@ -68,11 +69,12 @@ const snapshotOf = (organizations: OrganizationEntry[], at = (serial += 1)): Sna
 /** What one pod does with a snapshot. */
 async function copy(organizations: OrganizationEntry[], at?: number) {
   const snapshot = snapshotOf(organizations, at);
+  logged = [];
   const keeper = new DirectoryKeeper({
     pool,
     directory,
     newId,
-    log: pino({ level: "silent" }),
+    log: pino({ level: "error" }, { write: (line: string) => void logged.push(JSON.parse(line)) }),
     holds: {
       refresh: async (ids) => {
         refreshed = [...ids];
@@ -224,4 +226,25 @@ test("while Postgres is away a key that was valid stays valid", async () => {
   await own.end();
   expect(await cut.find(digest("l"), 0)).not.toBe(null);
   await expect(cut.find(digest("never seen"), 0)).rejects.toMatchObject({ code: "unavailable" });
+});
+
+test("design §2: an organization that Postgres refuses blocks no other, and is not called programmed", async () => {
+  const bad = organization("org_m_bad", { displayName: "a\0b", apiKeys: [inferenceKey("bad")] });
+  const revoked = organization("org_n", { apiKeys: [inferenceKey("n")] });
+  const deleted = organization("org_o", { apiKeys: [inferenceKey("o")] });
+  await copy([{ ...bad, displayName: "Good" }, revoked, deleted]);
+  const changed = [bad, { ...revoked, suspended: true }, organization("org_z")];
+  const first = (serial += 1);
+  // The second is another pod, or this one after a restart.
+  for (const at of [first, first]) {
+    const held = await copy(changed, at);
+    expect(held.map(({ name }) => name)).toEqual(["org_n", "org_z"]);
+    expect(logged).toMatchObject([{ level: 50, organizationId: "org_m_bad" }]);
+  }
+  expect(await find("n")).toBe(null);
+  expect(await find("o")).toBe(null);
+  expect(await find("bad")).toMatchObject({ organizationId: "org_m_bad" });
+  const mended = await copy([{ ...bad, displayName: "Good" }, revoked]);
+  expect(mended).toHaveLength(2);
+  expect(logged).toEqual([]);
 });
