@@ -85,12 +85,13 @@ async function copyOrganizations(
   const news = organizations
     .filter((entry) => known.get(entry.id) !== declarationOf(entry))
     .sort((one, other) => (one.id < other.id ? -1 : 1));
-  const refused: Refused[] = [];
-  for (let at = 0; at < news.length; at += AT_ONCE)
-    refused.push(...(await copyBatch(connection, news.slice(at, at + AT_ONCE), newId)));
+  // First, so that their keys' secrets are free for other organizations.
   const declared = new Set(organizations.map(({ id }) => id));
   const deleted = [...known.keys()].filter((id) => !declared.has(id)).sort();
   for (const id of deleted) await connection.transaction((transaction) => deleteOne(transaction, id));
+  const refused: Refused[] = [];
+  for (let at = 0; at < news.length; at += AT_ONCE)
+    refused.push(...(await copyBatch(connection, news.slice(at, at + AT_ONCE), newId)));
   const kept = new Set(refused.map(({ organizationId }) => organizationId));
   const copied = news.map(({ id }) => id).filter((id) => !kept.has(id));
   return { changed: [...copied, ...deleted], refused };
@@ -115,11 +116,14 @@ async function copyBatch(
   return refused;
 }
 
-/** What an organization was copied from, so that the same is not copied twice. */
+/**
+ * What an organization was copied from, so that the same is not copied twice. The number grows when copies of before
+ * have to be made again.
+ */
 export function declarationOf(entry: OrganizationEntry): string {
   const { displayName, suspended, grants, projects, apiKeys, adminKeys } = entry;
   return createHash("sha256")
-    .update(JSON.stringify([1, displayName, suspended, grants, projects, apiKeys, adminKeys]))
+    .update(JSON.stringify([2, displayName, suspended, grants, projects, apiKeys, adminKeys]))
     .digest("hex");
 }
 
@@ -203,7 +207,10 @@ async function copyProjects(
   `);
 }
 
-/** Rule 1.16: all its keys answer 401; data and balance stay, and the same id restores them. */
+/**
+ * Rule 1.16: all its keys answer 401; data and balance stay, and the same id restores them. Its keys keep their
+ * secrets until another organization declares them.
+ */
 async function deleteOne(transaction: DatabaseTransactionConnection, id: string): Promise<void> {
   await transaction.query(sql.unsafe`
     update organizations set deleted_at = now() where id = ${id}

@@ -29,7 +29,8 @@ type StoredKey = z.infer<typeof storedSchema>;
 /**
  * Makes the declared keys of these organizations what the snapshot says; returns the organizations in which a key
  * stopped being what it was. A declared key is known by its name: another secret under the same name is the same
- * key, so its id and its usage go on, though it was removed and deleted meanwhile. A secret that another key has already stays with that key.
+ * key, so its id and its usage go on, though it was removed and deleted meanwhile. A secret that another key has
+ * already stays with that key, unless that key's organization is deleted.
  */
 export async function copyKeys(
   transaction: DatabaseTransactionConnection,
@@ -53,6 +54,7 @@ export async function copyKeys(
   const unchanged = new Set(stored.filter((key) => key.active && !ended.includes(key)).map(nameOf));
   const known = new Map(stored.map((key) => [nameOf(key), key.id]));
   const wanted = [...declared.values()].filter((key) => !unchanged.has(nameOf(key)));
+  await takeFromDeleted(transaction, wanted);
   const free = await withoutTaken(transaction, wanted);
   await write(
     transaction,
@@ -87,6 +89,27 @@ async function readStored(
       project.name as "projectName", key.status = 'active' as active
     from api_keys key left join projects project on project.id = key.project_id
     where key.source = 'declared' and key.organization_id = any(${sql.array([...organizationIds], "text")})
+  `);
+}
+
+/**
+ * A deleted organization holds no secret against a living one. A key that was made through the admin API is deleted
+ * with its secret: no declaration could bring it back.
+ */
+async function takeFromDeleted(
+  transaction: DatabaseTransactionConnection,
+  keys: readonly DeclaredKey[],
+): Promise<void> {
+  await transaction.query(sql.unsafe`
+    update api_keys key
+    set status = 'inactive', sha256 = null,
+      deleted_at = case when key.source = 'created' then clock_timestamp() else key.deleted_at end
+    from organizations organization
+    where organization.id = key.organization_id and organization.deleted_at is not null
+      and key.sha256 = any(${sql.array(
+        keys.map(({ sha256 }) => sha256),
+        "text",
+      )})
   `);
 }
 

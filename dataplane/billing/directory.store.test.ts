@@ -248,3 +248,54 @@ test("design §2: an organization that Postgres refuses blocks no other, and is 
   expect(mended).toHaveLength(2);
   expect(logged).toEqual([]);
 });
+
+test("resources.md: a key's secret may move from a deleted organization to one with another id, and back", async () => {
+  const keys = { apiKeys: [inferenceKey("ci", "moves")], adminKeys: [key("root", "moves too")] };
+  const renamed = async (id: string) => {
+    const [held] = await copy([organization(id, keys)]);
+    expect(held?.notes).toEqual([]);
+    expect(await find("moves")).toMatchObject({ organizationId: id, kind: "inference" });
+    expect(await find("moves too")).toMatchObject({ organizationId: id, kind: "admin" });
+    return (await find("moves"))?.keyId;
+  };
+  const first = await renamed("org_p2");
+  // Before and after in the order of ids; and one that was deleted some snapshots ago.
+  await renamed("org_p1");
+  await copy([]);
+  await renamed("org_p3");
+  expect(await renamed("org_p2")).toBe(first);
+});
+
+test("rule 1.16: a living organization keeps the secret of a deleted one that comes back", async () => {
+  const keys = { apiKeys: [inferenceKey("mine", "kept"), inferenceKey("own", "own")] };
+  const taker = organization("org_r", { apiKeys: [inferenceKey("taken", "kept")] });
+  await copy([organization("org_q", keys)]);
+  await copy([taker]);
+  const [back] = await copy([organization("org_q", keys), taker]);
+  expect(back?.notes).toEqual([{ path: "spec.apiKeys[0]", reason: "KeyConflicted" }]);
+  expect(await find("kept")).toMatchObject({ organizationId: "org_r" });
+  expect(await find("own")).toMatchObject({ organizationId: "org_q" });
+});
+
+test("rule 1.16: created keys of a deleted organization work again, but for one that is declared elsewhere", async () => {
+  await copy([organization("org_s")]);
+  await pool.query(sql.unsafe`
+    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source)
+    select name, 'org_s', (select id from projects where organization_id = 'org_s'), 'inference', name, sha256,
+      'sk-svc-x', 'created'
+    from ${sql.unnest(
+      ["s_stays", "s_taken"].map((name) => [name, digest(name)]),
+      ["text", "text"],
+    )} as made (name, sha256)
+  `);
+  const taker = organization("org_t", { apiKeys: [inferenceKey("t", "s_taken")] });
+  await copy([taker]);
+  expect(await find("s_stays")).toBe(null);
+  await copy([organization("org_s"), taker]);
+  expect(await find("s_stays")).toMatchObject({ organizationId: "org_s", keyId: "s_stays" });
+  expect(await find("s_taken")).toMatchObject({ organizationId: "org_t" });
+  const listed = await pool.anyFirst(sql.type(z.object({ id: z.string() }))`
+    select id from api_keys where organization_id = 'org_s' and deleted_at is null
+  `);
+  expect(listed).toEqual(["s_stays"]);
+});
