@@ -276,3 +276,44 @@ describe("what is published", () => {
     expect(winner(claim("a", "default", null), claim("z", "other", 10))).toEqual(["other/z"]);
   });
 });
+
+describe("a price that is gone", () => {
+  const named = (name: string, more: Partial<Declared> = {}) =>
+    declare("ModelRoute", name, { model: "dup", limits, upstreams: [upstream] }, more);
+  const after = (objects: readonly Declared[], last: Compiled | null) =>
+    compile({
+      objects,
+      secrets,
+      published:
+        last === null ? null : { routing: { ...last.routing, serial: 1 }, credentials: last.credentials },
+    });
+  const priced = { ...table(["dup", "kept"]), generation: 1 };
+  const unpriced = { ...table(["kept"]), generation: 2 };
+  const broken = declare("PriceTable", "default", { unit: "Pound" }, { generation: 3 });
+  const kept = declare("ModelRoute", "kept", { limits, upstreams: [upstream] });
+  const served = ({ routing }: Compiled) => routing.routes.map(({ source }) => source.uid);
+  const gone = after(
+    [named("dup-a"), named("dup-b"), kept, unpriced],
+    after([named("dup-a"), named("dup-b"), kept, priced], null),
+  );
+
+  test("rule 1.12: stays under the route that is served", () => {
+    expect(served(gone)).toEqual(["uid-ModelRoute-dup-a", "uid-ModelRoute-kept"]);
+  });
+
+  test.each([
+    ["another route that takes the model", named("dup-b")],
+    ["the route made anew (rule 6.5)", named("dup-a", { uid: "new" })],
+  ])("is not the price of %s, the table being valid or broken", (_title, heir) => {
+    const expected = ["uid-ModelRoute-kept"];
+    expect(served(after([heir, kept, unpriced], gone))).toEqual(expected);
+    const breaks = after([named("dup-a"), kept, broken], gone);
+    expect(served(breaks)).toEqual(["uid-ModelRoute-dup-a", ...expected]);
+    expect(served(after([heir, kept, broken], breaks))).toEqual(expected);
+  });
+
+  test("a new route of a broken table has the price that the table gave last", () => {
+    const last = after([named("dup-a"), priced], null);
+    expect(served(after([named("dup-b"), broken], last))).toEqual(["uid-ModelRoute-dup-b"]);
+  });
+});

@@ -24,9 +24,10 @@ export class PriceTables {
     this.verdicts = tables.map(({ verdict }) => verdict);
   }
 
-  /** The uid of a table, also of one that is not accepted. */
-  uid(namespace: string, name: string): string | undefined {
-    return this.#tables.get(`${namespace}/${name}`)?.object.uid;
+  /** The uid of a table that is there and not accepted. */
+  uidOfBroken(namespace: string, name: string): string | undefined {
+    const table = this.#tables.get(`${namespace}/${name}`);
+    return table?.pricesOf === null ? table.object.uid : undefined;
   }
 
   /** The model's prices in credits, or a sentence that says what is missing. */

@@ -38,13 +38,9 @@ export class Prior {
     return this.#organizations.get(uid);
   }
 
+  /** The model's price in the newest generation of the table that a route is served by: older ones are gone from it. */
   prices(tableUid: string, model: string): Prices | undefined {
-    this.#prices ??= new Map(
-      this.#published?.routing.routes.map((route) => [
-        `${route.prices.source.uid} ${route.model}`,
-        route.prices,
-      ]),
-    );
+    this.#prices ??= newestPrices(this.#published?.routing.routes ?? []);
     return this.#prices.get(`${tableUid} ${model}`);
   }
 
@@ -52,4 +48,17 @@ export class Prior {
     const credentials = this.#published?.credentials ?? {};
     return Object.hasOwn(credentials, id) ? credentials[id] : undefined;
   }
+}
+
+function newestPrices(routes: readonly Route[]): ReadonlyMap<string, Prices> {
+  const newest = new Map<string, number>();
+  for (const { prices } of routes) {
+    const { uid, generation } = prices.source;
+    newest.set(uid, Math.max(generation, newest.get(uid) ?? 0));
+  }
+  return new Map(
+    routes
+      .filter(({ prices }) => prices.source.generation === newest.get(prices.source.uid))
+      .map(({ model, prices }) => [`${prices.source.uid} ${model}`, prices]),
+  );
 }

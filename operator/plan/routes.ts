@@ -98,7 +98,10 @@ function keepLastGood(object: Declared, context: RouteContext, found: Partial<Ve
   return { entry, verdict: { ...verdict, serves: last.source.generation } };
 }
 
-/** The model's price; one that disappeared from under a served route stays (rule 1.12). */
+/**
+ * The model's price; one that disappeared from under a served route stays (rule 1.12): with that very route, since
+ * no other may be sold at a price that is gone.
+ */
 function resolvePrices(
   object: Declared,
   spec: ModelRouteSpec,
@@ -122,7 +125,7 @@ function resolvePrices(
   )
     return last.prices;
   // A new route of a table that is broken just now: what the table said of the model before.
-  const uid = prices.uid(object.namespace, table);
+  const uid = prices.uidOfBroken(object.namespace, table);
   return (uid === undefined ? undefined : prior.prices(uid, model)) ?? null;
 }
 
