@@ -277,6 +277,53 @@ describe("what is published", () => {
   });
 });
 
+describe("a credential", () => {
+  const priced = table(["model-0", "model-1"]);
+  const keyed = (name: string) => ({ credentials: { secretKeyRef: { name, key: "k" } } });
+  const withSecret = (k: string) => new Map([...secrets, ["default/big", { k }]]);
+
+  test("of 8 KiB is taken", () => {
+    const objects = [route(0, { upstreams: [{ ...upstream, ...keyed("big") }] }), priced];
+    const { credentials } = compile({ objects, secrets: withSecret("x".repeat(8192)), published: null });
+    expect(credentials["default/big/k"]).toHaveLength(8192);
+  });
+
+  test.each([
+    ["a route", route(0, { upstreams: [{ ...upstream, ...keyed("big") }] }), "spec.upstreams[0]"],
+    [
+      "a search engine",
+      declare("ToolPolicy", "other", { webSearch: { engine: { type: "Brave", ...keyed("big") } } }),
+      "spec.webSearch.engine",
+    ],
+    [
+      "an xSearch engine",
+      declare("ToolPolicy", "other", { xSearch: { engine: { type: "X", ...keyed("big") } } }),
+      "spec.xSearch.engine",
+    ],
+  ])("of %s that is longer is that object's fault and never in the snapshot", (_title, bad, path) => {
+    const { verdicts, credentials, routing } = compile({
+      objects: [bad, route(1), priced],
+      secrets: withSecret("x".repeat(930_000)),
+      published: null,
+    });
+    expect(verdicts.filter(({ resolved }) => resolved.length > 0)).toMatchObject([
+      {
+        object: { name: bad.name },
+        resolved: [
+          {
+            reason: "SecretInvalid",
+            path: `${path}.credentials.secretKeyRef`,
+            message:
+              'Secret "big", key "k": the value has 930000 characters, more than the 8192 of the longest credential',
+          },
+        ],
+      },
+    ]);
+    expect(Object.keys(credentials)).toEqual(["default/s/k"]);
+    expect(routing.routes.map(({ source }) => source.name)).toEqual(["route-1"]);
+  });
+});
+
 describe("a price that is gone", () => {
   const named = (name: string, more: Partial<Declared> = {}) =>
     declare("ModelRoute", name, { model: "dup", limits, upstreams: [upstream] }, more);

@@ -46,7 +46,8 @@ export class CredentialCollector {
   ): { readonly id: string | null; readonly fault: Fault<ResolvedReason> | null } {
     const id = `${namespace}/${ref.name}/${ref.key}`;
     const current = lookUp(this.#secrets, namespace, ref);
-    if (current.found && isHeaderValue(current.value)) {
+    const invalid = current.found ? headerFault(current.value) : null;
+    if (current.found && invalid === null) {
       this.values[id] = current.value;
       return { id, fault: null };
     }
@@ -54,7 +55,7 @@ export class CredentialCollector {
       ? {
           reason: "SecretInvalid",
           path: path(),
-          message: `Secret "${ref.name}", key "${ref.key}": the value holds characters that no header can carry`,
+          message: `Secret "${ref.name}", key "${ref.key}": ${invalid}`,
         }
       : { reason: "SecretNotFound", path: path(), message: current.message };
     return { id: heldBefore(id) && this.keep(id) ? id : null, fault };
@@ -65,14 +66,26 @@ export class CredentialCollector {
     if (Object.hasOwn(this.values, id)) return true;
     const [namespace = "", name = "", ...key] = id.split("/");
     const current = lookUp(this.#secrets, namespace, { name, key: key.join("/") });
-    const value = current.found && isHeaderValue(current.value) ? current.value : this.#prior.credential(id);
+    const value =
+      current.found && headerFault(current.value) === null ? current.value : this.#prior.credential(id);
     if (value === undefined) return false;
     this.values[id] = value;
     return true;
   }
 }
 
-const isHeaderValue = (value: string) => /^[\t -~\u0080-\u00ff]*$/.test(value);
+/**
+ * Characters, each a byte in a header. Servers take 8 to 16 KiB of headers together (Node 16); and a few values of
+ * the size of a Secret would fill the snapshot, which holds up everybody's configuration.
+ */
+const MAX_CREDENTIAL = 8 * 1024;
+
+/** Why a value cannot stand in a header; null: it can. */
+function headerFault(value: string): string | null {
+  if (value.length > MAX_CREDENTIAL)
+    return `the value has ${value.length} characters, more than the ${MAX_CREDENTIAL} of the longest credential`;
+  return /^[\t -~\u0080-\u00ff]*$/.test(value) ? null : "the value holds characters that no header can carry";
+}
 
 /** `sk-svc-` and 40 base62 characters; `sk-adm-svc-` and further characters (spec, Authentication). */
 const forms = {
