@@ -359,6 +359,17 @@ describe("a price that is gone", () => {
     expect(served(after([heir, kept, broken], breaks))).toEqual(expected);
   });
 
+  test("a broken table says which generation of it is served, as long as a route goes on at it", () => {
+    const serves = ({ verdicts }: Compiled) =>
+      verdicts.flatMap((verdict) => (verdict.object.kind === "PriceTable" ? [verdict.serves] : []));
+    const breaks = after([named("dup-a"), kept, broken], gone);
+    expect(serves(gone)).toEqual([2]);
+    expect(serves(breaks)).toEqual([2]);
+    expect(serves(after([named("dup-a"), broken], breaks))).toEqual([1]);
+    expect(serves(after([broken], breaks))).toEqual([null]);
+    expect(serves(after([kept, { ...broken, uid: "new" }], breaks))).toEqual([null]);
+  });
+
   test("a new route of a broken table has the price that the table gave last", () => {
     const last = after([named("dup-a"), priced], null);
     expect(served(after([named("dup-b"), broken], last))).toEqual(["uid-ModelRoute-dup-b"]);

@@ -72,17 +72,16 @@ export function compile({ objects, secrets, published }: CompileInput): Compiled
     compileOrganization(object, organizationContext),
   );
 
+  const entries = routes.flatMap(({ entry }) => entry ?? []);
   const verdicts = [
-    ...prices.verdicts,
+    ...prices.verdicts(entries),
     ...[...routes, ...policies, ...organizations].map(({ verdict }) => verdict),
   ];
   verdicts.sort((one, other) => byKindAndName(one.object, other.object));
   return {
     routing: {
       schemaVersion: SCHEMA_VERSION,
-      routes: routes
-        .flatMap(({ entry }) => entry ?? [])
-        .sort((one, other) => compareText(one.model, other.model)),
+      routes: entries.toSorted((one, other) => compareText(one.model, other.model)),
       policies: Object.fromEntries(
         policies
           .flatMap(({ entry }) => entry ?? [])

@@ -1,9 +1,10 @@
 /** PriceTables: from prices in USD or credits to exact credits. */
-import type { Prices } from "../../dataplane/config/schema.ts";
+import type { Prices, Route } from "../../dataplane/config/schema.ts";
 import { type ModelPrice, priceDefaults, type PriceTableSpec } from "../api/price-table.ts";
 import { multiply } from "./decimal.ts";
 import { type Declared, reference, type Verdict } from "./objects.ts";
 import { oncePer } from "./once-per.ts";
+import { servedTables } from "./prior.ts";
 import { readSpec } from "./read-spec.ts";
 import { sourceOf } from "./source.ts";
 
@@ -15,13 +16,20 @@ interface Table {
 }
 
 export class PriceTables {
+  readonly #all: readonly Table[];
   readonly #tables = new Map<string, Table>();
-  readonly verdicts: readonly Verdict[];
 
   constructor(objects: readonly Declared[]) {
-    const tables = objects.map(readTable);
-    for (const table of tables) this.#tables.set(reference(table.object), table);
-    this.verdicts = tables.map(({ verdict }) => verdict);
+    this.#all = objects.map(readTable);
+    for (const table of this.#all) this.#tables.set(reference(table.object), table);
+  }
+
+  /** A table that is not accepted is still served as far as `routes`, all that are served, go on at its last prices. */
+  verdicts(routes: readonly Route[]): readonly Verdict[] {
+    const served = servedTables(routes);
+    return this.#all.map(({ object, verdict, pricesOf }) =>
+      pricesOf === null ? { ...verdict, serves: served.get(object.uid) ?? null } : verdict,
+    );
   }
 
   /** The uid of a table that is there and not accepted. */

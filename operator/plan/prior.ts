@@ -50,12 +50,18 @@ export class Prior {
   }
 }
 
-function newestPrices(routes: readonly Route[]): ReadonlyMap<string, Prices> {
+/** The newest generation of each PriceTable, by uid, at whose prices a route is served. */
+export function servedTables(routes: readonly Route[]): ReadonlyMap<string, number> {
   const newest = new Map<string, number>();
   for (const { prices } of routes) {
     const { uid, generation } = prices.source;
     newest.set(uid, Math.max(generation, newest.get(uid) ?? 0));
   }
+  return newest;
+}
+
+function newestPrices(routes: readonly Route[]): ReadonlyMap<string, Prices> {
+  const newest = servedTables(routes);
   return new Map(
     routes
       .filter(({ prices }) => prices.source.generation === newest.get(prices.source.uid))
