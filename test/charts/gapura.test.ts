@@ -184,9 +184,15 @@ describe("rule 6.12", () => {
     expect(rendered.get("NetworkPolicy", "gapura-operator")["spec"]).toMatchSnapshot("operator");
   });
 
-  test("two releases in one namespace share no name and no pod selector", async () => {
+  const long = "a".repeat(42);
+  test.each([
+    ["one", "two"],
+    ["foo", "foo-gapura"],
+    ["gapura", "gapura-gapura"],
+    [`${long}b`, `${long}c`],
+  ])("two releases in one namespace share no name and no pod selector: %s, %s", async (...releases) => {
     const values = { quickstart: { enabled: true }, networkPolicy: { enabled: true } };
-    const [one, two] = [await render(values, "one"), await render(values, "two")];
+    const [one, two] = [await render(values, releases[0]), await render(values, releases[1])];
     const names = (rendered: Rendered) =>
       rendered.objects.map(({ kind, metadata }) => `${kind}/${metadata.name}`);
     expect(names(one).filter((name) => names(two).includes(name))).toEqual([]);
@@ -195,6 +201,19 @@ describe("rule 6.12", () => {
         JSON.stringify((object["spec"] as { selector: unknown }).selector),
       );
     expect(selectors(one).filter((selector) => selectors(two).includes(selector))).toEqual([]);
+  });
+
+  test.each([
+    ["gapura", {}, "gapura"],
+    ["foo", {}, "foo-gapura"],
+    ["my-gapura", {}, "my-gapura-gapura"],
+    [`a${"-".repeat(35)}b`, {}, /^a-{30}[0-9a-f]{8}$/],
+    ["gapura", { fullnameOverride: "b".repeat(41) }, /^b{31}-[0-9a-f]{8}$/],
+  ])("the names of release %s, with %o, begin with %s and fit", async (release, values, prefix) => {
+    const rendered = await render({ quickstart: { enabled: true }, ...values }, release);
+    const name = rendered.all("Service").map(({ metadata }) => metadata.name)[0];
+    expect(name).toMatch(typeof prefix === "string" ? new RegExp(`^${prefix}$`) : prefix);
+    expect(rendered.objects.filter(({ metadata }) => metadata.name.length > 63)).toEqual([]);
   });
 });
 

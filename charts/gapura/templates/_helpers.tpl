@@ -1,13 +1,23 @@
+{{/* Prefix of all names, another one for each release. Only the release that is called like the chart goes without the
+chart's name behind its own: "foo-gapura" would have the names of "foo". */}}
 {{- define "gapura.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- if .Values.fullnameOverride -}}
+{{- include "gapura.short" .Values.fullnameOverride -}}
+{{- else if eq $name .Release.Name -}}
+{{- include "gapura.short" $name -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- include "gapura.short" (printf "%s-%s" .Release.Name $name) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* At most 40 characters, which leaves room for what follows; of a longer name a digest of the whole takes the place of
+the end, since names may differ there alone. */}}
+{{- define "gapura.short" -}}
+{{- if le (len .) 40 -}}
+{{- . | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" (trunc 31 . | trimSuffix "-") (sha256sum . | trunc 8) -}}
 {{- end -}}
 {{- end -}}
 
