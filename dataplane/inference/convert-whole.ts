@@ -2,11 +2,8 @@
 import type { FinalUsage } from "../billing/meter.ts";
 import { tokensOf } from "../billing/token-usage.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
-import type { JsonObject, MessagesUsage } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
-import { failureOfResponse, isFailedResponse } from "../dialects/responses/read-response.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
-import { readResponsesUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/question.ts";
@@ -23,7 +20,7 @@ import {
   settle,
 } from "./convert-job.ts";
 import { isReport } from "./usage-tap.ts";
-import { countedTokens } from "./whole-answer.ts";
+import { countedTokens, failedUsage, isErrorBody } from "./whole-answer.ts";
 
 /**
  * Converts a whole answer.
@@ -62,24 +59,6 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
       };
   await settle(job, answering, { ...counted, status: "ok" });
   sendWhole(sink, answer, job.headers);
-}
-
-/**
- * Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it, and costs
- * nothing unless it reports what it used (spec, "A failed request without usage is not recorded").
- */
-export const isErrorBody = (body: JsonObject): boolean =>
-  isFailedResponse(body)
-    ? failedUsage(body) === null
-    : typeof body["error"] === "object" &&
-      body["error"] !== null &&
-      ["choices", "content", "output"].every((part) => body[part] === undefined);
-
-/** What a Responses answer reports that is none by its own account; null when it reports nothing, or is one. */
-export function failedUsage(body: JsonObject): MessagesUsage | null {
-  const isResponse = body["object"] === "response" || body["output"] !== undefined;
-  const usage = isResponse && failureOfResponse(body) !== null ? readResponsesUsage(body["usage"]) : null;
-  return isReport(usage) ? usage : null;
 }
 
 /** Rule 1.6: a corrupt answer costs what was sent and received; an empty one, and one for nobody, nothing. */

@@ -16,8 +16,8 @@ import { failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
-import { failedUsage, isErrorBody } from "./convert-whole.ts";
 import { brokenStream, faultOfEnd, unbegunAnswer } from "./stream-answer.ts";
+import { failedUsage, isErrorBody } from "./whole-answer.ts";
 
 /** Batches of events that wait for their reader before the upstream is told to pause. */
 const MAX_WAITING = 16;

@@ -12,11 +12,10 @@ import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { sendWhole } from "./call.ts";
-import { failedUsage, isErrorBody } from "./convert-whole.ts";
 import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
 import { settle, type RelayJob } from "./relay-job.ts";
 import { isReport } from "./usage-tap.ts";
-import { countedTokens, lookAtWhole, type WholeLook } from "./whole-answer.ts";
+import { countedTokens, failedUsage, isErrorBody, lookAtWhole, type WholeLook } from "./whole-answer.ts";
 
 /**
  * Relays a whole answer.

@@ -3,11 +3,17 @@ import type { Dialect } from "../dialects/dialect.ts";
 import type { TokenUsage } from "../billing/meter.ts";
 import { tokensOf } from "../billing/token-usage.ts";
 import type { JsonObject, JsonValue, MessagesUsage } from "../dialects/messages/types.ts";
-import { isEndedStatus } from "../dialects/responses/read-response.ts";
+import {
+  failureOfResponse,
+  isEndedStatus,
+  isFailedResponse,
+  isResponse,
+} from "../dialects/responses/read-response.ts";
 import { readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
 import { keepItemAhead } from "./item-references.ts";
+import { isReport } from "./usage-tap.ts";
 
 /** What a whole answer says of itself. */
 export interface WholeLook {
@@ -82,6 +88,24 @@ function bareMessage(reader: JsonReader): { at: number; empty: boolean } | null 
 function readUsage(dialect: Dialect, raw: unknown): MessagesUsage | null {
   if (dialect === "messages") return readMessagesUsage(raw, null);
   return dialect === "chat" ? readChatUsage(raw) : readResponsesUsage(raw);
+}
+
+/**
+ * Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it, and costs
+ * nothing unless it reports what it used (spec, "A failed request without usage is not recorded").
+ */
+export const isErrorBody = (body: JsonObject): boolean =>
+  isFailedResponse(body)
+    ? failedUsage(body) === null
+    : typeof body["error"] === "object" &&
+      body["error"] !== null &&
+      ["choices", "content", "output"].every((part) => body[part] === undefined);
+
+/** What a Responses answer reports that is none by its own account; null when it reports nothing, or is one. */
+export function failedUsage(body: JsonObject): MessagesUsage | null {
+  const isFailed = isResponse(body) && failureOfResponse(body) !== null;
+  const usage = isFailed ? readResponsesUsage(body["usage"]) : null;
+  return isReport(usage) ? usage : null;
 }
 
 /**

@@ -49,10 +49,13 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
   };
 }
 
+/** Whether a body is a whole response, and no other dialect's answer. */
+export const isResponse = (body: JsonObject): boolean =>
+  body["object"] === "response" || body["output"] !== undefined;
+
 /** Whether a whole response says of itself that it failed, as an error body with status 200 does. */
 export const isFailedResponse = (body: JsonObject): boolean =>
-  (body["object"] === "response" || body["output"] !== undefined) &&
-  (body["status"] === "failed" || objectOf(body["error"]) !== null);
+  isResponse(body) && (body["status"] === "failed" || objectOf(body["error"]) !== null);
 
 /** Why a whole response is no answer (dialects.md §D3); null when it is one. */
 export function failureOfResponse(body: JsonObject): ApiError | null {
