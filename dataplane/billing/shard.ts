@@ -86,6 +86,8 @@ export interface ShardOptions {
   readonly index: number;
   /** A word that no other epoch has. */
   readonly newEpoch: () => string;
+  /** To be awaited before a server hears of the meter for the first time since it was started. */
+  readonly onNewRun: () => Promise<void>;
   /** What to do again, in this order, when Redis turns out to have lost what it knew. */
   readonly onLost: (shard: number) => readonly Operation[];
 }
@@ -231,7 +233,8 @@ export class Shard {
 
   #call(operations: readonly Operation[]): Promise<ScriptReply> {
     const packed = operations.join("");
-    return apply(this.#options.redis, [this.tag], [this.#epoch, this.#options.newEpoch(), packed]);
+    const { redis, newEpoch, onNewRun } = this.#options;
+    return apply(redis, [this.tag], [this.#epoch, newEpoch(), packed], onNewRun);
   }
 
   #refuse(group: readonly Waiting[], error: RedisSilent): void {
@@ -247,6 +250,11 @@ function answer({ resolve, reject }: Waiting, reply: Reply): void {
 /** Hash tag of a shard: all its keys begin with it. */
 export function shardTag(index: number): string {
   return `{gapura-meter-${index}}`;
+}
+
+/** Where a shard's epoch stands: without it, or under another word, nothing is done (meter-apply.lua). */
+export function epochKey(index: number): string {
+  return `${shardTag(index)}:epoch`;
 }
 
 /**

@@ -1,7 +1,8 @@
 /** The sixteen shards of the meter, and operations that are owed to them: nobody waits for those. */
 import { metrics } from "../telemetry/metrics.ts";
 import { meterUnavailable } from "./rate-limits.ts";
-import { SHARDS, Shard, shardOf, type Operation, type Reply, type ShardOptions } from "./shard.ts";
+import { ServerRun } from "./server-run.ts";
+import { SHARDS, Shard, epochKey, shardOf, type Operation, type Reply, type ShardOptions } from "./shard.ts";
 
 /** Redis has this long for one operation; then a charge goes straight to the ledger. */
 export const REDIS_MS = 1_000;
@@ -12,7 +13,7 @@ export const REDIS_MS = 1_000;
  */
 const MOST_OWED = 20_000;
 
-export interface ShardsOptions extends Omit<ShardOptions, "index"> {
+export interface ShardsOptions extends Omit<ShardOptions, "index" | "onNewRun"> {
   /** An operation that nobody waited for may have given credit back. */
   readonly onTaken: (organizationId: string) => void;
   /** `MOST_OWED` unless a test has less patience. */
@@ -36,7 +37,10 @@ export class Shards {
   constructor({ onTaken, mostOwed = MOST_OWED, ...options }: ShardsOptions) {
     this.#onTaken = onTaken;
     this.#mostOwed = mostOwed;
-    this.all = Array.from({ length: SHARDS }, (_, index) => new Shard({ ...options, index }));
+    const indexes = Array.from({ length: SHARDS }, (_, index) => index);
+    const run = new ServerRun(options.redis, indexes.map(epochKey));
+    const onNewRun = () => run.begin();
+    this.all = indexes.map((index) => new Shard({ ...options, index, onNewRun }));
   }
 
   of(organizationId: string): Shard {

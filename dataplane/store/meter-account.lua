@@ -27,9 +27,9 @@ end
 -- For showing an organization its credit. Replies: balance, undrained, held, version of its base | load.
 operations.balance = function(organization)
   write()
-  local values = call('HMGET', organization_key(organization), 'version', 'undrained', 'held')
+  local values = call('HMGET', organization_key(organization), 'version', 'undrained', 'epoch', 'held')
   if not values[1] then
     return { 'load' }
   end
-  return { 'balance', values[2] or '0', values[3] or '0', values[1] }
+  return { 'balance', values[2] or '0', values[3] == epoch and values[4] or '0', values[1] }
 end

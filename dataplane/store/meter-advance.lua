@@ -16,7 +16,7 @@ operations.advance = function(organization, id, spent, wanted, item, row, cost)
   end
   local swept = charged and '1' or ''
   if hold then
-    swept = select(5, struct.unpack('sssss', hold))
+    swept = select(5, parts_of(hold))
     give_back(id, hold)
   end
   -- What the others hold, and lack.

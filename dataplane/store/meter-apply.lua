@@ -5,7 +5,6 @@
 -- is another one (this Redis lost what it knew: the caller charges and holds again first), else {1, replies}, with a
 -- unit separator (31) between the words of a reply and a record separator (30) between two replies. An operation that
 -- fails replies `error` and why: what is wrong with one organization's keys must not concern the others of the call.
-local epoch = call('GET', tag .. ':epoch')
 if not epoch then
   epoch = ARGV[2]
   call('SET', tag .. ':epoch', epoch)

@@ -1,5 +1,6 @@
 -- Not an operation: joined after meter-shard.lua as a script of its own. ARGV: organizations of this shard.
--- Adds up, at one moment, what the holds and the stream say, beside what the organizations' books say. Replies:
+-- Adds up, at one moment, what the holds and the stream say, beside what the organizations' books say. A hold of another
+-- epoch is in no sum, and waits for the sweep. Replies:
 -- {{organization, base, version, undrained, held, live, sum of its entries, sum of its holds, its live holds,
 -- short, what its holds lack}, ...},
 -- then {milliseconds since the oldest heartbeat, its hold, milliseconds since the oldest entry, number of holds,
@@ -7,18 +8,19 @@
 -- are sums below 2^53, so doubles hold them exactly.
 local held, live, undrained, short = {}, {}, {}, {}
 local holds = call('ZRANGE', BEATS, 0, -1, 'WITHSCORES')
-local hollow = 0
+local running, hollow = 0, 0
 for at = 1, #holds, 2 do
-  local hold = read_request(holds[at])
-  if hold then
-    local organization, amount, lacks, item = struct.unpack('ssss', hold)
+  local hold = read_value(holds[at])
+  if not hold or hold == 'final' or hold == 'provisional' then
+    hollow = hollow + 1
+  elseif is_current(hold) then
+    running = running + 1
+    local organization, amount, lacks, item = parts_of(hold)
     held[organization] = (held[organization] or 0) + tonumber(amount)
     short[organization] = (short[organization] or 0) + tonumber(lacks)
     if item ~= '1' then
       live[organization] = (live[organization] or 0) + 1
     end
-  else
-    hollow = hollow + 1
   end
 end
 local entries = call('XRANGE', USAGE, '-', '+')
@@ -41,11 +43,16 @@ for _, entry in ipairs(entries) do
 end
 local told = {}
 for _, organization in ipairs(ARGV) do
-  local values = call('HMGET', organization_key(organization), 'base', 'version', 'undrained', 'held', 'live', 'short')
+  local key = organization_key(organization)
+  local values = call('HMGET', key, 'base', 'version', 'undrained')
+  local sums = call('HMGET', key, 'epoch', 'held', 'live', 'short')
+  if sums[1] ~= epoch then
+    sums = {}
+  end
   told[#told + 1] = {
-    organization, values[1] or '', values[2] or '', values[3] or '0', values[4] or '0', values[5] or '0',
+    organization, values[1] or '', values[2] or '', values[3] or '0', sums[2] or '0', sums[3] or '0',
     text(undrained[organization] or 0), text(held[organization] or 0), text(live[organization] or 0),
-    values[6] or '0', text(short[organization] or 0),
+    sums[4] or '0', text(short[organization] or 0),
   }
 end
 local oldest_beat, oldest_hold = now, ''
@@ -57,7 +64,7 @@ if #entries > 0 then
   oldest_entry = tonumber(string.match(entries[1][1], '^%d+'))
 end
 told[#told + 1] = {
-  text(now - oldest_beat), oldest_hold, text(now - oldest_entry), text(#holds / 2), text(charged), text(hollow),
+  text(now - oldest_beat), oldest_hold, text(now - oldest_entry), text(running), text(charged), text(hollow),
   call('GET', WAITING) or '0',
 }
 return told

@@ -6,10 +6,11 @@ operations.heartbeat = function(id, row, cost)
   if not hold then
     return { charged == 'final' and 'done' or 'gone' }
   end
+  local organization, amount, short, item, swept, seen = parts_of(hold)
   if row == '' then
     heard[id] = true
+    lasting[id] = lasting[id] or seen ~= ''
   else
-    local organization, amount, short, item, swept = struct.unpack('sssss', hold)
     set_hold(id, organization, amount, short, item, swept, row, cost)
   end
   return { 'beaten' }

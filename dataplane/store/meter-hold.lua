@@ -23,7 +23,7 @@ end
 operations.hold = function(organization, id, estimate, key_epoch, item, concurrent, requests_limit, tokens_limit, tokens)
   local hold, charged = read_request(id)
   if hold then
-    local _, amount = struct.unpack('ss', hold)
+    local _, amount = parts_of(hold)
     return { 'held', amount, '0', '0', '0', '0' }
   end
   if charged then

@@ -31,7 +31,7 @@ end
 
 local function write_buckets(organization, requests_limit, requests_level, tokens_limit, tokens_level)
   local key = tag .. ':b:' .. organization
-  call('HSET', key, 'requests', requests_level, 'tokens', tokens_level, 'at', now)
+  passing('HSET', key, 'requests', requests_level, 'tokens', tokens_level, 'at', now)
   local to_full = 0
   if requests_limit > 0 then
     to_full = (requests_limit - requests_level) * 60000 / requests_limit
@@ -39,7 +39,7 @@ local function write_buckets(organization, requests_limit, requests_level, token
   if tokens_limit > 0 then
     to_full = math.max(to_full, (tokens_limit - tokens_level) * 60000 / tokens_limit)
   end
-  call('PEXPIRE', key, text(math.min(to_full, 86400000) + 1000))
+  passing('PEXPIRE', key, text(math.min(to_full, 86400000) + 1000))
 end
 
 -- After the answer: `difference` = tokens really used − tokens taken at admission.

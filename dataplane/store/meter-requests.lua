@@ -1,8 +1,8 @@
 -- The requests of a call: their holds, what says that their owners live, and the marks of their charges.
 
--- A hold is packed: organization, amount, short (what it lacks of its estimate), item ("1" for a batch item), swept
--- ("1" after a provisional charge), row and cost (what the sweeper would charge).
-local HOLD = 'sssssss'
+-- A hold is packed: epoch that it was made under, organization, amount, short (what it lacks of its estimate), item ("1"
+-- for a batch item), swept ("1" after a provisional charge), row and cost (what the sweeper would charge).
+local HOLD = 'ssssssss'
 -- Pods charge again, after a loss, what they charged in the last 60 s.
 local CHARGED_MS = 75000
 -- With so few calls in the list their charges are left to the sweep, which forgets so many at once: some milliseconds.
@@ -13,6 +13,8 @@ local FORGOTTEN_AT_ONCE = 5000
 local requests = {}
 -- Ids of `requests` that are to be written; and whether an owner was heard of, or is not expected to be any more.
 local changed, heard = {}, {}
+-- Ids of what lasts: it was charged, or has an observation that will be when its owner dies.
+local lasting = {}
 -- What is to be added to the stream.
 local charges = {}
 
@@ -20,17 +22,19 @@ local function request_key(id)
   return tag .. ':r:' .. id
 end
 
--- A request's hold, still packed, or nil and how it was charged, or nil.
-local function read_request(id)
+-- As in `requests`.
+local function read_value(id)
   local value = requests[id]
   if value == nil then
     value = call('GET', request_key(id))
     requests[id] = value
   end
-  if value == 'final' or value == 'provisional' then
-    return nil, value
-  end
-  return value or nil
+  return value
+end
+
+-- Whether a packed hold is in its organization's sums.
+local function is_current(hold)
+  return struct.unpack('s', hold) == epoch
 end
 
 -- value: as in `requests`.
@@ -39,10 +43,30 @@ local function set_request(id, value)
   changed[id] = true
 end
 
--- Says as well that the request's owner lives. After id: the parts of a hold.
-local function set_hold(id, ...)
-  set_request(id, struct.pack(HOLD, ...))
+-- A request's hold, still packed, or nil and how it was charged, or nil. A hold of another epoch is forgotten.
+local function read_request(id)
+  local value = read_value(id)
+  if value == 'final' or value == 'provisional' then
+    return nil, value
+  end
+  if value and not is_current(value) then
+    set_request(id, false)
+    heard[id], lasting[id] = false, true
+    return nil
+  end
+  return value or nil
+end
+
+-- Organization, amount, short, item, swept, row and cost of a packed hold.
+local function parts_of(hold)
+  return select(2, struct.unpack(HOLD, hold))
+end
+
+-- Says as well that the request's owner lives.
+local function set_hold(id, organization, amount, short, item, swept, row, cost)
+  set_request(id, struct.pack(HOLD, epoch, organization, amount, short, item, swept, row, cost))
   heard[id] = true
+  lasting[id] = lasting[id] or row ~= ''
 end
 
 local function make_hold(id, organization, amount, short, item, swept, row, cost)
@@ -54,15 +78,16 @@ local function make_hold(id, organization, amount, short, item, swept, row, cost
   set_hold(id, organization, amount, short, item, swept, row, cost)
 end
 
--- Gives a packed hold's credit back; what becomes of the request is the caller's.
+-- Gives the credit of a packed hold of this epoch back; what becomes of the request is the caller's.
 local function give_back(id, hold)
-  local organization, amount, short, item = struct.unpack('ssss', hold)
+  local organization, amount, short, item, _, row = parts_of(hold)
   add(organization, 'held', negative(amount))
   add(organization, 'short', negative(short))
   if item ~= '1' then
     add(organization, 'live', '-1')
   end
   heard[id] = false
+  lasting[id] = lasting[id] or row ~= ''
 end
 
 -- A key that is none of ours is found by `add`, before anything is changed. kind: final or provisional.
@@ -73,6 +98,7 @@ local function charge(organization, id, hold, cost, row, kind)
     give_back(id, hold)
   end
   set_request(id, kind)
+  lasting[id] = true
 end
 
 -- Final marks end by a list, which costs less than an expiry for each. Provisional ones do not: their requests may come
@@ -105,45 +131,62 @@ local function write_charges()
   charges = {}
 end
 
--- A call names at most some hundred requests: fewer than the 8,000 arguments that Lua's stack takes.
+-- The commands that change a call's requests, words to be added.
+local function commands()
+  return { gone = { 'DEL' }, ended = { 'ZREM', BEATS }, values = { 'MSET' }, beats = { 'ZADD', BEATS } }
+end
+
+-- write: `call` or `passing`. A call names at most some hundred requests: fewer than the 8,000 arguments that Lua's stack
+-- takes.
+local function write_removed(write, of)
+  if #of.gone > 1 then
+    write(unpack(of.gone))
+  end
+  if #of.ended > 2 then
+    write(unpack(of.ended))
+  end
+end
+
+local function write_set(write, of)
+  if #of.values > 1 then
+    write(unpack(of.values))
+  end
+  if #of.beats > 2 then
+    write(unpack(of.beats))
+  end
+end
+
 local function write_requests()
-  local values, gone, final = {}, {}, {}
+  local passes, lasts, final, now_text = commands(), commands(), {}, text(now)
   for id in pairs(changed) do
-    local key, value = request_key(id), requests[id]
+    local key, value, of = request_key(id), requests[id], lasting[id] and lasts or passes
     if not value then
-      gone[#gone + 1] = key
+      of.gone[#of.gone + 1] = key
     elseif value == 'provisional' then
       call('SET', key, value, 'PX', text(CHARGED_MS))
     else
-      values[#values + 1] = key
-      values[#values + 1] = value
+      of.values[#of.values + 1] = key
+      of.values[#of.values + 1] = value
       if value == 'final' then
         final[#final + 1] = id
       end
     end
   end
-  local beats, ended, now_text = {}, {}, text(now)
   for id, lives in pairs(heard) do
+    local of = lasting[id] and lasts or passes
     if lives then
-      beats[#beats + 1] = now_text
-      beats[#beats + 1] = id
+      -- What changes nothing is not written to the file: so a beat that lasts is another one than one that passes.
+      of.beats[#of.beats + 1] = lasting[id] and now_text .. '.5' or now_text
+      of.beats[#of.beats + 1] = id
     else
-      ended[#ended + 1] = id
+      of.ended[#of.ended + 1] = id
     end
   end
-  changed, heard = {}, {}
-  if #gone > 0 then
-    call('DEL', unpack(gone))
-  end
-  if #values > 0 then
-    call('MSET', unpack(values))
-  end
-  if #beats > 0 then
-    call('ZADD', BEATS, unpack(beats))
-  end
-  if #ended > 0 then
-    call('ZREM', BEATS, unpack(ended))
-  end
+  changed, heard, lasting = {}, {}, {}
+  write_removed(passing, passes)
+  write_removed(call, lasts)
+  write_set(passing, passes)
+  write_set(call, lasts)
   if #final > 0 then
     local calls = call('RPUSH', CHARGED, now_text .. '\31' .. table.concat(final, '\31'))
     -- More than come in, so that none stays.

@@ -3,9 +3,9 @@
 --
 -- All keys of a shard share one hash tag, so that a script touches one slot. KEYS[1] is the tag, `{gapura-meter-7}`:
 --   TAG:epoch     a random word; another word or none means that this Redis lost what it knew (design.md §5)
---   TAG:o:ORG     hash of an organization: base, version (of the ledger's account that base was read at),
---                 undrained (charged but not yet in base), held (sum of its holds), short (what its holds lack of their
---                 estimates), keyEpoch, live (running requests)
+--   TAG:o:ORG     hash of an organization: base, version (of the ledger's account that base was read at), keyEpoch,
+--                 undrained (charged but not yet in base); and of its holds: held (their sum), short (what they lack of
+--                 their estimates), live (running requests), epoch (the word that these three were counted under)
 --   TAG:r:ID      string of a request: its hold while it runs (meter-requests.lua), then for a while "final" or
 --                 "provisional", as it was charged, so that a repeat changes nothing
 --   TAG:charged   list of what was charged finally, oldest first: for each call when that was, and the ids, with a
@@ -16,6 +16,11 @@
 --                 charge its organization, cost and row with a unit separator (31) between them, and a record separator
 --                 (30) between two charges. Whoever reads it pays for each entry and field more than for a byte
 --   TAG:waiting   number of charges in TAG:usage; none when that is empty
+--
+-- What was charged lasts: it goes to the append-only file, which is on the disk before the reply leaves. What only runs
+-- passes with the server's run, and waits for no disk: holds of which nothing was observed yet, their sums, heartbeats
+-- and buckets. Replicas hear of all of it. A restart ends the epoch (dataplane/billing/server-run.ts), and holds and sums
+-- of another epoch count for nothing, as the file may say anything of them (docs/decisions/redis-durability.md).
 --
 -- Every command costs this server more than the words of it, and it serves all pods: so a request has one key, all
 -- requests of a call are read at once, and what its operations change is written once, at the call's end.
@@ -29,6 +34,20 @@ local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 -- Charges beyond this mean that the ledger is out of reach: new requests are refused.
 local MAX_UNDRAINED = 1000000
+
+-- The epoch; false: there is none.
+local epoch = call('GET', tag .. ':epoch')
+
+-- Runs a command whose change need not outlast the server's run.
+local function passing(...)
+  redis.set_repl(redis.REPL_REPLICA)
+  local reply = redis.pcall(...)
+  redis.set_repl(redis.REPL_ALL)
+  if type(reply) == 'table' and reply.err then
+    error(reply, 0)
+  end
+  return reply
+end
 
 local function text(number)
   return string.format('%.0f', number)
@@ -48,6 +67,8 @@ end
 
 -- Books by organization: as they are now, and what of that is still to be written (a sum for each field).
 local known, owed = {}, {}
+-- By organization: whether the sums of its holds are those of this epoch.
+local current = {}
 -- A sum up to here and an amount of 15 digits make a sum that a double holds exactly.
 local MOST_OWED = 4500000000000000
 
@@ -57,23 +78,44 @@ local function books(organization)
   if account then
     return account
   end
-  local values = call('HMGET', organization_key(organization), 'base', 'undrained', 'held', 'keyEpoch', 'live', 'short')
+  local values = call('HMGET', organization_key(organization),
+    'base', 'undrained', 'keyEpoch', 'epoch', 'held', 'live', 'short')
+  current[organization] = values[4] == epoch
   if not values[1] then
     return nil
   end
   account = {
     base = tonumber(values[1]),
     undrained = tonumber(values[2] or 0),
-    held = tonumber(values[3] or 0),
-    keyEpoch = tonumber(values[4] or 0),
-    live = tonumber(values[5] or 0),
-    short = tonumber(values[6] or 0),
+    keyEpoch = tonumber(values[3] or 0),
+    held = 0,
+    live = 0,
+    short = 0,
   }
+  if current[organization] then
+    account.held = tonumber(values[5] or 0)
+    account.live = tonumber(values[6] or 0)
+    account.short = tonumber(values[7] or 0)
+  end
   for field, sum in pairs(owed[organization] or {}) do
     account[field] = account[field] + sum
   end
   known[organization] = account
   return account
+end
+
+-- Adds to a field of an organization whose books were read.
+local function write_sum(organization, field, sum)
+  local key = organization_key(organization)
+  if field == 'undrained' then
+    call('HINCRBY', key, field, sum)
+    return
+  end
+  if not current[organization] then
+    passing('HSET', key, 'epoch', epoch, 'held', '0', 'live', '0', 'short', '0')
+    current[organization] = true
+  end
+  passing('HINCRBY', key, field, sum)
 end
 
 -- Changes undrained, held, short or live of an organization; `amount` may be negative.
@@ -94,12 +136,12 @@ local function add(organization, field, amount)
     account[field] = account[field] + change
   end
   if #amount > 15 then
-    call('HINCRBY', organization_key(organization), field, amount)
+    write_sum(organization, field, amount)
     return
   end
   local sum = (sums[field] or 0) + change
   if math.abs(sum) > MOST_OWED then
-    call('HINCRBY', organization_key(organization), field, text(sum))
+    write_sum(organization, field, text(sum))
     sum = 0
   end
   sums[field] = sum
@@ -110,7 +152,7 @@ local function write_books()
   for organization, sums in pairs(owed) do
     for field, sum in pairs(sums) do
       if sum ~= 0 then
-        call('HINCRBY', organization_key(organization), field, text(sum))
+        write_sum(organization, field, text(sum))
       end
     end
   end

@@ -1,27 +1,30 @@
--- Takes a hold that a release from before 2026-11-22 left: a hash of its own.
+-- Takes a hold that a release from before 2026-11-22 left: a hash of its own. It is of no epoch.
 local function older_hold(id)
   local key = tag .. ':h:' .. id
-  local values = call('HMGET', key, 'org', 'amount', 'short', 'item', 'row', 'cost')
+  local values = call('HMGET', key, 'org', 'amount', 'item', 'row', 'cost')
   if not values[1] then
     return nil
   end
   call('DEL', key)
-  return struct.pack(HOLD, values[1], values[2], values[3] or '0', values[4], '', values[5], values[6])
+  return struct.pack(HOLD, '', values[1], values[2], '0', values[3], '', values[4], values[5])
 end
 
 local function end_hold(id)
-  local hold = read_request(id) or older_hold(id)
-  if not hold then
-    heard[id] = false
-    return
+  local value = read_value(id) or older_hold(id)
+  if value and value ~= 'final' and value ~= 'provisional' then
+    -- One of another epoch is in no sum, but what was observed of it is charged all the same.
+    local hold = is_current(value) and value or nil
+    local organization, _, _, item, swept, row, cost = parts_of(value)
+    if item ~= '1' and row ~= '' and swept ~= '1' then
+      charge(organization, id, hold, cost, row, 'provisional')
+    else
+      if hold then
+        give_back(id, hold)
+      end
+      set_request(id, false)
+    end
   end
-  local organization, _, _, item, swept, row, cost = struct.unpack(HOLD, hold)
-  if item ~= '1' and row ~= '' and swept ~= '1' then
-    charge(organization, id, hold, cost, row, 'provisional')
-  else
-    give_back(id, hold)
-    set_request(id, false)
-  end
+  heard[id], lasting[id] = false, true
 end
 
 -- sweep(stale ms, most)

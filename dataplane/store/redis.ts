@@ -46,11 +46,15 @@ export async function redisReady(redis: Redis, timeoutMs: number): Promise<void>
   });
 }
 
-/** Sends one Lua script: atomic on the server, whose keys must all lie in one slot. */
+/**
+ * Sends one Lua script: atomic on the server, whose keys must all lie in one slot. A server that does not know it (it is
+ * new, or was restarted) is sent its text, after `unknown` is done.
+ */
 export type Script<Reply> = (
   redis: Redis,
   keys: readonly string[],
   args: readonly (string | number | Buffer)[],
+  unknown?: () => Promise<void>,
 ) => Promise<Reply>;
 
 /**
@@ -66,12 +70,13 @@ export function loadScript<Reply>(
   const files = file instanceof URL ? [file] : file;
   const source = files.map((part) => readFileSync(part, "utf8")).join("\n");
   const digest = createHash("sha1").update(source).digest("hex");
-  return async (redis, keys, args) => {
+  return async (redis, keys, args, unknown) => {
     try {
       return read(await redis.evalsha(digest, keys.length, ...keys, ...args));
     } catch (error) {
-      // New server, flushed or restarted: send the text once, which also stores it.
       if (!(error instanceof Error) || !error.message.startsWith("NOSCRIPT")) throw error;
+      await unknown?.();
+      // Which also stores it.
       return read(await redis.eval(source, keys.length, ...keys, ...args));
     }
   };

@@ -20,7 +20,11 @@ export type Action =
   | { readonly do: "crash"; readonly plane: number }
   /** Every hold counts as stale: living owners become late ones. */
   | { readonly do: "sweep"; readonly plane: number }
-  | { readonly do: "flush" };
+  | { readonly do: "flush" }
+  /** Redis is killed and started again. */
+  | { readonly do: "restart" }
+  /** Redis writes its file anew, with whatever runs just then. */
+  | { readonly do: "rewrite" };
 
 const plane = fc.nat(1);
 const bill = fc.nat(30);
@@ -65,6 +69,7 @@ export const wild = fc.oneof(
   { weight: 1, arbitrary: fc.record({ do: fc.constant("crash" as const), plane }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant("sweep" as const), plane }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant("flush" as const) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constantFrom("restart" as const, "rewrite" as const) }) },
 );
 
 /** Mostly one thing after another, now and then up to eight at once. */

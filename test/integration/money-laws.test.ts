@@ -22,7 +22,7 @@ afterAll(async () => {
 
 let runs = 0;
 async function play(moments: readonly (readonly Action[])[], more?: (run: Run) => void): Promise<void> {
-  const run = new Run({ redisUrl: redis.url, postgresUrl: database.url }, String((runs += 1)));
+  const run = new Run({ redis, database }, String((runs += 1)));
   await run.begin();
   try {
     for (const actions of moments) await run.takeAtOnce(actions);
@@ -37,7 +37,7 @@ async function play(moments: readonly (readonly Action[])[], more?: (run: Run) =
 const runsOf = (usual: number) => ({ numRuns: Number(process.env["MONEY_RUNS"] ?? usual) });
 
 describe("any interleaving", () => {
-  test("with crashes, flushes and late owners: charged exactly once, nothing held, the audit exact", async () => {
+  test("with crashes, flushes, restarts and late owners: charged exactly once, nothing held, the audit exact", async () => {
     await fc.assert(
       fc.asyncProperty(moments(wild, { minLength: 5, maxLength: 30 }), (them) => play(them)),
       runsOf(25),

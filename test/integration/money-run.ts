@@ -14,8 +14,10 @@ import type { Bill, MeteredRequest } from "../../dataplane/billing/meter.ts";
 import { shardOf, type Operation } from "../../dataplane/billing/shard.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
+import { redisReady } from "../../dataplane/store/redis.ts";
 import type { Action } from "./money-actions.ts";
-import { Plane, makeOrganization, observed, request, usage, type PlaneStores } from "./money-world.ts";
+import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
+import { rewriteFile, type TestDatabase, type TestStore } from "./stores.ts";
 
 interface Known {
   readonly bill: Bill;
@@ -30,9 +32,17 @@ interface Known {
   may: Set<number | null>;
 }
 
+export interface RunStores {
+  readonly redis: TestStore;
+  readonly database: TestDatabase;
+}
+
+/** Happens while nothing else does. */
+const ALONE: ReadonlySet<Action["do"]> = new Set(["crash", "flush", "restart", "rewrite"]);
+
 /** One run: two data planes on the same stores, two organizations of one shard. */
 export class Run {
-  readonly #stores: PlaneStores;
+  readonly #stores: RunStores;
   readonly #id: string;
   #planes: Plane[] = [];
   readonly #known: Known[] = [];
@@ -44,7 +54,7 @@ export class Run {
   readonly #names: readonly string[];
   #grants = 0;
 
-  constructor(stores: PlaneStores, id: string) {
+  constructor(stores: RunStores, id: string) {
     this.#stores = stores;
     this.#id = id;
     const names = Array.from({ length: 500 }, (_, index) => `org_${id}_${index}`);
@@ -58,7 +68,11 @@ export class Run {
     for (const organization of [0, 1]) await makeOrganization(this.#pool, this.#name(organization), 400n);
   }
 
-  #open = () => Plane.open(this.#stores, { running: false, waitMs: 1, rhythm: { staleMs: -1 } });
+  #open = () => {
+    const { redis, database } = this.#stores;
+    const stores = { redisUrl: redis.url, postgresUrl: database.url };
+    return Plane.open(stores, { running: false, waitMs: 1, rhythm: { staleMs: -1 } });
+  };
   #name = (organization: number) => this.#names[organization] ?? "";
   get #pool() {
     return this.#at(0).pool;
@@ -71,7 +85,7 @@ export class Run {
 
   /** What happens at once goes to Redis in one call, as far as one plane does it. A crash or a loss happens alone. */
   async takeAtOnce(actions: readonly Action[]): Promise<void> {
-    const alone = (action: Action) => action.do === "crash" || action.do === "flush";
+    const alone = (action: Action) => ALONE.has(action.do);
     const outcomes = await Promise.allSettled(
       actions.filter((action) => !alone(action)).map((action) => this.#take(action)),
     );
@@ -112,6 +126,10 @@ export class Run {
         return await this.#crash(action.plane);
       case "flush":
         return await this.#flush();
+      case "restart":
+        return await this.#restart();
+      case "rewrite":
+        return await rewriteFile(this.#at(0).redis);
       case "advance":
       case "beat":
       case "settle":
@@ -221,6 +239,15 @@ export class Run {
   async #flush(): Promise<void> {
     await this.#at(0).redis.flushall();
     // Each plane notices with its next call, here a sweep, which meets what was held again.
+    this.#mayBeSwept();
+    for (const { upkeep } of this.#planes) await upkeep.sweep();
+  }
+
+  async #restart(): Promise<void> {
+    const { redis } = this.#stores;
+    await redis.kill();
+    await redis.start();
+    await Promise.all(this.#planes.map((one) => redisReady(one.redis, 5_000)));
     this.#mayBeSwept();
     for (const { upkeep } of this.#planes) await upkeep.sweep();
   }

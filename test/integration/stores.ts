@@ -5,6 +5,8 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Redis } from "ioredis";
 import pg from "pg";
 import { inject } from "vitest";
 import type { TestProject } from "vitest/node";
@@ -128,6 +130,16 @@ export function freshRedis(): Promise<TestStore> {
     (folder, port) => startRedis({ folder, port, durable: false, say }),
     (port) => `redis://127.0.0.1:${port}`,
   );
+}
+
+/** Has Redis write its append-only file anew, with what it holds now, and waits for it. */
+export async function rewriteFile(redis: Redis): Promise<void> {
+  await redis.bgrewriteaof();
+  for (;;) {
+    const state = await redis.info("persistence");
+    if (!/aof_rewrite_(in_progress|scheduled):1/.test(state)) return;
+    await sleep(5);
+  }
 }
 
 /** A Postgres process of one's own with one migrated database, for crash tests; 1.5 s. */

@@ -1,0 +1,40 @@
+/**
+ * Which run of the Redis server the meter's holds belong to. They are written to no file (meter-shard.lua), so when the
+ * server was restarted the epochs that its file kept are ended before anything else is asked of it; every data plane
+ * then charges and holds again what is recent, as after any loss (shard.ts).
+ *
+ * A server forgets its scripts when it ends, and is asked for this one whenever the meter's own is missing. That holds
+ * behind a proxy as well, whose `INFO` may tell a `run_id` of its own.
+ */
+import { createHash } from "node:crypto";
+import type { Redis } from "ioredis";
+
+/** Never changed: another text would end the holds of a running server at each upgrade. */
+const MARK = "return 'gapura-meter: this run of the server is known'";
+const digest = createHash("sha1").update(MARK).digest("hex");
+
+/** Ends what an earlier run of the server left, once for all who ask at the same time. */
+export class ServerRun {
+  readonly #redis: Redis;
+  readonly #epochKeys: readonly string[];
+  #looking: Promise<void> | null = null;
+
+  constructor(redis: Redis, epochKeys: readonly string[]) {
+    this.#redis = redis;
+    this.#epochKeys = epochKeys;
+  }
+
+  /** To be awaited before the meter's script is sent to a server that does not know it. @throws when Redis does. */
+  begin(): Promise<void> {
+    this.#looking ??= this.#look().finally(() => (this.#looking = null));
+    return this.#looking;
+  }
+
+  async #look(): Promise<void> {
+    const [known] = (await this.#redis.script("EXISTS", digest)) as number[];
+    if (known === 1) return;
+    // One by one, as a cluster's keys lie apart; all of them before the mark, which says that it is done.
+    await Promise.all(this.#epochKeys.map((key) => this.#redis.del(key)));
+    await this.#redis.script("LOAD", MARK);
+  }
+}

@@ -1,0 +1,183 @@
+/** What of the meter goes to Redis' file, and what a restarted or promoted Redis makes of what it finds there. */
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { audit } from "../../dataplane/billing/audit.ts";
+import { ServerRun } from "../../dataplane/billing/server-run.ts";
+import { epochKey, operation, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
+import { redisReady } from "../../dataplane/store/redis.ts";
+import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
+import { freshDatabase, freshRedis, rewriteFile, type TestDatabase, type TestStore } from "./stores.ts";
+
+const tag = shardTag(shardOf("org"));
+let database: TestDatabase;
+let redis: TestStore;
+let plane: Plane;
+const openPlane = (staleMs: number) =>
+  Plane.open({ redisUrl: redis.url, postgresUrl: database.url }, { running: false, rhythm: { staleMs } });
+beforeEach(async () => {
+  [database, redis] = await Promise.all([freshDatabase(), freshRedis()]);
+  plane = await openPlane(45_000);
+  await makeOrganization(plane.pool, "org", 1_000n);
+  await (await plane.holds.open(request("org"), 1n)).release();
+});
+afterEach(async () => {
+  await plane.vanish();
+  await redis[Symbol.asyncDispose]();
+  await database.drop();
+});
+
+const open = (amount: bigint) => plane.holds.open(request("org"), amount);
+async function restart(...planes: readonly Plane[]): Promise<void> {
+  await redis.kill();
+  await redis.start();
+  await Promise.all(planes.map((one) => redisReady(one.redis, 5_000)));
+}
+const fileSize = async () =>
+  Number(/aof_current_size:(\d+)/.exec(await plane.redis.info("persistence"))?.[1]);
+const credit = async (of = plane) => await of.holds.credit("org");
+const broken = async () => (await audit(plane.pool, plane.redis)).broken;
+
+describe("Redis' file", () => {
+  test("hears nothing of a request that only runs, so that nobody waits for a disk", async () => {
+    const before = await fileSize();
+    const bill = await open(100n);
+    await plane.holds.heartbeat();
+    await (await open(50n)).release();
+    expect(await fileSize()).toBe(before);
+    expect(await credit()).toMatchObject({ held: 100n, available: 900n });
+    await bill.settle(usage(30));
+    expect(await fileSize()).toBeGreaterThan(before);
+  });
+
+  test("has what was observed of a running request, which is charged though owner and Redis both die", async () => {
+    const [seen, advanced] = [await open(100n), await open(100n)];
+    // Of this one nothing is observed.
+    await open(100n);
+    seen.observe(observed(40));
+    await plane.holds.heartbeat();
+    await advanced.advance(observed(20), 50n);
+    await plane.vanish();
+    plane = await openPlane(-1);
+    await restart(plane);
+    await plane.upkeep.sweep();
+    expect(await plane.upkeep.drain()).toBe(2);
+    expect(await credit()).toEqual({ granted: 1_000n, used: 60n, held: 0n, available: 940n });
+    // Nothing is left to be charged by the next one that starts.
+    await restart(plane);
+    await plane.upkeep.sweep();
+    expect([await plane.upkeep.drain(), await broken()]).toEqual([0, []]);
+    expect((await plane.redis.keys(`${tag}:r:*`)).length).toBe(2);
+  });
+});
+
+describe("a Redis that was restarted", () => {
+  test("counts no hold of its earlier run, whatever its file says of it, until the owner takes it again", async () => {
+    const [runs, ends, charged] = [await open(300n), await open(300n), await open(300n)];
+    await rewriteFile(plane.redis);
+    await ends.release();
+    await charged.settle(usage(10));
+    const other = await openPlane(45_000);
+    try {
+      await restart(plane, other);
+      expect(await credit(other)).toEqual({ granted: 1_000n, used: 10n, held: 0n, available: 990n });
+      expect(await broken()).toEqual([]);
+      const late = await other.holds.open(request("org"), 500n);
+      // Its own next call tells the owner.
+      expect(await credit()).toMatchObject({ held: 800n, available: 190n });
+      await runs.settle(usage(20));
+      await late.settle(usage(5));
+      expect(await credit()).toEqual({ granted: 1_000n, used: 35n, held: 0n, available: 965n });
+      expect(await broken()).toEqual([]);
+    } finally {
+      await other.vanish();
+    }
+  });
+
+  test("is swept clean of what its file kept of them", async () => {
+    const bills = await Promise.all(Array.from({ length: 20 }, () => open(10n)));
+    await rewriteFile(plane.redis);
+    await Promise.all(bills.map((bill) => bill.release()));
+    await plane.vanish();
+    plane = await openPlane(-1);
+    await restart(plane);
+    expect(await plane.redis.zcard(`${tag}:beats`)).toBe(20);
+    await plane.upkeep.sweep();
+    expect(await plane.redis.exists(`${tag}:beats`)).toBe(0);
+    await restart(plane);
+    expect(await plane.redis.keys(`${tag}:r:*`)).toEqual([]);
+    expect([await plane.upkeep.drain(), await broken()]).toEqual([0, []]);
+  });
+
+  test("still knows what was charged before, so that nothing is charged twice", async () => {
+    const bill = await open(100n);
+    await bill.settle(usage(30));
+    await restart(plane);
+    const repeated = await plane.holds.shards[shardOf("org")]?.run(
+      operation("retake", "org", bill.request.id, "100", "0", "", "0"),
+      1_000,
+    );
+    expect(repeated).toEqual(["done"]);
+    expect(await plane.upkeep.drain()).toBe(1);
+    expect(await credit()).toMatchObject({ used: 30n, held: 0n });
+  });
+});
+
+describe("the run of a server", () => {
+  const epochs = () => plane.redis.mget(Array.from({ length: 16 }, (_, index) => epochKey(index)));
+
+  test("goes on through an upgrade, which brings other scripts", async () => {
+    await plane.upkeep.sweep();
+    const before = await epochs();
+    expect(before).not.toContain(null);
+    const run = new ServerRun(
+      plane.redis,
+      before.map((_, index) => epochKey(index)),
+    );
+    await run.begin();
+    expect(await epochs()).toEqual(before);
+  });
+
+  test("ends with its scripts: each epoch is another one then, whichever shard is asked first", async () => {
+    await plane.upkeep.sweep();
+    const before = await epochs();
+    await plane.redis.script("FLUSH");
+    await plane.upkeep.sweep();
+    const after = await epochs();
+    expect(after).not.toContain(null);
+    expect(after.filter((epoch, index) => epoch === before[index])).toEqual([]);
+  });
+
+  test("does not begin on a server that keeps the old epochs", async () => {
+    await plane.redis.script("FLUSH");
+    const administrator = plane.redis.duplicate({ enableOfflineQueue: true });
+    // Nobody listens there: a replica that waits for its master.
+    await administrator.replicaof("127.0.0.1", "1");
+    const run = new ServerRun(plane.redis, [epochKey(0)]);
+    await expect(run.begin()).rejects.toThrow("READONLY");
+    await administrator.replicaof("NO", "ONE");
+    const before = await administrator.get(epochKey(shardOf("org")));
+    expect(before).not.toBe(null);
+    await expect.poll(() => credit().catch(() => null), { timeout: 10_000 }).not.toBe(null);
+    expect(await administrator.get(epochKey(shardOf("org")))).not.toBe(before);
+    administrator.disconnect();
+  });
+});
+
+test("a replica hears of holds, as it may be the next that is asked", async () => {
+  await using replica = await freshRedis();
+  const there = await Plane.open(
+    { redisUrl: replica.url, postgresUrl: database.url },
+    { running: false, rhythm: { staleMs: 45_000 } },
+  );
+  try {
+    await there.redis.replicaof("127.0.0.1", new URL(redis.url).port);
+    const linked = async () => /master_link_status:up/.test(await there.redis.info("replication"));
+    await expect.poll(linked, { timeout: 20_000 }).toBe(true);
+    const bill = await open(400n);
+    await expect.poll(() => there.redis.exists(`${tag}:r:${bill.request.id}`)).toBe(1);
+    expect(await there.redis.hmget(`${tag}:o:org`, "held", "live")).toEqual(["400", "1"]);
+    await bill.release();
+    await expect.poll(() => there.redis.hget(`${tag}:o:org`, "held")).toBe("0");
+  } finally {
+    await there.vanish();
+  }
+});
