@@ -1,7 +1,7 @@
 import type { ServerResponse } from "node:http";
 import type { AnswerSink } from "../inference/call.ts";
 import { Cancellation } from "../lib/cancellation.ts";
-import { limits } from "./limits.ts";
+import { hasStalled } from "./stalled-clients.ts";
 
 const nothing = () => {};
 
@@ -17,19 +17,19 @@ export class HttpAnswerSink implements AnswerSink {
   readonly #response: ServerResponse;
   readonly #requestId: string;
   readonly #onStart: () => void;
-  readonly #onStall: () => void;
   readonly closed = new Cancellation();
   #waiting: PromiseWithResolvers<void> | null = null;
-  #watching = false;
 
   /** `onStart` runs before the headers are written; `onStall` when a client is cut for taking nothing. */
   constructor(response: ServerResponse, requestId: string, onStart: () => void, onStall: () => void) {
     this.#response = response;
     this.#requestId = requestId;
     this.#onStart = onStart;
-    this.#onStall = onStall;
     response.on("close", () => {
-      if (!response.writableFinished) this.closed.abort();
+      if (!response.writableFinished) {
+        if (hasStalled(response.req.socket)) onStall();
+        this.closed.abort();
+      }
       this.#release();
     });
     // Written to after the client left: the close event says it all.
@@ -52,9 +52,7 @@ export class HttpAnswerSink implements AnswerSink {
 
   write(bytes: Uint8Array | string): boolean {
     if (this.#response.destroyed) return true;
-    const room = this.#response.write(bytes);
-    if (!room) this.#watch();
-    return room;
+    return this.#response.write(bytes);
   }
 
   /** Node corks the socket at the first write of a turn. */
@@ -64,7 +62,10 @@ export class HttpAnswerSink implements AnswerSink {
 
   drained(): Promise<void> {
     if (this.#response.destroyed || !this.#response.writableNeedDrain) return Promise.resolve();
-    this.#waiting ??= Promise.withResolvers<void>();
+    if (this.#waiting === null) {
+      this.#waiting = Promise.withResolvers<void>();
+      this.#response.once("drain", () => this.#release());
+    }
     return this.#waiting.promise;
   }
 
@@ -74,37 +75,11 @@ export class HttpAnswerSink implements AnswerSink {
     if (bytes instanceof Buffer && bytes.length <= SHORT_BYTES)
       this.#response.end(bytes.toString("latin1"), "latin1");
     else this.#response.end(bytes);
-    if ((this.#response.socket?.writableLength ?? 0) > 0) this.#watch();
   }
 
   /** Ends without an end, as after a fault that no dialect can say: the client must not take it for whole. */
   cut(): void {
     this.#response.destroy();
-  }
-
-  /** Node's socket time-out counts from the last byte that the kernel took, not from the last write. */
-  #watch(): void {
-    if (this.#watching) return;
-    this.#watching = true;
-    if (this.#response.listenerCount("timeout") === 0) {
-      this.#response.on("timeout", () => {
-        if (!this.#watching) return;
-        this.#onStall();
-        this.#response.destroy();
-      });
-      this.#response.on("drain", () => {
-        // After the end there is no more to write and the server sets its keep-alive time-out on the same socket.
-        if (!this.#response.writableEnded) this.#unwatch();
-        this.#release();
-      });
-    }
-    this.#response.setTimeout(limits.stalledClientMs);
-  }
-
-  #unwatch(): void {
-    if (!this.#watching) return;
-    this.#watching = false;
-    this.#response.setTimeout(0);
   }
 
   #release(): void {

@@ -1,4 +1,5 @@
 import { connect, type Socket } from "node:net";
+import { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test, vi } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
@@ -7,6 +8,7 @@ import type { InferenceCall } from "../inference/call.ts";
 import type * as LimitsModule from "./limits.ts";
 import { drain } from "./drain.ts";
 import { inferenceRoutes } from "./routes/inference.ts";
+import type { Routes } from "./server.ts";
 
 vi.mock("./limits.ts", async (original) => {
   const { limits } = await original<typeof LimitsModule>();
@@ -216,6 +218,29 @@ test("a client that takes nothing of its answer is cut, and back-pressure holds 
   await expect
     .poll(() => server.logged.map(({ msg }) => msg))
     .toContain("cut a client that took nothing for a minute");
+  socket.destroy();
+});
+
+test("so is one that takes nothing of any other answer", async () => {
+  const download: Routes = (app) => {
+    app.get("/v1/large", { config: { access: "none" } }, (_request, reply) =>
+      reply.send(Readable.from(endless(), { objectMode: false })),
+    );
+  };
+  let left = false;
+  async function* endless(): AsyncGenerator<Buffer> {
+    try {
+      for (;;) yield megabyte;
+    } finally {
+      left = true;
+    }
+  }
+  await using server = await startTestServer([download]);
+  const { socket } = await dial(server);
+  socket.write("GET /v1/large HTTP/1.1\r\nhost: x\r\n\r\n");
+  socket.pause();
+  await expect.poll(() => left, { timeout: 5000 }).toBe(true);
+  await expect.poll(() => server.logged.at(-1)).toMatchObject({ status: 499, path: "/v1/large" });
   socket.destroy();
 });
 

@@ -26,7 +26,7 @@ export const limits = {
   restMs: 60_000,
   /** Without a single byte of it for this long its connection is closed. */
   restIdleMs: 5_000,
-  /** How often the time-outs of headers and bodies are looked at. */
+  /** How often the time-outs of headers, bodies and answers are looked at. */
   connectionsCheckMs: 2_000,
   /** Longer than an ingress keeps idle connections (the longest known is 600 s), so that it is never us who hang up. */
   keepAliveMs: 620_000,

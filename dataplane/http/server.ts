@@ -28,6 +28,7 @@ import { errorStyle, pathOf, withLiteralPercents, withoutKeys } from "./error-st
 import { letRestFlow } from "./linger.ts";
 import { limits } from "./limits.ts";
 import { ClientGone } from "./request-body.ts";
+import { StalledClients } from "./stalled-clients.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
@@ -136,6 +137,9 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     connections.add(socket);
     socket.once("close", () => connections.delete(socket));
   });
+  const stalled = new StalledClients(connections);
+  // To the last connection: Fastify's own hook comes before they have ended.
+  app.server.once("listening", () => app.server.once("close", stalled.start()));
 
   const sendError = (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
     if (error instanceof ClientGone) {
