@@ -1,16 +1,15 @@
 /** A request's body as it comes, for bodies that are too large to stand in memory: bounded and decoded. */
 import type { IncomingMessage } from "node:http";
 import type { Transform } from "node:stream";
-import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from "node:zlib";
+import { createGunzip, createZstdDecompress } from "node:zlib";
 import { ApiError } from "../lib/api-error.ts";
 import { limits } from "./limits.ts";
 import { ClientGone, tooLarge, unknownEncoding } from "./request-body.ts";
 
+/** The same encodings as `readBody`'s. */
 const decoders = {
   gzip: createGunzip,
   "x-gzip": createGunzip,
-  deflate: createInflate,
-  br: createBrotliDecompress,
   zstd: createZstdDecompress,
 } as const satisfies Record<string, () => Transform>;
 

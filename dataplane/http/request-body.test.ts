@@ -24,8 +24,6 @@ test.each([
   ["gzip", gzipSync(plain)],
   ["x-gzip", gzipSync(plain)],
   ["GZIP", gzipSync(plain)],
-  ["deflate", deflateSync(plain)],
-  ["br", brotliCompressSync(plain)],
   ["zstd", zstdCompressSync(plain)],
 ])("a body with content encoding %s is read", async (encoding, bytes) => {
   expect(await post("/v1/raw", bytes, { "content-encoding": encoding })).toEqual({
@@ -42,7 +40,9 @@ test.each([
   ["damaged gzip", gzipSync(plain).subarray(0, 40), "gzip", 400],
   ["not gzip at all", plain, "gzip", 400],
   ["an unknown encoding", plain, "snappy", 415],
-  ["two encodings", plain, "gzip, br", 415],
+  ["brotli", brotliCompressSync(plain), "br", 415],
+  ["deflate", deflateSync(plain), "deflate", 415],
+  ["two encodings", gzipSync(gzipSync(plain)), "gzip, gzip", 415],
   ["an encoding named like a built-in", plain, "constructor", 415],
 ])("%s is refused", async (_, bytes, encoding, status) => {
   expect((await post("/v1/raw", bytes, { "content-encoding": encoding })).status).toBe(status);

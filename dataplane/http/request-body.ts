@@ -1,7 +1,7 @@
 /** Reads a request's body whole: bounded, decoded, with a deadline for silence. */
 import type { IncomingMessage } from "node:http";
 import { promisify } from "node:util";
-import { brotliDecompress, gunzip, inflate, zstdDecompress } from "node:zlib";
+import { gunzip, zstdDecompress } from "node:zlib";
 import { ApiError } from "../lib/api-error.ts";
 import { readJsonObject, type JsonObjectRead } from "../lib/json-read.ts";
 import { limits } from "./limits.ts";
@@ -11,11 +11,10 @@ export class ClientGone extends Error {
   override readonly name = "ClientGone";
 }
 
+/** Those of reference/dialects.md §A3; `x-gzip` is another word for gzip (RFC 9110 §8.4.1.3). */
 const decoders = {
   gzip: promisify(gunzip),
   "x-gzip": promisify(gunzip),
-  deflate: promisify(inflate),
-  br: promisify(brotliDecompress),
   zstd: promisify(zstdDecompress),
 } as const;
 
@@ -65,7 +64,7 @@ function decoderOf(encoding: string): (typeof decoders)[keyof typeof decoders] {
 export const unknownEncoding = () =>
   new ApiError(
     "unsupported_media_type",
-    "The request's content encoding is not supported; use gzip, deflate, br, zstd or none.",
+    "The request's content encoding is not supported; use gzip, zstd or none.",
   );
 
 export const tooLarge = (maxBytes: number) =>

@@ -218,7 +218,6 @@ describe("uploads", () => {
   test.each([
     ["gzip", gzipSync(whole)],
     ["GZIP", gzipSync(whole)],
-    ["br", brotliCompressSync(whole)],
     ["zstd", zstdCompressSync(whole)],
     ["identity", Buffer.from(whole)],
   ])("a form with content encoding %s is read", async (encoding, bytes) => {
@@ -233,6 +232,7 @@ describe("uploads", () => {
   const mebibyte = gzipSync(Buffer.alloc(1024 * 1024));
   test.each([
     ["an unknown encoding", "snappy", whole, 415],
+    ["brotli", "br", brotliCompressSync(whole), 415],
     ["two encodings", "gzip, br", whole, 415],
     ["not gzip at all", "gzip", whole, 400],
     ["damaged gzip", "gzip", gzipSync(whole).subarray(0, 60), 400],
