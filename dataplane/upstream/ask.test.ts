@@ -42,6 +42,17 @@ afterAll(async () => {
 const named = (name: string, url: string, more: Partial<Upstream> = {}) =>
   upstreamOf(url, "chat", { name, ...more });
 const pair = () => [named("one", one.url), named("two", two.url, { priority: 1 })];
+/** A server that does with each request what `answer` says. */
+async function serverThat(answer: (socket: Socket) => void): Promise<Disposable & { readonly url: string }> {
+  const server = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.on("data", () => answer(socket));
+  });
+  await new Promise<void>((listening) => void server.listen(0, "127.0.0.1", listening));
+  const { port } = server.address() as AddressInfo;
+  return { url: `http://127.0.0.1:${port}`, [Symbol.dispose]: () => void server.close() };
+}
+
 const body = Buffer.from('{"model":"m","messages":[{"role":"user","content":"hi"}]}');
 const error = (status: number, headers: Record<string, string> = {}) => ({ error: { status }, headers });
 
@@ -172,6 +183,13 @@ describe("retry-after", () => {
     expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
   });
 
+  test("one that a proxy on the way wrote a second time is read once", async () => {
+    const head = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 30\r\nretry-after: 20\r\n";
+    using server = await serverThat((socket) => void socket.write(`${head}content-length: 2\r\n\r\n{}`));
+    const { error: told } = await ask([named("busy", server.url)]);
+    expect(told).toMatchObject({ code: "rate_limited", retryAfterSeconds: 30 });
+  });
+
   test("one that does not fit into the request's time is not waited for", async () => {
     one.next(error(429, { "retry-after": "3" }));
     const deadline = new Deadline(1_000);
@@ -288,26 +306,17 @@ describe("design §4.7: a reset on a kept-alive connection before any byte", () 
   async function forgetful() {
     const served = new WeakSet<Socket>();
     const seen = { requests: 0, resets: 0 };
-    const server = createServer((socket) => {
-      socket.on("error", () => {});
-      socket.on("data", () => {
-        seen.requests += 1;
-        if (served.has(socket)) {
-          seen.resets += 1;
-          socket.resetAndDestroy();
-          return;
-        }
-        served.add(socket);
-        socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
-      });
+    const server = await serverThat((socket) => {
+      seen.requests += 1;
+      if (served.has(socket)) {
+        seen.resets += 1;
+        socket.resetAndDestroy();
+        return;
+      }
+      served.add(socket);
+      socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
     });
-    await new Promise<void>((listening) => void server.listen(0, "127.0.0.1", listening));
-    const { port } = server.address() as AddressInfo;
-    return {
-      seen,
-      upstream: named("stale", `http://127.0.0.1:${port}`),
-      [Symbol.dispose]: () => void server.close(),
-    };
+    return { ...server, seen, upstream: named("stale", server.url) };
   }
 
   test("is retried on a new connection, whatever else is pooled, and never ejects", async () => {

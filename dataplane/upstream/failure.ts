@@ -121,7 +121,7 @@ export function failureOfStatus(
   now: number,
 ): AttemptFailure {
   const { status, headers } = head;
-  const header = headers["retry-after"] ?? null;
+  const [header = null] = [headers["retry-after"]].flat();
   const error = upstreamError({
     dialect: upstream.dialect,
     status,

@@ -4,7 +4,6 @@
  * apart, because retrying, health and charging each need to know another part of it.
  */
 import { errors, type Dispatcher } from "undici";
-import type { IncomingHttpHeaders } from "node:http";
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from "node:zlib";
 import type { Transform } from "node:stream";
 import { isStaleConnectionError } from "./dispatcher.ts";
@@ -63,10 +62,13 @@ export interface CallOptions {
   readonly idleMs: number | null;
 }
 
+/** Names in lower case; a header that came more than once is a list. */
+export type AnswerHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
+
 /** The beginning of an answer: known once the first byte of its body came, or that there is none. */
 export interface AnswerHead {
   readonly status: number;
-  readonly headers: IncomingHttpHeaders;
+  readonly headers: AnswerHeaders;
 }
 
 /** Takes a body as it comes. Exactly one of `end` and `fail` is called, once. */
@@ -93,7 +95,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   /** A time-out that has struck, and is looked at once more when what came meanwhile has been read. */
   #overdue: NodeJS.Immediate | null = null;
   #status = 0;
-  #headers: IncomingHttpHeaders = {};
+  #headers: AnswerHeaders = {};
   #decoder: Transform | null = null;
   #headSettled = false;
   #onHead: ((head: AnswerHead) => void) | null = null;
@@ -190,7 +192,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     if (firstByteMs !== null) this.#arm(firstByteMs, "first_byte_timeout");
   }
 
-  onResponseStart(_: Dispatcher.DispatchController, status: number, headers: IncomingHttpHeaders): void {
+  onResponseStart(_: Dispatcher.DispatchController, status: number, headers: AnswerHeaders): void {
     if (status < 200) return;
     this.#status = status;
     this.#headers = headers;
@@ -306,7 +308,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
 }
 
 /** For an upstream that compresses although it was asked not to (rule 1.2). */
-function decoderOf(encoding: string | string[] | undefined): Transform | null {
+function decoderOf(encoding: AnswerHeaders[string]): Transform | null {
   switch (encoding) {
     case "gzip":
     case "x-gzip":
