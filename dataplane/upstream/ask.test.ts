@@ -183,6 +183,12 @@ describe("retry-after", () => {
     expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
   });
 
+  test.each([302, 400, 413])("one beside a status %i says nothing about the upstream", async (status) => {
+    one.next(error(status, { "retry-after": "60" }));
+    await ask(pair());
+    expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
+  });
+
   test("one that a proxy on the way wrote a second time is read once", async () => {
     const head = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 30\r\nretry-after: 20\r\n";
     using server = await serverThat((socket) => void socket.write(`${head}content-length: 2\r\n\r\n{}`));
@@ -212,6 +218,19 @@ describe("rule 1.14: health", () => {
     expect((await ask(list)).record.tries).toBe(2);
     expect((await ask(list)).record).toMatchObject({ tries: 1, upstream: "one" });
   });
+
+  test.each([{}, { "retry-after": "1" }])(
+    "a 429 (%o) is an answer: failures around it are not in a row",
+    async (headers) => {
+      const answers = [...Array.from({ length: 4 }, () => error(500)), error(429, headers), error(500)];
+      for (const answer of answers) {
+        one.next(answer);
+        expect((await ask(pair())).record.tries).toBe(2);
+        now += 1_000;
+      }
+      expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
+    },
+  );
 
   test("when all are ejected one is still tried, and an error comes within the connect time-out", async () => {
     const list = [named("a", NOWHERE), named("b", NOWHERE)];

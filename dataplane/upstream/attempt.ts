@@ -83,10 +83,9 @@ export class Attempt {
     if (!(error instanceof AttemptFailure)) return this.#health.undecided(route, upstream);
     this.#status = error.status;
     if (error.unhealthy) this.#health.failed(route, upstream);
-    if (error.retryAfterMs !== null) this.#health.rests(route, upstream, error.retryAfterMs);
-    else if (error.unhealthy) return;
     else if (error.answered) this.#health.answered(route, upstream);
     else this.#health.undecided(route, upstream);
+    if (error.retryAfterMs !== null) this.#health.rests(route, upstream, error.retryAfterMs);
   }
 
   /** However it ended. */

@@ -131,10 +131,13 @@ export function failureOfStatus(
     upstreamModel: upstream.model,
     model: route.model,
   });
+  const means = classOfStatus(status);
+  // Of a redirect, or of a request that is refused for what it is, it speaks of that request alone (RFC 9110 §10.2.3).
+  const isBusy = means.retry !== null;
   return new AttemptFailure(error, {
-    ...classOfStatus(status),
+    ...means,
     status: String(status),
-    retryAfterMs: header === null ? null : retryAfterSeconds(header, now) * 1000,
+    retryAfterMs: isBusy && header !== null ? retryAfterSeconds(header, now) * 1000 : null,
   });
 }
 
