@@ -321,15 +321,19 @@ test("a client that leaves ends the tries", async () => {
 });
 
 describe("design §4.7: a reset on a kept-alive connection before any byte", () => {
-  /** Answers once on each connection; the next request on it is reset unread, as by a server that was restarted. */
-  async function forgetful() {
+  const hangUp = {
+    reset: (socket: Socket) => void socket.resetAndDestroy(),
+    closed: (socket: Socket) => void socket.end(),
+  };
+  /** Answers once on each connection; the next request on it meets its end unread, as by a server that was restarted. */
+  async function forgetful(end: keyof typeof hangUp = "reset") {
     const served = new WeakSet<Socket>();
     const seen = { requests: 0, resets: 0 };
     const server = await serverThat((socket) => {
       seen.requests += 1;
       if (served.has(socket)) {
         seen.resets += 1;
-        socket.resetAndDestroy();
+        hangUp[end](socket);
         return;
       }
       served.add(socket);
@@ -338,17 +342,33 @@ describe("design §4.7: a reset on a kept-alive connection before any byte", () 
     return { ...server, seen, upstream: named("stale", server.url) };
   }
 
-  test("is retried on a new connection, whatever else is pooled, and never ejects", async () => {
-    using server = await forgetful();
-    const fresh = newUpstreamDispatcher({ keepAlive: false });
-    upstreams = new Upstreams(dispatcher, { clock: { now: () => now }, random: () => 0, fresh });
-    const list = [server.upstream, named("two", two.url, { priority: 1 })];
-    const crowd = () => Promise.all(Array.from({ length: 8 }, () => ask(list)));
-    for (let round = 0; round < 4; round += 1)
-      for (const { said, record } of await crowd())
-        expect({ said, upstream: record.upstream }).toEqual({ said: "{}", upstream: "stale" });
-    expect(server.seen.resets).toBeGreaterThanOrEqual(5);
-    await fresh.destroy();
+  test.each(["reset", "closed"] as const)(
+    "is retried on a new connection (%s), whatever else is pooled, and never ejects",
+    async (end) => {
+      using server = await forgetful(end);
+      const fresh = newUpstreamDispatcher({ keepAlive: false });
+      upstreams = new Upstreams(dispatcher, { clock: { now: () => now }, random: () => 0, fresh });
+      const list = [server.upstream, named("two", two.url, { priority: 1 })];
+      const crowd = () => Promise.all(Array.from({ length: 8 }, () => ask(list)));
+      for (let round = 0; round < 4; round += 1)
+        for (const { said, record } of await crowd())
+          expect({ said, upstream: record.upstream }).toEqual({ said: "{}", upstream: "stale" });
+      expect(server.seen.resets).toBeGreaterThanOrEqual(5);
+      await fresh.destroy();
+    },
+  );
+
+  test.each([
+    ["half of its headers", "HTTP/1.1 200 OK\r\nx: y\r\n"],
+    ["an early hint", "HTTP/1.1 103 Early Hints\r\n\r\n"],
+  ])("is not what befalls a new one after %s: that ejects", async (_name, beginning) => {
+    using server = await serverThat((socket) => {
+      socket.write(beginning);
+      setTimeout(() => socket.resetAndDestroy(), 10);
+    });
+    const list = [named("dying", server.url), named("two", two.url, { priority: 1 })];
+    for (let time = 0; time < 5; time += 1) expect((await ask(list)).record.tries).toBe(2);
+    expect((await ask(list)).record).toMatchObject({ tries: 1, upstream: "two" });
   });
 
   test("counts as a try: with one attempt a request is never sent twice", async () => {

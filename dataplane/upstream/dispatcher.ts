@@ -2,18 +2,16 @@ import { Agent, buildConnector, type Dispatcher } from "undici";
 import type { Socket } from "node:net";
 import { KEEP_ALIVE_MS, MAX_CONNECT_MS, MAX_CONNECTIONS_PER_ORIGIN, MAX_HEADER_BYTES } from "./limits.ts";
 
-/** Errors of sockets that had answered an earlier request: the peer closed an idle connection under us. */
-const reusedSocketErrors = new WeakSet<Error>();
+/** Errors of sockets on which something had been read, and when these had been opened (`performance.now()`). */
+const openedAt = new WeakMap<Error, number>();
 
 /**
- * Whether an error struck a kept-alive connection that had served before. Such a request was almost surely never
- * looked at, so it says nothing about the upstream's health (design.md §4.7).
+ * Whether an error struck a kept-alive connection that had served before this request was dispatched. Such a request
+ * was almost surely never looked at, so it says nothing about the upstream's health (design.md §4.7).
  */
-export function isStaleConnectionError(error: Error): boolean {
-  if (reusedSocketErrors.has(error)) return true;
-  // undici's own "other side closed" carries what its socket had read so far; ours had read nothing of this answer.
-  const { socket } = error as Error & { socket?: { bytesRead?: number } | null };
-  return (socket?.bytesRead ?? 0) > 0;
+export function isStaleConnectionError(error: Error, dispatchedAt: number): boolean {
+  const opened = openedAt.get(error);
+  return opened !== undefined && opened < dispatchedAt;
 }
 
 /**
@@ -32,9 +30,11 @@ export function newUpstreamDispatcher({ keepAlive = true } = {}): Dispatcher {
     bodyTimeout: 0,
     maxHeaderSize: MAX_HEADER_BYTES,
     connect: (options, callback) => {
+      const opened = performance.now();
       const socket = connect(options, callback) as unknown as Socket;
+      // undici's own "other side closed" passes here too.
       socket.prependListener("error", (error) => {
-        if (socket.bytesRead > 0) reusedSocketErrors.add(error);
+        if (socket.bytesRead > 0) openedAt.set(error, opened);
       });
       return socket;
     },

@@ -10,7 +10,7 @@ import { isStaleConnectionError } from "./dispatcher.ts";
 
 /**
  * Why a call failed.
- *   connect             refused, unreachable, TLS, closed or reset before any byte of an answer
+ *   connect             refused, unreachable, TLS, closed or reset before an answer had begun
  *   stale               the same on a kept-alive connection that had served before
  *   first_byte_timeout  no byte of the answer's body in time
  *   idle                a stream stood still for longer than allowed
@@ -91,6 +91,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   readonly #resolveHead: (head: AnswerHead) => void;
   readonly #rejectHead: (error: CallError) => void;
   #controller: Dispatcher.DispatchController | null = null;
+  #dispatchedAt = 0;
   #timer: NodeJS.Timeout | null = null;
   /** A time-out that has struck, and is looked at once more when what came meanwhile has been read. */
   #overdue: NodeJS.Immediate | null = null;
@@ -127,6 +128,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#onHead = onHead ?? null;
     const { origin, path, headers, body, connectMs } = this.#options;
     const request = { origin, path, method: "POST" as const, headers: headers as string[], body };
+    this.#dispatchedAt = performance.now();
     dispatcher.dispatch(request, this);
     // On a pooled connection the request has been written by now.
     if (this.#controller === null && this.#over === null) this.#arm(connectMs, "connect");
@@ -224,7 +226,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     if (error.name === "HTTPParserError" || error.name === "HeadersOverflowError") return "garbage";
     if (this.#status > 0) return "cut";
     if (EXHAUSTION.has((error as NodeJS.ErrnoException).code)) return "exhausted";
-    return isStaleConnectionError(error) ? "stale" : "connect";
+    return isStaleConnectionError(error, this.#dispatchedAt) ? "stale" : "connect";
   }
 
   #deliver(chunk: Buffer): void {
