@@ -204,6 +204,7 @@ describe("compression that nobody asked for", () => {
   const text = JSON.stringify({ text: "word ".repeat(5000) });
   test.each([
     ["gzip", gzipSync(text)],
+    ["GZip", gzipSync(text)],
     ["deflate", deflateSync(text)],
     ["br", brotliCompressSync(text)],
     ["zstd", zstdCompressSync(text)],

@@ -311,7 +311,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
 
 /** For an upstream that compresses although it was asked not to (rule 1.2). */
 function decoderOf(encoding: AnswerHeaders[string]): Transform | null {
-  switch (encoding) {
+  switch (String(encoding).trim().toLowerCase()) {
     case "gzip":
     case "x-gzip":
       return createGunzip();
