@@ -95,6 +95,7 @@ export class ChatTap extends Tap {
     let choices = 0;
     let reported = false;
     let finishes = false;
+    let textBytes = 0;
     this.read(frame, (reader) =>
       reader.object((key) => {
         if (key === "usage") {
@@ -104,10 +105,15 @@ export class ChatTap extends Tap {
           reported = true;
         } else if (key === "choices" && reader.kind() === "array")
           choices = reader.array(() => {
-            if (reader.kind() === "object") finishes = this.#readChoice(reader) || finishes;
+            if (reader.kind() !== "object") return;
+            const choice = this.#readChoice(reader);
+            finishes ||= choice.finished;
+            textBytes += choice.textBytes;
           });
       }),
     );
+    // Some providers put the last piece, or the whole text, beside the reason.
+    if (finishes) this.text(textBytes);
     // A report beside choices is a running total: the last one counts (continuous usage).
     if (reported && (choices === 0 || finishes)) this.final = true;
     if (reported && choices === 0) return this.options.usageInjected ? SWALLOW : null;
@@ -117,15 +123,17 @@ export class ChatTap extends Tap {
     return null;
   }
 
-  #readChoice(reader: JsonReader): boolean {
+  #readChoice(reader: JsonReader): { readonly finished: boolean; readonly textBytes: number } {
     let index = 0;
     let finished = false;
+    let textBytes = 0;
     reader.object((key) => {
       if (key === "index") index = reader.number() ?? 0;
       else if (key === "finish_reason") finished = (reader.string() ?? "") !== "";
+      else if (key === "delta") textBytes = this.textBytes(reader.value());
     });
     if (finished) this.#finished.add(index);
-    return finished;
+    return { finished, textBytes };
   }
 
   #foreignName(frame: SseFrame): Span | null {

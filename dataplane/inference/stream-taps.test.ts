@@ -159,6 +159,19 @@ describe("chat", () => {
       }
   });
 
+  test("text beside the finish reason is counted too", () => {
+    const text = "word ".repeat(200);
+    expect(tapped("chat", chunk({ content: text }, {}, "stop")).estimated).toBe(250);
+    expect(tapped("chat", chunk({}, {}, "stop")).estimated).toBe(0);
+    const second = {
+      choices: [
+        { index: 0, delta: {}, finish_reason: "stop" },
+        { index: 1, delta: { content: text } },
+      ],
+    };
+    expect(tapped("chat", chunk({}, second), { choices: 2 }).estimated).toBe(250);
+  });
+
   test("what cannot be read passes on, and is counted", () => {
     const broken = 'data: {"model":"theirs","choices":[{"finish_reason":"st\n\n';
     const seen = tapped("chat", broken + chunk({ content: "x" }));
