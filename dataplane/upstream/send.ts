@@ -130,7 +130,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     const request = { origin, path, method: "POST" as const, headers: headers as string[], body };
     this.#dispatchedAt = performance.now();
     dispatcher.dispatch(request, this);
-    // On a pooled connection the request has been written by now.
+    // A new connection is to be made; one from the pool undici looks at once more before it writes.
     if (this.#controller === null && this.#over === null) this.#arm(connectMs, "connect");
     return this;
   }
