@@ -324,6 +324,78 @@ describe("a credential", () => {
   });
 });
 
+describe("rule 6.5: the engine of a policy", () => {
+  const keyed = (name: string) => ({ credentials: { secretKeyRef: { name, key: "k" } } });
+  const brave = { webSearch: { engine: { type: "Brave", ...keyed("a") } } };
+  const posts = { xSearch: { engine: { type: "X", ...keyed("b") } } };
+  const byModel = (modelRoute: string) => ({ webSearch: { engine: { type: "Model", modelRoute } } });
+  const policy = (spec: object, more: Partial<Declared> = {}) =>
+    declare("ToolPolicy", "default", spec, { generation: 2, ...more });
+  const values: Secrets = new Map([...secrets, ["default/a", { k: "one" }], ["default/b", { k: "two" }]]);
+  const others = [route(0), table(["model-0"])];
+  const first = compile({
+    objects: [...others, policy({ ...brave, ...posts }, { generation: 1 })],
+    secrets: values,
+    published: null,
+  });
+  const after = (last: Compiled, objects: readonly Declared[], beside: readonly Declared[] = others) =>
+    compile({
+      objects: [...beside, ...objects],
+      secrets,
+      published: { routing: { ...last.routing, serial: 1 }, credentials: last.credentials },
+    });
+  const engines = ({ routing }: Compiled) => {
+    const entry = routing.policies["default/default"];
+    return [entry?.webSearch?.engine ?? null, entry?.xSearch?.engine ?? null];
+  };
+  const [search, post] = engines(first);
+
+  test.each([
+    ["its Secret is gone", { ...brave, ...posts }],
+    [
+      "the spec names Secrets that are not there",
+      {
+        webSearch: { engine: { type: "Tavily", ...keyed("new") } },
+        xSearch: { engine: { type: "X", baseURL: "https://new.example", ...keyed("new") } },
+      },
+    ],
+    ["the spec names a ModelRoute that is not there", { ...byModel("gone"), ...posts }],
+  ])("goes on when %s, the rest of the spec takes effect", (_title, spec) => {
+    const broken = policy({ ...spec, limits: { iterations: 3 } });
+    const missing = after(first, [broken]);
+    // Twice: what is kept is found again in what was published last.
+    for (const compiled of [missing, after(missing, [broken])]) {
+      expect(engines(compiled)).toEqual([search, post]);
+      expect(compiled.credentials).toMatchObject({ "default/a/k": "one", "default/b/k": "two" });
+      expect(compiled.routing.policies["default/default"]?.iterations).toBe(3);
+      const verdict = compiled.verdicts.find(({ object }) => object.kind === "ToolPolicy");
+      expect(verdict).toMatchObject({ accepted: [], serves: 2 });
+      expect(verdict?.resolved.map(({ path }) => path)).toEqual([
+        expect.stringMatching(/^spec\.webSearch\.engine\./),
+        "spec.xSearch.engine.credentials.secretKeyRef",
+      ]);
+    }
+  });
+
+  test("that is a model goes on as long as the model is served", () => {
+    const model = after(first, [policy(byModel("route-0"))]);
+    expect(engines(model)).toEqual([{ type: "model", model: "model-0" }, null]);
+    const renamed = policy(byModel("gone"));
+    expect(engines(after(model, [renamed]))).toEqual(engines(model));
+    const unserved = { ...route(0), spec: null, uid: "new" };
+    expect(engines(after(model, [renamed, unserved], []))).toEqual([null, null]);
+  });
+
+  test.each([
+    ["is taken out of the spec", { webSearch: {}, xSearch: {} }, {}],
+    ["is that of another object of the name", { ...brave, ...posts }, { uid: "new" }],
+  ])("does not go on when it %s", (_title, spec, more) => {
+    const compiled = after(first, [policy(spec, more)]);
+    expect(engines(compiled)).toEqual([null, null]);
+    expect(Object.keys(compiled.credentials)).toEqual(["default/s/k"]);
+  });
+});
+
 describe("a price that is gone", () => {
   const named = (name: string, more: Partial<Declared> = {}) =>
     declare("ModelRoute", name, { model: "dup", limits, upstreams: [upstream] }, more);

@@ -63,7 +63,13 @@ export function compile({ objects, secrets, published }: CompileInput): Compiled
     routes.flatMap(({ entry }) => (entry === null ? [] : [[reference(entry.source), entry.model] as const])),
   );
 
-  const policyContext = { prior, credentials, servedModel: (name: string) => models.get(name) };
+  const served = new Set(models.values());
+  const policyContext = {
+    prior,
+    credentials,
+    servedModel: (name: string) => models.get(name),
+    isServed: (model: string) => served.has(model),
+  };
   const policies = readPolicies.map((policy) => compilePolicy(policy, policyContext));
 
   const wanted: WantedKey[] = [];

@@ -60,7 +60,8 @@ export const REASONS = {
       "The value in the Secret is not a key of the right form, is used twice, or cannot stand in a header.",
     ToolPolicyNotFound:
       "The ToolPolicy is missing or not accepted; the route is served without server tools.",
-    ModelRouteNotFound: "The ModelRoute of a search engine is not served; the tool is not active.",
+    ModelRouteNotFound:
+      "The ModelRoute of a search engine is not served; the engine before it answers, or the tool is not active.",
   },
   Programmed: {
     Programmed: "Every ready data-plane pod serves this generation.",

@@ -13,6 +13,8 @@ export interface PolicyContext {
   readonly credentials: CredentialCollector;
   /** Public id of the served ModelRoute `namespace/name`. */
   readonly servedModel: (reference: string) => string | undefined;
+  /** Whether any ModelRoute serves this public id. */
+  readonly isServed: (model: string) => boolean;
 }
 
 /** A policy whose spec has been read; routes have to know before it is compiled whether it will be there. */
@@ -91,12 +93,15 @@ function webSearchEntry(
   const tool = spec.webSearch;
   if (tool === undefined || tool.enabled === false) return null;
   return {
-    engine: tool.engine === undefined ? null : searchEngine(object, tool.engine, context, faults),
+    engine:
+      tool.engine === undefined
+        ? null
+        : (searchEngine(object, tool.engine, context, faults) ?? lastSearchEngine(object, context)),
     timeoutMs: milliseconds(tool.timeout ?? policyDefaults.webSearch.timeout),
   };
 }
 
-/** The engine with its references resolved; null when one is missing: the tool is then not active. */
+/** The engine with its references resolved; null when one is missing. */
 function searchEngine(
   object: Declared,
   engine: SearchEngineSpec,
@@ -123,6 +128,17 @@ function searchEngine(
     credential,
   };
 }
+
+/** What answered last, while what the spec names now is missing (rule 6.5); null: the tool is not active. */
+function lastSearchEngine(object: Declared, context: PolicyContext): SearchEngine | null {
+  const last = context.prior.policy(object.uid)?.webSearch?.engine ?? null;
+  if (last === null) return null;
+  if (last.type === "model") return context.isServed(last.model) ? last : null;
+  return keeps(last.credential, context) ? last : null;
+}
+
+const keeps = (credential: string | null, { credentials }: PolicyContext): boolean =>
+  credential === null || credentials.keep(credential);
 
 function engineCredential(
   object: Declared,
@@ -168,17 +184,24 @@ function xSearchEntry(
 ): Policy["xSearch"] {
   const tool = spec.xSearch;
   if (tool === undefined || tool.enabled === false) return null;
-  const credential =
-    tool.engine === undefined
-      ? null
-      : engineCredential(object, tool.engine, "spec.xSearch.engine", context, faults);
   return {
-    engine:
-      tool.engine === undefined || credential === null
-        ? null
-        : { baseUrl: withoutSlash(tool.engine.baseURL ?? policyDefaults.baseURL.X), credential },
+    engine: tool.engine === undefined ? null : postEngine(object, tool.engine, context, faults),
     timeoutMs: milliseconds(tool.timeout ?? policyDefaults.xSearch.timeout),
   };
+}
+
+/** As with searches: without its credential the last one answers, else the tool is not active. */
+function postEngine(
+  object: Declared,
+  engine: NonNullable<NonNullable<ToolPolicySpec["xSearch"]>["engine"]>,
+  context: PolicyContext,
+  faults: Fault<ResolvedReason>[],
+): NonNullable<Policy["xSearch"]>["engine"] {
+  const credential = engineCredential(object, engine, "spec.xSearch.engine", context, faults);
+  if (credential !== null)
+    return { baseUrl: withoutSlash(engine.baseURL ?? policyDefaults.baseURL.X), credential };
+  const last = context.prior.policy(object.uid)?.xSearch?.engine ?? null;
+  return last !== null && keeps(last.credential, context) ? last : null;
 }
 
 const withoutSlash = (url: string) => url.replace(/\/+$/, "");
