@@ -4,11 +4,12 @@
  */
 import { z } from "zod";
 import { newKey } from "../new-key.ts";
-import { API_VERSION } from "../api/fields.ts";
 import type { Secrets, WantedKey } from "../plan/objects.ts";
 import { type Call, isStatus, type KubeApi } from "./client.ts";
 import { Informer, metadataSchema } from "./informer.ts";
 
+/** Of Secrets that were made for a key, so that people find those that nobody needs any more. */
+const LABEL = "gapura.dev/generated-key";
 const READS_AT_ONCE = 8;
 /** What we wrote ourselves counts for so long before the watch has told of it. */
 const AHEAD_MS = 10_000;
@@ -107,11 +108,12 @@ export class ReferencedSecrets {
   }
 
   /**
-   * Makes a key and stores it, never over a value; a Secret that was made belongs to the Organization.
+   * Makes a key and stores it, never over a value. A Secret that was made has no owner: it would be deleted with the
+   * Organization, and the same id has to restore its keys (rule 1.16).
    * @returns false when there is a value already.
    */
   async createKey(wanted: WantedKey, permit: () => void): Promise<boolean> {
-    const { namespace, secret: name, key, form, owner } = wanted;
+    const { namespace, secret: name, key, form } = wanted;
     const value = Buffer.from(newKey(form)).toString("base64");
     const existing = await readSecret(this.#api, namespace, name);
     if (existing !== null && (existing.data[key] ?? "") !== "") {
@@ -127,13 +129,7 @@ export class ReferencedSecrets {
               apiVersion: "v1",
               kind: "Secret",
               type: "Opaque",
-              metadata: {
-                name,
-                namespace,
-                ownerReferences: [
-                  { apiVersion: API_VERSION, kind: owner.kind, name: owner.name, uid: owner.uid },
-                ],
-              },
+              metadata: { name, namespace, labels: { [LABEL]: "true" } },
               data: { [key]: value },
             },
           }

@@ -116,17 +116,24 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     await client.must("DELETE", gapuraPath("modelroutes", namespace, "m-again"));
   });
 
-  test("rule 6.9: a declared key is generated into its Secret, which belongs to the Organization", async () => {
-    const organization = await objects.apply("Organization", "acme", {
-      apiKeys: [{ name: "ci", secretKeyRef: { name: "acme-ci", key: "api-key" } }],
-    });
+  test("rules 1.16, 6.9: a declared key is generated into its Secret, which outlives the Organization and restores the key", async () => {
+    const spec = { apiKeys: [{ name: "ci", secretKeyRef: { name: "acme-ci", key: "api-key" } }] };
+    const served = () => pod.loader.current?.organization(`org_${namespace}_acme`);
+    await objects.apply("Organization", "acme", spec);
     await objects.untilCondition("Organization", "acme", "Ready", /^True/);
-    const secret = await client.must("GET", `/api/v1/namespaces/${namespace}/secrets/acme-ci`);
-    const { data } = secret as { data?: Record<string, string> };
-    expect(Buffer.from(data?.["api-key"] ?? "", "base64").toString()).toMatch(/^sk-svc-[A-Za-z0-9]{40}$/);
-    expect(secret.metadata).toMatchObject({
-      ownerReferences: [{ kind: "Organization", name: "acme", uid: organization.metadata?.uid }],
-    });
+    const { metadata } = await client.must("GET", `/api/v1/namespaces/${namespace}/secrets/acme-ci`);
+    // With an owner it would be collected with it.
+    expect(metadata).not.toHaveProperty("ownerReferences");
+    expect(metadata).toMatchObject({ labels: { "gapura.dev/generated-key": "true" } });
+    const key = (await objects.secret("acme-ci"))?.["api-key"];
+    expect(key).toMatch(/^sk-svc-[A-Za-z0-9]{40}$/);
+    const [before] = served()?.apiKeys ?? [];
+    await client.must("DELETE", gapuraPath("organizations", namespace, "acme"));
+    await objects.until("the organization is gone", async () => served() === undefined);
+    await objects.apply("Organization", "acme", spec);
+    await objects.untilCondition("Organization", "acme", "Ready", /^True/);
+    expect((await objects.secret("acme-ci"))?.["api-key"]).toBe(key);
+    expect(served()?.apiKeys).toEqual([before]);
   });
 
   test("rule 6.9: a value of the wrong form stays, a missing data key is added beside the rest", async () => {
