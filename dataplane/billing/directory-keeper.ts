@@ -14,6 +14,8 @@ import type { Holds } from "./holds.ts";
 import { reached } from "./steps.ts";
 
 const RETRY_MS = 1_000;
+/** Postgres may take later what it refuses now: a constraint changes, or what the row collides with goes. */
+const REFUSED_RETRY_MS = { first: 5_000, most: 5 * 60_000 };
 /** `last_used_at` follows within 15 s (rule 5.7). */
 const WRITE_USED_MS = 5_000;
 
@@ -23,6 +25,8 @@ export interface DirectoryKeeperOptions {
   readonly holds: Pick<Holds, "refresh">;
   readonly newId: NewId;
   readonly log: Logger;
+  /** When organizations that Postgres refused are tried again: after `first`, then twice as long up to `most`. */
+  readonly retryRefusedMs?: { readonly first: number; readonly most: number };
 }
 
 export class DirectoryKeeper {
@@ -32,6 +36,9 @@ export class DirectoryKeeper {
   #copied: Snapshot | null = null;
   /** Organization objects that were copied, as `uid/generation`, with what could not be done. */
   #notes = new Map<string, Note[]>();
+  /** How many times in a row Postgres refused some of the snapshot's organizations. */
+  #refusals = 0;
+  #retry: NodeJS.Timeout | undefined;
   #stop = new AbortController();
   #writing: NodeJS.Timeout | undefined;
 
@@ -47,12 +54,21 @@ export class DirectoryKeeper {
     this.#stop.abort();
     clearInterval(this.#writing);
     await this.#working;
+    clearTimeout(this.#retry);
     await this.#writeUsed();
   }
 
   /** Copies this snapshot, or a newer one that arrives meanwhile; resolves when one of them is copied. */
   copy(snapshot: Snapshot): Promise<void> {
-    this.#wanted = snapshot;
+    if (snapshot !== this.#wanted) {
+      this.#wanted = snapshot;
+      this.#refusals = 0;
+      clearTimeout(this.#retry);
+    }
+    return this.#start();
+  }
+
+  #start(): Promise<void> {
     this.#working ??= this.#work().finally(() => {
       this.#working = null;
     });
@@ -73,8 +89,9 @@ export class DirectoryKeeper {
     while (this.#wanted !== null && this.#wanted !== this.#copied && !this.#stop.signal.aborted) {
       const snapshot = this.#wanted;
       try {
-        await this.#copyOnce(snapshot);
+        const isWhole = await this.#copyOnce(snapshot);
         this.#copied = snapshot;
+        if (!isWhole) this.#retryLater(snapshot);
       } catch (error) {
         this.#options.log.warn(
           { err: error, serial: snapshot.index.serial },
@@ -85,7 +102,19 @@ export class DirectoryKeeper {
     }
   }
 
-  async #copyOnce(snapshot: Snapshot): Promise<void> {
+  #retryLater(snapshot: Snapshot): void {
+    if (this.#wanted !== snapshot) return;
+    const { first, most } = this.#options.retryRefusedMs ?? REFUSED_RETRY_MS;
+    const waitMs = Math.min(first * 2 ** this.#refusals, most);
+    this.#refusals += 1;
+    this.#retry = setTimeout(() => {
+      this.#copied = null;
+      void this.#start();
+    }, waitMs);
+  }
+
+  /** @returns false when Postgres refused some of the organizations. */
+  async #copyOnce(snapshot: Snapshot): Promise<boolean> {
     const { pool, holds, log, newId } = this.#options;
     const { changed, refused } = await copySnapshot(pool, snapshot, newId);
     reached("directory.copied");
@@ -99,6 +128,7 @@ export class DirectoryKeeper {
     const organizations = snapshot.routing.organizations.filter(({ id }) => !kept.has(id));
     const notes = Map.groupBy(await readNotes(pool, organizations), (note) => note.organizationId);
     this.#notes = new Map(organizations.map(({ id, source }) => [identity(source), notes.get(id) ?? []]));
+    return refused.length === 0;
   }
 
   async #writeUsed(): Promise<void> {

@@ -8,7 +8,7 @@ import type { OrganizationEntry } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
 import { newId } from "../lib/ids.ts";
 import { openPostgres } from "../store/postgres.ts";
-import { DirectoryKeeper } from "./directory-keeper.ts";
+import { DirectoryKeeper, type DirectoryKeeperOptions } from "./directory-keeper.ts";
 import { KeyDirectory } from "./directory.ts";
 import { grant } from "./grant-command.ts";
 
@@ -16,7 +16,7 @@ let database: TestDatabase;
 let pool: DatabasePool;
 let directory: KeyDirectory;
 let refreshed: string[] = [];
-let logged: { level: number; organizationId?: string }[] = [];
+let logged: { level: number; time: number; organizationId?: string }[] = [];
 beforeAll(async () => {
   database = await freshDatabase();
   pool = await openPostgres(database.url, { onError: () => {} });
@@ -66,11 +66,9 @@ const snapshotOf = (organizations: OrganizationEntry[], at = (serial += 1)): Sna
   );
 };
 
-/** What one pod does with a snapshot. */
-async function copy(organizations: OrganizationEntry[], at?: number) {
-  const snapshot = snapshotOf(organizations, at);
-  logged = [];
-  const keeper = new DirectoryKeeper({
+/** What one pod has. */
+const keeperOf = (more: Partial<DirectoryKeeperOptions> = {}) =>
+  new DirectoryKeeper({
     pool,
     directory,
     newId,
@@ -80,8 +78,16 @@ async function copy(organizations: OrganizationEntry[], at?: number) {
         refreshed = [...ids];
       },
     },
+    ...more,
   });
+
+/** What one pod does with a snapshot. */
+async function copy(organizations: OrganizationEntry[], at?: number) {
+  const snapshot = snapshotOf(organizations, at);
+  logged = [];
+  const keeper = keeperOf();
   await keeper.copy(snapshot);
+  await keeper.stop();
   return keeper.acknowledged(snapshot.routing.objects);
 }
 
@@ -247,6 +253,30 @@ test("design §2: an organization that Postgres refuses blocks no other, and is 
   const mended = await copy([{ ...bad, displayName: "Good" }, revoked]);
   expect(mended).toHaveLength(2);
   expect(logged).toEqual([]);
+});
+
+test("design §2: an organization that Postgres refused is tried again, later each time, until it is taken", async () => {
+  await pool.query(sql.unsafe`alter table organizations add constraint late check (display_name <> 'Late')`);
+  logged = [];
+  const keeper = keeperOf({ retryRefusedMs: { first: 40, most: 150 } });
+  const snapshot = snapshotOf([organization("org_late", { displayName: "Late" }), organization("org_y")]);
+  const held = () => keeper.acknowledged(snapshot.routing.objects).map(({ name }) => name);
+  await keeper.copy(snapshot);
+  expect(held()).toEqual(["org_y"]);
+  // Without a bound the ninth wait alone would take 10 s.
+  await expect.poll(() => logged.length, { timeout: 8_000 }).toBeGreaterThan(9);
+  // To be told of the same snapshot again changes nothing.
+  await keeper.copy(snapshot);
+  expect(held()).toEqual(["org_y"]);
+  const waits = logged.slice(1).map(({ time }, index) => time - (logged[index]?.time ?? 0));
+  for (const [index, atLeast] of [40, 80, 150, 150].entries())
+    expect(waits[index], `wait ${index}`).toBeGreaterThanOrEqual(atLeast - 5);
+  await pool.query(sql.unsafe`alter table organizations drop constraint late`);
+  await expect.poll(held, { timeout: 10_000 }).toEqual(["org_late", "org_y"]);
+  const tries = logged.length;
+  await new Promise((done) => setTimeout(done, 400));
+  expect(logged).toHaveLength(tries);
+  await keeper.stop();
 });
 
 test("resources.md: a key's secret may move from a deleted organization to one with another id, and back", async () => {

@@ -70,7 +70,7 @@ const dataClasses = new Set(["22", "23", "44", "54", "P0"]);
 
 /**
  * True when Postgres, or what turns our values into its own, does not take the data of a statement: trying it again
- * changes nothing. False for a server that is away, busy, of another schema or in a deadlock.
+ * at once changes nothing. False for a server that is away, busy, of another schema or in a deadlock.
  */
 export function refusesData(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
