@@ -9,6 +9,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { NewId } from "../lib/ids.ts";
 import { copySnapshot } from "./directory-copy.ts";
 import { readNotes, type Note } from "./directory-grants.ts";
+import { keysBySecret } from "./directory-keys.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "./holds.ts";
 import { reached } from "./steps.ts";
@@ -36,6 +37,8 @@ export class DirectoryKeeper {
   #copied: Snapshot | null = null;
   /** Organization objects that were copied, as `uid/generation`, with what could not be done. */
   #notes = new Map<string, Note[]>();
+  /** What declared secrets opened when a snapshot was last copied whole. */
+  #opened: ReturnType<typeof keysBySecret> = new Map();
   /** How many times in a row Postgres refused some of the snapshot's organizations. */
   #refusals = 0;
   #retry: NodeJS.Timeout | undefined;
@@ -118,6 +121,7 @@ export class DirectoryKeeper {
     const { pool, holds, log, newId } = this.#options;
     const { changed, refused } = await copySnapshot(pool, snapshot, newId);
     reached("directory.copied");
+    this.#forgetMoved(snapshot, refused.length === 0);
     for (const { organizationId, error } of refused)
       log.error({ err: error, organizationId }, "Postgres refuses this organization: it stays as it was");
     // Redis hears of it now; when it is away, the look for changed accounts tells it later.
@@ -129,6 +133,19 @@ export class DirectoryKeeper {
     const notes = Map.groupBy(await readNotes(pool, organizations), (note) => note.organizationId);
     this.#notes = new Map(organizations.map(({ id, source }) => [identity(source), notes.get(id) ?? []]));
     return refused.length === 0;
+  }
+
+  /**
+   * What a secret opened before its declaration changed must not be remembered: its key may be another organization's
+   * by now, or have another secret. A copy by another process changes that too, so this does not ask who made it.
+   */
+  #forgetMoved(snapshot: Snapshot, isWhole: boolean): void {
+    const before = this.#opened;
+    const opened = keysBySecret(snapshot.routing.organizations);
+    for (const sha256 of new Set([...before.keys(), ...opened.keys()]))
+      if (before.get(sha256) !== opened.get(sha256)) this.#options.directory.forget(sha256);
+    // Else what is refused now may be taken later: that is told by comparing with the same again.
+    if (isWhole) this.#opened = opened;
   }
 
   async #writeUsed(): Promise<void> {

@@ -63,6 +63,14 @@ export async function copyKeys(
   return ended.map(({ organizationId }) => organizationId);
 }
 
+/** Which key each declared secret opens, by the secret's SHA-256. */
+export function keysBySecret(entries: readonly OrganizationEntry[]): ReadonlyMap<string, string> {
+  const opened = entries
+    .flatMap(declaredKeys)
+    .map((key) => [key.sha256, JSON.stringify([nameOf(key), key.project])] as const);
+  return new Map(opened);
+}
+
 const nameOf = ({ organizationId, kind, name }: Pick<DeclaredKey, "organizationId" | "kind" | "name">) =>
   JSON.stringify([organizationId, kind, name]);
 

@@ -329,3 +329,43 @@ test("rule 1.16: created keys of a deleted organization work again, but for one 
   `);
   expect(listed).toEqual(["s_stays"]);
 });
+
+test("design §4.1: a pod that hears of a snapshot remembers nothing of a secret that it changed, whoever copied it", async () => {
+  const pods = [directory, new KeyDirectory({ pool, clock: { now: () => Date.now() } })].map((own) => ({
+    keeper: keeperOf({ directory: own }),
+    find: (secret: string) => own.find(digest(secret), 30_000),
+  }));
+  const from = organization("org_u1", {
+    apiKeys: [inferenceKey("ci", "goes"), inferenceKey("old", "rotated"), inferenceKey("same", "stays")],
+    adminKeys: [key("root", "admin goes")],
+  });
+  const to = organization("org_u2", {
+    projects: ["default", "red"],
+    apiKeys: [inferenceKey("p", "project")],
+  });
+  const hear = async (...entries: OrganizationEntry[]) => {
+    const snapshot = snapshotOf(entries);
+    for (const { keeper } of pods) await keeper.copy(snapshot);
+  };
+  await hear(from, to);
+  const secrets = ["goes", "rotated", "stays", "admin goes", "project"];
+  for (const { find } of pods) for (const secret of secrets) expect(await find(secret)).not.toBe(null);
+  const remembered = pods.map(({ find }) => find("stays"));
+  await hear(
+    { ...from, apiKeys: [inferenceKey("old", "new"), inferenceKey("same", "stays")], adminKeys: [] },
+    {
+      ...to,
+      apiKeys: [inferenceKey("p", "project", "red"), inferenceKey("ci", "goes")],
+      adminKeys: [key("root", "admin goes")],
+    },
+  );
+  for (const [index, { find, keeper }] of pods.entries()) {
+    expect(await find("goes")).toMatchObject({ organizationId: "org_u2", keyName: "ci" });
+    expect(await find("admin goes")).toMatchObject({ organizationId: "org_u2" });
+    expect(await find("rotated")).toBe(null);
+    expect((await find("project"))?.projectId).toBe((await directory.find(digest("project"), 0))?.projectId);
+    // Nobody else is looked up again for it.
+    expect(find("stays")).toBe(remembered[index]);
+    await keeper.stop();
+  }
+});

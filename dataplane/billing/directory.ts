@@ -74,7 +74,7 @@ export class KeyDirectory implements Directory {
     return principal;
   }
 
-  /** Call it when a key has ended: from now on this process asks Postgres about it (rule 5.2). */
+  /** Call it when a key has ended, or its secret opens another one: from now on this process asks Postgres about it (rule 5.2). */
   forget(sha256: string): void {
     this.#ended.set(sha256, this.#options.clock.now());
     this.#remembered.delete(sha256);
