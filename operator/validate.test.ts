@@ -34,7 +34,7 @@ describe("npm run validate", () => {
     const { status, stdout } = run(golden("documents/input"), "--format", "json");
     expect(status).toBe(1);
     expect(JSON.parse(stdout)).toMatchObject({
-      objects: 5,
+      objects: 8,
       files: 5,
       faults: expect.arrayContaining([
         expect.objectContaining({
@@ -44,6 +44,9 @@ describe("npm run validate", () => {
           reason: "Invalid",
           line: 36,
         }),
+        // What stands around a spec has to be known too, as for a cluster.
+        expect.objectContaining({ kind: "PriceTable", name: "metadata", path: "metadata.label", line: 60 }),
+        expect.objectContaining({ kind: "Secret", namespace: "team", name: "half", path: "metadata.lables" }),
       ]),
     });
   });

@@ -44,10 +44,7 @@ export async function validateFolder(folder: string): Promise<Validation> {
       ? first
       : compile({ objects, secrets: withKeys(secrets, first.wanted), published: null });
 
-  const found: FoundFault[] = faults.map(({ file, line, subject, path, reason, message }) => {
-    const [kind = "", name = ""] = subject.split("/");
-    return { file, line, kind, namespace: "", name, path, reason, message };
-  });
+  const found: FoundFault[] = faults.map(({ hidesObject: _, ...fault }) => fault);
   const texts = new Map<string, string>();
   for (const { object, accepted, resolved } of verdicts) {
     const origin = origins.get(object);
@@ -77,7 +74,7 @@ function withKeys(secrets: Secrets, wanted: readonly WantedKey[]): Secrets {
 }
 
 export function faultLine({ file, line, kind, name, path, reason, message }: FoundFault): string {
-  const subject = kind === "" ? [] : [`${kind}/${name}`];
+  const subject = kind === "" ? [] : [`${kind}/${name === "" ? "?" : name}`];
   const where = path === "" ? [] : [`${path}:`];
   return [`${file}:${line}`, ...subject, ...where, `${reason}:`, message].join(" ");
 }

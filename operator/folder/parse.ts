@@ -34,12 +34,19 @@ export interface SecretDocument {
 /** A fault of the file or of a document in it, before there is an object that could have a status. */
 export interface FileFault {
   readonly line: number;
-  /** `Kind/name`, as far as known; empty otherwise. */
-  readonly subject: string;
+  /** Of the object that it is about, as far as known; empty otherwise. */
+  readonly kind: string;
+  readonly namespace: string;
+  readonly name: string;
   readonly path: string;
   readonly reason: "Unreadable" | "Invalid" | "Duplicate";
   readonly message: string;
+  /** Whether an object may stand there that could not be told. */
+  readonly hidesObject: boolean;
 }
+
+type Subject = Pick<FileFault, "kind" | "namespace" | "name">;
+const nobody: Subject = { kind: "", namespace: "", name: "" };
 
 export interface ParsedFile {
   readonly manifests: readonly Manifest[];
@@ -100,12 +107,14 @@ function readDocuments(text: string): { documents: Document.Parsed[]; lines: Lin
   return { documents: Array.isArray(documents) ? documents : [], lines };
 }
 
-const fileFault = (line: number, message: string): FileFault => ({
+/** Of the file as a whole. */
+export const fileFault = (line: number, message: string): FileFault => ({
   line,
-  subject: "",
+  ...nobody,
   path: "",
   reason: "Unreadable",
   message,
+  hidesObject: true,
 });
 
 /** The line on which a document's content begins. */
@@ -114,8 +123,9 @@ function firstLine(document: Document.Parsed, lines: LineCounter): number {
 }
 
 function collect(value: unknown, position: Position, line: number, into: Collected): void {
-  const refuse = (path: string, message: string, subject = "") =>
-    into.faults.push({ line, subject, path, reason: "Invalid", message });
+  const add = (path: string, message: string, subject: Subject, hidesObject: boolean) =>
+    into.faults.push({ line, ...subject, path, reason: "Invalid", message, hidesObject });
+  const refuse = (path: string, message: string, subject = nobody) => add(path, message, subject, true);
   if (!isObject(value)) {
     refuse("", "a document must be an object with apiVersion, kind and metadata");
     return;
@@ -126,7 +136,7 @@ function collect(value: unknown, position: Position, line: number, into: Collect
     return;
   }
   if (typeof apiVersion !== "string" || apiVersion === "") {
-    refuse("apiVersion", "is required", `${kind}/?`);
+    refuse("apiVersion", "is required", { ...nobody, kind });
     return;
   }
   if (kind === "List" && Array.isArray(value["items"])) {
@@ -138,19 +148,18 @@ function collect(value: unknown, position: Position, line: number, into: Collect
   // Whatever else a cluster knows (ConfigMaps too) may stand in the folder and is nothing to us.
   if (!ours && !plainSecret) return;
   const metadata = readMetadata(value["metadata"]);
-  const subject = `${kind}/${metadata.name ?? "?"}`;
   if (metadata.name === null || metadata.namespace === null) {
-    refuse(metadata.path, metadata.message, subject);
+    refuse(metadata.path, metadata.message, { ...nobody, kind });
     return;
   }
   const named = { namespace: metadata.namespace, name: metadata.name };
-  if (plainSecret)
-    into.secrets.push({
-      ...named,
-      line,
-      data: readSecret(value, (path, text) => refuse(path, text, subject)),
-    });
-  else if (!isKind(kind)) refuse("kind", `must be one of ${KINDS.join(", ")}`, subject);
+  const subject = { kind, ...named };
+  if (plainSecret) {
+    // Its good values count all the same: whoever refers to a bad one says so too.
+    const tell = (path: string, text: string) => add(path, text, subject, false);
+    for (const path of unknownFields(value, SECRET_FIELDS)) tell(path, UNKNOWN_FIELD);
+    into.secrets.push({ ...named, line, data: readSecret(value, tell) });
+  } else if (!isKind(kind)) refuse("kind", `must be one of ${KINDS.join(", ")}`, subject);
   else if (apiVersion !== API_VERSION) refuse("apiVersion", `must be ${API_VERSION}`, subject);
   else
     into.manifests.push({
@@ -158,18 +167,58 @@ function collect(value: unknown, position: Position, line: number, into: Collect
       ...named,
       creationTimestamp: metadata.creationTimestamp,
       spec: value["spec"],
-      faults: unknownFields(value),
+      faults: unknownFields(value, OWN_FIELDS).map((path) => ({
+        reason: "Invalid",
+        path,
+        message: UNKNOWN_FIELD,
+      })),
       position,
       line,
     });
 }
 
-const TOP_LEVEL: ReadonlySet<string> = new Set(["apiVersion", "kind", "metadata", "spec", "status"]);
+const UNKNOWN_FIELD = "is not a known field";
+const OWN_FIELDS: ReadonlySet<string> = new Set(["apiVersion", "kind", "metadata", "spec", "status"]);
+const SECRET_FIELDS: ReadonlySet<string> = new Set([
+  "apiVersion",
+  "kind",
+  "metadata",
+  "type",
+  "data",
+  "stringData",
+  "immutable",
+]);
+/** Every field of Kubernetes' ObjectMeta: what a cluster wrote out can be read in again. */
+const METADATA_FIELDS: ReadonlySet<string> = new Set([
+  "annotations",
+  "creationTimestamp",
+  "deletionGracePeriodSeconds",
+  "deletionTimestamp",
+  "finalizers",
+  "generateName",
+  "generation",
+  "labels",
+  "managedFields",
+  "name",
+  "namespace",
+  "ownerReferences",
+  "resourceVersion",
+  "selfLink",
+  "uid",
+]);
 
-const unknownFields = (value: Json): Fault[] =>
-  Object.keys(value)
-    .filter((key) => !TOP_LEVEL.has(key))
-    .map((key) => ({ reason: "Invalid", path: pathText([key]), message: "is not a known field" }));
+/** Paths of fields around the spec that Kubernetes does not know, as its strict validation refuses them. */
+function unknownFields(value: Json, known: ReadonlySet<string>): string[] {
+  const { metadata } = value;
+  return [
+    ...Object.keys(value)
+      .filter((key) => !known.has(key))
+      .map((key) => pathText([key])),
+    ...Object.keys(isObject(metadata) ? metadata : {})
+      .filter((key) => !METADATA_FIELDS.has(key))
+      .map((key) => pathText(["metadata", key])),
+  ];
+}
 
 interface Metadata {
   readonly namespace: string | null;

@@ -82,10 +82,13 @@ test("a file's fault is told once while it lasts", () => {
   const fault = {
     file: "a.yaml",
     line: 3,
-    subject: "",
+    kind: "",
+    namespace: "",
+    name: "",
     path: "",
     reason: "Unreadable",
     message: "broken",
+    hidesObject: true,
   } as const;
   printer.files([fault]);
   printer.files([fault]);

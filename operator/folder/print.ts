@@ -64,10 +64,21 @@ const isWaiting = (status: ObjectStatus): boolean =>
   conditionOf(status, "Stalled") === undefined &&
   ["Pending", "NoPods"].includes(conditionOf(status, "Programmed")?.reason ?? "");
 
-export const fileFaultLine = ({ file, line, subject, path, reason, message }: LocatedFault): string =>
-  [`${file}:${line}`, subject, path === "" ? "" : `${path}:`, `${reason}:`, message]
+export function fileFaultLine({
+  file,
+  line,
+  kind,
+  namespace,
+  name,
+  path,
+  reason,
+  message,
+}: LocatedFault): string {
+  const subject = name === "" ? "" : `${namespace}/${name}`;
+  return [`${file}:${line}`, kind, subject, path === "" ? "" : `${path}:`, `${reason}:`, message]
     .filter((part) => part !== "")
     .join(" ");
+}
 
 /** `ModelRoute default/x spec.model: PriceNotFound: …`, one for each fault; else one for the sum. */
 function linesOf(name: string, status: ObjectStatus): string[] {

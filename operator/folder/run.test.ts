@@ -125,6 +125,24 @@ describe("watching", () => {
     expect([source?.uid, source?.generation]).toEqual([uid, 2]);
   });
 
+  test("rule 1.13: an unknown field of a Secret is told, its values count, and nothing of its file is held up", async () => {
+    const secret =
+      "apiVersion: v1\nkind: Secret\nmetadata: {name: up, lables: {}}\nstringData: {key: value}\n";
+    const keyed = route("m").replace(
+      'a.example"',
+      'a.example", credentials: {secretKeyRef: {name: up, key: key}}',
+    );
+    await write("one.yaml", `${secret}---\n${keyed}---\n${route("n")}`);
+    start();
+    await until(models, "m n");
+    expect((await newest())?.published?.credentials).toEqual({ "default/up/key": "value" });
+    expect(lines).toContain(
+      `${path("manifests", "one.yaml")}:1 Secret default/up metadata.lables: Invalid: is not a known field`,
+    );
+    await write("one.yaml", `${secret}---\n${keyed}`);
+    await until(models, "m");
+  });
+
   test("uid and generation survive a restart; nothing is published anew when nothing changed", async () => {
     await write("one.yaml", route("m"));
     start();

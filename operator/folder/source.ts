@@ -7,6 +7,7 @@ import { findManifests, type FoundFile, MAX_FILE_BYTES } from "./files.ts";
 import type { Identities, Named } from "./identities.ts";
 import { readKeyFiles } from "./key-files.ts";
 import {
+  fileFault,
   type FileFault,
   type Manifest,
   parseFile,
@@ -125,7 +126,7 @@ export class FolderSource {
     return this.#identities.lastSeenIn(faulty).flatMap(({ named: object, identity }): Declared[] => {
       if (seen.has(`${object.kind} ${reference(object)}`)) return [];
       const file = join(this.#folder, identity.file);
-      const [first] = this.#files.get(file)?.parsed.faults ?? [];
+      const first = this.#files.get(file)?.parsed.faults.find(({ hidesObject }) => hidesObject);
       const message = `${file}:${first?.line ?? 1} ${first?.message ?? "cannot be read"}`;
       const fault: Fault = { reason: "Unreadable", path: "", message };
       const { uid, generation, createdAt } = identity;
@@ -154,10 +155,13 @@ export class FolderSource {
           faults.push({
             file,
             line: secret.line,
-            subject: `Secret/${secret.name}`,
+            kind: "Secret",
+            namespace: secret.namespace,
+            name: secret.name,
             path: "metadata.name",
             reason: "Duplicate",
             message: `Secret ${key} is declared in another file too; the first one counts`,
+            hidesObject: false,
           });
         else secrets.set(key, { ...secrets.get(key), ...secret.data });
         seen.add(key);
@@ -169,11 +173,11 @@ export class FolderSource {
 const unreadable = (message: string): ParsedFile => ({
   manifests: [],
   secrets: [],
-  faults: [{ line: 1, subject: "", path: "", reason: "Unreadable", message }],
+  faults: [fileFault(1, message)],
 });
 
-/** A file with a fault of its own may hold objects that could not be told. */
-const isBroken = (parsed: ParsedFile) => parsed.faults.length > 0;
+/** Such a file may hold objects that could not be told. */
+const isBroken = (parsed: ParsedFile) => parsed.faults.some(({ hidesObject }) => hidesObject);
 
 function mergeSecrets(kept: readonly SecretDocument[], read: readonly SecretDocument[]): SecretDocument[] {
   const present = new Set(read.map(reference));
@@ -185,8 +189,9 @@ const manifestPart = ({ spec, faults, creationTimestamp }: Manifest) => ({ spec,
 
 const duplicate = (manifest: Manifest, first: string): FileFault => ({
   line: manifest.line,
-  subject: `${manifest.kind}/${manifest.name}`,
+  ...named(manifest),
   path: "metadata.name",
   reason: "Duplicate",
   message: `${manifest.kind} ${reference(manifest)} is declared in ${first} too; the first one counts`,
+  hidesObject: false,
 });

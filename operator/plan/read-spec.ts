@@ -115,7 +115,7 @@ function wording(issue: z.core.$ZodIssue): string {
   if (issue.input === undefined && issue.code !== "custom") return "is required";
   switch (issue.code) {
     case "invalid_type":
-      return `must be ${article[issue.expected] ?? issue.expected}`;
+      return `must be ${article[issue.expected] ?? issue.expected}${oldBoolean(issue)}`;
     case "invalid_value":
       return `must be ${issue.values.length === 1 ? "" : "one of "}${issue.values.map(String).join(", ")}`;
     case "too_small":
@@ -132,6 +132,12 @@ function wording(issue: z.core.$ZodIssue): string {
       return issue.message;
   }
 }
+
+/** YAML 1.1, which kubectl reads, takes these words for booleans; a folder's YAML 1.2 takes them for text. */
+const oldBoolean = ({ expected, input }: z.core.$ZodIssueInvalidType): string =>
+  expected === "boolean" && typeof input === "string" && /^(y|yes|n|no|on|off)$/i.test(input)
+    ? "; yes, no, on and off are text in YAML 1.2"
+    : "";
 
 const bound = (origin: string, side: "least" | "most") =>
   origin === "string" || origin === "array" ? `have at ${side}` : `be at ${side}`;
