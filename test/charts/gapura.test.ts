@@ -204,6 +204,19 @@ describe("rule 6.12", () => {
   });
 
   test.each([
+    ["for all namespaces", {}],
+    ["for a list of namespaces", { watchNamespaces: ["team"] }],
+  ])("two releases %s share no name outside their own namespaces", async (_title, values) => {
+    const outside = async (release: string, namespace: string) =>
+      (await render({ ...stores, ...values }, release, namespace)).objects
+        .filter(({ metadata }) => metadata.namespace !== namespace)
+        .map(({ kind, metadata }) => `${kind}/${metadata.name}`);
+    const one = await outside("b-c", "a");
+    expect(one).toHaveLength(2);
+    expect((await outside("c", "a-b")).filter((name) => one.includes(name))).toEqual([]);
+  });
+
+  test.each([
     ["gapura", {}, "gapura"],
     ["foo", {}, "foo-gapura"],
     ["my-gapura", {}, "my-gapura-gapura"],

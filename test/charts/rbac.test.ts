@@ -250,7 +250,9 @@ describe.skipIf(kube === null)("rights that depend on other values", () => {
     const rendered = await render({ ...stores, watchNamespaces: ["gw"] });
     const own = rightsOf(rendered.get("Role", "gapura-operator"));
     expect(own.filter((right) => right.includes("secrets"))).toEqual([]);
-    expect(rightsOf(rendered.get("Role", "gw-gapura-watch"))).toContain("gw-gapura-watch: get secrets");
+    expect(rightsOf(rendered.get("Role", "gapura:gw:gapura-watch"))).toContain(
+      "gapura:gw:gapura-watch: get secrets",
+    );
   });
 });
 

@@ -21,6 +21,12 @@ the end, since names may differ there alone. */}}
 {{- end -}}
 {{- end -}}
 
+{{/* Prefix of the names of what lies outside the release's namespace. Neither part can hold a colon, so that "b-c" in "a"
+and "c" in "a-b" do not meet. */}}
+{{- define "gapura.wideName" -}}
+gapura:{{ .Release.Namespace }}:{{ include "gapura.fullname" . }}
+{{- end -}}
+
 {{- define "gapura.image" -}}
 {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
 {{- end -}}
