@@ -90,11 +90,24 @@ async function copyOrganizations(
   const deleted = [...known.keys()].filter((id) => !declared.has(id)).sort();
   for (const id of deleted) await connection.transaction((transaction) => deleteOne(transaction, id));
   const refused: Refused[] = [];
-  for (let at = 0; at < news.length; at += AT_ONCE)
-    refused.push(...(await copyBatch(connection, news.slice(at, at + AT_ONCE), newId)));
+  const waiting = new Set<string>();
+  for (let at = 0; at < news.length; at += AT_ONCE) {
+    const batch = await copyBatch(connection, news.slice(at, at + AT_ONCE), newId);
+    refused.push(...batch.refused);
+    for (const id of batch.waiting) waiting.add(id);
+  }
+  // A secret may have come before the organization that lets it go.
+  const again = news.filter(({ id }) => waiting.has(id));
+  if (again.length > 0) refused.push(...(await copyBatch(connection, again, newId)).refused);
   const kept = new Set(refused.map(({ organizationId }) => organizationId));
   const copied = news.map(({ id }) => id).filter((id) => !kept.has(id));
   return { changed: [...copied, ...deleted], refused };
+}
+
+interface Batch {
+  readonly refused: readonly Refused[];
+  /** Organizations that declare a secret which another key has. */
+  readonly waiting: readonly string[];
 }
 
 /** In one transaction; when Postgres refuses that, each by itself, so that one bad object blocks no other. */
@@ -102,18 +115,22 @@ async function copyBatch(
   connection: DatabasePoolConnection,
   entries: readonly OrganizationEntry[],
   newId: NewId,
-): Promise<Refused[]> {
+): Promise<Batch> {
   try {
-    await connection.transaction((transaction) => copySome(transaction, entries, newId));
-    return [];
+    const waiting = await connection.transaction((transaction) => copySome(transaction, entries, newId));
+    return { refused: [], waiting };
   } catch (error) {
     if (!refusesData(error)) throw error;
     const [only, another] = entries;
-    if (only !== undefined && another === undefined) return [{ organizationId: only.id, error }];
+    if (only !== undefined && another === undefined)
+      return { refused: [{ organizationId: only.id, error }], waiting: [] };
   }
-  const refused: Refused[] = [];
-  for (const entry of entries) refused.push(...(await copyBatch(connection, [entry], newId)));
-  return refused;
+  const batches: Batch[] = [];
+  for (const entry of entries) batches.push(await copyBatch(connection, [entry], newId));
+  return {
+    refused: batches.flatMap(({ refused }) => refused),
+    waiting: batches.flatMap(({ waiting }) => waiting),
+  };
 }
 
 /**
@@ -127,16 +144,22 @@ export function declarationOf(entry: OrganizationEntry): string {
     .digest("hex");
 }
 
+/** Returns the organizations that declare a secret which another key has. */
 async function copySome(
   transaction: DatabaseTransactionConnection,
   entries: readonly OrganizationEntry[],
   newId: NewId,
-): Promise<void> {
+): Promise<readonly string[]> {
   const stopped = await copyEntries(transaction, entries);
   await copyProjects(transaction, entries, newId);
-  const ended = await copyKeys(transaction, entries, newId);
+  const { ended, waiting } = await copyKeys(transaction, entries, newId);
+  // Not as declared yet: the next copy looks at them again, and the other key may be gone by then.
+  await transaction.query(sql.unsafe`
+    update organizations set declaration = '' where id = any(${sql.array([...waiting], "text")})
+  `);
   await copyGrants(transaction, entries);
   for (const id of new Set([...stopped, ...ended])) await bumpKeyEpoch(transaction, id);
+  return waiting;
 }
 
 /** Writes the organizations themselves; returns those that are suspended now and were not before. */

@@ -26,9 +26,15 @@ const storedSchema = z.object({
 });
 type StoredKey = z.infer<typeof storedSchema>;
 
+export interface CopiedKeys {
+  /** Organizations in which a key stopped being what it was. */
+  readonly ended: readonly string[];
+  /** Organizations that declare a secret which another key has. */
+  readonly waiting: readonly string[];
+}
+
 /**
- * Makes the declared keys of these organizations what the snapshot says; returns the organizations in which a key
- * stopped being what it was. A declared key is known by its name: another secret under the same name is the same
+ * Makes the declared keys of these organizations what the snapshot says. A declared key is known by its name: another secret under the same name is the same
  * key, so its id and its usage go on, though it was removed and deleted meanwhile. A secret that another key has
  * already stays with that key, unless that key's organization is deleted.
  */
@@ -36,7 +42,7 @@ export async function copyKeys(
   transaction: DatabaseTransactionConnection,
   entries: readonly OrganizationEntry[],
   newId: NewId,
-): Promise<string[]> {
+): Promise<CopiedKeys> {
   const declared = new Map(entries.flatMap(declaredKeys).map((key) => [nameOf(key), key]));
   const stored = await readStored(
     transaction,
@@ -60,15 +66,21 @@ export async function copyKeys(
     transaction,
     free.map((key) => ({ ...key, id: known.get(nameOf(key)) ?? newId("apikey") })),
   );
-  return ended.map(({ organizationId }) => organizationId);
+  const copied = new Set(free);
+  return {
+    ended: ended.map(({ organizationId }) => organizationId),
+    waiting: wanted.filter((key) => !copied.has(key)).map(({ organizationId }) => organizationId),
+  };
 }
 
-/** Which key each declared secret opens, by the secret's SHA-256. */
+/** Which key each declared secret opens, by the secret's SHA-256; all that declare it, as any of them may have it. */
 export function keysBySecret(entries: readonly OrganizationEntry[]): ReadonlyMap<string, string> {
-  const opened = entries
-    .flatMap(declaredKeys)
-    .map((key) => [key.sha256, JSON.stringify([nameOf(key), key.project])] as const);
-  return new Map(opened);
+  const opened = new Map<string, string>();
+  for (const key of entries.flatMap(declaredKeys)) {
+    const others = opened.get(key.sha256) ?? "";
+    opened.set(key.sha256, others + JSON.stringify([nameOf(key), key.project]));
+  }
+  return opened;
 }
 
 const nameOf = ({ organizationId, kind, name }: Pick<DeclaredKey, "organizationId" | "kind" | "name">) =>

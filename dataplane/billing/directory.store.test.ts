@@ -307,6 +307,26 @@ test("rule 1.16: a living organization keeps the secret of a deleted one that co
   expect(await find("own")).toMatchObject({ organizationId: "org_q" });
 });
 
+test("a declared key whose secret was another's opens as soon as that one lets go, its own declaration unchanged", async () => {
+  const waiting = organization("org_v2", {
+    apiKeys: [inferenceKey("mine", "let go"), inferenceKey("own v")],
+  });
+  const holder = organization("org_v3", { apiKeys: [inferenceKey("first", "let go")] });
+  await copy([holder]);
+  expect((await copy([waiting, holder]))[0]?.notes).toMatchObject([{ reason: "KeyConflicted" }]);
+  const own = await find("own v");
+  const [held] = await copy([waiting, { ...holder, apiKeys: [] }]);
+  expect(held?.notes).toEqual([]);
+  expect(await find("let go")).toMatchObject({ organizationId: "org_v2" });
+  expect(await find("own v")).toEqual(own);
+  // The same when each is copied by itself, the taker before the giver.
+  const bad = organization("org_v0", { displayName: "a\0b" });
+  const taker = organization("org_v1", { apiKeys: [inferenceKey("taker", "let go")] });
+  const moved = await copy([bad, taker, { ...waiting, apiKeys: [inferenceKey("own v")] }]);
+  expect(moved.map(({ notes }) => notes)).toEqual([[], []]);
+  expect(await find("let go")).toMatchObject({ organizationId: "org_v1" });
+});
+
 test("rule 1.16: created keys of a deleted organization work again, but for one that is declared elsewhere", async () => {
   await copy([organization("org_s")]);
   await pool.query(sql.unsafe`
