@@ -4,7 +4,13 @@
  */
 import type { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
-import type { JsonObject, MessagesEvent, MessagesRequest, MessagesResponse } from "./messages/types.ts";
+import type {
+  JsonObject,
+  MessagesEvent,
+  MessagesRequest,
+  MessagesResponse,
+  MessagesUsage,
+} from "./messages/types.ts";
 import type { Dialect } from "./dialect.ts";
 
 /** Seals a blob to the organization, and opens one again; null when it is foreign, damaged or not ours. */
@@ -118,6 +124,12 @@ export interface Stepper<In, Out> {
   end(cause: EndCause): Out[];
 }
 
+/** Reads an upstream's stream. */
+export interface StreamReader extends Stepper<SseEvent, MessagesEvent> {
+  /** What the upstream reports of its whole answer, also of one that comes to nothing; null as long as it has not. */
+  readonly reported: MessagesUsage | null;
+}
+
 /** Writes a converted stream in the client's dialect, as ready-made bytes of server-sent events. */
 export interface StreamWriter {
   /**
@@ -156,7 +168,7 @@ export interface AnswerCodec {
   // The upstream's edge.
   /** @throws ApiError `upstream_error` when mandatory parts are missing. */
   readResponse(body: JsonObject, context: CodecContext): MessagesResponse;
-  readStream(context: CodecContext): Stepper<SseEvent, MessagesEvent>;
+  readStream(context: CodecContext): StreamReader;
 }
 
 export interface Codec extends RequestCodec, AnswerCodec {}

@@ -4,7 +4,7 @@
  */
 import type { TokenUsage } from "../billing/meter.ts";
 import { noTools, tokensOf } from "../billing/token-usage.ts";
-import type { EndCause, SseEvent, Stepper, StreamWriter } from "../dialects/codecs.ts";
+import type { EndCause, SseEvent, StreamReader, StreamWriter } from "../dialects/codecs.ts";
 import type { MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
@@ -53,7 +53,7 @@ class StreamConversion {
   readonly #resolve: () => void;
   readonly #reject: (error: unknown) => void;
   readonly #sse = new SseReader();
-  readonly #reader: Stepper<SseEvent, MessagesEvent>;
+  readonly #reader: StreamReader;
   readonly #writer: StreamWriter;
   #phase: Phase = "opening";
   #usage: MessagesUsage | null = null;
@@ -160,7 +160,18 @@ class StreamConversion {
     this.#job.bill.observe({ ...this.#seen(), tools: noTools });
   }
 
-  /** What is known of an answer that is not complete (design.md §5, abort policy). */
+  /** What the upstream reports that the answer used; without a report, what is known of it. */
+  #used(usage: MessagesUsage | null): { tokens: TokenUsage; estimated: boolean } {
+    // A report of no output beside text that was seen is one that was not counted.
+    const isCounted =
+      usage !== null &&
+      usage.estimated !== true &&
+      isReport(usage) &&
+      (usage.output_tokens > 0 || this.#characters === 0);
+    return isCounted ? { tokens: tokensOf(usage), estimated: false } : this.#seen();
+  }
+
+  /** What is known of an answer that nothing is reported of (design.md §5, abort policy). */
   #seen(): { tokens: TokenUsage; estimated: boolean } {
     const usage = this.#usage;
     const known = usage !== null && isReport(usage) ? tokensOf(usage) : inputEstimate(this.#job);
@@ -223,16 +234,8 @@ class StreamConversion {
     this.#phase = "over";
     const { sink } = this.#job;
     linger(this.#answering.call);
-    const usage = this.#usage;
-    // A report of no output beside text that was seen is one that was not counted.
-    const isCounted =
-      usage !== null &&
-      usage.estimated !== true &&
-      isReport(usage) &&
-      (usage.output_tokens > 0 || this.#characters === 0);
-    const counted = isCounted ? { tokens: tokensOf(usage), estimated: false } : this.#seen();
     try {
-      await settle(this.#job, this.#answering, { ...counted, status: "ok" });
+      await settle(this.#job, this.#answering, { ...this.#used(this.#usage), status: "ok" });
       sink.write(terminal);
     } catch (error) {
       this.#tell(errorOfCharge(error));
@@ -246,7 +249,7 @@ class StreamConversion {
     const { bill, sink, failed } = this.#job;
     try {
       if (this.#answering.call.received === 0) await bill.release();
-      else await settle(this.#job, this.#answering, { ...this.#seen(), status });
+      else await settle(this.#job, this.#answering, { ...this.#used(this.#reader.reported), status });
     } catch (failure) {
       failed(failure instanceof ApiError ? failure : error);
     }

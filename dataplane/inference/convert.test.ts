@@ -205,6 +205,67 @@ describe.each(cells)("a %s client of a %s upstream", (client, upstream) => {
   });
 });
 
+describe("a stream that comes to nothing is charged as its upstream reports (design.md §5)", () => {
+  const event = (type: string, more: object): string =>
+    `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
+  const reported = { input_tokens: 30, input_tokens_details: { cached_tokens: 10 }, output_tokens: 4 };
+  const call = { type: "function_call", call_id: "call_1", name: "find", arguments: "" };
+  const args = { output_index: 0, delta: '{"query": "ga' };
+  const texts = [
+    event("response.created", { response: { status: "in_progress", usage: null } }),
+    event("response.output_text.delta", {
+      output_index: 0,
+      content_index: 0,
+      delta: "Half an answer of words",
+    }),
+  ];
+  const calls = [
+    event("response.output_item.added", { output_index: 0, item: call }),
+    event("response.function_call_arguments.delta", args),
+  ];
+  const chunk = (more: object): string => `data: ${JSON.stringify(more)}\n\n`;
+  const half = [
+    { index: 0, id: "call_1", type: "function", function: { name: "find", arguments: args.delta } },
+  ];
+  const details = { prompt_tokens_details: { cached_tokens: 10 } };
+
+  test.each([
+    [
+      "fails",
+      "responses",
+      [
+        ...texts,
+        event("response.failed", {
+          response: { status: "failed", error: { code: "server_error" }, usage: reported },
+        }),
+      ],
+    ],
+    [
+      "is cut off within a tool's arguments",
+      "responses",
+      [...calls, event("response.incomplete", { response: { status: "incomplete", usage: reported } })],
+    ],
+    [
+      "is cut off within a tool's arguments",
+      "chat",
+      [
+        chunk({ choices: [{ index: 0, delta: { tool_calls: half } }] }),
+        chunk({ choices: [{ index: 0, delta: {}, finish_reason: "length" }] }),
+        chunk({ choices: [], usage: { prompt_tokens: 30, completion_tokens: 4, ...details } }),
+        "data: [DONE]\n\n",
+      ],
+    ],
+  ] as const)("one that %s (%s)", async (_what, upstream, events) => {
+    fake.next({ raw: { body: events.join(""), contentType: "text/event-stream" } });
+    const served = callTo("messages", upstream, bodyOf("messages", { stream: true }));
+    await serve(served);
+    expect(eventsOf(served).at(-1)).toMatch(inBand.messages);
+    expect(served.meter.settled).toMatchObject([
+      { status: "error", estimated: false, tokens: { input: 20, cacheRead: 10, output: 4 } },
+    ]);
+  });
+});
+
 test("rule 2.2: drops are named in the header, and refused under strict before any upstream call", async () => {
   fake.next(hello, hello);
   const body = bodyOf("messages", { top_k: 3, stream: true });

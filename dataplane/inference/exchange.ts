@@ -2,7 +2,7 @@
  * An upstream's answer as hub events that are pulled, for the tool loop: while it runs a tool or its client is
  * behind, nothing more is read. (Plain conversions push; they have no reason to wait.)
  */
-import type { CodecContext, SseEvent, Stepper } from "../dialects/codecs.ts";
+import type { CodecContext, SseEvent, StreamReader } from "../dialects/codecs.ts";
 import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
 import { codecs } from "../dialects/registry.ts";
@@ -77,7 +77,8 @@ const spoiled = (error: ApiError, { answering, context, received, corrupt, usage
 
 /**
  * The hub events of a stream.
- * @throws AttemptFailure before the first event; afterwards an ApiError.
+ * @throws AttemptFailure before the first event; afterwards an ApiError, or SpoiledAnswer when what the answer used is
+ *   reported.
  */
 export async function* streamedEvents(
   answering: Answering,
@@ -100,7 +101,7 @@ export async function* streamedEvents(
 
 class EventQueue {
   readonly #answering: Answering;
-  readonly #reader: Stepper<SseEvent, MessagesEvent>;
+  readonly #reader: StreamReader;
   readonly #sse = new SseReader();
   readonly #waiting: (readonly MessagesEvent[])[] = [];
   #failure: unknown = null;
@@ -108,7 +109,7 @@ class EventQueue {
   #seen = false;
   #wake: () => void = () => undefined;
 
-  constructor(answering: Answering, reader: Stepper<SseEvent, MessagesEvent>) {
+  constructor(answering: Answering, reader: StreamReader) {
     this.#answering = answering;
     this.#reader = reader;
     answering.call.read({
@@ -179,9 +180,16 @@ class EventQueue {
     this.#wake();
   }
 
+  /** A report stands, whatever became of the answer. */
+  #charged(error: ApiError): ApiError | SpoiledAnswer {
+    const usage = this.#reader.reported;
+    if (usage === null) return error;
+    return new SpoiledAnswer(error, { upstream: this.#answering.upstream.name, usage, corrupt: true });
+  }
+
   #fail(error: ApiError, fault: CallFault, event: SseEvent | null): void {
     const told = event !== null && (event.event === "error" || /"error"\s*:\s*[{"]/.test(event.data));
-    if (this.#seen) this.#failure = error;
+    if (this.#seen) this.#failure = this.#charged(error);
     else if (told) this.#failure = failureOfErrorBody(Buffer.from(event.data));
     else this.#failure = unbegunAnswer(error, fault);
     this.#over = true;

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
 import { text, type Step } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
+import type { Dialect } from "../dialects/dialect.ts";
 import { sealing } from "../lib/seal.ts";
 import { Upstreams } from "../upstream/ask.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
@@ -43,13 +44,13 @@ const earlier = [
   { role: "user", content: "And what is new?" },
 ];
 
-async function serveTools(messages: readonly object[], stream: boolean) {
+async function serveTools(messages: readonly object[], stream: boolean, upstream: Dialect = "messages") {
   const serve = createServe(
     new Upstreams(dispatcher),
     sealing([{ id: "test", key: Buffer.alloc(32) }]),
     async () => ({ kind: "hits", hits: [], posts: 0, profiles: 0 }),
   );
-  const route = routeTo([upstreamOf(fake.url, "messages")], { toolPolicy: "test/default" });
+  const route = routeTo([upstreamOf(fake.url, upstream)], { toolPolicy: "test/default" });
   const call = callOf("messages", snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }), {
     model: "public-model",
     messages,
@@ -96,4 +97,33 @@ test("a refusal that stays is an error after one more try, and one without reaso
   expect(error).toMatchObject({ code: "invalid_request" });
   expect(fake.requests).toHaveLength(1);
   expect(call.meter.released).toBe(1);
+});
+
+test("a streamed iteration that fails is charged as its upstream reports, and counted once", async () => {
+  const event = (type: string, more: object): string =>
+    `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
+  const response = { status: "failed", error: null, usage: { input_tokens: 30, output_tokens: 4 } };
+  const body = [
+    event("response.created", { response: { status: "in_progress" } }),
+    event("response.output_text.delta", {
+      output_index: 0,
+      content_index: 0,
+      delta: "Half an answer of words",
+    }),
+    event("response.failed", { response }),
+  ].join("");
+  fake.next(
+    {
+      answer: {
+        parts: [{ type: "tool", name: "web_search", input: { query: "gates" } }],
+        usage: { input: 100, output: 50 },
+      },
+    },
+    { raw: { body, contentType: "text/event-stream" } },
+  );
+  const { call } = await serveTools([{ role: "user", content: "What is new?" }], true, "responses");
+  expect(call.sink.text).toContain("event: error");
+  expect(call.meter.settled).toMatchObject([
+    { status: "error", estimated: false, iterations: 2, tokens: { input: 130, output: 54 } },
+  ]);
 });

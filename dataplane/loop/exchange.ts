@@ -16,7 +16,7 @@ export interface Exchange {
 export interface Spoiled {
   /** Name of the upstream. */
   readonly upstream: string;
-  /** What it cost, by estimate. */
+  /** What it cost: as it reports, else by estimate. */
   readonly usage: MessagesUsage;
   /** It came to its end and makes no sense; else it broke off. */
   readonly corrupt: boolean;

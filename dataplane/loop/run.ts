@@ -201,7 +201,7 @@ class Loop {
           ? { told: error.error, spoiled: error.spoiled }
           : { told: error, spoiled: null };
       this.#bill(round, spoiled);
-      endSpan(span, usageAttributes(round.usage, this.#upstream), errorCode(told));
+      endSpan(span, usageAttributes(spoiled?.usage ?? round.usage, this.#upstream), errorCode(told));
       if (first || this.#deps.signal.aborted) throw told;
       this.#failed = true;
       // A failure pauses the answer (rule 3.8), a corrupt one fails it (spec, per-request outcome in a batch).
@@ -218,7 +218,8 @@ class Loop {
   /** A failed iteration: what streamed before it was cut, or came as garbage, is paid for; one refused outright is not. */
   #bill(round: Round, spoiled: Spoiled | null): void {
     if (spoiled !== null) {
-      this.#asked += 1;
+      // Otherwise it was counted when it began.
+      if (!round.begun) this.#asked += 1;
       this.#upstream = spoiled.upstream;
       this.#tally.observe(spoiled.usage);
     }

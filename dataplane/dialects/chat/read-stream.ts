@@ -4,7 +4,7 @@
  *   nothing ──first chunk──> running ──finish_reason──> finished ──[DONE] or EOF──> over
  *                               └───────────[DONE]──────────────────────────────────^
  */
-import type { CodecContext, EndCause, SseEvent, Stepper } from "../codecs.ts";
+import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { BlockOrder } from "../block-order.ts";
 import type { Piece, PieceKind } from "../block-order.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
@@ -25,7 +25,7 @@ interface Call {
   id: string | null;
 }
 
-export class ChatStreamReader implements Stepper<SseEvent, MessagesEvent> {
+export class ChatStreamReader implements StreamReader {
   readonly #context: CodecContext;
   readonly #blocks: BlockOrder;
   /** Tool calls by `index`; one whose index was left out stands under the next free number. */
@@ -40,6 +40,11 @@ export class ChatStreamReader implements Stepper<SseEvent, MessagesEvent> {
   constructor(context: CodecContext) {
     this.#context = context;
     this.#blocks = new BlockOrder(context);
+  }
+
+  /** Before the end it is a running total (continuous usage). */
+  get reported(): MessagesUsage | null {
+    return this.#finish === null ? null : this.#usage;
   }
 
   step(event: SseEvent): MessagesEvent[] {

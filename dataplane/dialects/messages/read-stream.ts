@@ -6,7 +6,7 @@
  *   nothing ──message_start──> running ──message_stop──> over
  */
 import { writeArguments } from "../arguments.ts";
-import type { CodecContext, EndCause, SseEvent, Stepper } from "../codecs.ts";
+import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { bounded, toolInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
@@ -38,7 +38,7 @@ interface OpenBlock {
   readonly startInput: JsonObject | null;
 }
 
-export class MessagesStreamReader implements Stepper<SseEvent, MessagesEvent> {
+export class MessagesStreamReader implements StreamReader {
   readonly #context: CodecContext;
   #started = false;
   /** The message's id as the upstream gave it. */
@@ -55,6 +55,10 @@ export class MessagesStreamReader implements Stepper<SseEvent, MessagesEvent> {
 
   constructor(context: CodecContext) {
     this.#context = context;
+  }
+
+  get reported(): MessagesUsage | null {
+    return this.#outputReported ? this.#usage : null;
   }
 
   step(event: SseEvent): MessagesEvent[] {

@@ -7,7 +7,7 @@
  * events (`…done`, `output_item.done`, the terminal response) hold beyond them is taken from there, so that an
  * upstream without deltas loses nothing.
  */
-import type { CodecContext, EndCause, SseEvent, Stepper } from "../codecs.ts";
+import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { BlockOrder } from "../block-order.ts";
 import type { Piece } from "../block-order.ts";
 import { arrayOf, countOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
@@ -23,7 +23,7 @@ import {
   readReasoningText,
   stopReason,
 } from "./read-response.ts";
-import type { JsonObject, MessagesEvent } from "../messages/types.ts";
+import type { JsonObject, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
 /** Output items of one answer; a broken upstream must not fill the memory with empty ones. */
 const MAX_ITEMS = 4_096;
@@ -37,17 +37,22 @@ interface Item {
   done: boolean;
 }
 
-export class ResponsesStreamReader implements Stepper<SseEvent, MessagesEvent> {
+export class ResponsesStreamReader implements StreamReader {
   readonly #context: CodecContext;
   readonly #blocks: BlockOrder;
   readonly #items = new Map<number, Item>();
   #started = false;
   #refused = false;
+  #reported: MessagesUsage | null = null;
   #over = false;
 
   constructor(context: CodecContext) {
     this.#context = context;
     this.#blocks = new BlockOrder(context);
+  }
+
+  get reported(): MessagesUsage | null {
+    return this.#reported;
   }
 
   step(event: SseEvent): MessagesEvent[] {
@@ -87,6 +92,8 @@ export class ResponsesStreamReader implements Stepper<SseEvent, MessagesEvent> {
 
   /** Passes one event on; what ends the message comes back. */
   #event(data: JsonObject, type: string): MessagesEvent[] | null {
+    const response = objectOf(data["response"]);
+    this.#reported = readResponsesUsage(response?.["usage"]) ?? this.#reported;
     const output = countOf(data["output_index"]);
     const delta = stringOf(data["delta"]) ?? "";
     switch (type) {
@@ -126,10 +133,10 @@ export class ResponsesStreamReader implements Stepper<SseEvent, MessagesEvent> {
         return null;
       case "response.completed":
       case "response.incomplete":
-        return this.#finished(objectOf(data["response"]) ?? {}, type);
+        return this.#finished(response ?? {}, type);
       case "response.failed":
       case "response.cancelled":
-        throw inBandError({ error: objectOf(objectOf(data["response"])?.["error"]) ?? {} });
+        throw inBandError({ error: objectOf(response?.["error"]) ?? {} });
       case "error":
         throw inBandError(data);
       default:
@@ -253,7 +260,7 @@ export class ResponsesStreamReader implements Stepper<SseEvent, MessagesEvent> {
           stop_sequence: null,
           ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
         },
-        usage: readResponsesUsage(response["usage"]) ?? estimateUsage(this.#context, this.#blocks.characters),
+        usage: this.#reported ?? estimateUsage(this.#context, this.#blocks.characters),
       },
       { type: "message_stop" },
     ];
