@@ -12,6 +12,10 @@ export const noTokens: TokenUsage = {
 };
 export const noTools: ToolUsage = { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 };
 
+/** Everything that was sent, read from a cache or not. */
+export const promptOf = (tokens: TokenUsage): number =>
+  tokens.input + tokens.cacheRead + tokens.cacheWrite5m + tokens.cacheWrite1h;
+
 /** Usage as it is billed. A cache write without the 5m/1h split counts as 5m (rule 5.10). */
 export function tokensOf(usage: MessagesUsage): TokenUsage {
   const written = usage.cache_creation_input_tokens ?? 0;

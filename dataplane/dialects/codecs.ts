@@ -126,7 +126,7 @@ export interface Stepper<In, Out> {
 
 /** Reads an upstream's stream. */
 export interface StreamReader extends Stepper<SseEvent, MessagesEvent> {
-  /** What the upstream reports of its whole answer, also of one that comes to nothing; null as long as it has not. */
+  /** What the whole answer used, also one that comes to nothing; null as long as its upstream has not reported it. */
   readonly reported: MessagesUsage | null;
 }
 

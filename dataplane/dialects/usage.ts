@@ -10,18 +10,46 @@ import type { JsonObject, MessagesUsage } from "./messages/types.ts";
 const CHARACTERS_PER_TOKEN = 4;
 
 /** Usage of an answer whose upstream reported none. */
-export const estimateUsage = (context: CodecContext, outputCharacters: number): MessagesUsage => ({
+const estimateUsage = (context: CodecContext, outputCharacters: number): MessagesUsage => ({
   input_tokens: context.estimatedInputTokens ?? 0,
   output_tokens: Math.ceil(outputCharacters / CHARACTERS_PER_TOKEN),
   estimated: true,
 });
 
-/** What a stream that has only begun says of itself: an input estimate, which the final event corrects. */
-export const startUsage = (context: CodecContext): MessagesUsage => ({
-  input_tokens: context.estimatedInputTokens ?? 0,
-  output_tokens: 0,
-  estimated: true,
-});
+/**
+ * What an answer used: as its upstream reports it, and counted here for a half of which it reports nothing, be it
+ * absent or zero. No prompt is empty, nor is an answer that has characters.
+ */
+export function countedUsage(
+  reported: MessagesUsage | null,
+  context: CodecContext,
+  outputCharacters: number,
+): MessagesUsage {
+  const estimate = estimateUsage(context, outputCharacters);
+  if (reported === null) return estimate;
+  const { input_tokens, output_tokens } = estimate;
+  const lacksInput = prompt(reported) === 0 && input_tokens > 0;
+  const lacksOutput = reported.output_tokens === 0 && output_tokens > 0;
+  if (!lacksInput && !lacksOutput) return reported;
+  return {
+    ...reported,
+    ...(lacksInput && { input_tokens }),
+    ...(lacksOutput && { output_tokens }),
+    estimated: true,
+  };
+}
+
+const writtenKeys = new Set(["text", "content", "thinking", "reasoning_content", "refusal", "arguments"]);
+
+/** Characters that a model wrote in an answer of whatever dialect. */
+export function writtenCharacters(value: unknown, key = ""): number {
+  if (typeof value === "string") return writtenKeys.has(key) ? value.length : 0;
+  if (Array.isArray(value))
+    return value.reduce<number>((sum, item: unknown) => sum + writtenCharacters(item, key), 0);
+  if (typeof value !== "object" || value === null) return 0;
+  if (key === "input") return JSON.stringify(value).length;
+  return Object.entries(value).reduce((sum, [name, member]) => sum + writtenCharacters(member, name), 0);
+}
 
 /**
  * A Messages `usage`, laid over what was reported before: counters are totals of the whole message so far, and

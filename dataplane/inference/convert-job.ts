@@ -1,7 +1,8 @@
 /** What converting an answer needs to know, whole or streamed, and how it is charged. */
 import type { Bill, FinalUsage, TokenUsage } from "../billing/meter.ts";
-import { noTokens, noTools } from "../billing/token-usage.ts";
+import { noTokens, noTools, tokensOf } from "../billing/token-usage.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Answering } from "../upstream/question.ts";
 import type { AnswerSink } from "./call.ts";
@@ -26,6 +27,12 @@ export const clientOf = ({ conversion }: ConvertJob): Dialect => conversion.carr
 export const inputEstimate = ({ conversion }: ConvertJob): TokenUsage => ({
   ...noTokens,
   input: conversion.context.estimatedInputTokens ?? 0,
+});
+
+/** What an answer is charged for whose usage its reader has counted. */
+export const counted = (usage: MessagesUsage): Pick<FinalUsage, "tokens" | "estimated"> => ({
+  tokens: tokensOf(usage),
+  estimated: usage.estimated === true,
 });
 
 /** Charges one upstream call. */

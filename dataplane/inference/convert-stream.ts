@@ -18,6 +18,7 @@ import {
   attempt,
   CHARACTERS_PER_TOKEN,
   clientOf,
+  counted,
   type ConvertJob,
   inputEstimate,
   settle,
@@ -32,7 +33,6 @@ import {
   OBSERVE_MS,
   unbegunAnswer,
 } from "./stream-answer.ts";
-import { isReport } from "./usage-tap.ts";
 
 /**
  * Converts a stream. Resolves when it is over, however it ended.
@@ -160,21 +160,11 @@ class StreamConversion {
     this.#job.bill.observe({ ...this.#seen(), tools: noTools });
   }
 
-  /** What the upstream reports that the answer used; without a report, what is known of it. */
-  #used(usage: MessagesUsage | null): { tokens: TokenUsage; estimated: boolean } {
-    // A report of no output beside text that was seen is one that was not counted.
-    const isCounted =
-      usage !== null &&
-      usage.estimated !== true &&
-      isReport(usage) &&
-      (usage.output_tokens > 0 || this.#characters === 0);
-    return isCounted ? { tokens: tokensOf(usage), estimated: false } : this.#seen();
-  }
-
-  /** What is known of an answer that nothing is reported of (design.md §5, abort policy). */
+  /** What an answer used that has no end: as it is reported, else as far as it was seen (design.md §5, abort policy). */
   #seen(): { tokens: TokenUsage; estimated: boolean } {
-    const usage = this.#usage;
-    const known = usage !== null && isReport(usage) ? tokensOf(usage) : inputEstimate(this.#job);
+    const { reported } = this.#reader;
+    if (reported !== null) return counted(reported);
+    const known = this.#usage === null ? inputEstimate(this.#job) : tokensOf(this.#usage);
     const output = Math.max(known.output, Math.ceil(this.#characters / CHARACTERS_PER_TOKEN));
     return { tokens: { ...known, output }, estimated: true };
   }
@@ -234,8 +224,9 @@ class StreamConversion {
     this.#phase = "over";
     const { sink } = this.#job;
     linger(this.#answering.call);
+    const used = this.#usage === null ? this.#seen() : counted(this.#usage);
     try {
-      await settle(this.#job, this.#answering, { ...this.#used(this.#usage), status: "ok" });
+      await settle(this.#job, this.#answering, { ...used, status: "ok" });
       sink.write(terminal);
     } catch (error) {
       this.#tell(errorOfCharge(error));
@@ -249,7 +240,7 @@ class StreamConversion {
     const { bill, sink, failed } = this.#job;
     try {
       if (this.#answering.call.received === 0) await bill.release();
-      else await settle(this.#job, this.#answering, { ...this.#used(this.#reader.reported), status });
+      else await settle(this.#job, this.#answering, { ...this.#seen(), status });
     } catch (failure) {
       failed(failure instanceof ApiError ? failure : error);
     }

@@ -15,12 +15,12 @@ import {
   attempt,
   CHARACTERS_PER_TOKEN,
   clientOf,
+  counted,
   type ConvertJob,
   inputEstimate,
   settle,
 } from "./convert-job.ts";
-import { isReport } from "./usage-tap.ts";
-import { countedTokens, failedUsage, isErrorBody } from "./whole-answer.ts";
+import { failedUsage, isErrorBody } from "./whole-answer.ts";
 
 /**
  * Converts a whole answer.
@@ -50,14 +50,7 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
   }
   answering.accepted();
   const answer = Buffer.from(JSON.stringify(codecs[carry.dialect].writeResponse(message, carry, context)));
-  const { usage } = message;
-  const counted = isReport(usage)
-    ? countedTokens(usage, () => parsed)
-    : {
-        tokens: { ...inputEstimate(job), output: Math.ceil(body.length / CHARACTERS_PER_TOKEN) },
-        estimated: true,
-      };
-  await settle(job, answering, { ...counted, status: "ok" });
+  await settle(job, answering, { ...counted(message.usage), status: "ok" });
   sendWhole(sink, answer, job.headers);
 }
 

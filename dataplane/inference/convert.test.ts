@@ -205,6 +205,61 @@ describe.each(cells)("a %s client of a %s upstream", (client, upstream) => {
   });
 });
 
+describe.each(dialects)("half a report of a %s upstream: the other half is counted here", (upstream) => {
+  const written = "x".repeat(400);
+  const names: Record<Dialect, { input: string; output: string }> = {
+    messages: { input: "input_tokens", output: "output_tokens" },
+    chat: { input: "prompt_tokens", output: "completion_tokens" },
+    responses: { input: "input_tokens", output: "output_tokens" },
+  };
+  const whole: Record<Dialect, object> = {
+    messages: { content: [{ type: "text", text: written }] },
+    chat: { choices: [{ message: { role: "assistant", content: written } }] },
+    responses: { output: [{ type: "message", content: [{ type: "output_text", text: written }] }] },
+  };
+  const events = (report: object): Record<Dialect, object[]> => ({
+    messages: [
+      { type: "message_start", message: { id: "msg_1" } },
+      { type: "content_block_start", index: 0, content_block: { type: "text", text: "" } },
+      { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: written } },
+      { type: "content_block_stop", index: 0 },
+      { type: "message_delta", delta: { stop_reason: "end_turn" }, usage: report },
+      { type: "message_stop" },
+    ],
+    chat: [
+      { choices: [{ index: 0, delta: { content: written } }] },
+      { choices: [{ index: 0, delta: {}, finish_reason: "stop" }] },
+      { choices: [], usage: report },
+    ],
+    responses: [
+      { type: "response.output_text.delta", output_index: 0, content_index: 0, delta: written },
+      { type: "response.completed", response: { status: "completed", usage: report } },
+    ],
+  });
+  const answer = (report: object, stream: boolean): Step => {
+    if (!stream) return { raw: { body: JSON.stringify({ ...whole[upstream], usage: report }) } };
+    const body = events(report)[upstream].map((event) => `data: ${JSON.stringify(event)}\n\n`);
+    return { raw: { body: body.join(""), contentType: "text/event-stream" } };
+  };
+
+  const ways = dialects.flatMap((client) => [false, true].map((stream) => [client, stream] as const));
+  test.each(ways)("%s client, streamed: %s", async (client, stream) => {
+    for (const [half, other] of [
+      ["input", "output"],
+      ["output", "input"],
+    ] as const) {
+      fake.next(answer({ [names[upstream][half]]: 7 }, stream));
+      const call = callTo(client, upstream, bodyOf(client, { stream, user: "y".repeat(400) }));
+      await serve(call);
+      expect(call.meter.settled).toMatchObject([{ status: "ok", estimated: true, tokens: { [half]: 7 } }]);
+      // About four characters to a token, of what was sent and of what was written.
+      const estimate = call.meter.settled[0]?.tokens[other];
+      expect(estimate).toBeGreaterThanOrEqual(100);
+      expect(estimate).toBeLessThan(200);
+    }
+  });
+});
+
 describe("a stream that comes to nothing is charged as its upstream reports (design.md §5)", () => {
   const event = (type: string, more: object): string =>
     `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;

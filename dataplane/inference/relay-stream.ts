@@ -3,7 +3,7 @@
  * (design.md §4.2). The end leaves only once its charge is durable (design.md §5).
  */
 import type { TokenUsage } from "../billing/meter.ts";
-import { noTokens, noTools, tokensOf } from "../billing/token-usage.ts";
+import { noTokens, noTools, promptOf, tokensOf } from "../billing/token-usage.ts";
 import { parseJson } from "../dialects/fields.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Span } from "../lib/json-reader.ts";
@@ -25,7 +25,7 @@ import {
   unbegunAnswer,
 } from "./stream-answer.ts";
 import { streamTap } from "./stream-taps.ts";
-import { isReport, PASS, type Seen, type StreamTap } from "./usage-tap.ts";
+import { PASS, type Seen, type StreamTap } from "./usage-tap.ts";
 
 /** What may gather behind the terminal event, or before the first one. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024;
@@ -243,11 +243,13 @@ class StreamRelay {
   /** The upstream's own count when it is complete, else what was seen of it (design.md §5, abort policy). */
   #tokens(): { tokens: TokenUsage; estimated: boolean } {
     const { usage, final, estimatedOutput } = this.#tap;
-    // A report of no output beside text that was seen is one that was not counted.
-    const counted = final && isReport(usage) && (usage.output_tokens > 0 || estimatedOutput === 0);
-    if (counted) return { tokens: tokensOf(usage), estimated: false };
-    const seen = isReport(usage) ? tokensOf(usage) : { ...noTokens, input: this.#job.estimatedInput };
-    return { tokens: { ...seen, output: Math.max(seen.output, estimatedOutput) }, estimated: true };
+    const reported = usage === null ? noTokens : tokensOf(usage);
+    // A report of no prompt, or of no output beside text that was seen, is one that was not counted.
+    const isSent = promptOf(reported) > 0;
+    const isWritten = final && (reported.output > 0 || estimatedOutput === 0);
+    const input = isSent ? reported.input : this.#job.estimatedInput;
+    const output = isWritten ? reported.output : Math.max(reported.output, estimatedOutput);
+    return { tokens: { ...reported, input, output }, estimated: !isSent || !isWritten };
   }
 
   #ended(): void {

@@ -39,7 +39,7 @@ export async function relayWhole(job: RelayJob, answering: Answering): Promise<v
   answering.accepted();
   const answer = splice(body, wholeEdits(job, seen));
   const counted = isReport(seen.usage)
-    ? countedTokens(seen.usage, () => objectOf(parseJson(body.toString("utf8"))) ?? {})
+    ? countedTokens(seen.usage, job.estimatedInput, () => objectOf(parseJson(body.toString("utf8"))) ?? {})
     : { tokens: estimateOf(job, body.length), estimated: true };
   await settle(job, { ...counted, status: "ok", upstream: upstream.name });
   sendWhole(job.sink, answer, job.headers);

@@ -1,15 +1,20 @@
 import type { KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { TokenUsage } from "../billing/meter.ts";
-import { tokensOf } from "../billing/token-usage.ts";
-import type { JsonObject, JsonValue, MessagesUsage } from "../dialects/messages/types.ts";
+import { promptOf, tokensOf } from "../billing/token-usage.ts";
+import type { JsonObject, MessagesUsage } from "../dialects/messages/types.ts";
 import {
   failureOfResponse,
   isEndedStatus,
   isFailedResponse,
   isResponse,
 } from "../dialects/responses/read-response.ts";
-import { readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
+import {
+  readChatUsage,
+  readMessagesUsage,
+  readResponsesUsage,
+  writtenCharacters,
+} from "../dialects/usage.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
 import { keepItemAhead } from "./item-references.ts";
@@ -109,26 +114,23 @@ export function failedUsage(body: JsonObject): MessagesUsage | null {
 }
 
 /**
- * What a whole answer is charged for that reports its usage. A report of no output beside what was written is one that
- * was not counted, as in a stream (design.md §5). `body` is asked for only then.
+ * What a whole answer is charged for that reports its usage; a half of which it reports nothing by estimate, as in a
+ * stream (design.md §5). `body` is asked for only where that is what was written.
  */
 export function countedTokens(
   usage: MessagesUsage,
+  estimatedInput: number,
   body: () => JsonObject,
 ): { readonly tokens: TokenUsage; readonly estimated: boolean } {
   const tokens = tokensOf(usage);
   const written = usage.output_tokens > 0 ? 0 : writtenCharacters(body());
-  if (written === 0) return { tokens, estimated: usage.estimated === true };
-  return { tokens: { ...tokens, output: Math.ceil(written / CHARACTERS_PER_TOKEN) }, estimated: true };
-}
-
-const writtenKeys = new Set(["text", "content", "thinking", "reasoning_content", "refusal", "arguments"]);
-
-/** Characters that a model wrote in an answer of whatever dialect. */
-function writtenCharacters(value: JsonValue | undefined, key = ""): number {
-  if (typeof value === "string") return writtenKeys.has(key) ? value.length : 0;
-  if (Array.isArray(value)) return value.reduce<number>((sum, item) => sum + writtenCharacters(item, key), 0);
-  if (typeof value !== "object" || value === null) return 0;
-  if (key === "input") return JSON.stringify(value).length;
-  return Object.entries(value).reduce((sum, [name, member]) => sum + writtenCharacters(member, name), 0);
+  const isCounted = promptOf(tokens) > 0 && written === 0;
+  return {
+    tokens: {
+      ...tokens,
+      input: promptOf(tokens) > 0 ? tokens.input : estimatedInput,
+      output: written > 0 ? Math.ceil(written / CHARACTERS_PER_TOKEN) : tokens.output,
+    },
+    estimated: !isCounted,
+  };
 }

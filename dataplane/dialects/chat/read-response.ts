@@ -6,7 +6,7 @@ import { markReasoning } from "../reasoning.ts";
 import { parsedInput, toolInput } from "../tool-input.ts";
 import { refusalDetails } from "../refusal.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
-import { estimateUsage, readChatUsage } from "../usage.ts";
+import { countedUsage, readChatUsage, writtenCharacters } from "../usage.ts";
 import type {
   ContentBlock,
   JsonObject,
@@ -42,7 +42,7 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
     stop_reason: stop,
     stop_sequence: null,
     ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
-    usage: readChatUsage(body["usage"]) ?? estimateUsage(context, JSON.stringify(content).length),
+    usage: countedUsage(readChatUsage(body["usage"]), context, writtenCharacters(content)),
   };
 }
 

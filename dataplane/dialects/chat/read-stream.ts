@@ -11,7 +11,7 @@ import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
 import { parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
-import { estimateUsage, readChatUsage, startUsage } from "../usage.ts";
+import { countedUsage, readChatUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
 import { saidIn, stopReason, toolId } from "./read-response.ts";
 import type { JsonObject, JsonValue, MessagesEvent, MessagesUsage } from "../messages/types.ts";
@@ -44,7 +44,7 @@ export class ChatStreamReader implements StreamReader {
 
   /** Before the end it is a running total (continuous usage). */
   get reported(): MessagesUsage | null {
-    return this.#finish === null ? null : this.#usage;
+    return this.#finish === null || this.#usage === null ? null : this.#used();
   }
 
   step(event: SseEvent): MessagesEvent[] {
@@ -67,6 +67,10 @@ export class ChatStreamReader implements StreamReader {
     return this.#finished();
   }
 
+  #used(): MessagesUsage {
+    return countedUsage(this.#usage, this.#context, this.#blocks.characters);
+  }
+
   #start(): MessagesEvent | null {
     if (this.#started) return null;
     this.#started = true;
@@ -80,7 +84,7 @@ export class ChatStreamReader implements StreamReader {
         content: [],
         stop_reason: null,
         stop_sequence: null,
-        usage: startUsage(this.#context),
+        usage: this.#used(),
       },
     };
   }
@@ -170,7 +174,7 @@ export class ChatStreamReader implements StreamReader {
           stop_sequence: null,
           ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
         },
-        usage: this.#usage ?? estimateUsage(this.#context, this.#blocks.characters),
+        usage: this.#used(),
       },
       { type: "message_stop" },
     ];

@@ -4,7 +4,7 @@ import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { bounded, toolInput } from "../tool-input.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
-import { estimateUsage, readMessagesUsage } from "../usage.ts";
+import { countedUsage, readMessagesUsage, writtenCharacters } from "../usage.ts";
 import type { ContentBlock, JsonObject, JsonValue, MessagesResponse, StopReason } from "./types.ts";
 
 /** @throws ApiError `upstream_error` without content or with a block that lacks what makes it one. */
@@ -25,7 +25,7 @@ export function readMessagesResponse(body: JsonObject, context: CodecContext): M
     stop_reason: stopReason(body["stop_reason"], toolUsed),
     stop_sequence: stringOf(body["stop_sequence"]),
     ...stopDetails(body),
-    usage: readMessagesUsage(reported, null) ?? estimateUsage(context, JSON.stringify(content).length),
+    usage: countedUsage(readMessagesUsage(reported, null), context, writtenCharacters(content)),
   };
 }
 

@@ -10,7 +10,7 @@ import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.t
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { bounded, toolInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
-import { estimateUsage, readMessagesUsage, startUsage } from "../usage.ts";
+import { countedUsage, readMessagesUsage } from "../usage.ts";
 import { readBlock, stopDetails, stopReason } from "./read-response.ts";
 import type {
   BlockDelta,
@@ -58,7 +58,7 @@ export class MessagesStreamReader implements StreamReader {
   }
 
   get reported(): MessagesUsage | null {
-    return this.#outputReported ? this.#usage : null;
+    return this.#outputReported ? this.#used() : null;
   }
 
   step(event: SseEvent): MessagesEvent[] {
@@ -114,6 +114,14 @@ export class MessagesStreamReader implements StreamReader {
     }
   }
 
+  /** What `message_start` reports as output is only a beginning. */
+  #used(): MessagesUsage {
+    const usage = countedUsage(this.#usage, this.#context, this.#characters);
+    if (this.#outputReported) return usage;
+    const { output_tokens } = countedUsage(null, this.#context, this.#characters);
+    return { ...usage, output_tokens: Math.max(usage.output_tokens, output_tokens), estimated: true };
+  }
+
   #start(message: JsonObject, out: MessagesEvent[]): void {
     this.#started = true;
     this.#id = message["id"];
@@ -126,7 +134,7 @@ export class MessagesStreamReader implements StreamReader {
       content: [],
       stop_reason: null,
       stop_sequence: null,
-      usage: this.#usage ?? startUsage(this.#context),
+      usage: this.#used(),
     };
     out.push({ type: "message_start", message: start });
   }
@@ -199,7 +207,6 @@ export class MessagesStreamReader implements StreamReader {
     if (!this.#started) throw cutAnswer();
     this.#blockStop(out);
     this.#over = true;
-    const estimate = estimateUsage(this.#context, this.#characters);
     out.push(
       {
         type: "message_delta",
@@ -208,16 +215,7 @@ export class MessagesStreamReader implements StreamReader {
           stop_sequence: stringOf(this.#delta["stop_sequence"]),
           ...stopDetails(this.#delta),
         },
-        usage:
-          this.#usage === null
-            ? estimate
-            : this.#outputReported
-              ? this.#usage
-              : {
-                  ...this.#usage,
-                  output_tokens: Math.max(this.#usage.output_tokens, estimate.output_tokens),
-                  estimated: true,
-                },
+        usage: this.#used(),
       },
       { type: "message_stop" },
     );

@@ -234,7 +234,7 @@ export interface MessagesUsage {
     x_search_requests?: number;
   } | null;
   service_tier?: string | null;
-  /** Counted by us because the upstream reported nothing (so far). Inside the process only; no client sees it. */
+  /** Counted by us, or half of it, for what the upstream did not report (so far). Inside the process only; no client sees it. */
   estimated?: boolean;
 }
 

@@ -6,7 +6,7 @@ import { markReasoning } from "../reasoning.ts";
 import { parsedInput, toolInput } from "../tool-input.ts";
 import type { ApiError } from "../../lib/api-error.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
-import { estimateUsage, readResponsesUsage } from "../usage.ts";
+import { countedUsage, readResponsesUsage, writtenCharacters } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
 import type { ContentBlock, JsonObject, MessagesResponse, StopReason } from "../messages/types.ts";
 
@@ -45,7 +45,7 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
     stop_reason: stop,
     stop_sequence: null,
     ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
-    usage: readResponsesUsage(body["usage"]) ?? estimateUsage(context, JSON.stringify(content).length),
+    usage: countedUsage(readResponsesUsage(body["usage"]), context, writtenCharacters(content)),
   };
 }
 

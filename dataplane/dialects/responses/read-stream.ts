@@ -13,7 +13,7 @@ import type { Piece } from "../block-order.ts";
 import { arrayOf, countOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
-import { estimateUsage, readResponsesUsage, startUsage } from "../usage.ts";
+import { countedUsage, readResponsesUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
 import {
   SUMMARY_BREAK,
@@ -43,7 +43,7 @@ export class ResponsesStreamReader implements StreamReader {
   readonly #items = new Map<number, Item>();
   #started = false;
   #refused = false;
-  #reported: MessagesUsage | null = null;
+  #usage: MessagesUsage | null = null;
   #over = false;
 
   constructor(context: CodecContext) {
@@ -52,7 +52,7 @@ export class ResponsesStreamReader implements StreamReader {
   }
 
   get reported(): MessagesUsage | null {
-    return this.#reported;
+    return this.#usage === null ? null : this.#used();
   }
 
   step(event: SseEvent): MessagesEvent[] {
@@ -70,6 +70,10 @@ export class ResponsesStreamReader implements StreamReader {
     throw cause.kind === "failed" ? cause.error : cutAnswer();
   }
 
+  #used(): MessagesUsage {
+    return countedUsage(this.#usage, this.#context, this.#blocks.characters);
+  }
+
   #start(): MessagesEvent[] | null {
     if (this.#started) return null;
     this.#started = true;
@@ -84,7 +88,7 @@ export class ResponsesStreamReader implements StreamReader {
           content: [],
           stop_reason: null,
           stop_sequence: null,
-          usage: startUsage(this.#context),
+          usage: this.#used(),
         },
       },
     ];
@@ -93,7 +97,7 @@ export class ResponsesStreamReader implements StreamReader {
   /** Passes one event on; what ends the message comes back. */
   #event(data: JsonObject, type: string): MessagesEvent[] | null {
     const response = objectOf(data["response"]);
-    this.#reported = readResponsesUsage(response?.["usage"]) ?? this.#reported;
+    this.#usage = readResponsesUsage(response?.["usage"]) ?? this.#usage;
     const output = countOf(data["output_index"]);
     const delta = stringOf(data["delta"]) ?? "";
     switch (type) {
@@ -260,7 +264,7 @@ export class ResponsesStreamReader implements StreamReader {
           stop_sequence: null,
           ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
         },
-        usage: this.#reported ?? estimateUsage(this.#context, this.#blocks.characters),
+        usage: this.#used(),
       },
       { type: "message_stop" },
     ];
