@@ -16,17 +16,22 @@ export function parseArguments(text: string): JsonObject | null {
   if (text.trim() === "") return {};
   try {
     const value = JSON.parse(text) as JsonValue;
-    return isObject(value) ? readFrom(text, value) : null;
+    return isObject(value) ? rememberText(text, value) : null;
   } catch {
     return null;
   }
 }
 
 /** Arguments that are no object, to be handed on: an empty one that is written as the text that it stands for. */
-export const unreadArguments = (text: string): JsonObject => readFrom(text, {});
+export const unreadArguments = (text: string): JsonObject => rememberText(text, {});
 
-const readFrom = (text: string, value: JsonObject): JsonObject =>
+/** The same object, whose text is known from now on. */
+export const rememberText = (text: string, value: JsonObject): JsonObject =>
   Object.defineProperty(value, TEXT, { value: text });
+
+/** The text that arguments were read from; undefined where nobody remembered it. */
+export const argumentsText = (input: JsonObject & { readonly [TEXT]?: string }): string | undefined =>
+  input[TEXT];
 
 /** The arguments of a call in a client's history. @throws ApiError naming the field (rule 2.7). */
 export function readArguments(call: Cursor, key = "arguments"): JsonObject {
@@ -36,5 +41,4 @@ export function readArguments(call: Cursor, key = "arguments"): JsonObject {
 }
 
 /** The arguments' text: the one they were read from, else the shortest. */
-export const writeArguments = (input: JsonObject & { readonly [TEXT]?: string }): string =>
-  input[TEXT] ?? JSON.stringify(input);
+export const writeArguments = (input: JsonObject): string => argumentsText(input) ?? JSON.stringify(input);

@@ -4,6 +4,7 @@
  */
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Carry, CodecContext, Sealer } from "../dialects/codecs.ts";
+import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { hoistSystemTurns } from "../dialects/instructions.ts";
 import { DropNotes } from "../dialects/losses.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
@@ -89,10 +90,17 @@ export class Conversion {
   }
 }
 
+/** The client's body. */
+export function parsedBody({ body: bytes, dialect }: Look): JsonObject {
+  // `look` has found it to be a JSON object without duplicate keys.
+  const body = JSON.parse(bytes.toString("utf8")) as JsonObject;
+  if (dialect === "messages") rememberInputs(body, bytes);
+  return body;
+}
+
 /** The client's body with what our server tools wrote in earlier turns as text: no upstream sees their blocks (rule 3.4). */
 export function plainBody(seen: Look, sealer: Sealer): JsonObject {
-  // `look` has found it to be a JSON object without duplicate keys.
-  const body = JSON.parse(seen.body.toString("utf8")) as JsonObject;
+  const body = parsedBody(seen);
   if (seen.dialect !== "messages") return body;
   const { messages } = restoreConversation(body["messages"], new Set(), false, sealer);
   return messages === body["messages"] || messages === undefined ? body : { ...body, messages };

@@ -1,7 +1,6 @@
 /** Convert: a whole answer of an upstream becomes the client's through Messages form (design.md §4.3). */
 import type { FinalUsage } from "../billing/meter.ts";
 import { tokensOf } from "../billing/token-usage.ts";
-import { objectOf, parseJson } from "../dialects/fields.ts";
 import { codecs } from "../dialects/registry.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -20,7 +19,7 @@ import {
   inputEstimate,
   settle,
 } from "./convert-job.ts";
-import { failedUsage, isErrorBody } from "./whole-answer.ts";
+import { failedUsage, isErrorBody, parsedAnswer } from "./whole-answer.ts";
 
 /**
  * Converts a whole answer.
@@ -37,7 +36,7 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
     if (!(error instanceof CallError)) throw error;
     return failWhole(job, answering, error.fault, error.received);
   }
-  const parsed = objectOf(parseJson(body.toString("utf8")));
+  const parsed = parsedAnswer(answering.upstream.dialect, body);
   if (parsed === null) return failWhole(job, answering, "garbage", body.length);
   if (isErrorBody(parsed)) throw failureOfErrorBody(body);
   const message = attempt(() => codecs[answering.upstream.dialect].readResponse(parsed, context));

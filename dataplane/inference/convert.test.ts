@@ -2,7 +2,7 @@
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
-import { text, type Faults, type Step } from "../../test/fakes/upstream/script.ts";
+import { text, toolCall, type Faults, type Step } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
 import type { Route, Upstream } from "../config/schema.ts";
 import { dialectPath, dialects, type Dialect } from "../dialects/dialect.ts";
@@ -319,6 +319,54 @@ describe("a stream that comes to nothing is charged as its upstream reports (des
       { status: "error", estimated: false, tokens: { input: 20, cacheRead: 10, output: 4 } },
     ]);
   });
+});
+
+describe("a tool's input keeps integers beyond 2^53", () => {
+  const args = '{"id": 9007199254740993, "in": {"list": [-12345678901234567890, 1]}}';
+  const exact = args.replaceAll(" ", "");
+  /** Bodies whose `input` is an object are put together as text: no number here could hold these digits. */
+  const block = `{"type":"tool_use","id":"call_1","name":"find","input":${args}}`;
+  const called = { name: "find", arguments: args };
+  const histories: Record<Dialect, string> = {
+    messages: `{"model":"public-model","max_tokens":9,"messages":[{"role":"user","content":"x"},{"role":"assistant","content":[${block}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_1","content":"r"}]}]}`,
+    chat: JSON.stringify({
+      model: "public-model",
+      messages: [
+        { role: "user", content: "x" },
+        { role: "assistant", tool_calls: [{ id: "call_1", type: "function", function: called }] },
+        { role: "tool", tool_call_id: "call_1", content: "r" },
+      ],
+    }),
+    responses: JSON.stringify({
+      model: "public-model",
+      input: [
+        { role: "user", content: "x" },
+        { type: "function_call", call_id: "call_1", ...called },
+        { type: "function_call_output", call_id: "call_1", output: "r" },
+      ],
+    }),
+  };
+  const answers: Record<Dialect, string> = {
+    messages: `{"type":"message","content":[{"type":"text","text":"So:"},${block}],"stop_reason":"tool_use"}`,
+    chat: JSON.stringify({ choices: [{ message: { tool_calls: [{ id: "call_1", function: called }] } }] }),
+    responses: JSON.stringify({ output: [{ type: "function_call", call_id: "call_1", ...called }] }),
+  };
+  const plain = (json: string): string => json.replaceAll("\\", "").replaceAll(" ", "");
+
+  test.each(dialects.flatMap((client) => dialects.map((upstream) => [client, upstream] as const)))(
+    "from %s to %s and back",
+    async (client, upstream) => {
+      fake.next({ raw: { body: answers[upstream] } }, toolCall("find", args, "call_1"));
+      const whole = { ...callTo(client, upstream, {}), body: Buffer.from(histories[client]) };
+      await serve(whole);
+      expect(plain(fake.requests[0]?.text ?? "")).toContain(exact);
+      expect(plain(whole.sink.text)).toContain(exact);
+      const streamed = callTo(client, upstream, bodyOf(client, { stream: true }));
+      await serve(streamed);
+      const pieces = streamed.sink.text.matchAll(/"(?:partial_json|arguments|delta)":"((?:[^"\\]|\\.)*)"/g);
+      expect(plain(Array.from(pieces, ([, piece]) => piece).join(""))).toContain(exact);
+    },
+  );
 });
 
 test("rule 2.2: drops are named in the header, and refused under strict before any upstream call", async () => {

@@ -4,7 +4,6 @@
  */
 import type { CodecContext, SseEvent, StreamReader } from "../dialects/codecs.ts";
 import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
-import { objectOf, parseJson } from "../dialects/fields.ts";
 import { codecs } from "../dialects/registry.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -17,7 +16,7 @@ import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
 import { brokenStream, faultOfEnd, unbegunAnswer } from "./stream-answer.ts";
-import { failedUsage, isErrorBody } from "./whole-answer.ts";
+import { failedUsage, isErrorBody, parsedAnswer } from "./whole-answer.ts";
 
 /** Batches of events that wait for their reader before the upstream is told to pause. */
 const MAX_WAITING = 16;
@@ -40,7 +39,7 @@ export async function* wholeEvents(
     throw spoiled(brokenStream(fault), { answering, context, received, corrupt: fault === "too_large" });
   }
   const received = body.length;
-  const parsed = objectOf(parseJson(body.toString("utf8")));
+  const parsed = parsedAnswer(answering.upstream.dialect, body);
   if (parsed === null && received === 0) throw corruptAnswer("garbage");
   if (parsed === null)
     throw spoiled(corruptAnswer("garbage"), { answering, context, received, corrupt: true });

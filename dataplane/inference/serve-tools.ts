@@ -32,7 +32,7 @@ import { conversationContext } from "../tools/web-fetch/conversation-context.ts"
 import type { Upstreams } from "../upstream/ask.ts";
 import { askModelOf } from "./ask-model.ts";
 import { sendWhole, type InferenceCall } from "./call.ts";
-import { Conversion } from "./conversion.ts";
+import { Conversion, parsedBody } from "./conversion.ts";
 import { Iterations } from "./iterations.ts";
 import type { Look } from "./look.ts";
 import { eventStreamHeaders } from "./stream-answer.ts";
@@ -76,7 +76,7 @@ class ToolServing {
   constructor(services: ToolServices) {
     const { call, look, route, policy, sealer } = services;
     this.#services = services;
-    const body = JSON.parse(look.body.toString("utf8")) as JsonObject;
+    const body = parsedBody(look);
     this.#tools = readDeclarations(call.dialect, body, toolCapabilities(route, policy).webFetch);
     this.#restored =
       call.dialect === "messages"

@@ -1,5 +1,7 @@
 import type { KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { rememberInputs } from "../dialects/exact-inputs.ts";
+import { objectOf, parseJson } from "../dialects/fields.ts";
 import type { TokenUsage } from "../billing/meter.ts";
 import { promptOf, tokensOf } from "../billing/token-usage.ts";
 import type { JsonObject, MessagesUsage } from "../dialects/messages/types.ts";
@@ -93,6 +95,13 @@ function bareMessage(reader: JsonReader): { at: number; empty: boolean } | null 
 function readUsage(dialect: Dialect, raw: unknown): MessagesUsage | null {
   if (dialect === "messages") return readMessagesUsage(raw, null);
   return dialect === "chat" ? readChatUsage(raw) : readResponsesUsage(raw);
+}
+
+/** A whole answer that is to be converted; null when it is no JSON object. */
+export function parsedAnswer(dialect: Dialect, body: Buffer): JsonObject | null {
+  const answer = objectOf(parseJson(body.toString("utf8")));
+  if (answer !== null && dialect === "messages") rememberInputs(answer, body);
+  return answer;
 }
 
 /**

@@ -1,6 +1,7 @@
 /** A request in the hub, for a Messages upstream. What the client sent in this dialect stays as it is. */
 import type { Carry, Notes, Target } from "../codecs.ts";
 import { adaptiveThinking } from "../effort.ts";
+import { exactInput } from "../exact-inputs.ts";
 import { wantsJsonObject } from "../formats.ts";
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
 import { noteLosses } from "../losses.ts";
@@ -99,8 +100,10 @@ function writeMessage(message: MessageParam): MessageParam {
   if (typeof message.content === "string" || message.role !== "assistant") return message;
   const isTheirs = (block: ContentBlockParam) =>
     block.type !== "thinking" || (block.signature !== "" && readMark(block.signature) === null);
-  if (message.content.every(isTheirs)) return message;
-  return { ...message, content: message.content.filter(isTheirs) };
+  const content = message.content
+    .filter(isTheirs)
+    .map((block) => (block.type === "tool_use" ? { ...block, input: exactInput(block.input) } : block));
+  return { ...message, content };
 }
 
 /** Messages refuses empty text, which the other dialects allow. */

@@ -1,5 +1,6 @@
 /** A whole answer for a Messages client (dialects.md §C1, spec *Message*). */
 import type { Carry, CodecContext } from "../codecs.ts";
+import { exactInput } from "../exact-inputs.ts";
 import { sealSignature } from "../reasoning.ts";
 import { clientTool } from "../tool-name.ts";
 import { writeMessagesUsage } from "../usage.ts";
@@ -25,7 +26,8 @@ export function writeMessagesResponse(
 
 /** A block as the client may see it: its own tool names, marks of other dialects' reasoning sealed. */
 export function writeBlock(block: ContentBlock, carry: Carry, context: CodecContext): ContentBlock {
-  if (block.type === "tool_use") return { ...block, name: clientTool(block.name, carry).name };
+  if (block.type === "tool_use")
+    return { ...block, name: clientTool(block.name, carry).name, input: exactInput(block.input) };
   if (block.type === "thinking")
     return { ...block, signature: sealSignature(block.signature, context.sealer) };
   return block;
