@@ -177,6 +177,37 @@ describe("a resent conversation", () => {
     },
   );
 
+  test.each<[string, JsonValue[], unknown[]]>([
+    [
+      "text",
+      [text("so"), result("srvtoolu_2")],
+      [
+        { role: "assistant", content: [text("so")] },
+        { role: "user", content: "and?" },
+      ],
+    ],
+    [
+      "another call",
+      [use("srvtoolu_3"), result("srvtoolu_2"), result("srvtoolu_3")],
+      [
+        { role: "assistant", content: [toolUse("srvtoolu_3")] },
+        { role: "user", content: [toolResult("srvtoolu_3"), text("and?")] },
+      ],
+    ],
+  ])("a result that stands behind %s belongs right after the turn of its call", (_what, late, after) => {
+    const first = [use("srvtoolu_1"), use("srvtoolu_2"), result("srvtoolu_1")];
+    const { messages, pending } = restore([
+      { role: "assistant", content: [...first, ...late] },
+      { role: "user", content: "and?" },
+    ]);
+    expect(messages).toEqual([
+      { role: "assistant", content: [toolUse("srvtoolu_1"), toolUse("srvtoolu_2")] },
+      { role: "user", content: [toolResult("srvtoolu_2"), toolResult("srvtoolu_1")] },
+      ...after,
+    ]);
+    expect(pending).toEqual([]);
+  });
+
   test("rule 3.4: blocks of a tool that is not declared are told to the model as text, never raw", () => {
     const { messages } = restore(
       [{ role: "assistant", content: [use("srvtoolu_1"), result("srvtoolu_1"), text("done")] }],

@@ -243,9 +243,15 @@ class Turns {
   #answer(call: ToolCall, outcome: ToolOutcome): void {
     this.#open.delete(call.id);
     const { declared, citePages } = this.#options;
+    if (!declared.has(call.name)) {
+      this.#assistant.push({ type: "text", text: asText(call, outcome) });
+      return;
+    }
     const result = resultForModel(call.id, outcome, citePages);
-    if (declared.has(call.name)) this.#results.push({ ...result } as unknown as JsonObject);
-    else this.#assistant.push({ type: "text", text: asText(call, outcome) });
+    if (makesCall({ content: this.#assistant }, call.id))
+      this.#results.push({ ...result } as unknown as JsonObject);
+    // Behind what came after its turn: it belongs right after the turn all the same.
+    else this.out = addResults(this.out, [result]) as JsonObject[];
   }
 
   #outcome(call: ToolCall, content: JsonValue | undefined, here: readonly PathStep[]): ToolOutcome {
