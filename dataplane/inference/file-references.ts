@@ -128,10 +128,14 @@ function contentOf(
     }
     throw unsupported(dialect, reference.path, file);
   }
-  if (holder["type"] === "input_image") {
+  // The part itself in Responses, an object inside of it in Chat.
+  const inside = reference.path.at(-2);
+  if (holder["type"] === "input_image" || inside === "image_url") {
     if (!isImage) throw unsupported(dialect, reference.path, file);
-    return { image_url: dataUrl() };
+    return { [inside === "image_url" ? "url" : "image_url"]: dataUrl() };
   }
+  // Sound is sent as it is, and has no place for a file.
+  if (inside === "input_audio") throw unsupported(dialect, reference.path, file);
   return { filename: holder["filename"] ?? filename, file_data: dataUrl() };
 }
 

@@ -109,6 +109,11 @@ describe("rule 2.10: own files are inlined on every path, our ids never go upstr
     ["messages", block("document", "pdf"), pdf],
     ["messages", block("document", "txt"), "grüße"],
     ["chat", { type: "file", file: { file_id: "pdf" } }, `data:application/pdf;base64,${pdf}`],
+    [
+      "chat",
+      { type: "image_url", image_url: { file_id: "png", detail: "low" } },
+      `"url":"data:image/png;base64,${png}`,
+    ],
     ["responses", { type: "input_image", file_id: "png", detail: "low" }, `data:image/png;base64,${png}`],
     ["responses", { type: "input_file", file_id: "pdf" }, `data:application/pdf;base64,${pdf}`],
   ];
@@ -215,6 +220,20 @@ describe("refused before anything is held or sent", () => {
       { type: "input_image", file_id: "file_x" },
       "not_found",
       "input[0].content[0].file_id",
+    ],
+    [
+      "a PDF as an image",
+      "chat",
+      { type: "image_url", image_url: { file_id: "pdf" } },
+      "unsupported_content",
+      "messages[0].content[0].image_url.file_id",
+    ],
+    [
+      "sound, which is sent as it is",
+      "chat",
+      { type: "input_audio", input_audio: { file_id: "png" } },
+      "unsupported_content",
+      "messages[0].content[0].input_audio.file_id",
     ],
     [
       "an unknown id",
