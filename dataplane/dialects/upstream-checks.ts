@@ -19,7 +19,11 @@ export function functionTools(request: MessagesRequest, carry: Carry): FunctionT
   });
 }
 
-/** @throws ApiError when a Messages client wants its own beginning of an answer continued (§D1). */
+/**
+ * Only Messages knows a prefill: a conversation of Chat or Responses may end in an assistant's turn, and the next one
+ * follows it (rule 2.1).
+ * @throws ApiError when a Messages client wants its own beginning of an answer continued (§D1).
+ */
 export function refusePrefill(request: MessagesRequest, carry: Carry): void {
   const last = request.messages.findLastIndex(({ role }) => role !== "system");
   if (carry.dialect !== "messages" || request.messages[last]?.role !== "assistant") return;
