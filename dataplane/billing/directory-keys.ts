@@ -34,9 +34,9 @@ export interface CopiedKeys {
 }
 
 /**
- * Makes the declared keys of these organizations what the snapshot says. A declared key is known by its name: another secret under the same name is the same
- * key, so its id and its usage go on, though it was removed and deleted meanwhile. A secret that another key has
- * already stays with that key, unless that key's organization is deleted.
+ * Makes the declared keys of these organizations what the snapshot says. A declared key is known by its name: another
+ * secret under the same name is the same key, so its id and its usage go on, though it was removed and deleted meanwhile.
+ * A secret that another key has already stays with that key, unless that key's organization is deleted.
  */
 export async function copyKeys(
   transaction: DatabaseTransactionConnection,

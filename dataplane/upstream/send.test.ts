@@ -145,9 +145,11 @@ test.each([
 ])("a reader that pauses while it gets what came before it stays paused (%s)", async (_much, size) => {
   const origin = await serverThat((socket) => {
     socket.write(`${ok}transfer-encoding: chunked\r\n\r\n${size.toString(16)}\r\n${"a".repeat(size)}\r\n`);
-    // undici's pause holds from the next chunk on.
-    setTimeout(() => socket.write("1\r\nb\r\n"), 50);
-    setTimeout(() => socket.write("1\r\nc\r\n0\r\n\r\n"), 80);
+    // undici's pause holds from the next chunk on: so "c" must not come with "b", however late this process is.
+    setTimeout(() => {
+      socket.write("1\r\nb\r\n");
+      setTimeout(() => socket.write("1\r\nc\r\n0\r\n\r\n"), 30);
+    }, 50);
   });
   const call = send(origin);
   await call.head;
