@@ -1,47 +1,18 @@
 /** The cells in which the client and the upstream speak different dialects, served against a real upstream. */
-import type { Dispatcher } from "undici";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
+import { bodyOf, hello, sealerOf, serveOneUpstream, usage } from "../../test/fakes/one-upstream.ts";
 import { text, toolCall, type Faults, type Step } from "../../test/fakes/upstream/script.ts";
-import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
+import { withFaults } from "../../test/fakes/upstream/server.ts";
 import type { Route, Upstream } from "../config/schema.ts";
 import { dialectPath, dialects, type Dialect } from "../dialects/dialect.ts";
 import { SEALED_PREFIX } from "../dialects/reasoning.ts";
-import { ApiError } from "../lib/api-error.ts";
-import { sealing } from "../lib/seal.ts";
-import { Upstreams } from "../upstream/ask.ts";
-import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
-import { createServe, type Serve } from "./serve.ts";
-import { noTools } from "../../test/fakes/no-tools.ts";
 
-let fake: FakeUpstream;
-let dispatcher: Dispatcher;
-let serve: Serve;
-const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
+const { fake, refusal, serve } = await serveOneUpstream();
 
-beforeAll(async () => {
-  fake = await startUpstream();
-  dispatcher = newUpstreamDispatcher();
-  serve = createServe(new Upstreams(dispatcher), sealerOf, noTools);
-});
-beforeEach(() => fake.reset());
-afterAll(async () => {
-  await dispatcher.destroy();
-  await fake.close();
-});
-
-const usage = { input: 11, cacheRead: 5, cacheWrite5m: 0, cacheWrite1h: 0, output: 7, reasoning: 2 };
-const hello: Step = text("Hello there, dear reader.", usage);
 const cells = dialects.flatMap((client) =>
   dialects.filter((upstream) => upstream !== client).map((upstream) => [client, upstream] as const),
 );
-
-function bodyOf(dialect: Dialect, more: object = {}): Record<string, unknown> {
-  const content = "Say hello";
-  if (dialect === "responses") return { model: "public-model", input: content, ...more };
-  const limit = dialect === "messages" ? { max_tokens: 100 } : {};
-  return { model: "public-model", ...limit, messages: [{ role: "user", content }], ...more };
-}
 
 interface Around {
   readonly route?: Partial<Route>;
@@ -52,16 +23,6 @@ interface Around {
 function callTo(client: Dialect, upstream: Dialect, body: object, around: Around = {}): TestCall {
   const upstreams = around.upstreams ?? [upstreamOf(fake.url, upstream)];
   return callOf(client, snapshotOf([routeTo(upstreams, around.route)]), body, around.headers ?? {});
-}
-
-async function refusal(call: TestCall): Promise<ApiError> {
-  const error = await serve(call).then(
-    () => null,
-    (thrown: unknown) => thrown,
-  );
-  expect(error).toBeInstanceOf(ApiError);
-  expect(call.sink.status).toBe(0);
-  return error as ApiError;
 }
 
 /** What ends a good stream, and what ends a broken one. */

@@ -1,25 +1,15 @@
-import type { Dispatcher } from "undici";
-import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
+import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { text, type Step } from "../../test/fakes/upstream/script.ts";
-import { startUpstream, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
 import type { Dialect } from "../dialects/dialect.ts";
-import { sealing } from "../lib/seal.ts";
-import { Upstreams } from "../upstream/ask.ts";
-import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
-import { createServe } from "./serve.ts";
 
-let fake: FakeUpstream;
-let dispatcher: Dispatcher;
-beforeAll(async () => {
-  fake = await startUpstream();
-  dispatcher = newUpstreamDispatcher();
-});
-afterAll(async () => {
-  await dispatcher.destroy();
-  await fake.close();
-});
-beforeEach(() => fake.reset());
+const { fake, serve } = await serveOneUpstream(async () => ({
+  kind: "hits",
+  hits: [],
+  posts: 0,
+  profiles: 0,
+}));
 
 const refused: Step = {
   error: { status: 400, message: "messages.1.content.0: Invalid `signature` in `thinking` block" },
@@ -45,11 +35,6 @@ const earlier = [
 ];
 
 async function serveTools(messages: readonly object[], stream: boolean, upstream: Dialect = "messages") {
-  const serve = createServe(
-    new Upstreams(dispatcher),
-    sealing([{ id: "test", key: Buffer.alloc(32) }]),
-    async () => ({ kind: "hits", hits: [], posts: 0, profiles: 0 }),
-  );
   const route = routeTo([upstreamOf(fake.url, upstream)], { toolPolicy: "test/default" });
   const call = callOf("messages", snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }), {
     model: "public-model",

@@ -1,0 +1,75 @@
+/** What an upstream rejects, and is asked once more without. */
+import { describe, expect, test } from "vitest";
+import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
+import { bodyOf, hello, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+
+const { callTo, fake, refusal, serve } = await serveOneUpstream();
+
+const rejected = {
+  messages: "messages.1.content.0: Invalid `signature` in `thinking` block",
+  responses: "The encrypted content gAAA...ng== could not be verified.",
+};
+const withReasoning = {
+  messages: {
+    messages: [
+      { role: "user", content: "Hi" },
+      {
+        role: "assistant",
+        content: [
+          { type: "thinking", thinking: "hm", signature: "of-another-account" },
+          { type: "text", text: "Hello" },
+        ],
+      },
+      { role: "user", content: "And?" },
+    ],
+  },
+  responses: {
+    input: [
+      { role: "user", content: "Hi" },
+      { type: "reasoning", id: "rs_1", summary: [], encrypted_content: "of-another-account" },
+      { type: "message", role: "assistant", content: [{ type: "output_text", text: "Hello" }] },
+      { role: "user", content: "And?" },
+    ],
+  },
+};
+
+describe.each(["messages", "responses"] as const)("rule 2.17: %s relayed", (dialect) => {
+  test.each([false, true])("rejected reasoning is left out and asked again (stream: %s)", async (stream) => {
+    fake.next({ error: { status: 400, message: rejected[dialect] } }, hello);
+    const call = callTo(dialect, bodyOf(dialect, { ...withReasoning[dialect], stream }));
+    await serve(call);
+    expect(call.record.path).toBe("relay");
+    expect(fake.requests).toHaveLength(2);
+    expect(fake.requests[0]?.text).toContain("of-another-account");
+    expect(fake.requests[1]?.text).not.toContain("of-another-account");
+    expect(fake.requests[1]?.text).toContain("And?");
+    expect(call.sink.text).toContain("Hello");
+    expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: 1 }]);
+  });
+
+  test("a request without reasoning is not asked again", async () => {
+    fake.next({ error: { status: 400, message: rejected[dialect] } });
+    const error = await refusal(callTo(dialect, bodyOf(dialect)));
+    expect(error.kind.status).toBe(400);
+    expect(fake.requests).toHaveLength(1);
+  });
+});
+
+describe.each(["responses", "chat"] as const)(
+  "a %s client of a model without encrypted reasoning",
+  (client) => {
+    test.each([
+      "Encrypted content is not supported with this model.",
+      "Invalid value: 'reasoning.encrypted_content'.",
+      "include[0]: unknown value",
+    ])("is asked again without it: %s", async (message) => {
+      fake.next({ error: { status: 400, message } }, hello);
+      const items = { keep: () => undefined, find: async () => new Map<string, Buffer>() };
+      const snapshot = snapshotOf([routeTo([upstreamOf(fake.url, "responses")])]);
+      const call = { ...callOf(client, snapshot, bodyOf(client)), items };
+      await serve(call);
+      expect(fake.requests.map(({ text }) => text.includes("encrypted_content"))).toEqual([true, false]);
+      expect(call.sink.text).toContain("Hello");
+    });
+  },
+);

@@ -1,0 +1,97 @@
+/** Streams that pass by: their bytes, and when these leave. */
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { describe, expect, test } from "vitest";
+import { bodyOf, hello, serveOneUpstream, usage } from "../../test/fakes/one-upstream.ts";
+import { text } from "../../test/fakes/upstream/script.ts";
+import { withFaults } from "../../test/fakes/upstream/server.ts";
+import { dialects } from "../dialects/dialect.ts";
+
+const { callTo, fake, serve } = await serveOneUpstream();
+
+describe.each(dialects)("%s", (dialect) => {
+  test("streams pass byte for byte however they are cut, when the names agree", async () => {
+    const plain = { upstream: { model: "public-model" } };
+    const body = bodyOf(dialect, { stream: true, stream_options: { include_usage: true } });
+    const seen = new Set<string>();
+    for (const chunkBytes of [1, 7, 64, 100_000]) {
+      fake.next(withFaults(hello, { chunkBytes }));
+      const call = callTo(dialect, body, plain);
+      await serve(call);
+      seen.add(call.sink.text.replaceAll(/_?fake\d+|\d{10,}|[_-]\d+(?:_\d+)?(?=")/g, ""));
+    }
+    expect(seen.size).toBe(1);
+  });
+
+  test("the first event leaves at once, before those that came in the same packet are looked at", async () => {
+    fake.next(hello);
+    const apart = callTo(dialect, bodyOf(dialect, { stream: true }));
+    await serve(apart);
+    const server = createServer((_, response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" }).end(apart.sink.text);
+    });
+    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+    const { port } = server.address() as AddressInfo;
+    try {
+      const call = callTo(dialect, bodyOf(dialect, { stream: true }), {
+        upstream: { url: `http://127.0.0.1:${port}` },
+      });
+      await serve(call);
+      const [first, rest] = call.sink.pieces.map((piece) => piece.toString().match(/\n\n/g)?.length ?? 0);
+      expect(first).toBe(1);
+      expect(rest).toBeGreaterThan(1);
+      expect(call.sink.hurriedAfter).toEqual([1]);
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
+  });
+
+  test("rule 1.9: the end of a stream leaves only once its charge is durable", async () => {
+    fake.next(hello);
+    const call = callTo(dialect, bodyOf(dialect, { stream: true }));
+    const durable = Promise.withResolvers<void>();
+    let before = "";
+    call.meter.onSettle = () => {
+      before = call.sink.text;
+      setTimeout(() => {
+        expect(call.sink.text).toBe(before);
+        durable.resolve();
+      }, 30);
+      return durable.promise;
+    };
+    await serve(call);
+    expect(before).not.toMatch(/message_stop|response\.completed|"finish_reason":"stop"|\[DONE\]/);
+    expect(call.sink.text).toMatch(/message_stop|response\.completed|"finish_reason":"stop"/);
+  });
+
+  test("a client that is behind pauses the upstream, and the pause is not the upstream's idleness", async () => {
+    fake.next(withFaults(text("word ".repeat(300), usage), { delayAtEvent: { event: 5, ms: 30 } }));
+    const timeouts = { connectMs: 1000, firstByteMs: 2000, streamIdleMs: 400, requestMs: 10_000 };
+    const call = callTo(dialect, bodyOf(dialect, { stream: true }), { route: { timeouts } });
+    call.sink.accept = () => call.sink.pieces.length > 2;
+    const timer = setInterval(() => call.sink.drain(), 600);
+    await serve(call);
+    clearInterval(timer);
+    expect(call.meter.settled).toMatchObject([{ status: "ok" }]);
+    expect(call.sink.text.match(/word/g)?.length).toBeGreaterThanOrEqual(300);
+  });
+});
+
+describe("the injected usage chunk", () => {
+  test.each([
+    [{}, false],
+    [{ stream_options: null }, false],
+    [{ stream_options: { include_usage: false } }, false],
+    [{ stream_options: { include_obfuscation: false } }, false],
+    [{ stream_options: { include_usage: true } }, true],
+  ])("%j: the client sees it: %s", async (options, shown) => {
+    fake.next(hello);
+    const call = callTo("chat", bodyOf("chat", { stream: true, ...options }));
+    await serve(call);
+    expect(fake.requests[0]?.json()).toMatchObject({ stream_options: { include_usage: true } });
+    expect(/"usage":\{/.test(call.sink.text)).toBe(shown);
+    expect(call.sink.text).toMatch(/"finish_reason":"stop"[^]*\[DONE\]/);
+    expect(call.meter.settled).toMatchObject([{ estimated: false, tokens: usage }]);
+  });
+});

@@ -1,0 +1,51 @@
+/** Upstreams that refuse, or that are not there: what the client sees instead. */
+import { describe, expect, test } from "vitest";
+import { bodyOf, hello, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { withFaults } from "../../test/fakes/upstream/server.ts";
+import { dialects } from "../dialects/dialect.ts";
+import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
+
+const { callTo, fake, refusal } = await serveOneUpstream();
+
+describe.each(dialects)("%s", (dialect) => {
+  const statuses: [number, number, number?][] = [
+    [400, 400],
+    [401, 502],
+    [402, 502],
+    [403, 502],
+    [404, 502],
+    [408, 504],
+    [413, 413],
+    [418, 502],
+    [422, 400],
+    [429, 429, 5],
+    [500, 502],
+    [503, 503, 5],
+    [529, dialect === "messages" ? 529 : 503, 5],
+    [302, 502],
+  ];
+  test.each(statuses)("rule 2.12: upstream status %i becomes %i", async (status, expected, retryAfter) => {
+    fake.next({ error: { status, message: "key sk-live-secret at https://internal.example" } });
+    const call = callTo(dialect, bodyOf(dialect));
+    const error = await refusal(call);
+    expect(errorStatus(dialectErrorFamily[dialect], error)).toBe(expected);
+    expect(error.message).not.toMatch(/sk-live|internal\.example/);
+    expect(error.retryAfterSeconds).toBe(retryAfter);
+    expect(call.meter.released).toBe(1);
+    expect(call.meter.settled).toEqual([]);
+  });
+
+  test("an upstream that is not there is 502, one that does not answer in time 504", async () => {
+    const away = callTo(dialect, bodyOf(dialect), { upstream: { url: "http://127.0.0.1:1/v1/x" } });
+    expect(await refusal(away)).toMatchObject({ code: "upstream_error" });
+    fake.next(withFaults(hello, { hang: true }));
+    const timeouts = { connectMs: 1000, firstByteMs: 80, streamIdleMs: 2000, requestMs: 10_000 };
+    const hanging = callTo(dialect, bodyOf(dialect), { route: { timeouts } });
+    expect(await refusal(hanging)).toMatchObject({ code: "timeout" });
+    fake.next(withFaults(hello, { hang: true }));
+    const whole = { connectMs: 1000, firstByteMs: null, streamIdleMs: 2000, requestMs: 80 };
+    const late = callTo(dialect, bodyOf(dialect), { route: { timeouts: whole } });
+    expect(await refusal(late)).toMatchObject({ code: "timeout" });
+    expect(late.meter.released).toBe(1);
+  });
+});
