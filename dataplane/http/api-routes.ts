@@ -15,7 +15,7 @@ import { fileRoutes } from "./routes/files.ts";
 import { inferenceRoutes } from "./routes/inference.ts";
 import { messageBatchRoutes } from "./routes/message-batches.ts";
 import { modelRoutes } from "./routes/models.ts";
-import type { Routes } from "./server.ts";
+import type { Routes } from "./route.ts";
 
 export interface ApiParts {
   readonly pool: DatabasePool;

@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { answering, type HttpServer } from "./server.ts";
+import { answering } from "./bare-socket.ts";
+import type { HttpServer } from "./server.ts";
 
 /** Connections are looked at this often while draining. */
 const SWEEP_MS = 100;

@@ -5,7 +5,7 @@ import { ApiError, errorKinds, type ErrorCode } from "../lib/api-error.ts";
 import { absence } from "./absent.ts";
 import { errorStyle } from "./error-style.ts";
 import { modelRoutes } from "./routes/models.ts";
-import type { Routes } from "./server.ts";
+import type { Routes } from "./route.ts";
 
 /** Below a path of each style, a resource that answers with the error it is asked for. */
 const failing: Routes = (app) => {

@@ -3,7 +3,7 @@ import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from "nod
 import { expect, test } from "vitest";
 import { startTestServer } from "../../test/fakes/test-server.ts";
 import { readBody, readJsonBody } from "./request-body.ts";
-import type { Routes } from "./server.ts";
+import type { Routes } from "./route.ts";
 
 const reading: Routes = (app) => {
   app.post("/v1/raw", { config: { access: "none" } }, async (request) => ({

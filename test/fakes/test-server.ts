@@ -3,12 +3,8 @@ import type { AddressInfo } from "node:net";
 import { pino } from "pino";
 import { SnapshotDirectory } from "./snapshot-directory.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
-import {
-  createServer,
-  type HttpServer,
-  type HttpServices,
-  type Routes,
-} from "../../dataplane/http/server.ts";
+import type { HttpServices, Routes } from "../../dataplane/http/route.ts";
+import { createServer, type HttpServer } from "../../dataplane/http/server.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { sampleKeys, sampleSnapshot } from "./sample-snapshot.ts";

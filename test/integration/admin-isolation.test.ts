@@ -2,7 +2,7 @@
 import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import type { ServedRoute } from "../../dataplane/http/server.ts";
+import type { ServedRoute } from "../../dataplane/http/route.ts";
 import { AdminWorld, type Tenant } from "./admin-world.ts";
 
 let world: AdminWorld;

@@ -7,7 +7,7 @@ import type { ApiKey, KeyChange, Keys } from "../../billing/keys.ts";
 import { findProject, readOrganizationName } from "../../billing/projects.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
-import { callerOf, type Routes } from "../server.ts";
+import { callerOf, type Routes } from "../route.ts";
 import {
   actorOf,
   isoSeconds,

@@ -9,7 +9,7 @@ import type { ApiKey, Keys } from "../../billing/keys.ts";
 import { findProject, readProjects, type Project } from "../../billing/projects.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { listEnvelope, pageOf, readListQuery, unknownCursor, type Query } from "../list-query.ts";
-import { callerOf, type Routes } from "../server.ts";
+import { callerOf, type Routes } from "../route.ts";
 import {
   actorOf,
   keyNotFound,

@@ -6,7 +6,7 @@ import { costReport } from "../../reports/cost-report.ts";
 import { costs } from "../../reports/costs.ts";
 import { messagesUsage } from "../../reports/messages-usage.ts";
 import type { ReportQuery } from "../../reports/parameters.ts";
-import { callerOf, type HttpServices, type Routes } from "../server.ts";
+import { callerOf, type HttpServices, type Routes } from "../route.ts";
 
 const reports = {
   "/v1/organizations/usage_report/messages": messagesUsage,

@@ -7,7 +7,7 @@ import { ApiError } from "../../lib/api-error.ts";
 import { limits } from "../limits.ts";
 import type { Query } from "../list-query.ts";
 import { readJsonBody } from "../request-body.ts";
-import { callerOf } from "../server.ts";
+import { callerOf } from "../route.ts";
 
 const MAX_NAME = 500;
 const MAX_FORWARDED = 500;

@@ -1,5 +1,5 @@
 /** `GET /openapi.json`: the service's description of itself, open to everybody. */
-import type { Routes } from "../server.ts";
+import type { Routes } from "../route.ts";
 import { openApiDocument } from "./document.ts";
 
 export const openApiRoutes: Routes = (app) => {

@@ -9,7 +9,7 @@ import { itemHeaders } from "../item-headers.ts";
 import { limits } from "../limits.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { readJsonBody } from "../request-body.ts";
-import { callerOf, type Routes } from "../server.ts";
+import { callerOf, type Routes } from "../route.ts";
 
 const DEFAULT_LIMIT = 20;
 type WithId = { Params: { id: string } };

@@ -11,7 +11,7 @@ import { countTokens } from "../../tokens/count.ts";
 import type { CountUpstream } from "../../upstream/count-tokens.ts";
 import { limits } from "../limits.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
-import { callerOf, type Routes } from "../server.ts";
+import { callerOf, type Routes } from "../route.ts";
 import { modelNotFound } from "./models.ts";
 
 const DEFAULT_VERSION = "2023-06-01";

@@ -9,7 +9,7 @@ import { ApiError } from "../../lib/api-error.ts";
 import { listFamily } from "../error-style.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { limits } from "../limits.ts";
-import { callerOf, type Routes } from "../server.ts";
+import { callerOf, type Routes } from "../route.ts";
 import { readUpload } from "../upload-form.ts";
 
 const DEFAULT_LIMIT = 20;

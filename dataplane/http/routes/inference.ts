@@ -8,7 +8,7 @@ import { metrics } from "../../telemetry/metrics.ts";
 import { HttpAnswerSink } from "../answer-sink.ts";
 import { limits } from "../limits.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
-import { callerOf, type HttpServices, type Routes } from "../server.ts";
+import { callerOf, type HttpServices, type Routes } from "../route.ts";
 
 export interface InferenceRoutesNeeds {
   readonly meter: Meter;

@@ -14,7 +14,7 @@ import { streamBody } from "../body-stream.ts";
 import { limits } from "../limits.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { requireJsonType } from "../request-body.ts";
-import { callerOf, type Routes } from "../server.ts";
+import { callerOf, type Routes } from "../route.ts";
 
 const DEFAULT_LIMIT = 20;
 type WithId = { Params: { id: string } };

@@ -7,7 +7,7 @@ import { ApiError } from "../../lib/api-error.ts";
 import { toolCapabilities } from "../../tools/capabilities.ts";
 import { listFamily } from "../error-style.ts";
 import { listEnvelope, pageOf, readListQuery, type Query } from "../list-query.ts";
-import { callerOf, type Routes } from "../server.ts";
+import { callerOf, type Routes } from "../route.ts";
 
 /** The OpenAI SDK never asks for a second page of models, so that without a limit it gets all of them. */
 const DEFAULT_LIMIT = { messages: 20, openai: Infinity } as const;

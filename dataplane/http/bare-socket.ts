@@ -1,0 +1,63 @@
+/** Connections below their requests: what is refused there, and whether one is being answered. */
+import { STATUS_CODES, type ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+import { errorBody, errorHeaders } from "../dialects/errors.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { limits } from "./limits.ts";
+import type { HttpServices } from "./route.ts";
+
+/** Answers what is not HTTP, or comes too slowly, on the bare socket. */
+export function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, services: HttpServices): void {
+  // A request that is still coming in has no answer yet that a refusal could spoil.
+  const answer = answerOn(socket);
+  const spoils = answer !== null && (answer.headersSent || answer.req.complete);
+  if (error.code === "ECONNRESET" || !socket.writable || spoils) {
+    socket.destroy();
+    return;
+  }
+  const [status, apiError] = connectionFault(error);
+  const id = services.newId("req");
+  const body = JSON.stringify(errorBody({ family: "openai", union: true }, apiError, id));
+  services.log.info({ id, status, fault: error.code }, "refused a malformed request");
+  metrics.requests.inc({ dialect: "other", model: "none", status: String(status) });
+  socket.end(
+    [
+      `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ""}`,
+      "content-type: application/json",
+      `content-length: ${Buffer.byteLength(body)}`,
+      `request-id: ${id}`,
+      `x-request-id: ${id}`,
+      ...Object.entries(errorHeaders(apiError)).map(([name, value]) => `${name}: ${value}`),
+      "connection: close",
+      "",
+      body,
+    ].join("\r\n"),
+  );
+  // Whatever still comes is not read; a client that does not hang up is not waited for.
+  socket.setTimeout(1000, () => socket.destroy());
+}
+
+/** True while a request of this connection is being served. */
+export const answering = (socket: Socket): boolean => answerOn(socket) !== null;
+
+/** The answer that stands next on this connection. */
+function answerOn(socket: Socket): ServerResponse | null {
+  return (Reflect.get(socket, "_httpMessage") as ServerResponse | null | undefined) ?? null;
+}
+
+function connectionFault(error: NodeJS.ErrnoException): [number, ApiError] {
+  if (error.code === "HPE_HEADER_OVERFLOW") {
+    return [
+      431,
+      new ApiError(
+        "invalid_request",
+        `The request's headers are larger than ${limits.headerBytes} bytes, or more than ${limits.headerCount}.`,
+      ),
+    ];
+  }
+  if (error.code === "ERR_HTTP_REQUEST_TIMEOUT") {
+    return [408, new ApiError("request_timeout", "The request did not arrive in time.")];
+  }
+  return [400, new ApiError("invalid_request", "The request is not valid HTTP/1.1.")];
+}

@@ -1,0 +1,69 @@
+/** How a request begins and ends for those who look on: its record, its ids, its line in the log, its counts. */
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { logRequest } from "../telemetry/log.ts";
+import { countRequest } from "../telemetry/metrics.ts";
+import { newRequestRecord } from "../telemetry/request-record.ts";
+import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
+import { pathOf, withoutKeys } from "./error-style.ts";
+import { letRestFlow } from "./linger.ts";
+import type { HttpServices } from "./route.ts";
+
+/** What every request gets before anything else: its record, its ids, neutral header names, and a log line at its end. */
+export function begin(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
+  request.startedAt = performance.now();
+  request.acceptedAt = services.clock.now();
+  const { headers } = request.raw;
+  const { "vendor-version": version, "vendor-beta": beta } = headers;
+  if (version !== undefined) headers["anthropic-version"] ??= version;
+  if (beta !== undefined) headers["anthropic-beta"] ??= beta;
+  request.record = newRequestRecord(startRequestSpan("request", headers));
+  // An inference answer brings its own: headers that were set before are written the slow way.
+  if (request.dialect === undefined)
+    reply.raw.setHeader("request-id", request.id).setHeader("x-request-id", request.id);
+  reply.raw.on("close", () => finish(request, reply, services));
+}
+
+/** The line, the counts and the span of a request that is over, whether it was answered or the client left. */
+function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
+  const { record, caller, startedAt, firstByteAt } = request;
+  if (!request.raw.complete) letRestFlow(request.raw);
+  const status = reply.raw.writableFinished ? reply.raw.statusCode : 499;
+  const whole = (performance.now() - startedAt) / 1000;
+  countRequest({
+    dialect: request.dialect ?? "other",
+    model: record.model ?? "none",
+    status,
+    whole,
+    firstByte: firstByteAt === null ? null : (firstByteAt - startedAt) / 1000,
+    upstreamWait: record.upstreamWaitMs / 1000,
+  });
+  if (record.span !== null) {
+    const of =
+      record.model === null ? {} : { "gen_ai.request.model": record.model, "gapura.path": record.path ?? "" };
+    endSpan(record.span, { "http.response.status_code": status, ...of }, record.errorCode);
+  }
+  // Members without a value are left out of the line.
+  const line = {
+    id: request.id,
+    method: request.method,
+    path: withoutKeys(pathOf(request.url)),
+    status,
+    ms: Math.round(whole * 1e4) / 10,
+    org: caller?.organizationId,
+    keyId: caller?.keyId,
+    model: record.model ?? undefined,
+    upstream: record.model === null ? undefined : record.upstream,
+    way: record.model === null ? undefined : record.path,
+    tries: record.tries > 1 ? record.tries : undefined,
+    streamed: record.streamed || undefined,
+    error: record.errorCode ?? undefined,
+    client: clientId(request),
+  };
+  logRequest(services.log, status >= 500 ? "warn" : "info", line);
+}
+
+/** The caller's own id, for finding its request in the log; nothing else is done with it. */
+function clientId(request: FastifyRequest): string | undefined {
+  const id = request.headers["x-client-request-id"];
+  return typeof id === "string" && /^[\x21-\x7e]{1,128}$/.test(id) ? id : undefined;
+}

@@ -1,0 +1,59 @@
+/** What a route says of itself, what it may use, and what it finds of a request. */
+import type { FastifyInstance, FastifyRequest } from "fastify";
+import type { Logger } from "pino";
+import type { Directory, Principal } from "../billing/principal.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { Clock } from "../lib/clock.ts";
+import type { NewId } from "../lib/ids.ts";
+import type { RequestRecord } from "../telemetry/request-record.ts";
+import type { KeyKind } from "./auth.ts";
+
+declare module "fastify" {
+  interface FastifyContextConfig {
+    /** Which kind of key a route needs; every route must say. `none`: open to everybody. */
+    access?: KeyKind | "none";
+    /** Set on inference routes: the label of their metrics. */
+    dialect?: Dialect;
+  }
+  interface FastifyRequest {
+    /** Of the route; Fastify puts its options together anew for whoever asks. */
+    dialect: Dialect | undefined;
+    /** Set by the server's hook; read it through `callerOf`. */
+    caller: Principal | null;
+    record: RequestRecord;
+    /** `performance.now()` at which the request's headers had come, and at which its answer began. */
+    startedAt: number;
+    firstByteAt: number | null;
+    /** Unix milliseconds. */
+    acceptedAt: number;
+  }
+}
+
+/** What every route may use. A route's own needs are arguments of the function that makes it. */
+export interface HttpServices {
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly newId: NewId;
+  readonly directory: Directory;
+  /** The snapshot to serve a new request from. @throws ApiError 503 before the first one was loaded. */
+  snapshot(): Snapshot;
+  /** Refuses new work when the process is overloaded. @throws ApiError 503 */
+  shed?(): void;
+}
+
+/** Adds one resource's routes. */
+export type Routes = (app: FastifyInstance, services: HttpServices) => void;
+
+/** Who is calling; only on routes that need a key. */
+export function callerOf(request: FastifyRequest): Principal {
+  if (request.caller === null) throw new Error(`${request.routeOptions.url} asks for a caller without a key`);
+  return request.caller;
+}
+
+export interface ServedRoute {
+  readonly method: string;
+  /** With parameters as `:name` and `*`. */
+  readonly url: string;
+  readonly access: KeyKind | "none";
+}
