@@ -1,34 +1,24 @@
 /** Promises of design.md §5 that no other test of the money puts to the proof by themselves, each in its words. */
 import { sql } from "slonik";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { audit } from "../../dataplane/billing/audit.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
-import { operation, shardOf, shardTag, type Operation, type Shard } from "../../dataplane/billing/shard.ts";
+import { operation, shardOf, shardTag, type Operation } from "../../dataplane/billing/shard.ts";
 import { encodeRow } from "../../dataplane/billing/charge-text.ts";
 import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
-import { Plane, makeOrganization, request, usage } from "./money-world.ts";
-import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
+import { Plane, makeOrganization, request, usage, type PlaneStores } from "./money-world.ts";
+import { openStillPlane } from "./still-plane.ts";
+import { freshRedis } from "./stores.ts";
 
-let database: TestDatabase;
-let redis: TestStore;
 let plane: Plane;
+let stores: PlaneStores;
 beforeAll(async () => {
-  [database, redis] = await Promise.all([freshDatabase(), freshRedis()]);
-  plane = await Plane.open({ redisUrl: redis.url, postgresUrl: database.url }, { running: false });
+  const opened = await openStillPlane();
+  ({ plane, stores } = opened);
+  return opened.close;
 });
-afterAll(async () => {
-  await plane.close();
-  await redis[Symbol.asyncDispose]();
-  await database.drop();
-});
-
-function shardFor(organization: string): Shard {
-  const shard = plane.holds.shards[shardOf(organization)];
-  if (shard === undefined) throw new Error("no such shard");
-  return shard;
-}
 
 test("amounts enter Lua as decimal strings and change only through HINCRBY: not a digit is lost at the largest balance", async () => {
   await makeOrganization(plane.pool, "org_rich", MAX_MICROS);
@@ -66,7 +56,7 @@ describe("operations are idempotent by request id: a repeated call changes nothi
   test.each(Object.entries(operations))("%s", async (name, of) => {
     await makeOrganization(plane.pool, "org_twice", 1_000_000n);
     await plane.holds.refresh(["org_twice"]);
-    const shard = shardFor("org_twice");
+    const shard = plane.shardFor("org_twice");
     const id = `req_${name.replaceAll(" ", "_")}`;
     for (const one of of(id)) await shard.run(one, 1_000);
     const once = await plane.redis.hgetall(`${shard.tag}:o:org_twice`);
@@ -136,7 +126,7 @@ test("rows that come again, twice in one call, or final after provisional, are c
 
 test("beyond 1,000,000 undrained entries in a shard: 503, and again admitted when they are fewer", async () => {
   await using own = await freshRedis();
-  const behind = await Plane.open({ redisUrl: own.url, postgresUrl: database.url }, { running: false });
+  const behind = await Plane.open({ ...stores, redisUrl: own.url }, { running: false });
   try {
     await makeOrganization(behind.pool, "org_behind", 1_000n);
     await (await behind.holds.open(request("org_behind"), 1n)).release();

@@ -1,29 +1,20 @@
 /** What somebody else did to Redis, or a full memory, must not keep the charges and holds of others (rule 1.9). */
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { afterEach, beforeAll, expect, test } from "vitest";
 import { audit } from "../../dataplane/billing/audit.ts";
 import { encodeRow } from "../../dataplane/billing/charge-text.ts";
-import { SHARDS, operation, shardOf, type Shard } from "../../dataplane/billing/shard.ts";
+import { SHARDS, operation, shardOf } from "../../dataplane/billing/shard.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
-import { Plane, makeOrganization, request, usage } from "./money-world.ts";
-import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
+import { makeOrganization, request, usage, type Plane } from "./money-world.ts";
+import { openStillPlane } from "./still-plane.ts";
 
-let database: TestDatabase;
-let redis: TestStore;
 let plane: Plane;
 beforeAll(async () => {
-  [database, redis] = await Promise.all([freshDatabase(), freshRedis()]);
-  plane = await Plane.open(
-    { redisUrl: redis.url, postgresUrl: database.url },
-    { running: false, rhythm: { staleMs: -1 } },
-  );
+  const opened = await openStillPlane();
+  plane = opened.plane;
+  return opened.close;
 });
 afterEach(async () => {
   await plane.redis.flushall();
-});
-afterAll(async () => {
-  await plane.close();
-  await redis[Symbol.asyncDispose]();
-  await database.drop();
 });
 
 const names = Array.from({ length: 500 }, (_, index) => `org_foreign_${index}`);
@@ -37,19 +28,13 @@ async function organizationsOf(index: number, count: number): Promise<string[]> 
   }
   return found;
 }
-function shardFor(organization: string): Shard {
-  const shard = plane.holds.shards[shardOf(organization)];
-  if (shard === undefined) throw new Error("no such shard");
-  return shard;
-}
-const keyOf = (organization: string) => `${shardFor(organization).tag}:o:${organization}`;
+const keyOf = (organization: string) => `${plane.shardFor(organization).tag}:o:${organization}`;
 const settled = async (organization: string, id = "") => {
   const asked = request(organization, id === "" ? {} : { id });
   const row = encodeRow(usageRow(asked, usage(7)));
-  await shardFor(organization).run(
-    operation("settle", organization, asked.id, "7", row, "0", "0", "0"),
-    1_000,
-  );
+  await plane
+    .shardFor(organization)
+    .run(operation("settle", organization, asked.id, "7", row, "0", "0", "0"), 1_000);
 };
 const used = async (organization: string) => (await plane.holds.credit(organization)).used;
 
@@ -79,7 +64,7 @@ test("a sweep passes over a hold of an organization whose key is none of ours", 
 test("a stream that is none of ours keeps back the charges of its shard alone, until it is taken away", async () => {
   const [first = ""] = await organizationsOf(0, 1);
   const [last = ""] = await organizationsOf(SHARDS - 1, 1);
-  const { tag } = shardFor(first);
+  const { tag } = plane.shardFor(first);
   await plane.redis.set(`${tag}:usage`, "none of ours");
   await expect(settled(first, "req_refused")).rejects.toThrow(/Redis did not answer/);
   await settled(last);
@@ -94,7 +79,7 @@ test("a stream that is none of ours keeps back the charges of its shard alone, u
 
 test("requests are admitted again when somebody took a stream away that was full", async () => {
   const [organization = ""] = await organizationsOf(5, 1);
-  const { tag } = shardFor(organization);
+  const { tag } = plane.shardFor(organization);
   await settled(organization);
   await plane.redis.incrby(`${tag}:waiting`, 1_000_000);
   await expect(plane.holds.open(request(organization), 1n)).rejects.toMatchObject({ code: "unavailable" });

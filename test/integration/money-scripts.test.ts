@@ -1,5 +1,5 @@
 /** What the scripts in store/meter-*.lua promise and no request of the outside can bring about by itself. */
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { audit } from "../../dataplane/billing/audit.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
@@ -7,23 +7,14 @@ import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts"
 import { operation, shardOf, type Operation, type Shard } from "../../dataplane/billing/shard.ts";
 import { decodeRow, encodeRow } from "../../dataplane/billing/charge-text.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
-import { Plane, makeOrganization, request, usage } from "./money-world.ts";
-import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
+import { makeOrganization, request, usage, type Plane } from "./money-world.ts";
+import { openStillPlane } from "./still-plane.ts";
 
-let database: TestDatabase;
-let redis: TestStore;
 let plane: Plane;
 beforeAll(async () => {
-  [database, redis] = await Promise.all([freshDatabase(), freshRedis()]);
-  plane = await Plane.open(
-    { redisUrl: redis.url, postgresUrl: database.url },
-    { running: false, rhythm: { staleMs: -1 } },
-  );
-});
-afterAll(async () => {
-  await plane.close();
-  await redis[Symbol.asyncDispose]();
-  await database.drop();
+  const opened = await openStillPlane();
+  plane = opened.plane;
+  return opened.close;
 });
 
 let organization: string;
@@ -31,9 +22,7 @@ let shard: Shard;
 let count = 0;
 async function begin(name: string, granted: bigint): Promise<void> {
   organization = name;
-  const its = plane.holds.shards[shardOf(organization)];
-  if (its === undefined) throw new Error("no such shard");
-  shard = its;
+  shard = plane.shardFor(organization);
   await makeOrganization(plane.pool, organization, granted);
   await plane.holds.refresh([organization]);
 }

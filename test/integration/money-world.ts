@@ -5,6 +5,7 @@ import { sql, type DatabasePool } from "slonik";
 import { Holds, type HoldsOptions } from "../../dataplane/billing/holds.ts";
 import { applyGrant } from "../../dataplane/billing/accounts.ts";
 import type { FinalUsage, MeteredRequest, Observed } from "../../dataplane/billing/meter.ts";
+import { shardOf, type Shard } from "../../dataplane/billing/shard.ts";
 import { Upkeep, type Rhythm } from "../../dataplane/billing/upkeep.ts";
 import type { Prices } from "../../dataplane/config/schema.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
@@ -113,6 +114,13 @@ export class Plane {
     const upkeep = new Upkeep({ redis, pool, holds, log, rhythm: options.rhythm ?? {} });
     if (options.running ?? true) upkeep.start();
     return new Plane(redis, pool, holds, upkeep);
+  }
+
+  /** The part of the meter that counts this organization. */
+  shardFor(organizationId: string): Shard {
+    const shard = this.holds.shards[shardOf(organizationId)];
+    if (shard === undefined) throw new Error("no such shard");
+    return shard;
   }
 
   /** As SIGKILL would: nothing is told to anybody. */
