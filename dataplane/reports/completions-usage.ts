@@ -1,34 +1,30 @@
 /** `GET /v1/organization/usage/completions`. Source: spec "Completions usage", rules 5.9–5.14, 5.19. */
 import type { CommonQueryMethods } from "slonik";
-import {
-  readBoolean,
-  readGroups,
-  readList,
-  readPage,
-  readRange,
-  readWidth,
-  type ReportQuery,
-} from "./parameters.ts";
-import { buckets, readSums, type GroupColumn, type Sum, type SumColumn } from "./sums.ts";
+import { readBoolean, readList, type ReportQuery } from "./parameters.ts";
+import { buckets, type Sum, type SumColumn } from "./sums.ts";
+import { readUsage, type UsageFace } from "./usage.ts";
 import { unixTime, whole } from "./values.ts";
 
-const MAX_LIMIT = 10_000;
-const groupColumns = {
-  project_id: "project_id",
-  api_key_id: "key_id",
-  model: "model",
-  batch: "batch",
-} as const satisfies Record<string, GroupColumn>;
-const groups = Object.keys(groupColumns) as (keyof typeof groupColumns)[];
-
-const columns = [
-  "requests",
-  "input_tokens",
-  "cache_read_tokens",
-  "cache_write_5m_tokens",
-  "cache_write_1h_tokens",
-  "output_tokens",
-] as const satisfies readonly SumColumn[];
+const face = {
+  start: "start_time",
+  end: "end_time",
+  maxLimit: 10_000,
+  groups: { project_id: "project_id", api_key_id: "key_id", model: "model", batch: "batch" },
+  filters: (query: ReportQuery) => ({
+    models: readList(query, ["models"]),
+    keyIds: readList(query, ["api_key_ids"]),
+    projectIds: readList(query, ["project_ids"]),
+    batch: readBoolean(query, "batch"),
+  }),
+  columns: [
+    "requests",
+    "input_tokens",
+    "cache_read_tokens",
+    "cache_write_5m_tokens",
+    "cache_write_1h_tokens",
+    "output_tokens",
+  ],
+} as const satisfies UsageFace<SumColumn>;
 
 /** @param now Unix milliseconds. @throws ApiError 400 naming the parameter. */
 export async function completionsUsage(
@@ -37,20 +33,7 @@ export async function completionsUsage(
   query: ReportQuery,
   now: number,
 ) {
-  const width = readWidth(query, ["1d", "1h"]);
-  const page = readPage(query, readRange(query, "start_time", "end_time", width, now), MAX_LIMIT);
-  const sums = await readSums(pool, {
-    organizationId,
-    range: page.range,
-    groupBy: readGroups(query, groups).map((group) => groupColumns[group]),
-    filters: {
-      models: readList(query, ["models"]),
-      keyIds: readList(query, ["api_key_ids"]),
-      projectIds: readList(query, ["project_ids"]),
-      batch: readBoolean(query, "batch"),
-    },
-    columns,
-  });
+  const { page, sums } = await readUsage(pool, { organizationId, query, now }, face);
   return {
     object: "page",
     data: buckets(page.range, sums, (from, to, found) => ({
@@ -64,7 +47,7 @@ export async function completionsUsage(
   };
 }
 
-function result({ sums, ...of }: Sum<(typeof columns)[number]>) {
+function result({ sums, ...of }: Sum<(typeof face.columns)[number]>) {
   const written = sums.cache_write_5m_tokens + sums.cache_write_1h_tokens;
   return {
     object: "organization.usage.completions.result",

@@ -1,28 +1,36 @@
 /** `GET /v1/organizations/usage_report/messages`. Source: spec "Messages usage report", rules 5.9–5.13. */
 import type { CommonQueryMethods } from "slonik";
-import { readGroups, readList, readPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
-import { buckets, readSums, type GroupColumn, type Sum, type SumColumn } from "./sums.ts";
+import { readList, type ReportQuery } from "./parameters.ts";
+import { buckets, type Sum, type SumColumn } from "./sums.ts";
+import { readUsage, type UsageFace } from "./usage.ts";
 import { isoTime, whole } from "./values.ts";
 
-const MAX_LIMIT = 1000;
-const groupColumns = {
-  api_key_id: "key_id",
-  workspace_id: "project_id",
-  model: "model",
-  service_tier: "service_tier",
-  context_window: "context_tokens",
-} as const satisfies Record<string, GroupColumn>;
-const groups = Object.keys(groupColumns) as (keyof typeof groupColumns)[];
-
-const columns = [
-  "input_tokens",
-  "cache_read_tokens",
-  "cache_write_5m_tokens",
-  "cache_write_1h_tokens",
-  "output_tokens",
-  "web_searches",
-  "x_searches",
-] as const satisfies readonly SumColumn[];
+const face = {
+  start: "starting_at",
+  end: "ending_at",
+  maxLimit: 1000,
+  groups: {
+    api_key_id: "key_id",
+    workspace_id: "project_id",
+    model: "model",
+    service_tier: "service_tier",
+    context_window: "context_tokens",
+  },
+  filters: (query: ReportQuery) => ({
+    models: readList(query, ["models", "model_ids"]),
+    keyIds: readList(query, ["api_key_ids", "api_key_id"]),
+    projectIds: readList(query, ["workspace_ids"]),
+  }),
+  columns: [
+    "input_tokens",
+    "cache_read_tokens",
+    "cache_write_5m_tokens",
+    "cache_write_1h_tokens",
+    "output_tokens",
+    "web_searches",
+    "x_searches",
+  ],
+} as const satisfies UsageFace<SumColumn>;
 
 /** @param now Unix milliseconds. @throws ApiError 400 naming the parameter. */
 export async function messagesUsage(
@@ -31,19 +39,7 @@ export async function messagesUsage(
   query: ReportQuery,
   now: number,
 ) {
-  const width = readWidth(query, ["1d", "1h"]);
-  const page = readPage(query, readRange(query, "starting_at", "ending_at", width, now), MAX_LIMIT);
-  const sums = await readSums(pool, {
-    organizationId,
-    range: page.range,
-    groupBy: readGroups(query, groups).map((group) => groupColumns[group]),
-    filters: {
-      models: readList(query, ["models", "model_ids"]),
-      keyIds: readList(query, ["api_key_ids", "api_key_id"]),
-      projectIds: readList(query, ["workspace_ids"]),
-    },
-    columns,
-  });
+  const { page, sums } = await readUsage(pool, { organizationId, query, now }, face);
   return {
     data: buckets(page.range, sums, (from, to, found) => ({
       starting_at: isoTime(from),
@@ -55,7 +51,7 @@ export async function messagesUsage(
   };
 }
 
-function result({ sums, ...of }: Sum<(typeof columns)[number]>) {
+function result({ sums, ...of }: Sum<(typeof face.columns)[number]>) {
   return {
     uncached_input_tokens: whole(sums.input_tokens),
     cache_read_input_tokens: whole(sums.cache_read_tokens),

@@ -1,0 +1,42 @@
+/** What both usage reports do alike (rules 5.9–5.13): a page of days or hours, and the sums of its groups. */
+import type { CommonQueryMethods } from "slonik";
+import { readGroups, readPage, readRange, readWidth, type Page, type ReportQuery } from "./parameters.ts";
+import { readSums, type Filters, type GroupColumn, type Sum, type SumColumn } from "./sums.ts";
+
+/** How one of the reports names what it is asked, and what of the sums it shows. */
+export interface UsageFace<Column extends SumColumn> {
+  readonly start: string;
+  readonly end: string;
+  /** Buckets of a page. */
+  readonly maxLimit: number;
+  readonly groups: Readonly<Record<string, GroupColumn>>;
+  readonly filters: (query: ReportQuery) => Filters;
+  readonly columns: readonly Column[];
+}
+
+export interface UsageAsked {
+  readonly organizationId: string;
+  readonly query: ReportQuery;
+  /** Unix milliseconds. */
+  readonly now: number;
+}
+
+/** @throws ApiError 400 naming the parameter. */
+export async function readUsage<Column extends SumColumn>(
+  pool: CommonQueryMethods,
+  { organizationId, query, now }: UsageAsked,
+  { start, end, maxLimit, groups, filters, columns }: UsageFace<Column>,
+): Promise<{ readonly page: Page; readonly sums: readonly Sum<Column>[] }> {
+  const range = readRange(query, start, end, readWidth(query, ["1d", "1h"]), now);
+  const page = readPage(query, range, maxLimit);
+  const asked = readGroups(query, Object.keys(groups));
+  const groupBy = asked.flatMap((group) => groups[group] ?? []);
+  const sums = await readSums(pool, {
+    organizationId,
+    range: page.range,
+    groupBy,
+    filters: filters(query),
+    columns,
+  });
+  return { page, sums };
+}
