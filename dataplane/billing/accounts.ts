@@ -26,6 +26,11 @@ export const accountSchema = z.object({
   version: z.bigint(),
 });
 const keyedAccountSchema = accountSchema.extend({ keyEpoch: z.bigint() });
+const keyedAccounts = sql.fragment`
+  select account.organization_id as "organizationId", account.balance_micros as balance, account.version,
+    organization.key_epoch as "keyEpoch"
+  from accounts account join organizations organization on organization.id = account.organization_id
+`;
 
 /** The account of each organization that has one, with its key epoch. */
 export async function readAccounts(
@@ -33,9 +38,7 @@ export async function readAccounts(
   organizationIds: readonly string[],
 ): Promise<readonly KeyedAccount[]> {
   return await pool.any(sql.type(keyedAccountSchema)`
-    select account.organization_id as "organizationId", account.balance_micros as balance, account.version,
-      organization.key_epoch as "keyEpoch"
-    from accounts account join organizations organization on organization.id = account.organization_id
+    ${keyedAccounts}
     where account.organization_id = any(${sql.array([...organizationIds], "text")})
   `);
 }
@@ -47,9 +50,7 @@ export async function pageAccounts(
   limit: number,
 ): Promise<readonly KeyedAccount[]> {
   return await pool.any(sql.type(keyedAccountSchema)`
-    select account.organization_id as "organizationId", account.balance_micros as balance, account.version,
-      organization.key_epoch as "keyEpoch"
-    from accounts account join organizations organization on organization.id = account.organization_id
+    ${keyedAccounts}
     where account.organization_id > ${afterId}
     order by account.organization_id limit ${limit}
   `);
@@ -61,9 +62,7 @@ export async function changedAccounts(
   seconds: number,
 ): Promise<readonly KeyedAccount[]> {
   return await pool.any(sql.type(keyedAccountSchema)`
-    select account.organization_id as "organizationId", account.balance_micros as balance, account.version,
-      organization.key_epoch as "keyEpoch"
-    from accounts account join organizations organization on organization.id = account.organization_id
+    ${keyedAccounts}
     where account.changed_at > clock_timestamp() - make_interval(secs => ${seconds})
   `);
 }
