@@ -2,6 +2,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
+import { pageFrom, type PageAsked } from "../store/list-page.ts";
 import { batchColumns, batchSchema, type Batch, type BatchForm } from "./batch.ts";
 
 const idPattern = { messages: /^msgbatch_[A-Za-z0-9]{1,64}$/, openai: /^batch_[A-Za-z0-9]{1,64}$/ };
@@ -27,38 +28,32 @@ export async function findBatch(
 export const batchNotFound = (id: string): ApiError =>
   new ApiError("not_found", `No batch with the id ${JSON.stringify(id.slice(0, 100))} was found.`);
 
-export interface BatchListQuery {
+export interface BatchListQuery extends PageAsked {
   readonly organizationId: string;
   readonly form: BatchForm;
-  readonly limit: number;
-  readonly order: "asc" | "desc";
-  readonly cursor: { readonly side: "after" | "before"; readonly id: string } | null;
 }
 
 /** One page, in the order asked for. null: the cursor names no batch of the organization in this form. */
 export async function listBatches(
   db: CommonQueryMethods,
-  { organizationId, form, limit, order, cursor }: BatchListQuery,
+  query: BatchListQuery,
 ): Promise<{ readonly batches: readonly Batch[]; readonly hasMore: boolean } | null> {
+  const { organizationId, form, cursor } = query;
   const scope = sql.fragment`organization_id = ${organizationId} and form = ${form} and ${visible}`;
-  let beyond = sql.fragment``;
-  // Before the cursor means walking the other way and turning the page round.
-  const backwards = cursor?.side === "before";
-  const ascending = (order === "asc") !== backwards;
+  let position: bigint | null = null;
   if (cursor !== null) {
     if (!idPattern[form].test(cursor.id)) return null;
-    const position = await db.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
+    position = await db.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
       select position from batches batch where id = ${cursor.id} and ${scope}
     `);
     if (position === null) return null;
-    beyond = ascending ? sql.fragment`and position > ${position}` : sql.fragment`and position < ${position}`;
   }
+  const page = pageFrom(query, position);
   const rows = await db.any(sql.type(batchSchema)`
     select ${batchColumns} from batches batch
-    where ${scope} ${beyond}
-    order by position ${ascending ? sql.fragment`asc` : sql.fragment`desc`}
-    limit ${limit + 1}
+    where ${scope} ${page.beyond}
+    ${page.walk}
   `);
-  const page = rows.slice(0, limit);
-  return { batches: backwards ? page.toReversed() : page, hasMore: rows.length > limit };
+  const { items, hasMore } = page.show(rows);
+  return { batches: items, hasMore };
 }

@@ -8,6 +8,7 @@ import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransacti
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
+import { pageFrom, type PageAsked } from "../store/list-page.ts";
 import { bumpKeyEpoch } from "./accounts.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "./holds.ts";
@@ -49,14 +50,11 @@ export interface KeyScope {
   readonly projectId: string | null;
 }
 
-export interface KeyListQuery extends KeyScope {
+export interface KeyListQuery extends KeyScope, PageAsked {
   readonly status: KeyStatus | null;
   /** Filters of the first dialect's face: exact, null for none. */
   readonly workspaceId: string | null;
   readonly createdBy: string | null;
-  readonly limit: number;
-  readonly order: "asc" | "desc";
-  readonly cursor: { readonly side: "after" | "before"; readonly id: string } | null;
 }
 
 /** Absent fields stay as they are. */
@@ -105,27 +103,21 @@ export class Keys {
     query: KeyListQuery,
   ): Promise<{ readonly keys: readonly ApiKey[]; readonly hasMore: boolean } | null> {
     const { pool } = this.#options;
-    const { cursor, status, workspaceId, createdBy, limit } = query;
+    const { cursor, status, workspaceId, createdBy } = query;
     const position = cursor === null ? null : await positionOf(pool, query, cursor.id);
     if (cursor !== null && position === null) return null;
-    // Before the cursor means walking the other way and turning the page round.
-    const backwards = cursor?.side === "before";
-    const ascending = (query.order === "asc") !== backwards;
-    const beyond = ascending
-      ? sql.fragment`and position > ${position}`
-      : sql.fragment`and position < ${position}`;
+    const page = pageFrom(query, position);
     const rows = await pool.any(sql.type(keySchema)`
       select ${columns} from api_keys
       where ${inScope(query)}
         ${status === null ? sql.fragment`` : sql.fragment`and status = ${status}`}
         ${workspaceId === null ? sql.fragment`` : sql.fragment`and project_id = ${workspaceId}`}
         ${createdBy === null ? sql.fragment`` : sql.fragment`and coalesce(created_by, organization_id) = ${createdBy}`}
-        ${position === null ? sql.fragment`` : beyond}
-      order by position ${ascending ? sql.fragment`asc` : sql.fragment`desc`}
-      limit ${limit + 1}
+        ${page.beyond}
+      ${page.walk}
     `);
-    const page = rows.slice(0, limit);
-    return { keys: backwards ? page.toReversed() : page, hasMore: rows.length > limit };
+    const { items, hasMore } = page.show(rows);
+    return { keys: items, hasMore };
   }
 
   /**

@@ -1,6 +1,7 @@
 /** The rows of files: who owns one, whether it may be seen, in which order files are listed. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
+import { pageFrom, type PageAsked } from "../store/list-page.ts";
 
 /** A visible file. Times are Unix milliseconds. */
 export interface StoredFile {
@@ -129,13 +130,10 @@ export async function findFiles(
   return new Map(rows.map(({ gone, ...file }) => [file.id, gone ? "expired" : file]));
 }
 
-export interface FileListQuery {
+export interface FileListQuery extends PageAsked {
   readonly organizationId: string;
   readonly purpose: string | null;
   readonly ids: readonly string[] | null;
-  readonly limit: number;
-  readonly order: "asc" | "desc";
-  readonly cursor: { readonly side: "after" | "before"; readonly id: string } | null;
 }
 
 /**
@@ -150,24 +148,18 @@ export async function listFiles(
   const { cursor } = query;
   const position = cursor === null ? null : await positionOf(db, query.organizationId, cursor.id);
   if (cursor !== null && position === null) return null;
-  // Before the cursor means walking the other way and turning the page round.
-  const backwards = cursor?.side === "before";
-  const ascending = (query.order === "asc") !== backwards;
-  const beyond = ascending
-    ? sql.fragment`and position > ${position}`
-    : sql.fragment`and position < ${position}`;
+  const page = pageFrom(query, position);
   const rows = await db.any(sql.type(fileSchema)`
     select ${columns} from files
     where organization_id = ${query.organizationId} and state = 'ready'
       and (expires_at is null or expires_at > ${at(now)})
       ${query.purpose === null ? sql.fragment`` : sql.fragment`and purpose = ${query.purpose}`}
       ${query.ids === null ? sql.fragment`` : sql.fragment`and id = any(${sql.array([...query.ids], "text")})`}
-      ${position === null ? sql.fragment`` : beyond}
-    order by position ${ascending ? sql.fragment`asc` : sql.fragment`desc`}
-    limit ${query.limit + 1}
+      ${page.beyond}
+    ${page.walk}
   `);
-  const page = rows.slice(0, query.limit);
-  return { files: backwards ? page.toReversed() : page, hasMore: rows.length > query.limit };
+  const { items, hasMore } = page.show(rows);
+  return { files: items, hasMore };
 }
 
 async function positionOf(
