@@ -2,8 +2,7 @@
  * Serves one inference (design.md §4): looks at the request, refuses what no upstream may see, finds the route,
  * takes a hold, asks the route's upstreams, and passes the answer on in whatever way its path says.
  */
-import type { Attributes } from "@opentelemetry/api";
-import type { Bill, FinalUsage, MeteredRequest } from "../billing/meter.ts";
+import type { Bill, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros } from "../billing/price.ts";
 import { tracedMeter } from "../billing/traced-meter.ts";
 import { findRoute } from "../config/find-route.ts";
@@ -24,6 +23,7 @@ import { Conversion, plainBody } from "./conversion.ts";
 import { convertStream } from "./convert-stream.ts";
 import { convertWhole } from "./convert-whole.ts";
 import { relayBody } from "./edits.ts";
+import { EndedOnce } from "./ended-once.ts";
 import { estimateWork, usualInputTokens } from "./estimate.ts";
 import { keeperOf, refersToItems, withKnownItems } from "./item-references.ts";
 import { look, type Look } from "./look.ts";
@@ -321,49 +321,4 @@ interface Sent {
   readonly usageInjected: boolean;
   /** The content of reasoning was asked for that the client did not ask for. */
   readonly reasoningAsked: boolean;
-}
-
-/** A bill that is settled or released once, whoever comes first. */
-class EndedOnce implements Bill {
-  readonly #bill: Bill;
-  #ended = false;
-  #usage: FinalUsage | null = null;
-
-  constructor(bill: Bill) {
-    this.#bill = bill;
-  }
-
-  get headers(): Bill["headers"] {
-    return this.#bill.headers;
-  }
-
-  observe(...args: Parameters<Bill["observe"]>): void {
-    this.#bill.observe(...args);
-  }
-
-  advance(...args: Parameters<Bill["advance"]>): Promise<boolean> {
-    return this.#bill.advance(...args);
-  }
-
-  settle(usage: FinalUsage): Promise<void> {
-    this.#ended = true;
-    this.#usage = usage;
-    return this.#bill.settle(usage);
-  }
-
-  /** What was charged, for a span. */
-  get usageAttributes(): Attributes {
-    if (this.#usage === null) return {};
-    const { input, cacheRead, cacheWrite5m, cacheWrite1h, output } = this.#usage.tokens;
-    return {
-      "gen_ai.usage.input_tokens": input + cacheRead + cacheWrite5m + cacheWrite1h,
-      "gen_ai.usage.output_tokens": output,
-    };
-  }
-
-  async release(): Promise<void> {
-    if (this.#ended) return;
-    this.#ended = true;
-    await this.#bill.release();
-  }
 }
