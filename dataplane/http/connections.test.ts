@@ -8,7 +8,7 @@ import type { InferenceCall } from "../inference/call.ts";
 import type * as LimitsModule from "./limits.ts";
 import { drain } from "./drain.ts";
 import { inferenceRoutes } from "./routes/inference.ts";
-import type { Routes } from "./server.ts";
+import type { Routes } from "./route.ts";
 
 vi.mock("./limits.ts", async (original) => {
   const { limits } = await original<typeof LimitsModule>();

@@ -2,11 +2,10 @@
 import type { FinalUsage } from "../billing/meter.ts";
 import { tokensOf } from "../billing/token-usage.ts";
 import { codecs } from "../dialects/registry.ts";
-import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/question.ts";
-import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";
+import { failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { sendWhole } from "./call.ts";
@@ -19,7 +18,7 @@ import {
   inputEstimate,
   settle,
 } from "./convert-job.ts";
-import { failedUsage, isErrorBody, parsedAnswer } from "./whole-answer.ts";
+import { brokenWhole, failedUsage, isErrorBody, parsedAnswer } from "./whole-answer.ts";
 
 /**
  * Converts a whole answer.
@@ -61,9 +60,7 @@ async function failWhole(
   received: number,
 ): Promise<never> {
   await settleEstimate(job, answering, received, fault === "cancelled" ? "cancelled" : "error");
-  if (fault === "deadline") throw new ApiError("timeout", timedOut);
-  metrics.streamFaults.inc({ dialect: clientOf(job), kind: fault === "cut" ? "cut" : "garbage" });
-  throw corruptAnswer(fault);
+  throw brokenWhole(clientOf(job), fault);
 }
 
 async function settleEstimate(

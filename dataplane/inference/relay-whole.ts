@@ -3,19 +3,25 @@ import { objectOf, parseJson } from "../dialects/fields.ts";
 import { failureOfResponse } from "../dialects/responses/read-response.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { noTokens, tokensOf } from "../billing/token-usage.ts";
-import { ApiError } from "../lib/api-error.ts";
 import { JsonFault } from "../lib/json-reader.ts";
 import { splice, type Edit } from "../lib/json-splice.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/question.ts";
-import { failureOfErrorBody, timedOut } from "../upstream/failure.ts";
+import { failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { sendWhole } from "./call.ts";
 import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
 import { settle, type RelayJob } from "./relay-job.ts";
 import { isReport } from "./usage-tap.ts";
-import { countedTokens, failedUsage, isErrorBody, lookAtWhole, type WholeLook } from "./whole-answer.ts";
+import {
+  brokenWhole,
+  countedTokens,
+  failedUsage,
+  isErrorBody,
+  lookAtWhole,
+  type WholeLook,
+} from "./whole-answer.ts";
 
 /**
  * Relays a whole answer.
@@ -83,9 +89,7 @@ async function failWhole(
   received: number,
 ): Promise<never> {
   await settleEstimate(job, answering, received, fault === "cancelled" ? "cancelled" : "error");
-  if (fault === "deadline") throw new ApiError("timeout", timedOut);
-  metrics.streamFaults.inc({ dialect: job.dialect, kind: fault === "cut" ? "cut" : "garbage" });
-  throw corruptAnswer(fault);
+  throw brokenWhole(job.dialect, fault);
 }
 
 const estimateOf = (job: RelayJob, received: number): TokenUsage => ({

@@ -19,7 +19,7 @@ class MessagesTap extends Tap {
       this.delta(frame);
       return PASS;
     }
-    switch (frameName(frame) || this.#type(frame)) {
+    switch (frameName(frame) || this.type(frame)) {
       case "message_start":
         return this.#start(frame);
       case "message_delta":
@@ -35,17 +35,6 @@ class MessagesTap extends Tap {
       default:
         return PASS;
     }
-  }
-
-  /** Some upstreams leave the event's name out. */
-  #type(frame: SseFrame): string {
-    let type = "";
-    this.read(frame, (reader) =>
-      reader.object((key) => {
-        if (key === "type") type = reader.string() ?? "";
-      }),
-    );
-    return type;
   }
 
   #start(frame: SseFrame): Seen {
@@ -99,7 +88,7 @@ class ResponsesTap extends Tap {
       this.#delta(frame);
       return PASS;
     }
-    const name = frameName(frame) || this.#type(frame);
+    const name = frameName(frame) || this.type(frame);
     switch (name) {
       case "response.created":
       case "response.queued":
@@ -141,16 +130,6 @@ class ResponsesTap extends Tap {
     if (number === null) return;
     this.#number = number + 1;
     this.#unread = 0;
-  }
-
-  #type(frame: SseFrame): string {
-    let type = "";
-    this.read(frame, (reader) =>
-      reader.object((key) => {
-        if (key === "type") type = reader.string() ?? "";
-      }),
-    );
-    return type;
   }
 
   #response(frame: SseFrame): Span | null {

@@ -123,6 +123,17 @@ export abstract class Tap implements StreamTap {
     }
   }
 
+  /** What an event says that it is. Some upstreams leave its name out. */
+  protected type(frame: SseFrame): string {
+    let type = "";
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key === "type") type = reader.string() ?? "";
+      }),
+    );
+    return type;
+  }
+
   /** The span to patch when the string ahead is not the public id. */
   protected foreignModel(reader: JsonReader, offset: number): Span | null {
     if (reader.kind() !== "string") return null;

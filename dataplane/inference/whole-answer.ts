@@ -17,7 +17,12 @@ import {
   readResponsesUsage,
   writtenCharacters,
 } from "../dialects/usage.ts";
+import { corruptAnswer } from "../dialects/upstream-error.ts";
+import { ApiError } from "../lib/api-error.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { timedOut } from "../upstream/failure.ts";
+import type { CallFault } from "../upstream/send.ts";
 import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
 import { keepItemAhead } from "./item-references.ts";
 import { isReport } from "./usage-tap.ts";
@@ -142,4 +147,11 @@ export function countedTokens(
     },
     estimated: !isCounted,
   };
+}
+
+/** What a client is told of a whole answer that broke off, or was none. It is counted. */
+export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {
+  if (fault === "deadline") return new ApiError("timeout", timedOut);
+  metrics.streamFaults.inc({ dialect, kind: fault === "cut" ? "cut" : "garbage" });
+  return corruptAnswer(fault);
 }
