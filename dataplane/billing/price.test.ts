@@ -3,17 +3,9 @@ import { describe, expect, test } from "vitest";
 import type { Prices } from "../config/schema.ts";
 import type { TokenUsage, ToolUsage } from "./meter.ts";
 import { MAX_TOKENS_PER_REQUEST, chargeClasses, costMicros, estimateMicros } from "./price.ts";
+import { noTokens, noTools } from "./token-usage.ts";
 
 const source: Prices["source"] = { kind: "PriceTable", namespace: "n", name: "p", uid: "u", generation: 1 };
-const noTokens: TokenUsage = {
-  input: 0,
-  cacheRead: 0,
-  cacheWrite5m: 0,
-  cacheWrite1h: 0,
-  output: 0,
-  reasoning: 0,
-};
-const noTools: ToolUsage = { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 };
 /** The example of resources.md at 32 credits a dollar, tools at their defaults. */
 const sonnet: Prices = {
   source,

@@ -8,6 +8,7 @@ import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import {
   callOf,
+  declaredSearch,
   routeTo,
   snapshotOf,
   toolPolicy,
@@ -64,12 +65,6 @@ interface Asked {
   /** Where another first upstream is. */
   readonly firstUrl?: string;
 }
-
-const declaredSearch = {
-  messages: { tools: [{ type: "web_search_20250305", name: "web_search" }] },
-  chat: { web_search_options: {} },
-  responses: { tools: [{ type: "web_search" }] },
-};
 
 function callFor({ client, speaks, stream, tools = false, ...more }: Asked): TestCall {
   const { requestMs = 10_000, firstUrl = first.url } = more;

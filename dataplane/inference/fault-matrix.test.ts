@@ -9,6 +9,7 @@ import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import {
   callOf,
+  declaredSearch,
   routeTo,
   snapshotOf,
   toolPolicy,
@@ -163,12 +164,6 @@ function stepOf(upstream: Row["upstream"]): Step {
   if (typeof upstream === "number") return { error: { status: upstream } };
   return typeof upstream === "string" ? answer : withFaults(answer, upstream);
 }
-
-const declaredSearch = {
-  messages: { tools: [{ type: "web_search_20250305", name: "web_search" }] },
-  chat: { web_search_options: {} },
-  responses: { tools: [{ type: "web_search" }] },
-};
 
 function callFor({ client, upstream, tools }: Way, stream: boolean, row: Row, model: string): TestCall {
   const messages = [{ role: "user", content: "hi" }];

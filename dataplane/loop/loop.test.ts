@@ -1,18 +1,9 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { loopRules as rules } from "../../test/fakes/loop-rules.ts";
 import type { ServerToolName, StopReason } from "../dialects/messages/types.ts";
 import { askFor, initialState, judge, type LoopRules, type LoopState, type RoundAnswer } from "./loop.ts";
 
-const rules = (over: Partial<LoopRules> = {}): LoopRules => ({
-  dialect: "messages",
-  iterations: 8,
-  maxUses: { web_search: null, web_fetch: null, x_search: null },
-  maxToolCalls: null,
-  clientFunctions: false,
-  maxOutputTokens: 1_000,
-  toolChoice: undefined,
-  ...over,
-});
 const calls = (...names: ServerToolName[]) =>
   names.map((name, index) => ({ id: `srvtoolu_${index}`, name, input: { query: "q" } }));
 const answer = (over: Partial<RoundAnswer> = {}): RoundAnswer => ({

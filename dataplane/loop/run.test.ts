@@ -1,4 +1,5 @@
 import { describe, expect, test, vi } from "vitest";
+import { loopRules } from "../../test/fakes/loop-rules.ts";
 import type { Bill, FinalUsage, Observed } from "../billing/meter.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { ContentBlock, MessagesEvent, MessagesRequest, StopReason } from "../dialects/messages/types.ts";
@@ -106,16 +107,7 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
   let ids = 0;
   const failure = await runLoop(
     {
-      rules: {
-        dialect: "messages",
-        iterations: 8,
-        maxUses: { web_search: null, web_fetch: null, x_search: null },
-        maxToolCalls: null,
-        clientFunctions: false,
-        maxOutputTokens: 1_000,
-        toolChoice: undefined,
-        ...told.rules,
-      },
+      rules: loopRules(told.rules),
       request: { model: "m", messages: [{ role: "user", content: "hi" }] },
       pending: [],
       serverTools: new Set(["web_search", "web_fetch", "x_search"]),

@@ -1,7 +1,8 @@
 import { Agent } from "undici";
-import { afterAll, afterEach, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { broken, searxng, x } from "../../test/fakes/engines/engines.ts";
-import { answer, FakeSite, type Page } from "../../test/fakes/pages/site.ts";
+import { servedSites } from "../../test/fakes/pages/serve-site.ts";
+import { answer, type FakeSite, type Page } from "../../test/fakes/pages/site.ts";
 import { sampleRoute, sampleSource } from "../../test/fakes/sample-snapshot.ts";
 import type { Policy } from "../config/schema.ts";
 import type { ServerToolName } from "../dialects/messages/types.ts";
@@ -15,10 +16,9 @@ import { newRobotsCache } from "./web-fetch/robots-gate.ts";
 
 const dispatcher = new Agent();
 const pool = new ExtractionPool();
-const sites: FakeSite[] = [];
-afterEach(async () => {
-  for (const site of sites.splice(0)) await site.stop();
-});
+const serve = servedSites();
+/** That of the last run. */
+let site: FakeSite;
 afterAll(async () => {
   await pool.close();
   await dispatcher.destroy();
@@ -48,8 +48,7 @@ async function run(
   pages: Record<string, Page>,
   options: Options = {},
 ): Promise<RunOutcome> {
-  const site = await FakeSite.start(pages);
-  sites.push(site);
+  site = await serve(pages);
   const baseUrl = `http://127.0.0.1:${site.port}`;
   const policy: Policy = {
     source: sampleSource("ToolPolicy", "default"),
@@ -138,7 +137,7 @@ describe("the toolbox", () => {
       code: "too_many_requests",
     });
     expect(limits).toEqual([60, 7]);
-    expect(sites.at(-1)?.asked).toEqual([]);
+    expect(site.asked).toEqual([]);
   });
 
   test("without the counter nothing runs", async () => {
@@ -147,7 +146,7 @@ describe("the toolbox", () => {
       kind: "error",
       code: "unavailable",
     });
-    expect(sites.at(-1)?.asked).toEqual([]);
+    expect(site.asked).toEqual([]);
   });
 
   test.each<[ServerToolName, Options]>([

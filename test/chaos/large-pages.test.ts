@@ -1,6 +1,6 @@
 /** Whole fetches of the largest pages, measured from the data plane's side. */
 import { gzipSync } from "node:zlib";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { anyDomain } from "../../dataplane/tools/domains.ts";
 import type { FetchOutcome } from "../../dataplane/tools/outcomes.ts";
 import { ExtractionPool } from "../../dataplane/tools/web-fetch/extract/pool.ts";
@@ -8,23 +8,16 @@ import { fetchPage } from "../../dataplane/tools/web-fetch/fetch-page.ts";
 import { PriorContext } from "../../dataplane/tools/web-fetch/prior-context.ts";
 import { newRobotsCache } from "../../dataplane/tools/web-fetch/robots-gate.ts";
 import { LoopTurns } from "../fakes/loop-turns.ts";
-import { answer, FakeSite, type Page } from "../fakes/pages/site.ts";
+import { servedSites } from "../fakes/pages/serve-site.ts";
+import { answer, type FakeSite, type Page } from "../fakes/pages/site.ts";
 
 const MIB = 1024 * 1024;
 const pool = new ExtractionPool();
-const sites: FakeSite[] = [];
+const serveSite = servedSites();
+const serve = (page: Page) => serveSite({ "/": page });
 
 beforeAll(() => pool.warm());
 afterAll(() => pool.close());
-afterEach(async () => {
-  for (const site of sites.splice(0)) await site.stop();
-});
-
-async function serve(page: Page): Promise<FakeSite> {
-  const site = await FakeSite.start({ "/": page });
-  sites.push(site);
-  return site;
-}
 
 function open(site: FakeSite): Promise<FetchOutcome> {
   const url = `http://site.example:${site.port}/`;

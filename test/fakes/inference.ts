@@ -15,22 +15,12 @@ import { type Dialect, dialectPath } from "../../dataplane/dialects/dialect.ts";
 import type { AnswerSink, InferenceCall } from "../../dataplane/inference/call.ts";
 import { Cancellation } from "../../dataplane/lib/cancellation.ts";
 import { newRequestRecord } from "../../dataplane/telemetry/request-record.ts";
+import { sampleUpstream } from "./sample-snapshot.ts";
 
 const source = { kind: "ModelRoute", namespace: "test", name: "m", uid: "u", generation: 1 } as const;
 
 export function upstreamOf(baseUrl: string, dialect: Dialect, more: Partial<Upstream> = {}): Upstream {
-  return {
-    name: "primary",
-    dialect,
-    url: baseUrl + dialectPath[dialect],
-    countTokensUrl: null,
-    model: "upstream-model",
-    priority: 0,
-    weight: 100,
-    credential: null,
-    headers: {},
-    ...more,
-  };
+  return sampleUpstream({ dialect, url: baseUrl + dialectPath[dialect], ...more });
 }
 
 export function routeTo(upstreams: Upstream[], more: Partial<Route> = {}): Route {
@@ -68,6 +58,13 @@ export function routeTo(upstreams: Upstream[], more: Partial<Route> = {}): Route
     ...more,
   };
 }
+
+/** How a client of each dialect asks for web search. */
+export const declaredSearch = {
+  messages: { tools: [{ type: "web_search_20250305", name: "web_search" }] },
+  chat: { web_search_options: {} },
+  responses: { tools: [{ type: "web_search" }] },
+};
 
 /** All tools on, with engines that nobody listens for: what the tools bring is the test's own. */
 export const toolPolicy: Policy = {

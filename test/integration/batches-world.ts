@@ -9,7 +9,7 @@ import type { Engine } from "../../dataplane/batches/engine.ts";
 import { openBatches, type Batches } from "../../dataplane/batches/start.ts";
 import { audit } from "../../dataplane/billing/audit.ts";
 import type { Rhythm } from "../../dataplane/billing/upkeep.ts";
-import type { Policy, Route } from "../../dataplane/config/schema.ts";
+import type { Route } from "../../dataplane/config/schema.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
 import { FileStore } from "../../dataplane/files/file-store.ts";
@@ -24,15 +24,9 @@ import { sealing } from "../../dataplane/lib/seal.ts";
 import type { RunTool } from "../../dataplane/tools/toolbox.ts";
 import { Upstreams } from "../../dataplane/upstream/ask.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
-import { upstreamOf } from "../fakes/inference.ts";
+import { toolPolicy, upstreamOf } from "../fakes/inference.ts";
 import { noTools } from "../fakes/no-tools.ts";
-import {
-  sampleOrganization,
-  sampleRoute,
-  sampleRouting,
-  sampleSnapshot,
-  sampleSource,
-} from "../fakes/sample-snapshot.ts";
+import { sampleOrganization, sampleRoute, sampleRouting, sampleSnapshot } from "../fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../fakes/test-server.ts";
 import { Plane } from "./money-world.ts";
 
@@ -68,25 +62,6 @@ export const routesTo = (url: string, more: Partial<Route> = {}): Route[] =>
     }),
   );
 
-const engine = { baseUrl: "http://127.0.0.1:9", credential: null };
-/** All tools; what they bring is `runTool`'s. */
-const policy: Policy = {
-  source: sampleSource("ToolPolicy", "default"),
-  webSearch: { engine: { type: "searxng", ...engine }, timeoutMs: 15_000 },
-  webFetch: {
-    timeoutMs: 20_000,
-    maxBytes: 10_485_760,
-    cacheTtlMs: 900_000,
-    allowCidrs: [],
-    allowPorts: [],
-    proxy: null,
-  },
-  xSearch: { engine, timeoutMs: 30_000 },
-  callsPerMinute: 60,
-  iterations: 8,
-  parallelCalls: 4,
-};
-
 export class BatchPlane {
   readonly plane: Plane;
   readonly server: TestServer;
@@ -116,7 +91,7 @@ export class BatchPlane {
     const clock = options.clock ?? { now: () => Date.now() };
     const routing = sampleRouting(1, {
       routes: [...(options.routes ?? routesTo(options.upstreamUrl))],
-      policies: { "test/default": policy },
+      policies: { "test/default": toolPolicy },
       ...(options.organizations === undefined
         ? {}
         : { organizations: options.organizations.map((id) => sampleOrganization(id)) }),

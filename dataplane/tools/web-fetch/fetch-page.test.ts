@@ -1,6 +1,7 @@
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from "node:zlib";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { SocketWatch } from "../../../test/fakes/loopback-only.ts";
+import { servedSites } from "../../../test/fakes/pages/serve-site.ts";
 import {
   answer,
   cutOff,
@@ -24,7 +25,6 @@ import { newRobotsCache } from "./robots-gate.ts";
 const NOW = Date.UTC(2026, 10, 21, 12);
 const pool = new ExtractionPool();
 let watch: SocketWatch;
-const sites: FakeSite[] = [];
 
 beforeAll(() => {
   watch = new SocketWatch();
@@ -34,16 +34,9 @@ afterAll(async () => {
   watch.stop();
   await pool.close();
 });
-afterEach(async () => {
-  for (const site of sites.splice(0)) await site.stop();
-  expect(watch.escaped).toEqual([]);
-});
-
-async function serve(pages: Record<string, Page>, host = "127.0.0.1"): Promise<FakeSite> {
-  const site = await FakeSite.start(pages, host);
-  sites.push(site);
-  return site;
-}
+afterEach(() => expect(watch.escaped).toEqual([]));
+// Its hook runs before the one above: hooks are run from the last to the first.
+const serve = servedSites();
 
 /** Every name leads to the site's own address. */
 const toLoopback: Resolver = { resolve: () => Promise.resolve(["127.0.0.1"]) };

@@ -1,5 +1,5 @@
 import { Agent } from "undici";
-import { afterAll, afterEach, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import {
   brave,
   broken,
@@ -10,6 +10,7 @@ import {
   tavily,
   type FakeHit,
 } from "../../../test/fakes/engines/engines.ts";
+import { servedSites } from "../../../test/fakes/pages/serve-site.ts";
 import { FakeSite, type Page } from "../../../test/fakes/pages/site.ts";
 import type { SearchEngine } from "../../config/schema.ts";
 import type { ToolCache } from "../cache.ts";
@@ -20,17 +21,8 @@ import type { AskModel } from "./model-engine.ts";
 import { searchWeb, type SearchDeps } from "./search-web.ts";
 
 const dispatcher = new Agent();
-const sites: FakeSite[] = [];
-afterEach(async () => {
-  for (const site of sites.splice(0)) await site.stop();
-});
+const serve = servedSites();
 afterAll(() => dispatcher.destroy());
-
-async function serve(pages: Record<string, Page>): Promise<FakeSite> {
-  const site = await FakeSite.start(pages);
-  sites.push(site);
-  return site;
-}
 
 class RecordingCache implements ToolCache {
   readonly entries = new Map<string, Buffer>();

@@ -1,23 +1,15 @@
 import { Agent } from "undici";
-import { afterAll, afterEach, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { broken, huge, slow, x, type FakePost } from "../../../test/fakes/engines/engines.ts";
-import { answer, FakeSite, type Page } from "../../../test/fakes/pages/site.ts";
+import { servedSites } from "../../../test/fakes/pages/serve-site.ts";
+import { answer, type FakeSite } from "../../../test/fakes/pages/site.ts";
 import type { SearchOutcome } from "../outcomes.ts";
 import { postQuery, searchPosts, type PostOptions } from "./search-posts.ts";
 
 const NOW = Date.UTC(2026, 10, 21, 12);
 const dispatcher = new Agent();
-const sites: FakeSite[] = [];
-afterEach(async () => {
-  for (const site of sites.splice(0)) await site.stop();
-});
+const serve = servedSites();
 afterAll(() => dispatcher.destroy());
-
-async function serve(pages: Record<string, Page>): Promise<FakeSite> {
-  const site = await FakeSite.start(pages);
-  sites.push(site);
-  return site;
-}
 
 const noOptions: PostOptions = { allowedHandles: [], excludedHandles: [], fromDate: null, toDate: null };
 
