@@ -4,13 +4,12 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { auditBatches, findFaults } from "../../dataplane/batches/audit.ts";
 import { sweepBatches } from "../../dataplane/batches/retention.ts";
 import { text } from "../fakes/upstream/script.ts";
-import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
+import type { FakeUpstream } from "../fakes/upstream/server.ts";
+import { openGround, type Ground } from "./batches-ground.ts";
 import { BatchPlane, bodyOf, line } from "./batches-world.ts";
 import { makeOrganization } from "./money-world.ts";
-import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 
-let database: TestDatabase;
-let redis: TestStore;
+let ground: Ground;
 let upstream: FakeUpstream;
 let plane: BatchPlane;
 /** A message batch and a batch of the other form, both ended: one success and one failure each. */
@@ -18,13 +17,9 @@ let messages = "";
 let chat = "";
 
 beforeAll(async () => {
-  upstream = await startUpstream();
-  database = await freshDatabase();
-  redis = await freshRedis();
-  plane = await BatchPlane.open(
-    { redisUrl: redis.url, postgresUrl: database.url },
-    { upstreamUrl: upstream.url },
-  );
+  ground = await openGround();
+  ({ upstream } = ground);
+  plane = await BatchPlane.open(ground.stores, { upstreamUrl: upstream.url });
   await makeOrganization(plane.pool, "org_acme", 1_000_000_000n);
   for (const model of ["upstream-messages", "upstream-chat"])
     upstream.model(model, text("fine", { input: 10, cacheRead: 3, output: 5 }));
@@ -44,9 +39,7 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await plane.close();
-  await redis[Symbol.asyncDispose]();
-  await database.drop();
-  await upstream.close();
+  await ground.close();
 });
 
 test("nothing, before and after the results of an ended batch were taken away", async () => {

@@ -7,18 +7,12 @@ import { openBatches } from "../../dataplane/batches/claim.ts";
 import { createFromRequests } from "../../dataplane/batches/create-from-requests.ts";
 import type { LiveLoad } from "../../dataplane/batches/headroom.ts";
 import { text } from "../fakes/upstream/script.ts";
-import {
-  startUpstream,
-  withFaults,
-  type FakeUpstream,
-  type LoggedRequest,
-} from "../fakes/upstream/server.ts";
+import { withFaults, type FakeUpstream, type LoggedRequest } from "../fakes/upstream/server.ts";
+import { openGround, type Ground } from "./batches-ground.ts";
 import { BatchPlane, bodyOf, type PlaneOptions } from "./batches-world.ts";
 import { makeOrganization } from "./money-world.ts";
-import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 
-let database: TestDatabase;
-let redis: TestStore;
+let ground: Ground;
 let upstream: FakeUpstream;
 let plane: BatchPlane;
 /** How many requests each model's upstream works on at the moment, and did at most. */
@@ -26,17 +20,14 @@ let working: Map<string, { now: number; most: number }>;
 const THINK_MS = 40;
 
 beforeEach(async () => {
-  upstream = await startUpstream();
-  database = await freshDatabase();
-  redis = await freshRedis();
+  ground = await openGround();
+  ({ upstream } = ground);
   working = new Map();
   for (const model of ["upstream-messages", "upstream-chat"]) answer(model);
 });
 afterEach(async () => {
   await plane.close();
-  await redis[Symbol.asyncDispose]();
-  await database.drop();
-  await upstream.close();
+  await ground.close();
 });
 
 /** `most`: with more at once it answers 429. */
@@ -57,10 +48,11 @@ const modelOf = ({ text: body }: LoggedRequest) => /"model":"([^"]+)"/.exec(body
 const mostOf = (model: string) => working.get(model)?.most ?? 0;
 
 async function open(worker: PlaneOptions["worker"], organizations = ["org_a"]): Promise<void> {
-  plane = await BatchPlane.open(
-    { redisUrl: redis.url, postgresUrl: database.url },
-    { upstreamUrl: upstream.url, organizations, worker: { rhythm: { pollMs: 50 }, ...worker } },
-  );
+  plane = await BatchPlane.open(ground.stores, {
+    upstreamUrl: upstream.url,
+    organizations,
+    worker: { rhythm: { pollMs: 50 }, ...worker },
+  });
   for (const id of organizations) await makeOrganization(plane.pool, id, 1_000_000_000n);
 }
 

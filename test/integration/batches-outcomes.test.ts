@@ -6,13 +6,13 @@ import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import { dialectPath } from "../../dataplane/dialects/dialect.ts";
 import type { RunTool } from "../../dataplane/tools/toolbox.ts";
 import { text, toolCall, type Step } from "../fakes/upstream/script.ts";
-import { startUpstream, withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { openGround, type Ground } from "./batches-ground.ts";
 import { BatchPlane, bodyOf, line, type Json } from "./batches-world.ts";
 import { makeOrganization } from "./money-world.ts";
-import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
+import { freshDatabase, freshRedis } from "./stores.ts";
 
-let database: TestDatabase;
-let redis: TestStore;
+let ground: Ground;
 let upstream: FakeUpstream;
 let plane: BatchPlane;
 
@@ -24,21 +24,15 @@ const runTool: RunTool = async () => ({
 });
 
 beforeAll(async () => {
-  upstream = await startUpstream();
-  database = await freshDatabase();
-  redis = await freshRedis();
-  plane = await BatchPlane.open(
-    { redisUrl: redis.url, postgresUrl: database.url },
-    { upstreamUrl: upstream.url, runTool, waitMs: 50 },
-  );
+  ground = await openGround();
+  ({ upstream } = ground);
+  plane = await BatchPlane.open(ground.stores, { upstreamUrl: upstream.url, runTool, waitMs: 50 });
   await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
 });
 afterAll(async () => {
   expect(await plane.broken()).toEqual([]);
   await plane.close();
-  await redis[Symbol.asyncDispose]();
-  await database.drop();
-  await upstream.close();
+  await ground.close();
 });
 beforeEach(() => upstream.reset());
 

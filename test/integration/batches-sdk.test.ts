@@ -4,43 +4,36 @@ import OpenAI, { toFile } from "openai";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text, type Step } from "../fakes/upstream/script.ts";
-import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
+import type { FakeUpstream } from "../fakes/upstream/server.ts";
+import { openGround, type Ground } from "./batches-ground.ts";
 import { BatchPlane, line } from "./batches-world.ts";
 import { makeOrganization } from "./money-world.ts";
-import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 
-let database: TestDatabase;
-let redis: TestStore;
+let ground: Ground;
 let upstream: FakeUpstream;
 let plane: BatchPlane;
 let anthropic: Anthropic;
 let openai: OpenAI;
 
 beforeAll(async () => {
-  upstream = await startUpstream();
-  database = await freshDatabase();
-  redis = await freshRedis();
-  plane = await BatchPlane.open(
-    { redisUrl: redis.url, postgresUrl: database.url },
-    {
-      upstreamUrl: upstream.url,
-      runTool: async () => ({
-        kind: "hits",
-        hits: [{ url: "https://gates.example/", title: "Gates", text: "Faster.", age: null }],
-        posts: 0,
-        profiles: 0,
-      }),
-    },
-  );
+  ground = await openGround();
+  ({ upstream } = ground);
+  plane = await BatchPlane.open(ground.stores, {
+    upstreamUrl: upstream.url,
+    runTool: async () => ({
+      kind: "hits",
+      hits: [{ url: "https://gates.example/", title: "Gates", text: "Faster.", age: null }],
+      posts: 0,
+      profiles: 0,
+    }),
+  });
   await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
   anthropic = new Anthropic({ baseURL: plane.server.url, apiKey: sampleKeys.inference, maxRetries: 0 });
   openai = new OpenAI({ baseURL: `${plane.server.url}/v1`, apiKey: sampleKeys.inference, maxRetries: 0 });
 });
 afterAll(async () => {
   await plane.close();
-  await redis[Symbol.asyncDispose]();
-  await database.drop();
-  await upstream.close();
+  await ground.close();
 });
 beforeEach(() => upstream.reset());
 

@@ -1,20 +1,16 @@
-/** Every row of both state tables, what each form refuses, expiry and retention on a clock of the test's own. */
-import { gzipSync } from "node:zlib";
+/** Every row of both state tables, expiry and retention on a clock of the test's own. */
 import { sql } from "slonik";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { measureQueue } from "../../dataplane/batches/queue-depth.ts";
 import { sweepBatches } from "../../dataplane/batches/retention.ts";
-import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
-import { startUpstream, withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
-import { BatchPlane, bodyOf, line, type Json } from "./batches-world.ts";
+import { withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { openGround, type Ground } from "./batches-ground.ts";
+import { BatchPlane, bodyOf, chatLines, line, messageRequests, type Json } from "./batches-world.ts";
 import { makeOrganization } from "./money-world.ts";
-import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 
 const DAY = 24 * 3_600_000;
-let database: TestDatabase;
-let redis: TestStore;
+let ground: Ground;
 let upstream: FakeUpstream;
 let plane: BatchPlane;
 /** Serves, but never works: what is made here stays as it is. */
@@ -23,12 +19,10 @@ let skew = 0;
 const clock = { now: () => Date.now() + skew };
 
 beforeAll(async () => {
-  upstream = await startUpstream();
-  database = await freshDatabase();
-  redis = await freshRedis();
-  const stores = { redisUrl: redis.url, postgresUrl: database.url };
+  ground = await openGround();
+  ({ upstream } = ground);
   const limits = { places: 2, placesOfOne: 2 };
-  plane = await BatchPlane.open(stores, {
+  plane = await BatchPlane.open(ground.stores, {
     upstreamUrl: upstream.url,
     clock,
     worker: { limits, rhythm: { pollMs: 100 } },
@@ -38,9 +32,7 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await plane.close();
-  await redis[Symbol.asyncDispose]();
-  await database.drop();
-  await upstream.close();
+  await ground.close();
 });
 beforeEach(() => {
   upstream.reset();
@@ -49,32 +41,15 @@ beforeEach(() => {
 
 const poor = { authorization: `Bearer ${sampleKeys.narrow}` };
 const slow = withFaults(text("fine", { input: 10, output: 5 }), { delayHeadersMs: 400 });
-const messages = (n: number) =>
-  Array.from({ length: n }, (_, i) => ({ custom_id: `i${i}`, params: bodyOf.messages() }));
-async function createMessages(n = 1): Promise<string> {
-  const { body } = await plane.json("POST", "/v1/messages/batches", { requests: messages(n) });
-  return `/v1/messages/batches/${String(body["id"])}`;
-}
-async function createFile(content: string | Buffer, more: object = {}): Promise<string> {
-  const { body } = await plane.json("POST", "/v1/batches", {
-    input_file_id: await plane.upload(content),
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-    ...more,
-  });
-  return `/v1/batches/${String(body["id"])}`;
-}
-const chatLines = (n: number) => Array.from({ length: n }, (_, i) => line(`i${i}`, bodyOf.chat())).join("\n");
 const begun = (n = 1) => upstream.arrived(n, 10_000);
 const sumOf = (batch: Json) =>
   Object.values(batch["request_counts"] as Record<string, number>).reduce((a, b) => a + b, 0);
-/** What is swept meanwhile makes it less. */
-const stored = () =>
-  plane.count(sql.fragment`from batches batch full join batch_items item on item.batch_id = batch.id`);
 
 describe("message batch: processing_status", () => {
   test("(none) → in_progress by POST with a balance above 0; expires_at is created_at + 24 hours", async () => {
-    const { status, body } = await plane.json("POST", "/v1/messages/batches", { requests: messages(1) });
+    const { status, body } = await plane.json("POST", "/v1/messages/batches", {
+      requests: messageRequests(1),
+    });
     expect(status).toBe(200);
     expect(Date.parse(String(body["expires_at"])) - Date.parse(String(body["created_at"]))).toBe(DAY);
     expect(body).toMatchObject({
@@ -88,11 +63,11 @@ describe("message batch: processing_status", () => {
   });
 
   test("without a balance above 0: 402, nothing stored", async () => {
-    const before = await stored();
+    const before = await plane.stored();
     const { status, headers, body } = await plane.json(
       "POST",
       "/v1/messages/batches",
-      { requests: messages(1) },
+      { requests: messageRequests(1) },
       poor,
     );
     expect({ status, retry: headers.get("x-should-retry"), body }).toMatchObject({
@@ -100,12 +75,12 @@ describe("message batch: processing_status", () => {
       retry: "false",
       body: { error: { type: "billing_error" } },
     });
-    expect(await stored()).toBeLessThanOrEqual(before);
+    expect(await plane.stored()).toBeLessThanOrEqual(before);
   });
 
   test("in_progress → ended when all requests finished; rule 4.6: counts, ended_at and results_url in the same poll", async () => {
     upstream.model("upstream-messages", withFaults(text("fine"), { delayHeadersMs: 30 }));
-    const path = await createMessages(6);
+    const path = await plane.createMessages(6);
     await plane.ended(path, 30_000, (batch) => {
       const ended = batch["processing_status"] === "ended";
       expect(sumOf(batch)).toBe(6);
@@ -116,7 +91,7 @@ describe("message batch: processing_status", () => {
 
   test("cancel: in_progress until finished; requests not yet worked become canceled, running ones finish", async () => {
     upstream.model("upstream-messages", slow);
-    const path = await createMessages(10);
+    const path = await plane.createMessages(10);
     await begun(2);
     const early = await plane.json("GET", `${path}/results`);
     expect(early.status).toBe(400);
@@ -143,7 +118,7 @@ describe("message batch: processing_status", () => {
 
   test("passing expires_at: ended, requests not processed by then become expired, running ones count", async () => {
     upstream.model("upstream-messages", slow);
-    const path = await createMessages(10);
+    const path = await plane.createMessages(10);
     await begun(2);
     skew = DAY;
     const ended = await plane.ended(path);
@@ -157,7 +132,7 @@ describe("message batch: processing_status", () => {
 
   test("results are kept 29 days, then archived", async () => {
     upstream.model("upstream-messages", text("fine"));
-    const path = await createMessages(3);
+    const path = await plane.createMessages(3);
     await plane.ended(path);
     skew = 29 * DAY - 60_000;
     expect(await plane.lines(`${path}/results`)).toHaveLength(3);
@@ -175,7 +150,7 @@ describe("message batch: processing_status", () => {
 
   test("DELETE of an ended one answers the message batch, and it is gone with its results", async () => {
     upstream.model("upstream-messages", text("fine"));
-    const path = await createMessages(1);
+    const path = await plane.createMessages(1);
     await plane.ended(path);
     expect(await plane.json("DELETE", path)).toMatchObject({
       status: 200,
@@ -191,87 +166,13 @@ describe("message batch: processing_status", () => {
   });
 });
 
-describe("what workers do with an organization", () => {
-  test.each([
-    ["suspended", sql.fragment`suspended = true`],
-    ["deleted", sql.fragment`deleted_at = now()`],
-  ])("rule 4.5: items of a %s one wait, and show as waiting", async (_how, gone) => {
-    upstream.model("upstream-messages", text("fine"));
-    await plane.pool.query(sql.unsafe`update organizations set ${gone} where id = 'org_acme'`);
-    const path = await createMessages(3);
-    await new Promise((done) => setTimeout(done, 300));
-    expect(upstream.requests).toHaveLength(0);
-    skew = 60_000;
-    await measureQueue(plane.engine);
-    expect(await gauge(metrics.batchItems)).toMatchObject({ waiting: 3, running: 0 });
-    expect((await gauge(metrics.batchAge))["waiting"]).toBeGreaterThan(59);
-    await plane.pool.query(
-      sql.unsafe`update organizations set suspended = false, deleted_at = null where id = 'org_acme'`,
-    );
-    await plane.ended(path);
-    await measureQueue(plane.engine);
-    expect(await gauge(metrics.batchItems)).toMatchObject({ waiting: 0, running: 0 });
-  });
-
-  test("rule 4.5: a deleted key stops nothing", async () => {
-    upstream.model("upstream-messages", slow);
-    const path = await createMessages(6);
-    await begun(2);
-    // As deleting a key does: holds under the old epoch are refused from now on.
-    await plane.pool.query(
-      sql.unsafe`update organizations set key_epoch = key_epoch + 1 where id = 'org_acme'`,
-    );
-    await plane.plane.holds.refresh(["org_acme"]);
-    expect(await plane.ended(path)).toMatchObject({ request_counts: { succeeded: 6 } });
-  });
-
-  test("rule 4.17: its own files are put into requests; others are an error of that request alone", async () => {
-    upstream.model("upstream-messages", text("fine"));
-    const params = (id: string) => ({
-      ...bodyOf.messages(),
-      messages: [
-        { role: "user", content: [{ type: "document", source: { type: "file", file_id: id } }] as object[] },
-      ],
-    });
-    const own = await plane.upload("what the file says", "in.txt", {}, "text/plain");
-    const foreign = await plane.upload("what the file says", "in.txt", poor, "text/plain");
-    const requests = Object.entries({ own, foreign, unknown: "file_unknown" }).map(([name, id]) => ({
-      custom_id: name,
-      params: params(id),
-    }));
-    const hosted = { role: "user", content: [{ type: "container_upload", file_id: own }] };
-    requests.push({ custom_id: "hosted", params: { ...params(own), messages: [hosted] } });
-    const path = `/v1/messages/batches/${String((await plane.json("POST", "/v1/messages/batches", { requests })).body["id"])}`;
-    await plane.ended(path);
-    const invalid = {
-      result: { type: "errored", error: { error: { details: { error_code: "invalid_request" } } } },
-    };
-    expect(await plane.lines(`${path}/results`)).toMatchObject([
-      { custom_id: "own", result: { type: "succeeded" } },
-      { custom_id: "foreign", ...invalid },
-      { custom_id: "unknown", ...invalid },
-      {
-        custom_id: "hosted",
-        result: { type: "errored", error: { error: { details: { error_code: "unsupported_content" } } } },
-      },
-    ]);
-    expect(upstream.requests).toHaveLength(1);
-  });
-});
-
-/** The values of a metric by state. */
-async function gauge(metric: (typeof metrics)["batchItems"]): Promise<Record<string, number>> {
-  const { values } = await metric.get();
-  return Object.fromEntries(values.map(({ labels, value }) => [String(labels.state), value]));
-}
-
 describe("batch, Chat/Responses form: status", () => {
   test("validating → in_progress → finalizing → completed; the files come with the final status", async () => {
     upstream.model(
       "upstream-chat",
       withFaults(text("fine", { input: 5, output: 5 }), { delayHeadersMs: 50 }),
     );
-    const path = await createFile(chatLines(6));
+    const path = await plane.createFile(chatLines(6));
     const order = ["validating", "in_progress", "finalizing", "completed"];
     let place = 0;
     let most = 0;
@@ -301,7 +202,7 @@ describe("batch, Chat/Responses form: status", () => {
     const { id, purpose } = (await uploaded.json()) as { id: string; purpose: string };
     expect(purpose).toBe("user_data");
     const ended = await plane.ended(
-      await createFile("", {
+      await plane.createFile("", {
         input_file_id: id,
         output_expires_after: { anchor: "created_at", seconds: 7_200 },
       }),
@@ -325,7 +226,7 @@ describe("batch, Chat/Responses form: status", () => {
 
   test("rule 4.11: all requests failed is still completed, with an error file and no output file", async () => {
     upstream.model("upstream-chat", { error: { status: 400 } });
-    const ended = await plane.ended(await createFile(chatLines(3)));
+    const ended = await plane.ended(await plane.createFile(chatLines(3)));
     expect(ended).toMatchObject({
       status: "completed",
       output_file_id: null,
@@ -336,7 +237,7 @@ describe("batch, Chat/Responses form: status", () => {
 
   test("cancel: cancelling → cancelled; what never ran is batch_cancelled in the error file and in neither count", async () => {
     upstream.model("upstream-chat", slow);
-    const path = await createFile(chatLines(8));
+    const path = await plane.createFile(chatLines(8));
     await begun(2);
     expect((await plane.json("POST", `${path}/cancel`)).body).toMatchObject({ status: "cancelling" });
     expect((await plane.json("POST", `${path}/cancel`)).status).toBe(200);
@@ -356,7 +257,7 @@ describe("batch, Chat/Responses form: status", () => {
 
   test("deadline: expired, with partial output", async () => {
     upstream.model("upstream-chat", slow);
-    const path = await createFile(chatLines(8));
+    const path = await plane.createFile(chatLines(8));
     await begun(2);
     skew = DAY;
     const ended = await plane.ended(path);
@@ -370,7 +271,7 @@ describe("batch, Chat/Responses form: status", () => {
 
   test("rule 4.10: any invalid line fails the whole batch: nothing runs, only bad lines are named", async () => {
     const content = `${line("a", bodyOf.chat())}\r\n\n{bad\n${line("a", bodyOf.chat())}\n${line("b", bodyOf.chat())}`;
-    const ended = await plane.ended(await createFile(content));
+    const ended = await plane.ended(await plane.createFile(content));
     expect(ended).toMatchObject({
       status: "failed",
       output_file_id: null,
@@ -399,7 +300,7 @@ describe("batch, Chat/Responses form: status", () => {
       "too_many_requests_in_batch",
     ],
   ])("%s fails with its code", async (_name, content, code) => {
-    const ended = await plane.ended(await createFile(content));
+    const ended = await plane.ended(await plane.createFile(content));
     expect(ended).toMatchObject({ status: "failed", errors: { data: [{ code }] } });
     expect(ended["failed_at"]).toEqual(expect.any(Number));
   });
@@ -420,8 +321,8 @@ describe("batch, Chat/Responses form: status", () => {
     upstream.model("upstream-chat", text("fine"));
     const input = await plane.upload(chatLines(2));
     await plane.pool.query(sql.unsafe`delete from file_chunks where file_id = ${input}`);
-    const broken = await createFile("", { input_file_id: input });
-    expect(await plane.ended(await createFile(chatLines(2)))).toMatchObject({ status: "completed" });
+    const broken = await plane.createFile("", { input_file_id: input });
+    expect(await plane.ended(await plane.createFile(chatLines(2)))).toMatchObject({ status: "completed" });
     expect((await plane.json("GET", broken)).body).toMatchObject({ status: "validating" });
     skew = DAY;
     const ended = await plane.ended(broken);
@@ -432,16 +333,13 @@ describe("batch, Chat/Responses form: status", () => {
   test("rule 4.11: a cancel during validating is not overwritten by the validator", async () => {
     await plane.worker.stop(5_000);
     still = plane;
-    const path = await createFile(chatLines(3));
+    const path = await plane.createFile(chatLines(3));
     expect((await still.json("POST", `${path}/cancel`)).body).toMatchObject({ status: "cancelling" });
-    plane = await BatchPlane.open(
-      { redisUrl: redis.url, postgresUrl: database.url },
-      {
-        upstreamUrl: upstream.url,
-        clock,
-        worker: { limits: { places: 2, placesOfOne: 2 }, rhythm: { pollMs: 100 } },
-      },
-    );
+    plane = await BatchPlane.open(ground.stores, {
+      upstreamUrl: upstream.url,
+      clock,
+      worker: { limits: { places: 2, placesOfOne: 2 }, rhythm: { pollMs: 100 } },
+    });
     await still.close();
     const ended = await plane.ended(path, 30_000, (batch) =>
       expect(["cancelling", "cancelled"]).toContain(batch["status"]),
@@ -449,161 +347,4 @@ describe("batch, Chat/Responses form: status", () => {
     expect(ended).toMatchObject({ status: "cancelled", output_file_id: null });
     expect(upstream.requests).toHaveLength(0);
   });
-});
-
-describe("what is refused at create", () => {
-  test.each([
-    [{}, "input_file_id"],
-    [{ input_file_id: null }, "input_file_id"],
-    [{ input_file_id: 1 }, "input_file_id"],
-    [{ input_file_id: "file_unknown" }, "input_file_id"],
-    [{ input_file_id: "x\0" }, "input_file_id"],
-    [{ endpoint: "/v1/embeddings" }, "endpoint"],
-    [{ endpoint: "/v1/messages" }, "endpoint"],
-    [{ endpoint: null }, "endpoint"],
-    [{ completion_window: "48h" }, "completion_window"],
-    [{ completion_window: undefined }, "completion_window"],
-    [{ metadata: "x" }, "metadata"],
-    [{ metadata: { a: 1 } }, "metadata.a"],
-    [{ metadata: { a: "x".repeat(513) } }, "metadata.a"],
-    [{ metadata: Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`k${i}`, "v"])) }, "metadata"],
-    [{ output_expires_after: { anchor: "now", seconds: 3600 } }, "output_expires_after.anchor"],
-    [{ output_expires_after: { anchor: "created_at", seconds: 5 } }, "output_expires_after.seconds"],
-  ])("%j: 400 naming %s", async (fields, param) => {
-    const good = {
-      input_file_id: await plane.upload("x"),
-      endpoint: "/v1/responses",
-      completion_window: "24h",
-    };
-    const wanted = Object.keys(fields).length === 0 ? {} : { ...good, ...fields };
-    const { status, body } = await plane.json("POST", "/v1/batches", wanted);
-    expect({ status, body }).toMatchObject({ status: 400, body: { error: { param } } });
-  });
-
-  test("rule 4.10: unknown, foreign and deleted input files read alike", async () => {
-    const foreign = await plane.upload("x", "in.jsonl", poor);
-    const deleted = await plane.upload("x");
-    await plane.json("DELETE", `/v1/files/${deleted}`);
-    const answers = await Promise.all(
-      [foreign, deleted, "file_unknown"].map(async (id) => {
-        const { status, text: said } = await plane.json("POST", "/v1/batches", {
-          input_file_id: id,
-          endpoint: "/v1/responses",
-          completion_window: "24h",
-        });
-        return { status, said: said.replaceAll(id, "ID") };
-      }),
-    );
-    expect(new Set(answers.map((answer) => JSON.stringify(answer))).size).toBe(1);
-    expect(answers[0]?.status).toBe(400);
-  });
-
-  test.each([
-    ["no requests", { requests: [] }, 400],
-    ["10,001 requests", { requests: messages(10_001) }, 400],
-    ["a bad id", { requests: [{ custom_id: "a\n", params: {} }] }, 400],
-    ["an array", [], 400],
-  ])("%s is refused, nothing stored", async (_name, body, status) => {
-    const before = await stored();
-    const answer = await plane.json("POST", "/v1/messages/batches", body);
-    expect(answer).toMatchObject({
-      status,
-      body: { type: "error", error: { type: "invalid_request_error" } },
-    });
-    await expect.poll(stored).toBeLessThanOrEqual(before);
-  });
-
-  test("a gzipped body is read like any other", async () => {
-    upstream.model("upstream-messages", text("fine"));
-    const answer = await fetch(`${plane.server.url}/v1/messages/batches`, {
-      method: "POST",
-      body: gzipSync(JSON.stringify({ requests: messages(2) })),
-      headers: {
-        "x-api-key": sampleKeys.inference,
-        "content-type": "application/json",
-        "content-encoding": "gzip",
-      },
-    });
-    const { id } = (await answer.json()) as { id: string };
-    await plane.ended(`/v1/messages/batches/${id}`);
-  });
-
-  test("a body over 256 MiB is 413, answered and not cut off, nothing stored", async () => {
-    const before = await stored();
-    const declared = await plane.json("POST", "/v1/messages/batches", "{}", { "content-encoding": "gzip" });
-    expect(declared.status).toBe(400);
-    async function* endless() {
-      yield Buffer.from('{"requests":[');
-      const item = Buffer.from(
-        `${JSON.stringify({ custom_id: "a", params: {} })},`.replace(
-          '{"c',
-          `{"pad":"${"x".repeat(1 << 20)}","c`,
-        ),
-      );
-      for (let index = 0; ; index += 1)
-        yield Buffer.from(item.toString("latin1").replace('"a"', `"a${index}"`), "latin1");
-    }
-    const source = endless();
-    let sent = 0;
-    const body = new ReadableStream({
-      async pull(controller) {
-        const next = await source.next();
-        if (next.done === true || sent > 257 * 1024 * 1024) return controller.close();
-        sent += next.value.length;
-        controller.enqueue(next.value);
-      },
-    });
-    const answer = await fetch(`${plane.server.url}/v1/messages/batches`, {
-      method: "POST",
-      body,
-      headers: { "x-api-key": sampleKeys.inference, "content-type": "application/json" },
-      duplex: "half",
-    } as RequestInit);
-    expect({ status: answer.status, body: await answer.json() }).toMatchObject({
-      status: 413,
-      body: { type: "error", error: { type: "request_too_large" } },
-    });
-    await expect.poll(stored).toBeLessThanOrEqual(before);
-  });
-});
-
-describe("lists and look-ups", () => {
-  test("both styles page through, newest first, each form for itself", async () => {
-    upstream.model("upstream-messages", text("fine"));
-    const paths: string[] = [];
-    for (let index = 0; index < 4; index += 1) paths.push(await createMessages(1));
-    const newest = paths.map((path) => path.split("/").at(-1) ?? "").toReversed();
-    const list = async (query: string) => (await plane.json("GET", `/v1/messages/batches?${query}`)).body;
-    const ids = async (query: string) =>
-      ((await list(query))["data"] as { id: string }[]).map(({ id }) => id);
-    expect(await ids("limit=4")).toEqual(newest);
-    expect(await ids(`limit=2&after_id=${newest[0]}`)).toEqual(newest.slice(1, 3));
-    expect(await ids(`limit=2&after=${newest[1]}`)).toEqual(newest.slice(2, 4));
-    expect(await ids(`limit=2&before_id=${newest[3]}`)).toEqual(newest.slice(1, 3));
-    expect(await list("limit=1")).toMatchObject({
-      object: "list",
-      has_more: true,
-      first_id: newest[0],
-      last_id: newest[0],
-    });
-    expect((await plane.json("GET", `/v1/batches?after=${newest[0]}`)).status).toBe(400);
-    expect((await plane.json("GET", "/v1/messages/batches?after_id=x&before_id=y")).status).toBe(400);
-    expect((await plane.json("GET", "/v1/batches?limit=0")).status).toBe(400);
-    for (const path of paths) await plane.ended(path);
-  });
-
-  test.each(["/v1/messages/batches/", "/v1/batches/"])(
-    "rule 4.16: %s foreign and unknown ids read alike",
-    async (path) => {
-      const own = path.includes("messages") ? await createMessages(1) : await createFile(chatLines(1));
-      const id = own.slice(path.length);
-      const ask = async (name: string) => {
-        const { status, text: said } = await plane.json("GET", path + name, undefined, poor);
-        return { status, said: said.replaceAll(name, "ID").replaceAll(/req_\w+/g, "REQ") };
-      };
-      expect(await ask(id)).toEqual(await ask("batch_unknown"));
-      expect((await ask("%00")).status).toBe(404);
-      await plane.ended(own);
-    },
-  );
 });

@@ -183,6 +183,30 @@ export class BatchPlane {
       .map((line) => JSON.parse(line) as Record<string, unknown>);
   }
 
+  /** Creates a message batch. @returns its path. */
+  async createMessages(n = 1): Promise<string> {
+    const { body } = await this.json("POST", "/v1/messages/batches", { requests: messageRequests(n) });
+    return `/v1/messages/batches/${String(body["id"])}`;
+  }
+
+  /** Creates a batch of the other form from a file's content. @returns its path. */
+  async createFile(content: string | Buffer, more: object = {}): Promise<string> {
+    const { body } = await this.json("POST", "/v1/batches", {
+      input_file_id: await this.upload(content),
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      ...more,
+    });
+    return `/v1/batches/${String(body["id"])}`;
+  }
+
+  /** How much is stored of batches. What is swept meanwhile makes it less. */
+  stored(): Promise<number> {
+    return this.count(
+      sql.fragment`from batches batch full join batch_items item on item.batch_id = batch.id`,
+    );
+  }
+
   /** Polls until the batch has ended; `see` is called with each state on the way. */
   async ended(path: string, withinMs = 30_000, see: (batch: Json) => void = () => {}): Promise<Json> {
     const deadline = Date.now() + withinMs;
@@ -242,3 +266,8 @@ export const bodyOf = {
 
 export const line = (customId: string, body: object, url = "/v1/chat/completions") =>
   JSON.stringify({ custom_id: customId, method: "POST", url, body });
+
+export const messageRequests = (n: number) =>
+  Array.from({ length: n }, (_, i) => ({ custom_id: `i${i}`, params: bodyOf.messages() }));
+export const chatLines = (n: number) =>
+  Array.from({ length: n }, (_, i) => line(`i${i}`, bodyOf.chat())).join("\n");

@@ -2,32 +2,25 @@ import { sql } from "slonik";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
-import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
+import type { FakeUpstream } from "../fakes/upstream/server.ts";
+import { openGround, type Ground } from "./batches-ground.ts";
 import { BatchPlane, bodyOf, line } from "./batches-world.ts";
 import { makeOrganization } from "./money-world.ts";
-import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 
-let database: TestDatabase;
-let redis: TestStore;
+let ground: Ground;
 let upstream: FakeUpstream;
 let plane: BatchPlane;
 
 beforeAll(async () => {
-  upstream = await startUpstream();
-  database = await freshDatabase();
-  redis = await freshRedis();
-  plane = await BatchPlane.open(
-    { redisUrl: redis.url, postgresUrl: database.url },
-    { upstreamUrl: upstream.url },
-  );
+  ground = await openGround();
+  ({ upstream } = ground);
+  plane = await BatchPlane.open(ground.stores, { upstreamUrl: upstream.url });
   await makeOrganization(plane.pool, "org_acme", 1_000_000_000n);
   await makeOrganization(plane.pool, "org_narrow", 1_000_000_000n);
 });
 afterAll(async () => {
   await plane.close();
-  await redis[Symbol.asyncDispose]();
-  await database.drop();
-  await upstream.close();
+  await ground.close();
 });
 beforeEach(() => upstream.reset());
 

@@ -1,0 +1,116 @@
+/** Batches of an organization that is suspended or deleted, whose keys are deleted, and whose files are its own. */
+import { sql } from "slonik";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { measureQueue } from "../../dataplane/batches/queue-depth.ts";
+import { metrics } from "../../dataplane/telemetry/metrics.ts";
+import { sampleKeys } from "../fakes/sample-snapshot.ts";
+import { text } from "../fakes/upstream/script.ts";
+import { withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { openGround, type Ground } from "./batches-ground.ts";
+import { BatchPlane, bodyOf } from "./batches-world.ts";
+import { makeOrganization } from "./money-world.ts";
+
+let ground: Ground;
+let upstream: FakeUpstream;
+let plane: BatchPlane;
+let skew = 0;
+const clock = { now: () => Date.now() + skew };
+
+beforeAll(async () => {
+  ground = await openGround();
+  ({ upstream } = ground);
+  const limits = { places: 2, placesOfOne: 2 };
+  plane = await BatchPlane.open(ground.stores, {
+    upstreamUrl: upstream.url,
+    clock,
+    worker: { limits, rhythm: { pollMs: 100 } },
+  });
+  await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
+  await makeOrganization(plane.pool, "org_narrow", 0n);
+});
+afterAll(async () => {
+  await plane.close();
+  await ground.close();
+});
+beforeEach(() => {
+  upstream.reset();
+  skew = 0;
+});
+
+const poor = { authorization: `Bearer ${sampleKeys.narrow}` };
+const slow = withFaults(text("fine", { input: 10, output: 5 }), { delayHeadersMs: 400 });
+const begun = (n = 1) => upstream.arrived(n, 10_000);
+
+/** The values of a metric by state. */
+async function gauge(metric: (typeof metrics)["batchItems"]): Promise<Record<string, number>> {
+  const { values } = await metric.get();
+  return Object.fromEntries(values.map(({ labels, value }) => [String(labels.state), value]));
+}
+
+describe("what workers do with an organization", () => {
+  test.each([
+    ["suspended", sql.fragment`suspended = true`],
+    ["deleted", sql.fragment`deleted_at = now()`],
+  ])("rule 4.5: items of a %s one wait, and show as waiting", async (_how, gone) => {
+    upstream.model("upstream-messages", text("fine"));
+    await plane.pool.query(sql.unsafe`update organizations set ${gone} where id = 'org_acme'`);
+    const path = await plane.createMessages(3);
+    await new Promise((done) => setTimeout(done, 300));
+    expect(upstream.requests).toHaveLength(0);
+    skew = 60_000;
+    await measureQueue(plane.engine);
+    expect(await gauge(metrics.batchItems)).toMatchObject({ waiting: 3, running: 0 });
+    expect((await gauge(metrics.batchAge))["waiting"]).toBeGreaterThan(59);
+    await plane.pool.query(
+      sql.unsafe`update organizations set suspended = false, deleted_at = null where id = 'org_acme'`,
+    );
+    await plane.ended(path);
+    await measureQueue(plane.engine);
+    expect(await gauge(metrics.batchItems)).toMatchObject({ waiting: 0, running: 0 });
+  });
+
+  test("rule 4.5: a deleted key stops nothing", async () => {
+    upstream.model("upstream-messages", slow);
+    const path = await plane.createMessages(6);
+    await begun(2);
+    // As deleting a key does: holds under the old epoch are refused from now on.
+    await plane.pool.query(
+      sql.unsafe`update organizations set key_epoch = key_epoch + 1 where id = 'org_acme'`,
+    );
+    await plane.plane.holds.refresh(["org_acme"]);
+    expect(await plane.ended(path)).toMatchObject({ request_counts: { succeeded: 6 } });
+  });
+
+  test("rule 4.17: its own files are put into requests; others are an error of that request alone", async () => {
+    upstream.model("upstream-messages", text("fine"));
+    const params = (id: string) => ({
+      ...bodyOf.messages(),
+      messages: [
+        { role: "user", content: [{ type: "document", source: { type: "file", file_id: id } }] as object[] },
+      ],
+    });
+    const own = await plane.upload("what the file says", "in.txt", {}, "text/plain");
+    const foreign = await plane.upload("what the file says", "in.txt", poor, "text/plain");
+    const requests = Object.entries({ own, foreign, unknown: "file_unknown" }).map(([name, id]) => ({
+      custom_id: name,
+      params: params(id),
+    }));
+    const hosted = { role: "user", content: [{ type: "container_upload", file_id: own }] };
+    requests.push({ custom_id: "hosted", params: { ...params(own), messages: [hosted] } });
+    const path = `/v1/messages/batches/${String((await plane.json("POST", "/v1/messages/batches", { requests })).body["id"])}`;
+    await plane.ended(path);
+    const invalid = {
+      result: { type: "errored", error: { error: { details: { error_code: "invalid_request" } } } },
+    };
+    expect(await plane.lines(`${path}/results`)).toMatchObject([
+      { custom_id: "own", result: { type: "succeeded" } },
+      { custom_id: "foreign", ...invalid },
+      { custom_id: "unknown", ...invalid },
+      {
+        custom_id: "hosted",
+        result: { type: "errored", error: { error: { details: { error_code: "unsupported_content" } } } },
+      },
+    ]);
+    expect(upstream.requests).toHaveLength(1);
+  });
+});
