@@ -2,7 +2,8 @@ import { describe, expect, test } from "vitest";
 import type { Sealer } from "../dialects/codecs.ts";
 import type { JsonValue } from "../dialects/messages/types.ts";
 import type { ApiError } from "../lib/api-error.ts";
-import { addResults, restoreConversation } from "./continuation.ts";
+import { addResults } from "./add-results.ts";
+import { restoreConversation } from "./continuation.ts";
 import { resultForClient, searchCitation, type ToolOutcome } from "./results.ts";
 
 /** Reversible and tied to an account, like the real one, but readable. */

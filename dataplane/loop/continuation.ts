@@ -10,9 +10,11 @@
  * tool_use that follows results directly was called in the same turn as they were, so it joins that turn.
  */
 import type { Sealer } from "../dialects/codecs.ts";
-import type { JsonObject, JsonValue, ServerToolName, ToolResultBlock } from "../dialects/messages/types.ts";
+import { isObject } from "../dialects/cursor.ts";
+import type { JsonObject, JsonValue, ServerToolName } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
+import { addResults } from "./add-results.ts";
 import type { ToolCall } from "./loop.ts";
 import type { SearchHit } from "../tools/outcomes.ts";
 import { isOwnIndex, openHit, resultForModel, type ToolOutcome } from "./results.ts";
@@ -99,32 +101,6 @@ function refuseServerToolBlocks(content: JsonValue | undefined, message: number)
   if (at !== -1)
     refuse(["messages", message, "content", at], "server-tool blocks stand in assistant messages only");
 }
-
-/**
- * Adds the results of calls that were run now to the conversation: each right after the turn that made the call,
- * before anything that the client says there.
- */
-export function addResults(messages: readonly JsonValue[], results: readonly ToolResultBlock[]): JsonValue[] {
-  return results.reduceRight<JsonValue[]>(addResult, [...messages]);
-}
-
-function addResult(messages: readonly JsonValue[], result: ToolResultBlock): JsonValue[] {
-  const block = { ...result } as unknown as JsonObject;
-  const caller = messages.findLastIndex((message) => makesCall(message, result.tool_use_id));
-  const lastIsUser = isObject(messages.at(-1)) && (messages.at(-1) as JsonObject)["role"] === "user";
-  const at = caller === -1 ? messages.length - (lastIsUser ? 1 : 0) : caller + 1;
-  const next = messages[at];
-  if (!isObject(next) || next["role"] !== "user")
-    return messages.toSpliced(at, 0, { role: "user", content: [block] });
-  const { content } = next;
-  const said = typeof content === "string" ? [{ type: "text", text: content }] : (content ?? []);
-  return messages.with(at, { ...next, content: [block, ...(Array.isArray(said) ? said : [])] });
-}
-
-const makesCall = (message: JsonValue, id: string) =>
-  isObject(message) &&
-  Array.isArray(message["content"]) &&
-  message["content"].some((block) => isObject(block) && block["type"] === "tool_use" && block["id"] === id);
 
 /** Two user turns in a row become one: the results that we restored stand before the client's own. */
 function appendTurn(out: JsonValue[], turn: JsonValue): void {
@@ -350,8 +326,4 @@ function blocksOf(messages: JsonValue | undefined): { block: JsonObject }[] {
     const content = isObject(message) ? message["content"] : undefined;
     return Array.isArray(content) ? content.filter(isObject).map((block) => ({ block })) : [];
   });
-}
-
-function isObject(value: JsonValue | undefined): value is JsonObject {
-  return value !== null && typeof value === "object" && !Array.isArray(value);
 }

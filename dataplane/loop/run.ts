@@ -24,7 +24,7 @@ import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
 import { endSpan, errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
-import { addResults } from "./continuation.ts";
+import { addResults } from "./add-results.ts";
 import { SpoiledAnswer, type Exchange, type Spoiled } from "./exchange.ts";
 import { withInstruction } from "./instruction.ts";
 import { askFor, admitCalls, initialState, judge } from "./loop.ts";

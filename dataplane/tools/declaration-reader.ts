@@ -1,4 +1,5 @@
 /** Reads single parameters of server-tool declarations; every refusal names its field in the caller's style. Pure. */
+import { isObject } from "../dialects/cursor.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
@@ -204,3 +205,9 @@ function isCalendarDate(value: string): boolean {
   const time = Date.parse(`${value}T00:00:00Z`);
   return !Number.isNaN(time) && new Date(time).toISOString().startsWith(value);
 }
+
+/** The objects of a list with their indexes; nothing for anything else. */
+export const entriesOf = (list: JsonValue | undefined): (readonly [number, JsonObject])[] =>
+  Array.isArray(list)
+    ? list.flatMap((entry, index) => (isObject(entry) ? [[index, entry] as const] : []))
+    : [];

@@ -1,12 +1,19 @@
 /**
- * Reads the parameters of the server tools that a client declares, in each dialect's own form, and judges what
- * may stand beside them (spec "Server tools: declarations", "Translation path", rules 3.1–3.3). Which tools are
- * known and usable at all was judged before (inference/refuse.ts). Every refusal names its field. Pure.
+ * Reads the parameters of the server tools that a client declares, in each dialect's own form (spec "Server tools:
+ * declarations", rules 3.1–3.3). What may stand beside them is judged by companions.ts; which tools are known and
+ * usable at all was judged before (inference/refuse.ts). Every refusal names its field. Pure.
  */
+import { isObject } from "../dialects/cursor.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { JsonObject, JsonValue, ServerToolName } from "../dialects/messages/types.ts";
 import type { PathStep } from "../lib/field-path.ts";
-import { DeclarationReader, type UserLocation, type XSearchDeclaration } from "./declaration-reader.ts";
+import { judgeCompanions, refuseItems, refuseParts, type Declared } from "./companions.ts";
+import {
+  DeclarationReader,
+  entriesOf,
+  type UserLocation,
+  type XSearchDeclaration,
+} from "./declaration-reader.ts";
 import { anyDomain, type DomainLists } from "./domains.ts";
 
 export interface SearchDeclaration {
@@ -207,20 +214,6 @@ function readChat(body: JsonObject, mayOpen: boolean): ServerTools {
   };
 }
 
-/** Client tools that may not stand beside a server tool (spec, Translation path). */
-const REFUSED_BESIDE = new Set(["custom", "local_shell", "apply_patch", "shell"]);
-/** Input items that have a Messages form; the hosted ones were refused before. */
-const ORDINARY_ITEMS = new Set([
-  "message",
-  "function_call",
-  "function_call_output",
-  "reasoning",
-  "item_reference",
-  "additional_tools",
-  "web_search_call",
-  "x_search_call",
-]);
-
 function readResponses(body: JsonObject, mayOpen: boolean): ServerTools {
   const reader = new DeclarationReader("responses");
   let webSearch: SearchDeclaration | null = null;
@@ -267,8 +260,6 @@ function readResponses(body: JsonObject, mayOpen: boolean): ServerTools {
   };
 }
 
-type Declared = readonly (readonly [readonly PathStep[], JsonObject])[];
-
 /** `tools`, and what Codex adds to them by `additional_tools` items (dialects.md §H3), each with its path. */
 function responsesTools(body: JsonObject): Declared {
   const added = entriesOf(body["input"]).flatMap(([item, { type, tools }]) =>
@@ -279,74 +270,5 @@ function responsesTools(body: JsonObject): Declared {
   return [...entriesOf(body["tools"]).map(([index, entry]) => [["tools", index], entry] as const), ...added];
 }
 
-/** Judges the client tools beside a server tool; true when the client brings its own `web_fetch`. */
-function judgeCompanions(
-  reader: DeclarationReader,
-  tools: Declared,
-  webSearch: boolean,
-  xSearch: boolean,
-): boolean {
-  let ownFetch = false;
-  for (const [steps, { type, name }] of tools) {
-    if (typeof type === "string" && REFUSED_BESIDE.has(type)) {
-      reader.fail("unsupported_tool", [...steps, "type"], "only function tools may accompany server tools");
-    }
-    if (type !== "function") continue;
-    if ((name === "web_search" && webSearch) || (name === "x_search" && xSearch)) {
-      reader.fail(
-        "invalid_request_error",
-        [...steps, "name"],
-        `"${name}" is the name of a declared server tool`,
-      );
-    }
-    if (name === "web_fetch") ownFetch = true;
-  }
-  return ownFetch;
-}
-
-function refuseItems(reader: DeclarationReader, input: JsonValue | undefined): void {
-  for (const [index, { type }] of entriesOf(input)) {
-    if (typeof type === "string" && !ORDINARY_ITEMS.has(type)) {
-      reader.fail(
-        "unsupported_content",
-        ["input", index, "type"],
-        `"${type}" items cannot accompany server tools`,
-      );
-    }
-  }
-  refuseParts(reader, input, ["input"], new Set(["input_file", "input_audio"]));
-  refuseParts(reader, input, ["input"], new Set(["input_file", "input_audio"]), "output");
-}
-
-/** On the translation path only text and images are content (spec, Translation path). */
-function refuseParts(
-  reader: DeclarationReader,
-  turns: JsonValue | undefined,
-  at: readonly PathStep[],
-  refused: ReadonlySet<string>,
-  key: "content" | "output" = "content",
-): void {
-  for (const [index, turn] of entriesOf(turns)) {
-    for (const [part, { type }] of entriesOf(turn[key])) {
-      if (typeof type !== "string" || !refused.has(type)) continue;
-      reader.fail(
-        "unsupported_content",
-        [...at, index, key, part, "type"],
-        `"${type}" is not supported when a server tool is used`,
-      );
-    }
-  }
-}
-
-/** The objects of a list with their indexes; nothing for anything else. */
-const entriesOf = (list: JsonValue | undefined): (readonly [number, JsonObject])[] =>
-  Array.isArray(list)
-    ? list.flatMap((entry, index) => (isObject(entry) ? [[index, entry] as const] : []))
-    : [];
-
 const isToolName = (name: JsonValue | undefined): name is ServerToolName =>
   name === "web_search" || name === "web_fetch" || name === "x_search";
-
-function isObject(value: JsonValue | undefined): value is JsonObject {
-  return value !== null && typeof value === "object" && !Array.isArray(value);
-}

@@ -4,6 +4,7 @@
  * behaviour", "Server tools: conversation rules", rule 3.13). What a model wrote, and the system prompt, show nothing.
  * What Messages blocks hold is added where they are restored. Pure.
  */
+import { isObject } from "../../dialects/cursor.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { JsonObject, JsonValue } from "../../dialects/messages/types.ts";
 import { PriorContext } from "./prior-context.ts";
@@ -58,7 +59,3 @@ function addAnnotations(prior: PriorContext, turn: JsonObject): void {
 
 const objectsOf = (list: JsonValue | undefined): JsonObject[] =>
   Array.isArray(list) ? list.filter(isObject) : [];
-
-function isObject(value: JsonValue | undefined): value is JsonObject {
-  return value !== null && typeof value === "object" && !Array.isArray(value);
-}
