@@ -7,33 +7,20 @@ import { closeSync, existsSync, openSync, readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
-import type { Bank, Route, Routing } from "../../dataplane/config/schema.ts";
 import { dialectPath } from "../../dataplane/dialects/dialect.ts";
 import { migrate } from "../../dataplane/store/migrate.ts";
 import { freePort, startPostgres } from "../../hack/postgres.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { startRedis } from "../../hack/redis.ts";
-import {
-  bankFiles,
-  sampleKeys,
-  sampleOrganization,
-  sampleRoute,
-  sampleRouting,
-  sampleUpstream,
-  sha256,
-  writeFiles,
-} from "../fakes/sample-snapshot.ts";
-import { dialectOf, modes, type Mode } from "./payloads.ts";
+import { dialectOf, type Mode } from "./payloads.ts";
+import { metricsOf, Snapshots } from "./snapshots.ts";
+import { waitFor } from "./wait-for.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 const PROXY_CORE = "0";
 const LOAD_CORE = "1";
-const START_TIMEOUT_MS = 60_000;
 const STOP_MS = 5_000;
-/** A hundred million credits: no bench runs out of them. */
-const PLENTY_MICROS = "100000000000000";
 const NGINX = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"].find((path) => existsSync(path));
 
 const say = (line: string) => process.stderr.write(`bench: ${line}\n`);
@@ -214,74 +201,6 @@ export interface GapuraOptions {
   readonly redisSynced?: boolean;
 }
 
-/** Writes snapshots as the operator does, one bank after the other. */
-class Snapshots {
-  readonly folder: string;
-  readonly #upstreamPort: number;
-  #bank: Bank = "a";
-  #serial = Date.now();
-
-  constructor(folder: string, upstreamPort: number) {
-    this.folder = folder;
-    this.#upstreamPort = upstreamPort;
-  }
-
-  /** @returns the serial. `edit` is the bench routes' display name: another one is another snapshot. */
-  async write(others: number, edit: string): Promise<number> {
-    const files = this.#files(others, edit);
-    await writeFiles(this.folder, files);
-    return this.#serial;
-  }
-
-  async publish(others: number, edit: string, opsPort: number): Promise<number> {
-    const files = this.#files(others, edit);
-    const started = performance.now();
-    await writeFiles(this.folder, files);
-    await waitFor(`serial ${this.#serial}`, async () =>
-      (await metricsOf(opsPort)).includes(`serial="${this.#serial}"} 1`),
-    );
-    return performance.now() - started;
-  }
-
-  #files(others: number, edit: string): [string, Buffer][] {
-    this.#serial = Math.max(this.#serial + 1, Date.now());
-    const files = bankFiles(this.#bank, routing(this.#serial, this.#upstreamPort, others, edit));
-    this.#bank = this.#bank === "a" ? "b" : "a";
-    return files;
-  }
-}
-
-function routing(serial: number, upstreamPort: number, others: number, edit: string): Routing {
-  const route = (model: string, mode: Mode): Route =>
-    sampleRoute(model, {
-      displayName: edit,
-      upstreams: [
-        sampleUpstream({
-          dialect: dialectOf(mode),
-          url: `http://127.0.0.1:${upstreamPort}/${mode}`,
-          model,
-        }),
-      ],
-    });
-  const routes = [
-    ...modes.map((mode) => route(mode, mode)),
-    ...Array.from({ length: others }, (_, n) => route(`other/model-${n}`, "json")),
-  ];
-  const organization = (id: string, key: string) =>
-    sampleOrganization(id, {
-      grants: [{ name: "start", amountMicros: PLENTY_MICROS }],
-      apiKeys: [{ name: "bench", sha256: sha256(key), hint: key.slice(0, 14), project: "default" }],
-    });
-  return sampleRouting(serial, {
-    routes,
-    organizations: [
-      organization("org_bench", sampleKeys.inference),
-      organization("org_other", sampleKeys.narrow),
-    ],
-    objects: routes.map(({ source }) => source),
-  });
-}
-
 const pidOf = ({ pid }: ChildProcess): number => {
   if (pid === undefined) throw new Error("a program could not be started");
   return pid;
@@ -302,8 +221,6 @@ async function program(file: string, args: readonly string[], core: string = LOA
   return { child, port: Number(/^port (\d+)$/m.exec(output)?.[1]) };
 }
 
-const metricsOf = async (opsPort: number) => (await fetch(`http://127.0.0.1:${opsPort}/metrics`)).text();
-
 const ready = (opsPort: number) =>
   waitFor("the data plane", async () => {
     const response = await fetch(`http://127.0.0.1:${opsPort}/readyz`);
@@ -317,16 +234,6 @@ const accepts = (port: number) =>
     await response.body?.cancel();
     return true;
   });
-
-/** Asks every few milliseconds; a throw counts as no. @throws Error when the time is up. */
-async function waitFor(what: string, ask: () => Promise<boolean>): Promise<void> {
-  const deadline = performance.now() + START_TIMEOUT_MS;
-  while (performance.now() < deadline) {
-    if (await ask().catch(() => false)) return;
-    await sleep(5);
-  }
-  throw new Error(`waited in vain for ${what}`);
-}
 
 /** One worker, no buffering, kept connections: what an operator would write for streams. */
 function nginxConfiguration(folder: string, port: number, upstreamPort: number): string {

@@ -1,0 +1,88 @@
+/** The configuration of a bench: a route of each mode, and as many others as it asks for. */
+import type { Bank, Route, Routing } from "../../dataplane/config/schema.ts";
+import {
+  bankFiles,
+  sampleKeys,
+  sampleOrganization,
+  sampleRoute,
+  sampleRouting,
+  sampleUpstream,
+  sha256,
+  writeFiles,
+} from "../fakes/sample-snapshot.ts";
+import { dialectOf, modes, type Mode } from "./payloads.ts";
+import { waitFor } from "./wait-for.ts";
+
+/** A hundred million credits: no bench runs out of them. */
+const PLENTY_MICROS = "100000000000000";
+
+/** Writes snapshots as the operator does, one bank after the other. */
+export class Snapshots {
+  readonly folder: string;
+  readonly #upstreamPort: number;
+  #bank: Bank = "a";
+  #serial = Date.now();
+
+  constructor(folder: string, upstreamPort: number) {
+    this.folder = folder;
+    this.#upstreamPort = upstreamPort;
+  }
+
+  /** @returns the serial. `edit` is the bench routes' display name: another one is another snapshot. */
+  async write(others: number, edit: string): Promise<number> {
+    const files = this.#files(others, edit);
+    await writeFiles(this.folder, files);
+    return this.#serial;
+  }
+
+  async publish(others: number, edit: string, opsPort: number): Promise<number> {
+    const files = this.#files(others, edit);
+    const started = performance.now();
+    await writeFiles(this.folder, files);
+    await waitFor(`serial ${this.#serial}`, async () =>
+      (await metricsOf(opsPort)).includes(`serial="${this.#serial}"} 1`),
+    );
+    return performance.now() - started;
+  }
+
+  #files(others: number, edit: string): [string, Buffer][] {
+    this.#serial = Math.max(this.#serial + 1, Date.now());
+    const files = bankFiles(this.#bank, routing(this.#serial, this.#upstreamPort, others, edit));
+    this.#bank = this.#bank === "a" ? "b" : "a";
+    return files;
+  }
+}
+
+function routing(serial: number, upstreamPort: number, others: number, edit: string): Routing {
+  const route = (model: string, mode: Mode): Route =>
+    sampleRoute(model, {
+      displayName: edit,
+      upstreams: [
+        sampleUpstream({
+          dialect: dialectOf(mode),
+          url: `http://127.0.0.1:${upstreamPort}/${mode}`,
+          model,
+        }),
+      ],
+    });
+  const routes = [
+    ...modes.map((mode) => route(mode, mode)),
+    ...Array.from({ length: others }, (_, n) => route(`other/model-${n}`, "json")),
+  ];
+  const organization = (id: string, key: string) =>
+    sampleOrganization(id, {
+      grants: [{ name: "start", amountMicros: PLENTY_MICROS }],
+      apiKeys: [{ name: "bench", sha256: sha256(key), hint: key.slice(0, 14), project: "default" }],
+    });
+  return sampleRouting(serial, {
+    routes,
+    organizations: [
+      organization("org_bench", sampleKeys.inference),
+      organization("org_other", sampleKeys.narrow),
+    ],
+    objects: routes.map(({ source }) => source),
+  });
+}
+
+export const metricsOf = async (opsPort: number) =>
+  (await fetch(`http://127.0.0.1:${opsPort}/metrics`)).text();
