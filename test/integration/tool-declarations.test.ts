@@ -4,7 +4,7 @@
  * is called, and free (rule 3.1).
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { dialectPath, type Dialect } from "../../dataplane/dialects/dialect.ts";
+import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import { organization, startToolsWorld, type ToolsWorld } from "./tools-world.ts";
 
 let world: ToolsWorld;
@@ -20,12 +20,7 @@ const basics: Record<Dialect, object> = {
   responses: { model: "m-messages", input: "Search for gates" },
 };
 
-const send = (dialect: Dialect, body: object) =>
-  world.server.fetch(dialectPath[dialect], {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ ...basics[dialect], ...body }),
-  });
+const send = (dialect: Dialect, body: object) => world.send(dialect, { ...basics[dialect], ...body });
 
 interface ErrorBody {
   readonly error: {

@@ -4,7 +4,7 @@
  * code and goes on; the call is not billed (spec, Prices and billing rules 3; rules 3.10, 3.17).
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
+import { dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { broken, slow } from "../fakes/engines/engines.ts";
 import { answer, type Page } from "../fakes/pages/site.ts";
@@ -134,11 +134,7 @@ const going: Step = {
 };
 
 async function post(dialect: Dialect, body: object, on: ToolsWorld = world) {
-  const response = await on.server.fetch(dialectPath[dialect], {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ model: "m-messages", ...body }),
-  });
+  const response = await on.send(dialect, { model: "m-messages", ...body });
   expect(response.status).toBe(200);
   return (await response.json()) as {
     content?: { type: string; content?: unknown }[];
@@ -256,10 +252,10 @@ test("an engine that takes longer than its time-out is unavailable", async () =>
 const cells = dialects.flatMap((dialect) => [false, true].map((stream) => ({ dialect, stream })));
 
 async function lookUp(dialect: Dialect, model: string, stream: boolean) {
-  const response = await world.server.fetch(dialectPath[dialect], {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ ...bodyOf(dialect, "web_search", "Look it up.", {}), model, stream }),
+  const response = await world.send(dialect, {
+    ...bodyOf(dialect, "web_search", "Look it up.", {}),
+    model,
+    stream,
   });
   return { status: response.status, body: await response.text() };
 }
@@ -282,19 +278,15 @@ describe.each(dialects)("arguments that are no object, over %s", (upstream) => {
 
   test("rule 2.7: those of a client's function are the upstream's fault", async () => {
     const answers = [false, true].map(async (stream) => {
-      const response = await world.server.fetch(dialectPath.messages, {
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: JSON.stringify({
-          model: `m-${upstream}`,
-          stream,
-          max_tokens: 500,
-          messages: [{ role: "user", content: "What time is it?" }],
-          tools: [
-            { type: versions.web_search, name: "web_search" },
-            { name: "clock", input_schema: { type: "object" } },
-          ],
-        }),
+      const response = await world.send("messages", {
+        model: `m-${upstream}`,
+        stream,
+        max_tokens: 500,
+        messages: [{ role: "user", content: "What time is it?" }],
+        tools: [
+          { type: versions.web_search, name: "web_search" },
+          { name: "clock", input_schema: { type: "object" } },
+        ],
       });
       return response.text();
     });

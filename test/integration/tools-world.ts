@@ -45,6 +45,41 @@ export const hit = { url: "https://gates.example/new", title: "New gates", text:
 export const post = { id: "1", text: "Gates are faster now", author: "gatekeeper" };
 export const final = `They are faster, says [the report](${hit.url}#top).`;
 
+export const question = "Please search for gates.";
+export const thanks = "Thank you.";
+
+export const howOften = (whole: string, part: string): number => whole.split(part).length - 1;
+
+/** What makes `lookingUp` call each tool, by the dialects that have it. */
+export const bodies: Record<Dialect, Record<string, object>> = {
+  messages: {
+    search: {
+      max_tokens: 500,
+      messages: [{ role: "user", content: question }],
+      tools: [{ type: "web_search_20260318", name: "web_search" }],
+    },
+    posts: {
+      max_tokens: 500,
+      messages: [{ role: "user", content: "Posts about gates" }],
+      tools: [{ type: "x_search_20261005", name: "x_search" }],
+    },
+    page: {
+      max_tokens: 500,
+      messages: [{ role: "user", content: "Open PAGE" }],
+      tools: [{ type: "web_fetch_20260318", name: "web_fetch" }],
+    },
+  },
+  chat: {
+    search: { messages: [{ role: "user", content: question }], web_search_options: {} },
+    page: { messages: [{ role: "user", content: "Open PAGE" }], web_search_options: {} },
+  },
+  responses: {
+    search: { input: question, tools: [{ type: "web_search" }] },
+    posts: { input: "Posts about gates", tools: [{ type: "x_search" }] },
+    page: { input: "Open PAGE", tools: [{ type: "web_search" }] },
+  },
+};
+
 /**
  * A model that looks things up when it is told to ("search …", "posts …", "open URL"), then answers with a link,
  * and otherwise says that it is welcome.
@@ -77,6 +112,15 @@ export interface ToolsWorld extends AsyncDisposable {
   readonly openai: OpenAI;
   /** Base URL of the pages that may be opened: `/page`. */
   readonly pages: string;
+  /** Sends a body to the path of its dialect; `PAGE` in it stands for the URL of `/page`. */
+  send(dialect: Dialect, body: object, more?: SendOptions): Promise<Response>;
+  /** What the newest request to the upstream held. */
+  lastSent(): string;
+}
+
+export interface SendOptions {
+  readonly signal?: AbortSignal;
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 export interface WorldOptions {
@@ -120,20 +164,29 @@ export async function startToolsWorld(options: WorldOptions = {}): Promise<Tools
   await makeOrganization(plane.pool, organization, options.granted ?? granted);
   await makeOrganization(plane.pool, otherOrganization, granted);
   const dispatcher = newUpstreamDispatcher();
-  const pages = new ExtractionPool();
-  const server = await serving({ plane, dispatcher, pages, site, upstream, options });
+  const pool = new ExtractionPool();
+  const server = await serving({ plane, dispatcher, pages: pool, site, upstream, options });
+  const pages = `http://127.0.0.1:${site.port}`;
   return {
     server,
     upstream,
     site,
     plane,
-    pages: `http://127.0.0.1:${site.port}`,
+    pages,
+    send: (dialect, body, more = {}) =>
+      server.fetch(dialectPath[dialect], {
+        method: "POST",
+        ...more,
+        headers: { "content-type": "application/json", ...more.headers },
+        body: JSON.stringify(body).replaceAll("PAGE", `${pages}/page`),
+      }),
+    lastSent: () => upstream.requests.at(-1)?.text ?? "",
     anthropic: new Anthropic({ baseURL: server.url, apiKey: sampleKeys.inference, maxRetries: 0 }),
     openai: new OpenAI({ baseURL: `${server.url}/v1`, apiKey: sampleKeys.inference, maxRetries: 0 }),
     [Symbol.asyncDispose]: async () => {
       await server[Symbol.asyncDispose]();
       await dispatcher.destroy();
-      await pages.close();
+      await pool.close();
       await upstream.close();
       await site.stop();
       await closeStores(plane, redis, database);

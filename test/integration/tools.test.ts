@@ -5,16 +5,23 @@ import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, streamText } from "ai";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import type { MessageParam } from "../../dataplane/dialects/messages/types.ts";
-import { checkToolResults } from "../../dataplane/dialects/turns.ts";
-import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
+import { dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { slow } from "../fakes/engines/engines.ts";
 import { chatFaults } from "../grammar/chat.ts";
 import { messagesFaults } from "../grammar/messages.ts";
 import { responsesFaults } from "../grammar/responses.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text, toolCall } from "../fakes/upstream/script.ts";
-import { final, hit, otherKeys, startToolsWorld, type ToolsWorld } from "./tools-world.ts";
+import {
+  bodies,
+  final,
+  hit,
+  howOften,
+  question,
+  thanks,
+  startToolsWorld,
+  type ToolsWorld,
+} from "./tools-world.ts";
 
 let world: ToolsWorld;
 beforeAll(async () => {
@@ -23,14 +30,8 @@ beforeAll(async () => {
 afterAll(() => world[Symbol.asyncDispose]());
 beforeEach(() => world.upstream.reset());
 
-const question = "Please search for gates.";
-const thanks = "Thank you.";
 /** What the link of `final` spans. */
 const link = /\[the report\]\([^)]*\)/.exec(final)?.[0] ?? "";
-
-/** What the newest request to the upstream held. */
-const lastSent = () => world.upstream.requests.at(-1)?.text ?? "";
-const howOften = (whole: string, part: string) => whole.split(part).length - 1;
 
 describe.each(dialects)("over an upstream of the %s dialect", (other) => {
   const model = `m-${other}`;
@@ -70,8 +71,8 @@ describe.each(dialects)("over an upstream of the %s dialect", (other) => {
       ];
       const second = await ask(conversation);
       expect(second.content).toMatchObject([{ type: "text", text: "You are welcome." }]);
-      expect(lastSent()).toContain(hit.text);
-      expect(lastSent()).not.toMatch(/"encrypted_|server_tool_use|web_search_tool_result/);
+      expect(world.lastSent()).toContain(hit.text);
+      expect(world.lastSent()).not.toMatch(/"encrypted_|server_tool_use|web_search_tool_result/);
     });
 
     test("Chat: search, answer, resend, continue", async () => {
@@ -103,7 +104,7 @@ describe.each(dialects)("over an upstream of the %s dialect", (other) => {
       ]);
       const second = await ask([...asked, first.message, { role: "user", content: thanks }]);
       expect(second.message.content).toBe("You are welcome.");
-      expect(howOften(lastSent(), "[svc:servertools]")).toBe(1);
+      expect(howOften(world.lastSent(), "[svc:servertools]")).toBe(1);
     });
 
     test("Responses: search, answer, resend, continue", async () => {
@@ -141,52 +142,11 @@ describe.each(dialects)("over an upstream of the %s dialect", (other) => {
         { role: "user", content: thanks },
       ]);
       expect(second.output_text).toBe("You are welcome.");
-      expect(lastSent()).not.toContain("web_search_call");
-      expect(howOften(lastSent(), "[svc:servertools]")).toBe(1);
+      expect(world.lastSent()).not.toContain("web_search_call");
+      expect(howOften(world.lastSent(), "[svc:servertools]")).toBe(1);
     });
   });
 });
-
-const bodies: Record<Dialect, Record<string, object>> = {
-  messages: {
-    search: {
-      max_tokens: 500,
-      messages: [{ role: "user", content: question }],
-      tools: [{ type: "web_search_20260318", name: "web_search" }],
-    },
-    posts: {
-      max_tokens: 500,
-      messages: [{ role: "user", content: "Posts about gates" }],
-      tools: [{ type: "x_search_20261005", name: "x_search" }],
-    },
-    page: {
-      max_tokens: 500,
-      messages: [{ role: "user", content: "Open PAGE" }],
-      tools: [{ type: "web_fetch_20260318", name: "web_fetch" }],
-    },
-  },
-  chat: {
-    search: { messages: [{ role: "user", content: question }], web_search_options: {} },
-    page: { messages: [{ role: "user", content: "Open PAGE" }], web_search_options: {} },
-  },
-  responses: {
-    search: { input: question, tools: [{ type: "web_search" }] },
-    posts: { input: "Posts about gates", tools: [{ type: "x_search" }] },
-    page: { input: "Open PAGE", tools: [{ type: "web_search" }] },
-  },
-};
-
-const post = (
-  dialect: Dialect,
-  body: object,
-  more: { readonly signal?: AbortSignal; readonly headers?: Record<string, string> } = {},
-) =>
-  world.server.fetch(dialectPath[dialect], {
-    method: "POST",
-    ...more,
-    headers: { "content-type": "application/json", ...more.headers },
-    body: JSON.stringify(body).replaceAll("PAGE", `${world.pages}/page`),
-  });
 
 const grammar: Record<Dialect, (stream: string) => string[]> = {
   messages: (stream) => messagesFaults(stream),
@@ -197,106 +157,17 @@ const grammar: Record<Dialect, (stream: string) => string[]> = {
 describe.each(dialects)("every stream of the %s dialect keeps its grammar", (dialect) => {
   const cases = Object.keys(bodies[dialect]).flatMap((tool) => dialects.map((other) => ({ tool, other })));
   test.each(cases)("$tool over $other", async ({ tool, other }) => {
-    const response = await post(dialect, { model: `m-${other}`, stream: true, ...bodies[dialect][tool] });
+    const response = await world.send(dialect, {
+      model: `m-${other}`,
+      stream: true,
+      ...bodies[dialect][tool],
+    });
     const stream = await response.text();
     expect([response.status, grammar[dialect](stream)]).toEqual([200, []]);
     expect(stream).toContain("They");
     expect(world.upstream.requests).toHaveLength(2);
     if (tool === "page") expect(world.upstream.requests[1]?.text).toContain("About gates.");
   });
-});
-
-describe("sealed contents that are not ours", () => {
-  const withBlob = async (change: (sealed: string) => unknown, where: "content" | "index") => {
-    const first = await world.anthropic.messages.create({
-      model: "m-chat",
-      ...(bodies.messages["search"] as Pick<
-        Anthropic.MessageCreateParamsNonStreaming,
-        "messages" | "max_tokens"
-      >),
-    });
-    const key = where === "content" ? "encrypted_content" : "encrypted_index";
-    const content = JSON.parse(JSON.stringify(first.content), (name, value: unknown) =>
-      name === key && typeof value === "string" ? change(value) : value,
-    ) as Anthropic.ContentBlockParam[];
-    return post("messages", {
-      model: "m-messages",
-      ...bodies.messages["search"],
-      messages: [
-        { role: "user", content: question },
-        { role: "assistant", content },
-        { role: "user", content: thanks },
-      ],
-    });
-  };
-  const other = (sealed: string) => (sealed.endsWith("A") ? "B" : "A");
-
-  test.each([
-    ["changed", (sealed: string) => `${sealed.slice(0, -5)}${other(sealed.slice(0, -4))}${sealed.slice(-4)}`],
-    ["truncated", (sealed: string) => sealed.slice(0, -8)],
-    ["foreign", () => "EpICCioIARgCIiQzYmQ5"],
-    ["empty", () => ""],
-    ["a number", () => 5],
-    ["null", () => null],
-    ["a list", () => ["x"]],
-    ["an object", () => ({})],
-    ["true", () => true],
-    ["left out", () => undefined],
-  ] as const)("%s: 400 invalid_request_error naming the block", async (_, change) => {
-    for (const [where, path] of [
-      ["content", "messages[1].content[2].content[0].encrypted_content"],
-      ["index", "messages[1].content[3].citations[0].encrypted_index"],
-    ] as const) {
-      const response = await withBlob(change, where);
-      const body = (await response.json()) as { error: { type: string; message: string } };
-      expect([response.status, body.error.type]).toEqual([400, "invalid_request_error"]);
-      expect(body.error.message.replaceAll(/\.(\d+)/g, "[$1]")).toContain(path);
-    }
-  });
-});
-
-test("a search citation without its index is refused, also where no server tool is declared", async () => {
-  for (const model of ["m-messages", "m-chat"]) {
-    const citations = [
-      { type: "web_search_result_location", url: hit.url, title: hit.title, cited_text: hit.text },
-    ];
-    const response = await post("messages", {
-      model,
-      max_tokens: 500,
-      messages: [
-        { role: "user", content: question },
-        { role: "assistant", content: [{ type: "text", text: "So it is.", citations }] },
-        { role: "user", content: thanks },
-      ],
-    });
-    expect([response.status, await response.text()]).toEqual([
-      400,
-      expect.stringContaining("messages.1.content.0.citations.0.encrypted_index"),
-    ]);
-  }
-});
-
-test("any API key of the same account can reopen sealed contents, a key of another account gets 400", async () => {
-  const asked = { model: "m-chat", ...bodies.messages["search"] };
-  const { content } = (await (await post("messages", asked)).json()) as { content: object[] };
-  const resent = {
-    ...asked,
-    messages: [
-      { role: "user", content: question },
-      { role: "assistant", content },
-      { role: "user", content: thanks },
-    ],
-  };
-  const statuses = await Promise.all(
-    [otherKeys.same, otherKeys.foreign].map(async (key) => {
-      const response = await post("messages", resent, { headers: { "x-api-key": key } });
-      return [response.status, await response.text()];
-    }),
-  );
-  expect(statuses).toEqual([
-    [200, expect.stringContaining("You are welcome.")],
-    [400, expect.stringContaining("messages.1.content.2.content.0.encrypted_content")],
-  ]);
 });
 
 describe("the AI SDK's provider-executed web search", () => {
@@ -361,7 +232,7 @@ describe("cited_text of a model's own citation has at most 150 characters", () =
     world.upstream.next(toolCall("web_fetch", { url: `${world.pages}/page` }), {
       answer: { parts: [{ type: "text", text: "So it says.", citations: [citation] }] },
     });
-    const response = await post("messages", {
+    const response = await world.send("messages", {
       model: "m-messages",
       stream,
       max_tokens: 500,
@@ -407,7 +278,7 @@ describe("what may be opened", () => {
     for (const type of ["web_search", "x_search"] as const) {
       const url = `${world.pages}/linked?by=${type}`;
       world.upstream.next(toolCall("web_fetch", { url }), text("done"));
-      const response = await post("responses", {
+      const response = await world.send("responses", {
         model: `m-${other}`,
         tools: [{ type: "web_search" }, { type: "x_search" }],
         input: [
@@ -440,136 +311,8 @@ describe("what may be opened", () => {
         action: { type: "open_page", url: `${world.pages}/page` },
       }),
     );
-    expect(lastSent()).toContain("url_not_allowed");
+    expect(world.lastSent()).toContain("url_not_allowed");
   });
-});
-
-describe("pause_turn: the client resends the assistant's content unchanged, with no further message", () => {
-  const tools: Anthropic.ToolUnion[] = [{ type: "web_search_20250305", name: "web_search" }];
-
-  test.each(dialects)("and the model goes on with every result (over %s)", async (other) => {
-    let searches = 0;
-    world.upstream.model(`upstream-${other}`, ({ question: asked, rounds }) => {
-      if (asked !== question) throw new Error(`not a continuation: ${asked}`);
-      return rounds >= 10 ? text(final) : toolCall("web_search", { query: `gates ${(searches += 1)}` });
-    });
-    const ask = (messages: Anthropic.MessageParam[]) =>
-      world.anthropic.messages.create({ model: `m-${other}`, max_tokens: 500, tools, messages });
-    const asked: Anthropic.MessageParam[] = [{ role: "user", content: question }];
-    const first = await ask(asked);
-    expect(first.stop_reason).toBe("pause_turn");
-    expect(first.content.filter(({ type }) => type === "web_search_tool_result")).toHaveLength(8);
-    const second = await ask([
-      ...asked,
-      { role: "assistant", content: first.content as Anthropic.ContentBlockParam[] },
-    ]);
-    expect(second.stop_reason).toBe("end_turn");
-    expect(second.content.filter(({ type }) => type === "web_search_tool_result")).toHaveLength(2);
-    expect(second.usage.server_tool_use).toMatchObject({ web_search_requests: 2 });
-    expect(howOften(lastSent(), hit.text)).toBe(10);
-  });
-});
-
-describe("rule 3.6: a resent call without a result is run before the model is asked", () => {
-  const tools = [
-    { type: "web_search_20250305", name: "web_search" },
-    { name: "clock", input_schema: { type: "object" } },
-  ];
-  const called = (id: string, query = "pend") => ({
-    type: "server_tool_use",
-    id,
-    name: "web_search",
-    input: { query },
-  });
-  const failed = (id: string) => ({
-    type: "web_search_tool_result",
-    tool_use_id: id,
-    content: { type: "web_search_tool_result_error", error_code: "unavailable" },
-  });
-  const said = { type: "text", text: "t" };
-  const client = { type: "tool_use", id: "toolu_1", name: "clock", input: {} };
-  const noon = { type: "tool_result", tool_use_id: "toolu_1", content: "noon" };
-  const pending = called("srvtoolu_x1");
-  const shapes: readonly [string, object[], (string | object[])?][] = [
-    ["after text", [said, pending]],
-    ["alone", [pending]],
-    ["after a call with its result", [called("srvtoolu_a"), failed("srvtoolu_a"), pending]],
-    ["beside a call with its result", [called("srvtoolu_a"), pending, failed("srvtoolu_a")]],
-    ["before what was said later", [called("srvtoolu_a"), pending, failed("srvtoolu_a"), said], "go on"],
-    ["before a turn of the user", [said, pending], "go on"],
-    ["before blocks of the user", [said, pending], [{ type: "text", text: "go on" }]],
-    ["beside a client's call", [said, pending, client], [noon]],
-    ["with an id that other dialects refuse", [called("srvtoolu x/1")]],
-  ];
-  const ask = async (model: string, stream: boolean, content: object[], then?: string | object[]) => {
-    const messages: object[] = [
-      { role: "user", content: "hi" },
-      { role: "assistant", content },
-    ];
-    if (then !== undefined) messages.push({ role: "user", content: then });
-    const sent = await post("messages", { model, max_tokens: 1000, stream, tools, messages });
-    return { status: sent.status, body: await sent.text() };
-  };
-
-  describe.each(dialects)("over %s", (other) => {
-    test.each(shapes)("%s", async (_, content, then) => {
-      for (const stream of [false, true]) {
-        world.upstream.reset();
-        world.upstream.model(`upstream-${other}`, () => text("Indeed"));
-        const { status, body } = await ask(`m-${other}`, stream, content, then);
-        expect([status, body]).toEqual([200, expect.stringContaining("Indeed")]);
-        expect(body).toContain(hit.url);
-        expect(body.indexOf("web_search_tool_result")).toBeLessThan(body.indexOf("Indeed"));
-        expect(world.upstream.requests).toHaveLength(1);
-        expect(lastSent()).toContain(hit.text);
-        if (other === "messages")
-          checkToolResults((JSON.parse(lastSent()) as { messages: MessageParam[] }).messages);
-      }
-    });
-
-    test("a client's call without a result stays refused", async () => {
-      const { status, body } = await ask(`m-${other}`, false, [pending, client]);
-      expect([status, body]).toEqual([400, expect.stringMatching(/without.*toolu_1\./)]);
-      expect((await ask(`m-${other}`, false, [pending, { ...client, id: pending.id }])).status).toBe(400);
-      expect(world.upstream.requests).toHaveLength(0);
-    });
-  });
-});
-
-test("twenty resent turns with their searches work, and thinking keeps its signature", async () => {
-  const tools: Anthropic.ToolUnion[] = [{ type: "web_search_20250305", name: "web_search" }];
-  const messages: Anthropic.MessageParam[] = [];
-  world.upstream.model("upstream-messages", ({ rounds }) => ({
-    answer: {
-      parts: [
-        { type: "thinking", text: "Hm.", signature: `signed-${rounds}` },
-        rounds > 0
-          ? { type: "text", text: final }
-          : { type: "tool", name: "web_search", input: { query: "gates" } },
-      ],
-    },
-  }));
-  for (let turn = 0; turn < 20; turn += 1) {
-    messages.push({ role: "user", content: `Search again, ${turn}.` });
-    const { content } = await world.anthropic.messages.create({
-      model: "m-messages",
-      max_tokens: 500,
-      thinking: { type: "adaptive" },
-      tools,
-      messages,
-    });
-    expect(content.map(({ type }) => type)).toEqual([
-      "thinking",
-      "server_tool_use",
-      "web_search_tool_result",
-      "thinking",
-      "text",
-    ]);
-    messages.push({ role: "assistant", content: content as Anthropic.ContentBlockParam[] });
-  }
-  expect(howOften(lastSent(), '"signature":"signed-0"')).toBe(20);
-  expect(howOften(lastSent(), '"signature":"signed-1"')).toBe(19);
-  expect(howOften(lastSent(), '"type":"search_result"')).toBe(20);
 });
 
 describe("rule 2.2 on the tool path", () => {
@@ -577,14 +320,14 @@ describe("rule 2.2 on the tool path", () => {
   const lossy = { ...bodies.chat["search"], model: "m-messages", seed: 7 };
 
   test.each([false, true])("what is lost is named in x-gapura-dropped (streamed: %s)", async (stream) => {
-    const response = await post("chat", { ...lossy, stream });
+    const response = await world.send("chat", { ...lossy, stream });
     expect(response.headers.get("x-gapura-dropped")).toContain("seed");
     await response.text();
   });
 
   test("under strict it is refused before any call, and free", async () => {
     const before = await world.plane.holds.credit("org_tools");
-    const response = await post("chat", lossy, { headers: strict });
+    const response = await world.send("chat", lossy, { headers: strict });
     expect(response.status).toBe(400);
     expect(await response.text()).toContain("seed");
     expect(world.upstream.requests).toHaveLength(0);
