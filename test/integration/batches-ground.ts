@@ -1,6 +1,7 @@
 /** What data planes of batches stand on: stores of their own and one upstream. */
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
-import type { Stores } from "./batches-world.ts";
+import { BatchPlane, type PlaneOptions, type Stores } from "./batches-world.ts";
+import { makeOrganization } from "./money-world.ts";
 import { freshDatabase, freshRedis } from "./stores.ts";
 
 export interface Ground {
@@ -22,4 +23,16 @@ export async function openGround(): Promise<Ground> {
       await upstream.close();
     },
   };
+}
+
+/** Two items run at once. `org_acme` has credit, and `org_narrow` has none. */
+export async function openSmallPlane(ground: Ground, clock?: PlaneOptions["clock"]): Promise<BatchPlane> {
+  const plane = await BatchPlane.open(ground.stores, {
+    upstreamUrl: ground.upstream.url,
+    ...(clock === undefined ? {} : { clock }),
+    worker: { limits: { places: 2, placesOfOne: 2 }, rhythm: { pollMs: 100 } },
+  });
+  await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
+  await makeOrganization(plane.pool, "org_narrow", 0n);
+  return plane;
 }

@@ -6,9 +6,8 @@ import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
-import { openGround, type Ground } from "./batches-ground.ts";
-import { BatchPlane, bodyOf } from "./batches-world.ts";
-import { makeOrganization } from "./money-world.ts";
+import { openGround, openSmallPlane, type Ground } from "./batches-ground.ts";
+import { bodyOf, type BatchPlane } from "./batches-world.ts";
 
 let ground: Ground;
 let upstream: FakeUpstream;
@@ -19,14 +18,7 @@ const clock = { now: () => Date.now() + skew };
 beforeAll(async () => {
   ground = await openGround();
   ({ upstream } = ground);
-  const limits = { places: 2, placesOfOne: 2 };
-  plane = await BatchPlane.open(ground.stores, {
-    upstreamUrl: upstream.url,
-    clock,
-    worker: { limits, rhythm: { pollMs: 100 } },
-  });
-  await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
-  await makeOrganization(plane.pool, "org_narrow", 0n);
+  plane = await openSmallPlane(ground, clock);
 });
 afterAll(async () => {
   await plane.close();

@@ -4,9 +4,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
 import type { FakeUpstream } from "../fakes/upstream/server.ts";
-import { openGround, type Ground } from "./batches-ground.ts";
-import { BatchPlane, chatLines, messageRequests } from "./batches-world.ts";
-import { makeOrganization } from "./money-world.ts";
+import { openGround, openSmallPlane, type Ground } from "./batches-ground.ts";
+import { chatLines, messageRequests, type BatchPlane } from "./batches-world.ts";
 
 let ground: Ground;
 let upstream: FakeUpstream;
@@ -15,13 +14,7 @@ let plane: BatchPlane;
 beforeAll(async () => {
   ground = await openGround();
   ({ upstream } = ground);
-  const limits = { places: 2, placesOfOne: 2 };
-  plane = await BatchPlane.open(ground.stores, {
-    upstreamUrl: upstream.url,
-    worker: { limits, rhythm: { pollMs: 100 } },
-  });
-  await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
-  await makeOrganization(plane.pool, "org_narrow", 0n);
+  plane = await openSmallPlane(ground);
 });
 afterAll(async () => {
   await plane.close();

@@ -5,9 +5,8 @@ import { sweepBatches } from "../../dataplane/batches/retention.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
-import { openGround, type Ground } from "./batches-ground.ts";
+import { openGround, openSmallPlane, type Ground } from "./batches-ground.ts";
 import { BatchPlane, bodyOf, chatLines, line, messageRequests, type Json } from "./batches-world.ts";
-import { makeOrganization } from "./money-world.ts";
 
 const DAY = 24 * 3_600_000;
 let ground: Ground;
@@ -21,14 +20,7 @@ const clock = { now: () => Date.now() + skew };
 beforeAll(async () => {
   ground = await openGround();
   ({ upstream } = ground);
-  const limits = { places: 2, placesOfOne: 2 };
-  plane = await BatchPlane.open(ground.stores, {
-    upstreamUrl: upstream.url,
-    clock,
-    worker: { limits, rhythm: { pollMs: 100 } },
-  });
-  await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
-  await makeOrganization(plane.pool, "org_narrow", 0n);
+  plane = await openSmallPlane(ground, clock);
 });
 afterAll(async () => {
   await plane.close();
