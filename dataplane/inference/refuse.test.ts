@@ -1,19 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
+import { blocks, items, lookAt, tools } from "../../test/fakes/look-at.ts";
 import type { Policy } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { choosePath, pathNeeds } from "./choose-path.ts";
-import { look, type Look } from "./look.ts";
 import { checkMedia, checkServerTools, declaredServerTools, refuse } from "./refuse.ts";
-
-const basics: Record<Dialect, object> = {
-  messages: { model: "m", max_tokens: 9, messages: [{ role: "user", content: "hi" }] },
-  chat: { model: "m", messages: [{ role: "user", content: "hi" }] },
-  responses: { model: "m", input: "hi" },
-};
-const lookAt = (dialect: Dialect, more: object): Look =>
-  look(dialect, Buffer.from(JSON.stringify({ ...basics[dialect], ...more })));
 
 /** `code param` of the refusal; null when there is none. */
 function refusalOf(dialect: Dialect, more: object): string | null {
@@ -25,10 +16,6 @@ function refusalOf(dialect: Dialect, more: object): string | null {
     return `${error.code} ${error.param}`;
   }
 }
-
-const blocks = (...content: object[]) => ({ messages: [{ role: "user", content }] });
-const items = (...input: object[]) => ({ input });
-const tools = (...list: object[]) => ({ tools: list });
 
 const chatFunction = { type: "function", function: { name: "f" } };
 const allowed = (...list: object[]) => ({ type: "allowed_tools", mode: "required", tools: list });
@@ -389,151 +376,6 @@ describe("rule 2.3: images and PDF for a model without the capability, on every 
     if (param === null) expect(check).not.toThrow();
     else expect(check).toThrow(expect.objectContaining({ code: "unsupported_content", param }));
     expect(() => checkMedia(lookAt(dialect, more), routeTo([]))).not.toThrow();
-  });
-});
-
-describe("basic shape", () => {
-  const shapes: [Dialect, string, string][] = [
-    ["messages", "", "invalid_request undefined"],
-    ["messages", " \n ", "invalid_request undefined"],
-    ["chat", "[]", "invalid_type undefined"],
-    ["chat", '"text"', "invalid_type undefined"],
-    ["chat", "{", "invalid_request undefined"],
-    ["chat", '{"model":"a","model":"b"}', "invalid_request undefined"],
-    ["chat", "{}", "missing_parameter messages"],
-    ["responses", '{"model":"a"}', "missing_parameter input"],
-    ["responses", '{"model":"a","input":null}', "missing_parameter input"],
-    ["responses", '{"model":"a","input":""}', "invalid_value input"],
-    ["responses", '{"model":"a","input":[]}', "invalid_value input"],
-    ["responses", '{"model":"a","input":7}', "invalid_type input"],
-    ["chat", '{"model":"a","messages":[]}', "invalid_value messages"],
-    ["chat", '{"model":"a","messages":"hi"}', "invalid_type messages"],
-    ["chat", '{"messages":[{}]}', "missing_parameter model"],
-    ["chat", '{"model":null,"messages":[{}]}', "missing_parameter model"],
-    ["chat", '{"model":5,"messages":[{}]}', "invalid_type model"],
-    ["chat", '{"model":"","messages":[{}]}', "invalid_value model"],
-    ["chat", '{"model":"a","messages":[{}],"stream":"true"}', "invalid_type stream"],
-    ["chat", '{"model":"a","messages":[{}],"stream":1}', "invalid_type stream"],
-    ["chat", '{"model":"a","messages":[{}],"max_tokens":1.5}', "invalid_type max_tokens"],
-    [
-      "chat",
-      '{"model":"a","messages":[{}],"max_completion_tokens":"5"}',
-      "invalid_type max_completion_tokens",
-    ],
-    ["chat", '{"model":"a","messages":[{}],"max_tokens":0}', "invalid_value max_tokens"],
-    ["chat", '{"model":"a","messages":[{}],"n":0}', "invalid_value n"],
-    ["chat", '{"model":"a","messages":[{}],"n":1000}', "invalid_value n"],
-    ["chat", '{"model":"a","messages":[{}],"n":"2"}', "invalid_type n"],
-    ["messages", '{"model":"a","messages":[{}],"max_tokens":-1}', "invalid_value max_tokens"],
-    ["chat", '{"model":"a","messages":[{}],"stream_options":3}', "invalid_type stream_options"],
-    ["responses", '{"model":"a","input":"x","stream_options":"x"}', "invalid_type stream_options"],
-    [
-      "chat",
-      '{"model":"a","messages":[{}],"stream_options":{"include_usage":1}}',
-      "invalid_type stream_options.include_usage",
-    ],
-    ["responses", '{"model":"a","input":"x","max_output_tokens":true}', "invalid_type max_output_tokens"],
-  ];
-  test.each(shapes)("rule 1.4: %s %j", (dialect, body, expected) => {
-    let seen = "served";
-    try {
-      look(dialect, Buffer.from(body));
-    } catch (error) {
-      seen = error instanceof ApiError ? `${error.code} ${error.param}` : String(error);
-    }
-    expect(seen).toBe(expected);
-  });
-
-  test("rule 1.17: null counts as absent", () => {
-    const seen = lookAt("chat", { stream: null, n: null, max_tokens: null, tools: null, tool_choice: null });
-    expect(seen).toMatchObject({ stream: false, choices: 1, limits: [], tools: [], toolChoice: null });
-    expect(lookAt("messages", { max_tokens: 0 }).limits).toMatchObject([{ value: 0 }]);
-  });
-
-  test("an escaped spelling of a key is that key", () => {
-    const body = String.raw`{"\u006dodel":"a","messages":[{"role":"user","content":"x"}],"\u0073tream":true}`;
-    expect(look("chat", Buffer.from(body))).toMatchObject({ model: "a", stream: true });
-  });
-
-  test("a byte order mark is not part of the body", () => {
-    expect(look("responses", Buffer.from('\uFEFF{"model":"a","input":"x"}')).body.toString()).toBe(
-      '{"model":"a","input":"x"}',
-    );
-  });
-});
-
-describe("counting for the hold", () => {
-  const data = "A".repeat(3000);
-  test.each([
-    [
-      "messages",
-      blocks({ type: "image", source: { type: "base64", media_type: "image/png", data } }),
-      3002,
-      1,
-      0,
-    ],
-    ["messages", blocks({ type: "document", source: { type: "text", data } }), 0, 0, 1],
-    [
-      "messages",
-      blocks({ type: "tool_result", content: [{ type: "image", source: { type: "base64", data } }] }),
-      3002,
-      1,
-      0,
-    ],
-    ["chat", blocks({ type: "image_url", image_url: { url: `data:image/png;base64,${data}` } }), 3024, 1, 0],
-    ["chat", blocks({ type: "image_url", image_url: { url: `https://x/${data}` } }), 0, 1, 0],
-    ["chat", blocks({ type: "file", file: { file_data: data } }), 3002, 0, 1],
-    [
-      "responses",
-      items({ role: "user", content: [{ type: "input_image", image_url: `data:image/png;base64,${data}` }] }),
-      3024,
-      1,
-      0,
-    ],
-    [
-      "responses",
-      items({ type: "function_call_output", output: [{ type: "input_file", file_data: data }] }),
-      3002,
-      0,
-      1,
-    ],
-  ] as [Dialect, object, number, number, number][])(
-    "rule 1.8: %s media is not text (%#)",
-    (dialect, more, mediaBytes, images, documents) => {
-      expect(lookAt(dialect, more).content).toMatchObject({ mediaBytes, images, documents });
-    },
-  );
-});
-
-describe("paths", () => {
-  const pathOf = (dialect: Dialect, more: object, upstream: Dialect = dialect) =>
-    choosePath(pathNeeds(lookAt(dialect, more)), upstream);
-  const citation = { type: "web_search_result_location", url: "u", encrypted_index: "x" };
-
-  test("the same dialect is relayed, another one converted", () => {
-    expect(pathOf("chat", {})).toBe("relay");
-    expect(pathOf("chat", {}, "messages")).toBe("convert");
-  });
-
-  test("rule 3.4: what only we can read is never relayed", () => {
-    expect(
-      pathOf("messages", blocks({ type: "server_tool_use", id: "s", name: "web_search", input: {} })),
-    ).toBe("convert");
-    expect(pathOf("messages", blocks({ type: "web_fetch_tool_result", tool_use_id: "s" }))).toBe("convert");
-    expect(pathOf("messages", blocks({ type: "text", text: "t", citations: [citation] }))).toBe("convert");
-    expect(pathOf("messages", blocks({ type: "text", text: "t", citations: null }))).toBe("relay");
-    expect(pathOf("messages", blocks({ type: "thinking", thinking: "", signature: "gapura_r1_abc" }))).toBe(
-      "convert",
-    );
-  });
-
-  test("a declared server tool runs in the loop, whatever the upstream speaks", () => {
-    expect(pathOf("messages", tools({ type: "web_search_20250305", name: "web_search" }))).toBe("tools");
-    expect(pathOf("responses", tools({ type: "x_search" }))).toBe("tools");
-    expect(pathOf("chat", { web_search_options: {} })).toBe("tools");
-    expect(pathOf("chat", { web_search_options: null })).toBe("relay");
-    expect(pathOf("responses", tools({ type: "web_search", external_web_access: false }))).toBe("relay");
-    expect(pathOf("responses", tools({ type: "web_search", external_web_access: true }))).toBe("tools");
   });
 });
 
