@@ -1,3 +1,4 @@
+/** Results beside the calls that they belong to. Pure. */
 import { isObject } from "../dialects/cursor.ts";
 import type { JsonObject, JsonValue, ToolResultBlock } from "../dialects/messages/types.ts";
 
@@ -22,7 +23,8 @@ function addResult(messages: readonly JsonValue[], result: ToolResultBlock): Jso
   return messages.with(at, { ...next, content: [block, ...(Array.isArray(said) ? said : [])] });
 }
 
-const makesCall = (message: JsonValue, id: string) =>
+/** Whether this message is the turn in which the model made that call. */
+export const makesCall = (message: JsonValue, id: string): boolean =>
   isObject(message) &&
   Array.isArray(message["content"]) &&
   message["content"].some((block) => isObject(block) && block["type"] === "tool_use" && block["id"] === id);

@@ -14,7 +14,7 @@ import { isObject } from "../dialects/cursor.ts";
 import type { JsonObject, JsonValue, ServerToolName } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
-import { addResults } from "./add-results.ts";
+import { addResults, makesCall } from "./add-results.ts";
 import type { ToolCall } from "./loop.ts";
 import type { SearchHit } from "../tools/outcomes.ts";
 import { isOwnIndex, openHit, resultForModel, type ToolOutcome } from "./results.ts";
