@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
 import { bodyOf, hello, sealerOf, serveOneUpstream, usage } from "../../test/fakes/one-upstream.ts";
-import { text, toolCall, type Faults, type Step } from "../../test/fakes/upstream/script.ts";
+import { toolCall, type Faults, type Step } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
 import type { Route, Upstream } from "../config/schema.ts";
 import { dialectPath, dialects, type Dialect } from "../dialects/dialect.ts";
