@@ -11,7 +11,8 @@ import { loadScript } from "../store/redis.ts";
 import { creditsText } from "./credits.ts";
 import { chargeColumns, summedColumns } from "./ledger.ts";
 import { countParked, pageParked } from "./parked-charges.ts";
-import { SHARDS, shardOf, shardTag } from "./shard.ts";
+import { ServerRun } from "./server-run.ts";
+import { SHARDS, epochKeys, shardOf, shardTag } from "./shard.ts";
 
 /** An account that Redis has an old version of is read again within 10 s (design.md §5). */
 const LOOKS = 8;
@@ -165,12 +166,13 @@ const readShard = loadScript(
 );
 
 async function auditRedis(pool: DatabasePool, redis: Redis): Promise<{ broken: string[]; holds: number }> {
+  const run = new ServerRun(redis, epochKeys);
   const names = await scanOrganizations(redis);
   const broken: string[] = [];
   let holds = 0;
   const books: Books[] = [];
   for (let shard = 0; shard < SHARDS; shard += 1) {
-    const rows = await readShard(redis, [shardTag(shard)], names[shard] ?? []);
+    const rows = await readShard(redis, [shardTag(shard)], names[shard] ?? [], () => run.begin());
     const [
       beatAge = "0",
       hold = "",

@@ -6,22 +6,26 @@
  * A server forgets its scripts when it ends, and is asked for this one whenever the meter's own is missing. That holds
  * behind a proxy as well, whose `INFO` may tell a `run_id` of its own.
  */
-import { createHash } from "node:crypto";
 import type { Redis } from "ioredis";
+import { digestOf, textFor } from "../store/redis.ts";
 
-/** Never changed: another text would end the holds of a running server at each upgrade. */
+/**
+ * Never changed: another text would end the holds of a running server at each upgrade. Of each database of the server, as
+ * scripts are the server's and keys a database's.
+ */
 const MARK = "return 'gapura-meter: this run of the server is known'";
-const digest = createHash("sha1").update(MARK).digest("hex");
 
 /** Ends what an earlier run of the server left, once for all who ask at the same time. */
 export class ServerRun {
   readonly #redis: Redis;
   readonly #epochKeys: readonly string[];
+  readonly #mark: string;
   #looking: Promise<void> | null = null;
 
   constructor(redis: Redis, epochKeys: readonly string[]) {
     this.#redis = redis;
     this.#epochKeys = epochKeys;
+    this.#mark = textFor(redis, MARK);
   }
 
   /** To be awaited before the meter's script is sent to a server that does not know it. @throws when Redis does. */
@@ -31,10 +35,10 @@ export class ServerRun {
   }
 
   async #look(): Promise<void> {
-    const [known] = (await this.#redis.script("EXISTS", digest)) as number[];
+    const [known] = (await this.#redis.script("EXISTS", digestOf(this.#mark))) as number[];
     if (known === 1) return;
     // One by one, as a cluster's keys lie apart; all of them before the mark, which says that it is done.
-    await Promise.all(this.#epochKeys.map((key) => this.#redis.del(key)));
-    await this.#redis.script("LOAD", MARK);
+    for (const key of this.#epochKeys) await this.#redis.del(key);
+    await this.#redis.script("LOAD", this.#mark);
   }
 }

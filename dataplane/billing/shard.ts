@@ -252,10 +252,11 @@ export function shardTag(index: number): string {
   return `{gapura-meter-${index}}`;
 }
 
-/** Where a shard's epoch stands: without it, or under another word, nothing is done (meter-apply.lua). */
-export function epochKey(index: number): string {
-  return `${shardTag(index)}:epoch`;
-}
+/** Where each shard's epoch stands: without it, or under another word, nothing is done (meter-apply.lua). */
+export const epochKeys: readonly string[] = Array.from(
+  { length: SHARDS },
+  (_, index) => `${shardTag(index)}:epoch`,
+);
 
 /**
  * The shard that holds everything of an organization: FNV-1a, stable over pods and releases.

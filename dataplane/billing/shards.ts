@@ -2,7 +2,7 @@
 import { metrics } from "../telemetry/metrics.ts";
 import { meterUnavailable } from "./rate-limits.ts";
 import { ServerRun } from "./server-run.ts";
-import { SHARDS, Shard, epochKey, shardOf, type Operation, type Reply, type ShardOptions } from "./shard.ts";
+import { SHARDS, Shard, epochKeys, shardOf, type Operation, type Reply, type ShardOptions } from "./shard.ts";
 
 /** Redis has this long for one operation; then a charge goes straight to the ledger. */
 export const REDIS_MS = 1_000;
@@ -37,10 +37,9 @@ export class Shards {
   constructor({ onTaken, mostOwed = MOST_OWED, ...options }: ShardsOptions) {
     this.#onTaken = onTaken;
     this.#mostOwed = mostOwed;
-    const indexes = Array.from({ length: SHARDS }, (_, index) => index);
-    const run = new ServerRun(options.redis, indexes.map(epochKey));
+    const run = new ServerRun(options.redis, epochKeys);
     const onNewRun = () => run.begin();
-    this.all = indexes.map((index) => new Shard({ ...options, index, onNewRun }));
+    this.all = Array.from({ length: SHARDS }, (_, index) => new Shard({ ...options, index, onNewRun }));
   }
 
   of(organizationId: string): Shard {

@@ -3,6 +3,7 @@ local function take_account(organization, base, version, key_epoch)
   local key = organization_key(organization)
   local before = call('HMGET', key, 'version', 'keyEpoch')
   if not before[1] or tonumber(version) > tonumber(before[1]) then
+    insist()
     call('HSET', key, 'base', base, 'version', version)
   end
   -- Null in a drain's books: the key epoch was not read there.

@@ -7,6 +7,7 @@
 -- fails replies `error` and why: what is wrong with one organization's keys must not concern the others of the call.
 if not epoch then
   epoch = ARGV[2]
+  insist()
   call('SET', tag .. ':epoch', epoch)
 end
 if epoch ~= ARGV[1] then

@@ -9,7 +9,7 @@ operations.heartbeat = function(id, row, cost)
   local organization, amount, short, item, swept, seen = parts_of(hold)
   if row == '' then
     heard[id] = true
-    lasting[id] = lasting[id] or seen ~= ''
+    note_lasting(id, item, seen)
   else
     set_hold(id, organization, amount, short, item, swept, row, cost)
   end

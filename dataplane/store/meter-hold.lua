@@ -95,6 +95,7 @@ operations.retake = function(organization, id, amount, item, row, cost)
   if charged == 'final' then
     return { 'done' }
   end
+  insist()
   make_hold(id, organization, amount, '0', item, charged and '1' or '', row, cost)
   return { 'held' }
 end

@@ -13,7 +13,7 @@ local FORGOTTEN_AT_ONCE = 5000
 local requests = {}
 -- Ids of `requests` that are to be written; and whether an owner was heard of, or is not expected to be any more.
 local changed, heard = {}, {}
--- Ids of what lasts: it was charged, or has an observation that will be when its owner dies.
+-- Ids of what lasts: it was charged, or has an observation that will be when its owner dies (which a batch item's is not).
 local lasting = {}
 -- What is to be added to the stream.
 local charges = {}
@@ -57,6 +57,10 @@ local function read_request(id)
   return value or nil
 end
 
+local function note_lasting(id, item, row)
+  lasting[id] = lasting[id] or (row ~= '' and item ~= '1')
+end
+
 -- Organization, amount, short, item, swept, row and cost of a packed hold.
 local function parts_of(hold)
   return select(2, struct.unpack(HOLD, hold))
@@ -66,7 +70,7 @@ end
 local function set_hold(id, organization, amount, short, item, swept, row, cost)
   set_request(id, struct.pack(HOLD, epoch, organization, amount, short, item, swept, row, cost))
   heard[id] = true
-  lasting[id] = lasting[id] or row ~= ''
+  note_lasting(id, item, row)
 end
 
 local function make_hold(id, organization, amount, short, item, swept, row, cost)
@@ -87,7 +91,7 @@ local function give_back(id, hold)
     add(organization, 'live', '-1')
   end
   heard[id] = false
-  lasting[id] = lasting[id] or row ~= ''
+  note_lasting(id, item, row)
 end
 
 -- A key that is none of ours is found by `add`, before anything is changed. kind: final or provisional.
@@ -121,7 +125,7 @@ local function forget_charged(most)
   end
 end
 
--- A count that is none of ours must not leave charges in the stream that are in no books.
+-- With their sums, as a key further on that is none of ours must not leave charges in the stream that are in no books.
 local function write_charges()
   if #charges == 0 then
     return
@@ -129,6 +133,9 @@ local function write_charges()
   call('XADD', USAGE, '*', 'r', table.concat(charges, '\30'))
   redis.pcall('INCRBY', WAITING, #charges)
   charges = {}
+  for organization, sums in pairs(owed) do
+    write_owed(organization, sums, 'undrained')
+  end
 end
 
 -- The commands that change a call's requests, words to be added.
@@ -136,23 +143,13 @@ local function commands()
   return { gone = { 'DEL' }, ended = { 'ZREM', BEATS }, values = { 'MSET' }, beats = { 'ZADD', BEATS } }
 end
 
--- write: `call` or `passing`. A call names at most some hundred requests: fewer than the 8,000 arguments that Lua's stack
--- takes.
-local function write_removed(write, of)
-  if #of.gone > 1 then
-    write(unpack(of.gone))
+-- A call names at most some hundred requests: fewer than the 8,000 arguments that Lua's stack takes.
+local function write_command(passes, lasts, name, words)
+  if #passes[name] > words then
+    passing(unpack(passes[name]))
   end
-  if #of.ended > 2 then
-    write(unpack(of.ended))
-  end
-end
-
-local function write_set(write, of)
-  if #of.values > 1 then
-    write(unpack(of.values))
-  end
-  if #of.beats > 2 then
-    write(unpack(of.beats))
+  if #lasts[name] > words then
+    call(unpack(lasts[name]))
   end
 end
 
@@ -183,10 +180,10 @@ local function write_requests()
     end
   end
   changed, heard, lasting = {}, {}, {}
-  write_removed(passing, passes)
-  write_removed(call, lasts)
-  write_set(passing, passes)
-  write_set(call, lasts)
+  write_command(passes, lasts, 'gone', 1)
+  write_command(passes, lasts, 'values', 1)
+  write_command(passes, lasts, 'beats', 2)
+  write_command(passes, lasts, 'ended', 2)
   if #final > 0 then
     local calls = call('RPUSH', CHARGED, now_text .. '\31' .. table.concat(final, '\31'))
     -- More than come in, so that none stays.

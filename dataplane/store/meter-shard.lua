@@ -49,6 +49,12 @@ local function passing(...)
   return reply
 end
 
+-- A full memory refuses what needs more of it until the script has written something else. For what must go on then: what
+-- gives memory back waits for it.
+local function insist()
+  call('DEL', tag .. ':none')
+end
+
 local function text(number)
   return string.format('%.0f', number)
 end
@@ -147,13 +153,18 @@ local function add(organization, field, amount)
   sums[field] = sum
 end
 
--- Writes what `add` gathered.
+-- Writes what `add` gathered for a field.
+local function write_owed(organization, sums, field)
+  if sums[field] and sums[field] ~= 0 then
+    write_sum(organization, field, text(sums[field]))
+    sums[field] = 0
+  end
+end
+
 local function write_books()
   for organization, sums in pairs(owed) do
-    for field, sum in pairs(sums) do
-      if sum ~= 0 then
-        write_sum(organization, field, text(sum))
-      end
+    for field in pairs(sums) do
+      write_owed(organization, sums, field)
     end
   end
   owed = {}

@@ -57,6 +57,15 @@ export type Script<Reply> = (
   unknown?: () => Promise<void>,
 ) => Promise<Reply>;
 
+const databaseOf = (redis: Redis): number => redis.options.db ?? 0;
+
+/** Under which a server knows a script. */
+export const digestOf = (source: string): string => createHash("sha1").update(source).digest("hex");
+
+/** A script of this database alone: whether the server knows it says nothing of its other databases. */
+export const textFor = (redis: Redis, source: string): string =>
+  `-- database ${databaseOf(redis)}\n${source}`;
+
 /**
  * Loads a script from a `.lua` file beside the caller, such as `new URL("./hold.lua", import.meta.url)`; several
  * files are joined in their order.
@@ -68,9 +77,17 @@ export function loadScript<Reply>(
   read: (reply: unknown) => Reply,
 ): Script<Reply> {
   const files = file instanceof URL ? [file] : file;
-  const source = files.map((part) => readFileSync(part, "utf8")).join("\n");
-  const digest = createHash("sha1").update(source).digest("hex");
+  const text = files.map((part) => readFileSync(part, "utf8")).join("\n");
+  /** By database. */
+  const known = new Map<number, { readonly source: string; readonly digest: string }>();
   return async (redis, keys, args, unknown) => {
+    let script = known.get(databaseOf(redis));
+    if (script === undefined) {
+      const source = textFor(redis, text);
+      script = { source, digest: digestOf(source) };
+      known.set(databaseOf(redis), script);
+    }
+    const { source, digest } = script;
     try {
       return read(await redis.evalsha(digest, keys.length, ...keys, ...args));
     } catch (error) {

@@ -77,6 +77,22 @@ test("a stream that is none of ours keeps back the charges of its shard alone, u
   expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
 });
 
+test.each(["beats", "charged"])(
+  "%s that are none of ours leave no charge in the stream that is in no books",
+  async (key) => {
+    const [organization = ""] = await organizationsOf(5, 1);
+    const { tag } = plane.shardFor(organization);
+    const bill = await plane.holds.open(request(organization), 100n);
+    await plane.redis.set(`${tag}:${key}`, "none of ours");
+    await bill.settle(usage(30));
+    await plane.redis.del(`${tag}:${key}`);
+    await plane.holds.payOwed();
+    await plane.upkeep.drain();
+    expect(await plane.redis.hget(keyOf(organization), "undrained")).toBe("0");
+    expect(await used(organization)).toBe(30n);
+  },
+);
+
 test("requests are admitted again when somebody took a stream away that was full", async () => {
   const [organization = ""] = await organizationsOf(5, 1);
   const { tag } = plane.shardFor(organization);

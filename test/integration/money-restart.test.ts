@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { audit } from "../../dataplane/billing/audit.ts";
 import { ServerRun } from "../../dataplane/billing/server-run.ts";
-import { epochKey, operation, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
+import { epochKeys, operation, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
 import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
 import { freshDatabase, freshRedis, rewriteFile, type TestDatabase, type TestStore } from "./stores.ts";
@@ -92,6 +92,17 @@ describe("a Redis that was restarted", () => {
     }
   });
 
+  test("has exact books before any data plane has asked it", async () => {
+    const bill = await open(100n);
+    bill.observe(observed(10));
+    await plane.holds.heartbeat();
+    await restart(plane);
+    expect(await broken()).toEqual([]);
+    await bill.settle(usage(20));
+    expect(await credit()).toMatchObject({ used: 20n, held: 0n });
+    expect(await broken()).toEqual([]);
+  });
+
   test("is swept clean of what its file kept of them", async () => {
     const bills = await Promise.all(Array.from({ length: 20 }, () => open(10n)));
     await rewriteFile(plane.redis);
@@ -121,17 +132,64 @@ describe("a Redis that was restarted", () => {
   });
 });
 
+describe("a Redis that was restarted with a full memory", () => {
+  test.each([
+    ["nothing runs", 0],
+    ["a request runs", 1],
+  ])("is drained all the same: %s", async (_title, running) => {
+    for (let count = 0; count < 5; count += 1) await (await open(10n)).settle(usage(3));
+    const bills = await Promise.all(Array.from({ length: running }, () => open(10n)));
+    await restart(plane);
+    await plane.redis.config("SET", "maxmemory", "1");
+    expect(await plane.upkeep.drain()).toBe(5);
+    expect(await credit()).toMatchObject({ used: 15n, held: BigInt(10 * running) });
+    await plane.redis.config("SET", "maxmemory", "0");
+    for (const bill of bills) await bill.release();
+    expect(await broken()).toEqual([]);
+  });
+});
+
+test("a full memory learns of a charge that went to the ledger before its hold is given back", async () => {
+  const [bill, other] = [await open(100n), await open(100n)];
+  await plane.redis.config("SET", "maxmemory", "1");
+  await bill.settle(usage(90));
+  await plane.holds.payOwed();
+  const [, late] = await Promise.all([other.release(), open(950n)]);
+  expect(late.amount).toBe(910n);
+  await plane.redis.config("SET", "maxmemory", "0");
+  await late.release();
+  expect(await broken()).toEqual([]);
+});
+
+test("two databases of one server restart each by itself", async () => {
+  await using second = await freshDatabase();
+  const beside = await Plane.open(
+    { redisUrl: `${redis.url}/1`, postgresUrl: second.url },
+    { running: false, rhythm: { staleMs: -1 } },
+  );
+  try {
+    await makeOrganization(beside.pool, "org", 1_000n);
+    const bill = await beside.holds.open(request("org"), 300n);
+    await rewriteFile(plane.redis);
+    await bill.settle(usage(30));
+    await restart(plane, beside);
+    await plane.upkeep.sweep();
+    await beside.upkeep.sweep();
+    expect(await credit(beside)).toEqual({ granted: 1_000n, used: 30n, held: 0n, available: 970n });
+    expect((await audit(beside.pool, beside.redis)).broken).toEqual([]);
+  } finally {
+    await beside.vanish();
+  }
+});
+
 describe("the run of a server", () => {
-  const epochs = () => plane.redis.mget(Array.from({ length: 16 }, (_, index) => epochKey(index)));
+  const epochs = () => plane.redis.mget(...epochKeys);
 
   test("goes on through an upgrade, which brings other scripts", async () => {
     await plane.upkeep.sweep();
     const before = await epochs();
     expect(before).not.toContain(null);
-    const run = new ServerRun(
-      plane.redis,
-      before.map((_, index) => epochKey(index)),
-    );
+    const run = new ServerRun(plane.redis, epochKeys);
     await run.begin();
     expect(await epochs()).toEqual(before);
   });
@@ -151,13 +209,13 @@ describe("the run of a server", () => {
     const administrator = plane.redis.duplicate({ enableOfflineQueue: true });
     // Nobody listens there: a replica that waits for its master.
     await administrator.replicaof("127.0.0.1", "1");
-    const run = new ServerRun(plane.redis, [epochKey(0)]);
+    const run = new ServerRun(plane.redis, epochKeys);
     await expect(run.begin()).rejects.toThrow("READONLY");
     await administrator.replicaof("NO", "ONE");
-    const before = await administrator.get(epochKey(shardOf("org")));
+    const before = await administrator.get(`${tag}:epoch`);
     expect(before).not.toBe(null);
     await expect.poll(() => credit().catch(() => null), { timeout: 10_000 }).not.toBe(null);
-    expect(await administrator.get(epochKey(shardOf("org")))).not.toBe(before);
+    expect(await administrator.get(`${tag}:epoch`)).not.toBe(before);
     administrator.disconnect();
   });
 });
