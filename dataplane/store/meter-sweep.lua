@@ -12,9 +12,14 @@ end
 local function end_hold(id)
   local value = read_value(id) or older_hold(id)
   if value and value ~= 'final' and value ~= 'provisional' then
+    local readable, organization, _, _, item, swept, row, cost = pcall(parts_of, value)
+    if not readable then
+      -- None of ours. It is left alone, but must not stand before those behind it for ever.
+      heard[id], lasting[id] = false, true
+      return
+    end
     -- One of another epoch is in no sum, but what was observed of it is charged all the same.
     local hold = is_current(value) and value or nil
-    local organization, _, _, item, swept, row, cost = parts_of(value)
     if item ~= '1' and row ~= '' and swept ~= '1' then
       charge(organization, id, hold, cost, row, 'provisional')
     else

@@ -61,6 +61,18 @@ test("a sweep passes over a hold of an organization whose key is none of ours", 
   expect(await plane.redis.hget(keyOf(good), "held")).toBe("0");
 });
 
+test("a sweep is not held up by holds that are none of ours", async () => {
+  const [organization = ""] = await organizationsOf(7, 1);
+  const { tag } = plane.shardFor(organization);
+  const foreign = Array.from({ length: 250 }, (_, index) => `req_foreign_${index}`);
+  await plane.redis.mset(foreign.flatMap((id) => [`${tag}:r:${id}`, "none\0of ours\0"]));
+  await plane.redis.zadd(`${tag}:beats`, ...foreign.flatMap((id) => [1, id]));
+  await plane.holds.open(request(organization), 7n);
+  await plane.upkeep.sweep();
+  expect(await plane.redis.hget(keyOf(organization), "held")).toBe("0");
+  expect(await plane.redis.exists(`${tag}:beats`)).toBe(0);
+});
+
 test("a stream that is none of ours keeps back the charges of its shard alone, until it is taken away", async () => {
   const [first = ""] = await organizationsOf(0, 1);
   const [last = ""] = await organizationsOf(SHARDS - 1, 1);
