@@ -1,5 +1,5 @@
 /**
- * Which run of the Redis server the meter's holds belong to. They are written to no file (meter-shard.lua), so when the
+ * Which run of the Redis server the meter's holds belong to. Redis' file does not tell all of them (meter-shard.lua), so when the
  * server was restarted the epochs that its file kept are ended before anything else is asked of it; every data plane
  * then charges and holds again what is recent, as after any loss (shard.ts).
  *
