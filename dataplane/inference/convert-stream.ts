@@ -196,7 +196,7 @@ class StreamConversion {
       this.#refuse(
         isError
           ? failureOfErrorBody(Buffer.from(event.data))
-          : new AttemptFailure(error, { retry: null, status: "garbage", unhealthy: true }),
+          : new AttemptFailure(error, { retry: null, status: "garbage" }),
       );
     } else {
       metrics.streamFaults.inc({ dialect: clientOf(this.#job), kind: "error" });

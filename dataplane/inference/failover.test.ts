@@ -183,6 +183,26 @@ describe.each(ways)("a $client request to an upstream that speaks $upstream ($pa
   });
 });
 
+describe.each(ways)("a whole $client answer of an upstream that speaks $upstream ($path)", (way) => {
+  const { upstream } = way;
+  test("that cannot be read never takes its upstream out (rule 1.14)", async () => {
+    first.model("upstream-model", { raw: { body: '{"half": "an ans', contentType: "application/json" } });
+    for (let time = 0; time <= FAILURES_TO_EJECT; time += 1) {
+      const call = callFor({ ...way, speaks: [upstream, upstream], stream: false });
+      await expect(serve(call)).rejects.toMatchObject({ code: "upstream_error" });
+      expect(call.record).toMatchObject({ tries: 1, upstream: "first" });
+    }
+  });
+
+  test.each([401, 402, 403, 404])("goes on to the second when the first says %i", async (status) => {
+    first.next({ error: { status } });
+    second.model("upstream-model", answer);
+    const call = callFor({ ...way, speaks: [upstream, upstream], stream: false });
+    await serve(call);
+    expect(call.record).toMatchObject({ tries: 2, upstream: "second" });
+  });
+});
+
 describe.each(ways)("a $client stream of an upstream that speaks $upstream ($path)", (way) => {
   const { client, upstream } = way;
   const streamed = () => callFor({ ...way, speaks: [upstream, upstream], stream: true });
@@ -219,6 +239,23 @@ describe.each(ways)("a $client stream of an upstream that speaks $upstream ($pat
     const call = streamed();
     await expect(serve(call)).rejects.toMatchObject({ code: "upstream_error" });
     expect(call.record.tries).toBe(1);
+  });
+
+  test("that begins with garbage never takes its upstream out (rule 1.14)", async () => {
+    const event = "event: message_start\ndata: {broken\n\n";
+    first.model("upstream-model", { raw: { body: event, contentType: "text/event-stream" } });
+    for (let time = 0; time <= FAILURES_TO_EJECT; time += 1) {
+      const call = streamed();
+      await serve(call).catch(() => {});
+      expect(call.record).toMatchObject({ tries: 1, upstream: "first" });
+    }
+  });
+
+  test("that begins with an error about our account goes to the next upstream", async () => {
+    first.next(withFaults(text("x"), { errorAtEvent: { event: 0, type: "permission_error" } }));
+    const call = streamed();
+    await serve(call);
+    expect(call.sink.text).toContain("second");
   });
 
   test("that has begun stays with its upstream: its end is an error, not another answer", async () => {

@@ -117,7 +117,14 @@ describe("before the first byte a failure goes to the next candidate", () => {
     expect(record).toMatchObject({ tries: 2, upstream: "two" });
   });
 
-  test.each([400, 401, 403, 404, 413, 422])("not so a status %i", async (status) => {
+  test.each([401, 402, 403, 404])("a status %i, which is about our account there", async (status) => {
+    one.next(error(status));
+    const { said, record } = await ask(pair());
+    expect(said).toContain("chat.completion");
+    expect(record).toMatchObject({ tries: 2, upstream: "two" });
+  });
+
+  test.each([400, 413, 422])("not so a status %i", async (status) => {
     one.next(error(status));
     const { record, error: told } = await ask(pair());
     expect(told).not.toBeNull();
@@ -136,6 +143,61 @@ describe("before the first byte a failure goes to the next candidate", () => {
     expect((await ask(pair(), { retries: { attempts: 2, retryOn } })).error).not.toBeNull();
     expect(two.requests).toHaveLength(0);
   });
+});
+
+describe("rule 1.14: an account that an upstream refuses", () => {
+  test.each([401, 402, 403, 404])("is told as 502 when all candidates say %i", async (status) => {
+    one.next(error(status));
+    two.next(error(status));
+    const { record, error: told } = await ask(pair());
+    expect(told).toMatchObject({ code: "upstream_error", cause: { upstreamStatus: status } });
+    expect(record.tries).toBe(2);
+  });
+
+  test("is not mended by asking again", async () => {
+    one.model("m", error(401));
+    const { record } = await ask([named("one", one.url)], { retries: { attempts: 3, retryOn: all } });
+    expect(record.tries).toBe(1);
+  });
+
+  test("stands behind a failure that may pass, for the client and for a batch item that may wait", async () => {
+    one.next(error(503));
+    two.next(error(401));
+    expect((await ask(pair())).error).toMatchObject({ code: "unavailable" });
+    one.next(error(401));
+    two.next(error(503));
+    expect((await ask(pair())).error).toMatchObject({ code: "unavailable" });
+  });
+
+  test("does not hide what another says about the request", async () => {
+    one.next(error(404));
+    two.next(error(413));
+    expect((await ask(pair())).error).toMatchObject({ code: "too_large" });
+  });
+
+  test.each([401, 402])(
+    "%i takes it out after five in a row, and a success brings it back",
+    async (status) => {
+      one.model("m", error(status));
+      for (let time = 0; time < 5; time += 1) expect((await ask(pair())).record.tries).toBe(2);
+      expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "two" });
+      one.reset();
+      now += 10_000;
+      expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
+    },
+  );
+
+  test.each([403, 404])("%i never takes it out", async (status) => {
+    one.model("m", error(status));
+    for (let time = 0; time < 8; time += 1) expect((await ask(pair())).record.tries).toBe(2);
+  });
+});
+
+test("rule 1.14: bytes that are no HTTP go to the next candidate and never eject", async () => {
+  using server = await serverThat((socket) => void socket.end("SSH-2.0-OpenSSH_9.6\r\n"));
+  const list = [named("odd", server.url), named("two", two.url, { priority: 1 })];
+  for (let time = 0; time < 7; time += 1)
+    expect((await ask(list)).record).toMatchObject({ tries: 2, upstream: "two" });
 });
 
 test("attempts counts all tries", async () => {

@@ -85,8 +85,10 @@ class Asking {
   #candidates: { readonly upstream: Upstream; tries: number }[];
   #attempts = 0;
   #wasStale = false;
-  /** What the client is told when nothing more is tried. */
+  /** What the client is told when nothing more is tried: the last failure, save that one which may pass says more. */
   #error: ApiError | null = null;
+  /** `#error` is of an upstream that may be back in a moment. */
+  #mayPass = false;
   /** Upstreams were all out at the first try: together they get no more time than one connection may take. */
   #desperateUntil: number | null = null;
 
@@ -165,14 +167,16 @@ class Asking {
   /** Takes note of a failed try. @throws ApiError when it was the last one. */
   failed(upstream: Upstream, failure: AttemptFailure): void {
     const { attempts, retryOn } = this.#question.route.retries;
-    this.#error = failure.error;
     if (failure.retry === null || !retryOn.includes(failure.retry)) throw failure.error;
+    if (!failure.lasting || !this.#mayPass) this.#error = failure.error;
+    this.#mayPass ||= !failure.lasting;
     this.#wasStale = failure.stale;
     this.#attempts += 1;
     // Nobody looked at a request on a stale connection: the same upstream is next, at once.
-    if (!failure.stale)
+    if (failure.lasting) this.#candidates = this.#candidates.filter((known) => known.upstream !== upstream);
+    else if (!failure.stale)
       for (const candidate of this.#candidates) if (candidate.upstream === upstream) candidate.tries += 1;
-    if (this.#attempts >= attempts) throw failure.error;
+    if (this.#attempts >= attempts || this.#candidates.length === 0) throw this.#giveUp();
   }
 
   #giveUp(): ApiError {

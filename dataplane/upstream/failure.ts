@@ -24,6 +24,8 @@ export class AttemptFailure extends Error {
   readonly stale: boolean;
   /** It did answer: it is there, whatever it said. */
   readonly answered: boolean;
+  /** It does not serve our account or does not have the model: asking it once more would end the same. */
+  readonly lasting: boolean;
   /** How long the upstream asks to be left alone. */
   readonly retryAfterMs: number | null;
 
@@ -35,6 +37,7 @@ export class AttemptFailure extends Error {
       readonly unhealthy?: boolean;
       readonly stale?: boolean;
       readonly answered?: boolean;
+      readonly lasting?: boolean;
       readonly retryAfterMs?: number | null;
     },
   ) {
@@ -46,6 +49,7 @@ export class AttemptFailure extends Error {
     this.unhealthy = facts.unhealthy ?? false;
     this.stale = facts.stale ?? false;
     this.answered = facts.answered ?? false;
+    this.lasting = facts.lasting ?? false;
     this.retryAfterMs = facts.retryAfterMs ?? null;
   }
 }
@@ -74,12 +78,9 @@ export function failureOfCall(fault: CallFault, cause: unknown): AttemptFailure 
         new ApiError("timeout", "The model's provider did not begin to answer in time.", { cause }),
         { retry: "first_byte_timeout", status: "timeout", unhealthy: true },
       );
+    // A corrupt answer never ejects, wherever it is found out (rule 1.14).
     case "garbage":
-      return new AttemptFailure(corruptAnswer(fault), {
-        retry: "connect",
-        status: "garbage",
-        unhealthy: true,
-      });
+      return new AttemptFailure(corruptAnswer(fault), { retry: "connect", status: "garbage" });
     case "deadline":
     case "idle":
       return new AttemptFailure(new ApiError("timeout", timedOut, { cause }), {
@@ -133,7 +134,7 @@ export function failureOfStatus(
   });
   const means = classOfStatus(status);
   // Of a redirect, or of a request that is refused for what it is, it speaks of that request alone (RFC 9110 §10.2.3).
-  const isBusy = means.retry !== null;
+  const isBusy = status === 429 || status >= 500;
   return new AttemptFailure(error, {
     ...means,
     status: String(status),
@@ -144,12 +145,40 @@ export function failureOfStatus(
 /** An error told with status 200, as a stream's first event or as a whole answer: as if it had been a status. */
 export function failureOfErrorBody(data: Buffer): AttemptFailure {
   const error = inBandError(objectOf(parseJson(data.toString("utf8"))) ?? {});
-  const { status } = error.kind;
+  const { type, code } = (error.cause ?? {}) as { type?: unknown; code?: unknown };
+  const status = ACCOUNT_WORDS.get(String(code)) ?? ACCOUNT_WORDS.get(String(type)) ?? error.kind.status;
   return new AttemptFailure(error, { ...classOfStatus(status), status: String(status) });
 }
 
-function classOfStatus(status: number): { retry: RetryClass; unhealthy: boolean; answered: boolean } {
-  if (status === 429) return { retry: "rate_limited", unhealthy: false, answered: true };
-  if (status >= 500) return { retry: "server_error", unhealthy: true, answered: false };
-  return { retry: null, unhealthy: false, answered: true };
+/** What a status means for the next candidate and for the upstream's health. */
+type StatusClass = Pick<AttemptFailure, "retry" | "unhealthy" | "answered" | "lasting">;
+
+/**
+ * Our account there, not the client's request, is refused: another candidate's may be well. A key or credit that is at
+ * its end (401, 402) fails all that come, and ejects; 403 and 404 may be about this one model or place (rule 1.14).
+ */
+const ACCOUNT_FAULTS: ReadonlyMap<number, Pick<StatusClass, "unhealthy" | "answered">> = new Map([
+  [401, { unhealthy: true, answered: false }],
+  [402, { unhealthy: true, answered: false }],
+  [403, { unhealthy: false, answered: true }],
+  [404, { unhealthy: false, answered: true }],
+]);
+
+/** The statuses that upstreams say with these codes and types where they cannot say a status any more. */
+const ACCOUNT_WORDS: ReadonlyMap<string, number> = new Map([
+  ["authentication_error", 401],
+  ["invalid_api_key", 401],
+  ["billing_error", 402],
+  ["insufficient_quota", 402],
+  ["permission_error", 403],
+  ["not_found_error", 404],
+  ["model_not_found", 404],
+]);
+
+function classOfStatus(status: number): StatusClass {
+  const account = ACCOUNT_FAULTS.get(status);
+  if (account !== undefined) return { retry: "server_error", ...account, lasting: true };
+  if (status === 429) return { retry: "rate_limited", unhealthy: false, answered: true, lasting: false };
+  if (status >= 500) return { retry: "server_error", unhealthy: true, answered: false, lasting: false };
+  return { retry: null, unhealthy: false, answered: true, lasting: false };
 }

@@ -66,7 +66,7 @@ export class Health {
     if (this.#troubles.delete(keyOf(route, upstream))) this.#show(route, upstream, 0);
   }
 
-  /** Connect error, 5xx or first-byte time-out. */
+  /** Connect error, 5xx, first-byte time-out, or a key or credit that is at its end (401, 402). */
   failed(route: Route, upstream: Upstream): void {
     const trouble = this.#trouble(keyOf(route, upstream));
     const now = this.#clock.now();

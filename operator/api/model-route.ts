@@ -243,7 +243,7 @@ export const modelRouteSpec = withRules(
         }).optional(),
         retryOn: field(
           set(z.enum(["Connect", "RateLimited", "ServerError", "FirstByteTimeout"]), 4),
-          "What is tried again, always before the first byte reaches the client.",
+          "What is tried again, always before the first byte reaches the client. ServerError: 5xx, and on the next upstream also 401, 402, 403 and 404, which are about the account there.",
           { default: routeDefaults.retries.retryOn },
         ).optional(),
       }),
