@@ -45,6 +45,7 @@ const anyUsage: fc.Arbitrary<FinalUsage> = fc.record({
     xProfiles: reported,
   }),
   estimated: fc.boolean(),
+  implausible: fc.boolean(),
   status: fc.constantFrom("ok" as const, "error" as const, "cancelled" as const),
   iterations: fc.nat(9),
   upstream: fc.option(fc.string()),
@@ -69,10 +70,13 @@ const usage: FinalUsage = {
 };
 
 test("a row is a value of Postgres' type `charge`", () => {
-  const row = usageRow({ ...request, model: 'a "b" \\c,', batchId: "batch_1" }, usage);
+  const row = usageRow(
+    { ...request, model: 'a "b" \\c,', batchId: "batch_1" },
+    { ...usage, implausible: true },
+  );
   const text =
     '(2,1790000000123,req_1,org,proj_1,apikey_1,"a ""b"" \\\\c,",200000,responses,batch_1,ok,2,,t,f,' +
-    "12,1,2,3,34,5,1,2,3,4,5,3,0,1,2,37,320000,0,2240002)";
+    "12,1,2,3,34,5,1,2,3,4,5,3,0,1,2,37,320000,0,2240002,t)";
   expect(encodeRow(row)).toBe(text);
   expect(arrayOf([text, "x"])).toBe(`{"${text.replace(/["\\]/g, (letter) => `\\${letter}`)}","x"}`);
 });

@@ -1,6 +1,6 @@
 /**
  * The form of a usage row on its way to the ledger: a value of the composite type `charge`
- * (store/migrations/0008_charge_values.sql) as Postgres writes it, so that nothing is taken apart on the way. Pure.
+ * (store/migrations/0008_charge_values.sql, 0011_implausible_usage.sql) as Postgres writes it, so that nothing is taken apart on the way. Pure.
  */
 import { z } from "zod";
 import { decodeJsonRow } from "./older-rows.ts";
@@ -59,6 +59,7 @@ export function encodeRow(row: UsageRow): string {
     parts.webSearch,
     parts.webFetch,
     parts.xSearch,
+    flag(row.implausible),
   ];
   return `(${words.join(",")})`;
 }
@@ -114,6 +115,7 @@ const valueSchema = z.object({
   webSearchMicros: micros,
   webFetchMicros: micros,
   xSearchMicros: micros,
+  implausible: boolean,
 });
 const names = Object.keys(valueSchema.shape);
 
@@ -147,6 +149,7 @@ function decodeValue(text: string): UsageRow {
     upstream: value.upstream,
     estimated: value.estimated,
     provisional: value.provisional,
+    implausible: value.implausible,
     tokens: {
       input: value.input,
       cacheRead: value.cacheRead,

@@ -60,6 +60,8 @@ export interface Observed {
   readonly tools: ToolUsage;
   /** True when any of it was counted by us instead of reported by the upstream. */
   readonly estimated: boolean;
+  /** True when an upstream reported more than is possible, and was believed only so far (rule 7.9). */
+  readonly implausible?: boolean;
 }
 
 export interface FinalUsage extends Observed {

@@ -41,6 +41,7 @@ export function decodeJsonRow(text: string): UsageRow {
   const { v: _version, tokens, tools, parts, ...row } = rowSchema.parse(JSON.parse(text));
   return {
     ...row,
+    implausible: false,
     tokens: {
       input: tokens[0],
       cacheRead: tokens[1],

@@ -19,6 +19,8 @@ export interface UsageRow {
   readonly estimated: boolean;
   /** Settled from what a dead owner had seen; the owner's own row replaces it, never the other way round. */
   readonly provisional: boolean;
+  /** An upstream reported more than is possible; the counters hold what was believed. */
+  readonly implausible: boolean;
   readonly tokens: TokenUsage;
   readonly tools: ToolUsage;
   readonly cost: Cost;
@@ -42,6 +44,7 @@ export function usageRow(request: MeteredRequest, usage: FinalUsage, provisional
     upstream: usage.upstream,
     estimated: usage.estimated,
     provisional,
+    implausible: usage.implausible === true,
     tokens: {
       input: billableCount(tokens.input),
       cacheRead: billableCount(tokens.cacheRead),

@@ -12,6 +12,7 @@ import type {
   MessagesUsage,
 } from "./messages/types.ts";
 import type { Dialect } from "./dialect.ts";
+import type { PossibleUsage } from "./usage.ts";
 
 /** Seals a blob to the organization, and opens one again; null when it is foreign, damaged or not ours. */
 export interface Sealer {
@@ -34,6 +35,8 @@ export interface CodecContext {
    * (`message_start`; LangChain never reads a later one), or whose upstream never reports any.
    */
   readonly estimatedInputTokens?: number;
+  /** Bounds of what an upstream's report is believed; absent: no bounds. */
+  readonly possible?: PossibleUsage;
   /** Calls of the conversation whose results the tool loop brings before any model is asked (rule 3.6). */
   readonly owed?: readonly string[];
   /** Names of the functions that the tool loop runs itself. */

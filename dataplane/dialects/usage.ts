@@ -9,6 +9,65 @@ import type { JsonObject, MessagesUsage } from "./messages/types.ts";
 /** About four characters to a token: what is said of an answer whose upstream reported nothing. */
 const CHARACTERS_PER_TOKEN = 4;
 
+/** What one upstream call can use at the most (rule 7.9). */
+export interface PossibleUsage {
+  /** Tokens of the model's context window: all classes of input together. */
+  readonly input: number;
+  /** The call's output limit in tokens, of all its choices together. */
+  readonly output: number;
+}
+
+/**
+ * A report as far as it is possible: within the context window, and within the output limit plus the output that was
+ * seen. What is beyond is cut off and the report marked; of the classes of input the dearest falls first.
+ * @param seenOutput tokens of output as counted here; asked for only where the limit is exceeded.
+ */
+export function plausibleUsage(
+  reported: MessagesUsage,
+  possible: PossibleUsage,
+  seenOutput: () => number,
+): MessagesUsage {
+  const { fiveMinutes, oneHour } = cacheWrites(reported);
+  const read = cacheRead(reported);
+  const isInputPossible = reported.input_tokens + read + fiveMinutes + oneHour <= possible.input;
+  if (isInputPossible && reported.output_tokens <= possible.output) return reported;
+  const output = Math.min(reported.output_tokens, possible.output + seenOutput());
+  if (isInputPossible && output === reported.output_tokens) return reported;
+  let room = possible.input;
+  const within = (tokens: number) => {
+    const believed = Math.min(tokens, room);
+    room -= believed;
+    return believed;
+  };
+  const input_tokens = within(reported.input_tokens);
+  const cache_read_input_tokens = within(read);
+  const cache_creation = {
+    ephemeral_5m_input_tokens: within(fiveMinutes),
+    ephemeral_1h_input_tokens: within(oneHour),
+  };
+  return {
+    ...reported,
+    input_tokens,
+    cache_read_input_tokens,
+    cache_creation_input_tokens:
+      cache_creation.ephemeral_5m_input_tokens + cache_creation.ephemeral_1h_input_tokens,
+    cache_creation,
+    output_tokens: output,
+    ...(reasoning(reported) > output && { output_tokens_details: { thinking_tokens: output } }),
+    implausible: true,
+  };
+}
+
+/** Tokens written to caches. A write without the 5m/1h split counts as 5m (rule 5.10). */
+export function cacheWrites(usage: MessagesUsage): {
+  readonly fiveMinutes: number;
+  readonly oneHour: number;
+} {
+  const oneHour = usage.cache_creation?.ephemeral_1h_input_tokens ?? 0;
+  const fiveMinutes = usage.cache_creation?.ephemeral_5m_input_tokens ?? 0;
+  return { fiveMinutes: Math.max(fiveMinutes, cacheWritten(usage) - oneHour), oneHour };
+}
+
 /** Usage of an answer whose upstream reported none. */
 const estimateUsage = (context: CodecContext, outputCharacters: number): MessagesUsage => ({
   input_tokens: context.estimatedInputTokens ?? 0,
@@ -28,6 +87,8 @@ export function countedUsage(
   const estimate = estimateUsage(context, outputCharacters);
   if (reported === null) return estimate;
   const { input_tokens, output_tokens } = estimate;
+  const { possible } = context;
+  if (possible !== undefined) reported = plausibleUsage(reported, possible, () => output_tokens);
   const lacksInput = prompt(reported) === 0 && input_tokens > 0;
   const lacksOutput = reported.output_tokens === 0 && output_tokens > 0;
   if (!lacksInput && !lacksOutput) return reported;
@@ -141,7 +202,7 @@ function fromOpenai(counts: {
 
 /** The full Messages shape: the SDKs crash without the two totals, and nulls mean "not reported". */
 export function writeMessagesUsage(usage: MessagesUsage): JsonObject {
-  const { estimated: _, ...reported } = usage;
+  const { estimated: _estimated, implausible: _implausible, ...reported } = usage;
   return {
     ...(reported as unknown as JsonObject),
     cache_creation_input_tokens: usage.cache_creation_input_tokens ?? null,

@@ -12,7 +12,7 @@ import { codecs } from "../dialects/registry.ts";
 import { newId } from "../lib/ids.ts";
 import { restoreConversation } from "../loop/continuation.ts";
 import type { InferenceCall } from "./call.ts";
-import { usualInputTokens } from "./estimate.ts";
+import { possibleUsage, usualInputTokens } from "./estimate.ts";
 import { keeperOf } from "./item-references.ts";
 import type { Look } from "./look.ts";
 
@@ -29,6 +29,7 @@ export class Conversion {
   readonly context: CodecContext;
   readonly #route: Route;
   readonly #strict: boolean;
+  readonly #choices: number;
 
   /**
    * @param body the client's, without blocks that only our server tools make.
@@ -58,6 +59,7 @@ export class Conversion {
     this.request = request;
     this.carry = carry;
     this.#route = route;
+    this.#choices = seen.choices;
     this.#strict = call.headers["x-gapura-strict"] === "true";
   }
 
@@ -80,6 +82,11 @@ export class Conversion {
     };
     const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
     return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header() };
+  }
+
+  /** What this upstream's answer is read with: it is believed no more than this call can use. */
+  reading({ dialect }: Upstream, { max_tokens }: MessagesRequest = this.request): CodecContext {
+    return { ...this.context, possible: possibleUsage(this.#route, dialect, max_tokens, this.#choices) };
   }
 
   /** Puts system turns among the leading instructions. @returns whether there were any. */

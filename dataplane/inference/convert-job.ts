@@ -1,9 +1,10 @@
 /** What converting an answer needs to know, whole or streamed, and how it is charged. */
-import type { Bill, FinalUsage, TokenUsage } from "../billing/meter.ts";
+import type { Bill, FinalUsage, Observed, TokenUsage } from "../billing/meter.ts";
 import { noTokens, noTools, tokensOf } from "../billing/token-usage.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { countImplausible } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/question.ts";
 import type { AnswerSink } from "./call.ts";
 import type { Conversion } from "./conversion.ts";
@@ -30,17 +31,24 @@ export const inputEstimate = ({ conversion }: ConvertJob): TokenUsage => ({
 });
 
 /** What an answer is charged for whose usage its reader has counted. */
-export const counted = (usage: MessagesUsage): Pick<FinalUsage, "tokens" | "estimated"> => ({
+export const counted = (usage: MessagesUsage): Counted => ({
   tokens: tokensOf(usage),
   estimated: usage.estimated === true,
+  implausible: usage.implausible === true,
 });
 
+/** What one upstream call used. */
+export type Counted = Pick<Observed, "tokens" | "estimated" | "implausible">;
+
 /** Charges one upstream call. */
-export const settle = (
-  { bill }: ConvertJob,
+export function settle(
+  { bill, conversion }: ConvertJob,
   { upstream }: Answering,
-  usage: Pick<FinalUsage, "tokens" | "estimated" | "status">,
-): Promise<void> => bill.settle({ ...usage, tools: noTools, iterations: 1, upstream: upstream.name });
+  usage: Counted & Pick<FinalUsage, "status">,
+): Promise<void> {
+  if (usage.implausible === true) countImplausible(conversion.context.model, upstream.name);
+  return bill.settle({ ...usage, tools: noTools, iterations: 1, upstream: upstream.name });
+}
 
 /** What `read` gives, or the ApiError it throws. */
 export function attempt<T>(read: () => T): T | ApiError {

@@ -2,7 +2,6 @@
  * Convert: an upstream's stream becomes the client's through Messages form (design.md §4.4). As in relay, the end
  * of an answer leaves only once its charge is durable.
  */
-import type { TokenUsage } from "../billing/meter.ts";
 import { noTools, tokensOf } from "../billing/token-usage.ts";
 import type { EndCause, SseEvent, StreamReader, StreamWriter } from "../dialects/codecs.ts";
 import type { MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
@@ -20,6 +19,7 @@ import {
   clientOf,
   counted,
   type ConvertJob,
+  type Counted,
   inputEstimate,
   settle,
 } from "./convert-job.ts";
@@ -68,7 +68,8 @@ class StreamConversion {
     this.#answering = answering;
     this.#resolve = resolve;
     this.#reject = reject;
-    this.#reader = codecs[answering.upstream.dialect].readStream(context);
+    const { upstream } = answering;
+    this.#reader = codecs[upstream.dialect].readStream(job.conversion.reading(upstream));
     this.#writer = codecs[carry.dialect].writeStream(carry, context);
   }
 
@@ -161,12 +162,13 @@ class StreamConversion {
   }
 
   /** What an answer used that has no end: as it is reported, else as far as it was seen (design.md §5, abort policy). */
-  #seen(): { tokens: TokenUsage; estimated: boolean } {
+  #seen(): Counted {
     const { reported } = this.#reader;
     if (reported !== null) return counted(reported);
+    const implausible = this.#usage?.implausible === true;
     const known = this.#usage === null ? inputEstimate(this.#job) : tokensOf(this.#usage);
     const output = Math.max(known.output, Math.ceil(this.#characters / CHARACTERS_PER_TOKEN));
-    return { tokens: { ...known, output }, estimated: true };
+    return { tokens: { ...known, output }, estimated: true, implausible };
   }
 
   /** The upstream has nothing more to say, for whatever reason; its reader knows whether that was its end. */

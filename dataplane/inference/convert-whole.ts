@@ -1,6 +1,5 @@
 /** Convert: a whole answer of an upstream becomes the client's through Messages form (design.md §4.3). */
 import type { FinalUsage } from "../billing/meter.ts";
-import { tokensOf } from "../billing/token-usage.ts";
 import { codecs } from "../dialects/registry.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -38,11 +37,12 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
   const parsed = parsedAnswer(answering.upstream.dialect, body);
   if (parsed === null) return failWhole(job, answering, "garbage", body.length);
   if (isErrorBody(parsed)) throw failureOfErrorBody(body);
-  const message = attempt(() => codecs[answering.upstream.dialect].readResponse(parsed, context));
+  const reading = conversion.reading(answering.upstream);
+  const message = attempt(() => codecs[answering.upstream.dialect].readResponse(parsed, reading));
   if (message instanceof ApiError) {
-    const reported = failedUsage(parsed);
+    const reported = failedUsage(parsed, reading.possible);
     if (reported === null) await settleEstimate(job, answering, body.length, "error");
-    else await settle(job, answering, { tokens: tokensOf(reported), estimated: false, status: "error" });
+    else await settle(job, answering, { ...counted(reported), status: "error" });
     metrics.streamFaults.inc({ dialect: carry.dialect, kind: "garbage" });
     throw message;
   }

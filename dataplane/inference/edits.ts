@@ -3,14 +3,12 @@
  * upstream byte for byte.
  */
 import type { Route, Upstream } from "../config/schema.ts";
+import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Member, ObjectSpan } from "../lib/json-reader.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
 import { present, type Look } from "./look.ts";
 import { isOffline } from "./refuse.ts";
-
-/** Responses upstreams refuse a lower limit (rule 2.6). */
-const LEAST_RESPONSES_OUTPUT_TOKENS = 16;
 
 /** A value of Responses' `include`. */
 const ENCRYPTED_REASONING = "reasoning.encrypted_content";
@@ -91,7 +89,7 @@ class RelayEdits {
   limits(most: number): void {
     const { dialect, limits } = this.#look;
     for (const { member, value } of limits) {
-      const least = dialect === "responses" ? LEAST_RESPONSES_OUTPUT_TOKENS : 0;
+      const least = dialect === "responses" ? OUTPUT_TOKENS_MIN : 0;
       const clamped = Math.max(least, Math.min(value, most));
       if (clamped !== value) this.#edits.push(replaceValue(member, String(clamped)));
     }

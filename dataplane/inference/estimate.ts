@@ -1,5 +1,8 @@
 import type { EstimatedWork } from "../billing/price.ts";
 import type { Route } from "../config/schema.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
+import type { PossibleUsage } from "../dialects/usage.ts";
 import { estimateInputTokens } from "../tokens/estimate.ts";
 import type { Look } from "./look.ts";
 
@@ -14,13 +17,31 @@ const textBytes = ({ body, content }: Look): number => Math.max(0, body.length -
 export function estimateWork(look: Look, route: Route): EstimatedWork {
   const { images, documents } = look.content;
   const most = route.limits.maxOutputTokens;
-  const limit = look.limits.length === 0 ? most : Math.max(...look.limits.map(({ value }) => value));
   return {
     inputTokens: estimateInputTokens({ textBytes: textBytes(look), images, documents }),
-    maxOutputTokens: Math.min(limit, most),
+    maxOutputTokens: Math.min(askedOutput(look) ?? most, most),
     n: look.choices,
   };
 }
+
+/**
+ * What one upstream call can use at the most (rule 7.9).
+ * @param limit the call's output limit; undefined: it names none.
+ */
+export function possibleUsage(
+  { limits }: Route,
+  dialect: Dialect,
+  limit: number | undefined,
+  choices: number,
+): PossibleUsage {
+  const least = dialect === "responses" ? OUTPUT_TOKENS_MIN : 0;
+  const most = limits.maxOutputTokens;
+  return { input: limits.contextTokens, output: Math.max(least, Math.min(limit ?? most, most)) * choices };
+}
+
+/** The output limit that a client names; undefined: none. */
+export const askedOutput = ({ limits }: Look): number | undefined =>
+  limits.length === 0 ? undefined : Math.max(...limits.map(({ value }) => value));
 
 /** Input tokens to charge when the upstream reports none; never more than what was held. */
 export function usualInputTokens(look: Look): number {

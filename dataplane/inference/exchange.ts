@@ -48,7 +48,13 @@ export async function* wholeEvents(
     yield eventsOf(codecs[answering.upstream.dialect].readResponse(parsed, context));
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    throw spoiled(error, { answering, context, received, corrupt: true, usage: failedUsage(parsed) });
+    throw spoiled(error, {
+      answering,
+      context,
+      received,
+      corrupt: true,
+      usage: failedUsage(parsed, context.possible),
+    });
   }
 }
 

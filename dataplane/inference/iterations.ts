@@ -1,6 +1,6 @@
 /** Asks a route's upstreams for the iterations of one tool loop; each may go to another upstream than the one before. */
 import type { Upstream } from "../config/schema.ts";
-import type { MessageParam, MessagesEvent, MessagesRequest } from "../dialects/messages/types.ts";
+import type { MessagesEvent, MessagesRequest } from "../dialects/messages/types.ts";
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
@@ -31,18 +31,21 @@ export class Iterations {
   ask(build: (target: Upstream["dialect"]) => MessagesRequest): Promise<Exchange> {
     const { promise, resolve, reject } = Promise.withResolvers<Exchange>();
     const deadline = new Deadline(this.#services.route.timeouts.requestMs);
-    let sent: readonly MessageParam[] = [];
+    let sent: MessagesRequest | null = null;
     const question = this.#question(deadline, (upstream) => {
-      const request = this.#forgetful(build(upstream.dialect));
-      sent = request.messages;
-      return request;
+      sent = this.#forgetful(build(upstream.dialect));
+      return sent;
     });
-    const ask = () => this.#services.upstreams.ask(question, (answering) => this.#take(answering, resolve));
+    const ask = () =>
+      this.#services.upstreams.ask(question, (answering) =>
+        this.#take(answering, sent ?? undefined, resolve),
+      );
     ask()
       .catch((error: unknown) => {
         // Rule 2.17: reasoning that was made in another account is left out, once for each iteration.
-        if (!rejectsReasoning(error) || withoutReasoning(sent) === null) throw error;
-        this.#withoutReasoning = sent.length;
+        const messages = sent?.messages ?? [];
+        if (!rejectsReasoning(error) || withoutReasoning(messages) === null) throw error;
+        this.#withoutReasoning = messages.length;
         return ask();
       })
       .catch((error: unknown) => {
@@ -82,10 +85,14 @@ export class Iterations {
   }
 
   /** Hands an answer over once its first events are there; stays until they have all been read. */
-  async #take(answering: Answering, resolve: (exchange: Exchange) => void): Promise<void> {
+  async #take(
+    answering: Answering,
+    sent: MessagesRequest | undefined,
+    resolve: (exchange: Exchange) => void,
+  ): Promise<void> {
     const { upstream } = answering;
     const read = this.#services.look.stream ? streamedEvents : wholeEvents;
-    const events = read(answering, this.#conversion.context);
+    const events = read(answering, this.#conversion.reading(upstream, sent));
     const first = await events.next();
     const { promise: finished, resolve: finish } = Promise.withResolvers<void>();
     async function* rest(): AsyncGenerator<readonly MessagesEvent[]> {

@@ -4,8 +4,11 @@ import { noTools } from "../billing/token-usage.ts";
 import type { Bill, FinalUsage } from "../billing/meter.ts";
 import type { KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import type { PossibleUsage } from "../dialects/usage.ts";
 import type { ApiError } from "../lib/api-error.ts";
+import { countImplausible } from "../telemetry/metrics.ts";
 import type { AnswerSink } from "./call.ts";
+import type { Counted } from "./convert-job.ts";
 
 export interface RelayJob {
   readonly dialect: Dialect;
@@ -16,6 +19,8 @@ export interface RelayJob {
   readonly choices: number;
   /** Charged when the upstream reports no input. */
   readonly estimatedInput: number;
+  /** Bounds of what the upstream's report is believed. */
+  readonly possible: PossibleUsage;
   /** Told the output items of a Responses answer; undefined: none is kept. */
   readonly keepItem: KeepItem | undefined;
   readonly bill: Bill;
@@ -30,11 +35,13 @@ export interface RelayJob {
 /** Charges one upstream call. */
 export function settle(
   job: RelayJob,
-  usage: Pick<FinalUsage, "tokens" | "estimated" | "status" | "upstream">,
+  usage: Counted & Pick<FinalUsage, "status"> & { readonly upstream: string },
 ): Promise<void> {
+  if (usage.implausible === true) countImplausible(job.model, usage.upstream);
   return job.bill.settle({
     tokens: usage.tokens,
     estimated: usage.estimated,
+    implausible: usage.implausible === true,
     status: usage.status,
     upstream: usage.upstream,
     tools: noTools,

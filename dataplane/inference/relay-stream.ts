@@ -2,9 +2,9 @@
  * Relay of a stream: bytes pass through untouched, save for the model's name and an injected usage chunk
  * (design.md §4.2). The end leaves only once its charge is durable (design.md §5).
  */
-import type { TokenUsage } from "../billing/meter.ts";
 import { noTokens, noTools, promptOf, tokensOf } from "../billing/token-usage.ts";
 import { parseJson } from "../dialects/fields.ts";
+import { plausibleUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Span } from "../lib/json-reader.ts";
 import { frameData, SseOverflow, SseScanner, type SseFrame } from "../lib/sse.ts";
@@ -12,6 +12,7 @@ import { metrics } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/question.ts";
 import { type AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
 import type { CallFault } from "../upstream/send.ts";
+import type { Counted } from "./convert-job.ts";
 import { errorEvent } from "./in-band.ts";
 import { settle, type RelayJob } from "./relay-job.ts";
 import {
@@ -236,20 +237,21 @@ class StreamRelay {
     const now = performance.now();
     if (now - this.#observedAt < OBSERVE_MS) return;
     this.#observedAt = now;
-    const { tokens, estimated } = this.#tokens();
-    this.#job.bill.observe({ tokens, estimated, tools: noTools });
+    this.#job.bill.observe({ ...this.#tokens(), tools: noTools });
   }
 
   /** The upstream's own count when it is complete, else what was seen of it (design.md §5, abort policy). */
-  #tokens(): { tokens: TokenUsage; estimated: boolean } {
-    const { usage, final, estimatedOutput } = this.#tap;
+  #tokens(): Counted {
+    const { final, estimatedOutput, usage: said } = this.#tap;
+    const usage = said === null ? null : plausibleUsage(said, this.#job.possible, () => estimatedOutput);
     const reported = usage === null ? noTokens : tokensOf(usage);
     // A report of no prompt, or of no output beside text that was seen, is one that was not counted.
     const isSent = promptOf(reported) > 0;
     const isWritten = final && (reported.output > 0 || estimatedOutput === 0);
     const input = isSent ? reported.input : this.#job.estimatedInput;
     const output = isWritten ? reported.output : Math.max(reported.output, estimatedOutput);
-    return { tokens: { ...reported, input, output }, estimated: !isSent || !isWritten };
+    const implausible = usage?.implausible === true;
+    return { tokens: { ...reported, input, output }, estimated: !isSent || !isWritten, implausible };
   }
 
   #ended(): void {

@@ -2,7 +2,7 @@ import type { FinalUsage, TokenUsage } from "../billing/meter.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
 import { failureOfResponse } from "../dialects/responses/read-response.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
-import { noTokens, tokensOf } from "../billing/token-usage.ts";
+import { noTokens } from "../billing/token-usage.ts";
 import { JsonFault } from "../lib/json-reader.ts";
 import { splice, type Edit } from "../lib/json-splice.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -11,7 +11,7 @@ import { failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { sendWhole } from "./call.ts";
-import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
+import { CHARACTERS_PER_TOKEN, counted } from "./convert-job.ts";
 import { settle, type RelayJob } from "./relay-job.ts";
 import { isReport } from "./usage-tap.ts";
 import {
@@ -44,10 +44,10 @@ export async function relayWhole(job: RelayJob, answering: Answering): Promise<v
   if (seen.failed) return failResponse(job, answering, body);
   answering.accepted();
   const answer = splice(body, wholeEdits(job, seen));
-  const counted = isReport(seen.usage)
-    ? countedTokens(seen.usage, job.estimatedInput, () => objectOf(parseJson(body.toString("utf8"))) ?? {})
+  const used = isReport(seen.usage)
+    ? countedTokens(seen.usage, job, () => objectOf(parseJson(body.toString("utf8"))) ?? {})
     : { tokens: estimateOf(job, body.length), estimated: true };
-  await settle(job, { ...counted, status: "ok", upstream: upstream.name });
+  await settle(job, { ...used, status: "ok", upstream: upstream.name });
   sendWhole(job.sink, answer, job.headers);
 }
 
@@ -55,10 +55,10 @@ export async function relayWhole(job: RelayJob, answering: Answering): Promise<v
 async function failResponse(job: RelayJob, answering: Answering, body: Buffer): Promise<never> {
   const response = objectOf(parseJson(body.toString("utf8"))) ?? {};
   if (isErrorBody(response)) throw failureOfErrorBody(body);
-  const reported = failedUsage(response);
+  const reported = failedUsage(response, job.possible);
   const { name } = answering.upstream;
   if (reported === null) await settleEstimate(job, answering, body.length, "error");
-  else await settle(job, { tokens: tokensOf(reported), estimated: false, status: "error", upstream: name });
+  else await settle(job, { ...counted(reported), status: "error", upstream: name });
   metrics.streamFaults.inc({ dialect: job.dialect, kind: "garbage" });
   throw failureOfResponse(response) ?? corruptAnswer("garbage");
 }

@@ -24,7 +24,7 @@ import { convertStream } from "./convert-stream.ts";
 import { convertWhole } from "./convert-whole.ts";
 import { relayBody } from "./edits.ts";
 import { EndedOnce } from "./ended-once.ts";
-import { estimateWork, usualInputTokens } from "./estimate.ts";
+import { askedOutput, estimateWork, possibleUsage, usualInputTokens } from "./estimate.ts";
 import { keeperOf, refersToItems, withKnownItems } from "./item-references.ts";
 import { look, type Look } from "./look.ts";
 import { checkMedia, checkServerTools, refuse } from "./refuse.ts";
@@ -305,6 +305,7 @@ class Serving {
       usageInjected,
       choices: this.#look.choices,
       estimatedInput: usualInputTokens(this.#look),
+      possible: possibleUsage(this.route, dialect, askedOutput(this.#look), this.#look.choices),
     };
     return this.#look.stream ? relayStream(job, answering) : relayWhole(job, answering);
   }

@@ -2,7 +2,6 @@ import type { KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
-import type { TokenUsage } from "../billing/meter.ts";
 import { promptOf, tokensOf } from "../billing/token-usage.ts";
 import type { JsonObject, MessagesUsage } from "../dialects/messages/types.ts";
 import {
@@ -12,6 +11,8 @@ import {
   isResponse,
 } from "../dialects/responses/read-response.ts";
 import {
+  type PossibleUsage,
+  plausibleUsage,
   readChatUsage,
   readMessagesUsage,
   readResponsesUsage,
@@ -23,8 +24,9 @@ import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { timedOut } from "../upstream/failure.ts";
 import type { CallFault } from "../upstream/send.ts";
-import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
+import { CHARACTERS_PER_TOKEN, type Counted } from "./convert-job.ts";
 import { keepItemAhead } from "./item-references.ts";
+import type { RelayJob } from "./relay-job.ts";
 import { isReport } from "./usage-tap.ts";
 
 /** What a whole answer says of itself. */
@@ -120,11 +122,15 @@ export const isErrorBody = (body: JsonObject): boolean =>
       body["error"] !== null &&
       ["choices", "content", "output"].every((part) => body[part] === undefined);
 
-/** What a Responses answer reports that is none by its own account; null when it reports nothing, or is one. */
-export function failedUsage(body: JsonObject): MessagesUsage | null {
+/**
+ * What a Responses answer reports that is none by its own account; null when it reports nothing, or is one.
+ * @param possible what such a report is believed at the most.
+ */
+export function failedUsage(body: JsonObject, possible?: PossibleUsage): MessagesUsage | null {
   const isFailed = isResponse(body) && failureOfResponse(body) !== null;
   const usage = isFailed ? readResponsesUsage(body["usage"]) : null;
-  return isReport(usage) ? usage : null;
+  if (!isReport(usage)) return null;
+  return possible === undefined ? usage : plausibleUsage(usage, possible, () => writtenTokens(body));
 }
 
 /**
@@ -132,22 +138,28 @@ export function failedUsage(body: JsonObject): MessagesUsage | null {
  * stream (design.md §5). `body` is asked for only where that is what was written.
  */
 export function countedTokens(
-  usage: MessagesUsage,
-  estimatedInput: number,
+  reported: MessagesUsage,
+  { estimatedInput, possible }: Pick<RelayJob, "estimatedInput" | "possible">,
   body: () => JsonObject,
-): { readonly tokens: TokenUsage; readonly estimated: boolean } {
+): Counted {
+  const usage = plausibleUsage(reported, possible, () => writtenTokens(body()));
   const tokens = tokensOf(usage);
-  const written = usage.output_tokens > 0 ? 0 : writtenCharacters(body());
+  const written = usage.output_tokens > 0 ? 0 : writtenTokens(body());
   const isCounted = promptOf(tokens) > 0 && written === 0;
   return {
     tokens: {
       ...tokens,
       input: promptOf(tokens) > 0 ? tokens.input : estimatedInput,
-      output: written > 0 ? Math.ceil(written / CHARACTERS_PER_TOKEN) : tokens.output,
+      output: written > 0 ? written : tokens.output,
     },
     estimated: !isCounted,
+    implausible: usage.implausible === true,
   };
 }
+
+/** Tokens of output that an answer holds, as counted here. */
+const writtenTokens = (answer: JsonObject): number =>
+  Math.ceil(writtenCharacters(answer) / CHARACTERS_PER_TOKEN);
 
 /** What a client is told of a whole answer that broke off, or was none. It is counted. */
 export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {

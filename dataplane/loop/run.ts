@@ -22,6 +22,7 @@ import type {
 import type { Sealer } from "../dialects/codecs.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
+import { countImplausible } from "../telemetry/metrics.ts";
 import { endSpan, errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { addResults } from "./add-results.ts";
@@ -192,7 +193,7 @@ class Loop {
         this.#speaker.nextIndex = round.nextIndex;
         await this.#speaker.say(shown);
       }
-      this.#tally.commit();
+      this.#commit(round.usage);
       endSpan(span, usageAttributes(round.usage, exchange.upstream));
       return round;
     } catch (error) {
@@ -223,8 +224,14 @@ class Loop {
       this.#upstream = spoiled.upstream;
       this.#tally.observe(spoiled.usage);
     }
-    if (spoiled !== null || round.begun) this.#tally.commit();
+    if (spoiled !== null || round.begun) this.#commit(spoiled?.usage ?? round.usage);
     else this.#tally.discard();
+  }
+
+  /** An iteration is over: what it used stays. */
+  #commit(usage: Round["usage"]): void {
+    if (usage.implausible === true) countImplausible(this.#input.request.model, this.#upstream ?? "");
+    this.#tally.commit();
   }
 
   /** The conversation so far, as the next call sends it. */

@@ -18,18 +18,22 @@ export class Tally {
   #current = noTokens;
   #estimated = false;
   #currentEstimated = false;
+  #implausible = false;
+  #currentImplausible = false;
   #tools: ToolUsage = noTools;
 
   /** What the iteration under way has used so far; replaces what was said of it before. */
   observe(usage: MessagesUsage): void {
     this.#current = tokensOf(usage);
     this.#currentEstimated = usage.estimated === true;
+    this.#currentImplausible = usage.implausible === true;
   }
 
   /** The iteration under way is over: its tokens stay. */
   commit(): void {
     this.#finished = sum(this.#finished, this.#current);
     this.#estimated ||= this.#currentEstimated;
+    this.#implausible ||= this.#currentImplausible;
     this.discard();
   }
 
@@ -37,6 +41,7 @@ export class Tally {
   discard(): void {
     this.#current = noTokens;
     this.#currentEstimated = false;
+    this.#currentImplausible = false;
   }
 
   /** Only what a tool brought is counted: a call that failed is free (spec, Prices and billing rules 3). */
@@ -60,6 +65,7 @@ export class Tally {
       tokens: sum(this.#finished, this.#current),
       tools: this.#tools,
       estimated: this.#estimated || this.#currentEstimated,
+      implausible: this.#implausible || this.#currentImplausible,
     };
   }
 

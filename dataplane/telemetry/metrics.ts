@@ -153,6 +153,12 @@ export const metrics = {
     labelNames: ["dialect", "kind"],
     registers,
   }),
+  implausibleUsage: new Counter({
+    name: "gapura_implausible_usage_total",
+    help: "Upstream calls whose reported usage is more than is possible, and was not believed.",
+    labelNames: ["model", "upstream"],
+    registers,
+  }),
   /** `reason`: loop, memory. */
   shed: new Counter({
     name: "gapura_shed_requests_total",
@@ -218,6 +224,11 @@ export function countRequest({ dialect, model, status, whole, firstByte, upstrea
   if (firstByte === null) return;
   of.firstByte.observe(firstByte);
   of.overhead.observe(Math.max(0, firstByte - upstreamWait));
+}
+
+/** Counts an upstream call that reported more than is possible (rule 7.9). */
+export function countImplausible(model: string, upstream: string): void {
+  metrics.implausibleUsage.inc({ model, upstream });
 }
 
 const tokenKinds = ["input", "cache_read", "cache_write", "output"] as const;

@@ -236,6 +236,8 @@ export interface MessagesUsage {
   service_tier?: string | null;
   /** Counted by us, or half of it, for what the upstream did not report (so far). Inside the process only; no client sees it. */
   estimated?: boolean;
+  /** The upstream reported more than is possible, and was not believed. Inside the process only. */
+  implausible?: boolean;
 }
 
 export interface MessagesResponse {

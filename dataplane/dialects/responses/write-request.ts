@@ -12,8 +12,8 @@ import { userId } from "../user-id.ts";
 import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "../messages/types.ts";
 import { writeInput } from "./write-input.ts";
 
-/** Official least value of `max_output_tokens`. */
-const OUTPUT_TOKENS_MIN = 16;
+/** Official least value of `max_output_tokens`; lower ones are raised to it (rule 2.6). */
+export const OUTPUT_TOKENS_MIN = 16;
 
 export function writeRequest(
   request: MessagesRequest,
