@@ -33,6 +33,8 @@ export class Endpoint {
     this.wholeHeaders = headersFor("application/json");
     this.#labels = { model, upstream: name };
     this.active = metrics.upstreamActive.series(this.#labels);
+    // There before its first event: to Prometheus, a counter that first appears as 1 has not increased.
+    metrics.implausibleUsage.inc(this.#labels, 0);
   }
 
   /** Counts a call that ended so. */
