@@ -33,17 +33,23 @@ const whole = sql.fragment`
 `;
 const ran = sql.fragment`item.state in ('succeeded', 'errored')`;
 
-/** A succeeded item has its row, one that is not over or never ran has none, and what ran has a line. */
+/**
+ * A succeeded item has its row, one that is not over or never ran has none, and what ran has a line. What runs is
+ * some worker's, and nothing else is.
+ */
 async function wrongItems(transaction: CommonQueryMethods): Promise<string[]> {
   const schema = z.object({ id: z.string(), number: z.number(), state: z.string(), fault: z.string() });
   const rows = await transaction.any(sql.type(schema)`
     select item.batch_id as id, item.number, item.state,
       case when item.state = 'succeeded' and usage.id is null then 'has no usage row'
         when not ${ran} and usage.id is not null then 'has a usage row'
-        when item.line is null then 'has no result line' else 'has a result line' end as fault
+        when ${ran} and item.line is null then 'has no result line'
+        when not ${ran} and item.line is not null then 'has a result line'
+        when item.worker is null then 'has no worker' else 'has a worker' end as fault
     from batch_items item left join usage on usage.accepted_at = item.accepted_at and usage.id = item.request_id
     where (item.state = 'succeeded' and usage.id is null) or (not ${ran} and usage.id is not null)
       or ${ran} <> (item.line is not null)
+      or (item.state = 'running') <> (item.worker is not null)
     order by 1, 2
   `);
   return bounded(rows, ({ id, number, state, fault }) => `${id}: request ${number} is ${state} and ${fault}`);

@@ -59,6 +59,8 @@ export const batchSchema = z.object({
   overdue: z.boolean(),
   endedAt: z.number().nullable(),
   archivedAt: z.number().nullable(),
+  /** Of who validates or finalizes it. */
+  claim: z.string().nullable(),
 });
 export type Batch = Readonly<z.infer<typeof batchSchema>>;
 
@@ -72,7 +74,7 @@ export const batchColumns = sql.fragment`
   batch.output_tokens as "outputTokens", batch.reasoning_tokens as "reasoningTokens",
   batch.created_at as "createdAt", batch.expires_at as "expiresAt", batch.in_progress_at as "inProgressAt",
   batch.finalizing_at as "finalizingAt", batch.cancel_initiated_at as "cancelInitiatedAt", batch.overdue,
-  batch.ended_at as "endedAt", batch.archived_at as "archivedAt"
+  batch.ended_at as "endedAt", batch.archived_at as "archivedAt", batch.claim
 `;
 
 /** A moment as SQL. */

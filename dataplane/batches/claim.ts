@@ -13,6 +13,8 @@ export const SMALL_BODY_BYTES = 256 * 1024;
 const claimedSchema = z.object({
   batchId: z.string(),
   number: z.number(),
+  /** Of this taking alone: what a run stores is compared with it, whoever has the item by then. */
+  claim: z.string(),
   customId: z.string(),
   requestId: z.string(),
   acceptedAt: z.number(),
@@ -111,11 +113,11 @@ export async function claimItems(
         as room (model, count) on room.model = counted.model
       where room.count is null or counted.place <= room.count
     )
-    update batch_items item set state = 'running', worker = ${workerId}, not_before = null
+    update batch_items item set state = 'running', worker = ${workerId}, claim = gen_random_uuid(), not_before = null
     from picked, batches batch
     where item.batch_id = picked.batch_id and item.number = picked.number
       and batch.id = item.batch_id and ${runnable(now)}
-    returning item.batch_id as "batchId", item.number, item.custom_id as "customId", item.request_id as "requestId",
+    returning item.batch_id as "batchId", item.number, item.claim, item.custom_id as "customId", item.request_id as "requestId",
       item.accepted_at as "acceptedAt", item.model, octet_length(item.body) as "bodyBytes",
       case when octet_length(item.body) <= ${SMALL_BODY_BYTES} then item.body end as body,
       item.faults, item.first_fault_at as "firstFaultAt",
@@ -125,14 +127,13 @@ export async function claimItems(
   return claimed.toSorted((one, other) => one.number - other.number);
 }
 
-/** The body of an item that this worker runs; null when it was taken from it. */
+/** The body of a claimed item; null when it was taken meanwhile. */
 export async function readBodyOf(
   db: CommonQueryMethods,
-  workerId: string,
-  { batchId, number }: Pick<ClaimedItem, "batchId" | "number">,
+  { batchId, number, claim }: Pick<ClaimedItem, "batchId" | "number" | "claim">,
 ): Promise<Buffer | null> {
   return await db.maybeOneFirst(sql.type(z.object({ body: z.instanceof(Buffer) }))`
     select body from batch_items
-    where batch_id = ${batchId} and number = ${number} and state = 'running' and worker = ${workerId}
+    where batch_id = ${batchId} and number = ${number} and state = 'running' and claim = ${claim}
   `);
 }

@@ -126,8 +126,14 @@ const fault = (
   message: string,
 ) => new ApiError(code, `${param}: ${message}`, { param });
 
-/** Forgets a batch that was never seen. */
+/** Forgets a batch that was never seen. One that began, though its maker did not hear of it, keeps its requests. */
 export async function discard({ pool }: Engine, id: string): Promise<void> {
-  await removeItems(pool, id);
-  await pool.query(sql.unsafe`delete from batches where id = ${id} and state = 'creating'`);
+  await pool.transaction(async (transaction) => {
+    const { rowCount } = await transaction.query(sql.unsafe`
+      select from batches where id = ${id} and state = 'creating' for update
+    `);
+    if (rowCount === 0) return;
+    await removeItems(transaction, id);
+    await transaction.query(sql.unsafe`delete from batches where id = ${id}`);
+  });
 }

@@ -3,14 +3,14 @@ import { sql } from "slonik";
 import { z } from "zod";
 import { at } from "./batch.ts";
 import type { Engine } from "./engine.ts";
-import { Counts } from "./settle.ts";
+import { Counts } from "./counts.ts";
 import { reached } from "./steps.ts";
 
 export async function expireOverdue({ pool, clock }: Engine): Promise<void> {
   const now = clock.now();
   // Its input could not be read in all that time: what it asks for is not known.
   await pool.query(sql.unsafe`
-    update batches set state = 'ended', worker = null, ended_at = ${at(now)}, overdue = true,
+    update batches set state = 'ended', worker = null, claim = null, ended_at = ${at(now)}, overdue = true,
       outcome = case when cancel_initiated_at is null then 'expired' else 'cancelled' end
     where state = 'validating' and expires_at <= ${at(now)}
   `);

@@ -4,6 +4,7 @@
  */
 import { sql } from "slonik";
 import { showFile, type StoredFile } from "../files/catalog.ts";
+import { allCounted, correctCounts, nothingLeft } from "./counts.ts";
 import { at, batchColumns, batchSchema, RETENTION_MS, type Batch } from "./batch.ts";
 import type { Engine } from "./engine.ts";
 import type { Resting } from "./resting.ts";
@@ -14,8 +15,8 @@ import { validate } from "./validate.ts";
 /** Batches with nothing left to run get ready for their end. */
 export async function closeFinished({ pool, clock }: Engine): Promise<void> {
   const { rowCount } = await pool.query(sql.unsafe`
-    update batches set state = 'finalizing', finalizing_at = ${at(clock.now())}
-    where state = 'in_progress' and succeeded + errored + canceled + expired = total
+    update batches batch set state = 'finalizing', finalizing_at = ${at(clock.now())}
+    where state = 'in_progress' and ${allCounted} and ${nothingLeft}
   `);
   if (rowCount > 0) reached("close.done");
 }
@@ -24,11 +25,12 @@ export async function closeFinished({ pool, clock }: Engine): Promise<void> {
 export async function workOnOne(engine: Engine, resting: Resting): Promise<boolean> {
   const { pool, clock, log } = engine;
   const batch = await pool.maybeOne(sql.type(batchSchema)`
-    update batches batch set worker = ${engine.workerId}
+    update batches batch set worker = ${engine.workerId}, claim = gen_random_uuid()
     where id = (
       select id from batches
       where state in ('validating', 'finalizing')
-        and (worker is null or worker not in (select id from batch_workers))
+        -- What is this worker's own was taken for it by a statement whose answer never came.
+        and (worker is null or worker = ${engine.workerId} or worker not in (select id from batch_workers))
         and not id = any(${sql.array(resting.ids(clock.now()), "text")})
       order by position limit 1 for update skip locked
     )
@@ -42,17 +44,20 @@ export async function workOnOne(engine: Engine, resting: Resting): Promise<boole
   } catch (error) {
     log.warn({ err: error, batch: batch.id, state: batch.state }, "a batch could not be read or ended yet");
     resting.failed(batch.id, clock.now());
-    await giveBack(engine, batch.id).catch(() => undefined);
+    await giveBack(engine, batch).catch(() => undefined);
   }
   return true;
 }
 
-async function giveBack({ pool, workerId }: Engine, id: string): Promise<void> {
-  await pool.query(sql.unsafe`update batches set worker = null where id = ${id} and worker = ${workerId}`);
+async function giveBack({ pool }: Engine, { id, claim }: Batch): Promise<void> {
+  await pool.query(
+    sql.unsafe`update batches set worker = null, claim = null where id = ${id} and claim = ${claim}`,
+  );
 }
 
 async function finish(engine: Engine, batch: Batch): Promise<void> {
-  const { pool, clock, workerId } = engine;
+  const { pool, clock } = engine;
+  if (await correctCounts(engine, batch.id)) throw new Error("its counts were not those of its requests");
   const wantsFiles = batch.form === "openai";
   const output = wantsFiles && batch.succeeded > 0 ? await writeFile(engine, batch, "output") : null;
   const hasErrors = batch.errored + batch.canceled + batch.expired > 0;
@@ -60,11 +65,11 @@ async function finish(engine: Engine, batch: Batch): Promise<void> {
   reached("finish.files");
   await pool.transaction(async (transaction) => {
     const { rowCount } = await transaction.query(sql.unsafe`
-      update batches set state = 'ended', worker = null, ended_at = ${at(clock.now())},
+      update batches set state = 'ended', worker = null, claim = null, ended_at = ${at(clock.now())},
         output_file_id = ${output?.id ?? null}, error_file_id = ${errors?.id ?? null},
         outcome = case
           when cancel_initiated_at is not null then 'cancelled' when overdue then 'expired' else 'completed' end
-      where id = ${batch.id} and state = 'finalizing' and worker = ${workerId}
+      where id = ${batch.id} and state = 'finalizing' and claim = ${batch.claim}
     `);
     // Somebody else took it for dead and ends it; the hidden files are swept.
     if (rowCount === 0) return;

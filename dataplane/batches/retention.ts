@@ -1,7 +1,11 @@
-/** Takes away what nobody can read any more: results after 29 days, rows whose lines are in files, false starts. */
+/**
+ * Takes away what nobody can read any more: results after 29 days, rows whose lines are in files, false starts. And
+ * mends what would never end.
+ */
 import { sql } from "slonik";
 import { z } from "zod";
 import { at, RETENTION_MS } from "./batch.ts";
+import { correctStuck } from "./counts.ts";
 import { discard } from "./create-from-requests.ts";
 import type { Engine } from "./engine.ts";
 import { removeItems } from "./items.ts";
@@ -37,4 +41,5 @@ export async function sweepBatches(engine: Engine): Promise<void> {
     limit ${BATCHES_AT_ONCE}
   `);
   for (const id of abandoned) await discard(engine, id);
+  await correctStuck(engine);
 }

@@ -16,7 +16,7 @@ import { erroredLine, succeededLine } from "./lines.ts";
 export interface RunServices {
   readonly serve: (call: InferenceCall) => Promise<void>;
   /** `Holds.forItem`. */
-  readonly meterFor: (onRow: (row: UsageRow) => void) => Meter;
+  readonly meterFor: (claim: string, onRow: (row: UsageRow) => void) => Meter;
   readonly snapshot: () => Snapshot;
   readonly log: Logger;
   readonly random: () => number;
@@ -39,7 +39,7 @@ export type ItemEnd =
 
 /** Never throws. */
 export async function runItem(services: RunServices, item: ClaimedItem, body: Buffer): Promise<ItemEnd> {
-  const charge = new Charge(services.meterFor);
+  const charge = new Charge(services.meterFor, item.claim);
   const sink = new KeptAnswer();
   const record = newRequestRecord(startRequestSpan("batch item", {}));
   const log = services.log.child({ batch: item.batchId });
@@ -132,8 +132,8 @@ class Charge {
   #request: MeteredRequest | null = null;
   #release: () => Promise<void> = async () => {};
 
-  constructor(meterFor: RunServices["meterFor"]) {
-    const meter = meterFor((row) => {
+  constructor(meterFor: RunServices["meterFor"], claim: string) {
+    const meter = meterFor(claim, (row) => {
       this.row = row;
     });
     this.meter = {

@@ -42,7 +42,7 @@ export function openBatches(options: BatchesOptions): Batches {
   };
   const worker = new BatchWorker({
     engine,
-    run: { serve, snapshot, random, meterFor: (onRow) => holds.forItem(onRow) },
+    run: { serve, snapshot, random, meterFor: (claim, onRow) => holds.forItem(claim, onRow) },
     charged: (rows, accounts) => holds.ledgerCharged(rows, accounts),
     ...rest,
   });

@@ -32,26 +32,22 @@ export async function validate(engine: Engine, batch: Batch): Promise<void> {
 }
 
 /** @returns whether the batch is still this worker's. Nobody takes it over while the rows go. */
-async function clearEarlierTry({ pool, workerId }: Engine, { id }: Batch): Promise<boolean> {
+async function clearEarlierTry({ pool }: Engine, { id, claim }: Batch): Promise<boolean> {
   return await pool.transaction(async (transaction) => {
     const { rowCount } = await transaction.query(sql.unsafe`
-      select from batches where id = ${id} and state = 'validating' and worker = ${workerId} for update
+      select from batches where id = ${id} and state = 'validating' and claim = ${claim} for update
     `);
     if (rowCount > 0) await removeItems(transaction, id);
     return rowCount > 0;
   });
 }
 
-async function begin(
-  { pool, clock, workerId, wake }: Engine,
-  { id }: Batch,
-  writer: ItemWriter,
-): Promise<void> {
+async function begin({ pool, clock, wake }: Engine, { id, claim }: Batch, writer: ItemWriter): Promise<void> {
   await pool.transaction(async (transaction) => {
     const cancelled = await transaction.maybeOneFirst(sql.type(z.object({ cancelled: z.boolean() }))`
       update batches set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, worker = null,
-        in_progress_at = ${at(clock.now())}
-      where id = ${id} and state = 'validating' and worker = ${workerId}
+        claim = null, in_progress_at = ${at(clock.now())}
+      where id = ${id} and state = 'validating' and claim = ${claim}
       returning cancel_initiated_at is not null as cancelled
     `);
     if (cancelled !== true) return;
@@ -63,11 +59,11 @@ async function begin(
   wake();
 }
 
-async function fail({ pool, clock, workerId }: Engine, { id }: Batch, errors: InputError[]): Promise<void> {
+async function fail({ pool, clock }: Engine, { id, claim }: Batch, errors: InputError[]): Promise<void> {
   await pool.query(sql.unsafe`
-    update batches set state = 'ended', worker = null, ended_at = ${at(clock.now())}, errors = ${JSON.stringify(errors)},
+    update batches set state = 'ended', worker = null, claim = null, ended_at = ${at(clock.now())}, errors = ${JSON.stringify(errors)},
       outcome = case when cancel_initiated_at is null then 'failed' else 'cancelled' end
-    where id = ${id} and state = 'validating' and worker = ${workerId}
+    where id = ${id} and state = 'validating' and claim = ${claim}
   `);
 }
 

@@ -4,6 +4,7 @@
  */
 import type { Account } from "../billing/accounts.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
+import { inBackground } from "../lib/in-background.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { claimItems, openBatches, readBodyOf, SMALL_BODY_BYTES, type ClaimedItem } from "./claim.ts";
 import type { Engine } from "./engine.ts";
@@ -18,7 +19,7 @@ import { runItem, type ItemEnd, type RunServices } from "./run.ts";
 import { createSettler, type Settler } from "./settle.ts";
 import { reached } from "./steps.ts";
 import { Turns, type TurnLimits } from "./turns.ts";
-import { beat, leave, takeFromDead } from "./workers.ts";
+import { beat, leave, takeFromDead, takeUnknown } from "./workers.ts";
 
 /** Milliseconds. */
 export interface WorkerRhythm {
@@ -62,7 +63,12 @@ export class BatchWorker {
   readonly #loops: Recurring[];
   readonly #filling: WakingLoop;
   readonly #ending: WakingLoop;
+  readonly #beatMs: number;
   #running = new Set<Promise<void>>();
+  /** Claims of items that run here or have yet to be stored. */
+  readonly #claims = new Set<string>();
+  /** When it was last looked for claims that this worker does not know of, as `performance.now()`. */
+  #lookedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: WorkerOptions) {
     const { engine } = options;
@@ -70,6 +76,7 @@ export class BatchWorker {
     this.#options = options;
     const rhythm = { ...usualRhythm, ...options.rhythm };
     const limits = { ...usualLimits, ...options.limits };
+    this.#beatMs = rhythm.beatMs;
     this.#turns = new Turns(limits);
     this.#headroom = new Headroom(limits.places, options.liveLoad ?? (() => "none"));
     const succeededSince = (model: string | null, since: number) => this.#turns.lastSuccess(model) > since;
@@ -116,6 +123,7 @@ export class BatchWorker {
   /** @returns whether to look again at once. */
   async #fill(): Promise<boolean> {
     const { pool, clock, workerId } = this.#engine;
+    await this.#takeUnknown();
     this.#turns.places = this.#headroom.places(performance.now(), this.#turns.running.size);
     if (this.#turns.free <= 0 || this.#options.busy?.() === true) return false;
     const now = clock.now();
@@ -129,14 +137,27 @@ export class BatchWorker {
     return items.length > 0 && this.#turns.free > 0;
   }
 
+  /** Here, where no claim is under way. */
+  async #takeUnknown(): Promise<void> {
+    const now = performance.now();
+    if (now - this.#lookedAt < this.#beatMs) return;
+    const items = await takeUnknown(this.#engine, [...this.#claims]);
+    this.#lookedAt = now;
+    if (items > 0)
+      this.#engine.log.info({ items }, "took back batch items of claims that were never answered");
+  }
+
   #start(item: ClaimedItem): void {
     this.#turns.begin(item);
+    this.#claims.add(item.claim);
     const running = this.#work(item).finally(() => {
       this.#turns.end(item);
+      this.#claims.delete(item.claim);
       this.#running.delete(running);
       this.#filling.wake(GATHER_MS);
     });
     this.#running.add(running);
+    inBackground(running, this.#engine.log, "a batch item");
   }
 
   /** Never fails. */
@@ -145,7 +166,7 @@ export class BatchWorker {
     const giveBack = large ? await this.#largeBodies.take(item.bodyBytes) : () => {};
     let end: ItemEnd;
     try {
-      const body = item.body ?? (await readBodyOf(this.#engine.pool, this.#engine.workerId, item));
+      const body = item.body ?? (await readBodyOf(this.#engine.pool, item));
       // It was taken from this worker.
       if (body === null) return;
       end = await runItem(this.#run, item, body);

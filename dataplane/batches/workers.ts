@@ -1,8 +1,9 @@
 /** Which workers live, and what becomes of the items of one that died: they wait again (rules 4.2, 4.4). */
-import { sql } from "slonik";
+import { sql, type FragmentSqlToken } from "slonik";
 import { z } from "zod";
+import { Counts } from "./counts.ts";
 import type { Engine } from "./engine.ts";
-import { Counts, fatesOf } from "./settle.ts";
+import { fatesOf } from "./fates.ts";
 import { reached } from "./steps.ts";
 
 /** Says that this worker lives. By Postgres' clock: those of pods differ. */
@@ -20,21 +21,34 @@ export async function leave({ pool, workerId }: Engine): Promise<void> {
 
 /** Takes from workers that have been silent for `leaseMs` what they had. @returns the number of items. */
 export async function takeFromDead(engine: Engine, leaseMs: number): Promise<number> {
-  const { pool, clock } = engine;
-  await pool.query(sql.unsafe`
+  await engine.pool.query(sql.unsafe`
     delete from batch_workers where seen_at < clock_timestamp() - ${leaseMs} * interval '1 millisecond'
   `);
-  const orphaned = await pool.anyFirst(sql.type(z.object({ id: z.string() }))`
-    select distinct batch_id as id from batch_items
-    where state = 'running' and worker not in (select id from batch_workers)
+  return await take(engine, sql.fragment`worker not in (select id from batch_workers)`);
+}
+
+/**
+ * Takes from this worker what it does not know to have: the answer to a claim never came, though it was committed.
+ * No claim may be under way. `known`: every claim that it runs or has yet to store. @returns the number of items.
+ */
+export async function takeUnknown(engine: Engine, known: readonly string[]): Promise<number> {
+  const unknown = sql.fragment`claim is null or not claim = any(${sql.array([...known], "uuid")})`;
+  return await take(engine, sql.fragment`worker = ${engine.workerId} and (${unknown})`);
+}
+
+/** `condition`: of the running items that shall wait again. */
+async function take({ pool, clock }: Engine, condition: FragmentSqlToken): Promise<number> {
+  const batches = await pool.anyFirst(sql.type(z.object({ id: z.string() }))`
+    select distinct batch_id as id from batch_items where state = 'running' and ${condition}
   `);
   let taken = 0;
-  for (const id of orphaned) {
+  for (const id of batches) {
     taken += await pool.transaction(async (transaction) => {
       const fate = (await fatesOf(transaction, [id], clock.now())).get(id) ?? "waiting";
       const { rowCount } = await transaction.query(sql.unsafe`
-        update batch_items set state = ${fate}, worker = null, body = case when ${fate} = 'waiting' then body end
-        where batch_id = ${id} and state = 'running' and worker not in (select id from batch_workers)
+        update batch_items
+        set state = ${fate}, worker = null, claim = null, body = case when ${fate} = 'waiting' then body end
+        where batch_id = ${id} and state = 'running' and ${condition}
       `);
       if (fate !== "waiting" && rowCount > 0) {
         const counts = new Counts();

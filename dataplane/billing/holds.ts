@@ -63,7 +63,7 @@ export class Holds implements Meter, BillKeeper {
   readonly #gate: Gate;
   readonly #writer: LedgerWriter;
   readonly #running = new Roster<HeldBill>();
-  /** Whose charge a row is that does not go through Redis. Not by id: a batch item may run twice here. */
+  /** Whose charge a row is that does not go through Redis. A batch item's hold has another id than its row. */
   readonly #aroundRedis = new WeakMap<UsageRow, HeldBill>();
   /** By shard. */
   readonly #charged: readonly KeptCharges[];
@@ -101,14 +101,16 @@ export class Holds implements Meter, BillKeeper {
   }
 
   /**
-   * A meter for one batch item: the same holds, but `settle` only hands the row to `onRow`. Whoever runs the batch
+   * A meter for one run of a batch item: the same holds, but `settle` only hands the row to `onRow`. Whoever runs the batch
    * stores the result, `chargeRows` and its own state in one transaction and then hands that very row to
    * `ledgerCharged`. An item that dies before that leaves nothing but a hold, which the sweeper gives back.
+   * `claim` is told from every other run of the item: each has a hold of its own, so that none gives back another's.
    */
-  forItem(onRow: (row: UsageRow) => void): Meter {
+  forItem(claim: string, onRow: (row: UsageRow) => void): Meter {
     return {
       open: async (request, estimate) => {
-        const bill = await this.open({ ...request, keyEpoch: null }, estimate);
+        const held = { ...request, id: `${request.id}.${claim}`, keyEpoch: null };
+        const bill = await this.open(held, estimate);
         const settle = async (usage: FinalUsage) => {
           const row = usageRow(request, usage);
           this.#aroundRedis.set(row, bill);
@@ -137,7 +139,7 @@ export class Holds implements Meter, BillKeeper {
       if (bill !== undefined) this.#ended(bill);
       operations
         .get(row.organizationId)
-        ?.push(operation("release", row.organizationId, row.id, ...correction, "1"));
+        ?.push(operation("release", row.organizationId, bill?.request.id ?? row.id, ...correction, "1"));
       // Rows that went around Redis are counted here, those through it where they are settled.
       count(row);
     }

@@ -82,6 +82,19 @@ const faults: readonly (readonly [string, (id: string) => ReturnType<typeof sql.
     /its usage row is of no request of batch msgbatch_/,
   ],
   [
+    "a running request that is no worker's",
+    (id) => sql.unsafe`
+      with unpaid as (delete from usage where batch_id = ${id})
+      update batch_items set state = 'running', line = null where batch_id = ${id} and number = 1
+    `,
+    /request 1 is running and has no worker/,
+  ],
+  [
+    "a finished request that is a worker's",
+    (id) => sql.unsafe`update batch_items set worker = 'one' where batch_id = ${id} and number = 0`,
+    /request 0 is succeeded and has a worker/,
+  ],
+  [
     "a row of another organization",
     (id) => sql.unsafe`update usage set organization_id = 'org_narrow' where batch_id = ${id}`,
     /its usage row is of no request of batch/,

@@ -140,7 +140,9 @@ describe("limits of an organization", () => {
     // Batch items are paced by their workers.
     const items = await Promise.all(
       [1, 2, 3].map(() =>
-        plane.holds.forItem(() => {}).open(request("org_limits_c", { endpoint: "batch", batchId: "b" }), 1n),
+        plane.holds
+          .forItem("claim_1", () => {})
+          .open(request("org_limits_c", { endpoint: "batch", batchId: "b" }), 1n),
       ),
     );
     for (const item of items) await item.release();
@@ -239,7 +241,7 @@ describe("dead owners", () => {
     const owner = await Plane.open({ redisUrl: redis.url, postgresUrl: database.url }, swept);
     await owner.holds.open(request("org_dead"), 300n);
     const item = await owner.holds
-      .forItem(() => {})
+      .forItem("claim_1", () => {})
       .open(request("org_dead", { endpoint: "batch", batchId: "b" }), 300n);
     item.observe(observed(70));
     await owner.holds.heartbeat();
@@ -254,7 +256,7 @@ describe("dead owners", () => {
 test("a batch item is charged in the transaction that stores its result", async () => {
   await makeOrganization(plane.pool, "org_item", 1_000n);
   const settled: UsageRow[] = [];
-  const meter = plane.holds.forItem((row) => settled.push(row));
+  const meter = plane.holds.forItem("claim_1", (row) => settled.push(row));
   const bill = await meter.open(request("org_item", { endpoint: "batch", batchId: "batch_1" }), 300n);
   await bill.settle(usage(120));
   expect(await plane.holds.credit("org_item")).toMatchObject({ used: 0n, held: 300n });
@@ -273,16 +275,19 @@ test("an item that runs twice in one process, as after a lease that ran out, is 
   const before = plane.holds.running;
   const asked = request("org_twice", { endpoint: "batch", batchId: "batch_2" });
   const settled: UsageRow[] = [];
-  const meter = plane.holds.forItem((row) => settled.push(row));
-  const [first, second] = [await meter.open(asked, 300n), await meter.open(asked, 300n)];
+  const run = (claim: string) => plane.holds.forItem(claim, (row) => settled.push(row)).open(asked, 300n);
+  const [first, second] = [await run("claim_1"), await run("claim_2")];
   expect(plane.holds.running).toBe(before + 2);
+  expect(await plane.holds.credit("org_twice")).toMatchObject({ held: 600n, available: 400n });
   await second.settle(usage(120));
   await first.settle(usage(120));
   // The second run's line was stored first; the other one turns out not to be wanted.
   const [stored] = settled as [UsageRow];
   const accounts = await plane.pool.transaction((transaction) => chargeRows(transaction, [stored]));
-  plane.holds.ledgerCharged([stored], accounts);
   await first.release();
+  // What the late run gives back is its own.
+  expect(await plane.holds.credit("org_twice")).toMatchObject({ held: 300n });
+  plane.holds.ledgerCharged([stored], accounts);
   expect(plane.holds.running).toBe(before);
   const credit = { granted: 1_000n, used: 120n, held: 0n, available: 880n };
   await expect.poll(() => plane.holds.credit("org_twice")).toEqual(credit);

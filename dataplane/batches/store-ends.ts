@@ -1,0 +1,174 @@
+/**
+ * Stores how runs of items ended: result line, usage row, charge and counters in one transaction (design.md §5). A
+ * run counts only while its claim is the item's: what was taken from this worker meanwhile is somebody else's, or
+ * another run's here, and leaves nothing.
+ */
+import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
+import { z } from "zod";
+import type { Account } from "../billing/accounts.ts";
+import { chargeRows } from "../billing/charge.ts";
+import type { ClaimedItem } from "./claim.ts";
+import { Counts } from "./counts.ts";
+import { fatesOf, type Fate } from "./fates.ts";
+import type { ItemEnd } from "./run.ts";
+import { reached } from "./steps.ts";
+
+type Over = Extract<ItemEnd, { kind: "over" }>;
+export interface Ended<End extends ItemEnd = ItemEnd> {
+  readonly item: ClaimedItem;
+  readonly end: End;
+}
+
+export interface Stored {
+  /** Runs whose results these items have now. */
+  readonly mine: readonly Ended<Over>[];
+  /** Runs that are not wanted: their items were taken. */
+  readonly late: readonly Ended<Over>[];
+  /** Those that were charged, as they are now. */
+  readonly accounts: readonly Account[];
+  /** Items that will run again. */
+  readonly again: number;
+  /** A batch has nothing left to run. */
+  readonly finished: boolean;
+}
+
+/**
+ * Locks in one order: batches by id, their items, accounts. May be repeated, also when it was committed before
+ * without anybody hearing of it.
+ */
+export async function storeEnds(
+  transaction: DatabaseTransactionConnection,
+  ends: readonly Ended[],
+  now: number,
+): Promise<Stored> {
+  const fates = await fatesOf(transaction, [...new Set(ends.map(({ item }) => item.batchId))], now);
+  const over = ends.filter((ended): ended is Ended<Over> => ended.end.kind === "over");
+  const stored = await storeLines(transaction, over);
+  const counts = new Counts();
+  for (const { item, end } of over) if (stored.has(item.claim)) counts.add(item.batchId, end.state, end.row);
+  const kept =
+    stored.size === over.length ? stored : new Set([...stored, ...(await storedBefore(transaction, over))]);
+  const ended = await putBack(
+    transaction,
+    ends.filter(({ end }) => end.kind !== "over"),
+    fates,
+  );
+  let again = 0;
+  for (const [batchId, state] of ended) {
+    if (state === "waiting") again += 1;
+    else counts.add(batchId, state, null);
+  }
+  const finished = await counts.store(transaction);
+  const mine = over.filter(({ item }) => kept.has(item.claim));
+  const rows = mine.flatMap(({ end }) => (end.row === null ? [] : [end.row]));
+  const accounts = await chargeRows(transaction, rows);
+  reached("settle.written");
+  return { mine, late: over.filter(({ item }) => !kept.has(item.claim)), accounts, again, finished };
+}
+
+const claimedSchema = z.object({ claim: z.string() });
+
+/** @returns the claims whose items have their lines now. */
+async function storeLines(
+  db: CommonQueryMethods,
+  over: readonly Ended<Over>[],
+): Promise<ReadonlySet<string>> {
+  if (over.length === 0) return new Set();
+  let offset = 1;
+  const starts = over.map(({ end }) => (offset += end.line.length) - end.line.length);
+  const blob = sql.binary(Buffer.concat(over.map(({ end }) => end.line)));
+  const stored = await db.anyFirst(sql.type(claimedSchema)`
+    update batch_items item
+    set state = ended.state, line = substring(${blob}::bytea from ended.start for ended.length), body = null, worker = null
+    from unnest(
+      ${keysOf(over)},
+      ${sql.array(
+        over.map(({ end }) => end.state),
+        "text",
+      )},
+      ${sql.array(starts, "int4")},
+      ${sql.array(
+        over.map(({ end }) => end.line.length),
+        "int4",
+      )}
+    ) as ended (batch_id, number, claim, state, start, length)
+    where ${isClaimed("ended")}
+    returning item.claim
+  `);
+  return new Set(stored);
+}
+
+/** @returns the claims whose results were stored by a transaction that committed unheard. */
+async function storedBefore(
+  db: CommonQueryMethods,
+  over: readonly Ended<Over>[],
+): Promise<ReadonlySet<string>> {
+  return new Set(
+    await db.anyFirst(sql.type(claimedSchema)`
+      select item.claim
+      from batch_items item join unnest(${keysOf(over)}) as ended (batch_id, number, claim)
+        on item.batch_id = ended.batch_id and item.number = ended.number and item.claim = ended.claim
+      where item.state in ('succeeded', 'errored')
+    `),
+  );
+}
+
+/** @returns the batch and the new state of each item whose claim still stood. */
+async function putBack(
+  db: CommonQueryMethods,
+  again: readonly Ended[],
+  fates: ReadonlyMap<string, Fate>,
+): Promise<(readonly [string, Fate])[]> {
+  if (again.length === 0) return [];
+  const schema = z.object({ batchId: z.string(), state: z.enum(["waiting", "canceled", "expired"]) });
+  const rows = await db.any(sql.type(schema)`
+    update batch_items item
+    set state = again.state, worker = null, claim = null,
+      not_before = clock_timestamp() + again.wait_ms * interval '1 millisecond',
+      faults = item.faults + again.fault,
+      first_fault_at = case when again.fault = 1 then coalesce(item.first_fault_at, clock_timestamp()) else item.first_fault_at end,
+      body = case when again.state = 'waiting' then item.body end
+    from unnest(
+      ${keysOf(again)},
+      ${sql.array(
+        again.map(({ item }) => fates.get(item.batchId) ?? "waiting"),
+        "text",
+      )},
+      ${sql.array(
+        again.map(({ end }) => (end.kind === "over" ? 0 : end.waitMs)),
+        "int4",
+      )},
+      ${sql.array(
+        again.map(({ end }) => (end.kind === "fault" ? 1 : 0)),
+        "int4",
+      )}
+    ) as again (batch_id, number, claim, state, wait_ms, fault)
+    where ${isClaimed("again")}
+    returning item.batch_id as "batchId", item.state
+  `);
+  return rows.map(({ batchId, state }) => [batchId, state]);
+}
+
+/** Three columns: batch, number, claim. */
+const keysOf = (ends: readonly Ended[]) => sql.fragment`
+  ${sql.array(
+    ends.map(({ item }) => item.batchId),
+    "text",
+  )},
+  ${sql.array(
+    ends.map(({ item }) => item.number),
+    "int4",
+  )},
+  ${sql.array(
+    ends.map(({ item }) => item.claim),
+    "uuid",
+  )}
+`;
+/** An item has at most one claim, so that of two runs of it at most one is joined. */
+const isClaimed = (name: "ended" | "again") => {
+  const of = sql.identifier([name]);
+  return sql.fragment`
+    item.batch_id = ${of}.batch_id and item.number = ${of}.number and item.claim = ${of}.claim
+    and item.state = 'running'
+  `;
+};

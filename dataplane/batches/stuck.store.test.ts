@@ -1,0 +1,111 @@
+/** Nothing of a batch stays for ever with a worker that does not know of it, or behind counters that are wrong. */
+import { sql, type DatabasePool } from "slonik";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { answer, claim, engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
+import { makeOrganization } from "../../test/integration/money-world.ts";
+import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import { openPostgres } from "../store/postgres.ts";
+import { auditBatches } from "./audit.ts";
+import { discard } from "./create-from-requests.ts";
+import type { Engine } from "./engine.ts";
+import { closeFinished, workOnOne } from "./finish.ts";
+import { Resting } from "./resting.ts";
+import { sweepBatches } from "./retention.ts";
+import { createSettler } from "./settle.ts";
+import { beat } from "./workers.ts";
+
+let database: TestDatabase;
+let pool: DatabasePool;
+let engine: Engine;
+beforeAll(async () => {
+  database = await freshDatabase();
+  pool = await openPostgres(database.url, { onError: () => {} });
+  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  engine = engineOf(pool, "worker-one");
+  await beat(engine);
+});
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+
+const stateOf = (id: string) =>
+  pool.oneFirst(sql.type(z.object({ state: z.string() }))`select state from batches where id = ${id}`);
+const change = (id: string, set: ReturnType<typeof sql.fragment>) =>
+  pool.query(sql.unsafe`update batches set ${set} where id = ${id}`);
+
+/** Runs up to `most` of its items to their end. */
+async function runSome(id: string, most: number): Promise<void> {
+  const settler = createSettler(
+    engine,
+    () => {},
+    () => {},
+  );
+  const items = await claim(engine, id, most);
+  await Promise.all(items.map((item) => settler.store(item, answer(item, 5))));
+}
+
+describe("counters that are wrong", () => {
+  test("a batch does not end by them while something of it is left, and they are mended", async () => {
+    const id = await insertBatch(pool, 5);
+    await runSome(id, 3);
+    await change(id, sql.fragment`succeeded = 5, output_tokens = 25`);
+    await closeFinished(engine);
+    expect(await stateOf(id)).toBe("in_progress");
+    await sweepBatches(engine);
+    expect(await auditBatches(pool)).toEqual([]);
+    await runSome(id, 2);
+    await closeFinished(engine);
+    expect(await stateOf(id)).toBe("finalizing");
+    expect(await auditBatches(pool)).toEqual([]);
+  });
+
+  test.each([
+    ["too many", sql.fragment`succeeded = 6`],
+    ["too few", sql.fragment`succeeded = 4, output_tokens = 20`],
+  ])("a batch that is over ends, though they say %s", async (_what, wrong) => {
+    const id = await insertBatch(pool, 5);
+    await runSome(id, 5);
+    await change(id, wrong);
+    await closeFinished(engine);
+    expect(await stateOf(id)).toBe("in_progress");
+    await sweepBatches(engine);
+    await closeFinished(engine);
+    expect(await stateOf(id)).toBe("finalizing");
+    expect(await auditBatches(pool)).toEqual([]);
+  });
+
+  test("a batch never ends with them, also where their sum is right", async () => {
+    const id = await insertBatch(pool, 3);
+    await runSome(id, 3);
+    await change(id, sql.fragment`succeeded = 1, errored = 2`);
+    await closeFinished(engine);
+    const resting = new Resting();
+    const work = async () => {
+      await workOnOne(engine, resting);
+      return await stateOf(id);
+    };
+    await expect.poll(work, { timeout: 10_000 }).toBe("ended");
+    expect(await auditBatches(pool)).toEqual([]);
+  });
+});
+
+test("a batch that was taken for this worker by a statement whose answer never came is worked on", async () => {
+  const id = await insertBatch(pool, 1);
+  await runSome(id, 1);
+  await closeFinished(engine);
+  await change(id, sql.fragment`worker = ${engine.workerId}, claim = gen_random_uuid()`);
+  const resting = new Resting();
+  while (await workOnOne(engine, resting));
+  expect(await stateOf(id)).toBe("ended");
+});
+
+test("a batch that began, though its maker did not hear of it, keeps its requests", async () => {
+  const id = await insertBatch(pool, 3);
+  await discard(engine, id);
+  expect(await claim(engine, id, 3)).toHaveLength(3);
+  await change(id, sql.fragment`state = 'creating'`);
+  await discard(engine, id);
+  expect(await pool.exists(sql.unsafe`select from batches where id = ${id}`)).toBe(false);
+});

@@ -1,0 +1,76 @@
+/** Batches made row by row, and ends of runs that nobody ran: for tests that play what workers do, step by step. */
+import { pino } from "pino";
+import { sql, type DatabasePool } from "slonik";
+import { claimItems, openBatches, type ClaimedItem } from "../../dataplane/batches/claim.ts";
+import type { Engine } from "../../dataplane/batches/engine.ts";
+import type { ItemEnd } from "../../dataplane/batches/run.ts";
+import { beat } from "../../dataplane/batches/workers.ts";
+import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import { newId } from "../../dataplane/lib/ids.ts";
+import { observed, request, usage } from "./money-world.ts";
+
+/** What of an engine the workers' own steps need. */
+export function engineOf(pool: DatabasePool, workerId: string): Engine {
+  return {
+    pool,
+    workerId,
+    clock: { now: () => Date.now() },
+    newId,
+    log: pino({ level: "silent" }),
+    wake: () => {},
+    balance: () => Promise.resolve(1n),
+    files: undefined as never,
+  };
+}
+
+export const organizationId = "org_acme";
+
+/** A message batch that runs, of so many items. @returns its id. */
+export async function insertBatch(pool: DatabasePool, items: number): Promise<string> {
+  const id = newId("msgbatch");
+  await pool.query(sql.unsafe`
+    insert into batches (id, organization_id, project_id, key_id, form, dialect, state, total, created_at, expires_at,
+      in_progress_at)
+    values (${id}, ${organizationId}, 'default', 'key_1', 'messages', 'messages', 'in_progress', ${items},
+      clock_timestamp(), clock_timestamp() + interval '24 hours', clock_timestamp())
+  `);
+  await pool.query(sql.unsafe`
+    insert into batch_items (batch_id, number, custom_id, request_id, accepted_at, model, body)
+    select ${id}, number, '"i' || number || '"', 'req_' || ${id} || '_' || number, date_trunc('milliseconds', now()),
+      'm', '{}'::bytea
+    from generate_series(0, ${items - 1}) as number
+  `);
+  return id;
+}
+
+/** Claims up to `most` items of one batch. */
+export async function claim(engine: Engine, batchId: string, most: number): Promise<readonly ClaimedItem[]> {
+  await beat(engine);
+  const now = engine.clock.now();
+  const open = await openBatches(engine.pool, now, []);
+  if (!open.some(({ id }) => id === batchId)) return [];
+  return await claimItems(engine.pool, engine.workerId, now, {
+    shares: new Map([[batchId, most]]),
+    blockedModels: [],
+    modelRooms: new Map(),
+  });
+}
+
+/** An answer of so many output tokens, which its line tells as well. */
+export function answer(item: ClaimedItem, output: number, release = () => Promise.resolve()): Over {
+  const asked = request(item.organizationId, {
+    id: item.requestId,
+    acceptedAt: item.acceptedAt,
+    projectId: item.projectId,
+    keyId: item.keyId,
+    keyEpoch: null,
+    endpoint: "batch",
+    batchId: item.batchId,
+  });
+  const row = usageRow(asked, usage(0, { tokens: { ...observed(1).tokens, output } }));
+  const line = Buffer.from(
+    `${JSON.stringify({ custom_id: `i${item.number}`, usage: { output_tokens: output } })}\n`,
+  );
+  return { kind: "over", state: "succeeded", line, row, release };
+}
+type Over = Extract<ItemEnd, { kind: "over" }>;
