@@ -13,7 +13,7 @@ import type { Step as MoneyStep } from "../../dataplane/billing/steps.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
-import { BatchPlane, bodyOf, type PlaneOptions } from "../integration/batches-world.ts";
+import { BatchPlane, bodyOf, type PlaneOptions, type Stores } from "../integration/batches-world.ts";
 import { makeOrganization } from "../integration/money-world.ts";
 import { freshPostgres, freshRedis, type TestStore } from "../integration/stores.ts";
 
@@ -36,8 +36,9 @@ export class BatchWorld {
   readonly postgres: TestStore;
   readonly redis: TestStore;
   readonly upstream: FakeUpstream;
-  /** How long the upstream thinks before it answers. */
+  /** How long the upstream thinks before it answers: at least, and at most so much longer. */
   thinkMs = 30;
+  spreadMs = 0;
   readonly #open = new Set<() => Promise<void>>();
   /** Where victims keep their compiled code. */
   readonly #compiled: string;
@@ -58,20 +59,25 @@ export class BatchWorld {
     return world;
   }
 
-  /** Each request is told by its number: so many output tokens it costs. Every tenth fails at its first try. */
+  /**
+   * Each request is told by its number, and each try of it by its last digits: so many output tokens it costs. Every
+   * tenth fails at its first try.
+   */
   answer(): void {
     this.upstream.reset();
-    const failed = new Set<string>();
+    const asked = new Map<string, number>();
+    this.spreadMs = 0;
     for (const model of ["upstream-messages", "upstream-chat"]) {
       this.upstream.model(model, (_read, logged) => {
         const number = /item (\d+)/.exec(logged.text)?.[1] ?? "0";
-        const faulty = number.endsWith("7") && !failed.has(number);
-        failed.add(number);
+        const tries = (asked.get(number) ?? 0) + 1;
+        asked.set(number, tries);
+        const faulty = number.endsWith("7") && tries === 1;
         return withFaults(
           faulty
             ? { error: { status: 500 } }
-            : text(`answer ${number}`, { input: 10, output: 1 + Number(number) }),
-          { delayHeadersMs: this.thinkMs },
+            : text(`answer ${number}`, { input: 10, output: tries + 100 * Number(number) }),
+          { delayHeadersMs: this.thinkMs + Math.random() * this.spreadMs },
         );
       });
     }
@@ -84,7 +90,7 @@ export class BatchWorld {
     return { upstreamUrl: this.upstream.url, worker, upkeep, ...more };
   }
 
-  get #stores() {
+  get #stores(): Stores {
     return { redisUrl: this.redis.url, postgresUrl: this.postgres.url };
   }
 
@@ -95,8 +101,14 @@ export class BatchWorld {
     return plane;
   }
 
-  /** One in a process of its own; with `dieAt` it kills itself the N-th time it reaches that step. */
-  async victim(dieAt?: `${Step | MoneyStep}:${number}`): Promise<Victim> {
+  /**
+   * One in a process of its own; with `dieAt` it kills itself the N-th time it reaches that step. `stores`: other ways
+   * to them.
+   */
+  async victim(
+    dieAt?: `${Step | MoneyStep}:${number}`,
+    { stores, ...more }: Partial<PlaneOptions> & { readonly stores?: Partial<Stores> } = {},
+  ): Promise<Victim> {
     const folder = import.meta.dirname;
     const child = spawn(
       process.execPath,
@@ -104,7 +116,7 @@ export class BatchWorld {
         "--import",
         join(folder, "die-at.ts"),
         join(folder, "batch-plane.ts"),
-        JSON.stringify({ stores: this.#stores, options: this.#options({}) }),
+        JSON.stringify({ stores: { ...this.#stores, ...stores }, options: this.#options(more) }),
       ],
       {
         stdio: ["ignore", "pipe", "inherit"],

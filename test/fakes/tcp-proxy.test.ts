@@ -1,0 +1,88 @@
+import { once } from "node:events";
+import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { TcpProxy } from "./tcp-proxy.ts";
+
+let server: Server;
+let proxy: TcpProxy;
+/** What the server was sent. */
+let heard: string;
+beforeEach(async () => {
+  heard = "";
+  server = createServer((socket) => {
+    socket.on("error", () => socket.destroy());
+    socket.on("data", (bytes: Buffer) => {
+      heard += bytes.toString();
+      socket.write(`re:${bytes.toString()}`);
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  proxy = await TcpProxy.open(`redis://127.0.0.1:${(server.address() as AddressInfo).port}`);
+});
+afterEach(async () => {
+  await proxy.close();
+  server.close();
+});
+
+/** A client of the proxy, and what it was answered. */
+function client() {
+  const socket: Socket = connect({ host: "127.0.0.1", port: Number(new URL(proxy.url).port) });
+  const seen = { answered: "", ended: false, socket };
+  socket.on("data", (bytes: Buffer) => (seen.answered += bytes.toString()));
+  socket.on("error", () => {});
+  socket.once("close", () => (seen.ended = true));
+  return seen;
+}
+
+test("what is said goes through, also late", async () => {
+  const one = client();
+  one.socket.write("a");
+  await expect.poll(() => one.answered).toBe("re:a");
+  proxy.delayMs = 50;
+  const started = performance.now();
+  one.socket.write("b");
+  await expect.poll(() => one.answered).toBe("re:are:b");
+  expect(performance.now() - started).toBeGreaterThan(95);
+});
+
+test("cut: connections break and new ones are refused, until it is connected again", async () => {
+  const one = client();
+  one.socket.write("a");
+  await expect.poll(() => one.answered).toBe("re:a");
+  proxy.cut();
+  await expect.poll(() => one.ended).toBe(true);
+  const two = client();
+  await expect.poll(() => two.ended).toBe(true);
+  proxy.reconnect();
+  const three = client();
+  three.socket.write("c");
+  await expect.poll(() => three.answered).toBe("re:c");
+});
+
+test("a hole: nothing breaks, and what was said meanwhile arrives later", async () => {
+  const one = client();
+  one.socket.write("a");
+  await expect.poll(() => one.answered).toBe("re:a");
+  proxy.hole();
+  one.socket.write("b");
+  const two = client();
+  two.socket.write("c");
+  await once(two.socket, "connect");
+  expect([heard, one.ended, two.ended]).toEqual(["a", false, false]);
+  proxy.reconnect();
+  await expect.poll(() => [one.answered, two.answered]).toEqual(["re:are:b", "re:c"]);
+});
+
+test("a hole for answers: the other side does what it is told, and nobody hears of it", async () => {
+  const one = client();
+  one.socket.write("a");
+  await expect.poll(() => one.answered).toBe("re:a");
+  proxy.hole("answers");
+  one.socket.write("b");
+  await expect.poll(() => heard).toBe("ab");
+  expect(one.answered).toBe("re:a");
+  proxy.cut();
+  await expect.poll(() => one.ended).toBe(true);
+  expect(one.answered).toBe("re:a");
+});

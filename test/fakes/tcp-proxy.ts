@@ -1,0 +1,134 @@
+/** A network that may fail, between a process and one of its stores. */
+import { once } from "node:events";
+import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** What is lost without a word: all of it, or only what the store answers. */
+export type Lost = "everything" | "answers";
+
+interface Pair {
+  readonly client: Socket;
+  readonly store: Socket;
+}
+
+export class TcpProxy {
+  readonly #server: Server;
+  readonly #target: URL;
+  readonly #pairs = new Set<Pair>();
+  /** Connections that came while nothing went through. */
+  readonly #waiting = new Set<Socket>();
+  #lost: Lost | null = null;
+  #refusing = false;
+  /** How long each piece takes, in milliseconds, one way. */
+  delayMs = 0;
+
+  private constructor(server: Server, target: URL) {
+    this.#server = server;
+    this.#target = target;
+    server.on("connection", (client) => this.#accept(client));
+  }
+
+  /** `url`: of the store, such as `postgres://postgres@127.0.0.1:5432/postgres`. */
+  static async open(url: string): Promise<TcpProxy> {
+    const server = createServer({ allowHalfOpen: false });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    return new TcpProxy(server, new URL(url));
+  }
+
+  /** The store's address by way of this proxy. */
+  get url(): string {
+    const url = new URL(this.#target.href);
+    url.port = String((this.#server.address() as AddressInfo).port);
+    return url.href;
+  }
+
+  /** Breaks all connections and refuses new ones. */
+  cut(): void {
+    this.#refusing = true;
+    this.#breakAll();
+  }
+
+  /** Nothing goes through and nobody is told: as a firewall that drops packets. New connections hang. */
+  hole(lost: Lost = "everything"): void {
+    this.#lost = lost;
+    for (const pair of this.#pairs) this.#pace(pair);
+  }
+
+  /** What was cut may connect again; what was held up goes on, with what was sent meanwhile. */
+  reconnect(): void {
+    this.#refusing = false;
+    this.#lost = null;
+    for (const pair of this.#pairs) this.#pace(pair);
+    for (const client of this.#waiting) this.#join(client);
+    this.#waiting.clear();
+  }
+
+  async close(): Promise<void> {
+    this.cut();
+    this.#server.close();
+    await once(this.#server, "close");
+  }
+
+  #accept(client: Socket): void {
+    client.on("error", () => client.destroy());
+    if (this.#refusing) client.resetAndDestroy();
+    else if (this.#lost === "everything") {
+      this.#waiting.add(client);
+      client.once("close", () => this.#waiting.delete(client));
+    } else this.#join(client);
+  }
+
+  #join(client: Socket): void {
+    const { hostname, port } = this.#target;
+    const store = connect({ host: hostname, port: Number(port), noDelay: true });
+    client.setNoDelay(true);
+    const pair: Pair = { client, store };
+    this.#pairs.add(pair);
+    store.on("error", () => store.destroy());
+    this.#carry(client, store);
+    this.#carry(store, client);
+    client.once("close", () => this.#end(pair));
+    store.once("close", () => this.#end(pair));
+    this.#pace(pair);
+  }
+
+  #carry(from: Socket, to: Socket): void {
+    let last = Promise.resolve();
+    from.on("data", (bytes: Buffer) => {
+      if (this.delayMs <= 0) {
+        if (!to.destroyed) to.write(bytes);
+        return;
+      }
+      // One after the other, as TCP keeps the order.
+      const due = sleep(this.delayMs);
+      last = last.then(async () => {
+        await due;
+        if (!to.destroyed) to.write(bytes);
+      });
+    });
+  }
+
+  /** Reads from those whose words go through. What the others say stays where it is. */
+  #pace({ client, store }: Pair): void {
+    if (this.#lost === "everything") client.pause();
+    else client.resume();
+    if (this.#lost === null) store.resume();
+    else store.pause();
+  }
+
+  #end(pair: Pair): void {
+    pair.client.destroy();
+    pair.store.destroy();
+    this.#pairs.delete(pair);
+  }
+
+  #breakAll(): void {
+    for (const { client, store } of this.#pairs) {
+      client.resetAndDestroy();
+      store.destroy();
+    }
+    for (const client of this.#waiting) client.resetAndDestroy();
+    this.#waiting.clear();
+  }
+}
