@@ -5,6 +5,13 @@ const port = z.coerce.number().int().min(0).max(65_535);
 /** An empty variable counts as absent: charts and shells set such. */
 const optional = <Schema extends z.ZodType>(schema: Schema) =>
   z.preprocess((value) => (value === "" ? undefined : value), schema.optional());
+/** `268435456`, `256Mi`, `2Gi`: in bytes. */
+const bytes = z
+  .string()
+  .regex(/^[1-9]\d{0,15}(Mi|Gi)?$/, "must be a number of bytes, or one with Mi or Gi")
+  .transform((text) => Number.parseInt(text, 10) * (units[text.slice(-2)] ?? 1))
+  .refine(Number.isSafeInteger, "is too large");
+const units: Readonly<Record<string, number>> = { Mi: 1024 ** 2, Gi: 1024 ** 3 };
 const withDefault = <Schema extends z.ZodType>(schema: Schema, value: string) =>
   z.preprocess((given) => (given === undefined || given === "" ? value : given), schema);
 
@@ -25,6 +32,8 @@ export const environmentSchema = z.object({
   LOG_LEVEL: withDefault(z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]), "info"),
   FILES_S3_URL: optional(z.url()),
   OTEL_EXPORTER_OTLP_ENDPOINT: optional(z.url({ protocol: /^https?$/ })),
+  /** Bytes of request bodies that this process holds at once (rule 7.2); see `usualBodyBudget`. */
+  BODY_BUDGET: optional(bytes),
   /** Seconds that running streams get after SIGTERM. */
   DRAIN_TIMEOUT: withDefault(z.coerce.number().positive().max(86_400), "600"),
 });

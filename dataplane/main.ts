@@ -7,8 +7,10 @@
  */
 import { randomBytes } from "node:crypto";
 import type { AddressInfo } from "node:net";
+import { readFileSync } from "node:fs";
 import type { Server } from "node:http";
-import { setFlagsFromString } from "node:v8";
+import { totalmem } from "node:os";
+import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { patientCallLimit } from "./batches/patient-tools.ts";
@@ -22,6 +24,7 @@ import { readEnvironment, type Environment } from "./environment.ts";
 import { FileStore } from "./files/file-store.ts";
 import { PostgresContents } from "./files/postgres-contents.ts";
 import { S3Contents } from "./files/s3-contents.ts";
+import { openBodyBudget, usualBodyBudget } from "./http/body-budget.ts";
 import { apiRoutes } from "./http/api-routes.ts";
 import { drain } from "./http/drain.ts";
 import { LiveRequests, loopProbe } from "./http/live-load.ts";
@@ -35,6 +38,7 @@ import { ApiError } from "./lib/api-error.ts";
 import { systemClock } from "./lib/clock.ts";
 import { newId, newInferenceKey } from "./lib/ids.ts";
 import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
+import { memoryLimit } from "./lib/memory-limit.ts";
 import { Recurring } from "./lib/recurring.ts";
 import { migrate } from "./store/migrate.ts";
 import { openPostgres } from "./store/postgres.ts";
@@ -150,8 +154,12 @@ async function serveForever(environment: Environment): Promise<void> {
   sweeper.start();
   const { holds, directory } = money;
   const keys = new Keys({ pool: postgres, directory, holds, newId, newKey: newInferenceKey });
-  const pressure = new Pressure(processProbe());
+  const memory = memoryLimit(readText, totalmem());
+  const pressure = new Pressure(processProbe(memory));
   pressure.start();
+  const heap = getHeapStatistics().heap_size_limit;
+  const bodies = openBodyBudget(environment.BODY_BUDGET ?? usualBodyBudget(memory, heap));
+  log.info({ memory, heap, bodies: bodies.total }, "bytes that bodies may take");
   const live = new LiveRequests(loopProbe());
   const snapshot = () => {
     if (loader.current !== null) return loader.current;
@@ -161,6 +169,7 @@ async function serveForever(environment: Environment): Promise<void> {
     pool: postgres,
     redis,
     files,
+    bodies,
     clock: systemClock,
     newId,
     log,
@@ -180,6 +189,7 @@ async function serveForever(environment: Environment): Promise<void> {
       clock: systemClock,
       newId,
       directory: money.directory,
+      bodies,
       shed: () => {
         pressure.shed();
         live.arrived();
@@ -245,6 +255,14 @@ function openFiles(s3Url: string | undefined, postgres: DatabasePool): FileStore
   const places =
     s3Url === undefined ? { contents: rows } : { contents: new S3Contents(s3Url), others: [rows] };
   return new FileStore({ postgres, ...places, clock: systemClock, newId });
+}
+
+function readText(path: string): string | null {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return null;
+  }
 }
 
 function listen(server: Server, port: number, host: string): Promise<void> {

@@ -2,6 +2,7 @@
 import { sql } from "slonik";
 import type { Principal } from "../billing/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
+import type { ByteLease } from "../lib/byte-budget.ts";
 import { JsonFault, JsonReader, type Member } from "../lib/json-reader.ts";
 import { at, batchColumns, batchSchema, MAX_REQUESTS, WINDOW_MS, type Batch } from "./batch.ts";
 import { CustomIds, isMessagesCustomId } from "./custom-ids.ts";
@@ -11,15 +12,17 @@ import { scanRequests } from "./scan-requests.ts";
 import { reached } from "./steps.ts";
 
 /**
- * Stores the requests as they come; the batch is seen only once the last one is there.
+ * Stores the requests as they come; the batch is seen only once the last one is there. What waits to be stored is
+ * counted in `lease`.
  * @throws ApiError 402 without credit; 400 and 413 for what can be judged without running anything (rule 4.7):
- * shape, count, size, `custom_id`. Nothing is left then. Whatever `source` throws.
+ * shape, count, size, `custom_id`. Nothing is left then. Whatever `source` and `lease` throw.
  */
 export async function createFromRequests(
   engine: Engine,
   principal: Principal,
   headers: Readonly<Record<string, string>>,
   source: AsyncIterable<Buffer>,
+  lease: Pick<ByteLease, "hold">,
 ): Promise<Batch> {
   const { pool, clock, newId, workerId, wake } = engine;
   await requireBalance(engine, principal.organizationId);
@@ -32,7 +35,7 @@ export async function createFromRequests(
   `);
   try {
     const writer = new ItemWriter(pool, id, newId, begun);
-    await storeRequests(source, writer);
+    await storeRequests(source, writer, lease);
     reached("create.stored");
     const now = clock.now();
     const batch = await pool.one(sql.type(batchSchema)`
@@ -52,9 +55,14 @@ export async function createFromRequests(
   }
 }
 
-async function storeRequests(source: AsyncIterable<Buffer>, writer: ItemWriter): Promise<void> {
+async function storeRequests(
+  source: AsyncIterable<Buffer>,
+  writer: ItemWriter,
+  lease: Pick<ByteLease, "hold">,
+): Promise<void> {
   const customIds = new CustomIds();
-  for await (const element of scanRequests(source)) {
+  const count = (pieceBytes: number) => lease.hold(pieceBytes + writer.bytes);
+  for await (const element of scanRequests(source, count)) {
     const index = writer.count;
     if (index >= MAX_REQUESTS) {
       throw new ApiError(

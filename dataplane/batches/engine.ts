@@ -3,6 +3,7 @@ import type { Logger } from "pino";
 import type { Micros } from "../billing/meter.ts";
 import { creditEmpty } from "../billing/rate-limits.ts";
 import type { FileStore } from "../files/file-store.ts";
+import type { ByteBudget } from "../lib/byte-budget.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
 
@@ -10,6 +11,8 @@ import type { NewId } from "../lib/ids.ts";
 export interface Engine {
   readonly pool: DatabasePool;
   readonly files: FileStore;
+  /** Of the whole process: batch items take what live requests leave. */
+  readonly bodies: ByteBudget;
   readonly clock: Clock;
   readonly newId: NewId;
   readonly log: Logger;

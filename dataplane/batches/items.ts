@@ -38,6 +38,11 @@ export class ItemWriter {
     return this.#stored + this.#waiting.length;
   }
 
+  /** Of the items that are not stored yet. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
   async add(item: NewItem): Promise<void> {
     this.#waiting.push(item);
     this.#bytes += item.body.length;

@@ -38,12 +38,19 @@ type Place =
   | "done";
 
 /**
+ * @param gathered hears, after each chunk, how many bytes of the element that has begun stand in memory.
  * @throws ApiError 400: not a JSON object, `requests` missing, twice, or no array; 413: one element is too large.
- * Whatever `source` throws.
+ * Whatever `source` and `gathered` throw.
  */
-export async function* scanRequests(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+export async function* scanRequests(
+  source: AsyncIterable<Buffer>,
+  gathered: (bytes: number) => void = () => {},
+): AsyncGenerator<Buffer> {
   const scanner = new Scanner();
-  for await (const chunk of source) yield* scanner.push(chunk);
+  for await (const chunk of source) {
+    yield* scanner.push(chunk);
+    gathered(scanner.gathered);
+  }
   scanner.end();
 }
 
@@ -55,6 +62,10 @@ class Scanner {
   #elements = 0;
   /** Bytes before the present chunk. */
   #before = 0;
+
+  get gathered(): number {
+    return this.#piece?.length ?? 0;
+  }
 
   *push(chunk: Buffer): Generator<Buffer> {
     let at = 0;

@@ -24,11 +24,12 @@ export interface Batches {
 
 /** Starts nothing yet: `worker.start()` does. */
 export function openBatches(options: BatchesOptions): Batches {
-  const { pool, files, clock, newId, log, redis, holds, serve, snapshot, random, ...rest } = options;
+  const { pool, files, bodies, clock, newId, log, redis, holds, serve, snapshot, random, ...rest } = options;
   const bell = redisBell(redis);
   const engine: Engine = {
     pool,
     files,
+    bodies,
     clock,
     newId,
     log,

@@ -11,7 +11,6 @@ import type { Engine } from "./engine.ts";
 import { expireOverdue } from "./expire.ts";
 import { closeFinished, workOnOne } from "./finish.ts";
 import { Headroom, type LiveLoad } from "./headroom.ts";
-import { MemoryBudget } from "./memory-budget.ts";
 import { measureQueue } from "./queue-depth.ts";
 import { Resting } from "./resting.ts";
 import { sweepBatches } from "./retention.ts";
@@ -35,8 +34,6 @@ const usualRhythm: WorkerRhythm = { beatMs: 5_000, leaseMs: 30_000, pollMs: 1_00
 const usualLimits: TurnLimits = { places: 64, placesOfOne: 56 };
 /** Places that became free are filled together. */
 const GATHER_MS = 5;
-/** Bodies too large to be claimed with their items. */
-const LARGE_BODIES_BYTES = 128 * 1024 * 1024;
 
 export interface WorkerOptions {
   readonly engine: Engine;
@@ -59,7 +56,6 @@ export class BatchWorker {
   readonly #headroom: Headroom;
   readonly #settler: Settler;
   readonly #resting = new Resting();
-  readonly #largeBodies = new MemoryBudget(LARGE_BODIES_BYTES);
   readonly #loops: Recurring[];
   readonly #filling: WakingLoop;
   readonly #ending: WakingLoop;
@@ -162,8 +158,10 @@ export class BatchWorker {
 
   /** Never fails. */
   async #work(item: ClaimedItem): Promise<void> {
+    // Small ones came with their items: all that run together are as much as one large one.
+    const { bodies } = this.#engine;
     const large = item.bodyBytes > SMALL_BODY_BYTES;
-    const giveBack = large ? await this.#largeBodies.take(item.bodyBytes) : () => {};
+    const lease = large ? await bodies.whenRoom(item.organizationId, item.bodyBytes) : null;
     let end: ItemEnd;
     try {
       const body = item.body ?? (await readBodyOf(this.#engine.pool, item));
@@ -174,7 +172,7 @@ export class BatchWorker {
       this.#engine.log.warn({ err: error, id: item.requestId }, "the body of a batch item could not be read");
       end = { kind: "again", waitMs: 1_000, because: "stores" };
     } finally {
-      giveBack();
+      lease?.release();
     }
     reached("item.answered");
     this.#learn(item, end);

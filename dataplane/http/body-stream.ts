@@ -1,28 +1,44 @@
 /** A request's body as it comes, for bodies that are too large to stand in memory: bounded and decoded. */
 import type { IncomingMessage } from "node:http";
 import type { Transform } from "node:stream";
-import { createGunzip, createZstdDecompress } from "node:zlib";
+import { constants, createGunzip, createZstdDecompress } from "node:zlib";
 import { ApiError } from "../lib/api-error.ts";
+import { bodyTimeout, clientGone, tooLarge, unknownEncoding } from "./body-errors.ts";
+import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
-import { ClientGone, tooLarge, unknownEncoding } from "./request-body.ts";
 
-/** The same encodings as `readBody`'s. */
+/** What a decoder gives out at once: each piece costs a turn of the event loop. */
+const CHUNK_BYTES = 64 * 1024;
+/** A decoder keeps as much of what it gave out as the sender's window is large: not more than the largest JSON body. */
+const ZSTD_WINDOW_LOG = 25;
+
+/** Those of reference/dialects.md §A3; `x-gzip` is another word for gzip (RFC 9110 §8.4.1.3). */
 const decoders = {
-  gzip: createGunzip,
-  "x-gzip": createGunzip,
-  zstd: createZstdDecompress,
+  gzip: () => createGunzip({ chunkSize: CHUNK_BYTES }),
+  "x-gzip": () => createGunzip({ chunkSize: CHUNK_BYTES }),
+  zstd: () =>
+    createZstdDecompress({
+      chunkSize: CHUNK_BYTES,
+      params: { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG },
+    }),
 } as const satisfies Record<string, () => Transform>;
+
+/** The request's content encoding; null for none. */
+export function encodingOf(request: IncomingMessage): string | null {
+  const encoding = request.headers["content-encoding"]?.trim().toLowerCase() ?? "";
+  return encoding === "" || encoding === "identity" ? null : encoding;
+}
 
 /**
  * The decoded body, in pieces. What is left when the reader stops is read and dropped, so that a client that is
  * still sending gets to see the answer.
- * @throws ApiError and ClientGone as `readBody` does.
+ * @throws ApiError and ClientGone as `readBody` does, save that nothing is counted here.
  */
 export async function* streamBody(request: IncomingMessage, maxBytes: number): AsyncGenerator<Buffer> {
-  const encoding = (request.headers["content-encoding"] ?? "identity").trim().toLowerCase();
+  const encoding = encodingOf(request);
   if (Number(request.headers["content-length"] ?? 0) > maxBytes) throw tooLarge(maxBytes);
   const source = bounded(incoming(request), maxBytes);
-  if (encoding === "identity" || encoding === "") {
+  if (encoding === null) {
     yield* source;
     return;
   }
@@ -41,6 +57,7 @@ async function* bounded(source: AsyncIterable<Buffer>, maxBytes: number): AsyncG
 
 /** The raw bytes, with an end to silence. */
 async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
+  inviteBody(request);
   // The request stays open when the reader stops: its answer is still to be sent.
   const chunks = request.iterator({ destroyOnReturn: false });
   let leftEarly = false;
@@ -62,15 +79,12 @@ async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
       .catch(() => undefined)
       .then(() => request.resume());
   }
-  if (leftEarly) throw new ClientGone("the client left before its request was complete");
+  if (leftEarly) throw clientGone();
 }
 
 async function withinIdleTime<T>(next: Promise<T>): Promise<T> {
   const { promise: silence, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(
-    () => reject(new ApiError("request_timeout", "The request body did not arrive in time.")),
-    limits.bodyIdleMs,
-  );
+  const timer = setTimeout(() => reject(bodyTimeout()), limits.bodyIdleMs);
   try {
     return await Promise.race([next, silence]);
   } finally {
@@ -89,8 +103,10 @@ async function* decode(
   try {
     for await (const chunk of decoder) yield chunk as Buffer;
   } catch (cause) {
-    const fault = await feeding;
+    const { fault, bytes } = await feeding;
     if (fault !== null) throw fault;
+    // No body at all is none in every encoding.
+    if (bytes === 0) return;
     throw new ApiError("invalid_request", `The request body is not valid ${encoding} data.`, { cause });
   } finally {
     decoder.destroy();
@@ -98,10 +114,15 @@ async function* decode(
 }
 
 /** Never fails: what went wrong with the source is its result. */
-async function feed(source: AsyncIterable<Buffer>, decoder: Transform): Promise<Error | null> {
+async function feed(
+  source: AsyncIterable<Buffer>,
+  decoder: Transform,
+): Promise<{ readonly fault: Error | null; readonly bytes: number }> {
+  let bytes = 0;
   try {
     for await (const chunk of source) {
-      if (decoder.destroyed) return null;
+      if (decoder.destroyed) break;
+      bytes += chunk.length;
       if (!decoder.write(chunk)) {
         await new Promise<void>((room) => {
           decoder.once("drain", room);
@@ -110,10 +131,10 @@ async function feed(source: AsyncIterable<Buffer>, decoder: Transform): Promise<
       }
     }
     decoder.end();
-    return null;
+    return { fault: null, bytes };
   } catch (error) {
     const fault = error instanceof Error ? error : new Error(String(error));
     decoder.destroy(fault);
-    return fault;
+    return { fault, bytes };
   }
 }

@@ -8,6 +8,8 @@ export const limits = {
   fileBytes: 512 * 1024 * 1024,
   /** An upload's whole form, encoded and decoded: its file, its fields and the headers of them all. */
   formBytes: 520 * 1024 * 1024,
+  /** What a store holds of an upload at once: the largest part that one takes (files/s3-contents.ts). */
+  uploadHeldBytes: 8 * 1024 * 1024,
   /** One field of an upload's form, and how many there may be. */
   formFieldBytes: 64 * 1024,
   formFields: 50,
@@ -36,6 +38,8 @@ export const limits = {
   loopDelayMs: 250,
   /** Part of the heap's limit beyond which new inference is refused. */
   heapShare: 0.92,
+  /** Part of the process' memory limit that may be resident; beyond it new inference is refused. */
+  residentShare: 0.9,
   /** Open connections of one process; beyond it new ones are closed at once. */
   connections: 20_000,
 } as const;

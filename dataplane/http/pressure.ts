@@ -1,9 +1,10 @@
 /**
- * Refuses new inference while this process cannot keep up, before waiting times explode: a client that is told to
+ * Refuses new work while this process cannot keep up, before waiting times explode: a client that is told to
  * come back in a second, or is sent elsewhere by its balancer, is better off than one in an endless line.
  */
 import { monitorEventLoopDelay } from "node:perf_hooks";
-import { getHeapStatistics } from "node:v8";
+import { getHeapStatistics, setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { limits } from "./limits.ts";
@@ -13,13 +14,19 @@ export interface PressureProbe {
   loopDelayMs(): number;
   /** Part of the heap's limit that is in use, 0 to 1. */
   heapShare(): number;
+  /** Part of the process' memory limit that is resident, 0 to 1: bodies stand beside the heap. */
+  residentShare(): number;
+  /** Collects garbage soon. */
+  collect(): void;
 }
 
 const SAMPLE_MS = 500;
 const RESOLUTION_MS = 10;
+/** A collection of the whole heap takes a tenth of a second and more. */
+const COLLECT_EVERY = 10;
 
-/** Measures this process. */
-export function processProbe(): PressureProbe & { stop(): void } {
+/** Measures this process. `memoryLimit` in bytes. */
+export function processProbe(memoryLimit: number): PressureProbe & { stop(): void } {
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   delay.enable();
   return {
@@ -32,13 +39,28 @@ export function processProbe(): PressureProbe & { stop(): void } {
       const { used_heap_size: used, heap_size_limit: limit } = getHeapStatistics();
       return used / limit;
     },
+    residentShare: () => process.memoryUsage.rss() / memoryLimit,
+    collect: collector(),
     stop: () => void delay.disable(),
   };
 }
 
+/** V8 gives its collector to a context that is made while the flag is set. */
+function collector(): () => void {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as (options: object) => unknown;
+  setFlagsFromString("--no-expose-gc");
+  return () => void collect({ execution: "async" });
+}
+
+/** What there is too much of. */
+type Overload = "loop" | "heap" | "resident";
+
 export class Pressure {
   readonly #probe: PressureProbe;
-  #overload: "loop" | "memory" | null = null;
+  #overload: Overload | null = null;
+  /** Looks in a row that found too much resident memory. */
+  #fullLooks = 0;
 
   constructor(probe: PressureProbe) {
     this.#probe = probe;
@@ -52,8 +74,13 @@ export class Pressure {
   }
 
   sample(): void {
+    const full = this.#probe.residentShare() > limits.residentShare;
     if (this.#probe.loopDelayMs() > limits.loopDelayMs) this.#overload = "loop";
-    else this.#overload = this.#probe.heapShare() > limits.heapShare ? "memory" : null;
+    else if (this.#probe.heapShare() > limits.heapShare) this.#overload = "heap";
+    else this.#overload = full ? "resident" : null;
+    // Where all is refused nothing is allocated, so that V8 would never free the bodies that are over.
+    if (full && this.#fullLooks % COLLECT_EVERY === 0) this.#probe.collect();
+    this.#fullLooks = full ? this.#fullLooks + 1 : 0;
   }
 
   /** The last look found too much work: what nobody waits for should not begin now. */

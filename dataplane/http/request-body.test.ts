@@ -7,9 +7,9 @@ import type { Routes } from "./route.ts";
 
 const reading: Routes = (app) => {
   app.post("/v1/raw", { config: { access: "none" } }, async (request) => ({
-    length: (await readBody(request.raw, 100_000)).length,
+    length: (await readBody(request, 100_000)).length,
   }));
-  app.post("/v1/json", { config: { access: "none" } }, (request) => readJsonBody(request.raw, 100_000));
+  app.post("/v1/json", { config: { access: "none" } }, (request) => readJsonBody(request, 100_000));
 };
 
 async function post(path: string, body: Buffer | string, headers: Record<string, string> = {}) {

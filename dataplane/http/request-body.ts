@@ -1,49 +1,56 @@
-/** Reads a request's body whole: bounded, decoded, with a deadline for silence. */
+/** Reads a request's body whole: bounded, decoded, counted as it comes, with a deadline for silence. */
+import type { FastifyRequest } from "fastify";
 import type { IncomingMessage } from "node:http";
-import { promisify } from "node:util";
-import { gunzip, zstdDecompress } from "node:zlib";
 import { ApiError } from "../lib/api-error.ts";
 import { readJsonObject, type JsonObjectRead } from "../lib/json-read.ts";
+import { bodyTimeout, clientGone, tooLarge } from "./body-errors.ts";
+import { encodingOf, streamBody } from "./body-stream.ts";
+import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
 
-/** The client hung up before its request was complete: there is nobody to answer. */
-export class ClientGone extends Error {
-  override readonly name = "ClientGone";
-}
-
-/** Those of reference/dialects.md §A3; `x-gzip` is another word for gzip (RFC 9110 §8.4.1.3). */
-const decoders = {
-  gzip: promisify(gunzip),
-  "x-gzip": promisify(gunzip),
-  zstd: promisify(zstdDecompress),
-} as const;
+/** A request as far as its body is concerned. */
+export type BodyRequest = Pick<FastifyRequest, "raw" | "bodyLease">;
 
 /**
- * The body with its content encoding removed.
+ * The body with its content encoding removed. Its bytes are counted in `bodyLease`, decoded ones as they unpack, and
+ * stay counted until that is released.
  * @throws ApiError 413 beyond `maxBytes`, before or after decoding; 415 for an unknown encoding; 400 when the
- * encoded bytes are damaged; 408 when the client falls silent. @throws ClientGone when it hangs up.
+ * encoded bytes are damaged; 408 when the client falls silent; 429 and 503 when too many bytes of bodies are held.
+ * @throws ClientGone when it hangs up.
  */
-export function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
-  const encoding = request.headers["content-encoding"]?.trim().toLowerCase() ?? "";
-  if (encoding === "" || encoding === "identity") return readRaw(request, maxBytes);
-  return readEncoded(request, maxBytes, encoding);
+export function readBody(request: BodyRequest, maxBytes: number): Promise<Buffer> {
+  return encodingOf(request.raw) === null ? readRaw(request, maxBytes) : readDecoded(request, maxBytes);
 }
 
-async function readEncoded(request: IncomingMessage, maxBytes: number, encoding: string): Promise<Buffer> {
-  const decode = decoderOf(encoding);
-  const raw = await readRaw(request, maxBytes);
-  if (raw.length === 0) return raw;
-  try {
-    return await decode(raw, { maxOutputLength: maxBytes });
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === "ERR_BUFFER_TOO_LARGE") throw tooLarge(maxBytes);
-    throw new ApiError("invalid_request", `The request body is not valid ${encoding} data.`, { cause });
+async function readDecoded(request: BodyRequest, maxBytes: number): Promise<Buffer> {
+  const { raw, bodyLease } = request;
+  const pieces: Buffer[] = [];
+  for await (const piece of streamBody(raw, maxBytes)) {
+    bodyLease.take(piece.length);
+    pieces.push(piece);
+  }
+  return Buffer.concat(pieces);
+}
+
+/**
+ * The decoded body, in pieces, for a reader that holds at most `heldBytes` of it at once: so much is counted.
+ * @throws ApiError and ClientGone as `readBody` does.
+ */
+export async function* streamCounted(
+  { raw, bodyLease }: BodyRequest,
+  maxBytes: number,
+  heldBytes: number,
+): AsyncGenerator<Buffer> {
+  for await (const piece of streamBody(raw, maxBytes)) {
+    const room = heldBytes - bodyLease.bytes;
+    if (room > 0) bodyLease.take(Math.min(room, piece.length));
+    yield piece;
   }
 }
 
 /** The body as a JSON object. @throws ApiError as `readBody`, `requireJsonType` and `readJsonObject` do. */
-export async function readJsonBody(request: IncomingMessage, maxBytes: number): Promise<JsonObjectRead> {
-  requireJsonType(request);
+export async function readJsonBody(request: BodyRequest, maxBytes: number): Promise<JsonObjectRead> {
+  requireJsonType(request.raw);
   return readJsonObject(await readBody(request, maxBytes));
 }
 
@@ -56,34 +63,23 @@ export function requireJsonType(request: IncomingMessage): void {
   throw new ApiError("unsupported_media_type", "The request's content type must be application/json.");
 }
 
-function decoderOf(encoding: string): (typeof decoders)[keyof typeof decoders] {
-  if (Object.hasOwn(decoders, encoding)) return decoders[encoding as keyof typeof decoders];
-  throw unknownEncoding();
-}
+/** The body's announced length; 0: none was announced. */
+export const announcedLength = (request: IncomingMessage): number =>
+  Number(request.headers["content-length"] ?? 0);
 
-export const unknownEncoding = () =>
-  new ApiError(
-    "unsupported_media_type",
-    "The request's content encoding is not supported; use gzip, zstd or none.",
-  );
-
-export const tooLarge = (maxBytes: number) =>
-  new ApiError("too_large", `The request body is larger than ${maxBytes / (1024 * 1024)} MiB.`);
-
-function readRaw(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
+function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-  const declared = Number(request.headers["content-length"] ?? 0);
-  if (declared > maxBytes) {
+  const announced = announcedLength(request);
+  try {
     // Node reads and drops the rest after the answer, so that a client that is still sending gets to see it.
-    reject(tooLarge(maxBytes));
+    if (announced > maxBytes) throw tooLarge(maxBytes);
+    bodyLease.expect(announced);
+  } catch (error) {
+    reject(error);
     return promise;
   }
-  const chunks: Buffer[] = [];
-  let length = 0;
-  const idle = setTimeout(
-    () => finish(() => reject(new ApiError("request_timeout", "The request body did not arrive in time."))),
-    limits.bodyIdleMs,
-  );
+  const pieces = new Pieces(announced);
+  const idle = setTimeout(() => finish(() => reject(bodyTimeout())), limits.bodyIdleMs);
   const finish = (settle: () => void) => {
     clearTimeout(idle);
     request.removeListener("data", onData);
@@ -92,25 +88,64 @@ function readRaw(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
     settle();
   };
   const onData = (chunk: Buffer) => {
-    length += chunk.length;
-    if (length > maxBytes) {
-      chunks.length = 0;
-      finish(() => reject(tooLarge(maxBytes)));
+    try {
+      if (pieces.length + chunk.length > maxBytes) throw tooLarge(maxBytes);
+      bodyLease.take(chunk.length);
+    } catch (error) {
+      pieces.drop();
+      finish(() => reject(error));
       request.resume();
       return;
     }
-    chunks.push(chunk);
+    pieces.add(chunk);
     idle.refresh();
   };
-  const onEnd = () => {
-    const [only] = chunks;
-    finish(() => resolve(chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks, length)));
-  };
-  const onClose = () =>
-    finish(() => reject(new ClientGone("the client left before its request was complete")));
+  const onEnd = () => finish(() => resolve(pieces.whole()));
+  const onClose = () => finish(() => reject(clientGone()));
+  inviteBody(request);
   request.on("data", onData);
   request.on("end", onEnd);
   request.on("close", onClose);
   request.on("error", onClose);
   return promise;
+}
+
+/** From here on a body is put together where it will stand: joined at its end, it would be there twice. */
+const LARGE_BYTES = 1024 * 1024;
+
+/** A body on its way in. */
+class Pieces {
+  length = 0;
+  readonly #announced: number;
+  #parts: Buffer[] = [];
+  /** Room for all of it, made once so much has come that the announcement is to be believed. */
+  #whole: Buffer | null = null;
+
+  /** `announced`: its length; 0 when that is not known. */
+  constructor(announced: number) {
+    this.#announced = announced;
+  }
+
+  add(chunk: Buffer): void {
+    if (this.#whole === null && this.length > LARGE_BYTES && this.#announced > 0) {
+      this.#whole = Buffer.allocUnsafeSlow(this.#announced);
+      let at = 0;
+      for (const part of this.#parts) at += part.copy(this.#whole, at);
+      this.#parts = [];
+    }
+    if (this.#whole === null) this.#parts.push(chunk);
+    else chunk.copy(this.#whole, this.length);
+    this.length += chunk.length;
+  }
+
+  whole(): Buffer {
+    if (this.#whole !== null) return this.#whole.subarray(0, this.length);
+    const [only] = this.#parts;
+    return this.#parts.length === 1 && only !== undefined ? only : Buffer.concat(this.#parts, this.length);
+  }
+
+  drop(): void {
+    this.#parts = [];
+    this.#whole = null;
+  }
 }

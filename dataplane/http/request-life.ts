@@ -27,6 +27,8 @@ export function begin(request: FastifyRequest, reply: FastifyReply, services: Ht
 function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
   const { record, caller, startedAt, firstByteAt } = request;
   if (!request.raw.complete) letRestFlow(request.raw);
+  // An inference gives it back itself, once its serving has ended.
+  if (request.dialect === undefined) request.bodyLease?.release();
   const status = reply.raw.writableFinished ? reply.raw.statusCode : 499;
   const whole = (performance.now() - startedAt) / 1000;
   countRequest({

@@ -4,6 +4,7 @@ import type { Logger } from "pino";
 import type { Directory, Principal } from "../billing/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import type { ByteBudget, ByteLease } from "../lib/byte-budget.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
@@ -22,6 +23,8 @@ declare module "fastify" {
     /** Set by the server's hook; read it through `callerOf`. */
     caller: Principal | null;
     record: RequestRecord;
+    /** What is held of the request's body (rule 7.2); given back at its end. */
+    bodyLease: ByteLease;
     /** `performance.now()` at which the request's headers had come, and at which its answer began. */
     startedAt: number;
     firstByteAt: number | null;
@@ -36,6 +39,7 @@ export interface HttpServices {
   readonly clock: Clock;
   readonly newId: NewId;
   readonly directory: Directory;
+  readonly bodies: ByteBudget;
   /** The snapshot to serve a new request from. @throws ApiError 503 before the first one was loaded. */
   snapshot(): Snapshot;
   /** Refuses new work when the process is overloaded. @throws ApiError 503 */

@@ -12,14 +12,16 @@ import type { Socket } from "node:net";
 import type { Principal } from "../billing/principal.ts";
 import { errorBody, errorHeaders, errorStatus } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
+import type { ByteLease } from "../lib/byte-budget.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
 import { absence } from "./absent.ts";
 import { authenticate } from "./auth.ts";
 import { refuseConnection } from "./bare-socket.ts";
+import { ClientGone } from "./body-errors.ts";
+import { isUninvited, letBodiesWait } from "./continue.ts";
 import { errorStyle, pathOf, withLiteralPercents, withoutKeys } from "./error-style.ts";
 import { limits } from "./limits.ts";
 import { refuseExpectation, refuseUpgrade, requireHost } from "./protocol.ts";
-import { ClientGone } from "./request-body.ts";
 import { begin } from "./request-life.ts";
 import type { HttpServices, Routes, ServedRoute } from "./route.ts";
 import { StalledClients } from "./stalled-clients.ts";
@@ -77,6 +79,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   app.server.maxConnections = limits.connections;
   // Node would answer 417 by itself, without a body and a request id.
   app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
+  letBodiesWait(app.server);
   const connections = new Set<Socket>();
   app.server.on("connection", (socket) => {
     connections.add(socket);
@@ -97,8 +100,8 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     request.record.errorCode = apiError.code;
     const style = errorStyle(pathOf(request.url), versionOf(request));
     const status = errorStatus(style.family, apiError);
-    // The rest of a body that is too slow is not waited for.
-    if (status === 408) reply.header("connection", "close");
+    // The rest of a body that is too slow is not waited for, nor one that was not asked for.
+    if (status === 408 || isUninvited(request.raw)) reply.header("connection", "close");
     void reply
       .code(status)
       .headers({ "request-id": request.id, "x-request-id": request.id, ...errorHeaders(apiError) })
@@ -114,7 +117,8 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   app.decorateRequest("firstByteAt", null);
   app.decorateRequest("startedAt", 0);
   app.decorateRequest("acceptedAt", 0);
-  // Set by the hook below before anything can read it; a shared default object would mix requests.
+  // Set by the hook below before anything can read them; a shared default object would mix requests.
+  app.decorateRequest("bodyLease", null as unknown as ByteLease);
   app.decorateRequest("record", null as unknown as RequestRecord);
 
   // With `done`, as most callers are known at once: a promise for each request costs time.
@@ -126,12 +130,16 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     requireHost(request);
     refuseExpectation(request);
     refuseUpgrade(request, reply);
-    if (access === undefined || access === "none") return done();
+    if (access === undefined || access === "none") {
+      request.bodyLease = services.bodies.lease("");
+      return done();
+    }
     if (dialect !== undefined) services.shed?.();
     const maxAgeMs = dialect === undefined ? FREE_KEY_AGE_MS : BILLED_KEY_AGE_MS;
     const caller = authenticate(request.headers, access, services.directory, maxAgeMs);
     const known = (principal: Principal) => {
       request.caller = principal;
+      request.bodyLease = services.bodies.lease(principal.organizationId);
       done();
     };
     if (caller instanceof Promise) caller.then(known, done);

@@ -3,9 +3,9 @@ import type { FastifyRequest } from "fastify";
 import type { FileDescription, StoredFile } from "../files/catalog.ts";
 import { mimeTypeOf, safeFilename } from "../files/filename.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { streamBody } from "./body-stream.ts";
 import { FormParts } from "./form-parts.ts";
 import { limits } from "./limits.ts";
+import { streamCounted } from "./request-body.ts";
 
 /** `purpose` values of the official APIs; `batch_output` is only ever written by the service itself. */
 const PURPOSES = new Set(["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]);
@@ -21,7 +21,7 @@ type Describe = (now: number) => FileDescription;
 /**
  * Hands the file's bytes to `store` as they come.
  * @throws ApiError 400 for a malformed, incomplete or two-file form and for bad fields; 413 for too large a file;
- * and ApiError and ClientGone as `streamBody` does.
+ * and ApiError and ClientGone as `streamCounted` does.
  */
 export async function readUpload(
   request: FastifyRequest,
@@ -31,7 +31,7 @@ export async function readUpload(
     throw new ApiError("unsupported_media_type", "The request's content type must be multipart/form-data.");
   }
   const fields = new Map<string, string>();
-  const parts = new FormParts(request, streamBody(request.raw, limits.formBytes));
+  const parts = new FormParts(request, streamCounted(request, limits.formBytes, limits.uploadHeldBytes));
   try {
     const file = await nextFile(parts, fields);
     if (file === null) throw new ApiError("missing_parameter", "The form has no file.", { param: "file" });

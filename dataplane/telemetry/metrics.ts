@@ -159,10 +159,25 @@ export const metrics = {
     labelNames: ["model", "upstream"],
     registers,
   }),
-  /** `reason`: loop, memory. */
+  /** `reason`: loop, heap, resident. */
   shed: new Counter({
     name: "gapura_shed_requests_total",
     help: "Requests refused with 503 because this process was overloaded.",
+    labelNames: ["reason"],
+    registers,
+  }),
+  bodyBytes: new TallyGauge({
+    name: "gapura_body_bytes",
+    help: "Bytes of request bodies that this process holds, decoded.",
+    registers,
+  }),
+  /**
+   * `reason`: credit, limit (the organization's of rate or number), free (that of free endpoints), text (that of
+   * counted text), address (too many unknown keys), organization_bytes, process_bytes.
+   */
+  refused: new Counter({
+    name: "gapura_refused_requests_total",
+    help: "Requests refused for what they would use, before they were served.",
     labelNames: ["reason"],
     registers,
   }),

@@ -5,6 +5,7 @@ import { SnapshotDirectory } from "./snapshot-directory.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import type { HttpServices, Routes } from "../../dataplane/http/route.ts";
 import { createServer, type HttpServer } from "../../dataplane/http/server.ts";
+import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { sampleKeys, sampleSnapshot } from "./sample-snapshot.ts";
@@ -34,6 +35,7 @@ export async function startTestServer(
       clock: systemClock,
       newId,
       directory: new SnapshotDirectory(snapshot),
+      bodies: new ByteBudget(1024 ** 3),
       snapshot,
       ...options.services,
     },

@@ -16,6 +16,7 @@ import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
 import { apiRoutes } from "../../dataplane/http/api-routes.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
+import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
 import { newId, newInferenceKey } from "../../dataplane/lib/ids.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
@@ -202,6 +203,7 @@ export class AdminWorld {
       pool,
       redis,
       files,
+      bodies: new ByteBudget(1024 ** 3),
       clock: systemClock,
       newId,
       log,

@@ -78,7 +78,7 @@ async function create(
     keyEpoch: 0,
   } as const;
   const source = Readable.from([Buffer.from(JSON.stringify({ requests }))]);
-  return (await createFromRequests(plane.engine, principal, {}, source)).id;
+  return (await createFromRequests(plane.engine, principal, {}, source, { hold: () => {} })).id;
 }
 
 const over = (id: string) =>

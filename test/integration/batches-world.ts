@@ -19,6 +19,7 @@ import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import { messageBatchRoutes } from "../../dataplane/http/routes/message-batches.ts";
 import { withFiles } from "../../dataplane/inference/file-references.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
+import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import type { RunTool } from "../../dataplane/tools/toolbox.ts";
@@ -116,6 +117,7 @@ export class BatchPlane {
       pool: plane.pool,
       redis: plane.redis,
       files,
+      bodies: new ByteBudget(1024 ** 3),
       clock,
       newId,
       log,

@@ -32,7 +32,7 @@ export function pathId(text: string): string | null {
 
 /** The body's fields. @throws ApiError 400, 413, 415 */
 export async function readFields(request: FastifyRequest): Promise<Readonly<Record<string, unknown>>> {
-  return await readJsonBody(request.raw, limits.smallBodyBytes);
+  return await readJsonBody(request, limits.smallBodyBytes);
 }
 
 /** @throws ApiError 400 unless it is a text of 1 to 500 characters that a database can hold (rule 5.5). */

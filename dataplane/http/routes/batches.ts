@@ -21,7 +21,7 @@ export const batchRoutes =
     const { pool } = engine;
 
     app.post("/v1/batches", access, async (request) => {
-      const body = await readJsonBody(request.raw, limits.smallBodyBytes);
+      const body = await readJsonBody(request, limits.smallBodyBytes);
       const wanted = readFileBatchRequest(body);
       return batchObject(
         await createFromFile(engine, callerOf(request), itemHeaders(request.headers), wanted),

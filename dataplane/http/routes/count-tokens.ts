@@ -21,7 +21,7 @@ export const countTokensRoutes =
   (app, services) => {
     app.post("/v1/messages/count_tokens", { config: { access: "inference" } }, async (request, reply) => {
       requireJsonType(request.raw);
-      const bytes = await readBody(request.raw, limits.inferenceBodyBytes);
+      const bytes = await readBody(request, limits.inferenceBodyBytes);
       const body = readJsonObject(bytes);
       const model = modelOf(body);
       requireMessages(body);

@@ -48,7 +48,29 @@ async function infer(
   needs: InferenceRoutesNeeds,
 ): Promise<void> {
   requireJsonType(request.raw);
-  const body = await readBody(request.raw, limits.inferenceBodyBytes);
+  try {
+    await serveBody(
+      await readBody(request, limits.inferenceBodyBytes),
+      dialect,
+      request,
+      reply,
+      services,
+      needs,
+    );
+  } finally {
+    // Not with the connection: a client that left may have its answer read on.
+    request.bodyLease.release();
+  }
+}
+
+async function serveBody(
+  body: Buffer,
+  dialect: Dialect,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  services: HttpServices,
+  needs: InferenceRoutesNeeds,
+): Promise<void> {
   const sink = new HttpAnswerSink(
     reply.raw,
     request.id,

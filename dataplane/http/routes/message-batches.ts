@@ -33,7 +33,8 @@ export const messageBatchRoutes =
       requireJsonType(request.raw);
       const body = streamBody(request.raw, limits.batchBodyBytes);
       try {
-        return show(await createFromRequests(engine, callerOf(request), itemHeaders(request.headers), body));
+        const headers = itemHeaders(request.headers);
+        return show(await createFromRequests(engine, callerOf(request), headers, body, request.bodyLease));
       } finally {
         // What is left of a refused body is read and dropped, so that the client gets to see the answer.
         request.raw.resume();

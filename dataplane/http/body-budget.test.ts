@@ -1,0 +1,164 @@
+/** Rule 7.2 over HTTP: bodies are counted as they come and as they unpack, and refused before more is read. */
+import { connect } from "node:net";
+import { gzipSync, zstdCompressSync } from "node:zlib";
+import { expect, test } from "vitest";
+import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
+import { startTestServer } from "../../test/fakes/test-server.ts";
+import type { InferenceCall } from "../inference/call.ts";
+import { ByteBudget } from "../lib/byte-budget.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { openBodyBudget, usualBodyBudget } from "./body-budget.ts";
+import { inferenceRoutes } from "./routes/inference.ts";
+
+const MiB = 1024 * 1024;
+const json = { "content-type": "application/json" };
+
+const start = (bodies: ByteBudget, serve: (call: InferenceCall) => Promise<void>) =>
+  startTestServer(
+    [inferenceRoutes({ meter: { open: () => Promise.reject(new Error("not metered here")) }, serve })],
+    { services: { bodies } },
+  );
+const answer = (call: InferenceCall) => {
+  call.sink.start(200, json);
+  call.sink.end("{}");
+  return Promise.resolve();
+};
+const of = (length: number) => Buffer.alloc(length, "a");
+
+test.each([
+  [2048, 4096, 512],
+  [512, 4096, 256],
+  [65_536, 4096, 2048],
+  [65_536, 300, 256],
+])("of %i MiB of memory and %i MiB of heap, bodies may take %i MiB", (memory, heap, bodies) => {
+  expect(usualBodyBudget(memory * MiB, heap * MiB)).toBe(bodies * MiB);
+});
+
+test.each([
+  ["gzip", gzipSync],
+  ["zstd", zstdCompressSync],
+])("a hundred large %s bodies at once never hold more than the budget", async (encoding, compress) => {
+  const bodies = openBodyBudget(64 * MiB);
+  const held: number[] = [];
+  await using server = await start(bodies, async (call) => {
+    held.push(bodies.used);
+    await new Promise((done) => setTimeout(done, 20));
+    return await answer(call);
+  });
+  let most = 0;
+  const watch = setInterval(() => (most = Math.max(most, bodies.used)), 1);
+  const body = compress(of(16 * MiB));
+  const statuses = await Promise.all(
+    Array.from({ length: 100 }, async () => {
+      const headers = { ...json, "content-encoding": encoding };
+      const response = await server.fetch("/v1/messages", { method: "POST", body, headers });
+      const { error } = (await response.json()) as { error?: { type: string } };
+      return [response.status, response.headers.get("retry-after"), error?.type].join(" ");
+    }),
+  );
+  clearInterval(watch);
+  expect(new Set(statuses)).toEqual(new Set(["200  ", "429 1 rate_limit_error"]));
+  expect(Math.max(most, ...held)).toBeLessThanOrEqual(64 * MiB);
+  expect(bodies.used).toBe(0);
+  const { values } = await metrics.refused.get();
+  expect(values.find(({ labels }) => labels.reason === "organization_bytes")?.value).toBeGreaterThan(0);
+});
+
+test("one body larger than the budget is read in an idle process, and refused beside another", async () => {
+  const bodies = new ByteBudget(1 * MiB);
+  const other = bodies.lease("other");
+  await using server = await start(bodies, answer);
+  const ask = async (headers: Record<string, string>, body: Buffer) => {
+    const response = await server.fetch("/v1/chat/completions", {
+      method: "POST",
+      body: body as BodyInit,
+      headers: { ...json, ...headers },
+    });
+    return [response.status, response.headers.get("retry-after")];
+  };
+  expect(await ask({}, of(20 * MiB))).toEqual([200, null]);
+  expect(await ask({ "content-encoding": "gzip" }, gzipSync(of(20 * MiB)))).toEqual([200, null]);
+  other.take(1);
+  expect(await ask({}, of(20 * MiB))).toEqual([503, "1"]);
+  // Its length shows only as it unpacks: by then its organization has more than its quarter.
+  expect(await ask({ "content-encoding": "gzip" }, gzipSync(of(20 * MiB)))).toEqual([429, "1"]);
+  other.release();
+  await expect.poll(() => bodies.used).toBe(0);
+  expect(await ask({}, of(20 * MiB))).toEqual([200, null]);
+});
+
+test("a body's bytes are counted while they come, and given back when its sender leaves", async () => {
+  const bodies = new ByteBudget(64 * MiB);
+  await using server = await start(bodies, answer);
+  const socket = connect(server.port, "127.0.0.1");
+  socket.on("error", () => {});
+  socket.write(
+    `POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\ncontent-length: ${20 * MiB}\r\n\r\n`,
+  );
+  // What is only announced is not counted: it might never come.
+  socket.write(of(3 * MiB));
+  await expect.poll(() => bodies.used).toBe(3 * MiB);
+  socket.destroy();
+  await expect.poll(() => bodies.used).toBe(0);
+});
+
+test("a body stays counted while its answer is served, also after its client left", async () => {
+  const bodies = new ByteBudget(64 * MiB);
+  const serving = Promise.withResolvers<void>();
+  const left = Promise.withResolvers<void>();
+  await using server = await start(bodies, async ({ sink }) => {
+    sink.closed.listen(() => left.resolve());
+    await serving.promise;
+  });
+  const leaving = new AbortController();
+  const body = of(2 * MiB);
+  const asked = server
+    .fetch("/v1/messages", { method: "POST", body, headers: json, signal: leaving.signal })
+    .catch(() => null);
+  await expect.poll(() => bodies.used).toBe(2 * MiB);
+  leaving.abort();
+  await asked;
+  await left.promise;
+  expect(bodies.used).toBe(2 * MiB);
+  serving.resolve();
+  await expect.poll(() => bodies.used).toBe(0);
+});
+
+test.each([
+  ["the whole process", "other", "503"],
+  ["the organization", "org_acme", "429"],
+])("bytes that %s may not have are not asked for", async (_, owner, status) => {
+  const bodies = new ByteBudget(8 * MiB);
+  await using server = await start(bodies, answer);
+  const others = [bodies.lease(owner), bodies.lease("third")];
+  others[0]?.take(5 * MiB);
+  others[1]?.take(status === "503" ? 2 * MiB : 1);
+  const socket = connect(server.port, "127.0.0.1");
+  let got = "";
+  socket.on("data", (bytes) => (got += bytes.toString("latin1")));
+  const closed = new Promise((done) => socket.once("close", done));
+  socket.write(
+    `POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\ncontent-length: ${2 * MiB}\r\n` +
+      "expect: 100-continue\r\n\r\n",
+  );
+  await closed;
+  expect(got).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+  expect(got).toMatch(/\r\nretry-after: 1\r\n/);
+  expect(got).not.toContain("100 Continue");
+});
+
+test("a body that is asked for with 100-continue is read when it may come", async () => {
+  await using server = await start(new ByteBudget(8 * MiB), answer);
+  const socket = connect(server.port, "127.0.0.1");
+  let got = "";
+  socket.on("data", (bytes) => {
+    got += bytes.toString("latin1");
+    if (got === "HTTP/1.1 100 Continue\r\n\r\n") socket.write("{}");
+  });
+  socket.write(
+    `POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\ncontent-length: 2\r\n` +
+      "expect: 100-continue\r\n\r\n",
+  );
+  await expect.poll(() => got).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 OK/);
+  socket.destroy();
+});

@@ -1,0 +1,20 @@
+/** What can be wrong with a body before anybody looks into it. */
+import { ApiError } from "../lib/api-error.ts";
+
+/** The client hung up before its request was complete: there is nobody to answer. */
+export class ClientGone extends Error {
+  override readonly name = "ClientGone";
+}
+
+export const clientGone = () => new ClientGone("the client left before its request was complete");
+
+export const unknownEncoding = () =>
+  new ApiError(
+    "unsupported_media_type",
+    "The request's content encoding is not supported; use gzip, zstd or none.",
+  );
+
+export const tooLarge = (maxBytes: number) =>
+  new ApiError("too_large", `The request body is larger than ${maxBytes / (1024 * 1024)} MiB.`);
+
+export const bodyTimeout = () => new ApiError("request_timeout", "The request body did not arrive in time.");

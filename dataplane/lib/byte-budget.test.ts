@@ -1,0 +1,97 @@
+import { expect, test } from "vitest";
+import { ApiError } from "./api-error.ts";
+import { ByteBudget, type ByteLease } from "./byte-budget.ts";
+
+const refusal = (act: () => void): string => {
+  try {
+    act();
+  } catch (error) {
+    if (error instanceof ApiError) return `${error.kind.status} ${error.retryAfterSeconds}`;
+    throw error;
+  }
+  return "taken";
+};
+const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+test("an organization with a quarter gets no more while more than half is in use: 429", () => {
+  const budget = new ByteBudget(1000);
+  const [mine, more, theirs] = [budget.lease("a"), budget.lease("a"), budget.lease("b")];
+  mine.take(250);
+  theirs.take(250);
+  // Not more than half is in use.
+  expect(refusal(() => more.take(1))).toBe("taken");
+  expect(refusal(() => more.take(1))).toBe("429 1");
+  expect(refusal(() => mine.take(1))).toBe("429 1");
+  // Others go on, also with what they have.
+  expect(refusal(() => budget.lease("c").take(100))).toBe("taken");
+  theirs.release();
+  expect(refusal(() => more.take(1))).toBe("taken");
+  expect(budget.used).toBe(352);
+});
+
+test("beyond the whole: 503, whoever asks, also for what is only announced", () => {
+  const budget = new ByteBudget(1000);
+  const leases = Array.from({ length: 5 }, (_, index) => budget.lease(`org_${index}`));
+  for (const lease of leases) lease.take(200);
+  expect(refusal(() => budget.lease("new").take(1))).toBe("503 1");
+  leases[0]?.hold(150);
+  expect(refusal(() => budget.lease("new").expect(51))).toBe("503 1");
+  expect(refusal(() => budget.lease("new").expect(50))).toBe("taken");
+  expect(budget.used).toBe(950);
+});
+
+test("one body always fits into an idle process, in whatever pieces it comes", () => {
+  const budget = new ByteBudget(100);
+  const lease = budget.lease("a");
+  lease.expect(5000);
+  for (let n = 0; n < 50; n += 1) lease.take(100);
+  expect(refusal(() => budget.lease("b").take(1))).toBe("503 1");
+  lease.release();
+  lease.release();
+  expect(budget.used).toBe(0);
+});
+
+test("work that can wait gets what live requests leave, in its order, and never stands still", async () => {
+  const budget = new ByteBudget(1000);
+  const live = budget.lease("live");
+  live.take(900);
+  const got: string[] = [];
+  const leases = new Map<string, ByteLease>();
+  const ask = (name: string, bytes: number) =>
+    void budget.whenRoom(name, bytes).then((lease) => {
+      got.push(name);
+      leases.set(name, lease);
+    });
+  ask("first", 300);
+  ask("second", 200);
+  ask("third", 1);
+  await settled();
+  // Nothing of its kind was under way.
+  expect(got).toEqual(["first"]);
+  live.release();
+  await settled();
+  expect(got).toEqual(["first", "second"]);
+  leases.get("first")?.release();
+  await settled();
+  expect(got).toEqual(["first", "second", "third"]);
+  for (const lease of leases.values()) lease.release();
+  ask("huge", 100_000);
+  await settled();
+  expect(got.at(-1)).toBe("huge");
+  expect(budget.used).toBe(100_000);
+});
+
+test("what was refused and what is in use is told", () => {
+  const told: string[] = [];
+  const budget = new ByteBudget(100, {
+    used: (bytes) => told.push(`used ${bytes}`),
+    refused: (by) => told.push(`refused ${by}`),
+  });
+  const [a, b, c] = [budget.lease("a"), budget.lease("b"), budget.lease("c")];
+  a.take(30);
+  b.take(30);
+  refusal(() => a.take(1));
+  refusal(() => c.take(50));
+  a.release();
+  expect(told).toEqual(["used 30", "used 60", "refused organization", "refused process", "used 30"]);
+});
