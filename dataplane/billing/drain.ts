@@ -35,6 +35,11 @@ class EntryMissing extends Error {
   override readonly name = "EntryMissing";
 }
 
+/** Postgres did not do its part. */
+export class LedgerAway extends Error {
+  override readonly name = "LedgerAway";
+}
+
 export interface DrainerOptions {
   readonly redis: Redis;
   readonly pool: DatabasePool;
@@ -43,19 +48,32 @@ export interface DrainerOptions {
 
 export class Drainer {
   readonly #options: DrainerOptions;
+  /** `performance.now()` since which Postgres is asked something. */
+  #askedAt: number | null = null;
 
   constructor(options: DrainerOptions) {
     this.#options = options;
   }
 
-  /** Moves what is there, shard after shard; returns how many charges were moved. @throws when a store is away. */
-  async drain(): Promise<number> {
+  /** Milliseconds that Postgres has kept a round waiting now. `now`: `performance.now()`. */
+  waitsFor(now: number): number {
+    return this.#askedAt === null ? 0 : now - this.#askedAt;
+  }
+
+  /**
+   * Moves what is there, shard after shard; returns how many charges were moved. `isMine`: whether this pod is to look
+   * after a shard, asked before each. @throws when a store is away.
+   */
+  async drain(isMine: (shard: number) => boolean = () => true): Promise<number> {
     const { redis, shards } = this.#options;
-    const lengths = await Promise.allSettled(shards.map(({ tag }) => redis.xlen(`${tag}:usage`)));
+    const mine = shards.flatMap((shard, index) => (isMine(index) ? [{ shard, index }] : []));
+    const lengths = await Promise.allSettled(mine.map(({ shard }) => redis.xlen(`${shard.tag}:usage`)));
     let moved = 0;
     let failure: unknown = null;
-    for (const [index, length] of lengths.entries()) {
+    for (const [at, { index }] of mine.entries()) {
       try {
+        const length = lengths[at];
+        if (length === undefined || !isMine(index)) continue;
         if (length.status === "rejected") throw length.reason;
         moved += await this.#shard(index, length.value);
       } catch (error) {
@@ -93,7 +111,12 @@ export class Drainer {
   async #round(shard: Shard, index: number, entries: readonly Entry[]): Promise<number> {
     const charges = entries.flatMap((entry) => entry.charges);
     reached("drain.read");
-    const accounts = await this.#store(index, charges);
+    this.#askedAt = performance.now();
+    const accounts = await this.#store(index, charges)
+      .catch((error: unknown) => {
+        throw new LedgerAway("the ledger did not take charges", { cause: error });
+      })
+      .finally(() => (this.#askedAt = null));
     if (accounts === null) return 0;
     reached("drain.stored");
     const [outcome] = await shard.run(drainedOperation(accounts, entries), SCRIPT_MS);

@@ -11,6 +11,7 @@ import {
   creditEmpty,
   creditReserved,
   limitReached,
+  ledgerBehind,
   meterUnavailable,
   rateLimitHeaders,
   tooManyAtOnce,
@@ -163,7 +164,7 @@ export class Gate {
         throw limitReached(kind, limit, Number(reply[2]), this.#headers(bill, reply.slice(3)));
       }
       case "full":
-        throw meterUnavailable();
+        throw ledgerBehind();
       default:
         // `done`: ids are random, so only a bug of ours charges one twice.
         throw new ApiError("internal", "This request was answered already.", {

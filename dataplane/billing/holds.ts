@@ -15,11 +15,11 @@ import { encodeRow } from "./charge-text.ts";
 import { MAX_MICROS } from "./credits.ts";
 import { Gate, accountOperation } from "./gate.ts";
 import { HeldBill, seenArguments, type BillKeeper, type Correction, type RateLimits } from "./held-bill.ts";
-import { KeptCharges } from "./kept-charges.ts";
+import { KeptByShard, type Position } from "./kept-charges.ts";
 import { LedgerWriter } from "./ledger-writer.ts";
 import type { FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
-import { meterUnavailable } from "./rate-limits.ts";
-import { operation, RedisSilent, shardOf, type Operation, type Shard } from "./shard.ts";
+import { ledgerBehind, meterUnavailable } from "./rate-limits.ts";
+import { operation, RedisSilent, SHARDS, shardOf, type Operation, type Shard } from "./shard.ts";
 import { REDIS_MS, Shards } from "./shards.ts";
 import { reached } from "./steps.ts";
 import { allTokens, usageRow, type UsageRow } from "./usage-row.ts";
@@ -46,6 +46,8 @@ export interface HoldsOptions {
   readonly waitMs?: number;
   /** How many operations may be owed to Redis; 20,000 unless a test has less patience. */
   readonly mostOwed?: number;
+  /** How long and how much is kept of what was charged; as in kept-charges.ts unless a test has less patience. */
+  readonly kept?: { readonly keptMs?: number; readonly most?: number };
 }
 
 /** An organization's credit, all but `available` exact sums of the ledger and of what is on its way there. */
@@ -65,8 +67,7 @@ export class Holds implements Meter, BillKeeper {
   readonly #running = new Roster<HeldBill>();
   /** Whose charge a row is that does not go through Redis. A batch item's hold has another id than its row. */
   readonly #aroundRedis = new WeakMap<UsageRow, HeldBill>();
-  /** By shard. */
-  readonly #charged: readonly KeptCharges[];
+  readonly #charged: KeptByShard;
 
   constructor(options: HoldsOptions) {
     this.#options = options;
@@ -76,10 +77,11 @@ export class Holds implements Meter, BillKeeper {
       newEpoch,
       ...(mostOwed === undefined ? {} : { mostOwed }),
       onLost: (shard) => this.#lostOperations(shard),
+      onRestored: (shard, newest) => this.#charged.of(shard).chargedAgain(newest),
       onTaken: (organizationId) => this.#gate.freed(organizationId),
     });
     this.#gate = new Gate(options, this.#shards);
-    this.#charged = this.#shards.all.map(() => new KeptCharges());
+    this.#charged = new KeptByShard(SHARDS, options.kept);
     this.#writer = new LedgerWriter({
       pool,
       log,
@@ -90,6 +92,7 @@ export class Holds implements Meter, BillKeeper {
 
   async open(request: MeteredRequest, estimate: Micros): Promise<HeldBill> {
     if (this.#writer.full) throw meterUnavailable();
+    if (this.#charged.full) throw ledgerBehind();
     const bill = new HeldBill(this, request, this.#gate.limitsOf(request));
     const wanted = estimate > MAX_MICROS ? MAX_MICROS : estimate;
     reached("open.sent");
@@ -182,6 +185,18 @@ export class Holds implements Meter, BillKeeper {
   /** Charges that neither store has taken yet. */
   get homeless(): number {
     return this.#writer.size;
+  }
+
+  /** Bytes of charges that Redis has, and the ledger not yet. */
+  get waitingBytes(): number {
+    return this.#charged.waitingBytes;
+  }
+
+  /** Redis was seen with this epoch, and the ledger has all entries of the shard's stream up to `drained`. */
+  sawShard(index: number, epoch: string | null, drained: Position | null): void {
+    const kept = this.#charged.of(index);
+    if (this.#shards.all[index]?.sawEpoch(epoch) === true && drained !== null) kept.drainedTo(drained);
+    metrics.keptBytes.set(this.#charged.waitingBytes);
   }
 
   get shards(): readonly Shard[] {
@@ -282,7 +297,9 @@ export class Holds implements Meter, BillKeeper {
   }
 
   #chargedInRedis(bill: HeldBill | undefined, row: UsageRow, charge: Operation): true {
-    this.#charged[shardOf(row.organizationId)]?.add(charge, performance.now());
+    const index = shardOf(row.organizationId);
+    const newest = this.#shards.of(row.organizationId).newest;
+    this.#charged.of(index).add(charge, performance.now(), newest);
     if (bill !== undefined) this.#ended(bill);
     count(row);
     return true;
@@ -315,7 +332,7 @@ export class Holds implements Meter, BillKeeper {
   }
 
   #lostOperations(shard: number): Operation[] {
-    const charges = this.#charged[shard]?.all(performance.now()) ?? [];
+    const charges = this.#charged.of(shard).all(performance.now());
     const holds = [...this.#running]
       .filter(({ request }) => shardOf(request.organizationId) === shard)
       .map((bill) => bill.retake());

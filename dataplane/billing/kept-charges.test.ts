@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { KeptCharges } from "./kept-charges.ts";
+import { KeptCharges, KeptSpace, isUpTo } from "./kept-charges.ts";
 import { operation } from "./shard.ts";
 
 const charge = (id: number, text = "row") => operation("settle", "org_1", `req_${id}`, "12", text);
@@ -12,29 +12,78 @@ test("charges come back as they were, oldest first", () => {
     charge(3, ""),
     charge(4, "x".repeat(200_000)),
   ];
-  for (const [index, one] of charges.entries()) kept.add(one, 1_000 + index);
+  for (const [index, one] of charges.entries()) kept.add(one, 1_000 + index, `${index + 1}-0`);
   expect(kept.all(2_000)).toEqual(charges);
   expect(new KeptCharges().all(0)).toEqual([]);
 });
 
-test("each is kept for a minute, and for less than the 75 s after which Redis would charge it anew", () => {
+test("entries are ordered by their milliseconds, then by their sequence, as numbers", () => {
+  expect(isUpTo("9-0", "10-0")).toBe(true);
+  expect(isUpTo("10-9", "10-10")).toBe(true);
+  expect(isUpTo("10-10", "10-10")).toBe(true);
+  expect(isUpTo("10-10", "10-9")).toBe(false);
+  expect(isUpTo("1790000000123-0", "1790000000122-7")).toBe(false);
+});
+
+test("each is kept until the ledger has it, however long that takes", () => {
+  const kept = new KeptCharges();
+  kept.add(charge(1), 0, "5-0");
+  expect(kept.all(3_600_000)).toEqual([charge(1)]);
+  kept.drainedTo("4-9");
+  expect([kept.all(3_600_001), kept.waiting]).toEqual([[charge(1)], true]);
+  kept.drainedTo("5-0");
+  expect([kept.all(3_600_002), kept.waiting]).toEqual([[], false]);
+});
+
+test("what the ledger has is kept for a minute more, as the ledger may lose its last moments", () => {
   const kept = new KeptCharges();
   for (let second = 0; second < 200; second += 1) {
-    kept.add(charge(second), second * 1_000);
+    kept.add(charge(second), second * 1_000, `${second + 1}-0`);
+    kept.drainedTo(`${second + 1}-0`);
     const known = kept.all(second * 1_000);
     expect(known).toEqual(expect.arrayContaining([charge(Math.max(0, second - 59))]));
-    expect(known).not.toContainEqual(charge(second - 66));
-    expect(known.length).toBeLessThanOrEqual(66);
+    expect(known).not.toContainEqual(charge(second - 70));
   }
   expect(kept.all(265_000)).toEqual([]);
 });
 
-test("in a rush the oldest go first, and some ten thousand stay", () => {
+test("what was charged again waits anew, in whatever stream it stands now", () => {
   const kept = new KeptCharges();
+  kept.add(charge(1), 0, "100-0");
+  kept.drainedTo("100-0");
+  kept.chargedAgain("7-0");
+  expect(kept.waiting).toBe(true);
+  kept.drainedTo("6-0");
+  expect(kept.waiting).toBe(true);
+  kept.drainedTo("7-0");
+  expect(kept.waiting).toBe(false);
+});
+
+test("in a rush those that the ledger has go first, and none of the others; with too many of these it is full", () => {
+  const space = new KeptSpace({ most: 1_000_000 });
+  const kept = [new KeptCharges(space), new KeptCharges(space)];
   const row = "x".repeat(700);
-  for (let id = 0; id < 20_000; id += 1) kept.add(charge(id, row), 1_000);
-  const known = kept.all(1_000);
-  expect(known.at(-1)).toEqual(charge(19_999, row));
-  expect(known.length).toBeGreaterThan(8_000);
-  expect(known.length).toBeLessThan(12_000);
+  let at = 0;
+  const add = (shard: KeptCharges | undefined, charges: number) => {
+    for (let left = charges; left > 0; left -= 1) shard?.add(charge((at += 1), row), 1_000, `${at}-0`);
+  };
+  add(kept[0], 1_000);
+  kept[0]?.drainedTo(`${at}-0`);
+  expect(space.full).toBe(false);
+  add(kept[1], 1_000);
+  expect([space.crowded, space.full]).toEqual([true, false]);
+  add(kept[0], 500);
+  expect(kept[0]?.all(1_000).length).toBeLessThan(600);
+  expect(space.full).toBe(true);
+  expect(kept[1]?.all(1_000)).toHaveLength(1_000);
+  kept[1]?.drainedTo(`${at}-0`);
+  expect(space.full).toBe(false);
+});
+
+test("a long wait with few charges takes little room", () => {
+  const space = new KeptSpace();
+  const kept = new KeptCharges(space);
+  for (let second = 0; second < 3_600; second += 10) kept.add(charge(second), second * 1_000, "9-0");
+  expect(kept.all(3_600_000)).toHaveLength(360);
+  expect(space.all).toBeLessThan(256 * 1024);
 });

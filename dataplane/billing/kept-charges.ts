@@ -1,52 +1,169 @@
 /**
- * The charges of the last minute, to make again when Redis loses them (design.md §5). Their bytes lie outside of the
- * heap: as strings they would outlive two collections of the young one, each of them copying all.
+ * Charges that Redis took, to make again when it loses them (design.md §5): each until the ledger has it, and for a
+ * minute at least, as the ledger may lose its last moments as well. Their bytes lie outside of the heap: as strings
+ * they would outlive two collections of the young one, each of them copying all.
  */
 import type { Operation } from "./shard.ts";
 
-/** Charges are made again for so long. */
+/** Charges are kept for so long, also when the ledger has them. */
 const KEPT_MS = 60_000;
-/** Charges of a chunk are given up together; Redis knows for 75 s that a request was charged (meter-requests.lua). */
+/** Charges of a chunk are given up together. */
 const CHUNK_MS = 5_000;
 const CHUNK_BYTES = 64 * 1024;
-/** Some ten thousand charges. */
-const MOST_CHUNKS = 128;
+/** Bytes of charges on their way to the ledger, of all shards: some 400,000. Beyond it nothing new is admitted. */
+const MOST_BYTES = 128 * 1024 * 1024;
 
 /** No operation holds a control character but zero. */
 const SEPARATOR = "\x1e";
 
+/** Id of an entry of a shard's stream. */
+export type Position = string;
+/** Before every entry: of what the ledger has already. */
+export const BEFORE_ALL: Position = "0-0";
+
+/** Whether an entry is at another one's place, or before it. */
+export function isUpTo(entry: Position, other: Position): boolean {
+  const [ms = 0, sequence = 0] = entry.split("-").map(Number);
+  const [otherMs = 0, otherSequence = 0] = other.split("-").map(Number);
+  return ms < otherMs || (ms === otherMs && sequence <= otherSequence);
+}
+
 interface Chunk {
-  /** `performance.now()` of its first charge. */
   readonly since: number;
+  /** `performance.now()` of its last charge. */
+  last: number;
+  /** No charge of it stands behind this entry. */
+  position: Position;
+  /** The ledger has all of it. */
+  drained: boolean;
   readonly bytes: Buffer;
   used: number;
 }
 
+/** What the shards of a process keep, together. */
+export class KeptSpace {
+  readonly keptMs: number;
+  readonly #most: number;
+  /** Bytes of all chunks, and of those that the ledger has not. */
+  all = 0;
+  waiting = 0;
+
+  constructor({
+    keptMs = KEPT_MS,
+    most = MOST_BYTES,
+  }: { readonly keptMs?: number; readonly most?: number } = {}) {
+    this.keptMs = keptMs;
+    this.#most = most;
+  }
+
+  /** Nothing may be charged that could not be kept: the ledger has been out of reach for too long. */
+  get full(): boolean {
+    return this.waiting >= this.#most;
+  }
+
+  get crowded(): boolean {
+    return this.all >= this.#most;
+  }
+}
+
 /** Those of one shard. Times are `performance.now()`. */
 export class KeptCharges {
+  readonly #space: KeptSpace;
   #chunks: Chunk[] = [];
+  #drained: Position = BEFORE_ALL;
 
-  add(charge: Operation, now: number): void {
+  constructor(space = new KeptSpace()) {
+    this.#space = space;
+  }
+
+  /** `position`: the charge stands there in the stream, or before it. */
+  add(charge: Operation, now: number, position: Position): void {
     let chunk = this.#chunks.at(-1);
     const most = 3 * charge.length + 1;
-    if (chunk === undefined || chunk.used + most > chunk.bytes.length || chunk.since < now - CHUNK_MS) {
-      chunk = { since: now, bytes: Buffer.allocUnsafeSlow(Math.max(CHUNK_BYTES, most)), used: 0 };
-      this.#chunks = this.#young(now).slice(1 - MOST_CHUNKS);
+    // One that waits is filled however old it is: else a long wait would leave many nearly empty ones.
+    const old = chunk !== undefined && chunk.drained && chunk.since < now - CHUNK_MS;
+    if (chunk === undefined || old || chunk.used + most > chunk.bytes.length) {
+      this.#forget(now);
+      const bytes = Buffer.allocUnsafeSlow(Math.max(CHUNK_BYTES, most));
+      chunk = { since: now, last: now, position, drained: true, bytes, used: 0 };
+      this.#space.all += bytes.length;
       this.#chunks.push(chunk);
     }
     chunk.used += chunk.bytes.write(charge, chunk.used);
     chunk.bytes[chunk.used++] = SEPARATOR.charCodeAt(0);
+    chunk.last = now;
+    if (isUpTo(chunk.position, position)) chunk.position = position;
+    this.#judge(chunk);
   }
 
-  /** Oldest first; a few of them may be older than a minute. */
+  /** Whether some of them are not in the ledger yet. */
+  get waiting(): boolean {
+    return this.#chunks.some(({ drained }) => !drained);
+  }
+
+  /** The ledger has all entries of the stream up to this one. */
+  drainedTo(position: Position): void {
+    if (isUpTo(position, this.#drained)) return;
+    this.#drained = position;
+    for (const chunk of this.#chunks) this.#judge(chunk);
+  }
+
+  /** All of them were charged again, in a stream that may be another one; none stands behind this entry. */
+  chargedAgain(position: Position): void {
+    this.#drained = BEFORE_ALL;
+    for (const chunk of this.#chunks) {
+      chunk.position = position;
+      this.#judge(chunk);
+    }
+  }
+
+  /** Oldest first; a few of them may have been in the ledger for more than a minute. */
   all(now: number): Operation[] {
-    return this.#young(now).flatMap(({ bytes, used }) => {
+    this.#forget(now);
+    return this.#chunks.flatMap(({ bytes, used }) => {
       const charges = bytes.toString("utf8", 0, used).split(SEPARATOR) as Operation[];
       return charges.slice(0, -1);
     });
   }
 
-  #young(now: number): Chunk[] {
-    return this.#chunks.filter(({ since }) => since > now - KEPT_MS - CHUNK_MS);
+  #judge(chunk: Chunk): void {
+    const drained = isUpTo(chunk.position, this.#drained);
+    if (drained === chunk.drained) return;
+    chunk.drained = drained;
+    this.#space.waiting += drained ? -chunk.bytes.length : chunk.bytes.length;
+  }
+
+  #forget(now: number): void {
+    const { keptMs, crowded } = this.#space;
+    const forgotten = (chunk: Chunk) => chunk.drained && (crowded || chunk.last <= now - keptMs);
+    for (const chunk of this.#chunks) if (forgotten(chunk)) this.#space.all -= chunk.bytes.length;
+    this.#chunks = this.#chunks.filter((chunk) => !forgotten(chunk));
+  }
+}
+
+/** Those of all shards of a process, by their index. */
+export class KeptByShard {
+  readonly #space: KeptSpace;
+  readonly #shards: readonly KeptCharges[];
+
+  constructor(shards: number, bounds: ConstructorParameters<typeof KeptSpace>[0] = {}) {
+    this.#space = new KeptSpace(bounds);
+    this.#shards = Array.from({ length: shards }, () => new KeptCharges(this.#space));
+  }
+
+  of(shard: number): KeptCharges {
+    const kept = this.#shards[shard];
+    if (kept === undefined) throw new RangeError("no such shard");
+    return kept;
+  }
+
+  /** Whether so much waits for the ledger that nothing new may be admitted. */
+  get full(): boolean {
+    return this.#space.full;
+  }
+
+  /** Bytes of charges that the ledger has not. */
+  get waitingBytes(): number {
+    return this.#space.waiting;
   }
 }

@@ -42,7 +42,7 @@ export function startMoney(options: MoneyOptions): Money {
     recheckKey: (keyId) => directory.recheck(keyId),
   });
   const keeper = new DirectoryKeeper({ pool, directory, holds, newId, log });
-  const upkeep = new Upkeep({ redis, pool, holds, log });
+  const upkeep = new Upkeep({ redis, pool, holds, log, pod: newId("req"), random: Math.random });
   upkeep.start();
   keeper.start();
   const stop = async () => {

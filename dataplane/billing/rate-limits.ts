@@ -89,3 +89,10 @@ export function meterUnavailable(cause?: unknown): ApiError {
     cause,
   });
 }
+
+/** Nothing may be charged that could not be kept until the ledger takes it. */
+export function ledgerBehind(): ApiError {
+  return new ApiError("unavailable", "Too many charges wait for the ledger. Try again in a moment.", {
+    retryAfterSeconds: 1,
+  });
+}

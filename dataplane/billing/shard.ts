@@ -4,6 +4,7 @@
  */
 import type { Redis } from "ioredis";
 import { loadScript } from "../store/redis.ts";
+import { BEFORE_ALL, isUpTo, type Position } from "./kept-charges.ts";
 
 /** Sixteen, fixed: an organization's shard must be the same in every pod of every release. */
 export const SHARDS = 16;
@@ -43,6 +44,7 @@ const parts = [
   "heartbeat",
   "sweep",
   "drained",
+  "lead",
   "apply",
 ];
 const apply = loadScript(
@@ -50,7 +52,9 @@ const apply = loadScript(
   readReply,
 );
 
-type ScriptReply = { readonly applied: readonly Reply[] } | { readonly epoch: string };
+type ScriptReply =
+  | { readonly applied: readonly Reply[]; readonly newest: Position | null }
+  | { readonly epoch: string };
 
 /** Between the words of a reply, and of a charge in the stream. */
 export const BETWEEN_WORDS = "\x1f";
@@ -64,12 +68,13 @@ export const BETWEEN_RECORDS = "\x1e";
 export const operation = (name: string, ...args: readonly string[]): Operation =>
   [name, args.length, ...args, ""].join("\0") as Operation;
 
-/** `{1, replies}`, or `{0, epoch}`. */
+/** `{1, replies, newest entry}`, or `{0, epoch}`. */
 function readReply(reply: unknown): ScriptReply {
   if (!Array.isArray(reply)) throw new TypeError("the meter script answered with something else");
-  const [applied, rest] = reply as [number, string];
+  const [applied, rest, newest = ""] = reply as [number, string, string?];
   if (applied === 0) return { epoch: rest };
-  return { applied: rest.split(BETWEEN_RECORDS).map((words) => words.split(BETWEEN_WORDS)) };
+  const replies = rest.split(BETWEEN_RECORDS).map((words) => words.split(BETWEEN_WORDS));
+  return { applied: replies, newest: newest === "" ? null : newest };
 }
 
 interface Waiting {
@@ -90,6 +95,8 @@ export interface ShardOptions {
   readonly onNewRun: () => Promise<void>;
   /** What to do again, in this order, when Redis turns out to have lost what it knew. */
   readonly onLost: (shard: number) => readonly Operation[];
+  /** All of that is done; no charge of it stands behind this entry of the stream. */
+  readonly onRestored: (shard: number, newest: Position) => void;
 }
 
 export class Shard {
@@ -103,9 +110,12 @@ export class Shard {
   #alarm: NodeJS.Timeout | undefined;
   #alarmAt = Number.POSITIVE_INFINITY;
   #epoch = "";
+  /** The youngest entry of the stream that a call of ours wrote or met. */
+  #newest: Position = BEFORE_ALL;
   #lost = false;
   #scheduled = false;
   #busy = false;
+  #restoring = false;
 
   constructor(options: ShardOptions) {
     this.#options = options;
@@ -133,6 +143,22 @@ export class Shard {
   lost(): void {
     this.#lost = true;
     this.#schedule();
+  }
+
+  /** No charge that Redis has taken from here stands behind this entry of the stream. */
+  get newest(): Position {
+    return this.#newest;
+  }
+
+  /**
+   * Redis was seen in this epoch, or none. Returns whether it is the one that the charges of this process are in:
+   * otherwise they are made again, whether or not somebody asks for anything.
+   */
+  sawEpoch(epoch: string | null): boolean {
+    if (epoch === this.#epoch && !this.#lost && !this.#restoring) return true;
+    // At first contact there is nothing of ours that could be lost.
+    if (this.#epoch !== "" && epoch !== this.#epoch && !this.#busy) this.lost();
+    return false;
   }
 
   #ringAt(deadline: number): void {
@@ -190,7 +216,12 @@ export class Shard {
   async #repeat(): Promise<boolean> {
     // Cleared first: a further loss on the way sets it again.
     this.#lost = false;
+    this.#restoring = true;
+    // Whatever the stream's entries were, those from now on are others.
+    this.#newest = BEFORE_ALL;
     const operations = this.#options.onLost(this.#options.index);
+    // Nothing of ours can be lost any more: the next call begins as the first one did.
+    if (operations.length === 0) this.#epoch = "";
     for (let at = 0; at < operations.length; at += MAX_GROUP) {
       try {
         const reply = await this.#call(operations.slice(at, at + MAX_GROUP));
@@ -199,12 +230,16 @@ export class Shard {
           continue;
         }
         this.#epoch = reply.epoch;
+        this.#newest = BEFORE_ALL;
         at = -MAX_GROUP;
       } catch {
         this.#lost = true;
+        this.#restoring = false;
         return false;
       }
     }
+    this.#restoring = false;
+    this.#options.onRestored(this.#options.index, this.#newest);
     return true;
   }
 
@@ -220,6 +255,7 @@ export class Shard {
         // Nothing was done. At first contact there is nothing of ours that could be lost.
         this.#lost ||= this.#epoch !== "";
         this.#epoch = reply.epoch;
+        this.#newest = BEFORE_ALL;
         this.#queue.unshift(...this.#underWay);
         return;
       }
@@ -231,10 +267,13 @@ export class Shard {
     }
   }
 
-  #call(operations: readonly Operation[]): Promise<ScriptReply> {
+  async #call(operations: readonly Operation[]): Promise<ScriptReply> {
     const packed = operations.join("");
     const { redis, newEpoch, onNewRun } = this.#options;
-    return apply(redis, [this.tag], [this.#epoch, newEpoch(), packed], onNewRun);
+    const reply = await apply(redis, [this.tag], [this.#epoch, newEpoch(), packed], onNewRun);
+    if ("applied" in reply && reply.newest !== null && isUpTo(this.#newest, reply.newest))
+      this.#newest = reply.newest;
+    return reply;
   }
 
   #refuse(group: readonly Waiting[], error: RedisSilent): void {

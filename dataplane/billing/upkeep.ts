@@ -1,16 +1,18 @@
 /**
- * What runs beside the requests of a data plane to keep the money right: heartbeats, the sweeper, the drainer, the
- * look for accounts that Redis has an old version of, and for a Redis that lost writes. Every pod runs all of it;
- * each step is safe to run in several pods at once.
+ * What runs beside the requests of a data plane to keep the money right. Every pod beats for its holds and watches
+ * Redis for losses; the sweeper, the drainer and the look for accounts that Redis has an old version of run in one pod for
+ * each shard (leads.ts), though each step is safe to run in several at once.
  */
 import type { Redis } from "ioredis";
 import { LRUCache } from "lru-cache";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
-import { Drainer } from "./drain.ts";
+import { Drainer, LedgerAway } from "./drain.ts";
 import { accountOperation } from "./gate.ts";
 import type { Holds } from "./holds.ts";
+import { metrics } from "../telemetry/metrics.ts";
 import { Recurring } from "../lib/recurring.ts";
+import { Leads } from "./leads.ts";
 import { changedAccounts, pageAccounts, type KeyedAccount } from "./accounts.ts";
 import { makePartitions } from "./ledger.ts";
 import { ParkedKeeper } from "./parked.ts";
@@ -18,6 +20,8 @@ import { operation, shardOf, type Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
 
 export interface Rhythm {
+  /** How often each shard is looked at: a flush is noticed so soon, and a dead leader replaced a second later. */
+  readonly watchMs: number;
   readonly drainMs: number;
   readonly heartbeatMs: number;
   readonly sweepMs: number;
@@ -30,6 +34,7 @@ export interface Rhythm {
 
 /** A dead owner's hold ends after at most 5 + 45 + 5 s, well within the 90 s of rule 1.9. */
 export const usualRhythm: Rhythm = {
+  watchMs: 250,
   drainMs: 250,
   heartbeatMs: 5_000,
   sweepMs: 5_000,
@@ -45,6 +50,8 @@ const SWEPT_AT_ONCE = 200;
 const MOST_SWEEPS = 100;
 const PAGE = 1_000;
 const SCRIPT_MS = 2_000;
+/** A leader that waits so long for Postgres, which may answer others, lets them try. */
+const STUCK_MS = 1_500;
 /** After so long without an answer from either store every account is told, changed or not. */
 const LOOK_BACK_MOST_MS = 3_600_000;
 
@@ -53,6 +60,10 @@ export interface UpkeepOptions {
   readonly pool: DatabasePool;
   readonly holds: Holds;
   readonly log: Logger;
+  /** A name that no other process has, without a space. */
+  readonly pod: string;
+  /** 0 … 1. */
+  readonly random: () => number;
   readonly rhythm?: Partial<Rhythm>;
 }
 
@@ -60,43 +71,50 @@ export class Upkeep {
   readonly #options: UpkeepOptions;
   readonly #rhythm: Rhythm;
   readonly #drainer: Drainer;
+  readonly #leads: Leads;
   readonly #parked: ParkedKeeper;
   readonly #loops: Recurring[];
   /** Versions that this process has told Redis, by organization. */
   readonly #told = new LRUCache<string, bigint>({ max: 200_000 });
-  /** When Redis was last told of every change, in milliseconds of `performance.now()`. */
-  #toldAt = performance.now();
-  /** `run_id` of the server that answered last. */
+  /** When this pod last told Redis of every change, in milliseconds of `performance.now()`. */
+  #toldAt = Number.NEGATIVE_INFINITY;
+  /** `run_id` of the server that answered last; empty: it is not known whether that answers now. */
   #server = "";
-  readonly #onReady = () => void this.#look();
+  #isSame = false;
+  readonly #onBreak = () => (this.#isSame = false);
 
   constructor(options: UpkeepOptions) {
     this.#options = options;
     this.#rhythm = { ...usualRhythm, ...options.rhythm };
-    const { redis, pool, log, holds } = options;
+    const { redis, pool, log, holds, pod, random } = options;
     this.#drainer = new Drainer({ redis, pool, shards: holds.shards });
+    this.#leads = new Leads({ pod, random, shards: holds.shards });
     this.#parked = new ParkedKeeper(pool, log);
-    const { drainMs, heartbeatMs, sweepMs, accountsMs } = this.#rhythm;
+    const { watchMs, drainMs, heartbeatMs, sweepMs } = this.#rhythm;
+    const leads = (shard: number) => this.#leads.has(shard);
     this.#loops = [
-      new Recurring(log, "drain", drainMs, () => this.#drainer.drain()),
+      new Recurring(log, "watch", watchMs, () => this.watch()),
+      new Recurring(log, "drain", drainMs, () => this.#drainMine()),
       new Recurring(log, "heartbeat", heartbeatMs, () => holds.heartbeat()),
       new Recurring(log, "owed", OWED_MS, () => holds.payOwed()),
-      new Recurring(log, "sweep", sweepMs, () => this.sweep()),
-      new Recurring(log, "accounts", accountsMs, () => this.#tellChanged()),
+      new Recurring(log, "sweep", sweepMs, () => this.sweep(leads)),
+      new Recurring(log, "accounts", watchMs, () => this.#tellChanged()),
       new Recurring(log, "parked", PARKED_MS, () => this.#parked.look()),
       new Recurring(log, "partitions", PARTITIONS_MS, () => makePartitions(pool)),
     ];
   }
 
   start(): void {
-    this.#options.redis.on("ready", this.#onReady);
-    if (this.#options.redis.status === "ready") this.#onReady();
+    this.#options.redis.on("close", this.#onBreak);
     for (const loop of this.#loops) loop.start();
   }
 
-  /** Ends the loops; afterwards what was charged is moved once more, and rows without a home get a last chance. */
+  /**
+   * Ends the loops; afterwards rows without a home get a last chance, and what this process charged is moved, and made
+   * again when Redis forgot it, until the ledger has all of it.
+   */
   async stop(timeoutMs = 10_000): Promise<void> {
-    this.#options.redis.off("ready", this.#onReady);
+    this.#options.redis.off("close", this.#onBreak);
     // A frozen Postgres would hold the drainer for ever.
     await Promise.race([Promise.all(this.#loops.map((loop) => loop.stop())), pause(timeoutMs)]);
     const deadline = performance.now() + timeoutMs;
@@ -104,10 +122,50 @@ export class Upkeep {
     while (holds.homeless > 0 && performance.now() < deadline) await pause(50);
     if (holds.homeless > 0) log.error({ rows: holds.homeless }, "charges are lost: neither store took them");
     await holds.payOwed();
+    for (let failure: unknown = null; ;) {
+      try {
+        // Its call to each shard notices a flush, and what was lost is there again before it is done.
+        await this.#leads.resign(performance.now());
+        await this.#drainer.drain();
+        await this.watch();
+      } catch (error) {
+        failure = error;
+      }
+      if (holds.waitingBytes === 0) break;
+      if (performance.now() >= deadline) {
+        log.warn({ err: failure }, "the last charges stay in Redis for the next data plane");
+        break;
+      }
+      await pause(50);
+    }
+  }
+
+  /** Looks at every shard, with one short read each: what its epoch is, what the ledger has of it, and who leads it. */
+  async watch(): Promise<void> {
+    const { redis, holds } = this.#options;
+    await this.#look();
+    await Promise.all(
+      holds.shards.map(async ({ tag }, index) => {
+        const keys = ["epoch", "drained", "leader", "waiting"].map((name) => `${tag}:${name}`);
+        const [epoch = null, drained = null, leader = null, waiting] = await redis.mget(keys);
+        // Behind a new connection may be another server, whose entries are others.
+        holds.sawShard(index, epoch, this.#isSame ? drained : null);
+        this.#leads.saw(index, leader, performance.now());
+        metrics.usageLag.set({ shard: String(index) }, Number(waiting ?? 0));
+      }),
+    );
+    const now = performance.now();
+    if (this.#drainer.waitsFor(now) > STUCK_MS) await this.#leads.resign(now);
+    else await this.#leads.claim(now);
+  }
+
+  async #drainMine(): Promise<void> {
     try {
-      await this.#drainer.drain();
+      await this.#drainer.drain((shard) => this.#leads.has(shard));
     } catch (error) {
-      log.warn({ err: error }, "the last charges stay in Redis for the next data plane");
+      // Postgres may answer others.
+      if (error instanceof LedgerAway) await this.#leads.resign(performance.now());
+      throw error;
     }
   }
 
@@ -116,9 +174,11 @@ export class Upkeep {
     return this.#drainer.drain();
   }
 
-  /** Ends the holds of dead owners, and notices a flushed Redis on shards where nothing else happens. */
-  async sweep(): Promise<void> {
-    await Promise.all(this.#options.holds.shards.map((shard) => this.#sweepShard(shard)));
+  /** Ends the holds of dead owners. */
+  async sweep(isMine: (shard: number) => boolean = () => true): Promise<void> {
+    const mine = this.#options.holds.shards.filter((_, index) => isMine(index));
+    if (mine.length === 0) return;
+    await Promise.all(mine.map((shard) => this.#sweepShard(shard)));
     reached("sweep.done");
   }
 
@@ -134,9 +194,13 @@ export class Upkeep {
     }
   }
 
-  /** What changed while a store was away is told when it is back, however long that took. */
+  /**
+   * One pod does it for all shards. What changed while a store was away, or nobody did it, is told afterwards, however long
+   * that took.
+   */
   async #tellChanged(): Promise<void> {
     const now = performance.now();
+    if (!this.#leads.has(0) || now < this.#toldAt + this.#rhythm.accountsMs) return;
     const backMs = this.#rhythm.lookBackMs + now - this.#toldAt;
     if (backMs > LOOK_BACK_MOST_MS) await this.#tellAll();
     else await this.#tell(await changedAccounts(this.#options.pool, backMs / 1_000));
@@ -171,18 +235,16 @@ export class Upkeep {
    * missing though the epochs are there (design.md §5), so recent charges and running holds are made again.
    */
   async #look(): Promise<void> {
-    try {
-      const info = await this.#options.redis.info("server");
-      const server = /run_id:(\w+)/.exec(info)?.[1] ?? "";
-      if (server === this.#server) return;
-      if (this.#server !== "") this.#options.holds.lost();
-      this.#server = server;
-      this.#told.clear();
-      await this.#tellAll();
-    } catch (error) {
-      // The connection broke again; its next `ready` looks again.
-      this.#options.log.warn({ err: error }, "could not look which Redis answers");
-    }
+    if (this.#isSame) return;
+    const info = await this.#options.redis.info("server");
+    const server = /run_id:(\w+)/.exec(info)?.[1] ?? "";
+    // Set before `lost`, which a break of the connection in the meantime would only repeat.
+    this.#isSame = true;
+    if (server === this.#server) return;
+    if (this.#server !== "") this.#options.holds.lost();
+    this.#server = server;
+    this.#told.clear();
+    this.#toldAt = Number.NEGATIVE_INFINITY;
   }
 }
 

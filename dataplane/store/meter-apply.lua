@@ -2,8 +2,8 @@
 -- ARGV: the epoch that the caller knows, a fresh word for a new epoch, and the operations: each its name, the number
 -- of its arguments, and these, a zero byte behind each. One packed text costs the callers far less than thousands of
 -- arguments, and `struct` takes it apart without a search. Replies {0, epoch} without doing anything when the epoch
--- is another one (this Redis lost what it knew: the caller charges and holds again first), else {1, replies}, with a
--- unit separator (31) between the words of a reply and a record separator (30) between two replies. An operation that
+-- is another one (this Redis lost what it knew: the caller charges and holds again first), else {1, replies, youngest
+-- entry of the stream that a charge of the call stands at or before, or ''}, with a unit separator (31) between the words of a reply and a record separator (30) between two replies. An operation that
 -- fails replies `error` and why: what is wrong with one organization's keys must not concern the others of the call.
 if not epoch then
   epoch = ARGV[2]
@@ -43,4 +43,4 @@ while at <= #packed do
   at, replies[#replies + 1] = run(operations[name], struct.unpack(format(count), packed, first))
 end
 write()
-return { 1, table.concat(replies, '\30') }
+return { 1, table.concat(replies, '\30'), newest }

@@ -25,6 +25,7 @@ operations.drained = function(first, last, count, charged, accounts, ...)
     else
       redis.pcall('DECRBY', WAITING, charged)
     end
+    pcall(passing, 'SET', DRAINED, last)
   end
   local passed_over = {}
   for at = 1, sums - 1, 3 do

@@ -15,8 +15,9 @@ local requests = {}
 local changed, heard = {}, {}
 -- Ids of what lasts: it was charged, or has an observation that will be when its owner dies (which a batch item's is not).
 local lasting = {}
--- What is to be added to the stream.
-local charges = {}
+-- What is to be added to the stream; and the youngest entry that this call wrote, or that a charge which was made before
+-- stands at or before.
+local charges, newest = {}, ''
 
 local function request_key(id)
   return tag .. ':r:' .. id
@@ -130,11 +131,19 @@ local function write_charges()
   if #charges == 0 then
     return
   end
-  call('XADD', USAGE, '*', 'r', table.concat(charges, '\30'))
+  newest = call('XADD', USAGE, '*', 'r', table.concat(charges, '\30'))
   redis.pcall('INCRBY', WAITING, #charges)
   charges = {}
   for organization, sums in pairs(owed) do
     write_owed(organization, sums, 'undrained')
+  end
+end
+
+-- A charge was made before: its owner wants to know behind which entry it does not stand.
+local function note_charged()
+  local youngest = newest == '' and call('XREVRANGE', USAGE, '+', '-', 'COUNT', 1)[1]
+  if youngest then
+    newest = youngest[1]
   end
 end
 

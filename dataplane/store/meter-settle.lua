@@ -4,6 +4,7 @@
 operations.settle = function(organization, id, cost, row, requests_limit, tokens_limit, difference)
   local hold, charged = read_request(id)
   if charged == 'final' then
+    note_charged()
     return { 'done' }
   end
   charge(organization, id, hold, cost, row, 'final')

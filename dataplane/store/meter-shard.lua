@@ -16,6 +16,8 @@
 --                 charge its organization, cost and row with a unit separator (31) between them, and a record separator
 --                 (30) between two charges. Whoever reads it pays for each entry and field more than for a byte
 --   TAG:waiting   number of charges in TAG:usage; none when that is empty
+--   TAG:leader    the pod that drains and sweeps this shard, and its last beat (meter-lead.lua)
+--   TAG:drained   the youngest entry that was deleted from TAG:usage as the ledger has it: pods keep their charges until then
 --
 -- What was charged lasts: it goes to the append-only file, which is on the disk before the reply leaves. What only runs
 -- passes with the server's run, and waits for no disk: holds of which nothing was observed yet, their sums, heartbeats
@@ -30,6 +32,7 @@
 local call = redis.call
 local tag = KEYS[1]
 local BEATS, CHARGED, USAGE, WAITING = tag .. ':beats', tag .. ':charged', tag .. ':usage', tag .. ':waiting'
+local DRAINED, LEADER = tag .. ':drained', tag .. ':leader'
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 -- Charges beyond this mean that the ledger is out of reach: new requests are refused.

@@ -67,6 +67,11 @@ export const metrics = {
     labelNames: ["shard"],
     registers,
   }),
+  keptBytes: new Gauge({
+    name: "gapura_kept_charges_bytes",
+    help: "Charges of this process that the ledger has not yet; beyond 134217728 new requests are refused.",
+    registers,
+  }),
   owed: new Gauge({
     name: "gapura_owed_operations",
     help: "Holds to give back and balances to tell that Redis has not taken yet.",

@@ -172,3 +172,70 @@ test("both stores are silent: the end of an answer is withheld, then refused for
   redis.resume();
   await isExact(80n);
 });
+
+test("Redis forgets everything just before a data plane leaves: what it charged is in the ledger when it is gone", async () => {
+  await plane.close();
+  plane = await Plane.open({ redisUrl: redis.url, postgresUrl: postgres.url }, { running: false });
+  await (await plane.holds.open(request("org"), 100n)).settle(usage(60));
+  await plane.redis.flushall();
+  await plane.close();
+  plane = await Plane.open({ redisUrl: redis.url, postgresUrl: postgres.url });
+  await isExact(60n);
+});
+
+test("Redis forgets everything and nobody asks it for anything: what was charged is there again within half a second", async () => {
+  await plane.close();
+  plane = await Plane.open(
+    { redisUrl: redis.url, postgresUrl: postgres.url },
+    { rhythm: { drainMs: 60_000 } },
+  );
+  const watcher = await Plane.open({ redisUrl: redis.url, postgresUrl: postgres.url }, { running: false });
+  await (await plane.holds.open(request("org"), 100n)).settle(usage(60));
+  const stream = `${shardTag(shardOf("org"))}:usage`;
+  await watcher.redis.flushall();
+  const flushed = performance.now();
+  while ((await watcher.redis.xlen(stream)) === 0 && since(flushed) < 5_000) await sleep(10);
+  // Twice the time that rule 1.9 gives it, on a machine that others use.
+  expect(since(flushed)).toBeLessThan(1_000);
+  // The one that charged is killed: another has it now.
+  await plane.vanish();
+  plane = watcher;
+  await plane.upkeep.drain();
+  await isExact(60n);
+});
+
+test("Postgres is away longer than charges are kept for: what Redis forgets then is charged again all the same", async () => {
+  await plane.close();
+  plane = await Plane.open({ redisUrl: redis.url, postgresUrl: postgres.url }, { kept: { keptMs: 0 } });
+  await (await plane.holds.open(request("org"), 100n)).settle(usage(1));
+  await postgres.kill();
+  for (let index = 0; index < 20; index += 1) {
+    await (await plane.holds.open(request("org"), 1n)).settle(usage(10));
+  }
+  await plane.redis.flushall();
+  await postgres.start();
+  await isExact(201n);
+  await expect.poll(() => plane.holds.waitingBytes, { timeout: 10_000 }).toBe(0);
+});
+
+test("more waits for the ledger than can be kept: new requests are refused, those that run are charged, and it ends", async () => {
+  await plane.close();
+  plane = await Plane.open({ redisUrl: redis.url, postgresUrl: postgres.url }, { kept: { most: 1 } });
+  const [first, second] = [
+    await plane.holds.open(request("org"), 10n),
+    await plane.holds.open(request("org"), 10n),
+  ];
+  await postgres.kill();
+  await first.settle(usage(10));
+  expect(await failure(plane.holds.open(request("org"), 1n))).toMatchObject({
+    code: "unavailable",
+    message: "Too many charges wait for the ledger. Try again in a moment.",
+  });
+  const keptBytes = async () => (await metrics.keptBytes.get()).values[0]?.value;
+  await expect.poll(keptBytes, { timeout: 10_000 }).toBeGreaterThan(0);
+  await second.settle(usage(10));
+  await postgres.start();
+  await isExact(20n);
+  await expect.poll(() => plane.holds.waitingBytes, { timeout: 10_000 }).toBe(0);
+  await (await plane.holds.open(request("org"), 1n)).release();
+});

@@ -92,6 +92,7 @@ export class Plane {
       readonly recheckKey?: HoldsOptions["recheckKey"];
       readonly waitMs?: number;
       readonly mostOwed?: number;
+      readonly kept?: NonNullable<HoldsOptions["kept"]>;
       /** False: no loop runs; the test takes each step itself. */
       readonly running?: boolean;
     } = {},
@@ -109,9 +110,19 @@ export class Plane {
       limits: options.limits ?? (() => undefined),
       recheckKey: options.recheckKey ?? (async () => null),
       ...(options.waitMs === undefined ? {} : { waitMs: options.waitMs }),
+      ...(options.kept === undefined ? {} : { kept: options.kept }),
       ...(options.mostOwed === undefined ? {} : { mostOwed: options.mostOwed }),
     });
-    const upkeep = new Upkeep({ redis, pool, holds, log, rhythm: options.rhythm ?? {} });
+    const pod = newId("req");
+    const upkeep = new Upkeep({
+      redis,
+      pool,
+      holds,
+      log,
+      pod,
+      random: Math.random,
+      rhythm: options.rhythm ?? {},
+    });
     if (options.running ?? true) upkeep.start();
     return new Plane(redis, pool, holds, upkeep);
   }
