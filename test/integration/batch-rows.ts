@@ -6,6 +6,7 @@ import type { Engine } from "../../dataplane/batches/engine.ts";
 import type { ItemEnd } from "../../dataplane/batches/run.ts";
 import { beat } from "../../dataplane/batches/workers.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { observed, request, usage } from "./money-world.ts";
 
@@ -20,6 +21,7 @@ export function engineOf(pool: DatabasePool, workerId: string): Engine {
     wake: () => {},
     balance: () => Promise.resolve(1n),
     files: undefined as never,
+    bodies: new ByteBudget(2 ** 30),
   };
 }
 
