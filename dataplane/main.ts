@@ -190,6 +190,7 @@ async function serveForever(environment: Environment): Promise<void> {
       newId,
       directory: money.directory,
       bodies,
+      preflight: money.holds.preflight,
       shed: () => {
         pressure.shed();
         live.arrived();

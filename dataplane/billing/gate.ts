@@ -6,6 +6,7 @@ import { readAccounts, type Account, type KeyedAccount } from "./accounts.ts";
 import { Admission } from "./admission.ts";
 import type { HeldBill, RateLimits } from "./held-bill.ts";
 import type { HoldsOptions } from "./holds.ts";
+import type { Dialect } from "../dialects/dialect.ts";
 import type { MeteredRequest, Micros } from "./meter.ts";
 import {
   creditEmpty,
@@ -17,8 +18,10 @@ import {
   tooManyAtOnce,
   type LimitState,
 } from "./rate-limits.ts";
+import type { Principal } from "./principal.ts";
 import { operation, RedisSilent, type Operation, type Reply } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
+import { Standing } from "./standing.ts";
 
 /** An account found empty is asked for in the ledger at most so often. */
 const RECHECK_MS = 1_000;
@@ -27,12 +30,29 @@ type Accounts = ReadonlyMap<string, KeyedAccount>;
 /** Accounts read in one query. */
 const READ_AT_ONCE = 500;
 
+const hasLimits = ({ requestsPerMinute, tokensPerMinute, concurrentRequests }: RateLimits): boolean =>
+  requestsPerMinute !== null || tokensPerMinute !== null || concurrentRequests !== null;
 const noLimits: RateLimits = { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null };
+
+/** Who asks: a request, or who may come to make one. */
+type Asking = Pick<MeteredRequest, "organizationId" | "keyId"> & { readonly id?: string };
+
+/** As the scripts take them: 0 for none. */
+const limitArguments = ({ concurrentRequests, requestsPerMinute, tokensPerMinute }: RateLimits) => [
+  String(concurrentRequests ?? 0),
+  String(requestsPerMinute ?? 0),
+  String(tokensPerMinute ?? 0),
+];
+
+/** Whether another request would find room, by the reply to a hold. */
+const isRoomLeft = ({ requestsPerMinute, tokensPerMinute }: RateLimits, held: Reply): boolean =>
+  !(requestsPerMinute !== null && held[2] === "0") && !(tokensPerMinute !== null && held[4] === "0");
 
 export class Gate {
   readonly #options: HoldsOptions;
   readonly #shards: Shards;
   readonly #admission: Admission;
+  readonly #standing = new Standing();
   /** When an account was last read because it seemed empty. */
   readonly #rechecked = new LRUCache<string, true>({ max: 10_000, ttl: RECHECK_MS });
   readonly #loading = new Map<string, Promise<void>>();
@@ -55,6 +75,56 @@ export class Gate {
       // Whoever has to stand in line is told what is true when its turn comes.
       return this.#standInLine(bill, estimate, this.#admission.hasLine(organizationId) ? null : reply);
     });
+  }
+
+  /**
+   * Whether Redis said within the last second that the organization may begin a request. `exactly`: what is known
+   * from then is not enough where limits use up within it.
+   */
+  knownFine(organizationId: string, exactly: boolean): boolean {
+    if (!this.#standing.isFine(organizationId)) return false;
+    return !exactly || !hasLimits(this.#options.limits(organizationId) ?? noLimits);
+  }
+
+  /** Whether a request may begin, without taking anything. @throws ApiError as `admit`, save that no credit is held. */
+  async look(principal: Principal, endpoint: Dialect): Promise<void> {
+    const { organizationId } = principal;
+    const limits = this.#options.limits(organizationId) ?? noLimits;
+    const reply = await this.#look(principal, limits);
+    this.#standing.learn(organizationId, reply[0] === "fine");
+    if (reply[0] !== "fine") throw this.#refusal(reply, endpoint, limits);
+  }
+
+  /** Whether the balance is above 0. Without Redis the ledger alone is asked. @throws ApiError 401, 402, 503 */
+  async lookForCredit(principal: Principal): Promise<void> {
+    const { organizationId } = principal;
+    let reply: Reply;
+    try {
+      reply = await this.#look(principal, noLimits);
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.code !== "unavailable") throw error;
+      const [account] = await readAccounts(this.#options.pool, [organizationId]).catch((cause: unknown) => {
+        throw meterUnavailable(cause);
+      });
+      reply = [account !== undefined && account.balance > 0n ? "fine" : "empty"];
+    }
+    // A ledger that is behind keeps nobody from storing a file.
+    if (reply[0] !== "fine" && reply[0] !== "full") throw this.#refusal(reply, "chat", noLimits);
+  }
+
+  async #look(principal: Principal, limits: RateLimits): Promise<Reply> {
+    const { organizationId, keyId } = principal;
+    let { keyEpoch } = principal;
+    return await this.#settled(
+      { organizationId, keyId },
+      () => {
+        const look = operation("look", organizationId, String(keyEpoch), ...limitArguments(limits));
+        return this.#shards.run(organizationId, look);
+      },
+      (epoch) => {
+        keyEpoch = epoch;
+      },
+    );
   }
 
   /** `first`: what the first try was told, when it was made already. */
@@ -80,11 +150,29 @@ export class Gate {
   }
 
   /** `known`: what the first try was told, when it was made already. */
-  async #tryHold(bill: HeldBill, estimate: Micros, known: Reply | null): Promise<Reply> {
-    const { organizationId, id, keyId } = bill.request;
+  #tryHold(bill: HeldBill, estimate: Micros, known: Reply | null): Promise<Reply> {
+    return this.#settled(
+      bill.request,
+      () => this.#hold(bill, estimate, (told) => told),
+      (epoch) => {
+        bill.keyEpoch = epoch;
+      },
+      known,
+    );
+  }
+
+  /**
+   * Asks until the reply is one that stands, bringing what Redis does not know in between. `known`: what the first
+   * try was told, when it was made already. @throws ApiError 401, 503
+   */
+  async #settled(
+    { organizationId, keyId, id }: Asking,
+    ask: () => Promise<Reply>,
+    newEpoch: (keyEpoch: number) => void,
+    known: Reply | null = null,
+  ): Promise<Reply> {
     for (let attempt = 0; attempt < 6; attempt += 1) {
-      const reply =
-        attempt === 0 && known !== null ? known : await this.#hold(bill, estimate, (told) => told);
+      const reply = attempt === 0 && known !== null ? known : await ask();
       switch (reply[0]) {
         case "load":
           await this.load(organizationId);
@@ -92,7 +180,7 @@ export class Gate {
         case "key": {
           const keyEpoch = await this.#recheckKey(keyId);
           if (keyEpoch === null) throw new ApiError("authentication", "invalid x-api-key");
-          bill.keyEpoch = keyEpoch;
+          newEpoch(keyEpoch);
           break;
         }
         case "empty":
@@ -105,7 +193,7 @@ export class Gate {
           return reply;
       }
     }
-    this.#options.log.error({ requestId: id, organizationId }, "the hold of a request does not come to rest");
+    this.#options.log.error({ requestId: id, organizationId }, "what a request asks does not come to rest");
     throw meterUnavailable();
   }
 
@@ -116,7 +204,6 @@ export class Gate {
     then: (reply: Reply) => Result | Promise<Result>,
   ): Promise<Result> {
     const { organizationId, id } = bill.request;
-    const { concurrentRequests, requestsPerMinute, tokensPerMinute } = bill.limits;
     const hold = operation(
       "hold",
       organizationId,
@@ -124,9 +211,7 @@ export class Gate {
       estimate.toString(),
       bill.keyEpoch === null ? "" : String(bill.keyEpoch),
       bill.item,
-      String(concurrentRequests ?? 0),
-      String(requestsPerMinute ?? 0),
-      String(tokensPerMinute ?? 0),
+      ...limitArguments(bill.limits),
       String(bill.tokensTaken),
     );
     return this.#shards
@@ -147,34 +232,47 @@ export class Gate {
   /** @throws ApiError unless the request may run. */
   #admitted(bill: HeldBill, reply: Reply): void {
     const { request, limits } = bill;
+    const { organizationId, endpoint } = request;
+    if (reply[0] !== "held") {
+      // There is credit where others hold all of it.
+      this.#standing.learn(organizationId, reply[0] === "busy");
+      throw this.#refusal(reply, endpoint, limits);
+    }
+    bill.amount = BigInt(reply[1] ?? "0");
+    // Batch items have no limits, so their holds say nothing of them.
+    if (endpoint !== "batch") this.#standing.learn(organizationId, isRoomLeft(limits, reply));
+    bill.headers = this.#headers(endpoint, limits, reply.slice(2));
+  }
+
+  #refusal(reply: Reply, endpoint: MeteredRequest["endpoint"], limits: RateLimits): ApiError {
     switch (reply[0]) {
-      case "held":
-        bill.amount = BigInt(reply[1] ?? "0");
-        bill.headers = this.#headers(bill, reply.slice(2));
-        return;
       case "empty":
-        throw creditEmpty();
+        return creditEmpty();
       case "busy":
-        throw creditReserved();
+        return creditReserved();
       case "concurrent":
-        throw tooManyAtOnce(limits.concurrentRequests ?? 0);
+        return tooManyAtOnce(limits.concurrentRequests ?? 0);
       case "limited": {
         const kind = reply[1] === "tokens" ? "tokens" : "requests";
         const limit = (kind === "tokens" ? limits.tokensPerMinute : limits.requestsPerMinute) ?? 0;
-        throw limitReached(kind, limit, Number(reply[2]), this.#headers(bill, reply.slice(3)));
+        const headers = this.#headers(endpoint, limits, reply.slice(3));
+        return limitReached(kind, limit, Number(reply[2]), headers);
       }
       case "full":
-        throw ledgerBehind();
+        return ledgerBehind();
       default:
         // `done`: ids are random, so only a bug of ours charges one twice.
-        throw new ApiError("internal", "This request was answered already.", {
-          cause: new Error(`hold of ${request.id}: ${reply[0]}`),
+        return new ApiError("internal", "This request was answered already.", {
+          cause: new Error(`the meter said ${reply[0]}`),
         });
     }
   }
 
-  #headers(bill: HeldBill, [requestsLeft, requestsMs, tokensLeft, tokensMs]: Reply): Record<string, string> {
-    const { requestsPerMinute, tokensPerMinute } = bill.limits;
+  #headers(
+    endpoint: MeteredRequest["endpoint"],
+    { requestsPerMinute, tokensPerMinute }: RateLimits,
+    [requestsLeft, requestsMs, tokensLeft, tokensMs]: Reply,
+  ): Record<string, string> {
     const states: LimitState[] = [];
     if (requestsPerMinute !== null) {
       const remaining = Number(requestsLeft);
@@ -184,7 +282,7 @@ export class Gate {
       const remaining = Number(tokensLeft);
       states.push({ kind: "tokens", limit: tokensPerMinute, remaining, fullInMs: Number(tokensMs) });
     }
-    return rateLimitHeaders(bill.request.endpoint, states, this.#options.clock.now());
+    return rateLimitHeaders(endpoint, states, this.#options.clock.now());
   }
 
   /** Batch items are paced by their workers, not by limits made for people who wait. */

@@ -13,11 +13,13 @@ import { countCharge, metrics } from "../telemetry/metrics.ts";
 import { readStanding, type Account } from "./accounts.ts";
 import { encodeRow } from "./charge-text.ts";
 import { MAX_MICROS } from "./credits.ts";
+import { FreeBudget } from "./free-budget.ts";
 import { Gate, accountOperation } from "./gate.ts";
 import { HeldBill, seenArguments, type BillKeeper, type Correction, type RateLimits } from "./held-bill.ts";
 import { KeptByShard, type Position } from "./kept-charges.ts";
 import { LedgerWriter } from "./ledger-writer.ts";
 import type { FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
+import { Preflight } from "./preflight.ts";
 import { ledgerBehind, meterUnavailable } from "./rate-limits.ts";
 import { operation, RedisSilent, SHARDS, shardOf, type Operation, type Shard } from "./shard.ts";
 import { REDIS_MS, Shards } from "./shards.ts";
@@ -64,6 +66,8 @@ export class Holds implements Meter, BillKeeper {
   readonly #shards: Shards;
   readonly #gate: Gate;
   readonly #writer: LedgerWriter;
+  /** What is judged before a request's body is read. */
+  readonly preflight: Preflight;
   readonly #running = new Roster<HeldBill>();
   /** Whose charge a row is that does not go through Redis. A batch item's hold has another id than its row. */
   readonly #aroundRedis = new WeakMap<UsageRow, HeldBill>();
@@ -81,6 +85,7 @@ export class Holds implements Meter, BillKeeper {
       onTaken: (organizationId) => this.#gate.freed(organizationId),
     });
     this.#gate = new Gate(options, this.#shards);
+    this.preflight = new Preflight(this.#gate, new FreeBudget(this.#shards, options.limits));
     this.#charged = new KeptByShard(SHARDS, options.kept);
     this.#writer = new LedgerWriter({
       pool,

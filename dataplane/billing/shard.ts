@@ -38,6 +38,7 @@ const parts = [
   "limits",
   "account",
   "hold",
+  "free",
   "advance",
   "settle",
   "release",

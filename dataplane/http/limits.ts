@@ -13,6 +13,8 @@ export const limits = {
   /** One field of an upload's form, and how many there may be. */
   formFieldBytes: 64 * 1024,
   formFields: 50,
+  /** Up to here a body costs less to read than asking Redis about limits. */
+  shortBodyBytes: 64 * 1024,
   /** The small JSON bodies of every other resource. */
   smallBodyBytes: 1024 * 1024,
   /** All request headers together; beyond it 431. */

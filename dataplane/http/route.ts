@@ -1,6 +1,7 @@
 /** What a route says of itself, what it may use, and what it finds of a request. */
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import type { Logger } from "pino";
+import type { Preflight } from "../billing/preflight.ts";
 import type { Directory, Principal } from "../billing/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Dialect } from "../dialects/dialect.ts";
@@ -16,6 +17,10 @@ declare module "fastify" {
     access?: KeyKind | "none";
     /** Set on inference routes: the label of their metrics. */
     dialect?: Dialect;
+    /** Only for organizations whose balance is above 0, though it costs nothing itself. */
+    needsCredit?: boolean;
+    /** Its body is text that is counted for nothing. */
+    countsText?: boolean;
   }
   interface FastifyRequest {
     /** Of the route; Fastify puts its options together anew for whoever asks. */
@@ -42,6 +47,8 @@ export interface HttpServices {
   readonly bodies: ByteBudget;
   /** The snapshot to serve a new request from. @throws ApiError 503 before the first one was loaded. */
   snapshot(): Snapshot;
+  /** What is judged before a body is read; absent where nothing is metered. */
+  readonly preflight?: Preflight;
   /** Refuses new work when the process is overloaded. @throws ApiError 503 */
   shed?(): void;
 }

@@ -17,6 +17,7 @@ import type { RequestRecord } from "../telemetry/request-record.ts";
 import { absence } from "./absent.ts";
 import { authenticate } from "./auth.ts";
 import { refuseConnection } from "./bare-socket.ts";
+import { beforeBody } from "./before-body.ts";
 import { ClientGone } from "./body-errors.ts";
 import { isUninvited, letBodiesWait } from "./continue.ts";
 import { errorStyle, pathOf, withLiteralPercents, withoutKeys } from "./error-style.ts";
@@ -123,7 +124,8 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
 
   // With `done`, as most callers are known at once: a promise for each request costs time.
   app.addHook("onRequest", (request, reply, done) => {
-    const { access, dialect } = request.routeOptions.config ?? {};
+    const config = request.routeOptions.config ?? {};
+    const { access, dialect } = config;
     request.dialect = dialect;
     begin(request, reply, services);
     if (draining) reply.raw.setHeader("connection", "close");
@@ -134,13 +136,18 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       request.bodyLease = services.bodies.lease("");
       return done();
     }
-    if (dialect !== undefined) services.shed?.();
+    // What costs something, or brings a large body.
+    if (dialect !== undefined || (access === "inference" && request.method === "POST")) services.shed?.();
     const maxAgeMs = dialect === undefined ? FREE_KEY_AGE_MS : BILLED_KEY_AGE_MS;
     const caller = authenticate(request.headers, access, services.directory, maxAgeMs);
+    const goOn = () => done();
     const known = (principal: Principal) => {
       request.caller = principal;
       request.bodyLease = services.bodies.lease(principal.organizationId);
-      done();
+      const { preflight } = services;
+      const judged = preflight && beforeBody(request.raw, config, principal, preflight);
+      if (judged === undefined) goOn();
+      else judged.then(goOn, done);
     };
     if (caller instanceof Promise) caller.then(known, done);
     else known(caller);

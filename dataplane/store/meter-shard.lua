@@ -12,6 +12,7 @@
 --                 unit separator (31) between them
 --   TAG:beats     sorted set of hold ids by the time of their last heartbeat
 --   TAG:b:ORG     hash of the organization's rate-limit buckets: requests, tokens (levels), at (when they were right)
+--   TAG:f:GROUP:ORG  hash of what the organization may still ask of free endpoints: requests, bytes (levels), at
 --   TAG:usage     stream of charges on their way to the ledger, an entry for each call: r, its one field, has for each
 --                 charge its organization, cost and row with a unit separator (31) between them, and a record separator
 --                 (30) between two charges. Whoever reads it pays for each entry and field more than for a byte

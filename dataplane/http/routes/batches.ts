@@ -20,7 +20,7 @@ export const batchRoutes =
     const access = { config: { access: "inference" } } as const;
     const { pool } = engine;
 
-    app.post("/v1/batches", access, async (request) => {
+    app.post("/v1/batches", { config: { ...access.config, needsCredit: true } }, async (request) => {
       const body = await readJsonBody(request, limits.smallBodyBytes);
       const wanted = readFileBatchRequest(body);
       return batchObject(

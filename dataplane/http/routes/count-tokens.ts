@@ -19,9 +19,11 @@ const DEFAULT_VERSION = "2023-06-01";
 export const countTokensRoutes =
   (ask: CountUpstream): Routes =>
   (app, services) => {
-    app.post("/v1/messages/count_tokens", { config: { access: "inference" } }, async (request, reply) => {
+    const config = { access: "inference", countsText: true } as const;
+    app.post("/v1/messages/count_tokens", { config }, async (request, reply) => {
       requireJsonType(request.raw);
       const bytes = await readBody(request, limits.inferenceBodyBytes);
+      await services.preflight?.text(callerOf(request), bytes.length);
       const body = readJsonObject(bytes);
       const model = modelOf(body);
       requireMessages(body);

@@ -33,7 +33,7 @@ export const fileRoutes =
           headerPairs: 50,
         },
       });
-      scope.post("/v1/files", access, async (request) => {
+      scope.post("/v1/files", { config: { ...access.config, needsCredit: true } }, async (request) => {
         const { organizationId } = callerOf(request);
         const file = await readUpload(request, (source, describe) =>
           files.create(organizationId, source, describe),

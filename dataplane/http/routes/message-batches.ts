@@ -29,7 +29,7 @@ export const messageBatchRoutes =
     const find = (request: FastifyRequest<WithId>) =>
       findBatch(pool, callerOf(request).organizationId, "messages", request.params.id);
 
-    app.post("/v1/messages/batches", access, async (request) => {
+    app.post("/v1/messages/batches", { config: { ...access.config, needsCredit: true } }, async (request) => {
       requireJsonType(request.raw);
       const body = streamBody(request.raw, limits.batchBodyBytes);
       try {

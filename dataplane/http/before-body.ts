@@ -1,0 +1,31 @@
+/** What is judged of a request once its key is known, before a byte of its body is read (rule 7.1). */
+import type { FastifyContextConfig } from "fastify";
+import type { IncomingMessage } from "node:http";
+import type { Preflight } from "../billing/preflight.ts";
+import type { Principal } from "../billing/principal.ts";
+import { encodingOf } from "./body-stream.ts";
+import { limits } from "./limits.ts";
+import { announcedLength } from "./request-body.ts";
+
+/** undefined: it may go on at once. @throws ApiError 401, 402, 429, 503 */
+export function beforeBody(
+  request: IncomingMessage,
+  { dialect, needsCredit, countsText }: FastifyContextConfig,
+  principal: Principal,
+  preflight: Preflight,
+): Promise<void> | undefined {
+  if (dialect !== undefined) return preflight.inference(principal, dialect, isLarge(request));
+  const free = preflight.free(principal, countsText === true ? leastText(request) : 0);
+  return needsCredit === true ? free.then(() => preflight.credit(principal)) : free;
+}
+
+/** A body that takes more to read than a look at the limits does, or may. */
+function isLarge(request: IncomingMessage): boolean {
+  if (encodingOf(request) !== null) return true;
+  const length = announcedLength(request);
+  return length > limits.shortBodyBytes || (length === 0 && "transfer-encoding" in request.headers);
+}
+
+/** How much text comes at the least, as far as it is announced. */
+const leastText = (request: IncomingMessage): number =>
+  encodingOf(request) === null ? Math.max(1, announcedLength(request)) : 1;
