@@ -17,6 +17,7 @@ import { patientCallLimit } from "./batches/patient-tools.ts";
 import { openBatches } from "./batches/start.ts";
 import { grant, parseGrant } from "./billing/grant-command.ts";
 import { Keys } from "./billing/keys.ts";
+import { readLedgerId } from "./billing/ledger-identity.ts";
 import { startMoney } from "./billing/money.ts";
 import { parseTrail, trail } from "./billing/trail-command.ts";
 import { SnapshotLoader } from "./config/load.ts";
@@ -116,6 +117,7 @@ async function serveForever(environment: Environment): Promise<void> {
   const loader = new SnapshotLoader(environment.GAPURA_CONFIG_DIR, log);
   await loader.start();
   const money = startMoney({
+    ledger: await readLedgerId(postgres),
     redis,
     pool: postgres,
     clock: systemClock,
@@ -215,6 +217,7 @@ async function serveForever(environment: Environment): Promise<void> {
     checks: [
       { name: "postgres", run: () => checkPostgres(postgres) },
       { name: "redis", run: () => checkRedis(redis) },
+      { name: "ledger", run: async () => money.upkeep.fault },
     ],
     draining: () => draining,
     acknowledged: () => money.keeper.acknowledged(loader.current?.routing.objects ?? []),

@@ -9,6 +9,7 @@ import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { loadScript } from "../store/redis.ts";
 import { creditsText } from "./credits.ts";
+import { foreignText, ledgerOf, readLedgerId } from "./ledger-identity.ts";
 import { chargeColumns, summedColumns } from "./ledger.ts";
 import { countParked, pageParked } from "./parked-charges.ts";
 import { ServerRun } from "./server-run.ts";
@@ -168,7 +169,7 @@ const readShard = loadScript(
 async function auditRedis(pool: DatabasePool, redis: Redis): Promise<{ broken: string[]; holds: number }> {
   const run = new ServerRun(redis, epochKeys);
   const names = await scanOrganizations(redis);
-  const broken: string[] = [];
+  const broken = await foreignShards(pool, redis);
   let holds = 0;
   const books: Books[] = [];
   for (let shard = 0; shard < SHARDS; shard += 1) {
@@ -198,6 +199,14 @@ async function auditRedis(pool: DatabasePool, redis: Redis): Promise<{ broken: s
   broken.push(...books.flatMap(wrongBooks));
   broken.push(...(await wrongBases(pool, redis, books)));
   return { broken, holds };
+}
+
+/** A Redis database belongs to one ledger. */
+async function foreignShards(pool: DatabasePool, redis: Redis): Promise<string[]> {
+  const ours = await readLedgerId(pool);
+  const epochs = await Promise.all(epochKeys.map((key) => redis.get(key)));
+  const theirs = new Set(epochs.map(ledgerOf).filter((ledger) => ledger !== null && ledger !== ours));
+  return [...theirs].map((ledger) => foreignText(ledger ?? "", ours));
 }
 
 function readBooks(row: readonly string[]): Books {

@@ -10,6 +10,7 @@ import { refusesData } from "../store/postgres.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Account } from "./accounts.ts";
 import { chargeAll, type Charge } from "./charge.ts";
+import { ForeignLedger, foreignText, ledgerOf, type LedgerId } from "./ledger-identity.ts";
 import { drainRows } from "./ledger.ts";
 import { BETWEEN_RECORDS, BETWEEN_WORDS, operation, type Operation, type Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
@@ -43,6 +44,8 @@ export class LedgerAway extends Error {
 export interface DrainerOptions {
   readonly redis: Redis;
   readonly pool: DatabasePool;
+  /** That of `pool`. */
+  readonly ledger: LedgerId;
   readonly shards: readonly Shard[];
 }
 
@@ -97,7 +100,7 @@ export class Drainer {
     const most = Math.ceil(Math.min(MOST_ENTRIES_READ, Math.max(1, (CHARGES_READ * length) / waiting)));
     let moved = 0;
     for (;;) {
-      const entries = await readEntries(redis, shard, most);
+      const entries = await this.#readOurs(shard, most);
       for (const some of inRounds(entries)) {
         const count = await this.#round(shard, index, some);
         if (count === 0) return moved;
@@ -105,6 +108,21 @@ export class Drainer {
       }
       if (entries.length < most) return moved;
     }
+  }
+
+  /** The oldest entries of a shard. @throws ForeignLedger when they are not ours. */
+  async #readOurs(shard: Shard, most: number): Promise<Entry[]> {
+    const { redis, ledger } = this.#options;
+    // The epoch before and after, as a full memory refuses a transaction; each is another one, whosever it is.
+    const readEpoch = () => redis.get(`${shard.tag}:epoch`);
+    const [before, entries, after] = await Promise.all([
+      readEpoch(),
+      readEntries(redis, shard, most),
+      readEpoch(),
+    ]);
+    const foreign = [before, after].map(ledgerOf).find((owner) => owner !== null && owner !== ledger);
+    if (foreign !== undefined) throw new ForeignLedger(foreignText(foreign ?? "", ledger));
+    return before === after ? entries : [];
   }
 
   /** One round for one shard; 0 when another pod is at it. */

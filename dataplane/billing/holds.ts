@@ -17,6 +17,7 @@ import { FreeBudget } from "./free-budget.ts";
 import { Gate, accountOperation } from "./gate.ts";
 import { HeldBill, seenArguments, type BillKeeper, type Correction, type RateLimits } from "./held-bill.ts";
 import { KeptByShard, type Position } from "./kept-charges.ts";
+import { foreignText, type LedgerId } from "./ledger-identity.ts";
 import { LedgerWriter } from "./ledger-writer.ts";
 import type { FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
 import { Preflight } from "./preflight.ts";
@@ -38,6 +39,8 @@ export interface HoldsOptions {
   readonly pool: DatabasePool;
   readonly clock: Clock;
   readonly log: Logger;
+  /** That of `pool` (`readLedgerId`). */
+  readonly ledger: LedgerId;
   /** A word that no other epoch of a shard has. */
   readonly newEpoch: () => string;
   /** The organization's limits by the snapshot of now. */
@@ -75,9 +78,10 @@ export class Holds implements Meter, BillKeeper {
 
   constructor(options: HoldsOptions) {
     this.#options = options;
-    const { redis, newEpoch, pool, log, mostOwed } = options;
+    const { redis, ledger, newEpoch, pool, log, mostOwed } = options;
     this.#shards = new Shards({
       redis,
+      ledger,
       newEpoch,
       ...(mostOwed === undefined ? {} : { mostOwed }),
       onLost: (shard) => this.#lostOperations(shard),
@@ -190,6 +194,16 @@ export class Holds implements Meter, BillKeeper {
   /** Charges that neither store has taken yet. */
   get homeless(): number {
     return this.#writer.size;
+  }
+
+  get ledger(): LedgerId {
+    return this.#options.ledger;
+  }
+
+  /** Why nothing can be held or charged in this Redis. */
+  get fault(): string | null {
+    const foreign = this.#shards.all.find((shard) => shard.foreign !== null)?.foreign ?? null;
+    return foreign === null ? null : foreignText(foreign, this.#options.ledger);
   }
 
   /** Bytes of charges that Redis has, and the ledger not yet. */

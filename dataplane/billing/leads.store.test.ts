@@ -16,6 +16,7 @@ beforeAll(async () => {
   await redisReady(redis, 5_000);
   shards = new Shards({
     redis,
+    ledger: "ours",
     newEpoch: () => "epoch",
     onLost: () => [],
     onRestored: () => {},

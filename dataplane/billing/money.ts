@@ -8,9 +8,12 @@ import type { NewId } from "../lib/ids.ts";
 import { DirectoryKeeper } from "./directory-keeper.ts";
 import { KeyDirectory } from "./directory.ts";
 import { Holds } from "./holds.ts";
+import type { LedgerId } from "./ledger-identity.ts";
 import { Upkeep } from "./upkeep.ts";
 
 export interface MoneyOptions {
+  /** That of `pool` (`readLedgerId`). */
+  readonly ledger: LedgerId;
   readonly redis: Redis;
   readonly pool: DatabasePool;
   readonly clock: Clock;
@@ -37,6 +40,7 @@ export function startMoney(options: MoneyOptions): Money {
     pool,
     clock,
     log,
+    ledger: options.ledger,
     newEpoch: () => newId("req"),
     limits: (organizationId) => snapshot()?.organization(organizationId)?.rateLimits,
     recheckKey: (keyId) => directory.recheck(keyId),

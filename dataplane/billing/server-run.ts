@@ -15,6 +15,18 @@ import { digestOf, textFor } from "../store/redis.ts";
  */
 const MARK = "return 'gapura-meter: this run of the server is known'";
 
+/**
+ * Whose Redis it is outlasts the run: another ledger must not take the charges for its own. Deleted first, as a full memory
+ * refuses what needs more of it until a script has freed some.
+ */
+const END_EPOCH = `
+local ledger = string.match(redis.call('GET', KEYS[1]) or '', '^[^.]+%.')
+redis.call('DEL', KEYS[1])
+if ledger then
+  redis.call('SET', KEYS[1], ledger)
+end
+`;
+
 /** Ends what an earlier run of the server left, once for all who ask at the same time. */
 export class ServerRun {
   readonly #redis: Redis;
@@ -38,7 +50,7 @@ export class ServerRun {
     const [known] = (await this.#redis.script("EXISTS", digestOf(this.#mark))) as number[];
     if (known === 1) return;
     // One by one, as a cluster's keys lie apart; all of them before the mark, which says that it is done.
-    for (const key of this.#epochKeys) await this.#redis.del(key);
+    for (const key of this.#epochKeys) await this.#redis.eval(END_EPOCH, 1, key);
     await this.#redis.script("LOAD", this.#mark);
   }
 }

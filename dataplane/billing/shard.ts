@@ -4,6 +4,7 @@
  */
 import type { Redis } from "ioredis";
 import { loadScript } from "../store/redis.ts";
+import { ForeignLedger, foreignText, ledgerOf, type LedgerId } from "./ledger-identity.ts";
 import { BEFORE_ALL, isUpTo, type Position } from "./kept-charges.ts";
 
 /** Sixteen, fixed: an organization's shard must be the same in every pod of every release. */
@@ -55,7 +56,8 @@ const apply = loadScript(
 
 type ScriptReply =
   | { readonly applied: readonly Reply[]; readonly newest: Position | null }
-  | { readonly epoch: string };
+  | { readonly epoch: string }
+  | { readonly foreign: LedgerId };
 
 /** Between the words of a reply, and of a charge in the stream. */
 export const BETWEEN_WORDS = "\x1f";
@@ -69,11 +71,12 @@ export const BETWEEN_RECORDS = "\x1e";
 export const operation = (name: string, ...args: readonly string[]): Operation =>
   [name, args.length, ...args, ""].join("\0") as Operation;
 
-/** `{1, replies, newest entry}`, or `{0, epoch}`. */
+/** `{1, replies, newest entry}`, or `{0, epoch}`, or `{2, ledger}`. */
 function readReply(reply: unknown): ScriptReply {
   if (!Array.isArray(reply)) throw new TypeError("the meter script answered with something else");
   const [applied, rest, newest = ""] = reply as [number, string, string?];
   if (applied === 0) return { epoch: rest };
+  if (applied === 2) return { foreign: rest };
   const replies = rest.split(BETWEEN_RECORDS).map((words) => words.split(BETWEEN_WORDS));
   return { applied: replies, newest: newest === "" ? null : newest };
 }
@@ -90,6 +93,7 @@ export interface ShardOptions {
   readonly redis: Redis;
   /** 0 … SHARDS − 1. */
   readonly index: number;
+  readonly ledger: LedgerId;
   /** A word that no other epoch has. */
   readonly newEpoch: () => string;
   /** To be awaited before a server hears of the meter for the first time since it was started. */
@@ -113,6 +117,8 @@ export class Shard {
   #epoch = "";
   /** The youngest entry of the stream that a call of ours wrote or met. */
   #newest: Position = BEFORE_ALL;
+  /** The other ledger that this Redis belongs to. */
+  #foreign: LedgerId | null = null;
   #lost = false;
   #scheduled = false;
   #busy = false;
@@ -146,6 +152,11 @@ export class Shard {
     this.#schedule();
   }
 
+  /** The other ledger that this shard was last seen to belong to; null: it is ours. */
+  get foreign(): LedgerId | null {
+    return this.#foreign;
+  }
+
   /** No charge that Redis has taken from here stands behind this entry of the stream. */
   get newest(): Position {
     return this.#newest;
@@ -156,6 +167,10 @@ export class Shard {
    * otherwise they are made again, whether or not somebody asks for anything.
    */
   sawEpoch(epoch: string | null): boolean {
+    const ledger = ledgerOf(epoch);
+    this.#foreign = ledger === this.#options.ledger ? null : ledger;
+    // It may become ours again.
+    if (this.#foreign !== null) return false;
     if (epoch === this.#epoch && !this.#lost && !this.#restoring) return true;
     // At first contact there is nothing of ours that could be lost.
     if (this.#epoch !== "" && epoch !== this.#epoch && !this.#busy) this.lost();
@@ -262,16 +277,23 @@ export class Shard {
       }
       group.forEach((waiting, index) => answer(waiting, reply.applied[index] ?? []));
     } catch (error) {
-      this.#refuse(group, new RedisSilent("Redis did not answer", { sent: true, cause: error }));
+      const sent = !(error instanceof ForeignLedger);
+      this.#refuse(group, new RedisSilent("Redis did not answer", { sent, cause: error }));
     } finally {
       this.#underWay = [];
     }
   }
 
-  async #call(operations: readonly Operation[]): Promise<ScriptReply> {
+  /** @throws ForeignLedger, and what ioredis throws. */
+  async #call(
+    operations: readonly Operation[],
+  ): Promise<Exclude<ScriptReply, { readonly foreign: LedgerId }>> {
     const packed = operations.join("");
-    const { redis, newEpoch, onNewRun } = this.#options;
-    const reply = await apply(redis, [this.tag], [this.#epoch, newEpoch(), packed], onNewRun);
+    const { redis, ledger, newEpoch, onNewRun } = this.#options;
+    const args = [this.#epoch, `${ledger}.${newEpoch()}`, packed];
+    const reply = await apply(redis, [this.tag], args, onNewRun);
+    this.#foreign = "foreign" in reply ? reply.foreign : null;
+    if ("foreign" in reply) throw new ForeignLedger(foreignText(reply.foreign, ledger));
     if ("applied" in reply && reply.newest !== null && isUpTo(this.#newest, reply.newest))
       this.#newest = reply.newest;
     return reply;

@@ -81,13 +81,14 @@ export class Upkeep {
   /** `run_id` of the server that answered last; empty: it is not known whether that answers now. */
   #server = "";
   #isSame = false;
+  #looked = false;
   readonly #onBreak = () => (this.#isSame = false);
 
   constructor(options: UpkeepOptions) {
     this.#options = options;
     this.#rhythm = { ...usualRhythm, ...options.rhythm };
     const { redis, pool, log, holds, pod, random } = options;
-    this.#drainer = new Drainer({ redis, pool, shards: holds.shards });
+    this.#drainer = new Drainer({ redis, pool, ledger: holds.ledger, shards: holds.shards });
     this.#leads = new Leads({ pod, random, shards: holds.shards });
     this.#parked = new ParkedKeeper(pool, log);
     const { watchMs, drainMs, heartbeatMs, sweepMs } = this.#rhythm;
@@ -140,6 +141,11 @@ export class Upkeep {
     }
   }
 
+  /** Why this process must not be given requests, as far as its money is concerned. */
+  get fault(): string | null {
+    return this.#looked ? this.#options.holds.fault : "Redis has not been looked at yet";
+  }
+
   /** Looks at every shard, with one short read each: what its epoch is, what the ledger has of it, and who leads it. */
   async watch(): Promise<void> {
     const { redis, holds } = this.#options;
@@ -154,6 +160,7 @@ export class Upkeep {
         metrics.usageLag.set({ shard: String(index) }, Number(waiting ?? 0));
       }),
     );
+    this.#looked = true;
     const now = performance.now();
     if (this.#drainer.waitsFor(now) > STUCK_MS) await this.#leads.resign(now);
     else await this.#leads.claim(now);

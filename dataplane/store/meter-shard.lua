@@ -2,7 +2,8 @@
 -- The files meter-*.lua are joined into one script (dataplane/billing/shard.ts), this one first.
 --
 -- All keys of a shard share one hash tag, so that a script touches one slot. KEYS[1] is the tag, `{gapura-meter-7}`:
---   TAG:epoch     a random word; another word or none means that this Redis lost what it knew (design.md §5)
+--   TAG:epoch     the ledger's id and a random word; another word or none means that this Redis lost what it knew
+--                 (design.md §5), another ledger that this Redis is not ours
 --   TAG:o:ORG     hash of an organization: base, version (of the ledger's account that base was read at), keyEpoch,
 --                 undrained (charged but not yet in base); and of its holds: held (their sum), short (what they lack of
 --                 their estimates), live (running requests), epoch (the word that these three were counted under)

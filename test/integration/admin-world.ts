@@ -7,6 +7,7 @@ import type { Redis } from "ioredis";
 import { pino } from "pino";
 import type { DatabasePool } from "slonik";
 import { Keys } from "../../dataplane/billing/keys.ts";
+import { readLedgerId } from "../../dataplane/billing/ledger-identity.ts";
 import { startMoney, type Money } from "../../dataplane/billing/money.ts";
 import { openBatches } from "../../dataplane/batches/start.ts";
 import type { OrganizationEntry } from "../../dataplane/config/schema.ts";
@@ -181,7 +182,16 @@ export class AdminWorld {
     const redis: Redis = openRedis(this.#redisUrl, { onError: () => {} });
     await redisReady(redis, 5_000);
     const { pool } = this;
-    const money = startMoney({ redis, pool, clock: systemClock, log, newId, snapshot: () => this.snapshot });
+    const ledger = await readLedgerId(pool);
+    const money = startMoney({
+      redis,
+      pool,
+      ledger,
+      clock: systemClock,
+      log,
+      newId,
+      snapshot: () => this.snapshot,
+    });
     await money.keeper.copy(this.snapshot);
     const dispatcher = newUpstreamDispatcher();
     const serve = createServe(

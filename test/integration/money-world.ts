@@ -4,6 +4,7 @@ import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { Holds, type HoldsOptions } from "../../dataplane/billing/holds.ts";
 import { applyGrant } from "../../dataplane/billing/accounts.ts";
+import { readLedgerId } from "../../dataplane/billing/ledger-identity.ts";
 import type { FinalUsage, MeteredRequest, Observed } from "../../dataplane/billing/meter.ts";
 import { shardOf, type Shard } from "../../dataplane/billing/shard.ts";
 import { Upkeep, type Rhythm } from "../../dataplane/billing/upkeep.ts";
@@ -103,6 +104,7 @@ export class Plane {
     const pool = await openPostgres(stores.postgresUrl, { onError: () => {} });
     const holds = new Holds({
       redis,
+      ledger: await readLedgerId(pool),
       pool,
       clock: systemClock,
       log,
