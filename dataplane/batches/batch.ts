@@ -9,6 +9,7 @@
 import { sql } from "slonik";
 import { z } from "zod";
 import { dialects } from "../dialects/dialect.ts";
+import { bodyLimits } from "../lib/body-limits.ts";
 
 /** A batch is over so long after it was made, whatever has not run until then (spec, Limits). */
 export const WINDOW_MS = 24 * 3_600_000;
@@ -18,7 +19,7 @@ export const MAX_REQUESTS = 10_000;
 /** Size of a batch's requests together. */
 export const MAX_BATCH_BYTES = 256 * 1024 * 1024;
 /** One request (rule 1.17). */
-export const MAX_ITEM_BYTES = 32 * 1024 * 1024;
+export const MAX_ITEM_BYTES = bodyLimits.bytes;
 
 export type BatchForm = "messages" | "openai";
 

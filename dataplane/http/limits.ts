@@ -1,7 +1,9 @@
+import { bodyLimits } from "../lib/body-limits.ts";
+
 /** Every limit of the HTTP side, in one place. Bytes and milliseconds. */
 export const limits = {
   /** An inference body after its content encoding is removed (rule 1.17). */
-  inferenceBodyBytes: 32 * 1024 * 1024,
+  inferenceBodyBytes: bodyLimits.bytes,
   /** The body that creates a message batch (rule 4.7). */
   batchBodyBytes: 256 * 1024 * 1024,
   /** An uploaded file (reference/dialects.md §A5). */

@@ -1,7 +1,8 @@
 import type { Dialect } from "../dialects/dialect.ts";
 import { SEALED_PREFIX } from "../dialects/reasoning.ts";
+import { ApiError } from "../lib/api-error.ts";
 import type { Look } from "./look.ts";
-import { declaredServerTools } from "./refuse.ts";
+import { declaredServerTools, refuse } from "./refuse.ts";
 
 /**
  * How a request is served by one upstream.
@@ -22,11 +23,26 @@ export interface PathNeeds {
 export const pathNeeds = (look: Look): PathNeeds => ({
   dialect: look.dialect,
   serverTools: declaredServerTools(look).size > 0,
-  restoring: look.content.serverToolHistory || look.body.includes(SEALED_PREFIX, 0, "latin1"),
+  restoring:
+    look.content.serverToolHistory ||
+    look.content.sealedReasoning ||
+    look.body.includes(SEALED_PREFIX, 0, "latin1"),
 });
 
 /** Asked once for each candidate, so that a fail-over may cross dialects. */
 export function choosePath(needs: PathNeeds, upstream: Dialect): ServingPath {
   if (needs.serverTools) return "tools";
   return needs.dialect === upstream && !needs.restoring ? "relay" : "convert";
+}
+
+/** Whether an upstream of the client's dialect may see the body as it is. */
+export function mayLeave(look: Look): boolean {
+  if (choosePath(pathNeeds(look), look.dialect) !== "relay") return false;
+  try {
+    refuse(look);
+    return true;
+  } catch (error) {
+    if (error instanceof ApiError) return false;
+    throw error;
+  }
 }

@@ -9,6 +9,7 @@ import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
 import type { StoredFile } from "../files/catalog.ts";
 import type { FileStore } from "../files/file-store.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { bodyLimits } from "../lib/body-limits.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { JsonReader } from "../lib/json-reader.ts";
 import { type Edit, splice } from "../lib/json-splice.ts";
@@ -16,8 +17,6 @@ import type { InferenceCall } from "./call.ts";
 import { look } from "./look.ts";
 import type { Reference } from "./look-content.ts";
 
-/** An inference body after its files were put in (rule 1.17). */
-const MAX_BODY_BYTES = 32 * 1024 * 1024;
 /** Different files of one request: all are looked up at once and read one by one. */
 const MAX_FILES = 2_000;
 /** An object that names a file holds little else; a larger one would be decoded for it. */
@@ -56,14 +55,15 @@ async function inlined(
   let size = body.length;
   for (const { id, path } of references) {
     size += Math.ceil(((held.get(id)?.sizeBytes ?? 0) * 4) / 3);
-    if (size > MAX_BODY_BYTES) throw tooLarge(dialect, path);
+    if (size > bodyLimits.bytes) throw tooLarge(dialect, path);
   }
   const root = JSON.parse(body.toString("utf8")) as JsonObject;
   const edits: Edit[] = [];
   const contents = new Map<string, Buffer>();
   for (const reference of references) {
     const file = held.get(reference.id);
-    if (file === undefined) continue;
+    // Those in odd places stay, and are refused.
+    if (file === undefined || reference.objectStart < 0) continue;
     // Objects within one another: both cannot be written anew.
     if (reference.objectStart < (edits.at(-1)?.end ?? 0)) throw tooMuchElse();
     const bytes = contents.get(file.id) ?? (await readWhole(files, file));
@@ -71,7 +71,7 @@ async function inlined(
     edits.push(editOf(dialect, body, root, reference, file, bytes));
   }
   const whole = splice(body, edits);
-  if (whole.length > MAX_BODY_BYTES) throw tooLarge(dialect, references[0]?.path ?? []);
+  if (whole.length > bodyLimits.bytes) throw tooLarge(dialect, references[0]?.path ?? []);
   return whole;
 }
 

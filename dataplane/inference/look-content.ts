@@ -2,11 +2,28 @@
  * The part of a look that walks the conversation: media (which is not text), references to objects of the
  * upstream account (which no upstream may see, rule 2.10) and what only a server tool can have written.
  */
+import type { Dialect } from "../dialects/dialect.ts";
+import { bodyLimits, tooMany } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
 import { readTools, type ToolEntry } from "./look-tools.ts";
-
-type Path = readonly PathStep[];
+import {
+  addHosted,
+  addReference,
+  hostedBlocks,
+  hostedItems,
+  isOurReasoning,
+  isOurs,
+  ownToolBlocks,
+  readReference,
+  refuseNoList,
+  refuseStray,
+  searchCalls,
+  styleOf,
+  walk,
+  walkMember,
+  type Path,
+} from "./look-walk.ts";
 
 /** Something in the content that only the account it was made in can resolve. */
 export interface Reference extends Span {
@@ -14,7 +31,7 @@ export interface Reference extends Span {
   readonly kind: "file" | "container" | "item" | "audio";
   /** Empty when it is not a string. */
   readonly id: string;
-  /** Where the object begins that holds it. */
+  /** Where the object begins that holds it; -1: it stands where no file can take its place. */
   readonly objectStart: number;
 }
 
@@ -27,6 +44,11 @@ interface BareReasoning extends Span {
 
 /** Facts about the conversation, gathered while its content is read. */
 export interface ContentFacts {
+  readonly dialect: Dialect;
+  /** Content blocks of the message at hand. */
+  blocks: number;
+  /** Tools so far, wherever they are declared. */
+  tools: number;
   /** Bytes of base64 media, which are not text. */
   mediaBytes: number;
   images: number;
@@ -37,9 +59,11 @@ export interface ContentFacts {
   readonly references: Reference[];
   /** Blocks or items that only a server tool of ours can have made; they are restored, never relayed (rule 3.4). */
   serverToolHistory: boolean;
-  /** Search calls standing in a Responses input, by type. */
+  /** Reasoning that we sealed; it is opened, never relayed. */
+  sealedReasoning: boolean;
+  /** Search calls standing in a Responses input, the first of each type. */
   readonly searchCalls: { type: string; path: readonly PathStep[] }[];
-  /** Blocks or items of tools that a provider runs itself. */
+  /** The first block or item of a tool that a provider runs itself. */
   readonly hosted: { type: string; path: readonly PathStep[] }[];
   /** Tools that stand among the input items (Codex' `additional_tools`). */
   readonly additionalTools: ToolEntry[];
@@ -50,7 +74,10 @@ export interface ContentFacts {
   firstUser: Span | null;
 }
 
-export const noFacts = (): ContentFacts => ({
+export const noFacts = (dialect: Dialect): ContentFacts => ({
+  dialect,
+  blocks: 0,
+  tools: 0,
   mediaBytes: 0,
   images: 0,
   documents: 0,
@@ -58,6 +85,7 @@ export const noFacts = (): ContentFacts => ({
   firstPdf: null,
   references: [],
   serverToolHistory: false,
+  sealedReasoning: false,
   searchCalls: [],
   hosted: [],
   additionalTools: [],
@@ -66,44 +94,79 @@ export const noFacts = (): ContentFacts => ({
   firstUser: null,
 });
 
-/** Blocks that our own server tools write; they are turned back into tool results, never relayed (rule 3.4). */
-const ownToolBlocks = new Set(["server_tool_use", "web_search_tool_result", "web_fetch_tool_result"]);
-/** Blocks of tools that run at the provider, or in its containers. */
-const hostedBlocks =
-  /^(?:mcp_tool_(?:use|result)|container_upload|(?:\w+_)?code_execution_tool_result|tool_search_tool_result|advisor_tool_result)$/;
-/** Input items of tools that run at the provider. */
-const hostedItems =
-  /^(?:file_search_call|code_interpreter_call|image_generation_call|mcp_\w+|computer_call|computer_call_output)$/;
-const searchCalls = new Set(["web_search_call", "x_search_call"]);
+/** Counts a block of the message at hand. @throws ApiError 400 beyond the limit. */
+function countBlock(facts: ContentFacts, path: Path): void {
+  facts.blocks += 1;
+  if (facts.blocks > bodyLimits.blocks) throw tooMany("blocks", styleOf(facts.dialect), path);
+}
+
+/**
+ * The value of a `content`: a list of blocks, or text, which has none.
+ * @returns whether it is an object, which some blocks of tools have in its place; it was walked then.
+ */
+function readContentValue(reader: JsonReader, facts: ContentFacts, path: Path): boolean {
+  const kind = reader.kind();
+  if (kind === "array") readMessagesContent(reader, facts, path);
+  else if (kind === "object") {
+    walk(reader, facts, path);
+    return true;
+  }
+  return false;
+}
+
+/** A message's content in Messages form. @throws ApiError 400 when it is an object. */
+export function readMessageContent(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  facts.blocks = 0;
+  if (readContentValue(reader, facts, path)) refuseNoList(facts, path);
+}
 
 /** Content blocks of Messages form, also those within tool results and documents. */
-export function readMessagesContent(reader: JsonReader, facts: ContentFacts, path: Path): void {
+function readMessagesContent(reader: JsonReader, facts: ContentFacts, path: Path): void {
   reader.array((index) => {
-    if (reader.kind() === "object") readBlock(reader, facts, [...path, index]);
+    countBlock(facts, path);
+    const kind = reader.kind();
+    if (kind === "object") readBlock(reader, facts, [...path, index]);
+    else if (kind === "array") walk(reader, facts, [...path, index]);
   });
 }
+
+/** Steps to a block that stands in a message itself: only there a server tool's blocks are restored. */
+const OWN_DEPTH = 4;
 
 function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
   const start = reader.position;
   let type: string | undefined;
   let toolName: string | undefined;
   let source: string | undefined;
+  let contentIsObject = false;
+  const restored = path.length === OWN_DEPTH;
   reader.object((key) => {
     if (key === "type") type = reader.string();
     else if (key === "name") toolName = reader.string();
+    else if (key === "text") return;
     else if (key === "source" && reader.kind() === "object")
       source = readSource(reader, facts, [...path, key]);
-    else if (key === "content" && reader.kind() === "array")
-      readMessagesContent(reader, facts, [...path, key]);
-    else if (key === "citations" && reader.kind() === "array") readCitations(reader, facts);
+    else if (key === "content") contentIsObject = readContentValue(reader, facts, [...path, key]);
+    else if (key === "citations" && reader.kind() === "array")
+      readCitations(reader, facts, [...path, key], restored);
     else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
+    // Of a result within a block that is restored it is opened, and judged there.
+    else if (key === "encrypted_content" && path.length === OWN_DEPTH + 2)
+      facts.serverToolHistory ||= isOurs(reader);
+    else if (key === "signature" || key === "data") facts.sealedReasoning ||= isOurReasoning(reader);
+    else walkMember(reader, facts, key, path);
   });
+  if (contentIsObject && !(restored && type !== undefined && type.endsWith("_tool_result")))
+    refuseNoList(facts, [...path, "content"]);
   if (type === "image") countImage(facts, path);
   else if (type === "document") countDocument(facts, path, source === "base64" || source === "url");
   else if (type === undefined) return;
-  else if (type === "server_tool_use" && !isOwnTool(toolName)) facts.hosted.push({ type, path });
-  else if (ownToolBlocks.has(type)) facts.serverToolHistory = true;
-  else if (hostedBlocks.test(type)) facts.hosted.push({ type, path });
+  else if (type === "server_tool_use" && !isOwnTool(toolName)) addHosted(facts, type, path);
+  else if (ownToolBlocks.has(type)) {
+    if (restored) facts.serverToolHistory = true;
+    else addHosted(facts, type, path);
+  } else if (type === "web_search_result") facts.serverToolHistory = true;
+  else if (hostedBlocks.test(type)) addHosted(facts, type, path);
 }
 
 const isOwnTool = (name: string | undefined) =>
@@ -128,37 +191,51 @@ function readSource(reader: JsonReader, facts: ContentFacts, path: Path): string
     if (key === "type") type = reader.string();
     else if (key === "data") dataBytes = skipped(reader);
     else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
-    else if (key === "content" && reader.kind() === "array")
-      readMessagesContent(reader, facts, [...path, key]);
+    else if (key === "content") {
+      if (readContentValue(reader, facts, [...path, key])) refuseNoList(facts, [...path, key]);
+    } else walkMember(reader, facts, key, path);
   });
   // A document's plain text is text.
   if (type === "base64") facts.mediaBytes += dataBytes;
   return type;
 }
 
-/** A sealed index has to be verified, and must not go upstream (rule 3.4). */
-function readCitations(reader: JsonReader, facts: ContentFacts): void {
-  reader.array(() => {
-    if (reader.kind() !== "object") return;
+/**
+ * A sealed index has to be verified, and must not go upstream (rule 3.4).
+ * @param restored they stand where that is done.
+ */
+function readCitations(reader: JsonReader, facts: ContentFacts, path: Path, restored: boolean): void {
+  reader.array((index) => {
+    if (reader.kind() !== "object") return walk(reader, facts, [...path, index]);
+    const here = [...path, index];
     reader.object((key) => {
-      const isOwn =
-        key === "encrypted_index" || (key === "type" && reader.string() === "web_search_result_location");
-      if (isOwn) facts.serverToolHistory = true;
+      if (key === "type") {
+        if (reader.string() === "web_search_result_location") facts.serverToolHistory = true;
+      } else if (key !== "encrypted_index") walkMember(reader, facts, key, here);
+      else if (restored) facts.serverToolHistory = true;
+      else refuseStray(reader, facts, [...here, key]);
     });
   });
 }
 
-/** Content parts of a Chat message. */
+/** A Chat message's content. @throws ApiError 400 when it is an object. */
 export function readChatContent(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  facts.blocks = 0;
+  const kind = reader.kind();
+  if (kind === "object") refuseNoList(facts, path);
+  if (kind !== "array") return;
   reader.array((index) => {
-    if (reader.kind() !== "object") return;
+    countBlock(facts, path);
+    const here = [...path, index];
+    if (reader.kind() !== "object") return walk(reader, facts, here);
     let type: string | undefined;
     let isPdf = false;
-    const here = [...path, index];
     reader.object((key) => {
       if (key === "type") type = reader.string();
+      else if (key === "text") return;
       else if (key === "image_url" || key === "file" || key === "input_audio")
         isPdf = readMedia(reader, facts, [...here, key]);
+      else walkMember(reader, facts, key, here);
     });
     countMedia(facts, type, here, isPdf);
   });
@@ -169,6 +246,7 @@ function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): boolean
   const kind = reader.kind();
   let isPdf = false;
   if (kind === "string") facts.mediaBytes += skippedMedia(reader, true);
+  if (kind === "array") walk(reader, facts, path);
   if (kind !== "object") return false;
   const start = reader.position;
   reader.object((key) => {
@@ -177,16 +255,25 @@ function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): boolean
     else if (key === "data" || key === "file_data") {
       isPdf = isPdfData(reader);
       facts.mediaBytes += skippedMedia(reader, false);
-    }
+    } else walkMember(reader, facts, key, path);
   });
   return isPdf;
 }
 
 function countMedia(facts: ContentFacts, type: string | undefined, path: Path, isPdf: boolean): void {
+  if (type === undefined) return;
   if (type === "image_url" || type === "input_image" || type === "computer_screenshot")
     countImage(facts, path);
   else if (type === "file" || type === "input_file" || type === "input_audio")
     countDocument(facts, path, isPdf);
+  // Nobody but a server tool makes these, and no dialect of these parts knows them.
+  else if (
+    ownToolBlocks.has(type) ||
+    hostedBlocks.test(type) ||
+    hostedItems.test(type) ||
+    searchCalls.has(type)
+  )
+    addHosted(facts, type, path);
 }
 
 const PDF_DATA = "data:application/pdf";
@@ -202,9 +289,12 @@ function isPdfData(reader: JsonReader): boolean {
 /** The items of a Responses `input`. @returns their number. */
 export function readResponsesInput(reader: JsonReader, facts: ContentFacts): number {
   return reader.array((index) => {
-    const isItem = reader.kind() === "object";
+    if (index === bodyLimits.messages) throw tooMany("messages", "openai", ["input"]);
+    const kind = reader.kind();
     const start = reader.position;
-    if (isItem) readItem(reader, facts, index);
+    facts.blocks = 0;
+    if (kind === "object") readItem(reader, facts, index);
+    else if (kind === "array") walk(reader, facts, ["input", index]);
     else reader.skip();
     facts.inputItems.push({ start, end: reader.position });
   });
@@ -221,33 +311,41 @@ function readItem(reader: JsonReader, facts: ContentFacts, index: number): void 
   let encrypted = false;
   reader.object((key) => {
     if (key === "type") type = reader.string();
-    else if (key === "encrypted_content") encrypted = reader.kind() === "string";
-    else if (key === "role") role = reader.string();
+    else if (key === "encrypted_content") {
+      encrypted = reader.kind() === "string";
+      facts.sealedReasoning ||= isOurReasoning(reader);
+    } else if (key === "role") role = reader.string();
     else if (key === "id") id = reader.string() ?? "";
     else if (key === "content" || key === "output") {
       content ||= key === "content";
       parts += readParts(reader, facts, [...path, key]);
-    } else if (key === "tools") readTools(reader, [...path, key], facts.additionalTools);
+    } else if (key === "tools") readTools(reader, facts, [...path, key], facts.additionalTools);
     else if (key === "container_id") readReference(reader, facts, "container", [...path, key], start);
+    else walkMember(reader, facts, key, path);
   });
   const span: Span = { start, end: reader.position };
   // The type of a reference may be left out; an item with neither role nor content is nothing else.
   if (type === "item_reference" || (type === undefined && role === undefined && !content))
-    facts.references.push({ ...span, path, kind: "item", id, objectStart: start });
+    addReference(facts, { ...span, path, kind: "item", id, objectStart: start });
   if (role === "user") facts.firstUser ??= span;
   if (type === undefined) return;
   if (type === "reasoning" && !encrypted && parts === 0) facts.bareReasoning.push({ ...span, id, index });
-  else if (searchCalls.has(type)) facts.searchCalls.push({ type, path });
-  else if (hostedItems.test(type)) facts.hosted.push({ type, path });
+  else if (searchCalls.has(type)) {
+    if (!facts.searchCalls.some((call) => call.type === type)) facts.searchCalls.push({ type, path });
+  } else if (ownToolBlocks.has(type) || hostedBlocks.test(type) || hostedItems.test(type))
+    addHosted(facts, type, path);
 }
 
-/** An array of parts, or (a screenshot) one. @returns how many. */
+/** An array of parts. @returns how many. @throws ApiError 400 for an object. */
 function readParts(reader: JsonReader, facts: ContentFacts, path: Path): number {
   const kind = reader.kind();
-  if (kind === "object") readPart(reader, facts, path);
-  if (kind !== "array") return kind === "object" ? 1 : 0;
+  if (kind === "object") refuseNoList(facts, path);
+  if (kind !== "array") return 0;
   return reader.array((index) => {
-    if (reader.kind() === "object") readPart(reader, facts, [...path, index]);
+    countBlock(facts, path);
+    const inner = reader.kind();
+    if (inner === "object") readPart(reader, facts, [...path, index]);
+    else if (inner === "array") walk(reader, facts, [...path, index]);
   });
 }
 
@@ -257,29 +355,19 @@ function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
   let isPdf = false;
   reader.object((key) => {
     if (key === "type") type = reader.string();
+    else if (key === "text") return;
     else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
-    else if (key === "image_url") facts.mediaBytes += skippedMedia(reader, true);
+    else if (key === "image_url" && reader.kind() === "string")
+      facts.mediaBytes += skippedMedia(reader, true);
     // What stands at an address is taken for a PDF, as in Messages' `url` sources.
     else if (key === "file_url") isPdf ||= reader.kind() !== "null";
     else if (key === "file_data") {
       isPdf ||= isPdfData(reader);
       facts.mediaBytes += skippedMedia(reader, false);
     } else if (key === "input_audio") readMedia(reader, facts, [...path, key]);
+    else walkMember(reader, facts, key, path);
   });
   countMedia(facts, type, path, isPdf);
-}
-
-function readReference(
-  reader: JsonReader,
-  facts: ContentFacts,
-  kind: Reference["kind"],
-  path: Path,
-  objectStart: number,
-): void {
-  if (reader.kind() === "null") return;
-  const start = reader.position;
-  const id = reader.string() ?? "";
-  facts.references.push({ start, end: reader.position, path, kind, id, objectStart });
 }
 
 /** Length of the value that is skipped. */

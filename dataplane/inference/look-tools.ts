@@ -1,6 +1,9 @@
 /** The part of a look that reads `tools` and `tool_choice`. */
+import { bodyLimits, tooMany } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
+import type { ContentFacts } from "./look-content.ts";
+import { fieldError, refuseNoList, styleOf, walkMember } from "./look-walk.ts";
 
 /** An entry of `tools`, as far as judging it needs. */
 export interface ToolEntry extends Span {
@@ -27,18 +30,27 @@ export interface ToolChoice {
   readonly allowed: readonly string[];
 }
 
-/** Reads a `tools` array into entries. */
-export function readTools(reader: JsonReader, path: readonly PathStep[], tools: ToolEntry[]): void {
-  if (reader.kind() !== "array") return;
+/**
+ * Reads a `tools` array into entries.
+ * @throws ApiError 400 for what is no list of objects, and for more tools than there may be.
+ */
+export function readTools(
+  reader: JsonReader,
+  facts: ContentFacts,
+  path: readonly PathStep[],
+  tools: ToolEntry[],
+): void {
+  const listKind = reader.kind();
+  if (listKind === "null") return;
+  if (listKind !== "array") refuseNoList(facts, path);
+  const { dialect } = facts;
   const siblings: Span[] = [];
   reader.array((index) => {
-    const kind = reader.kind();
     const start = reader.position;
-    if (kind !== "object") {
-      reader.skip();
-      siblings.push({ start, end: reader.position });
-      return;
-    }
+    facts.tools += 1;
+    if (facts.tools > bodyLimits.tools) throw tooMany("tools", styleOf(dialect), path);
+    const here = [...path, index];
+    if (reader.kind() !== "object") throw fieldError("invalid_type", dialect, here, "must be an object");
     const entry = {
       type: null as string | null,
       name: null as string | null,
@@ -48,16 +60,21 @@ export function readTools(reader: JsonReader, path: readonly PathStep[], tools: 
     };
     const nested: ToolEntry[] = [];
     reader.object((key) => {
-      if (key === "type") entry.type = reader.string() ?? null;
-      else if (key === "name") entry.name = reader.string() ?? null;
+      if (key === "type") {
+        const kind = reader.kind();
+        if (kind !== "string" && kind !== "null")
+          throw fieldError("invalid_type", dialect, [...here, key], "must be a string");
+        entry.type = reader.string() ?? null;
+      } else if (key === "name") entry.name = reader.string() ?? null;
       else if (key === "external_web_access") entry.offline = reader.boolean() === false;
       else if (key === "execution") entry.clientRun = reader.string() === "client";
-      else if (key === "tools") readTools(reader, [...path, index, key], nested);
+      else if (key === "tools") readTools(reader, facts, [...here, key], nested);
       else if (key === "environment" || key === "container") entry.container = isContainer(reader);
+      else walkMember(reader, facts, key, here);
     });
     const span: Span = { start, end: reader.position };
     siblings.push(span);
-    tools.push({ ...entry, ...span, path: [...path, index], siblings, index }, ...nested);
+    tools.push({ ...entry, ...span, path: here, siblings, index }, ...nested);
   });
 }
 
@@ -72,7 +89,15 @@ function isContainer(reader: JsonReader): boolean {
   return type !== "local";
 }
 
-export function readToolChoice(reader: JsonReader): ToolChoice | null {
+/** @throws ApiError 400 for a list, and for tools in it that are none. */
+export function readToolChoice(reader: JsonReader, { dialect }: ContentFacts): ToolChoice | null {
+  const readAllowed = (path: readonly PathStep[]) => {
+    const kind = reader.kind();
+    if (kind === "array" || kind === "null") return readTypes(reader);
+    throw fieldError("invalid_type", dialect, path, "must be an array");
+  };
+  if (reader.kind() === "array")
+    throw fieldError("invalid_type", dialect, ["tool_choice"], "must be a string or an object");
   if (reader.kind() === "string") return { type: reader.string() ?? "", name: null, allowed: noTypes };
   if (reader.kind() !== "object") return null;
   let type = "";
@@ -81,11 +106,11 @@ export function readToolChoice(reader: JsonReader): ToolChoice | null {
   reader.object((key) => {
     if (key === "type") type = reader.string() ?? "";
     else if (key === "name") name = reader.string() ?? null;
-    else if (key === "tools") allowed = readTypes(reader);
+    else if (key === "tools") allowed = readAllowed(["tool_choice", key]);
     // Chat has mode and tools in an object of their own.
     else if (key === "allowed_tools" && reader.kind() === "object")
       reader.object((inner) => {
-        if (inner === "tools") allowed = readTypes(reader);
+        if (inner === "tools") allowed = readAllowed(["tool_choice", key, inner]);
       });
   });
   return { type, name, allowed };

@@ -5,17 +5,19 @@
  */
 import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
-import { fieldPath, type PathStep } from "../lib/field-path.ts";
-import { invalidJson } from "../lib/json-read.ts";
+import { bodyLimits, tooMany } from "../lib/body-limits.ts";
+import type { PathStep } from "../lib/field-path.ts";
+import { unreadable } from "../lib/json-read.ts";
 import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-reader.ts";
 import {
   noFacts,
   readChatContent,
-  readMessagesContent,
+  readMessageContent,
   readResponsesInput,
   type ContentFacts,
 } from "./look-content.ts";
 import { readToolChoice, readTools, type ToolChoice, type ToolEntry } from "./look-tools.ts";
+import { addReference, fieldError, styleOf, walk, walkMember } from "./look-walk.ts";
 
 /** A field that limits the output. */
 export interface LimitField {
@@ -63,32 +65,21 @@ export function look(dialect: Dialect, body: Buffer): Look {
     return JsonReader.whole(bytes, (reader) => new Looking(dialect, reader).look());
   } catch (fault) {
     if (!(fault instanceof JsonFault)) throw fault;
-    if (fault.kind === "syntax") throw invalidJson(bytes, fault);
-    throw new ApiError("invalid_request", `The request body: ${fault.message}.`);
+    throw unreadable(bytes, fault, styleOf(dialect));
   }
 }
 
 const isBlank = (bytes: Buffer) =>
   bytes[0] !== 0x7b && bytes.length <= 1024 && bytes.toString("latin1").trim() === "";
 
-/** A field of the wrong kind or value, named in the dialect's own way. */
-export function fieldError(
-  code: ErrorCode,
-  dialect: Dialect,
-  path: readonly PathStep[],
-  problem: string,
-): ApiError {
-  const param = fieldPath(dialect === "messages" ? "messages" : "openai", path);
-  return new ApiError(code, `${param}: ${problem}`, { param });
-}
-
+const noPath: readonly PathStep[] = [];
 const noObjects: ReadonlyMap<string, ObjectSpan> = new Map();
 
 /** The state of one look. */
 class Looking {
   readonly #dialect: Dialect;
   readonly #reader: JsonReader;
-  readonly #content: ContentFacts = noFacts();
+  readonly #content: ContentFacts;
   readonly #tools: ToolEntry[] = [];
   #cacheKey: string | null = null;
   #safetyKey: string | null = null;
@@ -105,6 +96,7 @@ class Looking {
   constructor(dialect: Dialect, reader: JsonReader) {
     this.#dialect = dialect;
     this.#reader = reader;
+    this.#content = noFacts(dialect);
   }
 
   look(): Look {
@@ -153,13 +145,13 @@ class Looking {
         if (this.#dialect === "chat") this.#choices = reader.number();
         return;
       case "tools":
-        return readTools(reader, [key], this.#tools);
+        return readTools(reader, this.#content, [key], this.#tools);
       case "tool_choice":
-        this.#toolChoice = readToolChoice(reader);
+        this.#toolChoice = readToolChoice(reader, this.#content);
         return;
       case "system":
-        if (this.#dialect === "messages" && reader.kind() === "array")
-          readMessagesContent(reader, this.#content, [key]);
+        if (this.#dialect === "messages") readMessageContent(reader, this.#content, [key]);
+        else walkMember(reader, this.#content, key, noPath);
         return;
       case "metadata":
         if (this.#dialect === "messages" && reader.kind() === "object")
@@ -170,7 +162,12 @@ class Looking {
       case "thinking":
       case "output_config":
       case "stream_options":
-        if (reader.kind() === "object") (this.#objects ??= new Map()).set(key, reader.members());
+        if (reader.kind() === "object")
+          (this.#objects ??= new Map()).set(
+            key,
+            reader.members((name) => walkMember(reader, this.#content, name, [key])),
+          );
+        else walkMember(reader, this.#content, key, noPath);
         return;
       case "prompt_cache_key":
         this.#cacheKey = this.#readKey();
@@ -182,6 +179,7 @@ class Looking {
         this.#userKey = this.#readKey() ?? this.#userKey;
         return;
       default:
+        walkMember(reader, this.#content, key, noPath);
     }
   }
 
@@ -286,23 +284,26 @@ export function present(fields: ReadonlyMap<string, Member>, name: string): Memb
 
 const readMessages =
   (dialect: "messages" | "chat") =>
-  (reader: JsonReader, facts: ContentFacts): number =>
-    reader.array((index) => {
-      if (reader.kind() !== "object") return;
+  (reader: JsonReader, facts: ContentFacts): number => {
+    const readContent = dialect === "messages" ? readMessageContent : readChatContent;
+    return reader.array((index) => {
+      if (index === bodyLimits.messages) throw tooMany("messages", styleOf(dialect), ["messages"]);
+      const here = ["messages", index];
+      if (reader.kind() !== "object") return walk(reader, facts, here);
       const start = reader.position;
       let role: string | undefined;
       reader.object((key) => {
         if (key === "role") role = reader.string();
-        else if (key === "content" && reader.kind() === "array") {
-          const read = dialect === "messages" ? readMessagesContent : readChatContent;
-          read(reader, facts, ["messages", index, key]);
+        else if (key === "content") {
+          // Most are plain text.
+          if (reader.kind() !== "string") readContent(reader, facts, [...here, key]);
         } else if (key === "audio" && dialect === "chat" && reader.kind() === "object") {
           const audio = reader.position;
           reader.skip();
-          const path = ["messages", index, key];
           const span = { start: audio, end: reader.position, objectStart: audio };
-          facts.references.push({ ...span, path, kind: "audio", id: "" });
-        }
+          addReference(facts, { ...span, path: [...here, key], kind: "audio", id: "" });
+        } else walkMember(reader, facts, key, here);
       });
       if (role === "user") facts.firstUser ??= { start, end: reader.position };
     });
+  };

@@ -8,8 +8,9 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { allToolsOff, toolCapabilities } from "../tools/capabilities.ts";
-import { fieldError, present, type Look } from "./look.ts";
+import { present, type Look } from "./look.ts";
 import type { ToolEntry } from "./look-tools.ts";
+import { fieldError } from "./look-walk.ts";
 
 export type ServerTool = "webSearch" | "webFetch" | "xSearch";
 

@@ -1,13 +1,15 @@
 /** Reads a JSON object that a client sent, and says precisely what is wrong with one that cannot be read (rule 1.4). */
 import { ApiError } from "./api-error.ts";
+import { fieldPath } from "./field-path.ts";
+import { placeOf } from "./json-place.ts";
 import { JsonFault, JsonReader } from "./json-reader.ts";
 
 export type JsonObjectRead = Record<string, unknown>;
 
 /**
  * Parses a request body that must be one JSON object.
- * @throws ApiError 400: empty, not UTF-8, not JSON (with line, column and byte), too deep, not an object, or with
- * a key twice at the top level.
+ * @throws ApiError 400: empty, not UTF-8, not JSON (with line, column and byte), not an object, with a
+ * key twice at the top level, or beyond the limits of body-limits.ts.
  */
 export function readJsonObject(body: Buffer): JsonObjectRead {
   const bytes = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.subarray(3) : body;
@@ -24,16 +26,25 @@ export function readJsonObject(body: Buffer): JsonObjectRead {
     if (kind !== "object") throw new ApiError("invalid_request", "The request body must be a JSON object.");
   } catch (fault) {
     if (!(fault instanceof JsonFault)) throw fault;
-    if (fault.kind === "syntax") throw invalidJson(bytes, fault);
-    throw new ApiError("invalid_request", `The request body: ${fault.message}.`, { cause: fault });
+    throw unreadable(bytes, fault, "openai");
   }
   return JSON.parse(bytes.toString("utf8")) as JsonObjectRead;
 }
 
 const isBlank = (bytes: Buffer) => bytes.length <= 1024 && bytes.toString("latin1").trim() === "";
 
+/** The 400 for a body that is no JSON, or none within the limits. `style`: that of the path it names. */
+export function unreadable(bytes: Buffer, fault: JsonFault, style: "messages" | "openai"): ApiError {
+  if (fault.kind === "syntax") return invalidJson(bytes, fault);
+  if (fault.kind !== "depth" && fault.kind !== "keys")
+    return new ApiError("invalid_request", `The request body: ${fault.message}.`, { cause: fault });
+  const param = fieldPath(style, placeOf(bytes, fault.position));
+  const message = `${param === "" ? "The request body" : param}: ${fault.message}.`;
+  return new ApiError("invalid_value", message, { ...(param !== "" && { param }), cause: fault });
+}
+
 /** The 400 for a syntax fault, naming the place as editors do. */
-export function invalidJson(bytes: Buffer, fault: JsonFault): ApiError {
+function invalidJson(bytes: Buffer, fault: JsonFault): ApiError {
   const before = bytes.subarray(0, fault.position);
   const lineStart = before.lastIndexOf(0x0a) + 1;
   let line = 1;

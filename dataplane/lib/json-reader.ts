@@ -2,10 +2,12 @@
  * Reads JSON in place: one pass over the bytes validates the text as strictly as JSON.parse does and tells where the
  * few values of interest stand. What is done with their places: json-splice.ts.
  *
- * Stricter than JSON.parse in three ways: the depth is bounded, an object that is *read* (not skipped) may not
- * name a member twice (which of the two counts would depend on the reader), and input must be UTF-8.
+ * Stricter than JSON.parse in four ways: the depth and the members of one object are bounded, an object that is
+ * *read* (not skipped) may not name a member twice (which of the two counts would depend on the reader), and input
+ * must be UTF-8.
  */
 import { isUtf8 } from "node:buffer";
+import { bodyLimits } from "./body-limits.ts";
 import {
   BACKSLASH,
   CLOSE_ARRAY,
@@ -18,9 +20,9 @@ import {
 } from "./json-bytes.ts";
 
 /** Deeper nesting is refused: every reader of ours and most of the upstreams' are recursive. */
-export const MAX_JSON_DEPTH = 200;
+export const MAX_JSON_DEPTH: number = bodyLimits.depth;
 
-export type JsonFaultKind = "syntax" | "depth" | "duplicate" | "encoding";
+export type JsonFaultKind = "syntax" | "depth" | "keys" | "duplicate" | "encoding";
 
 /** Why a text is not acceptable JSON, and the byte offset at which that shows. */
 export class JsonFault extends Error {
@@ -68,8 +70,8 @@ const isHex = (byte: number | undefined) =>
 const escapable = new Set(Buffer.from('"\\/bfnrt'));
 /** From this length on strings are skipped a word at a time. */
 const WORD_SKIP_FROM = 64;
-/** For each open level of a value that is being skipped: 1 an object, 0 an array. Skipping calls nobody. */
-const openObjects = new Uint8Array(MAX_JSON_DEPTH + 1);
+/** For each open level of a value that is being skipped: 0 an array, else the members of the object so far. Skipping calls nobody. */
+const openMembers = new Int32Array(MAX_JSON_DEPTH + 1);
 /** Objects with more members than this find duplicates with a Set. */
 const FEW_MEMBERS = 16;
 
@@ -144,7 +146,7 @@ export class JsonReader {
       else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
         if (depth === MAX_JSON_DEPTH) throw tooDeep(at);
         depth += 1;
-        openObjects[depth] = byte === OPEN_OBJECT ? 1 : 0;
+        openMembers[depth] = byte === OPEN_OBJECT ? 1 : 0;
         at = this.#afterSpace(at + 1);
         if (bytes[at] !== byte + 2) {
           if (byte === OPEN_OBJECT) at = this.#afterName(at);
@@ -160,10 +162,15 @@ export class JsonReader {
         }
         at = this.#afterSpace(at);
         const next = bytes[at];
-        const inObject = openObjects[depth] === 1;
+        const members = openMembers[depth] as number;
+        const inObject = members > 0;
         if (next === COMMA) {
           at = this.#afterSpace(at + 1);
-          if (inObject) at = this.#afterName(at);
+          if (inObject) {
+            if (members === bodyLimits.keys) throw tooManyKeys(at);
+            openMembers[depth] = members + 1;
+            at = this.#afterName(at);
+          }
           break;
         }
         if (next !== (inObject ? CLOSE_OBJECT : CLOSE_ARRAY)) throw this.#unexpected(at);
@@ -185,6 +192,7 @@ export class JsonReader {
     for (;;) {
       this.#space();
       const keyStart = this.position;
+      if (manySeen !== null && manySeen.size === bodyLimits.keys) throw tooManyKeys(keyStart);
       const key = this.#key();
       if (manySeen === null ? seen.includes(key) : manySeen.has(key)) throw duplicateKey(key, keyStart);
       if (manySeen !== null) manySeen.add(key);
@@ -223,6 +231,7 @@ export class JsonReader {
     for (;;) {
       this.#space();
       const keyStart = this.position;
+      if (seen.size === bodyLimits.keys) throw tooManyKeys(keyStart);
       const key = this.#key();
       if (seen.has(key)) throw duplicateKey(key, keyStart);
       seen.add(key);
@@ -490,6 +499,8 @@ export class JsonReader {
 
 const duplicateKey = (key: string, at: number) =>
   new JsonFault("duplicate", `Duplicate key ${JSON.stringify(key)}`, at);
+const tooManyKeys = (at: number) =>
+  new JsonFault("keys", `More than ${bodyLimits.keys} keys in one object`, at);
 const tooDeep = (at: number) => new JsonFault("depth", `Nested more than ${MAX_JSON_DEPTH} levels deep`, at);
 
 /** Short texts met before, by a hash of their bytes: the same few dozen keys, roles and models stand in every body. */

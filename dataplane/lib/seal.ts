@@ -105,3 +105,12 @@ function open(sealed: string, organizationId: string, keys: ReadonlyMap<string, 
     return null;
   }
 }
+
+/** Whether a text begins as an envelope does, whoever's it is; its first 90 characters are enough. */
+export function isEnvelope(text: string): boolean {
+  if (!/^[A-Za-z0-9_-]{4,}/.test(text)) return false;
+  const head = Buffer.from(text.slice(0, 90), "base64url");
+  const idLength = head[1] ?? 0;
+  if (head[0] !== VERSION || idLength === 0 || idLength > KEY_ID_BYTES_MAX) return false;
+  return head.length >= 2 + idLength && /^[!-~]+$/.test(head.toString("latin1", 2, 2 + idLength));
+}

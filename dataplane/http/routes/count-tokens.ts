@@ -3,9 +3,9 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { findRoute } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
-import { ApiError } from "../../lib/api-error.ts";
-import { readJsonObject, type JsonObjectRead } from "../../lib/json-read.ts";
-import { JsonReader } from "../../lib/json-reader.ts";
+import { mayLeave } from "../../inference/choose-path.ts";
+import { parsedBody } from "../../inference/conversion.ts";
+import { look, type Look } from "../../inference/look.ts";
 import { replaceValue, splice, type Edit } from "../../lib/json-splice.ts";
 import { countTokens } from "../../tokens/count.ts";
 import type { CountUpstream } from "../../upstream/count-tokens.ts";
@@ -24,15 +24,14 @@ export const countTokensRoutes =
       requireJsonType(request.raw);
       const bytes = await readBody(request, limits.inferenceBodyBytes);
       await services.preflight?.text(callerOf(request), bytes.length);
-      const body = readJsonObject(bytes);
-      const model = modelOf(body);
-      requireMessages(body);
+      const seen = look("messages", bytes);
       const snapshot = services.snapshot();
-      const route = findRoute(snapshot, callerOf(request).organizationId, model);
-      if (route === undefined) throw modelNotFound(model);
+      const route = findRoute(snapshot, callerOf(request).organizationId, seen.model);
+      if (route === undefined) throw modelNotFound(seen.model);
       request.record.model = route.model;
-      const counted = mayLeave(body) ? await askUpstream(ask, route, snapshot, bytes, request, reply) : null;
-      return { input_tokens: counted ?? (await countTokens(body)) };
+      // What no upstream may see is counted here (rules 2.10, 3.3, 3.4).
+      const counted = mayLeave(seen) ? await askUpstream(ask, route, snapshot, seen, request, reply) : null;
+      return { input_tokens: counted ?? (await countTokens(parsedBody(seen))) };
     });
   };
 
@@ -40,7 +39,7 @@ async function askUpstream(
   ask: CountUpstream,
   route: Route,
   snapshot: Snapshot,
-  bytes: Buffer,
+  seen: Look,
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<number | null> {
@@ -55,7 +54,7 @@ async function askUpstream(
   return ask({
     upstream,
     credential: upstream.credential === null ? undefined : snapshot.credential(upstream.credential.id),
-    body: forUpstream(bytes, upstream.model),
+    body: forUpstream(seen, upstream.model),
     headers: {
       "anthropic-version": typeof version === "string" ? version : DEFAULT_VERSION,
       ...(typeof beta === "string" ? { "anthropic-beta": beta } : {}),
@@ -65,61 +64,13 @@ async function askUpstream(
 }
 
 /** The client's bytes with the upstream's name of the model, and never a thinking budget (spec, `POST /v1/messages`). */
-function forUpstream(bytes: Buffer, model: string): Buffer {
-  const edits: Edit[] = [];
-  JsonReader.whole(bytes, (reader) => {
-    const { members } = reader.members();
-    for (const member of members) {
-      if (member.key === "model") edits.push(replaceValue(member, JSON.stringify(model)));
-      if (member.key !== "thinking" || member.kind !== "object") continue;
-      const thinking = JSON.parse(bytes.toString("utf8", member.start, member.end)) as { type?: unknown };
-      if (thinking.type === "enabled") edits.push(replaceValue(member, '{"type":"adaptive"}'));
-    }
-  });
-  return splice(bytes, edits);
+function forUpstream({ body, fields, objects }: Look, model: string): Buffer {
+  const named = fields.get("model");
+  const edits: Edit[] = named === undefined ? [] : [replaceValue(named, JSON.stringify(model))];
+  const thinking = objects.get("thinking");
+  const type = thinking?.members.find(({ key }) => key === "type");
+  const isEnabled =
+    type !== undefined && JSON.parse(body.toString("utf8", type.start, type.end)) === "enabled";
+  if (thinking !== undefined && isEnabled) edits.push(replaceValue(thinking, '{"type":"adaptive"}'));
+  return splice(body, edits);
 }
-
-function modelOf(body: JsonObjectRead): string {
-  const model = body["model"] ?? undefined;
-  if (model === undefined || model === "") {
-    throw new ApiError("missing_parameter", "model: Field required", { param: "model" });
-  }
-  if (typeof model !== "string") {
-    throw new ApiError("invalid_type", "model: Input should be a valid string", { param: "model" });
-  }
-  return model;
-}
-
-function requireMessages(body: JsonObjectRead): void {
-  const messages = body["messages"] ?? undefined;
-  const param = "messages";
-  if (messages === undefined) throw new ApiError("missing_parameter", "messages: Field required", { param });
-  if (!Array.isArray(messages)) {
-    throw new ApiError("invalid_type", "messages: Input should be a valid array", { param });
-  }
-  if (messages.length === 0) {
-    throw new ApiError("invalid_value", "messages: at least one message is required", { param });
-  }
-}
-
-const ownFields = ["container", "mcp_servers", "thread", "file_id", "encrypted_content", "encrypted_index"];
-
-/**
- * False for a request with anything that no upstream may see: ids of our own files, sealed results of our tools,
- * stateful fields, server tools (rules 2.10, 3.3, 3.4). Such a one is counted here.
- */
-function mayLeave(value: unknown): boolean {
-  if (Array.isArray(value)) return value.every(mayLeave);
-  if (typeof value !== "object" || value === null) return true;
-  return Object.entries(value).every(([key, inner]) => {
-    if (ownFields.includes(key)) return inner === null;
-    if (key === "tools" && Array.isArray(inner)) return inner.every(isClientTool);
-    // The input of a tool is the client's own affair, whatever its fields are called.
-    return key === "input" || key === "input_schema" || mayLeave(inner);
-  });
-}
-
-const isClientTool = (tool: unknown): boolean => {
-  const type: unknown = typeof tool === "object" && tool !== null ? Reflect.get(tool, "type") : undefined;
-  return type === undefined || type === null || type === "custom";
-};

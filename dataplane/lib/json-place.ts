@@ -1,0 +1,42 @@
+/** Names the place of a byte in a JSON text by its path, for errors: only then is it looked for. */
+import type { PathStep } from "./field-path.ts";
+import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from "./json-bytes.ts";
+
+/** More of a path helps nobody; keys may be long. */
+const MAX_STEPS = 20;
+const MAX_KEY = 60;
+
+/**
+ * The path to the innermost array or object around `position`, its beginning when it is long. Everything before
+ * `position` must be the beginning of valid JSON.
+ */
+export function placeOf(bytes: Buffer, position: number): PathStep[] {
+  /** For each open array the index of its item at hand, for each open object where its last key begins and ends. */
+  const open: (number | { start: number; end: number } | null)[] = [];
+  let keyAhead = false;
+  for (let at = 0; at < position; at += 1) {
+    const byte = bytes[at];
+    if (byte === OPEN_ARRAY) open.push(0);
+    else if (byte === OPEN_OBJECT) {
+      open.push(null);
+      keyAhead = true;
+    } else if (byte === CLOSE_ARRAY || byte === CLOSE_OBJECT) {
+      open.pop();
+      keyAhead = false;
+    } else if (byte === COMMA) {
+      const top = open.at(-1);
+      if (typeof top === "number") open[open.length - 1] = top + 1;
+      else keyAhead = true;
+    } else if (byte === QUOTE) {
+      const start = at;
+      for (at += 1; at < position && bytes[at] !== QUOTE; at += 1) if (bytes[at] === BACKSLASH) at += 1;
+      if (keyAhead && at < position) open[open.length - 1] = { start, end: at + 1 };
+      keyAhead = false;
+    }
+  }
+  // The last one is where `position` stands in the innermost, not a part of its path.
+  return open.slice(0, Math.min(MAX_STEPS, Math.max(0, open.length - 1))).map((step) => {
+    if (typeof step === "number" || step === null) return step ?? "";
+    return (JSON.parse(bytes.toString("utf8", step.start, step.end)) as string).slice(0, MAX_KEY);
+  });
+}
