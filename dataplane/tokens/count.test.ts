@@ -1,7 +1,12 @@
-import { expect, test } from "vitest";
-import { countTokens } from "./count.ts";
+import { readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { LoopTurns } from "../../test/fakes/loop-turns.ts";
+import { countTokens as countFor } from "./count.ts";
 import { DOCUMENT_TOKENS, estimateInputTokens, IMAGE_TOKENS } from "./estimate.ts";
+import type { CountableRequest } from "./request-texts.ts";
 
+const countTokens = (request: CountableRequest, signal = new AbortController().signal) =>
+  countFor(request, "org_1", signal);
 const user = (content: unknown) => ({ messages: [{ role: "user", content }] });
 /** What stands around one user message. */
 const around = 4 + 3;
@@ -42,18 +47,59 @@ test("200 kB of one letter answers within a second (rule 2.18)", async () => {
   expect(letters).toBeGreaterThan(5_000);
 });
 
-test("counting lets other work run in between", async () => {
-  await countTokens(user("warm"));
-  let longest = 0;
-  let last = performance.now();
-  const beat = setInterval(() => {
-    longest = Math.max(longest, performance.now() - last);
-    last = performance.now();
-  }, 1);
-  const words = Array.from({ length: 60_000 }, (_, n) => `word${n} `).join("");
-  await countTokens(user(words));
-  clearInterval(beat);
-  expect(longest).toBeLessThan(200);
+/** Runs `work` and tells the longest time that nothing else in this thread had its turn, in milliseconds. */
+async function longestHold(work: () => Promise<unknown>): Promise<number> {
+  const turns = new LoopTurns();
+  await work();
+  return turns.stop();
+}
+
+/** A fifth of a second would be ten times what is meant: the machine does other things, too. */
+const HOLD_MS = 100;
+
+test.each<[string, () => CountableRequest]>([
+  ["many words", () => user(Array.from({ length: 60_000 }, (_, n) => `word${n} `).join(""))],
+  [
+    "100,000 messages",
+    () => ({
+      messages: Array.from({ length: 100_000 }, () => user([{ type: "text", text: "ab" }]).messages[0]),
+    }),
+  ],
+  ["a list of millions", () => ({ tools: [{ enum: Array(3_000_000).fill(1) }], messages: [] })],
+  ["one long text", () => user("模型网关 计费 ".repeat(2_000_000))],
+  ["a long text in a tool", () => ({ tools: [{ description: 'quoted "text"\n'.repeat(1_000_000) }] })],
+  ["depth", () => user(JSON.parse(`${"[".repeat(300_000)}"x"${"]".repeat(300_000)}`))],
+])("counting holds up nobody, the vocabulary's first use included: %s", async (_, request) => {
+  const body = request();
+  expect(await longestHold(() => countTokens(body))).toBeLessThan(HOLD_MS);
+});
+
+test("whoever leaves is not counted for any longer", async () => {
+  const gone = new AbortController();
+  const body = { tools: [{ enum: Array(8_000_000).fill(1) }] };
+  const counting = countTokens(body, gone.signal);
+  await new Promise(setImmediate);
+  const left = performance.now();
+  gone.abort(new Error("left"));
+  await expect(counting).rejects.toThrow("left");
+  expect(performance.now() - left).toBeLessThan(500);
+  await expect(countTokens(user("x"), gone.signal)).rejects.toThrow("left");
+});
+
+test("one organization's counts do not hold up another's", async () => {
+  const gone = new AbortController();
+  const order: string[] = [];
+  const long = { tools: [{ enum: Array(8_000_000).fill(1) }] };
+  const flood = Array.from({ length: 30 }, () =>
+    countFor(long, "org_1", gone.signal).then(
+      () => order.push("flood"),
+      () => undefined,
+    ),
+  );
+  await countFor(user("hello"), "org_2", new AbortController().signal);
+  expect(order.length).toBeLessThan(2);
+  gone.abort();
+  await Promise.all(flood);
 });
 
 test("special tokens, lone surrogates, emoji at the cut and odd shapes never fail", async () => {
@@ -72,11 +118,36 @@ test("special tokens, lone surrogates, emoji at the cut and odd shapes never fai
   }
 });
 
-test("very long texts are counted by ratio, close to the truth", async () => {
-  const sentence = "The quick brown fox jumps over the lazy dog. ";
-  const short = await countTokens(user(sentence.repeat(1000)));
-  const long = await countTokens(user(sentence.repeat(100_000)));
-  expect(Math.abs(long / short / 100 - 1)).toBeLessThan(0.02);
+describe("of very long texts the count is an estimate within 15% (rule 7.5)", () => {
+  const english = readFileSync(new URL("../../docs/tools.md", import.meta.url), "utf8");
+  const code = readFileSync(new URL("../tools/web-fetch/extract/scan.ts", import.meta.url), "utf8");
+  const chinese = "模型网关计费系统与推理服务按组织分配额度,每个请求在回答结束之前完成结算。".repeat(40);
+  const numbers = Array.from({ length: 3_000 }, (_, n) => `${n},${n * 7919},row ${n}\n`).join("");
+  const repeated = (text: string, length: number) => text.repeat(Math.ceil(length / text.length));
+  const long = 2_000_000;
+
+  test.each([
+    ["English", repeated(english, long)],
+    ["code", repeated(code, long)],
+    ["Chinese", repeated(chinese, long)],
+    ["a table", repeated(numbers, long)],
+    ["mixed", repeated(english + code + chinese, long)],
+    ["English, then Chinese", repeated(english, long) + repeated(chinese, long)],
+    ["code, then a table", repeated(code, long) + repeated(numbers, long / 10)],
+  ])("%s", async (_, text) => {
+    // Messages of less than 256 Ki characters are counted as they are.
+    let exact = 0;
+    for (let start = 0; start < text.length; start += 200_000)
+      exact += (await countTokens(user(text.slice(start, start + 200_000)))) - around;
+    const estimate = (await countTokens(user(text))) - around;
+    expect(Math.abs(estimate / exact - 1)).toBeLessThan(0.15);
+    expect(await countTokens(user(text))).toBe(estimate + around);
+    // Spread over many messages it is the same text.
+    const parts = Array.from({ length: 2_000 }, (__, n) => text.slice(n * 2_000, (n + 1) * 2_000));
+    const spread = await countTokens({ messages: parts.map((content) => ({ role: "user", content })) });
+    const share = Math.min(text.length, 4_000_000) / text.length;
+    expect(Math.abs((spread - 4 * parts.length) / (exact * share) - 1)).toBeLessThan(0.15);
+  });
 });
 
 test("the hot path's estimate is at least the count for ordinary text (rule 1.8)", async () => {

@@ -1,5 +1,5 @@
 /** `POST /v1/messages/count_tokens`: free, with or without credit (spec; rules 1.17, 2.18). */
-import type { FastifyReply, FastifyRequest } from "fastify";
+import type { FastifyRequest } from "fastify";
 import { findRoute } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
@@ -29,9 +29,15 @@ export const countTokensRoutes =
       const route = findRoute(snapshot, callerOf(request).organizationId, seen.model);
       if (route === undefined) throw modelNotFound(seen.model);
       request.record.model = route.model;
+      const gone = new AbortController();
+      reply.raw.once("close", () => gone.abort());
+      const { signal } = gone;
       // What no upstream may see is counted here (rules 2.10, 3.3, 3.4).
-      const counted = mayLeave(seen) ? await askUpstream(ask, route, snapshot, seen, request, reply) : null;
-      return { input_tokens: counted ?? (await countTokens(parsedBody(seen))) };
+      const counted = mayLeave(seen)
+        ? await askUpstream(ask, route, snapshot, seen, request.headers, signal)
+        : null;
+      const { organizationId } = callerOf(request);
+      return { input_tokens: counted ?? (await countTokens(parsedBody(seen), organizationId, signal)) };
     });
   };
 
@@ -40,17 +46,15 @@ async function askUpstream(
   route: Route,
   snapshot: Snapshot,
   seen: Look,
-  request: FastifyRequest,
-  reply: FastifyReply,
+  headers: FastifyRequest["headers"],
+  signal: AbortSignal,
 ): Promise<number | null> {
   if (!route.capabilities.countTokens) return null;
   const [upstream] = route.upstreams
     .filter(({ countTokensUrl, weight }) => countTokensUrl !== null && weight > 0)
     .sort((one, other) => one.priority - other.priority);
   if (upstream === undefined) return null;
-  const gone = new AbortController();
-  reply.raw.once("close", () => gone.abort());
-  const { "anthropic-version": version, "anthropic-beta": beta } = request.headers;
+  const { "anthropic-version": version, "anthropic-beta": beta } = headers;
   return ask({
     upstream,
     credential: upstream.credential === null ? undefined : snapshot.credential(upstream.credential.id),
@@ -59,7 +63,7 @@ async function askUpstream(
       "anthropic-version": typeof version === "string" ? version : DEFAULT_VERSION,
       ...(typeof beta === "string" ? { "anthropic-beta": beta } : {}),
     },
-    signal: gone.signal,
+    signal,
   });
 }
 

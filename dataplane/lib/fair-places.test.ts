@@ -1,0 +1,81 @@
+import { expect, test } from "vitest";
+import { FairPlaces, type Release } from "./fair-places.ts";
+
+const never = new AbortController().signal;
+const limits = { places: 2, waitingOfOne: 30, waiting: 100 };
+
+/** Notes in which order places are given; `done` gives the first one of an owner back. */
+function world(some: Partial<typeof limits> = {}) {
+  const places = new FairPlaces({ ...limits, ...some });
+  const order: string[] = [];
+  const held: { owner: string; release: Release }[] = [];
+  const take = async (owner: string, signal = never) => {
+    const release = await places.take(owner, signal);
+    if (release === null) return "full";
+    order.push(owner);
+    held.push({ owner, release });
+    return "taken";
+  };
+  const done = async (owner: string) => {
+    const at = held.findIndex((one) => one.owner === owner);
+    held.splice(at, 1)[0]?.release();
+    await new Promise(setImmediate);
+  };
+  return { order, take, done };
+}
+
+test("who comes second goes before the thirty that wait for the first", async () => {
+  const { order, take, done } = world();
+  for (let index = 0; index < 30; index += 1) void take("a");
+  await new Promise(setImmediate);
+  expect(order).toEqual(["a", "a"]);
+  void take("b");
+  void take("c");
+  await done("a");
+  await done("a");
+  await done("b");
+  expect(order).toEqual(["a", "a", "b", "c", "a"]);
+});
+
+test("owners take turns at one place, each in its own order", async () => {
+  const { order, take, done } = world({ places: 1 });
+  for (const owner of ["a", "a", "a", "b", "b", "c"]) void take(owner);
+  await new Promise(setImmediate);
+  for (const owner of ["a", "b", "c", "a", "b"]) await done(owner);
+  expect(order).toEqual(["a", "b", "c", "a", "b", "a"]);
+});
+
+test("too many of one owner are turned away, and not another's; too many of all are", async () => {
+  const { take, done, order } = world({ places: 1, waitingOfOne: 2, waiting: 3 });
+  expect(await take("a")).toBe("taken");
+  void take("a");
+  void take("a");
+  expect(await take("a")).toBe("full");
+  void take("b");
+  expect(await take("c")).toBe("full");
+  await done("a");
+  expect(order).toEqual(["a", "b"]);
+});
+
+test("who gives up leaves the queue, and a place given back twice is one place", async () => {
+  const places = new FairPlaces({ ...limits, places: 1 });
+  const first = await places.take("a", never);
+  const gone = new AbortController();
+  const left = places.take("b", gone.signal);
+  const next = places.take("c", never);
+  gone.abort(new Error("gone"));
+  await expect(left).rejects.toThrow("gone");
+  await expect(places.take("b", gone.signal)).rejects.toThrow("gone");
+  first?.();
+  first?.();
+  const release = await next;
+  let later = false;
+  const last = places.take("a", never).then((given) => {
+    later = true;
+    return given;
+  });
+  await new Promise(setImmediate);
+  expect(later).toBe(false);
+  release?.();
+  expect(await last).not.toBeNull();
+});

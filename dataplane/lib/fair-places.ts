@@ -1,0 +1,93 @@
+/**
+ * A few places that many want: whoever waits gets one in the order of arrival among those of one owner, and owners
+ * take turns. A free place goes to the owner that has the fewest, of equal ones to the one that came, or gave a
+ * place back, longest ago. So thirty that wait for one owner make another's wait no longer than until the next place is free.
+ */
+
+export interface PlaceLimits {
+  readonly places: number;
+  /** Of one owner that may wait; more are turned away. */
+  readonly waitingOfOne: number;
+  /** The same for all owners together. */
+  readonly waiting: number;
+}
+
+interface Owner {
+  /** Places it has. */
+  held: number;
+  readonly waiting: Set<() => void>;
+}
+
+/** Gives the place back; twice is once. */
+export type Release = () => void;
+
+export class FairPlaces {
+  readonly #limits: PlaceLimits;
+  /** Owners that have places or wait, in the order in which they came or last gave a place back. */
+  readonly #owners = new Map<string, Owner>();
+  #free: number;
+  #waiting = 0;
+
+  constructor(limits: PlaceLimits) {
+    this.#limits = limits;
+    this.#free = limits.places;
+  }
+
+  /**
+   * A place as soon as it is the owner's turn; null when too many wait already.
+   * @throws the reason of `signal` when it aborts before.
+   */
+  async take(owner: string, signal: AbortSignal): Promise<Release | null> {
+    signal.throwIfAborted();
+    const entry = this.#owners.get(owner) ?? { held: 0, waiting: new Set() };
+    if (this.#free === 0) {
+      const full = this.#waiting >= this.#limits.waiting || entry.waiting.size >= this.#limits.waitingOfOne;
+      if (full) return null;
+    }
+    this.#owners.set(owner, entry);
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const leave = () => {
+      entry.waiting.delete(grant);
+      this.#waiting -= 1;
+      if (entry.held === 0 && entry.waiting.size === 0) this.#owners.delete(owner);
+      reject(signal.reason);
+    };
+    const grant = () => {
+      signal.removeEventListener("abort", leave);
+      resolve();
+    };
+    signal.addEventListener("abort", leave, { once: true });
+    entry.waiting.add(grant);
+    this.#waiting += 1;
+    this.#give();
+    await promise;
+    let held = true;
+    return () => {
+      if (!held) return;
+      held = false;
+      entry.held -= 1;
+      this.#free += 1;
+      this.#owners.delete(owner);
+      if (entry.held > 0 || entry.waiting.size > 0) this.#owners.set(owner, entry);
+      this.#give();
+    };
+  }
+
+  #give(): void {
+    while (this.#free > 0 && this.#waiting > 0) {
+      let chosen: Owner | undefined;
+      for (const candidate of this.#owners.values()) {
+        if (candidate.waiting.size === 0) continue;
+        if (chosen === undefined || candidate.held < chosen.held) chosen = candidate;
+      }
+      if (chosen === undefined) return;
+      const [first] = chosen.waiting;
+      if (first === undefined) return;
+      chosen.waiting.delete(first);
+      this.#waiting -= 1;
+      this.#free -= 1;
+      chosen.held += 1;
+      first();
+    }
+  }
+}
