@@ -70,11 +70,17 @@ test("the status is what the operator reads, and a rejected publication shows in
   expect(JSON.parse((await none("/config/status"))[1])).toMatchObject({ hash: null, serial: null });
 });
 
-test("the dump holds routing and no credentials", async () => {
-  const get = await start();
+test("the dump holds routing and no credentials, values of static headers included (rule 7.15)", async () => {
+  const snapshot = sampleSnapshot();
+  const [route] = snapshot.routing.routes;
+  const [upstream] = route?.upstreams ?? [];
+  if (upstream !== undefined) Object.assign(upstream, { headers: { "x-account": "SECRET" } });
+  const get = await start({ loader: { current: snapshot, rejected: null } });
   const [status, text] = await get("/config/dump");
   expect(status).toBe(200);
   expect(Object.keys(JSON.parse(text))).toEqual(["index", "routing"]);
+  expect(text).toContain('"x-account"');
+  expect(text).not.toContain("SECRET");
 });
 
 test("metrics are in Prometheus' text form, other paths 404", async () => {

@@ -1,6 +1,7 @@
 /** The ops port: for the kubelet, the operator and Prometheus; never exposed to clients (design.md §7). */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Logger } from "pino";
+import { shownRouting } from "../config/dump.ts";
 import { ACCEPTED_SCHEMA_VERSIONS, type ConfigStatus } from "../config/schema.ts";
 import type { SnapshotLoader } from "../config/load.ts";
 import { registry } from "../telemetry/metrics.ts";
@@ -45,7 +46,7 @@ export function createOpsServer(needs: OpsNeeds): Server {
     "/config/dump": () =>
       needs.loader.current === null
         ? { status: 503, text: "no configuration is loaded\n" }
-        : json({ index: needs.loader.current.index, routing: needs.loader.current.routing }),
+        : json({ index: needs.loader.current.index, routing: shownRouting(needs.loader.current.routing) }),
   };
   const server = createServer({ headersTimeout: 5000, requestTimeout: 10_000 }, (request, response) => {
     void respond(request, response, answers, needs.log);
