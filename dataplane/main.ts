@@ -52,7 +52,7 @@ import { redisCallLimit, type AdmitToolCall } from "./tools/call-limit.ts";
 import { createToolbox } from "./tools/toolbox.ts";
 import { dnsResolver } from "./tools/url-guard/resolver.ts";
 import { ExtractionPool } from "./tools/web-fetch/extract/pool.ts";
-import { newRobotsCache } from "./tools/web-fetch/robots-gate.ts";
+import { RobotsCache } from "./tools/web-fetch/robots-cache.ts";
 import { Upstreams } from "./upstream/ask.ts";
 import { countUpstream } from "./upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "./upstream/dispatcher.ts";
@@ -145,7 +145,7 @@ async function serveForever(environment: Environment): Promise<void> {
   const serveWith = (admitToolCall: AdmitToolCall) => {
     const runTool = createToolbox({
       admit: admitToolCall,
-      fetch: { resolver: dnsResolver(), pool: pages, cache, robots: newRobotsCache(), clock: systemClock },
+      fetch: { resolver: dnsResolver(), pool: pages, cache, robots: new RobotsCache(), clock: systemClock },
       search: { dispatcher, cache },
       posts: { dispatcher, clock: systemClock },
     });

@@ -12,7 +12,7 @@ import { anyDomain } from "./domains.ts";
 import { createToolbox, type RunOutcome } from "./toolbox.ts";
 import { ExtractionPool } from "./web-fetch/extract/pool.ts";
 import { PriorContext } from "./web-fetch/prior-context.ts";
-import { newRobotsCache } from "./web-fetch/robots-gate.ts";
+import { RobotsCache } from "./web-fetch/robots-cache.ts";
 
 const dispatcher = new Agent();
 const pool = new ExtractionPool();
@@ -75,7 +75,7 @@ async function run(
       resolver: { resolve: () => Promise.reject(new Error("no names here")) },
       pool,
       cache: noCache,
-      robots: newRobotsCache(),
+      robots: new RobotsCache(),
       clock,
     },
     search: { dispatcher, cache: noCache },

@@ -6,7 +6,7 @@ import type { FetchOutcome } from "../../dataplane/tools/outcomes.ts";
 import { ExtractionPool } from "../../dataplane/tools/web-fetch/extract/pool.ts";
 import { fetchPage } from "../../dataplane/tools/web-fetch/fetch-page.ts";
 import { PriorContext } from "../../dataplane/tools/web-fetch/prior-context.ts";
-import { newRobotsCache } from "../../dataplane/tools/web-fetch/robots-gate.ts";
+import { RobotsCache } from "../../dataplane/tools/web-fetch/robots-cache.ts";
 import { LoopTurns } from "../fakes/loop-turns.ts";
 import { servedSites } from "../fakes/pages/serve-site.ts";
 import { answer, type FakeSite, type Page } from "../fakes/pages/site.ts";
@@ -48,7 +48,7 @@ function open(site: FakeSite): Promise<FetchOutcome> {
       resolver: { resolve: () => Promise.resolve(["127.0.0.1"]) },
       pool,
       cache: { get: () => Promise.resolve(null), set: () => Promise.resolve() },
-      robots: newRobotsCache(),
+      robots: new RobotsCache(),
       clock: { now: () => 0 },
     },
     new AbortController().signal,

@@ -13,7 +13,7 @@ import { redisCallLimit } from "../../dataplane/tools/call-limit.ts";
 import { createToolbox } from "../../dataplane/tools/toolbox.ts";
 import { dnsResolver } from "../../dataplane/tools/url-guard/resolver.ts";
 import { ExtractionPool } from "../../dataplane/tools/web-fetch/extract/pool.ts";
-import { newRobotsCache } from "../../dataplane/tools/web-fetch/robots-gate.ts";
+import { RobotsCache } from "../../dataplane/tools/web-fetch/robots-cache.ts";
 import { Upstreams } from "../../dataplane/upstream/ask.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { searxng, x } from "../fakes/engines/engines.ts";
@@ -211,7 +211,7 @@ function serving({ plane, dispatcher, pages, site, upstream, options }: Parts): 
   const cache = redisToolCache(plane.redis);
   const runTool = createToolbox({
     admit: redisCallLimit(plane.redis),
-    fetch: { resolver: dnsResolver(), pool: pages, cache, robots: newRobotsCache(), clock: systemClock },
+    fetch: { resolver: dnsResolver(), pool: pages, cache, robots: new RobotsCache(), clock: systemClock },
     search: { dispatcher, cache },
     posts: { dispatcher, clock: systemClock },
   });

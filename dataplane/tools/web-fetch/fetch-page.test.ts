@@ -20,7 +20,7 @@ import type { Resolver } from "../url-guard/resolver.ts";
 import { ExtractionPool } from "./extract/pool.ts";
 import { fetchPage, type FetchPolicy, type FetchRequest } from "./fetch-page.ts";
 import { PriorContext } from "./prior-context.ts";
-import { newRobotsCache } from "./robots-gate.ts";
+import { RobotsCache } from "./robots-cache.ts";
 
 const NOW = Date.UTC(2026, 10, 21, 12);
 const pool = new ExtractionPool();
@@ -58,7 +58,7 @@ interface Options extends Partial<Omit<FetchRequest, "input">> {
   readonly generation?: number;
   readonly cache?: ToolCache;
   readonly resolver?: Resolver;
-  readonly robots?: ReturnType<typeof newRobotsCache>;
+  readonly robots?: RobotsCache;
   readonly signal?: AbortSignal;
 }
 
@@ -94,7 +94,7 @@ function open(site: FakeSite, url: unknown, options: Options = {}): Promise<Fetc
       resolver: resolver ?? toLoopback,
       pool,
       cache: cache ?? new RecordingCache(),
-      robots: robots ?? newRobotsCache(),
+      robots: robots ?? new RobotsCache(),
       clock: { now: () => NOW },
     },
     signal ?? new AbortController().signal,
@@ -371,9 +371,12 @@ describe("rule 3.14: robots.txt is obeyed, on redirect targets too", () => {
 
   test("the file is read once per origin, and again after a failure", async () => {
     const site = await serve({ ...page, "/robots.txt": rules });
-    const robots = newRobotsCache();
+    const robots = new RobotsCache();
     for (let time = 0; time < 3; time += 1) await open(site, local(site), { robots, useCache: false });
     expect(site.paths).toEqual(["/robots.txt", "/", "/", "/"]);
+    // Rule 7.14: another organization's request takes as long as if nobody had been here.
+    await open(site, local(site), { robots, useCache: false, organizationId: "org_b" });
+    expect(site.paths).toEqual(["/robots.txt", "/", "/", "/", "/robots.txt", "/"]);
     const broken = await serve({ ...page, "/robots.txt": answer("", {}, 500) });
     for (let time = 0; time < 2; time += 1) await open(broken, local(broken), { robots });
     expect(broken.paths).toEqual(["/robots.txt", "/robots.txt"]);
@@ -428,7 +431,7 @@ describe("redirects", () => {
     const inner: Resolver = {
       resolve: (name) => Promise.resolve([name === "site.example" ? "127.0.0.1" : "127.0.0.2"]),
     };
-    const robots = newRobotsCache();
+    const robots = new RobotsCache();
     const results = new Map<string, string>();
     for (const [index, target] of targets.entries()) {
       const outcome = await open(site, local(site, `/${index}`), {

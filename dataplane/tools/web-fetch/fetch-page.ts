@@ -16,7 +16,8 @@ import { decodePage } from "./extract/charset.ts";
 import type { ExtractionPool } from "./extract/pool.ts";
 import { PageCache, type KeptPage } from "./page-cache.ts";
 import type { PriorContext } from "./prior-context.ts";
-import { robotsGate, type RobotsCache } from "./robots-gate.ts";
+import type { RobotsCache } from "./robots-cache.ts";
+import { robotsGate } from "./robots-gate.ts";
 
 export interface FetchRequest {
   /** The model's tool input, not yet judged: `{url: string}`. */
@@ -83,7 +84,7 @@ export async function fetchPage(
   }
   const deadline = AbortSignal.timeout(webFetch.timeoutMs);
   try {
-    const page = await fetchFresh(href, policy, rules, deps, AbortSignal.any([signal, deadline]));
+    const page = await fetchFresh(request, href, policy, rules, deps, AbortSignal.any([signal, deadline]));
     if (page.kind === "error") return page;
     await cache.set(href, page.kept);
     return { kind: "page", page: cut(page.kept, request), cached: false };
@@ -126,6 +127,7 @@ function fromCache(kept: KeptPage, request: FetchRequest, rules: DownloadRules):
 }
 
 async function fetchFresh(
+  request: FetchRequest,
   href: string,
   policy: FetchPolicy,
   rules: DownloadRules,
@@ -143,6 +145,7 @@ async function fetchFresh(
   });
   const gate = robotsGate({
     cache: deps.robots,
+    organizationId: request.organizationId,
     scope: `${source.uid} ${source.generation}`,
     egress,
     dispatcher,

@@ -2,7 +2,6 @@
  * Asks each origin's robots.txt before a page is fetched from it (rule 3.14): 4xx allows, 5xx, a time-out and
  * everything else that keeps us from reading it deny. Answers are kept for a while; failures are not.
  */
-import { LRUCache } from "lru-cache";
 import { request, type Dispatcher } from "undici";
 import { judgeUrl } from "../url-guard/judge-url.ts";
 import type { EgressRules } from "../url-guard/address.ts";
@@ -17,24 +16,10 @@ import {
   USER_AGENT,
   type Robots,
 } from "./robots.ts";
+import type { RobotsCache } from "./robots-cache.ts";
 
-const KEPT_MS = 15 * 60_000;
-const MAX_KEPT_RULES = 500_000;
-const MAX_KEPT_FILES = 10_000;
 /** A site whose robots.txt is slower than this keeps us out; the page itself has the rest of the time. */
 const MAX_WAIT_MS = 5_000;
-
-/** Parsed files by scope (policy and generation) and origin. */
-export type RobotsCache = LRUCache<string, Robots>;
-
-export function newRobotsCache(): RobotsCache {
-  return new LRUCache({
-    max: MAX_KEPT_FILES,
-    maxSize: MAX_KEPT_RULES,
-    sizeCalculation: (robots) => robots.length + 1,
-    ttl: KEPT_MS,
-  });
-}
 
 export interface RobotsGate {
   allows(url: URL): Promise<boolean>;
@@ -42,6 +27,8 @@ export interface RobotsGate {
 
 export interface GateOptions {
   readonly cache: RobotsCache;
+  /** Whose request this is: nobody learns what another's left in the cache. */
+  readonly organizationId: string;
   /** What the cached rules belong to: under another egress policy another file may answer. */
   readonly scope: string;
   readonly egress: EgressRules;
@@ -53,11 +40,12 @@ export interface GateOptions {
 export function robotsGate(options: GateOptions): RobotsGate {
   return {
     async allows(url) {
-      const key = `${options.scope} ${url.origin}`;
-      const kept = options.cache.get(key);
+      const { cache, organizationId, scope } = options;
+      const place = `${scope} ${url.origin}`;
+      const kept = cache.get(organizationId, place);
       const robots = kept ?? (await fetchRobots(url.origin, options));
       if (robots === null) return false;
-      if (kept === undefined) options.cache.set(key, robots);
+      if (kept === undefined) cache.set(organizationId, place, robots);
       return robotsAllow(robots, url);
     },
   };
