@@ -2,11 +2,14 @@
  * observe → plan → publish → status, over ports that a folder and a cluster implement. Nothing here knows which.
  * Calls of one Reconciler never overlap; whoever drives it puts them in a row.
  */
-import { type Bank } from "../dataplane/config/schema.ts";
-import { compile, type Compiled } from "./plan/compile.ts";
+import type { Bank, ConfigStatus } from "../dataplane/config/schema.ts";
+import { compile, type CompileInput, type Compiled } from "./plan/compile.ts";
 import { type Delivery, Holdings, type ObjectStatus, type PodReport, statusOf } from "./plan/conditions.ts";
 import type { Declared, Secrets, WantedKey } from "./plan/objects.ts";
+import type { Refusals } from "./plan/judge.ts";
+import { knownOwners, type Owners, sameOwners } from "./plan/owners.ts";
 import type { Published } from "./plan/prior.ts";
+import { type Excess, leaveOut } from "./plan/room.ts";
 import { chooseVersion, inVersion } from "./plan/schema-version.ts";
 import {
   type BankState,
@@ -18,6 +21,7 @@ import {
   serialize,
   type SnapshotFile,
 } from "./plan/shards.ts";
+import type { Tenancy } from "./plan/tenancy.ts";
 
 export interface Observation {
   readonly objects: readonly Declared[];
@@ -35,6 +39,8 @@ export interface Ports {
     write(bank: Bank, files: readonly SnapshotFile[]): Promise<void>;
     empty(bank: Bank): Promise<void>;
   };
+  /** Default: every namespace is trusted. */
+  readonly tenancy?: Tenancy;
   /** Whether somebody asks the pods what they hold, and tells `acknowledge`. */
   readonly asksPods: boolean;
   /** Receives the status of every object each time; writes what changed in meaning. */
@@ -59,6 +65,10 @@ export class Reconciler {
   #published: { readonly serial: number; readonly content: Published } | null = null;
   /** Those that are ready. */
   #pods: readonly PodReport[] = [];
+  /** What all that answer said, ready or not. */
+  #answers: readonly ConfigStatus[] = [];
+  /** Owners of organization ids as the last round knew them. */
+  #owners: Owners = new Map();
   /** The schema version that suits the pods. */
   #version = chooseVersion([]);
   /** The schema version that was published last. */
@@ -77,21 +87,26 @@ export class Reconciler {
     return this.#serial;
   }
 
-  /** True when the pods that answer now need another schema version than was published: time for a round. */
-  get needsOtherVersion(): boolean {
-    return this.#publishedVersion !== null && this.#publishedVersion !== this.#version;
+  /**
+   * True when the pods that answer now need another schema version than was published, or know of other owners of
+   * organization ids than the last round did: time for a round.
+   */
+  get needsRound(): boolean {
+    if (this.#publishedVersion === null) return false;
+    return this.#publishedVersion !== this.#version || !sameOwners(this.#owners, this.#knownOwners());
   }
 
   /** One whole round. `verify` reads the published files again, so that what was tampered with is put right. */
   async reconcile({ verify = false }: { verify?: boolean } = {}): Promise<void> {
     const banks = await this.#readBanks(verify);
-    let compiled = await this.#plan(banks);
+    let input = await this.#observe(banks);
+    let compiled = compile(input);
     if (compiled.wanted.length > 0) {
       await this.#ports.createKeys(compiled.wanted);
-      compiled = await this.#plan(banks);
+      input = await this.#observe(banks);
+      compiled = compile(input);
     }
-    this.#compiled = compiled;
-    await this.#publish(compiled, banks);
+    await this.#publish(input, compiled, banks);
     await this.#report();
   }
 
@@ -101,7 +116,8 @@ export class Reconciler {
    */
   async acknowledge(pods: readonly PodReport[]): Promise<void> {
     this.#pods = pods.filter(({ ready }) => ready);
-    this.#version = chooseVersion(pods.flatMap(({ status }) => (status === null ? [] : [status.accepts])));
+    this.#answers = pods.flatMap(({ status }) => status ?? []);
+    this.#version = chooseVersion(this.#answers.map(({ accepts }) => accepts));
     // A restarted operator asks before it compiles, so that nothing looks unserved in between.
     if (this.#compiled === null) return;
     await this.#settle();
@@ -114,19 +130,45 @@ export class Reconciler {
     return this.#banks;
   }
 
-  async #plan(banks: readonly BankState[]): Promise<Compiled> {
+  async #observe(banks: readonly BankState[]): Promise<CompileInput> {
     const { objects, secrets } = await this.#ports.observe();
     const read = newest(banks);
     const remembered = this.#published;
     const isRead = remembered === null || (read?.serial ?? 0) > remembered.serial;
-    return compile({
+    const published = isRead ? (read?.published ?? null) : remembered.content;
+    const { tenancy } = this.#ports;
+    this.#owners = knownOwners(published, this.#answers);
+    return {
       objects,
       secrets,
-      published: isRead ? (read?.published ?? null) : remembered.content,
-    });
+      published,
+      owners: this.#owners,
+      ...(tenancy === undefined ? {} : { tenancy }),
+    };
   }
 
-  async #publish(compiled: Compiled, banks: readonly BankState[]): Promise<void> {
+  #knownOwners(): Owners {
+    return knownOwners(this.#published?.content ?? null, this.#answers);
+  }
+
+  /** Publishes what is compiled, or as much of it as fits. */
+  async #publish(input: CompileInput, all: Compiled, banks: readonly BankState[]): Promise<void> {
+    let compiled = all;
+    let tooLarge: Refusals = new Map();
+    for (let round = 1; ; round += 1) {
+      const excess = await this.#publishOnce(compiled, banks);
+      if (excess === null) return;
+      // What was freed is only an estimate: each time somewhat more.
+      const more = leaveOut(compiled, input.published, { ...excess, bytes: excess.bytes * round }, tooLarge);
+      if (more.size === 0) throw new Error("the configuration does not fit the snapshot, with nothing in it");
+      tooLarge = new Map([...tooLarge, ...more]);
+      compiled = compile({ ...input, tooLarge });
+    }
+  }
+
+  /** @returns by how much it does not fit; null: it is published. */
+  async #publishOnce(compiled: Compiled, banks: readonly BankState[]): Promise<Excess | null> {
+    this.#compiled = compiled;
     const current = newest(banks);
     const { credentials } = compiled;
     const routing = inVersion(compiled.routing, this.#version);
@@ -134,22 +176,19 @@ export class Reconciler {
     const hasSameValues = last !== null && sameValues(last.credentials, credentials);
     if (hasSameValues && isSameContent(last.routing, routing)) {
       this.#note(last.routing.serial, last);
-      return;
+      return null;
     }
     const serialized = serialize(routing);
     if (current !== undefined && hasSameValues && current.hash === serialized.hash) {
       // What was read back is held once, as what it was compiled to.
       const { serial } = last.routing;
       this.#hold({ ...current, published: { routing: { ...routing, serial }, credentials } });
-      return;
+      return null;
     }
     const bank = nextBank(banks, this.#settled, this.#ports.asksPods);
     const serial = nextSerial(banks, Math.max(this.#ports.now(), (this.#serial ?? 0) + 1));
     const encoded = encode(bank, serial, serialized, credentials);
-    if (!encoded.ok) {
-      this.#failure = { kind: "unpublished", reason: "TooLarge", message: encoded.message };
-      return;
-    }
+    if (!encoded.ok) return encoded.excess;
     try {
       await this.#ports.snapshots.write(bank, encoded.files);
     } catch (error) {
@@ -162,6 +201,7 @@ export class Reconciler {
     }
     const published = { routing: { ...routing, serial }, credentials };
     this.#hold({ bank, serial, hash: serialized.hash, published, indexText: encoded.indexText });
+    return null;
   }
 
   #hold(written: BankState & { readonly published: Published }): void {

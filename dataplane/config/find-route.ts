@@ -9,19 +9,29 @@ export function isAllowed(patterns: readonly string[], model: string): boolean {
 }
 
 /**
- * The route that an organization may use under a public id or alias. Undefined for an unknown model and for one
- * outside `models.allow` alike (rule 1.7), which is judged by the public id also for aliases.
- * Claude Code's `[1m]` suffix is not part of a name (dialects.md §F).
+ * The route that an organization may use under a public id or alias: one of its own namespace hides one that serves
+ * all (rule 8.2). Undefined for an unknown model and for one outside `models.allow` alike (rule 1.7), which is judged by
+ * the public id also for aliases. Claude Code's `[1m]` suffix is not part of a name (dialects.md §F).
  */
 export function findRoute(snapshot: Snapshot, organizationId: string, model: string): Route | undefined {
-  const route = snapshot.route(model) ?? snapshot.route(model.replace(/\[1m\]$/i, ""));
   const organization = snapshot.organization(organizationId);
-  if (route === undefined || organization === undefined) return undefined;
-  return isAllowed(organization.allowedModels, route.model) ? route : undefined;
+  if (organization === undefined) return undefined;
+  const { namespace } = organization.source;
+  const named = (name: string) => snapshot.route(name, namespace) ?? snapshot.route(name);
+  const route = named(model) ?? named(model.replace(/\[1m\]$/i, ""));
+  return route !== undefined && isAllowed(organization.allowedModels, route.model) ? route : undefined;
 }
 
 /** Every route that an organization may use, newest first, ties by id. */
 export function allowedRoutes(snapshot: Snapshot, organizationId: string): Route[] {
-  const patterns = snapshot.organization(organizationId)?.allowedModels ?? [];
-  return snapshot.newestRoutes.filter((route) => isAllowed(patterns, route.model));
+  const organization = snapshot.organization(organizationId);
+  if (organization === undefined) return [];
+  const { namespace } = organization.source;
+  const isOffered = ({ model, servesNamespace }: Route) =>
+    servesNamespace === undefined
+      ? snapshot.route(model, namespace) === undefined
+      : servesNamespace === namespace;
+  return snapshot.newestRoutes.filter(
+    (route) => isOffered(route) && isAllowed(organization.allowedModels, route.model),
+  );
 }

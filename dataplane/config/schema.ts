@@ -92,6 +92,8 @@ export const routeSchema = z.object({
   /** Public id. */
   model: z.string(),
   aliases: z.array(z.string()),
+  /** The namespace whose organizations alone may use it, before any other route of the same id; absent: all may. */
+  servesNamespace: z.string().optional(),
   displayName: z.string(),
   ownedBy: z.string(),
   /** Unix seconds: the object's creation. */
@@ -206,6 +208,8 @@ export const routingSchema = z.object({
   organizations: z.array(organizationSchema),
   /** Every object whose present generation this snapshot holds, for acknowledgement. */
   objects: z.array(sourceSchema),
+  /** Namespaces by the organization id that they own and nobody declares at present; for the operator that reads it. */
+  owners: z.record(z.string(), z.string()).optional(),
 });
 export type Routing = z.infer<typeof routingSchema>;
 
@@ -226,5 +230,7 @@ export const statusSchema = z.object({
   objects: z.array(
     sourceSchema.extend({ notes: z.array(z.object({ path: z.string(), reason: z.string() })) }),
   ),
+  /** Organization ids that are not declared by the namespace they belong to; absent: not known yet. */
+  owners: z.array(z.object({ id: z.string(), namespace: z.string() })).optional(),
 });
 export type ConfigStatus = z.infer<typeof statusSchema>;

@@ -5,7 +5,8 @@ export class Snapshot {
   readonly index: SnapshotIndex;
   readonly routing: Routing;
   readonly #credentials: Readonly<Record<string, string>>;
-  readonly #routes = new Map<string, Route>();
+  /** By the namespace whose organizations they serve (undefined: all), then by public id or alias. */
+  readonly #routes = new Map<string | undefined, Map<string, Route>>();
   readonly #organizations = new Map<string, OrganizationEntry>();
   #newestRoutes: readonly Route[] | null = null;
 
@@ -15,13 +16,14 @@ export class Snapshot {
     this.#credentials = credentials.values;
     for (const organization of routing.organizations) this.#organizations.set(organization.id, organization);
     // Aliases first, so that a model's own id always wins.
-    for (const route of routing.routes) for (const alias of route.aliases) this.#routes.set(alias, route);
-    for (const route of routing.routes) this.#routes.set(route.model, route);
+    for (const route of routing.routes)
+      for (const alias of route.aliases) this.#routesOf(route.servesNamespace).set(alias, route);
+    for (const route of routing.routes) this.#routesOf(route.servesNamespace).set(route.model, route);
   }
 
-  /** The route of a public model id or alias. */
-  route(modelOrAlias: string): Route | undefined {
-    return this.#routes.get(modelOrAlias);
+  /** The route of a public model id or alias, of those that serve this namespace alone; undefined: that serve all. */
+  route(modelOrAlias: string, servesNamespace?: string): Route | undefined {
+    return this.#routes.get(servesNamespace)?.get(modelOrAlias);
   }
 
   organization(id: string): OrganizationEntry | undefined {
@@ -39,6 +41,12 @@ export class Snapshot {
   /** The tool policy that a route runs under. */
   policy(route: Route): Policy | undefined {
     return route.toolPolicy === null ? undefined : this.routing.policies[route.toolPolicy];
+  }
+
+  #routesOf(namespace: string | undefined): Map<string, Route> {
+    let routes = this.#routes.get(namespace);
+    if (routes === undefined) this.#routes.set(namespace, (routes = new Map<string, Route>()));
+    return routes;
   }
 
   /** A resolved credential; undefined when the snapshot does not hold it. */

@@ -10,11 +10,14 @@ import type { Upstreams } from "../upstream/ask.ts";
 const MAX_ANSWER_BYTES = 2 * 1024 * 1024;
 const MESSAGES_VERSION = "2023-06-01";
 
-/** @returns a function that @throws when the route is gone, or no upstream of it answers with JSON. */
+/**
+ * @param servesNamespace of the calling route: an engine's route is of the same namespace, and so is whom it serves
+ * @returns a function that @throws when the route is gone, or no upstream of it answers with JSON.
+ */
 export const askModelOf =
-  (snapshot: Snapshot, upstreams: Upstreams): AskModel =>
+  (snapshot: Snapshot, upstreams: Upstreams, servesNamespace?: string): AskModel =>
   async (model, build, signal) => {
-    const route = snapshot.route(model);
+    const route = snapshot.route(model, servesNamespace);
     if (route === undefined) throw new Error("the search engine's model is not served");
     const deadline = new Deadline(route.timeouts.requestMs);
     try {

@@ -100,7 +100,7 @@ class ToolServing {
       tools: this.#tools,
       prior,
       credential: (id) => call.snapshot.credential(id),
-      askModel: askModelOf(call.snapshot, services.upstreams),
+      askModel: askModelOf(call.snapshot, services.upstreams, route.servesNamespace),
     };
     const { carry, context } = this.#conversion;
     this.#writer = look.stream ? codecs[call.dialect].writeStream(carry, context, this.#annotate) : null;

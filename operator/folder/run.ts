@@ -76,7 +76,10 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
       if (verify) verifiedAt = now();
       try {
         if (pods === null) await reconciler.reconcile({ verify });
-        else await reconciler.acknowledge(pods);
+        else {
+          await reconciler.acknowledge(pods);
+          dirty = reconciler.needsRound;
+        }
         failure = null;
       } catch (error) {
         dirty = true;

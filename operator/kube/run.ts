@@ -266,7 +266,7 @@ class Cluster {
         news.answers = false;
         const reports = acknowledgements.reports();
         if (reports !== null) await reconciler.acknowledge(reports);
-        if (reconciler.needsOtherVersion) news.specs = true;
+        if (reconciler.needsRound) news.specs = true;
         failures = 0;
       } catch (error) {
         if (ended.aborted) return;

@@ -250,6 +250,6 @@ export function actionNeeded(
   const stalled = conditionOf(status, "Stalled");
   if (stalled !== undefined) return stalled;
   const programmed = conditionOf(status, "Programmed");
-  const acute = ["Rejected", "TooLarge", "PublishFailed"];
+  const acute = ["Rejected", "PublishFailed"];
   return programmed !== undefined && acute.includes(programmed.reason) ? programmed : null;
 }

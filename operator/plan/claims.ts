@@ -1,26 +1,94 @@
+/**
+ * Who holds which public model id or alias (rule 8.4). What is served belongs to whom it is served from until that
+ * route names it no more; between two new claims the older route wins. Under `Namespaced` each tenant's namespace has
+ * names of its own.
+ */
+import type { ModelRouteSpec } from "../api/model-route.ts";
+import type { Judge } from "./judge.ts";
 import { type Declared, reference } from "./objects.ts";
+import { oncePer } from "./once-per.ts";
+import type { Prior } from "./prior.ts";
+import { scopeOf, type Tenancy } from "./tenancy.ts";
 
-/** Who holds which public name. Asked in order of age, so that the older one wins. */
-export class Claims {
+export interface ClaimsOptions {
+  readonly prior: Prior;
+  readonly tenancy: Tenancy;
+  readonly judge: Judge;
+  /** Compiles a route, which takes its names by that, unless it is being compiled; false: it is too soon to say. */
+  readonly decide: (route: Declared) => boolean;
+}
+
+/** The ids that a valid spec names, the model first. */
+export const namesOf = (object: Declared, spec: ModelRouteSpec): readonly string[] => [
+  spec.model ?? object.name,
+  ...(spec.aliases ?? []),
+];
+
+const wantedBy = oncePer((spec: ModelRouteSpec): ReadonlySet<string> => new Set(spec.aliases));
+
+export class NameClaims {
+  readonly #options: ClaimsOptions;
   readonly #holders = new Map<string, Declared>();
+  readonly #incumbents = new Map<string, Declared>();
 
-  /** The first of the names that another object holds, as an index; -1: all are free or the asker's own. */
-  takenIndex(names: readonly string[], asker: Declared): number {
-    return names.findIndex((name) => {
-      const holder = this.#holders.get(name);
-      return holder !== undefined && holder !== asker;
-    });
+  /** @param routes oldest first */
+  constructor(routes: readonly Declared[], options: ClaimsOptions) {
+    this.#options = options;
+    for (const route of routes) this.#noteIncumbent(route);
+  }
+
+  /** Whether somebody else holds the name, or is served under it and has not let go. */
+  isTaken(name: string, asker: Declared): boolean {
+    const key = this.#key(name, asker.namespace);
+    const holder = this.#holders.get(key);
+    if (holder !== undefined) return holder !== asker;
+    const incumbent = this.#incumbents.get(key);
+    if (incumbent === undefined || incumbent === asker) return false;
+    if (this.#names(incumbent, name)) return true;
+    // It names others now. Whether it gets those decides whether it lets go of this one.
+    return !this.#options.decide(incumbent) || this.#holders.has(key);
   }
 
   take(names: readonly string[], holder: Declared): void {
-    for (const name of names) this.#holders.set(name, holder);
+    for (const name of names) this.#holders.set(this.#key(name, holder.namespace), holder);
   }
 
-  /** Who holds the name, as the asker may know it: nothing of another namespace is told. */
+  /** To whom the name belongs, as the asker may know it: nothing of another namespace is told. */
   describeHolder(name: string, asker: Declared): string {
-    const holder = this.#holders.get(name);
+    const key = this.#key(name, asker.namespace);
+    const holder = this.#holders.get(key) ?? this.#incumbents.get(key);
     return holder === undefined || holder.namespace !== asker.namespace
-      ? `an older ${asker.kind} of another namespace`
-      : `the older ${holder.kind} ${reference(holder)}`;
+      ? "a ModelRoute of another namespace"
+      : `ModelRoute ${reference(holder)}`;
+  }
+
+  #noteIncumbent(route: Declared): void {
+    const last = this.#options.prior.route(route.uid);
+    if (last === undefined) return;
+    const judged = this.#options.judge(route);
+    if (!judged.ok && !judged.keepsLast) return;
+    const scope = scopeOf(this.#options.tenancy, route.namespace);
+    for (const name of [last.model, ...last.aliases]) {
+      const key = this.#key(name, route.namespace);
+      const other = this.#incumbents.get(key);
+      // After a switch of the tenancy two may be served under one name: who served the same callers before stays.
+      const otherScope = other === undefined ? null : this.#options.prior.route(other.uid)?.servesNamespace;
+      if (other === undefined || (otherScope !== scope && last.servesNamespace === scope))
+        this.#incumbents.set(key, route);
+    }
+  }
+
+  /** Whether the route, as it is declared now, still names it; one that cannot be read goes on as it was. */
+  #names(route: Declared, name: string): boolean {
+    const judged = this.#options.judge(route);
+    if (!judged.ok) return judged.keepsLast;
+    const spec = judged.spec as ModelRouteSpec;
+    return (spec.model ?? route.name) === name || wantedBy(spec).has(name);
+  }
+
+  #key(name: string, namespace: string): string {
+    const scope = scopeOf(this.#options.tenancy, namespace);
+    // No id holds a blank.
+    return scope === undefined ? name : `${scope} ${name}`;
   }
 }

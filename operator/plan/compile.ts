@@ -9,8 +9,9 @@
  */
 import { type Routing, SCHEMA_VERSION } from "../../dataplane/config/schema.ts";
 import { type Kind, KINDS } from "../api/kinds.ts";
-import { Claims } from "./claims.ts";
+import { NameClaims } from "./claims.ts";
 import { CredentialCollector } from "./credentials.ts";
+import { judgeBy, type Refusals } from "./judge.ts";
 import {
   byAge,
   compareText,
@@ -20,18 +21,27 @@ import {
   type Verdict,
   type WantedKey,
 } from "./objects.ts";
-import { compileOrganization } from "./organizations.ts";
+import { compileOrganizations } from "./organizations.ts";
+import type { Owners } from "./owners.ts";
 import { compilePolicy, policyIsUsable, readPolicy } from "./policies.ts";
 import { PriceTables } from "./prices.ts";
 import { Prior, type Published } from "./prior.ts";
-import { compileRoute } from "./routes.ts";
+import { overBytes, overObjects } from "./quotas.ts";
+import { compileRoute, type RouteContext, type RouteOutcome } from "./routes.ts";
 import { sourceOf } from "./source.ts";
+import { scopeOf, type Tenancy, TRUSTED } from "./tenancy.ts";
 
 export interface CompileInput {
   readonly objects: readonly Declared[];
   readonly secrets: Secrets;
   /** The newest published snapshot; null on the first day. */
   readonly published: Published | null;
+  /** Default: every namespace is trusted. */
+  readonly tenancy?: Tenancy;
+  /** Who owns which organization id, beside those who are served under it. */
+  readonly owners?: Owners;
+  /** What is left out, and why, because there is no room for it. */
+  readonly tooLarge?: Refusals;
 }
 
 export type RoutingContent = Omit<Routing, "serial">;
@@ -45,38 +55,71 @@ export interface Compiled {
   readonly wanted: readonly WantedKey[];
 }
 
-export function compile({ objects, secrets, published }: CompileInput): Compiled {
+export function compile(input: CompileInput): Compiled {
+  const { published, tenancy = TRUSTED, tooLarge = new Map() } = input;
+  const objects = input.objects.toSorted(byAge);
   const prior = new Prior(published);
-  const credentials = new CredentialCollector(secrets, prior);
-  const oldestFirst = objects.toSorted(byAge);
-  const ofKind = (kind: Kind) => oldestFirst.filter((object) => object.kind === kind);
+  const refusals = new Map([...overObjects(objects, prior, tenancy), ...tooLarge]);
+  // Who is left out leaves names and room to others. Each round leaves out more than the one before.
+  for (;;) {
+    const compiled = compileOnce({ ...input, objects, tenancy }, prior, refusals);
+    const more = overBytes(compiled, prior, tenancy, refusals);
+    if (more.size === 0) return compiled;
+    for (const [object, refusal] of more) refusals.set(object, refusal);
+  }
+}
 
-  const prices = new PriceTables(ofKind("PriceTable"));
-  const readPolicies = ofKind("ToolPolicy").map(readPolicy);
+/** @param input its objects oldest first */
+function compileOnce(
+  { objects, secrets, published, tenancy = TRUSTED, owners = new Map() }: CompileInput,
+  prior: Prior,
+  refusals: Refusals,
+): Compiled {
+  const credentials = new CredentialCollector(secrets, prior);
+  const ofKind = (kind: Kind) => objects.filter((object) => object.kind === kind);
+  const judge = judgeBy(tenancy, refusals);
+
+  const prices = new PriceTables(ofKind("PriceTable"), refusals);
+  const readPolicies = ofKind("ToolPolicy").map((object) => readPolicy(object, judge, prior, tenancy));
   const policyKeys = new Map(
-    readPolicies.map((policy) => [reference(policy.object), policyIsUsable(policy, prior)]),
+    readPolicies.map((policy) => [reference(policy.object), policyIsUsable(policy)]),
   );
 
-  const routeContext = { prior, prices, credentials, claims: new Claims(), policies: policyKeys };
-  const routes = ofKind("ModelRoute").map((object) => compileRoute(object, routeContext));
+  const routes = compileRoutes(ofKind("ModelRoute"), {
+    prior,
+    tenancy,
+    judge,
+    prices,
+    credentials,
+    policies: policyKeys,
+  });
   const models = new Map(
     routes.flatMap(({ entry }) => (entry === null ? [] : [[reference(entry.source), entry.model] as const])),
   );
 
-  const served = new Set(models.values());
+  const served = new Set(routes.flatMap(({ entry }) => (entry === null ? [] : [servedName(entry)])));
   const policyContext = {
     prior,
     credentials,
     servedModel: (name: string) => models.get(name),
-    isServed: (model: string) => served.has(model),
+    isServed: (model: string, namespace: string) =>
+      served.has(servedName({ model, servesNamespace: scopeOf(tenancy, namespace) })),
   };
   const policies = readPolicies.map((policy) => compilePolicy(policy, policyContext));
 
   const wanted: WantedKey[] = [];
-  const organizationContext = { prior, secrets, claims: new Claims(), keyDigests: new Set<string>(), wanted };
-  const organizations = ofKind("Organization").map((object) =>
-    compileOrganization(object, organizationContext),
+  const known = new Map(
+    published?.routing.organizations.map(({ id, source }) => [id, source.namespace] as const),
   );
+  for (const [id, namespace] of owners) known.set(id, namespace);
+  const organizations = compileOrganizations(ofKind("Organization"), {
+    prior,
+    tenancy,
+    judge,
+    owners: known,
+    secrets,
+    wanted,
+  });
 
   const entries = routes.flatMap(({ entry }) => entry ?? []);
   const verdicts = [
@@ -100,6 +143,10 @@ export function compile({ objects, secrets, published }: CompileInput): Compiled
       objects: verdicts
         .filter((verdict) => verdict.serves === verdict.object.generation)
         .map((verdict) => sourceOf(verdict.object)),
+      ...undeclared(
+        known,
+        organizations.flatMap(({ entry }) => entry?.id ?? []),
+      ),
     },
     credentials: Object.fromEntries(
       Object.entries(credentials.values).sort(([one], [other]) => compareText(one, other)),
@@ -107,6 +154,50 @@ export function compile({ objects, secrets, published }: CompileInput): Compiled
     verdicts,
     wanted,
   };
+}
+
+/** So many routes in a row wait for each other's names at most; one beyond that keeps its own. */
+const MAX_CHAIN = 100;
+
+/** Oldest first; but what a route lets go of is known only when that route is compiled. */
+function compileRoutes(
+  routes: readonly Declared[],
+  context: Omit<RouteContext, "claims">,
+): readonly RouteOutcome[] {
+  const outcomes = new Map<Declared, RouteOutcome>();
+  const underWay = new Set<Declared>();
+  const { prior, tenancy, judge } = context;
+  const decide = (route: Declared): boolean => {
+    if (outcomes.has(route) || underWay.has(route)) return true;
+    if (underWay.size >= MAX_CHAIN) return false;
+    underWay.add(route);
+    outcomes.set(route, compileRoute(route, { ...context, claims }));
+    underWay.delete(route);
+    return true;
+  };
+  const claims: NameClaims = new NameClaims(routes, { prior, tenancy, judge, decide });
+  for (const route of routes) decide(route);
+  return routes.flatMap((route) => outcomes.get(route) ?? []);
+}
+
+const servedName = ({
+  model,
+  servesNamespace,
+}: {
+  readonly model: string;
+  readonly servesNamespace?: string | undefined;
+}): string => (servesNamespace === undefined ? model : `${servesNamespace} ${model}`);
+
+/** So many owners are remembered in the snapshot; of the rest only Postgres knows, and the data plane refuses. */
+const MAX_OWNERS = 10_000;
+
+/** Owners of ids that nobody is served under, as a part of the snapshot. */
+function undeclared(owners: Owners, served: readonly string[]): Pick<RoutingContent, "owners"> {
+  const declared = new Set(served);
+  const left = [...owners].filter(([id]) => !declared.has(id));
+  if (left.length === 0) return {};
+  const sorted = left.sort(([one], [other]) => compareText(one, other));
+  return { owners: Object.fromEntries(sorted.slice(0, MAX_OWNERS)) };
 }
 
 function byKindAndName(one: Declared, other: Declared): number {

@@ -89,11 +89,6 @@ const cases: readonly Case[] = [
     programmed: "Unknown Unacknowledged: published; no data plane is asked",
   },
   {
-    title: "the snapshot has no room",
-    delivery: { kind: "unpublished", reason: "TooLarge", message: "too large" },
-    programmed: "False TooLarge: too large",
-  },
-  {
     title: "the snapshot cannot be written",
     delivery: { kind: "unpublished", reason: "PublishFailed", message: "disk full" },
     programmed: "False PublishFailed: disk full",
@@ -205,8 +200,8 @@ describe("the status of one verdict", () => {
     },
     {
       title: "a snapshot that is not written",
-      delivery: { kind: "unpublished", reason: "TooLarge", message: "no room" },
-      says: "False TooLarge: no room",
+      delivery: { kind: "unpublished", reason: "PublishFailed", message: "disk full" },
+      says: "False PublishFailed: disk full",
     },
   ])("is made anew after $title", ({ delivery, says }) => {
     const before = programmed(asked(pod(3), pod(3)));

@@ -34,7 +34,7 @@ export type Delivery =
   /** Nobody is asked. */
   | { readonly kind: "unasked" }
   /** The snapshot could not be published. */
-  | { readonly kind: "unpublished"; readonly reason: "TooLarge" | "PublishFailed"; readonly message: string }
+  | { readonly kind: "unpublished"; readonly reason: "PublishFailed"; readonly message: string }
   /** `pods`: the ready ones. */
   | { readonly kind: "asked"; readonly serial: number; readonly pods: readonly PodReport[] };
 
@@ -45,8 +45,12 @@ export const REASONS = {
     Invalid:
       "A field is missing, unknown, malformed or contradicts another; the message begins with its path.",
     Immutable: "The id of an Organization was changed, removed or added later. Put it back.",
+    NotPermitted:
+      "This namespace may not declare it under `tenancy: Namespaced`, or its quota is used up; the message names the setting and what helps.",
     Conflicted:
-      "A model, an alias or an organization id belongs to an older object. Rename it, or delete the other.",
+      "A model belongs to another route, or an organization id to another object or namespace. Rename it; the platform can release an id (`main.ts release-organization`).",
+    TooLarge:
+      "The snapshot has no room for the object, the largest of the namespace that grew last. Make it smaller, or delete what is not needed.",
     Unreadable:
       "Folder only: the file that declared the object cannot be read; the message has file and line.",
   },
@@ -69,7 +73,6 @@ export const REASONS = {
     NoPods: "No data-plane pod is ready.",
     Rejected: "A pod refused the snapshot; the message has its words.",
     NotServed: "This generation is not in the snapshot; the message says whether an older one still is.",
-    TooLarge: "All configuration together does not fit the snapshot.",
     PublishFailed: "The snapshot could not be written; it is tried again.",
     Unacknowledged: "Folder without --ack: the snapshot is published, and no data plane is asked.",
   },

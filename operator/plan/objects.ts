@@ -20,7 +20,13 @@ export interface Declared {
 /** Values of Secrets, by `namespace/name` and data key. */
 export type Secrets = ReadonlyMap<string, Readonly<Record<string, string>>>;
 
-export type AcceptedReason = "Unreadable" | "Invalid" | "Immutable" | "Conflicted";
+export type AcceptedReason =
+  | "Unreadable"
+  | "Invalid"
+  | "NotPermitted"
+  | "Immutable"
+  | "Conflicted"
+  | "TooLarge";
 export type ResolvedReason =
   | "PriceNotFound"
   | "SecretNotFound"

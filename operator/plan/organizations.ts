@@ -1,29 +1,31 @@
 /** Organizations: one id each, grants, and the digests of declared keys. */
 import type { OrganizationEntry } from "../../dataplane/config/schema.ts";
 import { DEFAULT_PROJECT, type OrganizationSpec } from "../api/organization.ts";
-import type { Claims } from "./claims.ts";
 import { describeKey, isKeyOfForm, type KeyForm, lookUp, type SecretKeyRef } from "./credentials.ts";
 import { micros } from "./decimal.ts";
+import type { Judge } from "./judge.ts";
 import {
   type Declared,
   type Fault,
   pathText,
+  reference,
   type ResolvedReason,
   type Secrets,
   type Verdict,
   type WantedKey,
 } from "./objects.ts";
+import type { Owners } from "./owners.ts";
 import type { Prior } from "./prior.ts";
-import { readSpec } from "./read-spec.ts";
 import { sourceOf } from "./source.ts";
+import { defaultId, mayKeepOrganization, type Tenancy } from "./tenancy.ts";
 
 export interface OrganizationContext {
   readonly prior: Prior;
+  readonly tenancy: Tenancy;
+  readonly judge: Judge;
+  /** Who owns which id. */
+  readonly owners: Owners;
   readonly secrets: Secrets;
-  /** Organization ids. */
-  readonly claims: Claims;
-  /** Digests of keys that are taken: one key authenticates one entry. */
-  readonly keyDigests: Set<string>;
   /** Receives the keys that have to be made. */
   readonly wanted: WantedKey[];
 }
@@ -33,24 +35,71 @@ interface Outcome {
   readonly entry: OrganizationEntry | null;
 }
 
-/** One organization; to be called oldest first. */
-export function compileOrganization(object: Declared, context: OrganizationContext): Outcome {
-  const read = readSpec(object);
-  if (!read.ok) return keepLastGood(object, read.faults, context);
+/** All organizations, oldest first. */
+export function compileOrganizations(objects: readonly Declared[], context: OrganizationContext): Outcome[] {
+  const holders = idHolders(objects, context);
+  const outcomes = objects.map((object) => compileOrganization(object, holders, context));
+  return giveKeys(outcomes, context.prior);
+}
+
+/** What it served before, as far as that may go on. */
+function lastGood(object: Declared, { judge, prior, tenancy }: OrganizationContext) {
+  const judged = judge(object);
+  const last = judged.ok || judged.keepsLast ? prior.organization(object.uid) : undefined;
+  return last !== undefined && mayKeepOrganization(last, tenancy) ? last : undefined;
+}
+
+/**
+ * Whose each id is. An id belongs to one namespace for ever (rule 8.3); there, and where it is new, who is served under
+ * it keeps it, and else the oldest has it.
+ */
+function idHolders(
+  objects: readonly Declared[],
+  context: OrganizationContext,
+): ReadonlyMap<string, Declared> {
+  const holders = new Map<string, Declared>();
+  const note = (id: string | undefined, object: Declared) => {
+    if (id === undefined || holders.has(id)) return;
+    if ((context.owners.get(id) ?? object.namespace) === object.namespace) holders.set(id, object);
+  };
+  for (const object of objects) note(lastGood(object, context)?.id, object);
+  for (const object of objects) {
+    const judged = context.judge(object);
+    // One that has an id keeps it: another one is refused below.
+    if (judged.ok && lastGood(object, context) === undefined)
+      note((judged.spec as OrganizationSpec).id ?? defaultId(object), object);
+  }
+  return holders;
+}
+
+function compileOrganization(
+  object: Declared,
+  holders: ReadonlyMap<string, Declared>,
+  context: OrganizationContext,
+): Outcome {
+  const read = context.judge(object);
+  const last = lastGood(object, context);
+  const keepLastGood = (accepted: readonly Fault[]): Outcome => {
+    const kept = last !== undefined && holders.get(last.id) === object ? last : null;
+    const serves = kept?.source.generation ?? null;
+    return { entry: kept, verdict: { object, accepted, resolved: [], serves, notes: [], facts: {} } };
+  };
+  if (!read.ok) return keepLastGood(read.faults);
   const spec = read.spec as OrganizationSpec;
-  const id = spec.id ?? `org_${object.namespace}_${object.name}`;
-  const last = context.prior.organization(object.uid);
+  const id = spec.id ?? defaultId(object);
   if (last !== undefined && last.id !== id) {
     const message = `id is immutable: it is "${last.id}" and can be neither changed, nor added later, nor removed`;
-    return keepLastGood(object, [{ reason: "Immutable", path: "spec.id", message }], context);
+    return keepLastGood([{ reason: "Immutable", path: "spec.id", message }]);
   }
-  if (context.claims.takenIndex([id], object) >= 0) {
-    const message = `the id "${id}" belongs to ${context.claims.describeHolder(id, object)}`;
-    return keepLastGood(object, [{ reason: "Conflicted", path: "spec.id", message }], context);
-  }
-  context.claims.take([id], object);
+  const holder = holders.get(id);
+  if (holder !== object)
+    return keepLastGood([
+      { reason: "Conflicted", path: "spec.id", message: conflict(id, holder, object, context.owners) },
+    ]);
 
   const resolved: Fault<ResolvedReason>[] = [];
+  // Its keys are the same keys, also where the rest of what it served may not go on.
+  const before = context.prior.organization(object.uid);
   const entry: OrganizationEntry = {
     source: sourceOf(object),
     id,
@@ -69,31 +118,13 @@ export function compileOrganization(object: Declared, context: OrganizationConte
     },
     projects: [...new Set([DEFAULT_PROJECT, ...(spec.projects ?? []).map((project) => project.name)])],
     apiKeys: (spec.apiKeys ?? []).flatMap((key, index) => {
-      const before = last?.apiKeys.find((entry) => entry.name === key.name);
-      const found = resolveKey(
-        object,
-        "apiKeys",
-        index,
-        "inference",
-        key.secretKeyRef,
-        before,
-        context,
-        resolved,
-      );
+      const known = before?.apiKeys.find((entry) => entry.name === key.name);
+      const found = resolveKey(object, "apiKeys", index, key.secretKeyRef, known, context, resolved);
       return found === null ? [] : [{ name: key.name, ...found, project: key.project ?? DEFAULT_PROJECT }];
     }),
     adminKeys: (spec.adminKeys ?? []).flatMap((key, index) => {
-      const before = last?.adminKeys.find((entry) => entry.name === key.name);
-      const found = resolveKey(
-        object,
-        "adminKeys",
-        index,
-        "admin",
-        key.secretKeyRef,
-        before,
-        context,
-        resolved,
-      );
+      const known = before?.adminKeys.find((entry) => entry.name === key.name);
+      const found = resolveKey(object, "adminKeys", index, key.secretKeyRef, known, context, resolved);
       return found === null ? [] : [{ name: key.name, ...found }];
     }),
   };
@@ -103,19 +134,75 @@ export function compileOrganization(object: Declared, context: OrganizationConte
   };
 }
 
-function keepLastGood(object: Declared, accepted: readonly Fault[], context: OrganizationContext): Outcome {
-  const last = context.prior.organization(object.uid);
-  const free = last !== undefined && context.claims.takenIndex([last.id], object) < 0;
-  const verdict: Verdict = { object, accepted, resolved: [], serves: null, notes: [], facts: {} };
-  if (!free) return { entry: null, verdict };
-  context.claims.take([last.id], object);
-  for (const key of [...last.apiKeys, ...last.adminKeys]) context.keyDigests.add(key.sha256);
-  return { entry: last, verdict: { ...verdict, serves: last.source.generation } };
+function conflict(id: string, holder: Declared | undefined, object: Declared, owners: Owners): string {
+  const owner = holder?.namespace ?? owners.get(id);
+  return owner === object.namespace && holder !== undefined
+    ? `the id "${id}" belongs to Organization ${reference(holder)}, which had it first; choose another id`
+    : `the id "${id}" belongs to another namespace, for ever; choose another id, or ask the platform team to release it (main.ts release-organization ${id})`;
 }
 
 interface Described {
   readonly sha256: string;
   readonly hint: string;
+}
+
+const forms = { apiKeys: "inference", adminKeys: "admin" } as const satisfies Record<string, KeyForm>;
+type KeyList = keyof typeof forms;
+const lists = Object.keys(forms) as KeyList[];
+
+const slotOf = (object: { readonly uid: string }, list: KeyList, name: string): string =>
+  `${object.uid} ${list} ${name}`;
+
+/** A value that several entries declare opens one: whom it serves already, else the oldest (rule 8.3). */
+function giveKeys(outcomes: readonly Outcome[], prior: Prior): Outcome[] {
+  const holders = new Map<string, string>();
+  const note = ({ sha256 }: Described, slot: string) => {
+    if (!holders.has(sha256)) holders.set(sha256, slot);
+  };
+  const all = outcomes.flatMap(({ entry }) => entry ?? []);
+  for (const entry of all)
+    for (const list of lists)
+      for (const key of entry[list]) {
+        const before = prior.organization(entry.source.uid)?.[list] ?? [];
+        if (before.some(({ sha256 }) => sha256 === key.sha256))
+          note(key, slotOf(entry.source, list, key.name));
+      }
+  for (const entry of all)
+    for (const list of lists) for (const key of entry[list]) note(key, slotOf(entry.source, list, key.name));
+  return outcomes.map((outcome) => withoutForeignKeys(outcome, holders));
+}
+
+function withoutForeignKeys(outcome: Outcome, holders: ReadonlyMap<string, string>): Outcome {
+  const { entry, verdict } = outcome;
+  if (entry === null) return outcome;
+  const isOwn = (list: KeyList) => (key: Described & { readonly name: string }) =>
+    holders.get(key.sha256) === slotOf(entry.source, list, key.name);
+  const foreign = lists.flatMap((list) =>
+    entry[list].filter((key) => !isOwn(list)(key)).map(({ name }) => ({ list, name })),
+  );
+  if (foreign.length === 0) return outcome;
+  const faults = foreign.map(({ list, name }) => keyTaken(verdict, list, name));
+  return {
+    entry: {
+      ...entry,
+      apiKeys: entry.apiKeys.filter(isOwn("apiKeys")),
+      adminKeys: entry.adminKeys.filter(isOwn("adminKeys")),
+    },
+    verdict: { ...verdict, resolved: [...verdict.resolved, ...faults] },
+  };
+}
+
+function keyTaken({ object, accepted }: Verdict, list: KeyList, name: string): Fault<ResolvedReason> {
+  // A last good entry is not of the spec that stands there now.
+  const declared = accepted.length === 0 ? ((object.spec as OrganizationSpec)[list] ?? []) : [];
+  const index = declared.findIndex((key) => key.name === name);
+  const ref = declared[index]?.secretKeyRef;
+  const where = ref === undefined ? `key "${name}"` : `Secret "${ref.name}", key "${ref.key}"`;
+  return {
+    reason: "SecretInvalid",
+    path: index < 0 ? `spec.${list}` : pathText(["spec", list, index, "secretKeyRef"]),
+    message: `${where}: the same value is another entry's key already`,
+  };
 }
 
 /**
@@ -124,22 +211,22 @@ interface Described {
  */
 function resolveKey(
   object: Declared,
-  list: "apiKeys" | "adminKeys",
+  list: KeyList,
   index: number,
-  form: KeyForm,
   ref: SecretKeyRef,
   before: Described | undefined,
   context: OrganizationContext,
   faults: Fault<ResolvedReason>[],
 ): Described | null {
   const path = pathText(["spec", list, index, "secretKeyRef"]);
+  const form = forms[list];
   const current = lookUp(context.secrets, object.namespace, ref);
-  const wellFormed = current.found && isKeyOfForm(current.value, form);
-  if (current.found && !wellFormed) {
+  if (current.found) {
+    if (isKeyOfForm(current.value, form)) return describeKey(current.value, form);
     const wants = form === "inference" ? '"sk-svc-" and 40 letters and digits' : '"sk-adm-svc-" and more';
     const message = `Secret "${ref.name}", key "${ref.key}": the value is not a key (${wants})`;
     faults.push({ reason: "SecretInvalid", path, message });
-  } else if (!current.found) {
+  } else {
     faults.push({ reason: "SecretNotFound", path, message: current.message });
     if (before === undefined)
       context.wanted.push({
@@ -150,17 +237,5 @@ function resolveKey(
         owner: object,
       });
   }
-  const described = wellFormed
-    ? describeKey(current.value, form)
-    : before === undefined
-      ? null
-      : { sha256: before.sha256, hint: before.hint };
-  if (described === null) return null;
-  if (context.keyDigests.has(described.sha256)) {
-    const message = `Secret "${ref.name}", key "${ref.key}": the same value is another entry's key already`;
-    faults.push({ reason: "SecretInvalid", path, message });
-    return null;
-  }
-  context.keyDigests.add(described.sha256);
-  return described;
+  return before === undefined ? null : { sha256: before.sha256, hint: before.hint };
 }

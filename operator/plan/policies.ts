@@ -3,37 +3,43 @@ import type { Policy, SearchEngine } from "../../dataplane/config/schema.ts";
 import { milliseconds } from "../api/fields.ts";
 import { policyDefaults, type SearchEngineSpec, type ToolPolicySpec } from "../api/tool-policy.ts";
 import type { CredentialCollector } from "./credentials.ts";
+import type { Judge, Judged } from "./judge.ts";
 import { type Declared, type Fault, type ResolvedReason, type Verdict } from "./objects.ts";
 import type { Prior } from "./prior.ts";
-import { readSpec, type ReadSpec } from "./read-spec.ts";
 import { sourceOf } from "./source.ts";
+import { mayKeepPolicy, type Tenancy } from "./tenancy.ts";
 
 export interface PolicyContext {
   readonly prior: Prior;
   readonly credentials: CredentialCollector;
   /** Public id of the served ModelRoute `namespace/name`. */
   readonly servedModel: (reference: string) => string | undefined;
-  /** Whether any ModelRoute serves this public id. */
-  readonly isServed: (model: string) => boolean;
+  /** Whether any ModelRoute serves this public id to those whom the policy's namespace serves. */
+  readonly isServed: (model: string, namespace: string) => boolean;
 }
 
 /** A policy whose spec has been read; routes have to know before it is compiled whether it will be there. */
 export interface ReadPolicy {
   readonly object: Declared;
-  readonly read: ReadSpec;
+  readonly read: Judged;
+  /** The last good entry, as far as it may go on. */
+  readonly last: Policy | undefined;
 }
 
-export const readPolicy = (object: Declared): ReadPolicy => ({ object, read: readSpec(object) });
+export function readPolicy(object: Declared, judge: Judge, prior: Prior, tenancy: Tenancy): ReadPolicy {
+  const read = judge(object);
+  const last = read.ok || read.keepsLast ? prior.policy(object.uid) : undefined;
+  return { object, read, last: last !== undefined && mayKeepPolicy(last, tenancy) ? last : undefined };
+}
 
 /** Whether the snapshot will hold an entry: a new one, or the last good one. */
-export const policyIsUsable = ({ object, read }: ReadPolicy, prior: Prior): boolean =>
-  read.ok || prior.policy(object.uid) !== undefined;
+export const policyIsUsable = ({ read, last }: ReadPolicy): boolean => read.ok || last !== undefined;
 
 export function compilePolicy(
-  { object, read }: ReadPolicy,
+  { object, read, last }: ReadPolicy,
   context: PolicyContext,
 ): { readonly verdict: Verdict; readonly entry: Policy | null } {
-  if (!read.ok) return keepLastGood(object, read.faults, context);
+  if (!read.ok) return keepLastGood(object, read.faults, last, context);
   const spec = read.spec as ToolPolicySpec;
   const resolved: Fault<ResolvedReason>[] = [];
   const { limits } = policyDefaults;
@@ -60,8 +66,12 @@ export function compilePolicy(
   return { verdict, entry };
 }
 
-function keepLastGood(object: Declared, accepted: readonly Fault[], { prior, credentials }: PolicyContext) {
-  const last = prior.policy(object.uid);
+function keepLastGood(
+  object: Declared,
+  accepted: readonly Fault[],
+  last: Policy | undefined,
+  { credentials }: PolicyContext,
+) {
   const verdict: Verdict = {
     object,
     accepted,
@@ -75,7 +85,7 @@ function keepLastGood(object: Declared, accepted: readonly Fault[], { prior, cre
   return { verdict, entry: last };
 }
 
-function credentialsOf(policy: Policy | undefined): string[] {
+export function credentialsOf(policy: Policy | undefined): string[] {
   const search = policy?.webSearch?.engine;
   const posts = policy?.xSearch?.engine;
   return [
@@ -133,7 +143,7 @@ function searchEngine(
 function lastSearchEngine(object: Declared, context: PolicyContext): SearchEngine | null {
   const last = context.prior.policy(object.uid)?.webSearch?.engine ?? null;
   if (last === null) return null;
-  if (last.type === "model") return context.isServed(last.model) ? last : null;
+  if (last.type === "model") return context.isServed(last.model, object.namespace) ? last : null;
   return keeps(last.credential, context) ? last : null;
 }
 

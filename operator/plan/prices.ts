@@ -2,6 +2,7 @@
 import type { Prices, Route } from "../../dataplane/config/schema.ts";
 import { type ModelPrice, priceDefaults, type PriceTableSpec } from "../api/price-table.ts";
 import { multiply } from "./decimal.ts";
+import type { Refusal, Refusals } from "./judge.ts";
 import { type Declared, reference, type Verdict } from "./objects.ts";
 import { oncePer } from "./once-per.ts";
 import { servedTables } from "./prior.ts";
@@ -13,14 +14,19 @@ interface Table {
   readonly verdict: Verdict;
   /** Prices in credits by model, or null: there are none; the whole is null when the table is not accepted. */
   readonly pricesOf: ((model: string) => Prices | null) | null;
+  /** Nothing may be sold at its last prices either. */
+  readonly isRefused?: boolean;
 }
 
 export class PriceTables {
   readonly #all: readonly Table[];
   readonly #tables = new Map<string, Table>();
 
-  constructor(objects: readonly Declared[]) {
-    this.#all = objects.map(readTable);
+  constructor(objects: readonly Declared[], refusals: Refusals) {
+    this.#all = objects.map((object) => {
+      const refusal = refusals.get(object);
+      return refusal === undefined ? readTable(object) : refusedTable(object, refusal);
+    });
     for (const table of this.#all) this.#tables.set(reference(table.object), table);
   }
 
@@ -38,6 +44,11 @@ export class PriceTables {
     return table?.pricesOf === null ? table.object.uid : undefined;
   }
 
+  /** Whether the table is left out as a whole: nothing is sold at its last prices either. */
+  isRefused(namespace: string, name: string): boolean {
+    return this.#tables.get(`${namespace}/${name}`)?.isRefused === true;
+  }
+
   /** The model's prices in credits, or a sentence that says what is missing. */
   find(
     namespace: string,
@@ -53,6 +64,13 @@ export class PriceTables {
     return { prices };
   }
 }
+
+const refusedTable = (object: Declared, { fault }: Refusal): Table => ({
+  object,
+  verdict: { object, accepted: [fault], resolved: [], serves: null, notes: [], facts: {} },
+  pricesOf: null,
+  isRefused: true,
+});
 
 const readTable = oncePer((object: Declared): Table => {
   const read = readSpec(object);

@@ -44,6 +44,17 @@ export class Prior {
     return this.#prices.get(`${tableUid} ${model}`);
   }
 
+  /** Uids of everything that is served in some generation. */
+  get servedUids(): ReadonlySet<string> {
+    const { routes = [], policies = {}, organizations = [], objects = [] } = this.#published?.routing ?? {};
+    const entries = [...routes, ...Object.values(policies), ...organizations];
+    return new Set([
+      ...entries.map(({ source }) => source.uid),
+      ...routes.map(({ prices }) => prices.source.uid),
+      ...objects.map(({ uid }) => uid),
+    ]);
+  }
+
   credential(id: string): string | undefined {
     const credentials = this.#published?.credentials ?? {};
     return Object.hasOwn(credentials, id) ? credentials[id] : undefined;

@@ -2,25 +2,28 @@
 import type { Prices, Route, Upstream } from "../../dataplane/config/schema.ts";
 import { milliseconds } from "../api/fields.ts";
 import { credentialHeader, type ModelRouteSpec, routeDefaults } from "../api/model-route.ts";
-import type { Claims } from "./claims.ts";
+import { type NameClaims, namesOf } from "./claims.ts";
 import type { CredentialCollector } from "./credentials.ts";
+import type { Judge } from "./judge.ts";
 import { type Declared, type Fault, pathText, type ResolvedReason, type Verdict } from "./objects.ts";
 import type { PriceTables } from "./prices.ts";
 import type { Prior } from "./prior.ts";
-import { readSpec } from "./read-spec.ts";
 import { sourceOf } from "./source.ts";
+import { scopeOf, type Tenancy } from "./tenancy.ts";
 
 export interface RouteContext {
   readonly prior: Prior;
+  readonly tenancy: Tenancy;
+  readonly judge: Judge;
   readonly prices: PriceTables;
   readonly credentials: CredentialCollector;
   /** Public model ids and aliases. */
-  readonly claims: Claims;
+  readonly claims: NameClaims;
   /** `namespace/name` of each ToolPolicy: true when the snapshot holds an entry for it. */
   readonly policies: ReadonlyMap<string, boolean>;
 }
 
-interface Outcome {
+export interface RouteOutcome {
   readonly verdict: Verdict;
   readonly entry: Route | null;
 }
@@ -29,7 +32,10 @@ interface Outcome {
 interface Made {
   readonly prices: Prices;
   readonly toolPolicy: string | null;
-  readonly outcome: Outcome;
+  readonly scope: string | undefined;
+  /** What is said of aliases that are left out. */
+  readonly note: string;
+  readonly outcome: RouteOutcome;
 }
 const lastMade = new WeakMap<Declared, Made>();
 
@@ -37,24 +43,32 @@ const lastMade = new WeakMap<Declared, Made>();
  * One route; to be called oldest first. While nothing that it depends on changes, the outcome is the very same
  * object: of 10,000 routes an edit makes one anew.
  */
-export function compileRoute(object: Declared, context: RouteContext): Outcome {
-  const read = readSpec(object);
-  if (!read.ok) return keepLastGood(object, context, { accepted: read.faults });
+export function compileRoute(object: Declared, context: RouteContext): RouteOutcome {
+  const { claims } = context;
+  const read = context.judge(object);
+  if (!read.ok)
+    return read.keepsLast
+      ? keepLastGood(object, context, { accepted: read.faults })
+      : nothing(object, { accepted: read.faults });
   const spec = read.spec as ModelRouteSpec;
-  const model = spec.model ?? object.name;
+  const [model = object.name, ...wanted] = namesOf(object, spec);
   const facts = { model, upstreams: spec.upstreams.length };
-  const names = [model, ...(spec.aliases ?? [])];
-  const taken = context.claims.takenIndex(names, object);
-  if (taken >= 0) {
-    const name = names[taken] ?? model;
+  if (claims.isTaken(model, object)) {
     const fault: Fault = {
       reason: "Conflicted",
-      path: taken === 0 ? "spec.model" : `spec.aliases[${taken - 1}]`,
-      message: `"${name}" belongs to ${context.claims.describeHolder(name, object)}`,
+      path: "spec.model",
+      message: `"${model}" belongs to ${claims.describeHolder(model, object)}, which had it first; choose another id`,
     };
     return keepLastGood(object, context, { accepted: [fault], facts });
   }
-  context.claims.take(names, object);
+  const taken = wanted.filter((alias) => claims.isTaken(alias, object));
+  const notes = taken.map(
+    (alias) =>
+      `served without the alias "${alias}", which belongs to ${claims.describeHolder(alias, object)}; remove it, or choose another`,
+  );
+  const aliases =
+    taken.length === 0 ? wanted : wanted.filter((alias) => alias !== model && !taken.includes(alias));
+  claims.take([model, ...aliases], object);
 
   const resolved: Fault<ResolvedReason>[] = [];
   const prices = resolvePrices(object, spec, model, context, resolved);
@@ -63,40 +77,62 @@ export function compileRoute(object: Declared, context: RouteContext): Outcome {
   if (prices === null || credentials === null) return keepLastGood(object, context, { resolved, facts });
   // Without faults every credential is the one that the spec names.
   const last = resolved.length === 0 ? lastMade.get(object) : undefined;
-  if (last?.prices === prices && last.toolPolicy === toolPolicy) return last.outcome;
+  const scope = scopeOf(context.tenancy, object.namespace);
+  const note = notes.join("; ");
+  const isSame = last?.prices === prices && last.toolPolicy === toolPolicy;
+  if (isSame && last.scope === scope && last.note === note) return last.outcome;
   const upstreams = spec.upstreams.map((upstream, index) =>
     upstreamEntry(spec, upstream, model, credentials[index] ?? null),
   );
-  const outcome: Outcome = {
-    entry: routeEntry(object, spec, model, upstreams, toolPolicy, prices),
-    verdict: { object, accepted: [], resolved, serves: object.generation, notes: [], facts },
+  const names = { model, aliases: aliases.filter((alias) => alias !== model) };
+  const outcome: RouteOutcome = {
+    entry: routeEntry(object, spec, servesOnly(names, scope), upstreams, toolPolicy, prices),
+    verdict: { object, accepted: [], resolved, serves: object.generation, notes, facts },
   };
-  if (resolved.length === 0) lastMade.set(object, { prices, toolPolicy, outcome });
+  if (resolved.length === 0) lastMade.set(object, { prices, toolPolicy, scope, note, outcome });
   return outcome;
 }
 
-/** The last published entry of this very object, unless its names belong to somebody else by now. */
-function keepLastGood(object: Declared, context: RouteContext, found: Partial<Verdict>): Outcome {
-  const verdict: Verdict = {
+const nothing = (object: Declared, found: Partial<Verdict>): RouteOutcome => ({
+  entry: null,
+  verdict: {
     object,
     accepted: found.accepted ?? [],
     resolved: found.resolved ?? [],
     serves: null,
     notes: [],
     facts: found.facts ?? {},
-  };
+  },
+});
+
+/** The last published entry of this very object, unless its model belongs to somebody else by now. */
+function keepLastGood(object: Declared, context: RouteContext, found: Partial<Verdict>): RouteOutcome {
+  const { claims, prices, tenancy } = context;
+  const none = nothing(object, found);
   const last = context.prior.route(object.uid);
-  if (last === undefined) return { entry: null, verdict };
-  const names = [last.model, ...last.aliases];
-  if (context.claims.takenIndex(names, object) >= 0) return { entry: null, verdict };
-  const credentials = last.upstreams.flatMap((upstream) => upstream.credential?.id ?? []);
-  if (!credentials.every((id) => context.credentials.keep(id))) return { entry: null, verdict };
-  context.claims.take(names, object);
+  if (last === undefined || claims.isTaken(last.model, object)) return none;
   const { namespace, name } = last.prices.source;
-  const current = context.prices.find(namespace, name, last.model);
-  const entry = "prices" in current ? { ...last, prices: current.prices } : last;
-  return { entry, verdict: { ...verdict, serves: last.source.generation } };
+  if (prices.isRefused(namespace, name)) return none;
+  const credentials = last.upstreams.flatMap((upstream) => upstream.credential?.id ?? []);
+  if (!credentials.every((id) => context.credentials.keep(id))) return none;
+  const { source, model, aliases: before, servesNamespace: _, ...rest } = last;
+  const aliases = before.filter((alias) => !claims.isTaken(alias, object));
+  claims.take([model, ...aliases], object);
+  const current = prices.find(namespace, name, model);
+  const entry: Route = {
+    // In the order of a new entry: the same is served in the same bytes.
+    source,
+    ...servesOnly({ model, aliases }, scopeOf(tenancy, object.namespace)),
+    ...rest,
+    prices: "prices" in current ? current.prices : last.prices,
+  };
+  return { entry, verdict: { ...none.verdict, serves: last.source.generation } };
 }
+
+type Names = Pick<Route, "model" | "aliases" | "servesNamespace">;
+
+const servesOnly = (names: Pick<Route, "model" | "aliases">, scope: string | undefined): Names =>
+  scope === undefined ? names : { ...names, servesNamespace: scope };
 
 /**
  * The model's price; one that disappeared from under a served route stays (rule 1.12): with that very route, since
@@ -117,6 +153,7 @@ function resolvePrices(
     path: spec.priceTableRef === undefined ? "spec.model" : "spec.priceTableRef",
     message: current.missing,
   });
+  if (prices.isRefused(object.namespace, table)) return null;
   const last = prior.route(object.uid);
   if (
     last?.model === model &&
@@ -256,16 +293,15 @@ const usualRetries = retriesOf({});
 function routeEntry(
   object: Declared,
   spec: ModelRouteSpec,
-  model: string,
+  names: Names,
   upstreams: Upstream[],
   toolPolicy: string | null,
   prices: Prices,
 ): Route {
   return {
     source: sourceOf(object),
-    model,
-    aliases: (spec.aliases ?? []).filter((alias) => alias !== model),
-    displayName: spec.displayName ?? model,
+    ...names,
+    displayName: spec.displayName ?? names.model,
     ownedBy: spec.ownedBy ?? routeDefaults.ownedBy,
     createdAt: object.createdAt,
     capabilities: spec.capabilities === undefined ? usualCapabilities : capabilitiesOf(spec.capabilities),

@@ -21,7 +21,7 @@ const content = (name: string): RoutingContent => ({
   objects: [{ kind: "PriceTable", namespace: "default", name, uid: "u", generation: 1 }],
 });
 const files = (encoded: ReturnType<typeof encode>) => {
-  if (!encoded.ok) throw new Error(encoded.message);
+  if (!encoded.ok) throw new Error(`${encoded.excess.bytes} bytes too many`);
   return new Map(encoded.files.map(({ name, bytes }) => [name, bytes]));
 };
 const bankA = (map: ReadonlyMap<string, Uint8Array>) => decodeBanks(map)[0];
@@ -96,7 +96,7 @@ describe("files of a bank", () => {
       encode("a", 1, serialize(content("x")), { c: randomBytes(1_500_000).toString("hex") }),
     ).toMatchObject({
       ok: false,
-      message: expect.stringContaining("room for 2"),
+      excess: { part: "credentials", bytes: expect.any(Number) },
     });
   });
 });

@@ -16,6 +16,7 @@ import {
 } from "../../dataplane/config/schema.ts";
 import type { RoutingContent } from "./compile.ts";
 import type { Published } from "./prior.ts";
+import type { Excess } from "./room.ts";
 
 export interface SnapshotFile {
   readonly name: string;
@@ -29,7 +30,7 @@ export type Encoded =
       readonly indexText: string;
       /** The index stands last. */ readonly files: readonly SnapshotFile[];
     }
-  | { readonly ok: false; readonly message: string };
+  | { readonly ok: false; readonly excess: Excess };
 
 /** What a bank holds as far as can be told from its files. */
 export interface BankState {
@@ -81,13 +82,14 @@ export function serialize(content: RoutingContent): SerializedRouting {
 }
 
 /** One behind the other: the JSON of the object, without its first brace. */
-function* textsOf({ schemaVersion, routes, policies, organizations, objects }: RoutingContent) {
+function* textsOf({ schemaVersion, routes, policies, organizations, objects, owners }: RoutingContent) {
   yield `"schemaVersion":${schemaVersion},"routes":`;
   yield* textsOfList(routes);
   yield `,"policies":${JSON.stringify(policies)},"organizations":`;
   yield* textsOfList(organizations);
   yield `,"objects":`;
   yield* textsOfList(objects);
+  if (owners !== undefined) yield `,"owners":${JSON.stringify(owners)}`;
   yield "}";
 }
 
@@ -109,7 +111,8 @@ export function isSameContent(one: RoutingContent, other: RoutingContent): boole
     areSame(one.routes, other.routes) &&
     areSame(one.objects, other.objects) &&
     isDeepStrictEqual(one.policies, other.policies) &&
-    isDeepStrictEqual(one.organizations, other.organizations)
+    isDeepStrictEqual(one.organizations, other.organizations) &&
+    isDeepStrictEqual(one.owners, other.owners)
   );
 }
 
@@ -121,8 +124,8 @@ export function encode(
 ): Encoded {
   const routing = pieces(`${bank}-`, [gzip(`{"serial":${serial},`), ...members]);
   const values = pieces(`${bank}-credentials-`, [gzip(JSON.stringify({ serial, values: credentials }))]);
-  if (routing.length > ROUTING_SHARDS) return tooLarge("routing part", routing.length, ROUTING_SHARDS);
-  if (values.length > CREDENTIAL_SHARDS) return tooLarge("credentials", values.length, CREDENTIAL_SHARDS);
+  if (routing.length > ROUTING_SHARDS) return tooLarge("routing", routing, ROUTING_SHARDS);
+  if (values.length > CREDENTIAL_SHARDS) return tooLarge("credentials", values, CREDENTIAL_SHARDS);
   const named = (files: readonly SnapshotFile[]) =>
     files.map(({ name, bytes }) => ({ file: name, sha256: sha256(bytes) }));
   const index: SnapshotIndex = {
@@ -137,10 +140,10 @@ export function encode(
   return { ok: true, index, indexText, files: [...routing, ...values, indexFile] };
 }
 
-const tooLarge = (what: string, needed: number, most: number): Encoded => ({
-  ok: false,
-  message: `the ${what} needs ${needed} pieces of ${MAX_SHARD_BYTES / 1024} KiB; a snapshot has room for ${most}`,
-});
+function tooLarge(part: Excess["part"], files: readonly SnapshotFile[], most: number): Encoded {
+  const packed = files.reduce((sum, { bytes }) => sum + bytes.length, 0);
+  return { ok: false, excess: { part, bytes: packed - most * MAX_SHARD_BYTES } };
+}
 
 function gzip(text: string): Buffer {
   const member = gzipSync(text);

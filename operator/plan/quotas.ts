@@ -1,0 +1,102 @@
+/**
+ * What one tenant's namespace may hold under `Namespaced` (rule 8.2): objects, and bytes of compiled entries. What is
+ * served stays, then the oldest.
+ */
+import type { OrganizationEntry, Policy, Route } from "../../dataplane/config/schema.ts";
+import type { Compiled } from "./compile.ts";
+import type { Refusal, Refusals } from "./judge.ts";
+import { byAge, type Declared } from "./objects.ts";
+import { oncePer } from "./once-per.ts";
+import type { Prior } from "./prior.ts";
+import { isTenant, type Tenancy, whyNot } from "./tenancy.ts";
+
+type Entry = Route | Policy | OrganizationEntry;
+
+/** Bytes of an entry's plain JSON. */
+export const sizeOf = oncePer((entry: Entry) => ({ bytes: Buffer.byteLength(JSON.stringify(entry)) }));
+
+/** What is compiled, by the uid of the object that it comes from. */
+export function entriesByUid({ routing }: Compiled): ReadonlyMap<string, Entry> {
+  const entries: readonly Entry[] = [
+    ...routing.routes,
+    ...Object.values(routing.policies),
+    ...routing.organizations,
+  ];
+  return new Map(entries.map((entry) => [entry.source.uid, entry]));
+}
+
+/** Objects of each tenant's namespace, oldest first. */
+const byTenant = (objects: readonly Declared[], tenancy: Tenancy): ReadonlyMap<string, Declared[]> =>
+  tenancy.mode === "Trusted"
+    ? new Map()
+    : Map.groupBy(
+        objects.filter(({ namespace }) => isTenant(tenancy, namespace)),
+        ({ namespace }) => namespace,
+      );
+
+/** Objects beyond the number. @param objects oldest first */
+export function overObjects(objects: readonly Declared[], prior: Prior, tenancy: Tenancy): Refusals {
+  const most = tenancy.quotas.objects;
+  const refusals = new Map<Declared, Refusal>();
+  for (const [namespace, own] of byTenant(objects, tenancy)) {
+    if (own.length <= most) continue;
+    const { servedUids } = prior;
+    const first = [
+      ...own.filter(({ uid }) => servedUids.has(uid)),
+      ...own.filter(({ uid }) => !servedUids.has(uid)),
+    ];
+    for (const object of first.slice(most))
+      refusals.set(
+        object,
+        overQuota(
+          `namespace "${namespace}" may have ${most} objects (quotas.objects), and has ${own.length}; ${help(namespace)}`,
+          false,
+        ),
+      );
+  }
+  return refusals;
+}
+
+/** Objects whose entries do not fit, beyond those refused already. */
+export function overBytes(compiled: Compiled, prior: Prior, tenancy: Tenancy, refused: Refusals): Refusals {
+  const refusals = new Map<Declared, Refusal>();
+  if (tenancy.mode === "Trusted") return refusals;
+  const entries = entriesByUid(compiled);
+  const objects = compiled.verdicts.map(({ object }) => object);
+  for (const [namespace, own] of byTenant(objects.toSorted(byAge), tenancy)) {
+    const message = `the configuration of namespace "${namespace}" may have ${tenancy.quotas.bytes} bytes (quotas.bytes), and this does not fit; ${help(namespace)}`;
+    let left = tenancy.quotas.bytes;
+    const grown: { object: Declared; bytes: number }[] = [];
+    const fresh: { object: Declared; bytes: number }[] = [];
+    for (const object of own) {
+      const entry = entries.get(object.uid);
+      if (entry === undefined) continue;
+      const { bytes } = sizeOf(entry);
+      const last = prior.route(object.uid) ?? prior.policy(object.uid) ?? prior.organization(object.uid);
+      if (last === undefined) fresh.push({ object, bytes });
+      else {
+        const kept = Math.min(bytes, sizeOf(last).bytes);
+        if (kept > left) refusals.set(object, overQuota(message, false));
+        else {
+          left -= kept;
+          if (bytes > kept) grown.push({ object, bytes: bytes - kept });
+        }
+      }
+    }
+    for (const { object, bytes } of [...grown, ...fresh]) {
+      if (bytes <= left) left -= bytes;
+      // What it served before fits.
+      else refusals.set(object, overQuota(message, refused.get(object) === undefined));
+    }
+  }
+  return refusals;
+}
+
+const help = (namespace: string): string =>
+  `delete what is not needed, or ask the platform team to raise the quota (${whyNot(namespace)})`;
+
+/** `why` says whose quota it is, and what helps. */
+const overQuota = (why: string, keepsLast: boolean): Refusal => ({
+  fault: { reason: "NotPermitted", path: "", message: why },
+  keepsLast,
+});

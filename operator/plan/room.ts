@@ -1,0 +1,112 @@
+/**
+ * What is left out when everything together does not fit the snapshot (rule 8.5): object by object, the largest of the
+ * namespace that grew last first, so that whoever fills it loses by it, and nobody's changes wait.
+ */
+import { gzipSync } from "node:zlib";
+import type { Compiled } from "./compile.ts";
+import type { Refusal, Refusals } from "./judge.ts";
+import { byAge, compareText, type Declared } from "./objects.ts";
+import { oncePer } from "./once-per.ts";
+import { credentialsOf } from "./policies.ts";
+import { Prior, type Published } from "./prior.ts";
+import { entriesByUid, sizeOf } from "./quotas.ts";
+
+/** Which part does not fit, and by how many packed bytes. */
+export interface Excess {
+  readonly part: "routing" | "credentials";
+  readonly bytes: number;
+}
+
+type Entry = NonNullable<ReturnType<ReturnType<typeof entriesByUid>["get"]>>;
+
+interface Candidate {
+  readonly object: Declared;
+  /** Packed bytes that leaving it out frees, about. */
+  readonly bytes: number;
+  readonly keepsLast: boolean;
+}
+
+const packed = oncePer((entry: Entry) => ({ bytes: gzipSync(JSON.stringify(entry)).length }));
+
+const idsOf = (entry: Entry): readonly string[] =>
+  "upstreams" in entry
+    ? entry.upstreams.flatMap(({ credential }) => credential?.id ?? [])
+    : "webSearch" in entry
+      ? credentialsOf(entry)
+      : [];
+
+/** What to leave out beside what is left out already; empty: nothing is left that could be. */
+export function leaveOut(
+  compiled: Compiled,
+  published: Published | null,
+  excess: Excess,
+  before: Refusals,
+): Refusals {
+  const entries = entriesByUid(compiled);
+  const prior = new Prior(published);
+  const plain = (entry: Entry, values: Readonly<Record<string, string>>) =>
+    excess.part === "routing"
+      ? sizeOf(entry).bytes
+      : idsOf(entry).reduce((sum, id) => sum + (values[id]?.length ?? 0), 0);
+  const lastOf = ({ uid }: Declared) => prior.route(uid) ?? prior.policy(uid) ?? prior.organization(uid);
+
+  const sizes = new Map<string, number>();
+  const grow = (namespace: string, bytes: number) =>
+    sizes.set(namespace, (sizes.get(namespace) ?? 0) + bytes);
+  const growth = new Map<string, number>();
+  for (const entry of entries.values()) grow(entry.source.namespace, plain(entry, compiled.credentials));
+  for (const [namespace, bytes] of sizes) growth.set(namespace, bytes);
+  for (const entry of [
+    ...(published?.routing.routes ?? []),
+    ...Object.values(published?.routing.policies ?? {}),
+    ...(published?.routing.organizations ?? []),
+  ]) {
+    const { namespace } = entry.source;
+    growth.set(namespace, (growth.get(namespace) ?? 0) - plain(entry, published?.credentials ?? {}));
+  }
+  // Who did not grow comes after all who did, the largest first.
+  const rank = (namespace: string) => Math.max(0, growth.get(namespace) ?? 0);
+  const namespaces = [...sizes.keys()].sort(
+    (one, other) =>
+      rank(other) - rank(one) || (sizes.get(other) ?? 0) - (sizes.get(one) ?? 0) || compareText(one, other),
+  );
+
+  const candidate = (object: Declared): Candidate | null => {
+    const entry = entries.get(object.uid);
+    if (entry === undefined) return null;
+    const whole = excess.part === "routing" ? packed(entry).bytes : plain(entry, compiled.credentials);
+    const last = lastOf(object);
+    const freed =
+      last === undefined || last.source.generation === entry.source.generation || before.has(object)
+        ? 0
+        : whole -
+          (excess.part === "routing" ? packed(last).bytes : plain(last, published?.credentials ?? {}));
+    return freed > 0 ? { object, bytes: freed, keepsLast: true } : { object, bytes: whole, keepsLast: false };
+  };
+  const byNamespace = Map.groupBy(
+    compiled.verdicts.map(({ object }) => object),
+    ({ namespace }) => namespace,
+  );
+  const refusals = new Map<Declared, Refusal>();
+  let left = excess.bytes;
+  for (const namespace of namespaces) {
+    const candidates = (byNamespace.get(namespace) ?? [])
+      .flatMap((object) => candidate(object) ?? [])
+      .filter(({ bytes }) => bytes > 0)
+      .sort((one, other) => other.bytes - one.bytes || byAge(other.object, one.object));
+    for (const { object, bytes, keepsLast } of candidates) {
+      if (left <= 0) return refusals;
+      refusals.set(object, { fault: tooLarge(object, excess.part), keepsLast });
+      left -= bytes;
+    }
+  }
+  return refusals;
+}
+
+const tooLarge = ({ namespace }: Declared, part: Excess["part"]): Refusal["fault"] => ({
+  reason: "TooLarge",
+  path: "",
+  message: `the snapshot of all namespaces is full, and ${
+    part === "routing" ? "this is" : "the credentials are those of"
+  } the largest object of namespace "${namespace}", which grew last; make it smaller, or delete what is not needed`,
+});

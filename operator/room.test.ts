@@ -1,0 +1,202 @@
+/** Rule 8.5: the snapshot never freezes. What does not fit is left out; everything else goes out at once. */
+import { createHash } from "node:crypto";
+import { beforeEach, describe, expect, test } from "vitest";
+import { conditionOf, type ObjectStatus } from "./plan/conditions.ts";
+import type { Declared } from "./plan/objects.ts";
+import { decodeBanks } from "./plan/shards.ts";
+import { Reconciler } from "./reconcile.ts";
+
+const declare = (kind: Declared["kind"], namespace: string, name: string, spec: unknown): Declared => ({
+  kind,
+  namespace,
+  name,
+  uid: `${kind} ${namespace}/${name}`,
+  generation: 1,
+  creationTimestamp: null,
+  createdAt: 0,
+  spec,
+  faults: [],
+});
+
+/** Text that does not shrink, the same every time: `bytes` of base64 in headers of 4,000. */
+function noise(seed: string, bytes: number): Record<string, string> {
+  const headers: Record<string, string> = {};
+  for (let at = 0; at < bytes; at += 4000) {
+    const parts = Array.from({ length: 47 }, (_, part) =>
+      createHash("sha512").update(`${seed} ${at} ${part}`).digest("base64url"),
+    );
+    headers[`x-${at}`] = parts.join("").slice(0, 4000);
+  }
+  return headers;
+}
+
+/** A ModelRoute with so many upstreams of 32 headers of 4,000 characters: 40 KiB upstreams make megabytes. */
+const large = (namespace: string, name: string, upstreams: number) =>
+  declare("ModelRoute", namespace, name, {
+    limits: { contextTokens: 1000, maxOutputTokens: 100 },
+    upstreams: Array.from({ length: upstreams }, (_, index) => ({
+      name: `u${index}`,
+      dialect: "Messages",
+      baseURL: "https://a.example",
+      headers: noise(`${namespace}/${name} ${index}`, 32 * 4000 - 1),
+    })),
+  });
+const prices = (namespace: string, models: readonly string[]) =>
+  declare("PriceTable", namespace, "default", {
+    unit: "Credit",
+    models: models.map((model) => ({ model, input: "1", output: "1" })),
+  });
+const names = ["r1", "r2", "r3", "r4", "r5", "r6", "r7", "small", "mine"];
+const organization = (generation: number, spec: object): Declared => ({
+  ...declare("Organization", "good", "acme", spec),
+  generation,
+});
+
+class World {
+  objects: Declared[] = [];
+  secrets = new Map<string, Record<string, string>>();
+  readonly files = new Map<string, Uint8Array>();
+  statuses: readonly ObjectStatus[] = [];
+  reconciler = this.operator();
+
+  operator(): Reconciler {
+    return new Reconciler({
+      observe: async () => ({ objects: this.objects, secrets: this.secrets }),
+      createKeys: async () => {},
+      snapshots: {
+        read: async () => new Map(this.files),
+        write: async (_bank, files) => {
+          for (const { name, bytes } of files) this.files.set(name, bytes);
+        },
+        empty: async () => {},
+      },
+      asksPods: false,
+      writeStatuses: async (statuses) => {
+        this.statuses = statuses;
+      },
+      now: () => 1000,
+    });
+  }
+
+  get served() {
+    const [newest] = decodeBanks(this.files)
+      .filter(({ published }) => published !== null)
+      .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0));
+    return newest?.published?.routing;
+  }
+
+  get routes(): string[] {
+    return (this.served?.routes ?? []).map(({ source }) => `${source.namespace}/${source.name}`).sort();
+  }
+
+  /** Of each object that is not accepted. */
+  get refused(): string[] {
+    return this.statuses.flatMap((status) => {
+      const accepted = conditionOf(status, "Accepted");
+      const { namespace, name } = status.object;
+      return accepted?.status === "False" ? [`${namespace}/${name} ${accepted.reason}`] : [];
+    });
+  }
+}
+
+let world: World;
+beforeEach(async () => {
+  world = new World();
+  world.objects = [
+    prices("good", names),
+    large("good", "mine", 2),
+    organization(1, {}),
+    prices("evil", names),
+  ];
+  await world.reconciler.reconcile();
+});
+
+describe("more than a snapshot holds", () => {
+  test("costs the namespace that grew its own largest objects, and nobody else anything", async () => {
+    const seven = names.slice(0, 7).map((name) => large("evil", name, 10));
+    world.objects = [...world.objects, ...seven, large("evil", "small", 1)];
+    await world.reconciler.reconcile();
+    expect(world.routes).toContain("good/mine");
+    expect(world.routes).toContain("evil/small");
+    expect(world.refused.length).toBeGreaterThan(0);
+    for (const line of world.refused) expect(line).toMatch(/^evil\/r\d TooLarge$/);
+    // Everything else of it is served, as much as there is room for.
+    expect(world.routes.length + world.refused.length).toBe(9);
+    expect(world.routes.length).toBeGreaterThan(4);
+    const told = world.statuses.find((status) => conditionOf(status, "Accepted")?.reason === "TooLarge");
+    expect(told === undefined ? "" : conditionOf(told, "Accepted")?.message).toBe(
+      'the snapshot of all namespaces is full, and this is the largest object of namespace "evil", which grew last; make it smaller, or delete what is not needed',
+    );
+
+    // The finding: nobody's changes were published any more, and a suspended organization went on.
+    const before = world.routes;
+    world.objects = world.objects.map((object) =>
+      object.kind === "Organization" ? organization(2, { suspended: true }) : object,
+    );
+    const started = performance.now();
+    await world.reconciler.reconcile();
+    expect(performance.now() - started, "milliseconds").toBeLessThan(10_000);
+    expect(world.served?.organizations).toMatchObject([{ id: "org_good_acme", suspended: true }]);
+    expect(world.routes).toEqual(before);
+
+    // An operator that is started anew comes to the same.
+    world.reconciler = world.operator();
+    await world.reconciler.reconcile();
+    expect(world.routes).toEqual(before);
+
+    // Room that is made is used.
+    const first = before.find((name) => name.startsWith("evil/r"));
+    world.objects = world.objects.filter(({ namespace, name }) => `${namespace}/${name}` !== first);
+    await world.reconciler.reconcile();
+    expect(world.routes).not.toEqual(before.filter((name) => name !== first));
+  }, 120_000);
+
+  test("leaves an object that grew beyond it as it was", async () => {
+    const grown = names.slice(0, 5).map((name) => large("evil", name, 10));
+    world.objects = [...world.objects, ...grown];
+    await world.reconciler.reconcile();
+    expect(world.refused).toEqual([]);
+    const mine = large("good", "mine", 24);
+    world.objects = world.objects.map((object) =>
+      object.uid === mine.uid ? { ...mine, generation: 2 } : object,
+    );
+    await world.reconciler.reconcile();
+    expect(world.refused).toEqual(["good/mine TooLarge"]);
+    const entry = world.served?.routes.find(({ source }) => source.uid === mine.uid);
+    expect([entry?.source.generation, entry?.upstreams.length]).toEqual([1, 2]);
+  }, 60_000);
+
+  test("is told of credentials too", async () => {
+    const value = (name: string, index: number) =>
+      Array.from({ length: 90 }, (_, part) =>
+        createHash("sha512").update(`${name} ${index} ${part}`).digest("base64"),
+      )
+        .join("")
+        .slice(0, 8000);
+    const wants = (namespace: string, name: string) =>
+      declare("ModelRoute", namespace, name, {
+        limits: { contextTokens: 1000, maxOutputTokens: 100 },
+        upstreams: Array.from({ length: 32 }, (_, index) => ({
+          name: `u${index}`,
+          dialect: "Messages",
+          baseURL: "https://a.example",
+          credentials: { secretKeyRef: { name, key: `k${index}` } },
+        })),
+      });
+    for (const namespace of ["good", "evil"])
+      for (const name of names)
+        world.secrets.set(
+          `${namespace}/${name}`,
+          Object.fromEntries(
+            Array.from({ length: 32 }, (_, index) => [`k${index}`, value(`${namespace}${name}`, index)]),
+          ),
+        );
+    world.objects = [...world.objects, wants("good", "small")];
+    await world.reconciler.reconcile();
+    world.objects = [...world.objects, ...names.slice(0, 7).map((name) => wants("evil", name))];
+    await world.reconciler.reconcile();
+    expect(world.routes).toContain("good/small");
+    expect(world.refused.length).toBeGreaterThan(0);
+    for (const line of world.refused) expect(line).toMatch(/^evil\/r\d TooLarge$/);
+  }, 60_000);
+});
