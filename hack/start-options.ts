@@ -2,6 +2,7 @@
 import * as fs from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
+import { TENANCY_USAGE, tenancyFlags, tenancyOfFlags } from "../operator/plan/tenancy.ts";
 
 const root = resolve(import.meta.dirname, "..");
 
@@ -12,6 +13,8 @@ export interface StartOptions {
   readonly opsPort: number;
   readonly host: string;
   readonly data: string;
+  /** Flags for the operator. */
+  readonly tenancy: readonly string[];
 }
 
 function readFlags(args: readonly string[], say: (line: string) => void) {
@@ -24,13 +27,28 @@ function readFlags(args: readonly string[], say: (line: string) => void) {
         "ops-port": { type: "string", default: "9090" },
         host: { type: "string", default: "127.0.0.1" },
         data: { type: "string", default: join(root, ".gapura") },
+        ...tenancyFlags,
       },
     }).values;
   } catch (error) {
     say(error instanceof Error ? error.message : String(error));
-    say("usage: npm start -- [--manifests DIR] [--port N] [--ops-port N] [--host ADDRESS] [--data DIR]");
+    say(
+      `usage: npm start -- [--manifests DIR] [--port N] [--ops-port N] [--host ADDRESS] [--data DIR] ${TENANCY_USAGE}`,
+    );
     process.exit(2);
   }
+}
+
+/** Ends the process with 1 where the operator would end. */
+function tenancyOf(values: ReturnType<typeof readFlags>, say: (line: string) => void): string[] {
+  try {
+    tenancyOfFlags(values);
+  } catch (error) {
+    say(error instanceof Error ? error.message : String(error));
+    process.exit(1);
+  }
+  const flags = Object.keys(tenancyFlags) as (keyof typeof tenancyFlags)[];
+  return flags.flatMap((flag) => (values[flag] === undefined ? [] : [`--${flag}=${values[flag]}`]));
 }
 
 /** Ends the process with 2 when a flag is wrong. */
@@ -55,5 +73,6 @@ export function readOptions(args: readonly string[], say: (line: string) => void
     opsPort: port("ops-port", values["ops-port"]),
     host: values.host,
     data: resolve(from, values.data),
+    tenancy: tenancyOf(values, say),
   };
 }

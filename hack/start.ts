@@ -4,6 +4,7 @@
  * last.
  *
  *   npm start -- [--manifests DIR] [--port 8080] [--ops-port 9090] [--host 127.0.0.1] [--data DIR]
+ *                [--tenancy Namespaced] [--platform-namespaces A,B] [--quota-objects N] [--quota-bytes N]
  *   DATABASE_URL, REDIS_URL, REDIS_CACHE_URL   use these stores instead of starting some
  */
 import { spawn, type ChildProcess } from "node:child_process";
@@ -111,6 +112,7 @@ async function start(): Promise<void> {
       `--out=${environment.GAPURA_CONFIG_DIR}`,
       `--data=${options.data}`,
       `--ack=${opsAddress}/config/status`,
+      ...options.tenancy,
     ]),
   );
   await launch(programs.operator);

@@ -1,13 +1,14 @@
 /**
- * The operator. With `--manifests DIR --out DIR --data DIR [--ack URL]` it compiles a folder and watches it
- * (design.md §2, one machine); without arguments it runs in a cluster, set up by its environment (design.md §7).
+ * The operator. With `--manifests DIR --out DIR --data DIR [--ack URL]` and the flags of a tenancy it compiles a folder
+ * and watches it (design.md §2, one machine); without arguments it runs in a cluster, set up by its environment (design.md §7).
  */
 import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
 import { z } from "zod";
 import { runFolder } from "./folder/run.ts";
+import { readTenancy, TENANCY_USAGE, type Tenancy, tenancyFlags, tenancyOfFlags } from "./plan/tenancy.ts";
 
-const usage = "usage: operator/main.ts [--manifests DIR --out DIR --data DIR [--ack URL]]";
+const usage = `usage: operator/main.ts [--manifests DIR --out DIR --data DIR [--ack URL] ${TENANCY_USAGE}]`;
 
 const list = z
   .string()
@@ -28,6 +29,11 @@ const environmentSchema = z.object({
   OPS_PORT: z.coerce.number().int().min(0).max(65_535).default(9091),
   SNAPSHOT_NAME: z.string().min(1).max(200).default("gapura"),
   SEAL_SECRET: z.string().default(""),
+  /** `readTenancy` judges these. */
+  TENANCY: z.string().optional(),
+  PLATFORM_NAMESPACES: z.string().optional(),
+  QUOTA_OBJECTS: z.string().optional(),
+  QUOTA_BYTES: z.string().optional(),
   LOG_LEVEL: z.enum(["trace", "debug", "info", "warn", "error", "fatal", "silent"]).default("info"),
 });
 
@@ -54,6 +60,15 @@ async function runInCluster(): Promise<void> {
     process.exit(2);
   }
   const environment = read.data;
+  const tenancy = readTenancy(
+    {
+      tenancy: environment.TENANCY,
+      platformNamespaces: environment.PLATFORM_NAMESPACES,
+      quotaObjects: environment.QUOTA_OBJECTS,
+      quotaBytes: environment.QUOTA_BYTES,
+    },
+    environment.POD_NAMESPACE,
+  );
   // V8 lets several times as much garbage pile up as lives before it collects. Growing by half costs an edit among
   // 10,000 routes no time, and sets larger clusters no limit (docs/performance.md).
   setFlagsFromString("--heap-growing-percent=50");
@@ -73,6 +88,7 @@ async function runInCluster(): Promise<void> {
       namespace: environment.POD_NAMESPACE,
       podName: environment.POD_NAME,
       watchNamespaces: environment.WATCH_NAMESPACES,
+      tenancy,
       dataPlaneSelector: environment.DATA_PLANE_SELECTOR,
       snapshotName: environment.SNAPSHOT_NAME,
       sealSecret: environment.SEAL_SECRET === "" ? null : environment.SEAL_SECRET,
@@ -86,24 +102,38 @@ async function runInCluster(): Promise<void> {
 }
 
 /** null: no argument at all. */
-function readOptions(): { manifests: string; out: string; data: string; ack: string | null } | null {
+function readOptions(): {
+  manifests: string;
+  out: string;
+  data: string;
+  ack: string | null;
+  tenancy: Tenancy;
+} | null {
+  const { values } = parse();
+  if (Object.keys(values).length === 0) return null;
+  const { manifests, out, data, ack } = values;
+  if (manifests === undefined || out === undefined || data === undefined)
+    return misused("--manifests, --out and --data belong together");
+  return { manifests, out, data, ack: ack ?? null, tenancy: tenancyOfFlags(values) };
+}
+
+function parse() {
   try {
-    const { values } = parseArgs({
+    return parseArgs({
       options: {
         manifests: { type: "string" },
         out: { type: "string" },
         data: { type: "string" },
         ack: { type: "string" },
+        ...tenancyFlags,
       },
     });
-    if (Object.keys(values).length === 0) return null;
-    const { manifests, out, data, ack } = values;
-    if (manifests === undefined || out === undefined || data === undefined)
-      throw new Error("--manifests, --out and --data belong together");
-    return { manifests, out, data, ack: ack ?? null };
   } catch (error) {
-    const message = error instanceof Error ? error.message : String(error);
-    process.stderr.write(`operator: ${message}\n${usage}\n`);
-    process.exit(2);
+    return misused(error instanceof Error ? error.message : String(error));
   }
+}
+
+function misused(message: string): never {
+  process.stderr.write(`operator: ${message}\n${usage}\n`);
+  process.exit(2);
 }

@@ -1,5 +1,5 @@
 /**
- * `npm run validate -- DIR [--format json]`: everything that the operator would refuse or miss in a folder, for CI.
+ * `npm run validate -- DIR [--format json]` and the flags of a tenancy: everything that the operator would refuse or miss in a folder, for CI.
  * Exit 0: nothing; 1: one line per fault `file:line kind/name path: reason`; 2: it could not be done.
  */
 import { readFile } from "node:fs/promises";
@@ -10,6 +10,7 @@ import { lineOf } from "./folder/parse.ts";
 import { FolderSource } from "./folder/source.ts";
 import { compile } from "./plan/compile.ts";
 import type { Secrets, WantedKey } from "./plan/objects.ts";
+import { TENANCY_USAGE, type Tenancy, tenancyFlags, tenancyOfFlags, TRUSTED } from "./plan/tenancy.ts";
 
 export interface FoundFault {
   readonly file: string;
@@ -29,7 +30,7 @@ export interface Validation {
 }
 
 /** @throws when the folder cannot be listed. */
-export async function validateFolder(folder: string): Promise<Validation> {
+export async function validateFolder(folder: string, tenancy: Tenancy = TRUSTED): Promise<Validation> {
   const source = new FolderSource({
     folder,
     // Keys generated elsewhere count as generated here too.
@@ -38,11 +39,11 @@ export async function validateFolder(folder: string): Promise<Validation> {
     now: () => 0,
   });
   const { objects, secrets, faults, origins } = await source.observe();
-  const first = compile({ objects, secrets, published: null });
+  const first = compile({ objects, secrets, published: null, tenancy });
   const { verdicts } =
     first.wanted.length === 0
       ? first
-      : compile({ objects, secrets: withKeys(secrets, first.wanted), published: null });
+      : compile({ objects, secrets: withKeys(secrets, first.wanted), published: null, tenancy });
 
   const found: FoundFault[] = faults.map(({ hidesObject: _, ...fault }) => fault);
   const texts = new Map<string, string>();
@@ -82,14 +83,14 @@ export function faultLine({ file, line, kind, name, path, reason, message }: Fou
 async function main(): Promise<number> {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
-    options: { format: { type: "string", default: "text" } },
+    options: { format: { type: "string", default: "text" }, ...tenancyFlags },
   });
   const [folder] = positionals;
   if (folder === undefined || positionals.length > 1 || !["text", "json"].includes(values.format)) {
-    console.error("usage: npm run validate -- DIR [--format text|json]");
+    console.error("usage: npm run validate -- DIR [--format text|json]", TENANCY_USAGE);
     return 2;
   }
-  const { faults, objects, files } = await validateFolder(folder);
+  const { faults, objects, files } = await validateFolder(folder, tenancyOfFlags(values));
   if (values.format === "json") console.log(JSON.stringify({ objects, files, faults }, null, 2));
   else for (const fault of faults) console.log(faultLine(fault));
   if (values.format === "text" && faults.length === 0)

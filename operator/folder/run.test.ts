@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { decodeBanks } from "../plan/shards.ts";
+import { TRUSTED } from "../plan/tenancy.ts";
 import { runFolder } from "./run.ts";
 import { SnapshotFolder } from "./snapshot-folder.ts";
 
@@ -24,6 +25,7 @@ const start = (ack: string | null = null) => {
       out: path("out"),
       data: path("data"),
       ack,
+      tenancy: TRUSTED,
       print: (line) => lines.push(line),
       now: () => Date.now(),
     },

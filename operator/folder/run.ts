@@ -1,5 +1,6 @@
 /** The folder form: compiles a folder, watches it, asks the data plane, prints statuses. */
 import { setTimeout as sleep } from "node:timers/promises";
+import type { Tenancy } from "../plan/tenancy.ts";
 import { Reconciler } from "../reconcile.ts";
 import { Asking } from "./acknowledgement.ts";
 import { Bell } from "../bell.ts";
@@ -16,6 +17,7 @@ export interface FolderOptions {
   readonly data: string;
   /** Address of the data plane's /config/status; null: nobody is asked. */
   readonly ack: string | null;
+  readonly tenancy: Tenancy;
   readonly print: (line: string) => void;
   /** Unix milliseconds. */
   readonly now: () => number;
@@ -46,6 +48,7 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
       }
     },
     snapshots,
+    tenancy: options.tenancy,
     asksPods: options.ack !== null,
     writeStatuses: async (statuses) => printer.statuses(statuses),
     now,

@@ -5,6 +5,7 @@ import type { Logger } from "pino";
 import { KINDS } from "../api/kinds.ts";
 import { Bell } from "../bell.ts";
 import type { WantedKey } from "../plan/objects.ts";
+import type { Tenancy } from "../plan/tenancy.ts";
 import { Reconciler } from "../reconcile.ts";
 import type { Access } from "./access.ts";
 import { Acknowledgements } from "./acknowledgements.ts";
@@ -27,6 +28,7 @@ export interface ClusterOptions {
   readonly podName: string;
   /** Empty: all. */
   readonly watchNamespaces: readonly string[];
+  readonly tenancy: Tenancy;
   readonly dataPlaneSelector: string;
   readonly snapshotName: string;
   /** An existing Secret with seal keys; null: one is made. */
@@ -183,6 +185,7 @@ class Cluster {
       observe: () => this.#observe(),
       createKeys: (wanted) => this.#createKeys(wanted, events, permit),
       snapshots,
+      tenancy: this.#options.tenancy,
       asksPods: true,
       writeStatuses: async (statuses) => writer.want(statuses),
       now,

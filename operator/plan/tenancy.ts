@@ -36,6 +36,31 @@ export interface TenancySettings {
   readonly quotaBytes?: string | undefined;
 }
 
+/** The flags of programs that read a folder, for `parseArgs`; `settingsOf` takes their values. */
+export const tenancyFlags = {
+  tenancy: { type: "string" },
+  "platform-namespaces": { type: "string" },
+  "quota-objects": { type: "string" },
+  "quota-bytes": { type: "string" },
+} as const;
+export const TENANCY_USAGE =
+  "[--tenancy Trusted|Namespaced] [--platform-namespaces A,B] [--quota-objects N] [--quota-bytes N]";
+
+/** @throws as `readTenancy` does. */
+export const tenancyOfFlags = (values: {
+  readonly [Flag in keyof typeof tenancyFlags]?: string | undefined;
+}) =>
+  readTenancy(
+    {
+      tenancy: values.tenancy,
+      platformNamespaces: values["platform-namespaces"],
+      quotaObjects: values["quota-objects"],
+      quotaBytes: values["quota-bytes"],
+    },
+    // Where a manifest names no namespace.
+    "default",
+  );
+
 /**
  * @param ownNamespace the platform's namespace where none is named
  * @throws Error that names the setting and its value.

@@ -1,0 +1,83 @@
+import { spawnSync } from "node:child_process";
+import { join, resolve } from "node:path";
+import { describe, expect, test } from "vitest";
+import { readTenancy } from "./tenancy.ts";
+
+const root = resolve(import.meta.dirname, "..", "..");
+const run = (program: string, args: readonly string[], env: Readonly<Record<string, string>> = {}) =>
+  spawnSync(process.execPath, [join(root, program), ...args], {
+    cwd: root,
+    encoding: "utf8",
+    env: { PATH: process.env["PATH"] ?? "", ...env },
+  });
+
+describe("a tenancy is read", () => {
+  test("with every namespace trusted where nothing is said, as charts leave variables empty", () => {
+    const empty = { tenancy: "", platformNamespaces: "", quotaObjects: "", quotaBytes: "" };
+    expect(readTenancy(empty, "gapura")).toEqual({
+      mode: "Trusted",
+      platformNamespaces: new Set(["gapura"]),
+      quotas: { objects: 100, bytes: 262_144 },
+    });
+  });
+
+  test("with what is said", () => {
+    const settings = {
+      tenancy: "Namespaced",
+      platformNamespaces: " ml-platform,search ,",
+      quotaObjects: "5",
+      quotaBytes: "1Mi",
+    };
+    expect(readTenancy(settings, "gapura")).toEqual({
+      mode: "Namespaced",
+      platformNamespaces: new Set(["ml-platform", "search"]),
+      quotas: { objects: 5, bytes: 1_048_576 },
+    });
+  });
+
+  test.for([
+    [{ tenancy: "namespaced" }, 'unknown tenancy "namespaced": it is one of Trusted, Namespaced'],
+    [{ quotaObjects: "-1" }, 'the quota of objects is a whole number, with Ki, Mi or Gi behind it: not "-1"'],
+    [{ quotaBytes: "1.5Mi" }, 'not "1.5Mi"'],
+  ] as const)("and refused by name: %j", ([settings, message]) => {
+    expect(() => readTenancy(settings, "gapura")).toThrow(message);
+  });
+});
+
+describe("an unknown tenancy ends with exit 1 and its name", () => {
+  const named = 'unknown tenancy "Open"';
+
+  test("the operator of a folder", () => {
+    const folders = ["--manifests=hack/demo", "--out=/nonexistent", "--data=/nonexistent"];
+    const { status, stderr } = run("operator/main.ts", [...folders, "--tenancy=Open"]);
+    expect([status, stderr]).toEqual([1, expect.stringContaining(named)]);
+  });
+
+  test("the operator of a cluster, before it asks anybody", () => {
+    const { status, stderr } = run("operator/main.ts", [], {
+      POD_NAMESPACE: "gapura",
+      POD_NAME: "operator-1",
+      KUBECONFIG: "/nonexistent",
+      TENANCY: "Open",
+    });
+    expect([status, stderr]).toEqual([1, expect.stringContaining(named)]);
+  });
+
+  test("npm start, before it starts anything", () => {
+    const { status, stderr } = run("hack/start.ts", ["--data=/nonexistent/data", "--tenancy=Open"]);
+    expect([status, stderr]).toEqual([1, expect.stringContaining(named)]);
+  });
+});
+
+test("npm run validate says what a tenant may not", () => {
+  const folder = "test/golden/compile/tenancy/input";
+  const flags = ["--tenancy=Namespaced", "--platform-namespaces=default"];
+  const { status, stdout } = run("operator/validate.ts", [folder, ...flags]);
+  expect(status).toBe(1);
+  expect(stdout).toContain("Organization/rich spec.credits.grants: NotPermitted:");
+  expect(run("operator/validate.ts", [folder, ...flags, "--quota-objects=3"]).stdout).toContain(
+    "(quotas.objects)",
+  );
+  const platform = ["--tenancy=Namespaced", "--platform-namespaces=default,team"];
+  expect(run("operator/validate.ts", [folder, ...platform]).stdout).not.toContain("NotPermitted");
+});
