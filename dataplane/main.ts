@@ -3,6 +3,7 @@
  *   main.ts           serves
  *   main.ts migrate   brings the database's schema up to date
  *   main.ts grant     adds credit: --organization ID --name NAME --amount CREDITS
+ *   main.ts release-organization ID   lets another namespace have an id that nobody declares any more
  *   main.ts trail     prints who changed which key: [--organization ID] [--key ID] [--since DATE] [--limit N]
  */
 import { randomBytes } from "node:crypto";
@@ -19,6 +20,7 @@ import { grant, parseGrant } from "./billing/grant-command.ts";
 import { Keys } from "./billing/keys.ts";
 import { readLedgerId } from "./billing/ledger-identity.ts";
 import { startMoney } from "./billing/money.ts";
+import { parseRelease, release } from "./billing/owners.ts";
 import { parseTrail, trail } from "./billing/trail-command.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import { readEnvironment, type Environment } from "./environment.ts";
@@ -64,9 +66,10 @@ const [command, ...rest] = process.argv.slice(2);
 try {
   if (command === "migrate") await runMigrations();
   else if (command === "grant") await runGrant(rest);
+  else if (command === "release-organization") await runRelease(rest);
   else if (command === "trail") await runTrail(rest);
   else if (command === undefined) await serveForever(readEnvironment(process.env));
-  else throw new Error(`unknown command ${command}; known: migrate, grant, trail`);
+  else throw new Error(`unknown command ${command}; known: migrate, grant, release-organization, trail`);
 } catch (error) {
   process.stderr.write(`gapura: ${error instanceof Error ? error.message : String(error)}\n`);
   process.exit(1);
@@ -81,6 +84,16 @@ async function runGrant(args: readonly string[]): Promise<void> {
   const postgres = await openPostgres(databaseUrl(), { maxConnections: 1, onError: () => {} });
   try {
     process.stdout.write(`${await grant(postgres, request)}\n`);
+  } finally {
+    await postgres.end();
+  }
+}
+
+async function runRelease(args: readonly string[]): Promise<void> {
+  const id = parseRelease(args);
+  const postgres = await openPostgres(databaseUrl(), { maxConnections: 1, onError: () => {} });
+  try {
+    process.stdout.write(`${await release(postgres, id)}\n`);
   } finally {
     await postgres.end();
   }
@@ -221,6 +234,7 @@ async function serveForever(environment: Environment): Promise<void> {
     ],
     draining: () => draining,
     acknowledged: () => money.keeper.acknowledged(loader.current?.routing.objects ?? []),
+    owned: () => money.keeper.owned(loader.current?.index.serial),
   });
   await listen(ops, environment.OPS_PORT, environment.HOST);
   const address = await server.app.listen({ port: environment.PORT, host: environment.HOST });

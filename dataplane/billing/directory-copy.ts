@@ -29,6 +29,8 @@ export interface Copied {
   readonly changed: readonly string[];
   /** Organizations that Postgres does not take as they are declared: they stay as they were. */
   readonly refused: readonly Refused[];
+  /** Ids that are declared in another namespace than the one that owns them: they stay as they were. */
+  readonly foreign: readonly string[];
 }
 
 export interface Refused {
@@ -43,11 +45,12 @@ export async function copySnapshot(pool: DatabasePool, snapshot: Snapshot, newId
     // Of the session, not of a transaction: the copy is several transactions.
     await connection.query(sql.unsafe`select pg_advisory_lock(${LOCK})`);
     try {
-      if (!(await begin(connection, serial))) return { changed: [], refused: [] };
+      if (!(await begin(connection, serial)))
+        return { changed: [], refused: [], foreign: await readForeign(connection, snapshot.routing) };
       reached("directory.begun");
       const copied = await copyOrganizations(connection, snapshot.routing, newId);
       // Else each pod tries again, and so knows what it must not call programmed.
-      if (copied.refused.length === 0)
+      if (copied.refused.length + copied.foreign.length === 0)
         await connection.query(sql.unsafe`update directory_state set copied_serial = ${serial}`);
       return copied;
     } finally {
@@ -73,20 +76,25 @@ async function copyOrganizations(
   { organizations }: Routing,
   newId: NewId,
 ): Promise<Copied> {
+  const foreign = await readForeign(connection, { organizations });
+  const others = new Set(foreign);
+  const own = organizations.filter(({ id }) => !others.has(id));
   const known = new Map(
     (
       await connection.any(
+        // One without an owner gets one by being copied.
         sql.type(z.object({ id: z.string(), declaration: z.string() }))`
-          select id, declaration from organizations where deleted_at is null
+          select id, case when namespace is null then '' else declaration end as declaration
+          from organizations where deleted_at is null
         `,
       )
     ).map(({ id, declaration }) => [id, declaration]),
   );
-  const news = organizations
+  const news = own
     .filter((entry) => known.get(entry.id) !== declarationOf(entry))
     .sort((one, other) => (one.id < other.id ? -1 : 1));
   // First, so that their keys' secrets are free for other organizations.
-  const declared = new Set(organizations.map(({ id }) => id));
+  const declared = new Set(own.map(({ id }) => id));
   const deleted = [...known.keys()].filter((id) => !declared.has(id)).sort();
   for (const id of deleted) await connection.transaction((transaction) => deleteOne(transaction, id));
   const refused: Refused[] = [];
@@ -101,7 +109,23 @@ async function copyOrganizations(
   if (again.length > 0) refused.push(...(await copyBatch(connection, again, newId)).refused);
   const kept = new Set(refused.map(({ organizationId }) => organizationId));
   const copied = news.map(({ id }) => id).filter((id) => !kept.has(id));
-  return { changed: [...copied, ...deleted], refused };
+  return { changed: [...copied, ...deleted], refused, foreign };
+}
+
+/** Ids of the snapshot that belong to another namespace than the one that declares them (rule 8.3). */
+async function readForeign(
+  connection: DatabasePoolConnection,
+  { organizations }: Pick<Routing, "organizations">,
+): Promise<readonly string[]> {
+  return await connection.anyFirst(sql.type(z.object({ id: z.string() }))`
+    select id from organizations
+    join ${sql.unnest(
+      organizations.map(({ id, source }) => [id, source.namespace]),
+      ["text", "text"],
+    )} as declared (id, namespace) using (id)
+    where organizations.namespace <> declared.namespace
+    order by id
+  `);
 }
 
 interface Batch {
@@ -176,13 +200,19 @@ async function copyEntries(
     `),
   );
   await transaction.query(sql.unsafe`
-    insert into organizations (id, display_name, suspended, declaration)
+    insert into organizations (id, display_name, suspended, declaration, namespace)
     select * from ${sql.unnest(
-      entries.map((entry) => [entry.id, entry.displayName, entry.suspended, declarationOf(entry)]),
-      ["text", "text", "bool", "text"],
+      entries.map((entry) => [
+        entry.id,
+        entry.displayName,
+        entry.suspended,
+        declarationOf(entry),
+        entry.source.namespace,
+      ]),
+      ["text", "text", "bool", "text", "text"],
     )}
     on conflict (id) do update set display_name = excluded.display_name, suspended = excluded.suspended,
-      declaration = excluded.declaration, deleted_at = null
+      declaration = excluded.declaration, namespace = excluded.namespace, deleted_at = null
   `);
   await transaction.query(sql.unsafe`
     insert into accounts (organization_id) select unnest(${sql.array(ids, "text")}) on conflict do nothing

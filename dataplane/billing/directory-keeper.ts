@@ -12,6 +12,7 @@ import { readNotes, type Note } from "./directory-grants.ts";
 import { keysBySecret } from "./directory-keys.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "./holds.ts";
+import { type Owned, readOwned } from "./owners.ts";
 import { reached } from "./steps.ts";
 
 const RETRY_MS = 1_000;
@@ -39,6 +40,9 @@ export class DirectoryKeeper {
   #notes = new Map<string, Note[]>();
   /** What declared secrets opened when a snapshot was last copied whole. */
   #opened: ReturnType<typeof keysBySecret> = new Map();
+  /** Ids of the snapshot copied last that belong to other namespaces. */
+  #foreign: readonly string[] = [];
+  #owned: { readonly serial: number; readonly owned: Owned } | null = null;
   /** How many times in a row Postgres refused some of the snapshot's organizations. */
   #refusals = 0;
   #retry: NodeJS.Timeout | undefined;
@@ -50,7 +54,10 @@ export class DirectoryKeeper {
   }
 
   start(): void {
-    this.#writing = setInterval(() => void this.#writeUsed(), WRITE_USED_MS);
+    this.#writing = setInterval(() => {
+      void this.#writeUsed();
+      void this.#readOwned();
+    }, WRITE_USED_MS);
   }
 
   async stop(): Promise<void> {
@@ -88,6 +95,11 @@ export class DirectoryKeeper {
     });
   }
 
+  /** Who owns ids that are not declared by their owner in the snapshot of this serial; undefined: not known yet. */
+  owned(serial: number | undefined): Owned | undefined {
+    return this.#owned?.serial === serial ? this.#owned?.owned : undefined;
+  }
+
   async #work(): Promise<void> {
     while (this.#wanted !== null && this.#wanted !== this.#copied && !this.#stop.signal.aborted) {
       const snapshot = this.#wanted;
@@ -119,7 +131,9 @@ export class DirectoryKeeper {
   /** @returns false when Postgres refused some of the organizations. */
   async #copyOnce(snapshot: Snapshot): Promise<boolean> {
     const { pool, holds, log, newId } = this.#options;
-    const { changed, refused } = await copySnapshot(pool, snapshot, newId);
+    const { changed, refused, foreign } = await copySnapshot(pool, snapshot, newId);
+    for (const organizationId of foreign)
+      log.error({ organizationId }, "another namespace owns this organization's id: it stays as it was");
     reached("directory.copied");
     this.#forgetMoved(snapshot, refused.length === 0);
     for (const { organizationId, error } of refused)
@@ -128,11 +142,25 @@ export class DirectoryKeeper {
     await holds.refresh(changed).catch((error: unknown) => {
       log.warn({ err: error }, "Redis has not heard of changed organizations yet");
     });
-    const kept = new Set(refused.map(({ organizationId }) => organizationId));
+    const kept = new Set([...refused.map(({ organizationId }) => organizationId), ...foreign]);
     const organizations = snapshot.routing.organizations.filter(({ id }) => !kept.has(id));
     const notes = Map.groupBy(await readNotes(pool, organizations), (note) => note.organizationId);
     this.#notes = new Map(organizations.map(({ id, source }) => [identity(source), notes.get(id) ?? []]));
-    return refused.length === 0;
+    this.#foreign = foreign;
+    this.#owned = { serial: snapshot.index.serial, owned: await readOwned(pool, foreign) };
+    return refused.length + foreign.length === 0;
+  }
+
+  /** An id may have been released, or another process may have copied a newer snapshot. */
+  async #readOwned(): Promise<void> {
+    const known = this.#owned;
+    if (known === null) return;
+    try {
+      const owned = await readOwned(this.#options.pool, this.#foreign);
+      if (this.#owned === known) this.#owned = { ...known, owned };
+    } catch (error) {
+      this.#options.log.debug({ err: error }, "owners of organization ids are not read");
+    }
   }
 
   /**

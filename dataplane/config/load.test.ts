@@ -114,6 +114,25 @@ describe("half-way and damaged (rule 6.3)", () => {
     expect([serial(), loader.rejected]).toEqual([6, null]);
   });
 
+  test("a damaged index is told until it is mended, also when its serial is older than the one served", async () => {
+    await publish("b", 4);
+    await publish("a", 5);
+    await loader.look();
+    await writeFile(join(directory, "b-index.json"), "{");
+    await loader.look();
+    expect([serial(), loader.rejected?.serial]).toEqual([5, null]);
+    await publish("b", 4);
+    await loader.look();
+    expect([serial(), loader.rejected]).toEqual([5, null]);
+    // The bank that is served, too.
+    await writeFile(join(directory, "a-index.json"), "{}");
+    await loader.look();
+    expect(loader.rejected).not.toBe(null);
+    await publish("a", 5);
+    await loader.look();
+    expect([serial(), loader.rejected]).toEqual([5, null]);
+  });
+
   test("routing and credentials of different serials are never served together", async () => {
     await writeFiles(directory, bankFiles("a", sampleRouting(2), sampleCredentials(1)));
     await loader.look();

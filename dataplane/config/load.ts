@@ -146,7 +146,12 @@ export class SnapshotLoader {
         this.#reject(bank, view.text, view.rejection);
         continue;
       }
-      if (this.#current !== null && view.index.serial <= this.#current.index.serial) continue;
+      if (this.#current !== null && view.index.serial <= this.#current.index.serial) {
+        // It reads well again: what was wrong with it before is mended.
+        this.#judged.delete(bank);
+        this.#waiting.end(bank);
+        continue;
+      }
       const result = await this.#readBank(directory, bank, view.index);
       if (result.state === "pending") {
         const overdue = this.#waiting.note(bank, view.text, view.index.serial, result.lacks);

@@ -24,6 +24,8 @@ export interface OpsNeeds {
   readonly draining: () => boolean;
   /** What this process has taken over of a snapshot: Organizations only once they are copied into Postgres. */
   readonly acknowledged: () => ConfigStatus["objects"];
+  /** Organization ids that their owner does not declare; undefined: not known for what is served. */
+  readonly owned?: () => ConfigStatus["owners"];
 }
 
 const CHECK_TIMEOUT_MS = 1500;
@@ -94,7 +96,8 @@ async function respond(
   response.end(request.method === "HEAD" ? undefined : result.text);
 }
 
-function statusOf({ loader, podUid, acknowledged }: OpsNeeds): ConfigStatus {
+function statusOf({ loader, podUid, acknowledged, owned }: OpsNeeds): ConfigStatus {
+  const owners = owned?.();
   const index = loader.current?.index;
   return {
     hash: index?.hash ?? null,
@@ -103,6 +106,7 @@ function statusOf({ loader, podUid, acknowledged }: OpsNeeds): ConfigStatus {
     accepts: [...ACCEPTED_SCHEMA_VERSIONS],
     rejected: loader.rejected,
     objects: acknowledged(),
+    ...(owners === undefined ? {} : { owners }),
   };
 }
 

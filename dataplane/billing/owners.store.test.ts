@@ -1,0 +1,144 @@
+/** Rule 8.3: an organization id belongs to the namespace that had it first, until the platform releases it. */
+import { createHash } from "node:crypto";
+import { pino } from "pino";
+import { sql, type DatabasePool } from "slonik";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { z } from "zod";
+import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import type { OrganizationEntry } from "../config/schema.ts";
+import { Snapshot } from "../config/snapshot.ts";
+import { newId } from "../lib/ids.ts";
+import { openPostgres } from "../store/postgres.ts";
+import { DirectoryKeeper } from "./directory-keeper.ts";
+import { KeyDirectory } from "./directory.ts";
+import { parseRelease, release } from "./owners.ts";
+
+let database: TestDatabase;
+let pool: DatabasePool;
+let directory: KeyDirectory;
+beforeAll(async () => {
+  database = await freshDatabase();
+  pool = await openPostgres(database.url, { onError: () => {} });
+  directory = new KeyDirectory({ pool, clock: { now: () => Date.now() } });
+});
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+
+const digest = (key: string) => createHash("sha256").update(key).digest("hex");
+const declared = (namespace: string, id: string, secret: string): OrganizationEntry => ({
+  source: { kind: "Organization", namespace, name: id, uid: `${namespace}/${id}`, generation: 1 },
+  id,
+  displayName: namespace,
+  suspended: false,
+  grants: [{ name: `of ${namespace}`, amountMicros: "5000000" }],
+  allowedModels: ["*"],
+  toolCallsPerMinute: null,
+  rateLimits: { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null },
+  projects: ["default"],
+  apiKeys: [{ name: "one", sha256: digest(secret), hint: "sk-svc-x", project: "default" }],
+  adminKeys: [],
+});
+
+let serial = 1000;
+/** What a pod says of a snapshot with these organizations. */
+async function copy(...organizations: OrganizationEntry[]) {
+  const shard = [{ file: "x", sha256: "0".repeat(64) }];
+  const snapshot = new Snapshot(
+    { schemaVersion: 1, serial: (serial += 1), hash: "0".repeat(64), routing: shard, credentials: shard },
+    {
+      schemaVersion: 1,
+      serial,
+      routes: [],
+      policies: {},
+      organizations,
+      objects: organizations.map(({ source }) => source),
+    },
+    { serial, values: {} },
+  );
+  const keeper = new DirectoryKeeper({
+    pool,
+    directory,
+    newId,
+    log: pino({ level: "silent" }),
+    holds: { refresh: async () => {} },
+  });
+  expect(keeper.owned(serial), "before it is copied").toBeUndefined();
+  await keeper.copy(snapshot);
+  await keeper.stop();
+  return {
+    owned: keeper.owned(serial),
+    acknowledged: keeper.acknowledged(snapshot.routing.objects).map(({ namespace }) => namespace),
+  };
+}
+
+const find = (secret: string) => directory.find(digest(secret), 0);
+const balance = async () =>
+  await pool.oneFirst(
+    sql.type(z.object({ balance: z.bigint() }))`
+      select balance_micros as balance from accounts where organization_id = 'org_acme'
+    `,
+  );
+
+test("what its owner declares is told by the snapshot, and by nothing else", async () => {
+  expect(await copy(declared("good", "org_acme", "good-key"))).toEqual({ owned: [], acknowledged: ["good"] });
+  expect(await find("good-key")).toMatchObject({ organizationId: "org_acme" });
+});
+
+test("it cannot be released while it is declared, nor one that is not there", async () => {
+  await expect(release(pool, "org_acme")).rejects.toThrow(
+    "org_acme is still declared in namespace good: delete its Organization there first",
+  );
+  await expect(release(pool, "org_nobody")).rejects.toThrow("there is no organization org_nobody");
+  expect(() => parseRelease([])).toThrow("usage");
+});
+
+test("another namespace gets neither keys nor balance, and is not acknowledged; the operator is told", async () => {
+  const owned = [{ id: "org_acme", namespace: "good" }];
+  expect(await copy()).toEqual({ owned, acknowledged: [] });
+  expect(
+    await copy(declared("evil", "org_acme", "evil-key"), declared("evil", "org_evil", "own-key")),
+  ).toEqual({
+    owned,
+    acknowledged: ["evil"],
+  });
+  expect(await find("evil-key")).toBe(null);
+  expect(await find("good-key"), "its owner does not declare it either").toBe(null);
+  expect(await find("own-key")).toMatchObject({ organizationId: "org_evil" });
+  expect(await balance()).toBe(5_000_000n);
+});
+
+test("its owner has it again at once", async () => {
+  expect(await copy(declared("good", "org_acme", "good-key"))).toMatchObject({ acknowledged: ["good"] });
+  expect(await find("good-key")).toMatchObject({ organizationId: "org_acme" });
+  expect(await balance()).toBe(5_000_000n);
+});
+
+test("released, it belongs to the next namespace that declares it, with what is kept under it", async () => {
+  await copy();
+  expect(await release(pool, "org_acme")).toBe(
+    "org_acme belonged to namespace good; the next namespace that declares it has it, with its balance, keys, files and batches",
+  );
+  expect(await release(pool, "org_acme")).toBe("org_acme belongs to no namespace; nothing changed");
+  expect(await copy()).toMatchObject({ owned: [{ id: "org_evil", namespace: "evil" }] });
+  expect(await copy(declared("team", "org_acme", "team-key"))).toMatchObject({ acknowledged: ["team"] });
+  expect(await find("team-key")).toMatchObject({ organizationId: "org_acme" });
+  expect(await balance()).toBe(10_000_000n);
+  expect(await copy(declared("good", "org_acme", "good-key"))).toMatchObject({
+    owned: expect.arrayContaining([{ id: "org_acme", namespace: "team" }]),
+    acknowledged: [],
+  });
+});
+
+test("a row of before this release belongs to who declares it", async () => {
+  await copy(declared("old", "org_old", "old-key"));
+  await pool.query(sql.unsafe`update organizations set namespace = null where id = 'org_old'`);
+  await copy(declared("old", "org_old", "old-key"));
+  const owner = await pool.oneFirst(
+    sql.type(z.object({ namespace: z.string().nullable() }))`
+      select namespace from organizations where id = 'org_old'
+    `,
+  );
+  expect(owner).toBe("old");
+});
