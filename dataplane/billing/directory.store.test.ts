@@ -224,6 +224,18 @@ test("an unchanged organization is not copied again", async () => {
   expect(refreshed).toEqual([]);
 });
 
+test("rule 7.7: keys in line are found in few queries, and only valid ones are known afterwards", async () => {
+  await keeperOf().copy(snapshotOf([organization("lined", { apiKeys: [inferenceKey("in-line")] })]));
+  const pod = new KeyDirectory({ pool, clock: { now: () => Date.now() } });
+  const unknown = Array.from({ length: 1_000 }, (_, n) => pod.findInLine(digest(`guess ${n}`)));
+  const valid = await pod.findInLine(digest("in-line"));
+  expect(valid).toEqual(await find("in-line"));
+  expect(new Set(await Promise.all(unknown))).toEqual(new Set([null]));
+  expect(pod.knows(digest("in-line"))).toBe(true);
+  expect(pod.find(digest("in-line"), 10_000)).toEqual(valid);
+  expect(pod.knows(digest("guess 1"))).toBe(false);
+});
+
 test("while Postgres is away a key that was valid stays valid", async () => {
   const own = await openPostgres(database.url, { onError: () => {} });
   const cut = new KeyDirectory({ pool: own, clock: { now: () => Date.now() } });

@@ -8,6 +8,7 @@ import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
+import { KeyLine } from "./key-line.ts";
 import type { Directory, Principal } from "./principal.ts";
 
 const MOST_REMEMBERED = 50_000;
@@ -30,6 +31,8 @@ const principalSchema = z.object({
   keyEpoch: z.bigint().transform(Number),
 });
 
+const foundSchema = principalSchema.extend({ sha256: z.string() });
+
 interface Remembered {
   readonly principal: Principal;
   /** Unix milliseconds at which the look-up began. */
@@ -48,6 +51,7 @@ export class KeyDirectory implements Directory {
   readonly #lookups = new Map<string, Promise<Principal | null>>();
   /** Keys that ended here, with Unix milliseconds: what a look-up from before that answers is not kept. */
   readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
+  readonly #line = new KeyLine((sha256s) => this.#lookUpTogether(sha256s));
   /** Keys used since the last `writeUsed`, with Unix milliseconds. */
   #used = new Map<string, number>();
 
@@ -62,6 +66,16 @@ export class KeyDirectory implements Directory {
       return this.#findAnew(sha256, remembered, maxAgeMs);
     this.#used.set(remembered.principal.keyId, now);
     return remembered.principal;
+  }
+
+  knows(sha256: string): boolean {
+    return this.#remembered.has(sha256);
+  }
+
+  async findInLine(sha256: string): Promise<Principal | null> {
+    const principal = await this.#line.find(sha256);
+    if (principal !== null) this.#used.set(principal.keyId, this.#options.clock.now());
+    return principal;
   }
 
   async #findAnew(
@@ -123,10 +137,23 @@ export class KeyDirectory implements Directory {
       if (remembered !== undefined && this.#options.clock.now() - remembered.at < STALE_MS) {
         return remembered.principal;
       }
-      throw new ApiError("unavailable", "Keys cannot be checked right now. Try again in a moment.", {
-        retryAfterSeconds: 1,
-        cause: error,
-      });
+      throw unavailable(error);
+    }
+  }
+
+  async #lookUpTogether(sha256s: readonly string[]): Promise<ReadonlyMap<string, Principal>> {
+    const at = this.#options.clock.now();
+    try {
+      const rows = await withTimeout(
+        this.#options.pool.any(sql.type(foundSchema)`
+          ${principals(sql.fragment`, key.sha256`)} where key.sha256 = any(${sql.array([...sha256s], "text")}) and ${valid}
+        `),
+      );
+      const found = new Map(rows.map(({ sha256, ...principal }) => [sha256, principal]));
+      for (const [sha256, principal] of found) this.#remember(sha256, principal, at);
+      return found;
+    } catch (error) {
+      throw unavailable(error);
     }
   }
 
@@ -146,19 +173,32 @@ export class KeyDirectory implements Directory {
     const at = this.#options.clock.now();
     const principal = await withTimeout(
       this.#options.pool.maybeOne(sql.type(principalSchema)`
-        select key.kind, key.id as "keyId", key.name as "keyName", key.organization_id as "organizationId",
-          key.project_id as "projectId", organization.key_epoch as "keyEpoch"
-        from api_keys key join organizations organization on organization.id = key.organization_id
-        where key.sha256 = ${sha256} and ${valid}
+        ${principals()} where key.sha256 = ${sha256} and ${valid}
       `),
     );
     if (principal === null) this.#remembered.delete(sha256);
-    else if (at > (this.#ended.get(sha256) ?? Number.NEGATIVE_INFINITY))
-      this.#remembered.set(sha256, { principal, at });
+    else this.#remember(sha256, principal, at);
     return principal;
+  }
+
+  /** `at`: Unix milliseconds at which its look-up began. */
+  #remember(sha256: string, principal: Principal, at: number): void {
+    if (at > (this.#ended.get(sha256) ?? Number.NEGATIVE_INFINITY))
+      this.#remembered.set(sha256, { principal, at });
   }
 }
 
+const unavailable = (cause: unknown) =>
+  new ApiError("unavailable", "Keys cannot be checked right now. Try again in a moment.", {
+    retryAfterSeconds: 1,
+    cause,
+  });
+
+const principals = (more = sql.fragment``) => sql.fragment`
+  select key.kind, key.id as "keyId", key.name as "keyName", key.organization_id as "organizationId",
+    key.project_id as "projectId", organization.key_epoch as "keyEpoch" ${more}
+  from api_keys key join organizations organization on organization.id = key.organization_id
+`;
 const valid = sql.fragment`
   key.status = 'active' and key.deleted_at is null
   and not organization.suspended and organization.deleted_at is null

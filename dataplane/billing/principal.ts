@@ -17,4 +17,8 @@ export interface Directory {
    * answer comes at once, so that most requests do not wait a turn for it.
    */
   find(sha256: string, maxAgeMs: number): Principal | null | Promise<Principal | null>;
+  /** Whether the key was valid when it was last looked up here. */
+  knows(sha256: string): boolean;
+  /** As `find` for a key that is not known, of those who send too many such: it costs the store next to nothing. */
+  findInLine(sha256: string): Promise<Principal | null>;
 }

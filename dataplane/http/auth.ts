@@ -3,6 +3,7 @@ import { hash } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
 import type { Directory, Principal } from "../billing/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { tooMany, type Strangers } from "./strangers.ts";
 
 export type KeyKind = Principal["kind"];
 
@@ -21,39 +22,67 @@ export function presentedKey(headers: IncomingHttpHeaders): string | undefined {
   return match?.[1]?.trim();
 }
 
-/**
- * Finds the owner of the request's key; at once when it is remembered.
- * @param maxAgeMs how old a remembered answer may be.
- * @throws ApiError 401; the message never repeats what was sent. A key of the wrong kind is told apart by its
- * prefix alone, so that the answer says nothing about whether such a key exists.
- */
-export function authenticate(
-  headers: IncomingHttpHeaders,
-  needed: KeyKind,
-  directory: Directory,
-  maxAgeMs: number,
-): Principal | Promise<Principal> {
-  const key = presentedKey(headers);
-  if (key === undefined) {
-    throw new ApiError(
-      "authentication",
-      `Missing API key: send ${names[needed]} in the x-api-key header or as "Authorization: Bearer".`,
-    );
-  }
-  const other: KeyKind = needed === "inference" ? "admin" : "inference";
-  if (key.startsWith(prefixes[other])) throw wrongKind(needed);
-  if (!shapes[needed].test(key)) throw invalidKey();
-  const found = directory.find(hash("sha256", key, "hex"), maxAgeMs);
-  return found instanceof Promise
-    ? found.then((principal) => checked(principal, needed))
-    : checked(found, needed);
+/** Who asks, and of whom it is found out. */
+export interface Authentication {
+  readonly headers: IncomingHttpHeaders;
+  /** That the client connects from. */
+  readonly address: string | undefined;
+  readonly needed: KeyKind;
+  readonly directory: Directory;
+  readonly strangers: Strangers;
+  /** How old a remembered answer may be. */
+  readonly maxAgeMs: number;
 }
 
-function checked(principal: Principal | null, needed: KeyKind): Principal {
-  if (principal === null) throw invalidKey();
+/**
+ * Finds the owner of the request's key; at once when it is remembered.
+ * @throws ApiError 401; the message never repeats what was sent. A key of the wrong kind is told apart by its
+ * prefix alone, so that the answer says nothing about whether such a key exists. 429 when the address has sent too
+ * many that are not valid.
+ */
+export function authenticate(asked: Authentication): Principal | Promise<Principal> {
+  const { headers, address, needed, directory, strangers, maxAgeMs } = asked;
+  const key = presentedKey(headers);
+  const fault = key === undefined ? missingKey(needed) : faultOf(key, needed);
+  if (key === undefined || fault !== null) throw strangers.refusal(address, fault ?? invalidKey());
+  const sha256 = hash("sha256", key, "hex");
+  if (!directory.knows(sha256)) return findStranger(asked, sha256);
+  const found = directory.find(sha256, maxAgeMs);
+  const check = (principal: Principal | null) => {
+    if (principal === null) throw strangers.refusal(address, invalidKey());
+    return checked(principal, needed);
+  };
+  return found instanceof Promise ? found.then(check) : check(found);
+}
+
+async function findStranger(
+  { address, needed, directory, strangers, maxAgeMs }: Authentication,
+  sha256: string,
+): Promise<Principal> {
+  const asking = strangers.ask(address);
+  const principal = await (asking.atOnce ? directory.find(sha256, maxAgeMs) : directory.findInLine(sha256));
+  if (principal === null) throw asking.within ? invalidKey() : tooMany();
+  strangers.found(address, asking);
+  return checked(principal, needed);
+}
+
+/** What is wrong with a key by its form alone. */
+function faultOf(key: string, needed: KeyKind): ApiError | null {
+  const other: KeyKind = needed === "inference" ? "admin" : "inference";
+  if (key.startsWith(prefixes[other])) return wrongKind(needed);
+  return shapes[needed].test(key) ? null : invalidKey();
+}
+
+function checked(principal: Principal, needed: KeyKind): Principal {
   if (principal.kind !== needed) throw wrongKind(needed);
   return principal;
 }
+
+const missingKey = (needed: KeyKind) =>
+  new ApiError(
+    "authentication",
+    `Missing API key: send ${names[needed]} in the x-api-key header or as "Authorization: Bearer".`,
+  );
 
 /** The words that Claude Code and the SDKs' users know ("invalid x-api-key"). */
 const invalidKey = () => new ApiError("authentication", "invalid x-api-key: incorrect API key provided.");

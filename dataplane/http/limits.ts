@@ -36,6 +36,12 @@ export const limits = {
   connectionsCheckMs: 2_000,
   /** Longer than an ingress keeps idle connections (the longest known is 600 s), so that it is never us who hang up. */
   keepAliveMs: 620_000,
+  /** A connection on which no valid key was shown is closed after so much idleness (rule 7.7). */
+  keylessIdleMs: 10_000,
+  /** Unknown, malformed and missing keys of one address that are answered as such; what is beyond gets 429. */
+  refusalsPerSecond: 20,
+  /** Keys that are not remembered, of all addresses, that are looked up each by itself; others wait in line. */
+  unknownKeysPerSecond: 200,
   /** A client that takes nothing of its answer for this long is cut (design.md §4.7). */
   stalledClientMs: 60_000,
   /** The event loop's mean delay over half a second beyond which new inference is refused. */

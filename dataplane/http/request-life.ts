@@ -5,6 +5,7 @@ import { countRequest } from "../telemetry/metrics.ts";
 import { newRequestRecord } from "../telemetry/request-record.ts";
 import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
 import { pathOf, withoutKeys } from "./error-style.ts";
+import { loggedId } from "./logged-id.ts";
 import { letRestFlow } from "./linger.ts";
 import type { HttpServices } from "./route.ts";
 
@@ -67,5 +68,5 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
 /** The caller's own id, for finding its request in the log; nothing else is done with it. */
 function clientId(request: FastifyRequest): string | undefined {
   const id = request.headers["x-client-request-id"];
-  return typeof id === "string" && /^[\x21-\x7e]{1,128}$/.test(id) ? id : undefined;
+  return typeof id === "string" ? loggedId(id) : undefined;
 }

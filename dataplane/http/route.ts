@@ -10,6 +10,7 @@ import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
 import type { KeyKind } from "./auth.ts";
+import type { Strangers } from "./strangers.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
@@ -47,6 +48,8 @@ export interface HttpServices {
   readonly bodies: ByteBudget;
   /** The snapshot to serve a new request from. @throws ApiError 503 before the first one was loaded. */
   snapshot(): Snapshot;
+  /** Callers whose keys are not known; those of this server alone unless given. */
+  readonly strangers?: Strangers;
   /** What is judged before a body is read; absent where nothing is metered. */
   readonly preflight?: Preflight;
   /** Refuses new work when the process is overloaded. @throws ApiError 503 */

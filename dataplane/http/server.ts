@@ -21,11 +21,13 @@ import { beforeBody } from "./before-body.ts";
 import { ClientGone } from "./body-errors.ts";
 import { isUninvited, letBodiesWait } from "./continue.ts";
 import { errorStyle, pathOf, withLiteralPercents, withoutKeys } from "./error-style.ts";
+import { announceKeyless, KeylessConnections, showedKey } from "./keyless-connections.ts";
 import { limits } from "./limits.ts";
 import { refuseExpectation, refuseUpgrade, requireHost } from "./protocol.ts";
 import { begin } from "./request-life.ts";
 import type { HttpServices, Routes, ServedRoute } from "./route.ts";
 import { StalledClients } from "./stalled-clients.ts";
+import { Strangers } from "./strangers.ts";
 
 /** A free endpoint costs no hold whose script would notice a revoked key, so it looks closer (design.md §4.1). */
 const FREE_KEY_AGE_MS = 900;
@@ -43,6 +45,7 @@ export interface HttpServer {
 
 export function createServer(services: HttpServices, routes: readonly Routes[]): HttpServer {
   const { log } = services;
+  const { directory, strangers = new Strangers() } = services;
   let draining = false;
   const app = Fastify({
     logger: false,
@@ -88,7 +91,11 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   });
   const stalled = new StalledClients(connections);
   // To the last connection: Fastify's own hook comes before they have ended.
-  app.server.once("listening", () => app.server.once("close", stalled.start()));
+  const keyless = new KeylessConnections(connections);
+  app.server.once("listening", () => {
+    const stops = [stalled.start(), keyless.start()];
+    app.server.once("close", () => stops.forEach((stop) => stop()));
+  });
 
   const sendError = (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
     if (error instanceof ClientGone) {
@@ -99,6 +106,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     const apiError = toApiError(error);
     if (apiError.code === "internal") log.error({ id: request.id, err: error }, "request failed");
     request.record.errorCode = apiError.code;
+    announceKeyless(reply.raw);
     const style = errorStyle(pathOf(request.url), versionOf(request));
     const status = errorStatus(style.family, apiError);
     // The rest of a body that is too slow is not waited for, nor one that was not asked for.
@@ -132,16 +140,21 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     requireHost(request);
     refuseExpectation(request);
     refuseUpgrade(request, reply);
+    const { socket } = request.raw;
     if (access === undefined || access === "none") {
+      announceKeyless(reply.raw);
       request.bodyLease = services.bodies.lease("");
       return done();
     }
     // What costs something, or brings a large body.
     if (dialect !== undefined || (access === "inference" && request.method === "POST")) services.shed?.();
     const maxAgeMs = dialect === undefined ? FREE_KEY_AGE_MS : BILLED_KEY_AGE_MS;
-    const caller = authenticate(request.headers, access, services.directory, maxAgeMs);
+    const address = socket.remoteAddress;
+    const { headers } = request;
+    const caller = authenticate({ headers, address, needed: access, directory, strangers, maxAgeMs });
     const goOn = () => done();
     const known = (principal: Principal) => {
+      showedKey(socket);
       request.caller = principal;
       request.bodyLease = services.bodies.lease(principal.organizationId);
       const { preflight } = services;

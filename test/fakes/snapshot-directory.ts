@@ -23,6 +23,15 @@ export class SnapshotDirectory implements Directory {
     }
     return Promise.resolve(principals.get(sha256) ?? null);
   }
+
+  /** It remembers nothing. */
+  knows(): boolean {
+    return false;
+  }
+
+  findInLine(sha256: string): Promise<Principal | null> {
+    return this.find(sha256);
+  }
 }
 
 function principalsOf(snapshot: Snapshot): ReadonlyMap<string, Principal> {

@@ -213,20 +213,18 @@ beforeAll(async () => {
   );
   const snapshot = snapshotOf(routes);
   const proxy = { open: (...args: Parameters<RecordingMeter["open"]>) => meter.open(...args) };
+  const principal = {
+    kind: "inference",
+    keyId: "apikey_1",
+    keyName: "test",
+    organizationId: "org_a",
+    projectId: "default",
+    keyEpoch: 0,
+  } as const;
   server = await startTestServer([inferenceRoutes({ meter: proxy, serve })], {
     snapshot: () => snapshot,
     services: {
-      directory: {
-        find: () =>
-          Promise.resolve({
-            kind: "inference",
-            keyId: "apikey_1",
-            keyName: "test",
-            organizationId: "org_a",
-            projectId: "default",
-            keyEpoch: 0,
-          }),
-      },
+      directory: { find: () => principal, knows: () => true, findInLine: async () => principal },
     },
   });
   clients = {
