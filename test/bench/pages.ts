@@ -25,7 +25,11 @@ const pool = new ExtractionPool(defaultPoolLimits);
 pool.warm();
 const { signal } = new AbortController();
 const read = (bytes: Buffer) =>
-  pool.extract({ kind: "html", charset: null, url: "https://example.com/", bytes }, signal);
+  pool.extract(
+    { kind: "html", charset: null, url: "https://example.com/", bytes },
+    { organizationId: "org_bench", timeoutMs: 60_000 },
+    signal,
+  );
 await Promise.all(Array.from({ length: 10 }, () => read(Buffer.from(source))));
 
 for (const [name, bytes] of Object.entries(pages)) {

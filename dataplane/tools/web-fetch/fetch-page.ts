@@ -13,7 +13,7 @@ import { judgeUrl } from "../url-guard/judge-url.ts";
 import type { Resolver } from "../url-guard/resolver.ts";
 import { download, judgeHop, type Downloaded, type DownloadRules, type Refused } from "./download.ts";
 import { decodePage } from "./extract/charset.ts";
-import type { ExtractionPool } from "./extract/pool.ts";
+import type { ExtractionPool, PageTurn } from "./extract/pool.ts";
 import { PageCache, type KeptPage } from "./page-cache.ts";
 import type { PriorContext } from "./prior-context.ts";
 import type { RobotsCache } from "./robots-cache.ts";
@@ -82,9 +82,22 @@ export async function fetchPage(
     const kept = await cache.get(href);
     if (kept !== null) return fromCache(kept, request, rules);
   }
+  const started = performance.now();
   const deadline = AbortSignal.timeout(webFetch.timeoutMs);
   try {
-    const page = await fetchFresh(request, href, policy, rules, deps, AbortSignal.any([signal, deadline]));
+    const fetched = await downloadFresh(
+      request,
+      href,
+      policy,
+      rules,
+      deps,
+      AbortSignal.any([signal, deadline]),
+    );
+    if (fetched.kind === "error") return fetched;
+    // Waiting for others' pages to be read takes nothing from this one's time.
+    const timeoutMs = Math.max(0, Math.ceil(webFetch.timeoutMs - (performance.now() - started)));
+    const turn = { organizationId: request.organizationId, timeoutMs };
+    const page = await readDownload(fetched, turn, deps, signal);
     if (page.kind === "error") return page;
     await cache.set(href, page.kept);
     return { kind: "page", page: cut(page.kept, request), cached: false };
@@ -126,14 +139,14 @@ function fromCache(kept: KeptPage, request: FetchRequest, rules: DownloadRules):
   return { kind: "page", page: cut(kept, request), cached: true };
 }
 
-async function fetchFresh(
+async function downloadFresh(
   request: FetchRequest,
   href: string,
   policy: FetchPolicy,
   rules: DownloadRules,
   deps: FetchDeps,
   signal: AbortSignal,
-): Promise<{ kind: "fresh"; kept: KeptPage } | Refused> {
+): Promise<Downloaded | Refused> {
   const { webFetch, source } = policy;
   const { egress } = rules;
   const dispatcher = guardedDispatcher({
@@ -152,18 +165,16 @@ async function fetchFresh(
     timeoutMs: webFetch.timeoutMs,
     signal,
   });
-  let downloaded: Downloaded | Refused;
   try {
-    downloaded = await download(href, rules, gate, dispatcher, signal);
+    return await download(href, rules, gate, dispatcher, signal);
   } finally {
     await dispatcher.destroy();
   }
-  if (downloaded.kind === "error") return downloaded;
-  return await readDownload(downloaded, deps, signal);
 }
 
 async function readDownload(
   { hops, content, charset, bytes }: Downloaded,
+  turn: PageTurn,
   deps: FetchDeps,
   signal: AbortSignal,
 ): Promise<{ kind: "fresh"; kept: KeptPage } | Refused> {
@@ -179,7 +190,7 @@ async function readDownload(
     const text = decodePage(bytes, content, charset);
     return { kind: "fresh", kept: { ...page, title: null, source: { type: "text", text } } };
   }
-  const read = await deps.pool.extract({ kind: content, charset, url, bytes }, signal);
+  const read = await deps.pool.extract({ kind: content, charset, url, bytes }, turn, signal);
   if (read.kind === "extracted") {
     return { kind: "fresh", kept: { ...page, title: read.title, source: { type: "text", text: read.text } } };
   }

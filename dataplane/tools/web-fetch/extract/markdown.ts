@@ -3,9 +3,9 @@
  * Runs only inside an extraction child: a hostile page may take all the time and memory there is (pool.ts).
  */
 import { gfm } from "@joplin/turndown-plugin-gfm";
-import { Readability } from "@mozilla/readability";
 import { JSDOM, VirtualConsole } from "jsdom";
 import TurndownService from "turndown";
+import { ArticleFinder } from "./article.ts";
 import { prepare, TOP_HEADING } from "./prepare.ts";
 
 /** Prose in Readability's article, of the page's prose, below which it took a part for the whole. */
@@ -21,10 +21,7 @@ export function htmlToMarkdown(html: string, url: string): { title: string | nul
   const heading = oneLine(document.querySelector("h1")?.textContent);
   const whole = contentOf(document.body.cloneNode(true) as HTMLElement);
   // Readability takes the document apart, so it goes last.
-  const article = new Readability(document, {
-    keepClasses: true,
-    serializer: (node) => node as HTMLElement,
-  }).parse();
+  const article = new ArticleFinder(document).parse();
   const content = article?.content ?? null;
   if (content === null || !keeps(content, whole)) return { title, text: turndown.turndown(whole) };
   // It leaves out the heading and the by-line, which say what the page is and how old.

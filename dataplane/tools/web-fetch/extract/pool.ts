@@ -1,10 +1,12 @@
 /**
  * Reads pages in child processes: no page, however hostile, blocks the event loop or takes the data plane's memory.
- * Each child does one page at a time. A child that hangs, dies or has grown is replaced; a page that broke its child
+ * Each child does one page at a time; organizations take turns, so that nobody's pages hold up another's for longer
+ * than one of them takes (rule 7.6). A child that hangs, dies or has grown is replaced; a page that broke its child
  * is read once more without a DOM. (A worker thread would not do: its heap overflow can abort the whole process.)
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { FairPlaces, type Release } from "../../../lib/fair-places.ts";
 import { encodeFrame, FrameReader, type ExtractionHead, type ExtractionJob } from "./job.ts";
 
 export type Page = Pick<ExtractionJob, "kind" | "charset" | "url"> & { readonly bytes: Buffer };
@@ -16,8 +18,17 @@ export type Extraction =
       readonly mode: ExtractionHead["mode"];
       readonly text: string;
     }
-  /** `busy`: too many pages wait; `aborted`: the caller gave up or the pool closed; `broken`: even plain text failed. */
-  | { readonly kind: "failed"; readonly reason: "busy" | "aborted" | "broken" };
+  /**
+   * `busy`: too many pages wait, or this one did for too long; `late`: its own time was over; `aborted`: the caller
+   * gave up or the pool closed; `broken`: even plain text failed.
+   */
+  | { readonly kind: "failed"; readonly reason: "busy" | "late" | "aborted" | "broken" };
+
+/** Whose page it is, and how long it may be read; the time that it waits for a child is not its own. */
+export interface PageTurn {
+  readonly organizationId: string;
+  readonly timeoutMs: number;
+}
 
 export interface PoolLimits {
   /** Children, each about 140 MB when warm. */
@@ -28,8 +39,11 @@ export interface PoolLimits {
   readonly domTimeoutMs: number;
   /** Time after which a child is killed, milliseconds; above `domTimeoutMs`, with room for the plain reading. */
   readonly killAfterMs: number;
-  /** Pages that may wait for a child. */
+  /** Pages that may wait for a child, each up to 10 MB; and those of one organization. */
   readonly queued: number;
+  readonly queuedOfOne: number;
+  /** Longest wait for a child, milliseconds. */
+  readonly waitMs: number;
   /** A child above this is replaced when it is done, bytes. */
   readonly retireRss: number;
 }
@@ -41,14 +55,10 @@ export const defaultPoolLimits: PoolLimits = {
   domTimeoutMs: 5_000,
   killAfterMs: 9_000,
   queued: 100,
+  queuedOfOne: 40,
+  waitMs: 30_000,
   retireRss: 384 * 1024 * 1024,
 };
-
-interface Waiting {
-  readonly page: Page;
-  readonly plainOnly: boolean;
-  readonly done: (extraction: Extraction | "died") => void;
-}
 
 const childFile = fileURLToPath(new URL("./child.ts", import.meta.url));
 
@@ -56,11 +66,17 @@ export class ExtractionPool {
   readonly #limits: PoolLimits;
   readonly #idle: Child[] = [];
   readonly #all = new Set<Child>();
-  readonly #queue: Waiting[] = [];
-  #closed = false;
+  readonly #places: FairPlaces;
+  readonly #closing = new AbortController();
 
   constructor(limits: PoolLimits = defaultPoolLimits) {
     this.#limits = limits;
+    const { children, queued, queuedOfOne } = limits;
+    this.#places = new FairPlaces({ places: children, waiting: queued, waitingOfOne: queuedOfOne });
+  }
+
+  get #closed(): boolean {
+    return this.#closing.signal.aborted;
   }
 
   /** Starts the children ahead of the first page: loading the parser takes half a second. */
@@ -73,67 +89,55 @@ export class ExtractionPool {
     return [...this.#all].flatMap(({ pid }) => (pid === undefined ? [] : [pid]));
   }
 
-  async extract(page: Page, signal: AbortSignal): Promise<Extraction> {
-    const first = await this.#attempt(page, false, signal);
-    if (first !== "died") return first;
-    const second = await this.#attempt(page, true, signal);
-    return second === "died" ? { kind: "failed", reason: "broken" } : second;
+  async extract(page: Page, turn: PageTurn, signal: AbortSignal): Promise<Extraction> {
+    const given = AbortSignal.any([signal, this.#closing.signal]);
+    const release = await this.#place(turn.organizationId, given);
+    if (typeof release === "string") return { kind: "failed", reason: release };
+    // A page that is given up is let finish: its child stops by itself, and starting a new one costs more.
+    const reading = this.#read(page).finally(release);
+    const own = AbortSignal.timeout(turn.timeoutMs);
+    const gaveUp = Promise.withResolvers<Extraction>();
+    const onAbort = () => gaveUp.resolve({ kind: "failed", reason: given.aborted ? "aborted" : "late" });
+    const either = AbortSignal.any([given, own]);
+    either.addEventListener("abort", onAbort, { once: true });
+    try {
+      return await Promise.race([reading, gaveUp.promise]);
+    } finally {
+      either.removeEventListener("abort", onAbort);
+    }
   }
 
   /** Ends every child and everything that waits; resolves when the processes are gone. */
   async close(): Promise<void> {
-    this.#closed = true;
-    for (const waiting of this.#queue.splice(0)) waiting.done({ kind: "failed", reason: "aborted" });
+    this.#closing.abort();
     await Promise.all([...this.#all].map((child) => child.kill()));
   }
 
-  #attempt(page: Page, plainOnly: boolean, signal: AbortSignal): Promise<Extraction | "died"> {
-    if (this.#closed || signal.aborted) return Promise.resolve({ kind: "failed", reason: "aborted" });
-    if (this.#queue.length >= this.#limits.queued) return Promise.resolve({ kind: "failed", reason: "busy" });
-    return new Promise((resolve) => {
-      const onAbort = () => {
-        const place = this.#queue.indexOf(waiting);
-        if (place >= 0) this.#queue.splice(place, 1);
-        // A page that is under way is let finish: its child stops by itself, and starting a new one costs more.
-        waiting.done({ kind: "failed", reason: "aborted" });
-      };
-      const waiting: Waiting = {
-        page,
-        plainOnly,
-        done: (extraction) => {
-          signal.removeEventListener("abort", onAbort);
-          resolve(extraction);
-        },
-      };
-      signal.addEventListener("abort", onAbort, { once: true });
-      this.#queue.push(waiting);
-      this.#next();
-    });
-  }
-
-  /** Gives waiting pages to idle children, starting those that are missing. */
-  #next(): void {
-    while (this.#queue.length > 0 && !this.#closed) {
-      const child = this.#idle.pop() ?? (this.#all.size < this.#limits.children ? this.#start() : undefined);
-      if (child === undefined) return;
-      const waiting = this.#queue.shift();
-      if (waiting !== undefined) void this.#run(child, waiting);
+  /** A place among the children, or why there is none. */
+  async #place(organizationId: string, signal: AbortSignal): Promise<Release | "busy" | "aborted"> {
+    const waited = AbortSignal.timeout(this.#limits.waitMs);
+    try {
+      return (await this.#places.take(organizationId, AbortSignal.any([signal, waited]))) ?? "busy";
+    } catch {
+      return signal.aborted ? "aborted" : "busy";
     }
   }
 
-  async #run(child: Child, { page, plainOnly, done }: Waiting): Promise<void> {
-    const { bytes, ...rest } = page;
-    const job = { ...rest, plainOnly, domTimeoutMs: this.#limits.domTimeoutMs };
-    const read = await child.run(job, bytes, this.#limits.killAfterMs);
-    if (read === null) {
-      done(this.#closed ? { kind: "failed", reason: "aborted" } : "died");
-    } else {
+  /** Whoever has a place finds a child. */
+  async #read(page: Page): Promise<Extraction> {
+    for (const plainOnly of [false, true]) {
+      if (this.#closed) return { kind: "failed", reason: "aborted" };
+      const child = this.#idle.pop() ?? this.#start();
+      const { bytes, ...rest } = page;
+      const job = { ...rest, plainOnly, domTimeoutMs: this.#limits.domTimeoutMs };
+      const read = await child.run(job, bytes, this.#limits.killAfterMs);
+      if (read === null) continue;
       const { head, text } = read;
-      done({ kind: "extracted", title: head.title, mode: head.mode, text });
       if (head.rss > this.#limits.retireRss) await child.kill();
       else this.#idle.push(child);
+      return { kind: "extracted", title: head.title, mode: head.mode, text };
     }
-    this.#next();
+    return { kind: "failed", reason: this.#closed ? "aborted" : "broken" };
   }
 
   #start(): Child {
@@ -143,7 +147,6 @@ export class ExtractionPool {
       if (place >= 0) this.#idle.splice(place, 1);
       // Replaced at once, so that the next page finds a warm one; not in a tight loop when children cannot start.
       if (child.served) this.warm();
-      this.#next();
     });
     this.#all.add(child);
     return child;

@@ -4,13 +4,24 @@
  * readable text from pages that are too large for it.
  */
 
-/** Beyond these a page is read by `plainText` instead of a DOM: building one could take minutes and gigabytes. */
-const DOM_LIMITS = { bytes: 2_000_000, elements: 50_000, depth: 512, attributes: 256 } as const;
+/**
+ * Beyond these a page is read by `plainText` instead of a DOM: building one could take minutes and gigabytes. What
+ * finds the article takes the square of the depth and more; pages that people write are a few dozen elements deep.
+ */
+const DOM_LIMITS = {
+  bytes: 2_000_000,
+  elements: 50_000,
+  depth: 160,
+  attributes: 256,
+  depths: 2_000_000,
+} as const;
 
 export interface Measure {
   readonly elements: number;
   /** Deepest nesting, counted generously for elements that close themselves. */
   readonly depth: number;
+  /** Sum of the depths of all elements. */
+  readonly depths: number;
   /** Most attributes on one element. */
   readonly attributes: number;
   /** The page without scripts, styles and comments. */
@@ -152,6 +163,7 @@ export function measure(html: string): Measure {
   let elements = 0;
   let depth = 0;
   let deepest = 0;
+  let depths = 0;
   let most = 0;
   let kept = 0;
   const pieces: string[] = [];
@@ -162,6 +174,7 @@ export function measure(html: string): Measure {
   walk(html, {
     start(name, from, to, attributes) {
       elements += 1;
+      depths += depth;
       most = Math.max(most, attributes);
       if (name === "script" || name === "style") cut(from, to);
       if (voidElements.has(name) || selfClosing.has(name)) return;
@@ -178,7 +191,7 @@ export function measure(html: string): Measure {
     comment: cut,
   });
   pieces.push(html.slice(kept));
-  return { elements, depth: deepest, attributes: most, html: pieces.join("") };
+  return { elements, depth: deepest, depths, attributes: most, html: pieces.join("") };
 }
 
 /** True when a real parser may be let loose on the page. */
@@ -187,6 +200,7 @@ export function fitsDom(bytes: number, measured: Measure): boolean {
     bytes <= DOM_LIMITS.bytes &&
     measured.elements <= DOM_LIMITS.elements &&
     measured.depth <= DOM_LIMITS.depth &&
+    measured.depths <= DOM_LIMITS.depths &&
     measured.attributes <= DOM_LIMITS.attributes
   );
 }
