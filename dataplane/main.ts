@@ -40,6 +40,7 @@ import { createServe } from "./inference/serve.ts";
 import { ApiError } from "./lib/api-error.ts";
 import { systemClock } from "./lib/clock.ts";
 import { newId, newInferenceKey } from "./lib/ids.ts";
+import { inBackground } from "./lib/in-background.ts";
 import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
 import { memoryLimit } from "./lib/memory-limit.ts";
 import { Recurring } from "./lib/recurring.ts";
@@ -140,7 +141,7 @@ async function serveForever(environment: Environment): Promise<void> {
   });
   // A new pod must know its keys before it takes requests.
   if (loader.current !== null) await money.keeper.copy(loader.current);
-  loader.subscribe((snapshot) => void money.keeper.copy(snapshot));
+  loader.subscribe((snapshot) => inBackground(money.keeper.copy(snapshot), log, "copying organizations"));
   const dispatcher = newUpstreamDispatcher();
   // Caches may live elsewhere: money's Redis must never be filled by them.
   const cacheRedis =

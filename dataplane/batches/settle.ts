@@ -36,14 +36,20 @@ export function createSettler(
 
   async function run(): Promise<void> {
     running = true;
-    await sleep(GATHER_MS);
-    while (waiting.length > 0) {
-      const some = portion(waiting);
-      waiting = waiting.slice(some.length);
-      await tell(await storeUntilDone(some));
-      for (const { stored } of some) stored();
+    try {
+      await sleep(GATHER_MS);
+      while (waiting.length > 0) {
+        const some = portion(waiting);
+        waiting = waiting.slice(some.length);
+        const stored = await storeUntilDone(some);
+        await tell(stored).catch((error: unknown) => {
+          engine.log.error({ err: error }, "what was stored of a batch was not told");
+        });
+        for (const one of some) one.stored();
+      }
+    } finally {
+      running = false;
     }
-    running = false;
   }
 
   /** A store that is away is waited for: the answers are paid for upstream. */

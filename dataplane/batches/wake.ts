@@ -11,23 +11,34 @@ export interface Bell {
   close(): void;
 }
 
+/** `redis`: its options are taken over for a connection of one's own, and `ring` uses it. */
 export function redisBell(redis: Redis): Bell {
-  const subscriber = redis.duplicate({ enableOfflineQueue: true, maxRetriesPerRequest: null });
+  // Left to itself the client subscribes anew after each break with a promise that nobody awaits: on a busy machine
+  // that time-out would end the process.
+  const subscriber = redis.duplicate({ autoResubscribe: false });
   subscriber.on("error", () => {});
   const listeners = new Set<() => void>();
   const tell = () => {
     for (const listener of listeners) listener();
   };
   subscriber.on("message", tell);
-  // It subscribes again by itself when a connection breaks; what was rung meanwhile is found by looking.
-  subscriber.subscribe(CHANNEL).catch(() => undefined);
+  // What was rung while it was not subscribed is found by looking.
+  const subscribe = () => {
+    subscriber.subscribe(CHANNEL).catch(() => {
+      // A connection that does not answer is given up; one that broke comes back by itself.
+      if (subscriber.status === "ready") subscriber.disconnect(true);
+    });
+  };
+  subscriber.on("ready", subscribe);
   return {
     ring: () => {
       // This pod does not depend on Redis to hear itself.
       tell();
       redis.publish(CHANNEL, "").catch(() => undefined);
     },
-    listen: (listener) => void listeners.add(listener),
+    listen: (listener) => {
+      listeners.add(listener);
+    },
     close: () => subscriber.disconnect(),
   };
 }

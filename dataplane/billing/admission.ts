@@ -64,7 +64,10 @@ export class Admission {
     }
     const opened: Line = { visitors: [visitor], wake: () => {} };
     this.#lines.set(organizationId, opened);
-    void this.#serve(organizationId, opened);
+    this.#serve(organizationId, opened).catch((error: unknown) => {
+      this.#lines.delete(organizationId);
+      for (const { reject } of opened.visitors) reject(error);
+    });
   }
 
   async #serve(organizationId: string, line: Line): Promise<void> {

@@ -7,6 +7,7 @@ import type { DatabasePool } from "slonik";
 import type { ConfigStatus, Source } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { NewId } from "../lib/ids.ts";
+import { inBackground } from "../lib/in-background.ts";
 import { copySnapshot } from "./directory-copy.ts";
 import { readNotes, type Note } from "./directory-grants.ts";
 import { keysBySecret } from "./directory-keys.ts";
@@ -54,9 +55,10 @@ export class DirectoryKeeper {
   }
 
   start(): void {
+    const { log } = this.#options;
     this.#writing = setInterval(() => {
-      void this.#writeUsed();
-      void this.#readOwned();
+      inBackground(this.#writeUsed(), log, "writing last uses of keys");
+      inBackground(this.#readOwned(), log, "reading who owns organization ids");
     }, WRITE_USED_MS);
   }
 
@@ -124,7 +126,7 @@ export class DirectoryKeeper {
     this.#refusals += 1;
     this.#retry = setTimeout(() => {
       this.#copied = null;
-      void this.#start();
+      inBackground(this.#start(), this.#options.log, "copying organizations");
     }, waitMs);
   }
 

@@ -2,6 +2,7 @@
 import { setImmediate } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
 import { ApiError } from "../lib/api-error.ts";
+import { inBackground } from "../lib/in-background.ts";
 import { readAccounts, type Account, type KeyedAccount } from "./accounts.ts";
 import { Admission } from "./admission.ts";
 import type { HeldBill, RateLimits } from "./held-bill.ts";
@@ -220,10 +221,8 @@ export class Gate {
       .then(then, (error: unknown) => {
         if (!(error instanceof RedisSilent) || error.sent) {
           // It may have been made all the same.
-          void this.#shards.hand(
-            organizationId,
-            operation("release", organizationId, id, ...bill.correction(0), "0"),
-          );
+          const release = operation("release", organizationId, id, ...bill.correction(0), "0");
+          inBackground(this.#shards.hand(organizationId, release), this.#options.log, "releasing a hold");
         }
         throw meterUnavailable(error);
       });

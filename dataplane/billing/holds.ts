@@ -8,6 +8,7 @@ import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
+import { inBackground } from "../lib/in-background.ts";
 import { Roster } from "../lib/roster.ts";
 import { countCharge, metrics } from "../telemetry/metrics.ts";
 import { readStanding, type Account } from "./accounts.ts";
@@ -156,7 +157,8 @@ export class Holds implements Meter, BillKeeper {
       count(row);
     }
     for (const [organizationId, those] of operations) {
-      void this.#shards.hand(organizationId, ...those).then(() => reached("ledger.told"));
+      const told = this.#shards.hand(organizationId, ...those).then(() => reached("ledger.told"));
+      inBackground(told, this.#options.log, "telling Redis what the ledger charged");
     }
   }
 

@@ -37,7 +37,7 @@ export class KeyLine {
     }
     const waiting = Promise.withResolvers<Principal | null>();
     this.#waiting.set(sha256, waiting);
-    if (!this.#working) void this.#work();
+    if (!this.#working) this.#work().catch((error: unknown) => this.#giveUp(error));
     return waiting.promise;
   }
 
@@ -57,5 +57,12 @@ export class KeyLine {
       await pause;
     }
     this.#working = false;
+  }
+
+  /** Nobody waits for an answer that will not come. */
+  #giveUp(error: unknown): void {
+    this.#working = false;
+    for (const { reject } of this.#waiting.values()) reject(error);
+    this.#waiting.clear();
   }
 }

@@ -9,6 +9,7 @@ import { type Account } from "./accounts.ts";
 import { chargeRows } from "./charge.ts";
 import { reached } from "./steps.ts";
 import type { UsageRow } from "./usage-row.ts";
+import { inBackground } from "../lib/in-background.ts";
 
 const ROWS_AT_ONCE = 500;
 /** How long a transaction may take before Redis is tried beside it. */
@@ -53,7 +54,7 @@ export class LedgerWriter {
   store(row: UsageRow): Promise<void> {
     return new Promise((stored) => {
       this.#homeless.set(row.id, { row, stored });
-      void this.#run();
+      inBackground(this.#run(), this.#options.log, "writing charges to the ledger");
     });
   }
 

@@ -205,7 +205,10 @@ export class Shard {
     // After the I/O of this turn of the event loop, so that all of its requests go together.
     setImmediate(() => {
       this.#scheduled = false;
-      void this.#drainQueue();
+      this.#drainQueue().catch((cause: unknown) => {
+        // Nobody who waits here may wait for ever.
+        this.#refuse(this.#queue.splice(0), new RedisSilent("the meter failed", { sent: false, cause }));
+      });
     });
   }
 

@@ -11,6 +11,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { gunzip } from "node:zlib";
 import type { Logger } from "pino";
+import { inBackground } from "../lib/in-background.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { describe, RoutingReader } from "./read-routing.ts";
 import {
@@ -97,7 +98,10 @@ export class SnapshotLoader {
   /** Looks once and goes on watching. */
   async start(): Promise<void> {
     await this.look();
-    const poll = setInterval(() => void this.look(), POLL_MS);
+    const poll = setInterval(
+      () => inBackground(this.look(), this.#log, "reading the configuration"),
+      POLL_MS,
+    );
     this.#abort.signal.addEventListener("abort", () => clearInterval(poll));
   }
 
@@ -241,7 +245,7 @@ export class SnapshotLoader {
     if (this.#timer !== null || this.#abort.signal.aborted) return;
     this.#timer = setTimeout(() => {
       this.#timer = null;
-      void this.look();
+      inBackground(this.look(), this.#log, "reading the configuration");
     }, SETTLE_MS);
   }
 }

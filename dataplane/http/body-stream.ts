@@ -75,9 +75,9 @@ async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
     leftEarly = true;
   } finally {
     // Only without a reader the rest flows away. Not waited for: it ends after a read that is still under way.
-    void Promise.resolve(chunks.return?.())
+    Promise.resolve(chunks.return?.())
       .catch(() => undefined)
-      .then(() => request.resume());
+      .finally(() => request.resume());
   }
   if (leftEarly) throw clientGone();
 }

@@ -14,7 +14,9 @@ const LOOKS = Math.ceil(limits.keylessIdleMs / limits.connectionsCheckMs);
 const keyed = new WeakSet<Socket>();
 
 /** A valid key came over this connection. */
-export const showedKey = (socket: Socket): void => void keyed.add(socket);
+export function showedKey(socket: Socket): void {
+  keyed.add(socket);
+}
 
 /** Tells the client how long its connection stays, where that is not long: Node would say the server's usual time. */
 export function announceKeyless(response: ServerResponse): void {

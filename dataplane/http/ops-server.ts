@@ -4,6 +4,7 @@ import type { Logger } from "pino";
 import { shownRouting } from "../config/dump.ts";
 import { ACCEPTED_SCHEMA_VERSIONS, type ConfigStatus } from "../config/schema.ts";
 import type { SnapshotLoader } from "../config/load.ts";
+import { inBackground } from "../lib/in-background.ts";
 import { registry } from "../telemetry/metrics.ts";
 import { pathOf } from "./error-style.ts";
 import { openApiDocument } from "./openapi/document.ts";
@@ -51,7 +52,7 @@ export function createOpsServer(needs: OpsNeeds): Server {
         : json({ index: needs.loader.current.index, routing: shownRouting(needs.loader.current.routing) }),
   };
   const server = createServer({ headersTimeout: 5000, requestTimeout: 10_000 }, (request, response) => {
-    void respond(request, response, answers, needs.log);
+    inBackground(respond(request, response, answers, needs.log), needs.log, "answering a probe");
   });
   server.maxConnections = 200;
   return server;
@@ -143,11 +144,13 @@ function rememberFor<Value>(ageMs: number, run: () => Promise<Value>): () => Pro
     if (running === null) {
       const started = run();
       running = started;
-      void started.finally(() => {
+      const forget = () => {
         setTimeout(() => {
           if (running === started) running = null;
         }, ageMs).unref();
-      });
+      };
+      // Those who asked hear of a failure.
+      started.then(forget, forget);
     }
     return running;
   };

@@ -41,7 +41,9 @@ export function processProbe(memoryLimit: number): PressureProbe & { stop(): voi
     },
     residentShare: () => process.memoryUsage.rss() / memoryLimit,
     collect: collector(),
-    stop: () => void delay.disable(),
+    stop: () => {
+      delay.disable();
+    },
   };
 }
 
@@ -50,7 +52,9 @@ function collector(): () => void {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as (options: object) => unknown;
   setFlagsFromString("--no-expose-gc");
-  return () => void collect({ execution: "async" });
+  return () => {
+    collect({ execution: "async" });
+  };
 }
 
 /** What there is too much of. */

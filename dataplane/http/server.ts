@@ -111,7 +111,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     const status = errorStatus(style.family, apiError);
     // The rest of a body that is too slow is not waited for, nor one that was not asked for.
     if (status === 408 || isUninvited(request.raw)) reply.header("connection", "close");
-    void reply
+    reply
       .code(status)
       .headers({ "request-id": request.id, "x-request-id": request.id, ...errorHeaders(apiError) })
       .type("application/json")

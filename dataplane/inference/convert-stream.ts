@@ -116,7 +116,7 @@ class StreamConversion {
     if (this.#phase === "opening") this.#open();
     const { bytes, terminal } = this.#writer.write(events);
     if (bytes !== "" && !this.#job.sink.write(bytes)) this.#wait();
-    if (terminal !== "") void this.#complete(terminal);
+    if (terminal !== "") this.#watch(this.#complete(terminal));
   }
 
   /** Keeps what the charge needs. */
@@ -147,10 +147,11 @@ class StreamConversion {
     this.#waiting = true;
     const { call } = this.#answering;
     call.pause();
-    void this.#job.sink.drained().then(() => {
+    const caughtUp = this.#job.sink.drained().then(() => {
       this.#waiting = false;
       call.resume();
     });
+    this.#watch(caughtUp);
   }
 
   /** What a crash of this process would still charge. */
@@ -202,7 +203,7 @@ class StreamConversion {
       );
     } else {
       metrics.streamFaults.inc({ dialect: clientOf(this.#job), kind: "error" });
-      void this.#abandon(error, "error");
+      this.#watch(this.#abandon(error, "error"));
     }
     this.#answering.call.abort("cut");
   }
@@ -212,7 +213,12 @@ class StreamConversion {
     if (fault !== "cancelled")
       metrics.streamFaults.inc({ dialect: clientOf(this.#job), kind: faultKind(fault) });
     if (this.#phase === "opening" && fault !== "cancelled") this.#refuse(unbegunAnswer(error, fault));
-    else void this.#abandon(error, fault === "cancelled" ? "cancelled" : "error");
+    else this.#watch(this.#abandon(error, fault === "cancelled" ? "cancelled" : "error"));
+  }
+
+  /** Whoever waits for the stream hears of what fails on the way to its end. */
+  #watch(work: Promise<void>): void {
+    work.catch((error: unknown) => this.#reject(error));
   }
 
   /** Nothing was sent: this is still a plain HTTP error, and another upstream may be asked. */

@@ -80,7 +80,10 @@ const steady = new Set(["id", "object", "model", "system_fingerprint", "service_
 /** Contents (without quotes) of the strings that may differ: those within `delta`, and unknown top-level ones. */
 function differingStrings(reader: JsonReader, found: Span[], inDelta: boolean, depth = 0): void {
   const kind = reader.kind();
-  if (kind === "array") return void reader.array(() => differingStrings(reader, found, inDelta, depth + 1));
+  if (kind === "array") {
+    reader.array(() => differingStrings(reader, found, inDelta, depth + 1));
+    return;
+  }
   if (kind !== "object") return;
   reader.object((key) => {
     const delta = inDelta || key === "delta";

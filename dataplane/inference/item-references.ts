@@ -46,7 +46,8 @@ class OrganizationItems implements OutputItems {
 
   keep(id: string, json: Buffer | string): void {
     if (id === "" || id.length > ID_LENGTH_MAX) return;
-    void this.#cache.set(this.#key(id), Buffer.from(json), KEPT_MS);
+    // Failing is a miss later on.
+    this.#cache.set(this.#key(id), Buffer.from(json), KEPT_MS).catch(() => undefined);
   }
 
   async find(ids: readonly string[]): Promise<ReadonlyMap<string, Buffer>> {

@@ -226,10 +226,11 @@ class StreamRelay {
     const { call } = this.#answering;
     this.#waiting = true;
     call.pause();
-    void this.#job.sink.drained().then(() => {
+    const caughtUp = this.#job.sink.drained().then(() => {
       this.#waiting = false;
       call.resume();
     });
+    this.#watch(caughtUp);
   }
 
   /** What a crash of this process would still charge. */
@@ -283,7 +284,7 @@ class StreamRelay {
     if (this.#phase === "opening") this.#refuse(failure);
     else {
       metrics.streamFaults.inc({ dialect: this.#job.dialect, kind: "error" });
-      void this.#abandon(failure.error, "error");
+      this.#watch(this.#abandon(failure.error, "error"));
     }
     this.#answering.call.abort("cut");
   }
@@ -294,7 +295,12 @@ class StreamRelay {
     const error = brokenStream(fault);
     if (fault !== "cancelled") metrics.streamFaults.inc({ dialect, kind: faultKind(fault) });
     if (this.#phase === "opening" && fault !== "cancelled") return this.#refuse(unbegunAnswer(error, fault));
-    void this.#abandon(error, fault === "cancelled" ? "cancelled" : "error");
+    this.#watch(this.#abandon(error, fault === "cancelled" ? "cancelled" : "error"));
+  }
+
+  /** Whoever waits for the stream hears of what fails on the way to its end. */
+  #watch(work: Promise<void>): void {
+    work.catch((error: unknown) => this.#reject(error));
   }
 
   /** Nothing was sent: this is still a plain HTTP error, and another upstream may be asked. */
@@ -308,7 +314,7 @@ class StreamRelay {
     if (this.#phase === "over") return;
     this.#phase = "over";
     this.#flush();
-    void this.#complete();
+    this.#watch(this.#complete());
   }
 
   async #complete(): Promise<void> {

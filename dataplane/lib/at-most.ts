@@ -18,7 +18,8 @@ export function atMost<Item, Result>(
       await done;
     }
   };
-  for (let worker = 0; worker < Math.max(1, most); worker += 1) void takeTurns();
+  // It awaits nothing that can reject.
+  for (let worker = 0; worker < Math.max(1, most); worker += 1) takeTurns().catch(nothing);
   return jobs.map(({ promise }) => promise);
 }
 

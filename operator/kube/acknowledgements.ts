@@ -93,7 +93,14 @@ export class Acknowledgements {
         heardAt: -Infinity,
       };
       this.#asked.set(uid, asked);
-      void this.#ask(asked);
+      this.#ask(asked).catch((error: unknown) => {
+        // The next refresh begins anew.
+        if (this.#asked.get(uid) === asked) this.#asked.delete(uid);
+        this.#options.silent(
+          pod.name,
+          `it cannot be asked: ${error instanceof Error ? error.message : "unknown"}`,
+        );
+      });
     }
     if (changed) this.#options.changed();
   }

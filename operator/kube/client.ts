@@ -228,7 +228,11 @@ export class KubeApi {
         : new ProxyAgent({ uri: proxy, requestTls: tls });
     this.#dispatcher = { key, value };
     // Watches of the old one end and come back over the new one.
-    if (old !== undefined) void sleep(RETIRE_MS, undefined, { ref: false }).then(() => old.destroy());
+    if (old !== undefined)
+      sleep(RETIRE_MS, undefined, { ref: false })
+        .then(() => old.destroy())
+        // Its connections are closed, or were before.
+        .catch(() => undefined);
     return value;
   }
 }

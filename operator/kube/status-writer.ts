@@ -218,7 +218,7 @@ export class StatusWriter {
   #later(key: string, waitMs: number, signal: AbortSignal): void {
     if (this.#delayed.has(key)) return;
     this.#delayed.add(key);
-    void sleep(waitMs, undefined, { signal, ref: false }).then(
+    sleep(waitMs, undefined, { signal, ref: false }).then(
       () => {
         this.#delayed.delete(key);
         this.#queue.add(key);

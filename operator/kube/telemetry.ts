@@ -58,7 +58,7 @@ export async function serveOps(port: number, telemetry: Telemetry, isReady: () =
       if (isReady()) plain(200, "ok\n");
       else plain(503, "the resources have not been listed yet\n");
     } else if (path === "/metrics")
-      void telemetry.registry.metrics().then(
+      telemetry.registry.metrics().then(
         (text) => answer.writeHead(200, { "content-type": telemetry.registry.contentType }).end(text),
         () => plain(500, "the metrics cannot be collected\n"),
       );

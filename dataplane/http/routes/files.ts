@@ -21,7 +21,7 @@ export const fileRoutes =
     const access = { config: { access: "inference" } } as const;
 
     // A scope of its own: only here a multipart body is read as a form.
-    void app.register(async (scope) => {
+    app.register(async (scope) => {
       await scope.register(multipart, {
         throwFileSizeLimit: false,
         limits: {
@@ -135,7 +135,7 @@ async function sendContent(
   reply: FastifyReply,
 ): Promise<FastifyReply> {
   const range = readRange(request.headers.range, file.sizeBytes);
-  void reply.headers({
+  reply.headers({
     "content-type": file.mimeType,
     "content-disposition": attachment(file.filename),
     "x-content-type-options": "nosniff",
@@ -149,9 +149,8 @@ async function sendContent(
       .send();
   }
   const { start, end } = range ?? { start: 0, end: file.sizeBytes };
-  if (range !== null)
-    void reply.code(206).header("content-range", `bytes ${start}-${end - 1}/${file.sizeBytes}`);
-  void reply.header("content-length", String(end - start));
+  if (range !== null) reply.code(206).header("content-range", `bytes ${start}-${end - 1}/${file.sizeBytes}`);
+  reply.header("content-length", String(end - start));
   return reply.send(Readable.from(files.read(file, start, end), { objectMode: false }));
 }
 

@@ -76,7 +76,7 @@ export const messageBatchRoutes =
       if (archivedAt(batch, clock.now()) !== null) {
         throw new ApiError("not_found", "The results of this batch are no longer kept.");
       }
-      void reply.type("application/jsonl").header("x-content-type-options", "nosniff");
+      reply.type("application/jsonl").header("x-content-type-options", "nosniff");
       return reply.send(Readable.from(resultLines(pool, batch, "all"), { objectMode: false }));
     });
   };

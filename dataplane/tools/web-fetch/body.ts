@@ -19,7 +19,7 @@ const DISCARDED_BYTES = 16 * 1024;
 /** Lets go of a body that nobody wants, without waiting for it; its errors are nobody's either. */
 export function discard(body: BodyReadable): void {
   body.on("error", () => undefined);
-  void body.dump({ limit: DISCARDED_BYTES }).catch(() => undefined);
+  body.dump({ limit: DISCARDED_BYTES }).catch(() => undefined);
 }
 
 type BodyReadable = Dispatcher.ResponseData["body"];

@@ -47,7 +47,7 @@ export class RobotsCache {
     const size = sizeOf(robots);
     if (size > MAX_KEPT_OF_ONE.rules) return;
     let holding = this.#holdings.get(owner);
-    for (const oldest of [...(holding?.keys ?? [])]) {
+    for (const oldest of holding?.keys ?? []) {
       if (holding === undefined) break;
       if (holding.keys.size < MAX_KEPT_OF_ONE.files && holding.rules + size <= MAX_KEPT_OF_ONE.rules) break;
       this.#files.delete(oldest);
