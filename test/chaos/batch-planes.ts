@@ -11,6 +11,7 @@ import { z } from "zod";
 import type { Step } from "../../dataplane/batches/steps.ts";
 import type { Step as MoneyStep } from "../../dataplane/billing/steps.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
+import { watchForSurprises } from "../fakes/surprises.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { BatchPlane, bodyOf, type PlaneOptions, type Stores } from "../integration/batches-world.ts";
@@ -119,10 +120,12 @@ export class BatchWorld {
         JSON.stringify({ stores: { ...this.#stores, ...stores }, options: this.#options(more) }),
       ],
       {
-        stdio: ["ignore", "pipe", "inherit"],
+        stdio: ["ignore", "pipe", "pipe"],
         env: { ...process.env, NODE_COMPILE_CACHE: this.#compiled, GAPURA_TEST_DIE_AT: dieAt ?? "" },
       },
     );
+    watchForSurprises(child, "a data plane");
+    child.stderr.pipe(process.stderr, { end: false });
     const kill = () => stopProcess(child, "SIGKILL", 5_000);
     this.#open.add(kill);
     const ended = once(child, "exit");

@@ -24,6 +24,7 @@ import {
   sha256,
   writeFiles,
 } from "../fakes/sample-snapshot.ts";
+import { watchForSurprises } from "../fakes/surprises.ts";
 import { readRequest, type ReadRequest } from "../fakes/upstream/read-request.ts";
 import type { Faults, Step } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
@@ -153,7 +154,7 @@ export class World {
       ["--import", join(import.meta.dirname, "die-at.ts"), "dataplane/main.ts"],
       {
         cwd: root,
-        stdio: ["ignore", "ignore", "inherit"],
+        stdio: ["ignore", "pipe", "pipe"],
         env: {
           PATH: process.env["PATH"],
           HOST: "127.0.0.1",
@@ -163,12 +164,14 @@ export class World {
           REDIS_URL: this.#stores.redisUrl,
           GAPURA_CONFIG_DIR: join(this.#folder, snapshots),
           GAPURA_SEAL_KEYS: `k1:${Buffer.alloc(32, 1).toString("base64")}`,
-          LOG_LEVEL: "silent",
+          LOG_LEVEL: "fatal",
           DRAIN_TIMEOUT: "10",
           ...(dieAt === undefined ? {} : { GAPURA_TEST_DIE_AT: dieAt }),
         },
       },
     );
+    watchForSurprises(child, "a data plane");
+    child.stderr.pipe(process.stderr, { end: false });
     const plane: DataPlane = {
       url: `http://127.0.0.1:${port}`,
       process: child,

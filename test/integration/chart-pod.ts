@@ -20,6 +20,7 @@ import {
   sha256,
   writeFiles,
 } from "../fakes/sample-snapshot.ts";
+import { watchForSurprises } from "../fakes/surprises.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 
@@ -107,6 +108,7 @@ export class ChartPod {
       env: environmentOf(options, container, ports),
       stdio: ["ignore", "pipe", "pipe"],
     });
+    watchForSurprises(this.child, "a pod");
     for (const stream of [this.child.stdout, this.child.stderr])
       stream?.setEncoding("utf8").on("data", (text: string) => (this.#output += text));
   }

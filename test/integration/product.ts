@@ -4,6 +4,7 @@ import * as fs from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { watchForSurprises } from "../fakes/surprises.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 const START_TIMEOUT_MS = 150_000;
@@ -41,6 +42,7 @@ export async function startProduct(options: ProductOptions): Promise<Product> {
       stdio: ["ignore", "pipe", "pipe"],
     },
   );
+  watchForSurprises(child, "the product");
   let output = "";
   child.stdout.on("data", (bytes: Buffer) => (output += bytes.toString()));
   child.stderr.on("data", (bytes: Buffer) => (output += bytes.toString()));

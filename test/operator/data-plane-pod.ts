@@ -6,6 +6,7 @@ import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { freePort } from "../../hack/postgres.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
+import { watchForSurprises } from "../fakes/surprises.ts";
 import type { KubeClient } from "./kube-client.ts";
 import { DATA_PLANE_LABELS, setPodReady } from "./kube-world.ts";
 import { Kubelet } from "./kubelet.ts";
@@ -97,6 +98,7 @@ export class DataPlanePod {
         DRAIN_TIMEOUT: "10",
       },
     });
+    watchForSurprises(this.#child, "a pod");
     // It has an address from now on.
     await setPodReady(client, namespace, name, false);
     for (const stream of [this.#child.stdout, this.#child.stderr])

@@ -8,6 +8,7 @@ import { join, resolve } from "node:path";
 import { pino } from "pino";
 import { SnapshotLoader } from "../../dataplane/config/load.ts";
 import type { KubeAccess } from "../../hack/kube-apiserver.ts";
+import { watchForSurprises } from "../fakes/surprises.ts";
 import { type KubeClient, type KubeObject } from "./kube-client.ts";
 import { Kubelet } from "./kubelet.ts";
 
@@ -47,6 +48,7 @@ export function startOperator(
     },
     stdio: ["ignore", "pipe", "pipe"],
   });
+  watchForSurprises(child, `operator ${name}`);
   let text = "";
   child.stdout.on("data", (chunk: Buffer) => (text += chunk.toString()));
   child.stderr.on("data", (chunk: Buffer) => (text += chunk.toString()));

@@ -1,0 +1,88 @@
+/**
+ * Stores that freeze, vanish without a word, break off or are slow, under load: no data plane ends by itself, each
+ * serves again once they are back, and every complete answer was charged.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { hasEnded } from "../../hack/processes.ts";
+import { TcpProxy } from "../fakes/tcp-proxy.ts";
+import { freshPostgres, freshRedis, type TestStore } from "../integration/stores.ts";
+import { World, type DataPlane } from "./money-planes.ts";
+
+/** Longer than the time-outs of commands and of the ends of answers that are withheld for a second. */
+const AWAY_MS = 4_000;
+const SERVES_WITHIN_MS = 30_000;
+
+let postgres: TestStore;
+let redis: TestStore;
+let proxies: readonly [postgres: TcpProxy, redis: TcpProxy];
+let world: World;
+let plane: DataPlane;
+beforeAll(async () => {
+  [postgres, redis] = await Promise.all([freshPostgres(), freshRedis()]);
+  proxies = [await TcpProxy.open(postgres.url), await TcpProxy.open(redis.url)];
+  world = await World.open({ postgresUrl: proxies[0].url, redisUrl: proxies[1].url });
+  plane = await world.start();
+});
+afterAll(async () => {
+  await world.close();
+  for (const proxy of proxies) await proxy.close();
+  await Promise.all([postgres[Symbol.asyncDispose](), redis[Symbol.asyncDispose]()]);
+});
+
+interface Away {
+  readonly store: TestStore;
+  readonly proxy: TcpProxy;
+}
+const faults: readonly (readonly [string, (away: Away) => void])[] = [
+  ["is frozen", ({ store }) => store.freeze()],
+  ["is in a hole", ({ proxy }) => proxy.hole()],
+  ["hears all and answers nothing", ({ proxy }) => proxy.hole("answers")],
+  ["cannot be reached", ({ proxy }) => proxy.cut()],
+  [
+    "is slower than anybody waits",
+    ({ proxy }) => {
+      // Connections break as well: what a client does at a new one is slow, too.
+      proxy.cut();
+      proxy.reconnect();
+      proxy.delayMs = 700;
+    },
+  ],
+];
+const back = ({ store, proxy }: Away) => {
+  store.resume();
+  proxy.delayMs = 0;
+  proxy.reconnect();
+};
+
+const cases = faults.flatMap(([how, hurt]) =>
+  (["Redis", "Postgres", "both"] as const).map((who) => [who, how, hurt] as const),
+);
+
+test.each(cases)(
+  "%s %s under load: the data plane lives, and serves afterwards",
+  async (who, _how, hurt) => {
+    const all: Record<typeof who, Away[]> = {
+      Redis: [{ store: redis, proxy: proxies[1] }],
+      Postgres: [{ store: postgres, proxy: proxies[0] }],
+      both: [],
+    };
+    all.both.push(...all.Redis, ...all.Postgres);
+    const stop = new AbortController();
+    const load = world.load(() => [plane], 6, stop.signal);
+    await sleep(300);
+    for (const away of all[who]) hurt(away);
+    await sleep(AWAY_MS);
+    for (const away of all[who]) back(away);
+    stop.abort();
+    await load;
+    const served = async () => !hasEnded(plane.process) && (await world.ask(plane)).complete;
+    await expect.poll(served, { timeout: SERVES_WITHIN_MS }).toBe(true);
+    expect(hasEnded(plane.process)).toBe(false);
+  },
+  90_000,
+);
+
+test("and every complete answer was charged exactly once, for what it said", async () => {
+  await world.judge();
+});
