@@ -38,7 +38,7 @@ import { withFiles } from "./inference/file-references.ts";
 import { withItemReferences } from "./inference/item-references.ts";
 import { createServe } from "./inference/serve.ts";
 import { ApiError } from "./lib/api-error.ts";
-import { systemClock } from "./lib/clock.ts";
+import type { Clock } from "./lib/clock.ts";
 import { newId, newInferenceKey } from "./lib/ids.ts";
 import { inBackground } from "./lib/in-background.ts";
 import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
@@ -46,6 +46,7 @@ import { memoryLimit } from "./lib/memory-limit.ts";
 import { Recurring } from "./lib/recurring.ts";
 import { migrate } from "./store/migrate.ts";
 import { openPostgres } from "./store/postgres.ts";
+import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
 import { checkPostgres, checkRedis } from "./store/ready.ts";
 import { openRedis } from "./store/redis.ts";
 import { createLogger } from "./telemetry/log.ts";
@@ -128,13 +129,18 @@ async function serveForever(environment: Environment): Promise<void> {
   const postgres = await openPostgres(environment.DATABASE_URL, { onError: onError("postgres") });
   const redis = openRedis(environment.REDIS_URL, { onError: onError("redis") });
 
+  // Of whatever expires: this machine's clock may be wrong.
+  const clock = await PostgresClock.start(postgres);
+  const clockKeeper = new Recurring(log, "clock", CLOCK_REFRESH_MS, () => clock.refresh());
+  clockKeeper.start();
+
   const loader = new SnapshotLoader(environment.GAPURA_CONFIG_DIR, log);
   await loader.start();
   const money = startMoney({
     ledger: await readLedgerId(postgres),
     redis,
     pool: postgres,
-    clock: systemClock,
+    clock,
     log,
     newId,
     snapshot: () => loader.current,
@@ -153,15 +159,15 @@ async function serveForever(environment: Environment): Promise<void> {
   pages.warm();
   const admit = redisCallLimit(redis);
   const sealerOf = sealing(sealKeys(environment, log));
-  const files = openFiles(environment.FILES_S3_URL, postgres);
+  const files = openFiles(environment.FILES_S3_URL, postgres, clock);
   const fresh = newUpstreamDispatcher({ keepAlive: false });
   const upstreams = new Upstreams(dispatcher, { fresh });
   const serveWith = (admitToolCall: AdmitToolCall) => {
     const runTool = createToolbox({
       admit: admitToolCall,
-      fetch: { resolver: dnsResolver(), pool: pages, cache, robots: new RobotsCache(), clock: systemClock },
+      fetch: { resolver: dnsResolver(), pool: pages, cache, robots: new RobotsCache(), clock },
       search: { dispatcher, cache },
-      posts: { dispatcher, clock: systemClock },
+      posts: { dispatcher, clock },
     });
     return withFiles(withItemReferences(createServe(upstreams, sealerOf, runTool), cache), files);
   };
@@ -186,7 +192,7 @@ async function serveForever(environment: Environment): Promise<void> {
     redis,
     files,
     bodies,
-    clock: systemClock,
+    clock,
     newId,
     log,
     holds,
@@ -202,7 +208,7 @@ async function serveForever(environment: Environment): Promise<void> {
   const server = createServer(
     {
       log,
-      clock: systemClock,
+      clock,
       newId,
       directory: money.directory,
       bodies,
@@ -250,6 +256,7 @@ async function serveForever(environment: Environment): Promise<void> {
   log.info({ clean }, "drained");
   await loader.stop();
   await sweeper.stop();
+  await clockKeeper.stop();
   await Promise.all([dispatcher.destroy(), fresh.destroy()]);
   await pages.close();
   await money.stop();
@@ -269,11 +276,11 @@ function sealKeys({ GAPURA_SEAL_KEYS }: Environment, log: Logger): readonly Seal
 }
 
 /** Files go to S3-compatible storage when it is configured, else to Postgres, where older files may still be. */
-function openFiles(s3Url: string | undefined, postgres: DatabasePool): FileStore {
+function openFiles(s3Url: string | undefined, postgres: DatabasePool, clock: Clock): FileStore {
   const rows = new PostgresContents(postgres);
   const places =
     s3Url === undefined ? { contents: rows } : { contents: new S3Contents(s3Url), others: [rows] };
-  return new FileStore({ postgres, ...places, clock: systemClock, newId });
+  return new FileStore({ postgres, ...places, clock, newId });
 }
 
 function readText(path: string): string | null {

@@ -44,6 +44,7 @@ local function run(operation, ...)
   return after, table.concat(reply, '\31')
 end
 
+keep_clock()
 local packed, at, replies = ARGV[3], 1, {}
 while at <= #packed do
   local name, count, first = struct.unpack('ss', packed, at)

@@ -59,12 +59,13 @@ local oldest_beat, oldest_hold = now, ''
 if #holds > 0 then
   oldest_beat, oldest_hold = tonumber(holds[2]), holds[1]
 end
-local oldest_entry = now
+-- The stream goes by the server's clock.
+local oldest_entry = raw
 if #entries > 0 then
   oldest_entry = tonumber(string.match(entries[1][1], '^%d+'))
 end
 told[#told + 1] = {
-  text(now - oldest_beat), oldest_hold, text(now - oldest_entry), text(running), text(charged), text(hollow),
+  text(now - oldest_beat), oldest_hold, text(raw - oldest_entry), text(running), text(charged), text(hollow),
   call('GET', WAITING) or '0',
 }
 return told

@@ -94,7 +94,7 @@ operations.hold = function(organization, id, estimate, key_epoch, item, concurre
   end
   requests_level = requests_level - 1
   tokens_level = tokens_level - tonumber(tokens)
-  write_buckets(organization, requests_limit, requests_level, tokens_limit, tokens_level)
+  write_buckets(organization, requests_level, tokens_level)
   return {
     'held', amount,
     text(math.floor(math.max(requests_level, 0))), ms_to_full(requests_limit, requests_level),

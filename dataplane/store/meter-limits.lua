@@ -2,12 +2,16 @@
 -- is estimated for the input; after the answer the tokens are corrected by what was really used, so a bucket may
 -- stand below zero. These are no amounts of money: doubles will do.
 
+-- A bucket is full long before it is forgotten, and the server's clock, which expiry goes by, may step.
+local FORGOTTEN_MS = 7 * 86400000
+
 -- The bucket's level now.
 local function filled(level, limit, at)
-  if not level then
+  -- A restarted server forgets the shard's clock; what it kept may be of a later time.
+  if not level or at - now > MOST_PASSED then
     return limit
   end
-  return math.min(limit, tonumber(level) + (now - tonumber(at)) * limit / 60000)
+  return math.min(limit, tonumber(level) + math.max(0, now - at) * limit / 60000)
 end
 
 -- Both limits at once; a limit of 0 is none. Returns whether it is admitted, and what the headers tell:
@@ -29,17 +33,10 @@ local function read_buckets(organization, requests_limit, tokens_limit, tokens)
   return refused, wait, requests_level, tokens_level
 end
 
-local function write_buckets(organization, requests_limit, requests_level, tokens_limit, tokens_level)
+local function write_buckets(organization, requests_level, tokens_level)
   local key = tag .. ':b:' .. organization
   passing('HSET', key, 'requests', requests_level, 'tokens', tokens_level, 'at', now)
-  local to_full = 0
-  if requests_limit > 0 then
-    to_full = (requests_limit - requests_level) * 60000 / requests_limit
-  end
-  if tokens_limit > 0 then
-    to_full = math.max(to_full, (tokens_limit - tokens_level) * 60000 / tokens_limit)
-  end
-  passing('PEXPIRE', key, text(math.min(to_full, 86400000) + 1000))
+  passing('PEXPIRE', key, text(FORGOTTEN_MS))
 end
 
 -- After the answer: `difference` = tokens really used − tokens taken at admission.
@@ -50,7 +47,7 @@ local function correct_tokens(organization, requests_limit, tokens_limit, differ
   local stored = call('HMGET', tag .. ':b:' .. organization, 'requests', 'tokens', 'at')
   local requests_level = filled(stored[1], requests_limit, stored[3])
   local tokens_level = math.min(tokens_limit, filled(stored[2], tokens_limit, stored[3]) - difference)
-  write_buckets(organization, requests_limit, requests_level, tokens_limit, tokens_level)
+  write_buckets(organization, requests_level, tokens_level)
 end
 
 local function ms_to_full(limit, level)

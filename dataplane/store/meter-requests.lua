@@ -113,7 +113,8 @@ local function forget_charged(most)
   while forgotten < most do
     local oldest = call('LINDEX', CHARGED, 0)
     local at = oldest and string.match(oldest, '^%d+')
-    if not at or now - tonumber(at) < CHARGED_MS then
+    -- A restarted server forgets the shard's clock; what it kept may be of a later time.
+    if not at or (now - at < CHARGED_MS and at - now <= MOST_PASSED) then
       return
     end
     call('LPOP', CHARGED)

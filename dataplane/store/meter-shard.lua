@@ -2,6 +2,7 @@
 -- The files meter-*.lua are joined into one script (dataplane/billing/shard.ts), this one first.
 --
 -- All keys of a shard share one hash tag, so that a script touches one slot. KEYS[1] is the tag, `{gapura-meter-7}`:
+--   TAG:clock     when a call of this shard was last noted: the server's clock, and the shard's
 --   TAG:epoch     the ledger's id and a random word; another word or none means that this Redis lost what it knew
 --                 (design.md §5), another ledger that this Redis is not ours
 --   TAG:o:ORG     hash of an organization: base, version (of the ledger's account that base was read at), keyEpoch,
@@ -35,13 +36,25 @@ local call = redis.call
 local tag = KEYS[1]
 local BEATS, CHARGED, USAGE, WAITING = tag .. ':beats', tag .. ':charged', tag .. ':usage', tag .. ':waiting'
 local DRAINED, LEADER = tag .. ':drained', tag .. ':leader'
-local clock = call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local CLOCK = tag .. ':clock'
 -- Charges beyond this mean that the ledger is out of reach: new requests are refused.
 local MAX_UNDRAINED = 1000000
 
 -- The epoch; false: there is none.
-local epoch = call('GET', tag .. ':epoch')
+local epoch, stored = unpack(call('MGET', tag .. ':epoch', CLOCK))
+
+-- Milliseconds. The server's clock may step, and another server's is another one; the shard's own, `now`, goes on from where
+-- it was, by what passed since the call before, up to a second: a leader calls four times a second (meter-lead.lua).
+-- So a step back refuses nobody, and a step forward fills no bucket and ends no hold.
+local MOST_PASSED, CLOCK_WRITTEN = 1000, 200
+local time = call('TIME')
+local raw = time[1] * 1000 + math.floor(time[2] / 1000)
+local raw_before, before = string.match(stored or '', '^(%d+) (%d+)$')
+local now = raw
+local passed = before and raw - raw_before
+if before then
+  now = before + math.max(0, math.min(passed, MOST_PASSED))
+end
 
 -- Runs a command whose change need not outlast the server's run.
 local function passing(...)
@@ -52,6 +65,13 @@ local function passing(...)
     error(reply, 0)
   end
   return reply
+end
+
+-- For the calls that come. Not with each, as a command costs more than some milliseconds are worth.
+local function keep_clock()
+  if not passed or passed < 0 or passed >= CLOCK_WRITTEN then
+    pcall(passing, 'SET', CLOCK, string.format('%.0f %.0f', raw, now))
+  end
 end
 
 -- A full memory refuses what needs more of it until the script has written something else. For what must go on then: what

@@ -38,6 +38,11 @@ end
 operations.sweep = function(stale_ms, most)
   write()
   local ids = call('ZRANGEBYSCORE', BEATS, '-inf', text(now - tonumber(stale_ms)), 'LIMIT', 0, most)
+  -- Heard of at a later time than now: the shard's clock was forgotten with a restart. Each dies as long after this as others.
+  local later = call('ZRANGEBYSCORE', BEATS, text(now + 2 * MOST_PASSED), '+inf', 'LIMIT', 0, most)
+  for _, id in ipairs(later) do
+    call('ZADD', BEATS, text(now), id)
+  end
   for _, id in ipairs(ids) do
     -- One whose organization's key is none of ours stays; the others must not wait for it.
     pcall(end_hold, id)

@@ -1,0 +1,46 @@
+/**
+ * Postgres' time, without asking it each time: pods whose clocks differ must agree on what has expired (rule 12.8), and a
+ * pod whose clock is wrong must not expire what is others'.
+ */
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
+import type { Clock } from "../lib/clock.ts";
+
+/** How often it is to be asked again: a process' own timer is off by less than a millisecond in so long. */
+export const CLOCK_REFRESH_MS = 10_000;
+
+export class PostgresClock implements Clock {
+  readonly #pool: CommonQueryMethods;
+  /** Milliseconds that only grow, from any beginning. */
+  readonly #elapsed: () => number;
+  /** Unix milliseconds at `elapsed` 0. */
+  #begin = 0;
+
+  private constructor(pool: CommonQueryMethods, elapsed: () => number) {
+    this.#pool = pool;
+    this.#elapsed = elapsed;
+  }
+
+  /** @throws Error when Postgres is away. */
+  static async start(
+    pool: CommonQueryMethods,
+    elapsed: () => number = () => performance.now(),
+  ): Promise<PostgresClock> {
+    const clock = new PostgresClock(pool, elapsed);
+    await clock.refresh();
+    return clock;
+  }
+
+  now(): number {
+    return Math.floor(this.#begin + this.#elapsed());
+  }
+
+  /** Goes on as before while Postgres is away. @throws Error then. */
+  async refresh(): Promise<void> {
+    const asked = this.#elapsed();
+    const time = await this.#pool.oneFirst(
+      sql.type(z.object({ now: z.number() }))`select clock_timestamp() as now`,
+    );
+    this.#begin = time - (asked + this.#elapsed()) / 2;
+  }
+}

@@ -1,0 +1,137 @@
+/**
+ * A step of Redis' clock, in either direction, refuses nobody and frees no limit (rule 12.8). Nobody can move the clock of
+ * a server here, so the scripts are run as they are but for where they read it.
+ */
+import { readFileSync, readdirSync } from "node:fs";
+import type { Redis } from "ioredis";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { operation, shardTag, type Operation } from "../../dataplane/billing/shard.ts";
+import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
+import { freshRedis, type TestStore } from "./stores.ts";
+
+const HOUR = 3_600_000;
+const folder = new URL("../../dataplane/store/", import.meta.url);
+/** As shard.ts joins them; the first and the last have their place. */
+const names = readdirSync(folder).filter((name) => /^meter-.*\.lua$/.test(name));
+const first = ["meter-shard.lua", "meter-requests.lua", "meter-limits.lua", "meter-account.lua"];
+const others = names.filter((name) => ![...first, "meter-apply.lua", "meter-audit.lua"].includes(name));
+const text = [...first, ...others, "meter-apply.lua"]
+  .map((name) => readFileSync(new URL(name, folder), "utf8"))
+  .join("\n");
+const CLOCK = "call('TIME')";
+/** The last argument is the time in seconds and microseconds. */
+const script = text.replace(CLOCK, "{ tonumber(ARGV[4]), tonumber(ARGV[5]) }");
+
+let store: TestStore;
+let redis: Redis;
+beforeAll(async () => {
+  store = await freshRedis();
+  redis = openRedis(store.url, { onError: () => {} });
+  await redisReady(redis, 5_000);
+  expect(text.split(CLOCK)).toHaveLength(2);
+});
+afterAll(async () => {
+  redis.disconnect();
+  await store[Symbol.asyncDispose]();
+});
+
+const tag = shardTag(0);
+/** The server's clock, in milliseconds. */
+let clock = 0;
+let epoch = "";
+async function call(one: Operation): Promise<string[]> {
+  const time = [String(Math.floor(clock / 1_000)), String((clock % 1_000) * 1_000)];
+  const reply = (await redis.eval(script, 1, tag, epoch, "ours.epoch", one, ...time)) as [number, string];
+  if (reply[0] === 1) return reply[1].split("\x1f");
+  epoch = reply[1];
+  return call(one);
+}
+/** Time passes as it does where a leader calls four times a second. */
+async function pass(ms: number): Promise<void> {
+  for (let left = ms; left > 0; left -= 250) {
+    clock += Math.min(250, left);
+    await call(operation("lead", "pod", ""));
+  }
+}
+beforeEach(async () => {
+  await redis.flushall();
+  clock = 1_790_000_000_000;
+  await call(operation("account", "org", "1000000", "1", "1", "0"));
+});
+
+let requests = 0;
+/** The organization may ask six times a minute. */
+const hold = () => {
+  requests += 1;
+  return call(operation("hold", "org", `req_${requests}`, "1", "", "0", "0", "6", "0", "0"));
+};
+async function useUp(): Promise<void> {
+  for (let left = 6; left > 0; left -= 1) expect((await hold())[0]).toBe("held");
+  expect((await hold()).slice(0, 2)).toEqual(["limited", "requests"]);
+}
+const sweep = async () => Number((await call(operation("sweep", "45000", "100")))[1]);
+
+test("back by an hour: who has used up a limit waits as long as ever, and no longer", async () => {
+  await useUp();
+  clock -= HOUR;
+  expect((await hold())[0]).toBe("limited");
+  await pass(11_000);
+  expect((await hold())[0]).toBe("held");
+  expect((await hold())[0]).toBe("limited");
+});
+
+test("forward by an hour: no limit is freed, and going back again changes nothing", async () => {
+  await useUp();
+  clock += HOUR;
+  expect((await hold())[0]).toBe("limited");
+  await pass(1_000);
+  clock -= HOUR;
+  expect((await hold())[0]).toBe("limited");
+  await pass(10_000);
+  expect((await hold())[0]).toBe("held");
+  // The bucket is not forgotten before it is full, though the server's clock jumps.
+  expect(await redis.pttl(`${tag}:b:org`)).toBeGreaterThan(24 * HOUR);
+});
+
+test("forward by an hour: a living request's hold is not swept", async () => {
+  await hold();
+  clock += HOUR;
+  expect(await sweep()).toBe(0);
+  clock -= HOUR;
+  expect(await sweep()).toBe(0);
+});
+
+test("back by an hour: a dead request's hold is swept as soon as ever", async () => {
+  await hold();
+  clock -= HOUR;
+  await pass(40_000);
+  expect(await sweep()).toBe(0);
+  await pass(6_000);
+  expect(await sweep()).toBe(1);
+  expect(await redis.hget(`${tag}:o:org`, "held")).toBe("0");
+});
+
+test("back by an hour and started again, so that the shard's own clock is gone: the same", async () => {
+  await useUp();
+  clock -= HOUR;
+  await redis.del(`${tag}:clock`);
+  expect(await sweep()).toBe(0);
+  // As after any restart, a minute's limits begin anew.
+  expect((await hold())[0]).toBe("held");
+  await pass(46_000);
+  expect(await sweep()).toBe(7);
+});
+
+test("charges are forgotten, whichever way the clock went", async () => {
+  const charged = async () => await redis.llen(`${tag}:charged`);
+  for (const step of [HOUR, -HOUR]) {
+    await call(operation("settle", "org", `req_charged_${step}`, "1", "row", "0", "0", "0"));
+    clock += step;
+    await pass(60_000);
+    await sweep();
+    expect(await charged()).toBe(1);
+    await pass(16_000);
+    await sweep();
+    expect(await charged()).toBe(0);
+  }
+});
