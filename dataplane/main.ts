@@ -60,6 +60,7 @@ import { RobotsCache } from "./tools/web-fetch/robots-cache.ts";
 import { Upstreams } from "./upstream/ask.ts";
 import { countUpstream } from "./upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "./upstream/dispatcher.ts";
+import { UNSEEN_MS } from "./upstream/limits.ts";
 
 /** How often expired and abandoned files are looked for. */
 const FILES_SWEEP_MS = 60_000;
@@ -254,6 +255,8 @@ async function serveForever(environment: Environment): Promise<void> {
   const drainMs = environment.DRAIN_TIMEOUT * 1000;
   const [clean] = await Promise.all([drain(server, drainMs), batches.stop(drainMs)]);
   log.info({ clean }, "drained");
+  // Answers whose clients have left are still read for their usage reports.
+  await money.holds.idle(UNSEEN_MS + 1_000);
   await loader.stop();
   await sweeper.stop();
   await clockKeeper.stop();

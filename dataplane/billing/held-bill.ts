@@ -5,6 +5,7 @@ import { encodeRow } from "./charge-text.ts";
 import type { Bill, FinalUsage, MeteredRequest, Micros, Observed } from "./meter.ts";
 import { costMicros } from "./price.ts";
 import { operation, type Operation } from "./shard.ts";
+import { isNothing } from "./token-usage.ts";
 import { usageRow, type UsageRow } from "./usage-row.ts";
 
 export type RateLimits = OrganizationEntry["rateLimits"];
@@ -103,9 +104,4 @@ export class HeldBill implements Bill, Seated {
 /** The row and its cost as the scripts take them: an empty row is none. */
 export function seenArguments(seen: UsageRow | null): readonly [row: string, cost: string] {
   return seen === null ? ["", "0"] : [encodeRow(seen), seen.cost.total.toString()];
-}
-
-function isNothing({ tokens, tools }: Observed): boolean {
-  const counters = [...Object.values(tokens), ...Object.values(tools)] as number[];
-  return counters.every((counter) => !(counter > 0));
 }

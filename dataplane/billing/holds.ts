@@ -32,6 +32,7 @@ import { allTokens, usageRow, type UsageRow } from "./usage-row.ts";
 const WITHHELD_MS = 10_000;
 /** How often the ledger and Redis are read until both are at the same version of an account. */
 const MOST_LOOKS = 5;
+const IDLE_LOOK_MS = 20;
 /** Heartbeats that one shard is told at once: a script call of some milliseconds. */
 const BEATS_AT_ONCE = 128;
 
@@ -191,6 +192,13 @@ export class Holds implements Meter, BillKeeper {
   /** Requests of this process that hold credit. */
   get running(): number {
     return this.#running.size;
+  }
+
+  /** Resolves when no request of this process holds credit any more, or after that time. */
+  async idle(timeoutMs: number): Promise<void> {
+    const deadline = performance.now() + timeoutMs;
+    while (this.#running.size > 0 && performance.now() < deadline)
+      await new Promise((done) => setTimeout(done, IDLE_LOOK_MS));
   }
 
   /** Charges that neither store has taken yet. */

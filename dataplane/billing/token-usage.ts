@@ -1,7 +1,7 @@
 /** Usage in the ledger's classes. Pure. */
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { cacheWrites } from "../dialects/usage.ts";
-import type { TokenUsage, ToolUsage } from "./meter.ts";
+import type { Observed, TokenUsage, ToolUsage } from "./meter.ts";
 
 export const noTokens: TokenUsage = {
   input: 0,
@@ -12,6 +12,12 @@ export const noTokens: TokenUsage = {
   reasoning: 0,
 };
 export const noTools: ToolUsage = { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 };
+
+/** Neither tokens nor tools: such a request costs nothing and leaves no row. */
+export function isNothing({ tokens, tools }: Observed): boolean {
+  const counters = [...Object.values(tokens), ...Object.values(tools)] as number[];
+  return counters.every((counter) => !(counter > 0));
+}
 
 /** Everything that was sent, read from a cache or not. */
 export const promptOf = (tokens: TokenUsage): number =>

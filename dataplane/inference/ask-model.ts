@@ -29,6 +29,7 @@ export const askModelOf =
           conversation: null,
           deadline,
           closed: Cancellation.by(signal),
+          unbilled: true,
           // Calls and waiting are the engine's, not the client's request's.
           record: newRequestRecord(null),
           credential: (id) => snapshot.credential(id),

@@ -40,14 +40,15 @@ export const counted = (usage: MessagesUsage): Counted => ({
 /** What one upstream call used. */
 export type Counted = Pick<Observed, "tokens" | "estimated" | "implausible">;
 
-/** Charges one upstream call. */
+/** Charges one upstream call; a client that is gone by then was not answered. */
 export function settle(
-  { bill, conversion }: ConvertJob,
+  { bill, conversion, sink }: ConvertJob,
   { upstream }: Answering,
   usage: Counted & Pick<FinalUsage, "status">,
 ): Promise<void> {
   if (usage.implausible === true) countImplausible(conversion.context.model, upstream.name);
-  return bill.settle({ ...usage, tools: noTools, iterations: 1, upstream: upstream.name });
+  const status = sink.closed.aborted ? "cancelled" : usage.status;
+  return bill.settle({ ...usage, status, tools: noTools, iterations: 1, upstream: upstream.name });
 }
 
 /** What `read` gives, or the ApiError it throws. */

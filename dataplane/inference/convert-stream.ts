@@ -29,6 +29,7 @@ import {
   eventStreamHeaders,
   faultKind,
   faultOfEnd,
+  isOwed,
   linger,
   OBSERVE_MS,
   unbegunAnswer,
@@ -203,7 +204,7 @@ class StreamConversion {
       );
     } else {
       metrics.streamFaults.inc({ dialect: clientOf(this.#job), kind: "error" });
-      this.#watch(this.#abandon(error, "error"));
+      this.#watch(this.#abandon(error, "garbage"));
     }
     this.#answering.call.abort("cut");
   }
@@ -213,7 +214,7 @@ class StreamConversion {
     if (fault !== "cancelled")
       metrics.streamFaults.inc({ dialect: clientOf(this.#job), kind: faultKind(fault) });
     if (this.#phase === "opening" && fault !== "cancelled") this.#refuse(unbegunAnswer(error, fault));
-    else this.#watch(this.#abandon(error, fault === "cancelled" ? "cancelled" : "error"));
+    else this.#watch(this.#abandon(error, fault));
   }
 
   /** Whoever waits for the stream hears of what fails on the way to its end. */
@@ -243,16 +244,17 @@ class StreamConversion {
     this.#resolve();
   }
 
-  async #abandon(error: ApiError, status: "error" | "cancelled"): Promise<void> {
+  async #abandon(error: ApiError, fault: CallFault): Promise<void> {
     this.#phase = "over";
     const { bill, sink, failed } = this.#job;
     try {
-      if (this.#answering.call.received === 0) await bill.release();
-      else await settle(this.#job, this.#answering, { ...this.#seen(), status });
+      if (isOwed(this.#answering.call, fault))
+        await settle(this.#job, this.#answering, { ...this.#seen(), status: "error" });
+      else await bill.release();
     } catch (failure) {
       failed(failure instanceof ApiError ? failure : error);
     }
-    if (status === "error") this.#tell(error);
+    if (fault !== "cancelled") this.#tell(error);
     sink.end();
     this.#resolve();
   }

@@ -1,5 +1,4 @@
 /** Convert: a whole answer of an upstream becomes the client's through Messages form (design.md §4.3). */
-import type { FinalUsage } from "../billing/meter.ts";
 import { codecs } from "../dialects/registry.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -17,6 +16,7 @@ import {
   inputEstimate,
   settle,
 } from "./convert-job.ts";
+import { isOwed } from "./stream-answer.ts";
 import { brokenWhole, failedUsage, isErrorBody, parsedAnswer } from "./whole-answer.ts";
 
 /**
@@ -41,7 +41,7 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
   const message = attempt(() => codecs[answering.upstream.dialect].readResponse(parsed, reading));
   if (message instanceof ApiError) {
     const reported = failedUsage(parsed, reading.possible);
-    if (reported === null) await settleEstimate(job, answering, body.length, "error");
+    if (reported === null) await settleEstimate(job, answering, body.length);
     else await settle(job, answering, { ...counted(reported), status: "error" });
     metrics.streamFaults.inc({ dialect: carry.dialect, kind: "garbage" });
     throw message;
@@ -52,24 +52,19 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
   sendWhole(sink, answer, job.headers);
 }
 
-/** Rule 1.6: a corrupt answer costs what was sent and received; an empty one, and one for nobody, nothing. */
+/** Rule 1.6: a corrupt answer costs what was sent and received; an empty one nothing, unless its client left it. */
 async function failWhole(
   job: ConvertJob,
   answering: Answering,
   fault: CallFault,
   received: number,
 ): Promise<never> {
-  await settleEstimate(job, answering, received, fault === "cancelled" ? "cancelled" : "error");
+  if (isOwed(answering.call, fault)) await settleEstimate(job, answering, received);
+  else await job.bill.release();
   throw brokenWhole(clientOf(job), fault);
 }
 
-async function settleEstimate(
-  job: ConvertJob,
-  answering: Answering,
-  received: number,
-  status: FinalUsage["status"],
-): Promise<void> {
-  if (received === 0) return job.bill.release();
+async function settleEstimate(job: ConvertJob, answering: Answering, received: number): Promise<void> {
   const tokens = { ...inputEstimate(job), output: Math.ceil(received / CHARACTERS_PER_TOKEN) };
-  await settle(job, answering, { tokens, estimated: true, status });
+  await settle(job, answering, { tokens, estimated: true, status: "error" });
 }

@@ -15,7 +15,7 @@ import { failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { CHARACTERS_PER_TOKEN } from "./convert-job.ts";
-import { brokenStream, faultOfEnd, unbegunAnswer } from "./stream-answer.ts";
+import { brokenStream, faultOfEnd, isOwed, unbegunAnswer } from "./stream-answer.ts";
 import { failedUsage, isErrorBody, parsedAnswer } from "./whole-answer.ts";
 
 /** Batches of events that wait for their reader before the upstream is told to pause. */
@@ -35,7 +35,7 @@ export async function* wholeEvents(
   } catch (error) {
     if (!(error instanceof CallError)) throw error;
     const { fault, received } = error;
-    if (received === 0) throw unbegunAnswer(brokenStream(fault), fault);
+    if (!isOwed(answering.call, fault)) throw unbegunAnswer(brokenStream(fault), fault);
     throw spoiled(brokenStream(fault), { answering, context, received, corrupt: fault === "too_large" });
   }
   const received = body.length;
@@ -90,7 +90,7 @@ export async function* streamedEvents(
   context: CodecContext,
 ): AsyncGenerator<readonly MessagesEvent[]> {
   const { call, upstream } = answering;
-  const queue = new EventQueue(answering, codecs[upstream.dialect].readStream(context));
+  const queue = new EventQueue(answering, context, codecs[upstream.dialect].readStream(context));
   try {
     for (;;) {
       const events = await queue.next();
@@ -106,6 +106,7 @@ export async function* streamedEvents(
 
 class EventQueue {
   readonly #answering: Answering;
+  readonly #context: CodecContext;
   readonly #reader: StreamReader;
   readonly #sse = new SseReader();
   readonly #waiting: (readonly MessagesEvent[])[] = [];
@@ -114,8 +115,9 @@ class EventQueue {
   #seen = false;
   #wake: () => void = () => undefined;
 
-  constructor(answering: Answering, reader: StreamReader) {
+  constructor(answering: Answering, context: CodecContext, reader: StreamReader) {
     this.#answering = answering;
+    this.#context = context;
     this.#reader = reader;
     answering.call.read({
       data: (chunk) => this.#read(() => this.#sse.push(chunk)),
@@ -196,6 +198,13 @@ class EventQueue {
     const told = event !== null && (event.event === "error" || /"error"\s*:\s*[{"]/.test(event.data));
     if (this.#seen) this.#failure = this.#charged(error);
     else if (told) this.#failure = failureOfErrorBody(Buffer.from(event.data));
+    else if (fault === "cancelled" && isOwed(this.#answering.call, fault))
+      this.#failure = spoiled(error, {
+        answering: this.#answering,
+        context: this.#context,
+        received: 0,
+        corrupt: false,
+      });
     else this.#failure = unbegunAnswer(error, fault);
     this.#over = true;
     this.#wake();

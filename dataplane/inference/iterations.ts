@@ -4,9 +4,9 @@ import type { MessagesEvent, MessagesRequest } from "../dialects/messages/types.
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
-import type { Exchange } from "../loop/exchange.ts";
+import { SpoiledAnswer, type Exchange } from "../loop/exchange.ts";
 import type { Answering, Question } from "../upstream/question.ts";
-import { AttemptFailure } from "../upstream/failure.ts";
+import { AttemptFailure, ClientLeft } from "../upstream/failure.ts";
 import type { Conversion } from "./conversion.ts";
 import { streamedEvents, wholeEvents } from "./exchange.ts";
 import { rejectsReasoning, withoutReasoning } from "./rejected-reasoning.ts";
@@ -50,10 +50,21 @@ export class Iterations {
       })
       .catch((error: unknown) => {
         const told = error instanceof AttemptFailure ? error.error : error;
-        reject(told instanceof ApiError && this.#foreign ? withoutForeignPaths(told) : told);
+        if (told instanceof ClientLeft && told.sent) reject(this.#leftBehind(told));
+        else reject(told instanceof ApiError && this.#foreign ? withoutForeignPaths(told) : told);
       })
       .finally(() => deadline.dispose());
     return promise;
+  }
+
+  /** A call whose client left before its first byte costs its prompt (rule 1.11). */
+  #leftBehind(error: ApiError): SpoiledAnswer {
+    const { estimatedInputTokens = 0 } = this.#conversion.context;
+    return new SpoiledAnswer(error, {
+      upstream: this.#services.call.record.upstream ?? "",
+      usage: { input_tokens: estimatedInputTokens, output_tokens: 0, estimated: true },
+      corrupt: false,
+    });
   }
 
   #question(deadline: Deadline, build: (upstream: Upstream) => MessagesRequest): Question {

@@ -32,7 +32,7 @@ export interface RelayJob {
   readonly failed: (error: ApiError) => void;
 }
 
-/** Charges one upstream call. */
+/** Charges one upstream call; a client that is gone by then was not answered. */
 export function settle(
   job: RelayJob,
   usage: Counted & Pick<FinalUsage, "status"> & { readonly upstream: string },
@@ -42,7 +42,7 @@ export function settle(
     tokens: usage.tokens,
     estimated: usage.estimated,
     implausible: usage.implausible === true,
-    status: usage.status,
+    status: job.sink.closed.aborted ? "cancelled" : usage.status,
     upstream: usage.upstream,
     tools: noTools,
     iterations: 1,

@@ -21,6 +21,7 @@ import {
   eventStreamHeaders,
   faultKind,
   faultOfEnd,
+  isOwed,
   linger,
   OBSERVE_MS,
   unbegunAnswer,
@@ -284,7 +285,7 @@ class StreamRelay {
     if (this.#phase === "opening") this.#refuse(failure);
     else {
       metrics.streamFaults.inc({ dialect: this.#job.dialect, kind: "error" });
-      this.#watch(this.#abandon(failure.error, "error"));
+      this.#watch(this.#abandon(failure.error, "garbage"));
     }
     this.#answering.call.abort("cut");
   }
@@ -295,7 +296,7 @@ class StreamRelay {
     const error = brokenStream(fault);
     if (fault !== "cancelled") metrics.streamFaults.inc({ dialect, kind: faultKind(fault) });
     if (this.#phase === "opening" && fault !== "cancelled") return this.#refuse(unbegunAnswer(error, fault));
-    this.#watch(this.#abandon(error, fault === "cancelled" ? "cancelled" : "error"));
+    this.#watch(this.#abandon(error, fault));
   }
 
   /** Whoever waits for the stream hears of what fails on the way to its end. */
@@ -335,17 +336,19 @@ class StreamRelay {
     this.#resolve();
   }
 
-  async #abandon(error: ApiError, status: "error" | "cancelled"): Promise<void> {
+  async #abandon(error: ApiError, fault: CallFault): Promise<void> {
     this.#phase = "over";
     const { bill, sink } = this.#job;
+    const { call, upstream } = this.#answering;
     this.#flush();
     try {
-      if (this.#answering.call.received === 0) await bill.release();
-      else await settle(this.#job, { ...this.#tokens(), status, upstream: this.#answering.upstream.name });
+      if (isOwed(call, fault))
+        await settle(this.#job, { ...this.#tokens(), status: "error", upstream: upstream.name });
+      else await bill.release();
     } catch (failure) {
       this.#job.failed(failure instanceof ApiError ? failure : error);
     }
-    if (status === "error") this.#tell(error);
+    if (fault !== "cancelled") this.#tell(error);
     sink.end();
     this.#resolve();
   }

@@ -1,4 +1,4 @@
-import type { FinalUsage, TokenUsage } from "../billing/meter.ts";
+import type { TokenUsage } from "../billing/meter.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
 import { failureOfResponse } from "../dialects/responses/read-response.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
@@ -13,6 +13,7 @@ import { CallError, type CallFault } from "../upstream/send.ts";
 import { sendWhole } from "./call.ts";
 import { CHARACTERS_PER_TOKEN, counted } from "./convert-job.ts";
 import { settle, type RelayJob } from "./relay-job.ts";
+import { isOwed } from "./stream-answer.ts";
 import { isReport } from "./usage-tap.ts";
 import {
   brokenWhole,
@@ -57,7 +58,7 @@ async function failResponse(job: RelayJob, answering: Answering, body: Buffer): 
   if (isErrorBody(response)) throw failureOfErrorBody(body);
   const reported = failedUsage(response, job.possible);
   const { name } = answering.upstream;
-  if (reported === null) await settleEstimate(job, answering, body.length, "error");
+  if (reported === null) await settleEstimate(job, answering, body.length);
   else await settle(job, { ...counted(reported), status: "error", upstream: name });
   metrics.streamFaults.inc({ dialect: job.dialect, kind: "garbage" });
   throw failureOfResponse(response) ?? corruptAnswer("garbage");
@@ -81,14 +82,15 @@ function wholeEdits({ dialect, model }: RelayJob, seen: WholeLook): Edit[] {
   return edits;
 }
 
-/** Rule 1.6: a corrupt answer costs what was sent and received; an empty one, and one for nobody, nothing. */
+/** Rule 1.6: a corrupt answer costs what was sent and received; an empty one nothing, unless its client left it. */
 async function failWhole(
   job: RelayJob,
   answering: Answering,
   fault: CallFault,
   received: number,
 ): Promise<never> {
-  await settleEstimate(job, answering, received, fault === "cancelled" ? "cancelled" : "error");
+  if (isOwed(answering.call, fault)) await settleEstimate(job, answering, received);
+  else await job.bill.release();
   throw brokenWhole(job.dialect, fault);
 }
 
@@ -98,13 +100,7 @@ const estimateOf = (job: RelayJob, received: number): TokenUsage => ({
   output: Math.ceil(received / CHARACTERS_PER_TOKEN),
 });
 
-async function settleEstimate(
-  job: RelayJob,
-  { upstream }: Answering,
-  received: number,
-  status: FinalUsage["status"],
-): Promise<void> {
-  if (received === 0) return job.bill.release();
+async function settleEstimate(job: RelayJob, { upstream }: Answering, received: number): Promise<void> {
   const tokens = estimateOf(job, received);
-  await settle(job, { tokens, estimated: true, status, upstream: upstream.name });
+  await settle(job, { tokens, estimated: true, status: "error", upstream: upstream.name });
 }

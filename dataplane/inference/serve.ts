@@ -4,6 +4,7 @@
  */
 import type { Bill, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros } from "../billing/price.ts";
+import { noTokens, noTools } from "../billing/token-usage.ts";
 import { tracedMeter } from "../billing/traced-meter.ts";
 import { findRoute } from "../config/find-route.ts";
 import type { Policy, Route, Upstream } from "../config/schema.ts";
@@ -15,6 +16,7 @@ import { Deadline } from "../lib/deadline.ts";
 import { inSpan, startSpan } from "../telemetry/trace.ts";
 import type { RunTool } from "../tools/toolbox.ts";
 import type { Upstreams } from "../upstream/ask.ts";
+import { ClientLeft } from "../upstream/failure.ts";
 import type { Answering, Outgoing, Question } from "../upstream/question.ts";
 import type { InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
@@ -245,10 +247,23 @@ class Serving {
         last = again;
       }
     }
-    await bill.release();
+    if (last instanceof ClientLeft && last.sent) await this.#settlePrompt(bill);
+    else await bill.release();
     // There is nobody left to tell.
     if (this.#call.sink.closed.aborted) return;
     throw last instanceof ApiError && this.#sent.foreign ? withoutForeignPaths(last) : last;
+  }
+
+  /** Of a call whose client left before its first byte (rule 1.11). */
+  #settlePrompt(bill: Bill): Promise<void> {
+    return bill.settle({
+      tokens: { ...noTokens, input: usualInputTokens(this.#look) },
+      tools: noTools,
+      estimated: true,
+      status: "cancelled",
+      iterations: 1,
+      upstream: this.#call.record.upstream,
+    });
   }
 
   /** What an upstream refused can be put in another way, or left out: worth one more try. */

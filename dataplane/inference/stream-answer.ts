@@ -41,6 +41,13 @@ export function unbegunAnswer(error: ApiError, fault: CallFault): AttemptFailure
   }
 }
 
+/**
+ * Whether an answer that did not come to its end costs anything. Where its client left, the upstream has the prompt and
+ * charges it (rule 1.11); where the upstream broke off, it has charged us nothing before its first byte.
+ */
+export const isOwed = ({ sent, received }: UpstreamCall, fault: CallFault): boolean =>
+  received > 0 || (fault === "cancelled" && sent);
+
 /** The fault of a stream that ended in an orderly way, but too early: bytes without an event were no stream at all. */
 export const faultOfEnd = (isBegun: boolean, { received }: UpstreamCall): CallFault =>
   !isBegun && received > 0 ? "garbage" : "cut";

@@ -8,6 +8,7 @@
  */
 import type { Attributes, Span } from "@opentelemetry/api";
 import type { Bill, Micros } from "../billing/meter.ts";
+import { isNothing } from "../billing/token-usage.ts";
 import { aliasOfId } from "../dialects/alias.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type {
@@ -136,6 +137,7 @@ class Loop {
   /** One upstream call and the calls it leads to; the stop reason when it was the last. */
   async #iterate(): Promise<StopReason | null> {
     const { rules } = this.#input;
+    this.#deps.signal.throwIfAborted();
     const next = this.#request();
     if (this.#asked > 0 && !(await this.#deps.bill.advance(this.#tally.observed, this.#deps.estimate(next))))
       return "pause_turn";
@@ -320,7 +322,7 @@ class Loop {
     const usage = this.#tally.usage;
     await this.#deps.bill.settle({
       ...this.#tally.observed,
-      status: this.#failed ? "error" : "ok",
+      status: this.#deps.signal.aborted ? "cancelled" : this.#failed ? "error" : "ok",
       iterations: this.#asked,
       upstream: this.#upstream,
     });
@@ -344,10 +346,7 @@ class Loop {
   async #abandon(): Promise<void> {
     if (this.#settled) return;
     const observed = this.#tally.observed;
-    const { tokens } = observed;
-    const nothing =
-      tokens.input + tokens.output + tokens.cacheRead + tokens.cacheWrite5m + tokens.cacheWrite1h === 0;
-    if (nothing) return this.#deps.bill.release();
+    if (isNothing(observed)) return this.#deps.bill.release();
     await this.#deps.bill.settle({
       ...observed,
       status: this.#deps.signal.aborted ? "cancelled" : "error",

@@ -35,7 +35,7 @@ export class Attempt {
     const { route, record, deadline, closed } = this.#question;
     const upstream = this.#upstream;
     const call = new UpstreamCall(this.#options(outgoing, connectMs));
-    const cancel = () => call.abort("cancelled");
+    const cancel = () => (this.#question.unbilled === true ? call.abort("cancelled") : call.drain());
     this.#cancel = cancel;
     this.#startedAt = performance.now();
     record.tries += 1;
@@ -56,7 +56,7 @@ export class Attempt {
       (error: unknown) => {
         this.#waited();
         if (!(error instanceof CallError)) throw error;
-        throw failureOfCall(deadline.expired ? "deadline" : error.fault, error.cause);
+        throw failureOfCall(deadline.expired ? "deadline" : error.fault, error.cause, call.sent);
       },
     );
   }

@@ -54,11 +54,25 @@ export class AttemptFailure extends Error {
   }
 }
 
+/** The client left before its answer had begun. */
+export class ClientLeft extends ApiError {
+  /** The upstream has the whole request and charges its prompt, and so do we (rule 1.11). */
+  readonly sent: boolean;
+
+  constructor(sent: boolean, cause: unknown) {
+    super("internal", "The client went away.", { cause });
+    this.sent = sent;
+  }
+}
+
 const unreachable = "The model's provider could not be reached.";
 export const timedOut = "The request took longer than this model allows.";
 
-/** A call that failed before its answer's first byte. */
-export function failureOfCall(fault: CallFault, cause: unknown): AttemptFailure {
+/**
+ * A call that failed before its answer's first byte.
+ * @param sent the request had gone out wholly.
+ */
+export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): AttemptFailure {
   switch (fault) {
     case "connect":
     case "cut":
@@ -106,10 +120,7 @@ export function failureOfCall(fault: CallFault, cause: unknown): AttemptFailure 
         status: "unsendable",
       });
     case "cancelled":
-      return new AttemptFailure(new ApiError("internal", "The client went away.", { cause }), {
-        retry: null,
-        status: "cancelled",
-      });
+      return new AttemptFailure(new ClientLeft(sent, cause), { retry: null, status: "cancelled" });
   }
 }
 

@@ -14,6 +14,12 @@ export const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 export const MAX_ERROR_BYTES = 64 * 1024;
 /** How long an error body may take: its status alone is enough to go on with. */
 export const ERROR_BODY_MS = 2_000;
+/** How long, and how far, an answer whose client has left is read on for its usage report (rule 1.11). */
+export const UNSEEN_MS = 2_000;
+export const MAX_UNSEEN_BYTES = 256 * 1024;
+/** Bodies above this size are sent in pieces of that, so that it is known when the last of them has gone out. */
+export const WHOLE_BODY_BYTES = 64 * 1024;
+export const PIECE_BYTES = 256 * 1024;
 /** Default for the first byte of a stream whose route names none (resources.md, timeouts). */
 export const STREAM_FIRST_BYTE_MS = 120_000;
 /** An upstream that names a longer time than this in `retry-after` is not waited for; the client is told instead. */

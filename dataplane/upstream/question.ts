@@ -18,8 +18,10 @@ export interface Question {
   /** Items of a batch are bounded by the request's time alone (resources.md, timeouts). */
   readonly batch: boolean;
   readonly deadline: Deadline;
-  /** Aborted when the client is gone. */
+  /** Aborted when the client is gone: a call under way is drained then (`UpstreamCall.drain`). */
   readonly closed: Cancellation;
+  /** Never charged: a call that nobody waits for any more ends at once. */
+  readonly unbilled?: true;
   readonly record: RequestRecord;
   readonly credential: (id: string) => string | undefined;
   /** What keeps a conversation on its upstream; null: any. */

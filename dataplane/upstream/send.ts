@@ -5,8 +5,9 @@
  */
 import { errors, type Dispatcher } from "undici";
 import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from "node:zlib";
-import type { Transform } from "node:stream";
+import type { Readable, Transform } from "node:stream";
 import { isStaleConnectionError } from "./dispatcher.ts";
+import { MAX_UNSEEN_BYTES, PIECE_BYTES, UNSEEN_MS, WHOLE_BODY_BYTES } from "./limits.ts";
 
 /**
  * Why a call failed.
@@ -108,6 +109,10 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #over: { fault: CallFault | null } | null = null;
   #reported = false;
   #received = 0;
+  /** The request has gone out wholly. */
+  #sent = false;
+  /** Bytes that had come when its client left; null: somebody waits for the answer. */
+  #unseenFrom: number | null = null;
   #cause: unknown;
 
   constructor(options: CallOptions) {
@@ -123,16 +128,35 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     return this.#received;
   }
 
+  /** The upstream has the whole request, and will charge for it. */
+  get sent(): boolean {
+    return this.#sent;
+  }
+
   /** `onHead` hears of the head before anybody who waits for it: while the packet that brought it is still being read. */
   start(dispatcher: Dispatcher, onHead?: (head: AnswerHead) => void): this {
     this.#onHead = onHead ?? null;
     const { origin, path, headers, body, connectMs } = this.#options;
-    const request = { origin, path, method: "POST" as const, headers: headers as string[], body };
+    const request = { origin, path, method: "POST" as const, ...bodyOf(headers, body) };
     this.#dispatchedAt = performance.now();
     dispatcher.dispatch(request, this);
     // A new connection is to be made; one from the pool undici looks at once more before it writes.
     if (this.#controller === null && this.#over === null) this.#arm(connectMs, "connect");
     return this;
+  }
+
+  /**
+   * The client has left. What the upstream reports is read on for, unseen: whoever reads goes on as before, for two
+   * seconds and 256 KiB at the most; then the call is aborted as cancelled (rule 1.11). One that the upstream does not
+   * have wholly ends at once.
+   */
+  drain(): void {
+    if (this.#over !== null || this.#unseenFrom !== null) return;
+    if (!this.#sent) return this.abort("cancelled");
+    this.#disarm();
+    this.#arm(UNSEEN_MS, "cancelled");
+    this.#unseenFrom = this.#received;
+    if (this.#paused) this.resume();
   }
 
   /** Ends the call from this side; the connection is closed unless the answer was complete. */
@@ -172,6 +196,8 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
 
   /** Stops reading from the upstream; the time until `resume` does not count as its idleness (design.md §4.7). */
   pause(): void {
+    // It is bounded anyhow, and nobody may be there to resume it.
+    if (this.#unseenFrom !== null) return;
     this.#paused = true;
     this.#disarm();
     this.#controller?.pause();
@@ -194,8 +220,14 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     if (firstByteMs !== null) this.#arm(firstByteMs, "first_byte_timeout");
   }
 
+  onRequestSent(): void {
+    this.#sent = true;
+  }
+
   onResponseStart(_: Dispatcher.DispatchController, status: number, headers: AnswerHeaders): void {
     if (status < 200) return;
+    // Whoever answers has seen enough of it.
+    this.#sent = true;
     this.#status = status;
     this.#headers = headers;
     this.#decoder = decoderOf(headers["content-encoding"]);
@@ -232,6 +264,8 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #deliver(chunk: Buffer): void {
     if (this.#over !== null) return;
     this.#received += chunk.length;
+    if (this.#unseenFrom !== null && this.#received - this.#unseenFrom > MAX_UNSEEN_BYTES)
+      return this.abort("cancelled");
     this.#settleHead();
     if (this.#paused) this.#disarm();
     else this.#armIdle();
@@ -245,7 +279,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     if (this.#headSettled) return;
     this.#headSettled = true;
     // The timer that was armed for the first byte cannot be reused for idleness: it has another length.
-    this.#disarm();
+    if (this.#unseenFrom === null) this.#disarm();
     const head = { status: this.#status, headers: this.#headers };
     this.#onHead?.(head);
     this.#resolveHead(head);
@@ -279,7 +313,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
 
   #armIdle(): void {
     const { idleMs } = this.#options;
-    if (idleMs === null || !this.#headSettled) return;
+    if (idleMs === null || !this.#headSettled || this.#unseenFrom !== null) return;
     if (this.#overdue !== null) this.#forgive();
     if (this.#timer !== null) this.#timer.refresh();
     else this.#arm(idleMs, "idle");
@@ -324,4 +358,19 @@ function decoderOf(encoding: AnswerHeaders[string]): Transform | null {
     default:
       return null;
   }
+}
+
+/**
+ * Body and headers as undici takes them. It says of a buffer that it is sent when it has handed it to the socket, where
+ * a large one may wait; of pieces it hands over the next when the one before has left.
+ */
+function bodyOf(headers: readonly string[], body: Buffer): { headers: string[]; body: Buffer | Readable } {
+  if (body.length <= WHOLE_BODY_BYTES) return { headers: headers as string[], body };
+  // It takes any iterable; its types know only one of them.
+  const iterable = pieces(body) as unknown as Readable;
+  return { headers: [...headers, "content-length", String(body.length)], body: iterable };
+}
+
+function* pieces(body: Buffer): Generator<Buffer> {
+  for (let at = 0; at < body.length; at += PIECE_BYTES) yield body.subarray(at, at + PIECE_BYTES);
 }

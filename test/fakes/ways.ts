@@ -1,5 +1,5 @@
 /** Every way on which an answer reaches its client: relayed, converted, through the tool loop; whole or streamed. */
-import type { Route } from "../../dataplane/config/schema.ts";
+import type { Route, Upstream } from "../../dataplane/config/schema.ts";
 import { type Dialect, dialects } from "../../dataplane/dialects/dialect.ts";
 import {
   callOf,
@@ -38,9 +38,16 @@ const limitField = { messages: "max_tokens", chat: "max_completion_tokens", resp
 export function callOn(
   url: string,
   { path, client, upstream, stream }: Way,
-  more: { readonly body?: object; readonly route?: Partial<Route> } = {},
+  more: {
+    readonly body?: object;
+    readonly route?: Partial<Route>;
+    readonly upstream?: Partial<Upstream>;
+  } = {},
 ): TestCall {
-  const route = routeTo([upstreamOf(url, upstream)], { toolPolicy: "test/default", ...more.route });
+  const route = routeTo([upstreamOf(url, upstream, more.upstream)], {
+    toolPolicy: "test/default",
+    ...more.route,
+  });
   const content = client === "responses" ? { input: "hi" } : { messages: [{ role: "user", content: "hi" }] };
   return callOf(client, snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }), {
     model: "public-model",

@@ -75,6 +75,20 @@ async function ask(dialect: Dialect, more: object = {}, on = world): Promise<Ask
   return { id: response.headers.get("request-id") ?? "", response, body };
 }
 
+/** Asks a stream of an upstream of the same dialect, and leaves at its first bytes. @returns the request's id. */
+async function leave(dialect: Dialect, more: object): Promise<string> {
+  const leaving = new AbortController();
+  const response = await world.server.fetch(dialectPath[dialect], {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ model: `m-${dialect}`, ...bodies[dialect]("hello"), ...more }),
+    signal: leaving.signal,
+  });
+  await response.body?.getReader().read();
+  leaving.abort();
+  return response.headers.get("request-id") ?? "";
+}
+
 /** Micro-credits of tokens at the sample prices. */
 const tokens = (input: number, output: number) => BigInt(input * 96 + output * 480);
 const SEARCH = 320_000n;
@@ -164,27 +178,44 @@ describe.each(dialects)("Prices and billing rules, %s", (dialect) => {
     expect(await storedRows(empty.id, poor)).toEqual([]);
   });
 
-  test("rule 1.11: a disconnected client pays what the upstream reported", async () => {
+  test("rule 1.11: a disconnected client pays what the upstream reports a moment later", async () => {
+    const answer = text("one two three four five", { input: 1_234, output: 56 });
+    world.upstream.next({
+      ...answer,
+      faults: { delayBetweenEventsMs: 20, delayAtEvent: { event: 5, ms: 300 } },
+    });
+    const id = await leave(dialect, { stream: true });
+    expect(await rowsOf(id)).toMatchObject([
+      { status: "cancelled", estimated: false, input: 1_234n, output: 56n, cost: tokens(1_234, 56) },
+    ]);
+  });
+
+  test("rule 1.11: without a report in two seconds it pays its prompt and what was seen", async () => {
     world.upstream.next({
       ...text("one two three four five", { input: 1_234, output: 56 }),
-      faults: { delayBetweenEventsMs: 20, delayAtEvent: { event: 5, ms: 5_000 } },
+      faults: { delayBetweenEventsMs: 20, delayAtEvent: { event: 5, ms: 60_000 } },
     });
-    const leaving = new AbortController();
-    const response = await world.server.fetch(dialectPath[dialect], {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify({ model: `m-${dialect}`, ...bodies[dialect]("hello"), stream: true }),
-      signal: leaving.signal,
-    });
-    const id = response.headers.get("request-id") ?? "";
-    await response.body?.getReader().read();
-    leaving.abort();
+    const id = await leave(dialect, { stream: true });
     const [row] = await rowsOf(id);
-    expect(row?.status).toBe("cancelled");
+    expect(row).toMatchObject({ status: "cancelled", estimated: true });
     // Only Messages reports its input at the beginning; the others report nothing before their end.
     if (dialect === "messages") expect(row?.input).toBe(1_234n);
-    else expect(row?.estimated).toBe(true);
+    else expect(row?.input).toBeGreaterThan(5n);
     expect(row?.output).toBeLessThan(56n);
+    await expect.poll(() => world.upstream.requests[0]?.outcome).toBe("aborted");
+  });
+
+  test("rule 7.9: an upstream that reports 1e30 tokens costs what is possible, and the row says so", async () => {
+    world.upstream.next(text("ok", { input: 1e30, output: 1e30 }));
+    const { id, response } = await ask(dialect, {}, world);
+    expect(response.status).toBe(200);
+    const [row] = await rowsOf(id);
+    const limit = dialect === "messages" ? 100n : undefined;
+    if (limit !== undefined) expect(row?.output).toBeLessThanOrEqual(limit + 10n);
+    const flagged = sql.type(z.object({ implausible: z.boolean(), fits: z.boolean() }))`
+      select implausible, input_tokens = context_tokens as fits from usage where id = ${id}
+    `;
+    expect(await world.plane.pool.one(flagged)).toEqual({ implausible: true, fits: true });
   });
 
   test("rule 1.15: the credits counter counts credits charged; the token series of one answer sum to input + output", async () => {
