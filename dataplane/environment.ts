@@ -34,6 +34,10 @@ export const environmentSchema = z.object({
   OTEL_EXPORTER_OTLP_ENDPOINT: optional(z.url({ protocol: /^https?$/ })),
   /** Bytes of request bodies that this process holds at once (rule 7.2); see `usualBodyBudget`. */
   BODY_BUDGET: optional(bytes),
+  /** Set in every pod: the address of the API server. */
+  KUBERNETES_SERVICE_HOST: withDefault(z.string(), ""),
+  /** Names and addresses of the release, with or without a port, as a comma list: web_fetch never reaches them. */
+  OWN_HOSTS: withDefault(z.string(), ""),
   /** Seconds that running streams get after SIGTERM. */
   DRAIN_TIMEOUT: withDefault(z.coerce.number().positive().max(86_400), "600"),
 });

@@ -54,6 +54,7 @@ import { startTracing } from "./telemetry/trace.ts";
 import { redisToolCache } from "./tools/cache.ts";
 import { redisCallLimit, type AdmitToolCall } from "./tools/call-limit.ts";
 import { createToolbox } from "./tools/toolbox.ts";
+import { ownAddresses, ownPlaces } from "./tools/url-guard/own-addresses.ts";
 import { dnsResolver } from "./tools/url-guard/resolver.ts";
 import { ExtractionPool } from "./tools/web-fetch/extract/pool.ts";
 import { RobotsCache } from "./tools/web-fetch/robots-cache.ts";
@@ -162,11 +163,22 @@ async function serveForever(environment: Environment): Promise<void> {
   const sealerOf = sealing(sealKeys(environment, log));
   const files = openFiles(environment.FILES_S3_URL, postgres, clock);
   const fresh = newUpstreamDispatcher({ keepAlive: false });
+  const ownHere = ownPlaces({
+    stores: [
+      [environment.DATABASE_URL, 5432],
+      [environment.REDIS_URL, 6379],
+      [environment.REDIS_CACHE_URL, 6379],
+      [environment.FILES_S3_URL, 443],
+    ],
+    more: environment.OWN_HOSTS,
+    apiServer: environment.KUBERNETES_SERVICE_HOST,
+  });
+  const own = ownAddresses(ownHere);
   const upstreams = new Upstreams(dispatcher, { fresh });
   const serveWith = (admitToolCall: AdmitToolCall) => {
     const runTool = createToolbox({
       admit: admitToolCall,
-      fetch: { resolver: dnsResolver(), pool: pages, cache, robots: new RobotsCache(), clock },
+      fetch: { resolver: dnsResolver(), pool: pages, cache, robots: new RobotsCache(), clock, own },
       search: { dispatcher, cache },
       posts: { dispatcher, clock },
     });
@@ -247,6 +259,8 @@ async function serveForever(environment: Environment): Promise<void> {
   await listen(ops, environment.OPS_PORT, environment.HOST);
   const address = await server.app.listen({ port: environment.PORT, host: environment.HOST });
   publicUrl ||= address;
+  for (const listener of [ops, server.app.server])
+    ownHere.push({ host: environment.HOST, port: (listener.address() as AddressInfo).port });
   await batches.worker.start();
   log.info({ address, ops: (ops.address() as AddressInfo).port }, "serving");
 

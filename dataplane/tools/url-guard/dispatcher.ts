@@ -3,12 +3,13 @@
  * the name is resolved here, all its addresses are judged, and the socket goes to a judged address, so that a
  * second, different DNS answer is never asked for. No proxy setting of the environment is read.
  */
-import { connect as connectTcp, type Socket } from "node:net";
+import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { Agent, type buildConnector, type Dispatcher } from "undici";
 import { judgeAddress, type EgressRules } from "./address.ts";
 import { connected } from "./connected.ts";
 import { isInternalName, judgeUrl } from "./judge-url.ts";
+import type { OwnAddresses } from "./own-addresses.ts";
 import type { Resolver } from "./resolver.ts";
 import { openTunnel } from "./tunnel.ts";
 
@@ -21,6 +22,8 @@ export interface GuardOptions {
   readonly signal: AbortSignal;
   /** Certificate authorities to trust instead of the system's, PEM. */
   readonly ca?: string;
+  /** What is never connected to, whatever the rules open. */
+  readonly own?: OwnAddresses;
 }
 
 /** Thrown (as the cause of undici's error) when the guard refused a connection: nothing was connected. */
@@ -69,6 +72,7 @@ async function connectGuarded(origin: string, options: GuardOptions): Promise<So
   if (!verdict.allowed) throw new ConnectionRefusedByGuard(verdict.reason);
   const { host, port, literal } = verdict;
   const targets = literal ? [host] : await judgedTargets(host, options);
+  await refuseOwn(targets, port, options);
   const socket = await firstConnected(targets, port, options);
   return verdict.url.protocol === "https:" ? await secure(socket, host, literal, options) : socket;
 }
@@ -87,6 +91,24 @@ async function judgedTargets(name: string, options: GuardOptions): Promise<reado
     if (!verdict.allowed) throw new ConnectionRefusedByGuard(verdict.reason);
   }
   return addresses;
+}
+
+/** The release's own addresses are closed, and so is a proxy that stands at one of them (rule 8.6). */
+async function refuseOwn(
+  targets: readonly string[],
+  port: number,
+  { own, proxy }: GuardOptions,
+): Promise<void> {
+  if (own === undefined) return;
+  const isOwn = async (target: string) =>
+    isIP(target) === 0 ? await own.holdsName(target, port) : await own.holds(target, port);
+  for (const target of targets)
+    if (await isOwn(target)) throw new ConnectionRefusedByGuard("an address of the gateway itself");
+  if (proxy === null) return;
+  const { hostname, port: given, protocol } = new URL(proxy.url);
+  const proxyPort = given === "" ? (protocol === "https:" ? 443 : 80) : Number(given);
+  if (await own.holdsName(hostname, proxyPort))
+    throw new ConnectionRefusedByGuard("the proxy is an address of the gateway itself");
 }
 
 async function firstConnected(

@@ -10,6 +10,7 @@ import type { FetchedPage, FetchOutcome } from "../outcomes.ts";
 import { egressRules } from "../url-guard/address.ts";
 import { guardedDispatcher } from "../url-guard/dispatcher.ts";
 import { judgeUrl } from "../url-guard/judge-url.ts";
+import type { OwnAddresses } from "../url-guard/own-addresses.ts";
 import type { Resolver } from "../url-guard/resolver.ts";
 import { download, judgeHop, type Downloaded, type DownloadRules, type Refused } from "./download.ts";
 import { decodePage } from "./extract/charset.ts";
@@ -43,6 +44,8 @@ export interface FetchDeps {
   readonly clock: Clock;
   /** Certificate authorities to trust instead of the system's, PEM. */
   readonly ca?: string;
+  /** What no policy opens; absent: nothing. */
+  readonly own?: OwnAddresses;
 }
 
 const CHARACTERS_PER_TOKEN = 4;
@@ -155,6 +158,7 @@ async function downloadFresh(
     proxy: webFetch.proxy,
     signal,
     ...(deps.ca === undefined ? {} : { ca: deps.ca }),
+    ...(deps.own === undefined ? {} : { own: deps.own }),
   });
   const gate = robotsGate({
     cache: deps.robots,

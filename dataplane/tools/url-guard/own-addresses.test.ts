@@ -1,0 +1,149 @@
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterEach, describe, expect, test } from "vitest";
+import { request } from "undici";
+import { egressRules } from "./address.ts";
+import { guardedDispatcher } from "./dispatcher.ts";
+import { ownAddresses, ownPlaces, placesOf, readPlace, type LookUp, type OwnPlace } from "./own-addresses.ts";
+
+const nobody: LookUp = () => Promise.reject(new Error("no such name"));
+const local = () => ["192.168.7.2", "fe80::1%eth0"];
+const own = (places: readonly OwnPlace[], lookUp = nobody) => ownAddresses(places, lookUp, local);
+
+describe("on one machine each listener is closed", () => {
+  test("at its address and port, and no other port of the address", async () => {
+    const held = own([{ host: "127.0.0.1", port: 9090 }]);
+    expect(await held.holds("127.0.0.1", 9090)).toBe(true);
+    expect(await held.holds("127.0.0.1", 9400)).toBe(false);
+    expect(await held.holds("127.0.0.2", 9090)).toBe(false);
+  });
+
+  test("one for all addresses is closed at every address of the machine", async () => {
+    const held = own([{ host: "0.0.0.0", port: 9090 }]);
+    for (const address of ["127.0.0.1", "127.9.9.9", "::1", "192.168.7.2"])
+      expect([address, await held.holds(address, 9090)]).toEqual([address, true]);
+    expect(await held.holds("192.168.7.3", 9090)).toBe(false);
+    expect(await held.holds("192.168.7.2", 9091)).toBe(false);
+  });
+
+  test("however the address is written", async () => {
+    const held = own([{ host: "[fd00::5]", port: 6379 }]);
+    expect(await held.holds("fd00:0:0::5", 6379)).toBe(true);
+  });
+});
+
+describe("names", () => {
+  test("stand for what they resolve to", async () => {
+    const held = own([{ host: "gapura-pods", port: null }], async () => ["10.1.0.7", "10.1.0.8"]);
+    expect(await held.holds("10.1.0.8", 80)).toBe(true);
+    expect(await held.holds("10.1.0.9", 80)).toBe(false);
+    expect(await held.holdsName("gapura-pods.", 443)).toBe(true);
+    expect(await held.holdsName("alias.of.a.pod", 443), "whatever resolves to it").toBe(true);
+  });
+
+  test("one that never resolved closes what only a policy opens", async () => {
+    const held = own([{ host: "postgres", port: null }]);
+    expect(await held.holds("10.1.0.7", 80)).toBe(true);
+    expect(await held.holds("93.184.216.34", 80), "the public internet stays open").toBe(false);
+  });
+
+  test("one that resolved before keeps its addresses while it does not", async () => {
+    let fails = false;
+    const held = own([{ host: "postgres", port: null }], () =>
+      fails ? nobody("postgres") : Promise.resolve(["10.1.0.7"]),
+    );
+    expect(await held.holds("10.1.0.7", 80)).toBe(true);
+    fails = true;
+    expect(await held.holds("10.1.0.7", 80)).toBe(true);
+    expect(await held.holds("10.1.0.9", 80)).toBe(false);
+  });
+});
+
+describe("what is ours", () => {
+  const stores = [
+    ["postgres://u:p%40ss@db.example:6432/gapura?sslmode=require", 5432],
+    ["redis-sentinel://u:p@s1:26379,s2:26379/main/0", 6379],
+    [undefined, 6379],
+    ["postgres://u@/gapura?host=/run/postgres", 5432],
+  ] as const;
+
+  test("in a cluster: the pod, the API server, the stores and what the chart names, on every port", () => {
+    const places = ownPlaces({
+      stores,
+      more: "gapura.ns.svc, gapura-pods.ns.svc,10.0.0.5:6443",
+      apiServer: "10.96.0.1",
+    });
+    expect(places).toEqual([
+      { host: "0.0.0.0", port: null },
+      { host: "10.96.0.1", port: null },
+      { host: "db.example", port: null },
+      { host: "s1", port: null },
+      { host: "s2", port: null },
+      { host: "gapura.ns.svc", port: null },
+      { host: "gapura-pods.ns.svc", port: null },
+      { host: "10.0.0.5", port: 6443 },
+    ]);
+  });
+
+  test("on one machine: stores with their ports, and listeners as they come", async () => {
+    const places = ownPlaces({ stores, more: "", apiServer: "" });
+    expect(places).toEqual([
+      { host: "db.example", port: 6432 },
+      { host: "s1", port: 26379 },
+      { host: "s2", port: 26379 },
+    ]);
+    const listeners: OwnPlace[] = [];
+    const held = own(listeners);
+    expect(await held.holds("127.0.0.1", 9090)).toBe(false);
+    listeners.push({ host: "127.0.0.1", port: 9090 });
+    expect(await held.holds("127.0.0.1", 9090)).toBe(true);
+  });
+
+  test("is read from every form of an address", () => {
+    expect(placesOf("postgres://[fd00::5]/x", 5432)).toEqual([{ host: "fd00::5", port: 5432 }]);
+    expect(placesOf("postgres://%2Frun%2Fpg/x", 5432)).toEqual([]);
+    expect(readPlace("fd00::5")).toEqual({ host: "fd00::5", port: null });
+    expect(readPlace("not a host")).toBe(null);
+  });
+});
+
+describe("the guard", () => {
+  const open: Server[] = [];
+  afterEach(() => {
+    for (const server of open.splice(0)) server.close();
+  });
+  const listen = async () => {
+    const server = createServer((_, response) => response.end("secret"));
+    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+    open.push(server);
+    return (server.address() as AddressInfo).port;
+  };
+  const ask = async (url: string, ownPort: number, proxy: string | null = null) => {
+    const port = Number(new URL(url).port);
+    const dispatcher = guardedDispatcher({
+      rules: egressRules({ allowCidrs: ["127.0.0.0/8"], allowPorts: [port] }),
+      resolver: { resolve: async () => ["127.0.0.1"] },
+      proxy: proxy === null ? null : { url: proxy, resolves: false },
+      signal: AbortSignal.timeout(5000),
+      own: own([{ host: "127.0.0.1", port: ownPort }]),
+    });
+    try {
+      return await (await request(url, { dispatcher })).body.text();
+    } catch (error) {
+      return error instanceof Error ? error.message : String(error);
+    } finally {
+      await dispatcher.destroy();
+    }
+  };
+
+  test("the finding: allowCIDRs of loopback and the ops port read /config/dump; by literal, name and proxy", async () => {
+    const [ops, other] = [await listen(), await listen()];
+    const refused = "an address of the gateway itself";
+    expect(await ask(`http://127.0.0.1:${ops}/config/dump`, ops)).toBe(refused);
+    expect(await ask(`http://rebound.example:${ops}/config/dump`, ops)).toBe(refused);
+    expect(await ask(`http://127.0.0.1:${other}/`, ops)).toBe("secret");
+    expect(await ask(`http://127.0.0.1:${other}/`, ops, `http://127.0.0.1:${ops}`)).toBe(
+      `the proxy is ${refused}`,
+    );
+  });
+});

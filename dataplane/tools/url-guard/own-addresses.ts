@@ -1,0 +1,171 @@
+/**
+ * The addresses of the release itself, which web_fetch never reaches, whatever a policy allows (rule 8.6). In a cluster
+ * those of its pods, its Services, its stores and the API server, on every port; on one machine the address and port of
+ * each of its listeners. The data plane has no token to ask the API server with: names come from its environment, and
+ * are resolved as it resolves those of its stores (docs/kubernetes.md).
+ */
+import { lookup } from "node:dns/promises";
+import { isIP } from "node:net";
+import { networkInterfaces } from "node:os";
+import ipaddr from "ipaddr.js";
+import { egressRules, judgeAddress } from "./address.ts";
+
+export interface OwnPlace {
+  /** A name or an address; `0.0.0.0` and `::` stand for all of this machine. */
+  readonly host: string;
+  /** null: every port. */
+  readonly port: number | null;
+}
+
+/** All addresses of a name, as this process would connect to it; @throws when there is none. */
+export type LookUp = (name: string) => Promise<readonly string[]>;
+
+export interface OwnAddresses {
+  /** Whether this address and port are ours. Not being able to tell counts as ours where only a policy opens it. */
+  holds(address: string, port: number): Promise<boolean>;
+  /** The same for whatever a name resolves to here, and for the name itself. */
+  holdsName(name: string, port: number): Promise<boolean>;
+}
+
+/** Pods come and go: names are asked for again after this time. */
+const AGE_MS = 5_000;
+const LOOKUP_MS = 2_000;
+
+interface Known {
+  /** null: never resolved. */
+  addresses: ReadonlySet<string> | null;
+  /** Monotonic milliseconds. */
+  askedAt: number;
+  asking: Promise<void> | null;
+}
+
+const publicOnly = egressRules({ allowCidrs: [], allowPorts: [] });
+const systemLookUp: LookUp = async (name) =>
+  (await lookup(name, { all: true })).map(({ address }) => address);
+const machine = () =>
+  Object.values(networkInterfaces()).flatMap((addresses) => addresses?.map(({ address }) => address) ?? []);
+
+/**
+ * @param places may grow: ports are known only once a server listens
+ * @param lookUp through the system, with its search list, as the stores' clients do
+ * @param local addresses of this machine's interfaces
+ */
+export function ownAddresses(
+  places: readonly OwnPlace[],
+  lookUp: LookUp = systemLookUp,
+  local: () => readonly string[] = machine,
+): OwnAddresses {
+  const all = () => places.map(({ host, port }) => ({ host: withoutBrackets(host), port }));
+  const known = new Map<string, Known>();
+  const ask = async (name: string, of: Known): Promise<void> => {
+    try {
+      of.addresses = new Set((await inTime(lookUp(name))).map(canonical));
+    } catch {
+      // What it was last known to be stays.
+    }
+    of.askedAt = performance.now();
+    of.asking = null;
+  };
+  const fresh = async (names: readonly OwnPlace[]) => {
+    for (const { host } of names)
+      if (!known.has(host)) known.set(host, { addresses: null, askedAt: -Infinity, asking: null });
+    const due = [...known].filter(([, { askedAt }]) => performance.now() - askedAt >= AGE_MS);
+    await Promise.all(due.map(([name, of]) => (of.asking ??= ask(name, of))));
+  };
+  const isLocal = (address: string) =>
+    isLoopback(address) || local().some((other) => canonical(other) === address);
+  const matches = (place: OwnPlace, port: number) => place.port === null || place.port === port;
+
+  const holds = async (text: string, port: number): Promise<boolean> => {
+    const address = canonical(text);
+    const plain = all();
+    const names = plain.filter(({ host }) => isIP(host) === 0);
+    const isFixed = plain.some((place) => {
+      if (!matches(place, port) || isIP(place.host) === 0) return false;
+      return isWildcard(place.host) ? isLocal(address) : canonical(place.host) === address;
+    });
+    if (isFixed) return true;
+    await fresh(names);
+    return names.some((place) => {
+      if (!matches(place, port)) return false;
+      const addresses = known.get(place.host)?.addresses ?? null;
+      return addresses === null ? !judgeAddress(text, publicOnly).allowed : addresses.has(address);
+    });
+  };
+  return {
+    holds,
+    holdsName: async (name, port) => {
+      const host = withoutBrackets(name).replace(/\.$/, "").toLowerCase();
+      if (isIP(host) !== 0) return await holds(host, port);
+      if (all().some((place) => place.host === host && matches(place, port))) return true;
+      const addresses = await inTime(lookUp(host)).catch(() => []);
+      for (const address of addresses) if (await holds(address, port)) return true;
+      return false;
+    },
+  };
+}
+
+async function inTime<Value>(work: Promise<Value>): Promise<Value> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error("the name did not resolve in time")), LOOKUP_MS);
+  try {
+    return await Promise.race([work, promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+const withoutBrackets = (host: string) => host.replace(/^\[|\]$/g, "");
+const isWildcard = (host: string) => host === "0.0.0.0" || host === "::";
+
+/** One text for each address; a zone is of an interface of this machine. */
+function canonical(address: string): string {
+  const bare = address.split("%")[0] ?? address;
+  return isIP(bare) === 0 ? bare : ipaddr.process(bare).toString();
+}
+
+const isLoopback = (address: string) => isIP(address) !== 0 && ipaddr.process(address).range() === "loopback";
+
+/** Hosts and ports of a store's address, of several hosts too; a socket in a folder is no address. */
+export function placesOf(url: string, defaultPort: number): readonly OwnPlace[] {
+  const [, authority = ""] = /^[a-z][-+.a-z0-9]*:\/\/(?:[^@/?#]*@)?([^/?#]*)/i.exec(url) ?? [];
+  return authority.split(",").flatMap((part) => {
+    const place = readPlace(part);
+    return place === null ? [] : [{ host: place.host, port: place.port ?? defaultPort }];
+  });
+}
+
+/** `name`, `name:port`, `1.2.3.4:port`, `[::1]:port` or a bare address; null: nothing of this. */
+export function readPlace(text: string): OwnPlace | null {
+  const trimmed = text.trim().toLowerCase();
+  if (isIP(trimmed) !== 0) return { host: trimmed, port: null };
+  const [, host = "", port] = /^(\[[0-9a-f:.]+\]|[-_.a-z0-9]+)(?::(\d{1,5}))?$/.exec(trimmed) ?? [];
+  return host === "" ? null : { host: withoutBrackets(host), port: port === undefined ? null : Number(port) };
+}
+
+export interface Surroundings {
+  /** Addresses of the stores with the ports that their schemes mean. */
+  readonly stores: readonly (readonly [url: string | undefined, defaultPort: number])[];
+  /** Comma list of further names and addresses. */
+  readonly more: string;
+  /** Address of the API server; empty: not in a cluster. */
+  readonly apiServer: string;
+}
+
+/** What is ours here, but for the listeners of this process. */
+export function ownPlaces({ stores, more, apiServer }: Surroundings): OwnPlace[] {
+  const isCluster = apiServer !== "";
+  const known = stores.flatMap(([url, defaultPort]) => (url === undefined ? [] : placesOf(url, defaultPort)));
+  const named = more.split(",").flatMap((text) => readPlace(text) ?? []);
+  return [
+    // A pod's loopback is the pod.
+    ...(isCluster
+      ? [
+          { host: "0.0.0.0", port: null },
+          { host: apiServer, port: null },
+        ]
+      : []),
+    ...known.map((place) => ({ ...place, port: isCluster ? null : place.port })),
+    ...named,
+  ];
+}
