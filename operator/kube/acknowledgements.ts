@@ -22,6 +22,8 @@ const ASK_IDLE_MS = 2000;
 const STEP_MS = 300;
 /** One lost answer is no news: the last one counts for so long. */
 const TRUST_MS = 12_000;
+/** A ready pod that does not acknowledge for so long is named. */
+const SILENT_MS = 30_000;
 
 interface Asked {
   pod: Pod;
@@ -36,6 +38,11 @@ interface Asked {
   digest: string;
   /** Monotonic milliseconds. */
   heardAt: number;
+  /** What was told last of why there is no answer to use. */
+  told: string | null;
+  /** Since when it is ready without holding the newest serial, or taking a newer one; null: it does. */
+  behindSince: number | null;
+  isSilent: boolean;
 }
 
 /** A pod's body, or why there is none. */
@@ -50,8 +57,14 @@ export interface AcknowledgementsOptions {
   readonly pending: () => boolean;
   /** Told when the reports are others than before. */
   readonly changed: () => void;
+  /** The newest published serial; null: none. */
+  readonly serial: () => number | null;
   /** Told once when a ready pod gives no answer, or another reason than before. */
+  readonly unheard: (pod: string, reason: string) => void;
+  /** Told once when a ready pod has not acknowledged for 30 s. */
   readonly silent: (pod: string, reason: string) => void;
+  /** Default: 30 s. */
+  readonly silentMs?: number;
 }
 
 export class Acknowledgements {
@@ -78,6 +91,7 @@ export class Acknowledgements {
       if (pod?.isReady !== asked.pod.isReady) changed = true;
       if (pod === undefined) continue;
       if (pod.isReady && !asked.pod.isReady) Object.assign(asked, { answered: false, isDue: true });
+      if (!pod.isReady) Object.assign(asked, { told: null, behindSince: null, isSilent: false });
       asked.pod = pod;
     }
     for (const [uid, pod] of pods) {
@@ -91,6 +105,9 @@ export class Acknowledgements {
         silence: null,
         digest: "",
         heardAt: -Infinity,
+        told: null,
+        behindSince: null,
+        isSilent: false,
       };
       this.#asked.set(uid, asked);
       this.#ask(asked).catch((error: unknown) => {
@@ -112,7 +129,17 @@ export class Acknowledgements {
   reports(): readonly PodReport[] | null {
     const all = [...this.#asked.values()];
     if (all.some(({ answered, pod }) => pod.isReady && !answered)) return null;
-    return all.map(({ pod, status }) => ({ pod: pod.name, ready: pod.isReady, status }));
+    return all.map(({ pod, status, isSilent }) => ({
+      pod: pod.name,
+      ready: pod.isReady,
+      status,
+      isSilent,
+    }));
+  }
+
+  /** How many ready pods have not acknowledged for 30 s. */
+  get silentCount(): number {
+    return [...this.#asked.values()].filter(({ isSilent }) => isSilent).length;
   }
 
   async close(): Promise<void> {
@@ -168,10 +195,33 @@ export class Acknowledgements {
         asked.digest = "";
       }
     }
-    if (silence !== null && silence !== asked.silence && asked.pod.isReady)
-      this.#options.silent(asked.pod.name, silence);
     asked.silence = silence;
-    if (first || asked.status !== before) this.#options.changed();
+    if (silence === null) asked.told = null;
+    else if (silence !== asked.told && asked.pod.isReady) {
+      asked.told = silence;
+      this.#options.unheard(asked.pod.name, silence);
+    }
+    const wasSilent = asked.isSilent;
+    this.#noteSilence(asked, before, now);
+    if (first || asked.status !== before || asked.isSilent !== wasSilent) this.#options.changed();
+  }
+
+  /** Whether it is ready and has held back its acknowledgement for too long. */
+  #noteSilence(asked: Asked, before: ConfigStatus | null, now: number): void {
+    const newest = this.#options.serial();
+    const { pod, status } = asked;
+    if (!pod.isReady || newest === null || status?.serial === newest) {
+      Object.assign(asked, { behindSince: null, isSilent: false });
+      return;
+    }
+    // One that follows, edit after edit, is behind and not silent.
+    if (asked.behindSince === null || (status?.serial ?? -1) > (before?.serial ?? Infinity)) {
+      Object.assign(asked, { behindSince: now, isSilent: false });
+      return;
+    }
+    if (asked.isSilent || now - asked.behindSince < (this.#options.silentMs ?? SILENT_MS)) return;
+    asked.isSilent = true;
+    this.#options.silent(pod.name, asked.silence ?? whyBehind(status, newest));
   }
 
   /** null: it is malformed. */
@@ -207,6 +257,12 @@ export class Acknowledgements {
       return { silence: isLate ? "it does not answer in time" : "it cannot be reached" };
     }
   }
+}
+
+/** What a pod that answers says of a serial that it does not serve. */
+function whyBehind(status: ConfigStatus | null, newest: number): string {
+  if (status?.rejected?.error !== undefined) return `it rejects the snapshot: ${status.rejected.error}`;
+  return `it serves serial ${status?.serial ?? "none"}, and ${newest} is published; its volume may not be refreshed`;
 }
 
 function parseStatus(body: Buffer): ConfigStatus | null {

@@ -9,7 +9,13 @@ const MAX_NOTE = 1000;
 const MAX_WAITING = 200;
 
 export interface Told {
-  readonly object: Declared;
+  /** Whom it is about; without an API version it is one of ours. */
+  readonly object: Pick<Declared, "namespace" | "name"> & {
+    readonly apiVersion?: string;
+    readonly kind: string;
+    /** Empty: not known. */
+    readonly uid: string;
+  };
   readonly type: "Normal" | "Warning";
   readonly reason: string;
   /** What the operator did: `Compile`, `GenerateKey`. */
@@ -48,7 +54,7 @@ export class Events {
 
   async #write({ object, type, reason, action, note }: Told): Promise<void> {
     const { api, podName, permit, now } = this.#options;
-    const { kind, namespace, name, uid } = object;
+    const { apiVersion = API_VERSION, kind, namespace, name, uid } = object;
     await api.call({
       method: "POST",
       path: `/apis/events.k8s.io/v1/namespaces/${namespace}/events`,
@@ -59,7 +65,7 @@ export class Events {
         eventTime: new Date(now()).toISOString().replace("Z", "000Z"),
         reportingController: "gapura.dev/operator",
         reportingInstance: podName.slice(0, 128),
-        regarding: { apiVersion: API_VERSION, kind, namespace, name, uid },
+        regarding: { apiVersion, kind, namespace, name, ...(uid === "" ? {} : { uid }) },
         type,
         reason,
         action,

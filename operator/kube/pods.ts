@@ -96,6 +96,20 @@ export class Pods {
   }
 }
 
+const deploymentsSchema = z.object({
+  items: z.array(z.object({ metadata: z.object({ name: z.string(), uid: z.string() }) })),
+});
+
+/** The Deployment of the data plane, for Events; null: there is none with these labels. @throws as `call` does. */
+export async function findDeployment(api: KubeApi, namespace: string, selector: string) {
+  const path = `/apis/apps/v1/namespaces/${namespace}/deployments`;
+  const answer = await api.call({ method: "GET", path, query: { labelSelector: selector, limit: "1" } });
+  const [first] = deploymentsSchema.parse(answer).items;
+  return first === undefined
+    ? null
+    : { apiVersion: "apps/v1", kind: "Deployment", namespace, ...first.metadata };
+}
+
 /** null: it runs no more, or will not for long. */
 function readPod(object: RawObject): Pod | null {
   const pod = podSchema.safeParse(object).data;

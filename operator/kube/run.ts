@@ -13,7 +13,7 @@ import { KubeApi, retryAfterMs } from "./client.ts";
 import { CustomObjects } from "./custom-objects.ts";
 import { Events } from "./events.ts";
 import { LeaseHolder, NotLeading } from "./lease.ts";
-import { Pods } from "./pods.ts";
+import { findDeployment, Pods } from "./pods.ts";
 import { ReferencedSecrets } from "./referenced-secrets.ts";
 import { createSealKey } from "./seal-key.ts";
 import { SnapshotSecrets } from "./snapshot-secrets.ts";
@@ -159,6 +159,7 @@ class Cluster {
       this.#writer = null;
       this.#snapshots = null;
       this.telemetry.leading.set(0);
+      this.telemetry.silentPods.set(0);
       log.info("this replica leads no more");
     }
   }
@@ -194,10 +195,12 @@ class Cluster {
       pods: () => this.#pods.values(),
       pending: () => reconciler.pending,
       changed: () => this.#note("answers"),
-      silent: (pod, reason) => {
+      serial: () => reconciler.serial,
+      unheard: (pod, reason) => {
         this.telemetry.faults.inc({ where: "acknowledgement" });
         this.#options.log.warn({ pod, reason }, "a ready pod gives no acknowledgement");
       },
+      silent: (pod, reason) => void this.#tellSilence(pod, reason, events),
     });
     this.#writer = writer;
     this.#snapshots = snapshots;
@@ -268,6 +271,7 @@ class Cluster {
         if (reconciler.serial !== null) await this.#pods.poke(reconciler.serial, permit);
         news.answers = false;
         const reports = acknowledgements.reports();
+        this.telemetry.silentPods.set(acknowledgements.silentCount);
         if (reports !== null) await reconciler.acknowledge(reports);
         if (reconciler.needsRound) news.specs = true;
         failures = 0;
@@ -282,6 +286,19 @@ class Cluster {
         await pause(wait, ended);
       }
     }
+  }
+
+  /** One Event for each pod that falls silent, where people look for what is wrong with all of them. */
+  async #tellSilence(pod: string, reason: string, events: Events): Promise<void> {
+    this.#options.log.warn({ pod, reason }, "a ready pod has not acknowledged for 30 s");
+    const { namespace, dataPlaneSelector } = this.#options;
+    const owner = await findDeployment(this.#api, namespace, dataPlaneSelector).catch((error: unknown) => {
+      this.#failed("events")(error);
+      return null;
+    });
+    const note = `pod ${pod} is ready and has not acknowledged the configuration for 30 s: ${reason}`;
+    const object = owner ?? { apiVersion: "v1", kind: "Pod", namespace, name: pod, uid: "" };
+    events.tell({ object, type: "Warning", reason: "PodSilent", action: "Acknowledge", note });
   }
 
   #countPods(): void {

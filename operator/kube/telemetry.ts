@@ -33,6 +33,11 @@ export class Telemetry {
     help: "Ready data-plane pods.",
     registers: [this.registry],
   });
+  readonly silentPods = new Gauge({
+    name: "gapura_operator_silent_pods",
+    help: "Ready data-plane pods that have not acknowledged the newest snapshot for 30 seconds.",
+    registers: [this.registry],
+  });
   readonly serial = new Gauge({
     name: "gapura_operator_published_serial",
     help: "Serial of the newest published snapshot.",

@@ -68,6 +68,24 @@ const cases: readonly Case[] = [
     programmed: "True Programmed: 2/2 pods; spec.credits.grants[0]: GrantUnchanged",
   },
   {
+    title: "a ready pod has been silent for long",
+    delivery: asked(pod(3), { ...silent, isSilent: true }),
+    programmed: "False Pending: 1/2 pods; no acknowledgement from silent",
+  },
+  {
+    title: "five pods have: three are named, and the rest counted",
+    delivery: asked(
+      pod(3),
+      ...["p1", "p2", "p3", "p4", "p5"].map((name) => ({ ...silent, pod: name, isSilent: true })),
+    ),
+    programmed: "False Pending: 1/6 pods; no acknowledgement from p1, p2, p3 and 2 more",
+  },
+  {
+    title: "a silent pod holds it all the same",
+    delivery: asked({ ...pod(3), isSilent: true }, pod(3)),
+    programmed: "True Programmed: 2/2 pods",
+  },
+  {
     title: "one pod holds an older generation",
     delivery: asked(pod(3), pod(2)),
     programmed: "False Pending: 1/2 pods",

@@ -27,6 +27,8 @@ export interface PodReport {
   /** One that is not ready serves nobody, and says all the same what it can read. */
   readonly ready: boolean;
   readonly status: ConfigStatus | null;
+  /** It is ready, and has not acknowledged for so long that statuses name it. */
+  readonly isSilent?: boolean;
 }
 
 /** What is known of the data plane when statuses are made. */
@@ -92,13 +94,16 @@ export class Holdings {
   readonly delivery: Delivery;
   readonly #pods: readonly ReturnType<typeof heldBy>[];
   readonly #rejection: string | null;
-  /** What is said of objects without notes, by the number of pods that hold them. */
-  readonly #counted: Judgement[] = [];
+  /** Names of pods that are to be named; null: none of the others. */
+  readonly #silent: readonly (string | null)[];
+  /** What is said of objects without notes, by the number of pods that hold them and the names of the others. */
+  readonly #counted = new Map<string, Judgement>();
 
   constructor(delivery: Delivery) {
     this.delivery = delivery;
     const reports = delivery.kind === "asked" ? delivery.pods : [];
     this.#pods = reports.map(({ status }) => (status === null ? nothing : heldBy(status)));
+    this.#silent = reports.map(({ pod, isSilent }) => (isSilent === true ? pod : null));
     const serial = delivery.kind === "asked" ? delivery.serial : null;
     // A pod that cannot even read the serial speaks of what was published last.
     const isAbout = (rejected: ConfigStatus["rejected"] | undefined) =>
@@ -126,25 +131,35 @@ export class Holdings {
       return { status: "Unknown", reason: "Unacknowledged", message: "published; no data plane is asked" };
     let holding = 0;
     let notes: Set<string> | null = null;
-    for (const pod of this.#pods) {
+    const silent: string[] = [];
+    for (const [index, pod] of this.#pods.entries()) {
       const found = pod.get(object.uid);
-      if (found?.generation !== object.generation) continue;
+      if (found?.generation !== object.generation) {
+        const name = this.#silent[index] ?? null;
+        if (name !== null) silent.push(name);
+        continue;
+      }
       holding += 1;
       for (const { path, reason } of found.notes) notes = (notes ?? new Set()).add(`${path}: ${reason}`);
     }
-    const judged = (this.#counted[holding] ??= this.#judge(holding));
+    const key = [holding, ...silent].join(" ");
+    let judged = this.#counted.get(key);
+    if (judged === undefined) this.#counted.set(key, (judged = this.#judge(holding, silent)));
     if (notes === null || judged.status !== "True") return judged;
     return { ...judged, message: [judged.message, ...notes].join("; ") };
   }
 
-  /** `holding`: how many pods hold the object's generation. */
-  #judge(holding: number): Judgement {
+  /** `holding`: how many pods hold the object's generation; `silent`: which of the others are to be named. */
+  #judge(holding: number, silent: readonly string[]): Judgement {
     const count = `${holding}/${this.#pods.length} pods`;
     if (this.#pods.length === 0) return { status: "False", reason: "NoPods", message: count };
     if (holding === this.#pods.length) return { status: "True", reason: "Programmed", message: count };
+    const named = silent.slice(0, MAX_NAMED).join(", ");
+    const more = silent.length > MAX_NAMED ? ` and ${silent.length - MAX_NAMED} more` : "";
+    const message = silent.length === 0 ? count : `${count}; no acknowledgement from ${named}${more}`;
     return this.#rejection === null
-      ? { status: "False", reason: "Pending", message: count }
-      : { status: "False", reason: "Rejected", message: `${count}; rejected: ${this.#rejection}` };
+      ? { status: "False", reason: "Pending", message }
+      : { status: "False", reason: "Rejected", message: `${message}; rejected: ${this.#rejection}` };
   }
 }
 
