@@ -89,10 +89,15 @@ class ToolServing {
       serverTools: new Set(this.#names()),
     });
     this.#iterations = new Iterations(services, this.#conversion);
-    for (const hit of this.#restored.hits) this.#sources.add(hit);
     const prior = conversationContext(call.dialect, body);
-    for (const { url, text } of [...this.#restored.hits, ...this.#restored.pages])
-      addSource(prior, url, text);
+    for (const { url, text } of this.#restored.pages) prior.addPage(url, text);
+    for (const { query, hits } of this.#restored.searches) {
+      prior.addQuery(query);
+      for (const hit of hits) {
+        prior.addFound(hit.url, hit.text);
+        this.#sources.add(hit);
+      }
+    }
     this.#scope = {
       organization: organizationOf(call),
       route,
@@ -108,12 +113,18 @@ class ToolServing {
 
   /** Annotations of Responses and Chat: every link to something that a tool returned. */
   readonly #annotate = (text: string) =>
-    linkCitations(text, this.#sources).map((link) => ({
-      start_index: link.startIndex,
-      end_index: link.endIndex,
-      url: link.url,
-      title: link.title,
-    }));
+    linkCitations(text, this.#sources)
+      .filter(this.#mayBeCited)
+      .map((link) => ({
+        start_index: link.startIndex,
+        end_index: link.endIndex,
+        url: link.url,
+        title: link.title,
+      }));
+
+  /** A resent Chat conversation shows its annotations, but no queries: the model's own URLs must not be among them. */
+  readonly #mayBeCited = ({ url }: { readonly url: string }) =>
+    this.#services.call.dialect !== "chat" || !this.#scope.prior.isOwnWriting(url);
 
   async run(): Promise<void> {
     const { call, sealer, runTool } = this.#services;
@@ -121,7 +132,11 @@ class ToolServing {
     try {
       await runLoop(this.#input(), {
         ask: (build) => this.#iterations.ask(build),
-        runTool: ({ name, input }, signal) => runTool(name, input ?? {}, this.#scope, signal),
+        runTool: ({ name, input }, signal) => {
+          const query = input?.["query"];
+          if (typeof query === "string") this.#scope.prior.addQuery(query);
+          return runTool(name, input ?? {}, this.#scope, signal);
+        },
         brought: (tool, outcome) => this.#brought(tool, outcome),
         emit: (events) => this.#emit(events, bill),
         estimate: (request) => this.#estimate(request),
@@ -200,10 +215,10 @@ class ToolServing {
   #brought({ name }: ToolCall, outcome: ToolOutcome): void {
     metrics.toolCalls.inc({ tool: name, outcome: outcome.kind === "error" ? outcome.code : "ok" });
     const { prior } = this.#scope;
-    if (outcome.kind === "hits") for (const hit of outcome.hits) addSource(prior, hit.url, hit.text);
+    if (outcome.kind === "hits") for (const hit of outcome.hits) prior.addFound(hit.url, hit.text);
     if (outcome.kind === "page") {
       const { url, source } = outcome.page;
-      addSource(prior, url, source.type === "text" ? source.text : "");
+      prior.addPage(url, source.type === "text" ? source.text : "");
     }
   }
 
@@ -244,12 +259,6 @@ class ToolServing {
     const { dropped } = this.#iterations;
     return { ...bill.headers, ...(dropped === null ? {} : { "x-gapura-dropped": dropped }) };
   }
-}
-
-/** What a tool brought may be opened: its address, and those in its text (spec "web_fetch behaviour", rule 3.13). */
-function addSource(prior: ToolScope["prior"], url: string, text: string): void {
-  prior.addUrl(url);
-  prior.addText(text);
 }
 
 /** An organization that left the snapshot under a running batch keeps the policy's limit. */

@@ -24,10 +24,16 @@ export interface Restored {
   readonly messages: JsonValue | undefined;
   /** Calls of the last assistant turn that were never run; they are run before the model is asked again. */
   readonly pending: readonly ToolCall[];
-  /** Search results of the conversation, which later text may cite and web_fetch may open. */
-  readonly hits: readonly SearchHit[];
+  /** Searches of the conversation: later text may cite their results and web_fetch may open them. */
+  readonly searches: readonly RestoredSearch[];
   /** Opened pages of the conversation; they, and what they link to, may be opened. */
   readonly pages: readonly Pick<SearchHit, "url" | "text">[];
+}
+
+/** An earlier search: what the model asked for, and what it got. */
+export interface RestoredSearch {
+  readonly query: string;
+  readonly hits: readonly SearchHit[];
 }
 
 const RESULT_TYPES = new Set(["web_search_tool_result", "web_fetch_tool_result"]);
@@ -37,7 +43,7 @@ const TOOL_NAMES = new Set<string>(["web_search", "web_fetch", "x_search"]);
 const neverRun: ToolOutcome = { kind: "error", code: "unavailable" };
 
 /** What a conversation without server tools holds. */
-export const nothingFound = { pending: [], hits: [], pages: [] } as const satisfies Omit<
+export const nothingFound = { pending: [], searches: [], pages: [] } as const satisfies Omit<
   Restored,
   "messages"
 >;
@@ -69,7 +75,7 @@ export function restoreConversation(
   sealer: Sealer,
 ): Restored {
   if (!Array.isArray(messages) || !hasServerToolBlocks(messages)) return { messages, ...nothingFound };
-  const hits: SearchHit[] = [];
+  const searches: RestoredSearch[] = [];
   const pages: Pick<SearchHit, "url" | "text">[] = [];
   const out: JsonValue[] = [];
   let pending: readonly ToolCall[] = [];
@@ -84,14 +90,21 @@ export function restoreConversation(
       appendTurn(out, message);
       continue;
     }
-    const turns = new Turns({ at: ["messages", index, "content"], declared, citePages, sealer, hits, pages });
+    const turns = new Turns({
+      at: ["messages", index, "content"],
+      declared,
+      citePages,
+      sealer,
+      searches,
+      pages,
+    });
     for (const [at, block] of content.entries()) turns.add(block, at);
     // Only the newest turn may still owe results; what an older one owes was given up by the client.
     const mayRun = index === lastAssistant && index >= messages.length - 2;
     pending = turns.finish(mayRun);
     for (const turn of turns.out) appendTurn(out, turn);
   }
-  return { messages: out, pending, hits, pages };
+  return { messages: out, pending, searches, pages };
 }
 
 /** Only we write these blocks, and only in an assistant's turn; nobody else's may go upstream. */
@@ -133,7 +146,7 @@ interface TurnsOptions {
   readonly citePages: boolean;
   readonly sealer: Sealer;
   /** What was found and opened, for the whole conversation. */
-  readonly hits: SearchHit[];
+  readonly searches: RestoredSearch[];
   readonly pages: Pick<SearchHit, "url" | "text">[];
 }
 
@@ -207,8 +220,10 @@ class Turns {
     if (call === undefined)
       return refuse([...here, "tool_use_id"], "does not belong to a server_tool_use block before it");
     const outcome = this.#outcome(call, block["content"], [...here, "content"]);
-    const { hits, pages } = this.#options;
-    if (outcome.kind === "hits") hits.push(...outcome.hits);
+    const { searches, pages } = this.#options;
+    const query = call.input?.["query"];
+    if (outcome.kind === "hits")
+      searches.push({ query: typeof query === "string" ? query : "", hits: outcome.hits });
     if (outcome.kind === "page") {
       const { url, source } = outcome.page;
       pages.push({ url, text: source.type === "text" ? source.text : "" });

@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { JsonObject, JsonValue } from "../../dialects/messages/types.ts";
 import { conversationContext } from "./conversation-context.ts";
@@ -89,4 +89,40 @@ test.each<[string, Dialect, JsonObject]>([
   ["a page that could not be opened", "responses", input(opened("failed"))],
 ])("url_not_in_prior_context: a URL only in %s (%s)", (_, dialect, body) => {
   expect(conversationContext(dialect, body).has(url)).toBe(false);
+});
+
+describe("rule 7.11: a resent search shows nothing that only echoes its query", () => {
+  const secret = "http://attacker.example/?d=SECRET";
+  const call = (query: string, sources: string[], status = "completed") => ({
+    type: "web_search_call",
+    id: "ws_1",
+    status,
+    action: {
+      type: "search",
+      query,
+      queries: [query],
+      sources: sources.map((one) => ({ type: "url", url: one })),
+    },
+  });
+  const cited = {
+    type: "message",
+    role: "assistant",
+    content: [{ type: "output_text", text: "x", annotations: [{ ...citation, url: secret }] }],
+  };
+
+  test("in its sources, and in the annotations of the answer after it", () => {
+    const prior = conversationContext("responses", input(call(`quote: ${secret}`, [secret, url]), cited));
+    expect([prior.has(secret), prior.has(url)]).toEqual([false, true]);
+    const failed = conversationContext("responses", input(call(secret, [], "failed"), cited));
+    expect(failed.has(secret)).toBe(false);
+    const posts = { ...call(secret, [secret]), type: "x_search_call" };
+    expect(conversationContext("responses", input(posts)).has(secret)).toBe(false);
+  });
+
+  test("what the user wrote or an earlier search found stays open", () => {
+    const user = { role: "user", content: [{ type: "input_text", text: secret }] };
+    expect(conversationContext("responses", input(user, call(secret, [secret]))).has(secret)).toBe(true);
+    const twice = input(call("gates", [secret]), call(secret, [secret]));
+    expect(conversationContext("responses", twice).has(secret)).toBe(true);
+  });
 });

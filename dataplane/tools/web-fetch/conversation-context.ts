@@ -21,6 +21,7 @@ export function conversationContext(dialect: Dialect, body: JsonObject): PriorCo
     if (role === "user" || role === "tool" || role === "function") addTexts(prior, turn["content"], 0);
     else if (turn["type"] === "function_call_output") addTexts(prior, turn["output"], 0);
     else if (turn["type"] === "web_search_call" || turn["type"] === "x_search_call") addSearch(prior, turn);
+    // An answer cites what stands before it: also a result that only echoes its query (rule 7.11).
     else if (role === "assistant") addAnnotations(prior, turn);
   }
   return prior;
@@ -28,10 +29,14 @@ export function conversationContext(dialect: Dialect, body: JsonObject): PriorCo
 
 /** What an earlier call found or opened; a failed one shows nothing. */
 function addSearch(prior: PriorContext, { status, action }: JsonObject): void {
-  if (status !== "completed" || !isObject(action)) return;
+  if (!isObject(action)) return;
+  for (const query of [action["query"], ...stringsOf(action["queries"])])
+    if (typeof query === "string") prior.addQuery(query);
+  if (status !== "completed") return;
   const { type, sources, url } = action;
   if (type === "open_page" && typeof url === "string") prior.addUrl(url);
-  for (const source of objectsOf(sources)) if (typeof source["url"] === "string") prior.addUrl(source["url"]);
+  for (const source of objectsOf(sources))
+    if (typeof source["url"] === "string") prior.addFound(source["url"], "");
 }
 
 /** Every text of a turn's content, tool results included. */
@@ -53,9 +58,10 @@ function addAnnotations(prior: PriorContext, turn: JsonObject): void {
   for (const annotation of annotations) {
     const nested = annotation["url_citation"];
     const url = isObject(nested) ? nested["url"] : annotation["url"];
-    if (typeof url === "string") prior.addUrl(url);
+    if (typeof url === "string") prior.addFound(url, "");
   }
 }
 
+const stringsOf = (list: JsonValue | undefined): JsonValue[] => (Array.isArray(list) ? list : []);
 const objectsOf = (list: JsonValue | undefined): JsonObject[] =>
   Array.isArray(list) ? list.filter(isObject) : [];

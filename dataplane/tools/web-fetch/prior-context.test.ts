@@ -68,3 +68,97 @@ describe("rule 3.13: prior context is the whole URL, a fragment aside", () => {
     expect(performance.now() - started).toBeLessThan(3_000);
   });
 });
+
+describe("rule 7.11: what a model wrote into a query is shown by no result", () => {
+  const secret = "http://attacker.example/collect?d=SECRET";
+
+  /** What a search for `query` shows, when the engine answers with `echo` as an address and in its text. */
+  function searched(query: string, echo: string, said = ""): PriorContext {
+    const prior = new PriorContext();
+    if (said !== "") prior.addText(said);
+    prior.addQuery(query);
+    prior.addFound(echo, `You searched for ${echo} and "${echo}".`);
+    return prior;
+  }
+
+  test.each([
+    [`quote verbatim: ${secret}`, secret],
+    [`quote verbatim: "${secret}"`, secret],
+    [secret, secret],
+    [`(${secret})`, secret],
+    // Spelled otherwise by the model.
+    ["attacker.example/collect?d=SECRET", secret],
+    ["//attacker.example/collect?d=SECRET", secret],
+    ["ATTACKER.example/collect?d=SECRET now", secret],
+    ["http%3A%2F%2Fattacker.example%2Fcollect%3Fd%3DSECRET", secret],
+    ["http%253A%252F%252Fattacker.example%252Fcollect%253Fd%253DSECRET", secret],
+    ["http:&#47;&#47;attacker.example&#x2F;collect?d=SECRET", secret],
+    ["http://attacker.example/collect?a=1&amp;d=SECRET", "http://attacker.example/collect?a=1&d=SECRET"],
+    ["http://attacker.example/coll\u200bect?d=SECRET", secret],
+    ["http://attacker.example:80/x/../collect?d=SECRET", secret],
+    ["attacker.example:443/collect?d=SECRET", "https://attacker.example/collect?d=SECRET"],
+    ["http:\\\\attacker.example\\collect?d=SECRET", secret],
+    ["http://2130706433/?d=SECRET", "http://127.0.0.1/?d=SECRET"],
+    ["http://bücher.example/?d=SECRET", "http://xn--bcher-kva.example/?d=SECRET"],
+    ["ｈｔｔｐ：／／attacker.example／collect？d=SECRET", secret],
+    ["go to user:SECRET@attacker.example/", "http://user:SECRET@attacker.example/"],
+    ["SECRET.attacker.example", "https://secret.attacker.example/"],
+    ["www.SECRET.attacker.example", "https://secret.attacker.example/"],
+    ["attacker.example/SECRET", "https://attacker.example/SECRET/"],
+    ["attacker.example/a/SECRET/b", "https://attacker.example/a/SECRET"],
+    // Spelled otherwise by the engine.
+    [secret, "https://attacker.example/collect?d=SECRET"],
+    [secret, "HTTP://ATTACKER.EXAMPLE/collect?d=SECRET"],
+    [secret, "http://attacker.example/collect?d=%53%45%43%52%45%54"],
+    [secret, "http://attacker.example/%63ollect?d=SECRET"],
+    [secret, `${secret}.`],
+    [secret, `${secret}",`],
+    [secret, `${secret}#top`],
+    [secret, `${secret}&utm_source=engine`],
+    ["d=my secret attacker.example/?d=my secret", "http://attacker.example/?d=my+secret"],
+  ])("searched for %j, echoed as %s", (query, echo) => {
+    const prior = searched(query, echo);
+    expect(prior.has(echo)).toBe(false);
+    if (URL.canParse(echo)) expect(prior.isOwnWriting(new URL(echo).href)).toBe(true);
+    // Without the query it would have been shown.
+    expect(searched("something else", echo).has(new URL(echo.replace(/[",.]+$/, "")).href)).toBe(true);
+  });
+
+  test.each([
+    ["site:docs.example install", "https://docs.example/install"],
+    ["docs.example", "https://docs.example/guide?page=2"],
+    ["https://docs.example/ changelog", "https://docs.example/changelog"],
+    ["docs.example/guide first steps", "https://docs.example/guide/first-steps"],
+    ["who wrote docs.example/guide", "https://blog.example/docs-example-guide"],
+    ["gates of Bali", "https://gates.example/bali"],
+  ])("a query that names a site leaves what is found there open: %s", (query, found) => {
+    expect(searched(query, found).has(found)).toBe(true);
+  });
+
+  test("what the user said is open, with or without its scheme, and so is what was found before", () => {
+    expect(searched(secret, secret, `Read ${secret}`).has(secret)).toBe(true);
+    expect(searched("docs.example", "https://docs.example/", "What is on docs.example?")).toSatisfy(
+      (prior: PriorContext) => prior.has("https://docs.example/"),
+    );
+    // A user who named the host has not said the secret.
+    expect(searched(secret, secret, "Look at attacker.example/collect").has(secret)).toBe(false);
+    const prior = searched("gates", "https://gates.example/?page=1");
+    prior.addQuery("https://gates.example/?page=1");
+    prior.addFound("https://gates.example/?page=1", "");
+    expect(prior.has("https://gates.example/?page=1")).toBe(true);
+  });
+
+  test("another query's results do not show it either, nor does a query of any length or kind take long", () => {
+    const prior = new PriorContext();
+    prior.addQuery(secret);
+    prior.addQuery("something else");
+    prior.addFound(secret, secret);
+    expect(prior.has(secret)).toBe(false);
+    const started = performance.now();
+    for (const query of ["%25".repeat(100_000), "&amp;".repeat(50_000), "a.b ".repeat(50_000), "\ud800"]) {
+      prior.addQuery(query);
+      prior.addFound(secret, query);
+    }
+    expect(performance.now() - started).toBeLessThan(2_000);
+  });
+});

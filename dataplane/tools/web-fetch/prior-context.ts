@@ -1,30 +1,65 @@
 /**
  * Which URLs a conversation has already shown (spec "web_fetch behaviour", rule 3.13): those in user text, in search
  * and fetch results, and in annotations. The whole URL counts, a fragment aside, so that a model cannot carry data
- * out in a path of its own making. Pure.
+ * out in a path of its own making; nor in one that it made an engine echo. Pure.
  */
+import { plain, spellingOf, WrittenUrls } from "./written-urls.ts";
 
 /** URLs that may be opened; grows while the tool loop runs. */
 export class PriorContext {
   readonly #urls = new Set<string>();
+  readonly #written = new WrittenUrls();
+  /** The newest of what others than the model said, to look for an address without its scheme. */
+  readonly #words: string[] = [];
 
-  /** Adds every URL that stands in a text, up to a number that no reader gets through. */
+  /** Adds every URL that stands in words that are not the model's, up to a number that no reader gets through. */
   addText(text: string): void {
+    this.#words.push(text.slice(-MAX_WORDS_CHARACTERS));
+    if (this.#words.length > MAX_WORDS) this.#words.shift();
     for (const url of urlsIn(text)) this.addUrl(url);
   }
 
-  /** Adds a URL known as such, such as that of a search result or an annotation. */
+  /** Adds a URL known as such. */
   addUrl(url: string): void {
     const key = comparable(url);
     if (key !== null && this.#urls.size < MAX_URLS) this.#urls.add(key);
+  }
+
+  /** A page that was opened: its own address, and the links in it. */
+  addPage(url: string, text: string): void {
+    this.addUrl(url);
+    for (const link of urlsIn(text)) this.addUrl(link);
+  }
+
+  /** What a model searches for, before anything that is found is added: its own URLs are not found (rule 7.11). */
+  addQuery(query: string): void {
+    this.#written.addQuery(query);
+  }
+
+  /** A search result: its address and those in its text, save for what the model wrote into a query. */
+  addFound(url: string, text: string): void {
+    for (const found of [url, ...urlsIn(text)]) if (!this.isOwnWriting(found)) this.addUrl(found);
   }
 
   has(url: string): boolean {
     const key = comparable(url);
     return key !== null && this.#urls.has(key);
   }
+
+  /** The model wrote this URL into a query, and nobody else has shown it: not the user, nor an earlier result. */
+  isOwnWriting(url: string): boolean {
+    if (!URL.canParse(url) || this.has(url)) return false;
+    const parsed = new URL(url);
+    if (!this.#written.has(parsed)) return false;
+    // A user who says `example.com` has said `https://example.com/`, as far as secrets go.
+    const spelling = spellingOf(parsed);
+    return !this.#words.some((words) => plain(words).includes(spelling));
+  }
 }
 
+/** Of the newest texts that are not the model's, and of each its end. */
+const MAX_WORDS = 8;
+const MAX_WORDS_CHARACTERS = 8_192;
 const MAX_URLS = 100_000;
 /** Parsing a URL takes microseconds: more of them in one text would hold up everybody else. */
 const MAX_URLS_IN_TEXT = 10_000;

