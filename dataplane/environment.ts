@@ -15,15 +15,19 @@ const units: Readonly<Record<string, number>> = { Mi: 1024 ** 2, Gi: 1024 ** 3 }
 const withDefault = <Schema extends z.ZodType>(schema: Schema, value: string) =>
   z.preprocess((given) => (given === undefined || given === "" ? value : given), schema);
 
+const redisUrl = z
+  .string()
+  .regex(/^(rediss?|unix):\/\//, "must start with redis://, rediss:// or unix:// (the path of a socket)");
+
 export const environmentSchema = z.object({
   HOST: withDefault(z.string(), "0.0.0.0"),
   PORT: withDefault(port, "8080"),
   OPS_PORT: withDefault(port, "9090"),
   POD_UID: withDefault(z.string(), "local"),
   DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//, "must start with postgres://"),
-  REDIS_URL: z.string().regex(/^rediss?:\/\//, "must start with redis:// or rediss://"),
+  REDIS_URL: redisUrl,
   /** Default: REDIS_URL. */
-  REDIS_CACHE_URL: optional(z.string().regex(/^rediss?:\/\//, "must start with redis:// or rediss://")),
+  REDIS_CACHE_URL: optional(redisUrl),
   GAPURA_CONFIG_DIR: z.string().min(1),
   /** `kid:base64,...`; the first one seals. */
   GAPURA_SEAL_KEYS: optional(z.string()),

@@ -13,15 +13,21 @@ import { basename, dirname, join, relative, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { cacheFolder, type Say } from "./cache.ts";
 import { isRunning, processesIn, signalAll, stopProcess } from "./processes.ts";
+import { ourselves, socketFolder } from "./socket-folder.ts";
 
 /** Started as root we run Postgres as `nobody`, or as whoever owns the cluster already. */
 const NOBODY = 65534;
 const START_TIMEOUT_MS = 120_000;
+/** A socket's name holds a port number, which no other server in its folder can have. */
+const SOCKET_NUMBER = 5432;
+const SOCKET = `.s.PGSQL.${SOCKET_NUMBER}`;
 
 export interface PostgresOptions {
   /** Absolute path of the cluster's folder; made when it is missing. */
   readonly folder: string;
-  /** 0 (the default): any free port. */
+  /** Listen on a socket in a folder of mode 0700, and on no port. */
+  readonly socket?: boolean;
+  /** Without a socket; 0 (the default): any free port. */
   readonly port?: number;
   /** False only for tests: data survives a killed process, but not a power cut. */
   readonly durable: boolean;
@@ -45,13 +51,20 @@ export async function startPostgres(options: PostgresOptions): Promise<PostgresS
   const as = await runAs(folder);
 
   await stopLeftover(folder, options.say);
+  const sockets =
+    options.socket === true ? await socketFolder(folder, SOCKET, { ...ourselves(), ...as }) : null;
+  // A killed server leaves them, and a new one asks for the process whose number stands in the lock.
+  for (const file of sockets === null ? [] : [SOCKET, `${SOCKET}.lock`])
+    await fs.rm(join(sockets ?? folder, file), { force: true });
   const log = await fs.open(join(dirname(folder), `${basename(folder)}.log`), "a");
   try {
     for (let attempt = 1; ; attempt += 1) {
-      const port = options.port === undefined || options.port === 0 ? await freePort() : options.port;
+      const port = sockets === null ? options.port || (await freePort()) : SOCKET_NUMBER;
+      // Its own folder as it finds it itself: it may not be able to walk there.
+      const where = sockets === folder ? pathInside(folder) : sockets;
       const child = spawn(
         join(binaries, "bin", "postgres"),
-        ["-D", pathInside(folder), ...settings(port, options)],
+        ["-D", pathInside(folder), ...settings(port, where, options)],
         {
           cwd: folder,
           env: environment(),
@@ -62,8 +75,8 @@ export async function startPostgres(options: PostgresOptions): Promise<PostgresS
         },
       );
       child.on("error", () => {});
-      if (await becomesReady(child, folder)) return server(child, port);
-      if (attempt === 3 || (options.port ?? 0) !== 0) {
+      if (await becomesReady(child, folder)) return server(child, sockets ?? "127.0.0.1", port);
+      if (attempt === 3 || sockets !== null || (options.port ?? 0) !== 0) {
         throw new Error(
           `Postgres did not start; the end of its log:\n${await tail(join(dirname(folder), `${basename(folder)}.log`))}`,
         );
@@ -86,7 +99,9 @@ async function createCluster(binaries: string, folder: string, options: Postgres
     "--no-instructions",
     `--pgdata=${pathInside(draft)}`,
     "--username=postgres",
-    "--auth=trust",
+    // Whoever reaches the socket, in a folder of ours, is trusted; over TCP only the tests' own servers trust.
+    "--auth-local=trust",
+    `--auth-host=${options.socket === true ? "reject" : "trust"}`,
     "--encoding=UTF8",
     "--locale=C",
     "--locale-provider=builtin",
@@ -125,21 +140,24 @@ async function runAs(folder: string): Promise<{ uid?: number; gid?: number }> {
   return { uid, gid };
 }
 
-function server(child: ChildProcess, port: number): PostgresServer {
+/** @param host an address, or the folder of the socket. */
+function server(child: ChildProcess, host: string, port: number): PostgresServer {
   return {
     port,
     process: child,
-    url: (database = "postgres") => `postgres://postgres@127.0.0.1:${port}/${database}`,
+    url: (database = "postgres") => `postgres://postgres@${encodeURIComponent(host)}:${port}/${database}`,
     // SIGINT is Postgres' fast shutdown: sessions are ended, a checkpoint is written.
     stop: () => stopProcess(child, "SIGINT", 30_000),
   };
 }
 
-function settings(port: number, { durable }: PostgresOptions): string[] {
+/** @param sockets where to listen; null: on the port. */
+function settings(port: number, sockets: string | null, { durable }: PostgresOptions): string[] {
   const values = {
-    listen_addresses: "127.0.0.1",
+    listen_addresses: sockets === null ? "127.0.0.1" : "",
     port,
-    unix_socket_directories: "",
+    unix_socket_directories: sockets ?? "",
+    unix_socket_permissions: "0700",
     max_connections: 200,
     shared_buffers: "128MB",
     // /dev/shm is small in containers.

@@ -12,8 +12,11 @@ import type { Say } from "./cache.ts";
 import { findProgram, type Program } from "./debian.ts";
 import { freePort } from "./postgres.ts";
 import { hasEnded, isRunning, stopProcess } from "./processes.ts";
+import { ourselves, socketFolder } from "./socket-folder.ts";
 
 const START_TIMEOUT_MS = 60_000;
+const SOCKET = "redis.sock";
+type Where = { readonly port: number; readonly host: string } | { readonly path: string };
 /** Servers that will do, the best first. */
 export const REDIS = ["redis-server", "valkey-server"].map((program) => ({
   program,
@@ -23,7 +26,9 @@ export const REDIS = ["redis-server", "valkey-server"].map((program) => ({
 export interface RedisOptions {
   /** Absolute path of the folder with the append-only files; made when it is missing. */
   readonly folder: string;
-  /** 0 (the default): any free port of 127.0.0.1. */
+  /** Listen on a socket in a folder of mode 0700, and on no port. */
+  readonly socket?: boolean;
+  /** Without a socket; 0 (the default): any free port of 127.0.0.1. */
   readonly port?: number;
   /**
    * True: a reply means that the write is on the disk. False only for tests: it survives a killed process, but
@@ -34,7 +39,9 @@ export interface RedisOptions {
 }
 
 export interface RedisServer {
+  /** 0: none. */
   readonly port: number;
+  /** `redis://` with a port of 127.0.0.1, or `unix://` with a path. */
   readonly url: string;
   readonly process: ChildProcess;
   stop(): Promise<void>;
@@ -46,10 +53,14 @@ export async function startRedis(options: RedisOptions): Promise<RedisServer> {
   const folder = resolve(options.folder);
   await fs.mkdir(folder, { recursive: true, mode: 0o700 });
   await stopLeftover(folder, options.say);
+  const sockets = options.socket === true ? await socketFolder(folder, SOCKET, ourselves()) : null;
 
   for (let attempt = 1; ; attempt += 1) {
-    const port = options.port === undefined || options.port === 0 ? await freePort() : options.port;
-    const child = spawn(program.path, settings(port, folder, options), {
+    const where =
+      sockets === null
+        ? { port: options.port || (await freePort()), host: "127.0.0.1" }
+        : { path: join(sockets, SOCKET) };
+    const child = spawn(program.path, settings(where, folder, options), {
       cwd: folder,
       env: { ...process.env, ...program.environment },
       // Its own group: Ctrl-C in a terminal must reach the stores last, through us.
@@ -57,16 +68,16 @@ export async function startRedis(options: RedisOptions): Promise<RedisServer> {
       stdio: "ignore",
     });
     child.on("error", () => {});
-    if (await becomesReady(child, port)) {
+    if (await becomesReady(child, where)) {
       return {
-        port,
-        url: `redis://127.0.0.1:${port}`,
+        port: "path" in where ? 0 : where.port,
+        url: "path" in where ? `unix://${encodeURI(where.path)}` : `redis://${where.host}:${where.port}`,
         process: child,
         stop: () => stopProcess(child, "SIGTERM", 30_000),
       };
     }
     await stopProcess(child, "SIGKILL", 0);
-    if (attempt === 3 || (options.port ?? 0) !== 0) {
+    if (attempt === 3 || sockets !== null || (options.port ?? 0) !== 0) {
       const log = await fs.readFile(join(folder, "redis.log"), "utf8").catch(() => "(no log)");
       throw new Error(
         `Redis did not start; the end of its log:\n${log.trimEnd().split("\n").slice(-8).join("\n")}`,
@@ -75,10 +86,17 @@ export async function startRedis(options: RedisOptions): Promise<RedisServer> {
   }
 }
 
-function settings(port: number, folder: string, { durable }: RedisOptions): string[] {
+function settings(where: Where, folder: string, { durable }: RedisOptions): string[] {
   const values = {
-    port: String(port),
-    bind: "127.0.0.1",
+    // A socket that a killed server left is removed by the next one.
+    ...("path" in where
+      ? // Beside its data by its name alone, which is never too long.
+        {
+          port: "0",
+          unixsocket: where.path === join(folder, SOCKET) ? SOCKET : where.path,
+          unixsocketperm: "700",
+        }
+      : { port: String(where.port), bind: where.host }),
     dir: folder,
     pidfile: join(folder, "redis.pid"),
     logfile: join(folder, "redis.log"),
@@ -93,12 +111,12 @@ function settings(port: number, folder: string, { durable }: RedisOptions): stri
   return Object.entries(values).flatMap(([name, value]) => [`--${name}`, value]);
 }
 
-async function becomesReady(child: ChildProcess, port: number): Promise<boolean> {
+async function becomesReady(child: ChildProcess, where: Where): Promise<boolean> {
   const deadline = Date.now() + START_TIMEOUT_MS;
   while (Date.now() < deadline && !hasEnded(child)) {
-    if ((await ask(port, "PING")).startsWith("+PONG")) {
-      // Another process may own the port: ask who answers.
-      return (await ask(port, "INFO server")).includes(`process_id:${child.pid}\r`);
+    if ((await ask(where, "PING")).startsWith("+PONG")) {
+      // Another process may own the port, or have taken the socket's place: ask who answers.
+      return (await ask(where, "INFO server")).includes(`process_id:${child.pid}\r`);
     }
     await sleep(10);
   }
@@ -106,9 +124,9 @@ async function becomesReady(child: ChildProcess, port: number): Promise<boolean>
 }
 
 /** One inline command; an empty string when nobody answers. */
-function ask(port: number, command: string): Promise<string> {
+function ask(where: Where, command: string): Promise<string> {
   return new Promise((done) => {
-    const socket = connect({ port, host: "127.0.0.1" });
+    const socket = connect(where);
     let answer = "";
     socket.setTimeout(1000, () => socket.destroy());
     socket.on("connect", () => socket.write(`${command}\r\nQUIT\r\n`));

@@ -159,19 +159,13 @@ async function openPostgres(): Promise<string> {
   if (given !== undefined && given !== "") return given;
   say("starting Postgres");
   let url = "";
-  let port = 0;
   programs.postgres = new Supervisor({
     name: "Postgres",
     stopSignal: "SIGINT",
     start: async () => {
-      const server = await startPostgres({
-        folder: join(options.data, "postgres"),
-        port,
-        durable: true,
-        say,
-      });
-      // A second start must be found under the same address.
-      ({ port } = server);
+      const folder = join(options.data, "postgres");
+      const server = await startPostgres({ folder, socket: true, durable: true, say });
+      // A second start is found under the same address.
       url = server.url();
       return server.process;
     },
@@ -186,13 +180,17 @@ async function openRedis(): Promise<string> {
   if (given !== undefined && given !== "") return given;
   say("starting Redis");
   let url = "";
-  let port = 0;
   programs.redis = new Supervisor({
     name: "Redis",
     stopSignal: "SIGTERM",
     start: async () => {
-      const server = await startRedis({ folder: join(options.data, "redis"), port, durable: true, say });
-      ({ port, url } = server);
+      const server = await startRedis({
+        folder: join(options.data, "redis"),
+        socket: true,
+        durable: true,
+        say,
+      });
+      ({ url } = server);
       return server.process;
     },
     ...supervision,

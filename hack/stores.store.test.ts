@@ -1,12 +1,29 @@
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import pg from "pg";
 import { Redis } from "ioredis";
+import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { openPostgres } from "../dataplane/store/postgres.ts";
+import { openRedis, redisReady } from "../dataplane/store/redis.ts";
 import { startPostgres, type PostgresServer } from "./postgres.ts";
 import { isRunning, stopProcess } from "./processes.ts";
 import { startRedis } from "./redis.ts";
+import { ourselves, socketFolder } from "./socket-folder.ts";
 
 let folder: string;
 const said: string[] = [];
@@ -57,6 +74,103 @@ describe("Postgres", () => {
     const next = await start();
     expect(await query(next, "select 1 as n")).toEqual([{ n: 1 }]);
     await next.stop();
+  });
+});
+
+/** Numbers of the sockets that a process listens on over TCP: state 0A in its own /proc. */
+async function tcpListeners(pid: number): Promise<string[]> {
+  const inodes = new Set<string>();
+  for (const entry of await readdir(`/proc/${pid}/fd`)) {
+    const target = await readlink(`/proc/${pid}/fd/${entry}`).catch(() => "");
+    const inode = /^socket:\[(\d+)\]$/.exec(target)?.[1];
+    if (inode !== undefined) inodes.add(inode);
+  }
+  const tables = await Promise.all(
+    ["tcp", "tcp6"].map((name) => readFile(`/proc/${pid}/net/${name}`, "utf8")),
+  );
+  return tables
+    .flatMap((table) => table.split("\n").slice(1))
+    .map((line) => line.trim().split(/\s+/))
+    .filter(([, , , state, , , , , , inode = ""]) => state === "0A" && inodes.has(inode))
+    .map(([, local = ""]) => local);
+}
+
+const modeOf = async (path: string) => ((await stat(path)).mode & 0o777).toString(8);
+
+describe("rule 7.16: on sockets in folders of mode 0700, not on TCP", () => {
+  /** A folder whose sockets have paths that no kernel takes. */
+  const long = () =>
+    join(folder, "a-folder-with-a-name-of-fifty-characters-or-so-one", "and-another-one-of-fifty-characters");
+
+  test.each([
+    ["beside the data", () => join(folder, "short")],
+    ["where that path is too long", long],
+  ])("%s; a second start and one after a SIGKILL find the same address", async (_, data) => {
+    await mkdir(data(), { recursive: true, mode: 0o700 });
+    const open = async () => {
+      const postgres = await startPostgres({
+        folder: join(data(), "postgres"),
+        socket: true,
+        durable: false,
+        say,
+      });
+      const redis = await startRedis({ folder: join(data(), "redis"), socket: true, durable: false, say });
+      return { postgres, redis };
+    };
+    const use = async ({ postgres, redis }: Awaited<ReturnType<typeof open>>) => {
+      const pool = await openPostgres(postgres.url(), { maxConnections: 1, onError: () => {} });
+      const one = await pool.oneFirst(sql.type(z.object({ n: z.number() }))`select 1 as n`);
+      await pool.end();
+      const client = openRedis(redis.url, { onError: () => {} });
+      await redisReady(client, 5_000);
+      const pong = await client.ping();
+      client.disconnect();
+      return [one, pong];
+    };
+    const first = await open();
+    const urls = { postgres: first.postgres.url(), redis: first.redis.url };
+    const sockets = [
+      join(decodeURIComponent(new URL(urls.postgres).hostname), ".s.PGSQL.5432"),
+      decodeURIComponent(new URL(urls.redis).pathname),
+    ];
+    for (const socket of sockets) {
+      expect((await stat(socket)).isSocket()).toBe(true);
+      expect(await modeOf(dirname(socket))).toBe("700");
+    }
+    for (const { process: server } of [first.postgres, first.redis])
+      expect(await tcpListeners(server.pid ?? 0)).toEqual([]);
+    expect(await use(first)).toEqual([1, "PONG"]);
+    await Promise.all(
+      [first.postgres, first.redis].map((server) => stopProcess(server.process, "SIGKILL", 5_000)),
+    );
+
+    const second = await open();
+    expect({ postgres: second.postgres.url(), redis: second.redis.url }).toEqual(urls);
+    expect(await use(second)).toEqual([1, "PONG"]);
+    await Promise.all([second.postgres.stop(), second.redis.stop()]);
+    const third = await open();
+    expect(await use(third)).toEqual([1, "PONG"]);
+    await Promise.all([third.postgres.stop(), third.redis.stop()]);
+    for (const socket of sockets)
+      if (!socket.startsWith(folder)) await rm(dirname(socket), { recursive: true, force: true });
+  });
+
+  test("a listener on TCP is seen by this test", async () => {
+    const server = createServer();
+    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+    expect(await tcpListeners(process.pid)).not.toEqual([]);
+    server.close();
+  });
+
+  test("a folder that somebody else has made beside the temporary files is not used", async () => {
+    const store = join(long(), "theirs");
+    const where = await socketFolder(store, "x.sock", ourselves());
+    await chmod(where, 0o755);
+    await expect(socketFolder(store, "x.sock", ourselves())).rejects.toThrow("belongs to somebody else");
+    await rm(where, { recursive: true });
+    await symlink(folder, where);
+    await expect(socketFolder(store, "x.sock", ourselves())).rejects.toThrow("belongs to somebody else");
+    await rm(where);
   });
 });
 

@@ -11,12 +11,14 @@ export interface RedisOptions {
 }
 
 /**
- * Connects to `redis://` or `rediss://`. While the connection is down, commands fail at once instead of queueing:
+ * Connects to `redis://`, `rediss://` or, for the path of a socket, `unix://`. While the connection is down, commands fail at once instead of queueing:
  * a request must not wait for credit that nobody can look up, and a command that its caller gave up on must not
  * run minutes later. `duplicate()` it for blocking reads and subscriptions.
  */
 export function openRedis(url: string, options: RedisOptions): Redis {
-  const redis = new Redis(url, {
+  // The library takes a socket as a bare path.
+  const place = url.startsWith("unix:") ? decodeURIComponent(new URL(url).pathname) : url;
+  const redis = new Redis(place, {
     connectTimeout: 2_000,
     commandTimeout: options.commandTimeoutMs ?? 1_000,
     enableOfflineQueue: false,
