@@ -33,6 +33,15 @@ test.each([
   ["nothing comes through, and no connection breaks", async (proxy: TcpProxy) => proxy.hole()],
   ["Postgres does all, and no answer comes", async (proxy: TcpProxy) => proxy.hole("answers")],
   [
+    "no commit is answered, and then the connections break",
+    async (proxy: TcpProxy) => {
+      proxy.unanswered = /commit/i;
+      await sleep(LEASE_MS / 2);
+      proxy.unanswered = null;
+      proxy.cut();
+    },
+  ],
+  [
     "no answer comes, and then the connections break",
     async (proxy: TcpProxy) => {
       proxy.hole("answers");

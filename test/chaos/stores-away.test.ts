@@ -40,6 +40,14 @@ const faults: readonly (readonly [string, (away: Away) => void])[] = [
   ["hears all and answers nothing", ({ proxy }) => proxy.hole("answers")],
   ["cannot be reached", ({ proxy }) => proxy.cut()],
   [
+    "answers neither subscriptions nor commits",
+    ({ proxy }) => {
+      proxy.unanswered = /subscribe|commit/i;
+      proxy.cut();
+      proxy.reconnect();
+    },
+  ],
+  [
     "is slower than anybody waits",
     ({ proxy }) => {
       // Connections break as well: what a client does at a new one is slow, too.
@@ -52,6 +60,7 @@ const faults: readonly (readonly [string, (away: Away) => void])[] = [
 const back = ({ store, proxy }: Away) => {
   store.resume();
   proxy.delayMs = 0;
+  proxy.unanswered = null;
   proxy.reconnect();
 };
 

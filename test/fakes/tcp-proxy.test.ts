@@ -74,6 +74,21 @@ test("a hole: nothing breaks, and what was said meanwhile arrives later", async 
   await expect.poll(() => [one.answered, two.answered]).toEqual(["re:are:b", "re:c"]);
 });
 
+test("what matches is heard and not answered, on its connection alone", async () => {
+  proxy.unanswered = /commit/;
+  const [one, two] = [client(), client()];
+  one.socket.write("commit");
+  two.socket.write("x");
+  await expect.poll(() => two.answered).toBe("re:x");
+  await expect.poll(() => heard).toContain("commit");
+  one.socket.write("y");
+  await expect.poll(() => heard).toContain("y");
+  expect(one.answered).toBe("");
+  proxy.unanswered = null;
+  proxy.reconnect();
+  await expect.poll(() => one.answered).toContain("y");
+});
+
 test("a hole for answers: the other side does what it is told, and nobody hears of it", async () => {
   const one = client();
   one.socket.write("a");

@@ -9,6 +9,8 @@ export type Lost = "everything" | "answers";
 interface Pair {
   readonly client: Socket;
   readonly store: Socket;
+  /** The store's answers stay where they are. */
+  hushed: boolean;
 }
 
 export class TcpProxy {
@@ -19,6 +21,8 @@ export class TcpProxy {
   readonly #waiting = new Set<Socket>();
   #lost: Lost | null = null;
   #refusing = false;
+  /** After words that match, no answer of the store comes through on that connection until `reconnect`. */
+  unanswered: RegExp | null = null;
   /** How long each piece takes, in milliseconds, one way. */
   delayMs = 0;
 
@@ -59,7 +63,10 @@ export class TcpProxy {
   reconnect(): void {
     this.#refusing = false;
     this.#lost = null;
-    for (const pair of this.#pairs) this.#pace(pair);
+    for (const pair of this.#pairs) {
+      pair.hushed = false;
+      this.#pace(pair);
+    }
     for (const client of this.#waiting) this.#join(client);
     this.#waiting.clear();
   }
@@ -83,9 +90,14 @@ export class TcpProxy {
     const { hostname, port } = this.#target;
     const store = connect({ host: hostname, port: Number(port), noDelay: true });
     client.setNoDelay(true);
-    const pair: Pair = { client, store };
+    const pair: Pair = { client, store, hushed: false };
     this.#pairs.add(pair);
     store.on("error", () => store.destroy());
+    client.on("data", (bytes: Buffer) => {
+      if (this.unanswered?.test(bytes.toString("latin1")) !== true) return;
+      pair.hushed = true;
+      this.#pace(pair);
+    });
     this.#carry(client, store);
     this.#carry(store, client);
     client.once("close", () => this.#end(pair));
@@ -110,10 +122,10 @@ export class TcpProxy {
   }
 
   /** Reads from those whose words go through. What the others say stays where it is. */
-  #pace({ client, store }: Pair): void {
+  #pace({ client, store, hushed }: Pair): void {
     if (this.#lost === "everything") client.pause();
     else client.resume();
-    if (this.#lost === null) store.resume();
+    if (this.#lost === null && !hushed) store.resume();
     else store.pause();
   }
 

@@ -180,4 +180,27 @@ describe.skipIf(access === null)("an operator in trouble", () => {
     expect(isAlive(frozen)).toBe(true);
     await edit();
   }, 60_000);
+
+  // Longer than a leader may write without having renewed its lease: it steps down, and neither ends.
+  test.each([
+    ["breaks every connection", "reset"],
+    ["answers nothing", "hold"],
+    ["fails at everything", { status: 500 }],
+  ] as const)(
+    "the API server %s for 12 s: both replicas live, and go on afterwards",
+    async (_how, fault) => {
+      for (const proxy of proxies) {
+        proxy.fault = () => fault;
+        proxy.dropWatches();
+      }
+      await sleep(12_000);
+      for (const proxy of proxies) {
+        proxy.fault = () => null;
+        proxy.release();
+      }
+      await edit(60_000);
+      expect(operators.map(isAlive)).toEqual([true, true]);
+    },
+    120_000,
+  );
 });
