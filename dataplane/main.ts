@@ -36,6 +36,7 @@ import { createOpsServer } from "./http/ops-server.ts";
 import { createServer } from "./http/server.ts";
 import { withFiles } from "./inference/file-references.ts";
 import { withItemReferences } from "./inference/item-references.ts";
+import { newLargePool } from "./inference/large/large-body.ts";
 import { createServe } from "./inference/serve.ts";
 import { ApiError } from "./lib/api-error.ts";
 import type { Clock } from "./lib/clock.ts";
@@ -160,7 +161,10 @@ async function serveForever(environment: Environment): Promise<void> {
   const pages = new ExtractionPool();
   pages.warm();
   const admit = redisCallLimit(redis);
-  const sealerOf = sealing(sealKeys(environment, log));
+  const keys = sealKeys(environment, log);
+  const sealerOf = sealing(keys);
+  const large = newLargePool(keys);
+  large.warm();
   const files = openFiles(environment.FILES_S3_URL, postgres, clock);
   const fresh = newUpstreamDispatcher({ keepAlive: false });
   const ownHere = ownPlaces({
@@ -182,13 +186,14 @@ async function serveForever(environment: Environment): Promise<void> {
       search: { dispatcher, cache },
       posts: { dispatcher, clock },
     });
-    return withFiles(withItemReferences(createServe(upstreams, sealerOf, runTool), cache), files);
+    const serveOpened = createServe(upstreams, sealerOf, runTool, large);
+    return withFiles(withItemReferences(serveOpened, cache), files, large);
   };
   const serve = serveWith(admit);
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
   sweeper.start();
   const { holds, directory } = money;
-  const keys = new Keys({ pool: postgres, directory, holds, newId, newKey: newInferenceKey });
+  const apiKeys = new Keys({ pool: postgres, directory, holds, newId, newKey: newInferenceKey });
   const memory = memoryLimit(readText, totalmem());
   const pressure = new Pressure(processProbe(memory));
   pressure.start();
@@ -235,11 +240,12 @@ async function serveForever(environment: Environment): Promise<void> {
     apiRoutes({
       pool: postgres,
       holds,
-      keys,
+      keys: apiKeys,
       files,
       engine: batches.engine,
       serve,
       countUpstream: countUpstream(dispatcher),
+      large,
       publicUrl: () => publicUrl,
     }),
   );
@@ -275,7 +281,7 @@ async function serveForever(environment: Environment): Promise<void> {
   await sweeper.stop();
   await clockKeeper.stop();
   await Promise.all([dispatcher.destroy(), fresh.destroy()]);
-  await pages.close();
+  await Promise.all([pages.close(), large.close()]);
   await money.stop();
   // The stores go last: until here running requests were settling their charges.
   await Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), stopTracing?.()]);

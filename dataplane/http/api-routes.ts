@@ -4,6 +4,7 @@ import type { Engine } from "../batches/engine.ts";
 import type { Holds } from "../billing/holds.ts";
 import type { Keys } from "../billing/keys.ts";
 import type { FileStore } from "../files/file-store.ts";
+import type { WorkerPool } from "../lib/worker-pool.ts";
 import type { Serve } from "../inference/serve.ts";
 import { organizationKeyRoutes } from "./admin/organization-keys.ts";
 import { projectRoutes } from "./admin/projects.ts";
@@ -25,15 +26,17 @@ export interface ApiParts {
   readonly engine: Engine;
   readonly serve: Serve;
   readonly countUpstream: Parameters<typeof countTokensRoutes>[0];
+  /** Where large bodies are worked on. */
+  readonly large: WorkerPool | null;
   /** The address that clients use, without a slash at its end. */
   readonly publicUrl: () => string;
 }
 
 export function apiRoutes(parts: ApiParts): readonly Routes[] {
-  const { pool, holds, keys, files, engine, serve, countUpstream, publicUrl } = parts;
+  const { pool, holds, keys, files, engine, serve, countUpstream, large, publicUrl } = parts;
   return [
     modelRoutes,
-    countTokensRoutes(countUpstream),
+    countTokensRoutes(countUpstream, large),
     inferenceRoutes({ meter: holds, serve }),
     fileRoutes(files),
     messageBatchRoutes(engine, publicUrl),

@@ -10,6 +10,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
+import type { Work } from "./work.ts";
 
 /** Where an answer goes. The bytes of a batch item end in memory, those of a request on the wire. */
 export interface AnswerSink {
@@ -52,6 +53,8 @@ export interface InferenceCall {
   readonly dialect: Dialect;
   /** The request body as it came, content encoding removed; at most 32 MiB. */
   readonly body: Buffer;
+  /** The body as it was opened, where somebody has; then `body` may be empty. */
+  readonly work?: Work;
   /** The client's headers that matter here, names in lower case and neutral names already folded. */
   readonly headers: {
     readonly "anthropic-version"?: string;

@@ -1,7 +1,7 @@
 import type { Dialect } from "../dialects/dialect.ts";
 import { SEALED_PREFIX } from "../dialects/reasoning.ts";
 import { ApiError } from "../lib/api-error.ts";
-import type { Look } from "./look.ts";
+import type { Seen } from "./look.ts";
 import { declaredServerTools, refuse } from "./refuse.ts";
 
 /**
@@ -20,14 +20,14 @@ export interface PathNeeds {
   readonly restoring: boolean;
 }
 
-export const pathNeeds = (look: Look): PathNeeds => ({
+export const pathNeeds = (look: Seen): PathNeeds => ({
   dialect: look.dialect,
   serverTools: declaredServerTools(look).size > 0,
-  restoring:
-    look.content.serverToolHistory ||
-    look.content.sealedReasoning ||
-    look.body.includes(SEALED_PREFIX, 0, "latin1"),
+  restoring: look.content.serverToolHistory || look.content.sealedReasoning || holdsSealed(look),
 });
+
+export const holdsSealed = (look: Seen): boolean =>
+  look.far === null ? look.body.includes(SEALED_PREFIX, 0, "latin1") : look.far.holdsSealed;
 
 /** Asked once for each candidate, so that a fail-over may cross dialects. */
 export function choosePath(needs: PathNeeds, upstream: Dialect): ServingPath {
@@ -36,7 +36,8 @@ export function choosePath(needs: PathNeeds, upstream: Dialect): ServingPath {
 }
 
 /** Whether an upstream of the client's dialect may see the body as it is. */
-export function mayLeave(look: Look): boolean {
+export function mayLeave(look: Seen): boolean {
+  if (look.far !== null) return look.far.mayLeave;
   if (choosePath(pathNeeds(look), look.dialect) !== "relay") return false;
   try {
     refuse(look);

@@ -3,7 +3,8 @@
  * for each upstream that is tried, which may speak another dialect than the one before.
  */
 import type { Route, Upstream } from "../config/schema.ts";
-import type { Carry, CodecContext, Sealer } from "../dialects/codecs.ts";
+import type { Carry, CodecContext, KeepItem, Sealer } from "../dialects/codecs.ts";
+import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { hoistSystemTurns } from "../dialects/instructions.ts";
 import { DropNotes } from "../dialects/losses.ts";
@@ -12,9 +13,8 @@ import { codecs } from "../dialects/registry.ts";
 import { newId } from "../lib/ids.ts";
 import { restoreConversation } from "../loop/continuation.ts";
 import type { InferenceCall } from "./call.ts";
-import { possibleUsage, usualInputTokens } from "./estimate.ts";
-import { keeperOf } from "./item-references.ts";
-import type { Look } from "./look.ts";
+import { askedOutput, possibleUsage, usualInputTokens } from "./estimate.ts";
+import type { Facts, Look } from "./look.ts";
 
 export interface Written {
   readonly body: Buffer;
@@ -22,55 +22,105 @@ export interface Written {
   readonly dropped: string | null;
 }
 
-export class Conversion {
-  /** As it was read, or as it was asked again. */
-  request: MessagesRequest;
+/** What of a request and its route a conversion needs beside the body: plain data. */
+export interface ConversionFacts {
+  readonly dialect: Dialect;
+  readonly requestId: string;
+  /** Unix seconds. */
+  readonly createdAt: number;
+  readonly route: Pick<Route, "model" | "capabilities" | "limits">;
+  readonly estimatedInputTokens: number;
+  /** The output limit that the client names; undefined: none. */
+  readonly outputLimit: number | undefined;
+  /** Chat's `n`; 1 elsewhere. */
+  readonly choices: number;
+  /** A drop is refused (rule 2.2). */
+  readonly strict: boolean;
+}
+
+export function conversionFacts(call: InferenceCall, seen: Facts, route: Route): ConversionFacts {
+  const { model, capabilities, limits } = route;
+  return {
+    dialect: call.dialect,
+    requestId: call.id,
+    createdAt: Math.floor(call.acceptedAt / 1000),
+    route: { model, capabilities, limits },
+    estimatedInputTokens: usualInputTokens(seen),
+    outputLimit: askedOutput(seen),
+    choices: seen.choices,
+    strict: call.headers["x-gapura-strict"] === "true",
+  };
+}
+
+/** What the tool loop has to do with a conversion. */
+export type LoopContext = Pick<CodecContext, "owed" | "serverTools">;
+
+export const contextOf = (
+  facts: ConversionFacts,
+  sealer: Sealer,
+  keepItem: KeepItem | undefined,
+  loop: LoopContext = {},
+): CodecContext => ({
+  newId,
+  createdAt: facts.createdAt,
+  sealer,
+  model: facts.route.model,
+  requestId: facts.requestId,
+  estimatedInputTokens: facts.estimatedInputTokens,
+  ...loop,
+  ...(keepItem !== undefined && { keepItem }),
+});
+
+/** What one upstream's answer is read with; `limit`: the call's output limit, else the request's. */
+export const readingOf = (
+  { route, outputLimit, choices }: ConversionFacts,
+  context: CodecContext,
+  { dialect }: Upstream,
+  limit = outputLimit,
+): CodecContext => ({ ...context, possible: possibleUsage(route, dialect, limit, choices) });
+
+/** What reading an upstream's answer needs to know of the request. */
+export interface Reading {
   readonly carry: Carry;
   readonly context: CodecContext;
-  readonly #route: Route;
-  readonly #strict: boolean;
-  readonly #choices: number;
+  /** What this upstream's answer is read with: it is believed no more than this call can use. `limit`: its output limit. */
+  reading(upstream: Upstream, limit?: number): CodecContext;
+}
 
-  /**
-   * @param body the client's, without blocks that only our server tools make.
-   * @param loop what the tool loop has to do with it.
-   * @throws ApiError naming the field that cannot be read.
-   */
-  constructor(
-    call: InferenceCall,
-    seen: Look,
-    route: Route,
-    sealer: Sealer,
-    body: JsonObject,
-    loop: Pick<CodecContext, "owed" | "serverTools"> = {},
-  ) {
-    const keepItem = keeperOf(call, seen);
-    this.context = {
-      newId,
-      createdAt: Math.floor(call.acceptedAt / 1000),
-      sealer,
-      model: route.model,
-      requestId: call.id,
-      estimatedInputTokens: usualInputTokens(seen),
-      ...loop,
-      ...(keepItem !== undefined && { keepItem }),
-    };
-    const { request, carry } = codecs[call.dialect].readRequest(body, this.context);
-    this.request = request;
-    this.carry = carry;
-    this.#route = route;
-    this.#choices = seen.choices;
-    this.#strict = call.headers["x-gapura-strict"] === "true";
-  }
-
+/** A request on its way, wherever the work is done. */
+export interface Converting extends Reading {
   /**
    * The request as this upstream gets it.
    * @param encryptedReasoning whether a Responses upstream is asked for the content of its reasoning.
    * @throws ApiError when the upstream's dialect cannot hold it, or under strict would lose a field.
    */
-  write(upstream: Upstream, request: MessagesRequest = this.request, encryptedReasoning = true): Written {
-    const { capabilities, limits } = this.#route;
-    const notes = new DropNotes(this.#strict);
+  write(upstream: Upstream, encryptedReasoning: boolean): Written | Promise<Written>;
+  /** Puts system turns among the leading instructions. @returns whether there were any. */
+  hoistSystemTurns(): boolean;
+}
+
+export class Conversion implements Converting {
+  /** As it was read, or as it was asked again. */
+  request: MessagesRequest;
+  readonly carry: Carry;
+  readonly context: CodecContext;
+  readonly #facts: ConversionFacts;
+
+  /**
+   * @param body the client's, without blocks that only our server tools make.
+   * @throws ApiError naming the field that cannot be read.
+   */
+  constructor(facts: ConversionFacts, context: CodecContext, body: JsonObject) {
+    this.context = context;
+    const { request, carry } = codecs[facts.dialect].readRequest(body, this.context);
+    this.request = request;
+    this.carry = carry;
+    this.#facts = facts;
+  }
+
+  write(upstream: Upstream, encryptedReasoning = true, request: MessagesRequest = this.request): Written {
+    const { capabilities, limits } = this.#facts.route;
+    const notes = new DropNotes(this.#facts.strict);
     const target = {
       upstreamModel: upstream.model,
       maxOutputTokens: limits.maxOutputTokens,
@@ -84,12 +134,10 @@ export class Conversion {
     return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header() };
   }
 
-  /** What this upstream's answer is read with: it is believed no more than this call can use. */
-  reading({ dialect }: Upstream, { max_tokens }: MessagesRequest = this.request): CodecContext {
-    return { ...this.context, possible: possibleUsage(this.#route, dialect, max_tokens, this.#choices) };
+  reading(upstream: Upstream, limit?: number): CodecContext {
+    return readingOf(this.#facts, this.context, upstream, limit);
   }
 
-  /** Puts system turns among the leading instructions. @returns whether there were any. */
   hoistSystemTurns(): boolean {
     const hoisted = hoistSystemTurns(this.request);
     if (hoisted !== null) this.request = hoisted;
@@ -98,7 +146,7 @@ export class Conversion {
 }
 
 /** The client's body. */
-export function parsedBody({ body: bytes, dialect }: Look): JsonObject {
+export function parsedBody({ body: bytes, dialect }: Pick<Look, "body" | "dialect">): JsonObject {
   // `look` has found it to be a JSON object without duplicate keys.
   const body = JSON.parse(bytes.toString("utf8")) as JsonObject;
   if (dialect === "messages") rememberInputs(body, bytes);
@@ -106,7 +154,7 @@ export function parsedBody({ body: bytes, dialect }: Look): JsonObject {
 }
 
 /** The client's body with what our server tools wrote in earlier turns as text: no upstream sees their blocks (rule 3.4). */
-export function plainBody(seen: Look, sealer: Sealer): JsonObject {
+export function plainBody(seen: Pick<Look, "body" | "dialect">, sealer: Sealer): JsonObject {
   const body = parsedBody(seen);
   if (seen.dialect !== "messages") return body;
   const { messages } = restoreConversation(body["messages"], new Set(), false, sealer);

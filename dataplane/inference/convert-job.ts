@@ -7,13 +7,13 @@ import { ApiError } from "../lib/api-error.ts";
 import { countImplausible } from "../telemetry/metrics.ts";
 import type { Answering } from "../upstream/question.ts";
 import type { AnswerSink } from "./call.ts";
-import type { Conversion } from "./conversion.ts";
+import type { Reading } from "./conversion.ts";
 
 /** What an answer takes, about, whose upstream reports nothing. */
 export const CHARACTERS_PER_TOKEN = 4;
 
 export interface ConvertJob {
-  readonly conversion: Conversion;
+  readonly conversion: Reading;
   readonly bill: Bill;
   readonly sink: AnswerSink;
   /** Headers of the answer beside content type and length. */

@@ -30,6 +30,9 @@ export interface RelayBody {
   readonly dropped: readonly string[];
 }
 
+/** What of a route decides what its upstreams get. */
+type RelayRoute = Pick<Route, "capabilities" | "limits">;
+
 /** How a body is to be written. */
 export interface RelayWishes {
   /** A drop is refused (rule 2.2). */
@@ -39,7 +42,7 @@ export interface RelayWishes {
 }
 
 /** The body for one upstream of a route. @throws ApiError 400 when a field would be dropped and `strict` forbids it. */
-export function relayBody(look: Look, route: Route, upstream: Upstream, wishes: RelayWishes): RelayBody {
+export function relayBody(look: Look, route: RelayRoute, upstream: Upstream, wishes: RelayWishes): RelayBody {
   const edits = new RelayEdits(look);
   edits.model(upstream.model);
   edits.limits(route.limits.maxOutputTokens);
@@ -104,13 +107,13 @@ class RelayEdits {
     }
   }
 
-  messages(route: Route): void {
+  messages(route: RelayRoute): void {
     this.drop(accountFields);
     if (route.capabilities.thinking) this.#mapThinking();
     else this.#dropThinking();
   }
 
-  chat(route: Route): void {
+  chat(route: RelayRoute): void {
     const { fields, stream } = this.#look;
     if (stream) this.#includeUsage();
     // Nothing of a tenant stays in a shared account (rules 1.17, 2.10).
@@ -120,7 +123,7 @@ class RelayEdits {
   }
 
   /** @param encrypted the answer's reasoning is to be kept whole. */
-  responses(route: Route, encrypted: boolean): void {
+  responses(route: RelayRoute, encrypted: boolean): void {
     const store = this.#look.fields.get("store");
     if (store === undefined || this.#text(store) !== "false") this.#set("store", "false");
     if (!route.capabilities.thinking) this.drop(["reasoning"]);

@@ -4,17 +4,17 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { PossibleUsage } from "../dialects/usage.ts";
 import { estimateInputTokens } from "../tokens/estimate.ts";
-import type { Look } from "./look.ts";
+import type { Facts } from "./look.ts";
 
 /** What a text really takes, about; for charging an answer whose upstream reported nothing. */
 const USUAL_BYTES_PER_TOKEN = 4;
 const USUAL_IMAGE_TOKENS = 1_500;
 const USUAL_DOCUMENT_TOKENS = 5_000;
 
-const textBytes = ({ body, content }: Look): number => Math.max(0, body.length - content.mediaBytes);
+const textBytes = ({ bodyBytes, content }: Facts): number => Math.max(0, bodyBytes - content.mediaBytes);
 
 /** The most that a request may use, for its hold. No tokenizer on the hot path. */
-export function estimateWork(look: Look, route: Route): EstimatedWork {
+export function estimateWork(look: Facts, route: Route): EstimatedWork {
   const { images, documents } = look.content;
   const most = route.limits.maxOutputTokens;
   return {
@@ -29,7 +29,7 @@ export function estimateWork(look: Look, route: Route): EstimatedWork {
  * @param limit the call's output limit; undefined: it names none.
  */
 export function possibleUsage(
-  { limits }: Route,
+  { limits }: Pick<Route, "limits">,
   dialect: Dialect,
   limit: number | undefined,
   choices: number,
@@ -40,11 +40,11 @@ export function possibleUsage(
 }
 
 /** The output limit that a client names; undefined: none. */
-export const askedOutput = ({ limits }: Look): number | undefined =>
+export const askedOutput = ({ limits }: Facts): number | undefined =>
   limits.length === 0 ? undefined : Math.max(...limits.map(({ value }) => value));
 
 /** Input tokens to charge when the upstream reports none; never more than what was held. */
-export function usualInputTokens(look: Look): number {
+export function usualInputTokens(look: Facts): number {
   const { images, documents } = look.content;
   return (
     Math.ceil(textBytes(look) / USUAL_BYTES_PER_TOKEN) +

@@ -1,8 +1,9 @@
 /** The bytes around references, without a store: everything that is asked for is found. */
 import { expect, test } from "vitest";
 import { callOf, snapshotOf } from "../../test/fakes/inference.ts";
+import { splice } from "../lib/json-splice.ts";
 import type { OutputItems } from "./call.ts";
-import { keeperOf, refersToItems, withItemReferences, withKnownItems } from "./item-references.ts";
+import { keeperOf, knownItems, refersToItems, withItemReferences } from "./item-references.ts";
 import { look } from "./look.ts";
 
 const items: Record<string, string> = {
@@ -22,7 +23,7 @@ const known: OutputItems = {
 
 async function resolve(body: string): Promise<string> {
   const seen = look("responses", Buffer.from(body));
-  return refersToItems(seen) ? (await withKnownItems(seen, known)).body.toString() : body;
+  return refersToItems(seen) ? splice(seen.body, await knownItems(seen, known)).toString() : body;
 }
 const reference = (id: string) => `{"type":"item_reference","id":"${id}"}`;
 const user = '{"role":"user","content":"Hi"}';

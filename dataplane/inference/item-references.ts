@@ -6,11 +6,13 @@
  * reference stays and is refused, never dropped and never forwarded.
  */
 import type { KeepItem } from "../dialects/codecs.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { bodyLimits } from "../lib/body-limits.ts";
 import type { JsonReader } from "../lib/json-reader.ts";
-import { type Edit, splice } from "../lib/json-splice.ts";
+import type { Edit } from "../lib/json-splice.ts";
 import type { ToolCache } from "../tools/cache.ts";
 import type { InferenceCall, OutputItems } from "./call.ts";
-import { look, type Look, present } from "./look.ts";
+import type { Facts } from "./look.ts";
 
 const KEPT_MS = 60 * 60 * 1000;
 /** A client may be back before its items have arrived in Redis. */
@@ -77,29 +79,34 @@ class OrganizationItems implements OutputItems {
 }
 
 /** Whether a request refers to items of earlier answers: by a reference, or by reasoning without its content. */
-export const refersToItems = ({ content }: Look): boolean =>
+export const refersToItems = ({ content }: Facts): boolean =>
   content.bareReasoning.length > 0 || content.references.some(({ kind }) => kind === "item");
 
-/** The request with every known item in its place. @throws ApiError when an item makes it no request any more. */
-export async function withKnownItems(seen: Look, items: OutputItems): Promise<Look> {
+/**
+ * What puts every known item in its place.
+ * @throws ApiError 413 when the request would become too large.
+ */
+export async function knownItems({ content, bodyBytes }: Facts, items: OutputItems): Promise<Edit[]> {
   const references = [
-    ...seen.content.references.filter(({ kind }) => kind === "item"),
-    ...seen.content.bareReasoning,
+    ...content.references.filter(({ kind }) => kind === "item"),
+    ...content.bareReasoning,
   ].filter(({ id }) => id !== "");
-  if (references.length === 0 || references.length > REFERENCES_MAX) return seen;
+  if (references.length === 0 || references.length > REFERENCES_MAX) return [];
   const found = await items.find([...new Set(references.map(({ id }) => id))]);
-  const edits = references.flatMap(({ start, end, id }): Edit[] => {
+  let size = bodyBytes;
+  return references.flatMap(({ start, end, id }): Edit[] => {
     const item = found.get(id);
-    return item === undefined ? [] : [{ start, end, text: item }];
+    if (item === undefined) return [];
+    size += item.length;
+    if (size > bodyLimits.bytes)
+      throw new ApiError("too_large", "With the items that it names the request is larger than 32 MiB.");
+    return [{ start, end, text: item }];
   });
-  return edits.length === 0 ? seen : look(seen.dialect, splice(seen.body, edits));
 }
 
 /** What is told the output items of this call's answer; undefined when none are to be kept. */
-export function keeperOf({ items, batchId }: InferenceCall, { fields, body }: Look): KeepItem | undefined {
-  if (items === undefined || batchId !== null) return undefined;
-  const store = present(fields, "store");
-  if (store !== undefined && body.toString("latin1", store.start, store.end) === "false") return undefined;
+export function keeperOf({ items, batchId }: InferenceCall, { store }: Facts): KeepItem | undefined {
+  if (items === undefined || batchId !== null || store === false) return undefined;
   return (id, json) => items.keep(id, json);
 }
 

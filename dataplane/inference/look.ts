@@ -26,13 +26,15 @@ export interface LimitField {
   readonly value: number;
 }
 
-export interface Look {
+/** What routing, refusing and holding need to know of a request: plain data. */
+export interface Facts {
   readonly dialect: Dialect;
-  readonly body: Buffer;
-  readonly top: ObjectSpan;
+  /** Bytes of the body. */
+  readonly bodyBytes: number;
+  /** Objects and arrays in it. */
+  readonly containers: number;
+  /** Top-level fields; of a large body only those that `judgedFields` names. */
   readonly fields: ReadonlyMap<string, Member>;
-  /** Objects with members that may have to be edited, by their top-level name. */
-  readonly objects: ReadonlyMap<string, ObjectSpan>;
   /** As the client wrote it. */
   readonly model: string;
   readonly stream: boolean;
@@ -47,7 +49,33 @@ export interface Look {
   readonly cacheKey: string | null;
   /** Who the client says is asking: a user's, or in Claude Code a session's, id. */
   readonly userKey: string | null;
+  /** The values of `store` and `background` where they are booleans, and of `max_tool_calls` where it is a number. */
+  readonly store: boolean | undefined;
+  readonly background: boolean | undefined;
+  readonly maxToolCalls: number | undefined;
 }
+
+export interface Look extends Facts {
+  readonly body: Buffer;
+  readonly top: ObjectSpan;
+  /** Objects with members that may have to be edited, by their top-level name. */
+  readonly objects: ReadonlyMap<string, ObjectSpan>;
+  readonly far: null;
+}
+
+/** A look at a body that another thread keeps an eye on (large-work.ts): small and plain, whatever the body. */
+export interface FarLook extends Facts {
+  readonly body: null;
+  readonly far: {
+    /** What tells its conversation from others (conversation-key.ts). */
+    readonly beginning: string;
+    readonly holdsSealed: boolean;
+    /** See `mayLeave`. */
+    readonly mayLeave: boolean;
+  };
+}
+
+export type Seen = Look | FarLook;
 
 /** Which fields hold what, in each dialect. */
 const fieldNames = {
@@ -91,6 +119,9 @@ class Looking {
   readonly #limits: (number | undefined)[] = [];
   #choices: number | undefined;
   #toolChoice: ToolChoice | null = null;
+  #store: boolean | undefined;
+  #background: boolean | undefined;
+  #maxToolCalls: number | undefined;
   #contentItems: number | null = null;
 
   constructor(dialect: Dialect, reader: JsonReader) {
@@ -110,6 +141,9 @@ class Looking {
     return {
       dialect: this.#dialect,
       body: reader.bytes,
+      bodyBytes: reader.bytes.length,
+      containers: reader.containers,
+      far: null,
       top,
       fields,
       objects: this.#objects ?? noObjects,
@@ -122,6 +156,9 @@ class Looking {
       content: this.#content,
       cacheKey: this.#cacheKey,
       userKey: this.#safetyKey ?? this.#userKey,
+      store: this.#store,
+      background: this.#background,
+      maxToolCalls: this.#maxToolCalls,
     };
   }
 
@@ -168,6 +205,15 @@ class Looking {
             reader.members((name) => walkMember(reader, this.#content, name, [key])),
           );
         else walkMember(reader, this.#content, key, noPath);
+        return;
+      case "store":
+        this.#store = reader.boolean();
+        return;
+      case "background":
+        this.#background = reader.boolean();
+        return;
+      case "max_tool_calls":
+        this.#maxToolCalls = reader.number();
         return;
       case "prompt_cache_key":
         this.#cacheKey = this.#readKey();

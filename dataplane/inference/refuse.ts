@@ -8,7 +8,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { allToolsOff, toolCapabilities } from "../tools/capabilities.ts";
-import { present, type Look } from "./look.ts";
+import { present, type Facts } from "./look.ts";
 import type { ToolEntry } from "./look-tools.ts";
 import { fieldError } from "./look-walk.ts";
 
@@ -62,16 +62,26 @@ const refusedFields: Readonly<Record<Dialect, Readonly<Record<string, string>>>>
   },
 };
 
+/** The fields that are judged by their being there. */
+export const judgedFields: ReadonlySet<string> = new Set([
+  ...Object.values(refusedFields).flatMap((fields) => Object.keys(fields)),
+  "thread",
+  "background",
+  "max_tool_calls",
+  "web_search_options",
+  "store",
+]);
+
 /** @throws ApiError 400 or 404, naming the field. */
-export function refuse(look: Look): void {
+export function refuse(look: Facts): void {
   refuseFields(look);
   for (const tool of look.tools) refuseTool(look, tool);
   refuseToolChoice(look);
   refuseContent(look);
 }
 
-function refuseFields(look: Look): void {
-  const { dialect, fields, body } = look;
+function refuseFields(look: Facts): void {
+  const { dialect, fields } = look;
   for (const [name, reason] of Object.entries(refusedFields[dialect]))
     if (present(fields, name) !== undefined)
       throw fieldError("unsupported_parameter", dialect, [name], reason);
@@ -83,7 +93,7 @@ function refuseFields(look: Look): void {
     });
   if (dialect === "responses") refuseCallCap(look);
   const background = dialect === "responses" ? present(fields, "background") : undefined;
-  if (background !== undefined && body.toString("latin1", background.start, background.end) !== "false")
+  if (background !== undefined && look.background !== false)
     throw fieldError(
       "unsupported_parameter",
       dialect,
@@ -93,11 +103,9 @@ function refuseFields(look: Look): void {
 }
 
 /** Judged without a server tool too (spec, HTTP-level errors): an upstream would say it in its own words. */
-function refuseCallCap({ fields, body }: Look): void {
-  const cap = present(fields, "max_tool_calls");
-  if (cap === undefined) return;
-  const value = cap.kind === "number" ? Number(body.toString("latin1", cap.start, cap.end)) : Number.NaN;
-  if (!Number.isSafeInteger(value) || value < 1)
+function refuseCallCap({ fields, maxToolCalls: value }: Facts): void {
+  if (present(fields, "max_tool_calls") === undefined) return;
+  if (value === undefined || !Number.isSafeInteger(value) || value < 1)
     throw fieldError(
       "invalid_request_error",
       "responses",
@@ -106,7 +114,7 @@ function refuseCallCap({ fields, body }: Look): void {
     );
 }
 
-function refuseTool(look: Look, tool: ToolEntry): void {
+function refuseTool(look: Facts, tool: ToolEntry): void {
   if (classOf(look.dialect, tool) !== "unsupported") return;
   const what = tool.container
     ? "hosted containers are not available"
@@ -129,7 +137,7 @@ function classOf(dialect: Dialect, { type, container, clientRun }: ToolEntry): T
 }
 
 /** The server tools that a request declares, each with the path that names it. */
-export function declaredServerTools(look: Look): ReadonlyMap<ServerTool, string> {
+export function declaredServerTools(look: Facts): ReadonlyMap<ServerTool, string> {
   const searchOptions = look.dialect === "chat" && present(look.fields, "web_search_options") !== undefined;
   if (look.tools.length === 0 && !searchOptions) return noServerTools;
   const declared = new Map<ServerTool, string>();
@@ -146,11 +154,11 @@ export function declaredServerTools(look: Look): ReadonlyMap<ServerTool, string>
 const noServerTools: ReadonlyMap<ServerTool, string> = new Map();
 
 /** A search tool that may only read an index that nobody here has: as if it had not been sent (dialects.md §H3). */
-export const isOffline = (look: Look, tool: ToolEntry): boolean =>
+export const isOffline = (look: Facts, tool: ToolEntry): boolean =>
   look.dialect === "responses" && tool.offline && classOf(look.dialect, tool) === "webSearch";
 
 /** @throws ApiError when a declared server tool cannot run on this route (spec, HTTP-level errors). */
-export function checkServerTools(look: Look, route: Route, policy: Policy | undefined): void {
+export function checkServerTools(look: Facts, route: Route, policy: Policy | undefined): void {
   const declared = declaredServerTools(look);
   if (declared.size === 0) return;
   if (declared.get("webSearch") === "web_search_options" && allToolsOff(policy))
@@ -174,7 +182,7 @@ export function checkServerTools(look: Look, route: Route, policy: Policy | unde
 }
 
 /** @throws ApiError for an image or a PDF that the model cannot read, whatever its upstreams speak (rule 2.3). */
-export function checkMedia({ dialect, content }: Look, { capabilities }: Route): void {
+export function checkMedia({ dialect, content }: Facts, { capabilities }: Route): void {
   const { firstImage, firstPdf } = content;
   const refuse = (path: readonly PathStep[], what: string) =>
     fieldError("unsupported_content", dialect, path, `the model does not support ${what} as content`);
@@ -182,7 +190,7 @@ export function checkMedia({ dialect, content }: Look, { capabilities }: Route):
   if (firstPdf !== null && !capabilities.pdfInput) throw refuse(firstPdf, "PDF documents");
 }
 
-function refuseToolChoice(look: Look): void {
+function refuseToolChoice(look: Facts): void {
   const choice = look.toolChoice;
   if (choice === null || look.dialect === "messages") return;
   const refuseChoice = look.dialect === "chat" ? refuseChatChoice : refuseResponsesChoice;
@@ -190,16 +198,16 @@ function refuseToolChoice(look: Look): void {
   for (const type of choice.allowed) if (!isClientTool(look, type)) refuseChoice(look, type);
 }
 
-const isClientTool = ({ dialect, tools }: Look, type: string): boolean =>
+const isClientTool = ({ dialect, tools }: Facts, type: string): boolean =>
   tools.some((tool) => tool.type === type && classOf(dialect, tool) === "client");
 
 /** With a server tool beside it the tool loop judges it. */
-function refuseChatChoice(look: Look, type: string): void {
+function refuseChatChoice(look: Facts, type: string): void {
   if (!hostedTools.test(type) || declaredServerTools(look).size > 0) return;
   throw notAmongTools(look.dialect, "unsupported_tool", type);
 }
 
-function refuseResponsesChoice(look: Look, type: string): void {
+function refuseResponsesChoice(look: Facts, type: string): void {
   if (plainChoices.test(type)) return;
   const declared = declaredServerTools(look);
   const wanted = responsesServerTools[type];
@@ -214,7 +222,7 @@ const notAmongTools = (
   type: string,
 ): ApiError => fieldError(code, dialect, ["tool_choice"], `"${type}" is not among the tools`);
 
-function refuseContent(look: Look): void {
+function refuseContent(look: Facts): void {
   const { dialect, content } = look;
   const [hosted] = content.hosted;
   if (hosted !== undefined)

@@ -7,34 +7,24 @@ import { estimateMicros } from "../billing/price.ts";
 import type { Policy, Route, Upstream } from "../config/schema.ts";
 import type { Sealer, StreamWriter } from "../dialects/codecs.ts";
 import { MessageAccumulator } from "../dialects/messages/accumulate.ts";
-import type {
-  FunctionTool,
-  JsonObject,
-  MessagesEvent,
-  MessagesRequest,
-  ServerToolName,
-  ToolChoice,
-} from "../dialects/messages/types.ts";
+import type { MessagesEvent, ToolChoice } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { newId } from "../lib/ids.ts";
-import { nothingFound, restoreConversation, type Restored } from "../loop/continuation.ts";
 import type { ToolCall } from "../loop/loop.ts";
-import { toolFunctions, type ToolOutcome } from "../loop/results.ts";
+import type { NextCall } from "../loop/next-request.ts";
+import type { ToolOutcome } from "../loop/results.ts";
 import { runLoop, type LoopInput } from "../loop/run.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { estimateInputTokens } from "../tokens/estimate.ts";
-import { toolCapabilities } from "../tools/capabilities.ts";
-import { messagesServerTool, readDeclarations, type ServerTools } from "../tools/declarations.ts";
-import { CitedSources, linkCitations } from "../tools/links.ts";
+import { type CitedSources, linkCitations } from "../tools/links.ts";
 import type { RunTool, ToolScope } from "../tools/toolbox.ts";
-import { conversationContext } from "../tools/web-fetch/conversation-context.ts";
 import type { Upstreams } from "../upstream/ask.ts";
 import { askModelOf } from "./ask-model.ts";
 import { sendWhole, type InferenceCall } from "./call.ts";
-import { Conversion, parsedBody } from "./conversion.ts";
 import { Iterations } from "./iterations.ts";
-import type { Look } from "./look.ts";
+import type { Facts } from "./look.ts";
+import { namesOf, sizeOf, type LoopWork } from "./open-loop.ts";
 import { eventStreamHeaders } from "./stream-answer.ts";
 
 /** Pings while a tool runs (spec, Limits). */
@@ -42,7 +32,8 @@ const PING_MS = 10_000;
 
 export interface ToolServices {
   readonly call: InferenceCall;
-  readonly look: Look;
+  readonly look: Facts;
+  readonly work: LoopWork;
   readonly route: Route;
   readonly policy: Policy;
   readonly sealer: Sealer;
@@ -63,51 +54,28 @@ export async function serveWithTools(services: ToolServices): Promise<void> {
 
 class ToolServing {
   readonly #services: ToolServices;
-  readonly #tools: ServerTools;
-  readonly #restored: Restored;
-  readonly #conversion: Conversion;
   readonly #scope: ToolScope;
-  readonly #sources = new CitedSources();
+  readonly #sources: CitedSources;
   readonly #accumulator = new MessageAccumulator();
   readonly #writer: StreamWriter | null;
   readonly #iterations: Iterations;
   #started = false;
 
   constructor(services: ToolServices) {
-    const { call, look, route, policy, sealer } = services;
+    const { call, look, route, policy, work } = services;
     this.#services = services;
-    const body = parsedBody(look);
-    this.#tools = readDeclarations(call.dialect, body, toolCapabilities(route, policy).webFetch);
-    this.#restored =
-      call.dialect === "messages"
-        ? restoreConversation(body["messages"], new Set(this.#names()), this.#citePages(), sealer)
-        : { messages: undefined, ...nothingFound };
-    const { messages, pending } = this.#restored;
-    const restoredBody = messages === undefined ? body : { ...body, messages };
-    this.#conversion = new Conversion(call, look, route, sealer, restoredBody, {
-      owed: pending.map(({ id }) => id),
-      serverTools: new Set(this.#names()),
-    });
-    this.#iterations = new Iterations(services, this.#conversion);
-    const prior = conversationContext(call.dialect, body);
-    for (const { url, text } of this.#restored.pages) prior.addPage(url, text);
-    for (const { query, hits } of this.#restored.searches) {
-      prior.addQuery(query);
-      for (const hit of hits) {
-        prior.addFound(hit.url, hit.text);
-        this.#sources.add(hit);
-      }
-    }
+    this.#sources = work.sources;
+    this.#iterations = new Iterations(services);
     this.#scope = {
       organization: organizationOf(call),
       route,
       policy,
-      tools: this.#tools,
-      prior,
+      tools: work.beginning.tools,
+      prior: work.prior,
       credential: (id) => call.snapshot.credential(id),
       askModel: askModelOf(call.snapshot, services.upstreams, route.servesNamespace),
     };
-    const { carry, context } = this.#conversion;
+    const { carry, context } = work;
     this.#writer = look.stream ? codecs[call.dialect].writeStream(carry, context, this.#annotate) : null;
   }
 
@@ -131,7 +99,7 @@ class ToolServing {
     const bill = await this.#services.open();
     try {
       await runLoop(this.#input(), {
-        ask: (build) => this.#iterations.ask(build),
+        ask: (next) => this.#iterations.ask(next),
         runTool: ({ name, input }, signal) => {
           const query = input?.["query"];
           if (typeof query === "string") this.#scope.prior.addQuery(query);
@@ -139,7 +107,7 @@ class ToolServing {
         },
         brought: (tool, outcome) => this.#brought(tool, outcome),
         emit: (events) => this.#emit(events, bill),
-        estimate: (request) => this.#estimate(request),
+        estimate: (next) => this.#estimate(next),
         bill,
         sealer,
         newId,
@@ -159,24 +127,10 @@ class ToolServing {
     }
   }
 
-  #names(): ServerToolName[] {
-    const { webSearch, webFetch, xSearch } = this.#tools;
-    const declared = { web_search: webSearch, web_fetch: webFetch, x_search: xSearch };
-    return (["web_search", "web_fetch", "x_search"] as const).filter((name) => declared[name] !== null);
-  }
-
-  /** Citations into pages were asked for, and the model makes them. */
-  #citePages(): boolean {
-    const { route } = this.#services;
-    return this.#tools.webFetch?.citations === true && route.capabilities.documentCitations;
-  }
-
   #input(): LoopInput {
-    const { call, look, route, policy } = this.#services;
-    const names = this.#names();
-    const own = (this.#conversion.request.tools ?? []).filter((tool) => !isServerTool(tool));
-    const functions = names.map((name) => ({ ...toolFunctions[name] }) as FunctionTool);
-    const { webSearch, webFetch, xSearch, maxToolCalls } = this.#tools;
+    const { call, look, route, policy, work } = this.#services;
+    const { tools, pending, citePages, clientFunctions, maxTokens } = work.beginning;
+    const { webSearch, webFetch, xSearch, maxToolCalls } = tools;
     const most = route.limits.maxOutputTokens;
     return {
       rules: {
@@ -188,23 +142,23 @@ class ToolServing {
           x_search: xSearch?.maxUses ?? null,
         },
         maxToolCalls,
-        clientFunctions: own.length > 0,
-        maxOutputTokens: Math.min(this.#conversion.request.max_tokens ?? most, most),
+        clientFunctions,
+        maxOutputTokens: Math.min(maxTokens ?? most, most),
         toolChoice: this.#toolChoice(),
       },
-      request: { ...this.#conversion.request, model: route.model, tools: [...own, ...functions] },
-      pending: this.#restored.pending,
-      serverTools: new Set(names),
+      model: route.model,
+      pending,
+      serverTools: new Set(namesOf(tools)),
       parallelCalls: policy.parallelCalls,
-      citePages: this.#citePages(),
+      citePages,
       streamed: look.stream,
       sources: this.#sources,
     };
   }
 
   #toolChoice(): ToolChoice | undefined {
-    const { tool_choice: choice } = this.#conversion.request;
-    const { forced } = this.#tools;
+    const { toolChoice: choice, tools } = this.#services.work.beginning;
+    const { forced } = tools;
     if (forced === null) return choice;
     const serial =
       choice !== undefined && choice.type !== "none" && choice.disable_parallel_tool_use === true;
@@ -222,10 +176,16 @@ class ToolServing {
     }
   }
 
-  #estimate(request: MessagesRequest) {
+  #estimate(next: NextCall) {
     const { prices } = this.#services.route;
-    const inputTokens = estimateInputTokens(sizeOf(request));
-    return estimateMicros(prices, { inputTokens, maxOutputTokens: request.max_tokens ?? 1, n: 1 });
+    const { size } = this.#services.work.beginning;
+    const added = sizeOf(next.added);
+    const inputTokens = estimateInputTokens({
+      textBytes: size.textBytes + added.textBytes,
+      images: size.images + added.images,
+      documents: size.documents + added.documents,
+    });
+    return estimateMicros(prices, { inputTokens, maxOutputTokens: next.maxTokens, n: 1 });
   }
 
   async #emit(events: readonly MessagesEvent[], bill: Bill): Promise<void> {
@@ -249,7 +209,7 @@ class ToolServing {
     if (this.#writer !== null) return call.sink.end();
     const message = this.#accumulator.whole();
     if (message === null) throw new Error("a tool loop ended without its end");
-    const { carry, context } = this.#conversion;
+    const { carry, context } = this.#services.work;
     const answer = codecs[call.dialect].writeResponse(message, carry, context, this.#annotate);
     const bytes = Buffer.from(JSON.stringify(answer));
     sendWhole(call.sink, bytes, this.#headers(bill));
@@ -265,28 +225,4 @@ class ToolServing {
 function organizationOf({ principal, snapshot }: InferenceCall): ToolScope["organization"] {
   const id = principal.organizationId;
   return snapshot.organization(id) ?? { id, toolCallsPerMinute: null };
-}
-
-const isServerTool = (tool: FunctionTool | JsonObject) => messagesServerTool(tool as JsonObject) !== null;
-
-/** Text, images and documents of a request, for its hold; base64 is not text. */
-function sizeOf(request: MessagesRequest) {
-  const size = { textBytes: 0, images: 0, documents: 0 };
-  const visit = (value: unknown): void => {
-    if (typeof value === "string") size.textBytes += Buffer.byteLength(value);
-    else if (Array.isArray(value)) value.forEach(visit);
-    else if (value !== null && typeof value === "object") {
-      if ("type" in value && "source" in value && (value.type === "image" || value.type === "document")) {
-        const { source } = value;
-        if (value.type === "image") size.images += 1;
-        else if (source !== null && typeof source === "object" && "type" in source && source.type === "text")
-          visit(source);
-        else size.documents += 1;
-      } else Object.values(value).forEach(visit);
-    }
-  };
-  visit(request.system);
-  visit(request.messages);
-  visit(request.tools);
-  return size;
 }

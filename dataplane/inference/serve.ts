@@ -13,7 +13,9 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
+import type { WorkerPool } from "../lib/worker-pool.ts";
 import { inSpan, startSpan } from "../telemetry/trace.ts";
+import { toolCapabilities } from "../tools/capabilities.ts";
 import type { RunTool } from "../tools/toolbox.ts";
 import type { Upstreams } from "../upstream/ask.ts";
 import { ClientLeft } from "../upstream/failure.ts";
@@ -21,21 +23,21 @@ import type { Answering, Outgoing, Question } from "../upstream/question.ts";
 import type { InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
 import { conversationKey } from "./conversation-key.ts";
-import { Conversion, plainBody } from "./conversion.ts";
+import { conversionFacts, type Converting, type Written } from "./conversion.ts";
 import { convertStream } from "./convert-stream.ts";
 import { convertWhole } from "./convert-whole.ts";
-import { relayBody } from "./edits.ts";
+import type { RelayBody } from "./edits.ts";
 import { EndedOnce } from "./ended-once.ts";
 import { askedOutput, estimateWork, possibleUsage, usualInputTokens } from "./estimate.ts";
-import { keeperOf, refersToItems, withKnownItems } from "./item-references.ts";
-import { look, type Look } from "./look.ts";
+import { keeperOf, knownItems, refersToItems } from "./item-references.ts";
 import { checkMedia, checkServerTools, refuse } from "./refuse.ts";
-import { bodyWithoutReasoning, cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
+import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
 import { rejectsSystemTurns } from "./rejected-system-turns.ts";
 import type { RelayJob } from "./relay-job.ts";
 import { relayStream } from "./relay-stream.ts";
 import { serveWithTools, type ToolServices } from "./serve-tools.ts";
 import { relayWhole } from "./relay-whole.ts";
+import { edited, openWork, type Work } from "./work.ts";
 
 /** What a Messages client without a version is taken to speak (spec, Versioning 2). */
 const DEFAULT_VERSION = "2023-06-01";
@@ -49,14 +51,26 @@ export type Serve = (call: InferenceCall) => Promise<void>;
  * the end: each further one that waits costs every request a microsecond.
  */
 export const createServe =
-  (upstreams: Upstreams, sealerOf: (organizationId: string) => Sealer, runTool: RunTool): Serve =>
+  (
+    upstreams: Upstreams,
+    sealerOf: (organizationId: string) => Sealer,
+    runTool: RunTool,
+    pool: WorkerPool | null = null,
+  ): Serve =>
   async (call) => {
-    let seen = look(call.dialect, call.body);
-    if (call.items !== undefined && refersToItems(seen)) seen = await withKnownItems(seen, call.items);
-    const serving = accepted(call, seen, sealerOf(call.principal.organizationId));
+    const { organizationId } = call.principal;
+    const opening =
+      call.work ?? openWork(call.dialect, call.body, { pool, organizationId, closed: call.sink.closed });
+    let work = opening instanceof Promise ? await opening : opening;
+    if (call.items !== undefined && refersToItems(work.seen)) {
+      const edits = await knownItems(work.seen, call.items);
+      if (edits.length > 0) work = await edited(work, edits);
+    }
+    const serving = accepted(call, work, sealerOf(organizationId));
     const policy = serving.toolPolicy();
-    if (policy !== undefined) return serveWithTools(serving.toolServices(policy, upstreams, runTool));
-    serving.checkReadable();
+    if (policy !== undefined) return serveWithTools(await serving.toolServices(policy, upstreams, runTool));
+    const reading = serving.checkReadable();
+    if (reading instanceof Promise) await reading;
     const bill = new EndedOnce(await serving.open());
     const deadline = new Deadline(serving.route.timeouts.requestMs);
     try {
@@ -69,13 +83,14 @@ export const createServe =
   };
 
 /** @throws ApiError for what no upstream may see, and for a model that the organization may not use. */
-function accepted(call: InferenceCall, seen: Look, sealer: Sealer): Serving {
+function accepted(call: InferenceCall, work: Work, sealer: Sealer): Serving {
+  const { seen } = work;
   refuse(seen);
   const route = routeOf(call, seen.model);
   call.record.model = route.model;
   call.record.streamed = seen.stream;
   checkServerTools(seen, route, call.snapshot.policy(route));
-  return new Serving(call, seen, route, sealer);
+  return new Serving(call, work, route, sealer);
 }
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
@@ -88,7 +103,7 @@ function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {
 /** One request being served. */
 class Serving {
   readonly #call: InferenceCall;
-  #look: Look;
+  #work: Work;
   readonly route: Route;
   #needs: PathNeeds;
   readonly #strict: boolean;
@@ -99,12 +114,13 @@ class Serving {
   /** Whether a Responses upstream is asked for the content of its reasoning. */
   #encryptedReasoning = true;
   /** Read when the first candidate needs it. */
-  #conversion: Conversion | null = null;
+  #conversion: Converting | null = null;
 
-  constructor(call: InferenceCall, seen: Look, route: Route, sealer: Sealer) {
+  constructor(call: InferenceCall, work: Work, route: Route, sealer: Sealer) {
+    const { seen } = work;
     this.#sealer = sealer;
     this.#call = call;
-    this.#look = seen;
+    this.#work = work;
     this.route = route;
     this.#needs = pathNeeds(seen);
     this.#keepItem = keeperOf(call, seen);
@@ -116,10 +132,15 @@ class Serving {
     return this.#needs.serverTools ? this.#call.snapshot.policy(this.route) : undefined;
   }
 
-  toolServices(policy: Policy, upstreams: Upstreams, runTool: RunTool): ToolServices {
+  async toolServices(policy: Policy, upstreams: Upstreams, runTool: RunTool): Promise<ToolServices> {
+    const facts = {
+      ...conversionFacts(this.#call, this.#work.seen, this.route),
+      mayOpen: toolCapabilities(this.route, policy).webFetch,
+    };
     return {
       call: this.#call,
-      look: this.#look,
+      look: this.#work.seen,
+      work: await this.#work.openLoop(facts, this.#sealer, this.#keepItem),
       route: this.route,
       policy,
       sealer: this.#sealer,
@@ -132,10 +153,11 @@ class Serving {
   }
 
   /** What no candidate can read is refused before anything is held for it. @throws ApiError */
-  checkReadable(): void {
-    checkMedia(this.#look, this.route);
+  checkReadable(): undefined | Converting | Promise<Converting> {
+    checkMedia(this.#work.seen, this.route);
     if (this.route.upstreams.every(({ dialect }) => choosePath(this.#needs, dialect) === "convert"))
-      this.#read();
+      return this.#read();
+    return undefined;
   }
 
   /** The only iteration of a request without server tools. */
@@ -171,9 +193,9 @@ class Serving {
       endpoint: batchId === null ? dialect : "batch",
       batchId,
       prices,
-      inputTokens: usualInputTokens(this.#look),
+      inputTokens: usualInputTokens(this.#work.seen),
     };
-    const estimate = estimateMicros(prices, estimateWork(this.#look, this.route));
+    const estimate = estimateMicros(prices, estimateWork(this.#work.seen, this.route));
     return tracedMeter(meter, record.span).open(request, estimate);
   }
 
@@ -181,7 +203,7 @@ class Serving {
     const { batchId, sink, record, snapshot } = this.#call;
     return {
       route: this.route,
-      stream: this.#look.stream,
+      stream: this.#work.seen.stream,
       batch: batchId !== null,
       conversation: this.#conversation(),
       deadline,
@@ -196,51 +218,62 @@ class Serving {
     const { affinity, upstreams } = this.route;
     if (affinity === "none" || upstreams.length === 1) return null;
     const { principal, headers } = this.#call;
-    return conversationKey(this.#look, principal.organizationId, headers["x-session-id"]);
+    return conversationKey(this.#work.seen, principal.organizationId, headers["x-session-id"]);
   }
 
-  #write(upstream: Upstream): Outgoing {
+  #write(upstream: Upstream): Outgoing | Promise<Outgoing> {
     const path = choosePath(this.#needs, upstream.dialect);
-    const headers = this.#headers(upstream.dialect);
     this.#call.record.path = path;
     switch (path) {
       case "relay": {
-        const { body, dropped, usageInjected, reasoningAsked } = relayBody(this.#look, this.route, upstream, {
+        const relayed = this.#work.relay(this.route, upstream, {
           strict: this.#strict,
           encryptedReasoning: this.#encryptedReasoning && this.#keepItem !== undefined,
         });
-        const names = dropped.length === 0 ? null : dropped.join(", ");
-        this.#sent = { path, foreign: false, dropped: names, usageInjected, reasoningAsked };
-        return { body, headers };
+        if (relayed instanceof Promise) return relayed.then((body) => this.#relayed(upstream, body));
+        return this.#relayed(upstream, relayed);
       }
       case "convert": {
         const conversion = this.#read();
-        const { body, dropped } = conversion.write(upstream, conversion.request, this.#encryptedReasoning);
-        const reasoningAsked = upstream.dialect === "responses" && this.#encryptedReasoning;
-        const foreign = upstream.dialect !== this.#call.dialect;
-        this.#sent = { path, foreign, dropped, usageInjected: false, reasoningAsked };
-        return { body, headers };
+        return conversion instanceof Promise
+          ? conversion.then((read) => this.#converted(upstream, read))
+          : this.#converted(upstream, conversion);
       }
       case "tools":
         throw new Error("a request with server tools is served by its loop");
     }
   }
 
-  #read(): Conversion {
-    this.#conversion ??= new Conversion(
-      this.#call,
-      this.#look,
-      this.route,
-      this.#sealer,
-      plainBody(this.#look, this.#sealer),
-    );
-    return this.#conversion;
+  #relayed(upstream: Upstream, { body, dropped, usageInjected, reasoningAsked }: RelayBody): Outgoing {
+    const names = dropped.length === 0 ? null : dropped.join(", ");
+    this.#sent = { path: "relay", foreign: false, dropped: names, usageInjected, reasoningAsked };
+    return { body, headers: this.#headers(upstream.dialect) };
+  }
+
+  #converted(upstream: Upstream, conversion: Converting): Outgoing | Promise<Outgoing> {
+    const asked = this.#encryptedReasoning;
+    const told = ({ body, dropped }: Written): Outgoing => {
+      const reasoningAsked = upstream.dialect === "responses" && asked;
+      const foreign = upstream.dialect !== this.#call.dialect;
+      this.#sent = { path: "convert", foreign, dropped, usageInjected: false, reasoningAsked };
+      return { body, headers: this.#headers(upstream.dialect) };
+    };
+    const written = conversion.write(upstream, asked);
+    return written instanceof Promise ? written.then(told) : told(written);
+  }
+
+  #read(): Converting | Promise<Converting> {
+    if (this.#conversion !== null) return this.#conversion;
+    const facts = conversionFacts(this.#call, this.#work.seen, this.route);
+    const read = this.#work.read(facts, this.#sealer, this.#keepItem);
+    const keep = (conversion: Converting) => (this.#conversion = conversion);
+    return read instanceof Promise ? read.then(keep) : keep(read);
   }
 
   /** Asks once more if that is worth it, or gives the hold back. @throws ApiError unless the client has left. */
   async failed(error: unknown, upstreams: Upstreams, deadline: Deadline, bill: EndedOnce): Promise<void> {
     let last = error;
-    if (this.#mayBeAskedAgain(error)) {
+    if (await this.#mayBeAskedAgain(error)) {
       try {
         return await this.iterate(upstreams, deadline, bill);
       } catch (again) {
@@ -257,7 +290,7 @@ class Serving {
   /** Of a call whose client left before its first byte (rule 1.11). */
   #settlePrompt(bill: Bill): Promise<void> {
     return bill.settle({
-      tokens: { ...noTokens, input: usualInputTokens(this.#look) },
+      tokens: { ...noTokens, input: usualInputTokens(this.#work.seen) },
       tools: noTools,
       estimated: true,
       status: "cancelled",
@@ -267,21 +300,22 @@ class Serving {
   }
 
   /** What an upstream refused can be put in another way, or left out: worth one more try. */
-  #mayBeAskedAgain(error: unknown): boolean {
-    if (this.#sent.path === "convert" && rejectsSystemTurns(error)) return this.#read().hoistSystemTurns();
+  async #mayBeAskedAgain(error: unknown): Promise<boolean> {
+    if (this.#sent.path === "convert" && rejectsSystemTurns(error))
+      return (await this.#read()).hoistSystemTurns();
     if (this.#sent.reasoningAsked && cannotSealReasoning(error)) {
       this.#encryptedReasoning = false;
       return true;
     }
-    return rejectsReasoning(error) && this.#forgetReasoning();
+    return rejectsReasoning(error) && (await this.#forgetReasoning());
   }
 
   /** The reasoning of earlier turns was made in another account: the request goes on without. */
-  #forgetReasoning(): boolean {
-    const body = bodyWithoutReasoning(this.#call.dialect, this.#look.body);
-    if (body === null) return false;
-    this.#look = look(this.#call.dialect, body);
-    this.#needs = pathNeeds(this.#look);
+  async #forgetReasoning(): Promise<boolean> {
+    const work = await this.#work.withoutReasoning();
+    if (work === null) return false;
+    this.#work = work;
+    this.#needs = pathNeeds(work.seen);
     this.#conversion = null;
     return true;
   }
@@ -304,9 +338,12 @@ class Serving {
       record.errorCode = error.code;
     };
     if (path === "convert") {
-      const job = { bill, sink, headers, failed, conversion: this.#read() };
-      return this.#look.stream ? convertStream(job, answering) : convertWhole(job, answering);
+      const conversion = this.#conversion;
+      if (conversion === null) throw new Error("an answer without its request");
+      const job = { bill, sink, headers, failed, conversion };
+      return this.#work.seen.stream ? convertStream(job, answering) : convertWhole(job, answering);
     }
+    const { seen } = this.#work;
     const job: RelayJob = {
       bill,
       sink,
@@ -318,11 +355,11 @@ class Serving {
       model: this.route.model,
       keepItem: this.#keepItem,
       usageInjected,
-      choices: this.#look.choices,
-      estimatedInput: usualInputTokens(this.#look),
-      possible: possibleUsage(this.route, dialect, askedOutput(this.#look), this.#look.choices),
+      choices: seen.choices,
+      estimatedInput: usualInputTokens(seen),
+      possible: possibleUsage(this.route, dialect, askedOutput(seen), seen.choices),
     };
-    return this.#look.stream ? relayStream(job, answering) : relayWhole(job, answering);
+    return seen.stream ? relayStream(job, answering) : relayWhole(job, answering);
   }
 }
 

@@ -18,6 +18,8 @@ export const bodyLimits = {
   keys: 100_000,
   /** Arrays and objects within one another; the body itself is the first. */
   depth: 128,
+  /** Objects and arrays of a body that has to be parsed: converted, with server tools, or counted here. */
+  containers: 1_000_000,
   /** Mentions of files and earlier items in one request. */
   references: 10_000,
 } as const;
@@ -27,6 +29,7 @@ const names = {
   messages: "messages or input items",
   blocks: "content blocks in one message",
   tools: "tools",
+  containers: "objects and arrays",
   references: "references to files and items",
 } as const satisfies Partial<Record<keyof typeof bodyLimits, string>>;
 
@@ -37,5 +40,6 @@ export function tooMany(
   path: readonly PathStep[],
 ): ApiError {
   const param = fieldPath(style, path);
-  return new ApiError("invalid_value", `${param}: more than ${bodyLimits[what]} ${names[what]}`, { param });
+  const message = `${param === "" ? "The request body" : param}: more than ${bodyLimits[what]} ${names[what]}`;
+  return new ApiError("invalid_value", message, param === "" ? {} : { param });
 }

@@ -83,6 +83,8 @@ export class JsonReader {
   readonly bytes: Buffer;
   /** Byte offset of the cursor. */
   position = 0;
+  /** Objects and arrays met so far. */
+  containers = 0;
   #depth = 0;
   /** Whether the string that was skipped last holds a backslash. */
   #escaped = false;
@@ -146,6 +148,7 @@ export class JsonReader {
       else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
         if (depth === MAX_JSON_DEPTH) throw tooDeep(at);
         depth += 1;
+        this.containers += 1;
         openMembers[depth] = byte === OPEN_OBJECT ? 1 : 0;
         at = this.#afterSpace(at + 1);
         if (bytes[at] !== byte + 2) {
@@ -456,6 +459,7 @@ export class JsonReader {
     if (this.bytes[this.position] !== open) throw this.#unexpected();
     if (this.#depth === MAX_JSON_DEPTH) throw tooDeep(this.position);
     this.#depth += 1;
+    this.containers += 1;
     this.position += 1;
   }
 

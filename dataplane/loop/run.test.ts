@@ -9,6 +9,7 @@ import type { LoopRules, ToolCall } from "./loop.ts";
 import type { ToolOutcome } from "./results.ts";
 import { wholeBlock } from "./round.ts";
 import { INSTRUCTION_MARK } from "./instruction.ts";
+import { nextRequest } from "./next-request.ts";
 import { runLoop, type LoopInput } from "./run.ts";
 
 const text = (value: string): ContentBlock => ({ type: "text", text: value });
@@ -105,10 +106,11 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
     release: async () => void (bills.released += 1),
   };
   let ids = 0;
+  const first: MessagesRequest = { model: "m", messages: [{ role: "user", content: "hi" }] };
   const failure = await runLoop(
     {
       rules: loopRules(told.rules),
-      request: { model: "m", messages: [{ role: "user", content: "hi" }] },
+      model: "m",
       pending: [],
       serverTools: new Set(["web_search", "web_fetch", "x_search"]),
       parallelCalls: 4,
@@ -119,7 +121,7 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
     },
     {
       ask: async (build) => {
-        asked.push(build(told.upstream ?? "messages"));
+        asked.push(nextRequest(first, build(told.upstream ?? "messages")));
         const answer = answers[asked.length - 1] ?? { blocks: [text("done")] };
         if (answer.refuse !== undefined) throw answer.refuse;
         return {

@@ -12,10 +12,7 @@ import { isNothing } from "../billing/token-usage.ts";
 import { aliasOfId } from "../dialects/alias.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type {
-  JsonValue,
-  MessageParam,
   MessagesEvent,
-  MessagesRequest,
   ServerToolName,
   StopReason,
   ToolResultBlock,
@@ -26,11 +23,10 @@ import type { NewId } from "../lib/ids.ts";
 import { countImplausible } from "../telemetry/metrics.ts";
 import { endSpan, errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
-import { addResults } from "./add-results.ts";
 import { SpoiledAnswer, type Exchange, type Spoiled } from "./exchange.ts";
-import { withInstruction } from "./instruction.ts";
 import { askFor, admitCalls, initialState, judge } from "./loop.ts";
 import type { JudgedCall, LoopRules, LoopState, ToolCall } from "./loop.ts";
+import { isInstructed, type AddedTurn, type NextCall } from "./next-request.ts";
 import { searchCitation, shortCitation, type ToolOutcome } from "./results.ts";
 import { Round, type Citer } from "./round.ts";
 import { runCalls } from "./run-calls.ts";
@@ -39,8 +35,8 @@ import { Tally } from "./tally.ts";
 
 export interface LoopInput {
   readonly rules: LoopRules;
-  /** The request with the functions of the server tools among its tools. */
-  readonly request: MessagesRequest;
+  /** Public model id. */
+  readonly model: string;
   /** Calls of a resent conversation that were never run. */
   readonly pending: readonly ToolCall[];
   readonly serverTools: ReadonlySet<ServerToolName>;
@@ -56,17 +52,17 @@ export interface LoopInput {
 
 export interface LoopDeps {
   /**
-   * Asks an upstream. `build` writes the request for whatever dialect the chosen upstream speaks.
+   * Asks an upstream. `next` says what is to be added to the request for whatever dialect the chosen upstream speaks.
    * @throws ApiError when no upstream took the call, SpoiledAnswer when one did and its answer is corrupt.
    */
-  ask(build: (target: Dialect) => MessagesRequest): Promise<Exchange>;
+  ask(next: (target: Dialect) => NextCall): Promise<Exchange>;
   readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
   /** Told what each call brought, in call order, also one that a limit kept from being run. */
   readonly brought: (call: ToolCall, outcome: ToolOutcome) => void;
   /** Hands events to the client's side; resolves when there is room for more. */
   readonly emit: (events: readonly MessagesEvent[]) => Promise<void>;
   /** What an iteration may cost at the most, in micro-credits. */
-  estimate(request: MessagesRequest): Micros;
+  estimate(next: NextCall): Micros;
   readonly bill: Bill;
   readonly sealer: Sealer;
   readonly newId: NewId;
@@ -91,7 +87,8 @@ class Loop {
   readonly #deps: LoopDeps;
   readonly #tally = new Tally();
   #state: LoopState = initialState;
-  #messages: readonly MessageParam[];
+  /** What came to the conversation so far. */
+  readonly #added: AddedTurn[] = [];
   readonly #speaker: Speaker;
   #upstream: string | null = null;
   /** Upstream calls that were taken, the final one included. */
@@ -105,10 +102,9 @@ class Loop {
   constructor(input: LoopInput, deps: LoopDeps) {
     this.#input = input;
     this.#deps = deps;
-    this.#messages = input.request.messages;
     const { emit, newId } = deps;
-    const { streamed, request } = input;
-    this.#speaker = new Speaker({ emit, newId, streamed, model: request.model });
+    const { streamed, model } = input;
+    this.#speaker = new Speaker({ emit, newId, streamed, model });
   }
 
   async run(): Promise<void> {
@@ -122,7 +118,7 @@ class Loop {
           ...result,
           tool_use_id: aliasOfId(result.tool_use_id),
         }));
-        this.#remember([], hubResults);
+        this.#added.push({ turn: [], results: hubResults });
       }
       for (;;) {
         const reason = await this.#iterate();
@@ -138,7 +134,7 @@ class Loop {
   async #iterate(): Promise<StopReason | null> {
     const { rules } = this.#input;
     this.#deps.signal.throwIfAborted();
-    const next = this.#request();
+    const next = this.#next();
     if (this.#asked > 0 && !(await this.#deps.bill.advance(this.#tally.observed, this.#deps.estimate(next))))
       return "pause_turn";
     const first = this.#asked === 0;
@@ -159,7 +155,7 @@ class Loop {
         for (const call of round.clientCalls) await this.#speaker.block(call);
       return judged.next.reason;
     }
-    this.#remember(round.blocks, results);
+    this.#added.push({ turn: round.blocks, results });
     this.#state = { ...this.#state, final: judged.next.final };
     return null;
   }
@@ -177,13 +173,13 @@ class Loop {
     });
     const span = startSpan("iteration", this.#deps.span, () => ({
       "gen_ai.operation.name": "chat",
-      "gen_ai.request.model": this.#input.request.model,
+      "gen_ai.request.model": this.#input.model,
       "gapura.iteration": this.#asked + 1,
     }));
     try {
       const exchange = await this.#deps.ask((dialect) => {
         target.dialect = dialect;
-        return this.#request(dialect);
+        return this.#next(dialect);
       });
       this.#asked += 1;
       this.#upstream = exchange.upstream;
@@ -232,33 +228,19 @@ class Loop {
 
   /** An iteration is over: what it used stays. */
   #commit(usage: Round["usage"]): void {
-    if (usage.implausible === true) countImplausible(this.#input.request.model, this.#upstream ?? "");
+    if (usage.implausible === true) countImplausible(this.#input.model, this.#upstream ?? "");
     this.#tally.commit();
   }
 
-  /** The conversation so far, as the next call sends it. */
-  #request(target?: Dialect): MessagesRequest {
-    const { rules, request } = this.#input;
+  #next(target?: Dialect): NextCall {
+    const { rules } = this.#input;
     const { toolChoice, maxTokens } = askFor(rules, this.#state);
-    const { tool_choice: _choice, ...rest } = request;
-    // A Messages upstream cites by itself; any other must write links for a Messages client to get citations.
-    const instructed = rules.dialect !== "messages" || (target !== undefined && target !== "messages");
     return {
-      ...rest,
-      messages: [...this.#messages],
-      max_tokens: maxTokens,
-      ...(toolChoice === undefined ? {} : { tool_choice: toolChoice }),
-      ...(instructed ? { system: withInstruction(request.system) } : {}),
+      added: [...this.#added],
+      toolChoice,
+      maxTokens,
+      instructed: isInstructed(rules.dialect, target),
     };
-  }
-
-  /** The model's turn and the results it gets for it. */
-  #remember(turn: Round["blocks"], results: readonly ToolResultBlock[]): void {
-    const messages = [...this.#messages] as unknown as JsonValue[];
-    if (turn.length > 0) messages.push({ role: "assistant", content: turn as unknown as JsonValue[] });
-    this.#messages = (results.length > 0
-      ? addResults(messages, results)
-      : messages) as unknown as MessageParam[];
   }
 
   #runCalls(calls: readonly JudgedCall[]): Promise<readonly ToolResultBlock[]> {

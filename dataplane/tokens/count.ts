@@ -10,7 +10,7 @@ import { FairPlaces } from "../lib/fair-places.ts";
 import { Slices } from "../lib/slices.ts";
 import { Counter, COUNTS_WAITING } from "./counter.ts";
 import { requestTexts, type CountableRequest } from "./request-texts.ts";
-import { TextSample } from "./sample.ts";
+import { TextSample, type SampledTexts } from "./sample.ts";
 
 /** The walks' part of a turn of the event loop, for all counts together. */
 const SLICE_MS = 3;
@@ -31,13 +31,21 @@ export async function countTokens(
   owner: string,
   signal: AbortSignal,
 ): Promise<number> {
-  const { sample, fixed } = await walk(request, owner, signal);
-  if (sample.characters === 0) return fixed;
-  const counted = (await counter.count(sample.kept, owner, signal)) ?? tooMany();
-  return fixed + Math.ceil(counted * sample.factor);
+  return countSample(await walk(request, owner, signal), owner, signal);
 }
 
-async function walk(request: CountableRequest, owner: string, signal: AbortSignal) {
+/** The same of a request that was walked already. */
+export async function countSample(
+  { text, lengths, factor, fixed }: SampledTexts,
+  owner: string,
+  signal: AbortSignal,
+): Promise<number> {
+  if (text === "") return fixed;
+  const counted = (await counter.count({ text, lengths }, owner, signal)) ?? tooMany();
+  return fixed + Math.ceil(counted * factor);
+}
+
+async function walk(request: CountableRequest, owner: string, signal: AbortSignal): Promise<SampledTexts> {
   const texts = requestTexts(request);
   const sample = new TextSample();
   let fixed = 0;
@@ -48,7 +56,7 @@ async function walk(request: CountableRequest, owner: string, signal: AbortSigna
       let steps = 0;
       for (;;) {
         const { done, value } = texts.next();
-        if (done === true) return { sample, fixed };
+        if (done === true) return sample.sampled(fixed);
         if (typeof value === "number") fixed += value;
         else sample.add(value);
         steps += 1;

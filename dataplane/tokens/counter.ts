@@ -17,11 +17,11 @@ export class Counter {
    * Tokens of all texts; null when too many wait already.
    * @throws the reason of `signal` when it aborts, Error when the thread could not be started or died.
    */
-  async count(texts: readonly string[], owner: string, signal: AbortSignal): Promise<number | null> {
+  async count(job: CountingJob, owner: string, signal: AbortSignal): Promise<number | null> {
     const release = await this.#turns.take(owner, signal);
     if (release === null) return null;
     try {
-      const tokens = await this.#ask(texts);
+      const tokens = await this.#ask(job);
       signal.throwIfAborted();
       return tokens;
     } finally {
@@ -29,14 +29,10 @@ export class Counter {
     }
   }
 
-  async #ask(texts: readonly string[]): Promise<number> {
+  async #ask(job: CountingJob): Promise<number> {
     this.#thread ??= this.#start();
     const answer = Promise.withResolvers<number>();
     this.#answer = answer;
-    const job: CountingJob = {
-      text: texts.join(""),
-      lengths: Uint32Array.from(texts, ({ length }) => length),
-    };
     // Only a running count keeps the process alive.
     this.#thread.ref();
     this.#thread.postMessage(job);

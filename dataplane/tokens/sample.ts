@@ -2,12 +2,35 @@
  * What is tokenized of a request's texts: all of them up to 256 Ki characters, of more only windows spread evenly
  * over the whole. Which windows depends on the texts alone, so that a count is the same each time. Pure.
  */
+import { requestTexts, type CountableRequest } from "./request-texts.ts";
 
 /** No count costs more than this much tokenizing (rule 7.5). */
 export const MAX_SAMPLE_CHARACTERS = 256 * 1024;
 /** Long enough that the cut words at its edges weigh nothing, short enough that there are many places. */
 const WINDOW_CHARACTERS = 1024;
 const MAX_WINDOWS = MAX_SAMPLE_CHARACTERS / WINDOW_CHARACTERS;
+
+/** What a request's count is made of: plain data, which crosses to another thread at once. */
+export interface SampledTexts {
+  /** What is tokenized, in one string, and the lengths of its parts. */
+  readonly text: string;
+  readonly lengths: Uint32Array;
+  /** How many times as many tokens as those of `text` all texts have. */
+  readonly factor: number;
+  /** Tokens of what is no text. */
+  readonly fixed: number;
+}
+
+/** Of a whole request, in one go. */
+export function sampledTexts(request: CountableRequest): SampledTexts {
+  const sample = new TextSample();
+  let fixed = 0;
+  for (const part of requestTexts(request)) {
+    if (typeof part === "number") fixed += part;
+    else sample.add(part);
+  }
+  return sample.sampled(fixed);
+}
 
 export class TextSample {
   /** Texts or windows; words do not go from one to the next. */
@@ -30,6 +53,12 @@ export class TextSample {
     return this.#stride === 0
       ? 1
       : this.#characters / this.#kept.reduce((sum, { length }) => sum + length, 0);
+  }
+
+  /** @param fixed tokens of what is no text. */
+  sampled(fixed: number): SampledTexts {
+    const lengths = Uint32Array.from(this.#kept, ({ length }) => length);
+    return { text: this.#kept.join(""), lengths, factor: this.factor, fixed };
   }
 
   /** Costs the same whatever the text's length, but for what is kept of it. */

@@ -2,6 +2,7 @@
  * Finds the markdown links of a model's text and turns those that point at a tool result into citations
  * (spec "Server tools: citations in Responses and Chat", rules 3.11–3.12). Pure.
  */
+import { pack, packedSize, packedValue, type Packed } from "../lib/packed-map.ts";
 
 /** A place that a tool result told the model about. */
 export interface CitedSource {
@@ -26,6 +27,21 @@ export interface LinkCitation {
 /** Sources by the URL that links are compared with: no fragment, host in lower case. */
 export class CitedSources {
   readonly #byUrl = new Map<string, CitedSource>();
+  /** Those of a large conversation, which another thread has read. */
+  readonly #packed: Packed | null;
+
+  constructor(packed: Packed | null = null) {
+    this.#packed = packed;
+  }
+
+  pack(): Packed {
+    return pack(
+      Array.from(
+        this.#byUrl,
+        ([key, { url, title, text }]) => [key, JSON.stringify({ url, title, text })] as const,
+      ),
+    );
+  }
 
   /** The first source of a URL wins: it is the one that the model saw first. */
   add(source: CitedSource): void {
@@ -35,11 +51,14 @@ export class CitedSources {
 
   find(url: string): CitedSource | undefined {
     const key = comparable(url);
-    return key === null ? undefined : this.#byUrl.get(key);
+    if (key === null) return undefined;
+    // What the conversation had first was seen first.
+    const packed = this.#packed === null ? undefined : packedValue(this.#packed, key);
+    return packed === undefined ? this.#byUrl.get(key) : (JSON.parse(packed) as CitedSource);
   }
 
   get size(): number {
-    return this.#byUrl.size;
+    return this.#byUrl.size + (this.#packed === null ? 0 : packedSize(this.#packed));
   }
 }
 

@@ -27,7 +27,7 @@ export interface Question {
   /** What keeps a conversation on its upstream; null: any. */
   readonly conversation: string | null;
   /** The request as this candidate shall get it. @throws ApiError when it cannot serve the request at all. */
-  readonly write: (upstream: Upstream) => Outgoing;
+  readonly write: (upstream: Upstream) => Outgoing | Promise<Outgoing>;
 }
 
 /** An upstream that answers with a 2xx status. */

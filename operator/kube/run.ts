@@ -200,7 +200,9 @@ class Cluster {
         this.telemetry.faults.inc({ where: "acknowledgement" });
         this.#options.log.warn({ pod, reason }, "a ready pod gives no acknowledgement");
       },
-      silent: (pod, reason) => void this.#tellSilence(pod, reason, events),
+      silent: (pod, reason) => {
+        this.#tellSilence(pod, reason, events).catch(this.#failed("events"));
+      },
     });
     this.#writer = writer;
     this.#snapshots = snapshots;

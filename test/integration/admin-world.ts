@@ -231,6 +231,7 @@ export class AdminWorld {
       engine: batches.engine,
       serve,
       countUpstream: countUpstream(dispatcher),
+      large: null,
       publicUrl: () => "http://gapura.test",
     });
     const server = await startTestServer(routes, { snapshot, services: { directory } });

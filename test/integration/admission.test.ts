@@ -92,7 +92,7 @@ beforeAll(async () => {
       [
         modelRoutes,
         inferenceRoutes({ meter: plane.holds, serve }),
-        countTokensRoutes(() => Promise.resolve(1)),
+        countTokensRoutes(() => Promise.resolve(1), null),
         fileRoutes(files),
         messageBatchRoutes(batches.engine, () => ""),
         batchRoutes(batches.engine),

@@ -40,7 +40,7 @@ async function count(body: unknown, answer: number | null = null, headers: Recor
   const routes = countTokensRoutes((question) => {
     asked.push(question);
     return Promise.resolve(answer);
-  });
+  }, null);
   await using server = await startTestServer([routes], { snapshot: () => snapshot });
   const response = await server.fetch("/v1/messages/count_tokens?beta=true", {
     method: "POST",
@@ -165,7 +165,7 @@ describe("asking a real upstream", () => {
 
 test("the official SDK counts", async () => {
   const snapshot = snapshotWith();
-  await using server = await startTestServer([countTokensRoutes(() => Promise.resolve(null))], {
+  await using server = await startTestServer([countTokensRoutes(() => Promise.resolve(null), null)], {
     snapshot: () => snapshot,
   });
   const client = new Anthropic({ apiKey: sampleKeys.inference, baseURL: server.url });

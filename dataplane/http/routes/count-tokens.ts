@@ -4,10 +4,9 @@ import { findRoute } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { mayLeave } from "../../inference/choose-path.ts";
-import { parsedBody } from "../../inference/conversion.ts";
-import { look, type Look } from "../../inference/look.ts";
-import { replaceValue, splice, type Edit } from "../../lib/json-splice.ts";
-import { countTokens } from "../../tokens/count.ts";
+import { openWork, type Work } from "../../inference/work.ts";
+import { Cancellation } from "../../lib/cancellation.ts";
+import type { WorkerPool } from "../../lib/worker-pool.ts";
 import type { CountUpstream } from "../../upstream/count-tokens.ts";
 import { limits } from "../limits.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
@@ -16,28 +15,27 @@ import { modelNotFound } from "./models.ts";
 
 const DEFAULT_VERSION = "2023-06-01";
 
+/** @param pool where large bodies are worked on; null: here. */
 export const countTokensRoutes =
-  (ask: CountUpstream): Routes =>
+  (ask: CountUpstream, pool: WorkerPool | null): Routes =>
   (app, services) => {
     const config = { access: "inference", countsText: true } as const;
     app.post("/v1/messages/count_tokens", { config }, async (request, reply) => {
       requireJsonType(request.raw);
       const bytes = await readBody(request, limits.inferenceBodyBytes);
       await services.preflight?.text(callerOf(request), bytes.length);
-      const seen = look("messages", bytes);
+      const closed = new Cancellation();
+      reply.raw.once("close", () => closed.abort());
+      const { organizationId } = callerOf(request);
+      const work = await openWork("messages", bytes, { pool, organizationId, closed });
+      const { seen } = work;
       const snapshot = services.snapshot();
-      const route = findRoute(snapshot, callerOf(request).organizationId, seen.model);
+      const route = findRoute(snapshot, organizationId, seen.model);
       if (route === undefined) throw modelNotFound(seen.model);
       request.record.model = route.model;
-      const gone = new AbortController();
-      reply.raw.once("close", () => gone.abort());
-      const { signal } = gone;
       // What no upstream may see is counted here (rules 2.10, 3.3, 3.4).
-      const counted = mayLeave(seen)
-        ? await askUpstream(ask, route, snapshot, seen, request.headers, signal)
-        : null;
-      const { organizationId } = callerOf(request);
-      return { input_tokens: counted ?? (await countTokens(parsedBody(seen), organizationId, signal)) };
+      const counted = mayLeave(seen) ? await askUpstream(ask, route, snapshot, work, request, closed) : null;
+      return { input_tokens: counted ?? (await work.countTokens()) };
     });
   };
 
@@ -45,36 +43,24 @@ async function askUpstream(
   ask: CountUpstream,
   route: Route,
   snapshot: Snapshot,
-  seen: Look,
-  headers: FastifyRequest["headers"],
-  signal: AbortSignal,
+  work: Work,
+  request: FastifyRequest,
+  closed: Cancellation,
 ): Promise<number | null> {
   if (!route.capabilities.countTokens) return null;
   const [upstream] = route.upstreams
     .filter(({ countTokensUrl, weight }) => countTokensUrl !== null && weight > 0)
     .sort((one, other) => one.priority - other.priority);
   if (upstream === undefined) return null;
-  const { "anthropic-version": version, "anthropic-beta": beta } = headers;
+  const { "anthropic-version": version, "anthropic-beta": beta } = request.headers;
   return ask({
     upstream,
     credential: upstream.credential === null ? undefined : snapshot.credential(upstream.credential.id),
-    body: forUpstream(seen, upstream.model),
+    body: await work.forCount(upstream.model),
     headers: {
       "anthropic-version": typeof version === "string" ? version : DEFAULT_VERSION,
       ...(typeof beta === "string" ? { "anthropic-beta": beta } : {}),
     },
-    signal,
+    signal: closed.signal,
   });
-}
-
-/** The client's bytes with the upstream's name of the model, and never a thinking budget (spec, `POST /v1/messages`). */
-function forUpstream({ body, fields, objects }: Look, model: string): Buffer {
-  const named = fields.get("model");
-  const edits: Edit[] = named === undefined ? [] : [replaceValue(named, JSON.stringify(model))];
-  const thinking = objects.get("thinking");
-  const type = thinking?.members.find(({ key }) => key === "type");
-  const isEnabled =
-    type !== undefined && JSON.parse(body.toString("utf8", type.start, type.end)) === "enabled";
-  if (thinking !== undefined && isEnabled) edits.push(replaceValue(thinking, '{"type":"adaptive"}'));
-  return splice(body, edits);
 }

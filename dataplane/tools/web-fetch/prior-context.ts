@@ -3,7 +3,15 @@
  * and fetch results, and in annotations. The whole URL counts, a fragment aside, so that a model cannot carry data
  * out in a path of its own making; nor in one that it made an engine echo. Pure.
  */
+import { pack, packedValue, type Packed } from "../../lib/packed-map.ts";
 import { plain, spellingOf, WrittenUrls } from "./written-urls.ts";
+
+/** A context as another thread hands it over: plain data. */
+export interface PackedContext {
+  readonly urls: Packed;
+  readonly words: readonly string[];
+  readonly queries: readonly string[];
+}
 
 /** URLs that may be opened; grows while the tool loop runs. */
 export class PriorContext {
@@ -11,6 +19,19 @@ export class PriorContext {
   readonly #written = new WrittenUrls();
   /** The newest of what others than the model said, to look for an address without its scheme. */
   readonly #words: string[] = [];
+  /** URLs of a large conversation, which another thread has read. */
+  readonly #packed: Packed | null;
+
+  constructor(packed: PackedContext | null = null) {
+    this.#packed = packed?.urls ?? null;
+    for (const words of packed?.words ?? []) this.#words.push(words);
+    for (const query of packed?.queries ?? []) this.#written.addQuery(query);
+  }
+
+  pack(): PackedContext {
+    const urls = pack(Array.from(this.#urls, (url) => [url, ""] as const));
+    return { urls, words: this.#words, queries: this.#written.queries };
+  }
 
   /** Adds every URL that stands in words that are not the model's, up to a number that no reader gets through. */
   addText(text: string): void {
@@ -43,7 +64,8 @@ export class PriorContext {
 
   has(url: string): boolean {
     const key = comparable(url);
-    return key !== null && this.#urls.has(key);
+    if (key === null) return false;
+    return this.#urls.has(key) || (this.#packed !== null && packedValue(this.#packed, key) !== undefined);
   }
 
   /** The model wrote this URL into a query, and nobody else has shown it: not the user, nor an earlier result. */

@@ -14,6 +14,7 @@ import { domainToUnicode } from "node:url";
 import { decodeEntities } from "./extract/scan.ts";
 
 interface Written {
+  readonly query: string;
   /** The query in the one spelling that URLs are looked for in. */
   readonly text: string;
   /** The URLs in it, each in one spelling. */
@@ -30,6 +31,11 @@ const MAX_DECODINGS = 3;
 
 export class WrittenUrls {
   readonly #queries: Written[] = [];
+
+  /** The newest of them. */
+  get queries(): readonly string[] {
+    return this.#queries.map(({ query }) => query);
+  }
 
   addQuery(query: string): void {
     this.#queries.push(writtenIn(query.slice(0, MAX_QUERY)));
@@ -57,7 +63,7 @@ function writtenIn(query: string): Written {
         if (URL.canParse(url)) urls.add(spellingOf(new URL(url)));
     }
   }
-  return { text: plain(query), urls: [...urls] };
+  return { query, text: plain(query), urls: [...urls] };
 }
 
 /** One spelling for all that lead to the same place: no scheme, nothing encoded, lower case, no mark at the end. */

@@ -1,0 +1,227 @@
+/**
+ * What is done with a large body in another thread (docs/decisions/large-bodies.md). Each job is a function of plain
+ * data: the body and what the request's route says; nothing is kept from one to the next. What comes back is small, or
+ * bytes: whatever has to be walked to be received would hold up the receiver as it held up whoever made it.
+ */
+import type { Route, Upstream } from "../../config/schema.ts";
+import type { Carry, Sealer } from "../../dialects/codecs.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
+import type { JsonObject } from "../../dialects/messages/types.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { bodyLimits } from "../../lib/body-limits.ts";
+import { packedBuffers, type Packed } from "../../lib/packed-map.ts";
+import type { PackedContext } from "../../tools/web-fetch/prior-context.ts";
+import type { NextCall } from "../../loop/next-request.ts";
+import { sampledTexts, type SampledTexts } from "../../tokens/sample.ts";
+import { holdsSealed, mayLeave } from "../choose-path.ts";
+import { Conversion, contextOf, parsedBody, plainBody, type ConversionFacts } from "../conversion.ts";
+import { beginning } from "../conversation-key.ts";
+import { forCountUpstream } from "../count-body.ts";
+import { relayBody, type RelayBody, type RelayWishes } from "../edits.ts";
+import { putFiles, type FileContents } from "../put-files.ts";
+import { look, type FarLook, type Look } from "../look.ts";
+import { OpenLoop, type LoopBeginning, type LoopFacts, type LoopWritten } from "../open-loop.ts";
+import { judgedFields } from "../refuse.ts";
+import { bodyWithoutReasoning } from "../rejected-reasoning.ts";
+
+/** What of a route the edits of a relayed body need. */
+export type RelayRoute = Pick<Route, "model" | "capabilities" | "limits">;
+
+/** The part of a `Carry` that an answer is written with. */
+export interface FarCarry extends Pick<Carry, "dialect" | "serverTools"> {
+  readonly aliases: ReadonlyMap<string, string>;
+  readonly namespaces: Carry["namespaces"];
+  /** JSON of the fields that answers repeat or are shaped by. */
+  readonly echo: string;
+}
+
+/** Every job: what it is told beside the body, and what it answers. */
+export interface Jobs {
+  look: { told: { dialect: Dialect }; answer: FarLook };
+  relay: {
+    told: { dialect: Dialect; route: RelayRoute; upstream: Upstream; wishes: RelayWishes };
+    answer: RelayBody;
+  };
+  read: { told: ConversionFacts; answer: { carry: FarCarry; systemTurns: boolean } };
+  convert: {
+    told: ConversionFacts & { upstream: Upstream; encryptedReasoning: boolean; hoisted: boolean };
+    answer: { body: Buffer; dropped: string | null };
+  };
+  forget: { told: { dialect: Dialect }; answer: { body: Buffer | null } };
+  openLoop: {
+    told: LoopFacts;
+    answer: { beginning: LoopBeginning; carry: FarCarry; sources: Packed; prior: PackedContext };
+  };
+  askLoop: {
+    told: LoopFacts & { upstream: Upstream; next: NextCall; forgotten: number };
+    answer: LoopWritten;
+  };
+  files: { told: { dialect: Dialect; files: readonly FileContents[] }; answer: { body: Buffer } };
+  forCount: { told: { model: string }; answer: { body: Buffer } };
+  texts: { told: null; answer: SampledTexts };
+}
+
+export type JobName = keyof Jobs;
+export type Told<Name extends JobName> = Jobs[Name]["told"];
+export type Answer<Name extends JobName> = Jobs[Name]["answer"];
+
+/** What a job runs with beside what it is told. */
+export interface JobContext {
+  readonly body: Buffer;
+  /** Of the organization whose request it is. */
+  readonly sealer: Sealer;
+}
+
+type Run = { [Name in JobName]: (told: Told<Name>, context: JobContext) => Answer<Name> };
+
+export const jobs: Run = {
+  look: ({ dialect }, { body }) => farLook(look(dialect, body)),
+  relay: ({ dialect, route, upstream, wishes }, { body }) =>
+    relayBody(look(dialect, body), route, upstream, wishes),
+  read: (facts, context) => {
+    const { carry, request } = read(facts, context);
+    const systemTurns = request.messages.some(({ role }) => role === "system");
+    return { carry: farCarry(carry, request.tools), systemTurns };
+  },
+  convert: ({ upstream, encryptedReasoning, hoisted, ...facts }, context) => {
+    const conversion = read(facts, context);
+    if (hoisted) conversion.hoistSystemTurns();
+    return conversion.write(upstream, encryptedReasoning);
+  },
+  forget: ({ dialect }, { body }) => ({ body: bodyWithoutReasoning(dialect, body) }),
+  openLoop: (facts, context) => {
+    const { beginning: begun, carry, sources, prior, tools } = openLoop(facts, context);
+    return {
+      beginning: begun,
+      carry: farCarry(carry, tools),
+      sources: sources.pack(),
+      prior: prior.pack(),
+    };
+  },
+  askLoop: ({ upstream, next, forgotten, ...facts }, context) =>
+    openLoop(facts, context).write(upstream, next, forgotten),
+  files: ({ dialect, files }, { body }) => ({ body: putFiles(look(dialect, body), files) }),
+  forCount: ({ model }, { body }) => ({ body: forCountUpstream(look("messages", body), model) }),
+  texts: (_, { body }) => sampledTexts(parsedBody({ body, dialect: "messages" })),
+};
+
+function read(facts: ConversionFacts, { body, sealer }: JobContext): Conversion {
+  const parsed = plainBody({ body, dialect: facts.dialect }, sealer);
+  return new Conversion(facts, contextOf(facts, sealer, undefined), parsed);
+}
+
+const openLoop = (facts: LoopFacts, { body, sealer }: JobContext): OpenLoop =>
+  new OpenLoop(facts, sealer, parsedBody({ body, dialect: facts.dialect }));
+
+/** A look without its body, and without what only edits need. */
+function farLook(seen: Look): FarLook {
+  const { body: _body, top: _top, objects: _objects, far: _far, fields, tools, content, ...rest } = seen;
+  if (content.bareReasoning.length > bodyLimits.references) content.bareReasoning.length = 0;
+  return {
+    ...rest,
+    body: null,
+    fields: new Map([...fields].filter(([name]) => judgedFields.has(name))),
+    tools: tools.map((tool) => ({ ...tool, siblings: [] })),
+    content: { ...content, inputItems: [] },
+    far: { beginning: beginning(seen), holdsSealed: holdsSealed(seen), mayLeave: mayLeave(seen) },
+  };
+}
+
+/** An answer repeats no more of its request than this, in characters of JSON; larger fields are left out. */
+const MAX_ECHO = 256 * 1024;
+/** Fields of a request that a Responses answer repeats, and those that shape a Chat or Responses answer. */
+const echoed = [
+  "include",
+  "stream_options",
+  "max_output_tokens",
+  "max_tool_calls",
+  "parallel_tool_calls",
+  "prompt_cache_key",
+  "reasoning",
+  "safety_identifier",
+  "temperature",
+  "text",
+  "tool_choice",
+  "top_logprobs",
+  "top_p",
+  "truncation",
+  "user",
+  "metadata",
+  "instructions",
+  "tools",
+  "functions",
+];
+
+function farCarry({ dialect, request, serverTools, aliases, namespaces }: Carry, tools: unknown): FarCarry {
+  const names = toolNames(tools);
+  const echo: JsonObject = {};
+  let room = MAX_ECHO;
+  for (const field of dialect === "messages" ? [] : echoed) {
+    const value = request[field];
+    if (value === undefined) continue;
+    // In Chat it is enough that they are there.
+    const shown = dialect === "chat" && Array.isArray(value) ? [] : value;
+    const length = JSON.stringify(shown).length;
+    if (length <= room) echo[field] = shown;
+    if (length <= room) room -= length;
+  }
+  return {
+    dialect,
+    serverTools,
+    // Ids of earlier calls, of which there may be very many, come in no answer.
+    aliases: new Map([...aliases].filter(([alias]) => names.has(alias))),
+    namespaces,
+    echo: JSON.stringify(echo),
+  };
+}
+
+const toolNames = (tools: unknown): ReadonlySet<string> =>
+  new Set(
+    Array.isArray(tools)
+      ? tools.map((tool: unknown) =>
+          typeof tool === "object" && tool !== null && "name" in tool ? String(tool.name) : "",
+        )
+      : [],
+  );
+
+/** What of an answer is handed over instead of being copied. */
+export function transferred(answer: Answer<JobName>): ArrayBuffer[] {
+  const own = (bytes: Buffer | null | undefined) =>
+    bytes instanceof Uint8Array && bytes.buffer instanceof ArrayBuffer ? [bytes.buffer] : [];
+  return [
+    ...("body" in answer ? own(answer.body) : []),
+    ...("sources" in answer ? packedBuffers(answer.sources) : []),
+    ...("prior" in answer ? packedBuffers(answer.prior.urls) : []),
+  ];
+}
+
+/** An ApiError on its way between threads; anything else is a fault of ours. */
+export interface ToldError {
+  readonly code: ApiError["code"] | null;
+  readonly message: string;
+  readonly param: string | undefined;
+  readonly retryAfterSeconds: number | undefined;
+  readonly details: ApiError["details"];
+}
+
+export function toldError(error: unknown): ToldError {
+  if (!(error instanceof ApiError))
+    return {
+      code: null,
+      message: error instanceof Error ? (error.stack ?? error.message) : String(error),
+      param: undefined,
+      retryAfterSeconds: undefined,
+      details: undefined,
+    };
+  const { code, message, param, retryAfterSeconds, details } = error;
+  return { code, message, param, retryAfterSeconds, details };
+}
+
+export function errorOf({ code, message, param, retryAfterSeconds, details }: ToldError): Error {
+  if (code === null) return new Error(message);
+  return new ApiError(code, message, {
+    ...(param !== undefined && { param }),
+    ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
+    ...(details !== undefined && { details }),
+  });
+}

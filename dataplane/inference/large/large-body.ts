@@ -1,0 +1,122 @@
+/**
+ * A body that is worked on in another thread. Its bytes are handed over for a job and handed back with the answer, so
+ * that 32 MiB are neither copied nor held twice; small ones are copied, which costs less than taking care.
+ */
+import { availableParallelism } from "node:os";
+import { ApiError } from "../../lib/api-error.ts";
+import type { Cancellation } from "../../lib/cancellation.ts";
+import type { SealKey } from "../../lib/seal.ts";
+import { WorkerPool, WorkNotDone, type WorkerPoolLimits } from "../../lib/worker-pool.ts";
+import { errorOf, type Answer, type JobName, type Told } from "./jobs.ts";
+import type { JobMessage, JobResult, WorkerData } from "./worker.ts";
+
+/** Bodies up to this are looked at where they are: the worst of them takes some milliseconds (large-bodies.md). */
+export const LOOK_HERE_BYTES = 128 * 1024;
+/** The same for parsing and converting. */
+export const CONVERT_HERE_BYTES = 64 * 1024;
+/** Up to this size a copy for the worker is made, and the bytes stay here as well. */
+const COPIED_BYTES = 1024 * 1024;
+
+const limits: WorkerPoolLimits = {
+  workers: Math.min(2, Math.max(1, availableParallelism() - 1)),
+  // The worst body within the limits takes about half of it (large-bodies.md).
+  heapMiB: 1024,
+  retireMiB: 192,
+  jobMs: 20_000,
+  waiting: 128,
+  waitingOfOne: 32,
+};
+
+/** The threads for large bodies. `keys` open and seal there what they open and seal here. */
+export function newLargePool(keys: readonly SealKey[], more: Partial<WorkerPoolLimits> = {}): WorkerPool {
+  const data: WorkerData = { keys };
+  return new WorkerPool(new URL("./worker.ts", import.meta.url), data, { ...limits, ...more });
+}
+
+export class LargeBody {
+  readonly #pool: WorkerPool;
+  readonly #organizationId: string;
+  readonly #closed: Cancellation;
+  /** null: with the worker, or lost with it. */
+  #bytes: Buffer | null;
+
+  constructor(pool: WorkerPool, organizationId: string, closed: Cancellation, bytes: Buffer) {
+    this.#pool = pool;
+    this.#organizationId = organizationId;
+    this.#closed = closed;
+    this.#bytes = bytes;
+  }
+
+  /** @throws ApiError 413 when its worker took it down. */
+  get bytes(): Buffer {
+    if (this.#bytes === null) throw tooMuch();
+    return this.#bytes;
+  }
+
+  /** Another body of the same request. */
+  of(bytes: Buffer): LargeBody {
+    return new LargeBody(this.#pool, this.#organizationId, this.#closed, bytes);
+  }
+
+  /**
+   * Has a job done. One at a time: meanwhile the bytes are not here.
+   * @param handedOver what of `told` is handed over as well.
+   * @throws ApiError what the job throws; 503 or 429 when too much waits; 413 when it broke its worker.
+   */
+  async do<Name extends JobName>(
+    name: Name,
+    told: Told<Name>,
+    handedOver: readonly ArrayBuffer[] = [],
+  ): Promise<Answer<Name>> {
+    const message = () => {
+      const body = this.#handOver();
+      const sent: JobMessage = { name, told, organizationId: this.#organizationId, body };
+      return { message: sent, transfer: [body, ...handedOver] };
+    };
+    const { answer, error, body } = (await this.#pool
+      .run(this.#organizationId, message, this.#closed.signal)
+      .catch(toldClient)) as JobResult;
+    this.#bytes = Buffer.from(body);
+    if (error !== null) throw errorOf(error);
+    return withBuffer(answer as Answer<Name>);
+  }
+
+  #handOver(): ArrayBuffer {
+    const { bytes } = this;
+    const { buffer, byteLength } = bytes;
+    const isOwn = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
+    if (!isOwn || byteLength <= COPIED_BYTES) return Uint8Array.from(bytes).buffer;
+    this.#bytes = null;
+    return buffer;
+  }
+}
+
+/** Between threads a Buffer becomes an array of bytes. */
+function withBuffer<A extends Answer<JobName>>(answer: A): A {
+  if (!("body" in answer) || answer.body === null) return answer;
+  const { buffer, byteOffset, byteLength } = answer.body;
+  return { ...answer, body: Buffer.from(buffer, byteOffset, byteLength) };
+}
+
+function toldClient(error: unknown): never {
+  if (!(error instanceof WorkNotDone)) throw error;
+  switch (error.reason) {
+    case "busy":
+      throw new ApiError("unavailable", "Too many large requests are being read; try again in a moment.", {
+        retryAfterSeconds: 1,
+        cause: error,
+      });
+    case "busy_owner":
+      throw new ApiError("rate_limited", "Too many large requests of this organization are being read.", {
+        retryAfterSeconds: 1,
+        cause: error,
+      });
+    case "broken":
+      throw tooMuch(error);
+    case "cancelled":
+      throw error;
+  }
+}
+
+const tooMuch = (cause?: unknown) =>
+  new ApiError("too_large", "The request holds more than can be read.", { cause });

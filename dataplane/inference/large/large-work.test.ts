@@ -1,0 +1,273 @@
+/** What another thread does with a body is what would be done here, to the byte (rule 7.3). */
+import { afterAll, describe, expect, test } from "vitest";
+import { routeTo, upstreamOf } from "../../../test/fakes/inference.ts";
+import { dialects, type Dialect } from "../../dialects/dialect.ts";
+import { SEALED_PREFIX } from "../../dialects/reasoning.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { Cancellation } from "../../lib/cancellation.ts";
+import { sealing } from "../../lib/seal.ts";
+import type { WorkerPool } from "../../lib/worker-pool.ts";
+import { conversationKey } from "../conversation-key.ts";
+import { conversionFacts } from "../conversion.ts";
+import { mayLeave, pathNeeds } from "../choose-path.ts";
+import { callOf, snapshotOf } from "../../../test/fakes/inference.ts";
+import { estimateWork, usualInputTokens } from "../estimate.ts";
+import { refersToItems } from "../item-references.ts";
+import { checkServerTools, declaredServerTools, refuse } from "../refuse.ts";
+import { edited, openWork, type Work } from "../work.ts";
+import { newLargePool } from "./large-body.ts";
+
+const keys = [{ id: "k1", key: Buffer.alloc(32, 7) }];
+const sealer = sealing(keys)("org_a");
+const pool = newLargePool(keys);
+afterAll(() => pool.close());
+
+const route = routeTo([]);
+const filler = "All work and no play makes Jack a dull boy. ".repeat(4_000);
+const sealed = SEALED_PREFIX + sealer.seal(JSON.stringify({ from: "chat" }));
+const hit = sealer.seal(
+  JSON.stringify({ url: "https://a.example/x", title: "A", text: "a text", age: null }),
+);
+
+const bodies: Record<Dialect, Record<string, object>> = {
+  messages: {
+    text: { messages: [{ role: "user", content: filler }], metadata: { user_id: "u" } },
+    thinking: {
+      thinking: { type: "enabled", budget_tokens: 2000 },
+      tools: [{ name: "a tool with an odd name: ✓", input_schema: { type: "object" } }],
+      messages: [
+        { role: "user", content: [{ type: "text", text: filler, cache_control: { type: "ephemeral" } }] },
+        {
+          role: "assistant",
+          content: [
+            { type: "thinking", thinking: "hm", signature: "sig" },
+            { type: "thinking", thinking: "hm", signature: sealed },
+            { type: "tool_use", id: "odd id!", name: "a tool with an odd name: ✓", input: { big: 1 } },
+          ],
+        },
+        { role: "user", content: [{ type: "tool_result", tool_use_id: "odd id!", content: "done" }] },
+      ],
+    },
+    search: {
+      tools: [
+        { type: "web_search_20250305", name: "web_search", max_uses: 3 },
+        { name: "own", input_schema: {} },
+      ],
+      messages: [
+        { role: "user", content: `${filler} see https://b.example/page` },
+        {
+          role: "assistant",
+          content: [
+            { type: "server_tool_use", id: "s1", name: "web_search", input: { query: "q" } },
+            {
+              type: "web_search_tool_result",
+              tool_use_id: "s1",
+              content: [
+                { type: "web_search_result", url: "https://a.example/x", title: "A", encrypted_content: hit },
+              ],
+            },
+            { type: "text", text: "There is a text." },
+          ],
+        },
+        { role: "user", content: "go on" },
+      ],
+    },
+  },
+  chat: {
+    text: {
+      messages: [
+        { role: "system", content: "be brief" },
+        { role: "user", content: filler },
+        { role: "system", content: "in between" },
+      ],
+      stream: true,
+      store: true,
+    },
+    tools: {
+      tools: [{ type: "function", function: { name: "f".repeat(70), parameters: { type: "object" } } }],
+      messages: [
+        { role: "user", content: filler },
+        {
+          role: "assistant",
+          content: null,
+          tool_calls: [{ id: "1", type: "function", function: { name: "f".repeat(70), arguments: "{}" } }],
+        },
+        { role: "tool", tool_call_id: "1", content: "ok" },
+      ],
+      reasoning_effort: "high",
+    },
+    search: { web_search_options: {}, messages: [{ role: "user", content: `${filler} https://b.example/` }] },
+  },
+  responses: {
+    text: { input: filler, instructions: "be brief", store: false },
+    reasoning: {
+      input: [
+        { role: "user", content: filler },
+        { type: "reasoning", id: "rs_1", summary: [], encrypted_content: sealed },
+        { type: "reasoning", id: "rs_2", summary: [] },
+        { type: "function_call", call_id: "c", name: "f", arguments: '{"a":1}' },
+        { type: "function_call_output", call_id: "c", output: "ok" },
+      ],
+      include: ["reasoning.encrypted_content"],
+      tools: [{ type: "function", name: "f", parameters: {}, strict: false }],
+    },
+    search: { tools: [{ type: "web_search" }], input: [{ role: "user", content: filler }] },
+  },
+};
+
+const bytesOf = (body: object) =>
+  Buffer.from(JSON.stringify({ model: "public-model", max_tokens: 100, ...body }));
+
+async function open(dialect: Dialect, body: Buffer, where: WorkerPool | null): Promise<Work> {
+  return openWork(dialect, body, { pool: where, organizationId: "org_a", closed: new Cancellation() });
+}
+
+/** Everything that is asked of a request's body, told as text; errors too. */
+async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | null) {
+  const call = callOf(dialect, snapshotOf([route]), "");
+  const tell = async (ask: () => unknown) => {
+    try {
+      return await ask();
+    } catch (error) {
+      if (error instanceof ApiError) return `${error.code} ${error.message} ${error.param}`;
+      throw error;
+    }
+  };
+  const text = (written: { body: Buffer }) => ({ ...written, body: written.body.toString() });
+  const work = await open(dialect, Buffer.from(body), where);
+  const { seen } = work;
+  const facts = conversionFacts(call, seen, route);
+  const told: Record<string, unknown> = {
+    where: where === null ? null : seen.far === null,
+    needs: pathNeeds(seen),
+    leaves: mayLeave(seen),
+    key: conversationKey(seen, "org_a", undefined),
+    work: estimateWork(seen, route),
+    usual: usualInputTokens(seen),
+    refersToItems: refersToItems(seen),
+    declared: [...declaredServerTools(seen)],
+    refusal: await tell(() => refuse(seen)),
+    tools: await tell(() => checkServerTools(seen, route, undefined)),
+  };
+  for (const to of dialects) {
+    const upstream = upstreamOf("http://127.0.0.1:9", to, { model: "upstream-model" });
+    if (to === dialect)
+      told["relay"] = await tell(async () =>
+        text(await work.relay(route, upstream, { strict: false, encryptedReasoning: true })),
+      );
+    told[`convert to ${to}`] = await tell(async () => {
+      const conversion = await work.read(facts, sealer, undefined);
+      const hoisted = conversion.hoistSystemTurns();
+      return { ...text(await conversion.write(upstream, true)), hoisted };
+    });
+    told[`loop to ${to}`] = await tell(async () => {
+      const loop = await work.openLoop({ ...facts, mayOpen: true }, sealer, undefined);
+      const next = { added: [], maxTokens: 50, toolChoice: undefined, instructed: true };
+      return {
+        ...text(await loop.write(upstream, next, 0)),
+        beginning: loop.beginning,
+        cited: loop.sources.find("https://a.example/x#y"),
+        size: loop.sources.size,
+        open: [
+          "https://b.example/",
+          "https://b.example/page",
+          "https://a.example/x",
+          "https://c.example/",
+        ].map((url) => loop.prior.has(url)),
+        context: { ...loop.context, newId: null, sealer: null },
+      };
+    });
+  }
+  told["forget"] = (await work.withoutReasoning())?.body.toString();
+  if (dialect === "messages") {
+    told["for count"] = (await work.forCount("other")).toString();
+    told["count"] = await tell(() => work.countTokens());
+  }
+  told["edited"] = (await edited(work, [{ start: 1, end: 1, text: '"zzz":1,' }])).body.toString();
+  return told;
+}
+
+describe.each(dialects)("%s", (dialect) => {
+  test.each(Object.entries(bodies[dialect]))("%s", { timeout: 60_000 }, async (_, body) => {
+    const bytes = bytesOf(body);
+    const { where, ...far } = await everything(dialect, bytes, pool);
+    const { where: _where, ...here } = await everything(dialect, bytes, null);
+    expect(where).toBe(false);
+    expect(far).toEqual(here);
+  });
+});
+
+test("what an answer is written with", { timeout: 60_000 }, async () => {
+  const read = async (dialect: Dialect, body: object, where: WorkerPool | null) => {
+    const work = await open(dialect, bytesOf(body), where);
+    const call = callOf(dialect, snapshotOf([route]), "");
+    return (await work.read(conversionFacts(call, work.seen, route), sealer, undefined)).carry;
+  };
+  for (const [dialect, name] of [
+    ["messages", "thinking"],
+    ["chat", "tools"],
+  ] as const) {
+    const body = bodies[dialect][name] ?? {};
+    const [far, here] = await Promise.all([read(dialect, body, pool), read(dialect, body, null)]);
+    for (const [alias, original] of far.aliases) expect(here.aliases.get(alias)).toBe(original);
+    expect([...far.aliases.values()].some((original) => original.length > 20)).toBe(true);
+  }
+  const body = { ...bodies.responses["reasoning"], metadata: { a: "b" }, text: { verbosity: "low" } };
+  const far = await read("responses", body, pool);
+  expect(far.request).toMatchObject({
+    metadata: { a: "b" },
+    include: ["reasoning.encrypted_content"],
+    text: { verbosity: "low" },
+  });
+  expect(far.request["tools"]).toHaveLength(1);
+  expect(far.request["input"]).toBeUndefined();
+  // Instructions that are a book are not told again with every answer.
+  const book = await read("responses", { input: "x", instructions: filler.repeat(3), user: "u" }, pool);
+  expect(book.request).toEqual({ user: "u" });
+});
+
+test(
+  "a body of more than a MiB is handed over and comes back, or its errors do",
+  { timeout: 60_000 },
+  async () => {
+    const large = Buffer.from(
+      JSON.stringify({ model: "m", messages: [{ role: "user", content: filler.repeat(20) }] }),
+    );
+    const again = Buffer.from(large);
+    const work = await open("chat", large, pool);
+    expect(large.length).toBe(0);
+    expect(work.body.equals(again)).toBe(true);
+    const upstream = upstreamOf("http://127.0.0.1:9", "chat", { model: "m" });
+    const relayed = await work.relay(route, upstream, { strict: false, encryptedReasoning: false });
+    expect(relayed.body.equals(again)).toBe(true);
+    expect(work.body.equals(again)).toBe(true);
+    const bad = Buffer.from(`{"model":"m","messages":[${"{},".repeat(600_000)}]}`);
+    await expect(open("chat", bad, pool)).rejects.toThrow("messages: more than 100000 messages");
+  },
+);
+
+test("more objects and arrays than may be parsed are refused before that", { timeout: 60_000 }, async () => {
+  const bytes = Buffer.from(
+    `{"model":"m","messages":[{"role":"user","content":"x"}],"x":[${"[],".repeat(1_000_000)}[]]}`,
+  );
+  const work = await open("chat", bytes, pool);
+  const call = callOf("chat", snapshotOf([route]), "");
+  await expect(
+    (async () => work.read(conversionFacts(call, work.seen, route), sealer, undefined))(),
+  ).rejects.toThrow("The request body: more than 1000000 objects and arrays");
+});
+
+test("whoever leaves is not worked for", async () => {
+  const opened = (closed: Cancellation) =>
+    openWork("chat", bytesOf({ messages: [{ role: "user", content: filler }] }), {
+      pool,
+      organizationId: "org_a",
+      closed,
+    });
+  const before = [1, 2, 3].map(async () => opened(new Cancellation()));
+  const closed = new Cancellation();
+  const waiting = opened(closed);
+  closed.abort();
+  await expect(waiting).rejects.toThrow("cancelled");
+  await Promise.all(before);
+});

@@ -1,0 +1,66 @@
+/** The thread that large bodies are worked on in (docs/decisions/large-bodies.md): one job at a time, as told. */
+import { readlinkSync } from "node:fs";
+import { constants, setPriority } from "node:os";
+import { getHeapStatistics } from "node:v8";
+import { parentPort, workerData } from "node:worker_threads";
+import { sealing, type SealKey } from "../../lib/seal.ts";
+import type { WorkDone } from "../../lib/worker-pool.ts";
+import { jobs, toldError, transferred, type Answer, type JobName, type ToldError } from "./jobs.ts";
+
+export interface JobMessage {
+  readonly name: JobName;
+  readonly told: unknown;
+  readonly organizationId: string;
+  /** Handed over, and handed back. */
+  readonly body: ArrayBuffer;
+}
+
+export interface JobResult {
+  readonly answer: Answer<JobName> | null;
+  readonly error: ToldError | null;
+  readonly body: ArrayBuffer;
+}
+
+export interface WorkerData {
+  readonly keys: readonly { readonly id: string; readonly key: Uint8Array }[];
+}
+
+const { keys } = workerData as WorkerData;
+const sealerOf = sealing(keys.map(({ id, key }): SealKey => ({ id, key: Buffer.from(key) })));
+const MIB = 1024 * 1024;
+
+stepBack();
+parentPort?.on("message", work);
+
+function work({ name, told, organizationId, body }: JobMessage): void {
+  let result: JobResult;
+  try {
+    const run = jobs[name] as (told: unknown, context: object) => Answer<JobName>;
+    const bytes = Buffer.from(body);
+    const answer = run(told, { body: bytes, sealer: sealerOf(organizationId) });
+    result = { answer: ownBytes(answer, body), error: null, body };
+  } catch (error) {
+    result = { answer: null, error: toldError(error), body };
+  }
+  const heapMiB = getHeapStatistics().total_heap_size / MIB;
+  const handedOver = result.answer === null ? [] : transferred(result.answer);
+  parentPort?.postMessage({ result, heapMiB } satisfies WorkDone, [...new Set([body, ...handedOver])]);
+}
+
+/** Bytes that go back beside the body must be no part of it, nor of anything else. */
+function ownBytes<A extends Answer<JobName>>(answer: A, body: ArrayBuffer): A {
+  if (!("body" in answer) || answer.body === null) return answer;
+  const { buffer, byteLength } = answer.body;
+  if (buffer !== body && buffer.byteLength === byteLength) return answer;
+  return { ...answer, body: Buffer.from(Uint8Array.from(answer.body).buffer) };
+}
+
+/** Where cores are scarce whoever serves requests comes first. Only Linux can say so of one thread. */
+function stepBack(): void {
+  try {
+    const thread = Number(readlinkSync("/proc/thread-self").split("/").at(-1));
+    setPriority(thread, constants.priority.PRIORITY_BELOW_NORMAL);
+  } catch {
+    // It works all the same.
+  }
+}

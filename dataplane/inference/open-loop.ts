@@ -1,0 +1,169 @@
+/**
+ * What a tool loop begins with: the declarations, the conversation as the model knows it, what of it may be cited
+ * and opened; and its calls written for an upstream. Pure, so that a large request is read in another thread.
+ */
+import type { Upstream } from "../config/schema.ts";
+import type { CodecContext, KeepItem, Sealer } from "../dialects/codecs.ts";
+import type {
+  FunctionTool,
+  JsonObject,
+  MessageParam,
+  MessagesRequest,
+  ServerToolName,
+  ToolChoice,
+} from "../dialects/messages/types.ts";
+import { nothingFound, restoreConversation } from "../loop/continuation.ts";
+import type { ToolCall } from "../loop/loop.ts";
+import { nextRequest, type NextCall } from "../loop/next-request.ts";
+import { toolFunctions } from "../loop/results.ts";
+import type { InputSize } from "../tokens/estimate.ts";
+import { messagesServerTool, readDeclarations, type ServerTools } from "../tools/declarations.ts";
+import { CitedSources } from "../tools/links.ts";
+import { conversationContext } from "../tools/web-fetch/conversation-context.ts";
+import type { PriorContext } from "../tools/web-fetch/prior-context.ts";
+import { Conversion, contextOf, type ConversionFacts, type Reading, type Written } from "./conversion.ts";
+import { withoutReasoning } from "./rejected-reasoning.ts";
+
+export interface LoopFacts extends ConversionFacts {
+  /** Pages may be opened on this route. */
+  readonly mayOpen: boolean;
+}
+
+/** What the loop itself has to know of the request: plain data. */
+export interface LoopBeginning {
+  readonly tools: ServerTools;
+  /** Calls of a resent conversation that were never run. */
+  readonly pending: readonly ToolCall[];
+  /** Citations into pages were asked for, and the model makes them. */
+  readonly citePages: boolean;
+  /** The client has functions of its own. */
+  readonly clientFunctions: boolean;
+  readonly maxTokens: number | undefined;
+  readonly toolChoice: ToolChoice | undefined;
+  readonly size: InputSize;
+}
+
+export interface LoopWritten extends Written {
+  /** Messages of the conversation, with those that were left out. */
+  readonly turns: number;
+  /** Whether any of them that is sent holds reasoning. */
+  readonly reasoning: boolean;
+}
+
+/** A tool loop's request, wherever the work on it is done. */
+export interface LoopWork extends Reading {
+  readonly beginning: LoopBeginning;
+  readonly sources: CitedSources;
+  readonly prior: PriorContext;
+  /**
+   * A call as this upstream gets it.
+   * @param forgotten so many messages are sent without their reasoning.
+   * @throws ApiError
+   */
+  write(upstream: Upstream, next: NextCall, forgotten: number): LoopWritten | Promise<LoopWritten>;
+}
+
+export const namesOf = ({ webSearch, webFetch, xSearch }: ServerTools): ServerToolName[] => {
+  const declared = { web_search: webSearch, web_fetch: webFetch, x_search: xSearch };
+  return (["web_search", "web_fetch", "x_search"] as const).filter((name) => declared[name] !== null);
+};
+
+/** The loop's work here. @throws ApiError for declarations and conversations that cannot be read. */
+export class OpenLoop implements LoopWork {
+  readonly beginning: LoopBeginning;
+  readonly sources = new CitedSources();
+  readonly prior: PriorContext;
+  readonly #conversion: Conversion;
+  readonly #first: MessagesRequest;
+
+  constructor(facts: LoopFacts, sealer: Sealer, body: JsonObject, keepItem?: KeepItem) {
+    const { dialect, route } = facts;
+    const tools = readDeclarations(dialect, body, facts.mayOpen);
+    const names = namesOf(tools);
+    const citePages = tools.webFetch?.citations === true && route.capabilities.documentCitations;
+    const { messages, pending, searches, pages } =
+      dialect === "messages"
+        ? restoreConversation(body["messages"], new Set(names), citePages, sealer)
+        : { messages: undefined, ...nothingFound };
+    const context = contextOf(facts, sealer, keepItem, {
+      owed: pending.map(({ id }) => id),
+      serverTools: new Set(names),
+    });
+    const restored = messages === undefined ? body : { ...body, messages };
+    this.#conversion = new Conversion(facts, context, restored);
+    this.prior = conversationContext(dialect, body);
+    for (const { url, text } of pages) this.prior.addPage(url, text);
+    for (const { query, hits } of searches) {
+      this.prior.addQuery(query);
+      for (const hit of hits) {
+        this.prior.addFound(hit.url, hit.text);
+        this.sources.add(hit);
+      }
+    }
+    const { request } = this.#conversion;
+    const own = (request.tools ?? []).filter((tool) => !isServerTool(tool));
+    const functions = names.map((name) => ({ ...toolFunctions[name] }) as FunctionTool);
+    this.#first = { ...request, model: route.model, tools: [...own, ...functions] };
+    this.beginning = {
+      tools,
+      pending,
+      citePages,
+      clientFunctions: own.length > 0,
+      maxTokens: request.max_tokens,
+      toolChoice: request.tool_choice,
+      size: sizeOf([this.#first.system, this.#first.messages, this.#first.tools]),
+    };
+  }
+
+  get carry() {
+    return this.#conversion.carry;
+  }
+
+  get context() {
+    return this.#conversion.context;
+  }
+
+  reading(upstream: Upstream, limit?: number): CodecContext {
+    return this.#conversion.reading(upstream, limit);
+  }
+
+  /** Those of the first call. */
+  get tools() {
+    return this.#first.tools;
+  }
+
+  write(upstream: Upstream, next: NextCall, forgotten: number): LoopWritten {
+    const request = nextRequest(this.#first, next);
+    const messages = forgetful(request.messages, forgotten);
+    const written = this.#conversion.write(upstream, true, { ...request, messages });
+    return { ...written, turns: request.messages.length, reasoning: withoutReasoning(messages) !== null };
+  }
+}
+
+/** Without the reasoning that was refused before; what came after it stays. */
+function forgetful(messages: readonly MessageParam[], forgotten: number): MessageParam[] {
+  const refused = messages.slice(0, forgotten);
+  return [...(withoutReasoning(refused) ?? refused), ...messages.slice(refused.length)];
+}
+
+const isServerTool = (tool: FunctionTool | JsonObject) => messagesServerTool(tool as JsonObject) !== null;
+
+/** Text, images and documents of a part of a request, for its hold; base64 is not text. */
+export function sizeOf(part: unknown): InputSize {
+  const size = { textBytes: 0, images: 0, documents: 0 };
+  const visit = (value: unknown): void => {
+    if (typeof value === "string") size.textBytes += Buffer.byteLength(value);
+    else if (Array.isArray(value)) value.forEach(visit);
+    else if (value !== null && typeof value === "object") {
+      if ("type" in value && "source" in value && (value.type === "image" || value.type === "document")) {
+        const { source } = value;
+        if (value.type === "image") size.images += 1;
+        else if (source !== null && typeof source === "object" && "type" in source && source.type === "text")
+          visit(source);
+        else size.documents += 1;
+      } else Object.values(value).forEach(visit);
+    }
+  };
+  visit(part);
+  return size;
+}

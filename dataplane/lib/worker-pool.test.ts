@@ -1,0 +1,109 @@
+import { expect, test } from "vitest";
+import { WorkerPool, WorkNotDone, type WorkerPoolLimits } from "./worker-pool.ts";
+
+/** Answers each message after so many milliseconds of work; "die", "hang" and "grow" do that. */
+const program = `
+  const { parentPort } = require("node:worker_threads");
+  parentPort.on("message", ({ say, ms }) => {
+    if (say === "die") process.exit(1);
+    if (say === "throw") throw new Error("a fault");
+    const end = performance.now() + (say === "hang" ? 1e9 : ms);
+    while (performance.now() < end);
+    parentPort.postMessage({ result: say, heapMiB: say === "grown" ? 1000 : 1 });
+  });
+`;
+const file = new URL(
+  `data:text/javascript,import { createRequire } from "node:module"; const require = createRequire("/"); ${encodeURIComponent(program)}`,
+);
+
+function poolOf(more: Partial<WorkerPoolLimits> = {}) {
+  const limits = {
+    workers: 1,
+    heapMiB: 64,
+    retireMiB: 500,
+    jobMs: 5_000,
+    waiting: 50,
+    waitingOfOne: 20,
+    ...more,
+  };
+  const pool = new WorkerPool(file, null, limits);
+  const nobodyLeaves = new AbortController().signal;
+  const order: string[] = [];
+  return {
+    pool,
+    order,
+    run: (owner: string, say: string, ms = 1, signal = nobodyLeaves): Promise<unknown> =>
+      pool
+        .run(owner, () => ({ message: { say, ms }, transfer: [] }), signal)
+        .then(
+          (result) => (order.push(`${owner} ${say}`), result),
+          (error: unknown) => (error instanceof WorkNotDone ? error.reason : error),
+        ),
+    [Symbol.asyncDispose]: () => pool.close(),
+  };
+}
+
+test("owners take turns, whoever has many waiting", async () => {
+  await using world = poolOf();
+  const first = world.run("a", "0", 100);
+  const rest = [
+    ...Array.from({ length: 6 }, (_, index) => world.run("a", String(index + 1))),
+    world.run("b", "x"),
+    world.run("c", "y"),
+    world.run("b", "z"),
+  ];
+  await Promise.all([first, ...rest]);
+  expect(world.order.slice(0, 6)).toEqual(["a 0", "a 1", "b x", "c y", "a 2", "b z"]);
+});
+
+test.each(["die", "throw", "hang"])(
+  "a job that makes its worker %s is broken, the next one is done",
+  async (say) => {
+    await using world = poolOf({ jobMs: 2_000 });
+    expect(await world.run("a", "warm")).toBe("warm");
+    const broken = world.run("a", say);
+    const next = world.run("b", "next");
+    expect(await broken).toBe("broken");
+    expect(await next).toBe("next");
+  },
+);
+
+test("a worker that has grown is replaced", async () => {
+  await using world = poolOf();
+  expect(await world.run("a", "grown")).toBe("grown");
+  expect(await world.run("a", "after")).toBe("after");
+});
+
+test("so many may wait, of all and of one", async () => {
+  await using world = poolOf({ waiting: 3, waitingOfOne: 2 });
+  const under = world.run("a", "0", 50);
+  const waiting = [world.run("a", "1"), world.run("a", "2")];
+  expect(await world.run("a", "3")).toBe("busy_owner");
+  waiting.push(world.run("b", "1"));
+  expect(await world.run("c", "1")).toBe("busy");
+  expect(await Promise.all([under, ...waiting])).toEqual(["0", "1", "2", "1"]);
+  expect(world.pool.waiting).toBe(0);
+});
+
+test("whoever leaves gives up the place, and their worker when it takes long", async () => {
+  await using world = poolOf();
+  const [running, waiting] = [new AbortController(), new AbortController()];
+  const hang = world.run("a", "hang", 1, running.signal);
+  const queued = world.run("a", "queued", 1, waiting.signal);
+  const other = world.run("b", "other");
+  waiting.abort();
+  expect(await queued).toBe("cancelled");
+  running.abort();
+  expect(await hang).toBe("cancelled");
+  expect(await other).toBe("other");
+  expect(await world.run("c", "gone", 1, AbortSignal.abort())).toBe("cancelled");
+  expect(world.order).toEqual(["b other"]);
+});
+
+test("closing ends what waits and what runs", async () => {
+  const world = poolOf();
+  const jobs = [world.run("a", "hang"), world.run("a", "waits")];
+  await world.pool.close();
+  expect(await Promise.all(jobs)).toEqual(["cancelled", "cancelled"]);
+  expect(await world.run("a", "late")).toBe("cancelled");
+});
