@@ -225,7 +225,7 @@ test("an unchanged organization is not copied again", async () => {
 });
 
 test("rule 7.7: keys in line are found in few queries, and only valid ones are known afterwards", async () => {
-  await keeperOf().copy(snapshotOf([organization("lined", { apiKeys: [inferenceKey("in-line")] })]));
+  await copy([organization("lined", { apiKeys: [inferenceKey("in-line")] })]);
   const pod = new KeyDirectory({ pool, clock: { now: () => Date.now() } });
   const unknown = Array.from({ length: 1_000 }, (_, n) => pod.findInLine(digest(`guess ${n}`)));
   const valid = await pod.findInLine(digest("in-line"));
