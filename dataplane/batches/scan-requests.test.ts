@@ -141,3 +141,18 @@ test("rule 4.7: `__proto__` is an id like any other", async () => {
     ),
   ).toBe(3);
 });
+
+test("it tells after each chunk how much of the element that has begun stands in memory", async () => {
+  const told: number[] = [];
+  const chunks = ['{"requests": [{"a":"', "x".repeat(1000), '"}, {', '"b":1}', "]}"].map((text) =>
+    Buffer.from(text),
+  );
+  const source = (async function* () {
+    yield* chunks;
+  })();
+  const elements = [];
+  for await (const element of scanRequests(source, (bytes) => told.push(bytes)))
+    elements.push(element.length);
+  expect(elements).toEqual([1008, 7]);
+  expect(told).toEqual([6, 1006, 1, 0, 0]);
+});

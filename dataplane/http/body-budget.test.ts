@@ -8,6 +8,9 @@ import type { InferenceCall } from "../inference/call.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { openBodyBudget, usualBodyBudget } from "./body-budget.ts";
+import { limits } from "./limits.ts";
+import { readBody, streamCounted } from "./request-body.ts";
+import type { Routes } from "./route.ts";
 import { inferenceRoutes } from "./routes/inference.ts";
 
 const MiB = 1024 * 1024;
@@ -161,4 +164,51 @@ test("a body that is asked for with 100-continue is read when it may come", asyn
   );
   await expect.poll(() => got).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 OK/);
   socket.destroy();
+});
+
+test("of a body that is stored as it comes so much is counted as its reader holds", async () => {
+  const bodies = new ByteBudget(64 * MiB);
+  const seen: number[] = [];
+  const storing: Routes = (app) => {
+    app.post("/v1/stored", { config: { access: "inference" } }, async (request) => {
+      let length = 0;
+      for await (const piece of streamCounted(request, limits.formBytes, MiB)) {
+        length += piece.length;
+        seen.push(bodies.used - Math.min(length, MiB));
+      }
+      return { length };
+    });
+  };
+  await using server = await startTestServer([storing], { services: { bodies } });
+  const body = of(5 * MiB);
+  const stored = await server.fetch("/v1/stored", { method: "POST", body });
+  expect(await stored.json()).toEqual({ length: 5 * MiB });
+  expect(new Set(seen)).toEqual(new Set([0]));
+  await expect.poll(() => bodies.used).toBe(0);
+});
+
+test("a body is the same whatever its length and however it comes", async () => {
+  const echoing: Routes = (app) => {
+    app.post("/v1/echo", { config: { access: "none" } }, async (request) => {
+      const body = await readBody(request, limits.inferenceBodyBytes);
+      return { length: body.length, sum: body.reduce((sum, byte) => (sum * 31 + byte) % 1_000_003, 7) };
+    });
+  };
+  await using server = await startTestServer([echoing]);
+  const expected = (body: Buffer) => ({
+    length: body.length,
+    sum: body.reduce((sum, byte) => (sum * 31 + byte) % 1_000_003, 7),
+  });
+  for (const length of [0, 1, 65_536, MiB, MiB + 1, 3 * MiB + 17]) {
+    const body = Buffer.from(Array.from({ length }, (_, index) => (index * index) % 251));
+    const headers = { "content-type": "application/octet-stream" };
+    const announced = await server.fetch("/v1/echo", { method: "POST", body, headers });
+    expect(await announced.json()).toEqual(expected(body));
+    const zipped = await server.fetch("/v1/echo", {
+      method: "POST",
+      body: length === 0 ? body : gzipSync(body),
+      headers: { ...headers, "content-encoding": "gzip" },
+    });
+    expect(await zipped.json()).toEqual(expected(body));
+  }
 });

@@ -1,7 +1,7 @@
 /**
  * Closes connections on which no valid key was ever shown once they are idle (rule 7.7): those of clients that are
  * known stay for as long as an Ingress keeps them, and nobody else may have thousands of them. One look at all
- * connections every few seconds, as for stalled clients.
+ * connections every second, as for stalled clients.
  */
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -9,7 +9,7 @@ import { answering } from "./bare-socket.ts";
 import { limits } from "./limits.ts";
 
 /** So many looks in a row at which nothing had moved. */
-const LOOKS = Math.ceil(limits.keylessIdleMs / limits.connectionsCheckMs);
+const LOOKS = Math.ceil(limits.keylessIdleMs / limits.keylessCheckMs);
 
 const keyed = new WeakSet<Socket>();
 
@@ -39,7 +39,7 @@ export class KeylessConnections {
 
   /** @returns stops it. */
   start(): () => void {
-    const timer = setInterval(() => this.look(), limits.connectionsCheckMs);
+    const timer = setInterval(() => this.look(), limits.keylessCheckMs);
     timer.unref();
     return () => clearInterval(timer);
   }

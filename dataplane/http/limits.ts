@@ -38,6 +38,8 @@ export const limits = {
   keepAliveMs: 620_000,
   /** A connection on which no valid key was shown is closed after so much idleness (rule 7.7). */
   keylessIdleMs: 10_000,
+  /** How often such connections are looked at. */
+  keylessCheckMs: 1_000,
   /** Unknown, malformed and missing keys of one address that are answered as such; what is beyond gets 429. */
   refusalsPerSecond: 20,
   /** Keys that are not remembered, of all addresses, that are looked up each by itself; others wait in line. */

@@ -13,7 +13,7 @@ import { networkOf, Strangers } from "./strangers.ts";
 
 vi.mock("./limits.ts", async (original) => {
   const { limits } = await original<typeof LimitsModule>();
-  return { limits: { ...limits, connectionsCheckMs: 50, keylessIdleMs: 400 } };
+  return { limits: { ...limits, keylessCheckMs: 50, keylessIdleMs: 400 } };
 });
 
 const refused = new ApiError("authentication", "no");
