@@ -1,6 +1,6 @@
 /** What declared configuration does to a running product: edits under load, faults, and keys that stay hidden. */
-import { readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { readdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { gunzipSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -138,6 +138,15 @@ test("rule 1.10: an edited grant changes nothing, and the status says so", async
   const deadline = Date.now() + 15_000;
   while (!product.output().includes(line) && Date.now() < deadline) await sleep(20);
   expect(product.output()).toContain(line);
+});
+
+test("rule 7.16: the stores listen on sockets that only we may open, and on no port", () => {
+  const stores = JSON.parse(readFileSync(join(data, "stores.json"), "utf8")) as Record<string, string>;
+  const postgres = decodeURIComponent(new URL(stores["databaseUrl"] ?? "").hostname);
+  const redis = decodeURIComponent(new URL(stores["redisUrl"] ?? "").pathname);
+  expect(statSync(join(postgres, ".s.PGSQL.5432")).isSocket()).toBe(true);
+  expect(statSync(redis).isSocket()).toBe(true);
+  for (const folder of [postgres, dirname(redis)]) expect(statSync(folder).mode & 0o777).toBe(0o700);
 });
 
 test("no key and no credential stands in anything published, dumped, counted or logged", async () => {

@@ -46,13 +46,16 @@ export class RobotsCache {
     this.#files.delete(key);
     const size = sizeOf(robots);
     if (size > MAX_KEPT_OF_ONE.rules) return;
-    let holding = this.#holdings.get(owner);
-    for (const oldest of holding?.keys ?? []) {
-      if (holding === undefined) break;
-      if (holding.keys.size < MAX_KEPT_OF_ONE.files && holding.rules + size <= MAX_KEPT_OF_ONE.rules) break;
+    const kept = this.#holdings.get(owner);
+    for (const oldest of kept?.keys ?? []) {
+      const isRoom =
+        kept !== undefined &&
+        kept.keys.size < MAX_KEPT_OF_ONE.files &&
+        kept.rules + size <= MAX_KEPT_OF_ONE.rules;
+      if (isRoom) break;
       this.#files.delete(oldest);
     }
-    holding = this.#holdings.get(owner) ?? { keys: new Set(), rules: 0 };
+    const holding = this.#holdings.get(owner) ?? { keys: new Set(), rules: 0 };
     this.#holdings.set(owner, holding);
     holding.keys.add(key);
     holding.rules += size;

@@ -31,13 +31,15 @@ describe("what decides about a DOM", () => {
   test.each([
     [2_000_001, "<p>"],
     [10, "<b></b>".repeat(50_001)],
-    [10, "<div>".repeat(513)],
+    [10, "<div>".repeat(161)],
+    [10, `${"<div>".repeat(150)}${"<b>x</b>".repeat(14_000)}`],
     [10, `<a ${"b ".repeat(257)}>`],
   ])("a page of %i bytes with %.20s… is too much", (bytes, html) => {
     expect(fitsDom(bytes, measure(html))).toBe(false);
   });
   test("an ordinary page is not", () => {
     expect(fitsDom(2_000_000, measure("<div><p>a</p></div>".repeat(20_000)))).toBe(true);
+    expect(fitsDom(10, measure(`${"<div>".repeat(60)}${"<p><a href=x>y</a>".repeat(12_000)}`))).toBe(true);
   });
 });
 
