@@ -12,8 +12,9 @@ import { buildVocabulary } from "./vocabulary.ts";
 /** Behind everything that somebody pays for; on Linux it is this thread's alone. */
 const NICENESS = 5;
 
-setPriority(NICENESS);
 const tokenizer = new Tokenizer(buildVocabulary(ranks), O200K_TOKEN_SPLIT_REGEX);
+// Only now: somebody waits for the first count, and there is no second start.
+setPriority(NICENESS);
 parentPort?.on("message", ({ text, lengths }: CountingJob) => {
   let tokens = 0;
   let from = 0;

@@ -101,6 +101,30 @@ describe("counted here (rules 1.17, 2.18)", () => {
   });
 });
 
+test("rule 7.5: a client that leaves ends its count, and that is no error of ours", async () => {
+  const snapshot = snapshotWith();
+  const asked = Promise.withResolvers<void>();
+  const failing = countTokensRoutes(() => {
+    asked.resolve();
+    return Promise.resolve(null);
+  });
+  await using server = await startTestServer([failing], { snapshot: () => snapshot });
+  const gone = new AbortController();
+  const tools = [{ name: "t", input_schema: { enum: Array(4_000_000).fill(1) } }];
+  const counting = server.fetch("/v1/messages/count_tokens", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ model: "alpha", ...hello, tools }),
+    signal: gone.signal,
+  });
+  await asked.promise;
+  gone.abort();
+  await expect(counting).rejects.toThrow();
+  const line = () => server.logged.find(({ path }) => path === "/v1/messages/count_tokens");
+  await expect.poll(line, { timeout: 10_000 }).toMatchObject({ status: 499 });
+  expect(server.logged.filter(({ level }) => Number(level) >= 50)).toEqual([]);
+});
+
 test.each<[string, unknown, number, RegExp]>([
   ["no model", hello, 400, /model: Field required/],
   ["a model that is no text", { ...hello, model: 1 }, 400, /model: /],

@@ -9,8 +9,9 @@ import { Cancellation } from "../../lib/cancellation.ts";
 import type { WorkerPool } from "../../lib/worker-pool.ts";
 import type { CountUpstream } from "../../upstream/count-tokens.ts";
 import { limits } from "../limits.ts";
+import { clientGone } from "../body-errors.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
-import { callerOf, type Routes } from "../route.ts";
+import { callerOf, type HttpServices, type Routes } from "../route.ts";
 import { modelNotFound } from "./models.ts";
 
 const DEFAULT_VERSION = "2023-06-01";
@@ -26,18 +27,33 @@ export const countTokensRoutes =
       await services.preflight?.text(callerOf(request), bytes.length);
       const closed = new Cancellation();
       reply.raw.once("close", () => closed.abort());
-      const { organizationId } = callerOf(request);
-      const work = await openWork("messages", bytes, { pool, organizationId, closed });
-      const { seen } = work;
-      const snapshot = services.snapshot();
-      const route = findRoute(snapshot, organizationId, seen.model);
-      if (route === undefined) throw modelNotFound(seen.model);
-      request.record.model = route.model;
-      // What no upstream may see is counted here (rules 2.10, 3.3, 3.4).
-      const counted = mayLeave(seen) ? await askUpstream(ask, route, snapshot, work, request, closed) : null;
-      return { input_tokens: counted ?? (await work.countTokens()) };
+      try {
+        return { input_tokens: await count(ask, pool, services, request, bytes, closed) };
+      } catch (error) {
+        throw closed.aborted ? clientGone() : error;
+      }
     });
   };
+
+async function count(
+  ask: CountUpstream,
+  pool: WorkerPool | null,
+  services: HttpServices,
+  request: FastifyRequest,
+  bytes: Buffer,
+  closed: Cancellation,
+): Promise<number> {
+  const { organizationId } = callerOf(request);
+  const work = await openWork("messages", bytes, { pool, organizationId, closed });
+  const { seen } = work;
+  const snapshot = services.snapshot();
+  const route = findRoute(snapshot, organizationId, seen.model);
+  if (route === undefined) throw modelNotFound(seen.model);
+  request.record.model = route.model;
+  // What no upstream may see is counted here (rules 2.10, 3.3, 3.4).
+  const counted = mayLeave(seen) ? await askUpstream(ask, route, snapshot, work, request, closed) : null;
+  return counted ?? (await work.countTokens());
+}
 
 async function askUpstream(
   ask: CountUpstream,
