@@ -56,7 +56,7 @@ export const defaultPoolLimits: PoolLimits = {
   killAfterMs: 9_000,
   queued: 100,
   queuedOfOne: 40,
-  waitMs: 30_000,
+  waitMs: 60_000,
   retireRss: 384 * 1024 * 1024,
 };
 
