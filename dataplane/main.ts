@@ -45,6 +45,7 @@ import { inBackground } from "./lib/in-background.ts";
 import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
 import { memoryLimit } from "./lib/memory-limit.ts";
 import { Recurring } from "./lib/recurring.ts";
+import { within } from "./lib/within.ts";
 import { migrate } from "./store/migrate.ts";
 import { openPostgres } from "./store/postgres.ts";
 import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
@@ -66,6 +67,10 @@ import { UNSEEN_MS } from "./upstream/limits.ts";
 
 /** How often expired and abandoned files are looked for. */
 const FILES_SWEEP_MS = 60_000;
+/** How long a store that answers nothing may keep the process at its end. The grace period has 60 s for all of it. */
+const GOODBYE_MS = 5_000;
+/** What was charged is in Redis or Postgres by then, or told as lost. */
+const LAST_CHARGES_MS = 30_000;
 
 const [command, ...rest] = process.argv.slice(2);
 try {
@@ -278,13 +283,14 @@ async function serveForever(environment: Environment): Promise<void> {
   // Answers whose clients have left are still read for their usage reports.
   await money.holds.idle(UNSEEN_MS + 1_000);
   await loader.stop();
-  await sweeper.stop();
-  await clockKeeper.stop();
+  await within(GOODBYE_MS, () => Promise.all([sweeper.stop(), clockKeeper.stop()]));
   await Promise.all([dispatcher.destroy(), fresh.destroy()]);
   await Promise.all([pages.close(), large.close()]);
-  await money.stop();
+  await within(LAST_CHARGES_MS, () => money.stop());
   // The stores go last: until here running requests were settling their charges.
-  await Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), stopTracing?.()]);
+  await within(GOODBYE_MS, () =>
+    Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), stopTracing?.()]),
+  );
   ops.closeAllConnections();
   ops.close();
   log.flush();

@@ -6,6 +6,7 @@ import type { Account } from "../billing/accounts.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { Recurring } from "../lib/recurring.ts";
+import { within } from "../lib/within.ts";
 import { claimItems, openBatches, readBodyOf, SMALL_BODY_BYTES, type ClaimedItem } from "./claim.ts";
 import type { Engine } from "./engine.ts";
 import { expireOverdue } from "./expire.ts";
@@ -34,6 +35,8 @@ const usualRhythm: WorkerRhythm = { beatMs: 5_000, leaseMs: 30_000, pollMs: 1_00
 const usualLimits: TurnLimits = { places: 64, placesOfOne: 56 };
 /** Places that became free are filled together. */
 const GATHER_MS = 5;
+/** Saying goodbye may take so long. */
+const LEAVE_MS = 5_000;
 
 export interface WorkerOptions {
   readonly engine: Engine;
@@ -103,17 +106,20 @@ export class BatchWorker {
     this.#ending.wake();
   }
 
-  /** Takes nothing more; waits until what runs is stored, at most `timeoutMs`. The rest runs elsewhere. */
+  /**
+   * Takes nothing more; waits until what runs is stored, at most `timeoutMs`. The rest runs elsewhere. A Postgres that
+   * answers nothing keeps nobody here.
+   */
   async stop(timeoutMs: number): Promise<void> {
-    await Promise.all([this.#filling.stop(), this.#ending.stop()]);
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, timeoutMs);
+    await within(timeoutMs, async () => {
+      await Promise.all([this.#filling.stop(), this.#ending.stop()]);
+      await Promise.all(this.#running);
     });
-    await Promise.race([Promise.all(this.#running), late]);
-    clearTimeout(timer);
-    await Promise.all(this.#loops.map((loop) => loop.stop()));
-    await leave(this.#engine).catch(() => undefined);
+    await within(LEAVE_MS, async () => {
+      await Promise.all(this.#loops.map((loop) => loop.stop()));
+      // Who cannot say that it leaves is taken for dead later on.
+      await leave(this.#engine).catch(() => undefined);
+    });
   }
 
   /** @returns whether to look again at once. */

@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { audit } from "../../dataplane/billing/audit.ts";
 import { TcpProxy } from "../fakes/tcp-proxy.ts";
 import { BatchWorld, expectExact, LEASE_MS, over, startBatch } from "./batch-planes.ts";
 
@@ -70,6 +71,8 @@ test.each([
     expect(await over(idle, id)).toBeLessThan(ITEMS);
     world.spreadMs = 0;
     await expectExact(idle, id, ITEMS);
+    // Those of late runs as well.
+    await expect.poll(async () => (await audit(idle.pool, idle.redis)).holds, { timeout: 20_000 }).toBe(0);
     // Else nothing was taken from anybody.
     expect(world.upstream.requests.length).toBeGreaterThan(ITEMS + ITEMS / 10);
   },

@@ -92,6 +92,26 @@ test.each(cases)(
   90_000,
 );
 
+test.each(["Postgres", "Redis"] as const)(
+  "SIGTERM while %s answers nothing: it ends all the same",
+  async (who) => {
+    const leaving = await world.start();
+    const served = async () => (await world.ask(leaving)).complete;
+    await expect.poll(served, { timeout: SERVES_WITHIN_MS }).toBe(true);
+    const [postgresProxy, redisProxy] = proxies;
+    const proxy = who === "Postgres" ? postgresProxy : redisProxy;
+    proxy.hole();
+    try {
+      leaving.process.kill("SIGTERM");
+      await expect.poll(() => hasEnded(leaving.process), { timeout: 90_000 }).toBe(true);
+      expect(leaving.process.signalCode).toBe(null);
+    } finally {
+      proxy.reconnect();
+    }
+  },
+  90_000,
+);
+
 test("and every complete answer was charged exactly once, for what it said", async () => {
   await world.judge();
 });

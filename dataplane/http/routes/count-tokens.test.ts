@@ -107,7 +107,7 @@ test("rule 7.5: a client that leaves ends its count, and that is no error of our
   const failing = countTokensRoutes(() => {
     asked.resolve();
     return Promise.resolve(null);
-  });
+  }, null);
   await using server = await startTestServer([failing], { snapshot: () => snapshot });
   const gone = new AbortController();
   const tools = [{ name: "t", input_schema: { enum: Array(4_000_000).fill(1) } }];
