@@ -4,6 +4,7 @@
  *   main.ts migrate   brings the database's schema up to date
  *   main.ts grant     adds credit: --organization ID --name NAME --amount CREDITS
  *   main.ts release-organization ID   lets another namespace have an id that nobody declares any more
+ *   main.ts adopt     goes on with a restored database, and charges again what Redis knows that it has lost
  *   main.ts trail     prints who changed which key: [--organization ID] [--key ID] [--since DATE] [--limit N]
  */
 import { randomBytes } from "node:crypto";
@@ -16,6 +17,7 @@ import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { patientCallLimit } from "./batches/patient-tools.ts";
 import { openBatches } from "./batches/start.ts";
+import { adopt } from "./billing/adopt-command.ts";
 import { grant, parseGrant } from "./billing/grant-command.ts";
 import { Keys } from "./billing/keys.ts";
 import { readLedgerId } from "./billing/ledger-identity.ts";
@@ -50,7 +52,7 @@ import { migrate } from "./store/migrate.ts";
 import { openPostgres } from "./store/postgres.ts";
 import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
 import { checkPostgres, checkRedis } from "./store/ready.ts";
-import { openRedis } from "./store/redis.ts";
+import { openRedis, redisReady } from "./store/redis.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { startTracing } from "./telemetry/trace.ts";
 import { redisToolCache } from "./tools/cache.ts";
@@ -76,10 +78,11 @@ const [command, ...rest] = process.argv.slice(2);
 try {
   if (command === "migrate") await runMigrations();
   else if (command === "grant") await runGrant(rest);
+  else if (command === "adopt") await runAdopt();
   else if (command === "release-organization") await runRelease(rest);
   else if (command === "trail") await runTrail(rest);
   else if (command === undefined) await serveForever(readEnvironment(process.env));
-  else throw new Error(`unknown command ${command}; known: migrate, grant, release-organization, trail`);
+  else throw new Error(`unknown command ${command}; known: migrate, grant, adopt, release-organization, trail`);
 } catch (error) {
   process.stderr.write(`gapura: ${error instanceof Error ? error.message : String(error)}\n`);
   process.exit(1);
@@ -109,6 +112,19 @@ async function runRelease(args: readonly string[]): Promise<void> {
   }
 }
 
+async function runAdopt(): Promise<void> {
+  const postgres = await openPostgres(databaseUrl(), { maxConnections: 1, onError: () => {} });
+  const redis = openRedis(fromEnvironment("REDIS_URL"), { onError: () => {} });
+  try {
+    await redisReady(redis, 10_000);
+    const options = { log: createLogger("silent"), newEpoch: () => newId("req") };
+    for (const line of await adopt(postgres, redis, options)) process.stdout.write(`${line}\n`);
+  } finally {
+    redis.disconnect();
+    await postgres.end();
+  }
+}
+
 async function runTrail(args: readonly string[]): Promise<void> {
   const query = parseTrail(args);
   const postgres = await openPostgres(databaseUrl(), { maxConnections: 1, onError: () => {} });
@@ -119,9 +135,11 @@ async function runTrail(args: readonly string[]): Promise<void> {
   }
 }
 
-function databaseUrl(): string {
-  const url = process.env["DATABASE_URL"];
-  if (url === undefined || url === "") throw new Error("DATABASE_URL is missing");
+const databaseUrl = () => fromEnvironment("DATABASE_URL");
+
+function fromEnvironment(name: "DATABASE_URL" | "REDIS_URL"): string {
+  const url = process.env[name];
+  if (url === undefined || url === "") throw new Error(`${name} is missing`);
   return url;
 }
 
@@ -153,6 +171,7 @@ async function serveForever(environment: Environment): Promise<void> {
     newId,
     snapshot: () => loader.current,
   });
+  await money.begin();
   // A new pod must know its keys before it takes requests.
   if (loader.current !== null) await money.keeper.copy(loader.current);
   loader.subscribe((snapshot) => inBackground(money.keeper.copy(snapshot), log, "copying organizations"));

@@ -4,6 +4,7 @@
  */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
+import type { LedgerWord } from "./ledger-identity.ts";
 import { MAX_MICROS } from "./credits.ts";
 import type { Micros } from "./meter.ts";
 
@@ -13,6 +14,8 @@ export interface Account {
   /** Grants − usage. */
   readonly balance: Micros;
   readonly version: bigint;
+  /** Of the ledger and the server that said so (`ledger_word` in store/migrations/0015_ledger_identity.sql). */
+  readonly ledger: LedgerWord;
 }
 
 /** An account together with the epoch that its organization's keys are valid under. */
@@ -20,15 +23,19 @@ export interface KeyedAccount extends Account {
   readonly keyEpoch: bigint;
 }
 
+/** Asked once for a statement. */
+export const ledgerWord = sql.fragment`(select ledger_word()) as ledger`;
+
 export const accountSchema = z.object({
   organizationId: z.string(),
   balance: z.bigint(),
   version: z.bigint(),
+  ledger: z.string(),
 });
 const keyedAccountSchema = accountSchema.extend({ keyEpoch: z.bigint() });
 const keyedAccounts = sql.fragment`
   select account.organization_id as "organizationId", account.balance_micros as balance, account.version,
-    organization.key_epoch as "keyEpoch"
+    ${ledgerWord}, organization.key_epoch as "keyEpoch"
   from accounts account join organizations organization on organization.id = account.organization_id
 `;
 
@@ -117,7 +124,7 @@ export async function applyGrant(
     update accounts
     set balance_micros = balance_micros + ${grant.amount}, version = version + 1, changed_at = clock_timestamp()
     where organization_id = ${grant.organizationId}
-    returning organization_id as "organizationId", balance_micros as balance, version
+    returning organization_id as "organizationId", balance_micros as balance, version, ${ledgerWord}
   `);
   return { kind: "applied", account: changed };
 }
@@ -149,7 +156,7 @@ export async function chargeAccount(
     update accounts
     set balance_micros = balance_micros - ${micros}, version = version + 1, changed_at = clock_timestamp()
     where organization_id = ${organizationId}
-    returning organization_id as "organizationId", balance_micros as balance, version
+    returning organization_id as "organizationId", balance_micros as balance, version, ${ledgerWord}
   `);
 }
 
@@ -161,7 +168,7 @@ export async function lockAccounts(
   const ids = [...new Set(organizationIds)].sort();
   const lock = () =>
     transaction.any(sql.type(accountSchema)`
-      select organization_id as "organizationId", balance_micros as balance, version from accounts
+      select organization_id as "organizationId", balance_micros as balance, version, ${ledgerWord} from accounts
       where organization_id = any(${sql.array(ids, "text")})
       order by organization_id for update
     `);

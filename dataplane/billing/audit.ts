@@ -10,9 +10,11 @@ import { z } from "zod";
 import { loadScript } from "../store/redis.ts";
 import { creditsText } from "./credits.ts";
 import { foreignText, ledgerOf, readLedgerId } from "./ledger-identity.ts";
+import { readLosses } from "./ledger-losses.ts";
 import { chargeColumns, summedColumns } from "./ledger.ts";
 import { countParked, pageParked } from "./parked-charges.ts";
 import { ServerRun } from "./server-run.ts";
+import { scanOrganizations } from "./scan-organizations.ts";
 import { SHARDS, epochKeys, shardOf, shardTag } from "./shard.ts";
 
 /** An account that Redis has an old version of is read again within 10 s (design.md §5). */
@@ -48,6 +50,7 @@ async function auditLedger(pool: DatabasePool) {
       ...(await wrongCosts(transaction)),
       ...(await wrongHours(transaction)),
       ...(await parkedCharges(transaction)),
+      ...(await lostCharges(transaction)),
     ];
     const { organizations, rows } = await transaction.one(
       sql.type(z.object({ organizations: z.bigint(), rows: z.bigint() }))`
@@ -58,7 +61,7 @@ async function auditLedger(pool: DatabasePool) {
   });
 }
 
-/** grants − usage − parked charges = balance. */
+/** grants − usage − parked charges − what the ledger lost = balance. */
 async function wrongBalances(transaction: CommonQueryMethods): Promise<string[]> {
   const rows = await transaction.any(
     sql.type(
@@ -75,6 +78,8 @@ async function wrongBalances(transaction: CommonQueryMethods): Promise<string[]>
           select organization_id, cost_micros as micros from usage
           union all
           select organization_id, charged_micros from parked_charges where organization_id is not null
+          union all
+          select organization_id, lost_micros from ledger_losses
         ) charges group by 1
       ) used
         on used.organization_id = coalesce(account.organization_id, granted.organization_id)
@@ -141,6 +146,15 @@ async function parkedCharges(transaction: CommonQueryMethods): Promise<string[]>
       `${id}: a charge of ${creditsText(charged)} to ${organizationId ?? "nobody"} is parked since ` +
       `${new Date(parkedAt).toISOString()}, refused by the ledger: ${reason}`,
     count,
+  );
+}
+
+/** Charges that Redis knew by their sum when the ledger had lost their rows (ledger-guard.ts). */
+async function lostCharges(transaction: CommonQueryMethods): Promise<string[]> {
+  const losses = await readLosses(transaction);
+  return bounded(
+    losses,
+    ({ organizationId, lost }) => `${organizationId}: lost ${creditsText(lost)} credits`,
   );
 }
 
@@ -290,21 +304,6 @@ async function stillAt(redis: Redis, books: readonly Books[]): Promise<Books[]> 
     if (version === one.version) found.push(one);
   }
   return found;
-}
-
-/** Names of the organizations in each shard. */
-async function scanOrganizations(redis: Redis): Promise<string[][]> {
-  const found = Array.from({ length: SHARDS }, () => new Set<string>());
-  let cursor = "0";
-  do {
-    const [next, keys] = await redis.scan(cursor, "MATCH", "{gapura-meter-*}:o:*", "COUNT", 1_000);
-    for (const key of keys) {
-      const match = /^\{gapura-meter-(\d+)\}:o:(.*)$/s.exec(key);
-      found[Number(match?.[1])]?.add(match?.[2] ?? "");
-    }
-    cursor = next;
-  } while (cursor !== "0");
-  return found.map((names) => [...names]);
 }
 
 /** A line for each row, up to a limit; the rest of `count` is only counted. */

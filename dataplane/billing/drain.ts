@@ -10,7 +10,14 @@ import { refusesData } from "../store/postgres.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Account } from "./accounts.ts";
 import { chargeAll, type Charge } from "./charge.ts";
-import { ForeignLedger, foreignText, ledgerOf, type LedgerId } from "./ledger-identity.ts";
+import {
+  ForeignLedger,
+  foreignText,
+  isOtherServer,
+  ledgerOf,
+  type LedgerId,
+  type LedgerWord,
+} from "./ledger-identity.ts";
 import { drainRows } from "./ledger.ts";
 import { BETWEEN_RECORDS, BETWEEN_WORDS, operation, type Operation, type Shard } from "./shard.ts";
 import { reached } from "./steps.ts";
@@ -46,6 +53,10 @@ export interface DrainerOptions {
   readonly pool: DatabasePool;
   /** That of `pool`. */
   readonly ledger: LedgerId;
+  /** The server that Redis was compared with. null: with none yet, so nothing may be charged. */
+  readonly word: () => LedgerWord | null;
+  /** Another server answers, or another one is known in Redis. */
+  readonly onOther: () => void;
   readonly shards: readonly Shard[];
 }
 
@@ -132,6 +143,7 @@ export class Drainer {
     this.#askedAt = performance.now();
     const accounts = await this.#store(index, charges)
       .catch((error: unknown) => {
+        if (isOtherServer(error)) this.#options.onOther();
         throw new LedgerAway("the ledger did not take charges", { cause: error });
       })
       .finally(() => (this.#askedAt = null));
@@ -139,7 +151,8 @@ export class Drainer {
     reached("drain.stored");
     const [outcome] = await shard.run(drainedOperation(accounts, entries), SCRIPT_MS);
     if (outcome === "broken") throw new EntryMissing(`an entry of ${shard.tag}:usage had been taken out`);
-    if (outcome === "moved") return 0;
+    if (outcome === "other") this.#options.onOther();
+    if (outcome === "moved" || outcome === "other") return 0;
     reached("drain.done");
     return charges.length;
   }
@@ -147,9 +160,11 @@ export class Drainer {
   /** null: another pod is at it. */
   async #store(shard: number, charges: readonly Charge[]): Promise<readonly Account[] | null> {
     const { pool } = this.#options;
+    const word = this.#options.word();
+    if (word === null) throw new Error("the ledger has not been compared with Redis yet");
     try {
       const texts = charges.map(({ text }) => text);
-      const accounts = await drainRows(pool, LOCK, shard, texts);
+      const accounts = await drainRows(pool, word, LOCK, shard, texts);
       return accounts.length === 0 ? null : accounts;
     } catch (error) {
       if (!refusesData(error)) throw error;
@@ -157,7 +172,7 @@ export class Drainer {
     return await pool.transaction(async (transaction) => {
       const mine = await transaction.oneFirst(
         sql.type(z.object({ locked: z.boolean() }))`
-          select pg_try_advisory_xact_lock(${LOCK}, ${shard}) as locked
+          select pg_try_advisory_xact_lock(${LOCK}, ${shard}) and ledger_word() = ${word} as locked
         `,
       );
       return mine ? await chargeAll(transaction, charges) : null;
@@ -209,7 +224,13 @@ function* inRounds(entries: readonly Entry[]): Generator<readonly Entry[]> {
 export function drainedOperation(accounts: readonly Account[], entries: readonly Entry[]): Operation {
   const charges = entries.flatMap((entry) => entry.charges);
   const ends = [entries[0]?.entryId ?? "", entries.at(-1)?.entryId ?? ""];
-  const words = [...ends, String(entries.length), String(charges.length), String(accounts.length)];
+  const words = [
+    accounts[0]?.ledger ?? "",
+    ...ends,
+    String(entries.length),
+    String(charges.length),
+    String(accounts.length),
+  ];
   for (const { organizationId, balance, version } of accounts)
     words.push(organizationId, balance.toString(), version.toString());
   const sums = new Map<string, bigint>();

@@ -48,10 +48,16 @@ const limitArguments = ({ concurrentRequests, requestsPerMinute, tokensPerMinute
 /** Whether another request would find room, by the reply to a hold. */
 const isRoomLeft = ({ requestsPerMinute, tokensPerMinute }: RateLimits, held: Reply): boolean =>
   !(requestsPerMinute !== null && held[2] === "0") && !(tokensPerMinute !== null && held[4] === "0");
+class OtherServer extends Error {
+  override readonly name = "OtherServer";
+  override readonly message = "another Postgres answers than the one that Redis knows";
+}
 
 export class Gate {
   readonly #options: HoldsOptions;
   readonly #shards: Shards;
+  /** Compares Redis with the ledger when another Postgres answers (ledger-guard.ts). */
+  readonly #compare: () => Promise<unknown>;
   readonly #admission: Admission;
   readonly #standing = new Standing();
   /** When an account was last read because it seemed empty. */
@@ -60,9 +66,10 @@ export class Gate {
   /** Accounts that go to the ledger in one query at the end of this turn of the event loop. */
   #wanted: { readonly ids: string[]; readonly accounts: Promise<Accounts> } | null = null;
 
-  constructor(options: HoldsOptions, shards: Shards) {
+  constructor(options: HoldsOptions, shards: Shards, compare: () => Promise<unknown>) {
     this.#options = options;
     this.#shards = shards;
+    this.#compare = compare;
     this.#admission = new Admission(options.waitMs);
   }
 
@@ -146,8 +153,21 @@ export class Gate {
 
   /** Reads these accounts and key epochs from the ledger again, and resolves when Redis has them. */
   async refresh(organizationIds: readonly string[]): Promise<void> {
-    const accounts = await readAccounts(this.#options.pool, organizationIds);
-    await Promise.all(accounts.map((account) => this.#tell(account)));
+    await this.#compared(async () => {
+      const accounts = await readAccounts(this.#options.pool, organizationIds);
+      await Promise.all(accounts.map((account) => this.#tell(account)));
+    });
+  }
+
+  /** What one Postgres says is taken only after it was compared with what Redis knows of the one before. */
+  async #compared(readAndTell: () => Promise<void>): Promise<void> {
+    try {
+      await readAndTell();
+    } catch (error) {
+      if (!(error instanceof OtherServer)) throw error;
+      await this.#compare();
+      await readAndTell();
+    }
   }
 
   /** `known`: what the first try was told, when it was made already. */
@@ -302,8 +322,10 @@ export class Gate {
   load(organizationId: string): Promise<void> {
     const under = this.#loading.get(organizationId);
     if (under !== undefined) return under;
-    const loading = this.#read(organizationId)
-      .then((account) => (account === undefined ? undefined : this.#tell(account)))
+    const loading = this.#compared(async () => {
+      const account = await this.#read(organizationId);
+      if (account !== undefined) await this.#tell(account);
+    })
       .catch((error: unknown) => {
         throw meterUnavailable(error);
       })
@@ -332,7 +354,8 @@ export class Gate {
 
   async #tell(account: KeyedAccount): Promise<void> {
     const known = accountOperation(account, account.keyEpoch.toString(), false);
-    await this.#shards.of(account.organizationId).run(known, REDIS_MS);
+    const [word] = await this.#shards.of(account.organizationId).run(known, REDIS_MS);
+    if (word === "other") throw new OtherServer();
   }
 }
 
@@ -344,4 +367,5 @@ export const accountOperation = (account: Account, keyEpoch: string, onlyKnown: 
     account.version.toString(),
     keyEpoch,
     onlyKnown ? "1" : "0",
+    account.ledger,
   );

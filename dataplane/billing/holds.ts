@@ -17,7 +17,8 @@ import { MAX_MICROS } from "./credits.ts";
 import { FreeBudget } from "./free-budget.ts";
 import { Gate, accountOperation } from "./gate.ts";
 import { HeldBill, seenArguments, type BillKeeper, type Correction, type RateLimits } from "./held-bill.ts";
-import { KeptByShard, type Position } from "./kept-charges.ts";
+import { BEFORE_ALL, KeptByShard, type Position } from "./kept-charges.ts";
+import { LedgerGuard } from "./ledger-guard.ts";
 import { foreignText, type LedgerId } from "./ledger-identity.ts";
 import { LedgerWriter } from "./ledger-writer.ts";
 import type { FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
@@ -90,19 +91,27 @@ export class Holds implements Meter, BillKeeper {
       onRestored: (shard, newest) => this.#charged.of(shard).chargedAgain(newest),
       onTaken: (organizationId) => this.#gate.freed(organizationId),
     });
-    this.#gate = new Gate(options, this.#shards);
+    this.#gate = new Gate(options, this.#shards, () => this.guard.look());
     this.preflight = new Preflight(this.#gate, new FreeBudget(this.#shards, options.limits));
     this.#charged = new KeptByShard(SHARDS, options.kept);
+    const onOther = () => this.#charged.doubt();
+    const takeDoubtful = () => this.#charged.takeDoubtful();
+    const atFirst = "refuse";
+    const { all: shards } = this.#shards;
+    this.guard = new LedgerGuard({ redis, pool, log, ledger, shards, takeDoubtful, onOther, atFirst });
     this.#writer = new LedgerWriter({
       pool,
       log,
       settleInRedis: (row) => this.#settleOnce(row),
-      onStored: (rows, accounts) => this.ledgerCharged(rows, accounts),
+      onStored: (rows, accounts) => {
+        for (const row of rows) this.#keep(row, settleOperation(row, NO_CORRECTION), BEFORE_ALL);
+        this.ledgerCharged(rows, accounts);
+      },
     });
   }
 
   async open(request: MeteredRequest, estimate: Micros): Promise<HeldBill> {
-    if (this.#writer.full) throw meterUnavailable();
+    if (this.#writer.full || this.guard.fault !== null) throw meterUnavailable();
     if (this.#charged.full) throw ledgerBehind();
     const bill = new HeldBill(this, request, this.#gate.limitsOf(request));
     const wanted = estimate > MAX_MICROS ? MAX_MICROS : estimate;
@@ -210,10 +219,13 @@ export class Holds implements Meter, BillKeeper {
     return this.#options.ledger;
   }
 
-  /** Why nothing can be held or charged in this Redis. */
+  /** Compares Redis with the ledger (ledger-guard.ts). */
+  readonly guard: LedgerGuard;
+
+  /** Why nothing can be held or charged. */
   get fault(): string | null {
     const foreign = this.#shards.all.find((shard) => shard.foreign !== null)?.foreign ?? null;
-    return foreign === null ? null : foreignText(foreign, this.#options.ledger);
+    return foreign === null ? this.guard.fault : foreignText(foreign, this.#options.ledger);
   }
 
   /** Bytes of charges that Redis has, and the ledger not yet. */
@@ -326,12 +338,14 @@ export class Holds implements Meter, BillKeeper {
   }
 
   #chargedInRedis(bill: HeldBill | undefined, row: UsageRow, charge: Operation): true {
-    const index = shardOf(row.organizationId);
-    const newest = this.#shards.of(row.organizationId).newest;
-    this.#charged.of(index).add(charge, performance.now(), newest);
+    this.#keep(row, charge, this.#shards.of(row.organizationId).newest);
     if (bill !== undefined) this.#ended(bill);
     count(row);
     return true;
+  }
+
+  #keep({ organizationId }: UsageRow, charge: Operation, position: Position): void {
+    this.#charged.of(shardOf(organizationId)).add(charge, performance.now(), position);
   }
 
   /** One try for a row that Redis did not take in time. */

@@ -80,6 +80,22 @@ test("in a rush those that the ledger has go first, and none of the others; with
   expect(space.full).toBe(false);
 });
 
+test("what the ledger may have lost is told once, when it is said to have it, and kept until then", () => {
+  const kept = new KeptCharges(new KeptSpace({ keptMs: 0 }));
+  kept.add(charge(1), 0, "1-0");
+  kept.drainedTo("1-0");
+  kept.add(charge(2), 0, "2-0");
+  kept.doubt();
+  kept.add(charge(3), 0, "3-0");
+  expect(kept.takeDoubtful()).toEqual([]);
+  kept.drainedTo("2-0");
+  expect(kept.all(10_000)).toEqual([charge(1), charge(2), charge(3)]);
+  expect(kept.takeDoubtful()).toEqual([charge(1), charge(2)]);
+  expect(kept.takeDoubtful()).toEqual([]);
+  kept.drainedTo("3-0");
+  expect(kept.all(10_000)).toEqual([]);
+});
+
 test("a long wait with few charges takes little room", () => {
   const space = new KeptSpace();
   const kept = new KeptCharges(space);

@@ -36,8 +36,15 @@ interface Chunk {
   position: Position;
   /** The ledger has all of it. */
   drained: boolean;
+  /** The ledger may have lost it since: not to be forgotten before it was looked whether it has. */
+  doubtful: boolean;
   readonly bytes: Buffer;
   used: number;
+}
+
+function operationsOf({ bytes, used }: Chunk): Operation[] {
+  const charges = bytes.toString("utf8", 0, used).split(SEPARATOR) as Operation[];
+  return charges.slice(0, -1);
 }
 
 /** What the shards of a process keep, together. */
@@ -82,10 +89,10 @@ export class KeptCharges {
     const most = 3 * charge.length + 1;
     // One that waits is filled however old it is: else a long wait would leave many nearly empty ones.
     const old = chunk !== undefined && chunk.drained && chunk.since < now - CHUNK_MS;
-    if (chunk === undefined || old || chunk.used + most > chunk.bytes.length) {
+    if (chunk === undefined || old || chunk.doubtful || chunk.used + most > chunk.bytes.length) {
       this.#forget(now);
       const bytes = Buffer.allocUnsafeSlow(Math.max(CHUNK_BYTES, most));
-      chunk = { since: now, last: now, position, drained: true, bytes, used: 0 };
+      chunk = { since: now, last: now, position, drained: true, doubtful: false, bytes, used: 0 };
       this.#space.all += bytes.length;
       this.#chunks.push(chunk);
     }
@@ -117,13 +124,22 @@ export class KeptCharges {
     }
   }
 
+  /** The ledger may have lost its last transactions: whatever it was said to have. */
+  doubt(): void {
+    for (const chunk of this.#chunks) chunk.doubtful = true;
+  }
+
+  /** Doubtful charges that the ledger is said to have; they are not doubtful any more. */
+  takeDoubtful(): Operation[] {
+    const chunks = this.#chunks.filter(({ doubtful, drained }) => doubtful && drained);
+    for (const chunk of chunks) chunk.doubtful = false;
+    return chunks.flatMap(operationsOf);
+  }
+
   /** Oldest first; a few of them may have been in the ledger for more than a minute. */
   all(now: number): Operation[] {
     this.#forget(now);
-    return this.#chunks.flatMap(({ bytes, used }) => {
-      const charges = bytes.toString("utf8", 0, used).split(SEPARATOR) as Operation[];
-      return charges.slice(0, -1);
-    });
+    return this.#chunks.flatMap(operationsOf);
   }
 
   #judge(chunk: Chunk): void {
@@ -135,7 +151,8 @@ export class KeptCharges {
 
   #forget(now: number): void {
     const { keptMs, crowded } = this.#space;
-    const forgotten = (chunk: Chunk) => chunk.drained && (crowded || chunk.last <= now - keptMs);
+    const forgotten = (chunk: Chunk) =>
+      chunk.drained && !chunk.doubtful && (crowded || chunk.last <= now - keptMs);
     for (const chunk of this.#chunks) if (forgotten(chunk)) this.#space.all -= chunk.bytes.length;
     this.#chunks = this.#chunks.filter((chunk) => !forgotten(chunk));
   }
@@ -165,5 +182,14 @@ export class KeptByShard {
   /** Bytes of charges that the ledger has not. */
   get waitingBytes(): number {
     return this.#space.waiting;
+  }
+
+  /** As of each shard. */
+  doubt(): void {
+    for (const shard of this.#shards) shard.doubt();
+  }
+
+  takeDoubtful(): Operation[] {
+    return this.#shards.flatMap((shard) => shard.takeDoubtful());
   }
 }

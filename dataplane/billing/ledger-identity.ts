@@ -5,6 +5,23 @@ import { z } from "zod";
 /** No other ledger has it; a copy or a restored backup of this one has. */
 export type LedgerId = string;
 
+/**
+ * The ledger and the run of the server that answers for it, as Postgres says it: another word after anything that may have
+ * taken transactions back.
+ */
+export type LedgerWord = string;
+
+export async function readLedgerWord(pool: CommonQueryMethods): Promise<LedgerWord> {
+  return await pool.oneFirst(sql.type(z.object({ word: z.string() }))`select ledger_word() as word`);
+}
+
+/** Whether a charge was refused as another server answers than the one that is known (`drain_charges_of`). */
+export function isOtherServer(error: unknown): boolean {
+  for (let cause = error; cause instanceof Error; cause = cause.cause)
+    if ("code" in cause && cause.code === "GL001") return true;
+  return false;
+}
+
 export async function readLedgerId(pool: CommonQueryMethods): Promise<LedgerId> {
   return await pool.oneFirst(sql.type(z.object({ id: z.string() }))`select id from ledger`);
 }

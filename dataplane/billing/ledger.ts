@@ -4,8 +4,9 @@
  * of them a charge takes, and in what order: charge.ts.
  */
 import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
-import { accountSchema, type Account } from "./accounts.ts";
+import { accountSchema, ledgerWord, type Account } from "./accounts.ts";
 import { arrayOf } from "./charge-text.ts";
+import type { LedgerWord } from "./ledger-identity.ts";
 import type { ChargeClass } from "./price.ts";
 import type { UsageRow } from "./usage-row.ts";
 
@@ -60,24 +61,25 @@ export async function storeRows(
   texts: readonly string[],
 ): Promise<readonly Account[]> {
   return await transaction.any(sql.type(accountSchema)`
-    select organization_id as "organizationId", balance_micros as balance, version
+    select organization_id as "organizationId", balance_micros as balance, version, ${ledgerWord}
     from charge_usage(${arrayOf(texts)}::charge[])
   `);
 }
 
 /**
  * As `storeRows`, in a transaction of its own; none: another holds the advisory lock with this key.
- * @throws Error as there.
+ * @throws Error as there, and one that `isOtherServer` knows when this word is not the ledger's.
  */
 export async function drainRows(
   pool: DatabasePool,
+  word: LedgerWord,
   lock: number,
   shard: number,
   texts: readonly string[],
 ): Promise<readonly Account[]> {
   return await pool.any(sql.type(accountSchema)`
-    select organization_id as "organizationId", balance_micros as balance, version
-    from drain_charges(${lock}, ${shard}, ${arrayOf(texts)}::charge[])
+    select organization_id as "organizationId", balance_micros as balance, version, ${word} as ledger
+    from drain_charges_of(${word}, ${lock}, ${shard}, ${arrayOf(texts)}::charge[])
   `);
 }
 

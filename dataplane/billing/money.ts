@@ -28,6 +28,8 @@ export interface Money {
   readonly directory: KeyDirectory;
   readonly keeper: DirectoryKeeper;
   readonly upkeep: Upkeep;
+  /** Compares Redis with the ledger, before anything changes either. Never fails: it is done again until it can be. */
+  begin(): Promise<void>;
   /** When the last request is answered: stops the upkeep and moves what was charged into the ledger. */
   stop(): Promise<void>;
 }
@@ -53,5 +55,9 @@ export function startMoney(options: MoneyOptions): Money {
     await keeper.stop();
     await upkeep.stop();
   };
-  return { holds, directory, keeper, upkeep, stop };
+  const begin = () =>
+    upkeep.look().catch((error: unknown) => {
+      log.warn({ err: error }, "could not compare Redis with the ledger");
+    });
+  return { begin, holds, directory, keeper, upkeep, stop };
 }

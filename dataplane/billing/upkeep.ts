@@ -22,6 +22,8 @@ import { reached } from "./steps.ts";
 export interface Rhythm {
   /** How often each shard is looked at: a flush is noticed so soon, and a dead leader replaced a second later. */
   readonly watchMs: number;
+  /** How often it is looked which Postgres answers; a leader whose round meets another one looks at once. */
+  readonly ledgerMs: number;
   readonly drainMs: number;
   readonly heartbeatMs: number;
   readonly sweepMs: number;
@@ -35,6 +37,7 @@ export interface Rhythm {
 /** A dead owner's hold ends after at most 5 + 45 + 5 s, well within the 90 s of rule 1.9. */
 export const usualRhythm: Rhythm = {
   watchMs: 250,
+  ledgerMs: 2_000,
   drainMs: 250,
   heartbeatMs: 5_000,
   sweepMs: 5_000,
@@ -74,6 +77,7 @@ export class Upkeep {
   readonly #leads: Leads;
   readonly #parked: ParkedKeeper;
   readonly #loops: Recurring[];
+  readonly #guardLoop: Recurring;
   /** Versions that this process has told Redis, by organization. */
   readonly #told = new LRUCache<string, bigint>({ max: 200_000 });
   /** When this pod last told Redis of every change, in milliseconds of `performance.now()`. */
@@ -88,12 +92,22 @@ export class Upkeep {
     this.#options = options;
     this.#rhythm = { ...usualRhythm, ...options.rhythm };
     const { redis, pool, log, holds, pod, random } = options;
-    this.#drainer = new Drainer({ redis, pool, ledger: holds.ledger, shards: holds.shards });
+    this.#drainer = new Drainer({
+      redis,
+      pool,
+      ledger: holds.ledger,
+      shards: holds.shards,
+      word: () => holds.guard.word,
+      onOther: () => this.#lookSoon(),
+    });
     this.#leads = new Leads({ pod, random, shards: holds.shards });
+    const { ledgerMs } = this.#rhythm;
+    this.#guardLoop = new Recurring(log, "ledger", ledgerMs, () => this.look());
     this.#parked = new ParkedKeeper(pool, log);
     const { watchMs, drainMs, heartbeatMs, sweepMs } = this.#rhythm;
     const leads = (shard: number) => this.#leads.has(shard);
     this.#loops = [
+      this.#guardLoop,
       new Recurring(log, "watch", watchMs, () => this.watch()),
       new Recurring(log, "drain", drainMs, () => this.#drainMine()),
       new Recurring(log, "heartbeat", heartbeatMs, () => holds.heartbeat()),
@@ -166,6 +180,24 @@ export class Upkeep {
     else await this.#leads.claim(now);
   }
 
+  /** Looks which Postgres answers, and what that one has lost. @throws when a store is away. */
+  async look(): Promise<void> {
+    const { guard } = this.#options.holds;
+    const before = guard.word;
+    await guard.look();
+    // The balances may be others than the versions say.
+    if (guard.word !== before) {
+      this.#told.clear();
+      this.#toldAt = Number.NEGATIVE_INFINITY;
+    }
+  }
+
+  #lookSoon(): void {
+    this.look().catch((error: unknown) => {
+      this.#options.log.warn({ err: error }, "could not compare Redis with the ledger");
+    });
+  }
+
   async #drainMine(): Promise<void> {
     try {
       await this.#drainer.drain((shard) => this.#leads.has(shard));
@@ -231,7 +263,9 @@ export class Upkeep {
     await Promise.all(
       news.map(async (account) => {
         const shard = shards[shardOf(account.organizationId)];
-        await shard?.run(accountOperation(account, account.keyEpoch.toString(), true), SCRIPT_MS);
+        const known = accountOperation(account, account.keyEpoch.toString(), true);
+        const [word] = (await shard?.run(known, SCRIPT_MS)) ?? [];
+        if (word === "other") throw new Error("another Postgres answers than the one that Redis knows");
         this.#told.set(account.organizationId, account.version);
       }),
     );

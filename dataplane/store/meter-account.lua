@@ -1,3 +1,31 @@
+-- The ledger and the server that the bases of this shard are from, when `word` is another one; nil when it is the same.
+-- What another server says of an account is not comparable: it may have lost its last transactions, and must be compared
+-- with what is known here first (billing/ledger-guard.ts). '' is not compared.
+local function other_ledger(word)
+  if word == '' then
+    return nil
+  end
+  local of_shard = call('GET', LEDGER)
+  if not of_shard then
+    insist()
+    call('SET', LEDGER, word)
+    return nil
+  end
+  return of_shard ~= word and of_shard or nil
+end
+
+-- adopt(word before, word)
+-- Everything that is known here was compared with this server's ledger. Replies: adopted | other, the word that it is.
+operations.adopt = function(before, word)
+  local of_shard = call('GET', LEDGER) or ''
+  if of_shard ~= before and of_shard ~= word then
+    return { 'other', of_shard }
+  end
+  insist()
+  call('SET', LEDGER, word)
+  return { 'adopted' }
+end
+
 -- Takes an account as the ledger has it, when that is newer than what is known here.
 local function take_account(organization, base, version, key_epoch)
   local key = organization_key(organization)
@@ -14,9 +42,12 @@ local function take_account(organization, base, version, key_epoch)
   known[organization] = nil
 end
 
--- account(organization, base, version, keyEpoch, only if known)
--- Replies: taken | unknown (not asked for here yet, so left to be loaded when it is).
-operations.account = function(organization, base, version, key_epoch, only_known)
+-- account(organization, base, version, keyEpoch, only if known, word of the ledger)
+-- Replies: taken | unknown (not asked for here yet, so left to be loaded when it is) | other (server: nothing is taken).
+operations.account = function(organization, base, version, key_epoch, only_known, word)
+  if other_ledger(word) then
+    return { 'other' }
+  end
   if only_known == '1' and call('HEXISTS', organization_key(organization), 'base') == 0 then
     return { 'unknown' }
   end

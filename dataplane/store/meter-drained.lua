@@ -1,14 +1,18 @@
--- drained(first entry, last entry, number of entries, number of their charges, number of accounts,
+-- drained(word of the ledger, first entry, last entry, number of entries, number of their charges, number of accounts,
 --   (organization, base, version)..., (organization, sum of its costs)...)
 -- The ledger has the stream's oldest entries: deletes them, takes the accounts that they are part of now, and
 -- subtracts their sums from `undrained`. Replies:
 --   drained       done
 --   moved         they are not the oldest any more, or the last is not there: another pod was faster, or this Redis
 --                 lost its end. Nothing is deleted: whoever reads what is there now goes on from that
+--   other         another server of the ledger than the one that is known here took them: nothing is done
 --   broken        an entry from among them was missing, which none of ours takes out: they are deleted and the sums
 --                 left in `undrained`, as too little may be available but never too much
 -- An organization whose key is none of ours is passed over: the others' charges must not wait for it.
-operations.drained = function(first, last, count, charged, accounts, ...)
+operations.drained = function(word, first, last, count, charged, accounts, ...)
+  if other_ledger(word) then
+    return { 'other' }
+  end
   -- The last value is where the next operation begins (meter-apply.lua).
   local values = { ... }
   local sums = 3 * tonumber(accounts) + 1

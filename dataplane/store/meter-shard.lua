@@ -2,6 +2,7 @@
 -- The files meter-*.lua are joined into one script (dataplane/billing/shard.ts), this one first.
 --
 -- All keys of a shard share one hash tag, so that a script touches one slot. KEYS[1] is the tag, `{gapura-meter-7}`:
+--   TAG:ledger    the ledger and the run of its server that the bases of this shard are from
 --   TAG:clock     when a call of this shard was last noted: the server's clock, and the shard's
 --   TAG:epoch     the ledger's id and a random word; another word or none means that this Redis lost what it knew
 --                 (design.md §5), another ledger that this Redis is not ours
@@ -35,6 +36,7 @@
 local call = redis.call
 local tag = KEYS[1]
 local BEATS, CHARGED, USAGE, WAITING = tag .. ':beats', tag .. ':charged', tag .. ':usage', tag .. ':waiting'
+local LEDGER = tag .. ':ledger'
 local DRAINED, LEADER = tag .. ':drained', tag .. ':leader'
 local CLOCK = tag .. ':clock'
 -- Charges beyond this mean that the ledger is out of reach: new requests are refused.

@@ -67,6 +67,11 @@ export const metrics = {
     labelNames: ["shard"],
     registers,
   }),
+  ledgerLost: new Counter({
+    name: "gapura_ledger_lost_credits_total",
+    help: "Credits charged by their sum, as Postgres came back without charges that Redis knows of.",
+    registers,
+  }),
   keptBytes: new Gauge({
     name: "gapura_kept_charges_bytes",
     help: "Charges of this process that the ledger has not yet; beyond 134217728 new requests are refused.",

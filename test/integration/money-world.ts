@@ -125,6 +125,7 @@ export class Plane {
       random: Math.random,
       rhythm: options.rhythm ?? {},
     });
+    await upkeep.look();
     if (options.running ?? true) upkeep.start();
     return new Plane(redis, pool, holds, upkeep);
   }

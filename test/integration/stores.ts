@@ -5,6 +5,8 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Redis } from "ioredis";
 import pg from "pg";
@@ -77,6 +79,9 @@ async function execute(url: string, statement: string): Promise<void> {
   }
 }
 
+/** With their owners, as Postgres does not run as root. */
+const copy = (from: string, to: string) => promisify(execFile)("cp", ["-a", from, to]);
+
 /** A store in a process of its own, for tests that hurt it. The address stays the same over restarts. */
 export interface TestStore {
   readonly url: string;
@@ -88,6 +93,10 @@ export interface TestStore {
   start(): Promise<void>;
   /** SIGSTOP: connections stay open and nobody answers, until `resume`. */
   freeze(): void;
+  /** Remembers what it holds now, as of one moment. */
+  save(): Promise<void>;
+  /** Kills it and starts it with what it held then: a backup, or a replica that had not heard of the rest. */
+  rollBack(): Promise<void>;
   resume(): void;
   /** Ends it and deletes its data. */
   [Symbol.asyncDispose](): Promise<void>;
@@ -108,15 +117,35 @@ async function testStore(
     signalAll(processesIn(folder), "SIGKILL");
     await stopProcess(server.process, "SIGKILL", 5_000);
   };
+  const saved = join(parent, "saved");
+  const start = async () => {
+    server = await open(folder, port);
+  };
+  const freeze = () => signalAll(processesIn(folder), "SIGSTOP");
+  const resume = () => signalAll(processesIn(folder), "SIGCONT");
   return {
+    save: async () => {
+      freeze();
+      try {
+        await rm(saved, { recursive: true, force: true });
+        await copy(folder, saved);
+      } finally {
+        resume();
+      }
+      await rm(join(saved, "postmaster.pid"), { force: true });
+    },
+    rollBack: async () => {
+      await kill();
+      await rm(folder, { recursive: true, force: true });
+      await copy(saved, folder);
+      await start();
+    },
     url: urlOf(port),
     stop: () => server.stop(),
     kill,
-    start: async () => {
-      server = await open(folder, port);
-    },
-    freeze: () => signalAll(processesIn(folder), "SIGSTOP"),
-    resume: () => signalAll(processesIn(folder), "SIGCONT"),
+    start,
+    freeze,
+    resume,
     [Symbol.asyncDispose]: async () => {
       await kill();
       await rm(parent, { recursive: true, force: true });
