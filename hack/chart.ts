@@ -18,11 +18,14 @@ const OPEN = new Set(["resources", "nodeSelector", "affinity", "podAnnotations",
 const ENUMS: Readonly<Record<string, readonly string[]>> = {
   "image.pullPolicy": ["Always", "IfNotPresent", "Never"],
   logLevel: ["debug", "info", "warn", "error"],
+  tenancy: ["Trusted", "Namespaced"],
   "service.type": ["ClusterIP", "NodePort", "LoadBalancer"],
 };
 
 /** An address, or nothing. */
 const PATTERNS: Readonly<Record<string, string>> = { publicUrl: "^(https?://[^/].*)?$" };
+/** Lists of plain names. */
+const NAMES = new Set(["watchNamespaces", "platformNamespaces", "ownHosts"]);
 /** Lists whose items are told apart by their names; those of all others but one are objects of some other kind. */
 const NAMED = new Set([
   "imagePullSecrets",
@@ -92,7 +95,7 @@ function typeOf({ path, preset }: Value): Schema {
 }
 
 function itemsOf(path: string): Schema {
-  if (path === "watchNamespaces") return { type: "string", minLength: 1 };
+  if (NAMES.has(path)) return { type: "string", minLength: 1 };
   return { type: "object", ...(NAMED.has(path) ? { required: ["name"] } : {}) };
 }
 

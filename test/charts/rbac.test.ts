@@ -11,7 +11,7 @@ import type { KubeAccess } from "../../hack/kube-apiserver.ts";
 import { API_VERSION } from "../../operator/api/fields.ts";
 import { type Kind, kinds } from "../../operator/api/kinds.ts";
 import { gapuraPath, KubeClient } from "../operator/kube-client.ts";
-import { conditionText, observedGeneration, TestPod } from "../operator/kube-world.ts";
+import { conditionText, observedGeneration, setPodReady, TestPod } from "../operator/kube-world.ts";
 import { type KubeObject, render, type Rendered } from "./helm.ts";
 import { stores } from "./matrix.ts";
 import { mustKubectl } from "./kubectl.ts";
@@ -70,6 +70,12 @@ describe.skipIf(kube === null).each(forms)("the operator's rights $form", ({ hom
     }
   };
 
+  const silences = async () => {
+    const list = await client.must("GET", `/apis/events.k8s.io/v1/namespaces/${home}/events`);
+    const { items } = eventsSchema.parse(list);
+    return items.filter(({ reason }) => reason === "PodSilent");
+  };
+
   beforeAll(async () => {
     client = new KubeClient(access);
     folder = await mkdtemp(join(tmpdir(), "gapura-rbac-"));
@@ -91,6 +97,18 @@ describe.skipIf(kube === null).each(forms)("the operator's rights $form", ({ hom
     operatorsClient = new KubeClient({ ...access, token });
     pod = new TestPod(client, home, "data-plane-0", podLabels(rendered, "gapura-data-plane"));
     await pod.start();
+    // Nobody listens at its address.
+    await client.must("POST", `/api/v1/namespaces/${home}/pods`, {
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { name: "data-plane-1", labels: podLabels(rendered, "gapura-data-plane") },
+      spec: { containers: [{ name: "data-plane", image: "x", ports: [{ name: "ops", containerPort: 1 }] }] },
+    });
+    await mustKubectl(
+      access,
+      ["apply", "--server-side", "-f", "-"],
+      [rendered.get("Deployment", "gapura-data-plane")],
+    );
     operator = await startOperatorOfChart(access, rendered, token, folder);
   });
   afterAll(async () => {
@@ -159,6 +177,32 @@ describe.skipIf(kube === null).each(forms)("the operator's rights $form", ({ hom
       return JSON.stringify(list).includes("SecretNotFound");
     });
   });
+
+  test("a ready pod that does not acknowledge is one Event of the Deployment, and named in the statuses", async () => {
+    await setPodReady(client, home, "data-plane-1", true);
+    await client.until("the Event", async () => (await silences()).length > 0, 60_000);
+    await untilCondition(
+      "ModelRoute",
+      "m",
+      "Programmed",
+      /^False Pending: 1\/2 pods; no acknowledgement from data-plane-1$/,
+    );
+    const deployment = await client.must(
+      "GET",
+      `/apis/apps/v1/namespaces/${home}/deployments/gapura-data-plane`,
+    );
+    expect(await silences()).toMatchObject([
+      {
+        type: "Warning",
+        note: expect.stringMatching(
+          /^pod data-plane-1 is ready and has not acknowledged .* for 30 s: it /,
+        ) as string,
+        regarding: { kind: "Deployment", name: "gapura-data-plane", uid: deployment.metadata?.uid },
+      },
+    ]);
+    await setPodReady(client, home, "data-plane-1", false);
+    await untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 1\/1 pods$/);
+  }, 120_000);
 
   test("nothing that it asked for was refused, and every right is used", async () => {
     const events = await auditOf(access, account);
@@ -256,10 +300,91 @@ describe.skipIf(kube === null)("rights that depend on other values", () => {
   });
 });
 
+const eventsSchema = z.object({ items: z.array(z.looseObject({ reason: z.string().optional() })) });
+
+describe.skipIf(kube === null)("what people may do", () => {
+  const access = kube as KubeAccess;
+
+  test("edit of a namespace writes routes, policies and prices there, admin Organizations too, view reads", async () => {
+    const client = new KubeClient(access);
+    const [home, team, other] = ["rbac-people", "rbac-people-team", "rbac-people-other"];
+    for (const namespace of [home, team, other]) await client.makeNamespace(namespace);
+    const rendered = await render(stores, "gapura", home);
+    const people = rendered.all("ClusterRole").filter((role) => aggregates(role).length > 0);
+    await mustKubectl(access, ["apply", "--server-side", "-f", "-"], people);
+    const answers: Record<string, Record<string, number[]>> = {};
+    for (const role of ["view", "edit", "admin"]) {
+      // As the controller manager puts the parts of an aggregated ClusterRole together; none runs here.
+      for (const part of people.filter((each) => aggregates(each).includes(role)))
+        await client.must("POST", `/apis/rbac.authorization.k8s.io/v1/namespaces/${team}/rolebindings`, {
+          apiVersion: "rbac.authorization.k8s.io/v1",
+          kind: "RoleBinding",
+          metadata: { name: `${role}-${part.metadata.name.split("-").at(-1)}` },
+          roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: part.metadata.name },
+          subjects: [{ kind: "ServiceAccount", name: role, namespace: team }],
+        });
+      await client.must("POST", `/api/v1/namespaces/${team}/serviceaccounts`, {
+        apiVersion: "v1",
+        kind: "ServiceAccount",
+        metadata: { name: role },
+      });
+      const person = new KubeClient({ ...access, token: await accountToken(client, team, role) });
+      const tries = async (kind: Kind, namespace: string) => {
+        const { plural } = kinds[kind];
+        const spec = kind === "PriceTable" ? { unit: "USD" } : kind === "ModelRoute" ? route : {};
+        const object = { apiVersion: API_VERSION, kind, metadata: { name: role }, spec };
+        const made = await person.call("POST", gapuraPath(plural, namespace), object);
+        const listed = await person.call("GET", gapuraPath(plural, namespace));
+        const gone = await person.call("DELETE", gapuraPath(plural, namespace, role));
+        return [listed.status, made.status, gone.status];
+      };
+      answers[role] = {};
+      for (const kind of ["ModelRoute", "ToolPolicy", "PriceTable", "Organization"] as const)
+        answers[role][kind] = await tries(kind, team);
+      answers[role]["elsewhere"] = await tries("ModelRoute", other);
+      const status = { apiVersion: API_VERSION, kind: "ModelRoute", metadata: { name: "x" }, status: {} };
+      const beyond = [
+        await person.call("PATCH", `${gapuraPath("modelroutes", team, "x")}/status`, status),
+        await person.call("GET", secret(team)),
+        await person.call("GET", `/apis/rbac.authorization.k8s.io/v1/namespaces/${team}/rolebindings`),
+      ];
+      answers[role]["beyond"] = beyond.map(({ status: code }) => code);
+      await person.close();
+    }
+    const [none, reads, writes] = [
+      [403, 403, 403],
+      [200, 403, 403],
+      [200, 201, 200],
+    ];
+    const rest = { elsewhere: none, beyond: none };
+    const serving = { ModelRoute: writes, ToolPolicy: writes, PriceTable: writes };
+    expect(answers).toEqual({
+      view: { ModelRoute: reads, ToolPolicy: reads, PriceTable: reads, Organization: reads, ...rest },
+      edit: { ...serving, Organization: reads, ...rest },
+      admin: { ...serving, Organization: writes, ...rest },
+    });
+    await client.close();
+  });
+});
+
+const route = {
+  limits: { contextTokens: 1000, maxOutputTokens: 100 },
+  upstreams: [{ name: "one", dialect: "Messages", baseURL: "https://one.example" }],
+};
+
 const secret = (namespace: string, name?: string): string =>
   `/api/v1/namespaces/${namespace}/secrets${name === undefined ? "" : `/${name}`}`;
 
-const roles = (rendered: Rendered) => [...rendered.all("Role"), ...rendered.all("ClusterRole")];
+/** The operator's. */
+const roles = (rendered: Rendered) =>
+  [...rendered.all("Role"), ...rendered.all("ClusterRole")].filter((role) => aggregates(role).length === 0);
+
+/** The ClusterRoles of every cluster that this one becomes a part of. */
+const aggregates = ({ metadata }: KubeObject): string[] =>
+  Object.keys(metadata.labels ?? {}).flatMap((label) => {
+    const [, name] = /^rbac\.authorization\.k8s\.io\/aggregate-to-(\w+)$/.exec(label) ?? [];
+    return name === undefined ? [] : [name];
+  });
 
 const roleSchema = z.object({
   metadata: z.object({ name: z.string() }),

@@ -262,6 +262,42 @@ const cases: readonly Case[] = [
     is: { name: "WATCH_NAMESPACES", value: "a,b" },
   },
   {
+    value: "tenancy",
+    set: { tenancy: "Namespaced" },
+    read: env("operator", "TENANCY"),
+    is: { name: "TENANCY", value: "Namespaced" },
+  },
+  {
+    value: "platformNamespaces",
+    set: { platformNamespaces: ["ml", "search"] },
+    read: env("operator", "PLATFORM_NAMESPACES"),
+    is: { name: "PLATFORM_NAMESPACES", value: "ml,search" },
+  },
+  {
+    value: "quotas.objects",
+    set: { quotas: { objects: 7 } },
+    read: env("operator", "QUOTA_OBJECTS"),
+    is: { name: "QUOTA_OBJECTS", value: "7" },
+  },
+  {
+    value: "quotas.bytes",
+    set: { quotas: { bytes: 10_485_760 } },
+    read: env("operator", "QUOTA_BYTES"),
+    is: { name: "QUOTA_BYTES", value: "10485760" },
+  },
+  {
+    value: "rbac.aggregateClusterRoles",
+    set: { rbac: { aggregateClusterRoles: false } },
+    read: isThere("ClusterRole", "gapura:gw:gapura-edit"),
+    is: false,
+  },
+  {
+    value: "ownHosts",
+    set: { ownHosts: ["10.0.0.5", "api.internal"] },
+    read: env("data-plane", "OWN_HOSTS"),
+    is: { name: "OWN_HOSTS", value: "gapura.gw.svc,gapura-ops.gw.svc,10.0.0.5,api.internal" },
+  },
+  {
     value: "publicUrl",
     base: { ingress },
     set: { ingress, publicUrl: "https://llm.example.com" },
@@ -459,6 +495,7 @@ const cases: readonly Case[] = [
       const selector = at("ServiceMonitor", "gapura", "spec", "selector", "matchLabels")(rendered);
       const labels = at("Service", "gapura-ops", "metadata", "labels")(rendered);
       return (
+        selector !== undefined &&
         labels !== undefined &&
         Object.entries(selector as object).every(
           ([key, value]) => (labels as Record<string, unknown>)[key] === value,
@@ -587,6 +624,9 @@ describe("a wrong value is refused", () => {
     ["ingress.enabled", { ingress: { enabled: "yes" } }],
     ["networkPolicy.allowTo", { networkPolicy: { allowTo: ["10.0.0.0/8"] } }],
     ["service.type", { service: { type: "Headless" } }],
+    ["tenancy", { tenancy: "namespaced" }],
+    ["platformNamespaces", { platformNamespaces: "ml" }],
+    ["quotas.objects", { quotas: { objects: -1 } }],
     ["publicUrl", { publicUrl: "llm.example.com" }],
   ])("%s of the wrong form", async (path, wrong) => {
     const answer = await render({ ...stores, ...wrong }).then(
