@@ -41,6 +41,8 @@ export interface Rule<T> {
   /** null: only the compiler can judge it. */
   readonly cel: string | null;
   readonly message: string;
+  /** A message that names what is wrong, for both readers, instead. */
+  readonly naming?: { readonly cel: string; readonly of: (value: T) => string };
   /** CEL's `fieldPath`, where the fault always lies at one field. */
   readonly fieldPath?: string;
   /** The path of the first fault, relative to the value; null when the rule holds. */
@@ -62,7 +64,9 @@ export function withRules<S extends z.ZodType>(
   const judged = schema.superRefine((value, context) => {
     for (const rule of rules) {
       const path = rule.fault(value);
-      if (path !== null) context.addIssue({ code: "custom", path: [...path], message: rule.message });
+      if (path === null) continue;
+      const message = rule.naming?.of(value) ?? rule.message;
+      context.addIssue({ code: "custom", path: [...path], message });
     }
   });
   const cel = [...rules, ...transitions].flatMap((rule) =>
@@ -72,6 +76,7 @@ export function withRules<S extends z.ZodType>(
           {
             rule: rule.cel,
             message: rule.message,
+            ...("naming" in rule && rule.naming !== undefined ? { messageExpression: rule.naming.cel } : {}),
             ...(rule.fieldPath === undefined ? {} : { fieldPath: rule.fieldPath }),
           },
         ],

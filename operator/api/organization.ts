@@ -53,6 +53,15 @@ const key = {
 const rateLimit = (description: string, example: number) =>
   field(z.int().min(1).max(1_000_000_000), description, { example }).optional();
 
+/** Index of the first key whose project is not listed; -1: there is none. */
+function unlisted(spec: {
+  readonly projects?: readonly { readonly name: string }[] | undefined;
+  readonly apiKeys?: readonly { readonly project?: string | undefined }[] | undefined;
+}): number {
+  const known = new Set([DEFAULT_PROJECT, ...(spec.projects ?? []).map((project) => project.name)]);
+  return (spec.apiKeys ?? []).findIndex((entry) => !known.has(entry.project ?? DEFAULT_PROJECT));
+}
+
 export const organizationSpec = withRules(
   z.strictObject({
     displayName: field(
@@ -145,10 +154,13 @@ export const organizationSpec = withRules(
     {
       cel: "!has(self.apiKeys) || self.apiKeys.all(k, !has(k.project) || k.project == 'default' || (has(self.projects) && self.projects.exists(p, p.name == k.project)))",
       message: "apiKeys name a project that is not in projects",
+      naming: {
+        cel: `'the project "' + self.apiKeys.map(k, has(k.project) && k.project != 'default' && !(has(self.projects) && self.projects.exists(p, p.name == k.project)), k.project)[0] + '" is not in projects'`,
+        of: (spec) => `the project "${spec.apiKeys?.[unlisted(spec)]?.project}" is not in projects`,
+      },
       fieldPath: ".apiKeys",
       fault: (spec) => {
-        const known = new Set([DEFAULT_PROJECT, ...(spec.projects ?? []).map((project) => project.name)]);
-        const index = (spec.apiKeys ?? []).findIndex((entry) => !known.has(entry.project ?? DEFAULT_PROJECT));
+        const index = unlisted(spec);
         return index < 0 ? null : ["apiKeys", index, "project"];
       },
     },

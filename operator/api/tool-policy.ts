@@ -1,7 +1,7 @@
 /** ToolPolicy: which server tools run, with which engines and bounds (resources.md). */
 import { z } from "zod";
 import { duration, field, httpUrl, objectName, secretKeyRef, set, withRules } from "./fields.ts";
-import { cidrFault } from "./cidr.ts";
+import { cidrFault, parseCidr } from "./cidr.ts";
 
 export const policyDefaults = {
   enabled: true,
@@ -84,11 +84,20 @@ const egress = withRules(
     allowCIDRs: field(
       withRules(
         set(
-          z
-            .string()
-            .min(1)
-            .max(64)
-            .regex(/^[0-9A-Fa-f:.]+\/[0-9]{1,3}$/),
+          withRules(
+            z
+              .string()
+              .min(1)
+              .max(64)
+              .regex(/^[0-9A-Fa-f:.]+\/[0-9]{1,3}$/),
+            [
+              {
+                cel: "isCIDR(self)",
+                message: "must be a network, such as 10.20.0.0/16",
+                fault: (entry) => (parseCidr(entry) === null ? [] : null),
+              },
+            ],
+          ),
           64,
         ),
         [
@@ -96,7 +105,9 @@ const egress = withRules(
             cel: null,
             message: "must be a network that holds no link-local and no cloud-metadata address",
             fault: (entries) => {
-              const index = entries.findIndex((entry) => cidrFault(entry) !== null);
+              const index = entries.findIndex(
+                (entry) => parseCidr(entry) !== null && cidrFault(entry) !== null,
+              );
               return index < 0 ? null : [index];
             },
           },

@@ -35,12 +35,18 @@ export class DataPlaneWorld {
   }
 
   /** Declares model `m`, which says `words`, and an organization; runs one operator. */
-  static async open(access: KubeAccess, namespace: string, words: string, providerKey = "provider-key") {
+  static async open(
+    access: KubeAccess,
+    namespace: string,
+    words: string,
+    providerKey = "provider-key",
+    operator: OperatorOptions = {},
+  ) {
     const [database, redis] = await Promise.all([freshDatabase(), freshRedis()]);
     const world = new DataPlaneWorld(access, namespace, { database, redis });
     const { client, objects } = world;
     await client.makeNamespace(namespace);
-    world.startOperator("operator-0");
+    world.startOperator("operator-0", operator);
     await objects.applySecret("provider", { "api-key": providerKey });
     await objects.apply("PriceTable", "prices", priceSpec("m"));
     await objects.apply("ModelRoute", "m", routeSpec((await world.upstreamSaying(words)).url));
@@ -56,6 +62,10 @@ export class DataPlaneWorld {
   /** The organization's generated key. */
   get key(): string {
     return this.#key;
+  }
+
+  get databaseUrl(): string {
+    return this.#stores.database.url;
   }
 
   get operatorOutput(): string {

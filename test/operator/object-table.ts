@@ -389,18 +389,22 @@ const policyRows: Row[] = [
     "fe80::/10",
     "fe80::1/128",
     "::/0",
-    "::ffff:169.254.0.0/112",
     "fd00:ec2::254/128",
     "fd00::/8",
     "100.100.100.200/32",
     "168.63.129.16/32",
-    "300.0.0.0/8",
-    "10.0.0.0/33",
   ].map((cidr) => ({
     title: `the network ${cidr}`,
     spec: egress({ allowCIDRs: ["10.0.0.0/8", cidr] }),
     verdict: "condition",
     path: "spec.webFetch.egress.allowCIDRs[1]",
+  })),
+  ...["300.0.0.0/8", "10.0.0.0/33", "fd00::/129", "::ffff:169.254.0.0/112"].map((cidr) => ({
+    title: `${cidr}, which is no network`,
+    spec: egress({ allowCIDRs: ["10.0.0.0/8", cidr] }),
+    verdict: "refused",
+    path: "spec.webFetch.egress.allowCIDRs[1]",
+    says: /must be a network, such as 10\.20\.0\.0\/16/,
   })),
 ].map((row) => ({ kind: "ToolPolicy" as const, ...row }) as Row);
 
@@ -526,10 +530,10 @@ const organizationRows: Row[] = [
   },
   {
     title: "an unknown project",
-    spec: { apiKeys: [key("a", { project: "lab" })] },
+    spec: { projects: [{ name: "other" }], apiKeys: [key("b"), key("a", { project: "lab" })] },
     verdict: "refused",
-    path: "spec.apiKeys[0].project",
-    says: /not in projects/,
+    path: "spec.apiKeys[1].project",
+    says: /the project "lab" is not in projects/,
   },
   {
     title: "a grant twice",
