@@ -13,6 +13,7 @@ export type RateLimits = OrganizationEntry["rateLimits"];
 /** What a bill asks of the meter that keeps its hold. */
 export interface BillKeeper {
   advance(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow | null): Promise<boolean>;
+  spend(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow | null): Promise<Micros>;
   settle(bill: HeldBill, row: UsageRow): Promise<void>;
   release(bill: HeldBill): Promise<void>;
 }
@@ -57,6 +58,15 @@ export class HeldBill implements Bill, Seated {
     const covered = await this.#keeper.advance(this, cost, nextEstimate, this.#provisional(spent));
     if (covered) this.#iterations += 1;
     return covered;
+  }
+
+  async spend(spent: Observed, nextEstimate: Micros): Promise<Micros> {
+    // One that has ended must not come back.
+    if (this.#end !== null) return 0n;
+    this.#seen = spent;
+    this.#said = spent;
+    const cost = costMicros(this.request.prices, spent.tokens, spent.tools).total;
+    return this.#keeper.spend(this, cost, nextEstimate, this.#provisional(spent));
   }
 
   settle(usage: FinalUsage): Promise<void> {

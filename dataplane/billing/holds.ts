@@ -24,7 +24,15 @@ import { LedgerWriter } from "./ledger-writer.ts";
 import type { FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
 import { Preflight } from "./preflight.ts";
 import { ledgerBehind, meterUnavailable } from "./rate-limits.ts";
-import { operation, RedisSilent, SHARDS, shardOf, type Operation, type Shard } from "./shard.ts";
+import {
+  operation,
+  RedisSilent,
+  SHARDS,
+  shardOf,
+  type Operation,
+  type Reply,
+  type Shard,
+} from "./shard.ts";
 import { REDIS_MS, Shards } from "./shards.ts";
 import { reached } from "./steps.ts";
 import { allTokens, usageRow, type UsageRow } from "./usage-row.ts";
@@ -143,6 +151,7 @@ export class Holds implements Meter, BillKeeper {
           headers: bill.headers,
           observe: (observed) => bill.observe(observed),
           advance: (spent, next) => bill.advance(spent, next),
+          spend: (spent, next) => bill.spend(spent, next),
           release: () => bill.release(),
           settle,
         };
@@ -265,10 +274,34 @@ export class Holds implements Meter, BillKeeper {
   // What a HeldBill asks of its meter.
 
   async advance(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow | null): Promise<boolean> {
+    const reply = await this.#goOn("advance", bill, spent, next, seen);
+    if (reply === null) return false;
+    const covered = reply[0] === "held";
+    bill.amount = covered ? spent + next : spent;
+    reached("advance.held");
+    return covered;
+  }
+
+  async spend(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow | null): Promise<Micros> {
+    const [word, amount = "0", left = "0"] = (await this.#goOn("spend", bill, spent, next, seen)) ?? [];
+    if (word !== "noted") return 0n;
+    bill.amount = BigInt(amount);
+    reached("spend.noted");
+    return BigInt(left);
+  }
+
+  /** What Redis says to a request that has spent so much and wants so much more; null when it is silent. */
+  async #goOn(
+    how: "advance" | "spend",
+    bill: HeldBill,
+    spent: Micros,
+    next: Micros,
+    seen: UsageRow | null,
+  ): Promise<Reply | null> {
     const { organizationId, id } = bill.request;
     const wanted = spent + next;
-    const advance = operation(
-      "advance",
+    const more = operation(
+      how,
       organizationId,
       id,
       spent.toString(),
@@ -277,19 +310,14 @@ export class Holds implements Meter, BillKeeper {
       ...seenArguments(seen),
     );
     try {
-      let reply = await this.#shards.run(organizationId, advance);
-      if (reply[0] === "load") {
-        await this.#gate.load(organizationId);
-        reply = await this.#shards.run(organizationId, advance);
-      }
-      const covered = reply[0] === "held";
-      bill.amount = covered ? wanted : spent;
-      reached("advance.held");
-      return covered;
+      const reply = await this.#shards.run(organizationId, more);
+      if (reply[0] !== "load") return reply;
+      await this.#gate.load(organizationId);
+      return await this.#shards.run(organizationId, more);
     } catch (error) {
       // Without Redis nobody knows what the credit covers: the loop ends with what it has.
-      this.#options.log.warn({ err: error, requestId: id }, "an iteration could not be held");
-      return false;
+      this.#options.log.warn({ err: error, requestId: id }, "a tool loop's next step could not be held");
+      return null;
     }
   }
 

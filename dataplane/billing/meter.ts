@@ -84,6 +84,12 @@ export interface Bill {
    */
   advance(spent: Observed, nextEstimate: Micros): Promise<boolean>;
   /**
+   * A part of the work is done (a tool's call), and a next one shall begin, for which `nextEstimate` is set aside as far
+   * as the credit goes. What was spent is charged from now on, whatever becomes of this process.
+   * @returns the credit left beyond what was spent and what others hold; unless it is above 0 nothing more may begin.
+   */
+  spend(spent: Observed, nextEstimate: Micros): Promise<Micros>;
+  /**
    * Resolves once the charge is durable; only then may the answer's end leave. A repeated call changes nothing.
    * @throws ApiError 503, not to be retried, when neither store took the charge within 10 s; it is stored later.
    */

@@ -41,6 +41,7 @@ const parts = [
   "hold",
   "free",
   "advance",
+  "spend",
   "settle",
   "release",
   "heartbeat",

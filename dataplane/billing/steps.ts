@@ -6,6 +6,7 @@ export type Step =
   | "open.held"
   | "heartbeat.done"
   | "advance.held"
+  | "spend.noted"
   | "settle.sent"
   | "settle.charged"
   | "ledger.waiting"

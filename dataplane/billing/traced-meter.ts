@@ -41,6 +41,10 @@ class TracedBill implements Bill {
     );
   }
 
+  spend(spent: Observed, nextEstimate: Micros): Promise<Micros> {
+    return this.#bill.spend(spent, nextEstimate);
+  }
+
   settle(usage: FinalUsage): Promise<void> {
     return inSpan(startSpan("settle", this.#parent), () => this.#bill.settle(usage));
   }

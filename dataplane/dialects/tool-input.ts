@@ -6,6 +6,9 @@ import { isDeeperThan, objectOf, parseJson } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
 import { corruptAnswer } from "./upstream-error.ts";
 
+/** Calls of one answer, and of a resent one that are still to be run: more of them only a broken or hostile peer makes. */
+export const MAX_CALLS = 1_024;
+
 type ServerToolNames = CodecContext["serverTools"];
 
 /**

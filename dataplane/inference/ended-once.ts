@@ -1,5 +1,5 @@
 import type { Attributes } from "@opentelemetry/api";
-import type { Bill, FinalUsage } from "../billing/meter.ts";
+import type { Bill, FinalUsage, Micros } from "../billing/meter.ts";
 
 /** A bill that is settled or released once, whoever comes first. */
 export class EndedOnce implements Bill {
@@ -21,6 +21,10 @@ export class EndedOnce implements Bill {
 
   advance(...args: Parameters<Bill["advance"]>): Promise<boolean> {
     return this.#bill.advance(...args);
+  }
+
+  spend(...args: Parameters<Bill["spend"]>): Promise<Micros> {
+    return this.#bill.spend(...args);
   }
 
   settle(usage: FinalUsage): Promise<void> {

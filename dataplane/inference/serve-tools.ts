@@ -2,12 +2,13 @@
  * Serves a request that declares server tools (design.md §4.5): reads the declarations and the conversation,
  * runs the loop over the route's upstreams, and renders what it says in the client's dialect.
  */
-import type { Bill } from "../billing/meter.ts";
-import { estimateMicros } from "../billing/price.ts";
+import type { Bill, ToolUsage } from "../billing/meter.ts";
+import { costMicros, estimateMicros } from "../billing/price.ts";
+import { noTokens, noTools } from "../billing/token-usage.ts";
 import type { Policy, Route, Upstream } from "../config/schema.ts";
 import type { Sealer, StreamWriter } from "../dialects/codecs.ts";
 import { MessageAccumulator } from "../dialects/messages/accumulate.ts";
-import type { MessagesEvent, ToolChoice } from "../dialects/messages/types.ts";
+import type { MessagesEvent, ServerToolName, ToolChoice } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { newId } from "../lib/ids.ts";
@@ -19,6 +20,7 @@ import { metrics } from "../telemetry/metrics.ts";
 import { estimateInputTokens } from "../tokens/estimate.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import type { RunTool, ToolScope } from "../tools/toolbox.ts";
+import { MAX_POSTS } from "../tools/x-search/search-posts.ts";
 import type { Upstreams } from "../upstream/ask.ts";
 import { askModelOf } from "./ask-model.ts";
 import { sendWhole, type InferenceCall } from "./call.ts";
@@ -108,6 +110,7 @@ class ToolServing {
         brought: (tool, outcome) => this.#brought(tool, outcome),
         emit: (events) => this.#emit(events, bill),
         estimate: (next) => this.#estimate(next),
+        fee: (name) => costMicros(this.#services.route.prices, noTokens, dearest[name]).total,
         bill,
         sealer,
         newId,
@@ -220,6 +223,13 @@ class ToolServing {
     return { ...bill.headers, ...(dropped === null ? {} : { "x-gapura-dropped": dropped }) };
   }
 }
+
+/** A call of each tool that brings the most it can. */
+const dearest: Readonly<Record<ServerToolName, ToolUsage>> = {
+  web_search: { ...noTools, webSearches: 1 },
+  web_fetch: { ...noTools, webFetches: 1 },
+  x_search: { ...noTools, xSearches: 1, xPosts: MAX_POSTS, xProfiles: MAX_POSTS },
+};
 
 /** An organization that left the snapshot under a running batch keeps the policy's limit. */
 function organizationOf({ principal, snapshot }: InferenceCall): ToolScope["organization"] {

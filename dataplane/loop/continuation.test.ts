@@ -307,3 +307,22 @@ test.each([
     /messages\W*0\W*content\W*1/,
   );
 });
+
+test("rule 7.10: no turn leaves more calls pending than one answer may hold", () => {
+  const turn = (count: number) => [
+    { role: "user", content: "hi" },
+    {
+      role: "assistant",
+      content: Array.from({ length: count }, (_, index) => ({
+        type: "server_tool_use",
+        id: `srvtoolu_${index}`,
+        name: "web_search",
+        input: { query: "q" },
+      })),
+    },
+  ];
+  expect(restore(turn(1_024)).pending).toHaveLength(1_024);
+  expect(() => restore(turn(1_025))).toThrow(
+    /messages\.1\.content: has more than 1024 calls without results/,
+  );
+});

@@ -11,6 +11,7 @@
  */
 import type { Sealer } from "../dialects/codecs.ts";
 import { isObject } from "../dialects/cursor.ts";
+import { MAX_CALLS } from "../dialects/tool-input.ts";
 import type { JsonObject, JsonValue, ServerToolName } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
@@ -186,6 +187,8 @@ class Turns {
     const known = owed.filter(({ name }) => declared.has(name));
     if (!mayRun) for (const call of owed) if (!known.includes(call)) this.#answer(call, neverRun);
     this.#flush();
+    if (mayRun && known.length > MAX_CALLS)
+      return refuse(this.#options.at, `has more than ${MAX_CALLS} calls without results`);
     if (mayRun) return known;
     const results = known.map(({ id }) => resultForModel(id, neverRun, citePages));
     this.out = addResults(this.out, results) as JsonObject[];

@@ -2,6 +2,7 @@
 import type { Sealer } from "../dialects/codecs.ts";
 import type { ToolResultBlock } from "../dialects/messages/types.ts";
 import { atMost } from "../lib/at-most.ts";
+import type { CallCredit } from "./call-credit.ts";
 import type { JudgedCall, ToolCall } from "./loop.ts";
 import { resultForClient, resultForModel, type ToolOutcome } from "./results.ts";
 import type { Speaker } from "./speaker.ts";
@@ -9,6 +10,9 @@ import type { Speaker } from "./speaker.ts";
 export interface CallsJob {
   readonly speaker: Speaker;
   readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
+  readonly credit: CallCredit;
+  /** Told at once what a call brought, to charge it; resolves when that is durable. */
+  readonly finished: (call: ToolCall, outcome: ToolOutcome) => Promise<void>;
   /** Told what a call brought, in call order, before the client sees it. */
   readonly brought: (call: ToolCall, outcome: ToolOutcome) => void;
   /** At most this many calls run at once. */
@@ -59,9 +63,20 @@ export async function runCalls(
   }
 }
 
-async function runCall({ runTool, signal }: CallsJob, { call, verdict }: JudgedCall): Promise<ToolOutcome> {
+async function runCall(job: CallsJob, { call, verdict }: JudgedCall): Promise<ToolOutcome> {
+  const { runTool, credit, finished, signal } = job;
   signal.throwIfAborted();
   if (verdict !== "run") return { kind: "error", code: "max_uses_exceeded" };
   if (call.input === null) return { kind: "error", code: "invalid_tool_input" };
-  return runTool(call, signal);
+  if (!(await credit.begin(call.name))) return { kind: "error", code: "unavailable" };
+  try {
+    signal.throwIfAborted();
+    const outcome = await runTool(call, signal);
+    // What a disconnect cancels is free (rule 3.17), whatever the tool makes of it.
+    signal.throwIfAborted();
+    await finished(call, outcome);
+    return outcome;
+  } finally {
+    credit.end(call.name);
+  }
 }

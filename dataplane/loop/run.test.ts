@@ -1,6 +1,6 @@
 import { describe, expect, test, vi } from "vitest";
 import { loopRules } from "../../test/fakes/loop-rules.ts";
-import type { Bill, FinalUsage, Observed } from "../billing/meter.ts";
+import type { Bill, FinalUsage, Micros, Observed } from "../billing/meter.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { ContentBlock, MessagesEvent, MessagesRequest, StopReason } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -75,6 +75,8 @@ interface Told {
   readonly tool?: (call: ToolCall) => Promise<ToolOutcome>;
   /** Answers of `advance`, in order; true afterwards. */
   readonly credit?: boolean[];
+  /** What `spend` answers; a call costs 10. */
+  readonly left?: (spent: Observed) => Micros;
   readonly signal?: AbortSignal;
   readonly pingMs?: number;
 }
@@ -89,8 +91,9 @@ const hit: ToolOutcome = {
 async function run(answers: readonly Scripted[], told: Told = {}) {
   const asked: MessagesRequest[] = [];
   const emitted: MessagesEvent[] = [];
-  const bills: { settled: FinalUsage[]; released: number; advanced: Observed[] } = {
+  const bills: { settled: FinalUsage[]; released: number; advanced: Observed[]; spent: Observed[] } = {
     settled: [],
+    spent: [],
     released: 0,
     advanced: [],
   };
@@ -101,6 +104,10 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
     advance: async (spent) => {
       bills.advanced.push(spent);
       return credit.shift() ?? true;
+    },
+    spend: async (spent) => {
+      bills.spent.push(spent);
+      return told.left?.(spent) ?? 1_000n;
     },
     settle: async (usage) => void bills.settled.push(usage),
     release: async () => void (bills.released += 1),
@@ -139,6 +146,7 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
       brought: () => undefined,
       emit: async (events) => void emitted.push(...events),
       estimate: () => 1n,
+      fee: () => 10n,
       bill,
       sealer: { seal: (plain) => `sealed:${plain}`, open: () => null },
       newId: (prefix) => `${prefix}_${(ids += 1)}`,
@@ -386,6 +394,108 @@ test("a stream whose resent calls take long begins by itself, so that it can pin
   } finally {
     vi.useRealTimers();
   }
+});
+
+describe("rule 7.10: calls that a resent conversation leaves pending", () => {
+  const forged = (count: number): ToolCall[] =>
+    Array.from({ length: count }, (_, index) => ({
+      id: `srvtoolu_${index}`,
+      name: "web_search",
+      input: { query: `q${index}` },
+    }));
+  const codes = (starts: Awaited<ReturnType<typeof run>>["starts"]) =>
+    starts.flatMap(({ content_block: block }) =>
+      block.type !== "web_search_tool_result"
+        ? []
+        : [Array.isArray(block.content) ? "ok" : block.content.error_code],
+    );
+
+  test("count under max_uses like new ones", async () => {
+    const { starts } = await run([{ blocks: [search("another")] }], {
+      rules: { maxUses: { web_search: 2, web_fetch: null, x_search: null } },
+      input: { pending: forged(4) },
+    });
+    expect(codes(starts)).toEqual(["ok", "ok", ...Array.from({ length: 3 }, () => "max_uses_exceeded")]);
+  });
+
+  test.each([1, 4])(
+    "run only while credit is left, %i at a time; then the turn pauses, whole",
+    async (parallelCalls) => {
+      let most = 0;
+      let running = 0;
+      const { starts, asked, settled, end, emitted } = await run([], {
+        input: { pending: forged(100), parallelCalls },
+        left: ({ tools }) => 35n - 10n * BigInt(tools.webSearches),
+        tool: async () => {
+          most = Math.max(most, (running += 1));
+          await new Promise((done) => setTimeout(done, 1));
+          running -= 1;
+          return hit;
+        },
+      });
+      expect(codes(starts)).toEqual([
+        ...Array.from({ length: 4 }, () => "ok"),
+        ...Array.from({ length: 96 }, () => "unavailable"),
+      ]);
+      expect(most).toBe(parallelCalls);
+      expect(asked).toEqual([]);
+      expect(end).toMatchObject({ delta: { stop_reason: "pause_turn" } });
+      expect([emitted[0]?.type, emitted.at(-1)?.type]).toEqual(["message_start", "message_stop"]);
+      expect(settled).toMatchObject([{ status: "ok", iterations: 0, tools: { webSearches: 4 } }]);
+    },
+  );
+
+  test("so do those of a model's own turn", async () => {
+    const { starts, settled } = await run([{ blocks: forged(20).map(({ id }) => search(id)) }], {
+      left: ({ tools }) => 25n - 10n * BigInt(tools.webSearches),
+      credit: [false],
+    });
+    expect(codes(starts).filter((code) => code === "ok")).toHaveLength(3);
+    expect(settled).toMatchObject([{ tools: { webSearches: 3 } }]);
+  });
+
+  test("are charged as they finish, not in their order", async () => {
+    const first = Promise.withResolvers<ToolOutcome>();
+    const going = run([], {
+      input: { pending: forged(4) },
+      left: ({ tools }) => {
+        if (tools.webSearches === 3) first.resolve(hit);
+        return 1_000n;
+      },
+      tool: ({ id }) => (id === "srvtoolu_0" ? first.promise : Promise.resolve(hit)),
+    });
+    const { spent } = await going;
+    expect(spent.map(({ tools }) => tools.webSearches)).toContain(3);
+  });
+
+  test("are charged when the client leaves: forty that finished, and none of those under way", async () => {
+    const gone = new AbortController();
+    let begun = 0;
+    const { settled, released } = await run([], {
+      signal: gone.signal,
+      input: { pending: forged(100), parallelCalls: 1 },
+      tool: async () => {
+        begun += 1;
+        if (begun === 41) gone.abort();
+        return hit;
+      },
+    });
+    expect([begun, released]).toEqual([41, 0]);
+    expect(settled).toMatchObject([{ status: "cancelled", iterations: 0, tools: { webSearches: 40 } }]);
+  });
+
+  test("are the client's though the first iteration fails: a whole answer pauses, a stream is not repeated", async () => {
+    const failing = [{ blocks: [], refuse: upstreamDown }];
+    const input = { pending: forged(2) };
+    const whole = await run(failing, { input: { ...input, streamed: false } });
+    expect(whole.failure).toBeNull();
+    expect(codes(whole.starts)).toEqual(["ok", "ok"]);
+    expect(whole.end).toMatchObject({ delta: { stop_reason: "pause_turn" } });
+    const streamed = await run(failing, { input });
+    expect(streamed.failure).toMatchObject({ code: "upstream_error", retry: false });
+    for (const { settled } of [whole, streamed])
+      expect(settled).toMatchObject([{ status: "error", tools: { webSearches: 2 } }]);
+  });
 });
 
 describe("instruction and citations", () => {

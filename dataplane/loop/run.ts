@@ -23,6 +23,7 @@ import type { NewId } from "../lib/ids.ts";
 import { countImplausible } from "../telemetry/metrics.ts";
 import { endSpan, errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
+import { CallCredit } from "./call-credit.ts";
 import { SpoiledAnswer, type Exchange, type Spoiled } from "./exchange.ts";
 import { askFor, admitCalls, initialState, judge } from "./loop.ts";
 import type { JudgedCall, LoopRules, LoopState, ToolCall } from "./loop.ts";
@@ -63,6 +64,8 @@ export interface LoopDeps {
   readonly emit: (events: readonly MessagesEvent[]) => Promise<void>;
   /** What an iteration may cost at the most, in micro-credits. */
   estimate(next: NextCall): Micros;
+  /** What a call of this tool may cost at the most, in micro-credits. */
+  readonly fee: (name: ServerToolName) => Micros;
   readonly bill: Bill;
   readonly sealer: Sealer;
   readonly newId: NewId;
@@ -86,6 +89,7 @@ class Loop {
   readonly #input: LoopInput;
   readonly #deps: LoopDeps;
   readonly #tally = new Tally();
+  readonly #credit: CallCredit;
   #state: LoopState = initialState;
   /** What came to the conversation so far. */
   readonly #added: AddedTurn[] = [];
@@ -102,6 +106,7 @@ class Loop {
   constructor(input: LoopInput, deps: LoopDeps) {
     this.#input = input;
     this.#deps = deps;
+    this.#credit = new CallCredit(() => this.#spend(), deps.fee);
     const { emit, newId } = deps;
     const { streamed, model } = input;
     this.#speaker = new Speaker({ emit, newId, streamed, model });
@@ -119,6 +124,10 @@ class Loop {
           tool_use_id: aliasOfId(result.tool_use_id),
         }));
         this.#added.push({ turn: [], results: hubResults });
+        // They were paid before the model is asked, who is asked only if anything is left for it.
+        const next = this.#deps.estimate(this.#next());
+        if ((await this.#deps.bill.spend(this.#tally.observed, next)) <= 0n)
+          return await this.#finish("pause_turn");
       }
       for (;;) {
         const reason = await this.#iterate();
@@ -137,7 +146,8 @@ class Loop {
     const next = this.#next();
     if (this.#asked > 0 && !(await this.#deps.bill.advance(this.#tally.observed, this.#deps.estimate(next))))
       return "pause_turn";
-    const first = this.#asked === 0;
+    // What resent calls brought is paid for, and is the client's whatever becomes of the first iteration.
+    const first = this.#asked === 0 && isNothing(this.#tally.observed);
     const round = await this.#ask(first);
     if (round === null) return "pause_turn";
 
@@ -247,15 +257,23 @@ class Loop {
     const { rules, parallelCalls, citePages } = this.#input;
     const { pingMs, sealer, signal } = this.#deps;
     const brought = (call: ToolCall, outcome: ToolOutcome) => {
-      this.#tally.tool(call.name, outcome);
       this.#deps.brought(call, outcome);
       this.#cite(outcome);
-      this.#deps.bill.observe(this.#tally.observed);
+    };
+    const finished = async ({ name }: ToolCall, outcome: ToolOutcome) => {
+      this.#tally.tool(name, outcome);
+      if (outcome.kind !== "error") await this.#spend();
     };
     const shown = rules.dialect === "messages" ? sealer : null;
     const runTool: LoopDeps["runTool"] = (call, during) => this.#runTool(call, during);
-    const job = { speaker: this.#speaker, runTool, brought, parallelCalls, pingMs, citePages, signal };
-    return runCalls({ ...job, sealer: shown }, calls, this.#asked === 0);
+    const billing = { credit: this.#credit, finished, brought };
+    const job = { speaker: this.#speaker, runTool, parallelCalls, pingMs, citePages, signal };
+    return runCalls({ ...job, ...billing, sealer: shown }, calls, this.#asked === 0);
+  }
+
+  /** Charges what was done so far, come what may. @returns the credit left beyond it. */
+  #spend(): Promise<Micros> {
+    return this.#deps.bill.spend(this.#tally.observed, 0n);
   }
 
   #runTool(call: ToolCall, signal: AbortSignal): Promise<ToolOutcome> {
@@ -310,6 +328,7 @@ class Loop {
     });
     this.#settled = true;
     const { sequence, details } = this.#stop;
+    await this.#speaker.begin();
     await this.#speaker.say([
       {
         type: "message_delta",

@@ -47,9 +47,14 @@ export class Speaker {
     await this.say(events);
   }
 
+  /** Begins the message of an answer that no model has begun. */
+  async begin(): Promise<void> {
+    if (!this.started) await this.say([this.#start()]);
+  }
+
   /** Resent calls run before any model was asked: a stream that has to wait for them begins by itself. */
   async ping(): Promise<void> {
-    if (!this.started && this.#options.streamed) await this.say([this.#start()]);
+    if (this.#options.streamed) await this.begin();
     await this.say([{ type: "ping" }]);
   }
 

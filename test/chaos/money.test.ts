@@ -34,6 +34,7 @@ const steps: Step[] = [
   "open.sent",
   "open.held",
   "advance.held",
+  "spend.noted",
   "settle.sent",
   "settle.charged",
   "drain.read",

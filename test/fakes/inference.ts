@@ -127,6 +127,9 @@ export class RecordingMeter implements Meter {
   released = 0;
   /** What `advance` answers, in order; true when used up. */
   readonly credit: boolean[] = [];
+  /** What `spend` was told, and what it answers. */
+  readonly spent: Observed[] = [];
+  left: (spent: Observed) => Micros = () => 1_000_000_000n;
   /** Thrown by `open`. */
   refusal: Error | null = null;
   /** What a settle waits for, or fails with. */
@@ -139,6 +142,10 @@ export class RecordingMeter implements Meter {
       headers: {},
       observe: (observed) => void this.observed.push(observed),
       advance: async () => this.credit.shift() ?? true,
+      spend: async (spent) => {
+        this.spent.push(spent);
+        return this.left(spent);
+      },
       settle: async (usage) => {
         this.settled.push(usage);
         await this.onSettle();

@@ -4,6 +4,7 @@ import fc from "fast-check";
 export type Action =
   | { readonly do: "open"; readonly plane: number; readonly organization: number; readonly estimate: number }
   | { readonly do: "advance"; readonly bill: number; readonly share: number; readonly next: number }
+  | { readonly do: "spend"; readonly bill: number; readonly share: number; readonly next: number }
   | { readonly do: "beat"; readonly bill: number; readonly share: number }
   | {
       readonly do: "settle";
@@ -43,6 +44,15 @@ export const calm = fc.oneof(
   {
     weight: 3,
     arbitrary: fc.record({ do: fc.constant("advance" as const), bill, share, next: fc.nat(300) }),
+  },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      do: fc.constant("spend" as const),
+      bill,
+      share,
+      next: fc.oneof(fc.constant(0), fc.nat(300)),
+    }),
   },
   { weight: 2, arbitrary: fc.record({ do: fc.constant("beat" as const), bill, share }) },
   {

@@ -47,6 +47,7 @@ describe("operations are idempotent by request id: a repeated call changes nothi
   const operations: Readonly<Record<string, (id: string) => readonly Operation[]>> = {
     hold: (id) => [hold(id)],
     advance: (id) => [hold(id), operation("advance", "org_twice", id, "30", "80", "0", "", "0")],
+    spend: (id) => [hold(id), operation("spend", "org_twice", id, "30", "180", "0", "", "0")],
     settle: (id) => [hold(id), settle(id)],
     "settle without a hold": (id) => [settle(id)],
     release: (id) => [hold(id), operation("release", "org_twice", id, "0", "0", "0", "0")],

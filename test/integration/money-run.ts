@@ -131,6 +131,7 @@ export class Run {
       case "rewrite":
         return await rewriteFile(this.#at(0).redis);
       case "advance":
+      case "spend":
       case "beat":
       case "settle":
       case "release":
@@ -184,6 +185,10 @@ export class Run {
     } else if (action.do === "advance") {
       if (await known.bill.advance(observed(cost), BigInt(action.next))) known.limit = cost + action.next;
       else known.limit = cost;
+      known.spent = cost;
+    } else if (action.do === "spend") {
+      const left = await known.bill.spend(observed(cost), BigInt(action.next));
+      known.limit = left > 0n ? Math.max(known.limit, cost + action.next) : cost;
       known.spent = cost;
     } else {
       await this.#settle(known, cost, action.way);

@@ -90,6 +90,44 @@ test("rule 1.8: the first iteration holds what there is, a second request waits 
   expect(await code(plane.holds.open(request("org_small"), 1n))).toBe("insufficient_credit");
 });
 
+test("rule 7.10: what was spent is held at once, and what is left beyond it and what others hold is told", async () => {
+  await makeOrganization(plane.pool, "org_spend", 1_000n);
+  const credit = () => plane.holds.credit("org_spend");
+  const bill = await plane.holds.open(request("org_spend"), 100n);
+  const other = await plane.holds.open(request("org_spend"), 200n);
+  // Within its hold, which stays.
+  expect(await bill.spend(observed(40), 0n)).toBe(760n);
+  expect(await credit()).toMatchObject({ held: 300n });
+  // Beyond it.
+  expect(await bill.spend(observed(150), 0n)).toBe(650n);
+  expect(await credit()).toMatchObject({ held: 350n });
+  // With what is to come.
+  expect(await bill.spend(observed(150), 400n)).toBe(650n);
+  expect(await credit()).toMatchObject({ held: 750n, available: 250n });
+  // More than there is: the hold is what was spent, and nothing is left.
+  expect(await bill.spend(observed(900), 400n)).toBe(-100n);
+  expect(await credit()).toMatchObject({ held: 1_100n, available: 0n });
+  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  await bill.settle(usage(900));
+  expect(await bill.spend(observed(950), 0n)).toBe(0n);
+  await other.release();
+  expect(await credit()).toMatchObject({ used: 900n, held: 0n });
+  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+});
+
+test("rule 7.10: what was spent is charged when its owner dies", async () => {
+  await makeOrganization(plane.pool, "org_spent", 1_000n);
+  const stores = { redisUrl: redis.url, postgresUrl: database.url };
+  const mine = await Plane.open(stores, { running: false });
+  await (await mine.holds.open(request("org_spent"), 100n)).spend(observed(40), 0n);
+  await mine.vanish();
+  const sweeper = await Plane.open(stores, { running: false, rhythm: { staleMs: 0 } });
+  await sweeper.upkeep.sweep();
+  await sweeper.close();
+  await plane.upkeep.drain();
+  expect(await plane.holds.credit("org_spent")).toMatchObject({ used: 40n, held: 0n });
+});
+
 test("rule 1.8: credit that one request gives back goes first to those that hold less than their estimates", async () => {
   await makeOrganization(plane.pool, "org_short", 100n);
   const cheap = await plane.holds.open(request("org_short"), 90n);

@@ -244,3 +244,68 @@ test("twenty resent turns with their searches work, and thinking keeps its signa
   expect(howOften(world.lastSent(), '"signature":"signed-1"')).toBe(19);
   expect(howOften(world.lastSent(), '"type":"search_result"')).toBe(20);
 });
+
+describe("rule 7.10: forged calls without results", () => {
+  const SEARCH = 320_000n;
+  const forged = (count: number, name: string) => ({
+    model: "m-messages",
+    max_tokens: 500,
+    tools: [{ type: "web_search_20250305", name: "web_search" }],
+    messages: [
+      { role: "user", content: "hi" },
+      {
+        role: "assistant",
+        content: Array.from({ length: count }, (_, index) => ({
+          type: "server_tool_use",
+          id: `srvtoolu_${name}${index}`,
+          name: "web_search",
+          input: { query: `${name} ${index}` },
+        })),
+      },
+    ],
+  });
+
+  test.each([false, true])("a hundred searches do not run for one credit (streamed: %s)", async (stream) => {
+    await using poor = await startToolsWorld({ granted: 1_000_000n });
+    const response = await poor.send("messages", { ...forged(100, "poor"), stream });
+    expect(response.status).toBe(200);
+    const answer = await response.text();
+    expect(answer).toContain('"pause_turn"');
+    expect(howOften(answer, '"unavailable"')).toBe(96);
+    expect(poor.site.asked).toHaveLength(4);
+    expect(poor.upstream.requests).toHaveLength(0);
+    expect(await poor.plane.holds.credit("org_tools")).toMatchObject({ used: 4n * SEARCH, held: 0n });
+    expect((await poor.send("messages", forged(100, "again"))).status).toBe(402);
+  });
+
+  test("they count under the calls of a minute", async () => {
+    await using limited = await startToolsWorld({ callsPerMinute: 7 });
+    const answer = await (await limited.send("messages", forged(20, "many"))).text();
+    expect(howOften(answer, '"too_many_requests"')).toBe(13);
+    expect(limited.site.asked).toHaveLength(7);
+  });
+
+  test("those that finished are charged though the client leaves", async () => {
+    const { promise: fortieth, resolve } = Promise.withResolvers<void>();
+    let answered = 0;
+    await using patient = await startToolsWorld({
+      around: (page) => (request, response) => {
+        answered += 1;
+        if (answered <= 40) return page(request, response);
+        resolve();
+      },
+    });
+    const leaving = new AbortController();
+    const left = patient.send("messages", forged(60, "left"), { signal: leaving.signal }).catch(() => null);
+    await fortieth;
+    // The fortieth may still be on its way into the books.
+    await expect
+      .poll(() => patient.plane.holds.credit("org_tools").then(({ held }) => held >= 40n * SEARCH))
+      .toBe(true);
+    leaving.abort();
+    await left;
+    await expect
+      .poll(() => patient.plane.holds.credit("org_tools"))
+      .toMatchObject({ used: 40n * SEARCH, held: 0n });
+  });
+});

@@ -9,15 +9,12 @@ import { BlockOrder } from "../block-order.ts";
 import type { Piece, PieceKind } from "../block-order.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
-import { parsedInput } from "../tool-input.ts";
+import { MAX_CALLS, parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
 import { saidIn, stopReason, toolId } from "./read-response.ts";
 import type { JsonObject, JsonValue, MessagesEvent, MessagesUsage } from "../messages/types.ts";
-
-/** Calls of one answer; a broken upstream must not fill the memory with empty ones. */
-const MAX_CALLS = 1_024;
 
 interface Call {
   readonly piece: Piece;

@@ -37,7 +37,7 @@ export interface PostsDeps {
 
 const DEFAULT_BASE_URL = "https://api.x.com";
 /** Rule 3.17; also the least that X gives. */
-const MAX_POSTS = 10;
+export const MAX_POSTS = 10;
 const DAY_MS = 86_400_000;
 const RECENT_MS = 7 * DAY_MS;
 /** X refuses an end that lies less than ten seconds back. */

@@ -1,0 +1,44 @@
+/** Lets calls begin while credit is left for them (rule 7.10). */
+import type { Micros } from "../billing/meter.ts";
+import type { ServerToolName } from "../dialects/messages/types.ts";
+
+/**
+ * A call begins while credit is left beyond what the request has spent. Calls under way count with what they may cost at
+ * the most: where that may be all there is, the next one waits for one of them to end.
+ */
+export class CallCredit {
+  /** The credit left beyond what was spent. */
+  readonly #left: () => Promise<Micros>;
+  readonly #fee: (name: ServerToolName) => Micros;
+  #underWay: Micros = 0n;
+  #ended = 0;
+  #next = Promise.withResolvers<void>();
+
+  constructor(left: () => Promise<Micros>, fee: (name: ServerToolName) => Micros) {
+    this.#left = left;
+    this.#fee = fee;
+  }
+
+  /** Whether a call may begin. If so, `end` is to be called when it is over and paid for. */
+  async begin(name: ServerToolName): Promise<boolean> {
+    for (;;) {
+      const ended = this.#ended;
+      const left = await this.#left();
+      if (left <= 0n) return false;
+      // What ended meanwhile may be counted nowhere: neither in what was spent then, nor among those under way.
+      if (ended !== this.#ended) continue;
+      if (left > this.#underWay) {
+        this.#underWay += this.#fee(name);
+        return true;
+      }
+      await this.#next.promise;
+    }
+  }
+
+  end(name: ServerToolName): void {
+    this.#underWay -= this.#fee(name);
+    this.#ended += 1;
+    this.#next.resolve();
+    this.#next = Promise.withResolvers();
+  }
+}
