@@ -304,6 +304,17 @@ describe("rule 1.14: health", () => {
     expect(performance.now() - started).toBeLessThan(timeouts.connectMs);
   });
 
+  test("nor does it hang where all take the request and say nothing", async () => {
+    for (const fake of [one, two]) fake.model("m", withFaults(text("x"), { hang: true }));
+    const slow = { timeouts: { ...timeouts, connectMs: 300, firstByteMs: 20 } };
+    for (let time = 0; time < 5; time += 1) await ask(pair(), slow);
+    const started = performance.now();
+    const patient = { timeouts: { ...slow.timeouts, firstByteMs: 4_000 } };
+    const { error: told } = await ask(pair(), patient, { stream: true });
+    expect(told?.code).toBe("timeout");
+    expect(performance.now() - started).toBeLessThan(2_000);
+  });
+
   test("an upstream that answers 400 is well", async () => {
     one.model("m", error(400));
     for (let time = 0; time < 7; time += 1) await ask(pair());

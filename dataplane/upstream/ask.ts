@@ -8,7 +8,7 @@ import type { Dispatcher } from "undici";
 import type { Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { systemClock, type Clock } from "../lib/clock.ts";
-import { Attempt } from "./attempt.ts";
+import { Attempt, type Patience } from "./attempt.ts";
 import { Endpoints } from "./endpoints.ts";
 import { AttemptFailure } from "./failure.ts";
 import { Health } from "./health.ts";
@@ -63,7 +63,7 @@ export class Upstreams {
       // The pool's other connections to a stale one's upstream may be as stale.
       const dispatcher = asking.wasStale ? this.#fresh : this.#dispatcher;
       try {
-        const taken = await attempt.start(dispatcher, written, asking.connectMs, take);
+        const taken = await attempt.start(dispatcher, written, asking.patience(upstream), take);
         attempt.taken();
         return taken;
       } catch (error) {
@@ -108,11 +108,19 @@ class Asking {
     this.#candidates = order.map((upstream) => ({ upstream, tries: 0 }));
   }
 
-  /** How long the try at hand may take to connect. */
-  get connectMs(): number {
-    const { connectMs } = this.#question.route.timeouts;
-    if (this.#desperateUntil === null) return connectMs;
-    return Math.max(1, Math.min(connectMs, this.#desperateUntil - this.#clock.now()));
+  /**
+   * How long the try at hand may take. One that is made because all are out ends within the time of a connection, also
+   * where its upstream takes connections and says nothing (rule 1.14); one that comes back slowly is back all the same
+   * when its ejection is over.
+   */
+  patience(upstream: Upstream): Patience {
+    const { route } = this.#question;
+    const { connectMs } = route.timeouts;
+    if (this.#desperateUntil === null) return { connectMs, mostFirstByteMs: null };
+    const leftMs = Math.max(1, Math.min(connectMs, this.#desperateUntil - this.#clock.now()));
+    const { firstByteMs } = route.timeouts;
+    const isSilent = this.#health.isSilent(route, upstream);
+    return { connectMs: leftMs, mostFirstByteMs: isSilent ? Math.min(leftMs, firstByteMs ?? leftMs) : null };
   }
 
   /** The try before this one met a connection that had been closed meanwhile. */

@@ -8,6 +8,13 @@ import { ERROR_BODY_MS, MAX_ERROR_BYTES, STREAM_FIRST_BYTE_MS } from "./limits.t
 import type { Answering, Outgoing, Question, Take } from "./question.ts";
 import { CallError, UpstreamCall, type AnswerHead } from "./send.ts";
 
+/** How long one try may take to begin. */
+export interface Patience {
+  readonly connectMs: number;
+  /** null: as the route says. */
+  readonly mostFirstByteMs: number | null;
+}
+
 export class Attempt {
   readonly #question: Question;
   readonly #upstream: Upstream;
@@ -31,10 +38,10 @@ export class Attempt {
    * Asks, and has an answer with a 2xx status taken, as soon as it begins. Not async, as there is one for each request.
    * @throws AttemptFailure when there is none; and whatever `take` throws.
    */
-  start<T>(dispatcher: Dispatcher, outgoing: Outgoing, connectMs: number, take: Take<T>): Promise<T> {
+  start<T>(dispatcher: Dispatcher, outgoing: Outgoing, patience: Patience, take: Take<T>): Promise<T> {
     const { route, record, deadline, closed } = this.#question;
     const upstream = this.#upstream;
-    const call = new UpstreamCall(this.#options(outgoing, connectMs));
+    const call = new UpstreamCall(this.#options(outgoing, patience));
     const cancel = () => (this.#question.unbilled === true ? call.abort("cancelled") : call.drain());
     this.#cancel = cancel;
     this.#startedAt = performance.now();
@@ -82,7 +89,7 @@ export class Attempt {
     const upstream = this.#upstream;
     if (!(error instanceof AttemptFailure)) return this.#health.undecided(route, upstream);
     this.#status = error.status;
-    if (error.unhealthy) this.#health.failed(route, upstream);
+    if (error.unhealthy) this.#health.failed(route, upstream, error.retry === "first_byte_timeout");
     else if (error.answered) this.#health.answered(route, upstream);
     else this.#health.undecided(route, upstream);
     if (error.retryAfterMs !== null) this.#health.rests(route, upstream, error.retryAfterMs);
@@ -109,7 +116,7 @@ export class Attempt {
     throw failureOfStatus(head, body, this.#upstream, this.#question.route, Date.now());
   }
 
-  #options({ body, headers }: Outgoing, connectMs: number) {
+  #options({ body, headers }: Outgoing, { connectMs, mostFirstByteMs }: Patience) {
     const { route, stream, batch, credential } = this.#question;
     const upstream = this.#upstream;
     const { origin, path, streamHeaders, wholeHeaders } = this.#endpoint;
@@ -130,7 +137,7 @@ export class Attempt {
       headers: list,
       body,
       connectMs,
-      firstByteMs: batch ? null : (firstByteMs ?? (stream ? STREAM_FIRST_BYTE_MS : null)),
+      firstByteMs: batch ? null : (mostFirstByteMs ?? firstByteMs ?? (stream ? STREAM_FIRST_BYTE_MS : null)),
       idleMs: stream ? streamIdleMs : null,
     };
   }

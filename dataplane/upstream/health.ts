@@ -24,6 +24,8 @@ interface Trouble {
   probedUntil: number;
   /** It asked to be left alone (429). */
   restsUntil: number;
+  /** Its last failure was that it took the request and said nothing. */
+  silent: boolean;
 }
 
 export class Health {
@@ -40,6 +42,11 @@ export class Health {
     const trouble = this.#troubles.get(keyOf(route, upstream));
     if (trouble === undefined) return 0;
     return Math.max(trouble.ejectedUntil, trouble.probedUntil, trouble.restsUntil);
+  }
+
+  /** Whether it last let a request wait in vain. */
+  isSilent(route: Route, upstream: Upstream): boolean {
+    return this.#troubles.get(keyOf(route, upstream))?.silent === true;
   }
 
   /**
@@ -67,8 +74,9 @@ export class Health {
   }
 
   /** Connect error, 5xx, first-byte time-out, or a key or credit that is at its end (401, 402). */
-  failed(route: Route, upstream: Upstream): void {
+  failed(route: Route, upstream: Upstream, silent = false): void {
     const trouble = this.#trouble(keyOf(route, upstream));
+    trouble.silent = silent;
     const now = this.#clock.now();
     trouble.failures += 1;
     trouble.probedUntil = 0;
@@ -93,7 +101,14 @@ export class Health {
       const [oldest] = this.#troubles.keys();
       if (oldest !== undefined) this.#troubles.delete(oldest);
     }
-    const trouble = { failures: 0, ejections: 0, ejectedUntil: 0, probedUntil: 0, restsUntil: 0 };
+    const trouble = {
+      failures: 0,
+      ejections: 0,
+      ejectedUntil: 0,
+      probedUntil: 0,
+      restsUntil: 0,
+      silent: false,
+    };
     this.#troubles.set(key, trouble);
     return trouble;
   }
