@@ -115,6 +115,19 @@ test("rule 7.10: what was spent is held at once, and what is left beyond it and 
   expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
 });
 
+test("a shutdown waits for requests that hold credit, as those whose clients have left, but not for ever", async () => {
+  await makeOrganization(plane.pool, "org_idle", 1_000n);
+  await plane.holds.idle(5_000);
+  const bill = await plane.holds.open(request("org_idle"), 100n);
+  let idle = false;
+  const waiting = plane.holds.idle(20_000).then(() => (idle = true));
+  await plane.holds.idle(50);
+  expect([idle, plane.holds.running]).toEqual([false, 1]);
+  await bill.settle(usage(10));
+  await waiting;
+  expect(plane.holds.running).toBe(0);
+});
+
 test("rule 7.10: what was spent is charged when its owner dies", async () => {
   await makeOrganization(plane.pool, "org_spent", 1_000n);
   const stores = { redisUrl: redis.url, postgresUrl: database.url };
