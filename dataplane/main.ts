@@ -236,6 +236,7 @@ async function serveForever(environment: Environment): Promise<void> {
     bodies,
     clock,
     newId,
+    large,
     log,
     holds,
     serve: serveWith(patientCallLimit(admit)),

@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { checkLine } from "./check-line.ts";
+import { checkLine, lineText } from "./check-line.ts";
 import { CustomIds } from "./custom-ids.ts";
 import { readLines } from "./read-lines.ts";
 
 const good = '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"m"}}';
 const check = (line: string | Buffer, number = 7, ids = new CustomIds()) =>
-  checkLine(Buffer.from(line), number, "chat", ids);
+  checkLine(lineText(Buffer.from(line), number), number, "chat", ids);
 const withField = (name: string, value: string) => {
   const fields: Record<string, string> = {
     custom_id: '"a"',

@@ -1,6 +1,6 @@
 /** One line of a batch's input file (rules 4.9–4.12, reference/dialects.md §A8). Pure. */
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
-import { JsonFault, JsonReader, type Member } from "../lib/json-reader.ts";
+import { readFields, type FieldsRead } from "../lib/json-fields.ts";
 import { MAX_ITEM_BYTES } from "./batch.ts";
 import type { CustomIds } from "./custom-ids.ts";
 import type { NewItem } from "./items.ts";
@@ -18,29 +18,42 @@ export type CheckedLine =
   | { readonly kind: "blank" }
   | { readonly kind: "invalid"; readonly error: InputError };
 
-/** Judges one line; a byte order mark may stand before the first one. */
-export function checkLine(bytes: Buffer, line: number, dialect: Dialect, customIds: CustomIds): CheckedLine {
-  const text = line === 1 && bytes.subarray(0, 3).equals(BYTE_ORDER_MARK) ? bytes.subarray(3) : bytes;
-  if (isBlank(text)) return { kind: "blank" };
+/** The fields of a line's envelope. */
+export const lineFields = ["custom_id", "method", "url", "body"] as const;
+
+/** A line as it is read: a byte order mark may stand before the first one. */
+export const lineText = (bytes: Buffer, line: number): Buffer =>
+  line === 1 && bytes.subarray(0, 3).equals(BYTE_ORDER_MARK) ? bytes.subarray(3) : bytes;
+
+/**
+ * Judges one line.
+ * @param text from `lineText`.
+ * @param read what `readFields` finds of `lineFields` in it; long lines are read in another thread.
+ */
+export function checkLine(
+  text: Buffer,
+  line: number,
+  dialect: Dialect,
+  customIds: CustomIds,
+  read: FieldsRead = readFields(text, lineFields),
+): CheckedLine {
+  if (read.isBlank) return { kind: "blank" };
   const invalid = (code: string, message: string, param: string | null = null): CheckedLine => ({
     kind: "invalid",
     error: { code, message: `${message} (line ${line})`, param, line },
   });
-  let read: ReadLine;
-  try {
-    read = readLine(text);
-  } catch (fault) {
-    if (!(fault instanceof JsonFault)) throw fault;
-    return invalid("invalid_json_line", `This line is not parseable as valid JSON: ${fault.message}.`);
-  }
+  if (read.fault !== null)
+    return invalid("invalid_json_line", `This line is not parseable as valid JSON: ${read.fault.message}.`);
   if (!read.isObject) return invalid("invalid_json_line", "This line is not a JSON object.");
   const { custom_id: customId, method, url, body } = read.fields;
-  for (const [name, field] of Object.entries(read.fields)) {
+  for (const name of lineFields) {
+    const field = read.fields[name];
     if (field === undefined || field.kind === "null") {
       return invalid("missing_required_parameter", `Missing required parameter: '${name}'.`, name);
     }
   }
-  if (customId?.kind !== "string") return invalid("invalid_type", "custom_id must be a string.", "custom_id");
+  if (customId?.kind !== "string" || customId.text === undefined)
+    return invalid("invalid_type", "custom_id must be a string, not a very long one.", "custom_id");
   if (customId.text === "") return invalid("invalid_value", "custom_id must not be empty.", "custom_id");
   if (method?.text !== "POST") return invalid("invalid_method", "method must be 'POST'.", "method");
   if (url?.text !== dialectPath[dialect]) {
@@ -60,42 +73,3 @@ export function checkLine(bytes: Buffer, line: number, dialect: Dialect, customI
 }
 
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
-const isBlank = (bytes: Buffer) => bytes.every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d);
-
-interface Field extends Member {
-  /** Of a string. */
-  readonly text: string;
-}
-interface ReadLine {
-  readonly isObject: boolean;
-  readonly fields: Readonly<Record<"custom_id" | "method" | "url" | "body", Field | undefined>>;
-}
-
-/** @throws JsonFault */
-function readLine(bytes: Buffer): ReadLine {
-  return JsonReader.whole(bytes, (reader) => {
-    const isObject = reader.kind() === "object";
-    const fields: Record<keyof ReadLine["fields"], Field | undefined> = {
-      custom_id: undefined,
-      method: undefined,
-      url: undefined,
-      body: undefined,
-    };
-    if (!isObject) {
-      reader.skip();
-      return { isObject, fields };
-    }
-    const texts = new Map<string, string>();
-    const { members } = reader.members((key) => {
-      if (key === "body" || !Object.hasOwn(fields, key)) return;
-      const text = reader.string();
-      if (text !== undefined) texts.set(key, text);
-    });
-    for (const member of members) {
-      if (Object.hasOwn(fields, member.key)) {
-        fields[member.key as keyof typeof fields] = { ...member, text: texts.get(member.key) ?? "" };
-      }
-    }
-    return { isObject, fields };
-  });
-}

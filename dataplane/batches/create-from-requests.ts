@@ -3,11 +3,12 @@ import { sql } from "slonik";
 import type { Principal } from "../billing/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
-import { JsonFault, JsonReader, type Member } from "../lib/json-reader.ts";
+import { readFields, type FieldsRead } from "../lib/json-fields.ts";
 import { at, batchColumns, batchSchema, MAX_REQUESTS, WINDOW_MS, type Batch } from "./batch.ts";
 import { CustomIds, isMessagesCustomId } from "./custom-ids.ts";
 import { requireBalance, type Engine } from "./engine.ts";
 import { ItemWriter, removeItems, type NewItem } from "./items.ts";
+import { readEnvelope } from "./read-envelope.ts";
 import { scanRequests } from "./scan-requests.ts";
 import { reached } from "./steps.ts";
 
@@ -35,7 +36,7 @@ export async function createFromRequests(
   `);
   try {
     const writer = new ItemWriter(pool, id, newId, begun);
-    await storeRequests(source, writer, lease);
+    await storeRequests(engine, principal, source, writer, lease);
     reached("create.stored");
     const now = clock.now();
     const batch = await pool.one(sql.type(batchSchema)`
@@ -56,6 +57,8 @@ export async function createFromRequests(
 }
 
 async function storeRequests(
+  engine: Engine,
+  principal: Principal,
   source: AsyncIterable<Buffer>,
   writer: ItemWriter,
   lease: Pick<ByteLease, "hold">,
@@ -71,7 +74,8 @@ async function storeRequests(
         { param: "requests" },
       );
     }
-    await writer.add(readRequest(element, index, customIds));
+    const { bytes, read } = await readEnvelope(engine, principal.organizationId, element, requestFields);
+    await writer.add(readRequest(bytes, index, customIds, read));
   }
   if (writer.count === 0) {
     throw new ApiError("invalid_value", "requests: List should have at least 1 item after validation", {
@@ -81,10 +85,27 @@ async function storeRequests(
   await writer.flush();
 }
 
-/** @throws ApiError 400 naming the field. What stands inside `params` is judged when it runs. */
-export function readRequest(element: Buffer, index: number, customIds: CustomIds): NewItem {
+const requestFields = ["custom_id", "params"] as const;
+
+/**
+ * @param read what `readFields` finds of `requestFields`; long ones are read in another thread.
+ * @throws ApiError 400 naming the field. What stands inside `params` is judged when it runs.
+ */
+export function readRequest(
+  element: Buffer,
+  index: number,
+  customIds: CustomIds,
+  read: FieldsRead = readFields(element, requestFields),
+): NewItem {
   const path = `requests.${index}`;
-  const { customId, params } = readMembers(element, path);
+  if (read.fault !== null) {
+    const what = read.fault.kind === "syntax" ? "The request body is not valid JSON" : "The request body";
+    throw new ApiError("invalid_request", `${what}: ${path}: ${read.fault.message}.`, { param: path });
+  }
+  if (!read.isObject) throw fault("invalid_type", path, "Input should be an object");
+  const { custom_id: named, params } = read.fields;
+  // null: it is no string.
+  const customId = named === undefined ? undefined : (named.text ?? null);
   if (customId === undefined) throw fault("missing_parameter", `${path}.custom_id`, "Field required");
   if (customId === null) throw fault("invalid_type", `${path}.custom_id`, "Input should be a valid string");
   if (!isMessagesCustomId(customId)) {
@@ -100,32 +121,6 @@ export function readRequest(element: Buffer, index: number, customIds: CustomIds
     );
   }
   return { customId: JSON.stringify(customId), body: element.subarray(params.start, params.end) };
-}
-
-/** `customId`: null when it is no string. */
-function readMembers(element: Buffer, path: string) {
-  try {
-    return JsonReader.whole(element, (reader) => {
-      let customId: string | null | undefined;
-      let params: Member | undefined;
-      if (reader.kind() !== "object") {
-        reader.skip();
-        throw fault("invalid_type", path, "Input should be an object");
-      }
-      const { members } = reader.members((key) => {
-        if (key === "custom_id") customId = reader.string() ?? null;
-      });
-      for (const member of members) if (member.key === "params") params = member;
-      return { customId, params };
-    });
-  } catch (error) {
-    if (!(error instanceof JsonFault)) throw error;
-    const what = error.kind === "syntax" ? "The request body is not valid JSON" : "The request body";
-    throw new ApiError("invalid_request", `${what}: ${path}: ${error.message}.`, {
-      cause: error,
-      param: path,
-    });
-  }
 }
 
 const fault = (

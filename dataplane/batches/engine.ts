@@ -6,6 +6,7 @@ import type { FileStore } from "../files/file-store.ts";
 import type { ByteBudget } from "../lib/byte-budget.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
+import type { WorkerPool } from "../lib/worker-pool.ts";
 
 /** What everything that happens to batches is done with. */
 export interface Engine {
@@ -15,6 +16,8 @@ export interface Engine {
   readonly bodies: ByteBudget;
   readonly clock: Clock;
   readonly newId: NewId;
+  /** Where large requests are read; null: here. */
+  readonly large: WorkerPool | null;
   readonly log: Logger;
   /** This process, as long as it lives. */
   readonly workerId: string;

@@ -6,7 +6,6 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { AnswerSink, InferenceCall } from "../inference/call.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Cancellation } from "../lib/cancellation.ts";
-import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { newRequestRecord } from "../telemetry/request-record.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
@@ -45,7 +44,6 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
   const log = services.log.child({ batch: item.batchId });
   let error: ApiError | null = null;
   try {
-    refuseStream(body);
     await services.serve({
       id: item.requestId,
       acceptedAt: item.acceptedAt,
@@ -103,26 +101,6 @@ function inOwnWords(error: ApiError): ApiError {
   const message =
     error.kind.status < 500 ? "The request was rejected upstream." : "The upstream failed; retry shortly.";
   return new ApiError(error.code, message);
-}
-
-/** A batch has no stream to answer with (spec: "an ordinary Messages body without streaming"). */
-function refuseStream(body: Buffer): void {
-  let stream: boolean | undefined;
-  try {
-    JsonReader.whole(body, (reader) =>
-      reader.object((key) => {
-        if (key === "stream" && reader.kind() === "boolean") stream = reader.boolean();
-      }),
-    );
-  } catch (fault) {
-    // Whoever serves it says what is wrong.
-    if (!(fault instanceof JsonFault)) throw fault;
-  }
-  if (stream === true) {
-    throw new ApiError("invalid_value", "stream: a request of a batch cannot be streamed.", {
-      param: "stream",
-    });
-  }
 }
 
 /** What the run of an item would charge: kept until it is stored together with the result. */

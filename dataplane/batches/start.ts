@@ -24,7 +24,8 @@ export interface Batches {
 
 /** Starts nothing yet: `worker.start()` does. */
 export function openBatches(options: BatchesOptions): Batches {
-  const { pool, files, bodies, clock, newId, log, redis, holds, serve, snapshot, random, ...rest } = options;
+  const { pool, files, bodies, clock, newId, large, log, redis, holds, serve, snapshot, random, ...rest } =
+    options;
   const bell = redisBell(redis);
   const engine: Engine = {
     pool,
@@ -32,6 +33,7 @@ export function openBatches(options: BatchesOptions): Batches {
     bodies,
     clock,
     newId,
+    large,
     log,
     // As random as a request's id, and never shown to a client.
     workerId: newId("req"),

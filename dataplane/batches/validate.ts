@@ -6,11 +6,12 @@ import { sql } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import { at, MAX_BATCH_BYTES, MAX_ITEM_BYTES, MAX_REQUESTS, type Batch } from "./batch.ts";
-import { checkLine, type InputError } from "./check-line.ts";
+import { checkLine, lineFields, lineText, type InputError } from "./check-line.ts";
 import { CustomIds } from "./custom-ids.ts";
 import type { Engine } from "./engine.ts";
 import { ItemWriter, removeItems } from "./items.ts";
 import { readLines } from "./read-lines.ts";
+import { readEnvelope } from "./read-envelope.ts";
 import { reached } from "./steps.ts";
 
 /** Room for the other fields around a request of the largest size. */
@@ -88,7 +89,9 @@ async function readInput(engine: Engine, batch: Batch, writer: ItemWriter): Prom
         });
         continue;
       }
-      const checked = checkLine(bytes, number, batch.dialect, customIds);
+      const text = lineText(bytes, number);
+      const line = await readEnvelope(engine, batch.organizationId, text, lineFields);
+      const checked = checkLine(line.bytes, number, batch.dialect, customIds, line.read);
       if (checked.kind === "blank") continue;
       requests += 1;
       if (requests > MAX_REQUESTS) {

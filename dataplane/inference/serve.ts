@@ -85,6 +85,11 @@ export const createServe =
 /** @throws ApiError for what no upstream may see, and for a model that the organization may not use. */
 function accepted(call: InferenceCall, work: Work, sealer: Sealer): Serving {
   const { seen } = work;
+  // A batch has no stream to answer with (spec: "an ordinary Messages body without streaming").
+  if (call.batchId !== null && seen.stream)
+    throw new ApiError("invalid_value", "stream: a request of a batch cannot be streamed.", {
+      param: "stream",
+    });
   refuse(seen);
   const route = routeOf(call, seen.model);
   call.record.model = route.model;

@@ -216,6 +216,7 @@ export class AdminWorld {
       bodies: new ByteBudget(1024 ** 3),
       clock: systemClock,
       newId,
+      large: null,
       log,
       holds,
       serve,

@@ -80,6 +80,7 @@ beforeAll(async () => {
       redis: plane.redis,
       files,
       bodies,
+      large: null,
       clock: systemClock,
       newId,
       log: (await import("pino")).pino({ level: "silent" }),

@@ -22,6 +22,7 @@ export function engineOf(pool: DatabasePool, workerId: string): Engine {
     balance: () => Promise.resolve(1n),
     files: undefined as never,
     bodies: new ByteBudget(2 ** 30),
+    large: null,
   };
 }
 

@@ -120,6 +120,7 @@ export class BatchPlane {
       bodies: new ByteBudget(1024 ** 3),
       clock,
       newId,
+      large: null,
       log,
       holds: plane.holds,
       serve,

@@ -9,6 +9,7 @@ import type { Dialect } from "../../dialects/dialect.ts";
 import type { JsonObject } from "../../dialects/messages/types.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { bodyLimits } from "../../lib/body-limits.ts";
+import { readFields, type FieldsRead } from "../../lib/json-fields.ts";
 import { packedBuffers, type Packed } from "../../lib/packed-map.ts";
 import type { PackedContext } from "../../tools/web-fetch/prior-context.ts";
 import type { NextCall } from "../../loop/next-request.ts";
@@ -59,6 +60,7 @@ export interface Jobs {
   files: { told: { dialect: Dialect; files: readonly FileContents[] }; answer: { body: Buffer } };
   forCount: { told: { model: string }; answer: { body: Buffer } };
   texts: { told: null; answer: SampledTexts };
+  fields: { told: { names: readonly string[] }; answer: FieldsRead };
 }
 
 export type JobName = keyof Jobs;
@@ -103,6 +105,7 @@ export const jobs: Run = {
   files: ({ dialect, files }, { body }) => ({ body: putFiles(look(dialect, body), files) }),
   forCount: ({ model }, { body }) => ({ body: forCountUpstream(look("messages", body), model) }),
   texts: (_, { body }) => sampledTexts(parsedBody({ body, dialect: "messages" })),
+  fields: ({ names }, { body }) => readFields(body, names),
 };
 
 function read(facts: ConversionFacts, { body, sealer }: JobContext): Conversion {

@@ -258,7 +258,7 @@ test("more objects and arrays than may be parsed are refused before that", { tim
 });
 
 test("whoever leaves is not worked for", async () => {
-  const opened = (closed: Cancellation) =>
+  const opened = async (closed: Cancellation) =>
     openWork("chat", bytesOf({ messages: [{ role: "user", content: filler }] }), {
       pool,
       organizationId: "org_a",

@@ -1,0 +1,52 @@
+/** Finds a few top-level fields of a JSON text without parsing the rest: the envelope around a batch's request. */
+import { JsonFault, JsonReader, type JsonFaultKind, type Member } from "./json-reader.ts";
+
+/** Longer strings are not decoded: no envelope has them. Bytes. */
+const MAX_TEXT = 64 * 1024;
+
+export interface Field extends Member {
+  /** Of a string; undefined for other values and for texts beyond any envelope. */
+  readonly text: string | undefined;
+}
+
+/** What was found; plain data. `fault`: why it is no JSON within the limits. */
+export interface FieldsRead {
+  readonly isBlank: boolean;
+  readonly isObject: boolean;
+  readonly fields: Readonly<Record<string, Field | undefined>>;
+  readonly fault: { readonly kind: JsonFaultKind; readonly message: string } | null;
+}
+
+export function readFields(bytes: Buffer, names: readonly string[]): FieldsRead {
+  const fields: Record<string, Field | undefined> = {};
+  const nothing = { isBlank: false, isObject: false, fields, fault: null };
+  if (isBlank(bytes)) return { ...nothing, isBlank: true };
+  try {
+    return JsonReader.whole(bytes, (reader) => {
+      if (reader.kind() !== "object") {
+        reader.skip();
+        return nothing;
+      }
+      const texts = new Map<string, string>();
+      const { members } = reader.members((key) => {
+        if (!names.includes(key) || reader.kind() !== "string") return;
+        const start = reader.position;
+        reader.skip();
+        if (reader.position - start > MAX_TEXT) return;
+        texts.set(key, JSON.parse(bytes.toString("utf8", start, reader.position)) as string);
+      });
+      for (const member of members)
+        if (names.includes(member.key)) fields[member.key] = { ...member, text: texts.get(member.key) };
+      return { ...nothing, isObject: true };
+    });
+  } catch (fault) {
+    if (!(fault instanceof JsonFault)) throw fault;
+    return { ...nothing, fault: { kind: fault.kind, message: fault.message } };
+  }
+}
+
+function isBlank(bytes: Buffer): boolean {
+  let at = 0;
+  while (at < bytes.length && (bytes[at] === 0x20 || bytes[at] === 0x09 || bytes[at] === 0x0d)) at += 1;
+  return at === bytes.length;
+}
