@@ -82,7 +82,8 @@ try {
   else if (command === "release-organization") await runRelease(rest);
   else if (command === "trail") await runTrail(rest);
   else if (command === undefined) await serveForever(readEnvironment(process.env));
-  else throw new Error(`unknown command ${command}; known: migrate, grant, adopt, release-organization, trail`);
+  else
+    throw new Error(`unknown command ${command}; known: migrate, grant, adopt, release-organization, trail`);
 } catch (error) {
   process.stderr.write(`gapura: ${error instanceof Error ? error.message : String(error)}\n`);
   process.exit(1);

@@ -106,5 +106,7 @@ const lineId = ({ requestId }: LineItem) => requestId.replace(/^req_/, "batch_re
 /** JSON holds line breaks only between its values, where blanks mean the same. */
 function onOneLine(json: Buffer): Buffer {
   if (!json.includes(0x0a) && !json.includes(0x0d)) return json;
-  return Buffer.from(json.map((byte) => (byte === 0x0a || byte === 0x0d ? 0x20 : byte)));
+  const line = Buffer.from(json);
+  for (let at = 0; at < line.length; at += 1) if (line[at] === 0x0a || line[at] === 0x0d) line[at] = 0x20;
+  return line;
 }

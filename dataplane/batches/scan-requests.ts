@@ -20,7 +20,7 @@ import { MAX_ITEM_BYTES } from "./batch.ts";
 /** Room for `custom_id` and braces around a request of the largest size. */
 const MAX_ELEMENT_BYTES = MAX_ITEM_BYTES + 64 * 1024;
 /** Other top-level fields are read and ignored, keys included. */
-const MAX_OTHER_BYTES = 1024 * 1024;
+const MAX_OTHER_BYTES = 128 * 1024;
 
 const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 
@@ -193,7 +193,7 @@ class Scanner {
   #checkSize(length: number): void {
     if (this.#place !== "element") {
       if (length > MAX_OTHER_BYTES) {
-        throw new ApiError("too_large", `${this.#key.slice(0, 100)}: the field is larger than 1 MiB.`);
+        throw new ApiError("too_large", `${this.#key.slice(0, 100)}: the field is larger than 128 KiB.`);
       }
     } else if (length > MAX_ELEMENT_BYTES) {
       throw new ApiError("too_large", `requests.${this.#elements}: the request is larger than 32 MiB.`);

@@ -24,15 +24,7 @@ import { LedgerWriter } from "./ledger-writer.ts";
 import type { FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
 import { Preflight } from "./preflight.ts";
 import { ledgerBehind, meterUnavailable } from "./rate-limits.ts";
-import {
-  operation,
-  RedisSilent,
-  SHARDS,
-  shardOf,
-  type Operation,
-  type Reply,
-  type Shard,
-} from "./shard.ts";
+import { operation, RedisSilent, SHARDS, shardOf, type Operation, type Reply, type Shard } from "./shard.ts";
 import { REDIS_MS, Shards } from "./shards.ts";
 import { reached } from "./steps.ts";
 import { allTokens, usageRow, type UsageRow } from "./usage-row.ts";

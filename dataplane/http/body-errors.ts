@@ -14,7 +14,12 @@ export const unknownEncoding = () =>
     "The request's content encoding is not supported; use gzip, zstd or none.",
   );
 
+const MIB = 1024 * 1024;
+
 export const tooLarge = (maxBytes: number) =>
-  new ApiError("too_large", `The request body is larger than ${maxBytes / (1024 * 1024)} MiB.`);
+  new ApiError(
+    "too_large",
+    `The request body is larger than ${maxBytes < MIB ? `${maxBytes / 1024} KiB` : `${maxBytes / MIB} MiB`}.`,
+  );
 
 export const bodyTimeout = () => new ApiError("request_timeout", "The request body did not arrive in time.");

@@ -3,7 +3,7 @@ import { readlinkSync } from "node:fs";
 import { constants, setPriority } from "node:os";
 import { getHeapStatistics } from "node:v8";
 import { parentPort, workerData } from "node:worker_threads";
-import { sealing, type SealKey } from "../../lib/seal.ts";
+import { sealing, type OrganizationSealer, type SealKey } from "../../lib/seal.ts";
 import type { WorkDone } from "../../lib/worker-pool.ts";
 import { jobs, toldError, transferred, type Answer, type JobName, type ToldError } from "./jobs.ts";
 
@@ -37,7 +37,7 @@ function work({ name, told, organizationId, body }: JobMessage): void {
   try {
     const run = jobs[name] as (told: unknown, context: object) => Answer<JobName>;
     const bytes = Buffer.from(body);
-    const answer = run(told, { body: bytes, sealer: sealerOf(organizationId) });
+    const answer = run(told, { body: bytes, sealer: remembering(sealerOf(organizationId)) });
     result = { answer: ownBytes(answer, body), error: null, body };
   } catch (error) {
     result = { answer: null, error: toldError(error), body };
@@ -45,6 +45,26 @@ function work({ name, told, organizationId, body }: JobMessage): void {
   const heapMiB = getHeapStatistics().total_heap_size / MIB;
   const handedOver = result.answer === null ? [] : transferred(result.answer);
   parentPort?.postMessage({ result, heapMiB } satisfies WorkDone, [...new Set([body, ...handedOver])]);
+}
+
+/** Blobs that one job opens are remembered up to so many characters. */
+const REMEMBERED = 16 * MIB;
+
+/** A body may repeat one blob a hundred thousand times, and opening takes a tenth of a millisecond. */
+function remembering(sealer: OrganizationSealer): OrganizationSealer {
+  const opened = new Map<string, string | null>();
+  let characters = 0;
+  return {
+    seal: (plain) => sealer.seal(plain),
+    open: (sealed) => {
+      const known = opened.get(sealed);
+      if (known !== undefined) return known;
+      const plain = sealer.open(sealed);
+      characters += sealed.length + (plain?.length ?? 0);
+      if (characters <= REMEMBERED) opened.set(sealed, plain);
+      return plain;
+    },
+  };
 }
 
 /** Bytes that go back beside the body must be no part of it, nor of anything else. */

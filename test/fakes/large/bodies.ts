@@ -73,8 +73,8 @@ export const largeShapes: Readonly<Record<string, Shape>> = {
   "50,000 tool calls and results": (dialect) => [
     `${user('"x"')},${repeated(bodyLimits.messages / 2 - 1, (index) => called(dialect, index))}`,
   ],
-  "40,000 sealed blobs": (dialect, sealed) => [
-    `${repeated(40_000, () => reasoned(dialect, sealed))},${user('"x"')}`,
+  "20,000 sealed blobs": (dialect, sealed) => [
+    `${repeated(20_000, () => reasoned(dialect, sealed))},${user('"x"')}`,
   ],
 };
 
