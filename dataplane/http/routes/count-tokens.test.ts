@@ -119,7 +119,7 @@ test("rule 7.5: a client that leaves ends its count, and that is no error of our
   });
   await asked.promise;
   gone.abort();
-  await expect(counting).rejects.toThrow();
+  await expect(counting).rejects.toThrow(/abort/i);
   const line = () => server.logged.find(({ path }) => path === "/v1/messages/count_tokens");
   await expect.poll(line, { timeout: 10_000 }).toMatchObject({ status: 499 });
   expect(server.logged.filter(({ level }) => Number(level) >= 50)).toEqual([]);
