@@ -31,7 +31,16 @@ const { values, positionals } = parseArgs({
 const { quick } = values;
 const PROFILE_MS = 6_000;
 /** Named on the command line by themselves, without a world. */
-const SCRIPTS = ["answer-streams", "batches", "chaos", "money", "pages", "reports", "whole-answers"];
+const SCRIPTS = [
+  "answer-streams",
+  "batches",
+  "chaos",
+  "idle-pods",
+  "money",
+  "pages",
+  "reports",
+  "whole-answers",
+];
 
 const parts: Readonly<Record<string, Part>> = { relay, latency, convert, streams, routes };
 

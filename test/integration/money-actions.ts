@@ -25,7 +25,18 @@ export type Action =
   /** Redis is killed and started again. */
   | { readonly do: "restart" }
   /** Redis writes its file anew, with whatever runs just then. */
-  | { readonly do: "rewrite" };
+  | { readonly do: "rewrite" }
+  /** One data plane does not reach Redis until it is reconnected. */
+  | { readonly do: "cut off"; readonly plane: number }
+  | { readonly do: "reconnect"; readonly plane: number }
+  /** Both stores are copied; a replica would have this when it is promoted later. */
+  | { readonly do: "copy" }
+  /** Postgres comes back as it was copied, with the grants that were made since. */
+  | { readonly do: "roll Postgres back" }
+  /** Redis comes back as it was copied. */
+  | { readonly do: "swap Redis" }
+  /** Redis' clock steps, by hours. */
+  | { readonly do: "clock"; readonly hours: number };
 
 const plane = fc.nat(1);
 const bill = fc.nat(30);
@@ -80,6 +91,19 @@ export const wild = fc.oneof(
   { weight: 2, arbitrary: fc.record({ do: fc.constant("sweep" as const), plane }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant("flush" as const) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constantFrom("restart" as const, "rewrite" as const) }) },
+);
+
+/** With two faults within one window, and stores that come back older. */
+export const faulty = fc.oneof(
+  { weight: 16, arbitrary: wild },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("cut off" as const), plane }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("reconnect" as const), plane }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("copy" as const) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({ do: fc.constantFrom("roll Postgres back" as const, "swap Redis" as const) }),
+  },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("clock" as const), hours: fc.constantFrom(-1, 1) }) },
 );
 
 /** Mostly one thing after another, now and then up to eight at once. */

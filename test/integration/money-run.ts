@@ -13,11 +13,12 @@ import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts"
 import type { Bill, MeteredRequest } from "../../dataplane/billing/meter.ts";
 import { shardOf, type Operation } from "../../dataplane/billing/shard.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import { readLosses } from "../../dataplane/billing/ledger-losses.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
 import type { Action } from "./money-actions.ts";
 import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
-import { rewriteFile, type TestDatabase, type TestStore } from "./stores.ts";
+import { rewriteFile, type TestStore } from "./stores.ts";
 
 interface Known {
   readonly bill: Bill;
@@ -27,6 +28,8 @@ interface Known {
   /** The largest cost that may still be within the estimates given. */
   limit: number;
   spent: number;
+  /** What was ever spent of it: a sweeper may have heard of any of these last. */
+  readonly seen: Set<number>;
   state: "running" | "settled" | "released" | "orphaned";
   /** What the ledger may hold of it in the end: costs, or null for no row. */
   may: Set<number | null>;
@@ -34,11 +37,30 @@ interface Known {
 
 export interface RunStores {
   readonly redis: TestStore;
-  readonly database: TestDatabase;
+  readonly postgres: Pick<TestStore, "url" | "save" | "rollBack">;
 }
 
 /** Happens while nothing else does. */
-const ALONE: ReadonlySet<Action["do"]> = new Set(["crash", "flush", "restart", "rewrite"]);
+const ALONE: ReadonlySet<Action["do"]> = new Set([
+  "crash",
+  "flush",
+  "restart",
+  "rewrite",
+  "cut off",
+  "reconnect",
+  "copy",
+  "roll Postgres back",
+  "swap Redis",
+  "clock",
+]);
+
+/** A plane that is cut off cannot do its part; another does, or it later. */
+function isAway(error: unknown): void {
+  const names = ["RedisSilent", "ApiError", "LedgerAway"];
+  if (error instanceof Error && (names.includes(error.name) || /Connection is closed/.test(error.message)))
+    return;
+  throw error;
+}
 
 /** One run: two data planes on the same stores, two organizations of one shard. */
 export class Run {
@@ -53,9 +75,16 @@ export class Run {
   readonly #granted = [400n, 400n];
   readonly #names: readonly string[];
   #grants = 0;
+  readonly #cutOff = new Set<Plane>();
+  /** Whether the stores come back older in this run, and have. */
+  readonly #isRolledBack: boolean;
+  #wasRolledBack = false;
 
-  constructor(stores: RunStores, id: string) {
+  constructor(stores: RunStores, id: string, actions: readonly Action[]) {
     this.#stores = stores;
+    this.#isRolledBack = actions.some(
+      ({ do: what }) => what === "roll Postgres back" || what === "swap Redis",
+    );
     this.#id = id;
     const names = Array.from({ length: 500 }, (_, index) => `org_${id}_${index}`);
     const second = names.find((name, index) => index > 0 && shardOf(name) === shardOf(names[0] ?? ""));
@@ -66,11 +95,13 @@ export class Run {
     this.#planes = await Promise.all([this.#open(), this.#open()]);
     await this.#planes[0]?.redis.flushall();
     for (const organization of [0, 1]) await makeOrganization(this.#pool, this.#name(organization), 400n);
+    for (const { upkeep } of this.#planes) await upkeep.look();
+    await this.#copy();
   }
 
   #open = () => {
-    const { redis, database } = this.#stores;
-    const stores = { redisUrl: redis.url, postgresUrl: database.url };
+    const { redis, postgres } = this.#stores;
+    const stores = { redisUrl: redis.url, postgresUrl: postgres.url };
     return Plane.open(stores, { running: false, waitMs: 1, rhythm: { staleMs: -1 } });
   };
   #name = (organization: number) => this.#names[organization] ?? "";
@@ -96,7 +127,9 @@ export class Run {
   }
 
   #mayBeSwept(): void {
-    for (const known of this.#known) if (known.state === "running") known.may.add(known.spent);
+    for (const known of this.#known) {
+      if (known.state === "running") for (const spent of known.seen) known.may.add(spent);
+    }
   }
 
   async #take(action: Action): Promise<void> {
@@ -111,17 +144,19 @@ export class Run {
           applyGrant(transaction, { organizationId, name, amount, source: "command" }),
         );
         this.#granted[action.organization] = (this.#granted[action.organization] ?? 0n) + amount;
-        return await this.#at(0).holds.refresh([organizationId]);
+        // What a ledger loses of grants is not its charges' fault: none is lost here.
+        if (this.#isRolledBack) await this.#stores.postgres.save();
+        return await this.#at(0).holds.refresh([organizationId]).catch(isAway);
       }
       case "drain":
-        return void (await this.#at(action.plane).upkeep.drain());
+        return void (await this.#at(action.plane).upkeep.drain().catch(isAway));
       case "half drain":
-        return await this.#beginDrain(this.#at(action.plane));
+        return await this.#beginDrain(this.#at(action.plane)).catch(isAway);
       case "finish drain":
         return await this.#finishDrain();
       case "sweep":
         this.#mayBeSwept();
-        return await this.#at(action.plane).upkeep.sweep();
+        return await this.#at(action.plane).upkeep.sweep().catch(isAway);
       case "crash":
         return await this.#crash(action.plane);
       case "flush":
@@ -129,7 +164,21 @@ export class Run {
       case "restart":
         return await this.#restart();
       case "rewrite":
-        return await rewriteFile(this.#at(0).redis);
+        return await rewriteFile(this.#connected().redis);
+      case "cut off":
+        this.#cutOff.add(this.#at(action.plane));
+        this.#at(action.plane).redis.disconnect();
+        return await expect.poll(() => this.#at(action.plane).redis.status).toBe("end");
+      case "reconnect":
+        return await this.#reconnect(this.#at(action.plane));
+      case "copy":
+        return await this.#copy();
+      case "roll Postgres back":
+        return await this.#rollBack();
+      case "swap Redis":
+        return await this.#swap();
+      case "clock":
+        return await this.#stepClock(action.hours);
       case "advance":
       case "spend":
       case "beat":
@@ -150,12 +199,14 @@ export class Run {
         estimate,
         limit: estimate,
         spent: 0,
+        seen: new Set(),
         state: "running",
         may: new Set(),
       });
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      expect(["insufficient_credit", "rate_limited"]).toContain(error.code);
+      const away = this.#cutOff.has(this.#at(index)) ? ["unavailable"] : [];
+      expect(["insufficient_credit", "rate_limited", ...away]).toContain(error.code);
     }
   }
 
@@ -182,14 +233,17 @@ export class Run {
       known.bill.observe(observed(cost));
       await this.#at(known.plane).holds.heartbeat();
       known.spent = cost;
+      known.seen.add(cost);
     } else if (action.do === "advance") {
       if (await known.bill.advance(observed(cost), BigInt(action.next))) known.limit = cost + action.next;
       else known.limit = cost;
       known.spent = cost;
+      known.seen.add(cost);
     } else if (action.do === "spend") {
       const left = await known.bill.spend(observed(cost), BigInt(action.next));
       known.limit = left > 0n ? Math.max(known.limit, cost + action.next) : cost;
       known.spent = cost;
+      known.seen.add(cost);
     } else {
       await this.#settle(known, cost, action.way);
     }
@@ -224,28 +278,93 @@ export class Run {
 
   async #finishDrain(): Promise<void> {
     const begun = this.#begun.splice(0);
+    const { holds } = this.#connected();
     await Promise.all(
-      begun.map(async ({ index, operation }) => await this.#at(0).holds.shards[index]?.run(operation, 1_000)),
+      begun.map(async ({ index, operation }) => await holds.shards[index]?.run(operation, 1_000)),
     );
   }
 
   async #crash(index: number): Promise<void> {
     // What it charged is in Redis; this test does not flush Redis in the same moment.
+    await this.#reconnect(this.#at(index));
     await this.#at(index).upkeep.drain();
     for (const known of this.#known) {
       if (known.plane !== index || known.state !== "running") continue;
       known.state = "orphaned";
-      known.may.add(null).add(known.spent);
+      for (const spent of [null, known.spent, ...known.seen]) known.may.add(spent);
     }
+    // Of what it charged Redis knows the sum, or the rows again when it comes back older: its own row may be gone.
+    for (const known of this.#known)
+      if (this.#isRolledBack && known.plane === index && known.state === "settled") known.may.add(null);
     await this.#at(index).vanish();
     this.#planes[index] = await this.#open();
   }
 
   async #flush(): Promise<void> {
-    await this.#at(0).redis.flushall();
+    await this.#connected().redis.flushall();
     // Each plane notices with its next call, here a sweep, which meets what was held again.
     this.#mayBeSwept();
+    for (const { upkeep } of this.#planes) await upkeep.sweep().catch(isAway);
+  }
+
+  /** A plane that reaches Redis. */
+  #connected(): Plane {
+    const plane = this.#planes.find((one) => !this.#cutOff.has(one));
+    if (plane === undefined) throw new ApiError("unavailable", "every plane is cut off");
+    return plane;
+  }
+
+  async #reconnect(plane: Plane): Promise<void> {
+    if (!this.#cutOff.delete(plane)) return;
+    await plane.redis.connect();
+    await plane.upkeep.watch();
+    await plane.holds.payOwed();
+  }
+
+  async #reconnectAll(): Promise<void> {
+    for (const plane of this.#planes) await this.#reconnect(plane);
+  }
+
+  async #copy(): Promise<void> {
+    if (!this.#isRolledBack) return;
+    await this.#stores.postgres.save();
+    await this.#stores.redis.save();
+  }
+
+  /** As in a failover to a replica that had not heard of the rest. Each plane notices within two seconds. */
+  async #rollBack(): Promise<void> {
+    await this.#reconnectAll();
+    this.#wasRolledBack = true;
+    await this.#stores.postgres.rollBack();
+    for (const { pool, upkeep } of this.#planes) {
+      const answers = () =>
+        pool.any(sql.unsafe`select 1`).then(
+          () => true,
+          () => false,
+        );
+      await expect.poll(answers, { timeout: 20_000 }).toBe(true);
+      await upkeep.look();
+    }
+    // Rows that went past Redis, and whose data plane is not asked again, are known by their sum.
+    for (const known of this.#known) if (known.state === "settled") known.may.add(null);
+  }
+
+  async #swap(): Promise<void> {
+    await this.#reconnectAll();
+    await this.#stores.redis.rollBack();
+    await Promise.all(this.#planes.map((one) => redisReady(one.redis, 10_000)));
+    this.#mayBeSwept();
+    for (const { upkeep } of this.#planes) await upkeep.watch();
     for (const { upkeep } of this.#planes) await upkeep.sweep();
+  }
+
+  async #stepClock(hours: number): Promise<void> {
+    const { holds, redis } = this.#connected();
+    for (const { tag } of holds.shards) {
+      // As if all calls before had been made under a clock that was off by so much.
+      const [raw = "", shards = ""] = (await redis.get(`${tag}:clock`))?.split(" ") ?? [];
+      if (raw !== "") await redis.set(`${tag}:clock`, `${Number(raw) - hours * 3_600_000} ${shards}`);
+    }
   }
 
   async #restart(): Promise<void> {
@@ -259,6 +378,7 @@ export class Run {
 
   /** Everybody ends; the dead are swept; what was charged reaches the ledger. */
   async end(): Promise<void> {
+    await this.#reconnectAll();
     for (const known of this.#known) {
       if (known.state === "running") await this.#settle(known, known.limit, "redis");
     }
@@ -266,7 +386,10 @@ export class Run {
     for (const { holds, upkeep } of this.#planes) {
       await holds.payOwed();
       await upkeep.drain();
+      await upkeep.watch();
     }
+    // Each makes its part of what was lost again.
+    for (const { upkeep } of this.#planes) await upkeep.look();
     await this.#at(0).holds.refresh([this.#name(0), this.#name(1)]);
   }
 
@@ -278,6 +401,8 @@ export class Run {
         `)
       ).map(({ id, cost }) => [id, Number(cost)]),
     );
+    const lost = await readLosses(this.#pool);
+    if (!this.#wasRolledBack) expect(lost).toEqual([]);
     for (const known of this.#known) {
       const { may, state, request: asked } = known;
       expect([...may], `the row of a ${state} request`).toContain(rows.get(asked.id) ?? null);
@@ -288,13 +413,20 @@ export class Run {
       const used = this.#known
         .filter(({ request: asked }) => asked.organizationId === name)
         .reduce((sum, { request: asked }) => sum + BigInt(rows.get(asked.id) ?? 0), 0n);
+      const gone = lost.find(({ organizationId }) => organizationId === name)?.lost ?? 0n;
+      // Nothing that was answered is forgotten: it has its row, or is in the sum of what was lost.
+      const settled = this.#known.filter(
+        ({ state, request: asked }) => state === "settled" && asked.organizationId === name,
+      );
+      const answered = settled.reduce((sum, { may }) => sum + Math.max(...Array.from(may, Number)), 0);
+      expect(used + gone).toBeGreaterThanOrEqual(BigInt(answered));
       const granted = this.#granted[organization] ?? 0n;
       const { held, ...credit } = await this.#at(0).holds.credit(name);
-      expect(credit).toMatchObject({ granted, used });
+      expect(credit).toMatchObject({ granted, used: used + gone });
       expect(held).toBe(0n);
     }
     const report = await audit(this.#pool, this.#at(0).redis);
-    expect(report.broken).toEqual([]);
+    expect(report.broken.filter((line) => !/: lost [\d.]+ credits$/.test(line))).toEqual([]);
     expect(report.holds).toBe(0);
   }
 

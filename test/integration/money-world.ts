@@ -93,6 +93,8 @@ export class Plane {
       readonly recheckKey?: HoldsOptions["recheckKey"];
       readonly waitMs?: number;
       readonly mostOwed?: number;
+      /** To Postgres; as a data plane's unless there are many. */
+      readonly maxConnections?: number;
       readonly kept?: NonNullable<HoldsOptions["kept"]>;
       /** False: no loop runs; the test takes each step itself. */
       readonly running?: boolean;
@@ -101,7 +103,8 @@ export class Plane {
     const log = pino({ level: process.env["MONEY_LOG"] ?? "silent" });
     const redis = openRedis(stores.redisUrl, { onError: () => {} });
     await redisReady(redis, 5_000);
-    const pool = await openPostgres(stores.postgresUrl, { onError: () => {} });
+    const { maxConnections = 10 } = options;
+    const pool = await openPostgres(stores.postgresUrl, { maxConnections, onError: () => {} });
     const holds = new Holds({
       redis,
       ledger: await readLedgerId(pool),
