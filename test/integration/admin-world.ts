@@ -192,6 +192,7 @@ export class AdminWorld {
       newId,
       snapshot: () => this.snapshot,
     });
+    await money.begin();
     await money.keeper.copy(this.snapshot);
     const dispatcher = newUpstreamDispatcher();
     const serve = createServe(

@@ -149,3 +149,12 @@ test("beyond 1,000,000 undrained entries in a shard: 503, and again admitted whe
     await behind.vanish();
   }
 }, 60_000);
+
+test("a charge writes no index of `accounts`: its updates are HOT, as nothing that they change is indexed", async () => {
+  const indexes = await plane.pool.anyFirst(
+    sql.type(z.object({ definition: z.string() }))`
+      select indexdef as definition from pg_indexes where tablename = 'accounts'
+    `,
+  );
+  expect(indexes).toEqual([expect.stringMatching(/\(organization_id\)$/)]);
+});
