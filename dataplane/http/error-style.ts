@@ -35,7 +35,8 @@ export function withLiteralPercents(url: string): string {
   return path.replaceAll("%", "%25") + url.slice(path.length);
 }
 
-const keys = /sk-(?:adm-)?svc-[^/?#\s"'\\]{8,}/g;
+/** Our own wherever they stand, and what has the form of other services' keys. */
+const keys = /sk-(?:adm-)?svc-[^/?#\s"'\\]{8,}|(?<![A-Za-z0-9])sk-[^/?#\s"'\\]{20,}/g;
 
 /** A text without the keys that a client put where they do not belong: no answer and no line repeats one (rule 5.8). */
 export const withoutKeys = (text: string): string =>

@@ -38,3 +38,18 @@ test("a key that comes as x-client-request-id is in no line of the log", async (
   expect(server.logged.map(({ client }) => client)).toEqual([undefined, undefined, undefined, "run-17"]);
   expect(JSON.stringify(server.logged)).not.toContain("sk-");
 });
+
+test("a key of any service in a path is neither logged nor repeated", async () => {
+  await using server = await startTestServer([modelRoutes]);
+  const foreign = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz";
+  const texts = await Promise.all(
+    [foreign, sampleKeys.inference, "task-1234567890123456789012345"].map(async (id) =>
+      (await server.fetch(`/v1/models/${id}`)).text(),
+    ),
+  );
+  await expect.poll(() => server.logged.length).toBe(3);
+  const all = texts.join("\n") + JSON.stringify(server.logged);
+  expect(all).not.toContain("abcdefgh");
+  expect(all).not.toContain(sampleKeys.inference.slice(7));
+  expect(all).toContain("/v1/models/task-1234567890123456789012345");
+});
