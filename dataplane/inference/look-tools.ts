@@ -93,7 +93,11 @@ function isContainer(reader: JsonReader): boolean {
 export function readToolChoice(reader: JsonReader, { dialect }: ContentFacts): ToolChoice | null {
   const readAllowed = (path: readonly PathStep[]) => {
     const kind = reader.kind();
-    if (kind === "array" || kind === "null") return readTypes(reader);
+    if (kind === "array" || kind === "null") {
+      const types = readTypes(reader);
+      if (types.length > bodyLimits.tools) throw tooMany("tools", styleOf(dialect), path);
+      return types;
+    }
     throw fieldError("invalid_type", dialect, path, "must be an array");
   };
   if (reader.kind() === "array")

@@ -49,11 +49,14 @@ export function refuseNoList({ dialect }: ContentFacts, path: Path): never {
   throw fieldError("invalid_type", dialect, path, "must be an array");
 }
 
+/** A path keeps so much of a key that nobody expected: it may be as long as the body. Characters. */
+const MAX_STEP = 60;
+
 /** Goes into the value of a member that no dialect's reader knows. The cursor stays where there is nothing in it. */
 export function walkMember(reader: JsonReader, facts: ContentFacts, key: string, path: Path): void {
   const kind = reader.kind();
   if (kind === "object" || kind === "array") {
-    if (!clientsOwn.has(key)) new Walk(reader, facts, [...path, key]).member(key);
+    if (!clientsOwn.has(key)) new Walk(reader, facts, [...path, key.slice(0, MAX_STEP)]).member(key);
   } else if (isTelling(key)) judgeScalar(reader, facts, key, [...path, key]);
 }
 
@@ -99,7 +102,7 @@ class Walk {
   #object(): void {
     this.#reader.object((key) => {
       if (clientsOwn.has(key)) return;
-      this.#path.push(key);
+      this.#path.push(key.slice(0, MAX_STEP));
       const kind = this.#reader.kind();
       if (key === "type") this.#type(this.#reader.string());
       else if (kind === "object" || kind === "array") this.member(key);

@@ -420,3 +420,14 @@ test("an escaped blob is the same blob", () => {
   );
   expect(stray).toThrow(/extra\.encrypted_content/);
 });
+
+test("a key as long as the body does not come back with every path", () => {
+  const seen = lookAt("chat", {
+    ["k".repeat(100_000)]: Array.from({ length: 100 }, () => ({ file_id: "f" })),
+  });
+  expect(seen.content.references).toHaveLength(100);
+  expect(JSON.stringify(seen.content.references).length).toBeLessThan(30_000);
+  expect(judge("chat", { ["k".repeat(100_000)]: { file_id: "f" } })).toBe(
+    `not_found ${"k".repeat(60)}.file_id`,
+  );
+});

@@ -501,8 +501,11 @@ export class JsonReader {
   }
 }
 
+/** As much of a key is repeated to whoever wrote it. Characters. */
+const SHOWN_KEY = 100;
+
 const duplicateKey = (key: string, at: number) =>
-  new JsonFault("duplicate", `Duplicate key ${JSON.stringify(key)}`, at);
+  new JsonFault("duplicate", `Duplicate key ${JSON.stringify(key.slice(0, SHOWN_KEY))}`, at);
 const tooManyKeys = (at: number) =>
   new JsonFault("keys", `More than ${bodyLimits.keys} keys in one object`, at);
 const tooDeep = (at: number) => new JsonFault("depth", `Nested more than ${MAX_JSON_DEPTH} levels deep`, at);

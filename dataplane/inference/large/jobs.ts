@@ -116,6 +116,9 @@ function read(facts: ConversionFacts, { body, sealer }: JobContext): Conversion 
 const openLoop = (facts: LoopFacts, { body, sealer }: JobContext): OpenLoop =>
   new OpenLoop(facts, sealer, parsedBody({ body, dialect: facts.dialect }));
 
+/** So many steps of each of many paths are told. */
+const MAX_STEPS = 12;
+
 /** A look without its body, and without what only edits need. */
 function farLook(seen: Look): FarLook {
   const { body: _body, top: _top, objects: _objects, far: _far, fields, tools, content, ...rest } = seen;
@@ -124,8 +127,13 @@ function farLook(seen: Look): FarLook {
     ...rest,
     body: null,
     fields: new Map([...fields].filter(([name]) => judgedFields.has(name))),
-    tools: tools.map((tool) => ({ ...tool, siblings: [] })),
-    content: { ...content, inputItems: [] },
+    tools: tools.map((tool) => ({ ...tool, path: tool.path.slice(0, MAX_STEPS), siblings: [] })),
+    content: {
+      ...content,
+      additionalTools: [],
+      inputItems: [],
+      references: content.references.map((one) => ({ ...one, path: one.path.slice(0, MAX_STEPS) })),
+    },
     far: { beginning: beginning(seen), holdsSealed: holdsSealed(seen), mayLeave: mayLeave(seen) },
   };
 }
