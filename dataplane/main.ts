@@ -272,6 +272,7 @@ async function serveForever(environment: Environment): Promise<void> {
       serve,
       countUpstream: countUpstream(dispatcher),
       large,
+      sealerOf,
       publicUrl: () => publicUrl,
     }),
   );

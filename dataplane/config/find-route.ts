@@ -8,10 +8,31 @@ export function isAllowed(patterns: readonly string[], model: string): boolean {
   );
 }
 
+/** By route: what is left of it for each organization that an upstream of it is dedicated to, and for all others (""). */
+const shares = new WeakMap<Route, Map<string, Route | undefined>>();
+
+/**
+ * The route as this organization may use it: without the upstreams that are dedicated to another one (rule 7.12).
+ * Undefined when none is left. The same route gives the same object each time.
+ */
+export function routeFor(route: Route, organizationId: string): Route | undefined {
+  const { upstreams } = route;
+  if (upstreams.every(({ dedicatedTo }) => dedicatedTo === null)) return route;
+  const own = upstreams.some(({ dedicatedTo }) => dedicatedTo === organizationId) ? organizationId : "";
+  let known = shares.get(route);
+  if (known === undefined) shares.set(route, (known = new Map()));
+  if (!known.has(own)) {
+    const open = upstreams.filter(({ dedicatedTo }) => dedicatedTo === null || dedicatedTo === own);
+    known.set(own, open.length === 0 ? undefined : { ...route, upstreams: open });
+  }
+  return known.get(own);
+}
+
 /**
  * The route that an organization may use under a public id or alias: one of its own namespace hides one that serves
- * all (rule 8.2). Undefined for an unknown model and for one outside `models.allow` alike (rule 1.7), which is judged by
- * the public id also for aliases. Claude Code's `[1m]` suffix is not part of a name (dialects.md §F).
+ * all (rule 8.2). Undefined for an unknown model, for one outside `models.allow` and for one without an upstream for this
+ * organization alike (rule 1.7); allowed is judged by the public id also for aliases. Claude Code's `[1m]` suffix is not
+ * part of a name (dialects.md §F).
  */
 export function findRoute(snapshot: Snapshot, organizationId: string, model: string): Route | undefined {
   const organization = snapshot.organization(organizationId);
@@ -19,7 +40,8 @@ export function findRoute(snapshot: Snapshot, organizationId: string, model: str
   const { namespace } = organization.source;
   const named = (name: string) => snapshot.route(name, namespace) ?? snapshot.route(name);
   const route = named(model) ?? named(model.replace(/\[1m\]$/i, ""));
-  return route !== undefined && isAllowed(organization.allowedModels, route.model) ? route : undefined;
+  if (route === undefined || !isAllowed(organization.allowedModels, route.model)) return undefined;
+  return routeFor(route, organizationId);
 }
 
 /** Every route that an organization may use, newest first, ties by id. */
@@ -31,7 +53,9 @@ export function allowedRoutes(snapshot: Snapshot, organizationId: string): Route
     servesNamespace === undefined
       ? snapshot.route(model, namespace) === undefined
       : servesNamespace === namespace;
-  return snapshot.newestRoutes.filter(
-    (route) => isOffered(route) && isAllowed(organization.allowedModels, route.model),
+  return snapshot.newestRoutes.flatMap((route) =>
+    isOffered(route) && isAllowed(organization.allowedModels, route.model)
+      ? (routeFor(route, organizationId) ?? [])
+      : [],
   );
 }

@@ -84,6 +84,8 @@ export const upstreamSchema = z.object({
   credential: z.object({ id: z.string(), header: z.string() }).nullable(),
   /** Static headers, names in lower case. */
   headers: z.record(z.string(), z.string()),
+  /** Id of the only organization whose requests go there; null: any. */
+  dedicatedTo: z.string().nullable(),
 });
 export type Upstream = z.infer<typeof upstreamSchema>;
 

@@ -93,6 +93,8 @@ export interface Target {
   readonly thinking: boolean;
   /** Toward Responses: the answer's reasoning is asked for with its content, so that it can be sent back. */
   readonly encryptedReasoning: boolean;
+  /** The upstream's account serves the client's organization alone: reasoning that is not sealed may go there. */
+  readonly ownAccount: boolean;
   readonly imageInput: boolean;
   readonly pdfInput: boolean;
 }

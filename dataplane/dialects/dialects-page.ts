@@ -65,6 +65,12 @@ items named by \`item_reference\` or sent without their content. Output items ar
 the request says \`store: false\`. What an upstream of another account refuses of it is left out, and it is asked once
 more.
 
+On every path, relayed ones too, clients hold these as \`gapura_r1_…\`: sealed to their organization, because an
+upstream's account, which several may share, opens them for whoever brings them. They are opened on the way back,
+also when the conversation goes on in another way (relayed, converted, with server tools). What another organization
+was given, what is damaged and what was never sealed is left out with its block or item, never refused. Only an
+upstream that is \`dedicatedTo\` one organization gives and takes them as the provider wrote them.
+
 This page is generated (\`npm run generate\`) from \`dataplane/dialects/request-fields.ts\`.`;
 
 /** The whole page, as Markdown. */

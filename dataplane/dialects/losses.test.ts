@@ -17,6 +17,7 @@ const target: Target = {
   maxOutputTokens: 100_000,
   samplingParameters: true,
   encryptedReasoning: true,
+  ownAccount: false,
   thinking: true,
   imageInput: true,
   pdfInput: true,

@@ -1,12 +1,15 @@
 import { describe, expect, test } from "vitest";
 import {
   markReasoning,
+  openBlob,
   openReasoning,
   openSignature,
   readMark,
   SEALED_PREFIX,
+  sealBlob,
   sealReasoning,
   sealSignature,
+  signatureFor,
 } from "./reasoning.ts";
 
 /** Reversible and recognisable; the real one is `lib/seal.ts`. */
@@ -19,6 +22,9 @@ const sealerOf = (organization: string) => ({
 });
 const ours = sealerOf("org_a");
 const foreign = sealerOf("org_b");
+
+const opened = (encrypted: string) => openReasoning({ id: "rs_1", encrypted, summary: "hm" }, ours);
+const thought = (signature: string) => ({ type: "thinking", thinking: "hm", signature }) as const;
 
 const marks = [
   { from: "responses", id: "rs_1", encrypted: "gAAA" },
@@ -33,9 +39,24 @@ describe("reasoning through a Messages client", () => {
     expect(readMark(openSignature(signature, ours) ?? "")).toEqual(mark);
   });
 
-  test("a Messages upstream's own signature is left alone", () => {
-    expect(sealSignature("EqQB", ours)).toBe("EqQB");
-    expect(openSignature("EqQB", ours)).toBe("EqQB");
+  test("rule 7.12: a Messages upstream's own signature is sealed, and comes back as it was", () => {
+    const sealed = sealSignature("EqQB", ours);
+    expect(sealed).toMatch(/^gapura_r1_/);
+    expect(openSignature(sealed, ours)).toBe("EqQB");
+    expect(openSignature(sealed, foreign)).toBeNull();
+    expect(sealSignature("", ours)).toBe("");
+    const data = sealSignature("xyz", ours, "data");
+    expect(openSignature(data, ours, "data")).toBe("xyz");
+    expect(openSignature(data, ours)).toBeNull();
+  });
+
+  test("rule 7.12: a signature that is not sealed goes to an account of one's own alone", () => {
+    const raw = openSignature("EqQB", ours) ?? "";
+    expect(signatureFor(raw, "messages", true)).toBe("EqQB");
+    expect(signatureFor(raw, "messages", false)).toBeNull();
+    expect(signatureFor(raw, "responses", true)).toBeNull();
+    expect(signatureFor("EqQB", "messages", false)).toBe("EqQB");
+    expect(signatureFor("", "messages", true)).toBeNull();
   });
 
   test.each([
@@ -53,16 +74,66 @@ describe("reasoning through a Responses client", () => {
     { type: "thinking", thinking: "hm", signature: markReasoning(marks[0]) } as const,
     { type: "redacted_thinking", data: "xyz" } as const,
   ])("a block comes back whole: %j", (block) => {
-    expect(openReasoning(sealReasoning(block, ours), "hm", ours)).toEqual(block);
+    expect(opened(sealReasoning(block, ours))).toEqual(block);
   });
 
   test.each([
     ["another organization's", sealReasoning({ type: "redacted_thinking", data: "x" }, foreign)],
-    ["an upstream's own", "gAAAAABk"],
     ["one without its parts", SEALED_PREFIX + ours.seal('{"from":"messages"}')],
     ["one that is not JSON", SEALED_PREFIX + ours.seal("{")],
     ["one that is not an object", SEALED_PREFIX + ours.seal("[]")],
   ])("rule 2.17: %s is dropped", (_name, encrypted) => {
-    expect(openReasoning(encrypted, "hm", ours)).toBeNull();
+    expect(opened(encrypted)).toBeNull();
+  });
+
+  test("rule 7.12: one that is not sealed goes to an account of one's own alone", () => {
+    const block = opened("gAAAAABk");
+    if (block?.type !== "thinking") throw new Error("it is a thinking block");
+    expect(readMark(block.signature)).toMatchObject({ id: "rs_1", blob: "gAAAAABk" });
+    expect(signatureFor(block.signature, "responses", true)).toBe("gAAAAABk");
+    expect(signatureFor(block.signature, "responses", false)).toBeNull();
+    expect(signatureFor(block.signature, "messages", true)).toBeNull();
+  });
+});
+
+describe("one form on both paths", () => {
+  const item = { dialect: "responses", field: "encrypted", id: "rs_1" } as const;
+  const signature = { dialect: "messages", field: "signature", id: "" } as const;
+
+  test("what relay sealed opens in a conversion", () => {
+    const encrypted = sealBlob(item, "gAAA", ours);
+    expect(opened(encrypted)).toEqual({
+      type: "thinking",
+      thinking: "hm",
+      signature: markReasoning(marks[0]),
+    });
+    expect(openSignature(sealBlob(signature, "EqQB", ours), ours)).toBe("EqQB");
+    expect(opened(sealBlob(signature, "EqQB", ours))).toEqual({
+      type: "thinking",
+      thinking: "hm",
+      signature: "EqQB",
+    });
+  });
+
+  test("what a conversion sealed opens on relay, where the upstream's dialect made it", () => {
+    expect(openBlob(signature, sealSignature("EqQB", ours), ours)).toEqual({ raw: false, blob: "EqQB" });
+    const block = { type: "thinking", thinking: "hm", signature: markReasoning(marks[0]) } as const;
+    expect(openBlob(item, sealReasoning(block, ours), ours)).toEqual({ raw: false, blob: "gAAA" });
+  });
+
+  test.each([
+    ["another organization's", item, sealBlob(item, "gAAA", foreign)],
+    ["another dialect's", item, sealBlob(signature, "EqQB", ours)],
+    ["another field's", signature, sealBlob({ ...signature, field: "data" }, "xyz", ours)],
+    ["one without content", item, sealReasoning(thought(markReasoning(marks[1])), ours)],
+    ["a Chat upstream's", signature, sealSignature(markReasoning({ from: "chat" }), ours)],
+    ["a damaged one", item, `${SEALED_PREFIX}!!`],
+    ["a mark in the clear", signature, markReasoning({ from: "chat" })],
+  ])("rule 2.17: %s does not open", (_name, place, blob) => {
+    expect(openBlob(place, blob, ours)).toEqual({ raw: false, blob: null });
+  });
+
+  test("what was never sealed says so", () => {
+    expect(openBlob(item, "gAAA", ours)).toEqual({ raw: true, blob: "gAAA" });
   });
 });

@@ -1,25 +1,32 @@
 /**
- * How reasoning survives a change of dialect (dialects.md §D2), so that a client that resends its conversation
- * gives the upstream back what the upstream made.
+ * How reasoning comes back to whoever made it (dialects.md §D2, rule 7.12): through another dialect, and never
+ * through another organization.
  *
- * In the hub every piece of reasoning is a `thinking` or `redacted_thinking` block. A `thinking` block's
- * `signature` is one of three:
- *   - a Messages upstream's own signature, untouched;
+ * What a provider hands out to be sent back (a signature, redacted thinking, encrypted content) opens in the
+ * provider's account for whoever holds it, and organizations may share that account. So on every path, relayed and
+ * converted, a client gets it as `gapura_r1_` + seal(JSON), sealed to the organization. The JSON is one of
+ *   - `{"from":"messages","signature":"…"}`, for Responses clients with the `thinking` text that it signs;
+ *   - `{"from":"messages","data":"…"}` (redacted), `{"from":"messages","encrypted":"…"}` (compaction);
+ *   - `{"from":"responses","id":"rs_…","encrypted":"…"|null}`, `{"from":"chat"}`.
+ * It stands where the dialect has a place for it: `signature` and `data` in Messages, `encrypted_content` in
+ * Responses; Chat clients get `reasoning_content` alone. What was sealed on one path opens on the other.
+ *
+ * In the hub every piece of reasoning is a `thinking` or `redacted_thinking` block. A `thinking` block's `signature`
+ * (and a redacted one's `data`, as far as it applies) is one of four:
+ *   - a Messages upstream's own signature, opened;
  *   - `""`: text of unknown origin (a Chat client's `reasoning_content`);
- *   - a *mark*: `gapura:reasoning:` and JSON that says which other dialect it came from and holds what that
- *     dialect needs back: `{"from":"responses","id":"rs_…","encrypted":"…"|null}` or `{"from":"chat"}`.
- * Marks never leave the process in the clear. At the client's edge they are sealed to the organization:
- *   - Messages clients get `signature` = `gapura_r1_` + seal(mark);
- *   - Responses clients get `encrypted_content` = `gapura_r1_` + seal(JSON), where the JSON is the mark's, or
- *     `{"from":"messages","thinking":"…","signature":"…"}`, or `{"from":"messages","data":"…"}` (redacted);
- *   - Chat clients get `reasoning_content` alone: Chat has no place for a signature.
- * Whatever comes back and does not open is dropped with its block, never an error (rule 2.17).
+ *   - a *mark*: `gapura:reasoning:` and JSON that says which other dialect it came from;
+ *   - the mark `{"from":"raw",…}`: a client sent it unsealed, so that whose it is nobody knows. Only an upstream whose
+ *     account serves this organization alone (`dedicatedTo`) gets it.
+ * Marks never leave the process in the clear. Whatever comes back and does not open is dropped with its block, never
+ * an error (rule 2.17).
  */
 import type { Sealer } from "./codecs.ts";
+import type { Dialect } from "./dialect.ts";
 import { objectOf, parseJson } from "./fields.ts";
 import type { JsonObject, RedactedThinkingBlock, ThinkingBlock } from "./messages/types.ts";
 
-/** Begins every sealed reasoning blob; a body that holds it must not be relayed as it is. */
+/** Begins every sealed reasoning blob. */
 export const SEALED_PREFIX = "gapura_r1_";
 const MARK_PREFIX = "gapura:reasoning:";
 
@@ -28,27 +35,69 @@ export type ReasoningMark =
   | { readonly from: "responses"; readonly id: string; readonly encrypted: string | null }
   | { readonly from: "chat" };
 
+/** A blob as a client of `dialect` sent it, unsealed. `id`: its item's, in Responses. */
+interface RawBlob {
+  readonly from: "raw";
+  readonly dialect: Dialect;
+  readonly id: string;
+  readonly blob: string;
+}
+
 /** The hub signature of reasoning that a Chat or Responses upstream made. */
 export const markReasoning = (mark: ReasoningMark): string => MARK_PREFIX + JSON.stringify(mark);
 
+/** The hub signature of a blob that is not sealed. */
+const markRaw = (dialect: Dialect, blob: string, id = ""): string =>
+  MARK_PREFIX + JSON.stringify({ from: "raw", dialect, id, blob } satisfies RawBlob);
+
 /** The mark behind a hub signature; null for a Messages signature and for an empty one. */
-export function readMark(signature: string): ReasoningMark | null {
-  return signature.startsWith(MARK_PREFIX) ? markOf(parse(signature.slice(MARK_PREFIX.length))) : null;
+export function readMark(signature: string): ReasoningMark | RawBlob | null {
+  if (!signature.startsWith(MARK_PREFIX)) return null;
+  const mark = parse(signature.slice(MARK_PREFIX.length));
+  return mark?.["from"] === "raw" ? (mark as unknown as RawBlob) : markOf(mark);
 }
 
-/** A hub signature as a Messages client may see it. */
-export const sealSignature = (signature: string, sealer: Sealer): string =>
-  signature.startsWith(MARK_PREFIX)
-    ? SEALED_PREFIX + sealer.seal(signature.slice(MARK_PREFIX.length))
-    : signature;
+/** A hub signature, or redacted data, as a Messages client may see it. */
+export function sealSignature(
+  signature: string,
+  sealer: Sealer,
+  field: "signature" | "data" = "signature",
+): string {
+  if (signature === "") return "";
+  if (signature.startsWith(MARK_PREFIX))
+    return SEALED_PREFIX + sealer.seal(signature.slice(MARK_PREFIX.length));
+  return sealBlob({ dialect: "messages", field, id: "" }, signature, sealer);
+}
 
-/** A Messages client's signature as the hub knows it; null when its block has to be dropped. */
-export function openSignature(signature: string, sealer: Sealer): string | null {
+/**
+ * A Messages client's signature, or redacted data, as the hub knows it; null when its block has to be dropped.
+ * Reasoning of other dialects comes back in a signature.
+ */
+export function openSignature(
+  signature: string,
+  sealer: Sealer,
+  field: "signature" | "data" = "signature",
+): string | null {
   // A mark in the clear is nothing that we ever gave out.
   if (signature.startsWith(MARK_PREFIX)) return null;
-  if (!signature.startsWith(SEALED_PREFIX)) return signature;
-  const mark = markOf(parse(sealer.open(signature.slice(SEALED_PREFIX.length))));
+  if (signature === "") return "";
+  if (!signature.startsWith(SEALED_PREFIX)) return markRaw("messages", signature);
+  const kept = openKept(signature, sealer);
+  if (kept?.["from"] === "messages") return textIn(kept, field);
+  const mark = markOf(kept);
   return mark === null ? null : markReasoning(mark);
+}
+
+/**
+ * A hub signature, or redacted data, as an upstream of `dialect` may get it in a Messages or Responses body; null
+ * when that upstream did not make it.
+ * @param ownAccount the upstream serves this organization alone.
+ */
+export function signatureFor(signature: string, dialect: Dialect, ownAccount: boolean): string | null {
+  const mark = readMark(signature);
+  if (mark === null) return dialect === "messages" && signature !== "" ? signature : null;
+  if (mark.from === "raw") return ownAccount && mark.dialect === dialect ? mark.blob : null;
+  return mark.from === "responses" && dialect === "responses" ? mark.encrypted : null;
 }
 
 /** A hub block as the `encrypted_content` of a Responses client's `reasoning` item. */
@@ -60,24 +109,67 @@ export function sealReasoning(block: ThinkingBlock | RedactedThinkingBlock, seal
   return SEALED_PREFIX + sealer.seal(JSON.stringify(kept));
 }
 
-/**
- * The hub block behind a Responses client's `reasoning` item; null when it has to be dropped. `summary` is the
- * item's joined summary text, which is the text of reasoning that no Messages upstream signed.
- */
+/** A Responses client's `reasoning` item. */
+export interface ReasoningItem {
+  readonly id: string;
+  readonly encrypted: string;
+  /** Its joined summary text, which is the text of reasoning that no Messages upstream signed. */
+  readonly summary: string;
+}
+
+/** The hub block behind a Responses client's `reasoning` item; null when it has to be dropped. */
 export function openReasoning(
-  encrypted: string,
-  summary: string,
+  { id, encrypted, summary }: ReasoningItem,
   sealer: Sealer,
 ): ThinkingBlock | RedactedThinkingBlock | null {
-  if (!encrypted.startsWith(SEALED_PREFIX)) return null;
-  const kept = parse(sealer.open(encrypted.slice(SEALED_PREFIX.length)));
+  if (!encrypted.startsWith(SEALED_PREFIX))
+    return { type: "thinking", thinking: summary, signature: markRaw("responses", encrypted, id) };
+  const kept = openKept(encrypted, sealer);
   const mark = markOf(kept);
   if (mark !== null) return { type: "thinking", thinking: summary, signature: markReasoning(mark) };
   if (kept?.["from"] !== "messages") return null;
   const { data, thinking, signature } = kept;
   if (typeof data === "string") return { type: "redacted_thinking", data };
-  if (typeof thinking !== "string" || typeof signature !== "string") return null;
-  return { type: "thinking", thinking, signature };
+  if (typeof signature !== "string") return null;
+  return { type: "thinking", thinking: typeof thinking === "string" ? thinking : summary, signature };
+}
+
+/** What a blob is, by the place in which it stands. */
+export interface BlobPlace {
+  readonly dialect: "messages" | "responses";
+  /** In Responses all are `encrypted`. */
+  readonly field: "signature" | "data" | "encrypted";
+  /** Id of the Responses item that holds it; "" where there is none. */
+  readonly id: string;
+}
+
+/** What a `compaction` block of a Messages upstream holds that only its account can read. */
+export const compactionFields = [
+  ["encrypted_content", "encrypted"],
+  ["signature", "signature"],
+] as const;
+
+/** An upstream's blob as a client of its own dialect may see it. */
+export const sealBlob = ({ dialect, field, id }: BlobPlace, blob: string, sealer: Sealer): string =>
+  SEALED_PREFIX +
+  sealer.seal(
+    JSON.stringify(
+      dialect === "messages" ? { from: dialect, [field]: blob } : { from: dialect, id, encrypted: blob },
+    ),
+  );
+
+/** What a client's blob turns out to be: `raw` was never sealed; `blob` null does not open, or was made elsewhere. */
+export interface OpenedBlob {
+  readonly raw: boolean;
+  readonly blob: string | null;
+}
+
+/** A client's blob as an upstream of the client's dialect may get it. */
+export function openBlob({ dialect, field }: BlobPlace, sealed: string, sealer: Sealer): OpenedBlob {
+  if (sealed.startsWith(MARK_PREFIX)) return { raw: false, blob: null };
+  if (!sealed.startsWith(SEALED_PREFIX)) return { raw: true, blob: sealed };
+  const kept = openKept(sealed, sealer);
+  return { raw: false, blob: kept?.["from"] === dialect ? textIn(kept, field) : null };
 }
 
 function markOf(kept: JsonObject | null): ReasoningMark | null {
@@ -87,4 +179,14 @@ function markOf(kept: JsonObject | null): ReasoningMark | null {
   return { from: "responses", id: kept["id"], encrypted: typeof encrypted === "string" ? encrypted : null };
 }
 
-const parse = (json: string | null): JsonObject | null => (json === null ? null : objectOf(parseJson(json)));
+const textIn = (kept: JsonObject, key: string): string | null => {
+  const text = kept[key];
+  return typeof text === "string" && text !== "" ? text : null;
+};
+
+const openKept = (sealed: string, sealer: Sealer): JsonObject | null => {
+  const json = sealer.open(sealed.slice(SEALED_PREFIX.length));
+  return json === null ? null : parse(json);
+};
+
+const parse = (json: string): JsonObject | null => objectOf(parseJson(json));

@@ -28,15 +28,16 @@ export interface ApiParts {
   readonly countUpstream: Parameters<typeof countTokensRoutes>[0];
   /** Where large bodies are worked on. */
   readonly large: WorkerPool | null;
+  readonly sealerOf: Parameters<typeof countTokensRoutes>[2];
   /** The address that clients use, without a slash at its end. */
   readonly publicUrl: () => string;
 }
 
 export function apiRoutes(parts: ApiParts): readonly Routes[] {
-  const { pool, holds, keys, files, engine, serve, countUpstream, large, publicUrl } = parts;
+  const { pool, holds, keys, files, engine, serve, countUpstream, large, sealerOf, publicUrl } = parts;
   return [
     modelRoutes,
-    countTokensRoutes(countUpstream, large),
+    countTokensRoutes(countUpstream, large, sealerOf),
     inferenceRoutes({ meter: holds, serve }),
     fileRoutes(files),
     messageBatchRoutes(engine, publicUrl),

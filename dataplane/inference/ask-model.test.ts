@@ -36,7 +36,7 @@ afterAll(async () => {
 function ask(dialect: Dialect, model = "public-model"): Promise<{ dialect: Dialect; body: unknown }> {
   const upstream = upstreamOf(baseUrl, dialect, { credential: { id: "k", header: "x-api-key" } });
   const snapshot = snapshotOf([routeTo([upstream])], ["*"], { k: "s3cret" });
-  const askModel = askModelOf(snapshot, new Upstreams(dispatcher));
+  const askModel = askModelOf(snapshot, new Upstreams(dispatcher), "org_a");
   return askModel(model, (to) => ({ model: "never sent", spoken: to }), AbortSignal.timeout(5_000));
 }
 

@@ -1,4 +1,5 @@
 /** Asks a model route on a search's behalf (the Model engine of web_search); never billed to the client. */
+import { routeFor } from "../config/find-route.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { Cancellation } from "../lib/cancellation.ts";
 import { Deadline } from "../lib/deadline.ts";
@@ -11,13 +12,15 @@ const MAX_ANSWER_BYTES = 2 * 1024 * 1024;
 const MESSAGES_VERSION = "2023-06-01";
 
 /**
+ * @param organizationId whose search it is: no upstream that is dedicated to another one is asked.
  * @param servesNamespace of the calling route: an engine's route is of the same namespace, and so is whom it serves
  * @returns a function that @throws when the route is gone, or no upstream of it answers with JSON.
  */
 export const askModelOf =
-  (snapshot: Snapshot, upstreams: Upstreams, servesNamespace?: string): AskModel =>
+  (snapshot: Snapshot, upstreams: Upstreams, organizationId: string, servesNamespace?: string): AskModel =>
   async (model, build, signal) => {
-    const route = snapshot.route(model, servesNamespace);
+    const served = snapshot.route(model, servesNamespace);
+    const route = served === undefined ? undefined : routeFor(served, organizationId);
     if (route === undefined) throw new Error("the search engine's model is not served");
     const deadline = new Deadline(route.timeouts.requestMs);
     try {

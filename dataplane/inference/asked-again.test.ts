@@ -1,7 +1,13 @@
 /** What an upstream rejects, and is asked once more without. */
 import { describe, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
-import { bodyOf, hello, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import {
+  bodyOf,
+  hello,
+  sealedEncrypted,
+  sealedSignature,
+  serveOneUpstream,
+} from "../../test/fakes/one-upstream.ts";
 
 const { callTo, fake, refusal, serve } = await serveOneUpstream();
 
@@ -16,7 +22,7 @@ const withReasoning = {
       {
         role: "assistant",
         content: [
-          { type: "thinking", thinking: "hm", signature: "of-another-account" },
+          { type: "thinking", thinking: "hm", signature: sealedSignature("of-another-account") },
           { type: "text", text: "Hello" },
         ],
       },
@@ -26,7 +32,12 @@ const withReasoning = {
   responses: {
     input: [
       { role: "user", content: "Hi" },
-      { type: "reasoning", id: "rs_1", summary: [], encrypted_content: "of-another-account" },
+      {
+        type: "reasoning",
+        id: "rs_1",
+        summary: [],
+        encrypted_content: sealedEncrypted("rs_1", "of-another-account"),
+      },
       { type: "message", role: "assistant", content: [{ type: "output_text", text: "Hello" }] },
       { role: "user", content: "And?" },
     ],

@@ -20,8 +20,11 @@ describe("paths", () => {
     expect(pathOf("messages", blocks({ type: "web_fetch_tool_result", tool_use_id: "s" }))).toBe("convert");
     expect(pathOf("messages", blocks({ type: "text", text: "t", citations: [citation] }))).toBe("convert");
     expect(pathOf("messages", blocks({ type: "text", text: "t", citations: null }))).toBe("relay");
+  });
+
+  test("rule 7.12: sealed reasoning is opened where it stands", () => {
     expect(pathOf("messages", blocks({ type: "thinking", thinking: "", signature: "gapura_r1_abc" }))).toBe(
-      "convert",
+      "relay",
     );
   });
 

@@ -1,5 +1,4 @@
 import type { Dialect } from "../dialects/dialect.ts";
-import { SEALED_PREFIX } from "../dialects/reasoning.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Seen } from "./look.ts";
 import { declaredServerTools, refuse } from "./refuse.ts";
@@ -16,18 +15,15 @@ export type ServingPath = "relay" | "convert" | "tools";
 export interface PathNeeds {
   readonly dialect: Dialect;
   readonly serverTools: boolean;
-  /** Server-tool history or our sealed blobs: must be restored, may never go upstream as they are (rule 3.4). */
+  /** Server-tool history must be restored, and may never go upstream as it is (rule 3.4). */
   readonly restoring: boolean;
 }
 
 export const pathNeeds = (look: Seen): PathNeeds => ({
   dialect: look.dialect,
   serverTools: declaredServerTools(look).size > 0,
-  restoring: look.content.serverToolHistory || look.content.sealedReasoning || holdsSealed(look),
+  restoring: look.content.serverToolHistory,
 });
-
-export const holdsSealed = (look: Seen): boolean =>
-  look.far === null ? look.body.includes(SEALED_PREFIX, 0, "latin1") : look.far.holdsSealed;
 
 /** Asked once for each candidate, so that a fail-over may cross dialects. */
 export function choosePath(needs: PathNeeds, upstream: Dialect): ServingPath {

@@ -127,6 +127,7 @@ export class Conversion implements Converting {
       samplingParameters: capabilities.samplingParameters,
       thinking: capabilities.thinking,
       encryptedReasoning,
+      ownAccount: upstream.dedicatedTo !== null,
       imageInput: capabilities.imageInput,
       pdfInput: capabilities.pdfInput,
     };

@@ -1,7 +1,14 @@
 /** The cells in which the client and the upstream speak different dialects, served against a real upstream. */
 import { describe, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
-import { bodyOf, hello, sealerOf, serveOneUpstream, usage } from "../../test/fakes/one-upstream.ts";
+import {
+  bodyOf,
+  hello,
+  sealedSignature,
+  sealerOf,
+  serveOneUpstream,
+  usage,
+} from "../../test/fakes/one-upstream.ts";
 import { toolCall, type Faults, type Step } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
 import type { Route, Upstream } from "../config/schema.ts";
@@ -358,7 +365,7 @@ test("dialects.md §D2: a rejected signature is sent once more without the reaso
     {
       role: "assistant",
       content: [
-        { type: "thinking", thinking: "hm", signature: "EqQB" },
+        { type: "thinking", thinking: "hm", signature: sealedSignature("EqQB") },
         {
           type: "thinking",
           thinking: "hm",
@@ -375,7 +382,6 @@ test("dialects.md §D2: a rejected signature is sent once more without the reaso
   );
   const call = callTo("messages", "messages", bodyOf("messages", { messages }));
   await serve(call);
-  // Without the blob that only we can read nothing is left to convert.
   expect(call.record.path).toBe("relay");
   expect(JSON.stringify(fake.requests[0]?.json())).toContain("EqQB");
   expect(JSON.stringify(fake.requests[0]?.json())).not.toContain(SEALED_PREFIX);

@@ -1,11 +1,20 @@
 /** A count's body as an upstream gets it. */
+import type { Upstream } from "../config/schema.ts";
+import type { Sealer } from "../dialects/codecs.ts";
 import { replaceValue, splice, type Edit } from "../lib/json-splice.ts";
 import type { Look } from "./look.ts";
+import { openReasoning, reasoningEdits, withoutBlocks } from "./sealed-reasoning.ts";
 
-/** The client's bytes with the upstream's name of the model, and never a thinking budget (spec, `POST /v1/messages`). */
-export function forCountUpstream({ body, fields, objects }: Look, model: string): Buffer {
+/**
+ * The client's bytes with the upstream's name of the model, its own reasoning opened (rule 7.12), and never a thinking
+ * budget (spec, `POST /v1/messages`).
+ */
+export function forCountUpstream(seen: Look, { model, dedicatedTo }: Upstream, sealer: Sealer): Buffer {
+  const { body, fields, objects } = seen;
+  const { edits: opened, gone } = reasoningEdits(openReasoning(seen, sealer), dedicatedTo !== null);
+  const edits: Edit[] = [...opened, ...withoutBlocks(body, gone)];
   const named = fields.get("model");
-  const edits: Edit[] = named === undefined ? [] : [replaceValue(named, JSON.stringify(model))];
+  if (named !== undefined) edits.push(replaceValue(named, JSON.stringify(model)));
   const thinking = objects.get("thinking");
   const type = thinking?.members.find(({ key }) => key === "type");
   const isEnabled =

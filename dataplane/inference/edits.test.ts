@@ -4,10 +4,12 @@ import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
 import type { Route } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { relayBody } from "./edits.ts";
+import { sealing } from "../lib/seal.ts";
 import { look } from "./look.ts";
 
 const limits = { contextTokens: 1000, maxOutputTokens: 100 };
 const upstream = (dialect: Dialect) => upstreamOf("http://x", dialect, { model: "m" });
+const sealer = sealing([{ id: "test", key: Buffer.alloc(32, 7) }])("org_edits");
 const able = routeTo([]).capabilities;
 
 function edit(dialect: Dialect, body: string, more: Partial<Route> = {}, strict = false) {
@@ -16,10 +18,13 @@ function edit(dialect: Dialect, body: string, more: Partial<Route> = {}, strict 
     body: bytes,
     dropped,
     usageInjected,
-  } = relayBody(look(dialect, Buffer.from(body)), route, upstream(dialect), {
-    strict,
-    encryptedReasoning: false,
-  });
+  } = relayBody(
+    look(dialect, Buffer.from(body)),
+    route,
+    upstream(dialect),
+    { strict, encryptedReasoning: false },
+    sealer,
+  );
   return { text: bytes.toString(), dropped, usageInjected };
 }
 const M = '"model":"m","messages":[{"role":"user","content":"x"}]';
@@ -249,7 +254,7 @@ test("without anything to edit the very same buffer goes upstream", () => {
   const body = Buffer.from(messages(',"stream":true'));
   const route = routeTo([upstream("messages")], { limits });
   const wishes = { strict: false, encryptedReasoning: true };
-  expect(relayBody(look("messages", body), route, upstream("messages"), wishes).body).toBe(body);
+  expect(relayBody(look("messages", body), route, upstream("messages"), wishes, sealer).body).toBe(body);
 });
 
 test("whatever stands between is not touched, wherever the edited fields are", () => {
@@ -291,7 +296,13 @@ describe("the content of reasoning, for items that are kept", () => {
   const sent = (body: string, more: Partial<Route> = {}, encryptedReasoning = true) => {
     const route = routeTo([upstream("responses")], { limits, ...more });
     const wishes = { strict: false, encryptedReasoning };
-    const written = relayBody(look("responses", Buffer.from(body)), route, upstream("responses"), wishes);
+    const written = relayBody(
+      look("responses", Buffer.from(body)),
+      route,
+      upstream("responses"),
+      wishes,
+      sealer,
+    );
     return { text: written.body.toString(), asked: written.reasoningAsked };
   };
   const include = '"include":["reasoning.encrypted_content"]';

@@ -4,11 +4,13 @@
  */
 import type { Route, Upstream } from "../config/schema.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
+import type { Sealer } from "../dialects/codecs.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Member, ObjectSpan } from "../lib/json-reader.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
 import { present, type Look } from "./look.ts";
 import { isOffline } from "./refuse.ts";
+import { openReasoning, type ReasoningEdits, reasoningEdits, withoutBlocks } from "./sealed-reasoning.ts";
 
 /** A value of Responses' `include`. */
 const ENCRYPTED_REASONING = "reasoning.encrypted_content";
@@ -41,9 +43,19 @@ export interface RelayWishes {
   readonly encryptedReasoning: boolean;
 }
 
-/** The body for one upstream of a route. @throws ApiError 400 when a field would be dropped and `strict` forbids it. */
-export function relayBody(look: Look, route: RelayRoute, upstream: Upstream, wishes: RelayWishes): RelayBody {
-  const edits = new RelayEdits(look);
+/**
+ * The body for one upstream of a route.
+ * @throws ApiError 400 when a field would be dropped and `strict` forbids it; 413 when its sealed reasoning is too large.
+ */
+export function relayBody(
+  look: Look,
+  route: RelayRoute,
+  upstream: Upstream,
+  wishes: RelayWishes,
+  sealer: Sealer,
+): RelayBody {
+  const reasoning = reasoningEdits(openReasoning(look, sealer), upstream.dedicatedTo !== null);
+  const edits = new RelayEdits(look, reasoning);
   edits.model(upstream.model);
   edits.limits(route.limits.maxOutputTokens);
   if (!route.capabilities.samplingParameters) edits.drop(samplingFields);
@@ -55,15 +67,19 @@ export function relayBody(look: Look, route: RelayRoute, upstream: Upstream, wis
 
 class RelayEdits {
   readonly #look: Look;
-  readonly #edits: Edit[] = [];
+  /** Where the content blocks or input items begin whose reasoning is not for this upstream. */
+  readonly #gone: ReadonlySet<number>;
+  readonly #edits: Edit[];
   readonly #inserted: [string, string][] = [];
   readonly #removed = new Set<string>();
   readonly #dropped: string[] = [];
   #usageInjected = false;
   #reasoningAsked = false;
 
-  constructor(look: Look) {
+  constructor(look: Look, { edits, gone }: ReasoningEdits) {
     this.#look = look;
+    this.#gone = gone;
+    this.#edits = [...edits];
   }
 
   finish(strict: boolean): RelayBody {
@@ -109,6 +125,7 @@ class RelayEdits {
 
   messages(route: RelayRoute): void {
     this.drop(accountFields);
+    for (const edit of withoutBlocks(this.#look.body, this.#gone)) this.#edits.push(edit);
     if (route.capabilities.thinking) this.#mapThinking();
     else this.#dropThinking();
   }
@@ -129,7 +146,7 @@ class RelayEdits {
     if (!route.capabilities.thinking) this.drop(["reasoning"]);
     else if (encrypted) this.#includeReasoning();
     this.#cutOfflineSearch();
-    this.#cutBareReasoning();
+    this.#cutReasoning();
   }
 
   /** An upstream that stores nothing gives reasoning its content only when it is asked to. */
@@ -141,11 +158,16 @@ class RelayEdits {
     this.#set("include", JSON.stringify([...(include as unknown[]), ENCRYPTED_REASONING]));
   }
 
-  /** No upstream finds an item again that it did not store: it would refuse the request (rule 2.17). */
-  #cutBareReasoning(): void {
+  /**
+   * No upstream finds an item again that it did not store: it would refuse the request (rule 2.17). What was made
+   * in another account goes as well.
+   */
+  #cutReasoning(): void {
     const { inputItems, bareReasoning } = this.#look.content;
-    const gone = new Set(bareReasoning.map(({ index }) => index));
-    if (gone.size > 0) this.#edits.push(...removeEntries(inputItems, (index) => gone.has(index)));
+    const gone = new Set([...this.#gone, ...bareReasoning.map(({ start }) => start)]);
+    if (gone.size === 0) return;
+    const isGone = (index: number) => gone.has(inputItems[index]?.start ?? -1);
+    for (const edit of removeEntries(inputItems, isGone)) this.#edits.push(edit);
   }
 
   /** `enabled` becomes adaptive with effort `medium`, an explicit effort winning; no budget goes upstream (spec). */

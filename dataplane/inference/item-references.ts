@@ -13,6 +13,7 @@ import type { Edit } from "../lib/json-splice.ts";
 import type { ToolCache } from "../tools/cache.ts";
 import type { InferenceCall, OutputItems } from "./call.ts";
 import type { Facts } from "./look.ts";
+import { type AnswerSeal, sealedItem } from "./seal-answer.ts";
 
 const KEPT_MS = 60 * 60 * 1000;
 /** A client may be back before its items have arrived in Redis. */
@@ -110,13 +111,15 @@ export function keeperOf({ items, batchId }: InferenceCall, { store }: Facts): K
   return (id, json) => items.keep(id, json);
 }
 
-/** Keeps the output item ahead as the bytes that it came in. */
-export function keepItemAhead(reader: JsonReader, keep: KeepItem): void {
+/** Keeps the output item ahead as the client gets it. */
+export function keepItemAhead(reader: JsonReader, keep: KeepItem, seal: AnswerSeal | null): void {
   if (reader.kind() !== "object") return;
   const start = reader.position;
   let id: string | undefined;
   reader.object((key) => {
     if (key === "id") id = reader.string();
   });
-  if (id !== undefined) keep(id, Buffer.from(reader.bytes.subarray(start, reader.position)));
+  if (id === undefined) return;
+  const item = Buffer.from(reader.bytes.subarray(start, reader.position));
+  keep(id, sealedItem(item, seal));
 }

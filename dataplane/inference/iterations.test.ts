@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
-import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { sealedSignature, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { text, type Step } from "../../test/fakes/upstream/script.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 
@@ -27,7 +27,7 @@ const earlier = [
   {
     role: "assistant",
     content: [
-      { type: "thinking", thinking: "Hm.", signature: "of-another-account" },
+      { type: "thinking", thinking: "Hm.", signature: sealedSignature("of-another-account") },
       { type: "text", text: "Hello" },
     ],
   },

@@ -6,15 +6,22 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { bodyLimits, tooMany } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
+import {
+  isBlobKey,
+  keepBlockBlobs,
+  readBlockBlob,
+  type BlockBlob,
+  type ReasoningBlob,
+} from "./look-reasoning.ts";
 import { readTools, type ToolEntry } from "./look-tools.ts";
 import {
   addHosted,
   addReference,
   hostedBlocks,
   hostedItems,
-  isOurReasoning,
   isOurs,
   ownToolBlocks,
+  readEncrypted,
   readReference,
   refuseNoList,
   refuseStray,
@@ -38,8 +45,6 @@ export interface Reference extends Span {
 /** A reasoning item that holds nothing anybody could read: its content stayed with whoever made it. */
 interface BareReasoning extends Span {
   readonly id: string;
-  /** Which of the input items it is. */
-  readonly index: number;
 }
 
 /** Facts about the conversation, gathered while its content is read. */
@@ -59,8 +64,8 @@ export interface ContentFacts {
   readonly references: Reference[];
   /** Blocks or items that only a server tool of ours can have made; they are restored, never relayed (rule 3.4). */
   serverToolHistory: boolean;
-  /** Reasoning that we sealed; it is opened, never relayed. */
-  sealedReasoning: boolean;
+  /** Where the input item begins that is being read; -1: none is. */
+  itemStart: number;
   /** Search calls standing in a Responses input, the first of each type. */
   readonly searchCalls: { type: string; path: readonly PathStep[] }[];
   /** The first block or item of a tool that a provider runs itself. */
@@ -70,6 +75,8 @@ export interface ContentFacts {
   /** The items of a Responses input, and those of them that are reasoning without content. */
   readonly inputItems: Span[];
   readonly bareReasoning: BareReasoning[];
+  /** What a provider handed out to be sent back, in the order of the text. */
+  readonly reasoningBlobs: ReasoningBlob[];
   /** Bytes that tell conversations apart: the first user message. */
   firstUser: Span | null;
 }
@@ -85,12 +92,13 @@ export const noFacts = (dialect: Dialect): ContentFacts => ({
   firstPdf: null,
   references: [],
   serverToolHistory: false,
-  sealedReasoning: false,
+  itemStart: -1,
   searchCalls: [],
   hosted: [],
   additionalTools: [],
   inputItems: [],
   bareReasoning: [],
+  reasoningBlobs: [],
   firstUser: null,
 });
 
@@ -140,6 +148,7 @@ function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
   let source: string | undefined;
   let contentIsObject = false;
   const restored = path.length === OWN_DEPTH;
+  const blobs: BlockBlob[] = [];
   reader.object((key) => {
     if (key === "type") type = reader.string();
     else if (key === "name") toolName = reader.string();
@@ -153,11 +162,14 @@ function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
     // Of a result within a block that is restored it is opened, and judged there.
     else if (key === "encrypted_content" && path.length === OWN_DEPTH + 2)
       facts.serverToolHistory ||= isOurs(reader);
-    else if (key === "signature" || key === "data") facts.sealedReasoning ||= isOurReasoning(reader);
-    else walkMember(reader, facts, key, path);
+    else if (isBlobKey(key) && reader.kind() === "string") {
+      const blob = readBlockBlob(reader, facts, key, path);
+      if (blob !== null) blobs.push(blob);
+    } else walkMember(reader, facts, key, path);
   });
   if (contentIsObject && !(restored && type !== undefined && type.endsWith("_tool_result")))
     refuseNoList(facts, [...path, "content"]);
+  keepBlockBlobs(blobs, type, start, facts.reasoningBlobs);
   if (type === "image") countImage(facts, path);
   else if (type === "document") countDocument(facts, path, source === "base64" || source === "url");
   else if (type === undefined) return;
@@ -309,12 +321,12 @@ function readItem(reader: JsonReader, facts: ContentFacts, index: number): void 
   let content = false;
   let parts = 0;
   let encrypted = false;
+  facts.itemStart = start;
   reader.object((key) => {
     if (key === "type") type = reader.string();
-    else if (key === "encrypted_content") {
-      encrypted = reader.kind() === "string";
-      facts.sealedReasoning ||= isOurReasoning(reader);
-    } else if (key === "role") role = reader.string();
+    else if (key === "encrypted_content" && reader.kind() === "string")
+      encrypted = readEncrypted(reader, facts, [...path, key]);
+    else if (key === "role") role = reader.string();
     else if (key === "id") id = reader.string() ?? "";
     else if (key === "content" || key === "output") {
       content ||= key === "content";
@@ -323,13 +335,14 @@ function readItem(reader: JsonReader, facts: ContentFacts, index: number): void 
     else if (key === "container_id") readReference(reader, facts, "container", [...path, key], start);
     else walkMember(reader, facts, key, path);
   });
+  facts.itemStart = -1;
   const span: Span = { start, end: reader.position };
   // The type of a reference may be left out; an item with neither role nor content is nothing else.
   if (type === "item_reference" || (type === undefined && role === undefined && !content))
     addReference(facts, { ...span, path, kind: "item", id, objectStart: start });
   if (role === "user") facts.firstUser ??= span;
   if (type === undefined) return;
-  if (type === "reasoning" && !encrypted && parts === 0) facts.bareReasoning.push({ ...span, id, index });
+  if (type === "reasoning" && !encrypted && parts === 0) facts.bareReasoning.push({ ...span, id });
   else if (searchCalls.has(type)) {
     if (!facts.searchCalls.some((call) => call.type === type)) facts.searchCalls.push({ type, path });
   } else if (ownToolBlocks.has(type) || hostedBlocks.test(type) || hostedItems.test(type))

@@ -11,6 +11,7 @@ import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import type { JsonReader } from "../lib/json-reader.ts";
 import { isEnvelope } from "../lib/seal.ts";
 import type { ContentFacts, Reference } from "./look-content.ts";
+import { blobAhead } from "./look-reasoning.ts";
 
 export type Path = readonly PathStep[];
 
@@ -73,6 +74,7 @@ const isTelling = (key: string): boolean =>
 function judgeScalar(reader: JsonReader, facts: ContentFacts, key: string, path: Path): void {
   if (key === "file_id" || key === "file_ids") readReference(reader, facts, "file", path);
   else if (key === "container_id") readReference(reader, facts, "container", path);
+  else if (key === "encrypted_content" && facts.itemStart >= 0) readEncrypted(reader, facts, path);
   else if (key === "encrypted_content" || key === "encrypted_index") refuseStray(reader, facts, path);
 }
 
@@ -171,6 +173,17 @@ export function refuseStray(reader: JsonReader, facts: ContentFacts, path: Path)
     path,
     "sealed content stands in the blocks of server tools and in reasoning only",
   );
+}
+
+/**
+ * Keeps the string ahead, the encrypted content of a part of an input item or of the whole of it.
+ * @returns whether there is any.
+ */
+export function readEncrypted(reader: JsonReader, facts: ContentFacts, path: Path): boolean {
+  if (!isOurReasoning(reader)) refuseStray(reader, facts, path);
+  const span = blobAhead(reader);
+  if (span !== null) facts.reasoningBlobs.push({ ...span, field: "encrypted", entryStart: facts.itemStart });
+  return span !== null;
 }
 
 /** Characters of a blob that tell whose it is; a key id has at most 64 bytes. */

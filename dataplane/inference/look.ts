@@ -69,7 +69,6 @@ export interface FarLook extends Facts {
   readonly far: {
     /** What tells its conversation from others (conversation-key.ts). */
     readonly beginning: string;
-    readonly holdsSealed: boolean;
     /** See `mayLeave`. */
     readonly mayLeave: boolean;
   };

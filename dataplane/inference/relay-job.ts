@@ -9,6 +9,7 @@ import type { ApiError } from "../lib/api-error.ts";
 import { countImplausible } from "../telemetry/metrics.ts";
 import type { AnswerSink } from "./call.ts";
 import type { Counted } from "./convert-job.ts";
+import type { AnswerSeal } from "./seal-answer.ts";
 
 export interface RelayJob {
   readonly dialect: Dialect;
@@ -23,6 +24,8 @@ export interface RelayJob {
   readonly possible: PossibleUsage;
   /** Told the output items of a Responses answer; undefined: none is kept. */
   readonly keepItem: KeepItem | undefined;
+  /** Seals what the upstream hands out to be sent back; null: it passes as it is. */
+  readonly seal: AnswerSeal | null;
   readonly bill: Bill;
   readonly sink: AnswerSink;
   /** Headers of the answer beside content type and length. */

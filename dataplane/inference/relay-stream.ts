@@ -42,6 +42,9 @@ export function relayStream(job: RelayJob, answering: Answering): Promise<void> 
   return promise;
 }
 
+/** What a client gets of a frame. */
+type Passing = Exclude<Seen, { kind: "error" | "swallow" }>;
+
 /** Where a stream stands: before its first event, running, its end held back, over. */
 type Phase = "opening" | "running" | "ending" | "over";
 
@@ -100,13 +103,13 @@ class StreamRelay {
     const seen = this.#see(frame);
     if (seen.kind === "error") return this.#upstreamError(seen.data);
     if (this.#phase === "ending") {
-      if (seen.kind !== "swallow") this.#hold(frame, seen.kind === "pass" ? null : seen.model);
+      if (seen.kind !== "swallow") this.#hold(frame, seen);
       if (seen.kind === "terminal" && seen.last) this.#finish();
       return;
     }
     const isFirst = this.#phase === "opening";
     if (isFirst) {
-      if (frame.dataLines === 0) return this.#hold(frame, null);
+      if (frame.dataLines === 0) return this.#hold(frame, PASS);
       this.#open();
     }
     this.#send(frame, seen);
@@ -119,13 +122,15 @@ class StreamRelay {
         return this.#pass(frame);
       case "patch":
         return this.#patch(frame, seen.model);
+      case "replace":
+        return this.#replace(frame, seen.bytes);
       case "swallow":
         return this.#endRun();
       case "terminal":
         this.#endRun();
         this.#flush();
         this.#phase = "ending";
-        this.#hold(frame, seen.model);
+        this.#hold(frame, seen);
         if (seen.last) this.#finish();
     }
   }
@@ -187,17 +192,25 @@ class StreamRelay {
     if (!frame.closed) this.#close();
   }
 
-  #patched(frame: SseFrame, model: Span | null): (Buffer | string)[] {
+  #replace(frame: SseFrame, bytes: Buffer): void {
+    this.#endRun();
+    this.#out.push(bytes);
+    if (!frame.closed) this.#close();
+  }
+
+  #patched(frame: SseFrame, seen: Passing): (Buffer | string)[] {
     const { bytes, start, end } = frame;
     const tail = frame.closed ? [] : ["\n\n"];
+    if ("bytes" in seen && seen.bytes !== undefined) return [seen.bytes, ...tail];
+    const model = "model" in seen ? seen.model : null;
     if (model === null) return [bytes.subarray(start, end), ...tail];
     return [bytes.subarray(start, model.start), this.#publicModel, bytes.subarray(model.end, end), ...tail];
   }
 
-  #hold(frame: SseFrame, model: Span | null): void {
+  #hold(frame: SseFrame, seen: Passing): void {
     this.#heldBytes += frame.end - frame.start;
     if (this.#heldBytes > MAX_HELD_BYTES) return this.#answering.call.abort("too_large");
-    this.#held.push(...this.#patched(frame, model));
+    this.#held.push(...this.#patched(frame, seen));
   }
 
   #endRun(): void {

@@ -13,6 +13,7 @@ import { CallError, type CallFault } from "../upstream/send.ts";
 import { sendWhole } from "./call.ts";
 import { CHARACTERS_PER_TOKEN, counted } from "./convert-job.ts";
 import { settle, type RelayJob } from "./relay-job.ts";
+import { wholeSealEdits } from "./seal-answer.ts";
 import { isOwed } from "./stream-answer.ts";
 import { isReport } from "./usage-tap.ts";
 import {
@@ -44,7 +45,7 @@ export async function relayWhole(job: RelayJob, answering: Answering): Promise<v
   }
   if (seen.failed) return failResponse(job, answering, body);
   answering.accepted();
-  const answer = splice(body, wholeEdits(job, seen));
+  const answer = splice(body, wholeEdits(job, seen, body));
   const used = isReport(seen.usage)
     ? countedTokens(seen.usage, job, () => objectOf(parseJson(body.toString("utf8"))) ?? {})
     : { tokens: estimateOf(job, body.length), estimated: true };
@@ -64,17 +65,17 @@ async function failResponse(job: RelayJob, answering: Answering, body: Buffer): 
   throw failureOfResponse(response) ?? corruptAnswer("garbage");
 }
 
-function lookAt({ dialect, model, keepItem }: RelayJob, body: Buffer): WholeLook | null {
+function lookAt({ dialect, model, keepItem, seal }: RelayJob, body: Buffer): WholeLook | null {
   try {
-    return lookAtWhole(dialect, body, model, keepItem);
+    return lookAtWhole(dialect, body, model, keepItem, seal);
   } catch (fault) {
     if (fault instanceof JsonFault) return null;
     throw fault;
   }
 }
 
-function wholeEdits({ dialect, model }: RelayJob, seen: WholeLook): Edit[] {
-  const edits: Edit[] = [];
+function wholeEdits({ dialect, model, seal }: RelayJob, seen: WholeLook, body: Buffer): Edit[] {
+  const edits = seal === null ? [] : wholeSealEdits(dialect, body, seal);
   if (seen.model !== null) edits.push({ ...seen.model, text: JSON.stringify(model) });
   if (dialect === "chat")
     for (const { at, empty } of seen.bareMessages)

@@ -75,7 +75,12 @@ class ToolServing {
       tools: work.beginning.tools,
       prior: work.prior,
       credential: (id) => call.snapshot.credential(id),
-      askModel: askModelOf(call.snapshot, services.upstreams, route.servesNamespace),
+      askModel: askModelOf(
+        call.snapshot,
+        services.upstreams,
+        call.principal.organizationId,
+        route.servesNamespace,
+      ),
     };
     const { carry, context } = work;
     this.#writer = look.stream ? codecs[call.dialect].writeStream(carry, context, this.#annotate) : null;

@@ -35,6 +35,7 @@ import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
 import { rejectsSystemTurns } from "./rejected-system-turns.ts";
 import type { RelayJob } from "./relay-job.ts";
 import { relayStream } from "./relay-stream.ts";
+import { AnswerSeal } from "./seal-answer.ts";
 import { serveWithTools, type ToolServices } from "./serve-tools.ts";
 import { relayWhole } from "./relay-whole.ts";
 import { edited, openWork, type Work } from "./work.ts";
@@ -231,10 +232,11 @@ class Serving {
     this.#call.record.path = path;
     switch (path) {
       case "relay": {
-        const relayed = this.#work.relay(this.route, upstream, {
+        const wishes = {
           strict: this.#strict,
           encryptedReasoning: this.#encryptedReasoning && this.#keepItem !== undefined,
-        });
+        };
+        const relayed = this.#work.relay(this.route, upstream, wishes, this.#sealer);
         if (relayed instanceof Promise) return relayed.then((body) => this.#relayed(upstream, body));
         return this.#relayed(upstream, relayed);
       }
@@ -359,6 +361,7 @@ class Serving {
       log,
       model: this.route.model,
       keepItem: this.#keepItem,
+      seal: answerSeal(dialect, answering.upstream, this.#sealer),
       usageInjected,
       choices: seen.choices,
       estimatedInput: usualInputTokens(seen),
@@ -367,6 +370,10 @@ class Serving {
     return seen.stream ? relayStream(job, answering) : relayWhole(job, answering);
   }
 }
+
+/** null: nothing is sealed, because the account serves this organization alone, or nobody verifies it (Chat). */
+const answerSeal = (dialect: Dialect, { dedicatedTo }: Upstream, sealer: Sealer): AnswerSeal | null =>
+  dedicatedTo !== null || dialect === "chat" ? null : new AnswerSeal(sealer, dialect);
 
 /** What a candidate was sent. */
 interface Sent {

@@ -1,9 +1,12 @@
 import type { Dialect } from "../dialects/dialect.ts";
 import { readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
+import type { Edit } from "../lib/json-splice.ts";
 import { frameData, frameName, type SseFrame } from "../lib/sse.ts";
 import { ChatTap } from "./chat-tap.ts";
 import { keepItemAhead } from "./item-references.ts";
+import { BlobDeltas } from "./blob-deltas.ts";
+import { mayHoldEncrypted, sealBlockAhead, sealBlocksAhead, sealEventAhead } from "./seal-answer.ts";
 import { PASS, Tap, type Seen, type StreamTap, type TapOptions } from "./usage-tap.ts";
 
 export function streamTap(dialect: Dialect, options: TapOptions): StreamTap {
@@ -12,13 +15,22 @@ export function streamTap(dialect: Dialect, options: TapOptions): StreamTap {
 }
 
 class MessagesTap extends Tap {
+  /** Of the block that is open; null: its deltas hand out nothing that is sealed. */
+  #blobs: BlobDeltas | null = null;
+
   see(frame: SseFrame): Seen {
     if (frame.dataLines === 0) return PASS;
     // Nearly all events of a stream: told by one character, `content_block_(d)elta`.
     if (frame.nameEnd - frame.nameStart === 19 && frame.bytes[frame.nameStart + 14] === 0x64) {
       this.delta(frame);
-      return PASS;
+      return this.#blobs === null ? PASS : this.#blobs.delta(frame);
     }
+    const blobs = this.#blobs;
+    const seen = this.#see(frame);
+    return blobs === null ? seen : blobs.behind(frame, seen);
+  }
+
+  #see(frame: SseFrame): Seen {
     switch (frameName(frame) || this.type(frame)) {
       case "message_start":
         return this.#start(frame);
@@ -31,13 +43,32 @@ class MessagesTap extends Tap {
         return { kind: "error", data: frameData(frame) };
       case "content_block_delta":
         this.delta(frame);
-        return PASS;
+        return this.#blobs === null ? PASS : this.#blobs.delta(frame);
+      case "content_block_start":
+        return this.#blockStart(frame);
       default:
         return PASS;
     }
   }
 
+  /** A redacted block comes whole; a thinking block's signature as a rule at its end. */
+  #blockStart(frame: SseFrame): Seen {
+    const { seal } = this.options;
+    if (!seal) return PASS;
+    const edits: Edit[] = [];
+    let type: string | undefined;
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key === "content_block") type = sealBlockAhead(reader, seal, edits);
+      }),
+    );
+    this.#blobs = type === "thinking" || type === "compaction" ? new BlobDeltas(seal) : null;
+    return edits.length === 0 ? PASS : { kind: "replace", bytes: this.edited(frame, edits, null) };
+  }
+
   #start(frame: SseFrame): Seen {
+    const { seal } = this.options;
+    const edits: Edit[] = [];
     let model: Span | null = null;
     this.read(frame, (reader, offset) =>
       reader.object((key) => {
@@ -45,9 +76,11 @@ class MessagesTap extends Tap {
         reader.object((name) => {
           if (name === "model") model = this.foreignModel(reader, offset);
           else if (name === "usage") this.usage = readMessagesUsage(reader.value(), this.usage);
+          else if (name === "content" && seal) sealBlocksAhead(reader, seal, edits);
         });
       }),
     );
+    if (edits.length > 0) return { kind: "replace", bytes: this.edited(frame, edits, model) };
     return model === null ? PASS : { kind: "patch", model };
   }
 
@@ -88,6 +121,21 @@ class ResponsesTap extends Tap {
       this.#delta(frame);
       return PASS;
     }
+    return this.#sealed(frame, this.#see(frame));
+  }
+
+  #sealed(frame: SseFrame, seen: Seen): Seen {
+    const { seal } = this.options;
+    if (!seal || seen.kind === "error" || seen.kind === "replace" || !mayHoldEncrypted(frame)) return seen;
+    const edits: Edit[] = [];
+    this.read(frame, (reader) => sealEventAhead(reader, seal, edits));
+    if (edits.length === 0) return seen;
+    const model = seen.kind === "patch" || seen.kind === "terminal" ? seen.model : null;
+    const replaced = this.edited(frame, edits, model);
+    return seen.kind === "terminal" ? { ...seen, bytes: replaced } : { kind: "replace", bytes: replaced };
+  }
+
+  #see(frame: SseFrame): Seen {
     const name = frameName(frame) || this.type(frame);
     switch (name) {
       case "response.created":
@@ -156,7 +204,7 @@ class ResponsesTap extends Tap {
     if (keepItem === undefined) return;
     this.read(frame, (reader) =>
       reader.object((key) => {
-        if (key === "item") keepItemAhead(reader, keepItem);
+        if (key === "item") keepItemAhead(reader, keepItem, this.options.seal ?? null);
       }),
     );
   }

@@ -6,7 +6,9 @@
 import type { KeepItem } from "../dialects/codecs.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
+import type { Edit } from "../lib/json-splice.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
+import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
 
 /** Bytes of text that make a token, where an upstream reports nothing. */
 const BYTES_PER_TOKEN = 4;
@@ -18,14 +20,22 @@ export type Seen =
   | { readonly kind: "pass" }
   /** Pass, with the model's name (its span in `frame.bytes`) replaced by the public id. */
   | { readonly kind: "patch"; readonly model: Span }
-  /** Asked for by us, not by the client. */
+  /** These bytes pass in its place; they end as the frame does. */
+  | { readonly kind: "replace"; readonly bytes: Buffer }
+  /** Asked for by us, not by the client, or held back until a later frame. */
   | { readonly kind: "swallow" }
   /** The answer is complete with this frame: it and what follows leave only once the charge is durable. */
-  | { readonly kind: "terminal"; readonly model: Span | null; readonly last: boolean }
+  | {
+      readonly kind: "terminal";
+      readonly model: Span | null;
+      readonly last: boolean;
+      /** What passes in its place, the model's name patched; absent: the frame itself. */
+      readonly bytes?: Buffer;
+    }
   /** The upstream's own error event. */
   | { readonly kind: "error"; readonly data: Buffer };
 
-export const PASS: Seen = { kind: "pass" };
+export const PASS = { kind: "pass" } as const;
 export const SWALLOW: Seen = { kind: "swallow" };
 
 export interface TapOptions {
@@ -37,6 +47,8 @@ export interface TapOptions {
   readonly choices: number;
   /** Told the output items of a Responses answer. */
   readonly keepItem?: KeepItem | undefined;
+  /** Seals what the upstream hands out to be sent back; null: it passes as it is. */
+  readonly seal?: AnswerSeal | null;
 }
 
 export interface StreamTap {
@@ -121,6 +133,15 @@ export abstract class Tap implements StreamTap {
       this.faults += 1;
       return null;
     }
+  }
+
+  /** The frame with these edits of its data, and with the public id in the place of a foreign model's name. */
+  protected edited(frame: SseFrame, edits: readonly Edit[], model: Span | null): Buffer {
+    if (model === null) return editedFrame(frame, edits);
+    const { start, end } = model;
+    const text = JSON.stringify(this.options.model);
+    const named = { start: start - frame.dataStart, end: end - frame.dataStart, text };
+    return editedFrame(frame, [...edits, named]);
   }
 
   /** What an event says that it is. Some upstreams leave its name out. */

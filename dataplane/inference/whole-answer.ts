@@ -27,6 +27,7 @@ import type { CallFault } from "../upstream/send.ts";
 import { CHARACTERS_PER_TOKEN, type Counted } from "./convert-job.ts";
 import { keepItemAhead } from "./item-references.ts";
 import type { RelayJob } from "./relay-job.ts";
+import type { AnswerSeal } from "./seal-answer.ts";
 import { isReport } from "./usage-tap.ts";
 
 /** What a whole answer says of itself. */
@@ -45,10 +46,16 @@ export interface WholeLook {
 }
 
 /**
- * @param keepItem told the output items of a Responses answer.
+ * @param keepItem told the output items of a Responses answer, sealed by `seal`.
  * @throws JsonFault when the answer is not JSON at all.
  */
-export function lookAtWhole(dialect: Dialect, body: Buffer, model: string, keepItem?: KeepItem): WholeLook {
+export function lookAtWhole(
+  dialect: Dialect,
+  body: Buffer,
+  model: string,
+  keepItem?: KeepItem,
+  seal: AnswerSeal | null = null,
+): WholeLook {
   return JsonReader.whole(body, (reader) => {
     if (reader.kind() !== "object") throw new JsonFault("syntax", "Not an object", reader.position);
     let usage: MessagesUsage | null = null;
@@ -68,7 +75,7 @@ export function lookAtWhole(dialect: Dialect, body: Buffer, model: string, keepI
       else if (key === partsField[dialect] && kind === "array") {
         if (dialect !== "chat") parts = 1;
         if (dialect === "responses" && keepItem !== undefined)
-          reader.array(() => keepItemAhead(reader, keepItem));
+          reader.array(() => keepItemAhead(reader, keepItem, seal));
         if (dialect !== "chat") return;
         reader.array(() => {
           if (reader.kind() !== "object") return;

@@ -31,11 +31,17 @@ import { look, type Facts, type FarLook, type Look, type Seen } from "./look.ts"
 import { styleOf } from "./look-walk.ts";
 import { namesOf, OpenLoop, type LoopFacts, type LoopWork } from "./open-loop.ts";
 import { bodyWithoutReasoning } from "./rejected-reasoning.ts";
+import { boundedSealer } from "./sealed-reasoning.ts";
 
 export interface Work {
   readonly seen: Seen;
   readonly body: Buffer;
-  relay(route: RelayRoute, upstream: Upstream, wishes: RelayWishes): RelayBody | Promise<RelayBody>;
+  relay(
+    route: RelayRoute,
+    upstream: Upstream,
+    wishes: RelayWishes,
+    sealer: Sealer,
+  ): RelayBody | Promise<RelayBody>;
   read(
     facts: ConversionFacts,
     sealer: Sealer,
@@ -52,7 +58,7 @@ export interface Work {
    */
   withFiles(files: readonly FileContents[], bytes: number): Work | Promise<Work>;
   /** A count's body as an upstream gets it. */
-  forCount(upstreamModel: string): Buffer | Promise<Buffer>;
+  forCount(upstream: Upstream, sealer: Sealer): Buffer | Promise<Buffer>;
   /** Its tokens, counted by our own tokenizer. */
   countTokens(): Promise<number>;
 }
@@ -93,8 +99,8 @@ class WorkHere implements Work {
     return this.seen.body;
   }
 
-  relay(route: RelayRoute, upstream: Upstream, wishes: RelayWishes): RelayBody {
-    return relayBody(this.seen, route, upstream, wishes);
+  relay(route: RelayRoute, upstream: Upstream, wishes: RelayWishes, sealer: Sealer): RelayBody {
+    return relayBody(this.seen, route, upstream, wishes, sealer);
   }
 
   read(
@@ -104,13 +110,14 @@ class WorkHere implements Work {
   ): Converting | Promise<Converting> {
     const far = this.#farFor(this.body.length);
     if (far !== null) return readFar(far, this.seen, facts, sealer, keepItem);
-    return new Conversion(facts, contextOf(facts, sealer, keepItem), plainBody(this.seen, sealer));
+    const bounded = boundedSealer(sealer);
+    return new Conversion(facts, contextOf(facts, bounded, keepItem), plainBody(this.seen, bounded));
   }
 
   openLoop(facts: LoopFacts, sealer: Sealer, keepItem: KeepItem | undefined): LoopWork | Promise<LoopWork> {
     const far = this.#farFor(this.body.length);
     if (far !== null) return openLoopFar(far, this.seen, facts, sealer, keepItem);
-    return new OpenLoop(facts, sealer, parsedBody(this.seen), keepItem);
+    return new OpenLoop(facts, boundedSealer(sealer), parsedBody(this.seen), keepItem);
   }
 
   withoutReasoning(): Work | null {
@@ -127,8 +134,8 @@ class WorkHere implements Work {
     return far === null ? this.with(putFiles(this.seen, files)) : withFilesFar(far, this, files);
   }
 
-  forCount(upstreamModel: string): Buffer {
-    return forCountUpstream(this.seen, upstreamModel);
+  forCount(upstream: Upstream, sealer: Sealer): Buffer {
+    return forCountUpstream(this.seen, upstream, sealer);
   }
 
   countTokens(): Promise<number> {
@@ -190,8 +197,8 @@ class WorkFar implements Work {
     return withFilesFar(this.#large, this, files);
   }
 
-  async forCount(model: string): Promise<Buffer> {
-    return (await this.#large.do("forCount", { model })).body;
+  async forCount(upstream: Upstream): Promise<Buffer> {
+    return (await this.#large.do("forCount", { upstream })).body;
   }
 
   countTokens(): Promise<number> {

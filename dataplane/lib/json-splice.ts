@@ -12,17 +12,21 @@ export interface Edit extends Span {
 
 /**
  * `bytes` with all edits applied; every other byte is as it was. Edits may come in any order, those at one
- * position are applied in the order given, and they must not overlap.
+ * position are applied in the order given. They must not overlap, save that what lies wholly inside of what another
+ * one removes goes with it.
  */
 export function splice(bytes: Buffer, edits: readonly Edit[]): Buffer {
   if (edits.length === 0) return bytes;
   const ordered = [...edits].sort((one, other) => one.start - other.start);
   const pieces: Buffer[] = [];
   let at = 0;
+  let removedTo = 0;
   for (const { start, end, text } of ordered) {
+    if (start < at && end <= removedTo) continue;
     if (start < at || end < start || end > bytes.length) throw new RangeError("edits overlap");
     pieces.push(bytes.subarray(at, start), typeof text === "string" ? Buffer.from(text) : text);
     at = end;
+    if (text.length === 0) removedTo = end;
   }
   pieces.push(bytes.subarray(at));
   return Buffer.concat(pieces);

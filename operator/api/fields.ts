@@ -174,6 +174,15 @@ export const entryName = () =>
 export const MODEL_ID = /^[A-Za-z0-9@][-._:/@+~A-Za-z0-9]*$/;
 export const modelId = () => z.string().min(1).max(128).regex(MODEL_ID);
 
+/** An organization's id. One made of namespace and name may be longer than one that is given. */
+export const organizationId = (maxLength = 128) =>
+  z
+    .string()
+    .min(1)
+    .max(maxLength)
+    .regex(/^[A-Za-z0-9][-_.A-Za-z0-9]*$/);
+export const MADE_ORGANIZATION_ID_LENGTH = "org_".length + 63 + 1 + 253;
+
 /** An address without query, fragment or user. */
 export const httpUrl = () =>
   z

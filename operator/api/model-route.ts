@@ -8,8 +8,10 @@ import {
   HEADER_NAME,
   httpUrl,
   listMap,
+  MADE_ORGANIZATION_ID_LENGTH,
   modelId,
   objectRef,
+  organizationId,
   secretKeyRef,
   set,
   withRules,
@@ -113,6 +115,11 @@ const upstream = withRules(
       example: { "x-team": "ml" },
       kubernetes: { maxProperties: 32 },
     }).optional(),
+    dedicatedTo: field(
+      organizationId(MADE_ORGANIZATION_ID_LENGTH),
+      "Id of the organization that alone uses this account. Its reasoning signatures and encrypted content pass as the provider wrote them, and no other organization's request goes there. Default: the account may be shared.",
+      { example: "org_acme" },
+    ).optional(),
   }),
   [
     {

@@ -1,6 +1,6 @@
 /** Organization: who may call, and with which credit (resources.md). */
 import { z } from "zod";
-import { entryName, field, listMap, secretKeyRef, set, withRules } from "./fields.ts";
+import { entryName, field, listMap, organizationId, secretKeyRef, set, withRules } from "./fields.ts";
 
 export const DEFAULT_PROJECT = "default";
 /** Balances above this are refused (design.md §5), so a grant is too. */
@@ -70,11 +70,7 @@ export const organizationSpec = withRules(
       { example: "Acme" },
     ).optional(),
     id: field(
-      z
-        .string()
-        .min(1)
-        .max(128)
-        .regex(/^[A-Za-z0-9][-_.A-Za-z0-9]*$/),
+      organizationId(),
       "Id under which credit, keys, files and batches are kept. Immutable. Default: org_<namespace>_<name>.",
       { example: "org_acme" },
     ).optional(),

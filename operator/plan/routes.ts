@@ -249,6 +249,7 @@ function upstreamEntry(
     headers: Object.fromEntries(
       Object.entries(upstream.headers ?? {}).map(([name, value]) => [name.toLowerCase(), value]),
     ),
+    dedicatedTo: upstream.dedicatedTo ?? null,
   };
 }
 

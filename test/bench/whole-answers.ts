@@ -18,6 +18,7 @@ const target: Target = {
   samplingParameters: true,
   thinking: true,
   encryptedReasoning: true,
+  ownAccount: false,
   imageInput: true,
   pdfInput: true,
 };

@@ -2,6 +2,7 @@
 import { afterAll, beforeEach, expect } from "vitest";
 import type { Route, Upstream } from "../../dataplane/config/schema.ts";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
+import { sealBlob } from "../../dataplane/dialects/reasoning.ts";
 import { createServe, type Serve } from "../../dataplane/inference/serve.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
@@ -16,6 +17,13 @@ import { startUpstream, type FakeUpstream } from "./upstream/server.ts";
 export const usage = { input: 11, cacheRead: 5, cacheWrite5m: 0, cacheWrite1h: 0, output: 7, reasoning: 2 };
 export const hello: Step = text("Hello there, dear reader.", usage);
 export const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
+/** A provider's blobs as this organization's clients hold them. */
+export const sealedSignature = (signature: string, organizationId = "org_a") =>
+  sealBlob({ dialect: "messages", field: "signature", id: "" }, signature, sealerOf(organizationId));
+export const sealedData = (data: string, organizationId = "org_a") =>
+  sealBlob({ dialect: "messages", field: "data", id: "" }, data, sealerOf(organizationId));
+export const sealedEncrypted = (id: string, encrypted: string, organizationId = "org_a") =>
+  sealBlob({ dialect: "responses", field: "encrypted", id }, encrypted, sealerOf(organizationId));
 
 /** A request for the model of `routeTo`. */
 export function bodyOf(dialect: Dialect, more: object = {}): Record<string, unknown> {

@@ -44,6 +44,7 @@ export const sampleUpstream = (overrides: Partial<Upstream> = {}): Upstream => (
   weight: 100,
   credential: null,
   headers: {},
+  dedicatedTo: null,
   ...overrides,
 });
 

@@ -195,11 +195,11 @@ export class AdminWorld {
     await money.begin();
     await money.keeper.copy(this.snapshot);
     const dispatcher = newUpstreamDispatcher();
-    const serve = createServe(
-      new Upstreams(dispatcher),
-      sealing([{ id: "test", key: randomBytes(32) }]),
-      async () => ({ kind: "error", code: "unavailable" }),
-    );
+    const sealerOf = sealing([{ id: "test", key: randomBytes(32) }]);
+    const serve = createServe(new Upstreams(dispatcher), sealerOf, async () => ({
+      kind: "error",
+      code: "unavailable",
+    }));
     const { directory, holds } = money;
     const keys = new Keys({ pool, directory, holds, newId, newKey: newInferenceKey });
     const files = new FileStore({
@@ -234,6 +234,7 @@ export class AdminWorld {
       serve,
       countUpstream: countUpstream(dispatcher),
       large: null,
+      sealerOf,
       publicUrl: () => "http://gapura.test",
     });
     const server = await startTestServer(routes, { snapshot, services: { directory } });

@@ -17,6 +17,7 @@ import { modelRoutes } from "../../dataplane/http/routes/models.ts";
 import type { Serve } from "../../dataplane/inference/serve.ts";
 import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
+import { sealing } from "../../dataplane/lib/seal.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { sampleOrganization, sampleRouting, sampleSnapshot, sha256 } from "../fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../fakes/test-server.ts";
@@ -93,7 +94,11 @@ beforeAll(async () => {
       [
         modelRoutes,
         inferenceRoutes({ meter: plane.holds, serve }),
-        countTokensRoutes(() => Promise.resolve(1), null),
+        countTokensRoutes(
+          () => Promise.resolve(1),
+          null,
+          sealing([{ id: "test", key: Buffer.alloc(32, 7) }]),
+        ),
         fileRoutes(files),
         messageBatchRoutes(batches.engine, () => ""),
         batchRoutes(batches.engine),

@@ -96,6 +96,12 @@ const routeRows: Row[] = [
     says: /unknown field/,
   },
   {
+    title: "an organization that can have no such id",
+    spec: route({}, { dedicatedTo: "acme corp" }),
+    verdict: "refused",
+    path: "spec.upstreams[0].dedicatedTo",
+  },
+  {
     title: "an unknown dialect",
     spec: route({}, { dialect: "Gemini" }),
     verdict: "refused",

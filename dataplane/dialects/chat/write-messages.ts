@@ -17,6 +17,7 @@ import type {
   ToolResultBlock,
 } from "../messages/types.ts";
 import { plainBlockText } from "../plain-blocks.ts";
+import { readMark } from "../reasoning.ts";
 
 export function writeMessages(request: MessagesRequest, carry: Carry, target: Target): JsonObject[] {
   const system = instructionsOf(request);
@@ -125,8 +126,10 @@ function writeAssistant(content: MessageParam["content"], carry: Carry, target: 
   const thoughts: string[] = [];
   const calls: JsonObject[] = [];
   for (const block of content) {
-    if (block.type === "thinking") thoughts.push(block.thinking);
-    else if (block.type === "tool_use")
+    if (block.type === "thinking") {
+      // Whose it is nobody knows (rule 2.17).
+      if (readMark(block.signature)?.from !== "raw") thoughts.push(block.thinking);
+    } else if (block.type === "tool_use")
       calls.push({
         id: block.id,
         type: "function",

@@ -7,7 +7,7 @@ import type { Carry, CodecContext, Sealer } from "../codecs.ts";
 import { Cursor } from "../cursor.ts";
 import { messagesEfforts } from "../effort.ts";
 import { checkImageType } from "../media.ts";
-import { openSignature } from "../reasoning.ts";
+import { compactionFields, openBlob, openSignature } from "../reasoning.ts";
 import { emptySchema } from "../schemas.ts";
 import { Aliases, checkToolResults } from "../turns.ts";
 import type {
@@ -127,6 +127,23 @@ function readMessages(root: Cursor, reading: Reading): MessageParam[] {
 const readBlocks = (blocks: readonly Cursor[], reading: Reading): ContentBlockParam[] =>
   blocks.flatMap((block) => readBlock(block, reading) ?? []);
 
+/** Reasoning has no place inside of other blocks. */
+const readNested = (blocks: readonly Cursor[], reading: Reading): ContentBlockParam[] =>
+  readBlocks(blocks, reading).filter(({ type }) => type !== "thinking" && type !== "redacted_thinking");
+
+/** What an upstream made of a long conversation; null when it was not made for this organization. */
+function readCompaction(block: Cursor, sealer: Sealer): JsonObject | null {
+  const opened = { ...block.value };
+  for (const [key, field] of compactionFields) {
+    const sealed = block.text(key);
+    if (sealed === undefined || sealed === "") continue;
+    const { raw, blob } = openBlob({ dialect: "messages", field, id: "" }, sealed, sealer);
+    if (raw || blob === null) return null;
+    opened[key] = blob;
+  }
+  return opened;
+}
+
 /** A block as the hub knows it; null when it is dropped (reasoning that is not ours, rule 2.17). */
 function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
   const type = block.requiredText("type");
@@ -149,8 +166,10 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
       const signature = openSignature(block.text("signature") ?? "", reading.sealer);
       return signature === null ? null : { type, thinking: block.requiredText("thinking"), signature };
     }
-    case "redacted_thinking":
-      return { type, data: block.requiredText("data") };
+    case "redacted_thinking": {
+      const data = openSignature(block.requiredText("data"), reading.sealer, "data");
+      return data === null ? null : { type, data };
+    }
     case "tool_use": {
       const id = reading.aliases.id(block.name("id"));
       const name = reading.aliases.name(block.name("name"));
@@ -162,7 +181,11 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
       const content = block.content("content");
       if (content === undefined || typeof content === "string")
         return { ...withoutNulls(block.value), type, tool_use_id: id };
-      return { ...block.value, type, tool_use_id: id, content: readBlocks(content, reading) };
+      return { ...block.value, type, tool_use_id: id, content: readNested(content, reading) };
+    }
+    case "compaction": {
+      const opened = readCompaction(block, reading.sealer);
+      return opened === null ? null : placed(block, reading, opened);
     }
     default:
       return placed(block, reading, block.value);
@@ -175,7 +198,7 @@ function nestedContent(value: JsonObject, key: string, block: Cursor, reading: R
   if (source.value["type"] !== "content") return value;
   const content = source.content("content") ?? source.missing("content");
   if (typeof content === "string") return value;
-  const blocks = readBlocks(content, reading) as unknown as JsonValue;
+  const blocks = readNested(content, reading) as unknown as JsonValue;
   return { ...value, [key]: { ...source.value, content: blocks } };
 }
 

@@ -36,6 +36,8 @@ interface OpenBlock {
   json: string;
   /** Arguments that stood in the start already; used when no delta comes. */
   readonly startInput: JsonObject | null;
+  /** Thinking: as far as it came. It leaves whole, before the block's end. */
+  signature: string;
 }
 
 export class MessagesStreamReader implements StreamReader {
@@ -147,7 +149,14 @@ export class MessagesStreamReader implements StreamReader {
     this.#lastUpstreamIndex = upstreamIndex;
     const { start, first, startInput } = emptied(block);
     const name = block.type === "tool_use" ? block.name : "";
-    this.#open = { kind: block.type, upstreamIndex, name, json: "", startInput };
+    this.#open = {
+      kind: block.type,
+      upstreamIndex,
+      name,
+      json: "",
+      startInput,
+      signature: block.type === "thinking" ? block.signature : "",
+    };
     if (block.type === "tool_use") this.#toolUsed = true;
     out.push({ type: "content_block_start", index: this.#nextIndex, content_block: start });
     if (first !== null) this.#push(first, out);
@@ -169,7 +178,10 @@ export class MessagesStreamReader implements StreamReader {
       case "thinking_delta":
         return this.#push({ type: "thinking_delta", thinking: stringOf(delta["thinking"]) ?? "" }, out);
       case "signature_delta":
-        return this.#push({ type: "signature_delta", signature: stringOf(delta["signature"]) ?? "" }, out);
+        // Whole as a rule; one in pieces is sealed, and sent back, as one.
+        open.signature += stringOf(delta["signature"]) ?? "";
+        if (open.signature.length > MAX_CHARACTERS) throw corruptAnswer("the answer has no end");
+        return;
       case "citations_delta":
         return this.#push(
           {
@@ -198,6 +210,7 @@ export class MessagesStreamReader implements StreamReader {
       if (open.json.trim() === "")
         this.#push({ type: "input_json_delta", partial_json: writeArguments(open.startInput ?? {}) }, out);
     }
+    if (open.signature !== "") this.#push({ type: "signature_delta", signature: open.signature }, out);
     this.#open = null;
     out.push({ type: "content_block_stop", index: this.#nextIndex });
     this.#nextIndex += 1;
@@ -237,7 +250,7 @@ function emptied(block: ContentBlock): {
       };
     case "thinking":
       return {
-        start: { ...block, thinking: "" },
+        start: { ...block, thinking: "", signature: "" },
         first: block.thinking === "" ? null : { type: "thinking_delta", thinking: block.thinking },
         startInput: null,
       };

@@ -6,7 +6,7 @@ import { wantsJsonObject } from "../formats.ts";
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
 import { noteLosses } from "../losses.ts";
 import { fields as requestFields } from "../request-fields.ts";
-import { readMark } from "../reasoning.ts";
+import { signatureFor } from "../reasoning.ts";
 import { userId } from "../user-id.ts";
 import type { ContentBlockParam, JsonObject, MessageParam, MessagesRequest } from "./types.ts";
 
@@ -31,7 +31,7 @@ export function writeRequest(
     ...rest,
     model: target.upstreamModel,
     max_tokens: clampOutput(request.max_tokens, target) ?? target.maxOutputTokens,
-    ...writeConversation(request, carry),
+    ...writeConversation(request, carry, target.ownAccount),
     ...writeThinking(request, carry, target, notes),
     ...writeMetadata(request, carry),
   };
@@ -80,10 +80,11 @@ function writeStops(body: Record<string, unknown>, request: MessagesRequest, not
 function writeConversation(
   request: MessagesRequest,
   carry: Carry,
+  ownAccount: boolean,
 ): { messages: MessageParam[]; system?: MessagesRequest["system"] } {
   // A turn of nothing but reasoning that had to go is none any more.
   const messages = request.messages
-    .map(writeMessage)
+    .map((message) => writeMessage(message, ownAccount))
     .filter(({ role, content }) => role !== "assistant" || content.length > 0);
   if (carry.dialect === "messages") return { messages };
   const kept = messages.flatMap((message) => withoutEmptyText(message) ?? []);
@@ -96,14 +97,21 @@ function writeConversation(
 }
 
 /** Reasoning that this dialect's upstreams did not make, and unsigned reasoning, is left out (§D2). */
-function writeMessage(message: MessageParam): MessageParam {
-  if (typeof message.content === "string" || message.role !== "assistant") return message;
-  const isTheirs = (block: ContentBlockParam) =>
-    block.type !== "thinking" || (block.signature !== "" && readMark(block.signature) === null);
-  const content = message.content
-    .filter(isTheirs)
-    .map((block) => (block.type === "tool_use" ? { ...block, input: exactInput(block.input) } : block));
+function writeMessage(message: MessageParam, ownAccount: boolean): MessageParam {
+  if (typeof message.content === "string") return message;
+  const content = message.content.flatMap((block) => writeBlock(block, ownAccount) ?? []);
   return { ...message, content };
+}
+
+function writeBlock(block: ContentBlockParam, ownAccount: boolean): ContentBlockParam | null {
+  if (block.type === "tool_use") return { ...block, input: exactInput(block.input) };
+  if (block.type === "thinking") {
+    const signature = signatureFor(block.signature, "messages", ownAccount);
+    return signature === null ? null : { ...block, signature };
+  }
+  if (block.type !== "redacted_thinking") return block;
+  const data = signatureFor(block.data, "messages", ownAccount);
+  return data === null ? null : { ...block, data };
 }
 
 /** Messages refuses empty text, which the other dialects allow. */

@@ -1,7 +1,7 @@
 /** A whole answer for a Messages client (dialects.md §C1, spec *Message*). */
 import type { Carry, CodecContext } from "../codecs.ts";
 import { exactInput } from "../exact-inputs.ts";
-import { sealSignature } from "../reasoning.ts";
+import { compactionFields, sealBlob, sealSignature } from "../reasoning.ts";
 import { clientTool } from "../tool-name.ts";
 import { writeMessagesUsage } from "../usage.ts";
 import type { ContentBlock, JsonObject, MessagesResponse } from "./types.ts";
@@ -24,11 +24,25 @@ export function writeMessagesResponse(
   };
 }
 
-/** A block as the client may see it: its own tool names, marks of other dialects' reasoning sealed. */
+/** A block as the client may see it: its own tool names, reasoning sealed. */
 export function writeBlock(block: ContentBlock, carry: Carry, context: CodecContext): ContentBlock {
   if (block.type === "tool_use")
     return { ...block, name: clientTool(block.name, carry).name, input: exactInput(block.input) };
   if (block.type === "thinking")
     return { ...block, signature: sealSignature(block.signature, context.sealer) };
+  if (block.type === "redacted_thinking")
+    return { ...block, data: sealSignature(block.data, context.sealer, "data") };
+  // A kind that the hub does not know passes as it is, but for what its upstream sealed.
+  if ((block.type as string) === "compaction") return sealCompaction(block, context);
   return block;
+}
+
+function sealCompaction(block: ContentBlock, { sealer }: CodecContext): ContentBlock {
+  const sealed: Record<string, unknown> = { ...block };
+  for (const [key, field] of compactionFields) {
+    const blob = sealed[key];
+    if (typeof blob === "string" && blob !== "")
+      sealed[key] = sealBlob({ dialect: "messages", field, id: "" }, blob, sealer);
+  }
+  return sealed as unknown as ContentBlock;
 }

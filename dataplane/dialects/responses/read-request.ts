@@ -235,7 +235,7 @@ function readReasoning(item: Cursor, { turns, sealer }: Reading): void {
   const summary = joined(item, "summary") || joined(item, "content");
   const encrypted = item.text("encrypted_content");
   if (encrypted !== undefined) {
-    const block = openReasoning(encrypted, summary, sealer);
+    const block = openReasoning({ id: item.text("id") ?? "", encrypted, summary }, sealer);
     if (block !== null) turns.continueAssistant(block);
   } else if (summary !== "") turns.continueAssistant({ type: "thinking", thinking: summary, signature: "" });
 }

@@ -1,7 +1,7 @@
 /** A conversation in the hub as Responses input items. */
 import { writeArguments } from "../arguments.ts";
 import { unsupportedContent } from "../capabilities.ts";
-import type { Carry } from "../codecs.ts";
+import type { Carry, Target } from "../codecs.ts";
 import { systemTurnText } from "../instructions.ts";
 import { dataUrl, detailOf, fileName, textsBefore } from "../media.ts";
 import type {
@@ -15,12 +15,12 @@ import type {
   ToolResultBlock,
 } from "../messages/types.ts";
 import { plainBlockText } from "../plain-blocks.ts";
-import { readMark } from "../reasoning.ts";
+import { readMark, signatureFor } from "../reasoning.ts";
 
-export const writeInput = (request: MessagesRequest, carry: Carry): JsonObject[] =>
-  request.messages.flatMap((message) => writeMessage(message, carry));
+export const writeInput = (request: MessagesRequest, carry: Carry, target: Target): JsonObject[] =>
+  request.messages.flatMap((message) => writeMessage(message, carry, target));
 
-function writeMessage({ role, content }: MessageParam, carry: Carry): JsonObject[] {
+function writeMessage({ role, content }: MessageParam, carry: Carry, target: Target): JsonObject[] {
   if (role === "system") {
     const text = systemTurnText(content);
     return text === "" ? [] : [message("developer", text)];
@@ -29,7 +29,7 @@ function writeMessage({ role, content }: MessageParam, carry: Carry): JsonObject
     return [
       role === "user" ? message(role, content) : message(role, [{ type: "output_text", text: content }]),
     ];
-  return role === "user" ? writeUser(content, carry) : writeAssistant(content, carry);
+  return role === "user" ? writeUser(content, carry) : writeAssistant(content, carry, target);
 }
 
 const message = (role: string, content: string | JsonObject[]): JsonObject => ({
@@ -114,7 +114,11 @@ function writeDocument(block: DocumentBlock, carry: Carry): JsonObject[] {
 }
 
 /** In the order of the blocks: neighbouring texts are parts of one message item. */
-function writeAssistant(content: readonly ContentBlockParam[], carry: Carry): JsonObject[] {
+function writeAssistant(
+  content: readonly ContentBlockParam[],
+  carry: Carry,
+  { ownAccount }: Target,
+): JsonObject[] {
   const items: JsonObject[] = [];
   let texts: JsonObject[] = [];
   const closeMessage = () => {
@@ -123,7 +127,7 @@ function writeAssistant(content: readonly ContentBlockParam[], carry: Carry): Js
   };
   for (const block of content) {
     if (block.type === "thinking") {
-      const item = writeReasoningItem(block);
+      const item = writeReasoningItem(block, ownAccount);
       if (item === null) continue;
       closeMessage();
       items.push(item);
@@ -148,9 +152,10 @@ const writeCall = ({ id, name, input }: Extract<ContentBlockParam, { type: "tool
 });
 
 /** Only what a Responses upstream made and sealed itself goes back to it (§D2). */
-function writeReasoningItem({ thinking, signature }: ThinkingBlock): JsonObject | null {
+function writeReasoningItem({ thinking, signature }: ThinkingBlock, ownAccount: boolean): JsonObject | null {
+  const encrypted = signatureFor(signature, "responses", ownAccount);
   const mark = readMark(signature);
-  if (mark?.from !== "responses" || mark.encrypted === null) return null;
+  if (encrypted === null || mark === null || mark.from === "chat") return null;
   const summary = thinking === "" ? [] : [{ type: "summary_text", text: thinking }];
-  return { type: "reasoning", id: mark.id, summary, encrypted_content: mark.encrypted };
+  return { type: "reasoning", id: mark.id, summary, encrypted_content: encrypted };
 }

@@ -27,7 +27,7 @@ export function writeRequest(
   refusePrefill(request, carry);
   const body: JsonObject = {
     model: target.upstreamModel,
-    ...writeConversation(request, carry),
+    ...writeConversation(request, carry, target),
     ...writeLimit(request, carry, target),
     ...writeTools(request, carry),
     ...writeFormat(request, carry),
@@ -46,9 +46,9 @@ export function writeRequest(
   return body;
 }
 
-function writeConversation(request: MessagesRequest, carry: Carry): JsonObject {
+function writeConversation(request: MessagesRequest, carry: Carry, target: Target): JsonObject {
   const instructions = instructionsOf(request);
-  const input = writeInput(request, carry);
+  const input = writeInput(request, carry, target);
   // An input is mandatory: where there are only instructions, they are it.
   if (input.length === 0 && instructions !== undefined) return { input: instructions };
   return { ...(instructions !== undefined && { instructions }), input };

@@ -9,6 +9,7 @@ import {
   sampleRouting,
   sampleUpstream,
 } from "../../../test/fakes/sample-snapshot.ts";
+import { sealedSignature, sealerOf } from "../../../test/fakes/one-upstream.ts";
 import { startTestServer } from "../../../test/fakes/test-server.ts";
 import { Snapshot } from "../../config/snapshot.ts";
 import { countUpstream, type CountQuestion } from "../../upstream/count-tokens.ts";
@@ -34,13 +35,22 @@ function snapshotWith(upstream = counting): Snapshot {
 }
 
 /** Counts a body with an upstream that answers `answer`; tells what the upstream was asked. */
-async function count(body: unknown, answer: number | null = null, headers: Record<string, string> = {}) {
+async function count(
+  body: unknown,
+  answer: number | null = null,
+  headers: Record<string, string> = {},
+  upstream = counting,
+) {
   const asked: CountQuestion[] = [];
-  const snapshot = snapshotWith();
-  const routes = countTokensRoutes((question) => {
-    asked.push(question);
-    return Promise.resolve(answer);
-  }, null);
+  const snapshot = snapshotWith(upstream);
+  const routes = countTokensRoutes(
+    (question) => {
+      asked.push(question);
+      return Promise.resolve(answer);
+    },
+    null,
+    sealerOf,
+  );
   await using server = await startTestServer([routes], { snapshot: () => snapshot });
   const response = await server.fetch("/v1/messages/count_tokens?beta=true", {
     method: "POST",
@@ -66,6 +76,33 @@ test("no thinking budget goes upstream", async () => {
   const thinking = { type: "enabled", budget_tokens: 5000 };
   const { asked } = await count({ model: "alpha", ...hello, thinking }, 1);
   expect(JSON.parse(asked[0]?.body.toString() ?? "")).toMatchObject({ thinking: { type: "adaptive" } });
+});
+
+describe("rule 7.12: reasoning of earlier turns", () => {
+  const thinking = (signature: string) => ({ type: "thinking", thinking: "hm", signature });
+  const body = (...signatures: string[]) => ({
+    model: "alpha",
+    messages: [
+      { role: "user", content: "Q" },
+      { role: "assistant", content: [...signatures.map(thinking), { type: "text", text: "A" }] },
+    ],
+  });
+  const given = body(sealedSignature("own", "org_acme"), sealedSignature("theirs", "org_b"), "raw");
+  const sent = async (upstream = counting) =>
+    JSON.parse((await count(given, 7, {}, upstream)).asked[0]?.body.toString() ?? "null") as unknown;
+
+  test("what is this organization's is opened, the rest is left out", async () => {
+    expect(await sent()).toEqual({ ...body("own"), model: "upstream-model" });
+  });
+
+  test("an account of its own gets what was never sealed too, and another one's is not asked", async () => {
+    expect(await sent({ ...counting, dedicatedTo: "org_acme" })).toEqual({
+      ...body("own", "raw"),
+      model: "upstream-model",
+    });
+    const { status, asked } = await count(given, 7, {}, { ...counting, dedicatedTo: "org_b" });
+    expect([status, asked]).toEqual([404, []]);
+  });
 });
 
 describe("counted here (rules 1.17, 2.18)", () => {
@@ -104,10 +141,14 @@ describe("counted here (rules 1.17, 2.18)", () => {
 test("rule 7.5: a client that leaves ends its count, and that is no error of ours", async () => {
   const snapshot = snapshotWith();
   const asked = Promise.withResolvers<void>();
-  const failing = countTokensRoutes(() => {
-    asked.resolve();
-    return Promise.resolve(null);
-  }, null);
+  const failing = countTokensRoutes(
+    () => {
+      asked.resolve();
+      return Promise.resolve(null);
+    },
+    null,
+    sealerOf,
+  );
   await using server = await startTestServer([failing], { snapshot: () => snapshot });
   const gone = new AbortController();
   const tools = [{ name: "t", input_schema: { enum: Array(4_000_000).fill(1) } }];
@@ -189,9 +230,12 @@ describe("asking a real upstream", () => {
 
 test("the official SDK counts", async () => {
   const snapshot = snapshotWith();
-  await using server = await startTestServer([countTokensRoutes(() => Promise.resolve(null), null)], {
-    snapshot: () => snapshot,
-  });
+  await using server = await startTestServer(
+    [countTokensRoutes(() => Promise.resolve(null), null, sealerOf)],
+    {
+      snapshot: () => snapshot,
+    },
+  );
   const client = new Anthropic({ apiKey: sampleKeys.inference, baseURL: server.url });
   const messages = [{ role: "user" as const, content: "The quick brown fox jumps over the lazy dog." }];
   expect(await client.messages.countTokens({ model: "alpha", messages })).toEqual({ input_tokens: 17 });

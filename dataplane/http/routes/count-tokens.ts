@@ -3,6 +3,7 @@ import type { FastifyRequest } from "fastify";
 import { findRoute } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
+import type { Sealer } from "../../dialects/codecs.ts";
 import { mayLeave } from "../../inference/choose-path.ts";
 import { openWork, type Work } from "../../inference/work.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
@@ -18,7 +19,7 @@ const DEFAULT_VERSION = "2023-06-01";
 
 /** @param pool where large bodies are worked on; null: here. */
 export const countTokensRoutes =
-  (ask: CountUpstream, pool: WorkerPool | null): Routes =>
+  (ask: CountUpstream, pool: WorkerPool | null, sealerOf: (organizationId: string) => Sealer): Routes =>
   (app, services) => {
     const config = { access: "inference", countsText: true } as const;
     app.post("/v1/messages/count_tokens", { config }, async (request, reply) => {
@@ -28,16 +29,21 @@ export const countTokensRoutes =
       const closed = new Cancellation();
       reply.raw.once("close", () => closed.abort());
       try {
-        return { input_tokens: await count(ask, pool, services, request, bytes, closed) };
+        return { input_tokens: await count({ ask, pool, sealerOf }, services, request, bytes, closed) };
       } catch (error) {
         throw closed.aborted ? clientGone() : error;
       }
     });
   };
 
+interface Counting {
+  readonly ask: CountUpstream;
+  readonly pool: WorkerPool | null;
+  readonly sealerOf: (organizationId: string) => Sealer;
+}
+
 async function count(
-  ask: CountUpstream,
-  pool: WorkerPool | null,
+  { ask, pool, sealerOf }: Counting,
   services: HttpServices,
   request: FastifyRequest,
   bytes: Buffer,
@@ -51,7 +57,10 @@ async function count(
   if (route === undefined) throw modelNotFound(seen.model);
   request.record.model = route.model;
   // What no upstream may see is counted here (rules 2.10, 3.3, 3.4).
-  const counted = mayLeave(seen) ? await askUpstream(ask, route, snapshot, work, request, closed) : null;
+  const sealer = sealerOf(organizationId);
+  const counted = mayLeave(seen)
+    ? await askUpstream(ask, route, snapshot, { work, sealer }, request, closed)
+    : null;
   return counted ?? (await work.countTokens());
 }
 
@@ -59,7 +68,7 @@ async function askUpstream(
   ask: CountUpstream,
   route: Route,
   snapshot: Snapshot,
-  work: Work,
+  { work, sealer }: { readonly work: Work; readonly sealer: Sealer },
   request: FastifyRequest,
   closed: Cancellation,
 ): Promise<number | null> {
@@ -72,7 +81,7 @@ async function askUpstream(
   return ask({
     upstream,
     credential: upstream.credential === null ? undefined : snapshot.credential(upstream.credential.id),
-    body: await work.forCount(upstream.model),
+    body: await work.forCount(upstream, sealer),
     headers: {
       "anthropic-version": typeof version === "string" ? version : DEFAULT_VERSION,
       ...(typeof beta === "string" ? { "anthropic-beta": beta } : {}),

@@ -14,7 +14,7 @@ import { packedBuffers, type Packed } from "../../lib/packed-map.ts";
 import type { PackedContext } from "../../tools/web-fetch/prior-context.ts";
 import type { NextCall } from "../../loop/next-request.ts";
 import { sampledTexts, type SampledTexts } from "../../tokens/sample.ts";
-import { holdsSealed, mayLeave } from "../choose-path.ts";
+import { mayLeave } from "../choose-path.ts";
 import { Conversion, contextOf, parsedBody, plainBody, type ConversionFacts } from "../conversion.ts";
 import { beginning } from "../conversation-key.ts";
 import { forCountUpstream } from "../count-body.ts";
@@ -58,7 +58,7 @@ export interface Jobs {
     answer: LoopWritten;
   };
   files: { told: { dialect: Dialect; files: readonly FileContents[] }; answer: { body: Buffer } };
-  forCount: { told: { model: string }; answer: { body: Buffer } };
+  forCount: { told: { upstream: Upstream }; answer: { body: Buffer } };
   texts: { told: null; answer: SampledTexts };
   fields: { told: { names: readonly string[] }; answer: FieldsRead };
 }
@@ -78,8 +78,8 @@ type Run = { [Name in JobName]: (told: Told<Name>, context: JobContext) => Answe
 
 export const jobs: Run = {
   look: ({ dialect }, { body }) => farLook(look(dialect, body)),
-  relay: ({ dialect, route, upstream, wishes }, { body }) =>
-    relayBody(look(dialect, body), route, upstream, wishes),
+  relay: ({ dialect, route, upstream, wishes }, { body, sealer }) =>
+    relayBody(look(dialect, body), route, upstream, wishes, sealer),
   read: (facts, context) => {
     const { carry, request } = read(facts, context);
     const systemTurns = request.messages.some(({ role }) => role === "system");
@@ -103,7 +103,9 @@ export const jobs: Run = {
   askLoop: ({ upstream, next, forgotten, ...facts }, context) =>
     openLoop(facts, context).write(upstream, next, forgotten),
   files: ({ dialect, files }, { body }) => ({ body: putFiles(look(dialect, body), files) }),
-  forCount: ({ model }, { body }) => ({ body: forCountUpstream(look("messages", body), model) }),
+  forCount: ({ upstream }, { body, sealer }) => ({
+    body: forCountUpstream(look("messages", body), upstream, sealer),
+  }),
   texts: (_, { body }) => sampledTexts(parsedBody({ body, dialect: "messages" })),
   fields: ({ names }, { body }) => readFields(body, names),
 };
@@ -132,9 +134,10 @@ function farLook(seen: Look): FarLook {
       ...content,
       additionalTools: [],
       inputItems: [],
+      reasoningBlobs: [],
       references: content.references.map((one) => ({ ...one, path: one.path.slice(0, MAX_STEPS) })),
     },
-    far: { beginning: beginning(seen), holdsSealed: holdsSealed(seen), mayLeave: mayLeave(seen) },
+    far: { beginning: beginning(seen), mayLeave: mayLeave(seen) },
   };
 }
 

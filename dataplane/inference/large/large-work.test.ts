@@ -153,7 +153,7 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
     const upstream = upstreamOf("http://127.0.0.1:9", to, { model: "upstream-model" });
     if (to === dialect)
       told["relay"] = await tell(async () =>
-        text(await work.relay(route, upstream, { strict: false, encryptedReasoning: true })),
+        text(await work.relay(route, upstream, { strict: false, encryptedReasoning: true }, sealer)),
       );
     told[`convert to ${to}`] = await tell(async () => {
       const conversion = await work.read(facts, sealer, undefined);
@@ -180,7 +180,9 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
   }
   told["forget"] = (await work.withoutReasoning())?.body.toString();
   if (dialect === "messages") {
-    told["for count"] = (await work.forCount("other")).toString();
+    told["for count"] = (
+      await work.forCount(upstreamOf("http://127.0.0.1:9", "messages", { model: "other" }), sealer)
+    ).toString();
     told["count"] = await tell(() => work.countTokens());
   }
   told["edited"] = (await edited(work, [{ start: 1, end: 1, text: '"zzz":1,' }])).body.toString();
@@ -238,7 +240,7 @@ test(
     expect(large.length).toBe(0);
     expect(work.body.equals(again)).toBe(true);
     const upstream = upstreamOf("http://127.0.0.1:9", "chat", { model: "m" });
-    const relayed = await work.relay(route, upstream, { strict: false, encryptedReasoning: false });
+    const relayed = await work.relay(route, upstream, { strict: false, encryptedReasoning: false }, sealer);
     expect(relayed.body.equals(again)).toBe(true);
     expect(work.body.equals(again)).toBe(true);
     const bad = Buffer.from(`{"model":"m","messages":[${"{},".repeat(600_000)}]}`);

@@ -5,6 +5,7 @@ import { getHeapStatistics } from "node:v8";
 import { parentPort, workerData } from "node:worker_threads";
 import { sealing, type OrganizationSealer, type SealKey } from "../../lib/seal.ts";
 import type { WorkDone } from "../../lib/worker-pool.ts";
+import { boundedSealer } from "../sealed-reasoning.ts";
 import { jobs, toldError, transferred, type Answer, type JobName, type ToldError } from "./jobs.ts";
 
 export interface JobMessage {
@@ -37,7 +38,7 @@ function work({ name, told, organizationId, body }: JobMessage): void {
   try {
     const run = jobs[name] as (told: unknown, context: object) => Answer<JobName>;
     const bytes = Buffer.from(body);
-    const answer = run(told, { body: bytes, sealer: remembering(sealerOf(organizationId)) });
+    const answer = run(told, { body: bytes, sealer: boundedSealer(remembering(sealerOf(organizationId))) });
     result = { answer: ownBytes(answer, body), error: null, body };
   } catch (error) {
     result = { answer: null, error: toldError(error), body };

@@ -36,6 +36,7 @@ const ordinary: Target = {
   maxOutputTokens: 8192,
   samplingParameters: true,
   encryptedReasoning: true,
+  ownAccount: false,
   thinking: true,
   imageInput: true,
   pdfInput: true,
