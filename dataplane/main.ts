@@ -14,7 +14,6 @@ import type { Server } from "node:http";
 import { totalmem } from "node:os";
 import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import type { Logger } from "pino";
-import type { DatabasePool } from "slonik";
 import { patientCallLimit } from "./batches/patient-tools.ts";
 import { openBatches } from "./batches/start.ts";
 import { adopt } from "./billing/adopt-command.ts";
@@ -26,7 +25,7 @@ import { parseRelease, release } from "./billing/owners.ts";
 import { parseTrail, trail } from "./billing/trail-command.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import { readEnvironment, type Environment } from "./environment.ts";
-import { FileStore } from "./files/file-store.ts";
+import { FileStore, type FileStoreOptions } from "./files/file-store.ts";
 import { PostgresContents } from "./files/postgres-contents.ts";
 import { S3Contents } from "./files/s3-contents.ts";
 import { openBodyBudget, usualBodyBudget } from "./http/body-budget.ts";
@@ -41,7 +40,6 @@ import { withItemReferences } from "./inference/item-references.ts";
 import { newLargePool } from "./inference/large/large-body.ts";
 import { createServe } from "./inference/serve.ts";
 import { ApiError } from "./lib/api-error.ts";
-import type { Clock } from "./lib/clock.ts";
 import { newId, newInferenceKey } from "./lib/ids.ts";
 import { inBackground } from "./lib/in-background.ts";
 import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
@@ -73,6 +71,8 @@ const FILES_SWEEP_MS = 60_000;
 const GOODBYE_MS = 5_000;
 /** What was charged is in Redis or Postgres by then, or told as lost. */
 const LAST_CHARGES_MS = 30_000;
+/** What an organization may keep that has left the snapshot, while its last batches end. */
+const DEFAULT_STORAGE = { maxBytes: 10 * 2 ** 30, maxFiles: 100_000 };
 
 const [command, ...rest] = process.argv.slice(2);
 try {
@@ -190,7 +190,9 @@ async function serveForever(environment: Environment): Promise<void> {
   const sealerOf = sealing(keys);
   const large = newLargePool(keys);
   large.warm();
-  const files = openFiles(environment.FILES_S3_URL, postgres, clock);
+  const limitsOf = (organizationId: string) =>
+    loader.current?.organization(organizationId)?.storage ?? DEFAULT_STORAGE;
+  const files = openFiles(environment.FILES_S3_URL, { postgres, clock, newId, limitsOf });
   const fresh = newUpstreamDispatcher({ keepAlive: false });
   const ownHere = ownPlaces({
     stores: [
@@ -327,11 +329,14 @@ function sealKeys({ GAPURA_SEAL_KEYS }: Environment, log: Logger): readonly Seal
 }
 
 /** Files go to S3-compatible storage when it is configured, else to Postgres, where older files may still be. */
-function openFiles(s3Url: string | undefined, postgres: DatabasePool, clock: Clock): FileStore {
-  const rows = new PostgresContents(postgres);
+function openFiles(
+  s3Url: string | undefined,
+  options: Omit<FileStoreOptions, "contents" | "others">,
+): FileStore {
+  const rows = new PostgresContents(options.postgres);
   const places =
     s3Url === undefined ? { contents: rows } : { contents: new S3Contents(s3Url), others: [rows] };
-  return new FileStore({ postgres, ...places, clock, newId });
+  return new FileStore({ ...options, ...places });
 }
 
 function readText(path: string): string | null {

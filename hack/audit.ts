@@ -1,6 +1,6 @@
 /**
  * `npm run audit [-- --data DIR]`: recomputes the books from grants and usage rows and compares everything that
- * keeps them, and joins the results of batches to their rows. Works beside a running product. Exit 0 when all
+ * keeps them, joins the results of batches to their rows, and counts again what organizations keep. Works beside a running product. Exit 0 when all
  * agrees; 1 with one line for each broken invariant.
  * Without --data it takes DATABASE_URL and REDIS_URL, else the stores of `npm start` in .gapura/.
  */
@@ -10,6 +10,7 @@ import { parseArgs } from "node:util";
 import { z } from "zod";
 import { auditBatches } from "../dataplane/batches/audit.ts";
 import { audit } from "../dataplane/billing/audit.ts";
+import { auditStorage } from "../dataplane/batches/audit-storage.ts";
 import { openPostgres } from "../dataplane/store/postgres.ts";
 import { openRedis, redisReady } from "../dataplane/store/redis.ts";
 
@@ -45,7 +46,7 @@ async function main(): Promise<number> {
       onError: () => {},
     });
     const { organizations, usageRows, holds, ...books } = await audit(pool, redis);
-    const broken = [...books.broken, ...(await auditBatches(pool))];
+    const broken = [...books.broken, ...(await auditBatches(pool)), ...(await auditStorage(pool))];
     await pool.end();
     for (const line of broken) console.log(line);
     const checked = `${organizations} accounts, ${usageRows} usage rows, ${holds} holds`;

@@ -2,6 +2,7 @@
 import { sql } from "slonik";
 import type { Principal } from "../billing/principal.ts";
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
+import { takeStorage } from "../files/storage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { JsonObjectRead } from "../lib/json-read.ts";
 import { at, batchColumns, batchSchema, WINDOW_MS, type Batch } from "./batch.ts";
@@ -22,7 +23,7 @@ export interface FileBatchRequest {
 
 /**
  * The batch, in state `validating`: its input is read by a worker.
- * @throws ApiError 402 without credit; 400 for an unknown, foreign or deleted input file alike (rule 4.10).
+ * @throws ApiError 402 without credit; 400 `storage_limit_reached`; 400 for an unknown, foreign or deleted input file alike (rule 4.10).
  */
 export async function createFromFile(
   engine: Engine,
@@ -33,7 +34,7 @@ export async function createFromFile(
   const { pool, files, clock, newId, wake } = engine;
   const { organizationId, keyId, projectId } = principal;
   await requireBalance(engine, organizationId);
-  await files.get(organizationId, request.inputFileId).catch((error: unknown) => {
+  const input = await files.get(organizationId, request.inputFileId).catch((error: unknown) => {
     if (!(error instanceof ApiError) || error.kind.status !== 404) throw error;
     throw new ApiError(
       "invalid_value",
@@ -43,17 +44,23 @@ export async function createFromFile(
   });
   const now = clock.now();
   const metadata = request.metadata === null ? null : JSON.stringify(request.metadata);
-  const batch = await pool.one(sql.type(batchSchema)`
-    insert into batches as batch (
-      id, organization_id, project_id, key_id, form, dialect, state, headers, metadata, input_file_id,
-      output_seconds, created_at, expires_at
-    ) values (
-      ${newId("batch")}, ${organizationId}, ${projectId ?? ""}, ${keyId}, 'openai', ${request.dialect}, 'validating',
-      ${JSON.stringify(headers)}, ${metadata}, ${request.inputFileId}, ${request.outputSeconds}, ${at(now)},
-      ${at(now + WINDOW_MS)}
-    )
-    returning ${batchColumns}
-  `);
+  // Its requests are copied out of the file, and are no more than that.
+  const bytes = input.sizeBytes;
+  const batch = await pool.transaction(async (transaction) => {
+    const made = await transaction.one(sql.type(batchSchema)`
+      insert into batches as batch (
+        id, organization_id, project_id, key_id, form, dialect, state, headers, metadata, input_file_id,
+        output_seconds, created_at, expires_at, stored_bytes
+      ) values (
+        ${newId("batch")}, ${organizationId}, ${projectId ?? ""}, ${keyId}, 'openai', ${request.dialect}, 'validating',
+        ${JSON.stringify(headers)}, ${metadata}, ${request.inputFileId}, ${request.outputSeconds}, ${at(now)},
+        ${at(now + WINDOW_MS)}, ${bytes}
+      )
+      returning ${batchColumns}
+    `);
+    await takeStorage(transaction, organizationId, { bytes, files: 0 }, files.limitsOf(organizationId));
+    return made;
+  });
   wake();
   return batch;
 }

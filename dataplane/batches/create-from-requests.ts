@@ -1,6 +1,7 @@
 /** Makes a message batch out of a body that is still coming in. */
 import { sql } from "slonik";
 import type { Principal } from "../billing/principal.ts";
+import { countStorage, givingBack, requireStorage, Room } from "../files/storage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import { readFields, type FieldsRead } from "../lib/json-fields.ts";
@@ -15,8 +16,8 @@ import { reached } from "./steps.ts";
 /**
  * Stores the requests as they come; the batch is seen only once the last one is there. What waits to be stored is
  * counted in `lease`.
- * @throws ApiError 402 without credit; 400 and 413 for what can be judged without running anything (rule 4.7):
- * shape, count, size, `custom_id`. Nothing is left then. Whatever `source` and `lease` throw.
+ * @throws ApiError 402 without credit; 400 `storage_limit_reached`; 400 and 413 for what can be judged without running
+ * anything (rule 4.7): shape, count, size, `custom_id`. Nothing is left then. Whatever `source` and `lease` throw.
  */
 export async function createFromRequests(
   engine: Engine,
@@ -25,8 +26,12 @@ export async function createFromRequests(
   source: AsyncIterable<Buffer>,
   lease: Pick<ByteLease, "hold">,
 ): Promise<Batch> {
-  const { pool, clock, newId, workerId, wake } = engine;
-  await requireBalance(engine, principal.organizationId);
+  const { pool, files, clock, newId, workerId, wake } = engine;
+  const { organizationId } = principal;
+  await requireBalance(engine, organizationId);
+  const limits = files.limitsOf(organizationId);
+  // What it takes is known as it comes; where there is no room at all nothing is read.
+  await requireStorage(pool, organizationId, { bytes: 1, files: 0 }, limits);
   const id = newId("msgbatch");
   const begun = clock.now();
   await pool.query(sql.unsafe`
@@ -35,18 +40,24 @@ export async function createFromRequests(
       'creating', ${JSON.stringify(headers)}, ${at(begun)}, ${at(begun + WINDOW_MS)}, ${workerId})
   `);
   try {
-    const writer = new ItemWriter(pool, id, newId, begun);
+    const room = new Room(pool, { kind: "batch", id, organizationId }, limits);
+    const writer = new ItemWriter(pool, id, newId, begun, room);
     await storeRequests(engine, principal, source, writer, lease);
     reached("create.stored");
     const now = clock.now();
-    const batch = await pool.one(sql.type(batchSchema)`
-      update batches batch
-      set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, worker = null,
-        position = nextval('batches_position'), created_at = ${at(now)}, expires_at = ${at(now + WINDOW_MS)},
-        in_progress_at = ${at(now)}
-      where id = ${id} and state = 'creating'
-      returning ${batchColumns}
-    `);
+    const batch = await pool.transaction(async (transaction) => {
+      const begunBatch = await transaction.one(sql.type(batchSchema)`
+        update batches batch
+        set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, worker = null,
+          position = nextval('batches_position'), created_at = ${at(now)}, expires_at = ${at(now + WINDOW_MS)},
+          in_progress_at = ${at(now)}, stored_bytes = ${writer.bytes}
+        where id = ${id} and state = 'creating'
+        returning ${batchColumns}
+      `);
+      const bytes = writer.bytes - room.taken;
+      if (bytes !== 0) await countStorage(transaction, organizationId, { bytes, files: 0 });
+      return begunBatch;
+    });
     wake();
     return batch;
   } catch (error) {
@@ -64,7 +75,7 @@ async function storeRequests(
   lease: Pick<ByteLease, "hold">,
 ): Promise<void> {
   const customIds = new CustomIds();
-  const count = (pieceBytes: number) => lease.hold(pieceBytes + writer.bytes);
+  const count = (pieceBytes: number) => lease.hold(pieceBytes + writer.waitingBytes);
   for await (const element of scanRequests(source, count)) {
     const index = writer.count;
     if (index >= MAX_REQUESTS) {
@@ -137,6 +148,11 @@ export async function discard({ pool }: Engine, id: string): Promise<void> {
     `);
     if (rowCount === 0) return;
     await removeItems(transaction, id);
-    await transaction.query(sql.unsafe`delete from batches where id = ${id}`);
+    await transaction.query(sql.unsafe`
+      with gone as (
+        delete from batches where id = ${id} returning organization_id, stored_bytes
+      ), ${givingBack(sql.fragment`gone`, 0)}
+      select from gone
+    `);
   });
 }

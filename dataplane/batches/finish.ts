@@ -2,8 +2,10 @@
  * Ends batches whose last item is over. The files of the Chat/Responses form are written hidden and shown in the
  * transaction that sets the final status; a worker that dies before it leaves files that nobody sees.
  */
-import { sql } from "slonik";
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
 import { showFile, type StoredFile } from "../files/catalog.ts";
+import { countStorage } from "../files/storage.ts";
 import { allCounted, correctCounts, nothingLeft } from "./counts.ts";
 import { at, batchColumns, batchSchema, RETENTION_MS, type Batch } from "./batch.ts";
 import type { Engine } from "./engine.ts";
@@ -74,9 +76,24 @@ async function finish(engine: Engine, batch: Batch): Promise<void> {
     // Somebody else took it for dead and ends it; the hidden files are swept.
     if (rowCount === 0) return;
     for (const file of [output, errors]) if (file !== null) await showFile(transaction, file.id);
+    if (!wantsFiles) await countResults(transaction, batch);
     reached("finish.written");
   });
   reached("finish.done");
+}
+
+/** From here on a message batch keeps its results and no requests any more. */
+async function countResults(transaction: CommonQueryMethods, { id, organizationId }: Batch): Promise<void> {
+  const schema = z.object({ bytes: z.bigint().transform(Number) });
+  const before = await transaction.oneFirst(sql.type(schema)`
+    select stored_bytes as bytes from batches where id = ${id}
+  `);
+  const results = await transaction.oneFirst(sql.type(schema)`
+    update batches set stored_bytes = (
+      select coalesce(sum(octet_length(line)), 0) from batch_items where batch_id = ${id}
+    ) where id = ${id} returning stored_bytes as bytes
+  `);
+  await countStorage(transaction, organizationId, { bytes: results - before, files: 0 });
 }
 
 async function writeFile(engine: Engine, batch: Batch, which: "output" | "errors"): Promise<StoredFile> {
@@ -92,6 +109,6 @@ async function writeFile(engine: Engine, batch: Batch, which: "output" | "errors
       purpose: "batch_output",
       expiresAt: now + keptMs,
     }),
-    "hidden",
+    { visibility: "hidden" },
   );
 }

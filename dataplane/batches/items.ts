@@ -1,5 +1,6 @@
 /** The requests of a batch on their way into Postgres: a few MiB a statement, whatever the batch's size. */
 import { sql, type CommonQueryMethods } from "slonik";
+import type { Room } from "../files/storage.ts";
 import type { NewId } from "../lib/ids.ts";
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { at } from "./batch.ts";
@@ -21,16 +22,21 @@ export class ItemWriter {
   readonly #newId: NewId;
   readonly #now: number;
   #waiting: NewItem[] = [];
-  #bytes = 0;
+  #waitingBytes = 0;
+  /** Bytes of all requests so far. */
+  bytes = 0;
+  readonly #room: Room | null;
   #stored = 0;
   /** Of the first item that names one. */
   model: string | null = null;
 
-  constructor(db: CommonQueryMethods, batchId: string, newId: NewId, now: number) {
+  /** @param room null: there is room for all of them already. */
+  constructor(db: CommonQueryMethods, batchId: string, newId: NewId, now: number, room: Room | null = null) {
     this.#db = db;
     this.#batchId = batchId;
     this.#newId = newId;
     this.#now = now;
+    this.#room = room;
   }
 
   /** Items added so far. */
@@ -39,21 +45,23 @@ export class ItemWriter {
   }
 
   /** Of the items that are not stored yet. */
-  get bytes(): number {
-    return this.#bytes;
+  get waitingBytes(): number {
+    return this.#waitingBytes;
   }
 
   async add(item: NewItem): Promise<void> {
     this.#waiting.push(item);
-    this.#bytes += item.body.length;
-    if (this.#waiting.length >= ROWS_AT_ONCE || this.#bytes >= BYTES_AT_ONCE) await this.flush();
+    this.#waitingBytes += item.body.length;
+    this.bytes += item.body.length;
+    if (this.#waiting.length >= ROWS_AT_ONCE || this.#waitingBytes >= BYTES_AT_ONCE) await this.flush();
   }
 
   async flush(): Promise<void> {
     const items = this.#waiting;
     if (items.length === 0) return;
+    await this.#room?.fit(this.bytes);
     this.#waiting = [];
-    this.#bytes = 0;
+    this.#waitingBytes = 0;
     const models = items.map(({ body }) => modelOf(body));
     this.model ??= models.find((model) => model !== null) ?? null;
     // The bodies travel as one value and are cut apart there: an array of them would travel as twice their size.

@@ -4,6 +4,7 @@
  */
 import { sql } from "slonik";
 import { z } from "zod";
+import { givingBack } from "../files/storage.ts";
 import { at, RETENTION_MS } from "./batch.ts";
 import { correctStuck } from "./counts.ts";
 import { discard } from "./create-from-requests.ts";
@@ -32,7 +33,12 @@ export async function sweepBatches(engine: Engine): Promise<void> {
   for (const id of unreadable) {
     await removeItems(pool, id);
     reached("sweep.removed");
-    await pool.query(sql.unsafe`update batches set emptied = true where id = ${id}`);
+    await pool.query(sql.unsafe`
+      with gone as (
+        update batches set emptied = true where id = ${id} and not emptied returning organization_id, stored_bytes
+      ), ${givingBack(sql.fragment`gone`, 0)}
+      select from gone
+    `);
   }
   const abandoned = await pool.anyFirst(sql.type(idSchema)`
     select id from batches

@@ -42,6 +42,7 @@ const organization = (id: string, more: Partial<OrganizationEntry> = {}): Organi
   grants: [],
   allowedModels: ["*"],
   toolCallsPerMinute: null,
+  storage: { maxBytes: 10 * 2 ** 30, maxFiles: 100_000 },
   rateLimits: { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null },
   projects: ["default"],
   apiKeys: [],

@@ -1,4 +1,5 @@
 /** Rule 8.3: an organization id belongs to the namespace that had it first, until the platform releases it. */
+import { sampleStorage } from "../../test/fakes/sample-snapshot.ts";
 import { createHash } from "node:crypto";
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
@@ -36,6 +37,7 @@ const declared = (namespace: string, id: string, secret: string): OrganizationEn
   allowedModels: ["*"],
   toolCallsPerMinute: null,
   rateLimits: { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null },
+  storage: sampleStorage,
   projects: ["default"],
   apiKeys: [{ name: "one", sha256: digest(secret), hint: "sk-svc-x", project: "default" }],
   adminKeys: [],

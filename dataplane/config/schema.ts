@@ -194,6 +194,11 @@ export const organizationSchema = z.object({
     tokensPerMinute: z.number().int().positive().nullable(),
     concurrentRequests: z.number().int().positive().nullable(),
   }),
+  /** Files, requests of batches and results that it may keep. */
+  storage: z.object({
+    maxBytes: z.number().int().nonnegative(),
+    maxFiles: z.number().int().nonnegative(),
+  }),
   projects: z.array(z.string()).min(1),
   apiKeys: z.array(keySchema.extend({ project: z.string() })),
   adminKeys: z.array(keySchema),

@@ -1,7 +1,8 @@
 /** The rows of files: who owns one, whether it may be seen, in which order files are listed. */
-import { sql, type CommonQueryMethods } from "slonik";
+import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { pageFrom, type PageAsked } from "../store/list-page.ts";
+import { countStorage, givingBack, takeStorage, type StorageLimits } from "./storage.ts";
 
 /** A visible file. Times are Unix milliseconds. */
 export interface StoredFile {
@@ -49,12 +50,31 @@ export interface FileDescription {
   readonly expiresAt: number | null;
 }
 
-/** Notes that contents are coming in; nobody sees the file yet. */
-export async function beginFile(db: CommonQueryMethods, file: NewFile, now: number): Promise<void> {
-  await db.query(sql.unsafe`
-    insert into files (id, organization_id, state, filename, mime_type, purpose, storage, created_at, touched_at)
-    values (${file.id}, ${file.organizationId}, 'writing', '', '', '', ${file.storage}, ${at(now)}, ${at(now)})
-  `);
+/**
+ * Notes that contents are coming in, with room for `reservedBytes` of them; nobody sees the file yet.
+ * @param limits null: it is stored however much there is.
+ * @throws ApiError 400 `storage_limit_reached`
+ */
+export async function beginFile(
+  pool: DatabasePool,
+  file: NewFile,
+  reservedBytes: number,
+  limits: StorageLimits | null,
+  now: number,
+): Promise<void> {
+  const { id, organizationId, storage } = file;
+  await pool.transaction(async (transaction) => {
+    await transaction.query(sql.unsafe`
+      insert into files (
+        id, organization_id, state, filename, mime_type, purpose, storage, created_at, touched_at, stored_bytes
+      ) values (
+        ${id}, ${organizationId}, 'writing', '', '', '', ${storage}, ${at(now)}, ${at(now)}, ${reservedBytes}
+      )
+    `);
+    const more = { bytes: reservedBytes, files: 1 };
+    if (limits === null) await countStorage(transaction, organizationId, more);
+    else await takeStorage(transaction, organizationId, more, limits);
+  });
 }
 
 /** A sign of life of whoever writes the file. False: it was silent for too long, and is not the writer any more. */
@@ -67,15 +87,21 @@ export async function touchFile(db: CommonQueryMethods, id: string, now: number)
 
 /** Gives a file up, whatever state it is in: nobody sees it from now on, and its contents may be taken away. */
 export async function abandonFile(db: CommonQueryMethods, id: string): Promise<void> {
-  await db.query(sql.unsafe`update files set state = 'removed', position = null where id = ${id}`);
+  await db.query(sql.unsafe`
+    with gone as (
+      update files set state = 'removed', position = null where id = ${id} and state <> 'removed'
+      returning organization_id, stored_bytes
+    ), ${givingBack(sql.fragment`gone`, 1)}
+    select from gone
+  `);
 }
 
 /**
- * The contents are whole. `hidden` files wait for `showFile`.
+ * The contents are whole. `hidden` files wait for `showFile`. Of the room that was reserved only the size stays taken.
  * @throws NotFoundError when the row was swept in the meantime: the writer was silent for too long.
  */
 export async function completeFile(
-  db: CommonQueryMethods,
+  pool: DatabasePool,
   id: string,
   sizeBytes: number,
   description: FileDescription,
@@ -84,14 +110,22 @@ export async function completeFile(
 ): Promise<StoredFile> {
   const position = visibility === "ready" ? sql.fragment`nextval('files_position')` : sql.fragment`null`;
   const expires = description.expiresAt === null ? sql.fragment`null` : at(description.expiresAt);
-  return db.one(sql.type(fileSchema)`
-    update files set
-      state = ${visibility}, position = ${position}, filename = ${description.filename},
-      mime_type = ${description.mimeType}, purpose = ${description.purpose}, size_bytes = ${sizeBytes},
-      created_at = ${at(now)}, touched_at = ${at(now)}, expires_at = ${expires}
-    where id = ${id} and state = 'writing'
-    returning ${columns}
-  `);
+  return pool.transaction(async (transaction) => {
+    const reserved = await transaction.oneFirst(sql.type(z.object({ bytes: z.bigint() }))`
+      select stored_bytes as bytes from files where id = ${id} and state = 'writing' for update
+    `);
+    const file = await transaction.one(sql.type(fileSchema)`
+      update files set
+        state = ${visibility}, position = ${position}, filename = ${description.filename},
+        mime_type = ${description.mimeType}, purpose = ${description.purpose}, size_bytes = ${sizeBytes},
+        stored_bytes = ${sizeBytes}, created_at = ${at(now)}, touched_at = ${at(now)}, expires_at = ${expires}
+      where id = ${id} and state = 'writing'
+      returning ${columns}
+    `);
+    const bytes = sizeBytes - Number(reserved);
+    if (bytes !== 0) await countStorage(transaction, file.organizationId, { bytes, files: 0 });
+    return file;
+  });
 }
 
 /** Shows a hidden file; meant for the transaction that ends a batch. */
@@ -108,8 +142,12 @@ export async function markRemoved(
   id: string,
 ): Promise<boolean> {
   const { rowCount } = await db.query(sql.unsafe`
-    update files set state = 'removed', position = null
-    where id = ${id} and organization_id = ${organizationId} and state in ('ready', 'hidden')
+    with gone as (
+      update files set state = 'removed', position = null
+      where id = ${id} and organization_id = ${organizationId} and state in ('ready', 'hidden')
+      returning organization_id, stored_bytes
+    ), ${givingBack(sql.fragment`gone`, 1)}
+    select from gone
   `);
   return rowCount > 0;
 }
@@ -175,12 +213,16 @@ async function positionOf(
 /** Hides what has expired; its row is kept a while, so that reading it can say why it is gone. */
 export async function expireFiles(db: CommonQueryMethods, now: number, most: number): Promise<void> {
   await db.query(sql.unsafe`
-    update files set state = 'removed', position = null, expired = true, touched_at = ${at(now)}
-    where id in (
-      select id from files
-      where state = 'ready' and expires_at <= ${at(now)}
-      order by expires_at limit ${most} for update skip locked
-    )
+    with gone as (
+      update files set state = 'removed', position = null, expired = true, touched_at = ${at(now)}
+      where id in (
+        select id from files
+        where state = 'ready' and expires_at <= ${at(now)}
+        order by expires_at limit ${most} for update skip locked
+      )
+      returning organization_id, stored_bytes
+    ), ${givingBack(sql.fragment`gone`, 1)}
+    select from gone
   `);
 }
 
@@ -205,16 +247,20 @@ export async function takeAbandoned(
   },
 ) {
   return db.any(sql.type(z.object({ id: z.string(), storage: storageSchema }))`
-    update files set state = 'removed'
-    where id in (
-      select id from files
+    with found as (
+      select id, state from files
       where state <> 'ready' and storage = any(${sql.array([...storages], "text")}) and (
         (state = 'removed' and not emptied) or (state = 'writing' and touched_at < ${at(silentSince)})
         or (state = 'hidden' and touched_at < ${at(hiddenSince)})
       )
       order by touched_at limit ${most} for update skip locked
-    )
-    returning id, storage
+    ), taken as (
+      update files set state = 'removed' from found where files.id = found.id
+      returning files.id, files.storage, files.organization_id, files.stored_bytes, found.state as before
+    ), gone as (
+      select organization_id, stored_bytes from taken where before <> 'removed'
+    ), ${givingBack(sql.fragment`gone`, 1)}
+    select id, storage from taken
   `);
 }
 

@@ -24,6 +24,7 @@ import {
   type StoredFile,
 } from "./catalog.ts";
 import type { FileContents } from "./contents.ts";
+import { requireStorage, Room, type StorageLimits } from "./storage.ts";
 
 /** A writer that stored nothing for this long is dead. */
 const SILENT_MS = 15 * 60_000;
@@ -44,6 +45,18 @@ export interface FileStoreOptions {
   readonly others?: readonly FileContents[];
   readonly clock: Clock;
   readonly newId: NewId;
+  /** How much an organization may keep. */
+  readonly limitsOf: (organizationId: string) => StorageLimits;
+}
+
+/** How an upload is kept. */
+export interface Keeping {
+  /** `hidden`: shown by the transaction that ends its batch, and stored however much the organization keeps already. */
+  readonly visibility?: "ready" | "hidden";
+  /** At least so many bytes will come: there is room for them before the first is read. */
+  readonly leastBytes?: number;
+  /** More will not come. */
+  readonly mostBytes?: number;
 }
 
 export class FileStore {
@@ -52,31 +65,55 @@ export class FileStore {
   readonly #byStorage: ReadonlyMap<string, FileContents>;
   readonly #clock: Clock;
   readonly #newId: NewId;
+  readonly #limitsOf: FileStoreOptions["limitsOf"];
 
-  constructor({ postgres, contents, others = [], clock, newId }: FileStoreOptions) {
+  constructor({ postgres, contents, others = [], clock, newId, limitsOf }: FileStoreOptions) {
     this.#postgres = postgres;
     this.#contents = contents;
     this.#byStorage = new Map([...others, contents].map((place) => [place.storage, place]));
     this.#clock = clock;
     this.#newId = newId;
+    this.#limitsOf = limitsOf;
+  }
+
+  /** How much an organization may keep. */
+  limitsOf(organizationId: string): StorageLimits {
+    return this.#limitsOf(organizationId);
+  }
+
+  /** @throws ApiError 400 `storage_limit_reached` when a file of so many bytes would not fit now. */
+  async requireRoom(organizationId: string, bytes: number): Promise<void> {
+    const limits = this.#limitsOf(organizationId);
+    await requireStorage(this.#postgres, organizationId, { bytes, files: 1 }, limits);
   }
 
   /**
    * Stores a file. `describe` is asked once the last byte has come, because a form's fields may follow the file.
    * Throws what `source` or `describe` throw; nothing is left then.
+   * @throws ApiError 400 `storage_limit_reached` as soon as that is known; nothing is left then.
    */
   async create(
     organizationId: string,
     source: AsyncIterable<Buffer>,
     describe: (now: number) => FileDescription,
-    visibility: "ready" | "hidden" = "ready",
+    { visibility = "ready", leastBytes = 0, mostBytes = Infinity }: Keeping = {},
   ): Promise<StoredFile> {
     const id = this.#newId("file");
     const { storage } = this.#contents;
-    await beginFile(this.#postgres, { id, organizationId, storage }, this.#clock.now());
+    const limits = visibility === "hidden" ? null : this.#limitsOf(organizationId);
+    const file = { id, organizationId, storage };
+    await beginFile(this.#postgres, file, leastBytes, limits, this.#clock.now());
     try {
       let touched = this.#clock.now();
-      const size = await this.#contents.write(id, source, async () => {
+      const room =
+        limits === null
+          ? null
+          : new Room(this.#postgres, { kind: "file", id, organizationId }, limits, {
+              least: leastBytes,
+              most: mostBytes,
+            });
+      const fitting = room === null ? source : fittingInto(room, source);
+      const size = await this.#contents.write(id, fitting, async () => {
         const now = this.#clock.now();
         if (now - touched < TOUCH_MS) return;
         touched = now;
@@ -166,6 +203,16 @@ export class FileStore {
     const place = this.#byStorage.get(storage);
     if (place === undefined) throw new Error(`files are kept in ${storage}, which is not configured`);
     return place;
+  }
+}
+
+/** The bytes, each only once there is room for it. */
+async function* fittingInto(room: Room, source: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
+  let bytes = 0;
+  for await (const chunk of source) {
+    bytes += chunk.length;
+    await room.fit(bytes);
+    yield chunk;
   }
 }
 

@@ -43,7 +43,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
     messageBatchRoutes(engine, publicUrl),
     batchRoutes(engine),
     organizationKeyRoutes({ pool, keys }),
-    projectRoutes({ pool, keys, holds }),
+    projectRoutes({ pool, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
     reportRoutes(pool),
     openApiRoutes,
   ];

@@ -40,6 +40,8 @@ export const errorKinds = {
   unsupported_parameter: invalid("unsupported_parameter", "unsupported_parameter"),
   /** `thread`: the one code that makes the SDKs fall back to whole histories (dialects.md §B1). */
   thread_unsupported: invalid("unsupported_parameter", "thread_unsupported_request"),
+  /** The organization keeps as much as it may (rule 7.8). */
+  storage_limit_reached: invalid("storage_limit_reached", "storage_limit_reached"),
   authentication: {
     status: 401,
     messagesType: "authentication_error",

@@ -148,6 +148,40 @@ export function duration(description: string, fallback: string | undefined, zero
   );
 }
 
+const UNITS: Readonly<Record<string, number>> = {
+  "": 1,
+  k: 1e3,
+  M: 1e6,
+  G: 1e9,
+  T: 1e12,
+  Ki: 2 ** 10,
+  Mi: 2 ** 20,
+  Gi: 2 ** 30,
+  Ti: 2 ** 40,
+};
+const QUANTITY = /^([0-9]{1,15})(Ki|Mi|Gi|Ti|k|M|G|T)?$/;
+
+/** Bytes of `10Gi`, `500M`, `1024`; the text must be of that form. */
+export function bytesOf(text: string): number {
+  const [, amount = "0", unit = ""] = QUANTITY.exec(text) ?? [];
+  return Number(amount) * (UNITS[unit] ?? 1);
+}
+
+/** A number of bytes as Kubernetes writes it. */
+export function byteQuantity(description: string, fallback: string) {
+  return field(
+    withRules(z.string().max(20).regex(QUANTITY), [
+      {
+        cel: null,
+        message: "must be at most 8191Ti",
+        fault: (text) => (Number.isSafeInteger(bytesOf(text)) ? null : []),
+      },
+    ]),
+    description,
+    { default: fallback },
+  );
+}
+
 /** A price: a decimal that is not negative, as text, so that no float ever rounds it. */
 export function price(description: string, notes: Notes = {}) {
   return field(

@@ -1,8 +1,19 @@
 /** Organization: who may call, and with which credit (resources.md). */
 import { z } from "zod";
-import { entryName, field, listMap, organizationId, secretKeyRef, set, withRules } from "./fields.ts";
+import {
+  byteQuantity,
+  entryName,
+  field,
+  listMap,
+  organizationId,
+  secretKeyRef,
+  set,
+  withRules,
+} from "./fields.ts";
 
 export const DEFAULT_PROJECT = "default";
+/** What the compiler takes where the manifest is silent. */
+export const storageDefaults = { maxBytes: "10Gi", maxFiles: 100_000 } as const;
 /** Balances above this are refused (design.md §5), so a grant is too. */
 const MAX_GRANT_CREDITS = 9_000_000_000;
 /**
@@ -115,6 +126,15 @@ export const organizationSpec = withRules(
         concurrentRequests: rateLimit("Requests at the same time.", 200),
       }),
       "Limits beyond which requests answer 429; no limit when absent.",
+    ).optional(),
+    storage: field(
+      z.strictObject({
+        maxBytes: byteQuantity("Bytes.", storageDefaults.maxBytes).optional(),
+        maxFiles: field(z.int().min(0).max(1_000_000_000), "Files.", {
+          default: storageDefaults.maxFiles,
+        }).optional(),
+      }),
+      "What the organization may keep: files, requests of batches and results; beyond it uploads and new batches answer 400 storage_limit_reached.",
     ).optional(),
     projects: field(
       listMap(

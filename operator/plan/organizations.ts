@@ -1,6 +1,7 @@
 /** Organizations: one id each, grants, and the digests of declared keys. */
 import type { OrganizationEntry } from "../../dataplane/config/schema.ts";
-import { DEFAULT_PROJECT, type OrganizationSpec } from "../api/organization.ts";
+import { bytesOf } from "../api/fields.ts";
+import { DEFAULT_PROJECT, type OrganizationSpec, storageDefaults } from "../api/organization.ts";
 import { describeKey, isKeyOfForm, type KeyForm, lookUp, type SecretKeyRef } from "./credentials.ts";
 import { micros } from "./decimal.ts";
 import type { Judge } from "./judge.ts";
@@ -115,6 +116,10 @@ function compileOrganization(
       requestsPerMinute: spec.rateLimits?.requestsPerMinute ?? null,
       tokensPerMinute: spec.rateLimits?.tokensPerMinute ?? null,
       concurrentRequests: spec.rateLimits?.concurrentRequests ?? null,
+    },
+    storage: {
+      maxBytes: bytesOf(spec.storage?.maxBytes ?? storageDefaults.maxBytes),
+      maxFiles: spec.storage?.maxFiles ?? storageDefaults.maxFiles,
     },
     projects: [...new Set([DEFAULT_PROJECT, ...(spec.projects ?? []).map((project) => project.name)])],
     apiKeys: (spec.apiKeys ?? []).flatMap((key, index) => {

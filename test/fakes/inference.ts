@@ -15,7 +15,7 @@ import { type Dialect, dialectPath } from "../../dataplane/dialects/dialect.ts";
 import type { AnswerSink, InferenceCall } from "../../dataplane/inference/call.ts";
 import { Cancellation } from "../../dataplane/lib/cancellation.ts";
 import { newRequestRecord } from "../../dataplane/telemetry/request-record.ts";
-import { sampleUpstream } from "./sample-snapshot.ts";
+import { sampleStorage, sampleUpstream } from "./sample-snapshot.ts";
 
 const source = { kind: "ModelRoute", namespace: "test", name: "m", uid: "u", generation: 1 } as const;
 
@@ -103,6 +103,7 @@ export function snapshotOf(
     grants: [],
     allowedModels,
     toolCallsPerMinute: null,
+    storage: sampleStorage,
     rateLimits: { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null },
     projects: ["default"],
     apiKeys: [],

@@ -93,6 +93,7 @@ export const sampleOrganization = (
   grants: [{ name: "start", amountMicros: "1000000000" }],
   allowedModels: ["*"],
   toolCallsPerMinute: null,
+  storage: sampleStorage,
   rateLimits: { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null },
   projects: ["default"],
   apiKeys: [],
@@ -131,6 +132,9 @@ export function sampleRouting(serial: number, overrides: Partial<Routing> = {}):
     ...overrides,
   };
 }
+
+/** The defaults of `Organization.spec.storage`. */
+export const sampleStorage = { maxBytes: 10 * 2 ** 30, maxFiles: 100_000 };
 
 export const sampleCredentials = (serial: number, values: Record<string, string> = {}): Credentials => ({
   serial,

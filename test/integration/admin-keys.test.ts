@@ -479,6 +479,17 @@ describe("ids and credentials", () => {
 });
 
 describe("credits", () => {
+  test("rule 7.8: what the organization keeps, and what it may, stand beside them as integers", async () => {
+    const read = async () => (await admin("GET", "/v1/organization/credits")).body["storage"];
+    const most = { max_bytes: 10_737_418_240, max_files: 100_000 };
+    expect(await read()).toEqual({ bytes: 0, files: 0, ...most });
+    const data = new FormData();
+    data.append("file", new File(["hello"], "a.txt"));
+    const headers = { authorization: `Bearer ${world.a.inference}` };
+    await fetch(`${world.planes[0]?.server.url}/v1/files`, { method: "POST", body: data, headers });
+    expect(await read()).toEqual({ bytes: 5, files: 1, ...most });
+  });
+
   test("rule 5.18: granted − used is what is left, decimal strings in credits", async () => {
     const read = async () =>
       (await admin("GET", "/v1/organization/credits")).body as unknown as Record<string, string>;

@@ -33,6 +33,7 @@ import {
   sampleRouting,
   sampleSnapshot,
   sha256,
+  sampleStorage,
 } from "../fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../fakes/test-server.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
@@ -207,6 +208,7 @@ export class AdminWorld {
       contents: new PostgresContents(pool),
       clock: systemClock,
       newId,
+      limitsOf: () => sampleStorage,
     });
     const snapshot = () => this.snapshot;
     // Its worker is never started: what is created here stays as it was created.

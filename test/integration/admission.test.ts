@@ -19,7 +19,13 @@ import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
-import { sampleOrganization, sampleRouting, sampleSnapshot, sha256 } from "../fakes/sample-snapshot.ts";
+import {
+  sampleStorage,
+  sampleOrganization,
+  sampleRouting,
+  sampleSnapshot,
+  sha256,
+} from "../fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../fakes/test-server.ts";
 import { makeOrganization, Plane, request, usage } from "./money-world.ts";
 import { freshDatabase, freshRedis, type TestStore } from "./stores.ts";
@@ -75,6 +81,7 @@ beforeAll(async () => {
       contents: new PostgresContents(plane.pool),
       clock: systemClock,
       newId,
+      limitsOf: () => sampleStorage,
     });
     const batches = openBatches({
       pool: plane.pool,

@@ -3,6 +3,7 @@ import type { Redis } from "ioredis";
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
+import { auditStorage } from "../../dataplane/batches/audit-storage.ts";
 import { auditBatches } from "../../dataplane/batches/audit.ts";
 import type { BatchWorker, WorkerOptions } from "../../dataplane/batches/worker.ts";
 import type { Engine } from "../../dataplane/batches/engine.ts";
@@ -14,6 +15,7 @@ import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
 import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
+import type { StorageLimits } from "../../dataplane/files/storage.ts";
 import { batchRoutes } from "../../dataplane/http/routes/batches.ts";
 import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import { messageBatchRoutes } from "../../dataplane/http/routes/message-batches.ts";
@@ -27,7 +29,13 @@ import { Upstreams } from "../../dataplane/upstream/ask.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { toolPolicy, upstreamOf } from "../fakes/inference.ts";
 import { noTools } from "../fakes/no-tools.ts";
-import { sampleOrganization, sampleRoute, sampleRouting, sampleSnapshot } from "../fakes/sample-snapshot.ts";
+import {
+  sampleOrganization,
+  sampleRoute,
+  sampleRouting,
+  sampleSnapshot,
+  sampleStorage,
+} from "../fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../fakes/test-server.ts";
 import { Plane } from "./money-world.ts";
 
@@ -45,6 +53,8 @@ export interface PlaneOptions {
   /** Default: those of the sample snapshot. */
   readonly organizations?: readonly string[];
   readonly runTool?: RunTool;
+  /** How much each organization may keep. */
+  readonly storage?: StorageLimits;
   readonly worker?: Partial<Pick<WorkerOptions, "rhythm" | "limits" | "busy" | "liveLoad">>;
   readonly waitMs?: number;
   /** How often the money's upkeep does its work. */
@@ -106,6 +116,7 @@ export class BatchPlane {
       contents: new PostgresContents(plane.pool),
       clock,
       newId,
+      limitsOf: () => options.storage ?? sampleStorage,
     });
     const dispatcher = newUpstreamDispatcher();
     const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
@@ -231,7 +242,11 @@ export class BatchPlane {
 
   /** What the audit finds wrong once nothing runs any more. */
   async broken(): Promise<readonly string[]> {
-    return [...(await audit(this.pool, this.redis)).broken, ...(await auditBatches(this.pool))];
+    return [
+      ...(await audit(this.pool, this.redis)).broken,
+      ...(await auditBatches(this.pool)),
+      ...(await auditStorage(this.pool)),
+    ];
   }
 
   async close(): Promise<void> {

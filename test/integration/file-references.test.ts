@@ -17,6 +17,7 @@ import { callOf, routeTo, snapshotOf, upstreamOf } from "../fakes/inference.ts";
 import { noTools } from "../fakes/no-tools.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { sampleStorage } from "../fakes/sample-snapshot.ts";
 import { freshDatabase, type TestDatabase } from "./stores.ts";
 
 let database: TestDatabase;
@@ -48,7 +49,13 @@ async function store(
 beforeAll(async () => {
   database = await freshDatabase();
   postgres = await openPostgres(database.url, { onError: () => {} });
-  files = new FileStore({ postgres, contents: new PostgresContents(postgres), clock: systemClock, newId });
+  files = new FileStore({
+    postgres,
+    contents: new PostgresContents(postgres),
+    clock: systemClock,
+    newId,
+    limitsOf: () => sampleStorage,
+  });
   fake = await startUpstream();
   dispatcher = newUpstreamDispatcher();
   serve = withFiles(

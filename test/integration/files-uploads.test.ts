@@ -7,7 +7,7 @@ import { z } from "zod";
 import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
-import { sampleKeys } from "../fakes/sample-snapshot.ts";
+import { sampleKeys, sampleStorage } from "../fakes/sample-snapshot.ts";
 import { form, openFilesWorld, type FilesWorld } from "./files-world.ts";
 
 let world: FilesWorld;
@@ -315,21 +315,37 @@ describe("uploads", () => {
     };
     const contents = Object.assign(Object.create(place) as PostgresContents, { remove });
     const late = { now: () => Date.now() + 16 * 60_000 };
-    await new FileStore({ postgres: world.postgres, contents, clock: late, newId }).sweep();
+    await new FileStore({
+      postgres: world.postgres,
+      contents,
+      clock: late,
+      newId,
+      limitsOf: () => sampleStorage,
+    }).sweep();
     expect({ made: await made, visible: await count() }).toEqual({ made: "failed", visible: before });
   });
 
   test("an upload whose last answer from the database was lost shows no file without contents", async () => {
     const before = await count();
-    const one: DatabasePool["one"] = async (query) => {
-      await world.postgres.one(query);
-      throw new Error("connection lost");
+    const transaction: DatabasePool["transaction"] = async (handler) => {
+      const result = await world.postgres.transaction(handler);
+      // The one that shows the file.
+      if (typeof result === "object" && result !== null && "filename" in result)
+        throw new Error("connection lost");
+      return result;
     };
     const lossy = new Proxy(world.postgres, {
-      get: (pool, name, self) => (name === "one" ? one : (Reflect.get(pool, name, self) as unknown)),
+      get: (pool, name, self) =>
+        name === "transaction" ? transaction : (Reflect.get(pool, name, self) as unknown),
     });
     const contents = new PostgresContents(world.postgres);
-    const unlucky = new FileStore({ postgres: lossy, contents, clock: world.clock, newId });
+    const unlucky = new FileStore({
+      postgres: lossy,
+      contents,
+      clock: world.clock,
+      newId,
+      limitsOf: () => sampleStorage,
+    });
     async function* source(): AsyncIterable<Buffer> {
       yield Buffer.alloc(10);
     }
@@ -349,7 +365,13 @@ describe("uploads", () => {
     const remove = (id: string) => (id === first ? Promise.reject(new Error("away")) : place.remove(id));
     const contents = Object.assign(Object.create(place) as PostgresContents, { remove });
     await expect(
-      new FileStore({ postgres: world.postgres, contents, clock: world.clock, newId }).sweep(),
+      new FileStore({
+        postgres: world.postgres,
+        contents,
+        clock: world.clock,
+        newId,
+        limitsOf: () => sampleStorage,
+      }).sweep(),
     ).rejects.toThrow("away");
     expect({ first: await world.chunks(first), second: await world.chunks(second) }).toEqual({
       first: 1,

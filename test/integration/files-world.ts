@@ -3,10 +3,12 @@ import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
+import type { StorageLimits } from "../../dataplane/files/storage.ts";
 import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import type { Clock } from "../../dataplane/lib/clock.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
+import { sampleStorage } from "../fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../fakes/test-server.ts";
 import { freshDatabase } from "./stores.ts";
 
@@ -43,11 +45,18 @@ export interface FilesWorld extends AsyncDisposable {
   chunks(id: string): Promise<number>;
 }
 
-export async function openFilesWorld(): Promise<FilesWorld> {
+export async function openFilesWorld(limits: StorageLimits = sampleStorage): Promise<FilesWorld> {
   const database = await freshDatabase();
   const postgres = await openPostgres(database.url, { onError: () => {} });
   const clock = { skew: 0, now: () => Date.now() + clock.skew };
-  const make = () => new FileStore({ postgres, contents: new PostgresContents(postgres), clock, newId });
+  const make = () =>
+    new FileStore({
+      postgres,
+      contents: new PostgresContents(postgres),
+      clock,
+      newId,
+      limitsOf: () => limits,
+    });
   const store = make();
   const server = await startTestServer([fileRoutes(store)]);
   const other = await startTestServer([fileRoutes(make())]);

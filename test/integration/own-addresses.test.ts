@@ -39,7 +39,7 @@ async function open(url: string): Promise<unknown> {
     model: "demo-chat",
     max_tokens: 1_000,
     messages: [{ role: "user", content: `Open ${url}` }],
-    tools: [{ type: "web_fetch_20250910", name: "web_fetch" } as Anthropic.ToolUnion],
+    tools: [{ type: "web_fetch_20250910", name: "web_fetch" }],
   });
   return message.content.find(({ type }) => type === "web_fetch_tool_result");
 }

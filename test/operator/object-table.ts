@@ -582,6 +582,18 @@ const organizationRows: Row[] = [
     says: /Required value/,
   },
   {
+    title: "a storage in words",
+    spec: { storage: { maxBytes: "10 gigabytes" } },
+    verdict: "refused",
+    path: "spec.storage.maxBytes",
+  },
+  {
+    title: "a storage without a unit as a number",
+    spec: { storage: { maxBytes: 1024 } },
+    verdict: "refused",
+    path: "spec.storage.maxBytes",
+  },
+  {
     title: "a rate limit of nothing",
     spec: { rateLimits: { requestsPerMinute: 0 } },
     verdict: "refused",

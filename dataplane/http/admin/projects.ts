@@ -7,6 +7,7 @@ import { creditsText } from "../../billing/credits.ts";
 import type { Holds } from "../../billing/holds.ts";
 import type { ApiKey, Keys } from "../../billing/keys.ts";
 import { findProject, readProjects, type Project } from "../../billing/projects.ts";
+import { storageOf, type StorageLimits } from "../../files/storage.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { listEnvelope, pageOf, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
@@ -29,6 +30,8 @@ export interface ProjectNeeds {
   readonly pool: DatabasePool;
   readonly keys: Keys;
   readonly holds: Pick<Holds, "credit">;
+  /** How much an organization may keep. */
+  readonly limitsOf: (organizationId: string) => StorageLimits;
 }
 
 interface OfProject {
@@ -39,7 +42,7 @@ interface OfKey {
 }
 
 export const projectRoutes =
-  ({ pool, keys, holds }: ProjectNeeds): Routes =>
+  ({ pool, keys, holds, limitsOf }: ProjectNeeds): Routes =>
   (app, services) => {
     const access = { config: { access: "admin" } } as const;
     const projectKeys = "/v1/organization/projects/:project/api_keys";
@@ -53,13 +56,17 @@ export const projectRoutes =
     };
 
     app.get("/v1/organization/credits", access, async (request) => {
-      const { granted, used, held, available } = await holds.credit(callerOf(request).organizationId);
+      const { organizationId } = callerOf(request);
+      const { granted, used, held, available } = await holds.credit(organizationId);
+      const stored = await storageOf(pool, organizationId);
+      const { maxBytes, maxFiles } = limitsOf(organizationId);
       return {
         object: "organization.credits",
         granted: creditsText(granted),
         used: creditsText(used),
         held: creditsText(held),
         available: creditsText(available),
+        storage: { bytes: stored.bytes, max_bytes: maxBytes, files: stored.files, max_files: maxFiles },
       };
     });
 

@@ -123,6 +123,9 @@ export const creditsState = named(
     used: credits,
     held: credits,
     available: credits,
+    storage: z
+      .looseObject({ bytes: z.int(), max_bytes: z.int(), files: z.int(), max_files: z.int() })
+      .describe("What is kept of files, requests of batches and results, and what may be"),
   }),
 );
 

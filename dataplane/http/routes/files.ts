@@ -14,6 +14,8 @@ import { readUpload } from "../upload-form.ts";
 
 const DEFAULT_LIMIT = 20;
 const MAX_IDS = 100;
+/** Of a form, beside its file. */
+const FORM_BYTES_MOST = limits.formBytes - limits.fileBytes;
 
 export const fileRoutes =
   (files: FileStore): Routes =>
@@ -35,8 +37,10 @@ export const fileRoutes =
       });
       scope.post("/v1/files", { config: { ...access.config, needsCredit: true } }, async (request) => {
         const { organizationId } = callerOf(request);
+        const declared = declaredBytes(request);
+        await files.requireRoom(organizationId, declared.leastBytes);
         const file = await readUpload(request, (source, describe) =>
-          files.create(organizationId, source, describe),
+          files.create(organizationId, source, describe, declared),
         );
         return fileObject(file, familyOf(request));
       });
@@ -78,6 +82,14 @@ export const fileRoutes =
       ),
     );
   };
+
+/** What the form's file has at least and at most, by the length that its request declares. */
+function declaredBytes({ headers }: FastifyRequest): { leastBytes: number; mostBytes: number } {
+  const encoding = headers["content-encoding"] ?? "identity";
+  const declared = encoding === "identity" ? Number(headers["content-length"] ?? NaN) : NaN;
+  if (!Number.isSafeInteger(declared) || declared < 0) return { leastBytes: 0, mostBytes: Infinity };
+  return { leastBytes: Math.max(0, declared - FORM_BYTES_MOST), mostBytes: declared };
+}
 
 type Family = ReturnType<typeof listFamily>;
 

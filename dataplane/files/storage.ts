@@ -1,0 +1,185 @@
+/**
+ * How much an organization keeps, and how much it may (rule 7.8): the bytes of its files (hidden ones and those that
+ * are still coming in too), of its batches' requests and of its results. One row for each organization, changed in
+ * the transaction that makes or takes away what it counts; `auditStorage` counts it again.
+ *
+ * Locks: first the row of the file or batch, then that of the organization; several organizations' in the order of
+ * their ids.
+ */
+import { sql, type CommonQueryMethods, type DatabasePool, type FragmentSqlToken } from "slonik";
+import { z } from "zod";
+import { ApiError } from "../lib/api-error.ts";
+
+/** `Organization.spec.storage`. */
+export interface StorageLimits {
+  readonly maxBytes: number;
+  readonly maxFiles: number;
+}
+
+export interface StorageUse {
+  readonly bytes: number;
+  readonly files: number;
+}
+
+/** What comes in without a known size reserves so much at a time. */
+const STEP_BYTES = 8 * 1024 * 1024;
+
+const useSchema = z.object({
+  bytes: z.bigint().transform(Number),
+  files: z.bigint().transform(Number),
+});
+
+/** What the organization keeps now. */
+export async function storageOf(db: CommonQueryMethods, organizationId: string): Promise<StorageUse> {
+  const row = await db.maybeOne(sql.type(useSchema)`
+    select bytes, files from storage where organization_id = ${organizationId}
+  `);
+  return row ?? { bytes: 0, files: 0 };
+}
+
+/** Counts more (or, negative, less), whatever the limit: results of what was accepted are stored all the same. */
+export async function countStorage(
+  db: CommonQueryMethods,
+  organizationId: string,
+  { bytes, files }: StorageUse,
+): Promise<void> {
+  await db.query(sql.unsafe`
+    insert into storage (organization_id, bytes, files) values (${organizationId}, ${bytes}, ${files})
+    on conflict (organization_id) do update
+    set bytes = storage.bytes + excluded.bytes, files = storage.files + excluded.files
+  `);
+}
+
+/**
+ * Counts more if it fits.
+ * @param own what the same upload has taken before: it is not in use when it is refused.
+ * @throws ApiError 400 `storage_limit_reached` that names what is used and the maximum.
+ */
+export async function takeStorage(
+  db: CommonQueryMethods,
+  organizationId: string,
+  { bytes, files }: StorageUse,
+  limits: StorageLimits,
+  own: StorageUse = { bytes: 0, files: 0 },
+): Promise<void> {
+  const { rowCount } = await db.query(sql.unsafe`
+    insert into storage (organization_id, bytes, files)
+    select ${organizationId}::text, ${bytes}::int8, ${files}::int8
+    where ${bytes}::int8 <= ${limits.maxBytes}::int8 and ${files}::int8 <= ${limits.maxFiles}::int8
+      or exists (select from storage where organization_id = ${organizationId})
+    on conflict (organization_id) do update
+    set bytes = storage.bytes + excluded.bytes, files = storage.files + excluded.files
+    where storage.bytes + excluded.bytes <= ${limits.maxBytes}::int8
+      and (excluded.files = 0 or storage.files + excluded.files <= ${limits.maxFiles}::int8)
+  `);
+  if (rowCount > 0) return;
+  const used = await storageOf(db, organizationId);
+  throw storageFull({ bytes: used.bytes - own.bytes, files: used.files - own.files }, limits);
+}
+
+/**
+ * Two further parts of a `with` that give back what the rows of `freed` took (`organization_id`, `stored_bytes`);
+ * `files`: how many files one of them counts for.
+ */
+export const givingBack = (freed: FragmentSqlToken, files: 0 | 1): FragmentSqlToken => sql.fragment`
+  freed_room as (
+    select organization_id, sum(stored_bytes)::int8 as bytes, (count(*) * ${files})::int8 as files
+    from ${freed} group by organization_id
+  ), locked_room as (
+    select organization_id from storage
+    where organization_id in (select organization_id from freed_room)
+    order by organization_id for update
+  ), given_back as (
+    update storage set bytes = storage.bytes - freed_room.bytes, files = storage.files - freed_room.files
+    from freed_room join locked_room using (organization_id)
+    where storage.organization_id = freed_room.organization_id
+  )
+`;
+
+/** A file or a batch whose contents are coming in. */
+export interface RoomOwner {
+  readonly kind: "file" | "batch";
+  readonly id: string;
+  readonly organizationId: string;
+}
+
+/** Room for contents that are coming in: a file's, or the requests of a batch. */
+export class Room {
+  readonly #pool: DatabasePool;
+  readonly #owner: RoomOwner;
+  readonly #limits: StorageLimits;
+  readonly #mostBytes: number;
+  #taken: number;
+
+  /**
+   * @param coming `least`: reserved when the owner's row was made; `most`: more will not come.
+   */
+  constructor(
+    pool: DatabasePool,
+    owner: RoomOwner,
+    limits: StorageLimits,
+    { least = 0, most = Infinity }: { readonly least?: number; readonly most?: number } = {},
+  ) {
+    this.#pool = pool;
+    this.#owner = owner;
+    this.#limits = limits;
+    this.#taken = least;
+    this.#mostBytes = most;
+  }
+
+  /** Bytes that are reserved. */
+  get taken(): number {
+    return this.#taken;
+  }
+
+  /** Makes sure of room for so many bytes in all. @throws ApiError 400 `storage_limit_reached` */
+  async fit(bytes: number): Promise<void> {
+    if (bytes <= this.#taken) return;
+    const more = bytes - this.#taken;
+    const step = Math.max(more, Math.min(STEP_BYTES, this.#mostBytes - this.#taken));
+    // Near the limit exactly what is needed.
+    if (step > more && (await this.#grow(step).then(() => true, refused))) return;
+    await this.#grow(more);
+  }
+
+  async #grow(more: number): Promise<void> {
+    const { kind, id, organizationId } = this.#owner;
+    await this.#pool.transaction(async (transaction) => {
+      const { rowCount } = await transaction.query(
+        kind === "file"
+          ? sql.unsafe`
+              update files set stored_bytes = stored_bytes + ${more} where id = ${id} and state = 'writing'`
+          : sql.unsafe`
+              update batches set stored_bytes = stored_bytes + ${more} where id = ${id} and state = 'creating'`,
+      );
+      if (rowCount === 0) throw new Error(`${id} was silent too long`);
+      const own = { bytes: this.#taken, files: kind === "file" ? 1 : 0 };
+      await takeStorage(transaction, organizationId, { bytes: more, files: 0 }, this.#limits, own);
+    });
+    this.#taken += more;
+  }
+}
+
+function refused(error: unknown): false {
+  if (error instanceof ApiError && error.code === "storage_limit_reached") return false;
+  throw error;
+}
+
+function storageFull(used: StorageUse, { maxBytes, maxFiles }: StorageLimits): ApiError {
+  return new ApiError(
+    "storage_limit_reached",
+    `The organization's storage is full: ${used.bytes} of ${maxBytes} bytes and ${used.files} of ${maxFiles} files are in use. Delete files or results of batches, or wait for them to expire.`,
+  );
+}
+
+/** @throws ApiError 400 `storage_limit_reached` when this would not fit now; nothing is reserved. */
+export async function requireStorage(
+  db: CommonQueryMethods,
+  organizationId: string,
+  { bytes, files }: StorageUse,
+  limits: StorageLimits,
+): Promise<void> {
+  const used = await storageOf(db, organizationId);
+  if (used.bytes + bytes > limits.maxBytes || used.files + files > limits.maxFiles)
+    throw storageFull(used, limits);
+}
