@@ -298,8 +298,8 @@ export class Shard {
     const reply = await apply(redis, [this.tag], args, onNewRun);
     this.#foreign = "foreign" in reply ? reply.foreign : null;
     if ("foreign" in reply) throw new ForeignLedger(foreignText(reply.foreign, ledger));
-    if ("applied" in reply && reply.newest !== null && isUpTo(this.#newest, reply.newest))
-      this.#newest = reply.newest;
+    if ("applied" in reply && reply.newest !== null && reply.newest !== this.#newest)
+      this.#newest = isUpTo(this.#newest, reply.newest) ? reply.newest : this.#newest;
     return reply;
   }
 

@@ -1,17 +1,23 @@
 -- The ledger and the server that the bases of this shard are from, when `word` is another one; nil when it is the same.
 -- What another server says of an account is not comparable: it may have lost its last transactions, and must be compared
 -- with what is known here first (billing/ledger-guard.ts). '' is not compared.
+local same_ledger
 local function other_ledger(word)
-  if word == '' then
+  -- Asked once for a call, unless it changes.
+  if word == '' or word == same_ledger then
     return nil
   end
   local of_shard = call('GET', LEDGER)
   if not of_shard then
     insist()
     call('SET', LEDGER, word)
-    return nil
+    of_shard = word
   end
-  return of_shard ~= word and of_shard or nil
+  if of_shard ~= word then
+    return of_shard
+  end
+  same_ledger = word
+  return nil
 end
 
 -- adopt(word before, word)
@@ -23,6 +29,7 @@ operations.adopt = function(before, word)
   end
   insist()
   call('SET', LEDGER, word)
+  same_ledger = word
   return { 'adopted' }
 end
 
