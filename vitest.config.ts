@@ -3,7 +3,7 @@ import { defineConfig } from "vitest/config";
 /**
  * Four kinds of test, told apart by where they stand:
  *   unit         beside the code, and test/*.test.ts, test/golden: no store, no network, seconds
- *   integration  test/integration and *.store.test.ts: real Postgres and Redis, started once by a global set-up
+ *   integration  test/integration, chaos, abuse and *.store.test.ts: real Postgres and Redis, started once by a global set-up
  *   operator     test/operator: a real kube-apiserver and etcd, Postgres and Redis
  *   charts       test/charts: helm's output, also before a real kube-apiserver
  */
@@ -26,7 +26,10 @@ export default defineConfig({
       {
         test: {
           name: "integration",
-          include: ["test/{integration,chaos}/**/*.test.ts", "{dataplane,operator,hack}/**/*.store.test.ts"],
+          include: [
+            "test/{integration,chaos,abuse}/**/*.test.ts",
+            "{dataplane,operator,hack}/**/*.store.test.ts",
+          ],
           globalSetup: ["test/integration/stores.ts"],
           testTimeout: 60_000,
           hookTimeout: 180_000,
