@@ -4,6 +4,7 @@ import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
 import type { Route } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { relayBody } from "./edits.ts";
+import { sealBlob } from "../dialects/reasoning.ts";
 import { sealing } from "../lib/seal.ts";
 import { look } from "./look.ts";
 
@@ -336,7 +337,9 @@ describe("the content of reasoning, for items that are kept", () => {
 test("rule 2.17: reasoning without content is cut, which no upstream could find again", () => {
   const bare = '{"type":"reasoning","id":"rs","summary":[]}';
   const user = '{"role":"user","content":"x"}';
-  const sealed = '{"type":"reasoning","id":"rs","encrypted_content":"abc"}';
+  const item = (encrypted: string) => `{"type":"reasoning","id":"rs","encrypted_content":"${encrypted}"}`;
+  const place = { dialect: "responses", field: "encrypted", id: "rs" } as const;
+  const sealed = item(sealBlob(place, "abc", sealer));
   const body = (...items: string[]) => `{"model":"m","store":false,"input":[${items.join(", ")}]}`;
-  expect(edit("responses", body(bare, user, bare, sealed, bare, bare)).text).toBe(body(user, sealed));
+  expect(edit("responses", body(bare, user, bare, sealed, bare, bare)).text).toBe(body(user, item("abc")));
 });
