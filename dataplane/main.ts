@@ -136,7 +136,9 @@ async function runTrail(args: readonly string[]): Promise<void> {
   }
 }
 
-const databaseUrl = () => fromEnvironment("DATABASE_URL");
+function databaseUrl(): string {
+  return fromEnvironment("DATABASE_URL");
+}
 
 function fromEnvironment(name: "DATABASE_URL" | "REDIS_URL"): string {
   const url = process.env[name];
