@@ -77,7 +77,7 @@ export class BatchWorld {
         return withFaults(
           faulty
             ? { error: { status: 500 } }
-            : text(`answer ${number}`, { input: 10, output: tries + 100 * Number(number) }),
+            : text(`answer ${number}`, { input: 10, output: tries + 10 * Number(number) }),
           { delayHeadersMs: this.thinkMs + Math.random() * this.spreadMs },
         );
       });
@@ -157,10 +157,13 @@ export class BatchWorld {
   }
 }
 
+/** More than any item's answer says: an upstream that reports more than was asked for is not believed (rule 7.9). */
+const MAX_TOKENS = 60_000;
+
 export const requestsOf = (items: number) =>
   Array.from({ length: items }, (_, index) => ({
     custom_id: `i${index}`,
-    params: bodyOf.messages(`item ${index}`),
+    params: bodyOf.messages(`item ${index}`, { max_tokens: MAX_TOKENS }),
   }));
 
 /** @returns its id. */

@@ -215,7 +215,8 @@ export class World {
       headers: { "x-api-key": key, "content-type": "application/json" },
       body: JSON.stringify({
         model: models[kind],
-        max_tokens: 5_000,
+        // More than any marker takes: an upstream that reports more than was asked for is not believed (rule 7.9).
+        max_tokens: 60_000,
         stream,
         messages: [{ role: "user", content: String(marker) }],
         ...(kind === "tools" ? { tools } : {}),
