@@ -65,6 +65,8 @@ const models: Readonly<Record<Kind, string>> = { messages: "m", chat: "c", tools
  */
 const markerOf = (output: number) => Math.ceil(output / 10);
 const SEARCH_MICROS = 320_000n;
+const MAX_TOKENS = 1_000_000;
+const limits = { contextTokens: 2_000_000, maxOutputTokens: MAX_TOKENS };
 
 function answerTo({ question, rounds, tools }: ReadRequest, faults: Faults): Step {
   const all = 10 * Number(question);
@@ -130,9 +132,9 @@ export class World {
     };
     return sampleRouting(serial, {
       routes: [
-        sampleRoute(models.messages, { upstreams: [messages] }),
-        sampleRoute(models.chat, { upstreams: [chat] }),
-        sampleRoute(models.tools, { upstreams: [messages], toolPolicy: "tools" }),
+        sampleRoute(models.messages, { limits, upstreams: [messages] }),
+        sampleRoute(models.chat, { limits, upstreams: [chat] }),
+        sampleRoute(models.tools, { limits, upstreams: [messages], toolPolicy: "tools" }),
       ],
       policies: { tools: searching },
       organizations: [
@@ -216,7 +218,7 @@ export class World {
       body: JSON.stringify({
         model: models[kind],
         // More than any marker takes: an upstream that reports more than was asked for is not believed (rule 7.9).
-        max_tokens: 60_000,
+        max_tokens: MAX_TOKENS,
         stream,
         messages: [{ role: "user", content: String(marker) }],
         ...(kind === "tools" ? { tools } : {}),
