@@ -1,6 +1,7 @@
 /** Runs one item: the same way as a live request, with the answer kept instead of sent (spec, batches). */
 import type { Logger } from "pino";
-import type { Meter, MeteredRequest } from "../billing/meter.ts";
+import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
+import type { Holds } from "../billing/holds.ts";
 import { usageRow, type UsageRow } from "../billing/usage-row.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { AnswerSink, InferenceCall } from "../inference/call.ts";
@@ -15,7 +16,7 @@ import { erroredLine, succeededLine } from "./lines.ts";
 export interface RunServices {
   readonly serve: (call: InferenceCall) => Promise<void>;
   /** `Holds.forItem`. */
-  readonly meterFor: (claim: string, onRow: (row: UsageRow) => void) => Meter;
+  readonly meterFor: Holds["forItem"];
   readonly snapshot: () => Snapshot;
   readonly log: Logger;
   readonly random: () => number;
@@ -38,7 +39,7 @@ export type ItemEnd =
 
 /** Never throws. */
 export async function runItem(services: RunServices, item: ClaimedItem, body: Buffer): Promise<ItemEnd> {
-  const charge = new Charge(services.meterFor, item.claim);
+  const charge = new ItemCharge(services.meterFor, item.claim);
   const sink = new KeptAnswer();
   const record = newRequestRecord(startRequestSpan("batch item", {}));
   const log = services.log.child({ batch: item.batchId });
@@ -104,22 +105,23 @@ function inOwnWords(error: ApiError): ApiError {
 }
 
 /** What the run of an item would charge: kept until it is stored together with the result. */
-class Charge {
+class ItemCharge {
   row: UsageRow | null = null;
   readonly meter: Meter;
   #request: MeteredRequest | null = null;
-  #release: () => Promise<void> = async () => {};
+  #bill: Bill | null = null;
+  #giveBack: (() => Promise<void>) | null = null;
 
   constructor(meterFor: RunServices["meterFor"], claim: string) {
-    const meter = meterFor(claim, (row) => {
+    const meter = meterFor(claim, (row, giveBack) => {
       this.row = row;
+      this.#giveBack = giveBack;
     });
     this.meter = {
-      open: async (request, estimate) => {
-        const bill = await meter.open(request, estimate);
+      open: async (request, estimate, span) => {
+        this.#bill = await meter.open(request, estimate, span);
         this.#request = request;
-        this.#release = () => bill.release();
-        return bill;
+        return this.#bill;
       },
     };
   }
@@ -129,7 +131,9 @@ class Charge {
     return this.#request !== null;
   }
 
-  readonly release = (): Promise<void> => this.#release();
+  /** Gives the hold back, also that of a row which was handed over and is not charged. */
+  readonly release = async (): Promise<void> =>
+    this.#giveBack === null ? this.#bill?.release() : this.#giveBack();
 
   /** Rule 4.3: a corrupt answer costs its input at least, also where nothing of it could be counted. */
   estimate(upstream: string | null): UsageRow | null {

@@ -1,6 +1,8 @@
-/** One running request's credit, as its owner sees it; what it does with a hold is the keeper's (holds.ts). */
+/** One running request's credit, as its owner sees it; what is done with its hold is the meter's (holds.ts). */
+import type { Attributes, Span } from "@opentelemetry/api";
 import type { OrganizationEntry } from "../config/schema.ts";
 import type { Seated } from "../lib/roster.ts";
+import { inSpan, startSpan } from "../telemetry/trace.ts";
 import { encodeRow } from "./charge-text.ts";
 import type { Bill, FinalUsage, MeteredRequest, Micros, Observed } from "./meter.ts";
 import { costMicros } from "./price.ts";
@@ -10,19 +12,41 @@ import { usageRow, type UsageRow } from "./usage-row.ts";
 
 export type RateLimits = OrganizationEntry["rateLimits"];
 
-/** What a bill asks of the meter that keeps its hold. */
-export interface BillKeeper {
+/** What a bill asks of the meter that has its hold. */
+export interface HoldOperations {
   advance(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow | null): Promise<boolean>;
   spend(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow | null): Promise<Micros>;
   settle(bill: HeldBill, row: UsageRow): Promise<void>;
   release(bill: HeldBill): Promise<void>;
+  /** This row, which is charged without Redis, is the bill's. */
+  chargedElsewhere(bill: HeldBill, row: UsageRow): void;
 }
 
 /** The arguments that correct the organization's token bucket by what was really used. */
 export type Correction = readonly [requestsLimit: string, tokensLimit: string, difference: string];
 
+/** How a bill differs from that of a plain request. */
+export interface BillOptions {
+  /** The request's; null: nothing is traced. */
+  readonly span: Span | null;
+  /** Of a batch item's run; null: a live request. */
+  readonly item: ItemRun | null;
+}
+
+/** One run of a batch item: whoever runs it charges its row together with its result. */
+export interface ItemRun {
+  /** Tells the run from every other one of the item: each has a hold of its own. */
+  readonly claim: string;
+  /**
+   * Takes the row instead of a charge. The hold stays until `Holds.ledgerCharged` is told of that very row, or until it
+   * is given back.
+   */
+  readonly onRow: (row: UsageRow, giveBack: () => Promise<void>) => void;
+}
+
 export class HeldBill implements Bill, Seated {
   seat = -1;
+  /** As its hold knows it. */
   readonly request: MeteredRequest;
   readonly limits: RateLimits;
   /** "1" for a batch item: the sweeper gives its hold back instead of charging it, as it will run again. */
@@ -32,18 +56,26 @@ export class HeldBill implements Bill, Seated {
   keyEpoch: number | null;
   /** What is held now. */
   amount: Micros = 0n;
-  readonly #keeper: BillKeeper;
+  settled: FinalUsage | null = null;
+  readonly #holds: HoldOperations;
+  /** As its row names it. */
+  readonly #charged: MeteredRequest;
+  readonly #options: BillOptions;
   #iterations = 1;
   #seen: Observed | null = null;
   #said: Observed | null = null;
   #end: Promise<void> | null = null;
 
-  constructor(keeper: BillKeeper, request: MeteredRequest, limits: RateLimits) {
-    this.#keeper = keeper;
-    this.request = request;
+  constructor(holds: HoldOperations, request: MeteredRequest, limits: RateLimits, options: BillOptions) {
+    const { item } = options;
+    this.#holds = holds;
+    this.#charged = request;
+    this.request =
+      item === null ? request : { ...request, id: `${request.id}.${item.claim}`, keyEpoch: null };
     this.limits = limits;
     this.item = request.endpoint === "batch" ? "1" : "0";
-    this.keyEpoch = request.keyEpoch;
+    this.keyEpoch = this.request.keyEpoch;
+    this.#options = options;
     this.tokensTaken = limits.tokensPerMinute === null ? 0 : Math.ceil(Math.max(0, request.inputTokens));
   }
 
@@ -51,11 +83,19 @@ export class HeldBill implements Bill, Seated {
     this.#seen = observed;
   }
 
-  async advance(spent: Observed, nextEstimate: Micros): Promise<boolean> {
-    this.#seen = spent;
-    this.#said = spent;
-    const cost = costMicros(this.request.prices, spent.tokens, spent.tools).total;
-    const covered = await this.#keeper.advance(this, cost, nextEstimate, this.#provisional(spent));
+  advance(spent: Observed, nextEstimate: Micros): Promise<boolean> {
+    const span = startSpan("hold", this.#options.span, () => holdAttributes("advance", nextEstimate));
+    const covers = (covered: boolean) => ({ "gapura.hold.covered": covered });
+    return inSpan(span, () => this.#advance(spent, nextEstimate), covers);
+  }
+
+  async #advance(spent: Observed, nextEstimate: Micros): Promise<boolean> {
+    const covered = await this.#holds.advance(
+      this,
+      this.#note(spent),
+      nextEstimate,
+      this.#provisional(spent),
+    );
     if (covered) this.#iterations += 1;
     return covered;
   }
@@ -63,20 +103,36 @@ export class HeldBill implements Bill, Seated {
   async spend(spent: Observed, nextEstimate: Micros): Promise<Micros> {
     // One that has ended must not come back.
     if (this.#end !== null) return 0n;
+    return this.#holds.spend(this, this.#note(spent), nextEstimate, this.#provisional(spent));
+  }
+
+  /** Redis is told of it now. @returns what was spent. */
+  #note(spent: Observed): Micros {
     this.#seen = spent;
     this.#said = spent;
-    const cost = costMicros(this.request.prices, spent.tokens, spent.tools).total;
-    return this.#keeper.spend(this, cost, nextEstimate, this.#provisional(spent));
+    return costMicros(this.request.prices, spent.tokens, spent.tools).total;
   }
 
   settle(usage: FinalUsage): Promise<void> {
-    this.#end ??= this.#keeper.settle(this, usageRow(this.request, usage));
+    if (this.#end !== null) return this.#end;
+    this.settled = usage;
+    const row = usageRow(this.#charged, usage);
+    const { span, item } = this.#options;
+    if (item !== null) this.#end = this.#hand(item, row);
+    else if (span === null) this.#end = this.#holds.settle(this, row);
+    else this.#end = inSpan(startSpan("settle", span), () => this.#holds.settle(this, row));
     return this.#end;
   }
 
-  release(): Promise<void> {
-    this.#end ??= this.#keeper.release(this);
-    return this.#end;
+  async #hand({ onRow }: ItemRun, row: UsageRow): Promise<void> {
+    this.#holds.chargedElsewhere(this, row);
+    onRow(row, () => this.#holds.release(this));
+  }
+
+  async release(): Promise<void> {
+    if (this.#end !== null) return;
+    this.#end = this.#holds.release(this);
+    await this.#end;
   }
 
   /** What was seen and Redis does not know yet; null: nothing new. */
@@ -115,3 +171,8 @@ export class HeldBill implements Bill, Seated {
 export function seenArguments(seen: UsageRow | null): readonly [row: string, cost: string] {
   return seen === null ? ["", "0"] : [encodeRow(seen), seen.cost.total.toString()];
 }
+
+export const holdAttributes = (what: "open" | "advance", estimate: Micros): Attributes => ({
+  "gapura.hold.operation": what,
+  "gapura.hold.estimate_micros": Number(estimate),
+});

@@ -3,6 +3,7 @@
  * The scripts are store/meter-*.lua; how rows come from there into the ledger: drain.ts; what keeps holds alive
  * and accounts fresh: upkeep.ts; every crash between two writes: docs/decisions/money.md.
  */
+import type { Span } from "@opentelemetry/api";
 import type { Redis } from "ioredis";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
@@ -11,23 +12,33 @@ import type { Clock } from "../lib/clock.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { Roster } from "../lib/roster.ts";
 import { countCharge, metrics } from "../telemetry/metrics.ts";
+import { inSpan, startSpan } from "../telemetry/trace.ts";
 import { readStanding, type Account } from "./accounts.ts";
 import { encodeRow } from "./charge-text.ts";
 import { MAX_MICROS } from "./credits.ts";
 import { FreeBudget } from "./free-budget.ts";
 import { Gate, accountOperation } from "./gate.ts";
-import { HeldBill, seenArguments, type BillKeeper, type Correction, type RateLimits } from "./held-bill.ts";
+import {
+  HeldBill,
+  holdAttributes,
+  seenArguments,
+  type BillOptions,
+  type Correction,
+  type HoldOperations,
+  type ItemRun,
+  type RateLimits,
+} from "./held-bill.ts";
 import { BEFORE_ALL, KeptByShard, type Position } from "./kept-charges.ts";
 import { LedgerGuard } from "./ledger-guard.ts";
 import { foreignText, type LedgerId } from "./ledger-identity.ts";
 import { LedgerWriter } from "./ledger-writer.ts";
-import type { FinalUsage, Meter, MeteredRequest, Micros } from "./meter.ts";
+import type { Meter, MeteredRequest, Micros } from "./meter.ts";
 import { Preflight } from "./preflight.ts";
 import { ledgerBehind, meterUnavailable } from "./rate-limits.ts";
 import { operation, RedisSilent, SHARDS, shardOf, type Operation, type Reply, type Shard } from "./shard.ts";
 import { REDIS_MS, Shards } from "./shards.ts";
 import { reached } from "./steps.ts";
-import { allTokens, usageRow, type UsageRow } from "./usage-row.ts";
+import { allTokens, type UsageRow } from "./usage-row.ts";
 
 /** The end of an answer is withheld at most this long while neither store takes its charge. */
 const WITHHELD_MS = 10_000;
@@ -67,7 +78,7 @@ export interface Credit {
   readonly available: Micros;
 }
 
-export class Holds implements Meter, BillKeeper {
+export class Holds implements Meter, HoldOperations {
   readonly #options: HoldsOptions;
   readonly #shards: Shards;
   readonly #gate: Gate;
@@ -110,10 +121,21 @@ export class Holds implements Meter, BillKeeper {
     });
   }
 
-  async open(request: MeteredRequest, estimate: Micros): Promise<HeldBill> {
+  open(request: MeteredRequest, estimate: Micros, span: Span | null = null): Promise<HeldBill> {
+    return this.#open(request, estimate, { span, item: null });
+  }
+
+  #open(request: MeteredRequest, estimate: Micros, options: BillOptions): Promise<HeldBill> {
+    const { span } = options;
+    if (span === null) return this.#take(request, estimate, options);
+    const hold = startSpan("hold", span, () => holdAttributes("open", estimate));
+    return inSpan(hold, () => this.#take(request, estimate, options));
+  }
+
+  async #take(request: MeteredRequest, estimate: Micros, options: BillOptions): Promise<HeldBill> {
     if (this.#writer.full || this.guard.fault !== null) throw meterUnavailable();
     if (this.#charged.full) throw ledgerBehind();
-    const bill = new HeldBill(this, request, this.#gate.limitsOf(request));
+    const bill = new HeldBill(this, request, this.#gate.limitsOf(request), options);
     const wanted = estimate > MAX_MICROS ? MAX_MICROS : estimate;
     reached("open.sent");
     await this.#gate.admit(bill, wanted);
@@ -127,28 +149,14 @@ export class Holds implements Meter, BillKeeper {
    * A meter for one run of a batch item: the same holds, but `settle` only hands the row to `onRow`. Whoever runs the batch
    * stores the result, `chargeRows` and its own state in one transaction and then hands that very row to
    * `ledgerCharged`. An item that dies before that leaves nothing but a hold, which the sweeper gives back.
-   * `claim` is told from every other run of the item: each has a hold of its own, so that none gives back another's.
    */
-  forItem(claim: string, onRow: (row: UsageRow) => void): Meter {
-    return {
-      open: async (request, estimate) => {
-        const held = { ...request, id: `${request.id}.${claim}`, keyEpoch: null };
-        const bill = await this.open(held, estimate);
-        const settle = async (usage: FinalUsage) => {
-          const row = usageRow(request, usage);
-          this.#aroundRedis.set(row, bill);
-          onRow(row);
-        };
-        return {
-          headers: bill.headers,
-          observe: (observed) => bill.observe(observed),
-          advance: (spent, next) => bill.advance(spent, next),
-          spend: (spent, next) => bill.spend(spent, next),
-          release: () => bill.release(),
-          settle,
-        };
-      },
-    };
+  forItem(claim: string, onRow: ItemRun["onRow"]): Meter {
+    const item: ItemRun = { claim, onRow };
+    return { open: (request, estimate, span = null) => this.#open(request, estimate, { span, item }) };
+  }
+
+  chargedElsewhere(bill: HeldBill, row: UsageRow): void {
+    this.#aroundRedis.set(row, bill);
   }
 
   /** The ledger charged these rows by itself: gives their holds back under the new balances. Never fails. */
@@ -380,7 +388,7 @@ export class Holds implements Meter, BillKeeper {
       { requestId: bill.request.id },
       "Redis did not take a charge: writing it to the ledger",
     );
-    this.#aroundRedis.set(row, bill);
+    this.chargedElsewhere(bill, row);
     reached("ledger.waiting");
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<"late">((resolve) => {

@@ -2,6 +2,7 @@
  * The seam between serving a request and charging for it (design.md §5). `inference` and `loop` know only this;
  * live requests are metered through Redis, batch items through one Postgres transaction.
  */
+import type { Span } from "@opentelemetry/api";
 import type { Prices } from "../config/schema.ts";
 
 /** 10^-6 credit. */
@@ -72,10 +73,12 @@ export interface FinalUsage extends Observed {
   readonly upstream: string | null;
 }
 
-/** One running request's credit. Exactly one of `settle` and `release` ends it. */
+/** One running request's credit. The first `settle` or `release` ends it; whatever comes later changes nothing. */
 export interface Bill {
   /** Rate-limit headers of the request's dialect for its answer; empty when the organization has no such limit. */
   readonly headers: Readonly<Record<string, string>>;
+  /** What it was settled for; null: not settled. */
+  readonly settled: FinalUsage | null;
   /** Remembers what was seen, so that a crash of this process still charges it. Cheap; no I/O. */
   observe(observed: Observed): void;
   /**
@@ -90,7 +93,7 @@ export interface Bill {
    */
   spend(spent: Observed, nextEstimate: Micros): Promise<Micros>;
   /**
-   * Resolves once the charge is durable; only then may the answer's end leave. A repeated call changes nothing.
+   * Resolves once the charge is durable; only then may the answer's end leave.
    * @throws ApiError 503, not to be retried, when neither store took the charge within 10 s; it is stored later.
    */
   settle(usage: FinalUsage): Promise<void>;
@@ -101,8 +104,9 @@ export interface Bill {
 export interface Meter {
   /**
    * Admits a request and holds min(estimate, available).
+   * @param span the request's, under which the waits for its hold and its charge are traced; null or absent: untraced.
    * @throws ApiError 401 when the key was revoked since it was looked up, 402 without credit, 429 when all credit is
    * held by others or a limit of the organization is reached, 503 when the stores are out of reach.
    */
-  open(request: MeteredRequest, estimate: Micros): Promise<Bill>;
+  open(request: MeteredRequest, estimate: Micros, span?: Span | null): Promise<Bill>;
 }

@@ -2,10 +2,10 @@
  * Serves one inference (design.md §4): looks at the request, refuses what no upstream may see, finds the route,
  * takes a hold, asks the route's upstreams, and passes the answer on in whatever way its path says.
  */
+import type { Attributes } from "@opentelemetry/api";
 import type { Bill, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros } from "../billing/price.ts";
-import { noTokens, noTools } from "../billing/token-usage.ts";
-import { tracedMeter } from "../billing/traced-meter.ts";
+import { noTokens, noTools, promptOf } from "../billing/token-usage.ts";
 import { findRoute } from "../config/find-route.ts";
 import type { Policy, Route, Upstream } from "../config/schema.ts";
 import type { KeepItem, Sealer } from "../dialects/codecs.ts";
@@ -27,7 +27,6 @@ import { conversionFacts, type Converting, type Written } from "./conversion.ts"
 import { convertStream } from "./convert-stream.ts";
 import { convertWhole } from "./convert-whole.ts";
 import type { RelayBody } from "./edits.ts";
-import { EndedOnce } from "./ended-once.ts";
 import { askedOutput, estimateWork, possibleUsage, usualInputTokens } from "./estimate.ts";
 import { keeperOf, knownItems, refersToItems } from "./item-references.ts";
 import { checkMedia, checkServerTools, refuse } from "./refuse.ts";
@@ -72,7 +71,7 @@ export const createServe =
     if (policy !== undefined) return serveWithTools(await serving.toolServices(policy, upstreams, runTool));
     const reading = serving.checkReadable();
     if (reading instanceof Promise) await reading;
-    const bill = new EndedOnce(await serving.open());
+    const bill = await serving.open();
     const deadline = new Deadline(serving.route.timeouts.requestMs);
     try {
       await serving.iterate(upstreams, deadline, bill);
@@ -153,7 +152,7 @@ class Serving {
       upstreams,
       runTool,
       conversation: this.#conversation(),
-      open: async () => new EndedOnce(await this.open()),
+      open: () => this.open(),
       headers: ({ dialect }) => this.#headers(dialect),
     };
   }
@@ -167,7 +166,7 @@ class Serving {
   }
 
   /** The only iteration of a request without server tools. */
-  iterate(upstreams: Upstreams, deadline: Deadline, bill: EndedOnce): Promise<void> {
+  iterate(upstreams: Upstreams, deadline: Deadline, bill: Bill): Promise<void> {
     const { record } = this.#call;
     const ask = () => upstreams.ask(this.#question(deadline), (answering) => this.#answer(answering, bill));
     if (record.span === null) return ask();
@@ -179,7 +178,7 @@ class Serving {
     return inSpan(span, ask, () => ({
       ...(record.upstream === null ? {} : { "gapura.upstream": record.upstream }),
       "gapura.tries": record.tries,
-      ...bill.usageAttributes,
+      ...usageAttributes(bill),
     }));
   }
 
@@ -202,7 +201,7 @@ class Serving {
       inputTokens: usualInputTokens(this.#work.seen),
     };
     const estimate = estimateMicros(prices, estimateWork(this.#work.seen, this.route));
-    return tracedMeter(meter, record.span).open(request, estimate);
+    return meter.open(request, estimate, record.span);
   }
 
   #question(deadline: Deadline): Question {
@@ -278,7 +277,7 @@ class Serving {
   }
 
   /** Asks once more if that is worth it, or gives the hold back. @throws ApiError unless the client has left. */
-  async failed(error: unknown, upstreams: Upstreams, deadline: Deadline, bill: EndedOnce): Promise<void> {
+  async failed(error: unknown, upstreams: Upstreams, deadline: Deadline, bill: Bill): Promise<void> {
     let last = error;
     if (await this.#mayBeAskedAgain(error)) {
       try {
@@ -369,6 +368,15 @@ class Serving {
     };
     return seen.stream ? relayStream(job, answering) : relayWhole(job, answering);
   }
+}
+
+/** What was charged, for a span. */
+function usageAttributes({ settled }: Bill): Attributes {
+  if (settled === null) return {};
+  return {
+    "gen_ai.usage.input_tokens": promptOf(settled.tokens),
+    "gen_ai.usage.output_tokens": settled.tokens.output,
+  };
 }
 
 /** null: nothing is sealed, because the account serves this organization alone, or nobody verifies it (Chat). */

@@ -98,8 +98,14 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
     advanced: [],
   };
   const credit = [...(told.credit ?? [])];
+  let ended = false;
+  const once = (end: () => void) => {
+    if (!ended) end();
+    ended = true;
+  };
   const bill: Bill = {
     headers: {},
+    settled: null,
     observe: () => undefined,
     advance: async (spent) => {
       bills.advanced.push(spent);
@@ -109,8 +115,8 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
       bills.spent.push(spent);
       return told.left?.(spent) ?? 1_000n;
     },
-    settle: async (usage) => void bills.settled.push(usage),
-    release: async () => void (bills.released += 1),
+    settle: async (usage) => once(() => bills.settled.push(usage)),
+    release: async () => once(() => (bills.released += 1)),
   };
   let ids = 0;
   const first: MessagesRequest = { model: "m", messages: [{ role: "user", content: "hi" }] };

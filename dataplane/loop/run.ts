@@ -101,7 +101,6 @@ class Loop {
   #stop: { sequence: string | null; details: Round["stopDetails"] } = { sequence: null, details: undefined };
   /** A later iteration failed, and the answer pauses instead. */
   #failed = false;
-  #settled = false;
 
   constructor(input: LoopInput, deps: LoopDeps) {
     this.#input = input;
@@ -326,7 +325,6 @@ class Loop {
       iterations: this.#asked,
       upstream: this.#upstream,
     });
-    this.#settled = true;
     const { sequence, details } = this.#stop;
     await this.#speaker.begin();
     await this.#speaker.say([
@@ -345,7 +343,6 @@ class Loop {
 
   /** An answer that will not be finished: what was used is charged, a request that brought nothing is free. */
   async #abandon(): Promise<void> {
-    if (this.#settled) return;
     const observed = this.#tally.observed;
     if (isNothing(observed)) return this.#deps.bill.release();
     await this.#deps.bill.settle({

@@ -139,19 +139,29 @@ export class RecordingMeter implements Meter {
   async open(request: MeteredRequest, estimate: Micros): Promise<Bill> {
     if (this.refusal !== null) throw this.refusal;
     this.opened.push({ request, estimate });
+    let end: Promise<void> | null = null;
+    let settled: FinalUsage | null = null;
     return {
       headers: {},
+      get settled() {
+        return settled;
+      },
       observe: (observed) => void this.observed.push(observed),
       advance: async () => this.credit.shift() ?? true,
       spend: async (spent) => {
         this.spent.push(spent);
         return this.left(spent);
       },
-      settle: async (usage) => {
+      settle: (usage) => {
+        if (end !== null) return end;
+        settled = usage;
         this.settled.push(usage);
-        await this.onSettle();
+        end = this.onSettle();
+        return end;
       },
       release: async () => {
+        if (end !== null) return;
+        end = Promise.resolve();
         this.released += 1;
       },
     };
