@@ -60,7 +60,7 @@ import { ownAddresses, ownPlaces } from "./tools/url-guard/own-addresses.ts";
 import { dnsResolver } from "./tools/url-guard/resolver.ts";
 import { ExtractionPool } from "./tools/web-fetch/extract/pool.ts";
 import { RobotsCache } from "./tools/web-fetch/robots-cache.ts";
-import { Upstreams } from "./upstream/ask.ts";
+import { Upstreams } from "./upstream/upstreams.ts";
 import { countUpstream } from "./upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "./upstream/dispatcher.ts";
 import { UNSEEN_MS } from "./upstream/limits.ts";

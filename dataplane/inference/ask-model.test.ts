@@ -5,7 +5,7 @@ import { json } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
 import type { Dialect } from "../dialects/dialect.ts";
-import { Upstreams } from "../upstream/ask.ts";
+import { Upstreams } from "../upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { askModelOf } from "./ask-model.ts";
 

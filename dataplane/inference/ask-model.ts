@@ -5,7 +5,7 @@ import { Cancellation } from "../lib/cancellation.ts";
 import { Deadline } from "../lib/deadline.ts";
 import { newRequestRecord } from "../telemetry/request-record.ts";
 import type { AskModel } from "../tools/web-search/model-engine.ts";
-import type { Upstreams } from "../upstream/ask.ts";
+import type { Upstreams } from "../upstream/upstreams.ts";
 
 /** A search's answer is text with a few links. */
 const MAX_ANSWER_BYTES = 2 * 1024 * 1024;
@@ -24,29 +24,33 @@ export const askModelOf =
     if (route === undefined) throw new Error("the search engine's model is not served");
     const deadline = new Deadline(route.timeouts.requestMs);
     try {
-      return await upstreams.ask(
-        {
-          route,
-          stream: false,
-          batch: false,
-          conversation: null,
-          deadline,
-          closed: Cancellation.by(signal),
-          unbilled: true,
-          // Calls and waiting are the engine's, not the client's request's.
-          record: newRequestRecord(null),
-          credential: (id) => snapshot.credential(id),
-          write: (upstream) => ({
-            body: Buffer.from(JSON.stringify({ ...build(upstream.dialect), model: upstream.model })),
-            headers: upstream.dialect === "messages" ? { "anthropic-version": MESSAGES_VERSION } : {},
-          }),
-        },
-        async ({ upstream, call, accepted }) => {
-          const body = await call.whole(MAX_ANSWER_BYTES);
-          accepted();
-          return { dialect: upstream.dialect, body: JSON.parse(body.toString("utf8")) as unknown };
-        },
-      );
+      const attempts = upstreams.attempts({
+        route,
+        stream: false,
+        batch: false,
+        conversation: null,
+        deadline,
+        closed: Cancellation.by(signal),
+        unbilled: true,
+        // Calls and waiting are the engine's, not the client's request's.
+        record: newRequestRecord(null),
+        credential: (id) => snapshot.credential(id),
+      });
+      for (;;) {
+        const { dialect, model: name } = await attempts.next();
+        try {
+          const answer = await attempts.send({
+            body: Buffer.from(JSON.stringify({ ...build(dialect), model: name })),
+            headers: dialect === "messages" ? { "anthropic-version": MESSAGES_VERSION } : {},
+          });
+          const body = await answer.call.whole(MAX_ANSWER_BYTES);
+          answer.accepted();
+          attempts.taken();
+          return { dialect, body: JSON.parse(body.toString("utf8")) as unknown };
+        } catch (error) {
+          attempts.failed(error);
+        }
+      }
     } finally {
       deadline.dispose();
     }

@@ -11,7 +11,7 @@ import { text } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
 import { sealing } from "../lib/seal.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import { Upstreams } from "../upstream/ask.ts";
+import { Upstreams } from "../upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { createServe } from "./serve.ts";
 

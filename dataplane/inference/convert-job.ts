@@ -5,7 +5,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { countImplausible } from "../telemetry/metrics.ts";
-import type { Answering } from "../upstream/question.ts";
+import type { UpstreamAnswer } from "../upstream/request.ts";
 import type { AnswerSink } from "./call.ts";
 import type { Reading } from "./conversion.ts";
 
@@ -43,7 +43,7 @@ export type Counted = Pick<Observed, "tokens" | "estimated" | "implausible">;
 /** Charges one upstream call; a client that is gone by then was not answered. */
 export function settle(
   { bill, conversion, sink }: ConvertJob,
-  { upstream }: Answering,
+  { upstream }: UpstreamAnswer,
   usage: Counted & Pick<FinalUsage, "status">,
 ): Promise<void> {
   if (usage.implausible === true) countImplausible(conversion.context.model, upstream.name);

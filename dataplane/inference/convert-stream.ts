@@ -10,7 +10,7 @@ import { withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { SseOverflow, SseReader } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import type { Answering } from "../upstream/question.ts";
+import type { UpstreamAnswer } from "../upstream/request.ts";
 import { AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
 import type { CallFault } from "../upstream/send.ts";
 import {
@@ -39,7 +39,7 @@ import {
  * Converts a stream. Resolves when it is over, however it ended.
  * @throws AttemptFailure while nothing has been sent to the client.
  */
-export function convertStream(job: ConvertJob, answering: Answering): Promise<void> {
+export function convertStream(job: ConvertJob, answering: UpstreamAnswer): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   new StreamConversion(job, answering, resolve, reject).start();
   return promise;
@@ -50,7 +50,7 @@ type Phase = "opening" | "running" | "over";
 
 class StreamConversion {
   readonly #job: ConvertJob;
-  readonly #answering: Answering;
+  readonly #answering: UpstreamAnswer;
   readonly #resolve: () => void;
   readonly #reject: (error: unknown) => void;
   readonly #sse = new SseReader();
@@ -63,7 +63,12 @@ class StreamConversion {
   #observedAt = Number.NEGATIVE_INFINITY;
   #waiting = false;
 
-  constructor(job: ConvertJob, answering: Answering, resolve: () => void, reject: (error: unknown) => void) {
+  constructor(
+    job: ConvertJob,
+    answering: UpstreamAnswer,
+    resolve: () => void,
+    reject: (error: unknown) => void,
+  ) {
     const { carry, context } = job.conversion;
     this.#job = job;
     this.#answering = answering;

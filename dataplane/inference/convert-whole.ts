@@ -2,7 +2,7 @@
 import { codecs } from "../dialects/registry.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import type { Answering } from "../upstream/question.ts";
+import type { UpstreamAnswer } from "../upstream/request.ts";
 import { failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
@@ -24,7 +24,7 @@ import { brokenWhole, failedUsage, isErrorBody, parsedAnswer } from "./whole-ans
  * @throws ApiError when it is no answer; what it costs is settled then, or the bill released.
  * @throws AttemptFailure when it is an error in spite of its status.
  */
-export async function convertWhole(job: ConvertJob, answering: Answering): Promise<void> {
+export async function convertWhole(job: ConvertJob, answering: UpstreamAnswer): Promise<void> {
   const { conversion, sink } = job;
   const { carry, context } = conversion;
   let body: Buffer;
@@ -55,7 +55,7 @@ export async function convertWhole(job: ConvertJob, answering: Answering): Promi
 /** Rule 1.6: a corrupt answer costs what was sent and received; an empty one nothing, unless its client left it. */
 async function failWhole(
   job: ConvertJob,
-  answering: Answering,
+  answering: UpstreamAnswer,
   fault: CallFault,
   received: number,
 ): Promise<never> {
@@ -64,7 +64,7 @@ async function failWhole(
   throw brokenWhole(clientOf(job), fault);
 }
 
-async function settleEstimate(job: ConvertJob, answering: Answering, received: number): Promise<void> {
+async function settleEstimate(job: ConvertJob, answering: UpstreamAnswer, received: number): Promise<void> {
   const tokens = { ...inputEstimate(job), output: Math.ceil(received / CHARACTERS_PER_TOKEN) };
   await settle(job, answering, { tokens, estimated: true, status: "error" });
 }

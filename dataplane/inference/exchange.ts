@@ -10,7 +10,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { SseReader } from "../lib/sse.ts";
 import { wholeBlock } from "../loop/round.ts";
 import { SpoiledAnswer } from "../loop/exchange.ts";
-import type { Answering } from "../upstream/question.ts";
+import type { UpstreamAnswer } from "../upstream/request.ts";
 import { failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
@@ -26,7 +26,7 @@ const MAX_WAITING = 16;
  * @throws AttemptFailure when it is an error, SpoiledAnswer when it is corrupt, ApiError when it is empty.
  */
 export async function* wholeEvents(
-  answering: Answering,
+  answering: UpstreamAnswer,
   context: CodecContext,
 ): AsyncGenerator<readonly MessagesEvent[]> {
   let body: Buffer;
@@ -59,7 +59,7 @@ export async function* wholeEvents(
 }
 
 interface Received {
-  readonly answering: Answering;
+  readonly answering: UpstreamAnswer;
   readonly context: CodecContext;
   /** Bytes. */
   readonly received: number;
@@ -86,7 +86,7 @@ const spoiled = (error: ApiError, { answering, context, received, corrupt, usage
  *   reported.
  */
 export async function* streamedEvents(
-  answering: Answering,
+  answering: UpstreamAnswer,
   context: CodecContext,
 ): AsyncGenerator<readonly MessagesEvent[]> {
   const { call, upstream } = answering;
@@ -105,7 +105,7 @@ export async function* streamedEvents(
 }
 
 class EventQueue {
-  readonly #answering: Answering;
+  readonly #answering: UpstreamAnswer;
   readonly #context: CodecContext;
   readonly #reader: StreamReader;
   readonly #sse = new SseReader();
@@ -115,7 +115,7 @@ class EventQueue {
   #seen = false;
   #wake: () => void = () => undefined;
 
-  constructor(answering: Answering, context: CodecContext, reader: StreamReader) {
+  constructor(answering: UpstreamAnswer, context: CodecContext, reader: StreamReader) {
     this.#answering = answering;
     this.#context = context;
     this.#reader = reader;

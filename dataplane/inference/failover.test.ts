@@ -21,7 +21,7 @@ import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/u
 import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { sealing } from "../lib/seal.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import { Upstreams } from "../upstream/ask.ts";
+import { Upstreams } from "../upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { EJECTION_MS, FAILURES_TO_EJECT } from "../upstream/health.ts";
 import { createServe, type Serve } from "./serve.ts";

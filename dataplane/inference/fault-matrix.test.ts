@@ -23,7 +23,7 @@ import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { sealing } from "../lib/seal.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import { Upstreams } from "../upstream/ask.ts";
+import { Upstreams } from "../upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { createServe } from "./serve.ts";
 import { noTools } from "../../test/fakes/no-tools.ts";

@@ -10,7 +10,7 @@ import { dialects } from "../dialects/dialect.ts";
 import { sealing } from "../lib/seal.ts";
 import { openRedis, redisReady } from "../store/redis.ts";
 import { redisToolCache } from "../tools/cache.ts";
-import { Upstreams } from "../upstream/ask.ts";
+import { Upstreams } from "../upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { withItemReferences } from "./item-references.ts";
 import { createServe, type Serve } from "./serve.ts";

@@ -6,8 +6,8 @@ import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import { SpoiledAnswer, type Exchange } from "../loop/exchange.ts";
 import type { NextCall } from "../loop/next-request.ts";
-import type { Answering, Question } from "../upstream/question.ts";
-import { AttemptFailure, ClientLeft } from "../upstream/failure.ts";
+import { ClientLeft } from "../upstream/failure.ts";
+import type { UpstreamRequest } from "../upstream/request.ts";
 import { streamedEvents, wholeEvents } from "./exchange.ts";
 import type { LoopWritten } from "./open-loop.ts";
 import { rejectsReasoning } from "./rejected-reasoning.ts";
@@ -27,33 +27,62 @@ export class Iterations {
   }
 
   /** One iteration's call. Resolves with the first events of whichever upstream answers. */
-  ask(next: (target: Upstream["dialect"]) => NextCall): Promise<Exchange> {
-    const { promise, resolve, reject } = Promise.withResolvers<Exchange>();
+  async ask(next: (target: Upstream["dialect"]) => NextCall): Promise<Exchange> {
     const deadline = new Deadline(this.#services.route.timeouts.requestMs);
-    let sent: LoopWritten | null = null;
-    let limit: number | undefined;
-    const question = this.#question(deadline, async (upstream) => {
-      const call = next(upstream.dialect);
-      limit = call.maxTokens;
-      sent = await this.#services.work.write(upstream, call, this.#withoutReasoning);
-      return sent;
-    });
-    const ask = () =>
-      this.#services.upstreams.ask(question, (answering) => this.#take(answering, limit, resolve));
-    ask()
-      .catch((error: unknown) => {
+    try {
+      return await this.#ask(deadline, next);
+    } catch (error) {
+      deadline.dispose();
+      if (error instanceof ClientLeft && error.sent) throw this.#leftBehind(error);
+      throw error instanceof ApiError && this.#foreign ? withoutForeignPaths(error) : error;
+    }
+  }
+
+  async #ask(deadline: Deadline, next: (target: Upstream["dialect"]) => NextCall): Promise<Exchange> {
+    let mayForget = true;
+    for (;;) {
+      const tried: { written: LoopWritten | null } = { written: null };
+      try {
+        return await this.#try(deadline, next, tried);
+      } catch (error) {
         // Rule 2.17: reasoning that was made in another account is left out, once for each iteration.
-        if (!rejectsReasoning(error) || sent?.reasoning !== true) throw error;
-        this.#withoutReasoning = sent.turns;
-        return ask();
-      })
-      .catch((error: unknown) => {
-        const told = error instanceof AttemptFailure ? error.error : error;
-        if (told instanceof ClientLeft && told.sent) reject(this.#leftBehind(told));
-        else reject(told instanceof ApiError && this.#foreign ? withoutForeignPaths(told) : told);
-      })
-      .finally(() => deadline.dispose());
-    return promise;
+        if (!mayForget || !rejectsReasoning(error) || tried.written?.reasoning !== true) throw error;
+        mayForget = false;
+        this.#withoutReasoning = tried.written.turns;
+      }
+    }
+  }
+
+  async #try(
+    deadline: Deadline,
+    next: (target: Upstream["dialect"]) => NextCall,
+    tried: { written: LoopWritten | null },
+  ): Promise<Exchange> {
+    const { call, look, upstreams, work, headers } = this.#services;
+    const attempts = upstreams.attempts(this.#request(deadline));
+    for (;;) {
+      const upstream = await attempts.next();
+      try {
+        call.record.path = "tools";
+        const asked = next(upstream.dialect);
+        tried.written = await work.write(upstream, asked, this.#withoutReasoning);
+        const { body, dropped } = tried.written;
+        this.dropped = dropped;
+        this.#foreign = upstream.dialect !== call.dialect;
+        const answer = await attempts.send({ body, headers: headers(upstream) });
+        const read = look.stream ? streamedEvents : wholeEvents;
+        const events = read(answer, work.reading(upstream, asked.maxTokens));
+        const first = await events.next();
+        answer.accepted();
+        const rest = restOf(first, events, () => {
+          attempts.taken();
+          deadline.dispose();
+        });
+        return { upstream: upstream.name, dialect: upstream.dialect, events: rest };
+      } catch (error) {
+        attempts.failed(error);
+      }
+    }
   }
 
   /** A call whose client left before its first byte costs its prompt (rule 1.11). */
@@ -66,8 +95,8 @@ export class Iterations {
     });
   }
 
-  #question(deadline: Deadline, build: (upstream: Upstream) => Promise<LoopWritten>): Question {
-    const { call, look, route, conversation, headers } = this.#services;
+  #request(deadline: Deadline): UpstreamRequest {
+    const { call, look, route, conversation } = this.#services;
     return {
       route,
       stream: look.stream,
@@ -77,37 +106,20 @@ export class Iterations {
       closed: call.sink.closed,
       record: call.record,
       credential: (id) => call.snapshot.credential(id),
-      write: async (upstream) => {
-        call.record.path = "tools";
-        const { body, dropped } = await build(upstream);
-        this.dropped = dropped;
-        this.#foreign = upstream.dialect !== call.dialect;
-        return { body, headers: headers(upstream) };
-      },
     };
   }
+}
 
-  /** Hands an answer over once its first events are there; stays until they have all been read. */
-  async #take(
-    answering: Answering,
-    limit: number | undefined,
-    resolve: (exchange: Exchange) => void,
-  ): Promise<void> {
-    const { upstream } = answering;
-    const read = this.#services.look.stream ? streamedEvents : wholeEvents;
-    const events = read(answering, this.#services.work.reading(upstream, limit));
-    const first = await events.next();
-    const { promise: finished, resolve: finish } = Promise.withResolvers<void>();
-    async function* rest(): AsyncGenerator<readonly MessagesEvent[]> {
-      try {
-        if (first.done !== true) yield first.value;
-        yield* events;
-      } finally {
-        finish();
-      }
-    }
-    answering.accepted();
-    resolve({ upstream: upstream.name, dialect: upstream.dialect, events: rest() });
-    await finished;
+/** An answer's events, the first of which were read already; `over` is told when nobody reads on. */
+async function* restOf(
+  first: IteratorResult<readonly MessagesEvent[]>,
+  events: AsyncGenerator<readonly MessagesEvent[]>,
+  over: () => void,
+): AsyncGenerator<readonly MessagesEvent[]> {
+  try {
+    if (first.done !== true) yield first.value;
+    yield* events;
+  } finally {
+    over();
   }
 }

@@ -9,7 +9,7 @@ import { ApiError } from "../lib/api-error.ts";
 import type { Span } from "../lib/json-reader.ts";
 import { frameData, SseOverflow, SseScanner, type SseFrame } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import type { Answering } from "../upstream/question.ts";
+import type { UpstreamAnswer } from "../upstream/request.ts";
 import { type AttemptFailure, failureOfErrorBody } from "../upstream/failure.ts";
 import type { CallFault } from "../upstream/send.ts";
 import type { Counted } from "./convert-job.ts";
@@ -36,7 +36,7 @@ const MAX_HELD_BYTES = 16 * 1024 * 1024;
  * Relays a stream. Resolves when it is over, however it ended.
  * @throws AttemptFailure while nothing has been sent to the client.
  */
-export function relayStream(job: RelayJob, answering: Answering): Promise<void> {
+export function relayStream(job: RelayJob, answering: UpstreamAnswer): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   new StreamRelay(job, answering, resolve, reject).start();
   return promise;
@@ -50,7 +50,7 @@ type Phase = "opening" | "running" | "ending" | "over";
 
 class StreamRelay {
   readonly #job: RelayJob;
-  readonly #answering: Answering;
+  readonly #answering: UpstreamAnswer;
   readonly #resolve: () => void;
   readonly #reject: (error: unknown) => void;
   readonly #tap: StreamTap;
@@ -66,7 +66,12 @@ class StreamRelay {
   #waiting = false;
   readonly #publicModel: Buffer;
 
-  constructor(job: RelayJob, answering: Answering, resolve: () => void, reject: (error: unknown) => void) {
+  constructor(
+    job: RelayJob,
+    answering: UpstreamAnswer,
+    resolve: () => void,
+    reject: (error: unknown) => void,
+  ) {
     this.#job = job;
     this.#answering = answering;
     this.#resolve = resolve;

@@ -6,7 +6,7 @@ import { noTokens } from "../billing/token-usage.ts";
 import { JsonFault } from "../lib/json-reader.ts";
 import { splice, type Edit } from "../lib/json-splice.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import type { Answering } from "../upstream/question.ts";
+import type { UpstreamAnswer } from "../upstream/request.ts";
 import { failureOfErrorBody } from "../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
@@ -29,7 +29,7 @@ import {
  * Relays a whole answer.
  * @throws ApiError when it is no answer; what it costs is settled then, or the bill released.
  */
-export async function relayWhole(job: RelayJob, answering: Answering): Promise<void> {
+export async function relayWhole(job: RelayJob, answering: UpstreamAnswer): Promise<void> {
   const { call, upstream } = answering;
   let body: Buffer;
   try {
@@ -54,7 +54,7 @@ export async function relayWhole(job: RelayJob, answering: Answering): Promise<v
 }
 
 /** A Responses answer that is none by its own account costs what it reports (`isErrorBody`). */
-async function failResponse(job: RelayJob, answering: Answering, body: Buffer): Promise<never> {
+async function failResponse(job: RelayJob, answering: UpstreamAnswer, body: Buffer): Promise<never> {
   const response = objectOf(parseJson(body.toString("utf8"))) ?? {};
   if (isErrorBody(response)) throw failureOfErrorBody(body);
   const reported = failedUsage(response, job.possible);
@@ -86,7 +86,7 @@ function wholeEdits({ dialect, model, seal }: RelayJob, seen: WholeLook, body: B
 /** Rule 1.6: a corrupt answer costs what was sent and received; an empty one nothing, unless its client left it. */
 async function failWhole(
   job: RelayJob,
-  answering: Answering,
+  answering: UpstreamAnswer,
   fault: CallFault,
   received: number,
 ): Promise<never> {
@@ -101,7 +101,7 @@ const estimateOf = (job: RelayJob, received: number): TokenUsage => ({
   output: Math.ceil(received / CHARACTERS_PER_TOKEN),
 });
 
-async function settleEstimate(job: RelayJob, { upstream }: Answering, received: number): Promise<void> {
+async function settleEstimate(job: RelayJob, { upstream }: UpstreamAnswer, received: number): Promise<void> {
   const tokens = estimateOf(job, received);
   await settle(job, { tokens, estimated: true, status: "error", upstream: upstream.name });
 }

@@ -21,7 +21,7 @@ import { estimateInputTokens } from "../tokens/estimate.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import type { RunTool, ToolScope } from "../tools/toolbox.ts";
 import { MAX_POSTS } from "../tools/x-search/search-posts.ts";
-import type { Upstreams } from "../upstream/ask.ts";
+import type { Upstreams } from "../upstream/upstreams.ts";
 import { askModelOf } from "./ask-model.ts";
 import { sendWhole, type InferenceCall } from "./call.ts";
 import { Iterations } from "./iterations.ts";

@@ -17,9 +17,10 @@ import type { WorkerPool } from "../lib/worker-pool.ts";
 import { inSpan, startSpan } from "../telemetry/trace.ts";
 import { toolCapabilities } from "../tools/capabilities.ts";
 import type { RunTool } from "../tools/toolbox.ts";
-import type { Upstreams } from "../upstream/ask.ts";
+import type { Attempts } from "../upstream/attempts.ts";
 import { ClientLeft } from "../upstream/failure.ts";
-import type { Answering, Outgoing, Question } from "../upstream/question.ts";
+import type { Upstreams } from "../upstream/upstreams.ts";
+import type { Outgoing, UpstreamAnswer, UpstreamRequest } from "../upstream/request.ts";
 import type { InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
 import { conversationKey } from "./conversation-key.ts";
@@ -168,7 +169,7 @@ class Serving {
   /** The only iteration of a request without server tools. */
   iterate(upstreams: Upstreams, deadline: Deadline, bill: Bill): Promise<void> {
     const { record } = this.#call;
-    const ask = () => upstreams.ask(this.#question(deadline), (answering) => this.#answer(answering, bill));
+    const ask = () => this.#ask(upstreams.attempts(this.#request(deadline)), bill);
     if (record.span === null) return ask();
     const span = startSpan("iteration", record.span, () => ({
       "gen_ai.operation.name": "chat",
@@ -180,6 +181,22 @@ class Serving {
       "gapura.tries": record.tries,
       ...usageAttributes(bill),
     }));
+  }
+
+  /** Asks until an upstream's answer is the client's. Small requests are written without waiting: it costs a microsecond. */
+  async #ask(attempts: Attempts, bill: Bill): Promise<void> {
+    for (;;) {
+      const next = attempts.next();
+      const upstream = next instanceof Promise ? await next : next;
+      try {
+        const outgoing = this.#write(upstream);
+        const answer = await attempts.send(outgoing instanceof Promise ? await outgoing : outgoing);
+        await this.#pass(answer, bill);
+        return attempts.taken();
+      } catch (error) {
+        attempts.failed(error);
+      }
+    }
   }
 
   /** Takes the hold of the first iteration. */
@@ -204,7 +221,7 @@ class Serving {
     return meter.open(request, estimate, record.span);
   }
 
-  #question(deadline: Deadline): Question {
+  #request(deadline: Deadline): UpstreamRequest {
     const { batchId, sink, record, snapshot } = this.#call;
     return {
       route: this.route,
@@ -215,7 +232,6 @@ class Serving {
       closed: sink.closed,
       record,
       credential: (id) => snapshot.credential(id),
-      write: (upstream) => this.#write(upstream),
     };
   }
 
@@ -336,7 +352,8 @@ class Serving {
     };
   }
 
-  #answer(answering: Answering, bill: Bill): Promise<void> {
+  /** Passes an answer on in whatever way its path says. @throws AttemptFailure while nothing of it has reached the client. */
+  #pass(answer: UpstreamAnswer, bill: Bill): Promise<void> {
     const { dialect, id, log, sink, record } = this.#call;
     const { path, dropped, usageInjected } = this.#sent;
     const headers = dropped === null ? bill.headers : { ...bill.headers, "x-gapura-dropped": dropped };
@@ -347,7 +364,7 @@ class Serving {
       const conversion = this.#conversion;
       if (conversion === null) throw new Error("an answer without its request");
       const job = { bill, sink, headers, failed, conversion };
-      return this.#work.seen.stream ? convertStream(job, answering) : convertWhole(job, answering);
+      return this.#work.seen.stream ? convertStream(job, answer) : convertWhole(job, answer);
     }
     const { seen } = this.#work;
     const job: RelayJob = {
@@ -360,13 +377,13 @@ class Serving {
       log,
       model: this.route.model,
       keepItem: this.#keepItem,
-      seal: answerSeal(dialect, answering.upstream, this.#sealer),
+      seal: answerSeal(dialect, answer.upstream, this.#sealer),
       usageInjected,
       choices: seen.choices,
       estimatedInput: usualInputTokens(seen),
       possible: possibleUsage(this.route, dialect, askedOutput(seen), seen.choices),
     };
-    return seen.stream ? relayStream(job, answering) : relayWhole(job, answering);
+    return seen.stream ? relayStream(job, answer) : relayWhole(job, answer);
   }
 }
 

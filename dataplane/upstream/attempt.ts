@@ -5,7 +5,7 @@ import type { Endpoint } from "./endpoints.ts";
 import { AttemptFailure, failureOfCall, failureOfStatus } from "./failure.ts";
 import type { Health } from "./health.ts";
 import { ERROR_BODY_MS, MAX_ERROR_BYTES, STREAM_FIRST_BYTE_MS } from "./limits.ts";
-import type { Answering, Outgoing, Question, Take } from "./question.ts";
+import type { Outgoing, UpstreamAnswer, UpstreamRequest } from "./request.ts";
 import { CallError, UpstreamCall, type AnswerHead } from "./send.ts";
 
 /** How long one try may take to begin. */
@@ -15,34 +15,44 @@ export interface Patience {
   readonly mostFirstByteMs: number | null;
 }
 
-export class Attempt {
-  readonly #question: Question;
-  readonly #upstream: Upstream;
+export class Attempt implements UpstreamAnswer {
+  readonly upstream: Upstream;
+  readonly #request: UpstreamRequest;
   readonly #endpoint: Endpoint;
   readonly #health: Health;
+  #call: UpstreamCall | null = null;
+  #head: AnswerHead | null = null;
   #cancel: (() => void) | null = null;
   #startedAt = 0;
   /** For the count: an HTTP status, or why there is none. */
   #status = "";
   #accepted = false;
 
-  constructor(question: Question, upstream: Upstream, endpoint: Endpoint, health: Health) {
-    this.#question = question;
-    this.#upstream = upstream;
+  constructor(request: UpstreamRequest, upstream: Upstream, endpoint: Endpoint, health: Health) {
+    this.#request = request;
+    this.upstream = upstream;
     this.#endpoint = endpoint;
     this.#health = health;
     endpoint.active.value += 1;
   }
 
-  /**
-   * Asks, and has an answer with a 2xx status taken, as soon as it begins. Not async, as there is one for each request.
-   * @throws AttemptFailure when there is none; and whatever `take` throws.
-   */
-  start<T>(dispatcher: Dispatcher, outgoing: Outgoing, patience: Patience, take: Take<T>): Promise<T> {
-    const { route, record, deadline, closed } = this.#question;
-    const upstream = this.#upstream;
+  get call(): UpstreamCall {
+    if (this.#call === null) throw new Error("a call that was not made");
+    return this.#call;
+  }
+
+  get head(): AnswerHead {
+    if (this.#head === null) throw new Error("an answer that has not begun");
+    return this.#head;
+  }
+
+  /** Resolves with the answer as soon as it begins. Not async, as there is one for each request. @throws AttemptFailure */
+  send(dispatcher: Dispatcher, outgoing: Outgoing, patience: Patience): Promise<UpstreamAnswer> {
+    const { route, record, deadline, closed } = this.#request;
+    const { upstream } = this;
     const call = new UpstreamCall(this.#options(outgoing, patience));
-    const cancel = () => (this.#question.unbilled === true ? call.abort("cancelled") : call.drain());
+    const cancel = () => (this.#request.unbilled === true ? call.abort("cancelled") : call.drain());
+    this.#call = call;
     this.#cancel = cancel;
     this.#startedAt = performance.now();
     record.tries += 1;
@@ -51,15 +61,13 @@ export class Attempt {
     closed.listen(cancel);
     deadline.listen(() => call.abort("deadline"));
     if (closed.aborted) cancel();
-    let taken: Promise<T> | null = null;
-    const onHead = (head: AnswerHead) => {
-      this.#waited();
-      this.#status = String(head.status);
-      if (head.status < 200 || head.status > 299) return;
-      taken = startTaking(take, { upstream, head, call, accepted: () => this.accepted() });
-    };
-    return call.start(dispatcher, onHead).head.then(
-      (head) => taken ?? this.#refused(call, head),
+    return call.start(dispatcher).head.then(
+      (head) => {
+        this.#waited();
+        this.#head = head;
+        this.#status = String(head.status);
+        return head.status < 200 || head.status > 299 ? this.#refused(call, head) : this;
+      },
       (error: unknown) => {
         this.#waited();
         if (!(error instanceof CallError)) throw error;
@@ -75,20 +83,22 @@ export class Attempt {
   accepted(): void {
     if (this.#accepted) return;
     this.#accepted = true;
-    this.#health.answered(this.#question.route, this.#upstream);
+    this.#health.answered(this.#request.route, this.upstream);
   }
 
   /** Its answer was taken. A client that left before anything of it was there learnt nothing about the upstream. */
   taken(): void {
-    if (!this.#accepted) this.#health.undecided(this.#question.route, this.#upstream);
+    this.#over();
+    if (!this.#accepted) this.#health.undecided(this.#request.route, this.upstream);
   }
 
   /** Takes note of what a failure says about the upstream. */
   failed(error: unknown): void {
-    const { route } = this.#question;
-    const upstream = this.#upstream;
+    if (error instanceof AttemptFailure) this.#status = error.status;
+    this.#over();
+    const { route } = this.#request;
+    const { upstream } = this;
     if (!(error instanceof AttemptFailure)) return this.#health.undecided(route, upstream);
-    this.#status = error.status;
     if (error.unhealthy) this.#health.failed(route, upstream, error.retry === "first_byte_timeout");
     else if (error.answered) this.#health.answered(route, upstream);
     else this.#health.undecided(route, upstream);
@@ -96,8 +106,8 @@ export class Attempt {
   }
 
   /** However it ended. */
-  over(): void {
-    const { closed, deadline } = this.#question;
+  #over(): void {
+    const { closed, deadline } = this.#request;
     if (this.#cancel !== null) closed.forget(this.#cancel);
     deadline.listen(null);
     this.#endpoint.active.value -= 1;
@@ -105,7 +115,7 @@ export class Attempt {
   }
 
   #waited(): void {
-    this.#question.record.upstreamWaitMs += performance.now() - this.#startedAt;
+    this.#request.record.upstreamWaitMs += performance.now() - this.#startedAt;
   }
 
   /** Reads what an error says, with a bound in bytes and time: the status alone is enough to go on with. */
@@ -113,12 +123,12 @@ export class Attempt {
     const timer = setTimeout(() => call.abort("idle"), ERROR_BODY_MS);
     const body = await call.whole(MAX_ERROR_BYTES).catch(() => Buffer.alloc(0));
     clearTimeout(timer);
-    throw failureOfStatus(head, body, this.#upstream, this.#question.route, Date.now());
+    throw failureOfStatus(head, body, this.upstream, this.#request.route, Date.now());
   }
 
   #options({ body, headers }: Outgoing, { connectMs, mostFirstByteMs }: Patience) {
-    const { route, stream, batch, credential } = this.#question;
-    const upstream = this.#upstream;
+    const { route, stream, batch, credential } = this.#request;
+    const { upstream } = this;
     const { origin, path, streamHeaders, wholeHeaders } = this.#endpoint;
     const list = stream ? [...streamHeaders] : [...wholeHeaders];
     // What the route sets by itself wins.
@@ -140,14 +150,5 @@ export class Attempt {
       firstByteMs: batch ? null : (mostFirstByteMs ?? firstByteMs ?? (stream ? STREAM_FIRST_BYTE_MS : null)),
       idleMs: stream ? streamIdleMs : null,
     };
-  }
-}
-
-/** What calls this is undici's parser, to which nothing may be thrown. */
-function startTaking<T>(take: Take<T>, answering: Answering): Promise<T> {
-  try {
-    return take(answering);
-  } catch (error) {
-    return Promise.reject(error);
   }
 }

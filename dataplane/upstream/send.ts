@@ -100,7 +100,6 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #headers: AnswerHeaders = {};
   #decoder: Transform | null = null;
   #headSettled = false;
-  #onHead: ((head: AnswerHead) => void) | null = null;
   #reader: BodyReader | null = null;
   #unread: Buffer[] = [];
   #unreadBytes = 0;
@@ -133,9 +132,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     return this.#sent;
   }
 
-  /** `onHead` hears of the head before anybody who waits for it: while the packet that brought it is still being read. */
-  start(dispatcher: Dispatcher, onHead?: (head: AnswerHead) => void): this {
-    this.#onHead = onHead ?? null;
+  start(dispatcher: Dispatcher): this {
     const { origin, path, headers, body, connectMs } = this.#options;
     const request = { origin, path, method: "POST" as const, ...bodyOf(headers, body) };
     this.#dispatchedAt = performance.now();
@@ -280,9 +277,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#headSettled = true;
     // The timer that was armed for the first byte cannot be reused for idleness: it has another length.
     if (this.#unseenFrom === null) this.#disarm();
-    const head = { status: this.#status, headers: this.#headers };
-    this.#onHead?.(head);
-    this.#resolveHead(head);
+    this.#resolveHead({ status: this.#status, headers: this.#headers });
   }
 
   /** `null`: the body ended as it should. */

@@ -9,7 +9,7 @@ import { z } from "zod";
 import { dialectPath, dialects } from "../../dataplane/dialects/dialect.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
-import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { callOf, routeTo, snapshotOf, type TestCall, upstreamOf } from "../fakes/inference.ts";
 import { noTools } from "../fakes/no-tools.ts";

@@ -7,7 +7,7 @@ import { createServe, type Serve } from "../../dataplane/inference/serve.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import type { RunTool } from "../../dataplane/tools/toolbox.ts";
-import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "./inference.ts";
 import { noTools } from "./no-tools.ts";

@@ -14,7 +14,7 @@ import { createServe } from "../../dataplane/inference/serve.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import type { RunOutcome, RunTool } from "../../dataplane/tools/toolbox.ts";
-import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { callOf, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../fakes/inference.ts";
 import type { Step } from "../fakes/upstream/script.ts";

@@ -23,7 +23,7 @@ import { newId, newInferenceKey } from "../../dataplane/lib/ids.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
-import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { countUpstream } from "../../dataplane/upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { upstreamOf } from "../fakes/inference.ts";

@@ -25,7 +25,7 @@ import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import type { RunTool } from "../../dataplane/tools/toolbox.ts";
-import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { toolPolicy, upstreamOf } from "../fakes/inference.ts";
 import { noTools } from "../fakes/no-tools.ts";

@@ -11,7 +11,7 @@ import { systemClock } from "../../dataplane/lib/clock.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
-import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { callOf, routeTo, snapshotOf, upstreamOf } from "../fakes/inference.ts";
 import { noTools } from "../fakes/no-tools.ts";

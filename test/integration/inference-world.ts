@@ -6,7 +6,7 @@ import { withItemReferences } from "../../dataplane/inference/item-references.ts
 import { createServe } from "../../dataplane/inference/serve.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import { redisToolCache } from "../../dataplane/tools/cache.ts";
-import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { noTools } from "../fakes/no-tools.ts";
 import {

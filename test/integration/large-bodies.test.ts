@@ -21,7 +21,7 @@ import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { Cancellation } from "../../dataplane/lib/cancellation.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import type { WorkerPool } from "../../dataplane/lib/worker-pool.ts";
-import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { callOf, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../fakes/inference.ts";
 import { largeBody, largeShapes } from "../fakes/large/bodies.ts";

@@ -325,17 +325,20 @@ test("an item that runs twice in one process, as after a lease that ran out, is 
   await makeOrganization(plane.pool, "org_twice", 1_000n);
   const before = plane.holds.running;
   const asked = request("org_twice", { endpoint: "batch", batchId: "batch_2" });
-  const settled: UsageRow[] = [];
-  const run = (claim: string) => plane.holds.forItem(claim, (row) => settled.push(row)).open(asked, 300n);
+  const settled: (readonly [UsageRow, () => Promise<void>])[] = [];
+  const run = (claim: string) => plane.holds.forItem(claim, (...row) => settled.push(row)).open(asked, 300n);
   const [first, second] = [await run("claim_1"), await run("claim_2")];
   expect(plane.holds.running).toBe(before + 2);
   expect(await plane.holds.credit("org_twice")).toMatchObject({ held: 600n, available: 400n });
   await second.settle(usage(120));
   await first.settle(usage(120));
   // The second run's line was stored first; the other one turns out not to be wanted.
-  const [stored] = settled as [UsageRow];
+  const [[stored], [, giveBack]] = settled as [
+    [UsageRow, () => Promise<void>],
+    [UsageRow, () => Promise<void>],
+  ];
   const accounts = await plane.pool.transaction((transaction) => chargeRows(transaction, [stored]));
-  await first.release();
+  await giveBack();
   // What the late run gives back is its own.
   expect(await plane.holds.credit("org_twice")).toMatchObject({ held: 300n });
   plane.holds.ledgerCharged([stored], accounts);

@@ -10,7 +10,7 @@ import type { Dispatcher } from "undici";
 import { dialectPath, dialects } from "../../dataplane/dialects/dialect.ts";
 import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
-import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { RecordingMeter } from "../fakes/inference.ts";
 import { noTools } from "../fakes/no-tools.ts";

@@ -14,7 +14,7 @@ import { createToolbox } from "../../dataplane/tools/toolbox.ts";
 import { dnsResolver } from "../../dataplane/tools/url-guard/resolver.ts";
 import { ExtractionPool } from "../../dataplane/tools/web-fetch/extract/pool.ts";
 import { RobotsCache } from "../../dataplane/tools/web-fetch/robots-cache.ts";
-import { Upstreams } from "../../dataplane/upstream/ask.ts";
+import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { searxng, x } from "../fakes/engines/engines.ts";
 import { answer, FakeSite, type Page } from "../fakes/pages/site.ts";

@@ -12,7 +12,7 @@ import { type Dialect, dialects } from "../../dialects/dialect.ts";
 import { SEALED_PREFIX } from "../../dialects/reasoning.ts";
 import { createServe } from "../../inference/serve.ts";
 import { sealing } from "../../lib/seal.ts";
-import { Upstreams } from "../../upstream/ask.ts";
+import { Upstreams } from "../../upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
 import { inferenceRoutes } from "./inference.ts";
 import { noTools } from "../../../test/fakes/no-tools.ts";

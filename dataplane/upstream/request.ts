@@ -1,4 +1,4 @@
-/** What is asked of a route's upstreams, and who answers it. */
+/** What is asked of a route's upstreams, and what one of them answers. */
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { Deadline } from "../lib/deadline.ts";
@@ -12,7 +12,7 @@ export interface Outgoing {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-export interface Question {
+export interface UpstreamRequest {
   readonly route: Route;
   readonly stream: boolean;
   /** Items of a batch are bounded by the request's time alone (resources.md, timeouts). */
@@ -26,18 +26,13 @@ export interface Question {
   readonly credential: (id: string) => string | undefined;
   /** What keeps a conversation on its upstream; null: any. */
   readonly conversation: string | null;
-  /** The request as this candidate shall get it. @throws ApiError when it cannot serve the request at all. */
-  readonly write: (upstream: Upstream) => Outgoing | Promise<Outgoing>;
 }
 
-/** An upstream that answers with a 2xx status. */
-export interface Answering {
+/** An answer with a 2xx status, whose body is read with `call`. */
+export interface UpstreamAnswer {
   readonly upstream: Upstream;
   readonly head: AnswerHead;
   readonly call: UpstreamCall;
   /** To be called as soon as the answer's first event, or the whole of it, is there: the upstream is well. */
-  readonly accepted: () => void;
+  accepted(): void;
 }
-
-/** Takes an answer, whose first bytes come as soon as they are asked for (`UpstreamCall.read`). */
-export type Take<T> = (answering: Answering) => Promise<T>;

@@ -9,8 +9,8 @@ import type { Route, Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import { newRequestRecord } from "../telemetry/request-record.ts";
-import { Upstreams } from "./ask.ts";
-import type { Question } from "./question.ts";
+import { Upstreams } from "./upstreams.ts";
+import type { Outgoing, UpstreamRequest } from "./request.ts";
 import { newUpstreamDispatcher } from "./dispatcher.ts";
 
 /** Nobody listens there. */
@@ -59,7 +59,7 @@ const error = (status: number, headers: Record<string, string> = {}) => ({ error
 interface Outcome {
   /** Body of the answer, or the error's code. */
   readonly said: string;
-  readonly record: Question["record"];
+  readonly record: UpstreamRequest["record"];
   readonly error: ApiError | null;
 }
 
@@ -67,11 +67,12 @@ interface Outcome {
 async function ask(
   list: Upstream[],
   route: Partial<Route> = {},
-  question: Partial<Question> = {},
+  request: Partial<UpstreamRequest> = {},
+  write: (upstream: Upstream) => Outgoing = () => ({ body, headers: {} }),
 ): Promise<Outcome> {
   const record = newRequestRecord(null);
   const deadline = new Deadline(5_000);
-  const whole: Question = {
+  const whole: UpstreamRequest = {
     route: routeTo(list, { timeouts, retries: { attempts: 2, retryOn: all }, ...route }),
     stream: false,
     batch: false,
@@ -80,16 +81,22 @@ async function ask(
     record,
     credential: () => undefined,
     conversation: "c",
-    write: () => ({ body, headers: {} }),
-    ...question,
+    ...request,
   };
   try {
-    const said = await upstreams.ask(whole, async ({ call, accepted }) => {
-      const text = (await call.whole(1e6)).toString();
-      accepted();
-      return text;
-    });
-    return { said, record, error: null };
+    const attempts = upstreams.attempts(whole);
+    for (;;) {
+      const upstream = await attempts.next();
+      try {
+        const answer = await attempts.send(write(upstream));
+        const said = (await answer.call.whole(1e6)).toString();
+        answer.accepted();
+        attempts.taken();
+        return { said, record, error: null };
+      } catch (thrown) {
+        attempts.failed(thrown);
+      }
+    }
   } catch (thrown) {
     if (!(thrown instanceof ApiError)) throw thrown;
     return { said: thrown.code, record, error: thrown };
@@ -359,12 +366,12 @@ test("a conversation stays on its upstream, others spread", async () => {
 
 test("a candidate whose dialect cannot hold the request is passed over", async () => {
   const refused = new ApiError("unsupported_parameter", "stop: not there");
-  const write: Question["write"] = ({ name }) => {
+  const write = ({ name }: Upstream): Outgoing => {
     if (name === "one") throw refused;
     return { body, headers: {} };
   };
-  expect((await ask(pair(), {}, { write })).record).toMatchObject({ tries: 1, upstream: "two" });
-  expect((await ask([named("one", one.url)], {}, { write })).error).toBe(refused);
+  expect((await ask(pair(), {}, {}, write)).record).toMatchObject({ tries: 1, upstream: "two" });
+  expect((await ask([named("one", one.url)], {}, {}, write)).error).toBe(refused);
 });
 
 test("an upstream is called at exactly its address, with its headers and its credential", async () => {
