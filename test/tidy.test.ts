@@ -5,6 +5,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { describe, expect, test } from "vitest";
+import { citationsOf, citingFiles, ruleNumbers } from "./citations.ts";
 
 const root = resolve(import.meta.dirname, "..");
 
@@ -148,5 +149,37 @@ describe("purity", () => {
         (file) => !entry.test(file) && /\bprocess\.env\b/.test(readFileSync(join(root, file), "utf8")),
       ),
     ).toEqual([]);
+  });
+});
+
+describe("citations", () => {
+  const all = citingFiles().flatMap(citationsOf);
+
+  test("what is cited stands in this repository", () => {
+    expect(all.length).toBeGreaterThan(500);
+    const wrong = all.filter(({ found }) => !found);
+    expect(wrong.map(({ file, text, page }) => `${file}: ${text} (${page})`)).toEqual([]);
+  });
+
+  test("rules are numbered without gaps, and none that code cites is called planned", () => {
+    const { all: numbers, planned } = ruleNumbers();
+    const last = new Map<string, number>();
+    for (const number of numbers) {
+      const [section = "", rule] = number.split(".");
+      expect(Number(rule), `rule ${number}`).toBe((last.get(section) ?? 0) + 1);
+      last.set(section, Number(rule));
+    }
+    const built = all.filter(
+      ({ file, text }) => !file.startsWith("docs/") && planned.has(text.slice("rule ".length)),
+    );
+    expect(built.map(({ file, text }) => `${file} cites ${text}`)).toEqual([]);
+  });
+
+  test("nothing outside of the repository is cited", () => {
+    const outside = /\bspec\.md\b|\(spec(, [A-Z]|; rule)|Sources?: spec\b|\/work\//;
+    const wrong = citingFiles().filter(
+      (file) => file !== "test/tidy.test.ts" && outside.test(readFileSync(join(root, file), "utf8")),
+    );
+    expect(wrong).toEqual([]);
   });
 });

@@ -1,5 +1,5 @@
 /**
- * A batch as it is stored: one engine for both forms of the API (spec, "Message batch", "Batch"). How it looks to a
+ * A batch as it is stored: one engine for both forms of the API (service.md "Message batch", "Batch"). How it looks to a
  * client stands with the routes.
  *
  * States: creating → in_progress (Messages form), validating → in_progress | ended (failed) (file form),
@@ -11,9 +11,9 @@ import { z } from "zod";
 import { dialects } from "../dialects/dialect.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
 
-/** A batch is over so long after it was made, whatever has not run until then (spec, Limits). */
+/** A batch is over so long after it was made, whatever has not run until then (service.md "Limits"). */
 export const WINDOW_MS = 24 * 3_600_000;
-/** Results are kept so long after the end (spec, Limits). */
+/** Results are kept so long after the end (service.md "Limits"). */
 export const RETENTION_MS = 29 * 24 * 3_600_000;
 export const MAX_REQUESTS = 10_000;
 /** Size of a batch's requests together. */

@@ -1,4 +1,4 @@
-/** One line of a batch's input file (rules 4.9–4.12, reference/dialects.md §A8). Pure. */
+/** One line of a batch's input file (rules 4.9–4.12, dialects.md §A8). Pure. */
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
 import { readFields, type FieldsRead } from "../lib/json-fields.ts";
 import { MAX_ITEM_BYTES } from "./batch.ts";

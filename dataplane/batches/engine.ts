@@ -27,7 +27,7 @@ export interface Engine {
   readonly balance: (organizationId: string) => Promise<Micros>;
 }
 
-/** @throws ApiError 402: a batch is made only while the balance is above 0 (spec, Limits). */
+/** @throws ApiError 402: a batch is made only while the balance is above 0 (service.md "Limits"). */
 export async function requireBalance({ balance }: Engine, organizationId: string): Promise<void> {
   if ((await balance(organizationId)) <= 0n) throw creditEmpty();
 }

@@ -1,5 +1,5 @@
 /**
- * The lines of result files (reference/dialects.md §A7, §A8; rules 4.8, 4.11). Pure. `customId` is a JSON string
+ * The lines of result files (dialects.md §A7, §A8; rules 4.8, 4.11). Pure. `customId` is a JSON string
  * literal everywhere.
  */
 import { messagesErrorBody, openaiErrorBody, errorStatus } from "../dialects/errors.ts";
@@ -12,7 +12,7 @@ export interface LineItem {
   readonly requestId: string;
 }
 
-/** The codes of batch results (spec, "Error codes in batch results"). */
+/** The codes of batch results (service.md "What becomes of an item"). */
 export type ResultCode =
   | "insufficient_quota"
   | "invalid_request"

@@ -1,5 +1,5 @@
 /**
- * What an item's run means: an answer, an error, or another try (spec, "Per-request outcome in a batch"; rules 4.1,
+ * What an item's run means: an answer, an error, or another try (service.md "What becomes of an item"; rules 4.1,
  * 4.3, 4.4, 4.8). Pure.
  */
 import type { ApiError } from "../lib/api-error.ts";

@@ -1,4 +1,4 @@
-/** Runs one item: the same way as a live request, with the answer kept instead of sent (spec, batches). */
+/** Runs one item: the same way as a live request, with the answer kept instead of sent (service.md "Batches"). */
 import type { Logger } from "pino";
 import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
 import type { Holds } from "../billing/holds.ts";
@@ -97,7 +97,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
   return { ...over, state: "errored", line, row };
 }
 
-/** Nothing that a provider said enters a result (spec, "Error codes in batch results"). */
+/** Nothing that a provider said enters a result (service.md "What becomes of an item"). */
 function inOwnWords(error: ApiError): ApiError {
   const message =
     error.kind.status < 500 ? "The request was rejected upstream." : "The upstream failed; retry shortly.";

@@ -247,7 +247,7 @@ test("while Postgres is away a key that was valid stays valid", async () => {
   await expect(cut.find(digest("never seen"), 0)).rejects.toMatchObject({ code: "unavailable" });
 });
 
-test("design §2: an organization that Postgres refuses blocks no other, and is not called programmed", async () => {
+test("design.md §2: an organization that Postgres refuses blocks no other, and is not called programmed", async () => {
   const bad = organization("org_m_bad", { displayName: "a\0b", apiKeys: [inferenceKey("bad")] });
   const revoked = organization("org_n", { apiKeys: [inferenceKey("n")] });
   const deleted = organization("org_o", { apiKeys: [inferenceKey("o")] });
@@ -268,7 +268,7 @@ test("design §2: an organization that Postgres refuses blocks no other, and is 
   expect(logged).toEqual([]);
 });
 
-test("design §2: an organization that Postgres refused is tried again, later each time, until it is taken", async () => {
+test("design.md §2: an organization that Postgres refused is tried again, later each time, until it is taken", async () => {
   await pool.query(sql.unsafe`alter table organizations add constraint late check (display_name <> 'Late')`);
   logged = [];
   const keeper = keeperOf({ retryRefusedMs: { first: 40, most: 150 } });
@@ -292,7 +292,7 @@ test("design §2: an organization that Postgres refused is tried again, later ea
   await keeper.stop();
 });
 
-test("resources.md: a key's secret may move from a deleted organization to one with another id, and back", async () => {
+test("a key's secret may move from a deleted organization to one with another id, and back", async () => {
   const keys = { apiKeys: [inferenceKey("ci", "moves")], adminKeys: [key("root", "moves too")] };
   const renamed = async (id: string) => {
     const [held] = await copy([organization(id, keys)]);
@@ -363,7 +363,7 @@ test("rule 1.16: created keys of a deleted organization work again, but for one 
   expect(listed).toEqual(["s_stays"]);
 });
 
-test("design §4.1: a pod that hears of a snapshot remembers nothing of a secret that it changed, whoever copied it", async () => {
+test("design.md §4.1: a pod that hears of a snapshot remembers nothing of a secret that it changed, whoever copied it", async () => {
   const pods = [directory, new KeyDirectory({ pool, clock: { now: () => Date.now() } })].map((own) => ({
     keeper: keeperOf({ directory: own }),
     find: (secret: string) => own.find(digest(secret), 30_000),

@@ -20,7 +20,7 @@ export interface TokenUsage {
   readonly reasoning: number;
 }
 
-/** Successful server-tool work, in billing units (spec, Prices and billing rules 2). */
+/** Successful server-tool work, in billing units (service.md "Prices and billing rules" 2). */
 export interface ToolUsage {
   readonly webSearches: number;
   readonly webFetches: number;

@@ -6,7 +6,7 @@ import { MAX_TOKENS_PER_REQUEST, chargeClasses, costMicros, estimateMicros } fro
 import { noTokens, noTools } from "./token-usage.ts";
 
 const source: Prices["source"] = { kind: "PriceTable", namespace: "n", name: "p", uid: "u", generation: 1 };
-/** The example of resources.md at 32 credits a dollar, tools at their defaults. */
+/** The prices of an example route at 32 credits a dollar, tools at their defaults. */
 const sonnet: Prices = {
   source,
   input: "96",

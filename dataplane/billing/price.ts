@@ -1,6 +1,6 @@
 /**
  * What a request costs. Pure: prices are decimal strings, parsed to exact integers over a common power of ten;
- * a request's cost is summed exactly and rounded once, half up, to a micro-credit (resources.md, PriceTable).
+ * a request's cost is summed exactly and rounded once, half up, to a micro-credit (service.md "Prices and billing rules").
  *
  * A price of `p` credits for a million tokens is `p` micro-credits a token; a price of `p` credits for a thousand
  * tool units is `1000 p` micro-credits a unit.

@@ -1,4 +1,4 @@
-/** What a client hears of its organization's limits (reference/dialects.md §A3). Pure. */
+/** What a client hears of its organization's limits (dialects.md §A3). Pure. */
 import { ApiError } from "../lib/api-error.ts";
 import type { MeteredRequest } from "./meter.ts";
 

@@ -49,7 +49,7 @@ export interface CodecContext {
 export type KeepItem = (id: string, json: Buffer | string) => void;
 
 /**
- * A markdown link of an answer to something that a tool result named (spec, *Citations in Responses and Chat*).
+ * A markdown link of an answer to something that a tool result named (service.md "Citations in Responses and Chat").
  * Indexes count Unicode code points of the text that was asked about; `end_index` is exclusive.
  */
 export interface UrlCitation {
@@ -74,7 +74,7 @@ export interface Carry {
   readonly dialect: Dialect;
   /** The client's whole parsed body. */
   readonly request: JsonObject;
-  /** The client declares a server tool: the spec's "translation path". */
+  /** The client declares a server tool: it goes through Messages form. */
   readonly serverTools: boolean;
   /** Tool ids and names that were replaced by an alias: alias → the client's own. */
   readonly aliases: ReadonlyMap<string, string>;

@@ -1,6 +1,6 @@
 /**
  * How hard a model is asked to think: Messages' `thinking` and `output_config.effort` against the one word of
- * Chat and Responses (spec, Messages dialect; dialects.md §D1; rule 2.5).
+ * Chat and Responses (service.md "Inference"; dialects.md §D1; rule 2.5).
  */
 import type { Carry } from "./codecs.ts";
 import { isObject } from "./cursor.ts";
@@ -32,7 +32,7 @@ export function openaiEffort(request: MessagesRequest, carry: Carry): OpenAiEffo
   return request.output_config?.effort ?? (request.thinking?.type === "enabled" ? "medium" : undefined);
 }
 
-/** `thinking` and effort as a Messages upstream gets them: never `enabled`, never `budget_tokens` (spec). */
+/** `thinking` and effort as a Messages upstream gets them: never `enabled`, never `budget_tokens` (service.md "Inference"). */
 export function adaptiveThinking(
   request: MessagesRequest,
 ): Pick<MessagesRequest, "thinking" | "output_config"> {

@@ -1,5 +1,5 @@
 /**
- * How an ApiError reads in each error style. Source: reference/dialects.md §A2, §C; rules.md 2.12, 3.1.
+ * How an ApiError reads in each error style. Source: dialects.md §A2, §C; rules.md 2.12, 3.1.
  * `lib/api-error.ts` holds the table; nothing else of the program writes an error body.
  */
 import { errorKinds, type ApiError, type ErrorKind } from "../lib/api-error.ts";
@@ -34,7 +34,7 @@ function detailsOf(kind: ErrorKind, error: ApiError): Record<string, unknown> | 
   return { error_code: kind.detailsCode, ...error.details };
 }
 
-/** The Messages error object. `code` repeats the spec's code where its readers look for it. */
+/** The Messages error object. `code` repeats the code of service.md "Errors" where its readers look for it. */
 function messagesError(error: ApiError): Record<string, unknown> {
   const { kind } = error;
   const details = detailsOf(kind, error);

@@ -67,7 +67,7 @@ const blockParts = [
   "tool_name",
 ];
 const sourceParts = ["type", "media_type", "data", "url", "file_id", "content"];
-/** What a declaration of one of Gapura's server tools may say; read, or accepted and ignored (spec). */
+/** What a declaration of one of Gapura's server tools may say; read, or accepted and ignored (service.md "Declarations in Messages"). */
 const serverToolParts = [
   "max_uses",
   "allowed_domains",

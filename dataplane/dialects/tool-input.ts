@@ -14,7 +14,7 @@ type ServerToolNames = CodecContext["serverTools"];
 /**
  * Nothing at all means no arguments.
  * @param name the tool's; what a server tool is called with is the loop's to refuse: to the model, not to the client
- *   (spec, `invalid_tool_input`).
+ *   (service.md "Errors of tools").
  * @throws ApiError `upstream_error` when it is not a JSON object.
  */
 export function toolInput(json: string, name = "", serverTools?: ServerToolNames): JsonObject {

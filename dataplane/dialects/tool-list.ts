@@ -82,7 +82,7 @@ export class ToolList {
 export const choiceOfMode = (mode: "none" | "auto" | "required"): ToolChoice =>
   mode === "required" ? { type: "any" } : { type: mode };
 
-/** `allowed_tools` (§D1): the tools are filtered, its mode is the choice. */
+/** `allowed_tools` (dialects.md §D1): the tools are filtered, its mode is the choice. */
 export function readAllowedTools(
   allowed: Cursor,
   list: ToolList,

@@ -6,7 +6,7 @@ import type { FunctionTool, JsonObject, MessagesRequest } from "./messages/types
 const isFunctionTool = (tool: FunctionTool | JsonObject): tool is FunctionTool =>
   (tool.type ?? "custom") === "custom";
 
-/** @throws ApiError `unsupported_tool` for a typed tool, which only a Messages upstream knows (§D1). */
+/** @throws ApiError `unsupported_tool` for a typed tool, which only a Messages upstream knows (dialects.md §D1). */
 export function functionTools(request: MessagesRequest, carry: Carry): FunctionTool[] {
   return (request.tools ?? []).map((tool) => {
     if (isFunctionTool(tool)) return tool;
@@ -22,7 +22,7 @@ export function functionTools(request: MessagesRequest, carry: Carry): FunctionT
 /**
  * Only Messages knows a prefill: a conversation of Chat or Responses may end in an assistant's turn, and the next one
  * follows it (rule 2.1).
- * @throws ApiError when a Messages client wants its own beginning of an answer continued (§D1).
+ * @throws ApiError when a Messages client wants its own beginning of an answer continued (dialects.md §D1).
  */
 export function refusePrefill(request: MessagesRequest, carry: Carry): void {
   const last = request.messages.findLastIndex(({ role }) => role !== "system");

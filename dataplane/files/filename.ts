@@ -1,4 +1,4 @@
-/** Names and types of uploaded files (rules 4.13–4.14, reference/dialects.md §A5). Pure. */
+/** Names and types of uploaded files (rules 4.13–4.14, dialects.md §A5). Pure. */
 
 const MAX_NAME = 255;
 const UNKNOWN_TYPE = "application/octet-stream";

@@ -10,7 +10,7 @@ const SHORT_BYTES = 16 * 1024;
 
 /**
  * An inference answer on the wire, straight to Node's response: Fastify's own way of sending costs twice the CPU
- * (reference/dependencies.md §5). A client that takes nothing for a minute is cut, which looks to the server
+ * (dependencies.md §5). A client that takes nothing for a minute is cut, which looks to the server
  * like any other client that left.
  */
 export class HttpAnswerSink implements AnswerSink {

@@ -1,4 +1,4 @@
-/** Who is calling. Source: spec.md "Authentication", reference/dialects.md §A1, rules.md 5.8. */
+/** Who is calling. Source: service.md "Authentication", dialects.md §A1, rules.md 5.8. */
 import { hash } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
 import type { Directory, Principal } from "../billing/principal.ts";

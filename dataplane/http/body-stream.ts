@@ -12,7 +12,7 @@ const CHUNK_BYTES = 64 * 1024;
 /** A decoder keeps as much of what it gave out as the sender's window is large: not more than the largest JSON body. */
 const ZSTD_WINDOW_LOG = 25;
 
-/** Those of reference/dialects.md §A3; `x-gzip` is another word for gzip (RFC 9110 §8.4.1.3). */
+/** Those of dialects.md §A3; `x-gzip` is another word for gzip (RFC 9110 §8.4.1.3). */
 const decoders = {
   gzip: () => createGunzip({ chunkSize: CHUNK_BYTES }),
   "x-gzip": () => createGunzip({ chunkSize: CHUNK_BYTES }),

@@ -1,6 +1,6 @@
 import type { ErrorStyle } from "../dialects/errors.ts";
 
-/** Paths that belong to one family, whatever headers come with them (reference/dialects.md §A2 "Style rule"). */
+/** Paths that belong to one family, whatever headers come with them (dialects.md §A2 "Style rule"). */
 const owned: readonly (readonly [string, ErrorStyle["family"]])[] = [
   ["/v1/messages", "messages"],
   ["/v1/organizations", "messages"],
@@ -19,7 +19,7 @@ export function errorStyle(path: string, versionHeader: string | undefined): Err
   return { family: listFamily(versionHeader), union: true };
 }
 
-/** The style of shared answers (models, files): Messages' when a version header is present (spec, Versioning). */
+/** The style of shared answers (models, files): Messages' when a version header is present (service.md "Versioning"). */
 export const listFamily = (versionHeader: string | undefined): ErrorStyle["family"] =>
   versionHeader === undefined || versionHeader === "" ? "openai" : "messages";
 

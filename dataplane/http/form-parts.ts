@@ -57,7 +57,7 @@ export class FormParts {
     );
   }
 
-  /** As busboy decides, save that a `file` with a type of its own needs no name (reference/dialects.md §A5). */
+  /** As busboy decides, save that a `file` with a type of its own needs no name (dialects.md §A5). */
   #isFile(field: string | undefined, type: string | undefined, filename: string | undefined): boolean {
     const isFile =
       filename !== undefined ||

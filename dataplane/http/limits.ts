@@ -6,7 +6,7 @@ export const limits = {
   inferenceBodyBytes: bodyLimits.bytes,
   /** The body that creates a message batch (rule 4.7). */
   batchBodyBytes: 256 * 1024 * 1024,
-  /** An uploaded file (reference/dialects.md §A5). */
+  /** An uploaded file (dialects.md §A5). */
   fileBytes: 512 * 1024 * 1024,
   /** An upload's whole form, encoded and decoded: its file, its fields and the headers of them all. */
   formBytes: 520 * 1024 * 1024,

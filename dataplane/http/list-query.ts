@@ -1,6 +1,6 @@
 /**
  * The two pagination styles that every list accepts at once, and the one envelope that every SDK can page through
- * (spec, Files list; reference/dialects.md §A4; rules 4.15, 5.6).
+ * (service.md "Files"; dialects.md §A4; rules 4.15, 5.6).
  */
 import { ApiError } from "../lib/api-error.ts";
 

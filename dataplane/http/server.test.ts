@@ -30,7 +30,7 @@ test("an answer reaches the client with both request id headers and one log line
   expect([response.status, await response.json()]).toEqual([200, { got: 17, id }]);
   expect(id).toMatch(/^req_[0-9A-Za-z]{24}$/);
   expect(response.headers.get("x-request-id")).toBe(id);
-  // Longer than any Ingress keeps an idle connection (design §4.7): 600 s is the longest known.
+  // Longer than any Ingress keeps an idle connection (design.md §4.7): 600 s is the longest known.
   expect(response.headers.get("keep-alive")).toBe("timeout=620");
   await expect.poll(() => server.logged.length).toBe(1);
   expect(server.logged[0]).toMatchObject({

@@ -7,7 +7,7 @@ import { openReasoning, reasoningEdits, withoutBlocks } from "./sealed-reasoning
 
 /**
  * The client's bytes with the upstream's name of the model, its own reasoning opened (rule 7.12), and never a thinking
- * budget (spec, `POST /v1/messages`).
+ * budget (service.md "Inference").
  */
 export function forCountUpstream(seen: Look, { model, dedicatedTo }: Upstream, sealer: Sealer): Buffer {
   const { body, fields, objects } = seen;

@@ -170,7 +170,7 @@ class RelayEdits {
     for (const edit of removeEntries(inputItems, isGone)) this.#edits.push(edit);
   }
 
-  /** `enabled` becomes adaptive with effort `medium`, an explicit effort winning; no budget goes upstream (spec). */
+  /** `enabled` becomes adaptive with effort `medium`, an explicit effort winning; no budget goes upstream (service.md "Inference"). */
   #mapThinking(): void {
     const thinking = this.#object("thinking");
     if (thinking === null) return;

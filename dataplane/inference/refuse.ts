@@ -1,7 +1,7 @@
 /**
  * What no upstream may see, refused on every path before anything is spent (design.md §4.1): hosted tools,
  * fields that would read or write state of the shared upstream account, planned features, foreign ids.
- * Sources: spec "Errors", rules 2.10, 2.11, 2.16, 3.1–3.3, dialects.md §B1, §B3, §F.
+ * Sources: service.md "Errors", rules 2.10, 2.11, 2.16, 3.1–3.3, dialects.md §B1, §B3, §F.
  */
 import type { Policy, Route } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
@@ -102,7 +102,7 @@ function refuseFields(look: Facts): void {
     );
 }
 
-/** Judged without a server tool too (spec, HTTP-level errors): an upstream would say it in its own words. */
+/** Judged without a server tool too (service.md "Errors"): an upstream would say it in its own words. */
 function refuseCallCap({ fields, maxToolCalls: value }: Facts): void {
   if (present(fields, "max_tool_calls") === undefined) return;
   if (value === undefined || !Number.isSafeInteger(value) || value < 1)
@@ -157,7 +157,7 @@ const noServerTools: ReadonlyMap<ServerTool, string> = new Map();
 export const isOffline = (look: Facts, tool: ToolEntry): boolean =>
   look.dialect === "responses" && tool.offline && classOf(look.dialect, tool) === "webSearch";
 
-/** @throws ApiError when a declared server tool cannot run on this route (spec, HTTP-level errors). */
+/** @throws ApiError when a declared server tool cannot run on this route (service.md "Errors"). */
 export function checkServerTools(look: Facts, route: Route, policy: Policy | undefined): void {
   const declared = declaredServerTools(look);
   if (declared.size === 0) return;

@@ -29,7 +29,7 @@ import type { Facts } from "./look.ts";
 import { namesOf, sizeOf, type LoopWork } from "./open-loop.ts";
 import { eventStreamHeaders } from "./stream-answer.ts";
 
-/** Pings while a tool runs (spec, Limits). */
+/** Pings while a tool runs (service.md "Limits"). */
 const PING_MS = 10_000;
 
 export interface ToolServices {

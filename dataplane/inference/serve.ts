@@ -40,7 +40,7 @@ import { serveWithTools, type ToolServices } from "./serve-tools.ts";
 import { relayWhole } from "./relay-whole.ts";
 import { edited, openWork, type Work } from "./work.ts";
 
-/** What a Messages client without a version is taken to speak (spec, Versioning 2). */
+/** What a Messages client without a version is taken to speak (service.md "Headers"). */
 const DEFAULT_VERSION = "2023-06-01";
 /** As much of an unknown model's name is repeated to the client. */
 const MAX_SHOWN_MODEL = 200;
@@ -86,7 +86,7 @@ export const createServe =
 /** @throws ApiError for what no upstream may see, and for a model that the organization may not use. */
 function accepted(call: InferenceCall, work: Work, sealer: Sealer): Serving {
   const { seen } = work;
-  // A batch has no stream to answer with (spec: "an ordinary Messages body without streaming").
+  // A batch has no stream to answer with (service.md "Batches").
   if (call.batchId !== null && seen.stream)
     throw new ApiError("invalid_value", "stream: a request of a batch cannot be streamed.", {
       param: "stream",

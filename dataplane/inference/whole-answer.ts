@@ -120,7 +120,7 @@ export function parsedAnswer(dialect: Dialect, body: Buffer): JsonObject | null 
 
 /**
  * Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it, and costs
- * nothing unless it reports what it used (spec, "A failed request without usage is not recorded").
+ * nothing unless it reports what it used (service.md "Prices and billing rules").
  */
 export const isErrorBody = (body: JsonObject): boolean =>
   isFailedResponse(body)

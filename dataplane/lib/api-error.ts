@@ -1,6 +1,6 @@
 /**
  * The one table of every error the service answers with, and the exception that stops a request with one of them.
- * Sources: spec.md "Errors", reference/dialects.md §A2, rules.md 1.4–1.6, 1.17, 2.12, 2.16.
+ * Sources: service.md "Errors", dialects.md §A2, rules.md 1.4–1.6, 1.17, 2.12, 2.16.
  * Nothing here knows a dialect's body: `dialects/errors.ts` renders it.
  */
 
@@ -27,9 +27,9 @@ const invalid = (openaiCode: string | null, detailsCode?: string, status = 400):
 });
 
 export const errorKinds = {
-  /** Malformed in a way that no spec code names. */
+  /** Malformed in a way for which the contract has no code. */
   invalid_request: invalid(null),
-  /** The spec's own code `invalid_request_error`: in OpenAI style `type` and `code` are both equal to it (rule 3.1). */
+  /** The contract's own code `invalid_request_error`: in OpenAI style `type` and `code` are both equal to it (rule 3.1). */
   invalid_request_error: invalid("invalid_request_error"),
   missing_parameter: invalid("missing_required_parameter"),
   invalid_type: invalid("invalid_type"),

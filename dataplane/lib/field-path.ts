@@ -3,7 +3,7 @@ export type PathStep = string | number;
 
 /**
  * A field's path as the caller's dialect writes it: `messages.3.content` in Messages style,
- * `messages[3].content` in OpenAI style (reference/dialects.md §A2).
+ * `messages[3].content` in OpenAI style (dialects.md §A2).
  */
 export function fieldPath(style: "messages" | "openai", steps: readonly PathStep[]): string {
   if (style === "messages") return steps.join(".");

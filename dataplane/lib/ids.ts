@@ -4,7 +4,7 @@ const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const random24 = customAlphabet(base62, 24);
 const random40 = customAlphabet(base62, 40);
 
-/** Prefixes of every id that the service hands out (reference/dialects.md §F). */
+/** Prefixes of every id that the service hands out (dialects.md §F). */
 export type IdPrefix =
   | "req"
   | "msg"
@@ -30,7 +30,7 @@ export type NewId = (prefix: IdPrefix) => string;
 /** A random id such as `msg_4fR…`: the prefix, an underscore and 24 base62 characters (142 bits). */
 export const newId: NewId = (prefix) => `${prefix}_${random24()}`;
 
-/** A new inference key: `sk-svc-` and 40 base62 characters (spec, Authentication), from a cryptographic source. */
+/** A new inference key: `sk-svc-` and 40 base62 characters (service.md "Authentication"), from a cryptographic source. */
 export const newInferenceKey = (): string => `sk-svc-${random40()}`;
 
 /** A new admin key: `sk-adm-svc-` and 40 base62 characters. */

@@ -1,6 +1,6 @@
 /**
  * Reads a Messages conversation that holds server-tool blocks of earlier answers and writes it as the model
- * knows it: tool calls and tool results (spec "Server tools: conversation rules", rules 3.4, 3.6). Pure.
+ * knows it: tool calls and tool results (service.md "Conversations", rules 3.4, 3.6). Pure.
  *
  * One assistant message of a client may hold several iterations:
  *

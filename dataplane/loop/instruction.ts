@@ -1,4 +1,4 @@
-/** What the loop adds to a system prompt (spec "Server tools: citations in Responses and Chat"). Pure. */
+/** What the loop adds to a system prompt (service.md "Citations in Responses and Chat"). Pure. */
 import type { MessagesRequest } from "../dialects/messages/types.ts";
 
 /** Marks where the instruction begins, so that it is added once. */

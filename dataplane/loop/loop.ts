@@ -1,6 +1,6 @@
 /**
  * The round machine of server tools: what an iteration's answer leads to. Pure; one machine for the three
- * dialects, streamed or not, live or in a batch (design.md §4.5; spec "Server-tool loop end states",
+ * dialects, streamed or not, live or in a batch (design.md §4.5; service.md "How the loop ends",
  * rules 3.5–3.8). `run.ts` does what is decided here.
  *
  *            ask ──> answer ──┬── no server call ───────────────────────────> stop (the model's own reason)

@@ -1,7 +1,7 @@
 /**
  * What a server tool brought, in the two forms that are needed: for the model, as the content of a tool result,
- * and for a Messages client, as a result block whose contents are sealed (spec "Server tools: conversation
- * rules"). Reads the second form back when a conversation is resent. Pure.
+ * and for a Messages client, as a result block whose contents are sealed (service.md
+ * "Conversations"). Reads the second form back when a conversation is resent. Pure.
  */
 import type { Sealer } from "../dialects/codecs.ts";
 import type {
@@ -45,7 +45,7 @@ const SEARCH_CODES: ReadonlySet<string> = new Set<WebSearchErrorCode>([
   "query_too_long",
   "unavailable",
 ]);
-/** `cited_text` is at most this many characters (spec, Limits). */
+/** `cited_text` is at most this many characters (service.md "Limits"). */
 const MAX_CITED = 150;
 
 /** The `tool_result` that the model reads. Search results carry citations; a page's are on when `citePages`. */

@@ -3,7 +3,7 @@
  * of the iteration (tool calls), and what goes back to the model. Pure, no I/O.
  *
  * Calls wait because what they mean is known only at the end: a cut or final answer drops them, and a client's
- * call stands after the results of server tools that were called beside it (spec, end states).
+ * call stands after the results of server tools that were called beside it (service.md "How the loop ends").
  */
 import { parseArguments, writeArguments } from "../dialects/arguments.ts";
 import type { NewId } from "../lib/ids.ts";

@@ -3,7 +3,7 @@
  * machine (`loop.ts`) says stop. One runner for the three dialects, live and in batches; what it says is
  * Messages events, which the dialect's writer renders.
  *
- * Money (design.md §5, spec "Prices and billing rules"): the caller opened the bill for the first iteration;
+ * Money (design.md §5, service.md "Prices and billing rules"): the caller opened the bill for the first iteration;
  * every further one is admitted by `advance`, and the end of the answer leaves only after `settle`.
  */
 import type { Attributes, Span } from "@opentelemetry/api";
@@ -41,7 +41,7 @@ export interface LoopInput {
   /** Calls of a resent conversation that were never run. */
   readonly pending: readonly ToolCall[];
   readonly serverTools: ReadonlySet<ServerToolName>;
-  /** At most this many calls run at once (spec: 4). */
+  /** At most this many calls run at once (service.md "Limits"). */
   readonly parallelCalls: number;
   /** Page citations were asked for and the model makes them. */
   readonly citePages: boolean;
@@ -71,7 +71,7 @@ export interface LoopDeps {
   readonly newId: NewId;
   /** Aborted when the client is gone. */
   readonly signal: AbortSignal;
-  /** Milliseconds between pings while a tool runs (spec: 10 seconds). */
+  /** Milliseconds between pings while a tool runs (service.md "Limits"). */
   readonly pingMs: number;
   /** The request's; null when nothing is traced. */
   readonly span: Span | null;
@@ -212,7 +212,7 @@ class Loop {
       endSpan(span, usageAttributes(spoiled?.usage ?? round.usage, this.#upstream), errorCode(told));
       if (first || this.#deps.signal.aborted) throw told;
       this.#failed = true;
-      // A failure pauses the answer (rule 3.8), a corrupt one fails it (spec, per-request outcome in a batch).
+      // A failure pauses the answer (rule 3.8), a corrupt one fails it (service.md "What becomes of an item").
       const pauses = this.#input.rules.dialect === "messages" && !this.#input.streamed;
       if (pauses && spoiled?.corrupt !== true) return null;
       // The client's SDK must not repeat what has been billed, and must not see the provider's words.
@@ -290,7 +290,7 @@ class Loop {
 
   #cite(outcome: ToolOutcome): void {
     if (outcome.kind === "hits") for (const hit of outcome.hits) this.#input.sources.add(hit);
-    // A Messages client's citations into a page are the model's own (spec, `citations` of web_fetch).
+    // A Messages client's citations into a page are the model's own (service.md "Declarations in Messages").
     if (outcome.kind === "page" && this.#input.rules.dialect !== "messages") {
       const { url, title, source } = outcome.page;
       this.#input.sources.add({ url, title, text: source.type === "text" ? source.text : "" });

@@ -44,7 +44,7 @@ export class Tally {
     this.#currentImplausible = false;
   }
 
-  /** Only what a tool brought is counted: a call that failed is free (spec, Prices and billing rules 3). */
+  /** Only what a tool brought is counted: a call that failed is free (service.md "Prices and billing rules" 3). */
   tool(name: ServerToolName, outcome: ToolOutcome): void {
     if (outcome.kind === "error") return;
     const tools = this.#tools;
@@ -69,7 +69,7 @@ export class Tally {
     };
   }
 
-  /** Cumulative usage as the answer shows it; x_search counts in both counters (spec, Message). */
+  /** Cumulative usage as the answer shows it; x_search counts in both counters (service.md "Message"). */
   get usage(): MessagesUsage {
     const { tokens, tools } = this.observed;
     return {

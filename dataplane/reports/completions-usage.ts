@@ -1,4 +1,4 @@
-/** `GET /v1/organization/usage/completions`. Source: spec "Completions usage", rules 5.9–5.14, 5.19. */
+/** `GET /v1/organization/usage/completions`. Source: service.md "Reports", rules 5.9–5.14, 5.19. */
 import type { CommonQueryMethods } from "slonik";
 import { readBoolean, readList, type ReportQuery } from "./parameters.ts";
 import { buckets, type Sum, type SumColumn } from "./sums.ts";

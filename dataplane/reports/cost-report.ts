@@ -1,4 +1,4 @@
-/** `GET /v1/organizations/cost_report`. Source: spec "Cost report", rules 5.15–5.19, reference/dialects.md §G, §H1. */
+/** `GET /v1/organizations/cost_report`. Source: service.md "Reports", rules 5.15–5.19, dialects.md §G, §H1. */
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import { readCharges, type Charge } from "./charges.ts";

@@ -1,4 +1,4 @@
-/** `GET /v1/organizations/usage_report/messages`. Source: spec "Messages usage report", rules 5.9–5.13. */
+/** `GET /v1/organizations/usage_report/messages`. Source: service.md "Reports", rules 5.9–5.13. */
 import type { CommonQueryMethods } from "slonik";
 import { readList, type ReportQuery } from "./parameters.ts";
 import { buckets, type Sum, type SumColumn } from "./sums.ts";

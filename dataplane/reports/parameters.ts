@@ -1,5 +1,5 @@
 /**
- * The query parameters of the four reports (spec, Admin API; rules 5.11–5.13, 5.17, 5.19). Pure: the present moment is
+ * The query parameters of the four reports (service.md "Admin API"; rules 5.11–5.13, 5.17, 5.19). Pure: the present moment is
  * an argument. Every parameter that cannot be read is a 400 that names it as the client wrote it.
  */
 import { ApiError } from "../lib/api-error.ts";

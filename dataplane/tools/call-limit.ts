@@ -1,4 +1,4 @@
-/** Tool calls an organization may make in a minute, live requests and batches together (spec, Limits). */
+/** Tool calls an organization may make in a minute, live requests and batches together (service.md "Limits"). */
 import type { Redis } from "ioredis";
 import { nanoid } from "nanoid";
 import { loadScript } from "../store/redis.ts";

@@ -1,6 +1,6 @@
 import type { Policy, Route } from "../config/schema.ts";
 
-/** Which server tools a model's clients may declare (spec, Model catalog entry). */
+/** Which server tools a model's clients may declare (service.md "Model"). */
 export interface ToolCapabilities {
   readonly webSearch: boolean;
   readonly webFetch: boolean;

@@ -1,9 +1,9 @@
-/** What may stand beside server tools in a Chat or Responses request (spec "Translation path", rules 3.1–3.3). Pure. */
+/** What may stand beside server tools in a Chat or Responses request (service.md "What a request with server tools may hold", rules 3.1–3.3). Pure. */
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import { entriesOf, type DeclarationReader } from "./declaration-reader.ts";
 
-/** Client tools that may not stand beside a server tool (spec, Translation path). */
+/** Client tools that may not stand beside a server tool (service.md "What a request with server tools may hold"). */
 const REFUSED_BESIDE = new Set(["custom", "local_shell", "apply_patch", "shell"]);
 /** Input items that have a Messages form; the hosted ones were refused before. */
 const ORDINARY_ITEMS = new Set([
@@ -59,7 +59,7 @@ export function refuseItems(reader: DeclarationReader, input: JsonValue | undefi
   refuseParts(reader, input, ["input"], new Set(["input_file", "input_audio"]), "output");
 }
 
-/** On the translation path only text and images are content (spec, Translation path). */
+/** On the translation path only text and images are content (service.md "What a request with server tools may hold"). */
 export function refuseParts(
   reader: DeclarationReader,
   turns: JsonValue | undefined,

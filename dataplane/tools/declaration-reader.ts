@@ -82,7 +82,7 @@ export class DeclarationReader {
     );
   }
 
-  /** @param most longest list; the specification names one for Responses only. */
+  /** @param most longest list; the contract names one for Responses only. */
   domains(from: JsonObject, steps: readonly PathStep[], most?: number): DomainLists {
     const parsed = parseDomainLists(from["allowed_domains"], from["blocked_domains"], most);
     if (parsed.kind === "lists") return parsed.lists;

@@ -92,7 +92,7 @@ describe("accepted", () => {
     expect(readDeclarations("chat", chat, true).webFetch).toBeNull();
   });
 
-  test("the specification limits the list of domains in Responses only", () => {
+  test("the contract limits the list of domains in Responses only", () => {
     const tool = { ...search, allowed_domains: many(101) };
     expect(readDeclarations("messages", { tools: [tool] }, true).webSearch?.domains.allowed).toHaveLength(
       101,
@@ -143,7 +143,7 @@ describe("accepted", () => {
   });
 });
 
-describe("refused with the code that the specification names, and the field", () => {
+describe("refused with the code that the contract names, and the field", () => {
   const messages = (tool: object, ...others: object[]): JsonObject =>
     ({ tools: [tool, ...others] }) as unknown as JsonObject;
   const inSearch = (more: object) => messages({ ...search, ...more });

@@ -1,6 +1,6 @@
 /**
- * Reads the parameters of the server tools that a client declares, in each dialect's own form (spec "Server tools:
- * declarations", rules 3.1–3.3). What may stand beside them is judged by companions.ts; which tools are known and
+ * Reads the parameters of the server tools that a client declares, in each dialect's own form (service.md
+ * "Server tools", rules 3.1–3.3). What may stand beside them is judged by companions.ts; which tools are known and
  * usable at all was judged before (inference/refuse.ts). Every refusal names its field. Pure.
  */
 import { isObject } from "../dialects/cursor.ts";
@@ -45,10 +45,10 @@ export interface ServerTools {
   readonly forced: ServerToolName | null;
 }
 
-/** Opened pages are cut at this many tokens in Responses and Chat (spec, Limits). */
+/** Opened pages are cut at this many tokens in Responses and Chat (service.md "Limits"). */
 const OPENED_PAGE_TOKENS = 25_000;
 const MAX_RESULTS = 10;
-/** Domains in `filters.allowed_domains` of Responses (spec, Limits). */
+/** Domains in `filters.allowed_domains` of Responses (service.md "Limits"). */
 const MAX_FILTERED_DOMAINS = 100;
 
 const MESSAGES_TYPES: Readonly<Record<string, ServerToolName>> = {
@@ -209,7 +209,7 @@ function readChat(body: JsonObject, mayOpen: boolean): ServerTools {
     webFetch: mayOpen && !ownFetch ? opening(webSearch) : null,
     xSearch: null,
     maxToolCalls: null,
-    // `required` with nothing but server tools means the search tool (spec, Chat web_search_options).
+    // `required` with nothing but server tools means the search tool (service.md "Declarations in Chat").
     forced: body["tool_choice"] === "required" && companions.length === 0 ? "web_search" : null,
   };
 }

@@ -63,7 +63,7 @@ describe("rule 3.11: domain lists match subdomains; host case and a trailing dot
   });
 });
 
-describe("the spec's declaration rules for domain lists", () => {
+describe("domain lists of declarations (service.md, Declarations in Messages)", () => {
   test.each([
     ["https://example.com", "a domain must be given without a scheme"],
     ["//example.com", "a domain must be given without a scheme"],

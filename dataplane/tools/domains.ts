@@ -1,5 +1,5 @@
 /**
- * Domain lists of web_search and web_fetch declarations (spec "Server tools: declarations", rule 3.11): plain
+ * Domain lists of web_search and web_fetch declarations (service.md "Server tools", rule 3.11): plain
  * domains with an optional path. A rule matches its domain and all subdomains; host case and a trailing dot do not
  * matter; the path is a prefix in which `*` stands for any run of characters. Pure.
  */

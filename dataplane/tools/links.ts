@@ -1,6 +1,6 @@
 /**
  * Finds the markdown links of a model's text and turns those that point at a tool result into citations
- * (spec "Server tools: citations in Responses and Chat", rules 3.11–3.12). Pure.
+ * (service.md "Citations in Responses and Chat", rules 3.11–3.12). Pure.
  */
 import { pack, packedSize, packedValue, type Packed } from "../lib/packed-map.ts";
 

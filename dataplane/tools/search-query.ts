@@ -55,7 +55,7 @@ export function postText(text: string): string {
   return atMost(plain.replaceAll("&amp;", "&").trim(), MAX_SNIPPET_CHARACTERS);
 }
 
-/** A post's title: its author's handle and how it starts (spec, Message content blocks). */
+/** A post's title: its author's handle and how it starts (service.md "Message"). */
 export function postTitle(handle: string, text: string): string {
   const start = atMost(oneLine(text), MAX_POST_START_CHARACTERS);
   return start === "" ? `@${handle}` : `@${handle}: ${start}`;

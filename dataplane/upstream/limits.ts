@@ -20,7 +20,7 @@ export const MAX_UNSEEN_BYTES = 256 * 1024;
 /** Bodies above this size are sent in pieces of that, so that it is known when the last of them has gone out. */
 export const WHOLE_BODY_BYTES = 64 * 1024;
 export const PIECE_BYTES = 256 * 1024;
-/** Default for the first byte of a stream whose route names none (resources.md, timeouts). */
+/** Default for the first byte of a stream whose route names none (service.md "Configuration"). */
 export const STREAM_FIRST_BYTE_MS = 120_000;
 /** An upstream that names a longer time than this in `retry-after` is not waited for; the client is told instead. */
 export const MAX_RETRY_WAIT_MS = 5_000;

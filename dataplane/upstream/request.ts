@@ -15,7 +15,7 @@ export interface Outgoing {
 export interface UpstreamRequest {
   readonly route: Route;
   readonly stream: boolean;
-  /** Items of a batch are bounded by the request's time alone (resources.md, timeouts). */
+  /** Items of a batch are bounded by the request's time alone (service.md "Configuration"). */
   readonly batch: boolean;
   readonly deadline: Deadline;
   /** Aborted when the client is gone: a call under way is drained then (`UpstreamCall.drain`). */

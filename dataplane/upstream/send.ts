@@ -1,5 +1,5 @@
 /**
- * One call to an upstream, on undici's dispatch interface (reference/dependencies.md §5 has the figures). The
+ * One call to an upstream, on undici's dispatch interface (dependencies.md §5 has the figures). The
  * call keeps the time limits, decompresses what came compressed all the same, and tells every way of failing
  * apart, because retrying, health and charging each need to know another part of it.
  */

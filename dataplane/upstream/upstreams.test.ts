@@ -410,7 +410,7 @@ test("a call that is never billed ends with whoever wanted it", async () => {
   expect(performance.now() - left).toBeLessThan(1_500);
 });
 
-describe("design §4.7: a reset on a kept-alive connection before any byte", () => {
+describe("design.md §4.7: a reset on a kept-alive connection before any byte", () => {
   const hangUp = {
     reset: (socket: Socket) => void socket.resetAndDestroy(),
     closed: (socket: Socket) => void socket.end(),

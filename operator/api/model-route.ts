@@ -1,4 +1,4 @@
-/** ModelRoute: one public model and where it is served (resources.md). */
+/** ModelRoute: one public model and where it is served (configuration.md "ModelRoute" is made from it). */
 import { z } from "zod";
 import {
   CONNECTION_HEADERS,

@@ -1,4 +1,4 @@
-/** Organization: who may call, and with which credit (resources.md). */
+/** Organization: who may call, and with which credit (configuration.md "Organization" is made from it). */
 import { z } from "zod";
 import {
   byteQuantity,

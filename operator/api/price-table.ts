@@ -1,10 +1,10 @@
-/** PriceTable: what tokens and tools cost (resources.md). */
+/** PriceTable: what tokens and tools cost (configuration.md "PriceTable" is made from it). */
 import { z } from "zod";
 import { field, listMap, modelId, price, withRules } from "./fields.ts";
 
 export const priceDefaults = {
   creditsPerUSD: "32",
-  /** Per thousand, by unit; the spec's official prices. */
+  /** Per thousand, by unit (service.md "Prices and billing rules"). */
   tools: {
     USD: { webSearch: "10", webFetch: "0", xSearchPost: "5", xSearchProfile: "10" },
     Credit: { webSearch: "320", webFetch: "0", xSearchPost: "160", xSearchProfile: "320" },

@@ -1,4 +1,4 @@
-/** ToolPolicy: which server tools run, with which engines and bounds (resources.md). */
+/** ToolPolicy: which server tools run, with which engines and bounds (configuration.md "ToolPolicy" is made from it). */
 import { z } from "zod";
 import { duration, field, httpUrl, objectName, secretKeyRef, set, withRules } from "./fields.ts";
 import { cidrFault, parseCidr } from "./cidr.ts";

@@ -1,4 +1,4 @@
-/** From a verdict and what the data-plane pods say to the conditions that a person reads (resources.md, Status). */
+/** From a verdict and what the data-plane pods say to the conditions that a person reads (service.md "Status"). */
 import type { ConfigStatus } from "../../dataplane/config/schema.ts";
 import type { Declared, Fault, Verdict } from "./objects.ts";
 import { oncePer } from "./once-per.ts";

@@ -87,7 +87,7 @@ function headerFault(value: string): string | null {
   return /^[\t -~\u0080-\u00ff]*$/.test(value) ? null : "the value holds characters that no header can carry";
 }
 
-/** `sk-svc-` and 40 base62 characters; `sk-adm-svc-` and further characters (spec, Authentication). */
+/** `sk-svc-` and 40 base62 characters; `sk-adm-svc-` and further characters (service.md "Authentication"). */
 const forms = {
   inference: /^sk-svc-[A-Za-z0-9]{40}$/,
   admin: /^sk-adm-svc-[-_A-Za-z0-9]{1,200}$/,

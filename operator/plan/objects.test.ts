@@ -16,7 +16,7 @@ const declared = (kind: Declared["kind"], spec: unknown): Declared => ({
 });
 
 test.for(objectTable.map((row) => ({ ...row, label: `${row.kind}: ${row.title}` })))(
-  "rule 6.7: the compiler judges $label as the API server and resources.md do ($verdict)",
+  "rule 6.7: the compiler judges $label as the API server does ($verdict)",
   ({ kind, spec, verdict, path }) => {
     const { verdicts } = compile({
       objects: [declared(kind, spec)],

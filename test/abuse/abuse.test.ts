@@ -1,4 +1,4 @@
-/** The law of rules §7 in a short form: the worst attacks of the corpus, a second each. In full: `npm run abuse`. */
+/** The law of rules.md §7 in a short form: the worst attacks of the corpus, a second each. In full: `npm run abuse`. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { freshDatabase, freshRedis } from "../integration/stores.ts";
 import { attacks } from "./attacks.ts";

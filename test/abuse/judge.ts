@@ -1,4 +1,4 @@
-/** The law of rules §7: what one key sends neither makes others wait nor fills the memory, and is answered honestly. */
+/** The law of rules.md §7: what one key sends neither makes others wait nor fills the memory, and is answered honestly. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { runAttack, type Attack } from "./attack.ts";
 import type { AbuseWorld } from "./world.ts";

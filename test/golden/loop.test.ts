@@ -24,7 +24,7 @@ import { messagesFaults } from "../grammar/messages.ts";
 import { responsesFaults } from "../grammar/responses.ts";
 
 interface Case {
-  /** The row of the specification, or the rule, in its own words. */
+  /** The row of service.md "How the loop ends", or the rule, in its own words. */
   readonly words: string;
   /** Dialect of the upstream. */
   readonly upstream: Dialect;

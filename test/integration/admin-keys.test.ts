@@ -1,4 +1,4 @@
-/** Keys through the admin API: two faces of one set, at once everywhere (spec, Admin API; rules 5.1–5.8, 5.18). */
+/** Keys through the admin API: two faces of one set, at once everywhere (service.md "Admin API"; rules 5.1–5.8, 5.18). */
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { sql } from "slonik";

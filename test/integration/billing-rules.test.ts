@@ -1,5 +1,5 @@
 /**
- * The rules of the specification's "Prices and billing rules", and those of rules.md §1 Money that are seen over HTTP,
+ * The rules of service.md "Prices and billing rules", and those of rules.md §1, Money, that are seen over HTTP,
  * each in its own words. Batches (rule 6): batches-outcomes.test.ts. Prices and rounding: billing/price.test.ts.
  */
 import { sql } from "slonik";

@@ -1,4 +1,4 @@
-/** The four reports over HTTP, fed by real requests (spec, Admin API; rules 5.9–5.19). */
+/** The four reports over HTTP, fed by real requests (service.md "Admin API"; rules 5.9–5.19). */
 import OpenAI from "openai";
 import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";

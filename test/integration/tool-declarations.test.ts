@@ -1,6 +1,6 @@
 /**
- * Every refusal of server-tool requests over HTTP, row by row of the specification's table "HTTP-level errors" and its
- * section "Server tools: declarations": status, code, the field's path in the dialect's own form, before any upstream
+ * Every refusal of server-tool requests over HTTP, row by row of service.md "Errors" and
+ * "Server tools": status, code, the field's path in the dialect's own form, before any upstream
  * is called, and free (rule 3.1).
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";

@@ -1,7 +1,7 @@
 /**
- * Every code of the specification's tables "Errors inside a 200 response", made by its own cause over HTTP: a Messages
+ * Every code of service.md "Errors of tools", made by its own cause over HTTP: a Messages
  * client reads the code, a Responses client a failed item without it, a Chat client nothing; the model is told the
- * code and goes on; the call is not billed (spec, Prices and billing rules 3; rules 3.10, 3.17).
+ * code and goes on; the call is not billed (service.md "Prices and billing rules" 3; rules 3.10, 3.17).
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";

@@ -1,4 +1,4 @@
-/** Rules §8 with the real processes: what one namespace declares, and what the others notice of it. */
+/** rules.md §8 with the real processes: what one namespace declares, and what the others notice of it. */
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";

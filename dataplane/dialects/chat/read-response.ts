@@ -101,7 +101,7 @@ export function toolId(id: unknown, context: CodecContext): string {
   return given === null ? context.newId("call") : aliasOfId(given);
 }
 
-/** Dialects.md §D3. Tool calls decide, whatever the upstream calls the end. @throws ApiError for `error`. */
+/** dialects.md §D3. Tool calls decide, whatever the upstream calls the end. @throws ApiError for `error`. */
 export function stopReason(finish: string | null, toolUsed: boolean, refused: boolean): StopReason {
   if (finish === "error" || finish === "insufficient_system_resource")
     throw corruptAnswer(`finish_reason ${finish}`);

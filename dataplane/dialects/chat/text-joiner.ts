@@ -1,7 +1,7 @@
 /**
  * Joins the texts of all iterations of a tool loop for a Chat client, who sees no tools: one blank line between
- * them, whatever newlines stand at their edges, and nothing for an iteration without text (spec, *Citations*;
- * rule 3.12). Works piece by piece, so that a stream and a whole answer read the same.
+ * them, whatever newlines stand at their edges, and nothing for an iteration without text (service.md
+ * "Citations in Responses and Chat"; rule 3.12). Works piece by piece, so that a stream and a whole answer read the same.
  *
  *   writing ──tool──> between ──text──> writing
  *

@@ -90,7 +90,7 @@ function writeCalls(calls: readonly ToolUseBlock[], carry: Carry): JsonObject {
 export const usesFunctions = (carry: Carry): boolean =>
   Array.isArray(carry.request["functions"]) && !Array.isArray(carry.request["tools"]);
 
-/** Dialects.md §D3. */
+/** dialects.md §D3. */
 export function finishReason(reason: StopReason | null, carry: Carry): string {
   switch (reason) {
     case "max_tokens":

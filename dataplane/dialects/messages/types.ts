@@ -1,6 +1,6 @@
 /**
  * The Messages dialect's wire types, which are also the hub that every conversion passes through (design.md §4.3).
- * Source: reference/dialects.md §B1, §C1, §E. Deliberately open: fields that are not named here pass through
+ * Source: dialects.md §B1, §C1, §E. Deliberately open: fields that are not named here pass through
  * same-dialect paths untouched, so every object type allows more than it names.
  */
 

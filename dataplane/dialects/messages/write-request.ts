@@ -96,7 +96,7 @@ function writeConversation(
   return { messages: kept, ...(system !== "" && { system }) };
 }
 
-/** Reasoning that this dialect's upstreams did not make, and unsigned reasoning, is left out (§D2). */
+/** Reasoning that this dialect's upstreams did not make, and unsigned reasoning, is left out (dialects.md §D2). */
 function writeMessage(message: MessageParam, ownAccount: boolean): MessageParam {
   if (typeof message.content === "string") return message;
   const content = message.content.flatMap((block) => writeBlock(block, ownAccount) ?? []);

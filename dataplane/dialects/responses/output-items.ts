@@ -1,4 +1,4 @@
-/** The output items of a Responses answer, whole and as they begin (spec *Response*, dialects.md §C3, §E). */
+/** The output items of a Responses answer, whole and as they begin (service.md "Response", dialects.md §C3, §E). */
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { arrayOf } from "../fields.ts";
 import { sealReasoning } from "../reasoning.ts";

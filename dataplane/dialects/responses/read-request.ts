@@ -121,7 +121,7 @@ function readItem(item: Cursor, reading: Reading): void {
     case "reasoning":
       readReasoning(item, reading);
       return;
-    // Run by us in an earlier turn: the model gets the text that came of it (spec, conversation rules).
+    // Run by us in an earlier turn: the model gets the text that came of it (service.md "Conversations").
     case "web_search_call":
     case "x_search_call":
     // Read with the tools.
@@ -230,7 +230,7 @@ function readCall(item: Cursor, { turns, aliases, namespaces }: Reading): void {
   turns.call(item.name("call_id"), hubName, readArguments(item), item.path);
 }
 
-/** Restored when it is ours; otherwise dropped, or kept as unsigned text when it never was sealed (§D2). */
+/** Restored when it is ours; otherwise dropped, or kept as unsigned text when it never was sealed (dialects.md §D2). */
 function readReasoning(item: Cursor, { turns, sealer }: Reading): void {
   const summary = joined(item, "summary") || joined(item, "content");
   const encrypted = item.text("encrypted_content");

@@ -121,7 +121,7 @@ export const readReasoningMark = (item: JsonObject): string =>
     encrypted: textOf(item["encrypted_content"]),
   });
 
-/** Dialects.md §D3. Tool calls decide, whatever the upstream calls the end. */
+/** dialects.md §D3. Tool calls decide, whatever the upstream calls the end. */
 export function stopReason(body: JsonObject, toolUsed: boolean, refused: boolean): StopReason {
   const reason = objectOf(body["incomplete_details"])?.["reason"];
   if (toolUsed) return "tool_use";

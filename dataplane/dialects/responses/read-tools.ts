@@ -48,7 +48,7 @@ function declaredTools(root: Cursor): Cursor[] {
 function readTool(tool: Cursor, reading: Reading): boolean {
   const type = tool.requiredText("type");
   if (isServerTool(type)) {
-    // Cache only, and we have no index: counts as not declared (§H3). Never searched live against the client's wish.
+    // Cache only, and we have no index: counts as not declared (dialects.md §H3). Never searched live against the client's wish.
     return tool.boolean("external_web_access") !== false;
   }
   if (type === "function") {

@@ -151,7 +151,7 @@ const writeCall = ({ id, name, input }: Extract<ContentBlockParam, { type: "tool
   arguments: writeArguments(input),
 });
 
-/** Only what a Responses upstream made and sealed itself goes back to it (§D2). */
+/** Only what a Responses upstream made and sealed itself goes back to it (dialects.md §D2). */
 function writeReasoningItem({ thinking, signature }: ThinkingBlock, ownAccount: boolean): JsonObject | null {
   const encrypted = signatureFor(signature, "responses", ownAccount);
   const mark = readMark(signature);

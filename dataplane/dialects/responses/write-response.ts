@@ -66,7 +66,7 @@ export function responseHead(id: string, carry: Carry, context: CodecContext): J
   };
 }
 
-/** Dialects.md §D3. */
+/** dialects.md §D3. */
 export function responseEnd(reason: StopReason | null): JsonObject {
   const incomplete = (why: string) => ({ status: "incomplete", incomplete_details: { reason: why } });
   switch (reason) {

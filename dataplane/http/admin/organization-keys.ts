@@ -1,6 +1,6 @@
 /**
  * `/v1/organizations/me` and `/v1/organizations/api_keys`: the first dialect's face of an organization and its keys.
- * Source: spec "Organization", "API key", rules 5.1–5.8, reference/dialects.md §A4, §A9, §G.
+ * Source: service.md "Organization", "API key", rules 5.1–5.8, dialects.md §A4, §A9, §G.
  */
 import type { DatabasePool } from "slonik";
 import type { ApiKey, KeyChange, Keys } from "../../billing/keys.ts";

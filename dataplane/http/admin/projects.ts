@@ -1,6 +1,6 @@
 /**
  * `/v1/organization/projects` and their keys, and `/v1/organization/credits`: the second dialect's face of an
- * organization. Source: spec "Project", "Project API key", rules 5.1–5.8, 5.18, reference/dialects.md §A4, §A9, §G.
+ * organization. Source: service.md "Project", "Project API key", rules 5.1–5.8, 5.18, dialects.md §A4, §A9, §G.
  */
 import type { DatabasePool } from "slonik";
 import { creditsText } from "../../billing/credits.ts";
@@ -76,7 +76,7 @@ export const projectRoutes =
       const archivedToo = readChoice(asked, "include_archived", ["true", "false"]) === "true";
       const projects = await readProjects(pool, callerOf(request).organizationId);
       const listed = projects.filter(({ archivedAt }) => archivedToo || archivedAt === null);
-      // All of them unless a limit is asked for: the spec's list has no pages.
+      // All of them unless a limit is asked for: the contract's list has no pages.
       const { data, hasMore } = pageOf(listed, query, MAX_LIMIT);
       return listEnvelope(data.map(projectObject), hasMore);
     });

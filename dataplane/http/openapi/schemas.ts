@@ -1,7 +1,7 @@
 /**
- * The resources of the service as the spec describes them, for its OpenAPI document. Answers may hold more fields
+ * The resources of the service as service.md describes them, for its OpenAPI document. Answers may hold more fields
  * than are named here: official clients' supersets. Requests are read by the codecs of `dialects`; what stands here
- * of them is what the spec shows.
+ * of them is what service.md shows.
  */
 import { z } from "zod";
 

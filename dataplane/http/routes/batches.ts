@@ -1,4 +1,4 @@
-/** `/v1/batches`. Source: spec "Batch (Chat/Responses dialect)", rules 4.9–4.12, reference/dialects.md §A8. */
+/** `/v1/batches`. Source: service.md "Batch", rules 4.9–4.12, dialects.md §A8. */
 import type { Batch } from "../../batches/batch.ts";
 import { cancelBatch } from "../../batches/cancel.ts";
 import { createFromFile, readFileBatchRequest } from "../../batches/create-from-file.ts";

@@ -1,4 +1,4 @@
-/** `POST /v1/messages/count_tokens`: free, with or without credit (spec; rules 1.17, 2.18). */
+/** `POST /v1/messages/count_tokens`: free, with or without credit (service.md "Inference"; rules 1.17, 2.18). */
 import type { FastifyRequest } from "fastify";
 import { findRoute } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";

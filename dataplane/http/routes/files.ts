@@ -1,4 +1,4 @@
-/** `/v1/files`. Source: spec "File", "Files (inference key)", rules 4.13–4.18, reference/dialects.md §A4–§A5. */
+/** `/v1/files`. Source: service.md "File", "Files", rules 4.13–4.18, dialects.md §A4–§A5. */
 import multipart from "@fastify/multipart";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { Readable } from "node:stream";

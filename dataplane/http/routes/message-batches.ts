@@ -1,4 +1,4 @@
-/** `/v1/messages/batches`. Source: spec "Message batch", "Batches, Messages dialect", rules 4.6–4.8, dialects.md §A7. */
+/** `/v1/messages/batches`. Source: service.md "Message batch", "Batches", rules 4.6–4.8, dialects.md §A7. */
 import type { FastifyRequest } from "fastify";
 import { Readable } from "node:stream";
 import { RETENTION_MS, type Batch } from "../../batches/batch.ts";

@@ -31,7 +31,7 @@ async function get(path: string, headers: Record<string, string> = {}, routing =
 }
 
 describe("the list", () => {
-  test("is in OpenAI style by default and in Messages style with a version header (spec, Versioning)", async () => {
+  test("is in OpenAI style by default and in Messages style with a version header (service.md, Versioning)", async () => {
     await expect(JSON.stringify(await get("/v1/models"), null, 1)).toMatchFileSnapshot(
       "../../../test/golden/http/models-openai.json",
     );
@@ -100,7 +100,7 @@ describe("one model", () => {
     }
   });
 
-  test("capabilities say which server tools would run (spec, Model catalog entry)", async () => {
+  test("capabilities say which server tools would run (service.md, Model)", async () => {
     const routes = [
       sampleRoute("tools", { toolPolicy: "default/default" }),
       sampleRoute("plain", {

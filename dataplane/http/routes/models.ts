@@ -1,4 +1,4 @@
-/** `GET /v1/models` and `/v1/models/{id}`. Source: spec "Model catalog entry", reference/dialects.md §A4, §A6. */
+/** `GET /v1/models` and `/v1/models/{id}`. Source: service.md "Model", dialects.md §A4, §A6. */
 import type { FastifyRequest } from "fastify";
 import { allowedRoutes, findRoute } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
@@ -84,7 +84,7 @@ function entry(
 
 const supported = (value: boolean) => ({ supported: value });
 
-/** The spec's own flags, and the official ones that the route can answer for. */
+/** The flags of service.md "Model", and the official ones that the route can answer for. */
 function capabilitiesOf(route: Route, snapshot: Snapshot): Record<string, unknown> {
   const { toolCalling, imageInput, pdfInput, thinking, documentCitations } = route.capabilities;
   const tools = toolCapabilities(route, snapshot.policy(route));

@@ -1,4 +1,4 @@
-/** What a page is, by its content type and, without one, by its first bytes (spec "web_fetch behaviour"). Pure. */
+/** What a page is, by its content type and, without one, by its first bytes (service.md "Opening pages"). Pure. */
 export interface ContentType {
   /** `null`: the header is missing and the body will tell. */
   readonly kind: "html" | "xml" | "text" | "json" | "pdf" | "unsupported" | null;

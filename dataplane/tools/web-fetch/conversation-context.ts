@@ -1,7 +1,7 @@
 /**
  * The URLs that a client's conversation has shown: those of the user's own words and of client tools' results,
- * those of earlier annotations, and what earlier searches of a Responses conversation found (spec "web_fetch
- * behaviour", "Server tools: conversation rules", rule 3.13). What a model wrote, and the system prompt, show nothing.
+ * those of earlier annotations, and what earlier searches of a Responses conversation found (service.md
+ * "Opening pages", "Conversations", rule 3.13). What a model wrote, and the system prompt, show nothing.
  * What Messages blocks hold is added where they are restored. Pure.
  */
 import { isObject } from "../../dialects/cursor.ts";

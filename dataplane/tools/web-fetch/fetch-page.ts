@@ -1,6 +1,6 @@
 /**
  * web_fetch and page opening: a URL that the model asks for becomes text or a PDF that the model may read, or one
- * of the spec's error codes. Order of judgement: form, length, guard, domain lists, prior context, cache, network.
+ * of the codes of service.md "Errors of tools". Order of judgement: form, length, guard, domain lists, prior context, cache, network.
  */
 import type { Policy } from "../../config/schema.ts";
 import type { Clock } from "../../lib/clock.ts";

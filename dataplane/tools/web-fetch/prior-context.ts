@@ -1,5 +1,5 @@
 /**
- * Which URLs a conversation has already shown (spec "web_fetch behaviour", rule 3.13): those in user text, in search
+ * Which URLs a conversation has already shown (service.md "Opening pages", rule 3.13): those in user text, in search
  * and fetch results, and in annotations. The whole URL counts, a fragment aside, so that a model cannot carry data
  * out in a path of its own making; nor in one that it made an engine echo. Pure.
  */

@@ -23,7 +23,7 @@ interface Written {
 
 /** Engines echo what they were just asked; more would cost each result more. */
 const MAX_QUERIES = 20;
-/** Queries have at most 400 characters (spec, Limits); what is resent may be anything. */
+/** Queries have at most 400 characters (service.md "Limits"); what is resent may be anything. */
 const MAX_QUERY = 2_000;
 const MAX_WORDS = 200;
 /** Something encoded thrice is no longer opened as what it was. */

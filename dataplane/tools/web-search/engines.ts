@@ -1,4 +1,4 @@
-/** The wire forms of SearXNG, Brave and Tavily (resources.md, "Engines' wire forms"). Pure. */
+/** The wire forms of SearXNG, Brave and Tavily (service.md "Engines"). Pure. */
 import { z } from "zod";
 import type { UserLocation } from "../declaration-reader.ts";
 import type { DomainLists } from "../domains.ts";

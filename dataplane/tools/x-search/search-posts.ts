@@ -1,4 +1,4 @@
-/** x_search: posts from X, recent or from the whole archive (resources.md, "Engines' wire forms"). */
+/** x_search: posts from X, recent or from the whole archive (service.md "Engines"). */
 import type { Dispatcher } from "undici";
 import { z } from "zod";
 import type { Clock } from "../../lib/clock.ts";

@@ -1,5 +1,5 @@
 /**
- * Search engines and X for tests, in the wire forms of resources.md. Each is a page of a `FakeSite`, so that the
+ * Search engines and X for tests, in the wire forms of service.md "Engines". Each is a page of a `FakeSite`, so that the
  * site's log shows what it was asked; `slow`, `broken` and `huge` are the ways in which engines fail.
  */
 import { buffer } from "node:stream/consumers";

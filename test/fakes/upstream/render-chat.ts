@@ -1,4 +1,4 @@
-/** Answers in the Chat Completions dialect, as the official API writes them (reference/dialects.md §C2). */
+/** Answers in the Chat Completions dialect, as the official API writes them (dialects.md §C2). */
 import {
   argumentsOf,
   pieces,

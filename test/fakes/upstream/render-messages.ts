@@ -1,4 +1,4 @@
-/** Answers in the Messages dialect, as the official API writes them (reference/dialects.md §C1). */
+/** Answers in the Messages dialect, as the official API writes them (dialects.md §C1). */
 import {
   argumentsOf,
   pieces,

@@ -1,4 +1,4 @@
-/** Answers in the Responses dialect, as the official API writes them (reference/dialects.md §C3). */
+/** Answers in the Responses dialect, as the official API writes them (dialects.md §C3). */
 import {
   argumentsOf,
   pieces,

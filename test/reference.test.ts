@@ -1,0 +1,51 @@
+/** docs/reference/service.md is the whole contract: what the program has and the page does not name is a hole in it. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { environmentSchema } from "../dataplane/environment.ts";
+import { operations } from "../dataplane/http/openapi/operations.ts";
+import { errorKinds } from "../dataplane/lib/api-error.ts";
+import { metrics, registry } from "../dataplane/telemetry/metrics.ts";
+import { Telemetry } from "../operator/kube/telemetry.ts";
+
+const root = join(import.meta.dirname, "..");
+const page = readFileSync(join(root, "docs/reference/service.md"), "utf8");
+const missing = (names: Iterable<string>) => [...names].filter((name) => !page.includes(name));
+
+test("every endpoint", () => {
+  const named = Object.keys(operations).map((operation) =>
+    operation.replace("/*", "/{id}").replace(":project", "{project}").replace(":id", "{id}"),
+  );
+  expect(named.length).toBeGreaterThan(30);
+  expect(missing(named.map((operation) => `\`${operation}\``))).toEqual([]);
+});
+
+test("every variable of the environment", () => {
+  expect(missing(Object.keys(environmentSchema.shape).map((name) => `\`${name}\``))).toEqual([]);
+});
+
+test("every metric, of both programs", () => {
+  const names = [...registry.getMetricsAsArray(), ...new Telemetry().registry.getMetricsAsArray()].map(
+    ({ name }) => name,
+  );
+  expect(names.length).toBeGreaterThan(Object.keys(metrics).length);
+  expect(missing(names.map((name) => `\`${name}\``))).toEqual([]);
+});
+
+test("every code of an error", () => {
+  const codes = Object.values(errorKinds).flatMap((kind) => [
+    kind.openaiCode ?? "",
+    "detailsCode" in kind ? kind.detailsCode : "",
+  ]);
+  expect(missing(new Set(codes))).toEqual([]);
+});
+
+test("the glossary has at most sixty terms", () => {
+  const glossary = readFileSync(join(root, "docs/reference/glossary.md"), "utf8");
+  const terms = Array.from(glossary.matchAll(/^\| ([^|]+) \|/gm), ([, term]) => term!).filter(
+    (term) => term !== "Term" && !term.startsWith("-"),
+  );
+  expect(new Set(terms).size).toBe(terms.length);
+  expect(terms.length).toBeGreaterThan(40);
+  expect(terms.length).toBeLessThanOrEqual(60);
+});
