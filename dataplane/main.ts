@@ -148,7 +148,7 @@ function fromEnvironment(name: "DATABASE_URL" | "REDIS_URL"): string {
 
 async function serveForever(environment: Environment): Promise<void> {
   // Most of what a request leaves is dead when it is collected: helper threads find little to copy, and spend up to
-  // a sixth of the process' CPU on looking for it (docs/performance.md).
+  // a sixth of the process' CPU on looking for it (docs/decisions/performance.md).
   setFlagsFromString("--no-parallel-scavenge");
   const log = createLogger(environment.LOG_LEVEL);
   dieOfSurprises(log);

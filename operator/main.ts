@@ -70,7 +70,7 @@ async function runInCluster(): Promise<void> {
     environment.POD_NAMESPACE,
   );
   // V8 lets several times as much garbage pile up as lives before it collects. Growing by half costs an edit among
-  // 10,000 routes no time, and sets larger clusters no limit (docs/performance.md).
+  // 10,000 routes no time, and sets larger clusters no limit (docs/decisions/performance.md).
   setFlagsFromString("--heap-growing-percent=50");
   // The folder form does not pay for loading a Kubernetes client.
   const [{ pino }, { readAccess }, { runCluster }] = await Promise.all([
