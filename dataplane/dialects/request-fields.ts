@@ -10,6 +10,7 @@
  * - `refused`: 400, because leaving it out would change what the client gets.
  */
 import type { Dialect } from "./dialect.ts";
+import { serverToolItems } from "./find-server-tool.ts";
 import type { JsonValue } from "./messages/types.ts";
 
 export type Fate = "mapped" | "dropped" | "refused" | { readonly copiedTo: string };
@@ -88,8 +89,7 @@ const responsesSearchParts = ["search_context_size", "filters", "user_location",
 /** Given always or when asked for, of tools that are refused, or of input items, which are never listed. */
 const servedIncludes = [
   "reasoning.encrypted_content",
-  "web_search_call.action.sources",
-  "x_search_call.action.sources",
+  ...Array.from(serverToolItems, (item) => `${item}.action.sources`),
   "file_search_call.results",
   "code_interpreter_call.outputs",
   "computer_call_output.output.image_url",

@@ -3,6 +3,7 @@
  * upstream account (which no upstream may see, rule 2.10) and what only a server tool can have written.
  */
 import type { Dialect } from "../dialects/dialect.ts";
+import { isServerToolName } from "../dialects/find-server-tool.ts";
 import { bodyLimits, tooMany } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
@@ -173,16 +174,13 @@ function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
   if (type === "image") countImage(facts, path);
   else if (type === "document") countDocument(facts, path, source === "base64" || source === "url");
   else if (type === undefined) return;
-  else if (type === "server_tool_use" && !isOwnTool(toolName)) addHosted(facts, type, path);
+  else if (type === "server_tool_use" && !isServerToolName(toolName)) addHosted(facts, type, path);
   else if (ownToolBlocks.has(type)) {
     if (restored) facts.serverToolHistory = true;
     else addHosted(facts, type, path);
   } else if (type === "web_search_result") facts.serverToolHistory = true;
   else if (hostedBlocks.test(type)) addHosted(facts, type, path);
 }
-
-const isOwnTool = (name: string | undefined) =>
-  name === "web_search" || name === "web_fetch" || name === "x_search";
 
 function countImage(facts: ContentFacts, path: Path): void {
   facts.images += 1;

@@ -4,6 +4,7 @@
  * alone is only what is the client's own affair.
  */
 import type { Dialect } from "../dialects/dialect.ts";
+import { serverToolBlocks, serverToolItems } from "../dialects/find-server-tool.ts";
 import { SEALED_PREFIX } from "../dialects/reasoning.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
 import { bodyLimits, tooMany } from "../lib/body-limits.ts";
@@ -16,14 +17,14 @@ import { blobAhead } from "./look-reasoning.ts";
 export type Path = readonly PathStep[];
 
 /** Blocks that our own server tools write; they are turned back into tool results, never relayed (rule 3.4). */
-export const ownToolBlocks = new Set(["server_tool_use", "web_search_tool_result", "web_fetch_tool_result"]);
+export const ownToolBlocks = serverToolBlocks;
 /** Blocks of tools that run at the provider, or in its containers. */
 export const hostedBlocks =
   /^(?:mcp_tool_(?:use|result)|container_upload|(?:\w+_)?code_execution_tool_result|tool_search_tool_result|advisor_tool_result)$/;
 /** Input items of tools that run at the provider. */
 export const hostedItems =
   /^(?:file_search_call|code_interpreter_call|image_generation_call|mcp_\w+|computer_call|computer_call_output)$/;
-export const searchCalls = new Set(["web_search_call", "x_search_call"]);
+export const searchCalls = serverToolItems;
 
 /** Inputs, schemas and labels are the client's own, whatever their fields are called. */
 const clientsOwn = new Set([

@@ -4,6 +4,8 @@
  */
 import type { Upstream } from "../config/schema.ts";
 import type { CodecContext, KeepItem, Sealer } from "../dialects/codecs.ts";
+import { serverToolNames, serverToolOf } from "../dialects/find-server-tool.ts";
+import { serverTools } from "../dialects/server-tools.ts";
 import type {
   FunctionTool,
   JsonObject,
@@ -17,7 +19,7 @@ import type { ToolCall } from "../loop/loop.ts";
 import { nextRequest, type NextCall } from "../loop/next-request.ts";
 import { toolFunctions } from "../loop/results.ts";
 import type { InputSize } from "../tokens/estimate.ts";
-import { messagesServerTool, readDeclarations, type ServerTools } from "../tools/declarations.ts";
+import { readDeclarations, type ServerTools } from "../tools/declarations.ts";
 import { CitedSources } from "../tools/links.ts";
 import { conversationContext } from "../tools/web-fetch/conversation-context.ts";
 import type { PriorContext } from "../tools/web-fetch/prior-context.ts";
@@ -63,10 +65,8 @@ export interface LoopWork extends Reading {
   write(upstream: Upstream, next: NextCall, forgotten: number): LoopWritten | Promise<LoopWritten>;
 }
 
-export const namesOf = ({ webSearch, webFetch, xSearch }: ServerTools): ServerToolName[] => {
-  const declared = { web_search: webSearch, web_fetch: webFetch, x_search: xSearch };
-  return (["web_search", "web_fetch", "x_search"] as const).filter((name) => declared[name] !== null);
-};
+export const namesOf = (tools: ServerTools): ServerToolName[] =>
+  serverToolNames.filter((name) => tools[serverTools[name].key] !== null);
 
 /** The loop's work here. @throws ApiError for declarations and conversations that cannot be read. */
 export class OpenLoop implements LoopWork {
@@ -146,7 +146,7 @@ function forgetful(messages: readonly MessageParam[], forgotten: number): Messag
   return [...(withoutReasoning(refused) ?? refused), ...messages.slice(refused.length)];
 }
 
-const isServerTool = (tool: FunctionTool | JsonObject) => messagesServerTool(tool as JsonObject) !== null;
+const isServerTool = (tool: FunctionTool | JsonObject) => serverToolOf("messages", tool.type) !== undefined;
 
 /** Text, images and documents of a part of a request, for its hold; base64 is not text. */
 export function sizeOf(part: unknown): InputSize {

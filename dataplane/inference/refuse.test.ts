@@ -415,8 +415,8 @@ describe("server tools that cannot run", () => {
   test("declared ones are named by the path of their first entry", () => {
     const seen = lookAt("messages", { tools: [...search.tools, ...fetch.tools] });
     expect([...declaredServerTools(seen)]).toEqual([
-      ["webSearch", "tools.0.type"],
-      ["webFetch", "tools.1.type"],
+      ["web_search", "tools.0.type"],
+      ["web_fetch", "tools.1.type"],
     ]);
   });
 });

@@ -5,6 +5,8 @@
  */
 import type { Policy, Route } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { serverToolNames, serverToolOf } from "../dialects/find-server-tool.ts";
+import { serverTools, type ServerToolName } from "../dialects/server-tools.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { allToolsOff, toolCapabilities } from "../tools/capabilities.ts";
@@ -12,30 +14,12 @@ import { present, type Facts } from "./look.ts";
 import type { ToolEntry } from "./look-tools.ts";
 import { fieldError } from "./look-walk.ts";
 
-export type ServerTool = "webSearch" | "webFetch" | "xSearch";
-
 /** What an entry of `tools` is: run by the client, run by this service, or not to be had here. */
-type ToolClass = "client" | "unsupported" | ServerTool;
+type ToolClass = "client" | "unsupported" | ServerToolName;
 
-const messagesServerTools: Readonly<Record<string, ServerTool>> = {
-  web_search_20250305: "webSearch",
-  web_search_20260209: "webSearch",
-  web_search_20260318: "webSearch",
-  web_fetch_20250910: "webFetch",
-  web_fetch_20260209: "webFetch",
-  web_fetch_20260309: "webFetch",
-  web_fetch_20260318: "webFetch",
-  x_search_20261005: "xSearch",
-};
 /** Typed tools that the client itself runs (dialects.md §D1). */
 const messagesClientTools = /^(?:custom|(?:bash|text_editor|memory|computer|browser)_\d{8})$/;
 
-const responsesServerTools: Readonly<Record<string, ServerTool>> = {
-  web_search: "webSearch",
-  web_search_preview: "webSearch",
-  web_search_2025_08_26: "webSearch",
-  x_search: "xSearch",
-};
 const responsesClientTools = /^(?:function|custom|namespace|local_shell|shell|apply_patch)$/;
 /** Run by the provider unless they say `execution: "client"`, as Codex' own do. */
 const eitherSideTools = new Set(["tool_search"]);
@@ -45,8 +29,15 @@ const chatClientTools = /^(?:function|custom)$/;
 const plainChoices = /^(?:|none|auto|required|function|custom|allowed_tools|local_shell|shell|apply_patch)$/;
 
 /** Tools that a provider runs, in all their versions. Any other choice in Chat is for the upstream to judge. */
-const hostedTools =
-  /^(?:web_search|web_fetch|x_search|file_search|code_interpreter|code_execution|image_generation|computer|mcp)(?:_|$)/;
+const hostedTools = new RegExp(
+  `^(?:${serverToolNames.join("|")}|file_search|code_interpreter|code_execution|image_generation|computer|mcp)(?:_|$)`,
+);
+
+/** The fields of a Chat request that declare a server tool. */
+const chatDeclarations = serverToolNames.flatMap((name) => {
+  const { chatField } = serverTools[name];
+  return chatField === null ? [] : [{ name, field: chatField }];
+});
 
 /** Fields that are refused whatever they hold, and why. */
 const refusedFields: Readonly<Record<Dialect, Readonly<Record<string, string>>>> = {
@@ -68,7 +59,7 @@ export const judgedFields: ReadonlySet<string> = new Set([
   "thread",
   "background",
   "max_tool_calls",
-  "web_search_options",
+  ...chatDeclarations.map(({ field }) => field),
   "store",
 ]);
 
@@ -127,47 +118,43 @@ function classOf(dialect: Dialect, { type, container, clientRun }: ToolEntry): T
   // Without a type it is a client's own tool in Messages; elsewhere the upstream says what is missing.
   if (type === null) return "client";
   if (dialect === "chat") return chatClientTools.test(type) ? "client" : "unsupported";
-  const [server, client] =
-    dialect === "messages"
-      ? [messagesServerTools, messagesClientTools]
-      : [responsesServerTools, responsesClientTools];
-  if (Object.hasOwn(server, type)) return server[type] ?? "unsupported";
+  const server = serverToolOf(dialect, type);
+  if (server !== undefined) return server;
+  const client = dialect === "messages" ? messagesClientTools : responsesClientTools;
   const ownSide = dialect === "responses" && clientRun && eitherSideTools.has(type);
   return ownSide || client.test(type) ? "client" : "unsupported";
 }
 
 /** The server tools that a request declares, each with the path that names it. */
-export function declaredServerTools(look: Facts): ReadonlyMap<ServerTool, string> {
-  const searchOptions = look.dialect === "chat" && present(look.fields, "web_search_options") !== undefined;
-  if (look.tools.length === 0 && !searchOptions) return noServerTools;
-  const declared = new Map<ServerTool, string>();
+export function declaredServerTools(look: Facts): ReadonlyMap<ServerToolName, string> {
+  const byField = look.dialect === "chat" ? chatDeclarations : [];
+  if (look.tools.length === 0 && byField.length === 0) return noServerTools;
+  const declared = new Map<ServerToolName, string>();
   const style = look.dialect === "messages" ? "messages" : "openai";
   for (const tool of look.tools) {
     const kind = classOf(look.dialect, tool);
     if (kind === "client" || kind === "unsupported" || isOffline(look, tool)) continue;
     if (!declared.has(kind)) declared.set(kind, fieldPath(style, [...tool.path, "type"]));
   }
-  if (searchOptions) declared.set("webSearch", "web_search_options");
+  for (const { name, field } of byField)
+    if (present(look.fields, field) !== undefined) declared.set(name, field);
   return declared;
 }
 
-const noServerTools: ReadonlyMap<ServerTool, string> = new Map();
+const noServerTools: ReadonlyMap<ServerToolName, string> = new Map();
 
 /** A search tool that may only read an index that nobody here has: as if it had not been sent (dialects.md §H3). */
 export const isOffline = (look: Facts, tool: ToolEntry): boolean =>
-  look.dialect === "responses" && tool.offline && classOf(look.dialect, tool) === "webSearch";
+  look.dialect === "responses" && tool.offline && classOf(look.dialect, tool) === "web_search";
 
 /** @throws ApiError when a declared server tool cannot run on this route (service.md "Errors"). */
 export function checkServerTools(look: Facts, route: Route, policy: Policy | undefined): void {
   const declared = declaredServerTools(look);
   if (declared.size === 0) return;
-  if (declared.get("webSearch") === "web_search_options" && allToolsOff(policy))
-    throw fieldError(
-      "unsupported_parameter",
-      look.dialect,
-      ["web_search_options"],
-      "web search is switched off",
-    );
+  if (allToolsOff(policy))
+    for (const { field } of look.dialect === "chat" ? chatDeclarations : [])
+      if (present(look.fields, field) !== undefined)
+        throw fieldError("unsupported_parameter", look.dialect, [field], "server tools are switched off");
   const capabilities = toolCapabilities(route, policy);
   for (const [tool, param] of declared) {
     if (!route.capabilities.toolCalling)
@@ -210,7 +197,7 @@ function refuseChatChoice(look: Facts, type: string): void {
 function refuseResponsesChoice(look: Facts, type: string): void {
   if (plainChoices.test(type)) return;
   const declared = declaredServerTools(look);
-  const wanted = responsesServerTools[type];
+  const wanted = serverToolOf("responses", type);
   if (wanted !== undefined && declared.has(wanted)) return;
   const code = wanted !== undefined && declared.size > 0 ? "invalid_request_error" : "unsupported_tool";
   throw notAmongTools(look.dialect, code, type);
@@ -227,9 +214,11 @@ function refuseContent(look: Facts): void {
   const [hosted] = content.hosted;
   if (hosted !== undefined)
     throw fieldError("unsupported_content", dialect, hosted.path, `"${hosted.type}" is not supported here`);
-  const declared = content.searchCalls.length === 0 ? null : declaredServerTools(look);
+  const items = new Set<string>();
+  if (content.searchCalls.length > 0)
+    for (const name of declaredServerTools(look).keys()) items.add(serverTools[name].item);
   for (const { type, path } of content.searchCalls)
-    if (declared?.has(type === "web_search_call" ? "webSearch" : "xSearch") !== true)
+    if (!items.has(type))
       throw fieldError("invalid_request_error", dialect, path, `"${type}" needs the same tool in \`tools\``);
   for (const { kind, path, id } of content.references) {
     if (kind === "file")

@@ -138,18 +138,17 @@ class ToolServing {
   #input(): LoopInput {
     const { call, look, route, policy, work } = this.#services;
     const { tools, pending, citePages, clientFunctions, maxTokens } = work.beginning;
-    const { webSearch, webFetch, xSearch, maxToolCalls } = tools;
     const most = route.limits.maxOutputTokens;
     return {
       rules: {
         dialect: call.dialect,
         iterations: policy.iterations,
         maxUses: {
-          web_search: webSearch?.maxUses ?? null,
-          web_fetch: webFetch?.maxUses ?? null,
-          x_search: xSearch?.maxUses ?? null,
+          web_search: tools.webSearch?.maxUses ?? null,
+          web_fetch: tools.webFetch?.maxUses ?? null,
+          x_search: tools.xSearch?.maxUses ?? null,
         },
-        maxToolCalls,
+        maxToolCalls: tools.maxToolCalls,
         clientFunctions,
         maxOutputTokens: Math.min(maxTokens ?? most, most),
         toolChoice: this.#toolChoice(),

@@ -141,7 +141,7 @@ class Serving {
   async toolServices(policy: Policy, upstreams: Upstreams, runTool: RunTool): Promise<ToolServices> {
     const facts = {
       ...conversionFacts(this.#call, this.#work.seen, this.route),
-      mayOpen: toolCapabilities(this.route, policy).webFetch,
+      mayOpen: toolCapabilities(this.route, policy).web_fetch,
     };
     return {
       call: this.#call,

@@ -11,6 +11,7 @@
  */
 import type { Sealer } from "../dialects/codecs.ts";
 import { isObject } from "../dialects/cursor.ts";
+import { isServerToolName, serverToolBlocks } from "../dialects/find-server-tool.ts";
 import { MAX_CALLS } from "../dialects/tool-input.ts";
 import type { JsonObject, JsonValue, ServerToolName } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -37,9 +38,6 @@ export interface RestoredSearch {
   readonly hits: readonly SearchHit[];
 }
 
-const RESULT_TYPES = new Set(["web_search_tool_result", "web_fetch_tool_result"]);
-const TOOL_NAMES = new Set<string>(["web_search", "web_fetch", "x_search"]);
-
 /** What an older turn's call is answered with that the client gave up. */
 const neverRun: ToolOutcome = { kind: "error", code: "unavailable" };
 
@@ -55,8 +53,7 @@ export function hasServerToolBlocks(messages: JsonValue | undefined): boolean {
 }
 
 const isServerToolBlock = (block: JsonObject) =>
-  block["type"] === "server_tool_use" ||
-  (typeof block["type"] === "string" && RESULT_TYPES.has(block["type"])) ||
+  (typeof block["type"] === "string" && serverToolBlocks.has(block["type"])) ||
   (Array.isArray(block["citations"]) && block["citations"].some(isOwnCitation));
 
 /** Only we cite so; the index has to be there and ours. A document's citation has none. */
@@ -172,7 +169,7 @@ class Turns {
     const here = [...this.#options.at, index];
     const type = block["type"];
     if (type === "server_tool_use") return this.#call(block, here);
-    if (typeof type === "string" && RESULT_TYPES.has(type)) return this.#result(block, here);
+    if (typeof type === "string" && serverToolBlocks.has(type)) return this.#result(block, here);
     if (this.#results.length > 0 && type !== "tool_use") this.#flush();
     this.#assistant.push(this.#withoutCitations(block, here));
   }
@@ -205,8 +202,7 @@ class Turns {
   #call(block: JsonObject, here: readonly PathStep[]): void {
     const { id, name, input } = block;
     if (typeof id !== "string" || id === "") return refuse([...here, "id"], "must be a string");
-    if (typeof name !== "string" || !isToolName(name))
-      return refuse([...here, "name"], "is not a server tool");
+    if (!isServerToolName(name)) return refuse([...here, "name"], "is not a server tool");
     const call: ToolCall = { id, name, input: isObject(input) ? input : null };
     if (!this.#options.declared.has(name)) {
       this.#open.set(id, call);
@@ -331,7 +327,6 @@ const ERROR_CODES = [
 ] as const;
 const isErrorCode = (code: string): code is (typeof ERROR_CODES)[number] =>
   (ERROR_CODES as readonly string[]).includes(code);
-const isToolName = (name: string): name is ServerToolName => TOOL_NAMES.has(name);
 
 function refuse(steps: readonly PathStep[], text: string): never {
   const param = fieldPath("messages", steps);

@@ -4,6 +4,7 @@
  */
 import type { CommonQueryMethods } from "slonik";
 import type { Micros } from "../billing/meter.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 import { DAY_MS, invalid, type BucketRange } from "./parameters.ts";
 import { readSums, type Filters, type SumColumn } from "./sums.ts";
 
@@ -68,7 +69,7 @@ const lines = [
     amounts: ["x_searches"],
   },
 ] as const satisfies readonly {
-  costType: string;
+  costType: "tokens" | ServerToolName;
   tokenType: string | null;
   words: string;
   micros: SumColumn;

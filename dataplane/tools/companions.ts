@@ -1,4 +1,6 @@
 /** What may stand beside server tools in a Chat or Responses request (service.md "What a request with server tools may hold", rules 3.1–3.3). Pure. */
+import { isServerToolName, serverToolItems } from "../dialects/find-server-tool.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import { entriesOf, type DeclarationReader } from "./declaration-reader.ts";
@@ -13,8 +15,7 @@ const ORDINARY_ITEMS = new Set([
   "reasoning",
   "item_reference",
   "additional_tools",
-  "web_search_call",
-  "x_search_call",
+  ...serverToolItems,
 ]);
 
 /** Tools with their paths. */
@@ -24,8 +25,7 @@ export type Declared = readonly (readonly [readonly PathStep[], JsonObject])[];
 export function judgeCompanions(
   reader: DeclarationReader,
   tools: Declared,
-  webSearch: boolean,
-  xSearch: boolean,
+  declared: ReadonlySet<ServerToolName>,
 ): boolean {
   let ownFetch = false;
   for (const [steps, { type, name }] of tools) {
@@ -33,7 +33,7 @@ export function judgeCompanions(
       reader.fail("unsupported_tool", [...steps, "type"], "only function tools may accompany server tools");
     }
     if (type !== "function") continue;
-    if ((name === "web_search" && webSearch) || (name === "x_search" && xSearch)) {
+    if (isServerToolName(name) && declared.has(name)) {
       reader.fail(
         "invalid_request_error",
         [...steps, "name"],

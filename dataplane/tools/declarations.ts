@@ -5,7 +5,9 @@
  */
 import { isObject } from "../dialects/cursor.ts";
 import type { Dialect } from "../dialects/dialect.ts";
-import type { JsonObject, JsonValue, ServerToolName } from "../dialects/messages/types.ts";
+import { isServerToolName, serverToolOf } from "../dialects/find-server-tool.ts";
+import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
+import { serverTools, type ServerToolName } from "../dialects/server-tools.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import { judgeCompanions, refuseItems, refuseParts, type Declared } from "./companions.ts";
 import {
@@ -51,18 +53,6 @@ const MAX_RESULTS = 10;
 /** Domains in `filters.allowed_domains` of Responses (service.md "Limits"). */
 const MAX_FILTERED_DOMAINS = 100;
 
-const MESSAGES_TYPES: Readonly<Record<string, ServerToolName>> = {
-  web_search_20250305: "web_search",
-  web_search_20260209: "web_search",
-  web_search_20260318: "web_search",
-  web_fetch_20250910: "web_fetch",
-  web_fetch_20260209: "web_fetch",
-  web_fetch_20260309: "web_fetch",
-  web_fetch_20260318: "web_fetch",
-  x_search_20261005: "x_search",
-};
-const RESPONSES_SEARCH_TYPES = new Set(["web_search", "web_search_preview", "web_search_2025_08_26"]);
-
 /**
  * Reads the server tools of a request that declares at least one.
  * @param mayOpen pages may be opened on this route: `web_search` of Responses and Chat then opens them too.
@@ -92,8 +82,8 @@ function readMessages(body: JsonObject): ServerTools {
   const clientNames = new Map<string, number>();
   for (const [index, entry] of entriesOf(body["tools"])) {
     const steps = ["tools", index];
-    const name = messagesServerTool(entry);
-    if (name === null) {
+    const name = serverToolOf("messages", entry["type"]);
+    if (name === undefined) {
       if (typeof entry["name"] === "string") clientNames.set(entry["name"], index);
       continue;
     }
@@ -126,7 +116,7 @@ function readMessages(body: JsonObject): ServerTools {
   if (
     isObject(choice) &&
     choice["type"] === "tool" &&
-    isToolName(choice["name"]) &&
+    isServerToolName(choice["name"]) &&
     found.has(choice["name"])
   ) {
     tools.forced = choice["name"];
@@ -142,14 +132,6 @@ function readFetchOptions(reader: DeclarationReader, entry: JsonObject, steps: r
     maxContentTokens: reader.count(entry, "max_content_tokens", steps),
     useCache: reader.boolean(entry, "use_cache", true, steps),
   };
-}
-
-/** The server tool that an entry of a Messages client's `tools` declares; null for a client's own. */
-export function messagesServerTool(entry: JsonObject): ServerToolName | null {
-  const type = entry["type"];
-  return typeof type === "string" && Object.hasOwn(MESSAGES_TYPES, type)
-    ? (MESSAGES_TYPES[type] ?? null)
-    : null;
 }
 
 /** Opening a page is a part of `web_search` in Responses and Chat; the list of allowed domains holds for it too. */
@@ -177,15 +159,12 @@ function chatFunctions(body: JsonObject): (readonly [readonly PathStep[], JsonVa
 
 function readChat(body: JsonObject, mayOpen: boolean): ServerTools {
   const reader = new DeclarationReader("chat");
-  const here = ["web_search_options"];
-  const options = reader.object(body["web_search_options"], here);
+  const field = serverTools.web_search.chatField;
+  const here = [field];
+  const options = reader.object(body[field], here);
   for (const [index, entry] of entriesOf(body["tools"])) {
     if (entry["type"] === "function") continue;
-    reader.fail(
-      "unsupported_tool",
-      ["tools", index, "type"],
-      "only function tools may accompany web_search_options",
-    );
+    reader.fail("unsupported_tool", ["tools", index, "type"], `only function tools may accompany ${field}`);
   }
   const companions = chatFunctions(body);
   for (const [steps, name] of companions) {
@@ -220,13 +199,12 @@ function readResponses(body: JsonObject, mayOpen: boolean): ServerTools {
   let xSearch: XSearchDeclaration | null = null;
   const declared = responsesTools(body);
   for (const [steps, entry] of declared) {
-    const type = entry["type"];
-    if (type === "x_search") {
+    const name = serverToolOf("responses", entry["type"]);
+    if (name === "x_search") {
       if (xSearch !== null) reader.fail("invalid_request_error", steps, "the tool x_search is defined twice");
       xSearch = reader.xSearch(entry, steps);
     } else if (
-      typeof type === "string" &&
-      RESPONSES_SEARCH_TYPES.has(type) &&
+      name === "web_search" &&
       // A search tool that may only read an index that nobody here has counts as not declared (dialects.md §H3).
       entry["external_web_access"] !== false
     ) {
@@ -246,17 +224,19 @@ function readResponses(body: JsonObject, mayOpen: boolean): ServerTools {
       };
     }
   }
-  const ownFetch = judgeCompanions(reader, declared, webSearch !== null, xSearch !== null);
+  const found = new Set<ServerToolName>();
+  if (webSearch !== null) found.add("web_search");
+  if (xSearch !== null) found.add("x_search");
+  const ownFetch = judgeCompanions(reader, declared, found);
   refuseItems(reader, body["input"]);
   const choice = body["tool_choice"];
-  const chosen = isObject(choice) ? choice["type"] : undefined;
-  const searchForced = typeof chosen === "string" && RESPONSES_SEARCH_TYPES.has(chosen) && webSearch !== null;
+  const chosen = isObject(choice) ? serverToolOf("responses", choice["type"]) : undefined;
   return {
     webSearch,
     webFetch: mayOpen && webSearch !== null && !ownFetch ? opening(webSearch) : null,
     xSearch,
     maxToolCalls: reader.count(body, "max_tool_calls", []),
-    forced: searchForced ? "web_search" : chosen === "x_search" && xSearch !== null ? "x_search" : null,
+    forced: chosen !== undefined && found.has(chosen) ? chosen : null,
   };
 }
 
@@ -269,6 +249,3 @@ function responsesTools(body: JsonObject): Declared {
   );
   return [...entriesOf(body["tools"]).map(([index, entry]) => [["tools", index], entry] as const), ...added];
 }
-
-const isToolName = (name: JsonValue | undefined): name is ServerToolName =>
-  name === "web_search" || name === "web_fetch" || name === "x_search";

@@ -1,6 +1,7 @@
 /** A whole answer for a Chat client (dialects.md §C2, §D2–§D4, spec *Chat completion*). */
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { writeArguments } from "../arguments.ts";
+import { serverToolBlocks } from "../find-server-tool.ts";
 import { refusalText } from "../refusal.ts";
 import { clientTool } from "../tool-name.ts";
 import { writeChatUsage } from "../usage.ts";
@@ -62,8 +63,7 @@ function joinedText(response: MessagesResponse): string {
 }
 
 /** Blocks that a Chat client never sees, and that end an iteration. */
-export const isServerTool = (type: string): boolean =>
-  type === "server_tool_use" || type === "web_search_tool_result" || type === "web_fetch_tool_result";
+export const isServerTool = (type: string): boolean => serverToolBlocks.has(type);
 
 /** Citations as Chat nests them; indexes count on the joined text. */
 export const annotations = (text: string, annotate: Annotate | undefined): JsonObject[] =>

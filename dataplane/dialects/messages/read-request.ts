@@ -6,6 +6,7 @@
 import type { Carry, CodecContext, Sealer } from "../codecs.ts";
 import { Cursor } from "../cursor.ts";
 import { messagesEfforts } from "../effort.ts";
+import { serverToolOf } from "../find-server-tool.ts";
 import { checkImageType } from "../media.ts";
 import { compactionFields, openBlob, openSignature } from "../reasoning.ts";
 import { emptySchema } from "../schemas.ts";
@@ -235,9 +236,9 @@ function readTool(tool: Cursor, reading: Reading): FunctionTool | JsonObject {
   return { ...withoutNulls(tool.value), name, input_schema };
 }
 
-/** Types of the tools that Gapura itself runs; versions are judged where tools are declared. */
+/** Tools that Gapura itself runs; their parameters are judged where tools are declared. */
 const isServerTool = (tool: FunctionTool | JsonObject): boolean =>
-  typeof tool.type === "string" && /^(?:web_search|web_fetch|x_search)(?:_\d+)?$/.test(tool.type);
+  serverToolOf("messages", tool.type) !== undefined;
 
 function readToolChoice(root: Cursor, reading: Reading): ToolChoice | undefined {
   const choice = root.object("tool_choice");

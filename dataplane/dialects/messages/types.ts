@@ -4,6 +4,10 @@
  * same-dialect paths untouched, so every object type allows more than it names.
  */
 
+import type { ServerToolName } from "../server-tools.ts";
+
+export type { ServerToolName };
+
 export type JsonValue = string | number | boolean | null | JsonValue[] | { [key: string]: JsonValue };
 export type JsonObject = { [key: string]: JsonValue };
 
@@ -72,7 +76,6 @@ export interface ToolResultBlock {
   is_error?: boolean;
   cache_control?: CacheControl | null;
 }
-export type ServerToolName = "web_search" | "web_fetch" | "x_search";
 export interface ServerToolUseBlock {
   type: "server_tool_use";
   id: string;

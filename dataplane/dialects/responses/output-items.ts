@@ -2,6 +2,7 @@
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { arrayOf } from "../fields.ts";
 import { sealReasoning } from "../reasoning.ts";
+import { serverTools, type ServerToolName } from "../server-tools.ts";
 import { clientTool } from "../tool-name.ts";
 import type {
   JsonObject,
@@ -92,20 +93,20 @@ export type ToolResult = WebSearchToolResultBlock | WebFetchToolResultBlock;
 /** A server tool's call; what it does shows in `action`, a fetch as an opened page. */
 export interface ServerCall {
   readonly id: string;
-  readonly type: "web_search_call" | "x_search_call";
+  readonly type: (typeof serverTools)[ServerToolName]["item"];
   readonly action: JsonObject;
 }
 
 export function serverCall(block: ServerToolUseBlock, context: CodecContext): ServerCall {
-  const isPosts = block.name === "x_search";
+  const { item, itemPrefix } = serverTools[block.name];
   const asked = (field: string) => {
     const value = block.input[field];
     return typeof value === "string" ? value : "";
   };
   const query = asked("query");
   return {
-    id: context.newId(isPosts ? "xs" : "ws"),
-    type: isPosts ? "x_search_call" : "web_search_call",
+    id: context.newId(itemPrefix),
+    type: item,
     action:
       block.name === "web_fetch"
         ? { type: "open_page", url: asked("url") }

@@ -3,6 +3,7 @@ import { readArguments } from "../arguments.ts";
 import type { Carry, CodecContext, Sealer } from "../codecs.ts";
 import { Cursor, isObject } from "../cursor.ts";
 import { effortToHub, openaiEfforts } from "../effort.ts";
+import { serverToolItems } from "../find-server-tool.ts";
 import { readSchemaFormat } from "../formats.ts";
 import { readFileData, readFileUrl, readImageUrl, withDetail } from "../media.ts";
 import { openReasoning } from "../reasoning.ts";
@@ -121,9 +122,6 @@ function readItem(item: Cursor, reading: Reading): void {
     case "reasoning":
       readReasoning(item, reading);
       return;
-    // Run by us in an earlier turn: the model gets the text that came of it (service.md "Conversations").
-    case "web_search_call":
-    case "x_search_call":
     // Read with the tools.
     case "additional_tools":
       return;
@@ -134,6 +132,8 @@ function readItem(item: Cursor, reading: Reading): void {
       );
       return;
     default:
+      // Run by us in an earlier turn: the model gets the text that came of it (service.md "Conversations").
+      if (serverToolItems.has(type)) return;
       item.fail("type", `input items of type ${type.slice(0, 40)} are not supported`, "unsupported_content");
   }
 }

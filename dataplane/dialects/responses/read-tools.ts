@@ -1,13 +1,14 @@
 /** A Responses client's tools and its choice among them (dialects.md §B3, §F, §H3). */
 import type { Cursor } from "../cursor.ts";
+import { serverToolOf } from "../find-server-tool.ts";
 import { choiceOfMode, readAllowedTools, ToolList } from "../tool-list.ts";
 import type { Aliases } from "../turns.ts";
 import type { MessagesRequest, ToolChoice } from "../messages/types.ts";
 
 export type Namespaces = Map<string, { readonly namespace: string; readonly name: string }>;
 
-/** What Gapura runs itself; versions and parameters are judged where tools are declared. */
-const isServerTool = (type: string): boolean => /^(?:web_search|x_search)(?:_[a-z0-9_]+)?$/.test(type);
+/** What Gapura runs itself; parameters are judged where tools are declared. */
+const isServerTool = (type: string): boolean => serverToolOf("responses", type) !== undefined;
 
 /** A namespaced function's flat name in the hub, remembered so that answers can restore it. */
 export function flatName(namespace: string, name: string, aliases: Aliases, namespaces: Namespaces): string {

@@ -4,6 +4,8 @@
  * of them is what service.md shows.
  */
 import { z } from "zod";
+import { serverToolNames } from "../../dialects/find-server-tool.ts";
+import { serverTools } from "../../dialects/server-tools.ts";
 
 /** Schemas with a name: the document's components. */
 export const components = z.registry<{ readonly id: string }>();
@@ -176,7 +178,7 @@ const costReportResult = z.looseObject({
   amount: z.string().describe("Decimal number of rupiah"),
   credits,
   description: z.string().nullable(),
-  cost_type: z.enum(["tokens", "web_search", "web_fetch", "x_search"]).nullable(),
+  cost_type: z.enum(["tokens", ...serverToolNames]).nullable(),
   model: z.string().nullable(),
   token_type: z.string().nullable(),
   service_tier: z.string().nullable(),
@@ -225,7 +227,11 @@ export const model = named(
   z.looseObject({
     id: z.string(),
     display_name: z.string(),
-    capabilities: z.looseObject({ code_execution: z.literal(false), skills: z.literal(false) }),
+    capabilities: z.looseObject({
+      ...Object.fromEntries(serverToolNames.map((name) => [name, z.looseObject({ supported: z.boolean() })])),
+      code_execution: z.literal(false),
+      skills: z.literal(false),
+    }),
   }),
 );
 export const modelList = named("ModelList", list(model));
@@ -316,6 +322,10 @@ export const newBatch = named(
 
 // Inference.
 
+/** What server tools a dialect's clients may declare, for the reader of the description. */
+const declarable = (dialect: "messages" | "responses"): string =>
+  `The client's own functions, and server tools: ${serverToolNames.flatMap((name) => serverTools[name][dialect]).join(", ")}`;
+
 export const messagesRequest = named(
   "MessagesRequest",
   z.looseObject({
@@ -325,7 +335,7 @@ export const messagesRequest = named(
     messages: z
       .array(z.looseObject({ role: z.string(), content: z.union([z.string(), z.array(object)]) }))
       .min(1),
-    tools: z.array(object).optional(),
+    tools: z.array(object).optional().describe(declarable("messages")),
     thinking: object.optional(),
     stream: z.boolean().optional(),
   }),
@@ -389,7 +399,7 @@ export const responsesRequest = named(
   z.looseObject({
     model: z.string(),
     input: z.union([z.string(), z.array(object)]),
-    tools: z.array(object).optional(),
+    tools: z.array(object).optional().describe(declarable("responses")),
     tool_choice: z.union([z.string(), object]).optional(),
     max_tool_calls: z.int().min(1).optional(),
     max_output_tokens: z.int().optional(),

@@ -89,9 +89,7 @@ function capabilitiesOf(route: Route, snapshot: Snapshot): Record<string, unknow
   const { toolCalling, imageInput, pdfInput, thinking, documentCitations } = route.capabilities;
   const tools = toolCapabilities(route, snapshot.policy(route));
   return {
-    web_search: supported(tools.webSearch),
-    web_fetch: supported(tools.webFetch),
-    x_search: supported(tools.xSearch),
+    ...Object.fromEntries(Object.entries(tools).map(([name, may]) => [name, supported(may)])),
     code_execution: false,
     skills: false,
     batch: supported(true),

@@ -3,6 +3,7 @@
  * with that dialect's search declared; the hits are the search results and citations of its answer. Pure.
  */
 import type { Dialect } from "../../dialects/dialect.ts";
+import { serverTools } from "../../dialects/server-tools.ts";
 import type { RawHit, SearchOptions } from "./engines.ts";
 
 /**
@@ -36,7 +37,8 @@ export function modelRequest(
         messages: [{ role: "user", content: prompt }],
         tools: [
           {
-            type: "web_search_20250305",
+            // The oldest: the one that every upstream with a search of its own knows.
+            type: serverTools.web_search.messages[0],
             name: "web_search",
             max_uses: 1,
             ...(allowed.length > 0 ? { allowed_domains: allowed } : {}),
