@@ -55,7 +55,8 @@ local raw_before, before = string.match(stored or '', '^(%d+) (%d+)$')
 local now = raw
 local passed = before and raw - raw_before
 if before then
-  now = before + math.max(0, math.min(passed, MOST_PASSED))
+  -- After a step back nobody knows what had passed since it was noted: at most this, so `now` was never later.
+  now = before + (passed < 0 and CLOCK_WRITTEN or math.min(passed, MOST_PASSED))
 end
 
 -- Runs a command whose change need not outlast the server's run.

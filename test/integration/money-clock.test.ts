@@ -111,6 +111,13 @@ test("back by an hour: a dead request's hold is swept as soon as ever", async ()
   expect(await redis.hget(`${tag}:o:org`, "held")).toBe("0");
 });
 
+test("back by an hour: what was heard of just before is not of a later time than now", async () => {
+  clock += 150;
+  await hold();
+  clock -= HOUR;
+  expect((await call(operation("sweep", "0", "100")))[1]).toBe("1");
+});
+
 test("back by an hour and started again, so that the shard's own clock is gone: the same", async () => {
   await useUp();
   clock -= HOUR;
