@@ -3,15 +3,14 @@
  * bodies, stores of its own, an upstream that takes whatever comes, and three organizations: one with credit and one
  * without, whose keys the attacks use, and their neighbour.
  */
-import { fork, spawn, type ChildProcess } from "node:child_process";
+import { fork, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { dialectPath, dialects } from "../../dataplane/dialects/dialect.ts";
-import { freePort } from "../../hack/postgres.ts";
-import { hasEnded, stopProcess } from "../../hack/processes.ts";
-import { waitFor } from "../bench/wait-for.ts";
+import { stopProcess } from "../../hack/processes.ts";
+import { DataPlane, type Stores } from "../fakes/data-plane.ts";
 import {
   bankFiles,
   sampleOrganization,
@@ -24,8 +23,6 @@ import {
 } from "../fakes/sample-snapshot.ts";
 import type { NeighbourReport, Start } from "./neighbour.ts";
 import { startSink } from "./sink.ts";
-
-const root = resolve(import.meta.dirname, "../..");
 
 /** What the data plane gets, as a container would give it. */
 export const HEAP_MB = 512;
@@ -42,29 +39,23 @@ export const keys = {
   neighbour: `sk-svc-${"n".repeat(40)}`,
 } as const;
 
-export interface Stores {
-  readonly postgresUrl: string;
-  readonly redisUrl: string;
-}
-
 export class AbuseWorld implements AsyncDisposable {
-  readonly port: number;
-  readonly opsPort: number;
-  readonly #plane: ChildProcess;
+  readonly #plane: DataPlane;
   readonly #neighbour: ChildProcess;
   readonly #stops: (() => Promise<void> | void)[];
 
-  private constructor(
-    ports: { readonly port: number; readonly opsPort: number },
-    plane: ChildProcess,
-    neighbour: ChildProcess,
-    stops: (() => Promise<void> | void)[],
-  ) {
-    this.port = ports.port;
-    this.opsPort = ports.opsPort;
+  private constructor(plane: DataPlane, neighbour: ChildProcess, stops: (() => Promise<void> | void)[]) {
     this.#plane = plane;
     this.#neighbour = neighbour;
     this.#stops = stops;
+  }
+
+  get port(): number {
+    return this.#plane.port;
+  }
+
+  get opsPort(): number {
+    return this.#plane.opsPort;
   }
 
   static async open(stores: Stores): Promise<AbuseWorld> {
@@ -78,15 +69,16 @@ export class AbuseWorld implements AsyncDisposable {
       // The neighbour brings an upstream of its own, which no attack can keep busy.
       const [own] = (await once(neighbour, "message")) as [string];
       await writeFiles(join(folder, "snapshot"), bankFiles("a", routing(sink.url, own)));
-      const ports = { port: await freePort(), opsPort: await freePort() };
-      const plane = startPlane(folder, ports, stores);
-      stops.push(() => stopProcess(plane, "SIGTERM", 20_000));
-      await waitFor("the data plane", async () => {
-        if (hasEnded(plane)) throw new Error("it has ended");
-        return (await fetch(`http://127.0.0.1:${ports.opsPort}/readyz`)).ok;
+      const plane = await DataPlane.spawn({
+        stores,
+        snapshot: join(folder, "snapshot"),
+        node: [`--max-old-space-size=${HEAP_MB}`],
+        environment: { NODE_ENV: "production", BODY_BUDGET: `${BODY_BUDGET_MB}Mi`, DRAIN_TIMEOUT: "2" },
       });
-      neighbour.send({ port: ports.port, key: keys.neighbour, model: "m-neighbour" } satisfies Start);
-      return new AbuseWorld(ports, plane, neighbour, stops);
+      stops.push(() => plane.stop("SIGTERM"));
+      await plane.ready();
+      neighbour.send({ port: plane.port, key: keys.neighbour, model: "m-neighbour" } satisfies Start);
+      return new AbuseWorld(plane, neighbour, stops);
     } catch (error) {
       for (const stop of stops.reverse()) await stop();
       throw error;
@@ -95,7 +87,7 @@ export class AbuseWorld implements AsyncDisposable {
 
   /** False: the data plane has ended. */
   get alive(): boolean {
-    return !hasEnded(this.#plane);
+    return this.#plane.alive;
   }
 
   /** What the neighbour has seen since it was last asked. */
@@ -107,45 +99,12 @@ export class AbuseWorld implements AsyncDisposable {
 
   /** Resident memory of the data plane in MB, now. Its page children count by themselves. */
   residentMb(): number {
-    const status = readFileSync(`/proc/${this.#plane.pid}/status`, "utf8");
-    return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1] ?? Number.NaN) / 1024;
+    return this.#plane.residentMb();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const stop of this.#stops.reverse()) await stop();
   }
-}
-
-function startPlane(
-  folder: string,
-  { port, opsPort }: { readonly port: number; readonly opsPort: number },
-  stores: Stores,
-): ChildProcess {
-  const log = openSync(join(folder, "log"), "a");
-  const plane = spawn(process.execPath, [`--max-old-space-size=${HEAP_MB}`, "dataplane/main.ts"], {
-    cwd: root,
-    stdio: ["ignore", log, log],
-    env: {
-      PATH: process.env["PATH"],
-      NODE_ENV: "production",
-      HOST: "127.0.0.1",
-      PORT: String(port),
-      OPS_PORT: String(opsPort),
-      DATABASE_URL: stores.postgresUrl,
-      REDIS_URL: stores.redisUrl,
-      GAPURA_CONFIG_DIR: join(folder, "snapshot"),
-      GAPURA_SEAL_KEYS: `k1:${Buffer.alloc(32, 1).toString("base64")}`,
-      BODY_BUDGET: `${BODY_BUDGET_MB}Mi`,
-      LOG_LEVEL: "warn",
-      DRAIN_TIMEOUT: "2",
-    },
-  });
-  closeSync(log);
-  plane.once("exit", (code, signal) => {
-    if (code !== 0) process.stderr.write(`${readFileSync(join(folder, "log"), "utf8").slice(-4_000)}\n`);
-    if (signal !== null) process.stderr.write(`the data plane was ended by ${signal}\n`);
-  });
-  return plane;
 }
 
 /** A model for each dialect of upstreams: what clients of another dialect send is converted. */

@@ -1,16 +1,14 @@
 /** Real data-plane processes over real stores and a scripted upstream, for tests that kill them. */
-import { spawn, type ChildProcess } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
 import { expect } from "vitest";
 import { z } from "zod";
 import { audit } from "../../dataplane/billing/audit.ts";
-import { hasEnded, stopProcess } from "../../hack/processes.ts";
-import { freePort } from "../../hack/postgres.ts";
 import type { OrganizationEntry, Policy, Routing } from "../../dataplane/config/schema.ts";
+import { DataPlane, type Stores } from "../fakes/data-plane.ts";
 import { searxng } from "../fakes/engines/engines.ts";
 import { FakeSite } from "../fakes/pages/site.ts";
 import {
@@ -24,26 +22,15 @@ import {
   sha256,
   writeFiles,
 } from "../fakes/sample-snapshot.ts";
-import { watchForSurprises } from "../fakes/surprises.ts";
 import { readRequest, type ReadRequest } from "../fakes/upstream/read-request.ts";
 import type { Faults, Step } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { Plane } from "../integration/money-world.ts";
 
-const root = resolve(import.meta.dirname, "../..");
-const START_MS = 30_000;
-
-export interface Stores {
-  readonly redisUrl: string;
-  readonly postgresUrl: string;
-}
-
-/** One data plane in a process of its own. */
-export interface DataPlane {
-  readonly url: string;
-  readonly process: ChildProcess;
-  stop(signal: NodeJS.Signals): Promise<void>;
-}
+const preloaded = ["die-at.ts", "time-passes.ts"].flatMap((name) => [
+  "--import",
+  join(import.meta.dirname, name),
+]);
 
 /** What a client saw of one request. */
 export interface Seen {
@@ -148,51 +135,25 @@ export class World {
     });
   }
 
-  /** @param dieAt `step:N` of billing/steps.ts. */
-  async start(dieAt?: string, snapshots = "old"): Promise<DataPlane> {
-    const [port, opsPort] = [await freePort(), await freePort()];
-    const child = spawn(
-      process.execPath,
-      ["--import", join(import.meta.dirname, "die-at.ts"), "dataplane/main.ts"],
-      {
-        cwd: root,
-        stdio: ["ignore", "pipe", "pipe"],
-        env: {
-          PATH: process.env["PATH"],
-          HOST: "127.0.0.1",
-          PORT: String(port),
-          OPS_PORT: String(opsPort),
-          DATABASE_URL: this.#stores.postgresUrl,
-          REDIS_URL: this.#stores.redisUrl,
-          GAPURA_CONFIG_DIR: join(this.#folder, snapshots),
-          GAPURA_SEAL_KEYS: `k1:${Buffer.alloc(32, 1).toString("base64")}`,
-          LOG_LEVEL: "fatal",
-          DRAIN_TIMEOUT: "10",
-          ...(dieAt === undefined ? {} : { GAPURA_TEST_DIE_AT: dieAt }),
-        },
-      },
-    );
-    watchForSurprises(child, "a data plane");
-    child.stderr.pipe(process.stderr, { end: false });
-    const plane: DataPlane = {
-      url: `http://127.0.0.1:${port}`,
-      process: child,
-      stop: async (signal) => {
-        await stopProcess(child, signal, 20_000);
-        this.#planes.delete(plane);
-      },
-    };
+  /** Starts a data plane. @param dieAt `step:N` of billing/steps.ts. */
+  async spawn(dieAt?: string, snapshots = "old"): Promise<DataPlane> {
+    const plane = await DataPlane.spawn({
+      stores: this.#stores,
+      snapshot: join(this.#folder, snapshots),
+      node: preloaded,
+      environment: dieAt === undefined ? {} : { GAPURA_TEST_DIE_AT: dieAt },
+    });
     this.#planes.add(plane);
-    const deadline = Date.now() + START_MS;
-    const ready = async () =>
-      (await fetch(`http://127.0.0.1:${opsPort}/readyz`).catch(() => null))?.ok === true;
-    while (!(await ready())) {
+    return plane;
+  }
+
+  /** As `spawn`, and waits until it serves. */
+  async start(dieAt?: string, snapshots?: string): Promise<DataPlane> {
+    const plane = await this.spawn(dieAt, snapshots);
+    await plane.ready().catch((error: unknown) => {
       // It may meet its step while it starts: the charges of one that died before it are waiting.
-      if (hasEnded(child) && dieAt !== undefined) break;
-      if (hasEnded(child)) throw new Error(`the data plane ended (${child.exitCode ?? child.signalCode})`);
-      if (Date.now() > deadline) throw new Error("the data plane does not get ready");
-      await sleep(20);
-    }
+      if (dieAt === undefined || plane.alive) throw error;
+    });
     return plane;
   }
 
@@ -249,7 +210,7 @@ export class World {
 
   /** Ends what is dead and compares what clients saw, what the upstream served and what the ledger says. */
   async judge(): Promise<void> {
-    for (const plane of this.#planes) if (!hasEnded(plane.process)) await plane.stop("SIGTERM");
+    for (const plane of this.#planes) await plane.stop("SIGTERM");
     // The sweeper of another data plane, which takes every hold for a dead owner's: they all are.
     const sweeper = await Plane.open(this.#stores, { running: false, rhythm: { staleMs: -1 } });
     try {
@@ -288,7 +249,7 @@ export class World {
   }
 
   async close(): Promise<void> {
-    for (const plane of this.#planes) await stopProcess(plane.process, "SIGKILL", 5_000);
+    for (const plane of this.#planes) await plane.stop("SIGKILL");
     await this.upstream.close();
     await this.#engine.stop();
     await rm(this.#folder, { recursive: true, force: true });

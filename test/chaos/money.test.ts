@@ -9,10 +9,11 @@ import { z } from "zod";
 import { audit } from "../../dataplane/billing/audit.ts";
 import type { Step } from "../../dataplane/billing/steps.ts";
 import { hasEnded } from "../../hack/processes.ts";
+import type { DataPlane } from "../fakes/data-plane.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { Plane } from "../integration/money-world.ts";
 import { freshPostgres, freshRedis } from "../integration/stores.ts";
-import { World, declaredKey, type DataPlane } from "./money-planes.ts";
+import { World, declaredKey } from "./money-planes.ts";
 
 const open: (() => Promise<void>)[] = [];
 afterEach(async () => {

@@ -5,9 +5,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { hasEnded } from "../../hack/processes.ts";
+import type { DataPlane } from "../fakes/data-plane.ts";
 import { TcpProxy } from "../fakes/tcp-proxy.ts";
 import { freshPostgres, freshRedis, type TestStore } from "../integration/stores.ts";
-import { World, type DataPlane } from "./money-planes.ts";
+import { World } from "./money-planes.ts";
 
 /** Longer than the time-outs of commands and of the ends of answers that are withheld for a second. */
 const AWAY_MS = 4_000;
