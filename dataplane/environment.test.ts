@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { readEnvironment } from "./environment.ts";
+import { readDatabaseUrl, readEnvironment } from "./environment.ts";
 
 const needed = { DATABASE_URL: "postgres://x", REDIS_URL: "redis://x", GAPURA_CONFIG_DIR: "/x" };
 const budget = (value: string) => readEnvironment({ ...needed, BODY_BUDGET: value }).BODY_BUDGET;
@@ -19,3 +19,25 @@ test.each(["0", "-1", "1.5Gi", "1 Gi", "2G", "2GiB", "Mi", "1e9", "9999999999999
     expect(() => budget(value)).toThrow(/BODY_BUDGET: /);
   },
 );
+
+test("user and password that stand apart may hold any characters", () => {
+  const variables = {
+    DATABASE_URL: "postgres://db.internal:6432/ledger?sslmode=require",
+    DATABASE_USER: "ga@pura",
+    DATABASE_PASSWORD: "p@s/s:w%41#é ?",
+  };
+  const url = new URL(readDatabaseUrl(variables));
+  expect([url.username, url.password].map(decodeURIComponent)).toEqual(["ga@pura", "p@s/s:w%41#é ?"]);
+  expect(url.href).toMatch(/@db\.internal:6432\/ledger\?sslmode=require$/);
+  expect(readDatabaseUrl({ DATABASE_URL: "postgres://a:b@c/d" })).toBe("postgres://a:b@c/d");
+});
+
+test.each(["verify-full", "prefer", ""])("sslmode=%s is refused by what there is instead", (mode) => {
+  expect(() => readDatabaseUrl({ DATABASE_URL: `postgres://x/y?sslmode=${mode}` })).toThrow(
+    /DATABASE_URL: sslmode must be disable, require .*certificate must hold.* or no-verify/,
+  );
+});
+
+test("a command without a store is told which variable is missing", () => {
+  expect(() => readDatabaseUrl({})).toThrow(/DATABASE_URL is missing/);
+});

@@ -19,12 +19,21 @@ const redisUrl = z
   .string()
   .regex(/^(rediss?|unix):\/\//, "must start with redis://, rediss:// or unix:// (the path of a socket)");
 
+const SSL_MODES = ["disable", "require", "no-verify"];
+const databaseUrlSchema = z
+  .string()
+  .regex(/^postgres(ql)?:\/\//, "must start with postgres://")
+  .refine(
+    (url) => SSL_MODES.includes((URL.parse(url) ?? new URL("x:")).searchParams.get("sslmode") ?? "disable"),
+    "sslmode must be disable, require (TLS, and the server's certificate must hold) or no-verify (TLS with whoever answers)",
+  );
+
 export const environmentSchema = z.object({
   HOST: withDefault(z.string(), "0.0.0.0"),
   PORT: withDefault(port, "8080"),
   OPS_PORT: withDefault(port, "9090"),
   POD_UID: withDefault(z.string(), "local"),
-  DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//, "must start with postgres://"),
+  DATABASE_URL: databaseUrlSchema,
   REDIS_URL: redisUrl,
   /** Default: REDIS_URL. */
   REDIS_CACHE_URL: optional(redisUrl),
@@ -47,13 +56,38 @@ export const environmentSchema = z.object({
 });
 export type Environment = z.infer<typeof environmentSchema>;
 
+type Variables = Readonly<Record<string, string | undefined>>;
+
 /** @throws Error with one line for each variable that is missing or wrong; never with a value. */
-export function readEnvironment(variables: Readonly<Record<string, string | undefined>>): Environment {
-  const parsed = environmentSchema.safeParse(variables);
+export const readEnvironment = (variables: Variables): Environment => read(environmentSchema, variables);
+
+/** What commands need that use both stores. @throws like `readEnvironment`. */
+export const readStores = (variables: Variables) =>
+  read(environmentSchema.pick({ DATABASE_URL: true, REDIS_URL: true }), variables);
+
+/** What commands need that use the ledger alone. @throws like `readEnvironment`. */
+export const readDatabaseUrl = (variables: Variables): string =>
+  read(environmentSchema.pick({ DATABASE_URL: true }), variables).DATABASE_URL;
+
+function read<Schema extends z.ZodType>(schema: Schema, variables: Variables): z.infer<Schema> {
+  const parsed = schema.safeParse({ ...variables, DATABASE_URL: databaseUrl(variables) });
   if (parsed.success) return parsed.data;
   const lines = parsed.error.issues.map((issue) => {
     const name = issue.path.join(".");
     return variables[name] === undefined ? `${name} is missing` : `${name}: ${issue.message}`;
   });
   throw new Error(`the environment is not complete:\n  ${lines.join("\n  ")}`);
+}
+
+/**
+ * DATABASE_URL, with DATABASE_USER and DATABASE_PASSWORD where they are given: they may hold any characters, which only
+ * we can escape.
+ */
+function databaseUrl(variables: Variables): string | undefined {
+  const { DATABASE_URL: given, DATABASE_USER: user = "", DATABASE_PASSWORD: password = "" } = variables;
+  const url = URL.parse(given ?? "");
+  if (url === null || (user === "" && password === "")) return given;
+  if (user !== "") url.username = encodeURIComponent(user);
+  if (password !== "") url.password = encodeURIComponent(password);
+  return url.href;
 }

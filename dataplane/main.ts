@@ -24,7 +24,7 @@ import { startMoney } from "./billing/money.ts";
 import { parseRelease, release } from "./billing/owners.ts";
 import { parseTrail, trail } from "./billing/trail-command.ts";
 import { SnapshotLoader } from "./config/load.ts";
-import { readEnvironment, type Environment } from "./environment.ts";
+import { readDatabaseUrl, readEnvironment, readStores, type Environment } from "./environment.ts";
 import { FileStore, type FileStoreOptions } from "./files/file-store.ts";
 import { PostgresContents } from "./files/postgres-contents.ts";
 import { S3Contents } from "./files/s3-contents.ts";
@@ -90,12 +90,12 @@ try {
 }
 
 async function runMigrations(): Promise<void> {
-  await migrate(databaseUrl(), { say: (line) => process.stderr.write(`gapura: ${line}\n`) });
+  await migrate(readDatabaseUrl(process.env), { say: (line) => process.stderr.write(`gapura: ${line}\n`) });
 }
 
 async function runGrant(args: readonly string[]): Promise<void> {
   const request = parseGrant(args);
-  const postgres = await openPostgres(databaseUrl(), { maxConnections: 1, onError: () => {} });
+  const postgres = await openPostgres(readDatabaseUrl(process.env), { maxConnections: 1, onError: () => {} });
   try {
     process.stdout.write(`${await grant(postgres, request)}\n`);
   } finally {
@@ -105,7 +105,7 @@ async function runGrant(args: readonly string[]): Promise<void> {
 
 async function runRelease(args: readonly string[]): Promise<void> {
   const id = parseRelease(args);
-  const postgres = await openPostgres(databaseUrl(), { maxConnections: 1, onError: () => {} });
+  const postgres = await openPostgres(readDatabaseUrl(process.env), { maxConnections: 1, onError: () => {} });
   try {
     process.stdout.write(`${await release(postgres, id)}\n`);
   } finally {
@@ -114,8 +114,9 @@ async function runRelease(args: readonly string[]): Promise<void> {
 }
 
 async function runAdopt(): Promise<void> {
-  const postgres = await openPostgres(databaseUrl(), { maxConnections: 1, onError: () => {} });
-  const redis = openRedis(fromEnvironment("REDIS_URL"), { onError: () => {} });
+  const { DATABASE_URL, REDIS_URL } = readStores(process.env);
+  const postgres = await openPostgres(DATABASE_URL, { maxConnections: 1, onError: () => {} });
+  const redis = openRedis(REDIS_URL, { onError: () => {} });
   try {
     await redisReady(redis, 10_000);
     const options = { log: createLogger("silent"), newEpoch: () => newId("req") };
@@ -128,22 +129,12 @@ async function runAdopt(): Promise<void> {
 
 async function runTrail(args: readonly string[]): Promise<void> {
   const query = parseTrail(args);
-  const postgres = await openPostgres(databaseUrl(), { maxConnections: 1, onError: () => {} });
+  const postgres = await openPostgres(readDatabaseUrl(process.env), { maxConnections: 1, onError: () => {} });
   try {
     for (const line of await trail(postgres, query)) process.stdout.write(`${line}\n`);
   } finally {
     await postgres.end();
   }
-}
-
-function databaseUrl(): string {
-  return fromEnvironment("DATABASE_URL");
-}
-
-function fromEnvironment(name: "DATABASE_URL" | "REDIS_URL"): string {
-  const url = process.env[name];
-  if (url === undefined || url === "") throw new Error(`${name} is missing`);
-  return url;
 }
 
 async function serveForever(environment: Environment): Promise<void> {

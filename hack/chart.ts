@@ -2,6 +2,7 @@
  * What is derived of a chart's values.yaml: its schema and its README. The values file is the only source;
  * a comment that begins with `--` describes the value below it.
  */
+import { kubeDefinitions, kubeType } from "./kube-schema.ts";
 import { isMap, isScalar, parseDocument, type Pair, type Node } from "yaml";
 
 interface Value {
@@ -13,27 +14,115 @@ interface Value {
   readonly group: boolean;
 }
 
-/** Maps that a user fills with keys of their own. */
-const OPEN = new Set(["resources", "nodeSelector", "affinity", "podAnnotations", "annotations"]);
-const ENUMS: Readonly<Record<string, readonly string[]>> = {
-  "image.pullPolicy": ["Always", "IfNotPresent", "Never"],
-  logLevel: ["debug", "info", "warn", "error"],
-  tenancy: ["Trusted", "Namespaced"],
-  "service.type": ["ClusterIP", "NodePort", "LoadBalancer"],
+type Schema = { [key: string]: unknown; properties?: Record<string, Schema> };
+
+/** Maps of strings that a user fills with keys of their own. */
+const MAPS = new Set([
+  "nodeSelector",
+  "annotations",
+  "podAnnotations",
+  "serviceAnnotations",
+  "labels",
+  "podLabels",
+  "commonLabels",
+]);
+/** Values of a type of Kubernetes, by their last name; lists of them with `[]`. */
+const KUBE: Readonly<Record<string, string>> = {
+  affinity: "V1Affinity",
+  behavior: "V2HorizontalPodAutoscalerBehavior",
+  containerSecurityContext: "V1SecurityContext",
+  dnsConfig: "V1PodDNSConfig",
+  extraEnv: "V1EnvVar[]",
+  extraVolumeMounts: "V1VolumeMount[]",
+  extraVolumes: "V1Volume[]",
+  hostAliases: "V1HostAlias[]",
+  imagePullSecrets: "V1LocalObjectReference[]",
+  initContainers: "V1Container[]",
+  // Of the autoscaler; the chart's own `metrics` is a group.
+  metrics: "V2MetricSpec[]",
+  opsFrom: "V1NetworkPolicyPeer[]",
+  podSecurityContext: "V1PodSecurityContext",
+  resources: "V1ResourceRequirements",
+  sidecars: "V1Container[]",
+  tls: "V1IngressTLS[]",
+  tolerations: "V1Toleration[]",
+  topologySpread: "V1TopologySpreadConstraint[]",
+};
+const name = { type: "string", minLength: 1 };
+const HOST = "^(\\*\\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$";
+const CIDR = "^[0-9a-fA-F.:]+/[0-9]{1,3}$";
+const port = { type: "integer", minimum: 1, maximum: 65_535 };
+const pattern = (text: string): Schema => ({ type: "string", pattern: text });
+/** What neither the default nor a type of Kubernetes tells. */
+const SPECIAL: Readonly<Record<string, Schema>> = {
+  "image.pullPolicy": { enum: ["Always", "IfNotPresent", "Never"] },
+  "image.repository": pattern("^([a-zA-Z0-9.-]+(:[0-9]+)?/)?[a-z0-9._-]+(/[a-z0-9._-]+)*$"),
+  "image.tag": pattern("^[A-Za-z0-9_.-]*$"),
+  "image.digest": pattern("^(sha256:[0-9a-f]{64})?$"),
+  logLevel: { enum: ["debug", "info", "warn", "error"] },
+  tenancy: { enum: ["Trusted", "Namespaced"] },
+  "service.type": { enum: ["ClusterIP", "NodePort", "LoadBalancer"] },
+  "service.port": port,
+  "service.loadBalancerSourceRanges": { type: "array", items: pattern(CIDR) },
+  "postgres.host": pattern("^[A-Za-z0-9.-]*$"),
+  "postgres.port": port,
+  "postgres.sslMode": { enum: ["disable", "require", "no-verify"] },
+  // An address, or nothing.
+  publicUrl: pattern("^(https?://[^/].*)?$"),
+  "metrics.prometheusRule.runbookUrl": pattern("^(https?://[^/][^#]*)?$"),
+  "metrics.serviceMonitor.interval": pattern("^([0-9]+(ms|s|m|h))+$"),
+  "quickstart.storage": pattern("^[0-9.]+(k|M|G|T|Ki|Mi|Gi|Ti)$"),
+  "dataPlane.replicas": { type: ["integer", "null"], minimum: 0 },
+  "dataPlane.drainTimeout": { type: "integer", minimum: 1, maximum: 86_400 },
+  "dataPlane.terminationGracePeriodSeconds": { type: "integer", minimum: 0, maximum: 90_000 },
+  "dataPlane.autoscaling.minReplicas": { type: "integer", minimum: 1 },
+  "dataPlane.autoscaling.maxReplicas": { type: "integer", minimum: 1 },
+  "dataPlane.autoscaling.targetCPU": { type: "integer", minimum: 1, maximum: 1000 },
+  watchNamespaces: { type: "array", items: pattern("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$") },
+  platformNamespaces: { type: "array", items: pattern("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$") },
+  ownHosts: { type: "array", items: pattern("^[^/\\s,]+$") },
+  "ingress.host": pattern(`(^$)|(${HOST})`),
+  "ingress.hosts": {
+    type: "array",
+    items: {
+      type: ["string", "object"],
+      pattern: HOST,
+      required: ["host"],
+      additionalProperties: false,
+      properties: { host: pattern(HOST) },
+    },
+  },
+  "gateway.parentRefs": {
+    type: "array",
+    items: {
+      type: "object",
+      required: ["name"],
+      additionalProperties: false,
+      properties: { group: name, kind: name, namespace: name, name, sectionName: name, port },
+    },
+  },
+  "networkPolicy.allowTo": {
+    type: "array",
+    items: {
+      type: "object",
+      additionalProperties: false,
+      minProperties: 1,
+      properties: {
+        ipBlock: kubeType("V1IPBlock"),
+        namespaceSelector: kubeType("V1LabelSelector"),
+        podSelector: kubeType("V1LabelSelector"),
+        ports: { type: "array", items: kubeType("V1NetworkPolicyPort") },
+      },
+    },
+  },
+  extraObjects: {
+    type: "array",
+    items: { type: "object", required: ["apiVersion", "kind", "metadata"] },
+  },
 };
 
-/** An address, or nothing. */
-const PATTERNS: Readonly<Record<string, string>> = { publicUrl: "^(https?://[^/].*)?$" };
-/** Lists of plain names. */
-const NAMES = new Set(["watchNamespaces", "platformNamespaces", "ownHosts"]);
-/** Lists whose items are told apart by their names; those of all others but one are objects of some other kind. */
-const NAMED = new Set([
-  "imagePullSecrets",
-  "dataPlane.extraEnv",
-  "dataPlane.extraVolumes",
-  "dataPlane.extraVolumeMounts",
-  "gateway.parentRefs",
-]);
+const isOpen = (key: string, value: unknown) =>
+  MAPS.has(key) || (key in KUBE && !(key === "metrics" && isMap(value)));
 
 /** Every value in the file's order; a value without a description is an error. */
 export function chartValues(text: string): Value[] {
@@ -43,7 +132,7 @@ export function chartValues(text: string): Value[] {
     for (const pair of node.items as Pair<Node, Node | null>[]) {
       const key = isScalar(pair.key) ? String(pair.key.value) : "";
       const here = [...path, key];
-      const open = OPEN.has(key) || !isMap(pair.value) || pair.value.items.length === 0;
+      const open = isOpen(key, pair.value) || !isMap(pair.value) || pair.value.items.length === 0;
       // The comment before a map's first key belongs to the map itself.
       const comment = pair.key.commentBefore ?? (pair === node.items[0] ? node.commentBefore : null) ?? "";
       const description = /^\s*--\s*(.*)$/m.exec(comment)?.[1] ?? "";
@@ -61,17 +150,15 @@ export function chartValues(text: string): Value[] {
   return found;
 }
 
-type Schema = { [key: string]: unknown; properties?: Record<string, Schema> };
-
 /** JSON schema of the values: unknown keys are refused, so that a misspelt value is not silently the default. */
-export function chartSchema(text: string): Schema {
+export function chartSchema(values: string): Schema {
   const root: Schema = {
     $schema: "http://json-schema.org/draft-07/schema#",
     type: "object",
     additionalProperties: false,
     properties: { global: { type: "object" } },
   };
-  for (const value of chartValues(text)) {
+  for (const value of chartValues(values)) {
     const steps = value.path.split(".");
     const last = steps.pop() ?? "";
     const parent = steps.reduce<Schema>((schema, step) => schema.properties?.[step] ?? schema, root);
@@ -80,23 +167,23 @@ export function chartSchema(text: string): Schema {
       ? { type: "object", additionalProperties: false, properties: {} }
       : { description: value.description, ...typeOf(value) };
   }
-  return root;
+  const text = JSON.stringify(root);
+  const used = new Set(Array.from(text.matchAll(/#\/definitions\/(\w+)/g), (match) => match[1] ?? ""));
+  return used.size === 0 ? root : { ...root, definitions: kubeDefinitions([...used]) };
 }
 
 function typeOf({ path, preset }: Value): Schema {
-  const options = ENUMS[path];
-  if (options !== undefined) return { enum: [...options] };
-  if (Array.isArray(preset)) return { type: "array", items: itemsOf(path) };
+  const special = SPECIAL[path];
+  if (special !== undefined) return special;
+  const key = path.split(".").at(-1) ?? "";
+  if (MAPS.has(key)) return { type: "object", additionalProperties: { type: "string" } };
+  const kube = KUBE[key];
+  if (kube?.endsWith("[]") === true) return { type: "array", items: kubeType(kube.slice(0, -2)) };
+  if (kube !== undefined) return kubeType(kube);
   if (typeof preset === "number") return { type: "integer", minimum: 0 };
   if (typeof preset === "boolean") return { type: "boolean" };
-  if (typeof preset !== "string") return { type: "object" };
-  const pattern = PATTERNS[path];
-  return { type: "string", ...(pattern === undefined ? {} : { pattern }) };
-}
-
-function itemsOf(path: string): Schema {
-  if (NAMES.has(path)) return { type: "string", minLength: 1 };
-  return { type: "object", ...(NAMED.has(path) ? { required: ["name"] } : {}) };
+  if (typeof preset === "string") return { type: "string" };
+  throw new Error(`${path} needs a schema of its own (hack/chart.ts)`);
 }
 
 /** README of a chart: what it is, and a table of its values. */

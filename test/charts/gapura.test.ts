@@ -154,7 +154,10 @@ describe("rule 6.12", () => {
         }
         expect(pod.automountServiceAccountToken).toBe(pod.containers[0]?.name === "operator");
       }
-      expect(podIn(rendered, "Deployment", "gapura-data-plane").terminationGracePeriodSeconds).toBe(660);
+      const drain = values === everything ? 1800 : 600;
+      expect(podIn(rendered, "Deployment", "gapura-data-plane").terminationGracePeriodSeconds).toBe(
+        drain + 60,
+      );
       expect(
         podIn(rendered, "Deployment", "gapura-operator").terminationGracePeriodSeconds,
       ).toBeGreaterThanOrEqual(60);

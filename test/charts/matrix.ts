@@ -3,31 +3,71 @@
 /** The least that renders. */
 export const stores = { postgres: { existingSecret: "pg" }, redis: { existingSecret: "rd" } };
 
+/** Of a container of somebody else, as Pod Security wants it. */
+const restricted = {
+  allowPrivilegeEscalation: false,
+  readOnlyRootFilesystem: true,
+  runAsNonRoot: true,
+  capabilities: { drop: ["ALL"] },
+};
+const ca = {
+  extraVolumes: [{ name: "ca", configMap: { name: "ca" } }],
+  extraVolumeMounts: [{ name: "ca", mountPath: "/etc/ca", readOnly: true }],
+};
+
 export const everything = {
   ...stores,
   imagePullSecrets: [{ name: "registry" }],
+  commonLabels: { team: "ml" },
+  hostAliases: [{ ip: "10.0.0.9", hostnames: ["db.internal"] }],
+  dnsConfig: { options: [{ name: "ndots", value: "1" }] },
+  extraObjects: [
+    { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "ca", namespace: "{{ .Release.Namespace }}" } },
+  ],
   ingress: {
     enabled: true,
     host: "api.example.com",
+    hosts: ["llm.example.com", { host: "llm.example.org" }],
     className: "nginx",
     tls: [{ hosts: ["api.example.com"], secretName: "tls" }],
     annotations: { "nginx.ingress.kubernetes.io/proxy-read-timeout": "3600" },
   },
-  gateway: { enabled: true, parentRefs: [{ name: "public" }] },
-  networkPolicy: { enabled: true, allowTo: [{ ipBlock: { cidr: "10.9.0.0/16" }, ports: [{ port: 5432 }] }] },
+  gateway: { enabled: true, parentRefs: [{ name: "public" }], annotations: { "example.com/a": "b" } },
+  networkPolicy: {
+    enabled: true,
+    allowTo: [{ ipBlock: { cidr: "10.9.0.0/16" }, ports: [{ port: 5432 }] }],
+    opsFrom: [{ namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": "monitoring" } } }],
+  },
   metrics: {
-    serviceMonitor: { enabled: true },
-    prometheusRule: { enabled: true },
-    dashboards: { enabled: true },
+    serviceAnnotations: { "prometheus.io/scrape": "true" },
+    serviceMonitor: { enabled: true, labels: { release: "prometheus" }, interval: "1m" },
+    prometheusRule: { enabled: true, labels: { release: "prometheus" } },
+    dashboards: { enabled: true, annotations: { grafana_folder: "Inference" } },
   },
   redisCache: { existingSecret: "cache" },
   sealKeys: { existingSecret: "seal", key: "mine" },
   files: { s3: { existingSecret: "s3" } },
   dataPlane: {
-    autoscaling: { enabled: true },
+    autoscaling: {
+      enabled: true,
+      metrics: [
+        {
+          type: "Pods",
+          pods: {
+            metric: { name: "gapura_upstream_active_requests" },
+            target: { type: "AverageValue", averageValue: 200 },
+          },
+        },
+      ],
+    },
+    drainTimeout: 1800,
+    annotations: { "example.com/owner": "ml" },
+    podLabels: { "azure.workload.identity/use": "true" },
+    serviceAccount: { annotations: { "eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/gapura" } },
+    initContainers: [{ name: "wait", image: "busybox:1", command: ["true"], securityContext: restricted }],
+    sidecars: [{ name: "proxy", image: "proxy:1", securityContext: restricted }],
     extraEnv: [{ name: "A", value: "b" }],
-    extraVolumes: [{ name: "ca", configMap: { name: "ca" } }],
-    extraVolumeMounts: [{ name: "ca", mountPath: "/etc/ca", readOnly: true }],
+    ...ca,
     podAnnotations: { "example.com/team": "ml" },
     nodeSelector: { pool: "gateway" },
     tolerations: [{ key: "dedicated", operator: "Exists" }],
@@ -36,8 +76,28 @@ export const everything = {
       { maxSkew: 1, topologyKey: "topology.kubernetes.io/zone", whenUnsatisfiable: "DoNotSchedule" },
     ],
   },
-  operator: { nodeSelector: { pool: "system" }, tolerations: [{ operator: "Exists" }] },
-  service: { type: "LoadBalancer", port: 8443, annotations: { "example.com/internal": "true" } },
+  operator: {
+    nodeSelector: { pool: "system" },
+    tolerations: [{ operator: "Exists" }],
+    podAnnotations: { "example.com/team": "ml" },
+    serviceAccount: { name: "gapura-op" },
+    extraEnv: [{ name: "HTTPS_PROXY", value: "http://proxy.internal:3128" }],
+    ...ca,
+  },
+  migrations: {
+    ...ca,
+    extraEnv: [{ name: "NODE_EXTRA_CA_CERTS", value: "/etc/ca/ca.crt" }],
+    tolerations: [{ operator: "Exists" }],
+    podAnnotations: { "sidecar.istio.io/inject": "false" },
+    serviceAccountName: "migrator",
+  },
+  service: {
+    type: "LoadBalancer",
+    port: 8443,
+    annotations: { "example.com/internal": "true" },
+    loadBalancerClass: "example.com/lb",
+    loadBalancerSourceRanges: ["192.0.2.0/24"],
+  },
   watchNamespaces: ["team-a", "team-b"],
 };
 
@@ -50,6 +110,24 @@ export const matrix: readonly (readonly [string, object])[] = [
   ],
   ["quickstart beside a Postgres of one's own", { quickstart: { enabled: true }, postgres: stores.postgres }],
   ["everything", everything],
+  [
+    "user and password of Postgres apart, a digest, OpenShift's ids",
+    {
+      ...stores,
+      image: { digest: `sha256:${"0".repeat(64)}` },
+      postgres: { existingSecret: "pg", host: "db.internal" },
+      podSecurityContext: { runAsUser: null, runAsGroup: null, fsGroup: null },
+    },
+  ],
+  [
+    "quickstart that migrates with a private authority",
+    {
+      quickstart: { enabled: true },
+      postgres: stores.postgres,
+      dataPlane: ca,
+      migrations: { ...ca, extraEnv: [{ name: "NODE_EXTRA_CA_CERTS", value: "/etc/ca/ca.crt" }] },
+    },
+  ],
   [
     "no disruption budget, no tests, no migrations",
     {

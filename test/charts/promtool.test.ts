@@ -9,7 +9,9 @@ import { z } from "zod";
 import { registry } from "../../dataplane/telemetry/metrics.ts";
 import { prometheusTools } from "../../hack/prometheus.ts";
 import { Telemetry } from "../../operator/kube/telemetry.ts";
-import { alerts, alertsFile, dashboardQueries, dashboardVariables, labelsIn, metricsIn } from "./queries.ts";
+import { render } from "./helm.ts";
+import { stores } from "./matrix.ts";
+import { alerts, dashboardQueries, dashboardVariables, labelsIn, metricsIn } from "./queries.ts";
 
 const say = (line: string) => process.stderr.write(`charts: ${line}\n`);
 const tools = await prometheusTools(say).catch((error: unknown) => {
@@ -17,6 +19,8 @@ const tools = await prometheusTools(say).catch((error: unknown) => {
   return null;
 });
 const unitTests = resolve(import.meta.dirname, "alerts.promtool.yaml");
+
+const RUNBOOK = "https://wiki.example/gapura";
 
 let folder: string;
 beforeAll(async () => {
@@ -31,8 +35,17 @@ describe.skipIf(tools === null)("promtool", () => {
     return { status: result.status, out: `${result.stdout}${result.stderr}` };
   };
 
-  test("parses the alerts", () => {
-    expect(promtool("check", "rules", "--lint-fatal", alertsFile)).toMatchObject({ status: 0 });
+  /** The rules of a release as its PrometheusRule has them. */
+  const rulesOf = async (namespace: string, release = "gapura") => {
+    const metrics = { prometheusRule: { enabled: true, runbookUrl: RUNBOOK } };
+    const rendered = await render({ ...stores, metrics }, release, namespace);
+    const file = join(folder, `${namespace}-${release}.yaml`);
+    await writeFile(file, stringify(rendered.all("PrometheusRule")[0]?.["spec"]));
+    return file;
+  };
+
+  test("parses the alerts", async () => {
+    expect(promtool("check", "rules", "--lint-fatal", await rulesOf("gw"))).toMatchObject({ status: 0 });
   });
 
   test("parses the dashboard's queries", async () => {
@@ -47,8 +60,12 @@ describe.skipIf(tools === null)("promtool", () => {
     expect(promtool("check", "rules", file).status).not.toBe(0);
   });
 
-  test("finds that each alert fires when it should, and not otherwise", () => {
-    const { status, out } = promtool("test", "rules", unitTests);
+  test("finds that each alert fires when it should, once, and not otherwise", async () => {
+    const rules = [await rulesOf("gw"), await rulesOf("other")];
+    const file = join(folder, "alerts.promtool.yaml");
+    const text = await readFile(unitTests, "utf8");
+    await writeFile(file, text.replace("[RULES]", JSON.stringify(rules)).replaceAll("RUNBOOK", RUNBOOK));
+    const { status, out } = promtool("test", "rules", file);
     expect({ status, out }).toMatchObject({ status: 0 });
   });
 });
@@ -98,7 +115,7 @@ describe("alerts and dashboard", () => {
     const { tests } = unitTestsSchema.parse(parse(await readFile(unitTests, "utf8")));
     const tested = tests.flatMap((entry) => entry.alert_rule_test);
     for (const { alert, expr, annotations } of alerts()) {
-      expect(annotations.runbook).toBe(`docs/operations.md#${alert.toLowerCase()}`);
+      expect(annotations.runbook_url).toBe(`RUNBOOK#${alert.toLowerCase()}`);
       expect(headings, `${alert} in docs/operations.md`).toContain(alert);
       const own = tested.filter(({ alertname }) => alertname === alert);
       expect(
@@ -109,7 +126,10 @@ describe("alerts and dashboard", () => {
         own.some(({ exp_alerts }) => exp_alerts.length === 0),
         `${alert} is seen not to fire`,
       ).toBe(true);
-      if (!expr.startsWith("absent(gapura_config_info)")) expect(expr).toContain("by (namespace, job");
+      // Every series is this release's, and an alert says whose it is.
+      for (const of of expr.matchAll(/\bgapura_\w+(.{0,35})/g))
+        expect(of[1], expr).toMatch(/^\{namespace="NAMESPACE",job="JOB"[,}]/);
+      if (!expr.startsWith("absent(")) expect(expr).toContain("by (namespace, job");
     }
     expect(headings.toSorted()).toEqual(
       alerts()

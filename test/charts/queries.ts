@@ -6,8 +6,11 @@ import { z } from "zod";
 
 const chart = resolve(import.meta.dirname, "../../charts/gapura");
 
-/** For promtool and Prometheus to read. */
-export const alertsFile = resolve(chart, "alerts.yaml");
+const alertsText = readFileSync(resolve(chart, "alerts.yaml"), "utf8");
+
+/** The alerts as the chart fills them in. */
+export const alertsOf = (namespace: string, job: string, runbook = "https://wiki.example/gapura") =>
+  alertsText.replaceAll("NAMESPACE", namespace).replaceAll("JOB", job).replaceAll("RUNBOOK", runbook);
 
 const alertsSchema = z.object({
   groups: z.array(
@@ -18,15 +21,18 @@ const alertsSchema = z.object({
           expr: z.string(),
           for: z.string().optional(),
           labels: z.strictObject({ severity: z.enum(["warning", "critical"]) }),
-          annotations: z.strictObject({ summary: z.string(), description: z.string(), runbook: z.string() }),
+          annotations: z.strictObject({
+            summary: z.string(),
+            description: z.string(),
+            runbook_url: z.string(),
+          }),
         }),
       ),
     }),
   ),
 });
 
-export const alerts = () =>
-  alertsSchema.parse(parse(readFileSync(alertsFile, "utf8"))).groups.flatMap(({ rules }) => rules);
+export const alerts = () => alertsSchema.parse(parse(alertsText)).groups.flatMap(({ rules }) => rules);
 
 const dashboardSchema = z.object({
   templating: z.object({ list: z.array(z.object({ name: z.string(), query: z.string() })) }),

@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { freePort } from "../../hack/postgres.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { prometheusTools } from "../../hack/prometheus.ts";
-import { alerts, alertsFile, dashboardQueries, metricsIn } from "../charts/queries.ts";
+import { alerts, alertsOf, dashboardQueries, metricsIn } from "../charts/queries.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import type { Step } from "../fakes/upstream/script.ts";
 import { readKeys, startProduct, temporaryFolder, writeManifests, type Product } from "./product.ts";
@@ -74,11 +74,13 @@ describe.skipIf(tools === null)("Prometheus beside a data plane", () => {
     await traffic();
     const config = join(folder.path, "prometheus.yaml");
     const target = { targets: [new URL(product.opsUrl).host], labels: { namespace: "gw" } };
+    const rules = join(folder.path, "alerts.yaml");
+    writeFileSync(rules, alertsOf("gw", "gapura-ops"));
     writeFileSync(
       config,
       stringify({
         global: { scrape_interval: "1s", evaluation_interval: "1s" },
-        rule_files: [alertsFile],
+        rule_files: [rules],
         scrape_configs: [{ job_name: "gapura-ops", static_configs: [target] }],
       }),
     );

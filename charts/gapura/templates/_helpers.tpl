@@ -28,7 +28,8 @@ gapura:{{ .Release.Namespace }}:{{ include "gapura.fullname" . }}
 {{- end -}}
 
 {{- define "gapura.image" -}}
-{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
+{{- $image := .Values.image -}}
+{{ (ne $image.digest "") | ternary (printf "%s@%s" $image.repository $image.digest) (printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion)) }}
 {{- end -}}
 
 {{/* Labels that select one release's pods of one component: call with (list . "data-plane"). */}}
@@ -38,27 +39,131 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
+{{/* Labels of an object: call with (list . "data-plane"), and with further labels (a pod's) as the third of the list.
+The chart's own win: selectors and the operator find pods by them. */}}
 {{- define "gapura.labels" -}}
-{{ include "gapura.selector" . }}
-app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Version }}
+{{- $root := index . 0 -}}
+{{- $own := include "gapura.selector" . | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/version" $root.Chart.AppVersion -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" $root.Release.Service -}}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version) -}}
+{{- $more := gt (len .) 2 | ternary (last .) (dict) -}}
+{{ toYaml (merge (dict) $own $more $root.Values.commonLabels) }}
 {{- end -}}
 
-{{- define "gapura.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile: {type: RuntimeDefault}
+{{/* What every pod of our image has, then where it runs: call with (list . VALUES), VALUES being those of the program. */}}
+{{- define "gapura.pod" -}}
+{{- $root := index . 0 -}}
+{{- $of := index . 1 -}}
+enableServiceLinks: false
+securityContext: {{- toYaml $root.Values.podSecurityContext | nindent 2 }}
+{{- range $name, $value := dict "imagePullSecrets" $root.Values.imagePullSecrets "hostAliases" $root.Values.hostAliases "dnsConfig" $root.Values.dnsConfig "nodeSelector" $of.nodeSelector "tolerations" $of.tolerations "affinity" $of.affinity "priorityClassName" $of.priorityClassName }}
+{{- with $value }}
+{{ $name }}: {{- kindIs "string" . | ternary (printf " %s" (toString .)) (toYaml . | nindent 2) }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
-{{- define "gapura.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-runAsNonRoot: true
-capabilities: {drop: [ALL]}
-seccompProfile: {type: RuntimeDefault}
+{{/* What every container of our image has. */}}
+{{- define "gapura.container" -}}
+image: {{ include "gapura.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext: {{- toYaml .Values.containerSecurityContext | nindent 2 }}
+{{- end -}}
+
+{{/* The environment: call with (list OWN PATH EXTRA), OWN being YAML. Of two entries with one name server-side apply refuses
+the object, and nobody could say which one holds. */}}
+{{- define "gapura.env" -}}
+{{- $own := index . 0 | fromYamlArray -}}
+{{- $path := index . 1 -}}
+{{- $seen := dict -}}
+{{- range $own }}{{- $_ := set $seen .name (printf "set by the chart%s" (include "gapura.valueOf" .name)) }}{{- end -}}
+{{- range $at, $entry := index . 2 -}}
+{{- with get $seen $entry.name -}}
+{{- fail (printf "%s[%d]: %s is %s; it cannot stand twice" $path $at $entry.name .) -}}
+{{- end -}}
+{{- $_ := set $seen $entry.name "there already" -}}
+{{- end -}}
+{{ toYaml (concat $own (index . 2)) }}
+{{- end -}}
+
+{{/* The value by which a variable of the chart is set, where there is one. */}}
+{{- define "gapura.valueOf" -}}
+{{- $values := dict "DRAIN_TIMEOUT" "dataPlane.drainTimeout" "LOG_LEVEL" "logLevel" "PUBLIC_URL" "publicUrl" "OWN_HOSTS" "ownHosts" "DATABASE_URL" "postgres.existingSecret" "REDIS_URL" "redis.existingSecret" "REDIS_CACHE_URL" "redisCache.existingSecret" "GAPURA_SEAL_KEYS" "sealKeys.existingSecret" "FILES_S3_URL" "files.s3.existingSecret" "TENANCY" "tenancy" "PLATFORM_NAMESPACES" "platformNamespaces" "QUOTA_OBJECTS" "quotas.objects" "QUOTA_BYTES" "quotas.bytes" "WATCH_NAMESPACES" "watchNamespaces" -}}
+{{- with get $values . }} by the value {{ . }}{{ end -}}
+{{- end -}}
+
+{{/* Name of a program's ServiceAccount: call with (list . VALUES "data-plane"). */}}
+{{- define "gapura.serviceAccount" -}}
+{{- $account := (index . 1).serviceAccount -}}
+{{- if $account.name -}}
+{{- $account.name -}}
+{{- else if $account.create -}}
+{{- include "gapura.fullname" (index . 0) }}-{{ last . -}}
+{{- else -}}
+default
+{{- end -}}
+{{- end -}}
+
+{{/* The ServiceAccount itself, when the chart makes it: the same call. */}}
+{{- define "gapura.serviceAccountObject" -}}
+{{- if (index . 1).serviceAccount.create }}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "gapura.serviceAccount" . }}
+  namespace: {{ (index . 0).Release.Namespace }}
+  labels: {{- include "gapura.labels" (list (index . 0) (last .)) | nindent 4 }}
+  {{- with (index . 1).serviceAccount.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false
+---
+{{- end }}
+{{- end -}}
+
+{{- define "gapura.disruptionBudget" -}}
+{{- $root := index . 0 -}}
+{{- $self := list $root (last .) -}}
+{{- if (index . 1).podDisruptionBudget.enabled }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "gapura.fullname" $root }}-{{ last . }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "gapura.labels" $self | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  # A pod that is not ready serves nobody: it does not hold up the draining of a node.
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels: {{- include "gapura.selector" $self | nindent 6 }}
+{{- end }}
+{{- end -}}
+
+{{/* Seconds until a data plane that ends is killed: its pause before it stops accepting, the drain, and the last charges. */}}
+{{- define "gapura.gracePeriod" -}}
+{{- $drain := .Values.dataPlane.drainTimeout | int64 -}}
+{{- $grace := .Values.dataPlane.terminationGracePeriodSeconds | int64 -}}
+{{- if and $grace (lt $grace (add $drain 40)) -}}
+{{- fail (printf "dataPlane.terminationGracePeriodSeconds: %d ends a pod before dataPlane.drainTimeout (%d) is over; give it at least %d, or 0" $grace $drain (add $drain 40)) -}}
+{{- end -}}
+{{- $grace | default (add $drain 60) -}}
+{{- end -}}
+
+{{/* The container that migrates the database; the same in the Job and in a quickstart's pod. */}}
+{{- define "gapura.migrateContainer" -}}
+name: migrate
+{{ include "gapura.container" . }}
+args: [dataplane/main.ts, migrate]
+env: {{- include "gapura.env" (list (include "gapura.storeEnv" .) "migrations.extraEnv" .Values.migrations.extraEnv) | nindent 2 }}
+resources: {{- toYaml .Values.migrations.resources | nindent 2 }}
+volumeMounts:
+- {name: tmp, mountPath: /tmp}
+{{- with .Values.migrations.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{/* Stops the render with a sentence that says what to set. */}}
@@ -76,15 +181,37 @@ seccompProfile: {type: RuntimeDefault}
 {{- define "gapura.publicUrl" -}}
 {{- if .Values.publicUrl -}}
 {{- .Values.publicUrl -}}
-{{- else if .Values.ingress.host -}}
-https://{{ .Values.ingress.host }}
+{{- else -}}
+{{- with include "gapura.hosts" . | fromYamlArray -}}
+https://{{ first . }}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Host names of Ingress and HTTPRoute, as a YAML list. */}}
+{{- define "gapura.hosts" -}}
+{{- $hosts := list -}}
+{{- with .Values.ingress.host }}{{- $hosts = append $hosts . }}{{- end -}}
+{{- range .Values.ingress.hosts -}}
+{{- $hosts = append $hosts (kindIs "string" . | ternary . (get (kindIs "string" . | ternary (dict) .) "host")) -}}
+{{- end -}}
+{{ $hosts | uniq | toYaml }}
 {{- end -}}
 
 {{- define "gapura.storeEnv" -}}
 {{- $name := include "gapura.fullname" . -}}
+{{- with .Values.postgres }}
+{{- if and .existingSecret .host }}
+- name: DATABASE_USER
+  valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ .userKey }}}}
+- name: DATABASE_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ .passwordKey }}}}
+{{- end }}
+{{- end }}
 - name: DATABASE_URL
-{{- if .Values.postgres.existingSecret }}
+{{- if and .Values.postgres.existingSecret .Values.postgres.host }}
+  value: postgres://{{ .Values.postgres.host }}:{{ .Values.postgres.port }}/{{ .Values.postgres.database | urlquery }}?sslmode={{ .Values.postgres.sslMode }}
+{{- else if .Values.postgres.existingSecret }}
   valueFrom: {secretKeyRef: {name: {{ .Values.postgres.existingSecret }}, key: {{ .Values.postgres.key }}}}
 {{- else }}
   value: postgres://gapura@{{ $name }}-postgres:5432/gapura

@@ -1,0 +1,156 @@
+/** Mistakes that people make in values: each is refused before anything is applied, with the path of what is wrong. */
+import { describe, expect, test } from "vitest";
+import { helm } from "./helm.ts";
+import { stores } from "./matrix.ts";
+
+/** Where it is wrong, and a piece of a values file. What is missing or too much is told at what holds it. */
+const mistakes: readonly (readonly [path: string, values: object])[] = [
+  ["/dataPlane/replicas", { dataPlane: { replicas: "3" } }],
+  ["/operator/replicas", { operator: { replicas: -1 } }],
+  ["/", { dataplane: { replicas: 3 } }],
+  ["/", { replicaCount: 3 }],
+  ["/image/tag", { image: { tag: 1.2 } }],
+  ["/image/digest", { image: { digest: "latest" } }],
+  ["/image/repository", { image: { repository: "https://registry.example/gapura" } }],
+  ["/image/pullPolicy", { image: { pullPolicy: "always" } }],
+  ["/imagePullSecrets/0", { imagePullSecrets: ["registry"] }],
+  ["/dataPlane/resources", { dataPlane: { resources: { cpu: 1, memory: "1Gi" } } }],
+  ["/operator/resources", { operator: { resources: { limit: { memory: "1Gi" } } } }],
+  ["/dataPlane/nodeSelector/gpu", { dataPlane: { nodeSelector: { gpu: true } } }],
+  ["/operator/tolerations", { operator: { tolerations: { key: "a" } } }],
+  ["/dataPlane/tolerations/0/operator", { dataPlane: { tolerations: [{ key: "a", operator: "exists" }] } }],
+  ["/migrations/tolerations/0/effect", { migrations: { tolerations: [{ key: "a", effect: "noschedule" }] } }],
+  [
+    "/dataPlane/affinity/podAntiAffinity",
+    { dataPlane: { affinity: { podAntiAffinity: { preferredDuringScheduling: [] } } } },
+  ],
+  ["/dataPlane/topologySpread/0", { dataPlane: { topologySpread: [{ topologyKey: "zone" }] } }],
+  ["/dataPlane/extraEnv", { dataPlane: { extraEnv: { A: "b" } } }],
+  ["/dataPlane/extraEnv/0", { dataPlane: { extraEnv: [{ value: "b" }] } }],
+  ["/dataPlane/extraEnv/0/value", { dataPlane: { extraEnv: [{ name: "A", value: true }] } }],
+  ["/migrations/extraEnv/0/value", { migrations: { extraEnv: [{ name: "A", value: 8080 }] } }],
+  [
+    "/operator/extraEnv/0/valueFrom",
+    { operator: { extraEnv: [{ name: "A", valueFrom: { secretRef: { name: "a", key: "b" } } }] } },
+  ],
+  ["/dataPlane/extraVolumes/0", { dataPlane: { extraVolumes: [{ name: "ca", configmap: { name: "ca" } }] } }],
+  [
+    "/migrations/extraVolumeMounts/0",
+    { migrations: { extraVolumeMounts: [{ name: "ca", path: "/etc/ca" }] } },
+  ],
+  [
+    "/dataPlane/podAnnotations/prometheus.io~1scrape",
+    { dataPlane: { podAnnotations: { "prometheus.io/scrape": true } } },
+  ],
+  ["/commonLabels/cost-centre", { commonLabels: { "cost-centre": 4711 } }],
+  ["/dataPlane/sidecars/0", { dataPlane: { sidecars: [{ image: "proxy:1" }] } }],
+  ["/dataPlane/drainTimeout", { dataPlane: { drainTimeout: "10m" } }],
+  ["/dataPlane/terminationGracePeriodSeconds", { dataPlane: { terminationGracePeriodSeconds: -1 } }],
+  ["/dataPlane/serviceAccount", { dataPlane: { serviceAccount: "mine" } }],
+  [
+    "/dataPlane/autoscaling/maxReplicas",
+    { dataPlane: { autoscaling: { enabled: true, maxReplicas: "10" } } },
+  ],
+  [
+    "/dataPlane/autoscaling",
+    { dataPlane: { autoscaling: { enabled: true, targetCPUUtilizationPercentage: 80 } } },
+  ],
+  ["/dataPlane/autoscaling/targetCPU", { dataPlane: { autoscaling: { enabled: true, targetCPU: "70%" } } }],
+  [
+    "/dataPlane/autoscaling/behavior/scaleDown",
+    { dataPlane: { autoscaling: { behavior: { scaleDown: { stabilizationWindow: 60 } } } } },
+  ],
+  ["/podSecurityContext", { podSecurityContext: { runAsNonroot: true } }],
+  [
+    "/containerSecurityContext/capabilities",
+    { containerSecurityContext: { capabilities: { drops: ["ALL"] } } },
+  ],
+  ["/hostAliases/0", { hostAliases: [{ hostnames: ["db"] }] }],
+  ["/watchNamespaces", { watchNamespaces: "team-a" }],
+  ["/watchNamespaces/0", { watchNamespaces: [7] }],
+  ["/platformNamespaces/0", { platformNamespaces: ["team-*"] }],
+  ["/tenancy", { tenancy: "namespaced" }],
+  ["/quotas/objects", { quotas: { objects: -1 } }],
+  ["/quotas/bytes", { quotas: { bytes: "256Ki" } }],
+  ["/publicUrl", { publicUrl: "llm.example.com" }],
+  ["/ownHosts/0", { ownHosts: ["https://api.internal/"] }],
+  ["/logLevel", { logLevel: "INFO" }],
+  ["/postgres", { postgres: { url: "postgres://a:b@c/d" } }],
+  ["/postgres/port", { postgres: { existingSecret: "pg", host: "db", port: "5432" } }],
+  ["/postgres/sslMode", { postgres: { existingSecret: "pg", host: "db", sslMode: "verify-full" } }],
+  ["/postgres/host", { postgres: { existingSecret: "pg", host: "postgres://db" } }],
+  ["/redis", { redis: { existingSecret: "rd", existingSecretPasswordKey: "a" } }],
+  ["/redis/existingSecret", { redis: { existingSecret: { name: "rd" } } }],
+  ["/service/type", { service: { type: "Headless" } }],
+  ["/service/port", { service: { port: 70_000 } }],
+  ["/service/loadBalancerSourceRanges/0", { service: { loadBalancerSourceRanges: ["192.0.2.1"] } }],
+  ["/ingress/enabled", { ingress: { enabled: "yes" } }],
+  ["/ingress/host", { ingress: { enabled: true, host: "https://llm.example.com" } }],
+  ["/ingress/hosts/0", { ingress: { enabled: true, hosts: [{ name: "llm.example.com" }] } }],
+  ["/ingress/tls/0", { ingress: { enabled: true, tls: [{ host: "a", secretName: "b" }] } }],
+  ["/gateway/parentRefs/0", { gateway: { enabled: true, parentRefs: [{ gateway: "public" }] } }],
+  ["/networkPolicy/allowTo/0", { networkPolicy: { enabled: true, allowTo: ["10.0.0.0/8"] } }],
+  [
+    "/networkPolicy/allowTo/0/ipBlock/cidr",
+    { networkPolicy: { allowTo: [{ ipBlock: { cidr: "10.0.0.1" } }] } },
+  ],
+  ["/networkPolicy/opsFrom/0", { networkPolicy: { opsFrom: [{ namespace: "monitoring" }] } }],
+  ["/metrics/serviceMonitor/interval", { metrics: { serviceMonitor: { interval: 30 } } }],
+  ["/metrics/serviceMonitor", { metrics: { serviceMonitor: { enabled: true, additionalLabels: {} } } }],
+  [
+    "/metrics/prometheusRule/runbookUrl",
+    { metrics: { prometheusRule: { runbookUrl: "docs/operations.md" } } },
+  ],
+  ["/quickstart/storage", { quickstart: { enabled: true, storage: "5GB" } }],
+  ["/quickstart/postgres/image", { quickstart: { postgres: { image: { tag: "18" } } } }],
+  ["/extraObjects/0", { extraObjects: [{ kind: "ConfigMap" }] }],
+];
+
+describe("a mistake in the values is refused with its path", () => {
+  test("there are many of them, each one of its own", () => {
+    expect(new Set(mistakes.map(([, values]) => JSON.stringify(values))).size).toBeGreaterThanOrEqual(60);
+  });
+
+  test.each(mistakes)("%s in %j", async (path, values) => {
+    const { status, err } = await helm(["template", "gapura", "charts/gapura"], { ...stores, ...values });
+    expect(status).not.toBe(0);
+    const places = Array.from(err.matchAll(/^- at '([^']*)'/gm), (match) => match[1] || "/");
+    expect(err).toContain("values don't meet the specifications of the schema");
+    expect(places, err).toContain(path);
+  });
+});
+
+describe("what a schema cannot see is refused by a sentence", () => {
+  const refusal = async (values: object) =>
+    (await helm(["template", "gapura", "charts/gapura"], { ...stores, ...values })).err;
+
+  test.each([
+    ["dataPlane", "DRAIN_TIMEOUT", "dataPlane.drainTimeout"],
+    ["operator", "TENANCY", "tenancy"],
+    ["migrations", "DATABASE_URL", "postgres.existingSecret"],
+  ])("a variable of the chart a second time in %s.extraEnv: %s", async (group, name, value) => {
+    const extraEnv = [
+      { name: "A", value: "b" },
+      { name, value: "60" },
+    ];
+    expect(await refusal({ [group]: { extraEnv } })).toContain(
+      `${group}.extraEnv[1]: ${name} is set by the chart by the value ${value}; it cannot stand twice`,
+    );
+  });
+
+  test("two entries of one name", async () => {
+    const extraEnv = [
+      { name: "A", value: "b" },
+      { name: "A", value: "c" },
+    ];
+    expect(await refusal({ dataPlane: { extraEnv } })).toContain(
+      "dataPlane.extraEnv[1]: A is there already; it cannot stand twice",
+    );
+  });
+
+  test("a grace period that ends before the drain", async () => {
+    expect(await refusal({ dataPlane: { drainTimeout: 900, terminationGracePeriodSeconds: 600 } })).toContain(
+      "dataPlane.terminationGracePeriodSeconds: 600 ends a pod before dataPlane.drainTimeout (900) is over; give it at least 940, or 0",
+    );
+  });
+});
