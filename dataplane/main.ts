@@ -18,11 +18,13 @@ import { patientCallLimit } from "./batches/patient-tools.ts";
 import { openBatches } from "./batches/start.ts";
 import { adopt } from "./billing/adopt-command.ts";
 import { grant, parseGrant } from "./billing/grant-command.ts";
-import { Keys } from "./billing/keys.ts";
+import { DirectorySync } from "./identity/directory-sync.ts";
+import { KeyDirectory } from "./identity/directory.ts";
+import { Keys } from "./identity/keys.ts";
 import { readLedgerId } from "./billing/ledger-identity.ts";
 import { startMoney } from "./billing/money.ts";
-import { parseRelease, release } from "./billing/owners.ts";
-import { parseTrail, trail } from "./billing/trail-command.ts";
+import { parseRelease, release } from "./identity/owners.ts";
+import { parseTrail, trail } from "./identity/trail-command.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import { readDatabaseUrl, readEnvironment, readStores, type Environment } from "./environment.ts";
 import { FileStore, type FileStoreOptions } from "./files/file-store.ts";
@@ -156,6 +158,7 @@ async function serveForever(environment: Environment): Promise<void> {
 
   const loader = new SnapshotLoader(environment.GAPURA_CONFIG_DIR, log);
   await loader.start();
+  const directory = new KeyDirectory({ pool: postgres, clock });
   const money = startMoney({
     ledger: await readLedgerId(postgres),
     redis,
@@ -164,11 +167,15 @@ async function serveForever(environment: Environment): Promise<void> {
     log,
     newId,
     snapshot: () => loader.current,
+    recheckKey: (keyId) => directory.recheck(keyId),
   });
+  const { holds } = money;
+  const sync = new DirectorySync({ pool: postgres, directory, holds, newId, log });
+  sync.start();
   await money.begin();
   // A new pod must know its keys before it takes requests.
-  if (loader.current !== null) await money.keeper.copy(loader.current);
-  loader.subscribe((snapshot) => inBackground(money.keeper.copy(snapshot), log, "copying organizations"));
+  if (loader.current !== null) await sync.copy(loader.current);
+  loader.subscribe((snapshot) => inBackground(sync.copy(snapshot), log, "copying organizations"));
   const dispatcher = newUpstreamDispatcher();
   // Caches may live elsewhere: money's Redis must never be filled by them.
   const cacheRedis =
@@ -212,7 +219,6 @@ async function serveForever(environment: Environment): Promise<void> {
   const serve = serveWith(admit);
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
   sweeper.start();
-  const { holds, directory } = money;
   const apiKeys = new Keys({ pool: postgres, directory, holds, newId, newKey: newInferenceKey });
   const memory = memoryLimit(readText, totalmem());
   const pressure = new Pressure(processProbe(memory));
@@ -249,9 +255,9 @@ async function serveForever(environment: Environment): Promise<void> {
       log,
       clock,
       newId,
-      directory: money.directory,
+      directory,
       bodies,
-      preflight: money.holds.preflight,
+      preflight: holds.preflight,
       shed: () => {
         pressure.shed();
         live.arrived();
@@ -281,8 +287,8 @@ async function serveForever(environment: Environment): Promise<void> {
       { name: "ledger", run: async () => money.upkeep.fault },
     ],
     draining: () => draining,
-    acknowledged: () => money.keeper.acknowledged(loader.current?.routing.objects ?? []),
-    owned: () => money.keeper.owned(loader.current?.index.serial),
+    acknowledged: () => sync.acknowledged(loader.current?.routing.objects ?? []),
+    owned: () => sync.owned(loader.current?.index.serial),
   });
   await listen(ops, environment.OPS_PORT, environment.HOST);
   const address = await server.app.listen({ port: environment.PORT, host: environment.HOST });
@@ -298,12 +304,15 @@ async function serveForever(environment: Environment): Promise<void> {
   const [clean] = await Promise.all([drain(server, drainMs), batches.stop(drainMs)]);
   log.info({ clean }, "drained");
   // Answers whose clients have left are still read for their usage reports.
-  await money.holds.idle(UNSEEN_MS + 1_000);
+  await holds.idle(UNSEEN_MS + 1_000);
   await loader.stop();
   await within(GOODBYE_MS, () => Promise.all([sweeper.stop(), clockKeeper.stop()]));
   await Promise.all([dispatcher.destroy(), fresh.destroy()]);
   await Promise.all([pages.close(), large.close()]);
-  await within(LAST_CHARGES_MS, () => money.stop());
+  await within(LAST_CHARGES_MS, async () => {
+    await sync.stop();
+    await money.stop();
+  });
   // The stores go last: until here running requests were settling their charges.
   await within(GOODBYE_MS, () =>
     Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), stopTracing?.()]),

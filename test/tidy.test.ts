@@ -15,6 +15,7 @@ const layers: readonly (readonly string[])[] = [
   ["batches"],
   ["inference"],
   ["loop"],
+  ["identity"],
   ["files", "billing", "reports"],
   ["tools", "upstream"],
   ["dialects", "tokens"],

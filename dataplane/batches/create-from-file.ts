@@ -1,6 +1,6 @@
 /** Makes a batch that will read its requests from a file (Chat/Responses form). */
 import { sql } from "slonik";
-import type { Principal } from "../billing/principal.ts";
+import type { Principal } from "../identity/principal.ts";
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
 import { takeStorage } from "../files/storage.ts";
 import { ApiError } from "../lib/api-error.ts";

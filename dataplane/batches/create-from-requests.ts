@@ -1,6 +1,6 @@
 /** Makes a message batch out of a body that is still coming in. */
 import { sql } from "slonik";
-import type { Principal } from "../billing/principal.ts";
+import type { Principal } from "../identity/principal.ts";
 import { countStorage, givingBack, requireStorage, Room } from "../files/storage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";

@@ -7,7 +7,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { TokenBucket } from "../lib/token-bucket.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { RateLimits } from "./held-bill.ts";
-import type { Principal } from "./principal.ts";
+import type { Payer } from "./meter.ts";
 import { retryAfter } from "./rate-limits.ts";
 import { operation } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
@@ -44,7 +44,7 @@ export class FreeBudget {
   }
 
   /** @throws ApiError 429 beyond the budget. */
-  async take({ organizationId, kind: group }: Principal, use: FreeUse): Promise<void> {
+  async take({ organizationId, kind: group }: Payer, use: FreeUse): Promise<void> {
     const perMinute = Math.max(
       REQUESTS_PER_MINUTE,
       this.#limits(organizationId)?.requestsPerMinute ?? REQUESTS_PER_MINUTE,
@@ -65,7 +65,7 @@ export class FreeBudget {
   /** What is used up and for how many milliseconds, 0 for nothing; null: Redis is silent. */
   async #takeInRedis(
     organizationId: string,
-    group: Principal["kind"],
+    group: Payer["kind"],
     perMinute: number,
     size: number,
     { requests, text, takeText }: FreeUse,

@@ -8,7 +8,7 @@ import { Admission } from "./admission.ts";
 import type { HeldBill, RateLimits } from "./held-bill.ts";
 import type { HoldsOptions } from "./holds.ts";
 import type { Dialect } from "../dialects/dialect.ts";
-import type { MeteredRequest, Micros } from "./meter.ts";
+import type { MeteredRequest, Micros, Payer } from "./meter.ts";
 import {
   creditEmpty,
   creditReserved,
@@ -19,7 +19,6 @@ import {
   tooManyAtOnce,
   type LimitState,
 } from "./rate-limits.ts";
-import type { Principal } from "./principal.ts";
 import { operation, RedisSilent, type Operation, type Reply } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
 import { Standing } from "./standing.ts";
@@ -95,20 +94,20 @@ export class Gate {
   }
 
   /** Whether a request may begin, without taking anything. @throws ApiError as `admit`, save that no credit is held. */
-  async look(principal: Principal, endpoint: Dialect): Promise<void> {
-    const { organizationId } = principal;
+  async look(payer: Payer, endpoint: Dialect): Promise<void> {
+    const { organizationId } = payer;
     const limits = this.#options.limits(organizationId) ?? noLimits;
-    const reply = await this.#look(principal, limits);
+    const reply = await this.#look(payer, limits);
     this.#standing.learn(organizationId, reply[0] === "fine");
     if (reply[0] !== "fine") throw this.#refusal(reply, endpoint, limits);
   }
 
   /** Whether the balance is above 0. Without Redis the ledger alone is asked. @throws ApiError 401, 402, 503 */
-  async lookForCredit(principal: Principal): Promise<void> {
-    const { organizationId } = principal;
+  async lookForCredit(payer: Payer): Promise<void> {
+    const { organizationId } = payer;
     let reply: Reply;
     try {
-      reply = await this.#look(principal, noLimits);
+      reply = await this.#look(payer, noLimits);
     } catch (error) {
       if (!(error instanceof ApiError) || error.code !== "unavailable") throw error;
       const [account] = await readAccounts(this.#options.pool, [organizationId]).catch((cause: unknown) => {
@@ -120,9 +119,9 @@ export class Gate {
     if (reply[0] !== "fine" && reply[0] !== "full") throw this.#refusal(reply, "chat", noLimits);
   }
 
-  async #look(principal: Principal, limits: RateLimits): Promise<Reply> {
-    const { organizationId, keyId } = principal;
-    let { keyEpoch } = principal;
+  async #look(payer: Payer, limits: RateLimits): Promise<Reply> {
+    const { organizationId, keyId } = payer;
+    let { keyEpoch } = payer;
     return await this.#settled(
       { organizationId, keyId },
       () => {

@@ -29,6 +29,16 @@ export interface ToolUsage {
   readonly xProfiles: number;
 }
 
+/** Whose credit a request takes, and the key that it came with. */
+export interface Payer {
+  /** Of the key. */
+  readonly kind: "inference" | "admin";
+  readonly organizationId: string;
+  readonly keyId: string;
+  /** The organization's key epoch that the key was looked up under; a hold under another epoch is refused. */
+  readonly keyEpoch: number;
+}
+
 /** Who and what a request is; fixed when it is accepted. */
 export interface MeteredRequest {
   /** The request id, also shown to the client; every operation is idempotent by it. */
@@ -39,7 +49,7 @@ export interface MeteredRequest {
   readonly projectId: string;
   readonly keyId: string;
   /**
-   * `Principal.keyEpoch`, compared when the hold is made: a key that was revoked since is refused with 401.
+   * `Payer.keyEpoch`, compared when the hold is made: a key that was revoked since is refused with 401.
    * null: the work goes on without its key (a batch item).
    */
   readonly keyEpoch: number | null;

@@ -1,12 +1,10 @@
-/** Everything of a data plane that has to do with credit and keys, put together and started in the right order. */
+/** Everything of a data plane that has to do with credit, put together and started in the right order. */
 import type { Redis } from "ioredis";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
-import { DirectoryKeeper } from "./directory-keeper.ts";
-import { KeyDirectory } from "./directory.ts";
 import { Holds } from "./holds.ts";
 import type { LedgerId } from "./ledger-identity.ts";
 import { Upkeep } from "./upkeep.ts";
@@ -21,12 +19,12 @@ export interface MoneyOptions {
   readonly newId: NewId;
   /** What is served now; null before the first one. */
   readonly snapshot: () => Snapshot | null;
+  /** The present key epoch of the key's organization when the key is still valid, else null. */
+  readonly recheckKey: (keyId: string) => Promise<number | null>;
 }
 
 export interface Money {
   readonly holds: Holds;
-  readonly directory: KeyDirectory;
-  readonly keeper: DirectoryKeeper;
   readonly upkeep: Upkeep;
   /** Compares Redis with the ledger, before anything changes either. Never fails: it is done again until it can be. */
   begin(): Promise<void>;
@@ -36,7 +34,6 @@ export interface Money {
 
 export function startMoney(options: MoneyOptions): Money {
   const { redis, pool, clock, log, newId, snapshot } = options;
-  const directory = new KeyDirectory({ pool, clock });
   const holds = new Holds({
     redis,
     pool,
@@ -45,19 +42,13 @@ export function startMoney(options: MoneyOptions): Money {
     ledger: options.ledger,
     newEpoch: () => newId("req"),
     limits: (organizationId) => snapshot()?.organization(organizationId)?.rateLimits,
-    recheckKey: (keyId) => directory.recheck(keyId),
+    recheckKey: options.recheckKey,
   });
-  const keeper = new DirectoryKeeper({ pool, directory, holds, newId, log });
   const upkeep = new Upkeep({ redis, pool, holds, log, pod: newId("req"), random: Math.random });
   upkeep.start();
-  keeper.start();
-  const stop = async () => {
-    await keeper.stop();
-    await upkeep.stop();
-  };
   const begin = () =>
     upkeep.look().catch((error: unknown) => {
       log.warn({ err: error }, "could not compare Redis with the ledger");
     });
-  return { begin, holds, directory, keeper, upkeep, stop };
+  return { begin, holds, upkeep, stop: () => upkeep.stop() };
 }

@@ -4,7 +4,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { FreeBudget } from "./free-budget.ts";
 import type { Gate } from "./gate.ts";
-import type { Principal } from "./principal.ts";
+import type { Payer } from "./meter.ts";
 
 export class Preflight {
   readonly #gate: Gate;
@@ -20,25 +20,25 @@ export class Preflight {
    * may, as was said within the last second. `large`: its body costs so much that the limits are looked at anew.
    * @throws ApiError 401, 402, 429, 503 as the hold.
    */
-  inference(principal: Principal, endpoint: Dialect, large: boolean): Promise<void> | undefined {
-    if (this.#gate.knownFine(principal.organizationId, large)) return undefined;
-    return counted(this.#gate.look(principal, endpoint));
+  inference(payer: Payer, endpoint: Dialect, large: boolean): Promise<void> | undefined {
+    if (this.#gate.knownFine(payer.organizationId, large)) return undefined;
+    return counted(this.#gate.look(payer, endpoint));
   }
 
   /** For what costs nothing itself and is only for those who have credit. @throws ApiError 402, 503 */
-  async credit(principal: Principal): Promise<void> {
-    if (this.#gate.knownFine(principal.organizationId, false)) return;
-    await counted(this.#gate.lookForCredit(principal));
+  async credit(payer: Payer): Promise<void> {
+    if (this.#gate.knownFine(payer.organizationId, false)) return;
+    await counted(this.#gate.lookForCredit(payer));
   }
 
   /** One request to an endpoint that costs nothing, which is to count so many bytes of text. @throws ApiError 429 */
-  async free(principal: Principal, text: number): Promise<void> {
-    await this.#free.take(principal, { requests: 1, text, takeText: false });
+  async free(payer: Payer, text: number): Promise<void> {
+    await this.#free.take(payer, { requests: 1, text, takeText: false });
   }
 
   /** So many bytes of text are about to be counted. @throws ApiError 429 */
-  async text(principal: Principal, bytes: number): Promise<void> {
-    await this.#free.take(principal, { requests: 0, text: bytes, takeText: true });
+  async text(payer: Payer, bytes: number): Promise<void> {
+    await this.#free.take(payer, { requests: 0, text: bytes, takeText: true });
   }
 }
 

@@ -2,7 +2,7 @@
 import type { DatabasePool } from "slonik";
 import type { Engine } from "../batches/engine.ts";
 import type { Holds } from "../billing/holds.ts";
-import type { Keys } from "../billing/keys.ts";
+import type { Keys } from "../identity/keys.ts";
 import type { FileStore } from "../files/file-store.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
 import type { Serve } from "../inference/serve.ts";

@@ -1,7 +1,7 @@
 /** Who is calling. Source: service.md "Authentication", dialects.md §A1, rules.md 5.8. */
 import { hash } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
-import type { Directory, Principal } from "../billing/principal.ts";
+import type { Directory, Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { tooMany, type Strangers } from "./strangers.ts";
 

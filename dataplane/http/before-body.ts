@@ -2,7 +2,7 @@
 import type { FastifyContextConfig } from "fastify";
 import type { IncomingMessage } from "node:http";
 import type { Preflight } from "../billing/preflight.ts";
-import type { Principal } from "../billing/principal.ts";
+import type { Principal } from "../identity/principal.ts";
 import { encodingOf } from "./body-stream.ts";
 import { limits } from "./limits.ts";
 import { announcedLength } from "./request-body.ts";

@@ -2,7 +2,7 @@
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import type { Logger } from "pino";
 import type { Preflight } from "../billing/preflight.ts";
-import type { Directory, Principal } from "../billing/principal.ts";
+import type { Directory, Principal } from "../identity/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { ByteBudget, ByteLease } from "../lib/byte-budget.ts";

@@ -9,7 +9,7 @@ import Fastify, {
   type FastifyRequest,
 } from "fastify";
 import type { Socket } from "node:net";
-import type { Principal } from "../billing/principal.ts";
+import type { Principal } from "../identity/principal.ts";
 import { errorBody, errorHeaders, errorStatus } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";

@@ -5,7 +5,7 @@ import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { SnapshotDirectory } from "../../test/fakes/snapshot-directory.ts";
 import { sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
-import type { Directory } from "../billing/principal.ts";
+import type { Directory } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type * as LimitsModule from "./limits.ts";
 import { modelRoutes } from "./routes/models.ts";

@@ -1,7 +1,7 @@
 /**
  * Callers without a key that is known, told apart by the address that they connect from (rule 7.7); what a header says
  * of addresses is not believed. Each may be refused so many times a second; what it sends beyond that is told so, and
- * its keys wait in a line to be looked up (billing/key-line.ts). Many callers share the address of an Ingress: whoever
+ * its keys wait in a line to be looked up (identity/key-line.ts). Many callers share the address of an Ingress: whoever
  * has a valid key is never refused for what others sent.
  */
 import ipaddr from "ipaddr.js";

@@ -5,7 +5,7 @@
  */
 import type { Logger } from "pino";
 import type { Meter } from "../billing/meter.ts";
-import type { Principal } from "../billing/principal.ts";
+import type { Principal } from "../identity/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { Cancellation } from "../lib/cancellation.ts";

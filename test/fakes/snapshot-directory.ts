@@ -1,9 +1,9 @@
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
-import type { Directory, Principal } from "../../dataplane/billing/principal.ts";
+import type { Directory, Principal } from "../../dataplane/identity/principal.ts";
 
 /**
  * Finds keys in the snapshot alone: what a test without Postgres runs on. Keys made through the admin API are not
- * in it; the data plane asks Postgres (billing/directory.ts).
+ * in it; the data plane asks Postgres (identity/directory.ts).
  */
 export class SnapshotDirectory implements Directory {
   readonly #snapshot: () => Snapshot | null;

@@ -4,8 +4,8 @@ import OpenAI from "openai";
 import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { Keys, MOST_KEYS } from "../../dataplane/billing/keys.ts";
-import { trail } from "../../dataplane/billing/trail-command.ts";
+import { Keys, MOST_KEYS } from "../../dataplane/identity/keys.ts";
+import { trail } from "../../dataplane/identity/trail-command.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { AdminWorld, tenantEntry } from "./admin-world.ts";
 
@@ -133,7 +133,7 @@ describe("at once", () => {
     expect(await statuses(secret)).toEqual([401, 401, 401, 401]);
     const keys = new Keys({
       pool: world.pool,
-      directory: world.plane.money.directory,
+      directory: world.plane.directory,
       holds: world.plane.money.holds,
       newId,
       newKey: () => secret,

@@ -6,7 +6,9 @@ import { randomBytes } from "node:crypto";
 import type { Redis } from "ioredis";
 import { pino } from "pino";
 import type { DatabasePool } from "slonik";
-import { Keys } from "../../dataplane/billing/keys.ts";
+import { DirectorySync } from "../../dataplane/identity/directory-sync.ts";
+import { KeyDirectory } from "../../dataplane/identity/directory.ts";
+import { Keys } from "../../dataplane/identity/keys.ts";
 import { readLedgerId } from "../../dataplane/billing/ledger-identity.ts";
 import { startMoney, type Money } from "../../dataplane/billing/money.ts";
 import { openBatches } from "../../dataplane/batches/start.ts";
@@ -75,6 +77,8 @@ export function tenantEntry(
 export interface AdminPlane {
   readonly server: TestServer;
   readonly money: Money;
+  readonly directory: KeyDirectory;
+  readonly sync: DirectorySync;
   readonly keys: Keys;
 }
 
@@ -131,7 +135,7 @@ export class AdminWorld {
   async declare(organizations: OrganizationEntry[]): Promise<void> {
     this.#serial += 1;
     this.snapshot = this.#snapshotOf(organizations);
-    for (const { money } of this.planes) await money.keeper.copy(this.snapshot);
+    for (const { sync } of this.planes) await sync.copy(this.snapshot);
   }
 
   /** `fetch` with a key on a plane; JSON in and out. */
@@ -184,6 +188,7 @@ export class AdminWorld {
     await redisReady(redis, 5_000);
     const { pool } = this;
     const ledger = await readLedgerId(pool);
+    const directory = new KeyDirectory({ pool, clock: systemClock });
     const money = startMoney({
       redis,
       pool,
@@ -192,16 +197,19 @@ export class AdminWorld {
       log,
       newId,
       snapshot: () => this.snapshot,
+      recheckKey: (keyId) => directory.recheck(keyId),
     });
+    const { holds } = money;
+    const sync = new DirectorySync({ pool, directory, holds, newId, log });
+    sync.start();
     await money.begin();
-    await money.keeper.copy(this.snapshot);
+    await sync.copy(this.snapshot);
     const dispatcher = newUpstreamDispatcher();
     const sealerOf = sealing([{ id: "test", key: randomBytes(32) }]);
     const serve = createServe(new Upstreams(dispatcher), sealerOf, async () => ({
       kind: "error",
       code: "unavailable",
     }));
-    const { directory, holds } = money;
     const keys = new Keys({ pool, directory, holds, newId, newKey: newInferenceKey });
     const files = new FileStore({
       postgres: pool,
@@ -240,10 +248,11 @@ export class AdminWorld {
       publicUrl: () => "http://gapura.test",
     });
     const server = await startTestServer(routes, { snapshot, services: { directory } });
-    this.planes.push({ server, money, keys });
+    this.planes.push({ server, money, directory, sync, keys });
     this.#undo.unshift(async () => {
       await server[Symbol.asyncDispose]();
       await batches.stop(0);
+      await sync.stop();
       await money.stop();
       await dispatcher.destroy();
       redis.disconnect();

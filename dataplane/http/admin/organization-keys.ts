@@ -3,8 +3,8 @@
  * Source: service.md "Organization", "API key", rules 5.1–5.8, dialects.md §A4, §A9, §G.
  */
 import type { DatabasePool } from "slonik";
-import type { ApiKey, KeyChange, Keys } from "../../billing/keys.ts";
-import { findProject, readOrganizationName } from "../../billing/projects.ts";
+import type { ApiKey, KeyChange, Keys } from "../../identity/keys.ts";
+import { findProject, readOrganizationName } from "../../identity/projects.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";

@@ -5,8 +5,8 @@
 import type { DatabasePool } from "slonik";
 import { creditsText } from "../../billing/credits.ts";
 import type { Holds } from "../../billing/holds.ts";
-import type { ApiKey, Keys } from "../../billing/keys.ts";
-import { findProject, readProjects, type Project } from "../../billing/projects.ts";
+import type { ApiKey, Keys } from "../../identity/keys.ts";
+import { findProject, readProjects, type Project } from "../../identity/projects.ts";
 import { storageOf, type StorageLimits } from "../../files/storage.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { listEnvelope, pageOf, readListQuery, unknownCursor, type Query } from "../list-query.ts";

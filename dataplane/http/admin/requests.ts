@@ -1,7 +1,7 @@
 /** What the routes of the admin API read from a request in the same way. */
 import type { FastifyRequest } from "fastify";
-import type { ApiKey, KeyOutcome } from "../../billing/keys.ts";
-import type { Actor } from "../../billing/trail.ts";
+import type { ApiKey, KeyOutcome } from "../../identity/keys.ts";
+import type { Actor } from "../../identity/trail.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { limits } from "../limits.ts";

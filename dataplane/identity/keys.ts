@@ -9,10 +9,10 @@ import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
 import { pageFrom, type PageAsked } from "../store/list-page.ts";
-import { bumpKeyEpoch } from "./accounts.ts";
+import { bumpKeyEpoch } from "../billing/accounts.ts";
 import type { KeyDirectory } from "./directory.ts";
-import type { Holds } from "./holds.ts";
-import { reached } from "./steps.ts";
+import type { Holds } from "../billing/holds.ts";
+import { reached } from "../billing/steps.ts";
 import { writeTrail, type Actor, type FieldChanges } from "./trail.ts";
 
 /** `sk-svc-` and so much of the secret may be shown; 34 characters stay unknown. */

@@ -15,10 +15,10 @@ import type { OrganizationEntry, Routing } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { NewId } from "../lib/ids.ts";
 import { refusesData } from "../store/postgres.ts";
-import { copyGrants } from "./directory-grants.ts";
-import { copyKeys } from "./directory-keys.ts";
-import { bumpKeyEpoch } from "./accounts.ts";
-import { reached } from "./steps.ts";
+import { copyGrants } from "../billing/declared-grants.ts";
+import { copyKeys } from "./declared-keys.ts";
+import { bumpKeyEpoch } from "../billing/accounts.ts";
+import { reached } from "../billing/steps.ts";
 
 const LOCK = 7_104_203;
 /** Organizations in one transaction. */

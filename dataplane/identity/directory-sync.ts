@@ -8,13 +8,13 @@ import type { ConfigStatus, Source } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { NewId } from "../lib/ids.ts";
 import { inBackground } from "../lib/in-background.ts";
-import { copySnapshot } from "./directory-copy.ts";
-import { readNotes, type Note } from "./directory-grants.ts";
-import { keysBySecret } from "./directory-keys.ts";
+import { copySnapshot } from "./copy-snapshot.ts";
+import { type GrantNote, grantNotes } from "../billing/declared-grants.ts";
+import { type KeyNote, keyNotes, keysBySecret } from "./declared-keys.ts";
 import type { KeyDirectory } from "./directory.ts";
-import type { Holds } from "./holds.ts";
+import type { Holds } from "../billing/holds.ts";
 import { type Owned, readOwned } from "./owners.ts";
-import { reached } from "./steps.ts";
+import { reached } from "../billing/steps.ts";
 
 const RETRY_MS = 1_000;
 /** Postgres may take later what it refuses now: a constraint changes, or what the row collides with goes. */
@@ -22,7 +22,7 @@ const REFUSED_RETRY_MS = { first: 5_000, most: 5 * 60_000 };
 /** `last_used_at` follows within 15 s (rule 5.7). */
 const WRITE_USED_MS = 5_000;
 
-export interface DirectoryKeeperOptions {
+export interface DirectorySyncOptions {
   readonly pool: DatabasePool;
   readonly directory: KeyDirectory;
   readonly holds: Pick<Holds, "refresh">;
@@ -32,13 +32,13 @@ export interface DirectoryKeeperOptions {
   readonly retryRefusedMs?: { readonly first: number; readonly most: number };
 }
 
-export class DirectoryKeeper {
-  readonly #options: DirectoryKeeperOptions;
+export class DirectorySync {
+  readonly #options: DirectorySyncOptions;
   #wanted: Snapshot | null = null;
   #working: Promise<void> | null = null;
   #copied: Snapshot | null = null;
   /** Organization objects that were copied, as `uid/generation`, with what could not be done. */
-  #notes = new Map<string, Note[]>();
+  #notes = new Map<string, (GrantNote | KeyNote)[]>();
   /** What declared secrets opened when a snapshot was last copied whole. */
   #opened: ReturnType<typeof keysBySecret> = new Map();
   /** Ids of the snapshot copied last that belong to other namespaces. */
@@ -50,7 +50,7 @@ export class DirectoryKeeper {
   #stop = new AbortController();
   #writing: NodeJS.Timeout | undefined;
 
-  constructor(options: DirectoryKeeperOptions) {
+  constructor(options: DirectorySyncOptions) {
     this.#options = options;
   }
 
@@ -146,7 +146,9 @@ export class DirectoryKeeper {
     });
     const kept = new Set([...refused.map(({ organizationId }) => organizationId), ...foreign]);
     const organizations = snapshot.routing.organizations.filter(({ id }) => !kept.has(id));
-    const notes = Map.groupBy(await readNotes(pool, organizations), (note) => note.organizationId);
+    // Read by every pod, whichever of them did the copy.
+    const found = [...(await grantNotes(pool, organizations)), ...(await keyNotes(pool, organizations))];
+    const notes = Map.groupBy(found, ({ organizationId }) => organizationId);
     this.#notes = new Map(organizations.map(({ id, source }) => [identity(source), notes.get(id) ?? []]));
     this.#foreign = foreign;
     this.#owned = { serial: snapshot.index.serial, owned: await readOwned(pool, foreign) };

@@ -1,5 +1,5 @@
 /**
- * Who holds a key. Keys stand in Postgres, declared ones copied there from the snapshot (directory-copy.ts), others
+ * Who holds a key. Keys stand in Postgres, declared ones copied there from the snapshot (copy-snapshot.ts), others
  * made through the admin API; this process remembers what it looked up. A revoked key stops at once all the same:
  * billed requests compare the organization's key epoch in the hold script, free ones ask for fresh entries.
  */

@@ -1,5 +1,5 @@
-/** Declared keys, as a part of copying a snapshot (rules 5.3, 6.9). */
-import { sql, type DatabaseTransactionConnection } from "slonik";
+/** Keys that Organizations declare: copied with a snapshot, and what could not be (rules 5.3, 6.9). */
+import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import type { OrganizationEntry } from "../config/schema.ts";
 import type { NewId } from "../lib/ids.ts";
@@ -71,6 +71,37 @@ export async function copyKeys(
     ended: ended.map(({ organizationId }) => organizationId),
     waiting: wanted.filter((key) => !copied.has(key)).map(({ organizationId }) => organizationId),
   };
+}
+
+/** A declared key whose secret another key has. */
+export interface KeyNote {
+  readonly organizationId: string;
+  /** In the Organization. */
+  readonly path: string;
+  readonly reason: "KeyConflicted";
+}
+
+/** Compares the declarations with what is stored. */
+export async function keyNotes(
+  pool: CommonQueryMethods,
+  organizations: readonly OrganizationEntry[],
+): Promise<KeyNote[]> {
+  const declared = organizations.flatMap(({ id, apiKeys, adminKeys }) => [
+    ...apiKeys.map(({ name, sha256 }, index) => [id, "inference", name, sha256, `spec.apiKeys[${index}]`]),
+    ...adminKeys.map(({ name, sha256 }, index) => [id, "admin", name, sha256, `spec.adminKeys[${index}]`]),
+  ]);
+  const rows = await pool.any(
+    sql.type(z.object({ organizationId: z.string(), path: z.string() }))`
+      select declared.organization_id as "organizationId", declared.path
+      from ${sql.unnest(declared, ["text", "text", "text", "text", "text"])}
+        as declared (organization_id, kind, name, sha256, path)
+      left join api_keys key on key.organization_id = declared.organization_id and key.kind = declared.kind
+        and key.name = declared.name and key.source = 'declared'
+      where key.sha256 is distinct from declared.sha256
+      order by declared.organization_id, declared.path
+    `,
+  );
+  return rows.map(({ organizationId, path }) => ({ organizationId, path, reason: "KeyConflicted" }));
 }
 
 /** Which key each declared secret opens, by the secret's SHA-256; all that declare it, as any of them may have it. */

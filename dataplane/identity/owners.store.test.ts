@@ -10,7 +10,7 @@ import type { OrganizationEntry } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
 import { newId } from "../lib/ids.ts";
 import { openPostgres } from "../store/postgres.ts";
-import { DirectoryKeeper } from "./directory-keeper.ts";
+import { DirectorySync } from "./directory-sync.ts";
 import { KeyDirectory } from "./directory.ts";
 import { parseRelease, release } from "./owners.ts";
 
@@ -59,19 +59,19 @@ async function copy(...organizations: OrganizationEntry[]) {
     },
     { serial, values: {} },
   );
-  const keeper = new DirectoryKeeper({
+  const sync = new DirectorySync({
     pool,
     directory,
     newId,
     log: pino({ level: "silent" }),
     holds: { refresh: async () => {} },
   });
-  expect(keeper.owned(serial), "before it is copied").toBeUndefined();
-  await keeper.copy(snapshot);
-  await keeper.stop();
+  expect(sync.owned(serial), "before it is copied").toBeUndefined();
+  await sync.copy(snapshot);
+  await sync.stop();
   return {
-    owned: keeper.owned(serial),
-    acknowledged: keeper.acknowledged(snapshot.routing.objects).map(({ namespace }) => namespace),
+    owned: sync.owned(serial),
+    acknowledged: sync.acknowledged(snapshot.routing.objects).map(({ namespace }) => namespace),
   };
 }
 

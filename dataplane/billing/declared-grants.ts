@@ -1,14 +1,15 @@
-/** Declared grants, as a part of copying a snapshot, and what a copy could not do (rule 1.10). */
+/** Grants that Organizations declare: applied when a snapshot is copied, and what could not be (rule 1.10). */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import type { OrganizationEntry } from "../config/schema.ts";
 import { applyGrant } from "./accounts.ts";
 
-/** Something of an Organization that is served otherwise than it is declared; part of `/config/status`. */
-export interface Note {
+/** A declared grant that is not in the books as it is declared. */
+export interface GrantNote {
   readonly organizationId: string;
+  /** In the Organization. */
   readonly path: string;
-  readonly reason: "GrantUnchanged" | "GrantRefused" | "KeyConflicted";
+  readonly reason: "GrantUnchanged" | "GrantRefused";
 }
 
 /** Applies what is new, each grant once by its name. */
@@ -44,18 +45,11 @@ async function readApplied(
   return new Set(rows.map(({ organizationId, name }) => JSON.stringify([organizationId, name])));
 }
 
-/** Compares the declarations with what is stored; read by every pod, whichever of them did the copy. */
-export async function readNotes(
+/** Compares the declarations with what is stored. */
+export async function grantNotes(
   pool: CommonQueryMethods,
   organizations: readonly OrganizationEntry[],
-): Promise<Note[]> {
-  return [...(await grantNotes(pool, organizations)), ...(await keyNotes(pool, organizations))];
-}
-
-async function grantNotes(
-  pool: CommonQueryMethods,
-  organizations: readonly OrganizationEntry[],
-): Promise<Note[]> {
+): Promise<GrantNote[]> {
   const declared = organizations.flatMap(({ id, grants }) =>
     grants.map(({ name, amountMicros }, index) => [id, name, amountMicros, index] as const),
   );
@@ -75,26 +69,4 @@ async function grantNotes(
     path: `spec.credits.grants[${index}]`,
     reason: missing ? "GrantRefused" : "GrantUnchanged",
   }));
-}
-
-async function keyNotes(
-  pool: CommonQueryMethods,
-  organizations: readonly OrganizationEntry[],
-): Promise<Note[]> {
-  const declared = organizations.flatMap(({ id, apiKeys, adminKeys }) => [
-    ...apiKeys.map(({ name, sha256 }, index) => [id, "inference", name, sha256, `spec.apiKeys[${index}]`]),
-    ...adminKeys.map(({ name, sha256 }, index) => [id, "admin", name, sha256, `spec.adminKeys[${index}]`]),
-  ]);
-  const rows = await pool.any(
-    sql.type(z.object({ organizationId: z.string(), path: z.string() }))`
-      select declared.organization_id as "organizationId", declared.path
-      from ${sql.unnest(declared, ["text", "text", "text", "text", "text"])}
-        as declared (organization_id, kind, name, sha256, path)
-      left join api_keys key on key.organization_id = declared.organization_id and key.kind = declared.kind
-        and key.name = declared.name and key.source = 'declared'
-      where key.sha256 is distinct from declared.sha256
-      order by declared.organization_id, declared.path
-    `,
-  );
-  return rows.map(({ organizationId, path }) => ({ organizationId, path, reason: "KeyConflicted" }));
 }

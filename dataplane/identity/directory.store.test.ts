@@ -8,9 +8,9 @@ import type { OrganizationEntry } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
 import { newId } from "../lib/ids.ts";
 import { openPostgres } from "../store/postgres.ts";
-import { DirectoryKeeper, type DirectoryKeeperOptions } from "./directory-keeper.ts";
+import { DirectorySync, type DirectorySyncOptions } from "./directory-sync.ts";
 import { KeyDirectory } from "./directory.ts";
-import { grant } from "./grant-command.ts";
+import { grant } from "../billing/grant-command.ts";
 
 let database: TestDatabase;
 let pool: DatabasePool;
@@ -68,8 +68,8 @@ const snapshotOf = (organizations: OrganizationEntry[], at = (serial += 1)): Sna
 };
 
 /** What one pod has. */
-const keeperOf = (more: Partial<DirectoryKeeperOptions> = {}) =>
-  new DirectoryKeeper({
+const syncOf = (more: Partial<DirectorySyncOptions> = {}) =>
+  new DirectorySync({
     pool,
     directory,
     newId,
@@ -86,10 +86,10 @@ const keeperOf = (more: Partial<DirectoryKeeperOptions> = {}) =>
 async function copy(organizations: OrganizationEntry[], at?: number) {
   const snapshot = snapshotOf(organizations, at);
   logged = [];
-  const keeper = keeperOf();
-  await keeper.copy(snapshot);
-  await keeper.stop();
-  return keeper.acknowledged(snapshot.routing.objects);
+  const sync = syncOf();
+  await sync.copy(snapshot);
+  await sync.stop();
+  return sync.acknowledged(snapshot.routing.objects);
 }
 
 const find = (secret: string) => directory.find(digest(secret), 0);
@@ -271,15 +271,15 @@ test("design.md §2: an organization that Postgres refuses blocks no other, and 
 test("design.md §2: an organization that Postgres refused is tried again, later each time, until it is taken", async () => {
   await pool.query(sql.unsafe`alter table organizations add constraint late check (display_name <> 'Late')`);
   logged = [];
-  const keeper = keeperOf({ retryRefusedMs: { first: 40, most: 150 } });
+  const sync = syncOf({ retryRefusedMs: { first: 40, most: 150 } });
   const snapshot = snapshotOf([organization("org_late", { displayName: "Late" }), organization("org_y")]);
-  const held = () => keeper.acknowledged(snapshot.routing.objects).map(({ name }) => name);
-  await keeper.copy(snapshot);
+  const held = () => sync.acknowledged(snapshot.routing.objects).map(({ name }) => name);
+  await sync.copy(snapshot);
   expect(held()).toEqual(["org_y"]);
   // Without a bound the ninth wait alone would take 10 s.
   await expect.poll(() => logged.length, { timeout: 8_000 }).toBeGreaterThan(9);
   // To be told of the same snapshot again changes nothing.
-  await keeper.copy(snapshot);
+  await sync.copy(snapshot);
   expect(held()).toEqual(["org_y"]);
   const waits = logged.slice(1).map(({ time }, index) => time - (logged[index]?.time ?? 0));
   for (const [index, atLeast] of [40, 80, 150, 150].entries())
@@ -289,7 +289,7 @@ test("design.md §2: an organization that Postgres refused is tried again, later
   const tries = logged.length;
   await new Promise((done) => setTimeout(done, 400));
   expect(logged).toHaveLength(tries);
-  await keeper.stop();
+  await sync.stop();
 });
 
 test("a key's secret may move from a deleted organization to one with another id, and back", async () => {
@@ -365,7 +365,7 @@ test("rule 1.16: created keys of a deleted organization work again, but for one 
 
 test("design.md §4.1: a pod that hears of a snapshot remembers nothing of a secret that it changed, whoever copied it", async () => {
   const pods = [directory, new KeyDirectory({ pool, clock: { now: () => Date.now() } })].map((own) => ({
-    keeper: keeperOf({ directory: own }),
+    sync: syncOf({ directory: own }),
     find: (secret: string) => own.find(digest(secret), 30_000),
   }));
   const from = organization("org_u1", {
@@ -378,7 +378,7 @@ test("design.md §4.1: a pod that hears of a snapshot remembers nothing of a sec
   });
   const hear = async (...entries: OrganizationEntry[]) => {
     const snapshot = snapshotOf(entries);
-    for (const { keeper } of pods) await keeper.copy(snapshot);
+    for (const { sync } of pods) await sync.copy(snapshot);
   };
   await hear(from, to);
   const secrets = ["goes", "rotated", "stays", "admin goes", "project"];
@@ -392,13 +392,13 @@ test("design.md §4.1: a pod that hears of a snapshot remembers nothing of a sec
       adminKeys: [key("root", "admin goes")],
     },
   );
-  for (const [index, { find, keeper }] of pods.entries()) {
+  for (const [index, { find, sync }] of pods.entries()) {
     expect(await find("goes")).toMatchObject({ organizationId: "org_u2", keyName: "ci" });
     expect(await find("admin goes")).toMatchObject({ organizationId: "org_u2" });
     expect(await find("rotated")).toBe(null);
     expect((await find("project"))?.projectId).toBe((await directory.find(digest("project"), 0))?.projectId);
     // Nobody else is looked up again for it.
     expect(find("stays")).toBe(remembered[index]);
-    await keeper.stop();
+    await sync.stop();
   }
 });

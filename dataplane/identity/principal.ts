@@ -1,13 +1,10 @@
+import type { Payer } from "../billing/meter.ts";
+
 /** Who is calling: the result of looking up a key. */
-export interface Principal {
-  readonly kind: "inference" | "admin";
-  readonly keyId: string;
+export interface Principal extends Payer {
   readonly keyName: string;
-  readonly organizationId: string;
   /** The key's project; admin keys have none. */
   readonly projectId: string | null;
-  /** The organization's key epoch that this entry was read under; a hold under another epoch is refused. */
-  readonly keyEpoch: number;
 }
 
 /** Finds the owner of a key by its SHA-256 (hex). Unknown, inactive, revoked, suspended: null. */
