@@ -1,15 +1,15 @@
 /** The answer half of every dialect: a hole here is a compile error. */
 import type { AnswerCodec } from "./codecs.ts";
 import type { Dialect } from "./dialect.ts";
-import { readChatResponse } from "./chat/read-response.ts";
+import { readChatResponse, weighChat } from "./chat/read-response.ts";
 import { ChatStreamReader } from "./chat/read-stream.ts";
 import { writeChatResponse } from "./chat/write-response.ts";
 import { ChatStreamWriter } from "./chat/write-stream.ts";
-import { readMessagesResponse } from "./messages/read-response.ts";
+import { readMessagesResponse, weighMessages } from "./messages/read-response.ts";
 import { MessagesStreamReader } from "./messages/read-stream.ts";
 import { writeMessagesResponse } from "./messages/write-response.ts";
 import { MessagesStreamWriter } from "./messages/write-stream.ts";
-import { readResponsesResponse } from "./responses/read-response.ts";
+import { readResponsesResponse, weighResponses } from "./responses/read-response.ts";
 import { ResponsesStreamReader } from "./responses/read-stream.ts";
 import { writeResponsesResponse } from "./responses/write-response.ts";
 import { ResponsesStreamWriter } from "./responses/write-stream.ts";
@@ -18,18 +18,21 @@ export const answerCodecs: Record<Dialect, AnswerCodec> = {
   messages: {
     readResponse: readMessagesResponse,
     readStream: (context) => new MessagesStreamReader(context),
+    weigh: weighMessages,
     writeResponse: writeMessagesResponse,
     writeStream: (carry, context) => new MessagesStreamWriter(carry, context),
   },
   chat: {
     readResponse: readChatResponse,
     readStream: (context) => new ChatStreamReader(context),
+    weigh: weighChat,
     writeResponse: writeChatResponse,
     writeStream: (carry, context, annotate) => new ChatStreamWriter(carry, context, annotate),
   },
   responses: {
     readResponse: readResponsesResponse,
     readStream: (context) => new ResponsesStreamReader(context),
+    weigh: weighResponses,
     writeResponse: writeResponsesResponse,
     writeStream: (carry, context, annotate) => new ResponsesStreamWriter(carry, context, annotate),
   },

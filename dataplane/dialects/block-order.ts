@@ -9,6 +9,7 @@
  * its arguments are a whole JSON object (then nothing can follow but white space).
  */
 import type { CodecContext } from "./codecs.ts";
+import { weightOf } from "./output-estimate.ts";
 import { corruptAnswer } from "./upstream-error.ts";
 import { isWholeInput, toolInput } from "./tool-input.ts";
 import type { ContentBlock, MessagesEvent } from "./messages/types.ts";
@@ -27,6 +28,8 @@ export interface Piece {
   signature: string;
   /** Characters received, of text and thinking. */
   length: number;
+  /** Of what was received (output-estimate.ts). */
+  weight: number;
   /** Arguments received, of tool calls. */
   json: string;
   /** Length of `json` when it was last found unfinished: not looked at again before it grows. */
@@ -42,6 +45,7 @@ export class BlockOrder {
   #events: MessagesEvent[] = [];
   #nextIndex = 0;
   #characters = 0;
+  #weight = 0;
   #toolUsed = false;
   readonly #serverTools: CodecContext["serverTools"];
 
@@ -56,9 +60,9 @@ export class BlockOrder {
     return events;
   }
 
-  /** Characters of all pieces, for an estimate of the tokens. */
-  get characters(): number {
-    return this.#characters;
+  /** Of all pieces (output-estimate.ts). */
+  get weight(): number {
+    return this.#weight;
   }
 
   get toolUsed(): boolean {
@@ -78,6 +82,7 @@ export class BlockOrder {
       name,
       signature: "",
       length: 0,
+      weight: 0,
       json: "",
       judged: 0,
       held: "",
@@ -90,9 +95,14 @@ export class BlockOrder {
     return piece;
   }
 
-  /** @throws ApiError when a piece that was thought whole goes on. */
-  append(piece: Piece, text: string): void {
+  /**
+   * @param weight of what the model wrote of it.
+   * @throws ApiError when a piece that was thought whole goes on.
+   */
+  append(piece: Piece, text: string, weight = weightOf(text)): void {
     if (text === "") return;
+    piece.weight += weight;
+    this.#weight += weight;
     this.#characters += text.length;
     if (this.#characters > MAX_CHARACTERS) throw corruptAnswer("the answer has no end");
     if (piece.state === "closed") {

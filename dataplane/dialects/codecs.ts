@@ -131,8 +131,8 @@ export interface Stepper<In, Out> {
 
 /** Reads an upstream's stream. */
 export interface StreamReader extends Stepper<SseEvent, MessagesEvent> {
-  /** What the whole answer used, also one that comes to nothing; null as long as its upstream has not reported it. */
-  readonly reported: MessagesUsage | null;
+  /** What the answer has used so far, also one that comes to nothing (`countedUsage`). */
+  readonly usage: MessagesUsage;
 }
 
 /** Writes a converted stream in the client's dialect, as ready-made bytes of server-sent events. */
@@ -174,6 +174,8 @@ export interface AnswerCodec {
   /** @throws ApiError `upstream_error` when mandatory parts are missing. */
   readResponse(body: JsonObject, context: CodecContext): MessagesResponse;
   readStream(context: CodecContext): StreamReader;
+  /** What the model wrote in a whole answer, weighed (output-estimate.ts). */
+  weigh(body: JsonObject): number;
 }
 
 export interface Codec extends RequestCodec, AnswerCodec {}

@@ -81,6 +81,10 @@ export const corruptAnswer = (what: string): ApiError =>
     cause: { corrupt: what },
   });
 
+/** Whether an error is of an answer that cannot be read, not one that an upstream tells. */
+export const isCorrupt = ({ cause }: ApiError): boolean =>
+  typeof cause === "object" && cause !== null && "corrupt" in cause;
+
 /** A stream that stopped before its terminal event. */
 export const cutAnswer = (): ApiError =>
   new ApiError("upstream_error", "The model's provider ended its answer too early.");

@@ -6,9 +6,6 @@ import type { CodecContext } from "./codecs.ts";
 import { countOf, objectOf } from "./fields.ts";
 import type { JsonObject, MessagesUsage } from "./messages/types.ts";
 
-/** About four characters to a token: what is said of an answer whose upstream reported nothing. */
-const CHARACTERS_PER_TOKEN = 4;
-
 /** What one upstream call can use at the most (rule 7.9). */
 export interface PossibleUsage {
   /** Tokens of the model's context window: all classes of input together. */
@@ -68,48 +65,26 @@ export function cacheWrites(usage: MessagesUsage): {
   return { fiveMinutes: Math.max(fiveMinutes, cacheWritten(usage) - oneHour), oneHour };
 }
 
-/** Usage of an answer whose upstream reported none. */
-const estimateUsage = (context: CodecContext, outputCharacters: number): MessagesUsage => ({
-  input_tokens: context.estimatedInputTokens ?? 0,
-  output_tokens: Math.ceil(outputCharacters / CHARACTERS_PER_TOKEN),
-  estimated: true,
-});
-
 /**
- * What an answer used: as its upstream reports it, and counted here for a half of which it reports nothing, be it
- * absent or zero. No prompt is empty, nor is an answer that has characters.
+ * What an answer used (rule 10.6), on every path: as its upstream reports it, and counted here for a half of which it
+ * reports nothing, be it absent or zero. No prompt is empty, nor is an answer that holds something.
+ * @param written tokens of output as counted here (output-estimate.ts).
+ * @param final the report is that of the whole answer; else it is a running total, and as much as was seen is counted.
  */
 export function countedUsage(
   reported: MessagesUsage | null,
-  context: CodecContext,
-  outputCharacters: number,
+  { estimatedInputTokens = 0, possible }: Pick<CodecContext, "estimatedInputTokens" | "possible">,
+  written: () => number,
+  final = true,
 ): MessagesUsage {
-  const estimate = estimateUsage(context, outputCharacters);
-  if (reported === null) return estimate;
-  const { input_tokens, output_tokens } = estimate;
-  const { possible } = context;
-  if (possible !== undefined) reported = plausibleUsage(reported, possible, () => output_tokens);
-  const lacksInput = prompt(reported) === 0 && input_tokens > 0;
-  const lacksOutput = reported.output_tokens === 0 && output_tokens > 0;
-  if (!lacksInput && !lacksOutput) return reported;
-  return {
-    ...reported,
-    ...(lacksInput && { input_tokens }),
-    ...(lacksOutput && { output_tokens }),
-    estimated: true,
-  };
-}
-
-const writtenKeys = new Set(["text", "content", "thinking", "reasoning_content", "refusal", "arguments"]);
-
-/** Characters that a model wrote in an answer of whatever dialect. */
-export function writtenCharacters(value: unknown, key = ""): number {
-  if (typeof value === "string") return writtenKeys.has(key) ? value.length : 0;
-  if (Array.isArray(value))
-    return value.reduce<number>((sum, item: unknown) => sum + writtenCharacters(item, key), 0);
-  if (typeof value !== "object" || value === null) return 0;
-  if (key === "input") return JSON.stringify(value).length;
-  return Object.entries(value).reduce((sum, [name, member]) => sum + writtenCharacters(member, name), 0);
+  if (reported === null)
+    return { input_tokens: estimatedInputTokens, output_tokens: written(), estimated: true };
+  const believed = possible === undefined ? reported : plausibleUsage(reported, possible, written);
+  const { input_tokens, output_tokens } = believed;
+  const input = prompt(believed) === 0 ? estimatedInputTokens : input_tokens;
+  const output = final && output_tokens > 0 ? output_tokens : Math.max(output_tokens, written());
+  if (final && input === input_tokens && output === output_tokens) return believed;
+  return { ...believed, input_tokens: input, output_tokens: output, estimated: true };
 }
 
 /**

@@ -1,7 +1,9 @@
+import { weighMessage } from "../dialects/chat/read-response.ts";
+import { arrayOf, objectOf, parseJson } from "../dialects/fields.ts";
+import type { JsonObject } from "../dialects/messages/types.ts";
 import { readChatUsage } from "../dialects/usage.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
-import { DeltaTemplate } from "./delta-template.ts";
 import { PASS, SWALLOW, Tap, type Seen } from "./usage-tap.ts";
 
 const FINISH = Buffer.from('"finish_reason"');
@@ -32,18 +34,21 @@ const NULL_START = 0x6e;
 
 export class ChatTap extends Tap {
   readonly #finished = new Set<number>();
-  #template: DeltaTemplate | null = null;
-  #templates = 0;
 
   see(frame: SseFrame): Seen {
     if (frame.dataLines === 0) return PASS;
-    const textBytes = this.#template?.match(frame) ?? -1;
-    if (this.#template !== null && textBytes >= 0) {
-      this.text(textBytes);
-      const { model } = this.#template;
-      return model === null ? PASS : { kind: "patch", model };
-    }
-    return this.#look(frame);
+    const template = this.likeBefore(frame);
+    if (template === null) return this.#look(frame);
+    const { model } = template;
+    return model === null ? PASS : { kind: "patch", model };
+  }
+
+  protected weigh(chunk: JsonObject): number {
+    return (arrayOf(chunk["choices"]) ?? []).reduce<number>((sum, value) => {
+      const choice = objectOf(value);
+      // A few servers call the delta `message`.
+      return sum + weighMessage(objectOf(choice?.["delta"]) ?? objectOf(choice?.["message"]) ?? {});
+    }, 0);
   }
 
   /** A chunk that is not like the one before. */
@@ -58,13 +63,7 @@ export class ChatTap extends Tap {
     if (this.#anyFinish(frame) || (usageAt !== -1 && bytes[usageAt] !== NULL_START)) {
       const seen = this.#readChunk(frame);
       if (seen !== null) return seen.kind === "terminal" ? { ...seen, model } : seen;
-    } else {
-      this.delta(frame);
-      if (frame.dataLines === 1 && this.#templates < MAX_TEMPLATES) {
-        this.#templates += 1;
-        this.#template = DeltaTemplate.of(frame, model);
-      }
-    }
+    } else this.delta(frame, model);
     return model === null ? PASS : { kind: "patch", model };
   }
 
@@ -95,7 +94,6 @@ export class ChatTap extends Tap {
     let choices = 0;
     let reported = false;
     let finishes = false;
-    let textBytes = 0;
     this.read(frame, (reader) =>
       reader.object((key) => {
         if (key === "usage") {
@@ -106,34 +104,29 @@ export class ChatTap extends Tap {
         } else if (key === "choices" && reader.kind() === "array")
           choices = reader.array(() => {
             if (reader.kind() !== "object") return;
-            const choice = this.#readChoice(reader);
-            finishes ||= choice.finished;
-            textBytes += choice.textBytes;
+            finishes = this.#readChoice(reader) || finishes;
           });
       }),
     );
     // Some providers put the last piece, or the whole text, beside the reason.
-    if (finishes) this.text(textBytes);
+    if (choices > 0) this.weight += this.weigh(objectOf(parseJson(frameData(frame).toString("utf8"))) ?? {});
     // A report beside choices is a running total: the last one counts (continuous usage).
     if (reported && (choices === 0 || finishes)) this.final = true;
     if (reported && choices === 0) return this.options.usageInjected ? SWALLOW : null;
-    if (finishes && this.#finished.size >= this.options.choices)
-      return { kind: "terminal", model: null, last: false };
-    if (!finishes) this.delta(frame);
-    return null;
+    const isEnd = finishes && this.#finished.size >= this.options.choices;
+    return isEnd ? { kind: "terminal", model: null, last: false } : null;
   }
 
-  #readChoice(reader: JsonReader): { readonly finished: boolean; readonly textBytes: number } {
+  /** @returns whether it is finished. */
+  #readChoice(reader: JsonReader): boolean {
     let index = 0;
     let finished = false;
-    let textBytes = 0;
     reader.object((key) => {
       if (key === "index") index = reader.number() ?? 0;
       else if (key === "finish_reason") finished = (reader.string() ?? "") !== "";
-      else if (key === "delta") textBytes = this.textBytes(reader.value());
     });
     if (finished) this.#finished.add(index);
-    return { finished, textBytes };
+    return finished;
   }
 
   #foreignName(frame: SseFrame): Span | null {
@@ -146,6 +139,3 @@ export class ChatTap extends Tap {
     return span;
   }
 }
-
-/** A stream whose chunks keep changing their shape is read one by one after so many changes. */
-const MAX_TEMPLATES = 64;

@@ -1,3 +1,4 @@
+import { weightOfJson } from "../dialects/output-estimate.ts";
 import { JsonReader, type Span } from "../lib/json-reader.ts";
 import type { SseFrame } from "../lib/sse.ts";
 
@@ -7,24 +8,28 @@ interface ModelPlace {
   readonly length: number;
 }
 
+/** What differs from delta to delta: what the model writes, other strings, and counters. */
+type Hole = Span & { readonly kind: "written" | "string" | "number" };
+
 /**
- * The shape of a delta chunk: fixed bytes around the few strings that differ from chunk to chunk. A chunk of the
- * same fixed bytes, with no quote of its own within those strings, is the same JSON structure: it finishes
- * nothing, reports nothing and fails nothing, and so nearly all chunks of a stream are judged without being read.
+ * The shape of a delta event: fixed bytes around the few strings and counters that differ from event to event. One of
+ * the same fixed bytes, with no quote of its own within those strings, is the same JSON structure: it finishes
+ * nothing, reports nothing and fails nothing, and so nearly all events of a stream are judged without being read.
  */
 export class DeltaTemplate {
   readonly #fixed: readonly Buffer[];
+  readonly #holes: readonly Hole["kind"][];
   /** In which fixed part, and where in it, the foreign model name stands. */
   readonly #modelAt: ModelPlace | null;
   /** The foreign model name in the frame that matched last. */
   model: Span | null = null;
 
-  private constructor(frame: SseFrame, strings: readonly Span[], model: Span | null) {
+  private constructor(frame: SseFrame, holes: readonly Hole[], model: Span | null) {
     const { bytes, dataStart, dataEnd } = frame;
     const fixed: Buffer[] = [];
     let at = dataStart;
     let modelAt: ModelPlace | null = null;
-    for (const { start, end } of [...strings, { start: dataEnd, end: dataEnd }]) {
+    for (const { start, end } of [...holes, { start: dataEnd, end: dataEnd }]) {
       if (model !== null && model.start >= at && model.end <= start)
         modelAt = { part: fixed.length, offset: model.start - at, length: model.end - model.start };
       // A copy: the frame's bytes must not be kept in memory by a few of them.
@@ -32,29 +37,32 @@ export class DeltaTemplate {
       at = end;
     }
     this.#fixed = fixed;
+    this.#holes = holes.map(({ kind }) => kind);
     this.#modelAt = modelAt;
   }
 
-  /** null: the chunk holds no text that could differ. */
-  static of(frame: SseFrame, model: Span | null): DeltaTemplate | null {
-    const strings: Span[] = [];
+  /** null: the event holds no text that could differ, or not by its shape alone is told what of it was written. */
+  static of(frame: SseFrame, model: Span | null, weight: number): DeltaTemplate | null {
+    const holes: Hole[] = [];
     try {
       const reader = new JsonReader(frame.bytes.subarray(0, frame.dataEnd));
       reader.position = frame.dataStart;
-      differingStrings(reader, strings, false);
+      differing(reader, holes, false);
     } catch {
       return null;
     }
-    return strings.length === 0 ? null : new DeltaTemplate(frame, strings, model);
+    if (!holes.some(({ kind }) => kind === "written")) return null;
+    const template = new DeltaTemplate(frame, holes, model);
+    return template.match(frame) === weight ? template : null;
   }
 
-  /** Bytes of differing text when the frame has this shape, else -1. */
+  /** The weight of what was written (output-estimate.ts) when the frame has this shape, else -1. */
   match(frame: SseFrame): number {
     const { bytes, dataEnd } = frame;
     const fixed = this.#fixed;
     const last = fixed.length - 1;
     let at = frame.dataStart;
-    let text = 0;
+    let weight = 0;
     for (let part = 0; part <= last; part += 1) {
       const expected = fixed[part] as Buffer;
       const { length } = expected;
@@ -67,30 +75,63 @@ export class DeltaTemplate {
       at += length;
       if (part === last) break;
       const start = at;
-      while (at < dataEnd && bytes[at] !== 0x22) at += bytes[at] === 0x5c ? 2 : 1;
-      text += at - start;
+      const kind = this.#holes[part];
+      if (kind === "number") while (at < dataEnd && isDigit(bytes[at] as number)) at += 1;
+      else {
+        while (at < dataEnd && bytes[at] !== 0x22) at += bytes[at] === 0x5c ? 2 : 1;
+        if (kind === "written") weight += weightOfJson(bytes, start, at);
+      }
     }
-    return at === dataEnd && frame.dataLines === 1 ? text : -1;
+    return at === dataEnd && frame.dataLines === 1 ? weight : -1;
   }
 }
 
-/** Top-level strings that stay the same over a stream. */
-const steady = new Set(["id", "object", "model", "system_fingerprint", "service_tier", "provider"]);
+const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39;
 
-/** Contents (without quotes) of the strings that may differ: those within `delta`, and unknown top-level ones. */
-function differingStrings(reader: JsonReader, found: Span[], inDelta: boolean, depth = 0): void {
+/** Top-level strings that stay the same over a stream, or over one item of its output. */
+const steady = new Set([
+  "id",
+  "object",
+  "model",
+  "system_fingerprint",
+  "service_tier",
+  "provider",
+  "type",
+  "item_id",
+]);
+/** What a model writes stands under these keys of a delta, or is the delta (Responses). */
+const written = new Set([
+  "content",
+  "reasoning_content",
+  "reasoning",
+  "refusal",
+  "arguments",
+  "text",
+  "thinking",
+  "partial_json",
+]);
+
+/** The strings (without their quotes) that may differ: those within `delta`, and unknown top-level ones. */
+function differing(reader: JsonReader, found: Hole[], inDelta: boolean, depth = 0): void {
   const kind = reader.kind();
   if (kind === "array") {
-    reader.array(() => differingStrings(reader, found, inDelta, depth + 1));
+    reader.array(() => differing(reader, found, inDelta, depth + 1));
     return;
   }
   if (kind !== "object") return;
   reader.object((key) => {
-    const delta = inDelta || key === "delta";
-    if (reader.kind() !== "string") return differingStrings(reader, found, delta, depth + 1);
+    const value = reader.kind();
+    if (value === "number" && depth === 0 && key === "sequence_number") {
+      const start = reader.position;
+      reader.skip();
+      found.push({ start, end: reader.position, kind: "number" });
+      return;
+    }
+    if (value !== "string") return differing(reader, found, inDelta || key === "delta", depth + 1);
     const differs = inDelta ? key !== "role" && key !== "type" : depth === 0 && !steady.has(key);
+    const isWritten = inDelta ? written.has(key) : key === "delta";
     const start = reader.position + 1;
     reader.skip();
-    if (differs) found.push({ start, end: reader.position - 1 });
+    if (differs) found.push({ start, end: reader.position - 1, kind: isWritten ? "written" : "string" });
   });
 }

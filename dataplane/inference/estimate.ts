@@ -1,13 +1,13 @@
 import type { EstimatedWork } from "../billing/price.ts";
 import type { Route } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { tokensOfBytes } from "../dialects/output-estimate.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { PossibleUsage } from "../dialects/usage.ts";
 import { estimateInputTokens } from "../tokens/estimate.ts";
 import type { Facts } from "./look.ts";
 
-/** What a text really takes, about; for charging an answer whose upstream reported nothing. */
-const USUAL_BYTES_PER_TOKEN = 4;
+/** For charging an answer whose upstream reported nothing: not the most, but what is usual. */
 const USUAL_IMAGE_TOKENS = 1_500;
 const USUAL_DOCUMENT_TOKENS = 5_000;
 
@@ -46,9 +46,5 @@ export const askedOutput = ({ limits }: Facts): number | undefined =>
 /** Input tokens to charge when the upstream reports none; never more than what was held. */
 export function usualInputTokens(look: Facts): number {
   const { images, documents } = look.content;
-  return (
-    Math.ceil(textBytes(look) / USUAL_BYTES_PER_TOKEN) +
-    images * USUAL_IMAGE_TOKENS +
-    documents * USUAL_DOCUMENT_TOKENS
-  );
+  return tokensOfBytes(textBytes(look)) + images * USUAL_IMAGE_TOKENS + documents * USUAL_DOCUMENT_TOKENS;
 }

@@ -2,13 +2,14 @@
 import type { Upstream } from "../config/schema.ts";
 import type { MessagesEvent } from "../dialects/messages/types.ts";
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
+import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
-import { SpoiledAnswer, type Exchange } from "../loop/exchange.ts";
+import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
 import type { NextCall } from "../loop/next-request.ts";
 import { ClientLeft } from "../upstream/failure.ts";
 import type { UpstreamRequest } from "../upstream/request.ts";
-import { streamedEvents, wholeEvents } from "./exchange.ts";
+import { answerEvents } from "./loop-answer.ts";
 import type { LoopWritten } from "./open-loop.ts";
 import { rejectsReasoning } from "./rejected-reasoning.ts";
 import type { ToolServices } from "./serve-tools.ts";
@@ -27,7 +28,7 @@ export class Iterations {
   }
 
   /** One iteration's call. Resolves with the first events of whichever upstream answers. */
-  async ask(next: (target: Upstream["dialect"]) => NextCall): Promise<Exchange> {
+  async ask(next: (target: Upstream["dialect"]) => NextCall): Promise<ModelAnswer> {
     const deadline = new Deadline(this.#services.route.timeouts.requestMs);
     try {
       return await this.#ask(deadline, next);
@@ -38,7 +39,7 @@ export class Iterations {
     }
   }
 
-  async #ask(deadline: Deadline, next: (target: Upstream["dialect"]) => NextCall): Promise<Exchange> {
+  async #ask(deadline: Deadline, next: (target: Upstream["dialect"]) => NextCall): Promise<ModelAnswer> {
     let mayForget = true;
     for (;;) {
       const tried: { written: LoopWritten | null } = { written: null };
@@ -57,7 +58,7 @@ export class Iterations {
     deadline: Deadline,
     next: (target: Upstream["dialect"]) => NextCall,
     tried: { written: LoopWritten | null },
-  ): Promise<Exchange> {
+  ): Promise<ModelAnswer> {
     const { call, look, upstreams, work, headers } = this.#services;
     const attempts = upstreams.attempts(this.#request(deadline));
     for (;;) {
@@ -70,15 +71,22 @@ export class Iterations {
         this.dropped = dropped;
         this.#foreign = upstream.dialect !== call.dialect;
         const answer = await attempts.send({ body, headers: headers(upstream) });
-        const read = look.stream ? streamedEvents : wholeEvents;
-        const events = read(answer, work.reading(upstream, asked.maxTokens));
-        const first = await events.next();
+        const reading = work.reading(upstream, asked.maxTokens);
+        const read = answerEvents(answer, call.dialect, reading, look.stream);
+        const first = await read.events.next();
         answer.accepted();
-        const rest = restOf(first, events, () => {
+        const over = () => {
           attempts.taken();
           deadline.dispose();
-        });
-        return { upstream: upstream.name, dialect: upstream.dialect, events: rest };
+        };
+        return {
+          upstream: upstream.name,
+          dialect: upstream.dialect,
+          events: restOf(first, read.events, over),
+          get usage() {
+            return read.usage;
+          },
+        };
       } catch (error) {
         attempts.failed(error);
       }
@@ -86,11 +94,10 @@ export class Iterations {
   }
 
   /** A call whose client left before its first byte costs its prompt (rule 1.11). */
-  #leftBehind(error: ApiError): SpoiledAnswer {
-    const { estimatedInputTokens = 0 } = this.#services.work.context;
-    return new SpoiledAnswer(error, {
+  #leftBehind(error: ApiError): BrokenAnswer {
+    return new BrokenAnswer(error, {
       upstream: this.#services.call.record.upstream ?? "",
-      usage: { input_tokens: estimatedInputTokens, output_tokens: 0, estimated: true },
+      usage: countedUsage(null, this.#services.work.context, () => 0),
       corrupt: false,
     });
   }

@@ -27,7 +27,7 @@ import { sendWhole, type InferenceCall } from "./call.ts";
 import { Iterations } from "./iterations.ts";
 import type { Facts } from "./look.ts";
 import { namesOf, sizeOf, type LoopWork } from "./open-loop.ts";
-import { eventStreamHeaders } from "./stream-answer.ts";
+import { eventStreamHeaders } from "./client-stream.ts";
 
 /** Pings while a tool runs (service.md "Limits"). */
 const PING_MS = 10_000;

@@ -5,15 +5,17 @@
 import type { Attributes } from "@opentelemetry/api";
 import type { Bill, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros } from "../billing/price.ts";
-import { noTokens, noTools, promptOf } from "../billing/token-usage.ts";
+import { promptOf } from "../billing/token-usage.ts";
 import { findRoute } from "../config/find-route.ts";
 import type { Policy, Route, Upstream } from "../config/schema.ts";
 import type { KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
+import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
+import { BrokenAnswer } from "../loop/model-answer.ts";
 import { inSpan, startSpan } from "../telemetry/trace.ts";
 import { toolCapabilities } from "../tools/capabilities.ts";
 import type { RunTool } from "../tools/toolbox.ts";
@@ -21,6 +23,7 @@ import type { Attempts } from "../upstream/attempts.ts";
 import { ClientLeft } from "../upstream/failure.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
 import type { Outgoing, UpstreamAnswer, UpstreamRequest } from "../upstream/request.ts";
+import { settle, type AnswerJob, type RelayJob } from "./answer-job.ts";
 import type { InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
 import { conversationKey } from "./conversation-key.ts";
@@ -33,7 +36,6 @@ import { keeperOf, knownItems, refersToItems } from "./item-references.ts";
 import { checkMedia, checkServerTools, refuse } from "./refuse.ts";
 import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
 import { rejectsSystemTurns } from "./rejected-system-turns.ts";
-import type { RelayJob } from "./relay-job.ts";
 import { relayStream } from "./relay-stream.ts";
 import { AnswerSeal } from "./seal-answer.ts";
 import { serveWithTools, type ToolServices } from "./serve-tools.ts";
@@ -302,23 +304,22 @@ class Serving {
         last = again;
       }
     }
-    if (last instanceof ClientLeft && last.sent) await this.#settlePrompt(bill);
+    const { upstream } = this.#call.record;
+    const told = last instanceof BrokenAnswer ? last.error : last;
+    const job = { bill, model: this.route.model, sink: this.#call.sink };
+    if (last instanceof BrokenAnswer) await settle(job, last.usage, last.upstream, "error");
+    else if (last instanceof ClientLeft && last.sent)
+      // The upstream has the prompt, and charges it (rule 1.11).
+      await settle(
+        job,
+        countedUsage(null, this.#usageContext("messages"), () => 0),
+        upstream,
+        "cancelled",
+      );
     else await bill.release();
     // There is nobody left to tell.
     if (this.#call.sink.closed.aborted) return;
-    throw last instanceof ApiError && this.#sent.foreign ? withoutForeignPaths(last) : last;
-  }
-
-  /** Of a call whose client left before its first byte (rule 1.11). */
-  #settlePrompt(bill: Bill): Promise<void> {
-    return bill.settle({
-      tokens: { ...noTokens, input: usualInputTokens(this.#work.seen) },
-      tools: noTools,
-      estimated: true,
-      status: "cancelled",
-      iterations: 1,
-      upstream: this.#call.record.upstream,
-    });
+    throw told instanceof ApiError && this.#sent.foreign ? withoutForeignPaths(told) : told;
   }
 
   /** What an upstream refused can be put in another way, or left out: worth one more try. */
@@ -357,33 +358,43 @@ class Serving {
     const { dialect, id, log, sink, record } = this.#call;
     const { path, dropped, usageInjected } = this.#sent;
     const headers = dropped === null ? bill.headers : { ...bill.headers, "x-gapura-dropped": dropped };
-    const failed = (error: ApiError) => {
-      record.errorCode = error.code;
-    };
-    if (path === "convert") {
-      const conversion = this.#conversion;
-      if (conversion === null) throw new Error("an answer without its request");
-      const job = { bill, sink, headers, failed, conversion };
-      return this.#work.seen.stream ? convertStream(job, answer) : convertWhole(job, answer);
-    }
-    const { seen } = this.#work;
-    const job: RelayJob = {
+    const job: AnswerJob = {
+      dialect,
+      requestId: id,
+      model: this.route.model,
       bill,
       sink,
       headers,
-      failed,
-      dialect,
-      requestId: id,
       log,
-      model: this.route.model,
+      failed: (error) => {
+        record.errorCode = error.code;
+      },
+    };
+    const { seen } = this.#work;
+    if (path === "convert") {
+      const conversion = this.#conversion;
+      if (conversion === null) throw new Error("an answer without its request");
+      const convertJob = { ...job, conversion };
+      return seen.stream ? convertStream(convertJob, answer) : convertWhole(convertJob, answer);
+    }
+    const relayJob: RelayJob = {
+      ...job,
       keepItem: this.#keepItem,
       seal: answerSeal(dialect, answer.upstream, this.#sealer),
       usageInjected,
       choices: seen.choices,
-      estimatedInput: usualInputTokens(seen),
-      possible: possibleUsage(this.route, dialect, askedOutput(seen), seen.choices),
+      usage: this.#usageContext(dialect),
     };
-    return seen.stream ? relayStream(job, answer) : relayWhole(job, answer);
+    return seen.stream ? relayStream(relayJob, answer) : relayWhole(relayJob, answer);
+  }
+
+  /** What is charged of a call where its upstream, of this dialect, reports nothing, and what it is believed. */
+  #usageContext(upstream: Dialect): RelayJob["usage"] {
+    const { seen } = this.#work;
+    return {
+      estimatedInputTokens: usualInputTokens(seen),
+      possible: possibleUsage(this.route, upstream, askedOutput(seen), seen.choices),
+    };
   }
 }
 

@@ -1,4 +1,8 @@
 import type { Dialect } from "../dialects/dialect.ts";
+import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../dialects/fields.ts";
+import type { JsonObject } from "../dialects/messages/types.ts";
+import { weightOf, weightOfArguments } from "../dialects/output-estimate.ts";
+import { weighItem } from "../dialects/responses/read-response.ts";
 import { readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import type { Edit } from "../lib/json-splice.ts";
@@ -17,13 +21,14 @@ export function streamTap(dialect: Dialect, options: TapOptions): StreamTap {
 class MessagesTap extends Tap {
   /** Of the block that is open; null: its deltas hand out nothing that is sealed. */
   #blobs: BlobDeltas | null = null;
+  /** Of the arguments that stood in the open block's start: they count where no delta comes. */
+  #startWeight = 0;
 
   see(frame: SseFrame): Seen {
     if (frame.dataLines === 0) return PASS;
     // Nearly all events of a stream: told by one character, `content_block_(d)elta`.
     if (frame.nameEnd - frame.nameStart === 19 && frame.bytes[frame.nameStart + 14] === 0x64) {
-      this.delta(frame);
-      return this.#blobs === null ? PASS : this.#blobs.delta(frame);
+      return this.#blockDelta(frame);
     }
     const blobs = this.#blobs;
     const seen = this.#see(frame);
@@ -42,17 +47,48 @@ class MessagesTap extends Tap {
       case "error":
         return { kind: "error", data: frameData(frame) };
       case "content_block_delta":
-        this.delta(frame);
-        return this.#blobs === null ? PASS : this.#blobs.delta(frame);
+        return this.#blockDelta(frame);
       case "content_block_start":
         return this.#blockStart(frame);
+      case "content_block_stop":
+        this.weight += this.#startWeight;
+        this.#startWeight = 0;
+        return PASS;
       default:
         return PASS;
     }
   }
 
+  #blockDelta(frame: SseFrame): Seen {
+    if (this.likeBefore(frame) === null && this.delta(frame) === 0) return this.#passed(frame);
+    this.#startWeight = 0;
+    return this.#passed(frame);
+  }
+
+  #passed(frame: SseFrame): Seen {
+    return this.#blobs === null ? PASS : this.#blobs.delta(frame);
+  }
+
+  protected weigh({ delta }: JsonObject): number {
+    const { type, text, thinking, partial_json } = objectOf(delta) ?? {};
+    if (type === "text_delta") return weightOf(stringOf(text) ?? "");
+    if (type === "thinking_delta") return weightOf(stringOf(thinking) ?? "");
+    return type === "input_json_delta" ? weightOf(stringOf(partial_json) ?? "") : 0;
+  }
+
+  /** Some servers put what they have into the start of a block. */
+  #weighStart(frame: SseFrame): void {
+    const event = objectOf(parseJson(frameData(frame).toString("utf8")));
+    const block = objectOf(event?.["content_block"]) ?? {};
+    const { type, text, thinking, input } = block;
+    this.#startWeight = type === "tool_use" ? weightOfArguments(input ?? {}) : 0;
+    if (type === "text") this.weight += weightOf(stringOf(text) ?? "");
+    if (type === "thinking") this.weight += weightOf(stringOf(thinking) ?? "");
+  }
+
   /** A redacted block comes whole; a thinking block's signature as a rule at its end. */
   #blockStart(frame: SseFrame): Seen {
+    this.#weighStart(frame);
     const { seal } = this.options;
     if (!seal) return PASS;
     const edits: Edit[] = [];
@@ -88,15 +124,29 @@ class MessagesTap extends Tap {
     this.read(frame, (reader) =>
       reader.object((key) => {
         if (key !== "usage") return;
-        const before = this.usage;
-        this.usage = readMessagesUsage(reader.value(), before);
-        if (this.usage !== null && this.usage !== before) this.final = true;
+        const reported = reader.value();
+        this.usage = readMessagesUsage(reported, this.usage);
+        if (typeof objectOf(reported)?.["output_tokens"] === "number") this.final = true;
       }),
     );
   }
 }
 
+/** The events of a Responses stream that bring what the model writes, and the kind of item that they belong to. */
+const itemOfDelta: ReadonlyMap<string, string> = new Map([
+  ["response.output_text.delta", "message"],
+  ["response.refusal.delta", "message"],
+  ["response.function_call_arguments.delta", "function_call"],
+  ["response.reasoning_summary_text.delta", "reasoning"],
+  ["response.reasoning_text.delta", "reasoning"],
+]);
+
 class ResponsesTap extends Tap {
+  /** Kinds of items whose text came in deltas; that of others is in their last event. */
+  readonly #streamed = new Set<string>();
+  #hasItemEnds = false;
+  /** Of the item at hand: a summary repeats the raw reasoning, so that only the form which came first counts. */
+  #reasoningForm = "";
   /** Behind the last number that was read. */
   #number = 0;
   /** Deltas since then, whose numbers are not read: nearly all events are deltas, and few streams break off. */
@@ -147,9 +197,10 @@ class ResponsesTap extends Tap {
       }
       case "response.completed":
       case "response.incomplete":
-        return { kind: "terminal", model: this.#response(frame), last: true };
+        return this.#end(frame);
       case "response.output_item.done":
         this.#readNumber(frame);
+        this.#itemDone(frame);
         this.#keepItem(frame);
         return PASS;
       case "response.failed":
@@ -164,8 +215,44 @@ class ResponsesTap extends Tap {
     }
   }
 
+  protected weigh(event: JsonObject, frame: SseFrame): number {
+    const name = textOf(event["type"]) ?? frameName(frame);
+    const item = itemOfDelta.get(name);
+    if (item === undefined) return 0;
+    this.#streamed.add(item);
+    if (item === "reasoning") {
+      if (this.#reasoningForm === "") this.#reasoningForm = name;
+      if (this.#reasoningForm !== name) return 0;
+    }
+    return weightOf(stringOf(event["delta"]) ?? "");
+  }
+
+  #itemDone(frame: SseFrame): void {
+    this.#reasoningForm = "";
+    this.#hasItemEnds = true;
+    this.#weighItem(objectOf(parseJson(frameData(frame).toString("utf8")))?.["item"]);
+  }
+
+  #weighItem(value: unknown): void {
+    const item = objectOf(value) ?? {};
+    if (!this.#streamed.has(stringOf(item["type"]) ?? "")) this.weight += weighItem(item);
+  }
+
+  /** Some servers say what they have to say in the last event alone, and report nothing. */
+  #weighEnd(frame: SseFrame): void {
+    if (this.usage !== null || this.#hasItemEnds) return;
+    const event = objectOf(parseJson(frameData(frame).toString("utf8")));
+    for (const item of arrayOf(objectOf(event?.["response"])?.["output"]) ?? []) this.#weighItem(item);
+  }
+
+  #end(frame: SseFrame): Seen {
+    const model = this.#response(frame);
+    this.#weighEnd(frame);
+    return { kind: "terminal", model, last: true };
+  }
+
   #delta(frame: SseFrame): void {
-    this.delta(frame);
+    if (this.likeBefore(frame) === null) this.delta(frame);
     this.#unread += 1;
     this.#bytes = frame.bytes;
     this.#from = frame.dataStart;

@@ -4,16 +4,16 @@
  * passed on, and billed from an estimate.
  */
 import type { KeepItem } from "../dialects/codecs.ts";
-import type { MessagesUsage } from "../dialects/messages/types.ts";
+import { objectOf, parseJson } from "../dialects/fields.ts";
+import type { JsonObject, MessagesUsage } from "../dialects/messages/types.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import type { Edit } from "../lib/json-splice.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
+import { DeltaTemplate } from "./delta-template.ts";
 import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
 
-/** Bytes of text that make a token, where an upstream reports nothing. */
-const BYTES_PER_TOKEN = 4;
-/** Framing and envelope of a delta are learned from this many of them; the rest is told by its length. */
-const LEARNED_DELTAS = 2;
+/** A stream whose deltas keep changing their shape is read one by one after so many changes. */
+const MAX_TEMPLATES = 256;
 
 /** What relay does with a frame. */
 export type Seen =
@@ -57,27 +57,23 @@ export interface StreamTap {
   readonly usage: MessagesUsage | null;
   /** The report is that of the whole answer. */
   readonly final: boolean;
-  /** Output tokens as estimated from the text that passed. */
-  readonly estimatedOutput: number;
+  /** Weight of what the model wrote so far (output-estimate.ts). */
+  readonly weight: number;
   /** Events that could not be read. */
   readonly faults: number;
   /** Responses: the `sequence_number` of what would come next (rule 2.13). Meant for a stream's end. */
   readonly nextNumber: number;
 }
 
-/** What the taps have in common: the counters and the estimate. */
+/** What the taps have in common: the counters, and the weight of what was written. */
 export abstract class Tap implements StreamTap {
   usage: MessagesUsage | null = null;
   final = false;
   faults = 0;
   protected readonly options: TapOptions;
-  #deltas = 0;
-  #deltaBytes = 0;
-  /** Bytes of text that were counted exactly. */
-  #textBytes = 0;
-  #learned = 0;
-  /** Bytes of a delta event that are not text: the least seen. */
-  #envelope = Infinity;
+  weight = 0;
+  #template: DeltaTemplate | null = null;
+  #templates = 0;
 
   constructor(options: TapOptions) {
     this.options = options;
@@ -89,36 +85,35 @@ export abstract class Tap implements StreamTap {
     return 0;
   }
 
-  get estimatedOutput(): number {
-    if (this.#deltas === 0) return Math.ceil(this.#textBytes / BYTES_PER_TOKEN);
-    const envelope = Math.min(this.#envelope, this.#deltaBytes / this.#deltas);
-    const text = this.#textBytes + this.#deltaBytes - this.#deltas * envelope;
-    return Math.max(1, Math.ceil(text / BYTES_PER_TOKEN));
+  /** What the model wrote in a delta event, weighed. */
+  protected abstract weigh(event: JsonObject, frame: SseFrame): number;
+
+  /**
+   * Weighs a delta that has the shape of the one before.
+   * @returns that shape, with the place of a foreign model's name in this frame; null when the frame has another one.
+   */
+  protected likeBefore(frame: SseFrame): DeltaTemplate | null {
+    const template = this.#template;
+    const weight = template === null ? -1 : template.match(frame);
+    if (weight < 0) return null;
+    this.weight += weight;
+    return template;
   }
 
-  /** Counts text whose length is known. */
-  protected text(bytes: number): void {
-    this.#textBytes += bytes;
-  }
-
-  /** Counts a delta by its length; the first few are decoded to learn how much of it is envelope. */
-  protected delta(frame: SseFrame): void {
-    const length = frame.dataEnd - frame.dataStart;
-    this.#deltas += 1;
-    this.#deltaBytes += length;
-    if (this.#learned >= LEARNED_DELTAS) return;
-    this.#learned += 1;
-    try {
-      const text = this.textBytes(JSON.parse(frameData(frame).toString("utf8")));
-      this.#envelope = Math.min(this.#envelope, Math.max(0, length - text));
-    } catch {
+  /** Weighs a delta by reading it, and learns its shape. @returns its weight. */
+  protected delta(frame: SseFrame, model: Span | null = null): number {
+    const event = objectOf(parseJson(frameData(frame).toString("utf8")));
+    if (event === null) {
       this.faults += 1;
+      return 0;
     }
-  }
-
-  /** Bytes of text that a parsed delta holds. */
-  protected textBytes(event: unknown): number {
-    return longestText(event, 0);
+    const weight = this.weigh(event, frame);
+    this.weight += weight;
+    if (frame.dataLines === 1 && this.#templates < MAX_TEMPLATES) {
+      this.#templates += 1;
+      this.#template = DeltaTemplate.of(frame, model, weight);
+    }
+    return weight;
   }
 
   /** Reads an event's JSON; a fault is counted, and null. */
@@ -164,35 +159,3 @@ export abstract class Tap implements StreamTap {
     return { start: start + offset, end: reader.position + offset };
   }
 }
-
-/** The text of a delta is one of its strings outside ids and types; the sum of those below `delta`, `text`, … */
-function longestText(value: unknown, depth: number): number {
-  if (typeof value !== "object" || value === null || depth > 4) return 0;
-  let sum = 0;
-  for (const [key, child] of Object.entries(value)) {
-    if (typeof child === "string") {
-      if (textKeys.has(key)) sum += Buffer.byteLength(JSON.stringify(child)) - 2;
-    } else sum += longestText(child, depth + 1);
-  }
-  return sum;
-}
-const textKeys = new Set([
-  "text",
-  "content",
-  "thinking",
-  "partial_json",
-  "arguments",
-  "delta",
-  "reasoning_content",
-  "reasoning",
-  "refusal",
-]);
-
-/** A report of nothing at all is none: some upstreams fill in zeros where they did not count. */
-export const isReport = (usage: MessagesUsage | null): usage is MessagesUsage =>
-  usage !== null &&
-  usage.input_tokens +
-    usage.output_tokens +
-    (usage.cache_read_input_tokens ?? 0) +
-    (usage.cache_creation_input_tokens ?? 0) >
-    0;

@@ -1,42 +1,37 @@
-import type { KeepItem } from "../dialects/codecs.ts";
+/** Whole answers: what they say of themselves, and what becomes of those that are none. */
+import type { CodecContext, KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
-import { promptOf, tokensOf } from "../billing/token-usage.ts";
-import type { JsonObject, MessagesUsage } from "../dialects/messages/types.ts";
+import type { JsonObject, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
+import { tokensOfWeight } from "../dialects/output-estimate.ts";
+import { codecs } from "../dialects/registry.ts";
 import {
   failureOfResponse,
   isEndedStatus,
   isFailedResponse,
   isResponse,
+  weighResponses,
 } from "../dialects/responses/read-response.ts";
-import {
-  type PossibleUsage,
-  plausibleUsage,
-  readChatUsage,
-  readMessagesUsage,
-  readResponsesUsage,
-  writtenCharacters,
-} from "../dialects/usage.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
+import { plausibleUsage, readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
+import { BrokenAnswer } from "../loop/model-answer.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import { timedOut } from "../upstream/failure.ts";
-import type { CallFault } from "../upstream/send.ts";
-import { CHARACTERS_PER_TOKEN, type Counted } from "./convert-job.ts";
+import { failureOfErrorBody, type AttemptFailure } from "../upstream/failure.ts";
+import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
+import type { UpstreamAnswer } from "../upstream/request.ts";
+import { CallError, type CallFault } from "../upstream/send.ts";
+import { brokenWhole, isOwed, unbegunAnswer, usageOfBytes } from "./broken-answer.ts";
 import { keepItemAhead } from "./item-references.ts";
-import type { RelayJob } from "./relay-job.ts";
 import type { AnswerSeal } from "./seal-answer.ts";
-import { isReport } from "./usage-tap.ts";
 
 /** What a whole answer says of itself. */
 export interface WholeLook {
   readonly usage: MessagesUsage | null;
   /** The mandatory parts of an answer are there. */
   readonly complete: boolean;
-  /** An error object stands in their place. */
-  readonly error: boolean;
   /** Responses: the mandatory parts are there, but by its status or its error the answer is none. */
   readonly failed: boolean;
   /** Spans of the top-level model name, when it is not the public id. */
@@ -89,7 +84,7 @@ export function lookAtWhole(
       }
     });
     const failed = dialect === "responses" && (error || !isEndedStatus(status));
-    return { usage, complete: parts > 0, error, failed, model: span, bareMessages };
+    return { usage, complete: parts > 0, failed, model: span, bareMessages };
   });
 }
 
@@ -111,66 +106,98 @@ function readUsage(dialect: Dialect, raw: unknown): MessagesUsage | null {
   return dialect === "chat" ? readChatUsage(raw) : readResponsesUsage(raw);
 }
 
-/** A whole answer that is to be converted; null when it is no JSON object. */
-export function parsedAnswer(dialect: Dialect, body: Buffer): JsonObject | null {
-  const answer = objectOf(parseJson(body.toString("utf8")));
-  if (answer !== null && dialect === "messages") rememberInputs(answer, body);
-  return answer;
+/** A whole answer's bytes, and what was read of them. */
+export interface WholeAnswer<Read> {
+  readonly body: Buffer;
+  readonly read: Read;
+}
+
+type UsageContext = Pick<CodecContext, "estimatedInputTokens" | "possible">;
+
+/**
+ * Reads a whole answer, for relay, conversion and the tool loop alike.
+ * @param client the client's dialect.
+ * @param read @throws ApiError or JsonFault when it is none.
+ * @throws AttemptFailure when it is an error in spite of its status; BrokenAnswer, with what it cost, when it broke off or
+ *   cannot be read (rule 1.6); ApiError when nothing came.
+ */
+export async function readWhole<Read>(
+  answer: UpstreamAnswer,
+  client: Dialect,
+  context: UsageContext,
+  read: (body: Buffer) => Read,
+): Promise<WholeAnswer<Read>> {
+  const { call, upstream } = answer;
+  let body: Buffer;
+  try {
+    body = await call.whole(MAX_ANSWER_BYTES);
+  } catch (error) {
+    if (!(error instanceof CallError)) throw error;
+    throw broken(answer, client, context, error.fault, error.received);
+  }
+  try {
+    return { body, read: read(body) };
+  } catch (error) {
+    if (!(error instanceof ApiError || error instanceof JsonFault)) throw error;
+    const parsed = objectOf(parseJson(body.toString("utf8")));
+    if (parsed === null) throw broken(answer, client, context, "garbage", body.length);
+    if (isErrorBody(parsed)) throw failureOfErrorBody(body);
+    metrics.streamFaults.inc({ dialect: client, kind: "garbage" });
+    const told = (isResponse(parsed) ? failureOfResponse(parsed) : null) ?? error;
+    throw new BrokenAnswer(told instanceof ApiError ? told : corruptAnswer("garbage"), {
+      upstream: upstream.name,
+      usage: failedUsage(parsed, context) ?? usageOfBytes(context, body.length),
+      corrupt: true,
+    });
+  }
+}
+
+/** One that broke off, or is no JSON at all: it costs what was sent and received, an empty one nothing. */
+function broken(
+  { call, upstream }: UpstreamAnswer,
+  client: Dialect,
+  context: UsageContext,
+  fault: CallFault,
+  received: number,
+): ApiError | AttemptFailure | BrokenAnswer {
+  const error = brokenWhole(client, fault);
+  if (!isOwed(call, fault)) return fault === "garbage" ? error : unbegunAnswer(error, fault);
+  const corrupt = fault === "garbage" || fault === "too_large";
+  const usage = usageOfBytes(context, received);
+  return new BrokenAnswer(error, { upstream: upstream.name, usage, corrupt });
+}
+
+/** Reads a whole answer into Messages form. @throws as `readWhole` does. */
+export async function readConverted(
+  answer: UpstreamAnswer,
+  client: Dialect,
+  context: CodecContext,
+): Promise<MessagesResponse> {
+  const { dialect } = answer.upstream;
+  const { read } = await readWhole(answer, client, context, (body) => {
+    const parsed = objectOf(parseJson(body.toString("utf8")));
+    if (parsed === null) throw corruptAnswer("not a JSON object");
+    if (dialect === "messages") rememberInputs(parsed, body);
+    return codecs[dialect].readResponse(parsed, context);
+  });
+  return read;
 }
 
 /**
  * Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it, and costs
  * nothing unless it reports what it used (service.md "Prices and billing rules").
  */
-export const isErrorBody = (body: JsonObject): boolean =>
-  isFailedResponse(body)
-    ? failedUsage(body) === null
-    : typeof body["error"] === "object" &&
-      body["error"] !== null &&
-      ["choices", "content", "output"].every((part) => body[part] === undefined);
+export function isErrorBody(body: JsonObject): boolean {
+  if (isFailedResponse(body)) return failedUsage(body, {}) === null;
+  const { error } = body;
+  const isError = typeof error === "string" || objectOf(error) !== null;
+  return isError && ["choices", "content", "output"].every((part) => body[part] === undefined);
+}
 
-/**
- * What a Responses answer reports that is none by its own account; null when it reports nothing, or is one.
- * @param possible what such a report is believed at the most.
- */
-export function failedUsage(body: JsonObject, possible?: PossibleUsage): MessagesUsage | null {
+/** What a Responses answer reports that is none by its own account; null when it reports nothing, or is one. */
+function failedUsage(body: JsonObject, context: UsageContext): MessagesUsage | null {
   const isFailed = isResponse(body) && failureOfResponse(body) !== null;
   const usage = isFailed ? readResponsesUsage(body["usage"]) : null;
-  if (!isReport(usage)) return null;
-  return possible === undefined ? usage : plausibleUsage(usage, possible, () => writtenTokens(body));
-}
-
-/**
- * What a whole answer is charged for that reports its usage; a half of which it reports nothing by estimate, as in a
- * stream (design.md §5). `body` is asked for only where that is what was written.
- */
-export function countedTokens(
-  reported: MessagesUsage,
-  { estimatedInput, possible }: Pick<RelayJob, "estimatedInput" | "possible">,
-  body: () => JsonObject,
-): Counted {
-  const usage = plausibleUsage(reported, possible, () => writtenTokens(body()));
-  const tokens = tokensOf(usage);
-  const written = usage.output_tokens > 0 ? 0 : writtenTokens(body());
-  const isCounted = promptOf(tokens) > 0 && written === 0;
-  return {
-    tokens: {
-      ...tokens,
-      input: promptOf(tokens) > 0 ? tokens.input : estimatedInput,
-      output: written > 0 ? written : tokens.output,
-    },
-    estimated: !isCounted,
-    implausible: usage.implausible === true,
-  };
-}
-
-/** Tokens of output that an answer holds, as counted here. */
-const writtenTokens = (answer: JsonObject): number =>
-  Math.ceil(writtenCharacters(answer) / CHARACTERS_PER_TOKEN);
-
-/** What a client is told of a whole answer that broke off, or was none. It is counted. */
-export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {
-  if (fault === "deadline") return new ApiError("timeout", timedOut);
-  metrics.streamFaults.inc({ dialect, kind: fault === "cut" ? "cut" : "garbage" });
-  return corruptAnswer(fault);
+  if (usage === null || context.possible === undefined) return usage;
+  return plausibleUsage(usage, context.possible, () => tokensOfWeight(weighResponses(body)));
 }

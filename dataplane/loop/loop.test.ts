@@ -2,11 +2,11 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { loopRules as rules } from "../../test/fakes/loop-rules.ts";
 import type { ServerToolName, StopReason } from "../dialects/messages/types.ts";
-import { askFor, initialState, judge, type LoopRules, type LoopState, type RoundAnswer } from "./loop.ts";
+import { askFor, initialState, judge, type LoopRules, type LoopState, type IterationResult } from "./loop.ts";
 
 const calls = (...names: ServerToolName[]) =>
   names.map((name, index) => ({ id: `srvtoolu_${index}`, name, input: { query: "q" } }));
-const answer = (over: Partial<RoundAnswer> = {}): RoundAnswer => ({
+const answer = (over: Partial<IterationResult> = {}): IterationResult => ({
   stopReason: "tool_use",
   calls: calls("web_search"),
   clientCalls: 0,
@@ -20,7 +20,7 @@ const after = (iterations: number, over: Partial<LoopState> = {}): LoopState => 
 });
 
 describe("end states", () => {
-  test.each<[string, Partial<LoopRules>, LoopState, Partial<RoundAnswer>, unknown]>([
+  test.each<[string, Partial<LoopRules>, LoopState, Partial<IterationResult>, unknown]>([
     [
       "an answer without server calls ends with the model's own reason",
       {},

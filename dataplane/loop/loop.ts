@@ -1,5 +1,5 @@
 /**
- * The round machine of server tools: what an iteration's answer leads to. Pure; one machine for the three
+ * The loop machine of server tools: what an iteration's answer leads to. Pure; one machine for the three
  * dialects, streamed or not, live or in a batch (design.md §4.5; service.md "How the loop ends",
  * rules 3.5–3.8). `run.ts` does what is decided here.
  *
@@ -62,7 +62,7 @@ export interface ToolCall {
 }
 
 /** What one iteration brought. */
-export interface RoundAnswer {
+export interface IterationResult {
   readonly stopReason: StopReason | null;
   readonly calls: readonly ToolCall[];
   /** How many of the client's own functions were called. */
@@ -80,7 +80,7 @@ export type Next =
   | { readonly kind: "ask"; readonly final: boolean }
   | { readonly kind: "stop"; readonly reason: StopReason };
 
-export interface Round {
+export interface Judgement {
   readonly state: LoopState;
   /** In call order; results stand in the same order. */
   readonly calls: readonly JudgedCall[];
@@ -111,7 +111,7 @@ function relaxed(choice: ToolChoice | undefined): ToolChoice | undefined {
 }
 
 /** Judges one iteration's answer. */
-export function judge(rules: LoopRules, before: LoopState, answer: RoundAnswer): Round {
+export function judge(rules: LoopRules, before: LoopState, answer: IterationResult): Judgement {
   const asked: LoopState = {
     ...before,
     iterations: before.final ? before.iterations : before.iterations + 1,
@@ -128,13 +128,13 @@ export function judge(rules: LoopRules, before: LoopState, answer: RoundAnswer):
 const runsCalls = (reason: StopReason | null) =>
   reason === "tool_use" || reason === "end_turn" || reason === "pause_turn" || reason === null;
 
-const stop = (state: LoopState, reason: StopReason): Round => ({
+const stop = (state: LoopState, reason: StopReason): Judgement => ({
   state,
   calls: [],
   next: { kind: "stop", reason },
 });
 
-function ended(answer: RoundAnswer): StopReason {
+function ended(answer: IterationResult): StopReason {
   if (answer.clientCalls > 0 && runsCalls(answer.stopReason)) return "tool_use";
   // A lone `tool_use`, without any call, means nothing to a client.
   return answer.stopReason === null || answer.stopReason === "tool_use" ? "end_turn" : answer.stopReason;
@@ -159,7 +159,7 @@ export function admitCalls(
   return { state: { ...before, uses }, calls: judged };
 }
 
-function afterCalls(rules: LoopRules, state: LoopState, answer: RoundAnswer): Next {
+function afterCalls(rules: LoopRules, state: LoopState, answer: IterationResult): Next {
   if (answer.clientCalls > 0) return { kind: "stop", reason: "tool_use" };
   if (state.outputTokens >= rules.maxOutputTokens) return { kind: "stop", reason: "max_tokens" };
   if (state.iterations >= rules.iterations) {

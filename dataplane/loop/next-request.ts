@@ -9,11 +9,11 @@ import type {
 } from "../dialects/messages/types.ts";
 import { addResults } from "./add-results.ts";
 import { withInstruction } from "./instruction.ts";
-import type { Round } from "./round.ts";
+import type { IterationReader } from "./iteration-reader.ts";
 
 /** A turn of the model, empty where its call stands in the conversation already, and the results it gets for it. */
 export interface AddedTurn {
-  readonly turn: Round["blocks"];
+  readonly turn: IterationReader["blocks"];
   readonly results: readonly ToolResultBlock[];
 }
 

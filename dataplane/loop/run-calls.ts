@@ -5,10 +5,10 @@ import { atMost } from "../lib/at-most.ts";
 import type { CallCredit } from "./call-credit.ts";
 import type { JudgedCall, ToolCall } from "./loop.ts";
 import { resultForClient, resultForModel, type ToolOutcome } from "./results.ts";
-import type { Speaker } from "./speaker.ts";
+import type { MessageStream } from "./message-stream.ts";
 
 export interface CallsJob {
-  readonly speaker: Speaker;
+  readonly message: MessageStream;
   readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
   readonly credit: CallCredit;
   /** Told at once what a call brought, to charge it; resolves when that is durable. */
@@ -36,17 +36,17 @@ export async function runCalls(
   calls: readonly JudgedCall[],
   resent: boolean,
 ): Promise<readonly ToolResultBlock[]> {
-  const { speaker, signal, citePages, sealer } = job;
+  const { message, signal, citePages, sealer } = job;
   if (calls.length === 0) return [];
   for (const { call } of resent ? [] : calls) {
     const { id, name } = call;
     const caller = { type: "direct" } as const;
-    await speaker.block({ type: "server_tool_use", id, name, input: call.input ?? {}, caller });
+    await message.block({ type: "server_tool_use", id, name, input: call.input ?? {}, caller });
   }
   const outcomes = atMost(job.parallelCalls, calls, (judged) => runCall(job, judged));
   const ping = setInterval(() => {
     // A client that has left is found out by whatever is said next.
-    speaker.ping().catch(() => undefined);
+    message.ping().catch(() => undefined);
   }, job.pingMs);
   try {
     const results: ToolResultBlock[] = [];
@@ -54,7 +54,7 @@ export async function runCalls(
       const outcome = (await outcomes[index]) ?? { kind: "error", code: "unavailable" };
       signal.throwIfAborted();
       job.brought(call, outcome);
-      await speaker.block(resultForClient(call, outcome, citePages, sealer));
+      await message.block(resultForClient(call, outcome, citePages, sealer));
       results.push(resultForModel(call.id, outcome, citePages));
     }
     return results;

@@ -2,12 +2,19 @@ import { describe, expect, test, vi } from "vitest";
 import { loopRules } from "../../test/fakes/loop-rules.ts";
 import type { Bill, FinalUsage, Micros, Observed } from "../billing/meter.ts";
 import type { Dialect } from "../dialects/dialect.ts";
-import type { ContentBlock, MessagesEvent, MessagesRequest, StopReason } from "../dialects/messages/types.ts";
+import type {
+  ContentBlock,
+  MessagesEvent,
+  MessagesRequest,
+  MessagesUsage,
+  StopReason,
+} from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { CitedSources } from "../tools/links.ts";
 import type { LoopRules, ToolCall } from "./loop.ts";
+import { BrokenAnswer } from "./model-answer.ts";
 import type { ToolOutcome } from "./results.ts";
-import { wholeBlock } from "./round.ts";
+import { wholeBlock } from "./iteration-reader.ts";
 import { INSTRUCTION_MARK } from "./instruction.ts";
 import { nextRequest } from "./next-request.ts";
 import { runLoop, type LoopInput } from "./run.ts";
@@ -137,12 +144,21 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
         asked.push(nextRequest(first, build(told.upstream ?? "messages")));
         const answer = answers[asked.length - 1] ?? { blocks: [text("done")] };
         if (answer.refuse !== undefined) throw answer.refuse;
+        let usage: MessagesUsage = { input_tokens: 0, output_tokens: 0 };
         return {
           upstream: "u",
           dialect: told.upstream ?? "messages",
+          get usage() {
+            return usage;
+          },
           events: (async function* () {
             for (const event of eventsOf(answer)) {
-              if (event instanceof ApiError) throw event;
+              if (event instanceof ApiError) {
+                usage = { ...usage, output_tokens: 3, estimated: true };
+                throw new BrokenAnswer(event, { upstream: "u", usage, corrupt: false });
+              }
+              if (event.type === "message_start") usage = event.message.usage;
+              if (event.type === "message_delta") usage = { ...usage, ...event.usage };
               yield [event];
             }
           })(),

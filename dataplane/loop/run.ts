@@ -13,6 +13,7 @@ import { aliasOfId } from "../dialects/alias.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type {
   MessagesEvent,
+  MessagesUsage,
   ServerToolName,
   StopReason,
   ToolResultBlock,
@@ -24,14 +25,14 @@ import { countImplausible } from "../telemetry/metrics.ts";
 import { endSpan, errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { CallCredit } from "./call-credit.ts";
-import { SpoiledAnswer, type Exchange, type Spoiled } from "./exchange.ts";
+import { BrokenAnswer, type ModelAnswer } from "./model-answer.ts";
 import { askFor, admitCalls, initialState, judge } from "./loop.ts";
 import type { JudgedCall, LoopRules, LoopState, ToolCall } from "./loop.ts";
 import { isInstructed, type AddedTurn, type NextCall } from "./next-request.ts";
 import { searchCitation, shortCitation, type ToolOutcome } from "./results.ts";
-import { Round, type Citer } from "./round.ts";
+import { IterationReader, type Citer } from "./iteration-reader.ts";
 import { runCalls } from "./run-calls.ts";
-import { Speaker } from "./speaker.ts";
+import { MessageStream } from "./message-stream.ts";
 import { Tally } from "./tally.ts";
 
 export interface LoopInput {
@@ -54,9 +55,9 @@ export interface LoopInput {
 export interface LoopDeps {
   /**
    * Asks an upstream. `next` says what is to be added to the request for whatever dialect the chosen upstream speaks.
-   * @throws ApiError when no upstream took the call, SpoiledAnswer when one did and its answer is corrupt.
+   * @throws ApiError when no upstream took the call, BrokenAnswer when one did and its answer is corrupt.
    */
-  ask(next: (target: Dialect) => NextCall): Promise<Exchange>;
+  ask(next: (target: Dialect) => NextCall): Promise<ModelAnswer>;
   readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
   /** Told what each call brought, in call order, also one that a limit kept from being run. */
   readonly brought: (call: ToolCall, outcome: ToolOutcome) => void;
@@ -93,12 +94,15 @@ class Loop {
   #state: LoopState = initialState;
   /** What came to the conversation so far. */
   readonly #added: AddedTurn[] = [];
-  readonly #speaker: Speaker;
+  readonly #message: MessageStream;
   #upstream: string | null = null;
   /** Upstream calls that were taken, the final one included. */
   #asked = 0;
   /** How the model ended its last iteration. */
-  #stop: { sequence: string | null; details: Round["stopDetails"] } = { sequence: null, details: undefined };
+  #stop: { sequence: string | null; details: IterationReader["stopDetails"] } = {
+    sequence: null,
+    details: undefined,
+  };
   /** A later iteration failed, and the answer pauses instead. */
   #failed = false;
 
@@ -108,7 +112,7 @@ class Loop {
     this.#credit = new CallCredit(() => this.#spend(), deps.fee);
     const { emit, newId } = deps;
     const { streamed, model } = input;
-    this.#speaker = new Speaker({ emit, newId, streamed, model });
+    this.#message = new MessageStream({ emit, newId, streamed, model });
   }
 
   async run(): Promise<void> {
@@ -147,36 +151,37 @@ class Loop {
       return "pause_turn";
     // What resent calls brought is paid for, and is the client's whatever becomes of the first iteration.
     const first = this.#asked === 0 && isNothing(this.#tally.observed);
-    const round = await this.#ask(first);
-    if (round === null) return "pause_turn";
+    const asked = await this.#ask(first);
+    if (asked === null) return "pause_turn";
 
+    const { read } = asked;
     const judged = judge(rules, this.#state, {
-      stopReason: round.stopReason,
-      calls: round.calls,
-      clientCalls: round.clientCalls.length,
-      outputTokens: round.usage.output_tokens,
+      stopReason: read.stopReason,
+      calls: read.calls,
+      clientCalls: read.clientCalls.length,
+      outputTokens: asked.usage.output_tokens,
     });
     this.#state = judged.state;
-    this.#stop = { sequence: round.stopSequence, details: round.stopDetails };
+    this.#stop = { sequence: read.stopSequence, details: read.stopDetails };
     const results = await this.#runCalls(judged.calls);
     if (judged.next.kind === "stop") {
       if (judged.next.reason === "tool_use")
-        for (const call of round.clientCalls) await this.#speaker.block(call);
+        for (const call of read.clientCalls) await this.#message.block(call);
       return judged.next.reason;
     }
-    this.#added.push({ turn: round.blocks, results });
+    this.#added.push({ turn: read.blocks, results });
     this.#state = { ...this.#state, final: judged.next.final };
     return null;
   }
 
   /** Asks and reads to the end. null: a whole Messages answer pauses because its upstream failed. */
-  async #ask(first: boolean): Promise<Round | null> {
+  async #ask(first: boolean): Promise<Asked | null> {
     const target: { dialect: Dialect } = { dialect: "messages" };
-    const round = new Round({
+    const read = new IterationReader({
       serverTools: this.#input.serverTools,
       final: this.#state.final,
-      nextIndex: this.#speaker.nextIndex,
-      started: this.#speaker.started,
+      nextIndex: this.#message.nextIndex,
+      started: this.#message.started,
       newId: this.#deps.newId,
       citer: this.#citer(target),
     });
@@ -185,36 +190,43 @@ class Loop {
       "gen_ai.request.model": this.#input.model,
       "gapura.iteration": this.#asked + 1,
     }));
+    let answer: ModelAnswer | null = null;
     try {
-      const exchange = await this.#deps.ask((dialect) => {
+      answer = await this.#deps.ask((dialect) => {
         target.dialect = dialect;
         return this.#next(dialect);
       });
       this.#asked += 1;
-      this.#upstream = exchange.upstream;
-      target.dialect = exchange.dialect;
-      for await (const events of exchange.events) {
-        const shown = events.flatMap((event) => round.push(event));
-        this.#tally.observe(round.usage);
+      this.#upstream = answer.upstream;
+      target.dialect = answer.dialect;
+      for await (const events of answer.events) {
+        const shown = events.flatMap((event) => read.push(event));
+        this.#tally.observe(answer.usage);
         this.#deps.bill.observe(this.#tally.observed);
-        this.#speaker.nextIndex = round.nextIndex;
-        await this.#speaker.say(shown);
+        this.#message.nextIndex = read.nextIndex;
+        await this.#message.say(shown);
       }
-      this.#commit(round.usage);
-      endSpan(span, usageAttributes(round.usage, exchange.upstream));
-      return round;
+      const { usage, upstream } = answer;
+      this.#commit(usage);
+      endSpan(span, usageAttributes(usage, upstream));
+      return { read, usage };
     } catch (error) {
-      const { told, spoiled } =
-        error instanceof SpoiledAnswer
-          ? { told: error.error, spoiled: error.spoiled }
-          : { told: error, spoiled: null };
-      this.#bill(round, spoiled);
-      endSpan(span, usageAttributes(spoiled?.usage ?? round.usage, this.#upstream), errorCode(told));
+      const broken = error instanceof BrokenAnswer ? error : null;
+      const told = broken === null ? error : broken.error;
+      if (answer === null && broken !== null) {
+        this.#asked += 1;
+        this.#upstream = broken.upstream;
+      }
+      // What streamed before it was cut, or came as garbage, is paid for; what was refused outright is not.
+      const usage = broken?.usage ?? answer?.usage ?? null;
+      if (usage === null) this.#tally.discard();
+      else this.#commit(usage);
+      endSpan(span, usage === null ? {} : usageAttributes(usage, this.#upstream), errorCode(told));
       if (first || this.#deps.signal.aborted) throw told;
       this.#failed = true;
       // A failure pauses the answer (rule 3.8), a corrupt one fails it (service.md "What becomes of an item").
       const pauses = this.#input.rules.dialect === "messages" && !this.#input.streamed;
-      if (pauses && spoiled?.corrupt !== true) return null;
+      if (pauses && broken?.corrupt !== true) return null;
       // The client's SDK must not repeat what has been billed, and must not see the provider's words.
       throw new ApiError("upstream_error", "the upstream failed; what was done so far has been billed", {
         retry: false,
@@ -223,21 +235,10 @@ class Loop {
     }
   }
 
-  /** A failed iteration: what streamed before it was cut, or came as garbage, is paid for; one refused outright is not. */
-  #bill(round: Round, spoiled: Spoiled | null): void {
-    if (spoiled !== null) {
-      // Otherwise it was counted when it began.
-      if (!round.begun) this.#asked += 1;
-      this.#upstream = spoiled.upstream;
-      this.#tally.observe(spoiled.usage);
-    }
-    if (spoiled !== null || round.begun) this.#commit(spoiled?.usage ?? round.usage);
-    else this.#tally.discard();
-  }
-
   /** An iteration is over: what it used stays. */
-  #commit(usage: Round["usage"]): void {
+  #commit(usage: MessagesUsage): void {
     if (usage.implausible === true) countImplausible(this.#input.model, this.#upstream ?? "");
+    this.#tally.observe(usage);
     this.#tally.commit();
   }
 
@@ -266,7 +267,7 @@ class Loop {
     const shown = rules.dialect === "messages" ? sealer : null;
     const runTool: LoopDeps["runTool"] = (call, during) => this.#runTool(call, during);
     const billing = { credit: this.#credit, finished, brought };
-    const job = { speaker: this.#speaker, runTool, parallelCalls, pingMs, citePages, signal };
+    const job = { message: this.#message, runTool, parallelCalls, pingMs, citePages, signal };
     return runCalls({ ...job, ...billing, sealer: shown }, calls, this.#asked === 0);
   }
 
@@ -326,8 +327,8 @@ class Loop {
       upstream: this.#upstream,
     });
     const { sequence, details } = this.#stop;
-    await this.#speaker.begin();
-    await this.#speaker.say([
+    await this.#message.begin();
+    await this.#message.say([
       {
         type: "message_delta",
         delta: {
@@ -354,7 +355,13 @@ class Loop {
   }
 }
 
-function usageAttributes(usage: Round["usage"], upstream: string | null): Attributes {
+/** What one iteration brought, and what it used. */
+interface Asked {
+  readonly read: IterationReader;
+  readonly usage: MessagesUsage;
+}
+
+function usageAttributes(usage: MessagesUsage, upstream: string | null): Attributes {
   return {
     ...(upstream === null ? {} : { "gapura.upstream": upstream }),
     "gen_ai.usage.input_tokens": usage.input_tokens,

@@ -153,9 +153,12 @@ export function failureOfStatus(
   });
 }
 
-/** An error told with status 200, as a stream's first event or as a whole answer: as if it had been a status. */
-export function failureOfErrorBody(data: Buffer): AttemptFailure {
-  const error = inBandError(objectOf(parseJson(data.toString("utf8"))) ?? {});
+/** An error body told with status 200: as if it had been a status. */
+export const failureOfErrorBody = (data: Buffer): AttemptFailure =>
+  failureOfError(inBandError(objectOf(parseJson(data.toString("utf8"))) ?? {}));
+
+/** The same of an error that was read already (`inBandError`), such as a stream's first event. */
+export function failureOfError(error: ApiError): AttemptFailure {
   const { type, code } = (error.cause ?? {}) as { type?: unknown; code?: unknown };
   const status = ACCOUNT_WORDS.get(String(code)) ?? ACCOUNT_WORDS.get(String(type)) ?? error.kind.status;
   return new AttemptFailure(error, { ...classOfStatus(status), status: String(status) });

@@ -6,7 +6,8 @@ import { markReasoning } from "../reasoning.ts";
 import { parsedInput, toolInput } from "../tool-input.ts";
 import { refusalDetails } from "../refusal.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
-import { countedUsage, readChatUsage, writtenCharacters } from "../usage.ts";
+import { tokensOfWeight, weightOf, weightOfArguments } from "../output-estimate.ts";
+import { countedUsage, readChatUsage } from "../usage.ts";
 import type {
   ContentBlock,
   JsonObject,
@@ -42,7 +43,7 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
     stop_reason: stop,
     stop_sequence: null,
     ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
-    usage: countedUsage(readChatUsage(body["usage"]), context, writtenCharacters(content)),
+    usage: countedUsage(readChatUsage(body["usage"]), context, () => tokensOfWeight(weighChat(body))),
   };
 }
 
@@ -61,6 +62,23 @@ export function saidIn(message: JsonObject): { text: string; thinking: string; r
       (parts === null ? "" : joined(parts, "thinking")),
     refusal: stringOf(message["refusal"]) ?? "",
   };
+}
+
+/** What the model wrote in a whole answer. */
+export const weighChat = (body: JsonObject): number =>
+  (arrayOf(body["choices"]) ?? []).reduce<number>((sum, choice) => {
+    const message = objectOf(objectOf(choice)?.["message"]);
+    return message === null ? sum : sum + weighMessage(message);
+  }, 0);
+
+/** Of a message or a delta. */
+export function weighMessage(message: JsonObject): number {
+  const { text, thinking, refusal } = saidIn(message);
+  const calls = [...(arrayOf(message["tool_calls"]) ?? []), { function: message["function_call"] ?? null }];
+  return calls.reduce<number>(
+    (sum, call) => sum + weightOfArguments(objectOf(objectOf(call)?.["function"])?.["arguments"]),
+    weightOf(text) + weightOf(thinking) + weightOf(refusal),
+  );
 }
 
 function joined(parts: readonly JsonValue[], kind: "text" | "thinking"): string {

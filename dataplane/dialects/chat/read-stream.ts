@@ -11,6 +11,7 @@ import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
 import { MAX_CALLS, parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
+import { tokensOfWeight } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
 import { saidIn, stopReason, toolId } from "./read-response.ts";
@@ -31,7 +32,9 @@ export class ChatStreamReader implements StreamReader {
   #started = false;
   #finish: string | null = null;
   #refused = false;
-  #usage: MessagesUsage | null = null;
+  #reported: MessagesUsage | null = null;
+  /** The report is that of the whole answer, no running total (continuous usage). */
+  #final = false;
   #over = false;
 
   constructor(context: CodecContext) {
@@ -39,9 +42,13 @@ export class ChatStreamReader implements StreamReader {
     this.#blocks = new BlockOrder(context);
   }
 
-  /** Before the end it is a running total (continuous usage). */
-  get reported(): MessagesUsage | null {
-    return this.#finish === null || this.#usage === null ? null : this.#used();
+  get usage(): MessagesUsage {
+    return countedUsage(
+      this.#reported,
+      this.#context,
+      () => tokensOfWeight(this.#blocks.weight),
+      this.#final,
+    );
   }
 
   step(event: SseEvent): MessagesEvent[] {
@@ -52,8 +59,13 @@ export class ChatStreamReader implements StreamReader {
     if (event.event === "error" || (chunk["error"] !== undefined && chunk["error"] !== null))
       throw inBandError(chunk);
     const start = this.#start();
-    this.#usage = readChatUsage(chunk["usage"]) ?? this.#usage;
-    for (const value of arrayOf(chunk["choices"]) ?? []) this.#choice(objectOf(value));
+    const choices = arrayOf(chunk["choices"]) ?? [];
+    for (const value of choices) this.#choice(objectOf(value));
+    const reported = readChatUsage(chunk["usage"]);
+    if (reported !== null) {
+      this.#reported = reported;
+      this.#final ||= choices.length === 0 || this.#finish !== null;
+    }
     return start === null ? this.#blocks.take() : [start, ...this.#blocks.take()];
   }
 
@@ -62,10 +74,6 @@ export class ChatStreamReader implements StreamReader {
     if (cause.kind === "failed") throw cause.error;
     if (this.#finish === null) throw cutAnswer();
     return this.#finished();
-  }
-
-  #used(): MessagesUsage {
-    return countedUsage(this.#usage, this.#context, this.#blocks.characters);
   }
 
   #start(): MessagesEvent | null {
@@ -81,7 +89,7 @@ export class ChatStreamReader implements StreamReader {
         content: [],
         stop_reason: null,
         stop_sequence: null,
-        usage: this.#used(),
+        usage: this.usage,
       },
     };
   }
@@ -171,7 +179,7 @@ export class ChatStreamReader implements StreamReader {
           stop_sequence: null,
           ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
         },
-        usage: this.#used(),
+        usage: this.usage,
       },
       { type: "message_stop" },
     ];

@@ -4,7 +4,8 @@ import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { bounded, toolInput } from "../tool-input.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
-import { countedUsage, readMessagesUsage, writtenCharacters } from "../usage.ts";
+import { tokensOfWeight, weightOf, weightOfArguments } from "../output-estimate.ts";
+import { countedUsage, readMessagesUsage } from "../usage.ts";
 import type { ContentBlock, JsonObject, JsonValue, MessagesResponse, StopReason } from "./types.ts";
 
 /** @throws ApiError `upstream_error` without content or with a block that lacks what makes it one. */
@@ -25,8 +26,20 @@ export function readMessagesResponse(body: JsonObject, context: CodecContext): M
     stop_reason: stopReason(body["stop_reason"], toolUsed),
     stop_sequence: stringOf(body["stop_sequence"]),
     ...stopDetails(body),
-    usage: countedUsage(readMessagesUsage(reported, null), context, writtenCharacters(content)),
+    usage: countedUsage(readMessagesUsage(reported, null), context, () =>
+      tokensOfWeight(weighMessages(body)),
+    ),
   };
+}
+
+/** What the model wrote in a whole answer. */
+export const weighMessages = (body: JsonObject): number =>
+  (arrayOf(body["content"]) ?? []).reduce<number>((sum, block) => sum + weighBlock(objectOf(block) ?? {}), 0);
+
+function weighBlock({ type, text, thinking, input }: JsonObject): number {
+  if (type === "text") return weightOf(stringOf(text) ?? "");
+  if (type === "thinking") return weightOf(stringOf(thinking) ?? "");
+  return weightOfArguments(type === "tool_use" ? (input ?? {}) : objectOf(input));
 }
 
 /** Only a tool call's end is put right; every other reason is the upstream's own. */

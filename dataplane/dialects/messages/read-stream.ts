@@ -10,6 +10,7 @@ import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.t
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { bounded, toolInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
+import { tokensOfWeight, weightOf } from "../output-estimate.ts";
 import { countedUsage, readMessagesUsage } from "../usage.ts";
 import { readBlock, stopDetails, stopReason } from "./read-response.ts";
 import type {
@@ -51,16 +52,18 @@ export class MessagesStreamReader implements StreamReader {
   #lastUpstreamIndex = -1;
   #toolUsed = false;
   #characters = 0;
-  #usage: MessagesUsage | null = null;
-  #outputReported = false;
+  #weight = 0;
+  #reported: MessagesUsage | null = null;
+  /** What `message_start` reports as output is only a beginning. */
+  #final = false;
   #delta: JsonObject = {};
 
   constructor(context: CodecContext) {
     this.#context = context;
   }
 
-  get reported(): MessagesUsage | null {
-    return this.#outputReported ? this.#used() : null;
+  get usage(): MessagesUsage {
+    return countedUsage(this.#reported, this.#context, () => tokensOfWeight(this.#weight), this.#final);
   }
 
   step(event: SseEvent): MessagesEvent[] {
@@ -89,8 +92,8 @@ export class MessagesStreamReader implements StreamReader {
         return this.#blockStop(out);
       case "message_delta":
         this.#delta = { ...this.#delta, ...objectOf(data["delta"]) };
-        if (typeof objectOf(data["usage"])?.["output_tokens"] === "number") this.#outputReported = true;
-        this.#usage = readMessagesUsage(data["usage"], this.#usage);
+        if (typeof objectOf(data["usage"])?.["output_tokens"] === "number") this.#final = true;
+        this.#reported = readMessagesUsage(data["usage"], this.#reported);
         return;
       case "message_stop":
         return this.#stop(out);
@@ -116,18 +119,10 @@ export class MessagesStreamReader implements StreamReader {
     }
   }
 
-  /** What `message_start` reports as output is only a beginning. */
-  #used(): MessagesUsage {
-    const usage = countedUsage(this.#usage, this.#context, this.#characters);
-    if (this.#outputReported) return usage;
-    const { output_tokens } = countedUsage(null, this.#context, this.#characters);
-    return { ...usage, output_tokens: Math.max(usage.output_tokens, output_tokens), estimated: true };
-  }
-
   #start(message: JsonObject, out: MessagesEvent[]): void {
     this.#started = true;
     this.#id = message["id"];
-    this.#usage = readMessagesUsage(message["usage"], null);
+    this.#reported = readMessagesUsage(message["usage"], null);
     const start: MessagesResponse = {
       id: textOf(message["id"]) ?? this.#context.newId("msg"),
       type: "message",
@@ -136,7 +131,7 @@ export class MessagesStreamReader implements StreamReader {
       content: [],
       stop_reason: null,
       stop_sequence: null,
-      usage: this.#used(),
+      usage: this.usage,
     };
     out.push({ type: "message_start", message: start });
   }
@@ -195,11 +190,16 @@ export class MessagesStreamReader implements StreamReader {
   }
 
   #push(delta: BlockDelta, out: MessagesEvent[]): void {
-    if (delta.type === "text_delta") this.#characters += delta.text.length;
-    else if (delta.type === "input_json_delta") this.#characters += delta.partial_json.length;
-    else if (delta.type === "thinking_delta") this.#characters += delta.thinking.length;
+    if (delta.type === "text_delta") this.#write(delta.text);
+    else if (delta.type === "input_json_delta") this.#write(delta.partial_json);
+    else if (delta.type === "thinking_delta") this.#write(delta.thinking);
     if (this.#characters > MAX_CHARACTERS) throw corruptAnswer("the answer has no end");
     out.push({ type: "content_block_delta", index: this.#nextIndex, delta });
+  }
+
+  #write(text: string): void {
+    this.#characters += text.length;
+    this.#weight += weightOf(text);
   }
 
   #blockStop(out: MessagesEvent[]): void {
@@ -228,7 +228,7 @@ export class MessagesStreamReader implements StreamReader {
           stop_sequence: stringOf(this.#delta["stop_sequence"]),
           ...stopDetails(this.#delta),
         },
-        usage: this.#used(),
+        usage: this.usage,
       },
       { type: "message_stop" },
     );

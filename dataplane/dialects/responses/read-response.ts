@@ -6,7 +6,8 @@ import { markReasoning } from "../reasoning.ts";
 import { parsedInput, toolInput } from "../tool-input.ts";
 import type { ApiError } from "../../lib/api-error.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
-import { countedUsage, readResponsesUsage, writtenCharacters } from "../usage.ts";
+import { tokensOfWeight, weightOf, weightOfArguments } from "../output-estimate.ts";
+import { countedUsage, readResponsesUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
 import type { ContentBlock, JsonObject, MessagesResponse, StopReason } from "../messages/types.ts";
 
@@ -45,8 +46,23 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
     stop_reason: stop,
     stop_sequence: null,
     ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
-    usage: countedUsage(readResponsesUsage(body["usage"]), context, writtenCharacters(content)),
+    usage: countedUsage(readResponsesUsage(body["usage"]), context, () =>
+      tokensOfWeight(weighResponses(body)),
+    ),
   };
+}
+
+/** What the model wrote in a whole answer. */
+export const weighResponses = (body: JsonObject): number =>
+  (arrayOf(body["output"]) ?? []).reduce<number>((sum, item) => sum + weighItem(objectOf(item) ?? {}), 0);
+
+/** Of an output item. */
+export function weighItem(item: JsonObject): number {
+  if (item["type"] === "function_call") return weightOfArguments(item["arguments"]);
+  const parts = item["type"] === "message" ? (arrayOf(item["content"]) ?? []) : [];
+  const texts =
+    item["type"] === "reasoning" ? reasoningTexts(item) : parts.map((part) => readPart(objectOf(part)).text);
+  return texts.reduce((sum, text) => sum + weightOf(text), 0);
 }
 
 /** Whether a body is a whole response, and no other dialect's answer. */
@@ -102,16 +118,20 @@ export function callId(item: JsonObject, context: CodecContext): string {
 }
 
 /** The summary; open models that have none send their raw reasoning. `form`: which of the two is wanted. */
-export function readReasoningText(item: JsonObject, form?: "summary" | "raw"): string {
+export function reasoningTexts(item: JsonObject, form?: "summary" | "raw"): string[] {
   const texts = (parts: unknown) =>
     (arrayOf(parts) ?? [])
       .map((part) => stringOf(objectOf(part)?.["text"]) ?? "")
       .filter((text) => text !== "");
-  const summary = texts(item["summary"]).join(SUMMARY_BREAK);
+  const summary = form === "raw" ? [] : texts(item["summary"]);
+  if (summary.length > 0 || form === "summary") return summary;
+  // Raw reasoning comes in pieces of one text.
   const raw = texts(item["content"]).join("");
-  if (form !== undefined) return form === "summary" ? summary : raw;
-  return summary === "" ? raw : summary;
+  return raw === "" ? [] : [raw];
 }
+
+export const readReasoningText = (item: JsonObject, form?: "summary" | "raw"): string =>
+  reasoningTexts(item, form).join(SUMMARY_BREAK);
 
 /** The hub signature that lets a resent conversation give the upstream its own item back. */
 export const readReasoningMark = (item: JsonObject): string =>

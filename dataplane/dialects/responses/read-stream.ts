@@ -13,6 +13,7 @@ import type { Piece } from "../block-order.ts";
 import { arrayOf, countOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
+import { tokensOfWeight, weightOf } from "../output-estimate.ts";
 import { countedUsage, readResponsesUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
 import {
@@ -20,7 +21,7 @@ import {
   callId,
   readPart,
   readReasoningMark,
-  readReasoningText,
+  reasoningTexts,
   stopReason,
 } from "./read-response.ts";
 import type { JsonObject, MessagesEvent, MessagesUsage } from "../messages/types.ts";
@@ -43,7 +44,7 @@ export class ResponsesStreamReader implements StreamReader {
   readonly #items = new Map<number, Item>();
   #started = false;
   #refused = false;
-  #usage: MessagesUsage | null = null;
+  #reported: MessagesUsage | null = null;
   #over = false;
 
   constructor(context: CodecContext) {
@@ -51,8 +52,8 @@ export class ResponsesStreamReader implements StreamReader {
     this.#blocks = new BlockOrder(context);
   }
 
-  get reported(): MessagesUsage | null {
-    return this.#usage === null ? null : this.#used();
+  get usage(): MessagesUsage {
+    return countedUsage(this.#reported, this.#context, () => tokensOfWeight(this.#blocks.weight));
   }
 
   step(event: SseEvent): MessagesEvent[] {
@@ -70,10 +71,6 @@ export class ResponsesStreamReader implements StreamReader {
     throw cause.kind === "failed" ? cause.error : cutAnswer();
   }
 
-  #used(): MessagesUsage {
-    return countedUsage(this.#usage, this.#context, this.#blocks.characters);
-  }
-
   #start(): MessagesEvent[] | null {
     if (this.#started) return null;
     this.#started = true;
@@ -88,7 +85,7 @@ export class ResponsesStreamReader implements StreamReader {
           content: [],
           stop_reason: null,
           stop_sequence: null,
-          usage: this.#used(),
+          usage: this.usage,
         },
       },
     ];
@@ -97,7 +94,7 @@ export class ResponsesStreamReader implements StreamReader {
   /** Passes one event on; what ends the message comes back. */
   #event(data: JsonObject, type: string): MessagesEvent[] | null {
     const response = objectOf(data["response"]);
-    this.#usage = readResponsesUsage(response?.["usage"]) ?? this.#usage;
+    this.#reported = readResponsesUsage(response?.["usage"]) ?? this.#reported;
     const output = countOf(data["output_index"]);
     const delta = stringOf(data["delta"]) ?? "";
     switch (type) {
@@ -226,7 +223,7 @@ export class ResponsesStreamReader implements StreamReader {
     item.reasoning ??= { form, part };
     if (item.reasoning.form !== form) return;
     const piece = this.#thinking(item);
-    if (part !== item.reasoning.part) this.#blocks.append(piece, SUMMARY_BREAK);
+    if (part !== item.reasoning.part) this.#blocks.append(piece, SUMMARY_BREAK, 0);
     item.reasoning.part = part;
     this.#blocks.append(piece, delta);
   }
@@ -242,10 +239,12 @@ export class ResponsesStreamReader implements StreamReader {
 
   #closeReasoning(output: number, whole: JsonObject): void {
     const item = this.#item(output);
-    const text = readReasoningText(whole, item.reasoning?.form);
+    const texts = reasoningTexts(whole, item.reasoning?.form);
+    const text = texts.join(SUMMARY_BREAK);
     if (item.pieces.size === 0 && text === "" && textOf(whole["encrypted_content"]) === null) return;
     const piece = this.#thinking(item);
-    this.#blocks.append(piece, text.slice(piece.length));
+    const weight = texts.reduce((sum, each) => sum + weightOf(each), -piece.weight);
+    this.#blocks.append(piece, text.slice(piece.length), Math.max(0, weight));
     piece.signature = readReasoningMark(whole);
   }
 
@@ -264,7 +263,7 @@ export class ResponsesStreamReader implements StreamReader {
           stop_sequence: null,
           ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
         },
-        usage: this.#used(),
+        usage: this.usage,
       },
       { type: "message_stop" },
     ];

@@ -13,7 +13,6 @@ import type {
   ContentBlockParam,
   MessagesEvent,
   MessagesResponse,
-  MessagesUsage,
   ServerToolName,
   StopReason,
   ToolUseBlock,
@@ -28,7 +27,7 @@ export interface Citer {
   ofText(text: string): readonly Citation[];
 }
 
-export interface RoundOptions {
+export interface IterationOptions {
   readonly serverTools: ReadonlySet<string>;
   /** The final call: tool calls in its answer are dropped. */
   readonly final: boolean;
@@ -40,11 +39,8 @@ export interface RoundOptions {
   readonly citer: Citer;
 }
 
-/** About four characters to a token, where the upstream has not reported yet. */
-const CHARACTERS_PER_TOKEN = 4;
-
-export class Round {
-  readonly #options: RoundOptions;
+export class IterationReader {
+  readonly #options: IterationOptions;
   /** The model's turn, to be sent back to it. */
   readonly blocks: ContentBlockParam[] = [];
   readonly calls: ToolCall[] = [];
@@ -52,34 +48,17 @@ export class Round {
   stopReason: StopReason | null = null;
   stopSequence: string | null = null;
   stopDetails: MessagesResponse["stop_details"] = undefined;
-  /** True once the upstream has said anything at all. */
-  begun = false;
-  /** True once the upstream ended its message properly. */
-  ended = false;
   nextIndex: number;
-  #usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, estimated: true };
-  #reported = 0;
-  #characters = 0;
   #open: { block: ContentBlock; index: number; text: string } | null = null;
 
-  constructor(options: RoundOptions) {
+  constructor(options: IterationOptions) {
     this.#options = options;
     this.nextIndex = options.nextIndex;
   }
 
-  /** Usage so far: what the upstream said, or an estimate from what was seen of its output. */
-  get usage(): MessagesUsage {
-    const seen = Math.ceil(this.#characters / CHARACTERS_PER_TOKEN);
-    return this.ended || seen <= this.#reported
-      ? this.#usage
-      : { ...this.#usage, output_tokens: Math.max(this.#usage.output_tokens, seen), estimated: true };
-  }
-
   push(event: MessagesEvent): MessagesEvent[] {
-    this.begun = true;
     switch (event.type) {
       case "message_start":
-        this.#report(event.message.usage);
         return this.#options.started ? [] : [event];
       case "content_block_start":
         return this.#start(event.content_block);
@@ -91,21 +70,12 @@ export class Round {
         this.stopReason = event.delta.stop_reason;
         this.stopSequence = event.delta.stop_sequence;
         if (event.delta.stop_details !== undefined) this.stopDetails = event.delta.stop_details;
-        this.#report(event.usage);
         return [];
       case "message_stop":
-        this.ended = true;
         return [];
       case "ping":
         return [event];
     }
-  }
-
-  #report(usage: Partial<MessagesUsage>): void {
-    const known = Object.entries(usage).filter(([, value]) => value !== null && value !== undefined);
-    const { estimated: _estimated, ...before } = this.#usage;
-    this.#usage = { ...before, ...Object.fromEntries(known) };
-    this.#reported = this.#usage.output_tokens;
   }
 
   #start(block: ContentBlock): MessagesEvent[] {
@@ -125,18 +95,15 @@ export class Round {
     switch (delta.type) {
       case "text_delta":
         open.text += delta.text;
-        this.#characters += delta.text.length;
         break;
       case "thinking_delta":
         if (block.type === "thinking") block.thinking += delta.thinking;
-        this.#characters += delta.thinking.length;
         break;
       case "signature_delta":
         if (block.type === "thinking") block.signature = delta.signature;
         break;
       case "input_json_delta":
         open.text += delta.partial_json;
-        this.#characters += delta.partial_json.length;
         return [];
       case "citations_delta": {
         const citation = this.#options.citer.native(delta.citation);

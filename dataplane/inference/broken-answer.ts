@@ -1,27 +1,29 @@
-/** What relayed, converted and tool-running streams have in common: how they begin, break and end. */
+/** What becomes of answers that break off or cannot be read, streamed and whole: what is told, and whether it costs. */
+import type { CodecContext } from "../dialects/codecs.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { MessagesUsage } from "../dialects/messages/types.ts";
+import { tokensOfBytes } from "../dialects/output-estimate.ts";
 import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { metrics } from "../telemetry/metrics.ts";
 import { AttemptFailure, timedOut } from "../upstream/failure.ts";
 import type { CallFault, UpstreamCall } from "../upstream/send.ts";
 
-/** Time between two observations of a running stream: what a crash of this process would still charge. */
-export const OBSERVE_MS = 1_000;
 /** How long a finished upstream may take to close its answer, so that its connection can be used again. */
 const LINGER_MS = 1_000;
-
-/** Headers of a stream's answer (dialects.md §A3), with others beside them. */
-export const eventStreamHeaders = (others: Readonly<Record<string, string>>): Record<string, string> => ({
-  "content-type": "text/event-stream; charset=utf-8",
-  "cache-control": "no-cache",
-  "x-accel-buffering": "no",
-  ...others,
-});
 
 /** What a client is told of a stream that stopped before its end. */
 export function brokenStream(fault: CallFault): ApiError {
   if (fault === "deadline") return new ApiError("timeout", timedOut);
   if (fault === "idle") return new ApiError("timeout", "The model's provider stopped sending.");
   return fault === "cut" || fault === "cancelled" ? cutAnswer() : corruptAnswer(fault);
+}
+
+/** What a client is told of a whole answer that broke off, or was none. It is counted. */
+export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {
+  if (fault === "deadline") return new ApiError("timeout", timedOut);
+  metrics.streamFaults.inc({ dialect, kind: fault === "cut" ? "cut" : "garbage" });
+  return corruptAnswer(fault);
 }
 
 /**
@@ -48,6 +50,16 @@ export function unbegunAnswer(error: ApiError, fault: CallFault): AttemptFailure
 export const isOwed = ({ sent, received }: UpstreamCall, fault: CallFault): boolean =>
   received > 0 || (fault === "cancelled" && sent);
 
+/** What an answer cost that cannot be read: the prompt, and what was received (rule 1.6). */
+export const usageOfBytes = (
+  { estimatedInputTokens = 0 }: Pick<CodecContext, "estimatedInputTokens">,
+  received: number,
+): MessagesUsage => ({
+  input_tokens: estimatedInputTokens,
+  output_tokens: tokensOfBytes(received),
+  estimated: true,
+});
+
 /** The fault of a stream that ended in an orderly way, but too early: bytes without an event were no stream at all. */
 export const faultOfEnd = (isBegun: boolean, { received }: UpstreamCall): CallFault =>
   !isBegun && received > 0 ? "garbage" : "cut";
@@ -61,7 +73,3 @@ export function linger(call: UpstreamCall): void {
   call.resume();
   setTimeout(() => call.abort("cut"), LINGER_MS).unref();
 }
-
-/** What a stream's end is told that failed while it was being charged. */
-export const errorOfCharge = (error: unknown): ApiError =>
-  error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error });

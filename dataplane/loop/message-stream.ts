@@ -4,9 +4,9 @@
  */
 import type { MessagesEvent, MessagesResponse } from "../dialects/messages/types.ts";
 import type { NewId } from "../lib/ids.ts";
-import { wholeBlock } from "./round.ts";
+import { wholeBlock } from "./iteration-reader.ts";
 
-export interface SpeakerOptions {
+export interface MessageStreamOptions {
   /** Hands events to the client; resolves when there is room for more. */
   readonly emit: (events: readonly MessagesEvent[]) => Promise<void>;
   /** The answer is streamed. */
@@ -15,15 +15,15 @@ export interface SpeakerOptions {
   readonly newId: NewId;
 }
 
-export class Speaker {
-  readonly #options: SpeakerOptions;
+export class MessageStream {
+  readonly #options: MessageStreamOptions;
   #waiting: MessagesEvent[] = [];
   /** Index of the next content block. */
   nextIndex = 0;
   /** The message has begun. */
   started = false;
 
-  constructor(options: SpeakerOptions) {
+  constructor(options: MessageStreamOptions) {
     this.#options = options;
   }
 

@@ -1,0 +1,76 @@
+/**
+ * The tokens of an output that nobody reported (rule 10.6): a token is 4 characters, or 1.5 Chinese, Japanese or
+ * Korean ones. Texts are weighed in twelfths of a token, so that sums over any pieces of a text are exact.
+ */
+
+/** Of most characters: a quarter of a token. */
+const LATIN = 3;
+/** Of a Chinese, Japanese or Korean character: two thirds of a token. */
+const CJK = 8;
+const TOKEN = 12;
+
+export const tokensOfWeight = (weight: number): number => Math.ceil(weight / TOKEN);
+
+/** Of bytes that nobody reads as text: those of a request, or of an answer that is none. */
+export const tokensOfBytes = (bytes: number): number => tokensOfWeight(bytes * LATIN);
+
+/** The weight of a text; half a surrogate pair weighs nothing. */
+export function weightOf(text: string): number {
+  let weight = 0;
+  for (let at = 0; at < text.length; at += 1) weight += weightOfUnit(text.charCodeAt(at));
+  return weight;
+}
+
+/** Of a UTF-16 code unit: the first half of a pair weighs what the pair does. */
+function weightOfUnit(unit: number): number {
+  if (unit < 0x2e80) return LATIN;
+  if (unit <= 0x9fff) return CJK;
+  if (unit < 0xac00) return LATIN;
+  if (unit <= 0xd7ff) return CJK;
+  if (unit <= 0xdbff) return unit >= 0xd840 && unit <= 0xd8bf ? CJK : LATIN;
+  if (unit <= 0xdfff) return 0;
+  return (unit >= 0xf900 && unit <= 0xfaff) || (unit >= 0xff00 && unit <= 0xffbf) ? CJK : LATIN;
+}
+
+const BACKSLASH = 0x5c;
+const LOWER_U = 0x75;
+
+/** The weight of what the inside of a JSON string says, from its bytes. */
+export function weightOfJson(bytes: Buffer, start: number, end: number): number {
+  let weight = 0;
+  for (let at = start; at < end; at += 1) {
+    const byte = bytes[at] as number;
+    if (byte === BACKSLASH) {
+      at += 1;
+      if (bytes[at] !== LOWER_U) weight += LATIN;
+      else {
+        weight += weightOfUnit(Number.parseInt(bytes.toString("latin1", at + 1, at + 5), 16) || 0);
+        at += 4;
+      }
+    } else if (byte < 0x80) weight += LATIN;
+    else if (byte >= 0xc0) weight += weightOfLead(byte, bytes[at + 1] as number);
+  }
+  return weight;
+}
+
+/** Of a character of several bytes, told by the first two. */
+function weightOfLead(lead: number, second: number): number {
+  switch (lead) {
+    case 0xe2:
+      return second >= 0xba ? CJK : LATIN;
+    case 0xea:
+      return second >= 0xb0 ? CJK : LATIN;
+    case 0xef:
+      return (second >= 0xa4 && second <= 0xab) || (second >= 0xbc && second <= 0xbe) ? CJK : LATIN;
+    case 0xf0:
+      return second >= 0xa0 ? CJK : LATIN;
+    default:
+      return lead >= 0xe3 && lead <= 0xed ? CJK : LATIN;
+  }
+}
+
+/** Arguments of a tool call: a text as a rule, an object from some servers. */
+export function weightOfArguments(value: unknown): number {
+  if (typeof value === "string") return weightOf(value);
+  return typeof value === "object" && value !== null ? weightOf(JSON.stringify(value)) : 0;
+}

@@ -1,0 +1,62 @@
+/** What passing an answer on to its client needs to know, relayed or converted, whole or streamed. */
+import type { Logger } from "pino";
+import type { Bill, FinalUsage } from "../billing/meter.ts";
+import { noTools, tokensOf } from "../billing/token-usage.ts";
+import type { CodecContext, KeepItem } from "../dialects/codecs.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { MessagesUsage } from "../dialects/messages/types.ts";
+import type { ApiError } from "../lib/api-error.ts";
+import { countImplausible } from "../telemetry/metrics.ts";
+import type { AnswerSink } from "./call.ts";
+import type { Reading } from "./conversion.ts";
+import type { AnswerSeal } from "./seal-answer.ts";
+
+export interface AnswerJob {
+  /** The client's. */
+  readonly dialect: Dialect;
+  readonly requestId: string;
+  /** Public model id. */
+  readonly model: string;
+  readonly bill: Bill;
+  readonly sink: AnswerSink;
+  /** Headers of the answer beside content type and length. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly log: Logger;
+  /** Told the code of an error that ends a stream. */
+  readonly failed: (error: ApiError) => void;
+}
+
+export interface ConvertJob extends AnswerJob {
+  readonly conversion: Reading;
+}
+
+export interface RelayJob extends AnswerJob {
+  readonly usageInjected: boolean;
+  readonly choices: number;
+  /** What is charged where the upstream reports nothing, and the bounds of what it is believed. */
+  readonly usage: Pick<CodecContext, "estimatedInputTokens" | "possible">;
+  /** Told the output items of a Responses answer; undefined: none is kept. */
+  readonly keepItem: KeepItem | undefined;
+  /** Seals what the upstream hands out to be sent back; null: it passes as it is. */
+  readonly seal: AnswerSeal | null;
+}
+
+/** Charges the only upstream call of an answer; a client that is gone by then was not answered. */
+export function settle(
+  { bill, model, sink }: Pick<AnswerJob, "bill" | "model" | "sink">,
+  usage: MessagesUsage,
+  upstream: string | null,
+  status: FinalUsage["status"],
+): Promise<void> {
+  const implausible = usage.implausible === true;
+  if (implausible) countImplausible(model, upstream ?? "");
+  return bill.settle({
+    tokens: tokensOf(usage),
+    tools: noTools,
+    estimated: usage.estimated === true,
+    implausible,
+    status: sink.closed.aborted ? "cancelled" : status,
+    iterations: 1,
+    upstream,
+  });
+}

@@ -1,0 +1,90 @@
+/**
+ * The client's side of a streamed answer: its headers, its bytes, and its end, which leaves only once the charge is
+ * durable (design.md §5).
+ */
+import { noTools, tokensOf } from "../billing/token-usage.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { MessagesUsage } from "../dialects/messages/types.ts";
+import { ApiError } from "../lib/api-error.ts";
+import type { CallFault } from "../upstream/send.ts";
+import { settle, type AnswerJob } from "./answer-job.ts";
+import type { StreamConsumer } from "./response-stream.ts";
+
+/** Headers of a stream's answer (dialects.md §A3), with others beside them. */
+export const eventStreamHeaders = (others: Readonly<Record<string, string>>): Record<string, string> => ({
+  "content-type": "text/event-stream; charset=utf-8",
+  "cache-control": "no-cache",
+  "x-accel-buffering": "no",
+  ...others,
+});
+
+export class ClientStream implements StreamConsumer<Buffer | string> {
+  readonly dialect: Dialect;
+  readonly #job: AnswerJob;
+  readonly #upstream: string;
+  /** The event that ends a stream with an error. */
+  readonly #inBand: (error: ApiError) => string;
+
+  constructor(job: AnswerJob, upstream: string, inBand: (error: ApiError) => string) {
+    this.dialect = job.dialect;
+    this.#job = job;
+    this.#upstream = upstream;
+    this.#inBand = inBand;
+  }
+
+  begin(): void {
+    const { sink, headers } = this.#job;
+    sink.start(200, eventStreamHeaders(headers));
+  }
+
+  take(bytes: Buffer | string): boolean {
+    return this.#job.sink.write(bytes);
+  }
+
+  drained(): Promise<void> {
+    return this.#job.sink.drained();
+  }
+
+  hurry(): void {
+    this.#job.sink.hurry();
+  }
+
+  observe(usage: MessagesUsage): void {
+    this.#job.bill.observe({
+      tokens: tokensOf(usage),
+      tools: noTools,
+      estimated: usage.estimated === true,
+      implausible: usage.implausible === true,
+    });
+  }
+
+  async complete(last: Buffer | string, usage: MessagesUsage): Promise<void> {
+    const { sink } = this.#job;
+    try {
+      await settle(this.#job, usage, this.#upstream, "ok");
+      sink.write(last);
+    } catch (error) {
+      this.#tell(
+        error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error }),
+      );
+    }
+    sink.end();
+  }
+
+  async abandon(error: ApiError, fault: CallFault, usage: MessagesUsage | null): Promise<void> {
+    const { bill, failed, sink } = this.#job;
+    try {
+      if (usage === null) await bill.release();
+      else await settle(this.#job, usage, this.#upstream, "error");
+    } catch (failure) {
+      failed(failure instanceof ApiError ? failure : error);
+    }
+    if (fault !== "cancelled") this.#tell(error);
+    sink.end();
+  }
+
+  #tell(error: ApiError): void {
+    this.#job.failed(error);
+    this.#job.sink.write(this.#inBand(error));
+  }
+}

@@ -1,0 +1,71 @@
+import type { CodecContext, SseEvent, StreamReader } from "../dialects/codecs.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
+import { codecs } from "../dialects/registry.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { SseReader } from "../lib/sse.ts";
+import type { ResponseStream, StreamTranslator } from "./response-stream.ts";
+
+/** Reads an upstream's stream as Messages events, for conversion and for the tool loop. */
+export class EventTranslator<Out> implements StreamTranslator<Out> {
+  readonly #stream: ResponseStream<Out>;
+  readonly #reader: StreamReader;
+  readonly #sse = new SseReader();
+  /** Told what came, at least one event. */
+  readonly #say: (events: readonly MessagesEvent[]) => void;
+
+  constructor(
+    stream: ResponseStream<Out>,
+    upstream: Dialect,
+    context: CodecContext,
+    say: (events: readonly MessagesEvent[]) => void,
+  ) {
+    this.#stream = stream;
+    this.#reader = codecs[upstream].readStream(context);
+    this.#say = say;
+  }
+
+  get usage(): MessagesUsage {
+    return this.#reader.usage;
+  }
+
+  push(chunk: Buffer): void {
+    this.#read(this.#sse.push(chunk));
+  }
+
+  end(): ApiError | null {
+    this.#read(this.#sse.end());
+    if (this.#stream.isOver) return null;
+    try {
+      this.#pass(this.#reader.end({ kind: "eof" }));
+      return null;
+    } catch (error) {
+      if (error instanceof ApiError) return error;
+      throw error;
+    }
+  }
+
+  held(): null {
+    return null;
+  }
+
+  /** All that a chunk brought goes on at once. */
+  #read(events: readonly SseEvent[]): void {
+    const read: MessagesEvent[] = [];
+    try {
+      for (const event of events) read.push(...this.#reader.step(event));
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.#pass(read);
+      if (!this.#stream.isOver) this.#stream.refuse(error);
+      return;
+    }
+    this.#pass(read);
+  }
+
+  #pass(events: readonly MessagesEvent[]): void {
+    if (events.length === 0 || this.#stream.isOver) return;
+    if (this.#stream.isOpening) this.#stream.open();
+    this.#say(events);
+  }
+}

@@ -1,0 +1,189 @@
+/**
+ * An upstream's answer as Messages events that are pulled, for the tool loop: while it runs a tool or its client is
+ * behind, nothing more is read.
+ */
+import type { CodecContext } from "../dialects/codecs.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
+import type { ApiError } from "../lib/api-error.ts";
+import { wholeBlock } from "../loop/iteration-reader.ts";
+import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
+import type { UpstreamAnswer } from "../upstream/request.ts";
+import type { CallFault } from "../upstream/send.ts";
+import { EventTranslator } from "./event-translator.ts";
+import { ResponseStream, type StreamConsumer } from "./response-stream.ts";
+import { readConverted } from "./whole-answer.ts";
+
+/** Batches of events that wait for their reader before the upstream is told to pause. */
+const MAX_WAITING = 16;
+
+export type AnswerEvents = Pick<ModelAnswer, "usage"> & {
+  readonly events: AsyncGenerator<readonly MessagesEvent[]>;
+};
+
+/**
+ * @param client the client's dialect.
+ * @param context what this upstream's answer is read with.
+ */
+export function answerEvents(
+  answer: UpstreamAnswer,
+  client: Dialect,
+  context: CodecContext,
+  isStream: boolean,
+): AnswerEvents {
+  return isStream ? streamedEvents(answer, client, context) : wholeEvents(answer, client, context);
+}
+
+/** Those of a whole answer. @throws AttemptFailure when it is an error, BrokenAnswer when it costs nevertheless. */
+function wholeEvents(answer: UpstreamAnswer, client: Dialect, context: CodecContext): AnswerEvents {
+  const read = { usage: { input_tokens: 0, output_tokens: 0 } as MessagesUsage };
+  async function* events() {
+    const message = await readConverted(answer, client, context);
+    read.usage = message.usage;
+    yield eventsOf(message);
+  }
+  return Object.assign(read, { events: events() });
+}
+
+/** Those of a stream. @throws AttemptFailure before the first event; afterwards BrokenAnswer. */
+function streamedEvents(answer: UpstreamAnswer, client: Dialect, context: CodecContext): AnswerEvents {
+  const { upstream, call } = answer;
+  const queue = new EventQueue(client, upstream.name);
+  const stream = new ResponseStream<readonly MessagesEvent[]>(
+    answer,
+    queue,
+    (around) =>
+      new EventTranslator(around, upstream.dialect, context, (events) => {
+        if (events.some(({ type }) => type === "message_stop")) around.finish(events);
+        else around.pass(events);
+      }),
+  );
+  stream.run().catch((error: unknown) => queue.fail(error));
+  async function* events() {
+    try {
+      for (let next = await queue.next(); next !== null; next = await queue.next()) yield next;
+    } finally {
+      // Whoever stops reading early leaves an answer that nobody wants.
+      if (!stream.isOver) call.abort("cancelled");
+    }
+  }
+  return {
+    events: events(),
+    get usage() {
+      return stream.usage;
+    },
+  };
+}
+
+/** The loop's side of a stream: what came waits here until it is pulled. */
+class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
+  readonly dialect: Dialect;
+  readonly #upstream: string;
+  readonly #waiting: (readonly MessagesEvent[])[] = [];
+  #failure: unknown = null;
+  #over = false;
+  #came = Promise.withResolvers<void>();
+  #emptied = Promise.withResolvers<void>();
+
+  constructor(dialect: Dialect, upstream: string) {
+    this.dialect = dialect;
+    this.#upstream = upstream;
+  }
+
+  /** The next events; null at the end. */
+  async next(): Promise<readonly MessagesEvent[] | null> {
+    for (;;) {
+      const events = this.#waiting.shift();
+      if (events !== undefined) {
+        if (this.#waiting.length === 0) {
+          this.#emptied.resolve();
+          this.#emptied = Promise.withResolvers();
+        }
+        return events;
+      }
+      if (this.#failure !== null) throw this.#failure;
+      if (this.#over) return null;
+      await this.#came.promise;
+    }
+  }
+
+  fail(error: unknown): void {
+    this.#failure = error;
+    this.#wake();
+  }
+
+  begin(): void {}
+
+  take(events: readonly MessagesEvent[]): boolean {
+    this.#waiting.push(events);
+    this.#wake();
+    return this.#waiting.length < MAX_WAITING;
+  }
+
+  drained(): Promise<void> {
+    return this.#emptied.promise;
+  }
+
+  hurry(): void {}
+
+  /** The loop does it, with what its earlier iterations used. */
+  observe(): void {}
+
+  async complete(last: readonly MessagesEvent[]): Promise<void> {
+    this.#over = true;
+    this.take(last);
+  }
+
+  async abandon(error: ApiError, fault: CallFault, usage: MessagesUsage | null): Promise<void> {
+    const corrupt = fault === "garbage" || fault === "too_large";
+    this.fail(usage === null ? error : new BrokenAnswer(error, { upstream: this.#upstream, usage, corrupt }));
+  }
+
+  #wake(): void {
+    this.#came.resolve();
+    this.#came = Promise.withResolvers();
+  }
+}
+
+/** A whole answer as the stream that says the same. */
+function eventsOf(message: MessagesResponse): MessagesEvent[] {
+  const { content, stop_reason, stop_sequence, stop_details, usage, ...start } = message;
+  return [
+    {
+      type: "message_start",
+      message: { ...start, content: [], stop_reason: null, stop_sequence: null, usage },
+    },
+    ...content.flatMap((block, index): MessagesEvent[] => {
+      const delta = (of: Extract<MessagesEvent, { type: "content_block_delta" }>["delta"]) =>
+        ({ type: "content_block_delta", index, delta: of }) as const;
+      const stop = { type: "content_block_stop", index } as const;
+      if (block.type === "text") {
+        return [
+          { type: "content_block_start", index, content_block: { type: "text", text: "" } },
+          delta({ type: "text_delta", text: block.text }),
+          ...(block.citations ?? []).map((citation) => delta({ type: "citations_delta", citation })),
+          stop,
+        ];
+      }
+      if (block.type === "thinking") {
+        return [
+          {
+            type: "content_block_start",
+            index,
+            content_block: { type: "thinking", thinking: "", signature: "" },
+          },
+          delta({ type: "thinking_delta", thinking: block.thinking }),
+          delta({ type: "signature_delta", signature: block.signature }),
+          stop,
+        ];
+      }
+      return wholeBlock(block, index);
+    }),
+    {
+      type: "message_delta",
+      delta: { stop_reason, stop_sequence, ...(stop_details === undefined ? {} : { stop_details }) },
+      usage,
+    },
+    { type: "message_stop" },
+  ];
+}

@@ -1,0 +1,210 @@
+/**
+ * One upstream's streamed answer on its way to whoever it is for: a client that gets it relayed or converted, or the
+ * tool loop (design.md §4.4). Here stands what these have in common: phases, back-pressure, what is observed, what it
+ * costs, and what becomes of an answer that breaks off.
+ *
+ *   opening ──first event──> running ──its end──> over
+ *      └──an error, garbage or nothing: another upstream may be asked ──^
+ */
+import { isCorrupt } from "../dialects/upstream-error.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { MessagesUsage } from "../dialects/messages/types.ts";
+import type { ApiError } from "../lib/api-error.ts";
+import { SseOverflow } from "../lib/sse.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { AttemptFailure, failureOfError } from "../upstream/failure.ts";
+import type { UpstreamAnswer } from "../upstream/request.ts";
+import type { BodyReader, CallFault } from "../upstream/send.ts";
+import { brokenStream, faultKind, faultOfEnd, isOwed, linger, unbegunAnswer } from "./broken-answer.ts";
+
+/** Time between two observations of a running stream: what a crash of this process would still charge. */
+const OBSERVE_MS = 1_000;
+
+/** Makes of an upstream's bytes what its reader gets, and tells the stream around it (`open`, `pass`, `finish`, `refuse`). */
+export interface StreamTranslator<Out> {
+  /** Reads what came. @throws SseOverflow */
+  push(chunk: Buffer): void;
+  /** Reads what is left of a body that ended in an orderly way. @returns why that was too early, where it can say so. */
+  end(): ApiError | null;
+  /** The end of the answer as far as it came, where it is complete without the rest; null: it has not come. */
+  held(): Out | null;
+  /** What the answer has used so far. */
+  readonly usage: MessagesUsage;
+}
+
+/** Whoever the answer is for. */
+export interface StreamConsumer<Out> {
+  /** The client's. */
+  readonly dialect: Dialect;
+  /** The first event is there: from here on a failure is told in-band. */
+  begin(): void;
+  /** @returns false when no more is wanted before `drained` resolves. */
+  take(out: Out): boolean;
+  drained(): Promise<void>;
+  /** What was taken leaves now: somebody waits for the first event. */
+  hurry(): void;
+  observe(usage: MessagesUsage): void;
+  /** The answer is complete: `last` may be passed on once it is charged. */
+  complete(last: Out, usage: MessagesUsage): Promise<void>;
+  /** The answer broke off. `usage`: what it cost; null: nothing. */
+  abandon(error: ApiError, fault: CallFault, usage: MessagesUsage | null): Promise<void>;
+}
+
+export class ResponseStream<Out> implements BodyReader {
+  #phase: "opening" | "running" | "over" = "opening";
+  readonly #answer: UpstreamAnswer;
+  readonly #to: StreamConsumer<Out>;
+  readonly #translator: StreamTranslator<Out>;
+  readonly #ended = Promise.withResolvers<void>();
+  #passedAny = false;
+  #waiting = false;
+  #observedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(
+    answer: UpstreamAnswer,
+    to: StreamConsumer<Out>,
+    translator: (stream: ResponseStream<Out>) => StreamTranslator<Out>,
+  ) {
+    this.#answer = answer;
+    this.#to = to;
+    this.#translator = translator(this);
+  }
+
+  /** Resolves when the answer is over, however it ended. @throws AttemptFailure while nothing of it was passed on. */
+  run(): Promise<void> {
+    this.#answer.call.read(this);
+    return this.#ended.promise;
+  }
+
+  get usage(): MessagesUsage {
+    return this.#translator.usage;
+  }
+
+  get isOpening(): boolean {
+    return this.#phase === "opening";
+  }
+
+  get isOver(): boolean {
+    return this.#phase === "over";
+  }
+
+  // What the upstream's call tells.
+
+  data(chunk: Buffer): void {
+    if (this.isOver) return;
+    try {
+      this.#translator.push(chunk);
+    } catch (error) {
+      if (!(error instanceof SseOverflow)) throw error;
+      return this.overflow();
+    }
+    if (this.#phase === "running") this.#observe();
+  }
+
+  end(): void {
+    if (this.isOver) return;
+    const early = this.#translator.end();
+    if (this.isOver) return;
+    const held = this.#translator.held();
+    if (held !== null) return this.finish(held);
+    const fault = faultOfEnd(!this.isOpening, this.#answer.call);
+    this.#broke(early ?? brokenStream(fault), fault);
+  }
+
+  fail(fault: CallFault): void {
+    if (this.isOver) return;
+    // Everything that matters came already: what failed is only the closing (rule 2.13).
+    const held = fault === "cancelled" ? null : this.#translator.held();
+    if (held !== null) return this.finish(held);
+    this.#broke(brokenStream(fault), fault);
+  }
+
+  // What the translator tells.
+
+  /** The first event is there. */
+  open(): void {
+    this.#phase = "running";
+    this.#answer.accepted();
+    this.#to.begin();
+  }
+
+  pass(out: Out): void {
+    if (!this.#to.take(out)) this.#wait();
+    if (this.#passedAny) return;
+    this.#passedAny = true;
+    this.#to.hurry();
+  }
+
+  /** The answer is complete with `last`. */
+  finish(last: Out): void {
+    if (this.isOver) return;
+    this.#phase = "over";
+    linger(this.#answer.call);
+    this.#end(this.#to.complete(last, this.usage));
+  }
+
+  /** An event that is an error itself, or that cannot be read. */
+  refuse(error: ApiError): void {
+    const held = this.#translator.held();
+    if (held !== null) return this.finish(held);
+    if (this.isOpening)
+      this.#reject(
+        isCorrupt(error)
+          ? new AttemptFailure(error, { retry: null, status: "garbage" })
+          : failureOfError(error),
+      );
+    else {
+      metrics.streamFaults.inc({ dialect: this.#to.dialect, kind: "error" });
+      this.#abandon(error, "garbage");
+    }
+    this.#answer.call.abort("cut");
+  }
+
+  /** More came than is kept. */
+  overflow(): void {
+    this.#answer.call.abort("too_large");
+  }
+
+  /** The reader is behind: nothing is read until it has caught up. A client that takes nothing at all is cut by its sink. */
+  #wait(): void {
+    if (this.#waiting || this.isOver) return;
+    this.#waiting = true;
+    const { call } = this.#answer;
+    call.pause();
+    const caughtUp = this.#to.drained().then(() => {
+      this.#waiting = false;
+      call.resume();
+    });
+    caughtUp.catch((error: unknown) => this.#ended.reject(error));
+  }
+
+  #observe(): void {
+    const now = performance.now();
+    if (now - this.#observedAt < OBSERVE_MS) return;
+    this.#observedAt = now;
+    this.#to.observe(this.usage);
+  }
+
+  /** The stream stopped before its end. */
+  #broke(error: ApiError, fault: CallFault): void {
+    const isLeft = fault === "cancelled";
+    if (!isLeft) metrics.streamFaults.inc({ dialect: this.#to.dialect, kind: faultKind(fault) });
+    if (this.isOpening && !isLeft) this.#reject(unbegunAnswer(error, fault));
+    else this.#abandon(error, fault);
+  }
+
+  /** Nothing was passed on: this is still a plain HTTP error, and another upstream may be asked. */
+  #reject(failure: AttemptFailure): void {
+    this.#phase = "over";
+    this.#ended.reject(failure);
+  }
+
+  #abandon(error: ApiError, fault: CallFault): void {
+    this.#phase = "over";
+    this.#end(this.#to.abandon(error, fault, isOwed(this.#answer.call, fault) ? this.usage : null));
+  }
+
+  #end(work: Promise<void>): void {
+    work.then(this.#ended.resolve, this.#ended.reject);
+  }
+}
