@@ -41,6 +41,9 @@ export function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, s
 /** True while a request of this connection is being served. */
 export const answering = (socket: Socket): boolean => answerOn(socket) !== null;
 
+/** Whether this answer is the connection's next one; others wait for it. */
+export const isAnswering = (socket: Socket, answer: ServerResponse): boolean => answerOn(socket) === answer;
+
 /** The answer that stands next on this connection. */
 function answerOn(socket: Socket): ServerResponse | null {
   return (Reflect.get(socket, "_httpMessage") as ServerResponse | null | undefined) ?? null;

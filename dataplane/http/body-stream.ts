@@ -6,6 +6,8 @@ import { ApiError } from "../lib/api-error.ts";
 import { bodyTimeout, clientGone, tooLarge, unknownEncoding } from "./body-errors.ts";
 import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
+import { dropRest } from "./linger.ts";
+import { Frames, readTurns } from "./read-turns.ts";
 
 /** What a decoder gives out at once: each piece costs a turn of the event loop. */
 const CHUNK_BYTES = 64 * 1024;
@@ -30,8 +32,8 @@ export function encodingOf(request: IncomingMessage): string | null {
 }
 
 /**
- * The decoded body, in pieces. What is left when the reader stops is read and dropped, so that a client that is
- * still sending gets to see the answer.
+ * The decoded body, in pieces. What is left when the reader stops is dropped, so that a client that is still sending
+ * gets to see the answer.
  * @throws ApiError and ClientGone as `readBody` does, save that nothing is counted here.
  */
 export async function* streamBody(request: IncomingMessage, maxBytes: number): AsyncGenerator<Buffer> {
@@ -60,6 +62,7 @@ async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
   inviteBody(request);
   // The request stays open when the reader stops: its answer is still to be sent.
   const chunks = request.iterator({ destroyOnReturn: false });
+  const frames = new Frames(request);
   let leftEarly = false;
   // Once its reader is gone, a request that breaks off must not end the process.
   request.on("error", () => {});
@@ -67,7 +70,9 @@ async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
     for (;;) {
       const next = await withinIdleTime(chunks.next());
       if (next.done === true) break;
-      yield next.value as Buffer;
+      const piece = next.value as Buffer;
+      if (frames.add(piece.length)) readTurns.wait(request.socket);
+      yield piece;
     }
     leftEarly = !request.complete;
   } catch (error) {
@@ -77,7 +82,7 @@ async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
     // Only without a reader the rest flows away. Not waited for: it ends after a read that is still under way.
     Promise.resolve(chunks.return?.())
       .catch(() => undefined)
-      .finally(() => request.resume());
+      .finally(() => dropRest(request));
   }
   if (leftEarly) throw clientGone();
 }

@@ -29,7 +29,14 @@ export const limits = {
   /** Without a single byte of the body for this long: 408. */
   bodyIdleMs: 30_000,
   /** What is left of a refused body is read and dropped for so long, so that its sender gets to see the answer. */
-  restMs: 60_000,
+  restMs: 30_000,
+  /** So much of it as fast as it comes; the rest, and bodies in tiny chunks, in turns at this rate for the process. */
+  freeRestBytes: 64 * 1024,
+  slowReadBytesPerSecond: 64 * 1024 * 1024,
+  /** Connections whose rest is dropped at once, after their answers; beyond it the oldest is closed. */
+  lingering: 512,
+  /** The frames of a chunked body may weigh so much, and a sixteenth of what is in them, before it is read slowly. */
+  frameBytes: 4 * 1024,
   /** Without a single byte of it for this long its connection is closed. */
   restIdleMs: 5_000,
   /** How often the time-outs of headers, bodies and answers are looked at. */
@@ -52,6 +59,8 @@ export const limits = {
   heapShare: 0.92,
   /** Part of the process' memory limit that may be resident; beyond it new inference is refused. */
   residentShare: 0.9,
+  /** Requests of one connection that may come before an earlier one is answered. */
+  pipelined: 16,
   /** Open connections of one process; beyond it new ones are closed at once. */
   connections: 20_000,
 } as const;

@@ -1,25 +1,65 @@
-/** What becomes of a body that was answered before it had come (a refused upload). */
+/**
+ * What becomes of a body that is answered before it has come (a refused upload). It is read on and dropped, as a
+ * connection that is closed under its sender may lose the answer; but slowly, and not without an end.
+ */
 import type { IncomingMessage } from "node:http";
 import { limits } from "./limits.ts";
+import { Frames, readTurns } from "./read-turns.ts";
+
+/** Requests whose rest is being dropped. */
+const dropping = new WeakSet<IncomingMessage>();
+/** Those of them that were answered, in that order. */
+const lingering = new Set<IncomingMessage>();
 
 /**
- * Reads and drops the rest: a connection that is closed under its sender loses the answer. Not without an end: after
- * `restMs`, or `restIdleMs` of silence, the connection is closed all the same.
+ * Drops what is still to come of a request's body: freely up to what costs nothing, from then on in turns with all
+ * connections that do the same. Call it before the answer is sent: afterwards Node drops the rest as fast as it comes.
  */
-export function letRestFlow(request: IncomingMessage): void {
+export function dropRest(request: IncomingMessage): void {
+  const { socket } = request;
+  if (request.complete || socket.destroyed || dropping.has(request)) return;
+  dropping.add(request);
+  const frames = new Frames(request);
+  let bytes = 0;
+  request.on("data", (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (frames.add(chunk.length) || bytes > limits.freeRestBytes) readTurns.wait(socket);
+  });
+  request.once("end", () => readTurns.leave(socket));
+  request.resume();
+}
+
+/**
+ * Ends the connection of an answered request whose body does not end: after `restMs`, or `restIdleMs` of silence, or
+ * when more linger than may; and at once when nobody arranged for its rest to be dropped slowly, unless it is small.
+ */
+export function endLingering(request: IncomingMessage): void {
   const { socket } = request;
   if (socket.destroyed) return;
-  request.resume();
+  const announced = Number(request.headers["content-length"] ?? Infinity);
+  if (!dropping.has(request) && announced > limits.freeRestBytes) {
+    socket.destroy();
+    return;
+  }
+  lingering.add(request);
+  for (const oldest of lingering) {
+    if (lingering.size <= limits.lingering) break;
+    lingering.delete(oldest);
+    oldest.socket.destroy();
+  }
   const deadline = performance.now() + limits.restMs;
   let seen = socket.bytesRead;
   let lastByte = performance.now();
   const watch = setInterval(() => {
     const now = performance.now();
-    if (socket.bytesRead > seen) lastByte = now;
+    // Who waits for a turn is not silent.
+    if (socket.bytesRead > seen || readTurns.isWaiting(socket)) lastByte = now;
     seen = socket.bytesRead;
     const over = now >= deadline || now - lastByte >= limits.restIdleMs;
     if (over && !request.complete) socket.destroy();
-    if (over || request.complete || socket.destroyed) clearInterval(watch);
+    if (!over && !request.complete && !socket.destroyed) return;
+    clearInterval(watch);
+    lingering.delete(request);
   }, limits.connectionsCheckMs);
   watch.unref();
 }

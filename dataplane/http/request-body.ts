@@ -7,6 +7,8 @@ import { bodyTimeout, clientGone, tooLarge } from "./body-errors.ts";
 import { encodingOf, streamBody } from "./body-stream.ts";
 import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
+import { dropRest } from "./linger.ts";
+import { Frames, readTurns } from "./read-turns.ts";
 
 /** A request as far as its body is concerned. */
 export type BodyRequest = Pick<FastifyRequest, "raw" | "bodyLease">;
@@ -71,7 +73,6 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const announced = announcedLength(request);
   try {
-    // Node reads and drops the rest after the answer, so that a client that is still sending gets to see it.
     if (announced > maxBytes) throw tooLarge(maxBytes);
     bodyLease.expect(announced);
   } catch (error) {
@@ -79,7 +80,12 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
     return promise;
   }
   const pieces = new Pieces(announced);
-  const idle = setTimeout(() => finish(() => reject(bodyTimeout())), limits.bodyIdleMs);
+  const frames = new Frames(request);
+  const idle = setTimeout(() => {
+    // Who waits for a turn is not silent.
+    if (readTurns.isWaiting(request.socket)) idle.refresh();
+    else finish(() => reject(bodyTimeout()));
+  }, limits.bodyIdleMs);
   const finish = (settle: () => void) => {
     clearTimeout(idle);
     request.removeListener("data", onData);
@@ -94,9 +100,10 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
     } catch (error) {
       pieces.drop();
       finish(() => reject(error));
-      request.resume();
+      dropRest(request);
       return;
     }
+    if (frames.add(chunk.length)) readTurns.wait(request.socket);
     pieces.add(chunk);
     idle.refresh();
   };
@@ -112,12 +119,18 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
 
 /** From here on a body is put together where it will stand: joined at its end, it would be there twice. */
 const LARGE_BYTES = 1024 * 1024;
+/** A smaller piece is copied to others: a Buffer of one byte takes some 500 bytes of memory. */
+const SMALL_PIECE_BYTES = 1024;
+const BLOCK_BYTES = 16 * 1024;
 
 /** A body on its way in. */
 class Pieces {
   length = 0;
   readonly #announced: number;
   #parts: Buffer[] = [];
+  /** The last of the parts where small pieces are gathered in it, and how much of it they fill. */
+  #block: Buffer | null = null;
+  #filled = 0;
   /** Room for all of it, made once so much has come that the announcement is to be believed. */
   #whole: Buffer | null = null;
 
@@ -130,12 +143,30 @@ class Pieces {
     if (this.#whole === null && this.length > LARGE_BYTES && this.#announced > 0) {
       this.#whole = Buffer.allocUnsafeSlow(this.#announced);
       let at = 0;
-      for (const part of this.#parts) at += part.copy(this.#whole, at);
+      for (const part of this.#parts) at += part.copy(this.#whole, at, 0, this.length - at);
       this.#parts = [];
     }
-    if (this.#whole === null) this.#parts.push(chunk);
-    else chunk.copy(this.#whole, this.length);
+    if (this.#whole !== null) chunk.copy(this.#whole, this.length);
+    else if (this.#parts.length === 0 || chunk.length > SMALL_PIECE_BYTES) this.#push(chunk);
+    else this.#gather(chunk);
     this.length += chunk.length;
+  }
+
+  #push(part: Buffer): void {
+    const last = this.#parts.length - 1;
+    if (this.#block !== null) this.#parts[last] = this.#block.subarray(0, this.#filled);
+    this.#block = null;
+    this.#parts.push(part);
+  }
+
+  #gather(chunk: Buffer): void {
+    if (this.#block === null || this.#filled + chunk.length > BLOCK_BYTES) {
+      const block = Buffer.allocUnsafeSlow(BLOCK_BYTES);
+      this.#push(block);
+      this.#block = block;
+      this.#filled = 0;
+    }
+    this.#filled += chunk.copy(this.#block, this.#filled);
   }
 
   whole(): Buffer {
@@ -146,6 +177,7 @@ class Pieces {
 
   drop(): void {
     this.#parts = [];
+    this.#block = null;
     this.#whole = null;
   }
 }

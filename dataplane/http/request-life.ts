@@ -6,7 +6,7 @@ import { newRequestRecord } from "../telemetry/request-record.ts";
 import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
 import { pathOf, withoutKeys } from "./error-style.ts";
 import { loggedId } from "./logged-id.ts";
-import { letRestFlow } from "./linger.ts";
+import { endLingering } from "./linger.ts";
 import type { HttpServices } from "./route.ts";
 
 /** What every request gets before anything else: its record, its ids, neutral header names, and a log line at its end. */
@@ -27,7 +27,7 @@ export function begin(request: FastifyRequest, reply: FastifyReply, services: Ht
 /** The line, the counts and the span of a request that is over, whether it was answered or the client left. */
 function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
   const { record, caller, startedAt, firstByteAt } = request;
-  if (!request.raw.complete) letRestFlow(request.raw);
+  if (!request.raw.complete) endLingering(request.raw);
   // An inference gives it back itself, once its serving has ended.
   if (request.dialect === undefined) request.bodyLease?.release();
   const status = reply.raw.writableFinished ? reply.raw.statusCode : 499;

@@ -23,6 +23,8 @@ import { isUninvited, letBodiesWait } from "./continue.ts";
 import { errorStyle, pathOf, withLiteralPercents, withoutKeys } from "./error-style.ts";
 import { announceKeyless, KeylessConnections, showedKey } from "./keyless-connections.ts";
 import { limits } from "./limits.ts";
+import { dropRest } from "./linger.ts";
+import { boundPipelining } from "./pipelining.ts";
 import { refuseExpectation, refuseUpgrade, requireHost } from "./protocol.ts";
 import { begin } from "./request-life.ts";
 import type { HttpServices, Routes, ServedRoute } from "./route.ts";
@@ -84,6 +86,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   // Node would answer 417 by itself, without a body and a request id.
   app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
   letBodiesWait(app.server);
+  boundPipelining(app.server);
   const connections = new Set<Socket>();
   app.server.on("connection", (socket) => {
     connections.add(socket);
@@ -111,6 +114,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     const status = errorStatus(style.family, apiError);
     // The rest of a body that is too slow is not waited for, nor one that was not asked for.
     if (status === 408 || isUninvited(request.raw)) reply.header("connection", "close");
+    else dropRest(request.raw);
     reply
       .code(status)
       .headers({ "request-id": request.id, "x-request-id": request.id, ...errorHeaders(apiError) })

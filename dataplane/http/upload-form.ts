@@ -53,8 +53,6 @@ export async function readUpload(
     throw formError(error);
   } finally {
     parts.close();
-    // What is left of a refused form is read and dropped, so that the client gets to see the answer.
-    request.raw.resume();
   }
 }
 

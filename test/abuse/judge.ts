@@ -17,6 +17,12 @@ export interface Verdict {
   readonly neighbour: Figures;
   /** The most that was resident at once. */
   readonly residentMb: number;
+  /**
+   * Parts of the attack's time that the data plane's main thread was on a core, and that it was ready but had none
+   * because attacker, stores and neighbour had them: what is ours and what is the machine's.
+   */
+  readonly busy: number;
+  readonly starved: number;
   /** What is against the law; empty: nothing. */
   readonly breaches: readonly string[];
 }
@@ -60,7 +66,10 @@ export async function judge(world: AbuseWorld, attack: Attack, bounds: Bounds): 
     // What is sent is made before it is measured.
     attack.prepare?.();
     await world.neighbour();
+    const from = { ...world.mainThread(), at: performance.now() };
     const { outcomes } = await runAttack(attack, world, bounds.ms);
+    const to = world.alive ? world.mainThread() : from;
+    const tookMs = performance.now() - from.at;
     const neighbour = figuresOf(await world.neighbour());
     const breaches = [
       ...Object.keys(outcomes)
@@ -70,7 +79,9 @@ export async function judge(world: AbuseWorld, attack: Attack, bounds: Bounds): 
       ...(residentMb > bounds.residentMb ? [`${residentMb.toFixed(0)} MB resident`] : []),
       ...(world.alive ? [] : ["the process has ended"]),
     ];
-    return { name: attack.name, outcomes, neighbour, residentMb, breaches };
+    const busy = (to.cpuMs - from.cpuMs) / tookMs;
+    const starved = (to.waitMs - from.waitMs) / tookMs;
+    return { name: attack.name, outcomes, neighbour, residentMb, busy, starved, breaches };
   } finally {
     clearInterval(watch);
   }

@@ -1,5 +1,5 @@
 /**
- * `npm run abuse [-- PART OF A NAME]`: every attack of the corpus against a real data plane, for some seconds each, with
+ * `npm run abuse [-- PART OF A NAME, ...]`: every attack of the corpus against a real data plane, for some seconds each, with
  * a neighbour who asks every 50 ms; prints what he saw and what was resident, and ends with 1 if the law was broken.
  */
 import { mkdtemp, rm } from "node:fs/promises";
@@ -18,11 +18,15 @@ const QUIET_MS = 10_000;
 const REST_MS = 1_500;
 const FLOOR_MS = 50;
 
-const pattern = process.argv.slice(2).join(" ");
+const parts = process.argv
+  .slice(2)
+  .join(" ")
+  .split(",")
+  .map((part) => part.trim());
 const say = (line: string) => process.stderr.write(`abuse: ${line}\n`);
 
-const chosen = attacks.filter(({ name }) => name.includes(pattern));
-if (chosen.length === 0) throw new Error(`no attack's name holds ${pattern}`);
+const chosen = attacks.filter(({ name }) => parts.some((part) => name.includes(part)));
+if (chosen.length === 0) throw new Error(`no attack's name holds ${parts.join(" or ")}`);
 await using disposal = new AsyncDisposableStack();
 const folder = await mkdtemp(join(tmpdir(), "gapura-abuse-stores-"));
 disposal.defer(() => rm(folder, { recursive: true, force: true }));
@@ -38,20 +42,25 @@ const before = await observe(world, QUIET_MS);
 print("nothing", before, "", []);
 let broken = 0;
 for (const attack of chosen) {
-  const { outcomes, neighbour, residentMb, breaches } = await judge(world, attack, {
+  const { outcomes, neighbour, residentMb, busy, starved, breaches } = await judge(world, attack, {
     ms: ATTACK_MS,
     before,
     floorMs: FLOOR_MS,
     residentMb: MEMORY_LIMIT_MB,
   });
   const told = Object.entries(outcomes).map(([outcome, times]) => `${times} × ${outcome}`);
-  print(attack.name, neighbour, `${residentMb.toFixed(0)} MB; ${told.join(", ")}`, breaches);
+  const core = `${percent(busy)} busy, ${percent(starved)} starved`;
+  print(attack.name, neighbour, `${residentMb.toFixed(0)} MB; ${core}; ${told.join(", ")}`, breaches);
   broken += breaches.length;
   if (!world.alive) break;
   await observe(world, REST_MS);
 }
 console.log(broken === 0 ? "the law held" : `${broken} breaches`);
 process.exitCode = broken === 0 ? 0 : 1;
+
+function percent(share: number): string {
+  return `${(100 * share).toFixed(0)}%`;
+}
 
 function print(name: string, { p50Ms, p99Ms, worstMs }: Figures, more: string, breaches: readonly string[]) {
   const times = [p50Ms, p99Ms, worstMs].map((ms) => ms.toFixed(1).padStart(8)).join("");

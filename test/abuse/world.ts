@@ -102,6 +102,11 @@ export class AbuseWorld implements AsyncDisposable {
     return this.#plane.residentMb();
   }
 
+  /** What the data plane's main thread has had so far of a core, and how long it stood ready without one. */
+  mainThread(): { readonly cpuMs: number; readonly waitMs: number } {
+    return this.#plane.mainThread();
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     for (const stop of this.#stops.reverse()) await stop();
   }

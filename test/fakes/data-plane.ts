@@ -100,6 +100,13 @@ export class DataPlane {
     return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1] ?? Number.NaN) / 1024;
   }
 
+  /** What its main thread has had so far of a core, and how long that stood ready without one. */
+  mainThread(): { readonly cpuMs: number; readonly waitMs: number } {
+    const { pid } = this.process;
+    const [cpu = "", wait = ""] = readFileSync(`/proc/${pid}/task/${pid}/schedstat`, "utf8").split(" ");
+    return { cpuMs: Number(cpu) / 1e6, waitMs: Number(wait) / 1e6 };
+  }
+
   stop(signal: NodeJS.Signals): Promise<void> {
     return stopProcess(this.process, signal, STOPPED_WITHIN_MS);
   }

@@ -32,13 +32,8 @@ export const messageBatchRoutes =
     app.post("/v1/messages/batches", { config: { ...access.config, needsCredit: true } }, async (request) => {
       requireJsonType(request.raw);
       const body = streamBody(request.raw, limits.batchBodyBytes);
-      try {
-        const headers = itemHeaders(request.headers);
-        return show(await createFromRequests(engine, callerOf(request), headers, body, request.bodyLease));
-      } finally {
-        // What is left of a refused body is read and dropped, so that the client gets to see the answer.
-        request.raw.resume();
-      }
+      const headers = itemHeaders(request.headers);
+      return show(await createFromRequests(engine, callerOf(request), headers, body, request.bodyLease));
     });
 
     app.get("/v1/messages/batches", access, async (request) => {

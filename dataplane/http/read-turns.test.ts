@@ -1,0 +1,147 @@
+import { createServer, type RequestListener } from "node:http";
+import { connect, type AddressInfo, type Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
+import { startTestServer } from "../../test/fakes/test-server.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { limits } from "./limits.ts";
+import { ReadTurns } from "./read-turns.ts";
+import { inferenceRoutes } from "./routes/inference.ts";
+
+const MiB = 1024 * 1024;
+
+/** Clients of a bare server, and what it has read of each. */
+async function serve(handle: RequestListener) {
+  const connections: Socket[] = [];
+  const server = createServer(handle).on("connection", (socket) => connections.push(socket));
+  server.listen(0, "127.0.0.1");
+  await expect.poll(() => server.listening).toBe(true);
+  const { port } = server.address() as AddressInfo;
+  return {
+    port,
+    connections,
+    [Symbol.asyncDispose]: async () => {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
+}
+
+function upload(port: number, path: string, bytes: number): Socket {
+  const socket = connect(port, "127.0.0.1").on("error", () => {});
+  socket.write(
+    `POST ${path} HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\n` +
+      `content-type: application/json\r\ncontent-length: ${bytes}\r\n\r\n`,
+  );
+  socket.write(Buffer.alloc(bytes, 0x20));
+  return socket;
+}
+
+test("connections that wait for turns share one rate, each as much as the others", async () => {
+  const turns = new ReadTurns(8 * MiB);
+  await using server = await serve((request) => {
+    request.on("data", () => turns.wait(request.socket));
+  });
+  const clients = Array.from({ length: 8 }, () => upload(server.port, "/", 64 * MiB));
+  const read = () => server.connections.map(({ bytesRead }) => bytesRead);
+  const sum = () => read().reduce((all, one) => all + one, 0);
+  await expect.poll(() => server.connections.length).toBe(8);
+  await expect.poll(sum).toBeGreaterThan(MiB);
+  const [from, at] = [sum(), performance.now()];
+  await sleep(1_000);
+  const perSecond = (sum() - from) / ((performance.now() - at) / 1000);
+  // Each tick may read one piece more than is left of its share; a busy machine skips some.
+  expect(perSecond).toBeLessThan(16 * MiB);
+  expect(perSecond).toBeGreaterThan(0.25 * MiB);
+  expect(Math.max(...read()) - Math.min(...read())).toBeLessThan(MiB);
+  for (const client of clients) client.destroy();
+});
+
+const meter = { open: () => Promise.reject(new Error("not metered here")) };
+const answered = async (socket: Socket): Promise<string> => {
+  let answer = "";
+  socket.on("data", (bytes) => (answer += bytes.toString("latin1")));
+  await expect.poll(() => answer, { timeout: 10_000 }).toMatch(/^HTTP\/1\.1 \d{3} /);
+  return answer.slice(9, 12);
+};
+
+test("what follows a refusal is read slowly, whoever sends it", async () => {
+  await using server = await startTestServer([
+    inferenceRoutes({ meter, serve: () => Promise.reject(new ApiError("insufficient_credit", "no")) }),
+  ]);
+  const bytes = limits.inferenceBodyBytes + 64 * MiB;
+  const clients = Array.from({ length: 8 }, () => upload(server.port, "/v1/messages", bytes));
+  expect(new Set(await Promise.all(clients.map(answered)))).toEqual(new Set(["413"]));
+  const sum = () => [...server.server.connections].reduce((all, { bytesRead }) => all + bytesRead, 0);
+  const [from, at] = [sum(), performance.now()];
+  await sleep(1_000);
+  const perSecond = (sum() - from) / ((performance.now() - at) / 1000);
+  expect(perSecond).toBeLessThan(2 * limits.slowReadBytesPerSecond);
+  for (const client of clients) client.destroy();
+});
+
+test("a connection goes on after a refused body of usual length", async () => {
+  await using server = await startTestServer([
+    inferenceRoutes({ meter, serve: () => Promise.reject(new ApiError("insufficient_credit", "no")) }),
+  ]);
+  const socket = upload(server.port, "/v1/messages", limits.inferenceBodyBytes + 2 * MiB);
+  expect(await answered(socket)).toBe("413");
+  await expect
+    .poll(() => [...server.server.connections][0]?.bytesRead, { timeout: 10_000 })
+    .toBeGreaterThan(limits.inferenceBodyBytes + 2 * MiB);
+  socket.write("GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n");
+  let more = "";
+  socket.on("data", (chunk) => (more += chunk.toString("latin1")));
+  await expect.poll(() => more).toMatch(/HTTP\/1\.1 404/);
+  socket.destroy();
+});
+
+test("a body in chunks of one byte arrives whole, takes its turns, and little memory", async () => {
+  const bodies: Buffer[] = [];
+  await using server = await startTestServer([
+    inferenceRoutes({
+      meter,
+      serve: ({ body }) => {
+        bodies.push(body);
+        return Promise.reject(new ApiError("invalid_request", "seen"));
+      },
+    }),
+  ]);
+  const text = JSON.stringify({ model: "m", input: "abcdefgh".repeat(8_000) });
+  const chunks = Array.from(text, (character) => `1\r\n${character}\r\n`).join("");
+  const before = process.memoryUsage.rss();
+  const socket = connect(server.port, "127.0.0.1");
+  socket.write(
+    `POST /v1/responses HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\n` +
+      `content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n`,
+  );
+  const began = performance.now();
+  socket.write(`${chunks}0\r\n\r\n`);
+  expect(await answered(socket)).toBe("400");
+  expect(bodies[0]?.toString()).toBe(text);
+  // Six reads of 64 KiB, most of which cost what 11 MiB do.
+  expect(performance.now() - began).toBeGreaterThan(400);
+  expect(process.memoryUsage.rss() - before).toBeLessThan(64 * MiB);
+  socket.destroy();
+});
+
+test("more requests than may wait for their answers end the connection; others get all of theirs", async () => {
+  await using server = await startTestServer([]);
+  const ask = async (times: number) => {
+    const socket = connect(server.port, "127.0.0.1").on("error", () => {});
+    let answers = "";
+    let closed = false;
+    socket.on("data", (bytes) => (answers += bytes.toString("latin1")));
+    socket.on("close", () => (closed = true));
+    socket.write("GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n".repeat(times));
+    const count = () => answers.split("HTTP/1.1 404").length - 1;
+    await expect.poll(() => closed || count() === times).toBe(true);
+    socket.destroy();
+    return { closed, logged: server.logged.length };
+  };
+  expect(await ask(limits.pipelined)).toEqual({ closed: false, logged: limits.pipelined });
+  const { closed, logged } = await ask(1_000);
+  expect(closed).toBe(true);
+  expect(logged).toBeLessThanOrEqual(2 * limits.pipelined + 1);
+});
