@@ -110,7 +110,7 @@ export class HeldBill implements Bill, Seated {
   #note(spent: Observed): Micros {
     this.#seen = spent;
     this.#said = spent;
-    return costMicros(this.request.prices, spent.tokens, spent.tools).total;
+    return costMicros(this.request.prices, spent.tokens, spent.tools, spent.calls).total;
   }
 
   settle(usage: FinalUsage): Promise<void> {

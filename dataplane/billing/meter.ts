@@ -59,7 +59,7 @@ export interface MeteredRequest {
   readonly contextTokens: number;
   readonly endpoint: "messages" | "chat" | "responses" | "batch";
   readonly batchId: string | null;
-  /** The prices of the snapshot that the request was accepted under. */
+  /** The prices that held when the request was accepted (`pricesAt`). */
   readonly prices: Prices;
   /** Estimate of the input, for the organization's tokens-per-minute limit; corrected by what was really used. */
   readonly inputTokens: number;
@@ -68,6 +68,8 @@ export interface MeteredRequest {
 /** What is known of a request's work so far: totals, never differences. */
 export interface Observed {
   readonly tokens: TokenUsage;
+  /** The tokens of each upstream call, where there were several: long prompts are dearer call by call (rule 10.3). */
+  readonly calls?: readonly TokenUsage[];
   readonly tools: ToolUsage;
   /** True when any of it was counted by us instead of reported by the upstream. */
   readonly estimated: boolean;

@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { Prices } from "../config/schema.ts";
+import type { Prices, Rates } from "../config/schema.ts";
 import type { TokenUsage, ToolUsage } from "./meter.ts";
-import { MAX_TOKENS_PER_REQUEST, chargeClasses, costMicros, estimateMicros } from "./price.ts";
+import { MAX_TOKENS_PER_REQUEST, chargeClasses, costMicros, estimateMicros, pricesAt } from "./price.ts";
 import { noTokens, noTools } from "./token-usage.ts";
 
 const source: Prices["source"] = { kind: "PriceTable", namespace: "n", name: "p", uid: "u", generation: 1 };
@@ -83,13 +83,28 @@ const roundHalfUp = ({ numerator, denominator }: Fraction): bigint => {
 const decimal = fc
   .tuple(fc.nat(1_000_000), fc.option(fc.stringMatching(/^\d{1,12}$/), { nil: undefined }))
   .map(([whole, rest]) => (rest === undefined ? `${whole}` : `${whole}.${rest}`));
-const anyPrices: fc.Arbitrary<Prices> = fc.record({
-  source: fc.constant(source),
+const rates = {
   input: decimal,
   output: decimal,
   cacheRead: decimal,
   cacheWrite5m: decimal,
   cacheWrite1h: decimal,
+};
+const anyTiers = fc
+  .uniqueArray(fc.oneof(fc.integer({ min: 1, max: 40 }), fc.integer({ min: 1, max: 4_000_000 })), {
+    maxLength: 4,
+  })
+  .chain((bounds) =>
+    fc.tuple(
+      ...bounds
+        .toSorted((a, b) => a - b)
+        .map((inputOver) => fc.record({ inputOver: fc.constant(inputOver), ...rates })),
+    ),
+  );
+const anyPrices: fc.Arbitrary<Prices> = fc.record({
+  source: fc.constant(source),
+  ...rates,
+  tiers: anyTiers,
   tools: fc.record({ webSearch: decimal, webFetch: decimal, xSearchPost: decimal, xSearchProfile: decimal }),
 });
 const tokenCount = fc.oneof(fc.nat(20), fc.nat(2_000_000));
@@ -109,28 +124,48 @@ const anyTools: fc.Arbitrary<ToolUsage> = fc.record({
   xProfiles: fc.nat(200),
 });
 
+const classes = ["input", "cacheRead", "cacheWrite5m", "cacheWrite1h", "output"] as const;
+const isMore = (a: Fraction, b: Fraction) => a.numerator * b.denominator > b.numerator * a.denominator;
+const added = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
+  input: a.input + b.input,
+  cacheRead: a.cacheRead + b.cacheRead,
+  cacheWrite5m: a.cacheWrite5m + b.cacheWrite5m,
+  cacheWrite1h: a.cacheWrite1h + b.cacheWrite1h,
+  output: a.output + b.output,
+  reasoning: 0,
+});
+
+/** Rule 10.3, read anew: one call at the dearest tier that its whole input exceeds, else at the standard rates. */
+function exactCall(prices: Prices, call: TokenUsage): Fraction {
+  const at = (row: Rates) =>
+    classes.map((name) => times(fraction(row[name]), BigInt(call[name]))).reduce(plus);
+  const input = call.input + call.cacheRead + call.cacheWrite5m + call.cacheWrite1h;
+  const tiers = (prices.tiers ?? []).filter(({ inputOver }) => inputOver < input).map(at);
+  return tiers.length === 0 ? at(prices) : tiers.reduce((most, next) => (isMore(next, most) ? next : most));
+}
+
 describe("laws", () => {
   test("the cost is the rational sum, rounded once, half up", () => {
     fc.assert(
-      fc.property(anyPrices, anyTokens, anyTools, (prices, tokens, tools) => {
-        const perToken = [
-          times(fraction(prices.input), BigInt(tokens.input)),
-          times(fraction(prices.cacheRead), BigInt(tokens.cacheRead)),
-          times(fraction(prices.cacheWrite5m), BigInt(tokens.cacheWrite5m)),
-          times(fraction(prices.cacheWrite1h), BigInt(tokens.cacheWrite1h)),
-          times(fraction(prices.output), BigInt(tokens.output)),
-        ];
-        // Credits a thousand units, so a million micro-credits over a thousand for each.
-        const perUnit = [
-          times(fraction(prices.tools.webSearch), BigInt(tools.webSearches) * 1_000_000n),
-          times(fraction(prices.tools.webFetch), BigInt(tools.webFetches) * 1_000_000n),
-          times(fraction(prices.tools.xSearchPost), BigInt(tools.xPosts) * 1_000_000n),
-          times(fraction(prices.tools.xSearchProfile), BigInt(tools.xProfiles) * 1_000_000n),
-        ].map((part) => ({ ...part, denominator: part.denominator * 1000n }));
-        expect(costMicros(prices, tokens, tools).total).toBe(
-          roundHalfUp([...perToken, ...perUnit].reduce(plus)),
-        );
-      }),
+      fc.property(
+        anyPrices,
+        fc.array(anyTokens, { minLength: 1, maxLength: 5 }),
+        anyTools,
+        (prices, calls, tools) => {
+          const tokens = calls.reduce(added);
+          const perToken = calls.map((call) => exactCall(prices, call));
+          // Credits a thousand units, so a million micro-credits over a thousand for each.
+          const perUnit = [
+            times(fraction(prices.tools.webSearch), BigInt(tools.webSearches) * 1_000_000n),
+            times(fraction(prices.tools.webFetch), BigInt(tools.webFetches) * 1_000_000n),
+            times(fraction(prices.tools.xSearchPost), BigInt(tools.xPosts) * 1_000_000n),
+            times(fraction(prices.tools.xSearchProfile), BigInt(tools.xProfiles) * 1_000_000n),
+          ].map((part) => ({ ...part, denominator: part.denominator * 1000n }));
+          const exact = roundHalfUp([...perToken, ...perUnit].reduce(plus));
+          expect(costMicros(prices, tokens, tools, calls).total).toBe(exact);
+          if (calls.length === 1) expect(costMicros(prices, tokens, tools).total).toBe(exact);
+        },
+      ),
     );
   });
 
@@ -159,6 +194,67 @@ describe("laws", () => {
         expect(costMicros(prices, used, noTools).total <= estimate).toBe(true);
       }),
     );
+  });
+});
+
+describe("rule 10.3: long prompts", () => {
+  const long: Prices = { ...sonnet, tiers: [{ ...sonnet, inputOver: 1000, input: "200", output: "700" }] };
+  const cost = (tokens: Partial<TokenUsage>) => costMicros(long, { ...noTokens, ...tokens }, noTools).total;
+
+  test("a bound is reached by what exceeds it, and then all of the request is dearer", () => {
+    expect(cost({ input: 1000, output: 1 })).toBe(96_480n);
+    expect(cost({ input: 1001, output: 1 })).toBe(200_900n);
+  });
+  test("what was read from a cache and written to one is input too", () => {
+    expect(cost({ input: 1, cacheRead: 400, cacheWrite5m: 300, cacheWrite1h: 300 })).toBe(
+      200n + 3840n + 36_000n + 57_600n,
+    );
+  });
+  test("each call of a loop counts by its own input", () => {
+    const call = { ...noTokens, input: 600 };
+    const both = { ...noTokens, input: 1200 };
+    expect(costMicros(long, both, noTools, [call, call]).total).toBe(115_200n);
+    expect(costMicros(long, both, noTools).total).toBe(240_000n);
+  });
+  test("the hold takes the dearest tier that so much input may reach, a cheaper one lowers it not", () => {
+    const cheaper = {
+      ...sonnet,
+      inputOver: 2000,
+      input: "1",
+      cacheWrite5m: "1",
+      cacheWrite1h: "1",
+      output: "1",
+    };
+    const hold = (inputTokens: number) =>
+      estimateMicros(
+        { ...long, tiers: [...(long.tiers ?? []), cheaper] },
+        { inputTokens, maxOutputTokens: 10, n: 1 },
+      );
+    expect(hold(1000)).toBe(192_000n + 4800n);
+    expect(hold(1001)).toBe(200_200n + 7000n);
+    expect(hold(2001)).toBe(400_200n + 7000n);
+  });
+});
+
+describe("rule 10.4: prices from a moment on", () => {
+  const first = Date.parse("2027-01-01T00:00:00Z");
+  const change = (from: number, input: string) => ({ ...sonnet, from, input });
+  const prices: Prices = { ...sonnet, changes: [change(first, "1"), change(first + 5, "2")] };
+
+  test.each([
+    [0, "96"],
+    [first - 1, "96"],
+    [first, "1"],
+    [first + 4, "1"],
+    [first + 5, "2"],
+    [first + 1e12, "2"],
+  ])("a request of %d pays %s", (acceptedAt, input) => {
+    expect(pricesAt(prices, acceptedAt).input).toBe(input);
+  });
+  test("tools, and where the prices come from, stay", () => {
+    expect(pricesAt(prices, first)).toMatchObject({ tools: sonnet.tools, source });
+    expect(pricesAt(prices, first)).not.toHaveProperty("from");
+    expect(pricesAt(prices, first)).not.toHaveProperty("changes");
   });
 });
 

@@ -5,7 +5,7 @@
  * A price of `p` credits for a million tokens is `p` micro-credits a token; a price of `p` credits for a thousand
  * tool units is `1000 p` micro-credits a unit.
  */
-import type { Prices } from "../config/schema.ts";
+import type { Prices, Rates } from "../config/schema.ts";
 import type { Micros, TokenUsage, ToolUsage } from "./meter.ts";
 
 /** What is charged for: the five token types of a cost report, and the three server tools by name. */
@@ -43,14 +43,16 @@ export interface EstimatedWork {
  */
 export const MAX_TOKENS_PER_REQUEST = 1_000_000_000;
 
+const tokenClasses = ["input", "cacheRead", "cacheWrite5m", "cacheWrite1h", "output"] as const;
+type TokenClass = (typeof tokenClasses)[number];
+type TokenRates = Readonly<Record<TokenClass, bigint>>;
+
 /** Prices as integers over one denominator: micro-credits a token or tool unit, times `scale`. */
-interface Rates {
+interface ScaledPrices {
   readonly scale: bigint;
-  readonly input: bigint;
-  readonly cacheRead: bigint;
-  readonly cacheWrite5m: bigint;
-  readonly cacheWrite1h: bigint;
-  readonly output: bigint;
+  readonly standard: TokenRates;
+  /** In the order of their bounds. */
+  readonly tiers: readonly { readonly inputOver: bigint; readonly rates: TokenRates }[];
   readonly webSearch: bigint;
   readonly webFetch: bigint;
   readonly xSearchPost: bigint;
@@ -58,21 +60,43 @@ interface Rates {
 }
 
 /** A snapshot's price objects live as long as the snapshot, so parsing them once is enough. */
-const parsed = new WeakMap<Prices, Rates>();
+const parsed = new WeakMap<Prices, ScaledPrices>();
+/** The prices that hold from each change on. */
+const changed = new WeakMap<object, Prices>();
 
-/** Exact cost of the work done: one rounding, half up; the residue of the parts stands in the dearest of them. */
-export function costMicros(prices: Prices, tokens: TokenUsage, tools: ToolUsage): Cost {
-  const rates = ratesOf(prices);
+/**
+ * The prices of a request that was accepted at this moment (rule 10.4); they go with it to its end.
+ * @param acceptedAt Unix milliseconds
+ */
+export function pricesAt(prices: Prices, acceptedAt: number): Prices {
+  const change = prices.changes?.findLast(({ from }) => from <= acceptedAt);
+  if (change === undefined) return prices;
+  const known = changed.get(change);
+  if (known !== undefined) return known;
+  const { from: _from, ...rates } = change;
+  const held: Prices = { ...rates, source: prices.source, tools: prices.tools };
+  changed.set(change, held);
+  return held;
+}
+
+/**
+ * Exact cost of the work done: one rounding, half up; the residue of the parts stands in the dearest of them.
+ * @param calls the tokens of each upstream call, where there was more than one: each is charged by its own input
+ * (rule 10.3). They sum to `tokens`.
+ */
+export function costMicros(
+  prices: Prices,
+  tokens: TokenUsage,
+  tools: ToolUsage,
+  calls?: readonly TokenUsage[],
+): Cost {
+  const scaled = scaledOf(prices);
   // Exact at first, times the scale; rounded down below.
   const parts: Record<ChargeClass, bigint> = {
-    input: count(tokens.input) * rates.input,
-    cacheRead: count(tokens.cacheRead) * rates.cacheRead,
-    cacheWrite5m: count(tokens.cacheWrite5m) * rates.cacheWrite5m,
-    cacheWrite1h: count(tokens.cacheWrite1h) * rates.cacheWrite1h,
-    output: count(tokens.output) * rates.output,
-    webSearch: count(tools.webSearches) * rates.webSearch,
-    webFetch: count(tools.webFetches) * rates.webFetch,
-    xSearch: count(tools.xPosts) * rates.xSearchPost + count(tools.xProfiles) * rates.xSearchProfile,
+    ...callParts(scaled, tokens, calls),
+    webSearch: count(tools.webSearches) * scaled.webSearch,
+    webFetch: count(tools.webFetches) * scaled.webFetch,
+    xSearch: count(tools.xPosts) * scaled.xSearchPost + count(tools.xProfiles) * scaled.xSearchProfile,
   };
   let sum = 0n;
   let floors = 0n;
@@ -83,32 +107,80 @@ export function costMicros(prices: Prices, tokens: TokenUsage, tools: ToolUsage)
     // Most classes of most requests.
     if (part === 0n) continue;
     sum += part;
-    parts[charge] = part / rates.scale;
+    parts[charge] = part / scaled.scale;
     floors += parts[charge];
     if (part <= most) continue;
     most = part;
     dearest = charge;
   }
-  const total = (2n * sum + rates.scale) / (2n * rates.scale);
+  const total = (2n * sum + scaled.scale) / (2n * scaled.scale);
   // Between 0 and the number of classes: each part was rounded down, the total was not rounded below their sum.
   parts[dearest] += total - floors;
   return { total, parts };
 }
 
+type TokenParts = Readonly<Record<TokenClass, bigint>>;
+
+/** What each class of tokens costs, times the scale. */
+function callParts(
+  scaled: ScaledPrices,
+  tokens: TokenUsage,
+  calls: readonly TokenUsage[] | undefined,
+): TokenParts {
+  // Without tiers it is all the same where a token was used.
+  if (calls === undefined || scaled.tiers.length === 0) return tokenParts(scaled, tokens);
+  const sums: Record<TokenClass, bigint> = {
+    input: 0n,
+    cacheRead: 0n,
+    cacheWrite5m: 0n,
+    cacheWrite1h: 0n,
+    output: 0n,
+  };
+  for (const call of calls) {
+    const parts = tokenParts(scaled, call);
+    for (const name of tokenClasses) sums[name] += parts[name];
+  }
+  return sums;
+}
+
+/** Of one call: at the standard rates, or at the dearest tier whose bound its input exceeds. */
+function tokenParts(scaled: ScaledPrices, tokens: TokenUsage): TokenParts {
+  const at = (rates: TokenRates): TokenParts => ({
+    input: count(tokens.input) * rates.input,
+    cacheRead: count(tokens.cacheRead) * rates.cacheRead,
+    cacheWrite5m: count(tokens.cacheWrite5m) * rates.cacheWrite5m,
+    cacheWrite1h: count(tokens.cacheWrite1h) * rates.cacheWrite1h,
+    output: count(tokens.output) * rates.output,
+  });
+  if (scaled.tiers.length === 0) return at(scaled.standard);
+  const input =
+    count(tokens.input) + count(tokens.cacheRead) + count(tokens.cacheWrite5m) + count(tokens.cacheWrite1h);
+  const over = scaled.tiers.filter(({ inputOver }) => input > inputOver).map(({ rates }) => at(rates));
+  return over.length === 0
+    ? at(scaled.standard)
+    : over.reduce((dearest, parts) => (sumOf(parts) > sumOf(dearest) ? parts : dearest));
+}
+
+const sumOf = (parts: TokenParts): bigint => tokenClasses.reduce((sum, name) => sum + parts[name], 0n);
+
 /**
  * What to hold before one upstream call: every input token at the dearest input price, every choice at its whole
- * output limit (rule 1.8). Rounded up, so that a request within the estimate costs at most the estimate.
+ * output limit (rule 1.8), by the dearest tier that so much input may reach. Rounded up, so that a request within the
+ * estimate costs at most the estimate.
  */
 export function estimateMicros(prices: Prices, work: EstimatedWork): Micros {
-  const rates = ratesOf(prices);
-  const dearestInput = [rates.cacheWrite5m, rates.cacheWrite1h].reduce(
-    (dearest, rate) => (rate > dearest ? rate : dearest),
-    rates.input,
-  );
-  const exact =
-    count(work.inputTokens) * dearestInput + count(work.maxOutputTokens) * count(work.n) * rates.output;
-  return (exact + rates.scale - 1n) / rates.scale;
+  const { scale, standard, tiers } = scaledOf(prices);
+  const input = count(work.inputTokens);
+  const output = count(work.maxOutputTokens) * count(work.n);
+  const at = (rates: TokenRates) =>
+    input * largest(rates.input, rates.cacheWrite5m, rates.cacheWrite1h) + output * rates.output;
+  // A prompt may turn out shorter than its estimate, and a longer one may be cheaper.
+  const reached = tiers.filter(({ inputOver }) => input > inputOver).map(({ rates }) => at(rates));
+  return (largest(at(standard), ...reached) + scale - 1n) / scale;
 }
+
+const largest = (...values: readonly bigint[]): bigint =>
+  values.reduce((most, value) => (value > most ? value : most), 0n);
 
 /** A counter as it may be billed: whole, not negative, bounded. Upstreams have been seen to report anything. */
 export function billableCount(value: number): number {
@@ -121,33 +193,34 @@ function count(value: number): bigint {
   return billable === 0 ? 0n : BigInt(billable);
 }
 
-function ratesOf(prices: Prices): Rates {
+function scaledOf(prices: Prices): ScaledPrices {
   const known = parsed.get(prices);
   if (known !== undefined) return known;
+  const { tiers = [], tools } = prices;
   const texts = [
-    prices.input,
-    prices.output,
-    prices.cacheRead,
-    prices.cacheWrite5m,
-    prices.cacheWrite1h,
-    ...Object.values(prices.tools),
+    ...[prices, ...tiers].flatMap((rates) => tokenClasses.map((name) => rates[name])),
+    ...Object.values(tools),
   ];
   const digits = Math.max(...texts.map((text) => fraction(text).length));
   const integer = (text: string) => parseScaled(text, digits);
-  const rates: Rates = {
+  const ratesOf = (rates: Rates): TokenRates => ({
+    input: integer(rates.input),
+    cacheRead: integer(rates.cacheRead),
+    cacheWrite5m: integer(rates.cacheWrite5m),
+    cacheWrite1h: integer(rates.cacheWrite1h),
+    output: integer(rates.output),
+  });
+  const scaled: ScaledPrices = {
     scale: 10n ** BigInt(digits),
-    input: integer(prices.input),
-    cacheRead: integer(prices.cacheRead),
-    cacheWrite5m: integer(prices.cacheWrite5m),
-    cacheWrite1h: integer(prices.cacheWrite1h),
-    output: integer(prices.output),
-    webSearch: 1000n * integer(prices.tools.webSearch),
-    webFetch: 1000n * integer(prices.tools.webFetch),
-    xSearchPost: 1000n * integer(prices.tools.xSearchPost),
-    xSearchProfile: 1000n * integer(prices.tools.xSearchProfile),
+    standard: ratesOf(prices),
+    tiers: tiers.map((tier) => ({ inputOver: BigInt(tier.inputOver), rates: ratesOf(tier) })),
+    webSearch: 1000n * integer(tools.webSearch),
+    webFetch: 1000n * integer(tools.webFetch),
+    xSearchPost: 1000n * integer(tools.xSearchPost),
+    xSearchProfile: 1000n * integer(tools.xSearchProfile),
   };
-  parsed.set(prices, rates);
-  return rates;
+  parsed.set(prices, scaled);
+  return scaled;
 }
 
 const fraction = (text: string): string => text.split(".")[1] ?? "";

@@ -28,7 +28,7 @@ export interface UsageRow {
 
 /** The row of a request, charged at the prices it was accepted under. Counters are made billable on the way. */
 export function usageRow(request: MeteredRequest, usage: FinalUsage, provisional = false): UsageRow {
-  const { tokens, tools } = usage;
+  const { tokens, tools, calls } = usage;
   return {
     id: request.id,
     acceptedAt: request.acceptedAt,
@@ -60,7 +60,7 @@ export function usageRow(request: MeteredRequest, usage: FinalUsage, provisional
       xPosts: billableCount(tools.xPosts),
       xProfiles: billableCount(tools.xProfiles),
     },
-    cost: costMicros(request.prices, tokens, tools),
+    cost: costMicros(request.prices, tokens, tools, calls),
   };
 }
 

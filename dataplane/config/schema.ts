@@ -52,14 +52,27 @@ export type Source = z.infer<typeof sourceSchema>;
 const decimalSchema = z.string().regex(/^-?\d+(\.\d+)?$/);
 const millisecondsSchema = z.number().int().positive();
 
-/** Credits for a million tokens of each class (so: micro-credits for one token), and for a thousand tool units. */
-export const pricesSchema = z.object({
-  source: sourceSchema,
+/** Credits for a million tokens of each class (so: micro-credits for one token). */
+const ratesSchema = z.object({
   input: decimalSchema,
   output: decimalSchema,
   cacheRead: decimalSchema,
   cacheWrite5m: decimalSchema,
   cacheWrite1h: decimalSchema,
+});
+export type Rates = z.infer<typeof ratesSchema>;
+
+/** Long prompts: the whole request is charged at a tier whose bound its input exceeds (rule 10.3). */
+const tieredSchema = ratesSchema.extend({
+  tiers: z.array(ratesSchema.extend({ inputOver: z.number().int().positive() })).optional(),
+});
+
+/** The prices of a model, and of a thousand tool units. */
+export const pricesSchema = z.object({
+  source: sourceSchema,
+  ...tieredSchema.shape,
+  /** The prices from a moment on, in Unix milliseconds; each one later than the one before (rule 10.4). */
+  changes: z.array(tieredSchema.extend({ from: z.number().int() })).optional(),
   tools: z.object({
     webSearch: decimalSchema,
     webFetch: decimalSchema,

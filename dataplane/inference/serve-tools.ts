@@ -3,9 +3,9 @@
  * runs the loop over the route's upstreams, and renders what it says in the client's dialect.
  */
 import type { Bill, ToolUsage } from "../billing/meter.ts";
-import { costMicros, estimateMicros } from "../billing/price.ts";
+import { costMicros, estimateMicros, pricesAt } from "../billing/price.ts";
 import { noTokens, noTools } from "../billing/token-usage.ts";
-import type { Policy, Route, Upstream } from "../config/schema.ts";
+import type { Policy, Prices, Route, Upstream } from "../config/schema.ts";
 import type { Sealer, StreamWriter } from "../dialects/codecs.ts";
 import { MessageAccumulator } from "../dialects/messages/accumulate.ts";
 import type { MessagesEvent, ServerToolName, ToolChoice } from "../dialects/messages/types.ts";
@@ -61,11 +61,13 @@ class ToolServing {
   readonly #accumulator = new MessageAccumulator();
   readonly #writer: StreamWriter | null;
   readonly #iterations: Iterations;
+  readonly #prices: Prices;
   #started = false;
 
   constructor(services: ToolServices) {
     const { call, look, route, policy, work } = services;
     this.#services = services;
+    this.#prices = pricesAt(route.prices, call.acceptedAt);
     this.#sources = work.sources;
     this.#iterations = new Iterations(services);
     this.#scope = {
@@ -115,7 +117,7 @@ class ToolServing {
         brought: (tool, outcome) => this.#brought(tool, outcome),
         emit: (events) => this.#emit(events, bill),
         estimate: (next) => this.#estimate(next),
-        fee: (name) => costMicros(this.#services.route.prices, noTokens, dearest[name]).total,
+        fee: (name) => costMicros(this.#prices, noTokens, dearest[name]).total,
         bill,
         sealer,
         newId,
@@ -184,7 +186,6 @@ class ToolServing {
   }
 
   #estimate(next: NextCall) {
-    const { prices } = this.#services.route;
     const { size } = this.#services.work.beginning;
     const added = sizeOf(next.added);
     const inputTokens = estimateInputTokens({
@@ -192,7 +193,7 @@ class ToolServing {
       images: size.images + added.images,
       documents: size.documents + added.documents,
     });
-    return estimateMicros(prices, { inputTokens, maxOutputTokens: next.maxTokens, n: 1 });
+    return estimateMicros(this.#prices, { inputTokens, maxOutputTokens: next.maxTokens, n: 1 });
   }
 
   async #emit(events: readonly MessagesEvent[], bill: Bill): Promise<void> {

@@ -4,7 +4,7 @@
  */
 import type { Attributes } from "@opentelemetry/api";
 import type { Bill, MeteredRequest } from "../billing/meter.ts";
-import { estimateMicros } from "../billing/price.ts";
+import { estimateMicros, pricesAt } from "../billing/price.ts";
 import { promptOf } from "../billing/token-usage.ts";
 import { findRoute } from "../config/find-route.ts";
 import type { Policy, Route, Upstream } from "../config/schema.ts";
@@ -204,7 +204,8 @@ class Serving {
   /** Takes the hold of the first iteration. */
   open(): Promise<Bill> {
     const { id, acceptedAt, principal, dialect, batchId, meter, record } = this.#call;
-    const { model, limits, prices } = this.route;
+    const { model, limits } = this.route;
+    const prices = pricesAt(this.route.prices, acceptedAt);
     const request: MeteredRequest = {
       id,
       acceptedAt,

@@ -15,6 +15,8 @@ const sum = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
 
 export class Tally {
   #finished = noTokens;
+  /** Tokens of each iteration that is over. */
+  readonly #calls: TokenUsage[] = [];
   #current = noTokens;
   #estimated = false;
   #currentEstimated = false;
@@ -32,6 +34,7 @@ export class Tally {
   /** The iteration under way is over: its tokens stay. */
   commit(): void {
     this.#finished = sum(this.#finished, this.#current);
+    this.#calls.push(this.#current);
     this.#estimated ||= this.#currentEstimated;
     this.#implausible ||= this.#currentImplausible;
     this.discard();
@@ -63,6 +66,7 @@ export class Tally {
   get observed(): Observed {
     return {
       tokens: sum(this.#finished, this.#current),
+      calls: [...this.#calls, this.#current],
       tools: this.#tools,
       estimated: this.#estimated || this.#currentEstimated,
       implausible: this.#implausible || this.#currentImplausible,

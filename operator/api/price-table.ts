@@ -1,6 +1,7 @@
 /** PriceTable: what tokens and tools cost (configuration.md "PriceTable" is made from it). */
 import { z } from "zod";
 import { field, listMap, modelId, price, withRules } from "./fields.ts";
+import { MOMENT, momentMicros } from "./moment.ts";
 
 export const priceDefaults = {
   creditsPerUSD: "32",
@@ -16,19 +17,86 @@ const tool = (name: keyof typeof priceDefaults.tools.USD, description: string) =
     default: priceDefaults.tools.USD[name],
   }).optional();
 
-const modelPrice = z.strictObject({
-  model: field(modelId(), "A ModelRoute's model id.", { example: "claude-sonnet-5-5" }),
-  input: price("A million input tokens.", { example: "3" }),
-  output: price("A million output tokens.", { example: "15" }),
-  cacheRead: price("A million input tokens read from the prompt cache. Default: input.", {
+/** The classes of tokens that a provider may price apart, each with what it costs where it is not named. */
+const cacheFields = (fallback: string) => ({
+  cacheRead: price(`A million input tokens read from the prompt cache. Default: ${fallback}.`, {
     example: "0.30",
   }).optional(),
-  cacheWrite5m: price("A million tokens written to the cache for 5 minutes. Default: input.", {
+  cacheWrite5m: price(`A million tokens written to the cache for 5 minutes. Default: ${fallback}.`, {
     example: "3.75",
   }).optional(),
-  cacheWrite1h: price("A million tokens written to the cache for 1 hour. Default: cacheWrite5m.", {
-    example: "6",
-  }).optional(),
+  cacheWrite1h: price(
+    `A million tokens written to the cache for 1 hour. Default: ${fallback === "input" ? "cacheWrite5m" : fallback}.`,
+    { example: "6" },
+  ).optional(),
+});
+
+const ABOVE = "the model's own";
+
+const tier = z.strictObject({
+  inputOver: field(
+    z.int().min(1).max(1_000_000_000),
+    "Input tokens, read from a cache and written to one included, above which these prices hold for the whole request.",
+    { example: 200_000 },
+  ),
+  input: price(`A million input tokens. Default: ${ABOVE}.`, { example: "6" }).optional(),
+  output: price(`A million output tokens. Default: ${ABOVE}.`, { example: "22.50" }).optional(),
+  ...cacheFields(ABOVE),
+});
+export type PriceTier = z.output<typeof tier>;
+
+const tokenPrices = {
+  input: price("A million input tokens.", { example: "3" }),
+  output: price("A million output tokens.", { example: "15" }),
+  ...cacheFields("input"),
+  tiers: field(
+    withRules(listMap(tier, "inputOver", 1, 8), [
+      {
+        cel: "self.map(t, t.inputOver).isSorted()",
+        message: "the bounds must rise",
+        fault: (tiers) => {
+          const index = tiers.findIndex(({ inputOver }, at) => inputOver < (tiers[at - 1]?.inputOver ?? 0));
+          return index < 0 ? null : [index, "inputOver"];
+        },
+      },
+    ]),
+    "Prices of long prompts: the whole request is charged at the dearest tier whose bound its input exceeds; in a tool loop each call by its own input.",
+  ).optional(),
+};
+
+const change = z.strictObject({
+  from: field(
+    withRules(z.string().max(40).regex(MOMENT), [
+      {
+        cel: "timestamp(self) > timestamp('1970-01-01T00:00:00Z')",
+        message: "must be a moment of the calendar, such as 2027-01-01T00:00:00Z",
+        fault: (text) => ((momentMicros(text) ?? 0n) > 0n ? null : []),
+      },
+    ]),
+    "The moment from which these prices hold, for requests accepted then or later. With seconds and an offset.",
+    { example: "2027-01-01T00:00:00Z" },
+  ),
+  ...tokenPrices,
+});
+export type PriceChange = z.output<typeof change>;
+
+const modelPrice = z.strictObject({
+  model: field(modelId(), "A ModelRoute's model id.", { example: "claude-sonnet-5-5" }),
+  ...tokenPrices,
+  changes: field(
+    withRules(listMap(change, "from", 1, 16), [
+      {
+        cel: "self.map(c, timestamp(c.from)).isSorted() && self.all(c, self.exists_one(o, timestamp(o.from) == timestamp(c.from)))",
+        message: "the dates must stand in order, each later than the one before",
+        fault: (changes) => {
+          const moments = changes.map(({ from }) => momentMicros(from) ?? 0n);
+          const index = moments.findIndex((moment, at) => at > 0 && moment <= (moments[at - 1] ?? 0n));
+          return index < 0 ? null : [index, "from"];
+        },
+      },
+    ]),
+    "Prices from a moment on; each one says all of them anew. Requests that were accepted before keep theirs.",
+  ).optional(),
 });
 export type ModelPrice = z.output<typeof modelPrice>;
 

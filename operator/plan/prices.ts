@@ -1,6 +1,7 @@
 /** PriceTables: from prices in USD or credits to exact credits. */
-import type { Prices, Route } from "../../dataplane/config/schema.ts";
-import { type ModelPrice, priceDefaults, type PriceTableSpec } from "../api/price-table.ts";
+import type { Prices, Rates, Route } from "../../dataplane/config/schema.ts";
+import { momentMicros } from "../api/moment.ts";
+import { type ModelPrice, type PriceChange, priceDefaults, type PriceTableSpec } from "../api/price-table.ts";
 import { multiply } from "./decimal.ts";
 import type { Refusal, Refusals } from "./judge.ts";
 import { type Declared, reference, type Verdict } from "./objects.ts";
@@ -105,14 +106,13 @@ function pricesOf(object: Declared, spec: PriceTableSpec, entries: ReadonlyMap<s
     xSearchProfile: credits(amounts.xSearchProfile),
   };
   const ofEntry = oncePer((entry: ModelPrice): Prices => {
-    const write5m = entry.cacheWrite5m ?? entry.input;
+    const { changes } = entry;
     return {
       source: sourceOf(object),
-      input: credits(entry.input),
-      output: credits(entry.output),
-      cacheRead: credits(entry.cacheRead ?? entry.input),
-      cacheWrite5m: credits(write5m),
-      cacheWrite1h: credits(entry.cacheWrite1h ?? write5m),
+      ...tokenPrices(entry, credits),
+      ...(changes !== undefined && {
+        changes: changes.map((change) => ({ from: fromOf(change), ...tokenPrices(change, credits) })),
+      }),
       tools,
     };
   });
@@ -120,6 +120,46 @@ function pricesOf(object: Declared, spec: PriceTableSpec, entries: ReadonlyMap<s
     const entry = entries.get(model);
     return entry === undefined ? null : ofEntry(entry);
   };
+}
+
+type TokenPrices = Omit<ModelPrice | PriceChange, "model" | "from" | "changes">;
+
+/** Every class of tokens with a price of its own, in credits. */
+function tokenPrices(entry: TokenPrices, credits: (amount: string) => string) {
+  const write5m = entry.cacheWrite5m ?? entry.input;
+  const all = {
+    input: entry.input,
+    output: entry.output,
+    cacheRead: entry.cacheRead ?? entry.input,
+    cacheWrite5m: write5m,
+    cacheWrite1h: entry.cacheWrite1h ?? write5m,
+  };
+  const { tiers } = entry;
+  return {
+    ...ratesOf(all, credits),
+    ...(tiers !== undefined && {
+      tiers: tiers.map(({ inputOver, ...own }) => ({
+        inputOver,
+        ...ratesOf({ ...all, ...defined(own) }, credits),
+      })),
+    }),
+  };
+}
+
+const ratesOf = (rates: Rates, credits: (amount: string) => string): Rates => ({
+  input: credits(rates.input),
+  output: credits(rates.output),
+  cacheRead: credits(rates.cacheRead),
+  cacheWrite5m: credits(rates.cacheWrite5m),
+  cacheWrite1h: credits(rates.cacheWrite1h),
+});
+
+/** Requests are accepted at whole milliseconds: the first one that is not before the moment. */
+function fromOf({ from }: PriceChange): number {
+  const micros = momentMicros(from);
+  if (micros === null) throw new Error(`${from} is no moment`);
+  const milliseconds = Number(micros / 1000n);
+  return micros > BigInt(milliseconds) * 1000n ? milliseconds + 1 : milliseconds;
 }
 
 /** Without the keys whose value is undefined, so that they cover no default. */

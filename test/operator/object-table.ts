@@ -489,6 +489,89 @@ const priceRows: Row[] = [
     path: "spec.creditsPerUSD",
     says: /above 0/,
   },
+  {
+    title: "every kind of price",
+    spec: {
+      unit: "USD",
+      models: [
+        {
+          ...price,
+          tiers: [{ inputOver: 200_000, input: "6" }, { inputOver: 500_000 }],
+          changes: [
+            { from: "2027-01-01T00:00:00Z", input: "2", output: "9", tiers: [{ inputOver: 1 }] },
+            { from: "2027-01-01T00:00:00.000001+00:00", input: "2", output: "8" },
+          ],
+        },
+      ],
+    },
+    verdict: "good",
+  },
+  {
+    title: "the most tiers and changes that a table may hold",
+    spec: {
+      unit: "USD",
+      models: times(20, (index) => ({
+        ...price,
+        model: `m-${index}`,
+        tiers: times(8, (tier) => ({ inputOver: (tier + 1) * 1000 })),
+        changes: times(16, (day) => ({
+          from: `2027-01-${String(day + 1).padStart(2, "0")}T00:00:00Z`,
+          input: "1",
+          output: "2",
+          tiers: times(8, (tier) => ({ inputOver: (tier + 1) * 1000 })),
+        })),
+      })),
+    },
+    verdict: "good",
+  },
+  {
+    title: "bounds of tiers that fall",
+    spec: { unit: "USD", models: [{ ...price, tiers: [{ inputOver: 2 }, { inputOver: 1 }] }] },
+    verdict: "refused",
+    path: "spec.models[0].tiers[1].inputOver",
+    says: /must rise/,
+  },
+  {
+    title: "two tiers of one bound",
+    spec: { unit: "USD", models: [{ ...price, tiers: [{ inputOver: 2 }, { inputOver: 2 }] }] },
+    verdict: "refused",
+    path: "spec.models[0].tiers[1].inputOver",
+    says: /Duplicate value/,
+  },
+  {
+    title: "a tier above nothing",
+    spec: { unit: "USD", models: [{ ...price, tiers: [{ inputOver: 0 }] }] },
+    verdict: "refused",
+    path: "spec.models[0].tiers[0].inputOver",
+  },
+  ...[
+    ["changes out of order", ["2027-02-01T00:00:00Z", "2027-01-01T00:00:00Z"]],
+    ["two changes at one moment, said differently", ["2027-01-01T00:00:00Z", "2027-01-01T07:00:00+07:00"]],
+  ].map(([title, moments]) => ({
+    title,
+    spec: {
+      unit: "USD",
+      models: [
+        { ...price, changes: (moments as string[]).map((from) => ({ from, input: "1", output: "2" })) },
+      ],
+    },
+    verdict: "refused",
+    path: "spec.models[0].changes[1].from",
+    says: /in order/,
+  })),
+  ...["2027-01-01", "2027-01-01T00:00:00", "2027-02-30T00:00:00Z", "tomorrow"].map((from) => ({
+    title: `${from}, which is no moment`,
+    spec: { unit: "USD", models: [{ ...price, changes: [{ from, input: "1", output: "2" }] }] },
+    verdict: "refused",
+    path: "spec.models[0].changes[0].from",
+  })),
+  {
+    title: "a change that leaves the output's price out",
+    spec: { unit: "USD", models: [{ ...price, changes: [{ from: "2027-01-01T00:00:00Z", input: "1" }] }] },
+    verdict: "refused",
+    path: "spec.models[0].changes[0].output",
+    says: /Required value/,
+  },
 ].map((row) => ({ kind: "PriceTable" as const, ...row }) as Row);
 
 const key = (name: string, more: object = {}) => ({

@@ -1,0 +1,19 @@
+/** Moments as RFC 3339 writes them. */
+
+/** With seconds, at most a microsecond's digits, and an offset. */
+export const MOMENT =
+  /^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$/;
+
+/** Microseconds since 1970; null where the calendar has no such moment. */
+export function momentMicros(text: string): bigint | null {
+  if (!MOMENT.test(text)) return null;
+  const [, whole = "", fraction = "", offset = ""] = /^([^.Z+]{19})(?:\.([0-9]+))?(.+)$/.exec(text) ?? [];
+  const [sign = "+", hours = 0, minutes = 0] =
+    offset === "Z" ? [] : [offset[0], Number(offset.slice(1, 3)), Number(offset.slice(4))];
+  const local = Date.parse(`${whole}Z`);
+  // `Date.parse` takes the 31st of a short month for the 1st of the next.
+  if (Number.isNaN(local) || new Date(local).toISOString().slice(0, 19) !== whole) return null;
+  if (hours > 23 || minutes > 59) return null;
+  const shift = (hours * 60 + minutes) * 60_000 * (sign === "-" ? -1 : 1);
+  return BigInt(local - shift) * 1000n + BigInt(fraction.padEnd(6, "0"));
+}
