@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { callOf, snapshotOf } from "../../test/fakes/inference.ts";
 import { splice } from "../lib/json-splice.ts";
 import type { OutputItems } from "./call.ts";
-import { keeperOf, knownItems, refersToItems, withItemReferences } from "./item-references.ts";
+import { keepItemOf, knownItems, refersToItems, withItemReferences } from "./item-references.ts";
 import { look } from "./look.ts";
 
 const items: Record<string, string> = {
@@ -58,7 +58,7 @@ test("items are kept unless the client says store: false, and not for batches", 
     let keeper: unknown;
     const call = callOf(dialect, snapshotOf([]), { model: "m", input: "x", messages: [{}], ...more });
     await withItemReferences(async (seen) => {
-      keeper = keeperOf(seen, look(seen.dialect, seen.body));
+      keeper = keepItemOf(seen, look(seen.dialect, seen.body));
     }, cache)({ ...call, batchId });
     return keeper !== undefined;
   };

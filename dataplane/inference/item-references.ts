@@ -106,7 +106,7 @@ export async function knownItems({ content, bodyBytes }: Facts, items: OutputIte
 }
 
 /** What is told the output items of this call's answer; undefined when none are to be kept. */
-export function keeperOf({ items, batchId }: InferenceCall, { store }: Facts): KeepItem | undefined {
+export function keepItemOf({ items, batchId }: InferenceCall, { store }: Facts): KeepItem | undefined {
   if (items === undefined || batchId !== null || store === false) return undefined;
   return (id, json) => items.keep(id, json);
 }

@@ -153,32 +153,7 @@ function eventsOf(message: MessagesResponse): MessagesEvent[] {
       type: "message_start",
       message: { ...start, content: [], stop_reason: null, stop_sequence: null, usage },
     },
-    ...content.flatMap((block, index): MessagesEvent[] => {
-      const delta = (of: Extract<MessagesEvent, { type: "content_block_delta" }>["delta"]) =>
-        ({ type: "content_block_delta", index, delta: of }) as const;
-      const stop = { type: "content_block_stop", index } as const;
-      if (block.type === "text") {
-        return [
-          { type: "content_block_start", index, content_block: { type: "text", text: "" } },
-          delta({ type: "text_delta", text: block.text }),
-          ...(block.citations ?? []).map((citation) => delta({ type: "citations_delta", citation })),
-          stop,
-        ];
-      }
-      if (block.type === "thinking") {
-        return [
-          {
-            type: "content_block_start",
-            index,
-            content_block: { type: "thinking", thinking: "", signature: "" },
-          },
-          delta({ type: "thinking_delta", thinking: block.thinking }),
-          delta({ type: "signature_delta", signature: block.signature }),
-          stop,
-        ];
-      }
-      return wholeBlock(block, index);
-    }),
+    ...content.flatMap(wholeBlock),
     {
       type: "message_delta",
       delta: { stop_reason, stop_sequence, ...(stop_details === undefined ? {} : { stop_details }) },

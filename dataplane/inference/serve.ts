@@ -8,7 +8,7 @@ import { estimateMicros, pricesAt } from "../billing/price.ts";
 import { promptOf } from "../billing/token-usage.ts";
 import { findRoute } from "../config/find-route.ts";
 import type { Policy, Route, Upstream } from "../config/schema.ts";
-import type { KeepItem, Sealer } from "../dialects/codecs.ts";
+import type { Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
@@ -22,28 +22,24 @@ import type { RunTool } from "../tools/toolbox.ts";
 import type { Attempts } from "../upstream/attempts.ts";
 import { ClientLeft } from "../upstream/failure.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
-import type { Outgoing, UpstreamAnswer, UpstreamRequest } from "../upstream/request.ts";
+import type { UpstreamAnswer, UpstreamRequest } from "../upstream/request.ts";
 import { settle, type AnswerJob, type RelayJob } from "./answer-job.ts";
 import type { InferenceCall } from "./call.ts";
-import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
 import { conversationKey } from "./conversation-key.ts";
-import { conversionFacts, type Converting, type Written } from "./conversion.ts";
+import { conversionFacts } from "./conversion.ts";
 import { convertStream } from "./convert-stream.ts";
 import { convertWhole } from "./convert-whole.ts";
-import type { RelayBody } from "./edits.ts";
 import { askedOutput, estimateWork, possibleUsage, usualInputTokens } from "./estimate.ts";
-import { keeperOf, knownItems, refersToItems } from "./item-references.ts";
-import { checkMedia, checkServerTools, refuse } from "./refuse.ts";
-import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
-import { rejectsSystemTurns } from "./rejected-system-turns.ts";
+import { knownItems, refersToItems } from "./item-references.ts";
+import { checkServerTools, refuse } from "./refuse.ts";
+import { OutgoingRequest } from "./outgoing-request.ts";
 import { relayStream } from "./relay-stream.ts";
 import { AnswerSeal } from "./seal-answer.ts";
 import { serveWithTools, type ToolServices } from "./serve-tools.ts";
 import { relayWhole } from "./relay-whole.ts";
 import { edited, openWork, type Work } from "./work.ts";
+import type { Seen } from "./look.ts";
 
-/** What a Messages client without a version is taken to speak (service.md "Headers"). */
-const DEFAULT_VERSION = "2023-06-01";
 /** As much of an unknown model's name is repeated to the client. */
 const MAX_SHOWN_MODEL = 200;
 
@@ -72,7 +68,7 @@ export const createServe =
     const serving = accepted(call, work, sealerOf(organizationId));
     const policy = serving.toolPolicy();
     if (policy !== undefined) return serveWithTools(await serving.toolServices(policy, upstreams, runTool));
-    const reading = serving.checkReadable();
+    const reading = serving.outgoing.checkReadable();
     if (reading instanceof Promise) await reading;
     const bill = await serving.open();
     const deadline = new Deadline(serving.route.timeouts.requestMs);
@@ -111,44 +107,35 @@ function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {
 /** One request being served. */
 class Serving {
   readonly #call: InferenceCall;
-  #work: Work;
   readonly route: Route;
-  #needs: PathNeeds;
-  readonly #strict: boolean;
+  readonly outgoing: OutgoingRequest;
   readonly #sealer: Sealer;
-  readonly #keepItem: KeepItem | undefined;
-  /** What the candidate that is being asked was sent. */
-  #sent: Sent = { path: "relay", foreign: false, dropped: null, usageInjected: false, reasoningAsked: false };
-  /** Whether a Responses upstream is asked for the content of its reasoning. */
-  #encryptedReasoning = true;
-  /** Read when the first candidate needs it. */
-  #conversion: Converting | null = null;
 
   constructor(call: InferenceCall, work: Work, route: Route, sealer: Sealer) {
-    const { seen } = work;
-    this.#sealer = sealer;
     this.#call = call;
-    this.#work = work;
     this.route = route;
-    this.#needs = pathNeeds(seen);
-    this.#keepItem = keeperOf(call, seen);
-    this.#strict = call.headers["x-gapura-strict"] === "true";
+    this.outgoing = new OutgoingRequest(call, work, route, sealer);
+    this.#sealer = sealer;
+  }
+
+  get #seen(): Seen {
+    return this.outgoing.work.seen;
   }
 
   /** undefined: no server tool is asked for. */
   toolPolicy(): Policy | undefined {
-    return this.#needs.serverTools ? this.#call.snapshot.policy(this.route) : undefined;
+    return this.outgoing.needs.serverTools ? this.#call.snapshot.policy(this.route) : undefined;
   }
 
   async toolServices(policy: Policy, upstreams: Upstreams, runTool: RunTool): Promise<ToolServices> {
     const facts = {
-      ...conversionFacts(this.#call, this.#work.seen, this.route),
+      ...conversionFacts(this.#call, this.#seen, this.route),
       mayOpen: toolCapabilities(this.route, policy).web_fetch,
     };
     return {
       call: this.#call,
-      look: this.#work.seen,
-      work: await this.#work.openLoop(facts, this.#sealer, this.#keepItem),
+      look: this.#seen,
+      work: await this.outgoing.work.openLoop(facts, this.#sealer, this.outgoing.keepItem),
       route: this.route,
       policy,
       sealer: this.#sealer,
@@ -156,16 +143,8 @@ class Serving {
       runTool,
       conversation: this.#conversation(),
       open: () => this.open(),
-      headers: ({ dialect }) => this.#headers(dialect),
+      headers: ({ dialect }) => this.outgoing.headers(dialect),
     };
-  }
-
-  /** What no candidate can read is refused before anything is held for it. @throws ApiError */
-  checkReadable(): undefined | Converting | Promise<Converting> {
-    checkMedia(this.#work.seen, this.route);
-    if (this.route.upstreams.every(({ dialect }) => choosePath(this.#needs, dialect) === "convert"))
-      return this.#read();
-    return undefined;
   }
 
   /** The only iteration of a request without server tools. */
@@ -191,7 +170,7 @@ class Serving {
       const next = attempts.next();
       const upstream = next instanceof Promise ? await next : next;
       try {
-        const outgoing = this.#write(upstream);
+        const outgoing = this.outgoing.write(upstream);
         const answer = await attempts.send(outgoing instanceof Promise ? await outgoing : outgoing);
         await this.#pass(answer, bill);
         return attempts.taken();
@@ -218,9 +197,9 @@ class Serving {
       endpoint: batchId === null ? dialect : "batch",
       batchId,
       prices,
-      inputTokens: usualInputTokens(this.#work.seen),
+      inputTokens: usualInputTokens(this.#seen),
     };
-    const estimate = estimateMicros(prices, estimateWork(this.#work.seen, this.route));
+    const estimate = estimateMicros(prices, estimateWork(this.#seen, this.route));
     return meter.open(request, estimate, record.span);
   }
 
@@ -228,7 +207,7 @@ class Serving {
     const { batchId, sink, record, snapshot } = this.#call;
     return {
       route: this.route,
-      stream: this.#work.seen.stream,
+      stream: this.#seen.stream,
       batch: batchId !== null,
       conversation: this.#conversation(),
       deadline,
@@ -242,63 +221,13 @@ class Serving {
     const { affinity, upstreams } = this.route;
     if (affinity === "none" || upstreams.length === 1) return null;
     const { principal, headers } = this.#call;
-    return conversationKey(this.#work.seen, principal.organizationId, headers["x-session-id"]);
-  }
-
-  #write(upstream: Upstream): Outgoing | Promise<Outgoing> {
-    const path = choosePath(this.#needs, upstream.dialect);
-    this.#call.record.path = path;
-    switch (path) {
-      case "relay": {
-        const wishes = {
-          strict: this.#strict,
-          encryptedReasoning: this.#encryptedReasoning && this.#keepItem !== undefined,
-        };
-        const relayed = this.#work.relay(this.route, upstream, wishes, this.#sealer);
-        if (relayed instanceof Promise) return relayed.then((body) => this.#relayed(upstream, body));
-        return this.#relayed(upstream, relayed);
-      }
-      case "convert": {
-        const conversion = this.#read();
-        return conversion instanceof Promise
-          ? conversion.then((read) => this.#converted(upstream, read))
-          : this.#converted(upstream, conversion);
-      }
-      case "tools":
-        throw new Error("a request with server tools is served by its loop");
-    }
-  }
-
-  #relayed(upstream: Upstream, { body, dropped, usageInjected, reasoningAsked }: RelayBody): Outgoing {
-    const names = dropped.length === 0 ? null : dropped.join(", ");
-    this.#sent = { path: "relay", foreign: false, dropped: names, usageInjected, reasoningAsked };
-    return { body, headers: this.#headers(upstream.dialect) };
-  }
-
-  #converted(upstream: Upstream, conversion: Converting): Outgoing | Promise<Outgoing> {
-    const asked = this.#encryptedReasoning;
-    const told = ({ body, dropped }: Written): Outgoing => {
-      const reasoningAsked = upstream.dialect === "responses" && asked;
-      const foreign = upstream.dialect !== this.#call.dialect;
-      this.#sent = { path: "convert", foreign, dropped, usageInjected: false, reasoningAsked };
-      return { body, headers: this.#headers(upstream.dialect) };
-    };
-    const written = conversion.write(upstream, asked);
-    return written instanceof Promise ? written.then(told) : told(written);
-  }
-
-  #read(): Converting | Promise<Converting> {
-    if (this.#conversion !== null) return this.#conversion;
-    const facts = conversionFacts(this.#call, this.#work.seen, this.route);
-    const read = this.#work.read(facts, this.#sealer, this.#keepItem);
-    const keep = (conversion: Converting) => (this.#conversion = conversion);
-    return read instanceof Promise ? read.then(keep) : keep(read);
+    return conversationKey(this.#seen, principal.organizationId, headers["x-session-id"]);
   }
 
   /** Asks once more if that is worth it, or gives the hold back. @throws ApiError unless the client has left. */
   async failed(error: unknown, upstreams: Upstreams, deadline: Deadline, bill: Bill): Promise<void> {
     let last = error;
-    if (await this.#mayBeAskedAgain(error)) {
+    if (await this.outgoing.mayBeAskedAgain(error)) {
       try {
         return await this.iterate(upstreams, deadline, bill);
       } catch (again) {
@@ -320,44 +249,13 @@ class Serving {
     else await bill.release();
     // There is nobody left to tell.
     if (this.#call.sink.closed.aborted) return;
-    throw told instanceof ApiError && this.#sent.foreign ? withoutForeignPaths(told) : told;
-  }
-
-  /** What an upstream refused can be put in another way, or left out: worth one more try. */
-  async #mayBeAskedAgain(error: unknown): Promise<boolean> {
-    if (this.#sent.path === "convert" && rejectsSystemTurns(error))
-      return (await this.#read()).hoistSystemTurns();
-    if (this.#sent.reasoningAsked && cannotSealReasoning(error)) {
-      this.#encryptedReasoning = false;
-      return true;
-    }
-    return rejectsReasoning(error) && (await this.#forgetReasoning());
-  }
-
-  /** The reasoning of earlier turns was made in another account: the request goes on without. */
-  async #forgetReasoning(): Promise<boolean> {
-    const work = await this.#work.withoutReasoning();
-    if (work === null) return false;
-    this.#work = work;
-    this.#needs = pathNeeds(work.seen);
-    this.#conversion = null;
-    return true;
-  }
-
-  /** Only these of the client's headers go upstream (design.md §4.1). */
-  #headers(upstream: Dialect): Record<string, string> {
-    if (upstream !== "messages") return {};
-    const { "anthropic-version": version, "anthropic-beta": beta } = this.#call.headers;
-    return {
-      "anthropic-version": version ?? DEFAULT_VERSION,
-      ...(beta === undefined ? {} : { "anthropic-beta": beta }),
-    };
+    throw told instanceof ApiError && this.outgoing.sent.foreign ? withoutForeignPaths(told) : told;
   }
 
   /** Passes an answer on in whatever way its path says. @throws AttemptFailure while nothing of it has reached the client. */
   #pass(answer: UpstreamAnswer, bill: Bill): Promise<void> {
     const { dialect, id, log, sink, record } = this.#call;
-    const { path, dropped, usageInjected } = this.#sent;
+    const { path, dropped, usageInjected } = this.outgoing.sent;
     const headers = dropped === null ? bill.headers : { ...bill.headers, "x-gapura-dropped": dropped };
     const job: AnswerJob = {
       dialect,
@@ -371,16 +269,16 @@ class Serving {
         record.errorCode = error.code;
       },
     };
-    const { seen } = this.#work;
+    const seen = this.#seen;
     if (path === "convert") {
-      const conversion = this.#conversion;
+      const { conversion } = this.outgoing;
       if (conversion === null) throw new Error("an answer without its request");
       const convertJob = { ...job, conversion };
       return seen.stream ? convertStream(convertJob, answer) : convertWhole(convertJob, answer);
     }
     const relayJob: RelayJob = {
       ...job,
-      keepItem: this.#keepItem,
+      keepItem: this.outgoing.keepItem,
       seal: answerSeal(dialect, answer.upstream, this.#sealer),
       usageInjected,
       choices: seen.choices,
@@ -391,7 +289,7 @@ class Serving {
 
   /** What is charged of a call where its upstream, of this dialect, reports nothing, and what it is believed. */
   #usageContext(upstream: Dialect): RelayJob["usage"] {
-    const { seen } = this.#work;
+    const seen = this.#seen;
     return {
       estimatedInputTokens: usualInputTokens(seen),
       possible: possibleUsage(this.route, upstream, askedOutput(seen), seen.choices),
@@ -411,16 +309,3 @@ function usageAttributes({ settled }: Bill): Attributes {
 /** null: nothing is sealed, because the account serves this organization alone, or nobody verifies it (Chat). */
 const answerSeal = (dialect: Dialect, { dedicatedTo }: Upstream, sealer: Sealer): AnswerSeal | null =>
   dedicatedTo !== null || dialect === "chat" ? null : new AnswerSeal(sealer, dialect);
-
-/** What a candidate was sent. */
-interface Sent {
-  readonly path: ServingPath;
-  /** In another dialect than the client's. */
-  readonly foreign: boolean;
-  /** The value of `x-gapura-dropped`. */
-  readonly dropped: string | null;
-  /** Usage was asked for that the client did not ask for (relay). */
-  readonly usageInjected: boolean;
-  /** The content of reasoning was asked for that the client did not ask for. */
-  readonly reasoningAsked: boolean;
-}

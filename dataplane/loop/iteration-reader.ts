@@ -8,6 +8,7 @@
 import { parseArguments, writeArguments } from "../dialects/arguments.ts";
 import type { NewId } from "../lib/ids.ts";
 import type {
+  BlockDelta,
   Citation,
   ContentBlock,
   ContentBlockParam,
@@ -156,19 +157,28 @@ export class IterationReader {
   }
 }
 
-/** A block that is known whole, as events: its start, one delta for a call's input, its stop. */
+/** A block that is known whole, as events: its start, a delta for a text or a call's input, its stop. */
 export function wholeBlock(block: ContentBlock, index: number): MessagesEvent[] {
   const stop: MessagesEvent = { type: "content_block_stop", index };
-  if (block.type !== "tool_use" && block.type !== "server_tool_use") {
-    return [{ type: "content_block_start", index, content_block: block }, stop];
-  }
-  return [
-    { type: "content_block_start", index, content_block: { ...block, input: {} } },
-    {
-      type: "content_block_delta",
-      index,
-      delta: { type: "input_json_delta", partial_json: writeArguments(block.input) },
-    },
+  const begun = (content_block: ContentBlock, ...deltas: readonly BlockDelta[]): MessagesEvent[] => [
+    { type: "content_block_start", index, content_block },
+    ...deltas.map((delta): MessagesEvent => ({ type: "content_block_delta", index, delta })),
     stop,
   ];
+  switch (block.type) {
+    case "text":
+      return begun(
+        { type: "text", text: "" },
+        { type: "text_delta", text: block.text },
+        ...(block.citations ?? []).map((citation): BlockDelta => ({ type: "citations_delta", citation })),
+      );
+    case "tool_use":
+    case "server_tool_use":
+      return begun(
+        { ...block, input: {} },
+        { type: "input_json_delta", partial_json: writeArguments(block.input) },
+      );
+    default:
+      return begun(block);
+  }
 }

@@ -21,7 +21,6 @@ export class Attempt implements UpstreamAnswer {
   readonly #endpoint: Endpoint;
   readonly #health: Health;
   #call: UpstreamCall | null = null;
-  #head: AnswerHead | null = null;
   #cancel: (() => void) | null = null;
   #startedAt = 0;
   /** For the count: an HTTP status, or why there is none. */
@@ -39,11 +38,6 @@ export class Attempt implements UpstreamAnswer {
   get call(): UpstreamCall {
     if (this.#call === null) throw new Error("a call that was not made");
     return this.#call;
-  }
-
-  get head(): AnswerHead {
-    if (this.#head === null) throw new Error("an answer that has not begun");
-    return this.#head;
   }
 
   /** Resolves with the answer as soon as it begins. Not async, as there is one for each request. @throws AttemptFailure */
@@ -64,7 +58,6 @@ export class Attempt implements UpstreamAnswer {
     return call.start(dispatcher).head.then(
       (head) => {
         this.#waited();
-        this.#head = head;
         this.#status = String(head.status);
         return head.status < 200 || head.status > 299 ? this.#refused(call, head) : this;
       },

@@ -3,7 +3,7 @@ import type { Route, Upstream } from "../config/schema.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
-import type { AnswerHead, UpstreamCall } from "./send.ts";
+import type { UpstreamCall } from "./send.ts";
 
 /** What one candidate is sent. */
 export interface Outgoing {
@@ -31,7 +31,6 @@ export interface UpstreamRequest {
 /** An answer with a 2xx status, whose body is read with `call`. */
 export interface UpstreamAnswer {
   readonly upstream: Upstream;
-  readonly head: AnswerHead;
   readonly call: UpstreamCall;
   /** To be called as soon as the answer's first event, or the whole of it, is there: the upstream is well. */
   accepted(): void;

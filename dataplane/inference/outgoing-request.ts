@@ -1,0 +1,144 @@
+/** A request as a route's candidates get it: relayed or converted, and what is left out of it when they refuse that. */
+import type { Route, Upstream } from "../config/schema.ts";
+import type { KeepItem, Sealer } from "../dialects/codecs.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { Outgoing } from "../upstream/request.ts";
+import type { InferenceCall } from "./call.ts";
+import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
+import { conversionFacts, type Converting, type Written } from "./conversion.ts";
+import type { RelayBody } from "./edits.ts";
+import { keepItemOf } from "./item-references.ts";
+import { checkMedia } from "./refuse.ts";
+import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
+import { rejectsSystemTurns } from "./rejected-system-turns.ts";
+import type { Work } from "./work.ts";
+
+/** What a Messages client without a version is taken to speak (service.md "Headers"). */
+const DEFAULT_VERSION = "2023-06-01";
+
+/** What a candidate was sent. */
+export interface Sent {
+  readonly path: ServingPath;
+  /** In another dialect than the client's. */
+  readonly foreign: boolean;
+  /** The value of `x-gapura-dropped`. */
+  readonly dropped: string | null;
+  /** Usage was asked for that the client did not ask for (relay). */
+  readonly usageInjected: boolean;
+  /** The content of reasoning was asked for that the client did not ask for. */
+  readonly reasoningAsked: boolean;
+}
+
+export class OutgoingRequest {
+  work: Work;
+  needs: PathNeeds;
+  readonly keepItem: KeepItem | undefined;
+  /** What the candidate that is being asked was sent. */
+  sent: Sent = { path: "relay", foreign: false, dropped: null, usageInjected: false, reasoningAsked: false };
+  /** Read when the first candidate needs it. */
+  conversion: Converting | null = null;
+  readonly #call: InferenceCall;
+  readonly #route: Route;
+  readonly #sealer: Sealer;
+  /** Whether a Responses upstream is asked for the content of its reasoning. */
+  #encryptedReasoning = true;
+
+  constructor(call: InferenceCall, work: Work, route: Route, sealer: Sealer) {
+    this.work = work;
+    this.needs = pathNeeds(work.seen);
+    this.keepItem = keepItemOf(call, work.seen);
+    this.#call = call;
+    this.#route = route;
+    this.#sealer = sealer;
+  }
+
+  /** What no candidate can read is refused before anything is held for it. @throws ApiError */
+  checkReadable(): undefined | Converting | Promise<Converting> {
+    checkMedia(this.work.seen, this.#route);
+    if (this.#route.upstreams.every(({ dialect }) => choosePath(this.needs, dialect) === "convert"))
+      return this.#read();
+    return undefined;
+  }
+
+  /** The request as this candidate gets it. @throws ApiError when it cannot serve the request at all. */
+  write(upstream: Upstream): Outgoing | Promise<Outgoing> {
+    const path = choosePath(this.needs, upstream.dialect);
+    this.#call.record.path = path;
+    switch (path) {
+      case "relay": {
+        const wishes = {
+          strict: this.#call.headers["x-gapura-strict"] === "true",
+          encryptedReasoning: this.#encryptedReasoning && this.keepItem !== undefined,
+        };
+        const relayed = this.work.relay(this.#route, upstream, wishes, this.#sealer);
+        if (relayed instanceof Promise) return relayed.then((body) => this.#relayed(upstream, body));
+        return this.#relayed(upstream, relayed);
+      }
+      case "convert": {
+        const conversion = this.#read();
+        return conversion instanceof Promise
+          ? conversion.then((read) => this.#converted(upstream, read))
+          : this.#converted(upstream, conversion);
+      }
+      case "tools":
+        throw new Error("a request with server tools is served by its loop");
+    }
+  }
+
+  #relayed(upstream: Upstream, { body, dropped, usageInjected, reasoningAsked }: RelayBody): Outgoing {
+    const names = dropped.length === 0 ? null : dropped.join(", ");
+    this.sent = { path: "relay", foreign: false, dropped: names, usageInjected, reasoningAsked };
+    return { body, headers: this.headers(upstream.dialect) };
+  }
+
+  #converted(upstream: Upstream, conversion: Converting): Outgoing | Promise<Outgoing> {
+    const asked = this.#encryptedReasoning;
+    const told = ({ body, dropped }: Written): Outgoing => {
+      const reasoningAsked = upstream.dialect === "responses" && asked;
+      const foreign = upstream.dialect !== this.#call.dialect;
+      this.sent = { path: "convert", foreign, dropped, usageInjected: false, reasoningAsked };
+      return { body, headers: this.headers(upstream.dialect) };
+    };
+    const written = conversion.write(upstream, asked);
+    return written instanceof Promise ? written.then(told) : told(written);
+  }
+
+  #read(): Converting | Promise<Converting> {
+    if (this.conversion !== null) return this.conversion;
+    const facts = conversionFacts(this.#call, this.work.seen, this.#route);
+    const read = this.work.read(facts, this.#sealer, this.keepItem);
+    const keep = (conversion: Converting) => (this.conversion = conversion);
+    return read instanceof Promise ? read.then(keep) : keep(read);
+  }
+
+  /** What an upstream refused can be put in another way, or left out: worth one more try. */
+  async mayBeAskedAgain(error: unknown): Promise<boolean> {
+    if (this.sent.path === "convert" && rejectsSystemTurns(error))
+      return (await this.#read()).hoistSystemTurns();
+    if (this.sent.reasoningAsked && cannotSealReasoning(error)) {
+      this.#encryptedReasoning = false;
+      return true;
+    }
+    return rejectsReasoning(error) && (await this.#forgetReasoning());
+  }
+
+  /** The reasoning of earlier turns was made in another account: the request goes on without. */
+  async #forgetReasoning(): Promise<boolean> {
+    const work = await this.work.withoutReasoning();
+    if (work === null) return false;
+    this.work = work;
+    this.needs = pathNeeds(work.seen);
+    this.conversion = null;
+    return true;
+  }
+
+  /** Only these of the client's headers go upstream (design.md §4.1). */
+  headers(upstream: Dialect): Record<string, string> {
+    if (upstream !== "messages") return {};
+    const { "anthropic-version": version, "anthropic-beta": beta } = this.#call.headers;
+    return {
+      "anthropic-version": version ?? DEFAULT_VERSION,
+      ...(beta === undefined ? {} : { "anthropic-beta": beta }),
+    };
+  }
+}
