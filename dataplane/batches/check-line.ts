@@ -1,5 +1,6 @@
 /** One line of a batch's input file (rules 4.9–4.12, dialects.md §A8). Pure. */
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
+import { BODY_LIMIT } from "../lib/body-limits.ts";
 import { readFields, type FieldsRead } from "../lib/json-fields.ts";
 import { MAX_ITEM_BYTES } from "./batch.ts";
 import type { CustomIds } from "./custom-ids.ts";
@@ -61,7 +62,7 @@ export function checkLine(
   }
   if (body?.kind !== "object") return invalid("invalid_type", "body must be an object.", "body");
   if (body.end - body.start > MAX_ITEM_BYTES) {
-    return invalid("request_too_large", "The request is larger than 32 MiB.", "body");
+    return invalid("request_too_large", `The request is larger than ${BODY_LIMIT}.`, "body");
   }
   if (!customIds.add(customId.text)) {
     return invalid("duplicate_custom_id", "This custom_id is used by an earlier line.", "custom_id");

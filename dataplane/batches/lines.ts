@@ -21,13 +21,14 @@ export type ResultCode =
   | "unsupported_parameter"
   | "unsupported_content";
 
-/** How each error of the service is called in results; what is not listed is the request's own fault. */
-const resultCodes: Partial<Record<ErrorCode, ResultCode>> = {
+/** How each error of the service is called in results: an error that is new has to be given a name here. */
+const resultCodes: Readonly<Record<ErrorCode, ResultCode>> = {
   insufficient_credit: "insufficient_quota",
   unsupported_tool: "unsupported_tool",
   unsupported_parameter: "unsupported_parameter",
   thread_unsupported: "unsupported_parameter",
   unsupported_content: "unsupported_content",
+  // Not the request's fault.
   upstream_error: "upstream_error",
   internal: "upstream_error",
   unavailable: "upstream_error",
@@ -35,9 +36,29 @@ const resultCodes: Partial<Record<ErrorCode, ResultCode>> = {
   overloaded: "upstream_error",
   rate_limited: "upstream_error",
   tokens_rate_limited: "upstream_error",
+  // What it asks for cannot be, or not for whoever asks.
+  invalid_request: "invalid_request",
+  invalid_request_error: "invalid_request",
+  missing_parameter: "invalid_request",
+  invalid_type: "invalid_request",
+  invalid_value: "invalid_request",
+  context_length_exceeded: "invalid_request",
+  storage_limit_reached: "invalid_request",
+  authentication: "invalid_request",
+  permission: "invalid_request",
+  not_found: "invalid_request",
+  model_not_found: "invalid_request",
+  file_expired: "invalid_request",
+  too_large: "invalid_request",
+  // Of HTTP alone: no item is answered so.
+  request_timeout: "invalid_request",
+  method_not_allowed: "invalid_request",
+  unsupported_media_type: "invalid_request",
+  expectation_failed: "invalid_request",
+  upgrade_required: "invalid_request",
 };
 
-export const resultCode = (error: ApiError): ResultCode => resultCodes[error.code] ?? "invalid_request";
+export const resultCode = (error: ApiError): ResultCode => resultCodes[error.code];
 
 /** `message` is a whole answer, as the client would have got it. */
 export function succeededLine(form: BatchForm, item: LineItem, answer: Buffer): Buffer {

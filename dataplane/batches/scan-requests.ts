@@ -4,6 +4,7 @@
  * as strictly as any other body (`JsonReader`), and a body that is not JSON is refused whichever of the two sees it.
  */
 import { ApiError } from "../lib/api-error.ts";
+import { BODY_LIMIT } from "../lib/body-limits.ts";
 import {
   BACKSLASH,
   CLOSE_ARRAY,
@@ -196,7 +197,10 @@ class Scanner {
         throw new ApiError("too_large", `${this.#key.slice(0, 100)}: the field is larger than 128 KiB.`);
       }
     } else if (length > MAX_ELEMENT_BYTES) {
-      throw new ApiError("too_large", `requests.${this.#elements}: the request is larger than 32 MiB.`);
+      throw new ApiError(
+        "too_large",
+        `requests.${this.#elements}: the request is larger than ${BODY_LIMIT}.`,
+      );
     }
   }
 

@@ -5,6 +5,7 @@
 import { sql } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
+import { BODY_LIMIT } from "../lib/body-limits.ts";
 import { at, MAX_BATCH_BYTES, MAX_ITEM_BYTES, MAX_REQUESTS, type Batch } from "./batch.ts";
 import { checkLine, lineFields, lineText, type InputError } from "./check-line.ts";
 import { CustomIds } from "./custom-ids.ts";
@@ -75,7 +76,10 @@ async function readInput(engine: Engine, batch: Batch, writer: ItemWriter): Prom
   try {
     const file = await files.get(batch.organizationId, batch.inputFileId ?? "");
     if (file.sizeBytes > MAX_BATCH_BYTES) {
-      return ofFile("input_file_too_large", "The input file is larger than 256 MiB.");
+      return ofFile(
+        "input_file_too_large",
+        `The input file is larger than ${MAX_BATCH_BYTES / 1024 ** 2} MiB.`,
+      );
     }
     const customIds = new CustomIds();
     let requests = 0;
@@ -83,7 +87,7 @@ async function readInput(engine: Engine, batch: Batch, writer: ItemWriter): Prom
       if (bytes === null) {
         errors.push({
           code: "request_too_large",
-          message: `The line is larger than 32 MiB. (line ${number})`,
+          message: `The line is larger than ${BODY_LIMIT}. (line ${number})`,
           param: "body",
           line: number,
         });

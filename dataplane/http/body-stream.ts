@@ -1,29 +1,13 @@
 /** A request's body as it comes, for bodies that are too large to stand in memory: bounded and decoded. */
 import type { IncomingMessage } from "node:http";
 import type { Transform } from "node:stream";
-import { constants, createGunzip, createZstdDecompress } from "node:zlib";
 import { ApiError } from "../lib/api-error.ts";
+import { decoderOf, requestCodings } from "../lib/content-coding.ts";
 import { bodyTimeout, clientGone, tooLarge, unknownEncoding } from "./body-errors.ts";
 import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
 import { dropRest } from "./linger.ts";
 import { Frames, readTurns } from "./read-turns.ts";
-
-/** What a decoder gives out at once: each piece costs a turn of the event loop. */
-const CHUNK_BYTES = 64 * 1024;
-/** A decoder keeps as much of what it gave out as the sender's window is large: not more than the largest JSON body. */
-const ZSTD_WINDOW_LOG = 25;
-
-/** Those of dialects.md §A3; `x-gzip` is another word for gzip (RFC 9110 §8.4.1.3). */
-const decoders = {
-  gzip: () => createGunzip({ chunkSize: CHUNK_BYTES }),
-  "x-gzip": () => createGunzip({ chunkSize: CHUNK_BYTES }),
-  zstd: () =>
-    createZstdDecompress({
-      chunkSize: CHUNK_BYTES,
-      params: { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG },
-    }),
-} as const satisfies Record<string, () => Transform>;
 
 /** The request's content encoding; null for none. */
 export function encodingOf(request: IncomingMessage): string | null {
@@ -44,8 +28,9 @@ export async function* streamBody(request: IncomingMessage, maxBytes: number): A
     yield* source;
     return;
   }
-  if (!Object.hasOwn(decoders, encoding)) throw unknownEncoding();
-  yield* bounded(decode(source, encoding as keyof typeof decoders), maxBytes);
+  const decoder = decoderOf(encoding, requestCodings);
+  if (decoder === null) throw unknownEncoding();
+  yield* bounded(decode(source, encoding, decoder), maxBytes);
 }
 
 async function* bounded(source: AsyncIterable<Buffer>, maxBytes: number): AsyncGenerator<Buffer> {
@@ -101,9 +86,9 @@ async function withinIdleTime<T>(next: Promise<T>): Promise<T> {
 
 async function* decode(
   source: AsyncIterable<Buffer>,
-  encoding: keyof typeof decoders,
+  encoding: string,
+  decoder: Transform,
 ): AsyncGenerator<Buffer> {
-  const decoder = decoders[encoding]();
   const feeding = feed(source, decoder);
   try {
     for await (const chunk of decoder) yield chunk as Buffer;

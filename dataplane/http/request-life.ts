@@ -2,6 +2,7 @@
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { logRequest } from "../telemetry/log.ts";
 import { countRequest } from "../telemetry/metrics.ts";
+import { requestLine } from "../telemetry/request-line.ts";
 import { newRequestRecord } from "../telemetry/request-record.ts";
 import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
 import { pathOf, withoutKeys } from "./error-style.ts";
@@ -45,23 +46,19 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
       record.model === null ? {} : { "gen_ai.request.model": record.model, "gapura.path": record.path ?? "" };
     endSpan(record.span, { "http.response.status_code": status, ...of }, record.errorCode);
   }
-  // Members without a value are left out of the line.
-  const line = {
-    id: request.id,
-    method: request.method,
-    path: withoutKeys(pathOf(request.url)),
-    status,
-    ms: Math.round(whole * 1e4) / 10,
-    org: caller?.organizationId,
-    keyId: caller?.keyId,
-    model: record.model ?? undefined,
-    upstream: record.model === null ? undefined : record.upstream,
-    way: record.model === null ? undefined : record.path,
-    tries: record.tries > 1 ? record.tries : undefined,
-    streamed: record.streamed || undefined,
-    error: record.errorCode ?? undefined,
-    client: clientId(request),
-  };
+  const line = requestLine(
+    {
+      id: request.id,
+      method: request.method,
+      path: withoutKeys(pathOf(request.url)),
+      status,
+      seconds: whole,
+      organizationId: caller?.organizationId,
+      keyId: caller?.keyId,
+      clientId: clientId(request),
+    },
+    record,
+  );
   logRequest(services.log, status >= 500 ? "warn" : "info", line);
 }
 

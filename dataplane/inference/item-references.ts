@@ -7,7 +7,7 @@
  */
 import type { KeepItem } from "../dialects/codecs.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { bodyLimits } from "../lib/body-limits.ts";
+import { BODY_LIMIT, bodyLimits } from "../lib/body-limits.ts";
 import type { JsonReader } from "../lib/json-reader.ts";
 import type { Edit } from "../lib/json-splice.ts";
 import type { ToolCache } from "../tools/cache.ts";
@@ -100,7 +100,10 @@ export async function knownItems({ content, bodyBytes }: Facts, items: OutputIte
     if (item === undefined) return [];
     size += item.length;
     if (size > bodyLimits.bytes)
-      throw new ApiError("too_large", "With the items that it names the request is larger than 32 MiB.");
+      throw new ApiError(
+        "too_large",
+        `With the items that it names the request is larger than ${BODY_LIMIT}.`,
+      );
     return [{ start, end, text: item }];
   });
 }

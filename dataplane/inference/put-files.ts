@@ -3,7 +3,7 @@ import { isObject } from "../dialects/cursor.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { bodyLimits } from "../lib/body-limits.ts";
+import { BODY_LIMIT, bodyLimits } from "../lib/body-limits.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { JsonReader } from "../lib/json-reader.ts";
 import { type Edit, splice } from "../lib/json-splice.ts";
@@ -123,7 +123,9 @@ function unsupported(dialect: Dialect, path: readonly PathStep[], file: FileCont
 
 export function tooLarge(dialect: Dialect, path: readonly PathStep[]): ApiError {
   const param = paramOf(dialect, path);
-  return new ApiError("too_large", `${param}: with its files the request is larger than 32 MiB`, { param });
+  return new ApiError("too_large", `${param}: with its files the request is larger than ${BODY_LIMIT}`, {
+    param,
+  });
 }
 
 const tooMuchElse = () =>

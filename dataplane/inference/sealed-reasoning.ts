@@ -7,13 +7,14 @@
 import type { Sealer } from "../dialects/codecs.ts";
 import { openBlob } from "../dialects/reasoning.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { BODY_LIMIT, bodyLimits } from "../lib/body-limits.ts";
 import { JsonReader, type Span } from "../lib/json-reader.ts";
 import { type Edit, removeEntries, replaceValue } from "../lib/json-splice.ts";
 import type { Look } from "./look.ts";
 import type { ReasoningBlob } from "./look-reasoning.ts";
 
 /** What the blobs of one body may unpack to: a body has that limit too, and a small blob may be sent many times. */
-export const MAX_OPENED_BYTES = 32 * 1024 * 1024;
+export const MAX_OPENED_BYTES = bodyLimits.bytes;
 
 /** A blob of a request, opened. */
 export interface OpenedReasoning extends ReasoningBlob {
@@ -33,7 +34,7 @@ export function boundedSealer(sealer: Sealer): Sealer {
     seal: (plain) => sealer.seal(plain),
     open: (sealed) => {
       if (left < 0)
-        throw new ApiError("too_large", "The sealed contents of the request are larger than 32 MiB");
+        throw new ApiError("too_large", `The sealed contents of the request are larger than ${BODY_LIMIT}`);
       const plain = sealer.open(sealed);
       left -= plain?.length ?? 0;
       return plain;

@@ -24,6 +24,9 @@ export const bodyLimits = {
   references: 10_000,
 } as const;
 
+/** `bodyLimits.bytes` as errors say it. */
+export const BODY_LIMIT = `${bodyLimits.bytes / 1024 ** 2} MiB`;
+
 /** How an error calls a count that has a limit. */
 const names = {
   messages: "messages or input items",

@@ -4,8 +4,8 @@
  * apart, because retrying, health and charging each need to know another part of it.
  */
 import { errors, type Dispatcher } from "undici";
-import { createBrotliDecompress, createGunzip, createInflate, createZstdDecompress } from "node:zlib";
 import type { Readable, Transform } from "node:stream";
+import { answerCodings, decoderOf } from "../lib/content-coding.ts";
 import { isStaleConnectionError } from "./dispatcher.ts";
 import { MAX_UNSEEN_BYTES, PIECE_BYTES, UNSEEN_MS, WHOLE_BODY_BYTES } from "./limits.ts";
 
@@ -227,7 +227,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#sent = true;
     this.#status = status;
     this.#headers = headers;
-    this.#decoder = decoderOf(headers["content-encoding"]);
+    this.#decoder = decoderOf(String(headers["content-encoding"]), answerCodings);
     this.#decoder
       ?.on("data", (chunk: Buffer) => this.#deliver(chunk))
       .on("end", () => this.#finish(null))
@@ -335,23 +335,6 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #forgive(): void {
     if (this.#overdue !== null) clearImmediate(this.#overdue);
     this.#overdue = null;
-  }
-}
-
-/** For an upstream that compresses although it was asked not to (rule 1.2). */
-function decoderOf(encoding: AnswerHeaders[string]): Transform | null {
-  switch (String(encoding).trim().toLowerCase()) {
-    case "gzip":
-    case "x-gzip":
-      return createGunzip();
-    case "deflate":
-      return createInflate();
-    case "br":
-      return createBrotliDecompress();
-    case "zstd":
-      return createZstdDecompress();
-    default:
-      return null;
   }
 }
 
