@@ -5,6 +5,7 @@
  *   design.md §4.2, dialects.md §A4   docs/reference/<page>, the heading that begins so; §0.6 is item 6 under §0
  *   service.md "Errors", "Limits"     a heading of that page, in docs/reference or docs
  *   docs/operations.md, large-bodies.md   a page; in Markdown, [links](page.md#heading) to a file and its heading
+ *   billing/charge.ts, store/meter-hold.lua   a file, from the root, the program's folder or the comment's own folder
  */
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
@@ -69,6 +70,8 @@ export function citingFiles(): string[] {
     .filter((file) => !foreign.test(file));
 }
 
+const comments = /\/\*[\s\S]*?\*\/|(?:^|\s)(?:\/\/|--|#) .*$/gm;
+
 /** Continued lines of comments as one. */
 const joined = (text: string) => text.replaceAll(/\n[ \t]*(?:\*|\/\/|--|#)?[ \t]+/g, " ");
 
@@ -105,6 +108,28 @@ export function citationsOf(file: string): Citation[] {
       whole,
       before === "" ? pagesAt.join(", ") : "",
       found || (before === "" && placeOf(name!) !== undefined),
+    );
+  }
+
+  const prose = file.endsWith(".md")
+    ? source
+    : Array.from(source.matchAll(comments), ([comment]) => comment).join("\n");
+  for (const [, path] of prose.matchAll(
+    /(?<![\w/.@*>{$-])((?:[\w-]+\/)+[\w.-]+\.(?:ts|mjs|lua|sql|tpl|sh))(?![\w*])/g,
+  )) {
+    const from = [
+      "",
+      "dataplane/",
+      "operator/",
+      `${file.split("/").slice(0, 2).join("/")}/`,
+      `${dirname(file)}/`,
+    ];
+    // The form of a name.
+    if (path!.includes("NNNN")) continue;
+    add(
+      path!,
+      "a file",
+      from.some((folder) => existsSync(join(root, folder, path!))),
     );
   }
 
