@@ -32,14 +32,16 @@ function weightOfUnit(unit: number): number {
   return (unit >= 0xf900 && unit <= 0xfaff) || (unit >= 0xff00 && unit <= 0xffbf) ? CJK : LATIN;
 }
 
+const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const LOWER_U = 0x75;
 
-/** The weight of what the inside of a JSON string says, from its bytes. */
+/** The weight of what the inside of a JSON string says, from its bytes, up to its quote or `end`. */
 export function weightOfJson(bytes: Buffer, start: number, end: number): number {
   let weight = 0;
   for (let at = start; at < end; at += 1) {
     const byte = bytes[at] as number;
+    if (byte === QUOTE) return weight;
     if (byte === BACKSLASH) {
       at += 1;
       if (bytes[at] !== LOWER_U) weight += LATIN;

@@ -4,6 +4,7 @@ import type { JsonObject } from "../dialects/messages/types.ts";
 import { readChatUsage } from "../dialects/usage.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
+import { DeltaTemplate } from "./delta-template.ts";
 import { PASS, SWALLOW, Tap, type Seen } from "./usage-tap.ts";
 
 const FINISH = Buffer.from('"finish_reason"');
@@ -34,11 +35,14 @@ const NULL_START = 0x6e;
 
 export class ChatTap extends Tap {
   readonly #finished = new Set<number>();
+  #template: DeltaTemplate | null = null;
 
   see(frame: SseFrame): Seen {
     if (frame.dataLines === 0) return PASS;
-    const template = this.likeBefore(frame);
-    if (template === null) return this.#look(frame);
+    const template = this.#template;
+    const weight = template === null ? -1 : template.match(frame);
+    if (template === null || weight < 0) return this.#look(frame);
+    this.weight += weight;
     const { model } = template;
     return model === null ? PASS : { kind: "patch", model };
   }
@@ -63,7 +67,11 @@ export class ChatTap extends Tap {
     if (this.#anyFinish(frame) || (usageAt !== -1 && bytes[usageAt] !== NULL_START)) {
       const seen = this.#readChunk(frame);
       if (seen !== null) return seen.kind === "terminal" ? { ...seen, model } : seen;
-    } else this.delta(frame, model);
+    } else {
+      const weight = this.weighRead(frame);
+      this.weight += weight;
+      if (frame.dataLines === 1 && this.learns()) this.#template = DeltaTemplate.of(frame, model, weight);
+    }
     return model === null ? PASS : { kind: "patch", model };
   }
 

@@ -8,17 +8,18 @@ interface ModelPlace {
   readonly length: number;
 }
 
-/** What differs from delta to delta: what the model writes, other strings, and counters. */
-type Hole = Span & { readonly kind: "written" | "string" | "number" };
+/** A string that differs from chunk to chunk. */
+type Hole = Span & { readonly isWritten: boolean };
 
 /**
- * The shape of a delta event: fixed bytes around the few strings and counters that differ from event to event. One of
- * the same fixed bytes, with no quote of its own within those strings, is the same JSON structure: it finishes
- * nothing, reports nothing and fails nothing, and so nearly all events of a stream are judged without being read.
+ * The shape of a Chat chunk: fixed bytes around the few strings that differ from chunk to chunk. A chunk of the same
+ * fixed bytes, with no quote of its own within those strings, is the same JSON structure: it finishes nothing, reports
+ * nothing and fails nothing, and so nearly all chunks of a stream are judged without being read.
  */
 export class DeltaTemplate {
   readonly #fixed: readonly Buffer[];
-  readonly #holes: readonly Hole["kind"][];
+  /** Whether the string behind each of them is what the model writes. */
+  readonly #written: readonly boolean[];
   /** In which fixed part, and where in it, the foreign model name stands. */
   readonly #modelAt: ModelPlace | null;
   /** The foreign model name in the frame that matched last. */
@@ -37,11 +38,11 @@ export class DeltaTemplate {
       at = end;
     }
     this.#fixed = fixed;
-    this.#holes = holes.map(({ kind }) => kind);
+    this.#written = holes.map(({ isWritten }) => isWritten);
     this.#modelAt = modelAt;
   }
 
-  /** null: the event holds no text that could differ, or not by its shape alone is told what of it was written. */
+  /** null: the chunk holds no text that could differ, or its shape alone does not tell what weighs so much. */
   static of(frame: SseFrame, model: Span | null, weight: number): DeltaTemplate | null {
     const holes: Hole[] = [];
     try {
@@ -51,7 +52,7 @@ export class DeltaTemplate {
     } catch {
       return null;
     }
-    if (!holes.some(({ kind }) => kind === "written")) return null;
+    if (holes.length === 0) return null;
     const template = new DeltaTemplate(frame, holes, model);
     return template.match(frame) === weight ? template : null;
   }
@@ -75,31 +76,16 @@ export class DeltaTemplate {
       at += length;
       if (part === last) break;
       const start = at;
-      const kind = this.#holes[part];
-      if (kind === "number") while (at < dataEnd && isDigit(bytes[at] as number)) at += 1;
-      else {
-        while (at < dataEnd && bytes[at] !== 0x22) at += bytes[at] === 0x5c ? 2 : 1;
-        if (kind === "written") weight += weightOfJson(bytes, start, at);
-      }
+      while (at < dataEnd && bytes[at] !== 0x22) at += bytes[at] === 0x5c ? 2 : 1;
+      if (this.#written[part] === true) weight += weightOfJson(bytes, start, at);
     }
     return at === dataEnd && frame.dataLines === 1 ? weight : -1;
   }
 }
 
-const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39;
-
-/** Top-level strings that stay the same over a stream, or over one item of its output. */
-const steady = new Set([
-  "id",
-  "object",
-  "model",
-  "system_fingerprint",
-  "service_tier",
-  "provider",
-  "type",
-  "item_id",
-]);
-/** What a model writes stands under these keys of a delta, or is the delta (Responses). */
+/** Top-level strings that stay the same over a stream. */
+const steady = new Set(["id", "object", "model", "system_fingerprint", "service_tier", "provider"]);
+/** What a model writes stands under these keys of a delta. */
 const written = new Set([
   "content",
   "reasoning_content",
@@ -108,10 +94,9 @@ const written = new Set([
   "arguments",
   "text",
   "thinking",
-  "partial_json",
 ]);
 
-/** The strings (without their quotes) that may differ: those within `delta`, and unknown top-level ones. */
+/** Contents (without quotes) of the strings that may differ: those within `delta`, and unknown top-level ones. */
 function differing(reader: JsonReader, found: Hole[], inDelta: boolean, depth = 0): void {
   const kind = reader.kind();
   if (kind === "array") {
@@ -120,18 +105,10 @@ function differing(reader: JsonReader, found: Hole[], inDelta: boolean, depth = 
   }
   if (kind !== "object") return;
   reader.object((key) => {
-    const value = reader.kind();
-    if (value === "number" && depth === 0 && key === "sequence_number") {
-      const start = reader.position;
-      reader.skip();
-      found.push({ start, end: reader.position, kind: "number" });
-      return;
-    }
-    if (value !== "string") return differing(reader, found, inDelta || key === "delta", depth + 1);
+    if (reader.kind() !== "string") return differing(reader, found, inDelta || key === "delta", depth + 1);
     const differs = inDelta ? key !== "role" && key !== "type" : depth === 0 && !steady.has(key);
-    const isWritten = inDelta ? written.has(key) : key === "delta";
     const start = reader.position + 1;
     reader.skip();
-    if (differs) found.push({ start, end: reader.position - 1, kind: isWritten ? "written" : "string" });
+    if (differs) found.push({ start, end: reader.position - 1, isWritten: inDelta && written.has(key) });
   });
 }

@@ -60,12 +60,7 @@ class MessagesTap extends Tap {
   }
 
   #blockDelta(frame: SseFrame): Seen {
-    if (this.likeBefore(frame) === null && this.delta(frame) === 0) return this.#passed(frame);
-    this.#startWeight = 0;
-    return this.#passed(frame);
-  }
-
-  #passed(frame: SseFrame): Seen {
+    if (this.delta(frame) > 0) this.#startWeight = 0;
     return this.#blobs === null ? PASS : this.#blobs.delta(frame);
   }
 
@@ -252,7 +247,7 @@ class ResponsesTap extends Tap {
   }
 
   #delta(frame: SseFrame): void {
-    if (this.likeBefore(frame) === null) this.delta(frame);
+    this.delta(frame);
     this.#unread += 1;
     this.#bytes = frame.bytes;
     this.#from = frame.dataStart;

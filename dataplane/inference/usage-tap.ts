@@ -9,11 +9,11 @@ import type { JsonObject, MessagesUsage } from "../dialects/messages/types.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import type { Edit } from "../lib/json-splice.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
-import { DeltaTemplate } from "./delta-template.ts";
 import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
+import { TextPlace } from "./text-place.ts";
 
 /** A stream whose deltas keep changing their shape is read one by one after so many changes. */
-const MAX_TEMPLATES = 256;
+const MAX_LESSONS = 256;
 
 /** What relay does with a frame. */
 export type Seen =
@@ -72,8 +72,8 @@ export abstract class Tap implements StreamTap {
   faults = 0;
   protected readonly options: TapOptions;
   weight = 0;
-  #template: DeltaTemplate | null = null;
-  #templates = 0;
+  #place: TextPlace | null = null;
+  #lessons = 0;
 
   constructor(options: TapOptions) {
     this.options = options;
@@ -88,32 +88,29 @@ export abstract class Tap implements StreamTap {
   /** What the model wrote in a delta event, weighed. */
   protected abstract weigh(event: JsonObject, frame: SseFrame): number;
 
-  /**
-   * Weighs a delta that has the shape of the one before.
-   * @returns that shape, with the place of a foreign model's name in this frame; null when the frame has another one.
-   */
-  protected likeBefore(frame: SseFrame): DeltaTemplate | null {
-    const template = this.#template;
-    const weight = template === null ? -1 : template.match(frame);
-    if (weight < 0) return null;
+  /** Weighs a delta: by its place where the text of the one before stood, else by reading it. @returns its weight. */
+  protected delta(frame: SseFrame): number {
+    let weight = this.#place === null ? -1 : this.#place.weigh(frame);
+    if (weight < 0) {
+      weight = this.weighRead(frame);
+      if (frame.dataLines === 1 && weight > 0 && this.learns()) this.#place = TextPlace.of(frame, weight);
+    }
     this.weight += weight;
-    return template;
+    return weight;
   }
 
-  /** Weighs a delta by reading it, and learns its shape. @returns its weight. */
-  protected delta(frame: SseFrame, model: Span | null = null): number {
+  /** The weight of a delta that is read; what cannot be read weighs nothing, and is counted. */
+  protected weighRead(frame: SseFrame): number {
     const event = objectOf(parseJson(frameData(frame).toString("utf8")));
-    if (event === null) {
-      this.faults += 1;
-      return 0;
-    }
-    const weight = this.weigh(event, frame);
-    this.weight += weight;
-    if (frame.dataLines === 1 && this.#templates < MAX_TEMPLATES) {
-      this.#templates += 1;
-      this.#template = DeltaTemplate.of(frame, model, weight);
-    }
-    return weight;
+    if (event !== null) return this.weigh(event, frame);
+    this.faults += 1;
+    return 0;
+  }
+
+  /** Whether what was read may be learned from: that costs time, and a stream may change its shape for ever. */
+  protected learns(): boolean {
+    this.#lessons += 1;
+    return this.#lessons <= MAX_LESSONS;
   }
 
   /** Reads an event's JSON; a fault is counted, and null. */
