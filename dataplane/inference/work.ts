@@ -10,7 +10,8 @@ import { bodyLimits, tooMany } from "../lib/body-limits.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import { type Edit, splice } from "../lib/json-splice.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
-import { countSample, countTokens } from "../tokens/count.ts";
+import { countSample } from "../tokens/count.ts";
+import { sampledTexts } from "../tokens/sample.ts";
 import { CitedSources } from "../tools/links.ts";
 import { PriorContext } from "../tools/web-fetch/prior-context.ts";
 import {
@@ -142,7 +143,7 @@ class WorkHere implements Work {
     const { organizationId, closed } = this.#place;
     const far = this.#farFor(this.body.length);
     return far === null
-      ? countTokens(parsedBody(this.seen), organizationId, closed.signal)
+      ? countSample(sampledTexts(parsedBody(this.seen)), organizationId, closed.signal)
       : countFar(far, this.seen, this.#place);
   }
 

@@ -4,7 +4,7 @@ import { FairPlaces } from "../lib/fair-places.ts";
 import type { CountingJob } from "./counting-thread.ts";
 
 /** Somebody who asks for more at once than the budget of free requests lets through is turned away. */
-export const COUNTS_WAITING = { waitingOfOne: 1_000, waiting: 10_000 } as const;
+const COUNTS_WAITING = { waitingOfOne: 1_000, waiting: 10_000 } as const;
 
 const threadFile = new URL("./counting-thread.ts", import.meta.url);
 
