@@ -15,19 +15,27 @@ const FRAME_BYTES = 5;
 const CHUNK_COST_BYTES = 1024;
 
 export class ReadTurns {
-  readonly #perTick: number;
+  readonly #perMs: number;
   readonly #line = new Set<Socket>();
   #timer: NodeJS.Timeout | null = null;
-  /** What may be read in this tick; below zero after a read that cost more than it was taken for. */
+  /** What may be read now, one tick's share at the most; below zero after reads that cost more than was known. */
   #left = 0;
+  #filledAt = 0;
 
   constructor(bytesPerSecond: number = limits.slowReadBytesPerSecond) {
-    this.#perTick = (bytesPerSecond * TICK_MS) / 1000;
+    this.#perMs = bytesPerSecond / 1000;
   }
 
-  /** Pauses the connection until its turn, in which it is read from once. */
+  /** Pauses the connection until its turn, in which it is read from once; at once where nobody else waits. */
   wait(socket: Socket): void {
     if (this.#line.has(socket)) return;
+    if (this.#line.size === 0) {
+      this.#fill();
+      if (this.#left > 0) {
+        this.#left -= READ_BYTES;
+        return;
+      }
+    }
     this.#line.add(socket);
     socket.on("resume", pauseAgain);
     socket.pause();
@@ -50,16 +58,20 @@ export class ReadTurns {
     this.#left -= bytes;
   }
 
+  #fill(): void {
+    const now = performance.now();
+    this.#left = Math.min(TICK_MS * this.#perMs, this.#left + (now - this.#filledAt) * this.#perMs);
+    this.#filledAt = now;
+  }
+
   #tick(): void {
-    this.#left = Math.min(this.#perTick, this.#left + this.#perTick);
+    this.#fill();
     for (const socket of this.#line) {
       if (this.#left <= 0) return;
       if (!socket.destroyed) this.#left -= READ_BYTES;
       this.leave(socket);
     }
-    // The debt of the last read is still to be waited for.
-    if (this.#line.size > 0 || this.#left < 0 || this.#timer === null) return;
-    clearInterval(this.#timer);
+    if (this.#timer !== null) clearInterval(this.#timer);
     this.#timer = null;
   }
 }
