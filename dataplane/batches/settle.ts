@@ -25,7 +25,7 @@ export interface Settler {
   store(item: ClaimedItem, end: ItemEnd): Promise<void>;
 }
 
-/** `charged`: `Holds.ledgerCharged`. `finished`: a batch has nothing left to run. */
+/** `charged`: `Charges.ledgerCharged`. `finished`: a batch has nothing left to run. */
 export function createSettler(
   engine: Engine,
   charged: (rows: readonly UsageRow[], accounts: readonly Account[]) => void,

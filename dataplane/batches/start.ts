@@ -46,7 +46,7 @@ export function openBatches(options: BatchesOptions): Batches {
   const worker = new BatchWorker({
     engine,
     run: { serve, snapshot, random, meterFor: (claim, onRow) => holds.forItem(claim, onRow) },
-    charged: (rows, accounts) => holds.ledgerCharged(rows, accounts),
+    charged: (rows, accounts) => holds.charges.ledgerCharged(rows, accounts),
     ...rest,
   });
   bell.listen(() => worker.wake());

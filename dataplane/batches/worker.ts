@@ -41,7 +41,7 @@ const LEAVE_MS = 5_000;
 export interface WorkerOptions {
   readonly engine: Engine;
   readonly run: Omit<RunServices, "log" | "succeededSince">;
-  /** `Holds.ledgerCharged`. */
+  /** `Charges.ledgerCharged`. */
   readonly charged: (rows: readonly UsageRow[], accounts: readonly Account[]) => void;
   /** True while this process has more than enough to do with requests that somebody waits for. */
   readonly busy?: () => boolean;

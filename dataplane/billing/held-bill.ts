@@ -38,7 +38,7 @@ export interface ItemRun {
   /** Tells the run from every other one of the item: each has a hold of its own. */
   readonly claim: string;
   /**
-   * Takes the row instead of a charge. The hold stays until `Holds.ledgerCharged` is told of that very row, or until it
+   * Takes the row instead of a charge. The hold stays until `Charges.ledgerCharged` is told of that very row, or until it
    * is given back.
    */
   readonly onRow: (row: UsageRow, giveBack: () => Promise<void>) => void;

@@ -1,58 +1,48 @@
 /**
- * The meter of live requests: holds and charges in Redis, one script call for whatever gathers (design.md §5).
- * The scripts are store/meter-*.lua; how rows come from there into the ledger: drain.ts; what keeps holds alive
+ * The meter of live requests: holds in Redis, one script call for whatever gathers (design.md §5); what becomes of them when
+ * a request has ended: charges.ts. The scripts are store/meter-*.lua; how rows come from there into the ledger: drain.ts; what keeps holds alive
  * and accounts fresh: upkeep.ts; every crash between two writes: docs/decisions/money.md.
  */
 import type { Span } from "@opentelemetry/api";
 import type { Redis } from "ioredis";
-import type { Logger } from "pino";
-import type { DatabasePool } from "slonik";
-import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
-import { inBackground } from "../lib/in-background.ts";
 import { Roster } from "../lib/roster.ts";
-import { countCharge, metrics } from "../telemetry/metrics.ts";
+import { metrics } from "../telemetry/metrics.ts";
 import { inSpan, startSpan } from "../telemetry/trace.ts";
-import { readStanding, type Account } from "./accounts.ts";
-import { encodeRow } from "./charge-text.ts";
+import { readStanding } from "./accounts.ts";
+import { Charges, type ChargesOptions } from "./charges.ts";
 import { MAX_MICROS } from "./credits.ts";
 import { FreeBudget } from "./free-budget.ts";
-import { Gate, accountOperation } from "./gate.ts";
+import { Gate } from "./gate.ts";
 import {
   HeldBill,
   holdAttributes,
   seenArguments,
   type BillOptions,
-  type Correction,
   type HoldOperations,
   type ItemRun,
   type RateLimits,
 } from "./held-bill.ts";
-import { BEFORE_ALL, KeptByShard, type Position } from "./kept-charges.ts";
+import type { Position } from "./kept-charges.ts";
 import { LedgerGuard } from "./ledger-guard.ts";
 import { foreignText, type LedgerId } from "./ledger-identity.ts";
-import { LedgerWriter } from "./ledger-writer.ts";
 import type { Meter, MeteredRequest, Micros } from "./meter.ts";
 import { Preflight } from "./preflight.ts";
 import { ledgerBehind, meterUnavailable } from "./rate-limits.ts";
-import { operation, RedisSilent, SHARDS, shardOf, type Operation, type Reply, type Shard } from "./shard.ts";
+import { operation, shardOf, type Operation, type Reply, type Shard } from "./shard.ts";
 import { REDIS_MS, Shards } from "./shards.ts";
 import { reached } from "./steps.ts";
-import { allTokens, type UsageRow } from "./usage-row.ts";
+import type { UsageRow } from "./usage-row.ts";
 
-/** The end of an answer is withheld at most this long while neither store takes its charge. */
-const WITHHELD_MS = 10_000;
 /** How often the ledger and Redis are read until both are at the same version of an account. */
 const MOST_LOOKS = 5;
 const IDLE_LOOK_MS = 20;
 /** Heartbeats that one shard is told at once: a script call of some milliseconds. */
 const BEATS_AT_ONCE = 128;
 
-export interface HoldsOptions {
+export interface HoldsOptions extends ChargesOptions {
   readonly redis: Redis;
-  readonly pool: DatabasePool;
   readonly clock: Clock;
-  readonly log: Logger;
   /** That of `pool` (`readLedgerId`). */
   readonly ledger: LedgerId;
   /** A word that no other epoch of a shard has. */
@@ -65,8 +55,6 @@ export interface HoldsOptions {
   readonly waitMs?: number;
   /** How many operations may be owed to Redis; 20,000 unless a test has less patience. */
   readonly mostOwed?: number;
-  /** How long and how much is kept of what was charged; as in kept-charges.ts unless a test has less patience. */
-  readonly kept?: { readonly keptMs?: number; readonly most?: number };
 }
 
 /** An organization's credit, all but `available` exact sums of the ledger and of what is on its way there. */
@@ -82,13 +70,10 @@ export class Holds implements Meter, HoldOperations {
   readonly #options: HoldsOptions;
   readonly #shards: Shards;
   readonly #gate: Gate;
-  readonly #writer: LedgerWriter;
   /** What is judged before a request's body is read. */
   readonly preflight: Preflight;
   readonly #running = new Roster<HeldBill>();
-  /** Whose charge a row is that does not go through Redis. A batch item's hold has another id than its row. */
-  readonly #aroundRedis = new WeakMap<UsageRow, HeldBill>();
-  readonly #charged: KeptByShard;
+  readonly charges: Charges;
 
   constructor(options: HoldsOptions) {
     this.#options = options;
@@ -99,26 +84,18 @@ export class Holds implements Meter, HoldOperations {
       newEpoch,
       ...(mostOwed === undefined ? {} : { mostOwed }),
       onLost: (shard) => this.#lostOperations(shard),
-      onRestored: (shard, newest) => this.#charged.of(shard).chargedAgain(newest),
+      onRestored: (shard, newest) => this.charges.kept.of(shard).chargedAgain(newest),
       onTaken: (organizationId) => this.#gate.freed(organizationId),
     });
     this.#gate = new Gate(options, this.#shards, () => this.guard.look());
     this.preflight = new Preflight(this.#gate, new FreeBudget(this.#shards, options.limits));
-    this.#charged = new KeptByShard(SHARDS, options.kept);
-    const onOther = () => this.#charged.doubt();
-    const takeDoubtful = () => this.#charged.takeDoubtful();
+    this.charges = new Charges(options, this.#shards, (bill) => this.#ended(bill));
+    const { kept } = this.charges;
+    const onOther = () => kept.doubt();
+    const takeDoubtful = () => kept.takeDoubtful();
     const atFirst = "refuse";
     const { all: shards } = this.#shards;
     this.guard = new LedgerGuard({ redis, pool, log, ledger, shards, takeDoubtful, onOther, atFirst });
-    this.#writer = new LedgerWriter({
-      pool,
-      log,
-      settleInRedis: (row) => this.#settleOnce(row),
-      onStored: (rows, accounts) => {
-        for (const row of rows) this.#keep(row, settleOperation(row, NO_CORRECTION), BEFORE_ALL);
-        this.ledgerCharged(rows, accounts);
-      },
-    });
   }
 
   open(request: MeteredRequest, estimate: Micros, span: Span | null = null): Promise<HeldBill> {
@@ -133,8 +110,8 @@ export class Holds implements Meter, HoldOperations {
   }
 
   async #take(request: MeteredRequest, estimate: Micros, options: BillOptions): Promise<HeldBill> {
-    if (this.#writer.full || this.guard.fault !== null) throw meterUnavailable();
-    if (this.#charged.full) throw ledgerBehind();
+    if (this.charges.full || this.guard.fault !== null) throw meterUnavailable();
+    if (this.charges.kept.full) throw ledgerBehind();
     const bill = new HeldBill(this, request, this.#gate.limitsOf(request), options);
     const wanted = estimate > MAX_MICROS ? MAX_MICROS : estimate;
     reached("open.sent");
@@ -148,7 +125,7 @@ export class Holds implements Meter, HoldOperations {
   /**
    * A meter for one run of a batch item: the same holds, but `settle` only hands the row to `onRow`. Whoever runs the batch
    * stores the result, `chargeRows` and its own state in one transaction and then hands that very row to
-   * `ledgerCharged`. An item that dies before that leaves nothing but a hold, which the sweeper gives back.
+   * `charges.ledgerCharged`. An item that dies before that leaves nothing but a hold, which the sweeper gives back.
    */
   forItem(claim: string, onRow: ItemRun["onRow"]): Meter {
     const item: ItemRun = { claim, onRow };
@@ -156,29 +133,7 @@ export class Holds implements Meter, HoldOperations {
   }
 
   chargedElsewhere(bill: HeldBill, row: UsageRow): void {
-    this.#aroundRedis.set(row, bill);
-  }
-
-  /** The ledger charged these rows by itself: gives their holds back under the new balances. Never fails. */
-  ledgerCharged(rows: readonly UsageRow[], accounts: readonly Account[]): void {
-    const operations = new Map<string, Operation[]>();
-    for (const account of accounts) {
-      operations.set(account.organizationId, [accountOperation(account, "", false)]);
-    }
-    for (const row of rows) {
-      const bill = this.#aroundRedis.get(row);
-      const correction = bill?.correction(allTokens(row.tokens)) ?? NO_CORRECTION;
-      if (bill !== undefined) this.#ended(bill);
-      operations
-        .get(row.organizationId)
-        ?.push(operation("release", row.organizationId, bill?.request.id ?? row.id, ...correction, "1"));
-      // Rows that went around Redis are counted here, those through it where they are settled.
-      count(row);
-    }
-    for (const [organizationId, those] of operations) {
-      const told = this.#shards.hand(organizationId, ...those).then(() => reached("ledger.told"));
-      inBackground(told, this.#options.log, "telling Redis what the ledger charged");
-    }
+    this.charges.elsewhere(bill, row);
   }
 
   /** Reads these accounts and key epochs from the ledger again, and resolves when Redis has them. */
@@ -221,7 +176,7 @@ export class Holds implements Meter, HoldOperations {
 
   /** Charges that neither store has taken yet. */
   get homeless(): number {
-    return this.#writer.size;
+    return this.charges.homeless;
   }
 
   get ledger(): LedgerId {
@@ -239,14 +194,14 @@ export class Holds implements Meter, HoldOperations {
 
   /** Bytes of charges that Redis has, and the ledger not yet. */
   get waitingBytes(): number {
-    return this.#charged.waitingBytes;
+    return this.charges.kept.waitingBytes;
   }
 
   /** Redis was seen with this epoch, and the ledger has all entries of the shard's stream up to `drained`. */
   sawShard(index: number, epoch: string | null, drained: Position | null): void {
-    const kept = this.#charged.of(index);
+    const kept = this.charges.kept.of(index);
     if (this.#shards.all[index]?.sawEpoch(epoch) === true && drained !== null) kept.drainedTo(drained);
-    metrics.keptBytes.set(this.#charged.waitingBytes);
+    metrics.keptBytes.set(this.charges.kept.waitingBytes);
   }
 
   get shards(): readonly Shard[] {
@@ -321,17 +276,8 @@ export class Holds implements Meter, HoldOperations {
     }
   }
 
-  async settle(bill: HeldBill, row: UsageRow): Promise<void> {
-    const charge = settleOperation(row, bill.correction(allTokens(row.tokens)));
-    reached("settle.sent");
-    const deadline = performance.now() + REDIS_MS;
-    for (let left = REDIS_MS; left > 0; left = deadline - performance.now()) {
-      if (await this.#chargeInRedis(bill, row, charge, left)) return reached("settle.charged");
-      // A broken connection fails at once; it is tried again until the time is up.
-      await new Promise((done) => setTimeout(done, 50));
-    }
-    await this.#chargeInLedger(bill, row);
-    reached("settle.charged");
+  settle(bill: HeldBill, row: UsageRow): Promise<void> {
+    return this.charges.settle(bill, row);
   }
 
   async release(bill: HeldBill): Promise<void> {
@@ -343,67 +289,8 @@ export class Holds implements Meter, HoldOperations {
     );
   }
 
-  // Charging.
-
-  /** @returns whether Redis took it. Not async, as there is one for each request. */
-  #chargeInRedis(
-    bill: HeldBill | undefined,
-    row: UsageRow,
-    charge: Operation,
-    timeoutMs: number,
-  ): Promise<boolean> {
-    return this.#shards
-      .of(row.organizationId)
-      .run(charge, timeoutMs)
-      .then(
-        () => this.#chargedInRedis(bill, row, charge),
-        (error: unknown) => {
-          if (!(error instanceof RedisSilent))
-            this.#options.log.error({ err: error }, "the meter script failed");
-          return false;
-        },
-      );
-  }
-
-  #chargedInRedis(bill: HeldBill | undefined, row: UsageRow, charge: Operation): true {
-    this.#keep(row, charge, this.#shards.of(row.organizationId).newest);
-    if (bill !== undefined) this.#ended(bill);
-    count(row);
-    return true;
-  }
-
-  #keep({ organizationId }: UsageRow, charge: Operation, position: Position): void {
-    this.#charged.of(shardOf(organizationId)).add(charge, performance.now(), position);
-  }
-
-  /** One try for a row that Redis did not take in time. */
-  #settleOnce(row: UsageRow): Promise<boolean> {
-    const bill = this.#aroundRedis.get(row);
-    const correction = bill?.correction(allTokens(row.tokens)) ?? NO_CORRECTION;
-    return this.#chargeInRedis(bill, row, settleOperation(row, correction), REDIS_MS);
-  }
-
-  async #chargeInLedger(bill: HeldBill, row: UsageRow): Promise<void> {
-    this.#options.log.warn(
-      { requestId: bill.request.id },
-      "Redis did not take a charge: writing it to the ledger",
-    );
-    this.chargedElsewhere(bill, row);
-    reached("ledger.waiting");
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<"late">((resolve) => {
-      timer = setTimeout(() => resolve("late"), WITHHELD_MS - REDIS_MS);
-    });
-    const outcome = await Promise.race([this.#writer.store(row), late]);
-    clearTimeout(timer);
-    if (outcome === "late") {
-      // Not to be retried: the charge is kept, and made as soon as a store is back.
-      throw new ApiError("unavailable", "The end of this answer could not be recorded.", { retry: false });
-    }
-  }
-
   #lostOperations(shard: number): Operation[] {
-    const charges = this.#charged.of(shard).all(performance.now());
+    const charges = this.charges.kept.of(shard).all(performance.now());
     const holds = [...this.#running]
       .filter(({ request }) => shardOf(request.organizationId) === shard)
       .map((bill) => bill.retake());
@@ -445,19 +332,4 @@ export class Holds implements Meter, HoldOperations {
   }
 }
 
-/** Of a request whose limits are not known here. */
-const NO_CORRECTION: Correction = ["0", "0", "0"];
-
 const holding = metrics.holds.series({});
-
-const settleOperation = (row: UsageRow, correction: Correction): Operation =>
-  operation("settle", row.organizationId, row.id, row.cost.total.toString(), encodeRow(row), ...correction);
-
-function count({ model, tokens, cost }: UsageRow): void {
-  countCharge(model, Number(cost.total) / 1e6, {
-    input: tokens.input,
-    cache_read: tokens.cacheRead,
-    cache_write: tokens.cacheWrite5m + tokens.cacheWrite1h,
-    output: tokens.output,
-  });
-}

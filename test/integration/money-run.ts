@@ -10,7 +10,8 @@ import { audit } from "../../dataplane/billing/audit.ts";
 import { decodeRow } from "../../dataplane/billing/charge-text.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts";
-import type { Bill, MeteredRequest } from "../../dataplane/billing/meter.ts";
+import type { HeldBill } from "../../dataplane/billing/held-bill.ts";
+import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
 import { shardOf, shardTag, type Operation } from "../../dataplane/billing/shard.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import { readLosses } from "../../dataplane/billing/ledger-losses.ts";
@@ -22,7 +23,7 @@ import { stepClock } from "./redis-clock.ts";
 import { rewriteFile, type TestStore } from "./stores.ts";
 
 interface Known {
-  readonly bill: Bill;
+  readonly bill: HeldBill;
   readonly request: MeteredRequest;
   readonly plane: number;
   readonly estimate: number;
@@ -34,6 +35,12 @@ interface Known {
   state: "running" | "settled" | "released" | "orphaned";
   /** What the ledger may hold of it in the end: costs, or null for no row. */
   may: Set<number | null>;
+  /** The data plane that charged it is dead. */
+  isOwnerDead: boolean;
+  /** Redis forgot after it was charged. */
+  isForgotten: boolean;
+  /** No store and no data plane knows of it any more: the loss of three (docs/decisions/money.md). */
+  isLost: boolean;
 }
 
 export interface RunStores {
@@ -61,6 +68,11 @@ function isAway(error: unknown): void {
   if (error instanceof Error && (names.includes(error.name) || /Connection is closed/.test(error.message)))
     return;
   throw error;
+}
+
+/** A store that came back may break a connection of before once more. */
+async function untilDone(act: () => Promise<unknown>): Promise<void> {
+  await expect.poll(() => act().then(() => null, String), { timeout: 20_000 }).toBeNull();
 }
 
 /** One run: two data planes on the same stores, two organizations of one shard. */
@@ -106,6 +118,10 @@ export class Run {
     return Plane.open(stores, { running: false, waitMs: 1, rhythm: { staleMs: -1 } });
   };
   #name = (organization: number) => this.#names[organization] ?? "";
+  /** Of the shard that both organizations are in. */
+  get #tag() {
+    return shardTag(shardOf(this.#name(0)));
+  }
   get #pool() {
     return this.#at(0).pool;
   }
@@ -167,8 +183,8 @@ export class Run {
       case "rewrite":
         return await rewriteFile(this.#connected().redis);
       case "cut off":
-        // One stays, as somebody has to see what happens to the stores.
-        if (this.#planes.every((one) => this.#cutOff.has(one) || one === this.#at(action.plane))) return;
+        // The other stays, as somebody has to see what happens to the stores.
+        if (this.#cutOff.size > 0) return;
         this.#cutOff.add(this.#at(action.plane));
         this.#at(action.plane).redis.disconnect();
         return await expect.poll(() => this.#at(action.plane).redis.status).toBe("end");
@@ -205,6 +221,9 @@ export class Run {
         seen: new Set(),
         state: "running",
         may: new Set(),
+        isOwnerDead: false,
+        isForgotten: false,
+        isLost: false,
       });
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
@@ -257,9 +276,10 @@ export class Run {
     const owner = this.#at(known.plane);
     if (way !== "redis") {
       // As when Redis is silent, or answers after all when the ledger has the row already.
+      owner.holds.charges.elsewhere(known.bill, row);
       const accounts = await owner.pool.transaction((transaction) => chargeRows(transaction, [row]));
       if (way === "both") await known.bill.settle(usage(cost));
-      owner.holds.ledgerCharged([row], accounts);
+      owner.holds.charges.stored([row], accounts);
       await owner.holds.payOwed();
     } else {
       await known.bill.settle(usage(cost));
@@ -296,15 +316,23 @@ export class Run {
       known.state = "orphaned";
       for (const spent of [null, known.spent, ...known.seen]) known.may.add(spent);
     }
-    // Of what it charged Redis knows the sum, or the rows again when it comes back older: its own row may be gone.
-    for (const known of this.#known)
-      if (this.#isRolledBack && known.plane === index && known.state === "settled") known.may.add(null);
+    for (const known of this.#settled())
+      if (known.plane === index) {
+        known.isOwnerDead = true;
+        // Redis knows the sum, or the rows again when it comes back older: its own row may be gone.
+        if (this.#isRolledBack) known.may.add(null);
+      }
     await this.#at(index).vanish();
     this.#planes[index] = await this.#open();
   }
 
+  #settled(): Known[] {
+    return this.#known.filter(({ state }) => state === "settled");
+  }
+
   async #flush(): Promise<void> {
     await this.#connected().redis.flushall();
+    for (const known of this.#settled()) known.isForgotten = true;
     // Each plane notices with its next call, here a sweep, which meets what was held again.
     this.#mayBeSwept();
     for (const { upkeep } of this.#planes) await upkeep.sweep().catch(isAway);
@@ -320,7 +348,7 @@ export class Run {
   async #reconnect(plane: Plane): Promise<void> {
     if (!this.#cutOff.delete(plane)) return;
     await plane.redis.connect();
-    await plane.upkeep.watch();
+    await untilDone(() => plane.upkeep.watch());
     await plane.holds.payOwed();
   }
 
@@ -339,26 +367,18 @@ export class Run {
     await this.#reconnectAll();
     this.#wasRolledBack = true;
     await this.#stores.postgres.rollBack();
-    for (const { pool, upkeep } of this.#planes) {
-      const answers = () =>
-        pool.any(sql.unsafe`select 1`).then(
-          () => true,
-          () => false,
-        );
-      await expect.poll(answers, { timeout: 20_000 }).toBe(true);
-      await upkeep.look();
-    }
-    // Rows that went past Redis, and whose data plane is not asked again, are known by their sum.
-    for (const known of this.#known) if (known.state === "settled") known.may.add(null);
+    for (const { upkeep } of this.#planes) await untilDone(() => upkeep.look());
+    for (const known of this.#settled()) known.isLost ||= known.isOwnerDead && known.isForgotten;
   }
 
   async #swap(): Promise<void> {
     await this.#reconnectAll();
     await this.#stores.redis.rollBack();
+    for (const known of this.#settled()) known.isForgotten = true;
     await Promise.all(this.#planes.map((one) => redisReady(one.redis, 10_000)));
     this.#mayBeSwept();
-    for (const { upkeep } of this.#planes) await upkeep.watch();
-    for (const { upkeep } of this.#planes) await upkeep.sweep();
+    for (const { upkeep } of this.#planes) await untilDone(() => upkeep.watch());
+    for (const { upkeep } of this.#planes) await untilDone(() => upkeep.sweep());
   }
 
   async #restart(): Promise<void> {
@@ -368,7 +388,7 @@ export class Run {
     const connected = this.#planes.filter((one) => !this.#cutOff.has(one));
     await Promise.all(connected.map((one) => redisReady(one.redis, 5_000)));
     this.#mayBeSwept();
-    for (const { upkeep } of connected) await upkeep.sweep();
+    for (const { upkeep } of connected) await untilDone(() => upkeep.sweep());
   }
 
   /** Everybody ends; the dead are swept; what was charged reaches the ledger. */
@@ -380,14 +400,20 @@ export class Run {
     // Where Redis forgot the shard's clock after that had been put forward, a hold is of a later time than now for a while.
     const running = async () => {
       await this.#at(0).upkeep.sweep();
-      return await this.#at(0).redis.zcard(`${shardTag(shardOf(this.#name(0)))}:beats`);
+      return await this.#at(0).redis.zcard(`${this.#tag}:beats`);
     };
     await expect.poll(running, { timeout: 20_000 }).toBe(0);
-    for (const { holds, upkeep } of this.#planes) {
-      await holds.payOwed();
-      await upkeep.drain();
-      await upkeep.watch();
-    }
+    // A drain may find that another Postgres answers, and a look what is to be drained again.
+    const waiting = async () => {
+      for (const { holds, upkeep } of this.#planes) {
+        await holds.payOwed();
+        await upkeep.drain().catch(isAway);
+        await upkeep.watch();
+      }
+      for (const { upkeep } of this.#planes) await upkeep.look();
+      return await this.#at(0).redis.xlen(`${this.#tag}:usage`);
+    };
+    await expect.poll(waiting, { timeout: 20_000 }).toBe(0);
     // Each makes its part of what was lost again.
     for (const { upkeep } of this.#planes) await upkeep.look();
     await this.#at(0).holds.refresh([this.#name(0), this.#name(1)]);
@@ -419,8 +445,8 @@ export class Run {
         .reduce((sum, { request: asked }) => sum + BigInt(rows.get(asked.id) ?? 0), 0n);
       const gone = lost.find(({ organizationId }) => organizationId === name)?.lost ?? 0n;
       // Nothing that was answered is forgotten: it has its row, or is in the sum of what was lost.
-      const settled = this.#known.filter(
-        ({ state, request: asked }) => state === "settled" && asked.organizationId === name,
+      const settled = this.#settled().filter(
+        ({ isLost, request: asked }) => !isLost && asked.organizationId === name,
       );
       const answered = settled.reduce((sum, { may }) => sum + Math.max(...Array.from(may, Number)), 0);
       expect(used + gone).toBeGreaterThanOrEqual(BigInt(answered));

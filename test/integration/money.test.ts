@@ -312,7 +312,7 @@ test("a batch item is charged in the transaction that stores its result", async 
   await bill.settle(usage(120));
   expect(await plane.holds.credit("org_item")).toMatchObject({ used: 0n, held: 300n });
   const accounts = await plane.pool.transaction((transaction) => chargeRows(transaction, settled));
-  plane.holds.ledgerCharged(settled, accounts);
+  plane.holds.charges.ledgerCharged(settled, accounts);
   expect(await plane.holds.credit("org_item")).toEqual({
     granted: 1_000n,
     used: 120n,
@@ -341,7 +341,7 @@ test("an item that runs twice in one process, as after a lease that ran out, is 
   await giveBack();
   // What the late run gives back is its own.
   expect(await plane.holds.credit("org_twice")).toMatchObject({ held: 300n });
-  plane.holds.ledgerCharged([stored], accounts);
+  plane.holds.charges.ledgerCharged([stored], accounts);
   expect(plane.holds.running).toBe(before);
   const credit = { granted: 1_000n, used: 120n, held: 0n, available: 880n };
   await expect.poll(() => plane.holds.credit("org_twice")).toEqual(credit);
