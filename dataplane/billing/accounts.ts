@@ -14,7 +14,7 @@ export interface Account {
   /** Grants − usage. */
   readonly balance: Micros;
   readonly version: bigint;
-  /** Of the ledger and the server that said so (`ledger_word` in store/migrations/0015_ledger_identity.sql). */
+  /** Of the ledger and the server that said so (`ledger_word` in store/migrations/0002_ledger.sql). */
   readonly ledger: LedgerWord;
 }
 

@@ -205,7 +205,7 @@ async function auditRedis(pool: DatabasePool, redis: Redis): Promise<{ broken: s
       broken.push(`shard ${shard}: a charge waits for the ledger since ${seconds(entryAge)}`);
     }
     if (hollow !== "0") broken.push(`shard ${shard}: ${hollow} heartbeats belong to no hold`);
-    // Fewer are said to wait when a release from before 2026-11-22, which did not count, left some.
+    // An entry that no script of ours made is not counted.
     if (Number(waiting) > Number(charges))
       broken.push(`shard ${shard}: ${waiting} charges are said to wait for the ledger, there are ${charges}`);
     books.push(...rows.map(readBooks));

@@ -1,14 +1,13 @@
 /**
  * The form of a usage row on its way to the ledger: a value of the composite type `charge`
- * (store/migrations/0008_charge_values.sql, 0011_implausible_usage.sql) as Postgres writes it, so that nothing is taken apart on the way. Pure.
+ * (store/migrations/0003_charging.sql) as Postgres writes it, so that nothing is taken apart on the way. Pure.
  */
 import { z } from "zod";
-import { decodeJsonRow } from "./older-rows.ts";
 import { chargeClasses, type ChargeClass } from "./price.ts";
 import type { UsageRow } from "./usage-row.ts";
 
-/** Of the form; the one before was JSON. */
-const VERSION = 2;
+/** Of the form. */
+const VERSION = 1;
 
 /** Words that Postgres reads as they are; empty ones are nulls. */
 const plain = /^[^\s"(),\\\p{Cc}]+$/u;
@@ -64,11 +63,6 @@ export function encodeRow(row: UsageRow): string {
   return `(${words.join(",")})`;
 }
 
-/** Reads what another pod, perhaps of another release, wrote. @throws Error when the text is no row. */
-export function decodeRow(text: string): UsageRow {
-  return text.startsWith("{") ? decodeJsonRow(text) : decodeValue(text);
-}
-
 /** An array of rows as Postgres reads it. */
 export function arrayOf(texts: readonly string[]): string {
   return `{${texts.map((text) => `"${text.replace(/["\\]/g, "\\$&")}"`).join(",")}}`;
@@ -119,7 +113,8 @@ const valueSchema = z.object({
 });
 const names = Object.keys(valueSchema.shape);
 
-function decodeValue(text: string): UsageRow {
+/** Reads what another pod, perhaps of another release, wrote. @throws Error when the text is no row. */
+export function decodeRow(text: string): UsageRow {
   const words = wordsOf(text);
   if (words.length !== names.length)
     throw new Error(`a charge has ${names.length} words, not ${words.length}`);

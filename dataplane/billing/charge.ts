@@ -64,7 +64,7 @@ export async function retryParked(pool: DatabasePool, parked: ParkedCharge): Pro
     await pool.transaction(async (transaction) => {
       await lockAccounts(transaction, [row.organizationId, parked.organizationId ?? row.organizationId]);
       await unpark(transaction, parked.id);
-      await storeRows(transaction, [encodeRow(row)]);
+      await storeRows(transaction, [parked.text]);
     });
     return true;
   } catch (error) {
@@ -78,8 +78,8 @@ interface ReadCharge extends Charge {
 }
 
 /**
- * At least one of these is refused: parks those that cannot be read, writes those of an older form anew, and finds
- * the others that the ledger refuses.
+ * At least one of these is refused: parks those that cannot be read, and finds the others that the ledger
+ * refuses.
  */
 async function chargeDoubtful(
   transaction: DatabaseTransactionConnection,
@@ -118,7 +118,7 @@ async function chargeApart(
     return await transaction.transaction((savepoint) =>
       storeRows(
         savepoint,
-        charges.map(({ row }) => encodeRow(row)),
+        charges.map(({ text }) => text),
       ),
     );
   } catch (error) {

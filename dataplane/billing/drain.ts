@@ -188,10 +188,7 @@ export async function readEntries(redis: Redis, { tag }: Shard, most = MOST_ENTR
 
 /** Takes an entry apart (`TAG:usage` in store/meter-shard.lua). */
 function readCharges(fields: readonly string[]): Charge[] {
-  const words = fields.filter((_, index) => index % 2 === 1);
-  // An entry from before 2026-11-22 has a field for each word of its one charge; a kept Redis may still hold some.
-  if (words.length > 1) return [readCharge(words.join(BETWEEN_WORDS))];
-  return (words[0] ?? "").split(BETWEEN_RECORDS).map(readCharge);
+  return (fields[1] ?? "").split(BETWEEN_RECORDS).map(readCharge);
 }
 
 function readCharge(packed: string): Charge {

@@ -15,7 +15,7 @@ export async function readLedgerWord(pool: CommonQueryMethods): Promise<LedgerWo
   return await pool.oneFirst(sql.type(z.object({ word: z.string() }))`select ledger_word() as word`);
 }
 
-/** Whether a charge was refused as another server answers than the one that is known (`drain_charges_of`). */
+/** Whether a charge was refused as another server answers than the one that is known (`drain_charges`). */
 export function isOtherServer(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause)
     if ("code" in cause && cause.code === "GL001") return true;

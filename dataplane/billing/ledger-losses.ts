@@ -1,5 +1,5 @@
 /**
- * What the ledger lost and Redis knows by its sum (store/migrations/0016_ledger_losses.sql): charged to the account until
+ * What the ledger lost and Redis knows by its sum (store/migrations/0002_ledger.sql): charged to the account until
  * rows that a data plane still has take their part away.
  */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";

@@ -1,7 +1,7 @@
 /**
  * Usage rows in Postgres, the truth about what was used, and the sums that move with them (design.md §5). The
- * statements are functions in the database (store/migrations/0008_charge_values.sql, 0009_drain_charges.sql); which
- * of them a charge takes, and in what order: charge.ts.
+ * statements are functions in the database (store/migrations/0003_charging.sql); which of them a charge takes, and in what
+ * order: charge.ts.
  */
 import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
 import { accountSchema, ledgerWord, type Account } from "./accounts.ts";
@@ -79,7 +79,7 @@ export async function drainRows(
 ): Promise<readonly Account[]> {
   return await pool.any(sql.type(accountSchema)`
     select organization_id as "organizationId", balance_micros as balance, version, ${word} as ledger
-    from drain_charges_of(${word}, ${lock}, ${shard}, ${arrayOf(texts)}::charge[])
+    from drain_charges(${word}, ${lock}, ${shard}, ${arrayOf(texts)}::charge[])
   `);
 }
 

@@ -1,4 +1,4 @@
-/** The table of charges that `usage` refuses (store/migrations/0005_parked_charges.sql); who fills it: charge.ts. */
+/** The table of charges that `usage` refuses (store/migrations/0002_ledger.sql); who fills it: charge.ts. */
 import { createHash } from "node:crypto";
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";

@@ -26,13 +26,7 @@ end
 local entries = call('XRANGE', USAGE, '-', '+')
 local charged = 0
 for _, entry in ipairs(entries) do
-  local fields = entry[2]
-  local packed = fields[2]
-  if fields[3] then
-    -- From before 2026-11-22: a field for each word of its one charge.
-    packed = fields[2] .. '\31' .. fields[4] .. '\31'
-  end
-  for charge in string.gmatch(packed, '[^\30]+') do
+  for charge in string.gmatch(entry[2][2], '[^\30]+') do
     charged = charged + 1
     local organization, cost = string.match(charge, '^([^\31]*)\31(%d+)\31')
     -- An entry that no script of ours made moved no books.

@@ -1,16 +1,5 @@
--- Takes a hold that a release from before 2026-11-22 left: a hash of its own. It is of no epoch.
-local function older_hold(id)
-  local key = tag .. ':h:' .. id
-  local values = call('HMGET', key, 'org', 'amount', 'item', 'row', 'cost')
-  if not values[1] then
-    return nil
-  end
-  call('DEL', key)
-  return struct.pack(HOLD, '', values[1], values[2], '0', values[3], '', values[4], values[5])
-end
-
 local function end_hold(id)
-  local value = read_value(id) or older_hold(id)
+  local value = read_value(id)
   if value and value ~= 'final' and value ~= 'provisional' then
     local readable, organization, _, _, item, swept, row, cost = pcall(parts_of, value)
     if not readable then

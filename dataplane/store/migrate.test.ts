@@ -30,6 +30,12 @@ describe("what is pending", () => {
     expect(() => findPending([first], [first, second])).toThrow(/0002_step.*knows up to 0001_step/);
   });
 
+  test("a schema that no release made is refused, with what to do", () => {
+    expect(() => findPending([first], [{ ...first, name: "0001_other" }])).toThrow(
+      /has 0001_other where this program has 0001_step.*empty database/,
+    );
+  });
+
   test("an applied file that was edited is refused", () => {
     expect(() => findPending([first], [{ ...first, sha256: "other" }])).toThrow(/was edited/);
   });

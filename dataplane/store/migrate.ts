@@ -103,7 +103,12 @@ export function findPending(migrations: readonly Migration[], applied: readonly 
   const newest = migrations.at(-1)?.name ?? "nothing";
   for (const { version, name, sha256 } of applied) {
     const migration = known.get(version);
-    if (migration === undefined || migration.name !== name) {
+    if (migration !== undefined && migration.name !== name)
+      throw new SchemaMismatchError(
+        `the database was not made by a release (it has ${name} where this program has ${migration.name}): ` +
+          "give this program an empty database; `npm start` makes one in an empty --data folder",
+      );
+    if (migration === undefined) {
       throw new SchemaMismatchError(
         `the database has the schema of a newer release (${name}; this one knows up to ${newest}): ` +
           "start that release or a later one, or restore a backup from before the upgrade",

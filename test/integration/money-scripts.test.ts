@@ -267,22 +267,6 @@ describe("a drainer that tells Redis what the ledger has", () => {
   });
 });
 
-test("a hold that a release from before 2026-11-22 left is swept: charged by what it had seen", async () => {
-  const id = `req_${count}_old`;
-  const row = encodeRow({ ...usageRow(request(organization, { id }), usage(40)), provisional: true });
-  const seen = { org: organization, amount: "100", item: "", row, cost: "40", short: "20" };
-  await plane.redis.hset(`${shard.tag}:h:${id}`, seen);
-  await plane.redis.zadd(`${shard.tag}:beats`, 1, id);
-  await plane.redis.hset(key(), { held: 100, live: 1, short: 20 });
-  expect(await run(operation("sweep", "45000", "10"))).toEqual(["swept", "1"]);
-  expect(await book("undrained")).toBe("40");
-  expect(await plane.redis.exists(`${shard.tag}:h:${id}`)).toBe(0);
-  await plane.upkeep.drain();
-  const credit = await plane.holds.credit(organization);
-  expect([credit.used, credit.held]).toEqual([40n, 0n]);
-  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
-});
-
 test("a request that comes back after it was swept is not charged provisionally a second time", async () => {
   const id = `req_${count}_back`;
   const row = encodeRow({ ...usageRow(request(organization, { id }), usage(40)), provisional: true });

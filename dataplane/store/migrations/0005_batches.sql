@@ -1,4 +1,4 @@
--- Batches in both forms (design.md §6; spec, "Message batch", "Batch"): one engine, two views.
+-- Batches in both forms (design.md §6; service.md "Message batch", "Batch"): one engine, two views.
 
 create sequence batches_position;
 
@@ -56,8 +56,13 @@ create table batches (
   deleted_at timestamptz,
   -- Its items are gone.
   emptied boolean not null default false,
+  -- Room that its rows take: its requests until it ends, then (of a message batch) its results. It counts until the batch is
+  -- emptied.
+  stored_bytes bigint not null default 0,
   -- Who creates, validates or finalizes it at the moment.
   worker text,
+  -- Of this work, as `batch_items.claim`.
+  claim uuid,
   check ((state = 'ended') = (ended_at is not null) and (state = 'ended') = (outcome is not null))
 );
 create index batches_list on batches (organization_id, form, position desc)
@@ -82,6 +87,11 @@ create table batch_items (
     check (state in ('waiting', 'running', 'succeeded', 'errored', 'canceled', 'expired')),
   -- Who runs it.
   worker text,
+  -- Whose result counts: of the worker's last taking, kept once the item is over. A worker that was cut off may find that
+  -- an item of it ran elsewhere, or a second time here: so what a run stores is compared with the taking that it belongs
+  -- to, not with the worker. Random, not counted up: a Postgres that lost its last transactions must not give the same
+  -- token twice.
+  claim uuid,
   -- Runs that ended in a fault of the upstream, and when the first of them was.
   faults integer not null default 0,
   first_fault_at timestamptz,

@@ -1,57 +1,22 @@
--- The ledger (design.md §5, §6): who may call, what they were granted, what each request used and what it cost.
--- Amounts are micro-credits (10^-6 credit). balance = grants − usage; the account row is only its running sum.
+-- The ledger (design.md §5, §6): what organizations were granted, what each request used and what it cost.
+-- Amounts are micro-credits (10^-6 credit). balance = grants − usage − parked − lost; the account row is only its running sum.
 
-create table organizations (
-  id text primary key,
-  display_name text not null,
-  suspended boolean not null default false,
-  -- Grows whenever a key of the organization stops being valid; a hold under an older epoch is refused.
-  key_epoch bigint not null default 1,
-  -- Digest of the declaration this row was copied from, so that an unchanged one is not copied again.
-  declaration text not null,
-  created_at timestamptz not null default now(),
-  -- Set while no Organization resource declares it: its keys answer 401, its data and balance stay (rule 1.16).
-  deleted_at timestamptz
+-- Which ledger this is, so that a Redis that belongs to another one is told (billing/ledger-identity.ts). A copy or a
+-- restored backup of a ledger has its id; that it is not the one that Redis knows is told by `ledger_word`.
+create table ledger (
+  singleton boolean primary key default true check (singleton),
+  id text not null
 );
+insert into ledger (id) values (substr(replace(gen_random_uuid()::text, '-', ''), 1, 16));
 
-create table projects (
-  id text primary key,
-  organization_id text not null references organizations (id),
-  name text not null,
-  -- The project that `default` stands for, and that keys made at organization level belong to (rule 5.1).
-  is_default boolean not null default false,
-  created_at timestamptz not null default now(),
-  -- Set while the Organization resource no longer lists it.
-  archived_at timestamptz,
-  unique (organization_id, name)
-);
-create unique index projects_default on projects (organization_id) where is_default;
-
-create table api_keys (
-  id text primary key,
-  organization_id text not null references organizations (id),
-  -- Admin keys belong to the organization alone.
-  project_id text references projects (id),
-  kind text not null check (kind in ('inference', 'admin')),
-  name text not null,
-  -- SHA-256 of the whole key, hex; null once the key can never be valid again.
-  sha256 text unique,
-  -- What may be shown of the key: its prefix and at most 16 characters of the secret.
-  hint text not null,
-  status text not null default 'active' check (status in ('active', 'inactive')),
-  -- `declared` in an Organization resource, or `created` through the admin API.
-  source text not null check (source in ('declared', 'created')),
-  -- Order of creation, total and stable, for lists (rule 5.6).
-  position bigint generated always as identity,
-  created_at timestamptz not null default now(),
-  last_used_at timestamptz,
-  -- Deleted through the admin API: not listed, never active again; its usage stays (rule 5.7).
-  deleted_at timestamptz,
-  check ((kind = 'admin') = (project_id is null))
-);
-create index api_keys_organization on api_keys (organization_id, position desc);
--- A declared key is known by its name: a new secret under the same name is the same key.
-create unique index api_keys_declared on api_keys (organization_id, kind, name) where source = 'declared';
+-- The ledger and the server that answers for it. Whatever can take transactions back brings another server, or the
+-- same one started anew: a failover, a restore, a copy of its files. Needs no rights, as `pg_control_checkpoint`
+-- (timelines) may where the server is rented.
+create function ledger_word() returns text language sql stable as $$
+  select id || '.' || (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint
+    || case when pg_is_in_recovery() then '.standby' else '' end
+  from ledger
+$$;
 
 -- Each grant is applied once by its name (rule 1.10); a row here is never changed.
 create table grants (
@@ -69,19 +34,11 @@ create table accounts (
   balance_micros bigint not null default 0,
   -- Grows with every change of the balance or of the key epoch; Redis takes only newer versions.
   version bigint not null default 1,
+  -- One pod looks for changed accounts, every few seconds, and reads them all.
   changed_at timestamptz not null default clock_timestamp()
-);
--- What changed lately is copied to Redis again (design.md §5, lagging versions).
-create index accounts_changed on accounts (changed_at);
-
--- The highest snapshot serials whose copying was begun, and ended (design.md §2). Nothing below the first is ever
--- copied again, even when its copying broke off in the middle.
-create table directory_state (
-  singleton boolean primary key default true check (singleton),
-  begun_serial bigint not null,
-  copied_serial bigint not null
-);
-insert into directory_state (begun_serial, copied_serial) values (0, 0);
+)
+-- Each charge updates its account: without an index on what it changes, and with room on its page, no index is written.
+with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 -- One row for each request that used anything.
 create table usage (
@@ -125,6 +82,8 @@ create table usage (
   -- The charge: the sum of the eight parts.
   cost_micros bigint not null,
   stored_at timestamptz not null default clock_timestamp(),
+  -- An upstream reported more than is possible, and was believed only so far (rule 7.9).
+  implausible boolean not null default false,
   primary key (accepted_at, id)
 ) partition by range (accepted_at);
 create table usage_default partition of usage default;
@@ -191,3 +150,30 @@ begin
 end
 $$;
 select make_usage_partitions();
+
+-- Charges that `usage` refuses (a sum out of range, text that Postgres cannot hold), and rows in a form that the
+-- release at hand cannot read. They are charged to their account all the same: balance = grants − usage − parked.
+-- Data planes try them again (billing/parked.ts); `npm run audit` names each.
+create table parked_charges (
+  -- The request's; of a row that cannot be read or not be told from others, the SHA-256 of its text.
+  id text primary key,
+  -- Null when not even an account can take the charge; then nothing is charged.
+  organization_id text,
+  charged_micros bigint not null,
+  -- As in `usage`: the owner's own row replaces it.
+  provisional boolean not null,
+  -- As it stood in the stream; bytes, because it may hold what `text` refuses.
+  row_bytes bytea not null,
+  -- What Postgres said.
+  reason text not null,
+  parked_at timestamptz not null default clock_timestamp()
+);
+
+-- What a ledger that lost its last transactions, or was restored, owes to its books: charges that Redis knows by their
+-- sum alone (billing/ledger-guard.ts). They are charged to their account: balance = grants − usage − parked − lost. A row
+-- that a data plane still has takes its part away again. `npm run audit` names each.
+create table ledger_losses (
+  organization_id text primary key,
+  lost_micros bigint not null,
+  found_at timestamptz not null default clock_timestamp()
+);

@@ -1,0 +1,88 @@
+-- Who may call: organizations, projects and keys (dataplane/identity), copied from the snapshot or made through the admin
+-- API, and the log of who changed what.
+
+create table organizations (
+  id text primary key,
+  display_name text not null,
+  suspended boolean not null default false,
+  -- Grows whenever a key of the organization stops being valid; a hold under an older epoch is refused.
+  key_epoch bigint not null default 1,
+  -- Digest of the declaration this row was copied from, so that an unchanged one is not copied again.
+  declaration text not null,
+  created_at timestamptz not null default now(),
+  -- The namespace that declared the id first owns it for ever (rule 8.3): another one that declares it is not copied. Null:
+  -- the platform released it, and the next one that declares it has it.
+  namespace text,
+  -- Set while no Organization resource declares it: its keys answer 401, its data and balance stay (rule 1.16).
+  deleted_at timestamptz
+);
+
+create table projects (
+  id text primary key,
+  organization_id text not null references organizations (id),
+  name text not null,
+  -- The project that `default` stands for, and that keys made at organization level belong to (rule 5.1).
+  is_default boolean not null default false,
+  created_at timestamptz not null default now(),
+  -- Set while the Organization resource no longer lists it.
+  archived_at timestamptz,
+  unique (organization_id, name)
+);
+create unique index projects_default on projects (organization_id) where is_default;
+
+create table api_keys (
+  id text primary key,
+  organization_id text not null references organizations (id),
+  -- Admin keys belong to the organization alone.
+  project_id text references projects (id),
+  kind text not null check (kind in ('inference', 'admin')),
+  name text not null,
+  -- SHA-256 of the whole key, hex; null once the key can never be valid again.
+  sha256 text unique,
+  -- What may be shown of the key: its prefix and at most 16 characters of the secret.
+  hint text not null,
+  status text not null default 'active' check (status in ('active', 'inactive')),
+  -- `declared` in an Organization resource, or `created` through the admin API.
+  source text not null check (source in ('declared', 'created')),
+  -- Order of creation, total and stable, for lists (rule 5.6).
+  position bigint generated always as identity,
+  -- Of the moment of `position`; a transaction's beginning may have waited for others.
+  created_at timestamptz not null default clock_timestamp(),
+  -- The admin key that made it; null for declared ones.
+  created_by text,
+  last_used_at timestamptz,
+  -- Deleted through the admin API: not listed, never active again; its usage stays (rule 5.7).
+  deleted_at timestamptz,
+  check ((kind = 'admin') = (project_id is null))
+);
+create index api_keys_organization on api_keys (organization_id, position desc);
+create index api_keys_project on api_keys (project_id, position desc);
+-- A declared key is known by its name: a new secret under the same name is the same key.
+create unique index api_keys_declared on api_keys (organization_id, kind, name) where source = 'declared';
+
+-- The highest snapshot serials whose copying was begun, and ended (design.md §2). Nothing below the first is ever
+-- copied again, even when its copying broke off in the middle.
+create table directory_state (
+  singleton boolean primary key default true check (singleton),
+  begun_serial bigint not null,
+  copied_serial bigint not null
+);
+insert into directory_state (begun_serial, copied_serial) values (0, 0);
+
+-- Who made, changed and deleted which key through the admin API, when and from where. Rows are only ever added.
+create table audit_trail (
+  position bigint generated always as identity primary key,
+  organization_id text not null references organizations (id),
+  at timestamptz not null default clock_timestamp(),
+  -- The admin key that asked for it.
+  actor_key_id text not null,
+  action text not null check (action in ('key.created', 'key.updated', 'key.deleted')),
+  key_id text not null,
+  -- What changed, field by field: {"name": {"from": …, "to": …}}; never a secret.
+  changes jsonb not null,
+  -- The peer of the connection, and what it said about whom it speaks for (unchecked).
+  address text not null,
+  forwarded_for text,
+  request_id text not null
+);
+create index audit_trail_organization on audit_trail (organization_id, position desc);
