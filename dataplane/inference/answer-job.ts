@@ -7,7 +7,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { countImplausible } from "../telemetry/metrics.ts";
-import type { AnswerSink } from "./call.ts";
+import type { AnswerSink, InferenceCall } from "./call.ts";
 import type { Reading } from "./conversion.ts";
 import type { AnswerSeal } from "./seal-answer.ts";
 
@@ -25,6 +25,25 @@ export interface AnswerJob {
   /** Told the code of an error that ends a stream. */
   readonly failed: (error: ApiError) => void;
 }
+
+/** @param dropped the value of `x-gapura-dropped`; null: nothing was. */
+export const answerJob = (
+  { dialect, id, sink, log, record }: InferenceCall,
+  model: string,
+  bill: Bill,
+  dropped: string | null,
+): AnswerJob => ({
+  dialect,
+  requestId: id,
+  model,
+  bill,
+  sink,
+  headers: dropped === null ? bill.headers : { ...bill.headers, "x-gapura-dropped": dropped },
+  log,
+  failed: (error) => {
+    record.errorCode = error.code;
+  },
+});
 
 export interface ConvertJob extends AnswerJob {
   readonly conversion: Reading;

@@ -11,7 +11,7 @@ import { settle, type AnswerJob } from "./answer-job.ts";
 import type { StreamConsumer } from "./response-stream.ts";
 
 /** Headers of a stream's answer (dialects.md §A3), with others beside them. */
-export const eventStreamHeaders = (others: Readonly<Record<string, string>>): Record<string, string> => ({
+const eventStreamHeaders = (others: Readonly<Record<string, string>>): Record<string, string> => ({
   "content-type": "text/event-stream; charset=utf-8",
   "cache-control": "no-cache",
   "x-accel-buffering": "no",
@@ -21,11 +21,11 @@ export const eventStreamHeaders = (others: Readonly<Record<string, string>>): Re
 export class ClientStream implements StreamConsumer<Buffer | string> {
   readonly dialect: Dialect;
   readonly #job: AnswerJob;
-  readonly #upstream: string;
+  readonly #upstream: string | null;
   /** The event that ends a stream with an error. */
   readonly #inBand: (error: ApiError) => string;
 
-  constructor(job: AnswerJob, upstream: string, inBand: (error: ApiError) => string) {
+  constructor(job: AnswerJob, upstream: string | null, inBand: (error: ApiError) => string) {
     this.dialect = job.dialect;
     this.#job = job;
     this.#upstream = upstream;
@@ -79,8 +79,14 @@ export class ClientStream implements StreamConsumer<Buffer | string> {
     } catch (failure) {
       failed(failure instanceof ApiError ? failure : error);
     }
-    if (fault !== "cancelled") this.#tell(error);
-    sink.end();
+    if (fault === "cancelled") sink.end();
+    else this.fail(error);
+  }
+
+  /** Ends the answer with an error in-band. */
+  fail(error: ApiError): void {
+    this.#tell(error);
+    this.#job.sink.end();
   }
 
   #tell(error: ApiError): void {

@@ -8,9 +8,9 @@ import { Deadline } from "../lib/deadline.ts";
 import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
 import type { NextCall } from "../loop/next-request.ts";
 import { ClientLeft } from "../upstream/failure.ts";
-import type { UpstreamRequest } from "../upstream/request.ts";
 import { answerEvents } from "./loop-answer.ts";
 import type { LoopWritten } from "./open-loop.ts";
+import { upstreamRequest } from "./outgoing-request.ts";
 import { rejectsReasoning } from "./rejected-reasoning.ts";
 import type { ToolServices } from "./serve-tools.ts";
 
@@ -59,8 +59,8 @@ export class Iterations {
     next: (target: Upstream["dialect"]) => NextCall,
     tried: { written: LoopWritten | null },
   ): Promise<ModelAnswer> {
-    const { call, look, upstreams, work, headers } = this.#services;
-    const attempts = upstreams.attempts(this.#request(deadline));
+    const { call, look, route, conversation, upstreams, work, headers } = this.#services;
+    const attempts = upstreams.attempts(upstreamRequest(call, route, look.stream, conversation, deadline));
     for (;;) {
       const upstream = await attempts.next();
       try {
@@ -100,20 +100,6 @@ export class Iterations {
       usage: countedUsage(null, this.#services.work.context, () => 0),
       corrupt: false,
     });
-  }
-
-  #request(deadline: Deadline): UpstreamRequest {
-    const { call, look, route, conversation } = this.#services;
-    return {
-      route,
-      stream: look.stream,
-      batch: call.batchId !== null,
-      conversation,
-      deadline,
-      closed: call.sink.closed,
-      record: call.record,
-      credential: (id) => call.snapshot.credential(id),
-    };
   }
 }
 

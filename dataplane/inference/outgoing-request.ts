@@ -2,7 +2,8 @@
 import type { Route, Upstream } from "../config/schema.ts";
 import type { KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
-import type { Outgoing } from "../upstream/request.ts";
+import type { Deadline } from "../lib/deadline.ts";
+import type { Outgoing, UpstreamRequest } from "../upstream/request.ts";
 import type { InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
 import { conversionFacts, type Converting, type Written } from "./conversion.ts";
@@ -28,6 +29,24 @@ export interface Sent {
   /** The content of reasoning was asked for that the client did not ask for. */
   readonly reasoningAsked: boolean;
 }
+
+/** @param conversation what keeps it on its upstream (design.md §4.6); null: any. */
+export const upstreamRequest = (
+  { batchId, sink, record, snapshot }: InferenceCall,
+  route: Route,
+  stream: boolean,
+  conversation: string | null,
+  deadline: Deadline,
+): UpstreamRequest => ({
+  route,
+  stream,
+  batch: batchId !== null,
+  conversation,
+  deadline,
+  closed: sink.closed,
+  record,
+  credential: (id) => snapshot.credential(id),
+});
 
 export class OutgoingRequest {
   work: Work;

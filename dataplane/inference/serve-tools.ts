@@ -22,12 +22,13 @@ import { type CitedSources, linkCitations } from "../tools/links.ts";
 import type { RunTool, ToolScope } from "../tools/toolbox.ts";
 import { MAX_POSTS } from "../tools/x-search/search-posts.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
+import { answerJob, type AnswerJob } from "./answer-job.ts";
 import { askModelOf } from "./ask-model.ts";
 import { sendWhole, type InferenceCall } from "./call.ts";
+import { ClientStream } from "./client-stream.ts";
 import { Iterations } from "./iterations.ts";
 import type { Facts } from "./look.ts";
 import { namesOf, sizeOf, type LoopWork } from "./open-loop.ts";
-import { eventStreamHeaders } from "./client-stream.ts";
 
 /** Pings while a tool runs (service.md "Limits"). */
 const PING_MS = 10_000;
@@ -62,7 +63,8 @@ class ToolServing {
   readonly #writer: StreamWriter | null;
   readonly #iterations: Iterations;
   readonly #prices: Prices;
-  #started = false;
+  /** null: nothing was sent yet, or the answer is whole. */
+  #stream: ClientStream | null = null;
 
   constructor(services: ToolServices) {
     const { call, look, route, policy, work } = services;
@@ -128,12 +130,11 @@ class ToolServing {
       this.#end(bill);
     } catch (error) {
       if (call.sink.closed.aborted) return;
-      if (this.#writer === null || !this.#started) throw error;
+      if (this.#stream === null) throw error;
       const told =
         error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error });
       if (told !== error) call.log.error({ id: call.id, err: error }, "a tool loop failed");
-      call.record.errorCode = told.code;
-      call.sink.end(this.#writer.fail(told));
+      this.#stream.fail(told);
     }
   }
 
@@ -201,15 +202,15 @@ class ToolServing {
       for (const event of events) this.#accumulator.push(event);
       return;
     }
-    const { sink } = this.#services.call;
-    const { bytes, terminal } = this.#writer.write(events);
+    const writer = this.#writer;
+    const { bytes, terminal } = writer.write(events);
     if (bytes === "" && terminal === "") return;
-    if (!this.#started) {
-      this.#started = true;
-      sink.start(200, eventStreamHeaders(this.#headers(bill)));
+    if (this.#stream === null) {
+      this.#stream = new ClientStream(this.#job(bill), null, (error) => writer.fail(error));
+      this.#stream.begin();
     }
     // The loop says the end only once the charge is durable.
-    if (!sink.write(bytes + terminal)) await sink.drained();
+    if (!this.#stream.take(bytes + terminal)) await this.#stream.drained();
   }
 
   #end(bill: Bill): void {
@@ -220,12 +221,12 @@ class ToolServing {
     const { carry, context } = this.#services.work;
     const answer = codecs[call.dialect].writeResponse(message, carry, context, this.#annotate);
     const bytes = Buffer.from(JSON.stringify(answer));
-    sendWhole(call.sink, bytes, this.#headers(bill));
+    sendWhole(call.sink, bytes, this.#job(bill).headers);
   }
 
-  #headers(bill: Bill): Record<string, string> {
-    const { dropped } = this.#iterations;
-    return { ...bill.headers, ...(dropped === null ? {} : { "x-gapura-dropped": dropped }) };
+  #job(bill: Bill): AnswerJob {
+    const { call, route } = this.#services;
+    return answerJob(call, route.model, bill, this.#iterations.dropped);
   }
 }
 

@@ -22,8 +22,8 @@ import type { RunTool } from "../tools/toolbox.ts";
 import type { Attempts } from "../upstream/attempts.ts";
 import { ClientLeft } from "../upstream/failure.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
-import type { UpstreamAnswer, UpstreamRequest } from "../upstream/request.ts";
-import { settle, type AnswerJob, type RelayJob } from "./answer-job.ts";
+import type { UpstreamAnswer } from "../upstream/request.ts";
+import { answerJob, settle, type RelayJob } from "./answer-job.ts";
 import type { InferenceCall } from "./call.ts";
 import { conversationKey } from "./conversation-key.ts";
 import { conversionFacts } from "./conversion.ts";
@@ -32,7 +32,7 @@ import { convertWhole } from "./convert-whole.ts";
 import { askedOutput, estimateWork, possibleUsage, usualInputTokens } from "./estimate.ts";
 import { knownItems, refersToItems } from "./item-references.ts";
 import { checkServerTools, refuse } from "./refuse.ts";
-import { OutgoingRequest } from "./outgoing-request.ts";
+import { OutgoingRequest, upstreamRequest } from "./outgoing-request.ts";
 import { relayStream } from "./relay-stream.ts";
 import { AnswerSeal } from "./seal-answer.ts";
 import { serveWithTools, type ToolServices } from "./serve-tools.ts";
@@ -150,7 +150,14 @@ class Serving {
   /** The only iteration of a request without server tools. */
   iterate(upstreams: Upstreams, deadline: Deadline, bill: Bill): Promise<void> {
     const { record } = this.#call;
-    const ask = () => this.#ask(upstreams.attempts(this.#request(deadline)), bill);
+    const request = upstreamRequest(
+      this.#call,
+      this.route,
+      this.#seen.stream,
+      this.#conversation(),
+      deadline,
+    );
+    const ask = () => this.#ask(upstreams.attempts(request), bill);
     if (record.span === null) return ask();
     const span = startSpan("iteration", record.span, () => ({
       "gen_ai.operation.name": "chat",
@@ -203,20 +210,6 @@ class Serving {
     return meter.open(request, estimate, record.span);
   }
 
-  #request(deadline: Deadline): UpstreamRequest {
-    const { batchId, sink, record, snapshot } = this.#call;
-    return {
-      route: this.route,
-      stream: this.#seen.stream,
-      batch: batchId !== null,
-      conversation: this.#conversation(),
-      deadline,
-      closed: sink.closed,
-      record,
-      credential: (id) => snapshot.credential(id),
-    };
-  }
-
   #conversation(): string | null {
     const { affinity, upstreams } = this.route;
     if (affinity === "none" || upstreams.length === 1) return null;
@@ -254,21 +247,9 @@ class Serving {
 
   /** Passes an answer on in whatever way its path says. @throws AttemptFailure while nothing of it has reached the client. */
   #pass(answer: UpstreamAnswer, bill: Bill): Promise<void> {
-    const { dialect, id, log, sink, record } = this.#call;
+    const { dialect } = this.#call;
     const { path, dropped, usageInjected } = this.outgoing.sent;
-    const headers = dropped === null ? bill.headers : { ...bill.headers, "x-gapura-dropped": dropped };
-    const job: AnswerJob = {
-      dialect,
-      requestId: id,
-      model: this.route.model,
-      bill,
-      sink,
-      headers,
-      log,
-      failed: (error) => {
-        record.errorCode = error.code;
-      },
-    };
+    const job = answerJob(this.#call, this.route.model, bill, dropped);
     const seen = this.#seen;
     if (path === "convert") {
       const { conversion } = this.outgoing;

@@ -10,7 +10,7 @@ const MAX_ANSWER_BYTES = 64 * 1024;
 
 const answerSchema = z.object({ input_tokens: z.number().int().nonnegative() });
 
-export interface CountQuestion {
+export interface CountRequest {
   readonly upstream: Upstream;
   /** Value of the upstream's credential, when it has one. */
   readonly credential: string | undefined;
@@ -21,7 +21,7 @@ export interface CountQuestion {
   readonly signal: AbortSignal;
 }
 
-export type CountUpstream = (question: CountQuestion) => Promise<number | null>;
+export type CountUpstream = (question: CountRequest) => Promise<number | null>;
 
 /** @returns the count, or null when this upstream does not count or fails in whatever way. */
 export const countUpstream =

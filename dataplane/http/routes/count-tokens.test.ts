@@ -12,7 +12,7 @@ import {
 import { sealedSignature, sealerOf } from "../../../test/fakes/one-upstream.ts";
 import { startTestServer } from "../../../test/fakes/test-server.ts";
 import { Snapshot } from "../../config/snapshot.ts";
-import { countUpstream, type CountQuestion } from "../../upstream/count-tokens.ts";
+import { countUpstream, type CountRequest } from "../../upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
 import { countTokensRoutes } from "./count-tokens.ts";
 
@@ -41,7 +41,7 @@ async function count(
   headers: Record<string, string> = {},
   upstream = counting,
 ) {
-  const asked: CountQuestion[] = [];
+  const asked: CountRequest[] = [];
   const snapshot = snapshotWith(upstream);
   const routes = countTokensRoutes(
     (question) => {
