@@ -1,4 +1,4 @@
-/** docs/reference/service.md is the whole contract: what the program has and the page does not name is a hole in it. */
+/** What the program has and docs/reference does not name is a hole in the page: service.md is the whole contract. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -38,6 +38,16 @@ test("every code of an error", () => {
     "detailsCode" in kind ? kind.detailsCode : "",
   ]);
   expect(missing(new Set(codes))).toEqual([]);
+});
+
+test("every dependency, with its reason", () => {
+  const reasons = readFileSync(join(root, "docs/reference/dependencies.md"), "utf8");
+  const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
+    dependencies: Record<string, string>;
+  };
+  const names = Object.keys(manifest.dependencies);
+  expect(names.length).toBeGreaterThan(10);
+  expect(names.filter((name) => !reasons.includes(name))).toEqual([]);
 });
 
 test("the glossary has at most sixty terms", () => {
