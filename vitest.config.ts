@@ -18,7 +18,7 @@ export default defineConfig({
           include: [
             "{dataplane,operator,hack}/**/*.test.ts",
             "test/*.test.ts",
-            "test/{golden,fakes,bench,grammar}/**/*.test.ts",
+            "test/{golden,fakes,bench,grammar,vendor}/**/*.test.ts",
           ],
           exclude: ["**/*.store.test.ts"],
         },

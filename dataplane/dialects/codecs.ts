@@ -25,6 +25,8 @@ export interface CodecContext {
   readonly newId: NewId;
   /** Unix seconds at which the answer is said to be created. */
   readonly createdAt: number;
+  /** Unix seconds, for when an answer is said to be complete; absent: `createdAt`. */
+  readonly now?: () => number;
   readonly sealer: Sealer;
   /** Public model id, as the client sees it. */
   readonly model: string;

@@ -28,7 +28,9 @@ function write(client: Dialect, upstream: Dialect, more: JsonObject, notes: Drop
   const body =
     client === "responses" ? { model: "m", input: user, ...more } : { model: "m", messages: user, ...more };
   const { request, carry } = requestCodecs[client].readRequest(body, context);
-  return requestCodecs[upstream].writeRequest(request, carry, target, notes);
+  const written = requestCodecs[upstream].writeRequest(request, carry, target, notes);
+  notes.judge();
+  return written;
 }
 
 const user = (...content: JsonObject[]): JsonObject[] => [{ role: "user", content }];
@@ -72,6 +74,25 @@ describe("kept, so that strict has nothing to refuse", () => {
   ])("%s, from %s to %s", (_what, client, upstream, more, written) => {
     expect(JSON.stringify(write(client, upstream, more, new DropNotes(true)))).toContain(written);
   });
+});
+
+test("under strict every field that would be dropped is named, the first as `param`", () => {
+  const more = {
+    top_k: 5,
+    inference_geo: "us",
+    service_tier: "auto",
+    messages: user({ type: "text", text: "x" }),
+  };
+  const named = new DropNotes(false);
+  write("messages", "chat", more, named);
+  const names = (named.header() ?? "").split(", ");
+  expect(names.length).toBeGreaterThan(1);
+  expect(() => write("messages", "chat", more, new DropNotes(true))).toThrow(
+    expect.objectContaining({
+      param: names[0],
+      message: expect.stringContaining(`${names.join(", ")}: `) as string,
+    }),
+  );
 });
 
 describe("dropped, so that it is named, and refused under strict", () => {

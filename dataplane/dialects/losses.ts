@@ -138,9 +138,19 @@ function setAt(object: JsonObject, path: readonly string[], value: JsonValue): v
 /** At most this many names are sent; a client's own unknown fields are among them. */
 const NAMES_MAX = 50;
 
-/**
- * Collects what is dropped. Strict: the first drop stops the request instead, naming the field.
- */
+/** Under strict, what would be dropped refuses the request: all of it is named, the first field is `param`. */
+export function refuseDrops(names: readonly string[]): void {
+  const [first] = names;
+  if (first === undefined) return;
+  const listed = names.slice(0, NAMES_MAX).join(", ");
+  throw new ApiError(
+    "unsupported_parameter",
+    `${listed}: this model's upstream has no place for ${names.length === 1 ? "this field" : "these fields"}, and x-gapura-strict forbids dropping ${names.length === 1 ? "it" : "them"}`,
+    { param: first },
+  );
+}
+
+/** Collects what is dropped. */
 export class DropNotes implements Notes {
   readonly #strict: boolean;
   readonly #names = new Set<string>();
@@ -150,13 +160,12 @@ export class DropNotes implements Notes {
   }
 
   dropped(field: string): void {
-    if (this.#strict)
-      throw new ApiError(
-        "unsupported_parameter",
-        `${field}: this model's upstream has no place for this field, and x-gapura-strict forbids dropping it`,
-        { param: field },
-      );
     this.#names.add(field);
+  }
+
+  /** @throws ApiError 400 under strict when anything was dropped. */
+  judge(): void {
+    if (this.#strict) refuseDrops([...this.#names]);
   }
 
   /** The value of `x-gapura-dropped`; null when nothing was dropped (then the header is absent). */

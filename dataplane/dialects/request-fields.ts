@@ -204,7 +204,7 @@ const messagesFields = table([
   ["workspace_id", dropped, dropped, dropped],
   ["betas", dropped, dropped, dropped, { note: "a header on the wire" }],
   ["container", refused, refused, refused],
-  ["mcp_servers", refused, refused, refused],
+  ["mcp_servers", refused, refused, refused, { neutral: [[]] }],
   ["thread", refused, refused, refused, { note: "the SDKs then send the whole history" }],
 ]);
 

@@ -183,8 +183,11 @@ export function writeMessagesUsage(usage: MessagesUsage): JsonObject {
     cache_creation_input_tokens: usage.cache_creation_input_tokens ?? null,
     cache_read_input_tokens: usage.cache_read_input_tokens ?? null,
     cache_creation: usage.cache_creation ?? null,
+    output_tokens_details: usage.output_tokens_details ?? null,
     server_tool_use: usage.server_tool_use ?? null,
     service_tier: usage.service_tier ?? "standard",
+    inference_geo: null,
+    speed: null,
   };
 }
 

@@ -17,6 +17,14 @@ const known: readonly (readonly [RegExp, string])[] = [
     "This stateful resource is not offered by this service.",
   ],
   [
+    /^\/v1\/responses\/compact$/,
+    "Conversations are not compacted by this service; have a model summarize the conversation with POST /v1/responses and send its summary as input.",
+  ],
+  [
+    /^\/v1\/responses\/input_tokens$/,
+    "Input tokens are counted by POST /v1/messages/count_tokens, for every model and in Messages form only.",
+  ],
+  [
     /^\/v1\/responses\/.+/,
     "Responses are not stored by this service, so they cannot be retrieved; send the whole input instead.",
   ],

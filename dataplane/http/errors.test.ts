@@ -105,6 +105,8 @@ describe("what is not there", () => {
     ["POST", "/v1/audio/speech", /not offered/],
     ["POST", "/v1/moderations", /not offered/],
     ["GET", "/v1/responses/resp_1", /not stored/],
+    ["POST", "/v1/responses/compact", /not compacted/],
+    ["POST", "/v1/responses/input_tokens", /count_tokens/],
     ["POST", "/v1/completions", /not offered/],
     ["GET", "/v1/skills", /planned/],
     ["POST", "/v1/skills/s/versions", /planned/],

@@ -10,6 +10,7 @@ import { hoistSystemTurns } from "../dialects/instructions.ts";
 import { DropNotes } from "../dialects/losses.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
+import { systemClock } from "../lib/clock.ts";
 import { newId } from "../lib/ids.ts";
 import { restoreConversation } from "../loop/continuation.ts";
 import type { InferenceCall } from "./call.ts";
@@ -38,7 +39,11 @@ export interface ConversionFacts {
   readonly strict: boolean;
 }
 
-export function conversionFacts(call: InferenceCall, seen: Facts, route: Route): ConversionFacts {
+export function conversionFacts(
+  call: Pick<InferenceCall, "dialect" | "id" | "acceptedAt" | "headers">,
+  seen: Facts,
+  route: Route,
+): ConversionFacts {
   const { model, capabilities, limits } = route;
   return {
     dialect: call.dialect,
@@ -55,6 +60,8 @@ export function conversionFacts(call: InferenceCall, seen: Facts, route: Route):
 /** What the tool loop has to do with a conversion. */
 export type LoopContext = Pick<CodecContext, "owed" | "serverTools">;
 
+const nowInSeconds = (): number => Math.floor(systemClock.now() / 1000);
+
 export const contextOf = (
   facts: ConversionFacts,
   sealer: Sealer,
@@ -63,6 +70,7 @@ export const contextOf = (
 ): CodecContext => ({
   newId,
   createdAt: facts.createdAt,
+  now: nowInSeconds,
   sealer,
   model: facts.route.model,
   requestId: facts.requestId,
@@ -132,6 +140,7 @@ export class Conversion implements Converting {
       pdfInput: capabilities.pdfInput,
     };
     const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
+    notes.judge();
     return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header() };
   }
 

@@ -49,6 +49,12 @@ test.each<[string, Dialect, string, string]>([
   ["a missing limit becomes the route's", "messages", `{${M}}`, `{"max_tokens":100,${M}}`],
   ["a null limit becomes the route's", "messages", `{${M},"max_tokens":null}`, `{${M},"max_tokens":100}`],
   [
+    "an empty list of MCP servers counts as absent",
+    "messages",
+    `{${M},"mcp_servers":[ ],"max_tokens":5}`,
+    `{${M},"max_tokens":5}`,
+  ],
+  [
     "both Chat limits are clamped",
     "chat",
     chat(',"max_tokens":1e9,"max_completion_tokens":101'),
@@ -56,10 +62,10 @@ test.each<[string, Dialect, string, string]>([
   ],
   ["a Chat limit is not invented", "chat", chat(""), chat("")],
   [
-    "rule 2.6: Responses get at least 16",
+    "rule 2.6: a limit of Responses is clamped",
     "responses",
-    responses(',"max_output_tokens":3'),
-    responses(',"max_output_tokens":16'),
+    responses(',"max_output_tokens":101'),
+    responses(',"max_output_tokens":100'),
   ],
   [
     "rule 2.10: Responses are never stored",

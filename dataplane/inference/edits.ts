@@ -3,9 +3,9 @@
  * upstream byte for byte.
  */
 import type { Route, Upstream } from "../config/schema.ts";
+import { refuseDrops } from "../dialects/losses.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { Sealer } from "../dialects/codecs.ts";
-import { ApiError } from "../lib/api-error.ts";
 import type { Member, ObjectSpan } from "../lib/json-reader.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
 import { present, type Look } from "./look.ts";
@@ -84,9 +84,7 @@ class RelayEdits {
 
   finish(strict: boolean): RelayBody {
     const { body, top } = this.#look;
-    const [field] = this.#dropped;
-    if (strict && field !== undefined)
-      throw new ApiError("unsupported_parameter", `${field}: not supported by this model`, { param: field });
+    if (strict) refuseDrops(this.#dropped);
     const { members } = top;
     const edits = [
       ...insertMembers(top, this.#inserted, members.length - this.#removed.size),
@@ -125,6 +123,8 @@ class RelayEdits {
 
   messages(route: RelayRoute): void {
     this.drop(accountFields);
+    // An empty list asks for nothing, and an upstream may not know the field.
+    if (this.#look.fields.has("mcp_servers")) this.#removed.add("mcp_servers");
     for (const edit of withoutBlocks(this.#look.body, this.#gone)) this.#edits.push(edit);
     if (route.capabilities.thinking) this.#mapThinking();
     else this.#dropThinking();

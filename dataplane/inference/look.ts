@@ -4,6 +4,7 @@
  * nobody's business but the upstream's are not judged.
  */
 import type { Dialect } from "../dialects/dialect.ts";
+import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
 import { bodyLimits, tooMany } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
@@ -134,7 +135,7 @@ class Looking {
     if (reader.kind() !== "object")
       throw new ApiError("invalid_type", "The request body must be a JSON object.");
     const top = reader.members((key) => this.#field(key));
-    const fields = new Map(top.members.map((member) => [member.key, member]));
+    const fields = new Map(top.members.map((member) => [member.key, asAbsent(member, reader.bytes)]));
     this.#checkContent(fields);
     this.#checkStreamOptions(fields);
     return {
@@ -296,8 +297,7 @@ class Looking {
   }
 
   #checkedLimits(fields: ReadonlyMap<string, Member>): LimitField[] {
-    // Messages allows 0: it warms the prompt cache without an answer (dialects.md §B1).
-    const least = this.#dialect === "messages" ? 0 : 1;
+    const least = leastOutput[this.#dialect];
     const given: LimitField[] = [];
     for (const [index, name] of fieldNames[this.#dialect].limits.entries()) {
       const member = present(fields, name);
@@ -320,6 +320,20 @@ class Looking {
     return value;
   }
 }
+
+/**
+ * Least output limits. Messages allows 0: it warms the prompt cache without an answer (dialects.md §B1). Responses
+ * asks for as many as its vendor does (dialects.md §B3).
+ */
+const leastOutput: Readonly<Record<Dialect, number>> = { messages: 0, chat: 1, responses: OUTPUT_TOKENS_MIN };
+
+/** An empty list of remote servers asks for none: it counts as absent, like null. */
+const asAbsent = (member: Member, body: Buffer): Member =>
+  member.key === "mcp_servers" &&
+  member.kind === "array" &&
+  /^\[\s*\]$/.test(body.toString("latin1", member.start, member.end))
+    ? { ...member, kind: "null" }
+    : member;
 
 /** A field that is there and not null (rule 1.17). */
 export function present(fields: ReadonlyMap<string, Member>, name: string): Member | undefined {

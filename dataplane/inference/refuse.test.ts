@@ -233,6 +233,7 @@ test.each(refusals)("rules 2.10, 2.11, 3.3: %s %j is refused", (dialect, more, e
 
 const harmless: [Dialect, object][] = [
   ["messages", { container: null, mcp_servers: null, thread: null }],
+  ["messages", { mcp_servers: [] }],
   [
     "messages",
     tools({

@@ -85,8 +85,10 @@ export class SseScanner {
     this.#carried = 0;
     if (bytes.length === 0) return;
     this.#frame.bytes = bytes;
+    // The LF after a blank line's CR never came: the frame is closed all the same.
+    const closed = bytes.length === this.#lineStart + 1 && bytes[this.#lineStart] === CR;
     if (this.#lineStart < bytes.length) this.#line(this.#lineStart, bytes.length);
-    if (this.#frame.dataLines > 0) this.#emit(bytes.length, false);
+    if (this.#frame.dataLines > 0) this.#emit(bytes.length, closed);
   }
 
   #append(chunk: Buffer): Buffer {
@@ -141,6 +143,10 @@ export class SseScanner {
     for (;;) {
       const lineEnd = hasCr ? nextLineEnd(bytes, this.#searched) : bytes.indexOf(LF, this.#searched);
       if (lineEnd === -1) break;
+      if (this.#mayLackLf(bytes, lineEnd)) {
+        this.#searched = lineEnd;
+        return frame.start;
+      }
       const next = this.#afterLineEnd(bytes, lineEnd);
       if (lineEnd === this.#lineStart) this.#emit(next, true);
       else this.#line(this.#lineStart, lineEnd);
@@ -149,6 +155,14 @@ export class SseScanner {
     }
     this.#searched = bytes.length;
     return frame.start;
+  }
+
+  /** A blank line of a stream with CRLF whose LF has not come yet: it belongs to this frame. Other streams do not wait. */
+  #mayLackLf(bytes: Buffer, lineEnd: number): boolean {
+    const isLast = lineEnd === this.#lineStart && lineEnd + 1 === bytes.length && bytes[lineEnd] === CR;
+    return (
+      isLast && lineEnd - 2 >= this.#frame.start && bytes[lineEnd - 1] === LF && bytes[lineEnd - 2] === CR
+    );
   }
 
   #afterLineEnd(bytes: Buffer, lineEnd: number): number {

@@ -124,7 +124,7 @@ function named(value: unknown): unknown {
     )
     .replaceAll(/(\\?"encrypted_(content|index)\\?": ?\\?")[A-Za-z0-9_-]{20,}/g, "$1<sealed $2>")
     .replaceAll(/(\\?"(signature|data)\\?": ?\\?")gapura_r1_[A-Za-z0-9_-]{20,}/g, "$1<sealed $2>")
-    .replaceAll(/(\\?"created(?:_at)?\\?": ?)\d{10}/g, "$10");
+    .replaceAll(/(\\?"(?:created|created_at|completed_at)\\?": ?)\d{10}/g, "$10");
   return JSON.parse(text);
 }
 

@@ -67,6 +67,8 @@ export interface ToolUseBlock {
   id: string;
   name: string;
   input: JsonObject;
+  /** Who called: the model itself, or a program of its own. */
+  caller?: { type: string };
   cache_control?: CacheControl | null;
 }
 export interface ToolResultBlock {

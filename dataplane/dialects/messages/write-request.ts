@@ -1,5 +1,6 @@
 /** A request in the hub, for a Messages upstream. What the client sent in this dialect stays as it is. */
 import type { Carry, Notes, Target } from "../codecs.ts";
+import { isObject } from "../cursor.ts";
 import { adaptiveThinking } from "../effort.ts";
 import { exactInput } from "../exact-inputs.ts";
 import { wantsJsonObject } from "../formats.ts";
@@ -8,14 +9,14 @@ import { noteLosses } from "../losses.ts";
 import { fields as requestFields } from "../request-fields.ts";
 import { signatureFor } from "../reasoning.ts";
 import { userId } from "../user-id.ts";
-import type { ContentBlockParam, JsonObject, MessageParam, MessagesRequest } from "./types.ts";
+import type { ContentBlockParam, FunctionTool, JsonObject, MessageParam, MessagesRequest } from "./types.ts";
 
 /** Put at the end of the instructions: Messages has no mode for JSON without a schema (dialects.md §D1). */
 const JSON_OBJECT_INSTRUCTION = "Respond with one valid JSON object and nothing else.";
 
 /** What even a Messages upstream may not see of a Messages client's request. */
 const droppedToMessages = requestFields.messages
-  .filter(({ to }) => to.messages === "dropped")
+  .filter(({ to }) => to.messages === "dropped" || to.messages === "refused")
   .map(({ name }) => name);
 
 export function writeRequest(
@@ -32,6 +33,7 @@ export function writeRequest(
     model: target.upstreamModel,
     max_tokens: clampOutput(request.max_tokens, target) ?? target.maxOutputTokens,
     ...writeConversation(request, carry, target.ownAccount),
+    ...(request.tools && { tools: request.tools.map(writeTool) }),
     ...writeThinking(request, carry, target, notes),
     ...writeMetadata(request, carry),
   };
@@ -45,6 +47,14 @@ export function writeRequest(
   if (carry.dialect === "messages") for (const field of droppedToMessages) delete body[field];
   else writeStops(body, request, notes);
   return body as JsonObject;
+}
+
+/** Messages wants the schema of every input to say that it is an object; the other dialects take that as said. */
+function writeTool(tool: FunctionTool | JsonObject): FunctionTool | JsonObject {
+  const schema = tool["input_schema"];
+  return isObject(schema) && schema["type"] === undefined
+    ? { ...tool, input_schema: { type: "object", ...schema } }
+    : tool;
 }
 
 function writeThinking(

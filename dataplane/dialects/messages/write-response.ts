@@ -20,14 +20,22 @@ export function writeMessagesResponse(
     stop_reason: response.stop_reason,
     stop_sequence: response.stop_sequence,
     stop_details: response.stop_details ?? null,
+    container: null,
+    diagnostics: null,
     usage: writeMessagesUsage(response.usage),
   };
 }
 
-/** A block as the client may see it: its own tool names, reasoning sealed. */
+/** A block as the client may see it, with all that the official type names: its own tool names, reasoning sealed. */
 export function writeBlock(block: ContentBlock, carry: Carry, context: CodecContext): ContentBlock {
+  if (block.type === "text") return { ...block, citations: block.citations ?? null };
   if (block.type === "tool_use")
-    return { ...block, name: clientTool(block.name, carry).name, input: exactInput(block.input) };
+    return {
+      ...block,
+      name: clientTool(block.name, carry).name,
+      input: exactInput(block.input),
+      caller: block.caller ?? { type: "direct" },
+    };
   if (block.type === "thinking")
     return { ...block, signature: sealSignature(block.signature, context.sealer) };
   if (block.type === "redacted_thinking")

@@ -54,7 +54,7 @@ export class MessagesStreamWriter implements StreamWriter {
       case "message_delta":
         return frame(event.type, {
           type: event.type,
-          delta: { ...event.delta, stop_details: event.delta.stop_details ?? null },
+          delta: { ...event.delta, stop_details: event.delta.stop_details ?? null, container: null },
           usage: deltaUsage(event.usage),
         });
       case "ping":

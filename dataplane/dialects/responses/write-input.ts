@@ -25,10 +25,7 @@ function writeMessage({ role, content }: MessageParam, carry: Carry, target: Tar
     const text = systemTurnText(content);
     return text === "" ? [] : [message("developer", text)];
   }
-  if (typeof content === "string")
-    return [
-      role === "user" ? message(role, content) : message(role, [{ type: "output_text", text: content }]),
-    ];
+  if (typeof content === "string") return [message(role, content)];
   return role === "user" ? writeUser(content, carry) : writeAssistant(content, carry, target);
 }
 
@@ -113,17 +110,20 @@ function writeDocument(block: DocumentBlock, carry: Carry): JsonObject[] {
   }
 }
 
-/** In the order of the blocks: neighbouring texts are parts of one message item. */
+/**
+ * In the order of the blocks. Neighbouring texts are one message in the easy form, whose content is a string: parts of
+ * an assistant's message would need the ids and states of the answer that they came in.
+ */
 function writeAssistant(
   content: readonly ContentBlockParam[],
   carry: Carry,
   { ownAccount }: Target,
 ): JsonObject[] {
   const items: JsonObject[] = [];
-  let texts: JsonObject[] = [];
+  let text = "";
   const closeMessage = () => {
-    if (texts.length > 0) items.push(message("assistant", texts));
-    texts = [];
+    if (text !== "") items.push(message("assistant", text));
+    text = "";
   };
   for (const block of content) {
     if (block.type === "thinking") {
@@ -135,9 +135,9 @@ function writeAssistant(
       closeMessage();
       items.push(writeCall(block));
     } else if (block.type !== "redacted_thinking") {
-      const text = plainBlockText(block);
-      if (text === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
-      if (text !== "") texts.push({ type: "output_text", text });
+      const said = plainBlockText(block);
+      if (said === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
+      text += said;
     }
   }
   closeMessage();

@@ -22,7 +22,7 @@ import {
   textPart,
 } from "./output-items.ts";
 import type { ServerCall, ToolResult } from "./output-items.ts";
-import { responseEnd, responseHead } from "./write-response.ts";
+import { isComplete, responseEnd, responseHead } from "./write-response.ts";
 import type {
   BlockDelta,
   ContentBlock,
@@ -362,15 +362,14 @@ export class ResponsesStreamWriter implements StreamWriter {
       bytes += this.#text(open, refusalText("", { stop_details: delta.stop_details ?? null }));
       bytes += this.#textStop(open);
     }
-    const completed = responseEnd(delta?.stop_reason ?? null)["status"] === "completed";
-    bytes += this.#closeMessage(completed ? "completed" : "incomplete");
+    bytes += this.#closeMessage(isComplete(delta?.stop_reason ?? null) ? "completed" : "incomplete");
     for (const { call, output } of this.#serverCalls.values()) bytes += this.#serverDone(call, output, null);
     this.#serverCalls.clear();
     return bytes;
   }
 
   #terminal(): string {
-    const end = responseEnd(this.#end?.delta.stop_reason ?? null);
+    const end = responseEnd(this.#end?.delta.stop_reason ?? null, this.#context);
     const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
     const response = {
       ...this.#head,

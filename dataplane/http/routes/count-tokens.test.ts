@@ -114,6 +114,12 @@ describe("counted here (rules 1.17, 2.18)", () => {
     expect(counts).toEqual([17, 17, 17]);
   });
 
+  test("what the request itself would be refused for is refused here, in the same words", async () => {
+    const { status, body } = await count({ model: "chat", messages: [{ role: "tool", content: "x" }] });
+    expect([status, body]).toMatchObject([400, { error: { type: "invalid_request_error" } }]);
+    expect(JSON.stringify(body)).toContain("messages.0.role");
+  });
+
   test.each(["local", "drained"])("a route that must not ask its upstream does not: %s", async (model) => {
     expect((await count({ model, ...hello }, 42)).asked).toEqual([]);
   });

@@ -5,6 +5,7 @@ import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
 import { mayLeave } from "../../inference/choose-path.ts";
+import { conversionFacts } from "../../inference/conversion.ts";
 import { openWork, type Work } from "../../inference/work.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
 import type { WorkerPool } from "../../lib/worker-pool.ts";
@@ -61,7 +62,13 @@ async function count(
   const counted = mayLeave(seen)
     ? await askUpstream(ask, route, snapshot, { work, sealer }, request, closed)
     : null;
-  return counted ?? (await work.countTokens());
+  if (counted !== null) return counted;
+  // Read as the request itself would be, so that what is refused there is refused here.
+  if (route.upstreams.every(({ dialect }) => dialect !== "messages")) {
+    const call = { dialect: "messages", id: request.id, acceptedAt: 0, headers: {} } as const;
+    await work.read(conversionFacts(call, seen, route), sealer, undefined);
+  }
+  return work.countTokens();
 }
 
 async function askUpstream(

@@ -3,6 +3,7 @@ import type { FastifyRequest } from "fastify";
 import { allowedRoutes, findRoute } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
+import { messagesEfforts } from "../../dialects/effort.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { toolCapabilities } from "../../tools/capabilities.ts";
 import { listFamily } from "../error-style.ts";
@@ -84,19 +85,41 @@ function entry(
 
 const supported = (value: boolean) => ({ supported: value });
 
-/** The flags of service.md "Model", and the official ones that the route can answer for. */
+const everyOne = (names: readonly string[], value: boolean) =>
+  Object.fromEntries(names.map((name) => [name, supported(value)]));
+
+/** The flags of service.md "Model", and all that the official type names, as far as the route decides them. */
 function capabilitiesOf(route: Route, snapshot: Snapshot): Record<string, unknown> {
   const { toolCalling, imageInput, pdfInput, thinking, documentCitations } = route.capabilities;
   const tools = toolCapabilities(route, snapshot.policy(route));
+  // What no other dialect can hold reaches the model only where each upstream speaks Messages.
+  const staysMessages = route.upstreams.every(({ dialect }) => dialect === "messages");
   return {
     ...Object.fromEntries(Object.entries(tools).map(([name, may]) => [name, supported(may)])),
     code_execution: false,
     skills: false,
     batch: supported(true),
     citations: supported(documentCitations),
+    context_management: {
+      ...supported(staysMessages),
+      ...everyOne(["clear_thinking_20251015", "clear_tool_uses_20250919", "compact_20260112"], staysMessages),
+    },
+    effort: { ...supported(thinking), ...everyOne(messagesEfforts, thinking) },
     image_input: supported(imageInput),
     pdf_input: supported(pdfInput),
-    thinking: supported(thinking),
+    server_tools: {
+      ...supported(Object.values(tools).includes(true)),
+      web_search: supported(tools.web_search),
+      code_execution: supported(false),
+    },
+    structured_outputs: supported(true),
+    thinking: {
+      ...supported(thinking),
+      types: {
+        ...everyOne(["adaptive", "disabled", "enabled"], thinking),
+        between_tools: supported(thinking && staysMessages),
+      },
+    },
     tool_calling: supported(toolCalling),
   };
 }
