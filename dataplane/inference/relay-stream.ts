@@ -51,6 +51,7 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
   readonly #tap: StreamTap;
   readonly #scanner = new SseScanner((frame) => this.#frame(frame));
   readonly #publicModel: Buffer;
+  #countedFaults = 0;
   /** The terminal event has come: it and what follows leave once the answer is charged. */
   #isEnding = false;
   /** What waits for the first event (comments), or for the charge (the end). */
@@ -84,7 +85,18 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
   }
 
   held(): Buffer | null {
-    return this.#isEnding ? joined(this.#held) : null;
+    if (!this.#isEnding) return null;
+    const { faults } = this.#tap;
+    const { dialect } = this.#job;
+    if (faults > this.#countedFaults)
+      metrics.streamFaults.inc({ dialect, kind: "tap" }, faults - this.#countedFaults);
+    this.#countedFaults = faults;
+    return joined(this.#held);
+  }
+
+  #finish(): void {
+    const held = this.held();
+    if (held !== null) this.#stream.finish(held);
   }
 
   #frame(frame: SseFrame): void {
@@ -144,12 +156,6 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
       this.#job.log.error({ id: this.#job.requestId, err: error }, "a stream's event could not be looked at");
       return PASS;
     }
-  }
-
-  #finish(): void {
-    const { faults } = this.#tap;
-    if (faults > 0) metrics.streamFaults.inc({ dialect: this.#job.dialect, kind: "tap" }, faults);
-    this.#stream.finish(joined(this.#held));
   }
 
   #pass(frame: SseFrame): void {
