@@ -42,11 +42,11 @@ export function endLingering(request: IncomingMessage): void {
     return;
   }
   lingering.add(request);
-  for (const oldest of lingering) {
-    if (lingering.size <= limits.lingering) break;
-    lingering.delete(oldest);
-    oldest.socket.destroy();
-  }
+  if (lingering.size > limits.lingering)
+    for (const { socket: oldest } of lingering) {
+      oldest.destroy();
+      break;
+    }
   const deadline = performance.now() + limits.restMs;
   let seen = socket.bytesRead;
   let lastByte = performance.now();
@@ -55,11 +55,11 @@ export function endLingering(request: IncomingMessage): void {
     // Who waits for a turn is not silent.
     if (socket.bytesRead > seen || readTurns.isWaiting(socket)) lastByte = now;
     seen = socket.bytesRead;
-    const over = now >= deadline || now - lastByte >= limits.restIdleMs;
-    if (over && !request.complete) socket.destroy();
-    if (!over && !request.complete && !socket.destroyed) return;
-    clearInterval(watch);
-    lingering.delete(request);
+    if (now >= deadline || now - lastByte >= limits.restIdleMs) socket.destroy();
   }, limits.connectionsCheckMs);
   watch.unref();
+  request.once("close", () => {
+    clearInterval(watch);
+    lingering.delete(request);
+  });
 }

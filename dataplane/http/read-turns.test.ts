@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { createServer, type RequestListener } from "node:http";
 import { connect, type AddressInfo, type Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -144,4 +145,22 @@ test("more requests than may wait for their answers end the connection; others g
   const { closed, logged } = await ask(1_000);
   expect(closed).toBe(true);
   expect(logged).toBeLessThanOrEqual(2 * limits.pipelined + 1);
+});
+
+test("a connection outlives any number of refused bodies that come after their answers", async () => {
+  await using server = await startTestServer([]);
+  const socket = connect(server.port, "127.0.0.1")
+    .setNoDelay()
+    .on("error", () => {});
+  let answers = "";
+  socket.on("data", (bytes) => (answers += bytes.toString("latin1")));
+  const count = () => answers.split("HTTP/1.1 404").length - 1;
+  for (let sent = 1; sent <= limits.lingering + 10; sent += 1) {
+    socket.write("POST /nowhere HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n");
+    while (count() < sent && !socket.destroyed)
+      await Promise.race([once(socket, "data"), once(socket, "close")]);
+    socket.write("{}");
+  }
+  expect(socket.destroyed).toBe(false);
+  socket.destroy();
 });

@@ -37,7 +37,9 @@ export interface Sent {
   readonly body?: Buffer | string;
 }
 
-const agent = new Agent({ keepAlive: true, maxSockets: 1_024 });
+/** Each attack has its own: what one leaves unfinished must not keep the next one waiting for a connection. */
+const newAgent = () => new Agent({ keepAlive: true, maxSockets: 1_024 });
+let agent = newAgent();
 
 /** Sends a request and drops its answer; an answer that comes before the body is out ends it. */
 export function send({ port }: Target, { method = "POST", path, headers = {}, body = "" }: Sent) {
@@ -106,5 +108,7 @@ export async function runAttack(attack: Attack, target: Target, ms: number): Pro
     } while (performance.now() < until && sent < MAX_REQUESTS);
   });
   await Promise.all(attackers);
+  agent.destroy();
+  agent = newAgent();
   return { outcomes };
 }

@@ -8,7 +8,8 @@ export const counted: readonly Attack[] = [
   ...Object.entries(runs).map(([name, piece]) =>
     count(`a mebibyte of ${name}, without credit`, () => asked("m-messages", quoted(piece, MiB)), {
       key: keys.poor,
-      expected: [200, ...BUSY],
+      // Line feeds are no JSON in a string.
+      expected: [name === "line feeds" ? 400 : 200, ...BUSY],
       short: name.startsWith("zero width"),
     }),
   ),

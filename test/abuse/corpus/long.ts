@@ -69,10 +69,10 @@ export const long: readonly Attack[] = [
   ),
   infer(
     "messages",
-    "30 MiB of short lines of JSON that is none",
+    "40 MiB of short lines of JSON that is none",
     () => listed("{", '"a" 1\n', 5_000_000, "}"),
     {
-      expected: [400, ...BUSY],
+      expected: [413, "closed", ...BUSY],
     },
   ),
   infer("messages", "a model's name of 30 MiB", () => asked("a".repeat(30 * MiB), '"a"'), {

@@ -16,7 +16,8 @@ const shapes = [
 export const requests: readonly Attack[] = [
   ...shapes.map((content) =>
     infer("messages", `content ${content.slice(0, 40)}`, () => asked("m-messages", content), {
-      expected: [400, 404, ...BUSY],
+      // On relay a number is the upstream's to judge.
+      expected: [content === "7" ? 200 : 400, 404, ...BUSY],
     }),
   ),
   infer(
