@@ -25,7 +25,7 @@ function lastEvent(stream: string): unknown {
 describe.each(dialects)("%s", (dialect) => {
   const midStream: [string, Faults, string][] = [
     ["cut", { cutAtEvent: 3 }, "upstream_error"],
-    ["reset", { resetAtByte: 600, delayBetweenEventsMs: 5 }, "upstream_error"],
+    ["reset", { resetAtByte: 1_100, delayBetweenEventsMs: 5 }, "upstream_error"],
     ["ending without its terminal event", { noTerminal: true }, "upstream_error"],
     ["standing still", { stallAtEvent: 3 }, "timeout"],
     [

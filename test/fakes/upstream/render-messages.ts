@@ -53,7 +53,12 @@ export function messageEvents(answer: Answer, context: RenderContext): WireEvent
   });
   events.push(
     event("message_delta", {
-      delta: { stop_reason: stopReasons[stopOf(answer)], stop_sequence: answer.stopSequence ?? null },
+      delta: {
+        stop_reason: stopReasons[stopOf(answer)],
+        stop_sequence: answer.stopSequence ?? null,
+        stop_details: null,
+        container: null,
+      },
       usage: context.noUsage ? { output_tokens: 0 } : full,
     }),
     { ...event("message_stop", {}), terminal: true },
@@ -71,6 +76,9 @@ function shell(answer: Answer, context: RenderContext) {
     type: "message",
     role: "assistant",
     model: answer.model ?? context.model,
+    stop_details: null,
+    container: null,
+    diagnostics: null,
   };
 }
 
@@ -86,7 +94,10 @@ function usage(answer: Answer, context: RenderContext) {
     },
     output_tokens: counts.output,
     output_tokens_details: { thinking_tokens: counts.reasoning },
+    server_tool_use: null,
     service_tier: "standard",
+    inference_geo: null,
+    speed: null,
   };
 }
 
@@ -97,9 +108,9 @@ function toolId(part: Extract<Part, { type: "tool" }>, index: number, { serial }
 function block(part: Part, index: number, context: RenderContext): object {
   switch (part.type) {
     case "text":
-      return { type: "text", text: part.text, ...(part.citations ? { citations: part.citations } : {}) };
+      return { type: "text", text: part.text, citations: part.citations ?? null };
     case "refusal":
-      return { type: "text", text: part.text };
+      return { type: "text", text: part.text, citations: null };
     case "thinking":
       return { type: "thinking", thinking: part.text, signature: part.signature ?? "c2lnbmF0dXJl" };
     case "redacted":
@@ -110,6 +121,7 @@ function block(part: Part, index: number, context: RenderContext): object {
         id: toolId(part, index, context),
         name: part.name,
         input: typeof part.input === "string" ? { raw: part.input } : part.input,
+        caller: { type: "direct" },
       };
     case "raw":
       return part.value;
@@ -123,7 +135,7 @@ function streamedBlock(part: Part, index: number, answer: Answer, context: Rende
     case "refusal": {
       const citations = part.type === "text" ? (part.citations ?? []) : [];
       return {
-        start: { type: "text", text: "", ...(citations.length > 0 ? { citations: [] } : {}) },
+        start: { type: "text", text: "", citations: citations.length > 0 ? [] : null },
         deltas: [
           ...pieces(part.text, answer.deltaChars).map((piece) => ({ type: "text_delta", text: piece })),
           ...citations.map((citation) => ({ type: "citations_delta", citation })),
