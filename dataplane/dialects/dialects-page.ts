@@ -1,5 +1,6 @@
 /** The page docs/dialects.md, made from the field table. */
 import { type Dialect, dialectPath, dialects } from "./dialect.ts";
+import { priceEffect } from "./price-effects.ts";
 import { type Fate, type Field, fields } from "./request-fields.ts";
 
 const titles: Record<Dialect, string> = {
@@ -28,18 +29,21 @@ function noteText({ note, neutral, usedInRole, served, holds = [] }: Field): str
     .replaceAll("|", "\\|");
 }
 
+const effects = { none: "", tier: "tier", own: "own", account: "account" } as const;
+
 function section(client: Dialect): string {
   const rows = fields[client].map((field) => {
     const fates = dialects.map((upstream) => fateText(field.to[upstream], field));
-    return `| \`${field.name}\` | ${fates.join(" | ")} | ${noteText(field)} |`;
+    const price = effects[priceEffect(client, field.name) ?? "none"];
+    return `| \`${field.name}\` | ${fates.join(" | ")} | ${price} | ${noteText(field)} |`;
   });
   return [
     `## ${titles[client]} clients`,
     "",
     `\`POST ${dialectPath[client]}\``,
     "",
-    `| Field | to ${titles.messages} | to ${titles.chat} | to ${titles.responses} | |`,
-    "|---|---|---|---|---|",
+    `| Field | to ${titles.messages} | to ${titles.chat} | to ${titles.responses} | Price | |`,
+    "|---|---|---|---|---|---|",
     ...rows,
   ].join("\n");
 }
@@ -70,6 +74,17 @@ upstream's account, which several may share, opens them for whoever brings them.
 also when the conversation goes on in another way (relayed, converted, with server tools). What another organization
 was given, what is damaged and what was never sealed is left out with its block or item, never refused. Only an
 upstream that is \`dedicatedTo\` one organization gives and takes them as the provider wrote them.
+
+## What changes a price
+
+The column *Price* says what a field does to what the provider charges, on every path. **tier**: another price for the
+same tokens. It goes upstream only where the model's PriceTable names the tier; no table can name one yet, so it is left
+out, named in \`x-gapura-dropped\` and refused under strict, but for the values that ask for the standard. Of
+\`reasoning\` that is \`mode\` alone. Where a request leaves the tier open (\`auto\`, or no \`service_tier\`), the upstream is told
+its standard one (\`standard_only\`, \`default\`), which is neither a drop nor refused; an upstream that does not know the field is asked
+again without. **own**: tokens with prices of their own; audio, and outputs other than text, are refused with 400.
+**account**: names an account of the provider; never goes. The beta \`context-1m-…\` goes where the table has \`tiers\`,
+\`fast-mode-…\` stays here; a beta that stays is named \`anthropic-beta:NAME\`.
 
 This page is generated (\`npm run generate\`) from \`dataplane/dialects/request-fields.ts\`.`;
 

@@ -172,7 +172,7 @@ export class DropNotes implements Notes {
   header(): string | null {
     if (this.#names.size === 0) return null;
     // A client's own field name may hold anything; a header may not.
-    const names = Array.from(this.#names, (name) => name.replaceAll(/[^A-Za-z0-9_.-]/g, "_").slice(0, 80));
+    const names = Array.from(this.#names, (name) => name.replaceAll(/[^A-Za-z0-9_.:-]/g, "_").slice(0, 80));
     return [...new Set(names)].slice(0, NAMES_MAX).join(", ");
   }
 }

@@ -2,8 +2,9 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { Dialect } from "./dialect.ts";
+import { type Dialect, dialects } from "./dialect.ts";
 import { dialectsPage } from "./dialects-page.ts";
+import { priceEffect, priceEffects, pricedBetas } from "./price-effects.ts";
 import { fields } from "./request-fields.ts";
 
 const root = join(import.meta.dirname, "../..");
@@ -28,6 +29,24 @@ function fieldsOf(source: keyof typeof sources, type: string): string[] {
   const field = new RegExp(`^${indent}    (?:readonly )?(\\w+)\\??:`, "gm");
   return Array.from(body.matchAll(field), (match) => match[1] ?? "");
 }
+
+/** Betas whose tokens tell it all, or whose fields are judged by themselves. */
+const freeBetas = `
+  admin-user-sign-out- advisor-tool- agent-memory- analytics-usage-cost-
+  cache-diagnosis- ce-claude-code-managed-settings- ce-plugins- ce-user-management-
+  code-execution- compact- computer-use- context-management-
+  dev-full-thinking- dreaming- experimental-claude-tag- extended-cache-ttl-
+  fallback-credit- files-api- inline-tools- interleaved-thinking-
+  managed-agents- mcp-client- mcp-tunnels- message-batches-
+  message-threads- mid-conversation-output-config- mid-conversation-system-clear-at- mid-conversation-tool-changes-
+  model-context-window-exceeded- output-128k- output-300k- pdfs-
+  prompt-caching- server-side-fallback- skills- spend-limit-reads-
+  structured-outputs- task-budgets- telemetry-destinations- thinking-binding-controls-
+  thinking-display-updates- thinking-token-count- token-counting- token-efficient-tools-
+  user-profiles- user-profiles-billing- webhooks-
+`
+  .trim()
+  .split(/\s+/);
 
 interface Row {
   readonly dialect: Dialect;
@@ -191,6 +210,30 @@ describe("rule 2.2: the table knows every field of the official SDKs' request ty
     const declared = fieldsOf(source, type);
     expect(declared.length).toBeGreaterThan(0);
     expect(declared.filter((field) => isKnown(field) !== true)).toEqual([]);
+  });
+
+  const requests = types.filter(({ at }) => at === "");
+  test.each(requests)(
+    "rule 10.1: what each top-level field of $source does to the price is judged",
+    (row) => {
+      expect(
+        fieldsOf(row.source, row.type).filter((field) => priceEffect(row.dialect, field) === null),
+      ).toEqual([]);
+    },
+  );
+
+  test.each(dialects)("rule 10.1: %s: each top-level row is judged once, and nothing else", (dialect) => {
+    const rows = fields[dialect].map(({ name }) => name).filter((name) => !name.includes("."));
+    expect(Object.values(priceEffects[dialect]).flat().toSorted()).toEqual(rows.toSorted());
+  });
+
+  test("rule 10.1: what each beta of the official SDK does to the price is judged", () => {
+    const text = readFileSync(join(root, "node_modules/@anthropic-ai/sdk/resources/beta/beta.d.ts"), "utf8");
+    const declared = /type AnthropicBeta = ([^;]+);/.exec(text)?.[1]?.matchAll(/'([^']+)'/g) ?? [];
+    const families = Array.from(declared, ([, name = ""]) => name.replace(/\d{4}-\d{2}-\d{2}$/, ""));
+    const judged = new Set([...pricedBetas.map(([beginning]) => beginning), ...freeBetas]);
+    expect(families.length).toBeGreaterThan(20);
+    expect(families.filter((name) => !judged.has(name))).toEqual([]);
   });
 
   test.each(["messages", "chat", "responses"] as const)("no field of %s stands there twice", (dialect) => {

@@ -11,11 +11,13 @@ import { DropNotes } from "../dialects/losses.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import { systemClock } from "../lib/clock.ts";
+import { leavesTierOpen, standardTier, type TierPlan, withoutDropped } from "../dialects/tiers.ts";
 import { newId } from "../lib/ids.ts";
 import { restoreConversation } from "../loop/continuation.ts";
 import type { InferenceCall } from "./call.ts";
 import { askedOutput, possibleUsage, usualInputTokens } from "./estimate.ts";
 import type { Facts, Look } from "./look.ts";
+import { tiersToward } from "./standard-tier.ts";
 
 export interface Written {
   readonly body: Buffer;
@@ -37,12 +39,14 @@ export interface ConversionFacts {
   readonly choices: number;
   /** A drop is refused (rule 2.2). */
   readonly strict: boolean;
+  readonly tiers: TierPlan;
 }
 
 export function conversionFacts(
   call: Pick<InferenceCall, "dialect" | "id" | "acceptedAt" | "headers">,
   seen: Facts,
   route: Route,
+  tiers: TierPlan,
 ): ConversionFacts {
   const { model, capabilities, limits } = route;
   return {
@@ -54,6 +58,7 @@ export function conversionFacts(
     outputLimit: askedOutput(seen),
     choices: seen.choices,
     strict: call.headers["x-gapura-strict"] === "true",
+    tiers,
   };
 }
 
@@ -120,7 +125,8 @@ export class Conversion implements Converting {
    */
   constructor(facts: ConversionFacts, context: CodecContext, body: JsonObject) {
     this.context = context;
-    const { request, carry } = codecs[facts.dialect].readRequest(body, this.context);
+    const priced = withoutDropped(body, facts.tiers);
+    const { request, carry } = codecs[facts.dialect].readRequest(priced, this.context);
     this.request = request;
     this.carry = carry;
     this.#facts = facts;
@@ -128,7 +134,9 @@ export class Conversion implements Converting {
 
   write(upstream: Upstream, encryptedReasoning = true, request: MessagesRequest = this.request): Written {
     const { capabilities, limits } = this.#facts.route;
+    const { dropped, standard } = tiersToward(this.#facts.tiers, upstream);
     const notes = new DropNotes(this.#facts.strict);
+    for (const name of dropped) notes.dropped(name);
     const target = {
       upstreamModel: upstream.model,
       maxOutputTokens: limits.maxOutputTokens,
@@ -141,6 +149,8 @@ export class Conversion implements Converting {
     };
     const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
     notes.judge();
+    if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"]))
+      body["service_tier"] = standardTier(upstream.dialect);
     return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header() };
   }
 

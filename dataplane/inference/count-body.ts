@@ -1,7 +1,8 @@
 /** A count's body as an upstream gets it. */
 import type { Upstream } from "../config/schema.ts";
 import type { Sealer } from "../dialects/codecs.ts";
-import { replaceValue, splice, type Edit } from "../lib/json-splice.ts";
+import { removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
+import { priceEffects } from "../dialects/price-effects.ts";
 import type { Look } from "./look.ts";
 import { openReasoning, reasoningEdits, withoutBlocks } from "./sealed-reasoning.ts";
 
@@ -10,7 +11,7 @@ import { openReasoning, reasoningEdits, withoutBlocks } from "./sealed-reasoning
  * budget (service.md "Inference").
  */
 export function forCountUpstream(seen: Look, { model, dedicatedTo }: Upstream, sealer: Sealer): Buffer {
-  const { body, fields, objects } = seen;
+  const { body, fields, objects, top } = seen;
   const { edits: opened, gone } = reasoningEdits(openReasoning(seen, sealer), dedicatedTo !== null);
   const edits: Edit[] = [...opened, ...withoutBlocks(body, gone)];
   const named = fields.get("model");
@@ -20,5 +21,7 @@ export function forCountUpstream(seen: Look, { model, dedicatedTo }: Upstream, s
   const isEnabled =
     type !== undefined && JSON.parse(body.toString("utf8", type.start, type.end)) === "enabled";
   if (thinking !== undefined && isEnabled) edits.push(replaceValue(thinking, '{"type":"adaptive"}'));
+  const isGone = (index: number) => priceEffects.messages.account.includes(top.members[index]?.key ?? "");
+  edits.push(...removeEntries(top.members, isGone));
   return splice(body, edits);
 }

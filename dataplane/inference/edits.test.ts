@@ -6,6 +6,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { relayBody } from "./edits.ts";
 import { sealBlob } from "../dialects/reasoning.ts";
 import { sealing } from "../lib/seal.ts";
+import { noTiers } from "../dialects/tiers.ts";
 import { look } from "./look.ts";
 
 const limits = { contextTokens: 1000, maxOutputTokens: 100 };
@@ -23,7 +24,7 @@ function edit(dialect: Dialect, body: string, more: Partial<Route> = {}, strict 
     look(dialect, Buffer.from(body)),
     route,
     upstream(dialect),
-    { strict, encryptedReasoning: false },
+    { strict, encryptedReasoning: false, tiers: noTiers },
     sealer,
   );
   return { text: bytes.toString(), dropped, usageInjected };
@@ -260,7 +261,7 @@ describe("what a route has no place for", () => {
 test("without anything to edit the very same buffer goes upstream", () => {
   const body = Buffer.from(messages(',"stream":true'));
   const route = routeTo([upstream("messages")], { limits });
-  const wishes = { strict: false, encryptedReasoning: true };
+  const wishes = { strict: false, encryptedReasoning: true, tiers: noTiers };
   expect(relayBody(look("messages", body), route, upstream("messages"), wishes, sealer).body).toBe(body);
 });
 
@@ -302,7 +303,7 @@ test("whatever stands between is not touched, wherever the edited fields are", (
 describe("the content of reasoning, for items that are kept", () => {
   const sent = (body: string, more: Partial<Route> = {}, encryptedReasoning = true) => {
     const route = routeTo([upstream("responses")], { limits, ...more });
-    const wishes = { strict: false, encryptedReasoning };
+    const wishes = { strict: false, encryptedReasoning, tiers: noTiers };
     const written = relayBody(
       look("responses", Buffer.from(body)),
       route,

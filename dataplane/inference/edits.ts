@@ -6,6 +6,8 @@ import type { Route, Upstream } from "../config/schema.ts";
 import { refuseDrops } from "../dialects/losses.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { Sealer } from "../dialects/codecs.ts";
+import { priceEffects } from "../dialects/price-effects.ts";
+import { leavesTierOpen, standardTier, type TierPlan } from "../dialects/tiers.ts";
 import type { Member, ObjectSpan } from "../lib/json-reader.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
 import { present, type Look } from "./look.ts";
@@ -16,11 +18,6 @@ import { openReasoning, type ReasoningEdits, reasoningEdits, withoutBlocks } fro
 const ENCRYPTED_REASONING = "reasoning.encrypted_content";
 
 const samplingFields = ["temperature", "top_p", "top_k"];
-/**
- * Fields of betas that would make the upstream serve another model, bill in another way, or read another
- * tenant's diagnostics (dialects.md §B1: drop).
- */
-const accountFields = ["diagnostics", "fallbacks", "fallback_credit_token", "billing_policy"];
 
 export interface RelayBody {
   readonly body: Buffer;
@@ -41,6 +38,7 @@ export interface RelayWishes {
   readonly strict: boolean;
   /** A Responses answer's reasoning is to be kept whole. */
   readonly encryptedReasoning: boolean;
+  readonly tiers: TierPlan;
 }
 
 /**
@@ -59,6 +57,8 @@ export function relayBody(
   edits.model(upstream.model);
   edits.limits(route.limits.maxOutputTokens);
   if (!route.capabilities.samplingParameters) edits.drop(samplingFields);
+  edits.drop(priceEffects[look.dialect].account);
+  edits.tiers(wishes.tiers);
   if (look.dialect === "messages") edits.messages(route);
   else if (look.dialect === "chat") edits.chat(route);
   else edits.responses(route, wishes.encryptedReasoning);
@@ -121,8 +121,29 @@ class RelayEdits {
     }
   }
 
+  /** What has no price stays here, and the account does not choose a dearer tier by itself (rules 10.1, 10.2). */
+  tiers({ dropped, standard }: TierPlan): void {
+    const { dialect, tierFields } = this.#look;
+    for (const name of dropped) {
+      this.#dropped.push(name);
+      if (name === "reasoning.mode") this.#removeMode();
+      else if (name !== "service_tier") this.#removed.add(name);
+    }
+    const { service_tier: asked } = tierFields;
+    const isDropped = dropped.includes("service_tier");
+    if (standard.includes(dialect) && (isDropped || leavesTierOpen(asked)))
+      this.#set("service_tier", JSON.stringify(standardTier(dialect)));
+    else if (isDropped) this.#removed.add("service_tier");
+  }
+
+  #removeMode(): void {
+    const reasoning = this.#object("reasoning");
+    if (reasoning === null) return;
+    const { members } = reasoning;
+    this.#edits.push(...removeEntries(members, (index) => members[index]?.key === "mode"));
+  }
+
   messages(route: RelayRoute): void {
-    this.drop(accountFields);
     // An empty list asks for nothing, and an upstream may not know the field.
     if (this.#look.fields.has("mcp_servers")) this.#removed.add("mcp_servers");
     for (const edit of withoutBlocks(this.#look.body, this.#gone)) this.#edits.push(edit);

@@ -13,6 +13,13 @@ import type { LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "./outgoing-request.ts";
 import { rejectsReasoning } from "./rejected-reasoning.ts";
 import type { ToolServices } from "./serve-tools.ts";
+import { rejectsTier } from "./standard-tier.ts";
+
+/** The candidate that was asked last, and with what. */
+interface Tried {
+  written: LoopWritten | null;
+  upstream: Upstream | null;
+}
 
 export class Iterations {
   readonly #services: ToolServices;
@@ -42,10 +49,11 @@ export class Iterations {
   async #ask(deadline: Deadline, next: (target: Upstream["dialect"]) => NextCall): Promise<ModelAnswer> {
     let mayForget = true;
     for (;;) {
-      const tried: { written: LoopWritten | null } = { written: null };
+      const tried: Tried = { written: null, upstream: null };
       try {
         return await this.#try(deadline, next, tried);
       } catch (error) {
+        if (tried.upstream !== null && rejectsTier(error, tried.upstream)) continue;
         // Rule 2.17: reasoning that was made in another account is left out, once for each iteration.
         if (!mayForget || !rejectsReasoning(error) || tried.written?.reasoning !== true) throw error;
         mayForget = false;
@@ -57,7 +65,7 @@ export class Iterations {
   async #try(
     deadline: Deadline,
     next: (target: Upstream["dialect"]) => NextCall,
-    tried: { written: LoopWritten | null },
+    tried: Tried,
   ): Promise<ModelAnswer> {
     const { call, look, route, conversation, upstreams, work, headers } = this.#services;
     const attempts = upstreams.attempts(upstreamRequest(call, route, look.stream, conversation, deadline));
@@ -66,6 +74,7 @@ export class Iterations {
       try {
         call.record.path = "tools";
         const asked = next(upstream.dialect);
+        tried.upstream = upstream;
         tried.written = await work.write(upstream, asked, this.#withoutReasoning);
         const { body, dropped } = tried.written;
         this.dropped = dropped;

@@ -62,6 +62,7 @@ export interface ContentFacts {
   /** Where the first image and the first PDF stand; a document of text is neither. */
   firstImage: Path | null;
   firstPdf: Path | null;
+  firstAudio: Path | null;
   readonly references: Reference[];
   /** Blocks or items that only a server tool of ours can have made; they are restored, never relayed (rule 3.4). */
   serverToolHistory: boolean;
@@ -91,6 +92,7 @@ export const noFacts = (dialect: Dialect): ContentFacts => ({
   documents: 0,
   firstImage: null,
   firstPdf: null,
+  firstAudio: null,
   references: [],
   serverToolHistory: false,
   itemStart: -1,
@@ -274,8 +276,8 @@ function countMedia(facts: ContentFacts, type: string | undefined, path: Path, i
   if (type === undefined) return;
   if (type === "image_url" || type === "input_image" || type === "computer_screenshot")
     countImage(facts, path);
-  else if (type === "file" || type === "input_file" || type === "input_audio")
-    countDocument(facts, path, isPdf);
+  else if (type === "file" || type === "input_file") countDocument(facts, path, isPdf);
+  else if (type === "input_audio") facts.firstAudio ??= path;
   // Nobody but a server tool makes these, and no dialect of these parts knows them.
   else if (
     ownToolBlocks.has(type) ||

@@ -5,6 +5,7 @@
  */
 import type { Dialect } from "../dialects/dialect.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
+import type { TierFields } from "../dialects/tiers.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
 import { bodyLimits, tooMany } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
@@ -54,6 +55,9 @@ export interface Facts {
   readonly store: boolean | undefined;
   readonly background: boolean | undefined;
   readonly maxToolCalls: number | undefined;
+  readonly tierFields: TierFields;
+  /** Chat's `modalities` ask for more than text. */
+  readonly otherOutputs: boolean;
 }
 
 export interface Look extends Facts {
@@ -101,6 +105,7 @@ const isBlank = (bytes: Buffer) =>
   bytes[0] !== 0x7b && bytes.length <= 1024 && bytes.toString("latin1").trim() === "";
 
 const noPath: readonly PathStep[] = [];
+const noTierFields: TierFields = {};
 const noObjects: ReadonlyMap<string, ObjectSpan> = new Map();
 
 /** The state of one look. */
@@ -122,6 +127,8 @@ class Looking {
   #store: boolean | undefined;
   #background: boolean | undefined;
   #maxToolCalls: number | undefined;
+  #tierFields: { -readonly [Name in keyof TierFields]: string } | null = null;
+  #otherOutputs = false;
   #contentItems: number | null = null;
 
   constructor(dialect: Dialect, reader: JsonReader) {
@@ -159,6 +166,8 @@ class Looking {
       store: this.#store,
       background: this.#background,
       maxToolCalls: this.#maxToolCalls,
+      tierFields: this.#tierFields ?? noTierFields,
+      otherOutputs: this.#otherOutputs,
     };
   }
 
@@ -206,6 +215,31 @@ class Looking {
           );
         else walkMember(reader, this.#content, key, noPath);
         return;
+      case "service_tier":
+        return this.#readTier(key);
+      case "speed":
+      case "inference_geo":
+        if (this.#dialect === "messages") this.#readTier(key);
+        else walkMember(reader, this.#content, key, noPath);
+        return;
+      case "reasoning":
+        if (this.#dialect === "responses" && reader.kind() === "object")
+          (this.#objects ??= new Map()).set(
+            key,
+            reader.members((name) => {
+              if (name === "mode") this.#readTier(name);
+              else walkMember(reader, this.#content, name, [key]);
+            }),
+          );
+        else walkMember(reader, this.#content, key, noPath);
+        return;
+      case "modalities":
+        if (this.#dialect === "chat" && reader.kind() === "array")
+          reader.array(() => {
+            this.#otherOutputs = reader.string() !== "text" || this.#otherOutputs;
+          });
+        else walkMember(reader, this.#content, key, noPath);
+        return;
       case "store":
         this.#store = reader.boolean();
         return;
@@ -227,6 +261,13 @@ class Looking {
       default:
         walkMember(reader, this.#content, key, noPath);
     }
+  }
+
+  /** Null is absent (rule 1.17). */
+  #readTier(name: keyof TierFields): void {
+    const isNull = this.#reader.kind() === "null";
+    const value = this.#reader.string();
+    if (!isNull) (this.#tierFields ??= {})[name] = value ?? "";
   }
 
   /** null: it holds no name for anything. */

@@ -1,9 +1,11 @@
 /** A request as a route's candidates get it: relayed or converted, and what is left out of it when they refuse that. */
+import { pricesAt } from "../billing/price.ts";
 import type { Route, Upstream } from "../config/schema.ts";
 import type { KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import type { Outgoing, UpstreamRequest } from "../upstream/request.ts";
+import { planTiers, type TierPlan } from "../dialects/tiers.ts";
 import type { InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
 import { conversionFacts, type Converting, type Written } from "./conversion.ts";
@@ -12,6 +14,7 @@ import { keepItemOf } from "./item-references.ts";
 import { checkMedia } from "./refuse.ts";
 import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
 import { rejectsSystemTurns } from "./rejected-system-turns.ts";
+import { rejectsTier, tiersToward } from "./standard-tier.ts";
 import type { Work } from "./work.ts";
 
 /** What a Messages client without a version is taken to speak (service.md "Headers"). */
@@ -59,6 +62,8 @@ export class OutgoingRequest {
   readonly #call: InferenceCall;
   readonly #route: Route;
   readonly #sealer: Sealer;
+  readonly tiers: TierPlan;
+  #asked: Upstream | null = null;
   /** Whether a Responses upstream is asked for the content of its reasoning. */
   #encryptedReasoning = true;
 
@@ -69,6 +74,9 @@ export class OutgoingRequest {
     this.#call = call;
     this.#route = route;
     this.#sealer = sealer;
+    const { tiers } = pricesAt(route.prices, call.acceptedAt);
+    const offers = { tiers: [], longPrompts: tiers !== undefined };
+    this.tiers = planTiers(work.seen.tierFields, call.headers["anthropic-beta"], offers);
   }
 
   /** What no candidate can read is refused before anything is held for it. @throws ApiError */
@@ -83,11 +91,13 @@ export class OutgoingRequest {
   write(upstream: Upstream): Outgoing | Promise<Outgoing> {
     const path = choosePath(this.needs, upstream.dialect);
     this.#call.record.path = path;
+    this.#asked = upstream;
     switch (path) {
       case "relay": {
         const wishes = {
           strict: this.#call.headers["x-gapura-strict"] === "true",
           encryptedReasoning: this.#encryptedReasoning && this.keepItem !== undefined,
+          tiers: tiersToward(this.tiers, upstream),
         };
         const relayed = this.work.relay(this.#route, upstream, wishes, this.#sealer);
         if (relayed instanceof Promise) return relayed.then((body) => this.#relayed(upstream, body));
@@ -124,7 +134,7 @@ export class OutgoingRequest {
 
   #read(): Converting | Promise<Converting> {
     if (this.conversion !== null) return this.conversion;
-    const facts = conversionFacts(this.#call, this.work.seen, this.#route);
+    const facts = conversionFacts(this.#call, this.work.seen, this.#route, this.tiers);
     const read = this.work.read(facts, this.#sealer, this.keepItem);
     const keep = (conversion: Converting) => (this.conversion = conversion);
     return read instanceof Promise ? read.then(keep) : keep(read);
@@ -134,6 +144,7 @@ export class OutgoingRequest {
   async mayBeAskedAgain(error: unknown): Promise<boolean> {
     if (this.sent.path === "convert" && rejectsSystemTurns(error))
       return (await this.#read()).hoistSystemTurns();
+    if (this.#asked !== null && rejectsTier(error, this.#asked)) return true;
     if (this.sent.reasoningAsked && cannotSealReasoning(error)) {
       this.#encryptedReasoning = false;
       return true;
@@ -154,10 +165,11 @@ export class OutgoingRequest {
   /** Only these of the client's headers go upstream (design.md §4.1). */
   headers(upstream: Dialect): Record<string, string> {
     if (upstream !== "messages") return {};
-    const { "anthropic-version": version, "anthropic-beta": beta } = this.#call.headers;
+    const { "anthropic-version": version } = this.#call.headers;
+    const { betas } = this.tiers;
     return {
       "anthropic-version": version ?? DEFAULT_VERSION,
-      ...(beta === undefined ? {} : { "anthropic-beta": beta }),
+      ...(betas === null ? {} : { "anthropic-beta": betas }),
     };
   }
 }

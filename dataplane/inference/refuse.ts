@@ -169,13 +169,27 @@ export function checkServerTools(look: Facts, route: Route, policy: Policy | und
 }
 
 /** @throws ApiError for an image or a PDF that the model cannot read, whatever its upstreams speak (rule 2.3). */
-export function checkMedia({ dialect, content }: Facts, { capabilities }: Route): void {
-  const { firstImage, firstPdf } = content;
-  const refuse = (path: readonly PathStep[], what: string) =>
-    fieldError("unsupported_content", dialect, path, `the model does not support ${what} as content`);
-  if (firstImage !== null && !capabilities.imageInput) throw refuse(firstImage, "images");
-  if (firstPdf !== null && !capabilities.pdfInput) throw refuse(firstPdf, "PDF documents");
+export function checkMedia(look: Facts, { capabilities }: Route): void {
+  const { firstImage, firstPdf } = look.content;
+  if (firstImage !== null && !capabilities.imageInput) throw noMedia(look, firstImage, "images");
+  if (firstPdf !== null && !capabilities.pdfInput) throw noMedia(look, firstPdf, "PDF documents");
 }
+
+/** @throws ApiError for audio, and for outputs other than text: nothing here has a price for them (rule 10.5). */
+export function checkPricedMedia(look: Facts): void {
+  const { firstAudio } = look.content;
+  if (firstAudio !== null) throw noMedia(look, [...firstAudio, "type"], "audio");
+  if (look.otherOutputs)
+    throw fieldError(
+      "unsupported_content",
+      look.dialect,
+      ["modalities"],
+      "the model is offered with outputs of text alone",
+    );
+}
+
+const noMedia = ({ dialect }: Facts, path: readonly PathStep[], what: string) =>
+  fieldError("unsupported_content", dialect, path, `the model does not support ${what} as content`);
 
 function refuseToolChoice(look: Facts): void {
   const choice = look.toolChoice;

@@ -91,7 +91,7 @@ describe.each(dialects)("%s", (dialect) => {
 test("whatever a client sends beside what must be edited reaches the upstream byte for byte", async () => {
   const exotic =
     '{ "messages" :[ {"role":"user","content":"\\u00e9\\ud83d\\ude00 / \\/ é"} ],\n\t"big":123456789012345678901234567890,' +
-    '"e":1.50e+10, "__proto__":{"x":1}, "model"  :  "public-model" ,"max_tokens": 100,"new_field":[ ] }';
+    '"e":1.50e+10, "__proto__":{"x":1}, "model"  :  "public-model" ,"max_tokens": 100,"service_tier":"standard_only","new_field":[ ] }';
   fake.next(hello);
   await serve(callTo("messages", exotic));
   expect(fake.requests[0]?.text).toBe(exotic.replace('"public-model"', '"upstream-model"'));

@@ -31,7 +31,7 @@ import { convertStream } from "./convert-stream.ts";
 import { convertWhole } from "./convert-whole.ts";
 import { askedOutput, estimateWork, possibleUsage, usualInputTokens } from "./estimate.ts";
 import { knownItems, refersToItems } from "./item-references.ts";
-import { checkServerTools, refuse } from "./refuse.ts";
+import { checkPricedMedia, checkServerTools, refuse } from "./refuse.ts";
 import { OutgoingRequest, upstreamRequest } from "./outgoing-request.ts";
 import { relayStream } from "./relay-stream.ts";
 import { AnswerSeal } from "./seal-answer.ts";
@@ -93,6 +93,7 @@ function accepted(call: InferenceCall, work: Work, sealer: Sealer): Serving {
   const route = routeOf(call, seen.model);
   call.record.model = route.model;
   call.record.streamed = seen.stream;
+  checkPricedMedia(seen);
   checkServerTools(seen, route, call.snapshot.policy(route));
   return new Serving(call, work, route, sealer);
 }
@@ -129,7 +130,7 @@ class Serving {
 
   async toolServices(policy: Policy, upstreams: Upstreams, runTool: RunTool): Promise<ToolServices> {
     const facts = {
-      ...conversionFacts(this.#call, this.#seen, this.route),
+      ...conversionFacts(this.#call, this.#seen, this.route, this.outgoing.tiers),
       mayOpen: toolCapabilities(this.route, policy).web_fetch,
     };
     return {

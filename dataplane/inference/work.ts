@@ -33,6 +33,7 @@ import { styleOf } from "./look-walk.ts";
 import { namesOf, OpenLoop, type LoopFacts, type LoopWork } from "./open-loop.ts";
 import { bodyWithoutReasoning } from "./rejected-reasoning.ts";
 import { boundedSealer } from "./sealed-reasoning.ts";
+import { tiersToward } from "./standard-tier.ts";
 
 export interface Work {
   readonly seen: Seen;
@@ -252,7 +253,7 @@ async function readFar(
     context,
     reading: (upstream, limit) => readingOf(facts, context, upstream, limit),
     write: (upstream, encryptedReasoning) =>
-      large.do("convert", { ...facts, upstream, encryptedReasoning, hoisted }),
+      large.do("convert", { ...toward(facts, upstream), upstream, encryptedReasoning, hoisted }),
     hoistSystemTurns: () => {
       const isNew = systemTurns && !hoisted;
       hoisted = true;
@@ -281,9 +282,16 @@ async function openLoopFar(
     reading: (upstream, limit) => readingOf(facts, context, upstream, limit),
     sources: new CitedSources(sources),
     prior: new PriorContext(prior),
-    write: (upstream, next, forgotten) => large.do("askLoop", { ...facts, upstream, next, forgotten }),
+    write: (upstream, next, forgotten) =>
+      large.do("askLoop", { ...toward(facts, upstream), upstream, next, forgotten }),
   };
 }
+
+/** What an upstream refused is known here alone. */
+const toward = <Told extends ConversionFacts>(facts: Told, upstream: Upstream): Told => ({
+  ...facts,
+  tiers: tiersToward(facts.tiers, upstream),
+});
 
 const carryOf = ({ echo, ...carry }: FarCarry) => ({
   ...carry,

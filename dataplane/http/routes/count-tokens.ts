@@ -4,6 +4,7 @@ import { findRoute } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
+import { noTiers } from "../../dialects/tiers.ts";
 import { mayLeave } from "../../inference/choose-path.ts";
 import { conversionFacts } from "../../inference/conversion.ts";
 import { openWork, type Work } from "../../inference/work.ts";
@@ -66,7 +67,7 @@ async function count(
   // Read as the request itself would be, so that what is refused there is refused here.
   if (route.upstreams.every(({ dialect }) => dialect !== "messages")) {
     const call = { dialect: "messages", id: request.id, acceptedAt: 0, headers: {} } as const;
-    await work.read(conversionFacts(call, seen, route), sealer, undefined);
+    await work.read(conversionFacts(call, seen, route, noTiers), sealer, undefined);
   }
   return work.countTokens();
 }

@@ -8,6 +8,7 @@ import { Cancellation } from "../../lib/cancellation.ts";
 import { sealing } from "../../lib/seal.ts";
 import type { WorkerPool } from "../../lib/worker-pool.ts";
 import { conversationKey } from "../conversation-key.ts";
+import { noTiers } from "../../dialects/tiers.ts";
 import { conversionFacts } from "../conversion.ts";
 import { mayLeave, pathNeeds } from "../choose-path.ts";
 import { callOf, snapshotOf } from "../../../test/fakes/inference.ts";
@@ -136,7 +137,7 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
   const text = (written: { body: Buffer }) => ({ ...written, body: written.body.toString() });
   const work = await open(dialect, Buffer.from(body), where);
   const { seen } = work;
-  const facts = conversionFacts(call, seen, route);
+  const facts = conversionFacts(call, seen, route, noTiers);
   const told: Record<string, unknown> = {
     where: where === null ? null : seen.far === null,
     needs: pathNeeds(seen),
@@ -153,7 +154,14 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
     const upstream = upstreamOf("http://127.0.0.1:9", to, { model: "upstream-model" });
     if (to === dialect)
       told["relay"] = await tell(async () =>
-        text(await work.relay(route, upstream, { strict: false, encryptedReasoning: true }, sealer)),
+        text(
+          await work.relay(
+            route,
+            upstream,
+            { strict: false, encryptedReasoning: true, tiers: noTiers },
+            sealer,
+          ),
+        ),
       );
     told[`convert to ${to}`] = await tell(async () => {
       const conversion = await work.read(facts, sealer, undefined);
@@ -203,7 +211,7 @@ test("what an answer is written with", { timeout: 60_000 }, async () => {
   const read = async (dialect: Dialect, body: object, where: WorkerPool | null) => {
     const work = await open(dialect, bytesOf(body), where);
     const call = callOf(dialect, snapshotOf([route]), "");
-    return (await work.read(conversionFacts(call, work.seen, route), sealer, undefined)).carry;
+    return (await work.read(conversionFacts(call, work.seen, route, noTiers), sealer, undefined)).carry;
   };
   for (const [dialect, name] of [
     ["messages", "thinking"],
@@ -240,7 +248,12 @@ test(
     expect(large.length).toBe(0);
     expect(work.body.equals(again)).toBe(true);
     const upstream = upstreamOf("http://127.0.0.1:9", "chat", { model: "m" });
-    const relayed = await work.relay(route, upstream, { strict: false, encryptedReasoning: false }, sealer);
+    const relayed = await work.relay(
+      route,
+      upstream,
+      { strict: false, encryptedReasoning: false, tiers: noTiers },
+      sealer,
+    );
     expect(relayed.body.equals(again)).toBe(true);
     expect(work.body.equals(again)).toBe(true);
     const bad = Buffer.from(`{"model":"m","messages":[${"{},".repeat(600_000)}]}`);
@@ -255,7 +268,7 @@ test("more objects and arrays than may be parsed are refused before that", { tim
   const work = await open("chat", bytes, pool);
   const call = callOf("chat", snapshotOf([route]), "");
   await expect(
-    (async () => work.read(conversionFacts(call, work.seen, route), sealer, undefined))(),
+    (async () => work.read(conversionFacts(call, work.seen, route, noTiers), sealer, undefined))(),
   ).rejects.toThrow("The request body: more than 1000000 objects and arrays");
 });
 

@@ -1,0 +1,53 @@
+/**
+ * What a request's top-level fields and betas do to the price that a provider charges (rule 10.1, dialects.md §I): the
+ * column "price" of docs/dialects.md. A test holds it against the official SDKs' types: a new field is judged here first.
+ *
+ * - `none`: the token counts tell it all, or the field is refused or served here.
+ * - `tier`: another price for the same tokens; goes upstream where the PriceTable names the tier.
+ * - `own`: tokens or a class of them with a price of their own.
+ * - `account`: names an account of the provider, or what it shall pay for; never goes.
+ */
+import type { Dialect } from "./dialect.ts";
+
+export type PriceEffect = "none" | "tier" | "own" | "account";
+
+const words = (text: string): readonly string[] => (text === "" ? [] : text.split(" "));
+
+export const priceEffects: Readonly<Record<Dialect, Readonly<Record<PriceEffect, readonly string[]>>>> = {
+  messages: {
+    none: words(
+      `model max_tokens messages system tools tool_choice thinking output_config output_format temperature top_p top_k stop_sequences stream metadata context_management compaction betas container mcp_servers thread`,
+    ),
+    tier: words(`service_tier speed inference_geo`),
+    own: words(`cache_control`),
+    account: words(`diagnostics fallbacks fallback_credit_token billing_policy user_profile_id workspace_id`),
+  },
+  chat: {
+    none: words(
+      `model messages max_tokens max_completion_tokens temperature top_p n stop frequency_penalty presence_penalty logit_bias logprobs top_logprobs seed response_format tools tool_choice parallel_tool_calls functions function_call reasoning_effort verbosity prediction moderation metadata store stream stream_options user safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention web_search_options`,
+    ),
+    tier: words(`service_tier`),
+    own: words(`modalities audio`),
+    account: [],
+  },
+  responses: {
+    none: words(
+      `model input instructions max_output_tokens max_tool_calls tools tool_choice parallel_tool_calls temperature top_p top_logprobs text include metadata store stream stream_options truncation user safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention context_management moderation image access_programs client_metadata background conversation previous_response_id prompt`,
+    ),
+    tier: words(`service_tier reasoning`),
+    own: [],
+    account: [],
+  },
+};
+
+/** Beginnings of the values of `anthropic-beta` that change a price; with each the tier that it needs, null: `tiers`. */
+export const pricedBetas: readonly (readonly [beginning: string, tier: string | null])[] = [
+  ["context-1m-", null],
+  ["fast-mode-", "fast"],
+];
+
+/** null: nobody has judged the field. */
+export function priceEffect(dialect: Dialect, field: string): PriceEffect | null {
+  const effects = Object.entries(priceEffects[dialect]) as [PriceEffect, readonly string[]][];
+  return effects.find(([, fields]) => fields.includes(field))?.[0] ?? null;
+}

@@ -1,0 +1,147 @@
+/** Rule 10.1: what makes an upstream charge more never goes there unpriced, on whatever path. */
+import { describe, expect, test } from "vitest";
+import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { declaredSearch, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
+import { text } from "../../test/fakes/upstream/script.ts";
+import { type Dialect, dialects } from "../dialects/dialect.ts";
+
+const { callTo, fake, serve, refusal } = await serveOneUpstream();
+
+const dearer: Readonly<Record<Dialect, object>> = {
+  messages: { service_tier: "flex", speed: "fast", inference_geo: "us" },
+  chat: { service_tier: "priority" },
+  responses: { service_tier: "flex", reasoning: { mode: "pro", effort: "low" } },
+};
+const dropped: Readonly<Record<Dialect, string[]>> = {
+  messages: ["service_tier", "speed", "inference_geo"],
+  chat: ["service_tier"],
+  responses: ["service_tier", "reasoning.mode"],
+};
+const standard = { messages: "standard_only", chat: "default", responses: "default" };
+const account = {
+  user_profile_id: "u",
+  workspace_id: "w",
+  fallbacks: [{ model: "other" }],
+  billing_policy: {},
+  fallback_credit_token: "t",
+  diagnostics: {},
+};
+
+const ways = dialects.flatMap((client) =>
+  dialects.flatMap((upstream) =>
+    (["whole", "streamed", "tools"] as const).map((way) => ({ client, upstream, way })),
+  ),
+);
+
+/** A request of this client to this upstream, alone or in a tool loop. */
+function asked(
+  client: Dialect,
+  upstream: Dialect,
+  way: "whole" | "streamed" | "tools",
+  more: object,
+  headers = {},
+) {
+  const tools = way === "tools" ? declaredSearch[client] : {};
+  const body = bodyOf(client, { ...more, ...tools, ...(way === "streamed" && { stream: true }) });
+  const route = routeTo([upstreamOf(fake.url, upstream)], way === "tools" ? { toolPolicy: "p" } : {});
+  const call = callTo(client, body, { headers });
+  return { ...call, snapshot: snapshotOf([route], ["*"], {}, { p: toolPolicy }) };
+}
+const sent = () => fake.requests.map(({ text: sentText }) => JSON.parse(sentText) as Record<string, unknown>);
+
+describe.each(ways)("$client to $upstream, $way", ({ client, upstream, way }) => {
+  test("dearer tiers stay here and are named, and the upstream is told its standard one", async () => {
+    fake.next(text("hello"));
+    const call = asked(client, upstream, way, dearer[client]);
+    await serve(call);
+    const [body = {}] = sent();
+    expect(body["service_tier"]).toBe(standard[upstream]);
+    expect(body).not.toHaveProperty("speed");
+    expect(body).not.toHaveProperty("inference_geo");
+    expect(JSON.stringify(body)).not.toContain('"pro"');
+    const named = String(call.sink.headers["x-gapura-dropped"]).split(", ");
+    expect(named).toEqual(expect.arrayContaining(dropped[client]));
+  });
+
+  test("under strict they are refused", async () => {
+    const error = await refusal(asked(client, upstream, way, dearer[client], { "x-gapura-strict": "true" }));
+    expect(error).toMatchObject({ code: "unsupported_parameter" });
+    expect(dropped[client]).toContain(error.param);
+    expect(sent()).toEqual([]);
+  });
+
+  test.each([{}, { service_tier: "auto" }])(
+    "with %o the standard tier is neither a drop nor refused",
+    async (more) => {
+      fake.next(text("hello"));
+      const call = asked(client, upstream, way, more, { "x-gapura-strict": "true" });
+      await serve(call);
+      expect(sent()[0]?.["service_tier"]).toBe(standard[upstream]);
+      expect(call.sink.headers).not.toHaveProperty("x-gapura-dropped");
+    },
+  );
+});
+
+describe.each(["whole", "tools"] as const)("Messages, %s", (way) => {
+  test("fields that name an account never go", async () => {
+    fake.next(text("hello"));
+    const call = asked("messages", "messages", way, account);
+    await serve(call);
+    for (const name of Object.keys(account)) expect(sent()[0]).not.toHaveProperty(name);
+    const named = String(call.sink.headers["x-gapura-dropped"]).split(", ");
+    expect(named.toSorted()).toEqual(Object.keys(account).toSorted());
+  });
+
+  test("betas of dearer prices stay here by name", async () => {
+    fake.next(text("hello"));
+    const beta = { "anthropic-beta": "context-1m-2025-08-07,interleaved-thinking-2025-05-14" };
+    const call = asked("messages", "messages", way, {}, beta);
+    await serve(call);
+    expect(fake.requests[0]?.headers["anthropic-beta"]).toBe("interleaved-thinking-2025-05-14");
+    expect(call.sink.headers["x-gapura-dropped"]).toBe("anthropic-beta:context-1m-2025-08-07");
+  });
+});
+
+test("the beta of long prompts goes where these have a price", async () => {
+  fake.next(text("hello"));
+  const { prices } = routeTo([]);
+  const route = { prices: { ...prices, tiers: [{ ...prices, inputOver: 200_000 }] } };
+  const headers = { "anthropic-beta": "context-1m-2025-08-07" };
+  const call = callTo("messages", bodyOf("messages"), { route, headers });
+  await serve(call);
+  expect(fake.requests[0]?.headers["anthropic-beta"]).toBe("context-1m-2025-08-07");
+  expect(call.sink.headers).not.toHaveProperty("x-gapura-dropped");
+});
+
+describe("rule 10.5: audio and other outputs have no price", () => {
+  const audio = { type: "input_audio", input_audio: { data: "AAAA", format: "wav" } };
+  test.each([
+    ["chat", { messages: [{ role: "user", content: [audio] }] }, "messages[0].content[0].type"],
+    ["responses", { input: [{ role: "user", content: [audio] }] }, "input[0].content[0].type"],
+    ["chat", { modalities: ["text", "audio"], audio: { voice: "alloy", format: "wav" } }, "modalities"],
+  ] as const)("%s %o", async (dialect, more, param) => {
+    const error = await refusal(callTo(dialect, bodyOf(dialect, more)));
+    expect(error).toMatchObject({ code: "unsupported_content", param });
+    expect(sent()).toEqual([]);
+  });
+
+  test("text alone may be asked for", async () => {
+    fake.next(text("hello"));
+    await serve(callTo("chat", bodyOf("chat", { modalities: ["text"] })));
+    expect(sent()).toHaveLength(1);
+  });
+});
+
+test.each(["whole", "tools"] as const)(
+  "%s: an upstream that knows no tiers is asked again without, and told none from then on",
+  async (way) => {
+    const message = "service_tier: extra inputs are not permitted";
+    const first = asked("chat", "chat", way, {});
+    const again = { ...asked("chat", "chat", way, {}), snapshot: first.snapshot };
+    fake.next({ error: { status: 400, message } }, text("hello"), text("hello"));
+    await serve(first);
+    await serve(again);
+    expect(sent().map((body) => body["service_tier"])).toEqual(["default", undefined, undefined]);
+    expect(first.meter.settled).toMatchObject([{ status: "ok", iterations: 1 }]);
+  },
+);
