@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { chartReadme, chartSchema } from "./chart.ts";
+import { dashboard } from "./dashboard.ts";
 
 const root = resolve(import.meta.dirname, "..");
 
@@ -32,5 +33,9 @@ export function chartFiles(crds: readonly (readonly [string, string])[]): (reado
   const copies = crds
     .filter(([path]) => /^crds\/[^/]+\.yaml$/.test(path))
     .map(([path, text]) => [`charts/gapura-crds/files/${basename(path)}`, text] as const);
-  return [...made, ...copies];
+  const board = [
+    "charts/gapura/dashboards/gapura.json",
+    `${JSON.stringify(dashboard(), null, 2)}\n`,
+  ] as const;
+  return [...made, ...copies, board];
 }

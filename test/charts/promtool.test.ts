@@ -86,7 +86,7 @@ describe("alerts and dashboard", () => {
     metrics.map((metric) => [metric.name, (metric as unknown as { labelNames: string[] }).labelNames]),
   );
   /** What Prometheus adds to every series, and to a histogram's. */
-  const always = ["namespace", "job", "le"];
+  const always = ["cluster", "namespace", "job", "le"];
   const queries = [
     ...alerts().map(({ alert, expr }) => ({ of: alert, expr })),
     ...dashboardQueries().map(({ panel, expr }) => ({ of: panel, expr })),
@@ -105,8 +105,40 @@ describe("alerts and dashboard", () => {
       const named = Array.from(legend.matchAll(/{{(\w+)}}/g), (match) => match[1] ?? "");
       expect(named.filter((label) => !labelsIn(expr).includes(label))).toEqual([]);
     }
-    for (const { name, query } of dashboardVariables())
-      if (name !== "datasource") expect(query).toBe("label_values(gapura_requests_total, model)");
+  });
+
+  test("the dashboard is narrowed by cluster, namespace, job and model, each by what there is", () => {
+    expect(dashboardVariables().map(({ name }) => name)).toEqual([
+      "datasource",
+      "cluster",
+      "namespace",
+      "job",
+      "model",
+    ]);
+    for (const { name, query } of dashboardVariables().slice(1)) {
+      expect(query).toMatch(new RegExp(`^label_values\\(gapura_\\w+.*, ${name}\\)$`));
+      expect(metricsIn(query).filter((metric) => !labelsOf.has(metric))).toEqual([]);
+    }
+    for (const { panel, expr } of dashboardQueries())
+      for (const selector of expr.matchAll(/gapura_\w+(\{[^}]*\})?/g))
+        expect(selector[1], panel).toContain('cluster=~".*",namespace=~".*",job=~".*"');
+  });
+
+  test("what every pod reports of the whole release is no sum over pods", () => {
+    const shared = metrics
+      .filter(({ help }) => help.includes("of all pods together"))
+      .map(({ name }) => name);
+    const queries = dashboardQueries().filter(({ expr }) =>
+      [...shared, "gapura_usage_lag_entries"].some((name) => expr.includes(name)),
+    );
+    expect(queries.length).toBeGreaterThanOrEqual(4);
+    for (const { expr } of queries) expect(expr).toMatch(/^max by /);
+  });
+
+  test("every metric of the operator has its place in the dashboard or in an alert", () => {
+    const asked = new Set(queries.flatMap(({ expr }) => metricsIn(expr)));
+    const own = new Telemetry().registry.getMetricsAsArray().map(({ name }) => name);
+    expect(own.filter((name) => !asked.has(name))).toEqual(["gapura_operator_published_serial"]);
   });
 
   test("every alert keeps releases apart, is tested both ways, and has an entry in the runbook", async () => {

@@ -39,12 +39,13 @@ const dashboardSchema = z.object({
   panels: z.array(
     z.object({
       title: z.string(),
-      targets: z.array(z.object({ expr: z.string(), legendFormat: z.string().optional() })),
+      // A row has none.
+      targets: z.array(z.object({ expr: z.string(), legendFormat: z.string().optional() })).default([]),
     }),
   ),
 });
 
-/** Every query of the dashboard as Grafana sends it when all models are chosen. */
+/** Every query of the dashboard as Grafana sends it when nothing is chosen. */
 export function dashboardQueries(): {
   readonly panel: string;
   readonly expr: string;
@@ -55,7 +56,7 @@ export function dashboardQueries(): {
   return panels.flatMap(({ title, targets }) =>
     targets.map(({ expr, legendFormat = "" }) => ({
       panel: title,
-      expr: expr.replaceAll("$__rate_interval", "2m").replaceAll("$model", ".*"),
+      expr: expr.replaceAll("$__rate_interval", "2m").replaceAll(/\$(cluster|namespace|job|model)/g, ".*"),
       legend: legendFormat,
     })),
   );
