@@ -5,6 +5,7 @@
  *   main.ts grant     adds credit: --organization ID --name NAME --amount CREDITS
  *   main.ts release-organization ID   lets another namespace have an id that nobody declares any more
  *   main.ts adopt     goes on with a restored database, and charges again what Redis knows that it has lost
+ *   main.ts reconcile   compares all that keeps books: exit 0 exact, 1 broken (a line each), 2 it cannot look
  *   main.ts trail     prints who changed which key: [--organization ID] [--key ID] [--since DATE] [--limit N]
  */
 import { randomBytes } from "node:crypto";
@@ -48,6 +49,7 @@ import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
 import { memoryLimit } from "./lib/memory-limit.ts";
 import { Recurring } from "./lib/recurring.ts";
 import { within } from "./lib/within.ts";
+import { reconcile } from "./reconcile.ts";
 import { migrate } from "./store/migrate.ts";
 import { openPostgres } from "./store/postgres.ts";
 import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
@@ -82,13 +84,16 @@ try {
   else if (command === "grant") await runGrant(rest);
   else if (command === "adopt") await runAdopt();
   else if (command === "release-organization") await runRelease(rest);
+  else if (command === "reconcile") await runReconcile();
   else if (command === "trail") await runTrail(rest);
   else if (command === undefined) await serveForever(readEnvironment(process.env));
   else
-    throw new Error(`unknown command ${command}; known: migrate, grant, adopt, release-organization, trail`);
+    throw new Error(
+      `unknown command ${command}; known: migrate, grant, adopt, reconcile, release-organization, trail`,
+    );
 } catch (error) {
   process.stderr.write(`gapura: ${error instanceof Error ? error.message : String(error)}\n`);
-  process.exit(1);
+  process.exit(command === "reconcile" ? 2 : 1);
 }
 
 async function runMigrations(): Promise<void> {
@@ -127,6 +132,13 @@ async function runAdopt(): Promise<void> {
     redis.disconnect();
     await postgres.end();
   }
+}
+
+async function runReconcile(): Promise<void> {
+  const { DATABASE_URL, REDIS_URL } = readStores(process.env);
+  const { exact, lines } = await reconcile(DATABASE_URL, REDIS_URL);
+  for (const line of lines) process.stdout.write(`${line}\n`);
+  process.exitCode = exact ? 0 : 1;
 }
 
 async function runTrail(args: readonly string[]): Promise<void> {

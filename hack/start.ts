@@ -79,7 +79,7 @@ async function start(): Promise<void> {
   const port = await choosePort("--port", options.port);
   const opsPort = await choosePort("--ops-port", options.opsPort);
   const [database, redis] = await Promise.all([openPostgres(), openRedis()]);
-  // Where `npm run audit -- --data DIR` finds them.
+  // Where `npm run reconcile -- --data DIR` finds them.
   fs.writeFileSync(
     join(options.data, "stores.json"),
     JSON.stringify({ databaseUrl: database, redisUrl: redis }),

@@ -131,6 +131,7 @@ const statusSchema: JsonSchema = {
     upstreams: count("ModelRoute: number of upstreams."),
     engine: text("ToolPolicy: engine of web_search.", 64),
     models: count("PriceTable: number of priced models."),
+    id: text("Organization: the id under which it is charged.", 253),
   },
 };
 

@@ -10,7 +10,7 @@ export type Kind = (typeof KINDS)[number];
 
 export interface Column {
   readonly name: string;
-  readonly type: "string" | "integer" | "date";
+  readonly type: "string" | "integer" | "boolean" | "date";
   readonly jsonPath: string;
   readonly description: string;
 }
@@ -74,6 +74,18 @@ export const kinds: Readonly<Record<Kind, KindInfo>> = {
     description: "Who may call, and with which credit.",
     spec: organizationSpec,
     columns: [
+      {
+        name: "ID",
+        type: "string",
+        jsonPath: ".status.id",
+        description: "Id under which it is charged, also where spec.id is not set.",
+      },
+      {
+        name: "Suspended",
+        type: "boolean",
+        jsonPath: ".spec.suspended",
+        description: "True: its keys are known, and serve nothing.",
+      },
       {
         name: "Display Name",
         type: "string",

@@ -10,6 +10,8 @@ import { Informer, metadataSchema } from "./informer.ts";
 
 /** Of Secrets that were made for a key, so that people find those that nobody needs any more. */
 const LABEL = "gapura.dev/generated-key";
+/** Of the same: whose key it is. */
+const ORGANIZATION = "gapura.dev/organization";
 const READS_AT_ONCE = 8;
 /** What we wrote ourselves counts for so long before the watch has told of it. */
 const AHEAD_MS = 10_000;
@@ -129,7 +131,12 @@ export class ReferencedSecrets {
               apiVersion: "v1",
               kind: "Secret",
               type: "Opaque",
-              metadata: { name, namespace, labels: { [LABEL]: "true" } },
+              metadata: {
+                name,
+                namespace,
+                labels: { [LABEL]: "true" },
+                annotations: { [ORGANIZATION]: wanted.owner.name },
+              },
               data: { [key]: value },
             },
           }
@@ -139,7 +146,10 @@ export class ReferencedSecrets {
             patch: "merge",
             // Refused when somebody wrote it since.
             body: {
-              metadata: { resourceVersion: existing.metadata.resourceVersion },
+              metadata: {
+                resourceVersion: existing.metadata.resourceVersion,
+                annotations: { [ORGANIZATION]: wanted.owner.name },
+              },
               data: { [key]: value },
             },
           };

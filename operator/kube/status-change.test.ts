@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { Condition, ObjectStatus } from "../plan/conditions.ts";
 import type { Declared } from "../plan/objects.ts";
-import { changeKind, statusChange } from "./status-change.ts";
+import { changeKind, statusAt, statusChange } from "./status-change.ts";
 
 const object: Declared = {
   kind: "ModelRoute",
@@ -116,4 +116,33 @@ test("a status that was held against another one is compared anew", () => {
     "meaning",
     "none",
   ]);
+});
+
+test("rule 6.4: what only lacks a Secret is stalled after a minute, told by its own status", () => {
+  const lacks = (...reasons: ("SecretNotFound" | "PriceNotFound")[]): ObjectStatus => {
+    const resolved = reasons.map((reason) => ({ reason, path: "spec", message: "gone" }));
+    const conditions = [
+      condition("ResolvedRefs", "False", reasons[0] ?? "", "gone"),
+      condition("Stalled", "True", reasons[0] ?? "", "gone"),
+    ];
+    const status = wanted(...conditions);
+    return { ...status, verdict: { ...status.verdict, resolved } };
+  };
+  const at = (status: ObjectStatus, actual: unknown, time: string) => {
+    const { status: present, inMs } = statusAt(status, actual, Date.parse(time));
+    return { types: present.conditions.map(({ type }) => type), inMs, present };
+  };
+  const both = ["ResolvedRefs", "Stalled"];
+  const missing = lacks("SecretNotFound");
+  // Nothing is written yet, or the reference was well until now.
+  expect(at(missing, {}, now)).toMatchObject({ types: ["ResolvedRefs"], inMs: 60_000 });
+  const well = stored(condition("ResolvedRefs", "True", "ResolvedRefs", ""));
+  expect(at(missing, well, now)).toMatchObject({ types: ["ResolvedRefs"], inMs: 60_000 });
+  const since = stored(condition("ResolvedRefs", "False", "SecretNotFound", "gone"));
+  expect(at(missing, since, "2026-01-01T00:00:45Z")).toMatchObject({ types: ["ResolvedRefs"], inMs: 15_000 });
+  // The same object each time: what it was compared with is remembered by it.
+  expect(at(missing, since, "2026-01-01T00:00:46Z").present).toBe(at(missing, {}, now).present);
+  expect(at(missing, since, "2026-01-01T00:01:00Z")).toMatchObject({ types: both, inMs: null });
+  for (const other of [lacks("PriceNotFound"), lacks("SecretNotFound", "PriceNotFound")])
+    expect(at(other, {}, now)).toMatchObject({ types: both, inMs: null });
 });

@@ -27,6 +27,39 @@ export type Change =
   | { readonly kind: "refresh"; readonly status: Record<string, unknown> }
   | { readonly kind: "meaning"; readonly status: Record<string, unknown> };
 
+/** A Secret that is missing may still be on its way: whatever writes it (External Secrets) has so long (rule 6.4). */
+const SECRET_GRACE_MS = 60_000;
+
+/** Of each status that waits for a Secret the same without `Stalled`. */
+const patient = new WeakMap<ObjectStatus, ObjectStatus>();
+
+/**
+ * The status that is to be written at `now` (Unix milliseconds), and when it may be another one: an object that only lacks
+ * Secrets is not stalled before they have been missing for a minute, which its own status tells, also after a restart.
+ */
+export function statusAt(
+  wanted: ObjectStatus,
+  actual: unknown,
+  now: number,
+): { readonly status: ObjectStatus; readonly inMs: number | null } {
+  const { accepted, resolved } = wanted.verdict;
+  const missing =
+    accepted.length === 0 &&
+    resolved.length > 0 &&
+    resolved.every(({ reason }) => reason === "SecretNotFound");
+  if (!missing) return { status: wanted, inMs: null };
+  const conditions = readStatus(actual).conditions ?? [];
+  const since = conditions.find(({ type, status }) => type === "ResolvedRefs" && status === "False");
+  const inMs = Date.parse(since?.lastTransitionTime ?? "") + SECRET_GRACE_MS - now;
+  if (inMs <= 0) return { status: wanted, inMs: null };
+  const status = patient.get(wanted) ?? {
+    ...wanted,
+    conditions: wanted.conditions.filter(({ type }) => type !== "Stalled"),
+  };
+  patient.set(wanted, status);
+  return { status, inMs: Number.isNaN(inMs) ? SECRET_GRACE_MS : inMs };
+}
+
 /**
  * The merge patch of `status` that makes `actual` say what is wanted. `lastTransitionTime` stays where a condition's
  * status does. `nowIso`: RFC 3339, whole seconds.

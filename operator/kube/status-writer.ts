@@ -13,7 +13,7 @@ import { oncePer } from "../plan/once-per.ts";
 import { isStatus, type KubeApi, retryAfterMs } from "./client.ts";
 import { type CustomObject, type CustomObjects, customPath } from "./custom-objects.ts";
 import { NotLeading } from "./lease.ts";
-import { changeKind, statusChange } from "./status-change.ts";
+import { changeKind, statusAt, statusChange } from "./status-change.ts";
 
 const WRITERS = 6;
 /** How far a rollout has come is told this long after the last write, and then not again for a minute. */
@@ -118,9 +118,12 @@ export class StatusWriter {
       return;
     }
     const actual = this.#actual(status);
-    const kind = actual === undefined ? "none" : changeKind(status, actual.status);
+    if (actual === undefined) return;
+    const present = statusAt(status, actual.status, this.#options.now());
+    const kind = changeKind(present.status, actual.status);
     if (kind === "refresh") this.#outdated.add(key);
-    else if (kind !== "none") this.#queue.add(key);
+    // What will be another one in a while has to be looked at then.
+    else if (kind !== "none" || present.inMs !== null) this.#queue.add(key);
   }
 
   async #work(signal: AbortSignal): Promise<void> {
@@ -171,7 +174,9 @@ export class StatusWriter {
     if (actual === undefined) return;
     const seconds = new Date(this.#options.now()).toISOString().replace(/\.\d+Z$/, "Z");
     const before = actual.status;
-    const change = statusChange(status, before, seconds);
+    const present = statusAt(status, before, this.#options.now());
+    if (present.inMs !== null) this.#later(key, present.inMs, signal);
+    const change = statusChange(present.status, before, seconds);
     if (change.kind === "none") return;
     if (change.kind === "refresh" && this.#restMs() > 0) {
       this.#outdated.add(key);

@@ -83,7 +83,8 @@ function compileOrganization(
   const keepLastGood = (accepted: readonly Fault[]): Outcome => {
     const kept = last !== undefined && holders.get(last.id) === object ? last : null;
     const serves = kept?.source.generation ?? null;
-    return { entry: kept, verdict: { object, accepted, resolved: [], serves, notes: [], facts: {} } };
+    const facts = kept === null ? {} : { id: kept.id };
+    return { entry: kept, verdict: { object, accepted, resolved: [], serves, notes: [], facts } };
   };
   if (!read.ok) return keepLastGood(read.faults);
   const spec = read.spec as OrganizationSpec;
@@ -135,7 +136,7 @@ function compileOrganization(
   };
   return {
     entry,
-    verdict: { object, accepted: [], resolved, serves: object.generation, notes: [], facts: {} },
+    verdict: { object, accepted: [], resolved, serves: object.generation, notes: [], facts: { id } },
   };
 }
 

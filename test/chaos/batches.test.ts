@@ -105,9 +105,9 @@ describe("fewer", () => {
   });
 });
 
-/** What `npm run audit` prints. @throws Error when it finds anything wrong. */
+/** What `npm run reconcile` prints. @throws Error when it finds anything wrong. */
 async function runAudit(): Promise<string> {
-  const script = join(import.meta.dirname, "../../hack/audit.ts");
+  const script = join(import.meta.dirname, "../../dataplane/main.ts");
   const env = { ...process.env, DATABASE_URL: world.postgres.url, REDIS_URL: world.redis.url };
-  return (await promisify(execFile)(process.execPath, [script], { env })).stdout;
+  return (await promisify(execFile)(process.execPath, [script, "reconcile"], { env })).stdout;
 }

@@ -1,4 +1,4 @@
-/** What `npm run audit` says of batches: nothing while all agrees, and each thing that may be wrong by its name. */
+/** What `npm run reconcile` says of batches: nothing while all agrees, and each thing that may be wrong by its name. */
 import { sql } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { auditBatches, findFaults } from "../../dataplane/batches/audit.ts";

@@ -154,6 +154,23 @@ test("the data plane serves with nothing to write but /tmp, its probes tell so, 
   };
   await expect.poll(state, { timeout: 40_000 }).toBe("ended");
 
+  // Beside the running pod, as `kubectl exec` would.
+  const reconcile = (environment: Record<string, string>) =>
+    spawnSync(process.execPath, [...nodeOptions(), "dataplane/main.ts", "reconcile"], {
+      cwd: image.folder,
+      env: { PATH: process.env["PATH"], ...environment },
+      encoding: "utf8",
+    });
+  const stores = { DATABASE_URL: database.url, REDIS_URL: redis.url };
+  expect(reconcile(stores)).toMatchObject({
+    status: 0,
+    stdout: expect.stringMatching(/^exact: 1 accounts, [1-9]\d* usage rows, \d+ holds\n$/) as string,
+  });
+  expect(reconcile({ DATABASE_URL: database.url })).toMatchObject({
+    status: 2,
+    stderr: expect.stringContaining("REDIS_URL is missing") as string,
+  });
+
   // Without a store it is taken out of service, but not restarted: that would bring nothing back.
   await redis.stop();
   await expect.poll(() => pod?.probe("readinessProbe"), { timeout: 15_000 }).toBe(false);

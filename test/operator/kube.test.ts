@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import { API_VERSION } from "../../operator/api/fields.ts";
 import { gapuraPath, KubeClient, type KubeObject } from "./kube-client.ts";
 import { type OperatorProcess, startOperator, TestPod } from "./kube-world.ts";
-import { Objects, routeSpec } from "./objects.ts";
+import { Objects, priceSpec, routeSpec } from "./objects.ts";
 
 const access = inject("kube");
 const namespace = "operator-main";
@@ -93,11 +93,12 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     expect(pod.loader.current?.index.serial).toBe(serial);
   });
 
-  test("rules 6.4, 6.5: a missing Secret is named, is Stalled and an event, and the last good value stays", async () => {
+  test("rules 6.4, 6.5: a missing Secret is named, is an event, and the last good value stays", async () => {
     await client.must("DELETE", `/api/v1/namespaces/${namespace}/secrets/provider`);
     await objects.untilCondition("ModelRoute", "m", "ResolvedRefs", /^False SecretNotFound: .*"provider"/);
     await objects.untilCondition("ModelRoute", "m", "Accepted", /^True/);
-    await objects.untilCondition("ModelRoute", "m", "Stalled", /^True SecretNotFound/);
+    await objects.untilCondition("ModelRoute", "m", "ResolvedRefs", /^False SecretNotFound/);
+    expect(await objects.condition("ModelRoute", "m", "Stalled")).toBe("none");
     expect(pod.loader.current?.credential(`${namespace}/provider/api-key`)).toBe("second-key");
     await objects.until("an event", async () => {
       const list = await client.must("GET", `/apis/events.k8s.io/v1/namespaces/${namespace}/events`);
@@ -107,6 +108,21 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     await objects.applySecret("provider", { "api-key": "third-key" });
     await objects.untilCondition("ModelRoute", "m", "Ready", /^True/);
   });
+
+  test("rule 6.4: an object whose Secret nobody writes is Stalled after a minute, and not before", async () => {
+    await objects.apply("PriceTable", "late", priceSpec("late"));
+    const credentials = { secretKeyRef: { name: "never-written", key: "api-key" } };
+    const upstreams = [{ name: "one", dialect: "Messages", baseURL: "https://one.example", credentials }];
+    await objects.apply("ModelRoute", "late", {
+      ...route("", { model: "late", priceTableRef: { name: "late" } }),
+      upstreams,
+    });
+    await objects.untilCondition("ModelRoute", "late", "ResolvedRefs", /^False SecretNotFound/);
+    const missingSince = Date.now();
+    await objects.untilCondition("ModelRoute", "late", "Stalled", /^True SecretNotFound/, 90_000);
+    expect(Date.now() - missingSince).toBeGreaterThan(50_000);
+    await client.must("DELETE", gapuraPath("modelroutes", namespace, "late"));
+  }, 120_000);
 
   test("conflicts: the younger of two routes of one model is not accepted, and the older stays ready", async () => {
     await new Promise((done) => setTimeout(done, 1000));
@@ -124,7 +140,10 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     const { metadata } = await client.must("GET", `/api/v1/namespaces/${namespace}/secrets/acme-ci`);
     // With an owner it would be collected with it.
     expect(metadata).not.toHaveProperty("ownerReferences");
-    expect(metadata).toMatchObject({ labels: { "gapura.dev/generated-key": "true" } });
+    expect(metadata).toMatchObject({
+      labels: { "gapura.dev/generated-key": "true" },
+      annotations: { "gapura.dev/organization": "acme" },
+    });
     const key = (await objects.secret("acme-ci"))?.["api-key"];
     expect(key).toMatch(/^sk-svc-[A-Za-z0-9]{40}$/);
     const [before] = served()?.apiKeys ?? [];

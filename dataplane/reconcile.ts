@@ -1,0 +1,44 @@
+/**
+ * `main.ts reconcile`, and `npm run reconcile` on one machine: recomputes the books from grants and usage rows and
+ * compares everything that keeps them, joins the results of batches to their rows, and counts again what organizations
+ * keep. It reads only, and works beside running data planes.
+ */
+import { auditBatches } from "./batches/audit.ts";
+import { auditStorage } from "./batches/audit-storage.ts";
+import { audit } from "./billing/audit.ts";
+import { openPostgres } from "./store/postgres.ts";
+import { openRedis, redisReady } from "./store/redis.ts";
+
+/** A large ledger takes minutes to count. */
+const STATEMENT_TIMEOUT_MS = 600_000;
+
+/**
+ * One line for each broken invariant, and one to end with.
+ * @throws Error when a store cannot be reached.
+ */
+export async function reconcile(
+  databaseUrl: string,
+  redisUrl: string,
+): Promise<{ readonly exact: boolean; readonly lines: readonly string[] }> {
+  const redis = openRedis(redisUrl, { commandTimeoutMs: 30_000, onError: () => {} });
+  try {
+    await redisReady(redis, 5_000);
+    const pool = await openPostgres(databaseUrl, {
+      maxConnections: 2,
+      statementTimeoutMs: STATEMENT_TIMEOUT_MS,
+      connectWithinMs: 5_000,
+      onError: () => {},
+    });
+    try {
+      const { organizations, usageRows, holds, ...books } = await audit(pool, redis);
+      const broken = [...books.broken, ...(await auditBatches(pool)), ...(await auditStorage(pool))];
+      const checked = `${organizations} accounts, ${usageRows} usage rows, ${holds} holds`;
+      const end = broken.length === 0 ? `exact: ${checked}` : `${broken.length} broken: ${checked}`;
+      return { exact: broken.length === 0, lines: [...broken, end] };
+    } finally {
+      await pool.end();
+    }
+  } finally {
+    redis.disconnect();
+  }
+}
