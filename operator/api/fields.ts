@@ -133,7 +133,7 @@ const DAY_MS = 24 * 3_600_000;
 /** A duration of at most 24 hours; above zero unless `zero` says otherwise. */
 export function duration(description: string, fallback: string | undefined, zero = false) {
   return field(
-    withRules(z.string().max(32).regex(DURATION), [
+    withRules(z.string().max(32).regex(DURATION, "must be a duration such as 1m30s or 500ms"), [
       {
         cel: `duration(self) ${zero ? ">=" : ">"} duration('0s') && duration(self) <= duration('24h')`,
         message: `must be ${zero ? "" : "above zero and "}at most 24h`,
@@ -170,17 +170,23 @@ export function bytesOf(text: string): number {
 /** A number of bytes as Kubernetes writes it. */
 export function byteQuantity(description: string, fallback: string) {
   return field(
-    withRules(z.string().max(20).regex(QUANTITY), [
-      {
-        cel: null,
-        message: "must be at most 8191Ti",
-        fault: (text) => (Number.isSafeInteger(bytesOf(text)) ? null : []),
-      },
-    ]),
+    withRules(
+      z.string().max(20).regex(QUANTITY, "must be a number of bytes such as 1048576, 256Ki or 10Gi"),
+      [
+        {
+          cel: null,
+          message: "must be at most 8191Ti",
+          fault: (text) => (Number.isSafeInteger(bytesOf(text)) ? null : []),
+        },
+      ],
+    ),
     description,
     { default: fallback },
   );
 }
+
+/** Of prices: an amount in whole and decimal digits. */
+export const AMOUNT = 'must be a decimal such as "0.25", in quotes and not negative';
 
 /** A price: a decimal that is not negative, as text, so that no float ever rounds it. */
 export function price(description: string, notes: Notes = {}) {
@@ -188,7 +194,7 @@ export function price(description: string, notes: Notes = {}) {
     z
       .string()
       .max(25)
-      .regex(/^[0-9]{1,12}(\.[0-9]{1,12})?$/),
+      .regex(/^[0-9]{1,12}(\.[0-9]{1,12})?$/, AMOUNT),
     description,
     notes,
   );
@@ -196,17 +202,36 @@ export function price(description: string, notes: Notes = {}) {
 
 /** The name of an entry in a list, of a Secret or of another object (DNS-1123). */
 export const NAME = /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/;
-export const objectName = () => z.string().min(1).max(253).regex(NAME);
+export const objectName = () =>
+  z
+    .string()
+    .min(1)
+    .max(253)
+    .regex(
+      NAME,
+      "must be a name of lower-case letters, digits, - and . that begins and ends with a letter or digit",
+    );
 export const entryName = () =>
   z
     .string()
     .min(1)
     .max(63)
-    .regex(/^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$/);
+    .regex(
+      /^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$/,
+      "must be letters, digits, -, _ and ., with a letter or digit first and last",
+    );
 
 /** A public model id, such as `llama3.1:8b` or `meta/llama-3`. */
 export const MODEL_ID = /^[A-Za-z0-9@][-._:/@+~A-Za-z0-9]*$/;
-export const modelId = () => z.string().min(1).max(128).regex(MODEL_ID);
+export const modelId = () =>
+  z
+    .string()
+    .min(1)
+    .max(128)
+    .regex(
+      MODEL_ID,
+      "must be a model id: letters, digits and - . _ : / @ + ~, with a letter, digit or @ first",
+    );
 
 /** An organization's id. One made of namespace and name may be longer than one that is given. */
 export const organizationId = (maxLength = 128) =>
@@ -214,7 +239,10 @@ export const organizationId = (maxLength = 128) =>
     .string()
     .min(1)
     .max(maxLength)
-    .regex(/^[A-Za-z0-9][-_.A-Za-z0-9]*$/);
+    .regex(
+      /^[A-Za-z0-9][-_.A-Za-z0-9]*$/,
+      "must be letters, digits, -, _ and ., with a letter or digit first",
+    );
 export const MADE_ORGANIZATION_ID_LENGTH = "org_".length + 63 + 1 + 253;
 
 /** An address without query, fragment or user. */
@@ -222,7 +250,10 @@ export const httpUrl = () =>
   z
     .string()
     .max(2048)
-    .regex(/^https?:\/\/[-._~%:[\]A-Za-z0-9]+(\/[^?#\s]*)?$/);
+    .regex(
+      /^https?:\/\/[-._~%:[\]A-Za-z0-9]+(\/[^?#\s]*)?$/,
+      "must be an http:// or https:// address without user, query and fragment",
+    );
 
 export const secretKeyRef = () =>
   field(
@@ -233,7 +264,10 @@ export const secretKeyRef = () =>
           .string()
           .min(1)
           .max(253)
-          .regex(/^\.?[-_A-Za-z0-9][-._A-Za-z0-9]*$/),
+          .regex(
+            /^\.?[-_A-Za-z0-9][-._A-Za-z0-9]*$/,
+            "must be a key of a Secret: letters, digits, -, _ and .",
+          ),
         "The data key inside the Secret.",
       ),
     }),

@@ -56,7 +56,7 @@ const capabilities = z.strictObject({
 const headerValue = z
   .string()
   .max(4096)
-  .regex(/^[\t -~]*$/);
+  .regex(/^[\t -~]*$/, "must be printable ASCII, as headers are");
 
 const upstream = withRules(
   z.strictObject({
@@ -74,7 +74,7 @@ const upstream = withRules(
       z
         .string()
         .max(1024)
-        .regex(/^\/[^?#\s]*$/),
+        .regex(/^\/[^?#\s]*$/, "must be a path that begins with / and has no query"),
       "Replaces the dialect's path, for providers without /v1.",
       { example: "/openai/deployments/x/chat/completions" },
     ).optional(),
@@ -88,7 +88,7 @@ const upstream = withRules(
         .string()
         .min(1)
         .max(256)
-        .regex(/^[^\s]+$/),
+        .regex(/^[^\s]+$/, "must have no spaces"),
       "The model's name at the upstream. Default: the route's model.",
       { example: "claude-sonnet-5-5-20260901" },
     ).optional(),
@@ -104,7 +104,11 @@ const upstream = withRules(
       z.strictObject({
         secretKeyRef: secretKeyRef(),
         header: field(
-          z.string().min(1).max(128).regex(HEADER_NAME),
+          z
+            .string()
+            .min(1)
+            .max(128)
+            .regex(HEADER_NAME, "must be the name of a header, without spaces and colon"),
           "Header that carries the value. Default: x-api-key for Messages, else Authorization, which sends Bearer.",
           { example: "api-key" },
         ).optional(),

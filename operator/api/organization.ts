@@ -30,7 +30,10 @@ const grant = withRules(
         z
           .string()
           .max(18)
-          .regex(/^-?[0-9]{1,10}(\.[0-9]{1,6})?$/),
+          .regex(
+            /^-?[0-9]{1,10}(\.[0-9]{1,6})?$/,
+            'must be credits such as "100" or "-2.5", in quotes, with at most six decimals',
+          ),
         [
           {
             cel: null,
@@ -76,7 +79,7 @@ function unlisted(spec: {
 export const organizationSpec = withRules(
   z.strictObject({
     displayName: field(
-      z.string().min(1).max(256).regex(WITHOUT_CONTROLS),
+      z.string().min(1).max(256).regex(WITHOUT_CONTROLS, "must have no control characters"),
       "Name shown to people. Default: metadata.name.",
       { example: "Acme" },
     ).optional(),
@@ -105,7 +108,7 @@ export const organizationSpec = withRules(
               .string()
               .min(1)
               .max(129)
-              .regex(/^[^*\s]*\*?$/),
+              .regex(/^[^*\s]*\*?$/, "must be a model id, or the beginning of some and a * at its end"),
             500,
           ),
           "Model ids, each with at most one trailing star.",

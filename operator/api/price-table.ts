@@ -1,6 +1,6 @@
 /** PriceTable: what tokens and tools cost (configuration.md "PriceTable" is made from it). */
 import { z } from "zod";
-import { field, listMap, modelId, price, withRules } from "./fields.ts";
+import { AMOUNT, field, listMap, modelId, price, withRules } from "./fields.ts";
 import { MOMENT, momentMicros } from "./moment.ts";
 
 export const priceDefaults = {
@@ -108,7 +108,7 @@ export const priceTableSpec = withRules(
         z
           .string()
           .max(25)
-          .regex(/^[0-9]{1,12}(\.[0-9]{1,12})?$/),
+          .regex(/^[0-9]{1,12}(\.[0-9]{1,12})?$/, AMOUNT),
         [
           {
             cel: "self.matches('[1-9]')",

@@ -89,7 +89,7 @@ const egress = withRules(
               .string()
               .min(1)
               .max(64)
-              .regex(/^[0-9A-Fa-f:.]+\/[0-9]{1,3}$/),
+              .regex(/^[0-9A-Fa-f:.]+\/[0-9]{1,3}$/, "must be a network such as 10.0.0.0/8 or fd00::/8"),
             [
               {
                 cel: "isCIDR(self)",
@@ -123,7 +123,10 @@ const egress = withRules(
       z
         .string()
         .max(512)
-        .regex(/^https?:\/\/[-._A-Za-z0-9[\]:]+\/?$/),
+        .regex(
+          /^https?:\/\/[-._A-Za-z0-9[\]:]+\/?$/,
+          "must be the http:// or https:// address of a proxy, without a path",
+        ),
       "Forward proxy. Names are still resolved and judged here.",
       { example: "http://egress:3128" },
     ).optional(),

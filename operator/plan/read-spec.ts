@@ -123,9 +123,8 @@ function wording(issue: z.core.$ZodIssue): string {
     case "too_big":
       return `must ${bound(issue.origin, "most")} ${String(issue.maximum)}${unit(issue.origin)}`;
     case "invalid_format":
-      return "pattern" in issue && typeof issue.pattern === "string"
-        ? `must match ${issue.pattern}`
-        : `must be ${issue.format}`;
+      // Every pattern says in words what it wants.
+      return issue.message;
     case "invalid_key":
       return "is not a valid key";
     default:
