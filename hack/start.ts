@@ -21,6 +21,7 @@ import { printHowToCall, shown } from "./how-to-call.ts";
 import { freePort, startPostgres } from "./postgres.ts";
 import { startReaper } from "./reaper.ts";
 import { startRedis } from "./redis.ts";
+import { dataFolderFault } from "./data-folder.ts";
 import { readOptions } from "./start-options.ts";
 import { removeRun, takeOver, writeRun } from "./run-file.ts";
 import { Supervisor } from "./supervise.ts";
@@ -34,19 +35,32 @@ const OPERATOR = "operator/main.ts";
 const READY_TIMEOUT_MS = 120_000;
 /** How long running answers may take to end, as in the data plane. */
 const DRAIN_MS = Number(process.env["DRAIN_TIMEOUT"] || "600") * 1000;
+/** One Ctrl-C comes twice: from the terminal, and passed on by hack/ensure.mjs. */
+const SAME_KEY_MS = 400;
+/** After a second Ctrl-C: what one program may take, and all of them together. */
+const HURRIED_STOP_MS = 2_000;
+const HURRIED_MS = 8_000;
 /** Without a parent nobody waits for a drain. */
 const ORPHAN_DRAIN_MS = 3_000;
 /** A log that has grown beyond this is set aside at the next start. */
 const MAX_LOG_BYTES = 50 * 1024 * 1024;
 
 const options = readOptions(process.argv.slice(2), say);
-fs.mkdirSync(options.data, { recursive: true, mode: 0o700 });
+const unusable = dataFolderFault(options.data);
+if (unusable !== null) {
+  say(unusable);
+  process.exit(1);
+}
 const reaper = startReaper();
 /** In the order in which they are stopped. */
 const programs: { dataPlane?: Supervisor; operator?: Supervisor; redis?: Supervisor; postgres?: Supervisor } =
   {};
 let demo: Demo | null = null;
 let stopping: Promise<void> | null = null;
+/** When that was, monotonic. */
+let askedAt = 0;
+/** Somebody asked twice: nothing is waited for any more. */
+let hurried = false;
 /** The data folder was taken over: no other start runs on it. */
 let ours = false;
 const supervision = {
@@ -61,8 +75,10 @@ const supervision = {
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
   process.on(signal, () => {
     // SIGHUP: the terminal, or npm above us, is gone, and nobody waits for a drain.
-    if (stopping === null) void shutDown(0, signal === "SIGHUP" ? ORPHAN_DRAIN_MS : DRAIN_MS);
-    else say("still draining; SIGKILL ends it at once");
+    if (stopping === null) {
+      askedAt = performance.now();
+      void shutDown(0, signal === "SIGHUP" ? ORPHAN_DRAIN_MS : DRAIN_MS);
+    } else if (performance.now() - askedAt > SAME_KEY_MS) hurry();
   });
 }
 watchParent();
@@ -322,17 +338,35 @@ function watchParent(): void {
 /** The data plane first, so that running answers end and are charged; the stores last. */
 function shutDown(code: number, drainMs: number): Promise<void> {
   stopping ??= (async () => {
-    if (programs.dataPlane !== undefined) say("stopping: waiting for running answers to end");
+    if (programs.dataPlane !== undefined)
+      say("stopping: waiting for running answers to end (Ctrl-C again: at once)");
     // A step of the start that is under way finishes first, so that what it starts is known.
     await starting;
-    await programs.dataPlane?.stop(drainMs + 10_000);
-    await programs.operator?.stop(10_000);
+    const within = (ms: number) => (hurried ? HURRIED_STOP_MS : ms);
+    await programs.dataPlane?.stop(within(drainMs + 10_000));
+    await programs.operator?.stop(within(10_000));
     await demo?.close();
-    await Promise.all([programs.redis?.stop(30_000), programs.postgres?.stop(30_000)]);
+    await Promise.all([programs.redis?.stop(within(30_000)), programs.postgres?.stop(within(30_000))]);
     if (ours) removeRun(options.data);
     reaper.dismiss();
     if (ours) say("stopped");
     process.exit(code);
   })();
   return stopping;
+}
+
+/** What still runs is cut off; what was charged by then is settled at the next start, from Redis. */
+function hurry(): void {
+  if (hurried) return;
+  hurried = true;
+  say("cutting off what still runs");
+  for (const program of Object.values(programs)) {
+    // The stores stay until nothing writes into them any more.
+    if (program === programs.dataPlane || program === programs.operator) void program.stop(0);
+  }
+  // A step of the start may hang (a download): what was started by then ends with us, by the reaper.
+  setTimeout(() => {
+    if (ours) removeRun(options.data);
+    process.exit(130);
+  }, HURRIED_MS);
 }
