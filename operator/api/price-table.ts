@@ -66,7 +66,7 @@ const tokenPrices = {
 
 const change = z.strictObject({
   from: field(
-    withRules(z.string().max(40).regex(MOMENT), [
+    withRules(z.string().max(40).regex(MOMENT, "must be a moment such as 2027-01-01T00:00:00Z"), [
       {
         cel: "timestamp(self) > timestamp('1970-01-01T00:00:00Z')",
         message: "must be a moment of the calendar, such as 2027-01-01T00:00:00Z",
