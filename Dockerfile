@@ -1,9 +1,9 @@
 # One image, two programs: `dataplane/main.ts` (the default) and `operator/main.ts`. TypeScript runs unbuilt.
 # Where there is no container engine, test/integration/image.test.ts runs these lines in folders.
-FROM node:24.21.0-bookworm-slim AS dependencies
+FROM --platform=$BUILDPLATFORM node:24.21.0-bookworm-slim AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-# Optional packages are for machines without a Node or a Postgres of their own.
+# Plain JavaScript, the same for every architecture: no other one is emulated for it. Optional packages are for machines without a Node or a Postgres of their own.
 RUN --mount=type=cache,target=/root/.npm npm ci --omit=dev --omit=optional --ignore-scripts
 
 FROM node:24.21.0-bookworm-slim

@@ -260,7 +260,7 @@ export function dashboard(): object {
         variable("cluster", "label_values(gapura_config_info, cluster)"),
         variable("namespace", 'label_values(gapura_config_info{cluster=~"$cluster"}, namespace)'),
         variable("job", 'label_values(gapura_config_info{cluster=~"$cluster",namespace=~"$namespace"}, job)'),
-        variable("model", `label_values(gapura_requests_total{${`cluster=~"$cluster",${RELEASE}`}}, model)`),
+        variable("model", `label_values(gapura_requests_total{cluster=~"$cluster",${RELEASE}}, model)`),
       ],
     },
     panels,

@@ -28,7 +28,7 @@ export const valueCases: readonly Case[] = [
     value: "image.repository",
     set: { image: { repository: "r.example/g" } },
     read: ofOurImage(({ image }) => image),
-    is: ["r.example/g:0.1.0"],
+    is: ["r.example/g:0.2.0"],
   },
   {
     value: "image.tag",

@@ -39,7 +39,7 @@ export function buildImage(context: string, target: string): Image {
     const [, word = "", rest = ""] = /^(\S+)\s+(.*)$/s.exec(line) ?? [];
     if (word === "FROM") {
       const name = /\sAS\s+(\S+)$/i.exec(rest)?.[1] ?? "final";
-      stage = newStage(join(target, name), rest.split(/\s/)[0] ?? "");
+      stage = newStage(join(target, name), rest.replace(/^--platform=\S+\s+/, "").split(/\s/)[0] ?? "");
       stages.set(name, stage);
     } else if (stage === null) throw new Error(`before the first stage: ${line}`);
     else apply(stage, word, rest, { context, files, stages });

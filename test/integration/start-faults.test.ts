@@ -55,7 +55,7 @@ test("rule 14.7: a second Ctrl-C ends all of it within ten seconds, though an an
   // As a terminal does: everybody in the group hears it.
   const ctrlC = () => process.kill(-(product.process.pid ?? 0), "SIGINT");
   ctrlC();
-  await expect.poll(product.output, { timeout: 10_000 }).toContain("Ctrl-C again: at once");
+  await expect.poll(() => product.output(), { timeout: 10_000 }).toContain("Ctrl-C again: at once");
   await new Promise((done) => setTimeout(done, 1_000));
   expect(product.process.exitCode).toBeNull();
   const asked = Date.now();

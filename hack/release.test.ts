@@ -1,0 +1,46 @@
+/** The release workflow runs nowhere but at a tag: what can be known of it before is held here. */
+import { readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { expect, test } from "vitest";
+import { parse } from "yaml";
+import { z } from "zod";
+
+const root = resolve(import.meta.dirname, "..");
+const read = (path: string) => readFileSync(join(root, path), "utf8");
+const workflowSchema = z.object({
+  jobs: z.object({
+    release: z.object({
+      permissions: z.record(z.string(), z.string()),
+      steps: z.array(z.object({ uses: z.string().optional(), run: z.string().optional() })),
+    }),
+  }),
+});
+const { release } = workflowSchema.parse(parse(read(".github/workflows/release.yml"))).jobs;
+const script = release.steps.map(({ run = "" }) => run).join("\n");
+
+test("actions are pinned by commit, tools by version", () => {
+  const actions = release.steps.flatMap(({ uses }) => uses ?? []);
+  expect(actions.length).toBeGreaterThan(0);
+  for (const action of actions) expect(action).toMatch(/^[\w-]+\/[\w-]+@[0-9a-f]{40}$/);
+  expect(script).toMatch(/npx --yes @cyclonedx\/cyclonedx-npm@\d+\.\d+\.\d+ /);
+});
+
+test("two architectures, provenance, SBOM, signatures without a key", () => {
+  expect(script).toContain("--platform linux/amd64,linux/arm64 --provenance mode=max");
+  expect(script).toMatch(/cosign sign --yes/);
+  expect(script).toMatch(/cosign attest --yes --type cyclonedx/);
+  expect(release.permissions).toEqual({ contents: "write", packages: "write", "id-token": "write" });
+});
+
+test("what it writes into the charts is there to be written", () => {
+  expect(read("charts/gapura/Chart.yaml")).toMatch(/^sources: /m);
+  const values = read("charts/gapura/values.yaml");
+  expect(values).toMatch(/^ {2}repository: gapura$/m);
+  expect(values.match(/^ {2}digest: ""$/gm)).toHaveLength(1);
+});
+
+test("the charts and the package are of one version", () => {
+  const { version } = JSON.parse(read("package.json")) as { version: string };
+  for (const chart of ["gapura", "gapura-crds"])
+    expect((parse(read(`charts/${chart}/Chart.yaml`)) as { version: string }).version).toBe(version);
+});
