@@ -222,6 +222,23 @@ export const costs = named(
 const eitherTime = z
   .union([isoTime, unixTime])
   .describe("ISO 8601 when a version header is sent, else Unix seconds");
+const decimal = z.string().regex(/^\d+(\.\d+)?$/);
+const rates = {
+  input: decimal,
+  output: decimal,
+  cache_read: decimal,
+  cache_write_5m: decimal,
+  cache_write_1h: decimal,
+};
+const tokenPrices = {
+  ...rates,
+  audio_input: decimal.nullable(),
+  audio_output: decimal.nullable(),
+  tiers: z
+    .array(z.looseObject({ input_over: z.int(), ...rates }))
+    .describe("Of requests whose input exceeds the bound"),
+  service_tiers: z.array(z.looseObject({ name: z.string() })),
+};
 export const model = named(
   "Model",
   z.looseObject({
@@ -232,6 +249,22 @@ export const model = named(
       code_execution: z.literal(false),
       skills: z.literal(false),
     }),
+    pricing: z
+      .looseObject({
+        unit: z.literal("credit"),
+        per: z.literal(1_000_000).describe("Tokens that a price is for; those of tools are for 1,000 units"),
+        ...tokenPrices,
+        changes: z
+          .array(z.looseObject({ from: isoTime, ...tokenPrices }))
+          .describe("Prices to come, for requests accepted from that moment on"),
+        tools: z.looseObject({
+          web_search: decimal,
+          web_fetch: decimal,
+          x_search_post: decimal,
+          x_search_profile: decimal,
+        }),
+      })
+      .describe("Extension: what the model costs now"),
   }),
 );
 export const modelList = named("ModelList", list(model));

@@ -9,6 +9,7 @@ import { toolCapabilities } from "../../tools/capabilities.ts";
 import { listFamily } from "../error-style.ts";
 import { listEnvelope, pageOf, readListQuery, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
+import { pricingOf } from "./pricing.ts";
 
 /** The OpenAI SDK never asks for a second page of models, so that without a limit it gets all of them. */
 const DEFAULT_LIMIT = { messages: 20, openai: Infinity } as const;
@@ -22,7 +23,7 @@ export const modelRoutes: Routes = (app, services) => {
     const ids = routes.map((route) => ({ id: route.model, route }));
     const { data, hasMore } = pageOf(ids, query, DEFAULT_LIMIT[family]);
     return listEnvelope(
-      data.map(({ route }) => entry(family, route, snapshot)),
+      data.map(({ route }) => entry(family, route, snapshot, services.clock.now())),
       hasMore,
     );
   });
@@ -36,7 +37,7 @@ export const modelRoutes: Routes = (app, services) => {
       const model = request.params["*"];
       const route = findRoute(snapshot, callerOf(request).organizationId, model);
       if (route === undefined) throw modelNotFound(model);
-      return entry(familyOf(request), route, snapshot);
+      return entry(familyOf(request), route, snapshot, services.clock.now());
     },
   );
 };
@@ -54,8 +55,10 @@ function entry(
   family: "messages" | "openai",
   route: Route,
   snapshot: Snapshot,
+  now: number,
 ): Record<string, unknown> & { id: string } {
   const capabilities = capabilitiesOf(route, snapshot);
+  const pricing = pricingOf(route.prices, now);
   const limits = { max_input_tokens: route.limits.contextTokens, max_tokens: route.limits.maxOutputTokens };
   if (family === "openai") {
     return {
@@ -67,6 +70,7 @@ function entry(
       display_name: route.displayName,
       ...limits,
       capabilities,
+      pricing,
     };
   }
   return {
@@ -80,6 +84,7 @@ function entry(
     retires_at: null,
     ...limits,
     capabilities,
+    pricing,
   };
 }
 

@@ -1,0 +1,41 @@
+/** What a model costs, in credits, for its entry in `/v1/models`. Pure. */
+import { pricesAt } from "../../billing/price.ts";
+import type { Prices, Rates } from "../../config/schema.ts";
+
+const ratesOf = (rates: Rates) => ({
+  input: rates.input,
+  output: rates.output,
+  cache_read: rates.cacheRead,
+  cache_write_5m: rates.cacheWrite5m,
+  cache_write_1h: rates.cacheWrite1h,
+});
+
+/** Prices of tokens that a provider may charge in another way are none here yet (rules 10.2, 10.5). */
+const tokenPrices = (prices: Rates & Pick<Prices, "tiers">) => ({
+  ...ratesOf(prices),
+  audio_input: null,
+  audio_output: null,
+  tiers: (prices.tiers ?? []).map((tier) => ({ input_over: tier.inputOver, ...ratesOf(tier) })),
+  service_tiers: [],
+});
+
+/**
+ * The prices that hold now, and those that will; tokens by the million, tools by the thousand.
+ * @param now Unix milliseconds
+ */
+export function pricingOf(prices: Prices, now: number) {
+  const { tools } = prices;
+  const coming = (prices.changes ?? []).filter(({ from }) => from > now);
+  return {
+    unit: "credit",
+    per: 1_000_000,
+    ...tokenPrices(pricesAt(prices, now)),
+    changes: coming.map((change) => ({ from: new Date(change.from).toISOString(), ...tokenPrices(change) })),
+    tools: {
+      web_search: tools.webSearch,
+      web_fetch: tools.webFetch,
+      x_search_post: tools.xSearchPost,
+      x_search_profile: tools.xSearchProfile,
+    },
+  };
+}
