@@ -6,7 +6,7 @@
  *   main.ts release-organization ID   lets another namespace have an id that nobody declares any more
  *   main.ts adopt     goes on with a restored database, and charges again what Redis knows that it has lost
  *   main.ts reconcile   compares all that keeps books: exit 0 exact, 1 broken (a line each), 2 it cannot look
- *   main.ts trail     prints who changed which key: [--organization ID] [--key ID] [--since DATE] [--limit N]
+ *   main.ts audit-log prints who changed which key: [--organization ID] [--key ID] [--since DATE] [--limit N]
  */
 import { randomBytes } from "node:crypto";
 import type { AddressInfo } from "node:net";
@@ -25,7 +25,7 @@ import { Keys } from "./identity/keys.ts";
 import { readLedgerId } from "./billing/ledger-identity.ts";
 import { startMoney } from "./billing/money.ts";
 import { parseRelease, release } from "./identity/owners.ts";
-import { parseTrail, trail } from "./identity/trail-command.ts";
+import { parseAuditQuery, printAuditLog } from "./identity/audit-log-command.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import { readDatabaseUrl, readEnvironment, readStores, type Environment } from "./environment.ts";
 import { FileStore, type FileStoreOptions } from "./files/file-store.ts";
@@ -85,11 +85,11 @@ try {
   else if (command === "adopt") await runAdopt();
   else if (command === "release-organization") await runRelease(rest);
   else if (command === "reconcile") await runReconcile();
-  else if (command === "trail") await runTrail(rest);
+  else if (command === "audit-log") await runAuditLog(rest);
   else if (command === undefined) await serveForever(readEnvironment(process.env));
   else
     throw new Error(
-      `unknown command ${command}; known: migrate, grant, adopt, reconcile, release-organization, trail`,
+      `unknown command ${command}; known: migrate, grant, adopt, reconcile, release-organization, audit-log`,
     );
 } catch (error) {
   process.stderr.write(`gapura: ${error instanceof Error ? error.message : String(error)}\n`);
@@ -141,11 +141,11 @@ async function runReconcile(): Promise<void> {
   process.exitCode = exact ? 0 : 1;
 }
 
-async function runTrail(args: readonly string[]): Promise<void> {
-  const query = parseTrail(args);
+async function runAuditLog(args: readonly string[]): Promise<void> {
+  const query = parseAuditQuery(args);
   const postgres = await openPostgres(readDatabaseUrl(process.env), { maxConnections: 1, onError: () => {} });
   try {
-    for (const line of await trail(postgres, query)) process.stdout.write(`${line}\n`);
+    for (const line of await printAuditLog(postgres, query)) process.stdout.write(`${line}\n`);
   } finally {
     await postgres.end();
   }
@@ -281,7 +281,7 @@ async function serveForever(environment: Environment): Promise<void> {
       holds,
       keys: apiKeys,
       files,
-      engine: batches.engine,
+      context: batches.context,
       serve,
       countUpstream: countUpstream(dispatcher),
       large,

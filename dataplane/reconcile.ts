@@ -3,9 +3,9 @@
  * compares everything that keeps them, joins the results of batches to their rows, and counts again what organizations
  * keep. It reads only, and works beside running data planes.
  */
-import { auditBatches } from "./batches/audit.ts";
-import { auditStorage } from "./batches/audit-storage.ts";
-import { audit } from "./billing/audit.ts";
+import { reconcileBatches } from "./batches/reconcile-batches.ts";
+import { reconcileStorage } from "./batches/reconcile-storage.ts";
+import { reconcileLedger } from "./billing/reconcile-ledger.ts";
 import { openPostgres } from "./store/postgres.ts";
 import { openRedis, redisReady } from "./store/redis.ts";
 
@@ -30,8 +30,8 @@ export async function reconcile(
       onError: () => {},
     });
     try {
-      const { organizations, usageRows, holds, ...books } = await audit(pool, redis);
-      const broken = [...books.broken, ...(await auditBatches(pool)), ...(await auditStorage(pool))];
+      const { organizations, usageRows, holds, ...books } = await reconcileLedger(pool, redis);
+      const broken = [...books.broken, ...(await reconcileBatches(pool)), ...(await reconcileStorage(pool))];
       const checked = `${organizations} accounts, ${usageRows} usage rows, ${holds} holds`;
       const end = broken.length === 0 ? `exact: ${checked}` : `${broken.length} broken: ${checked}`;
       return { exact: broken.length === 0, lines: [...broken, end] };

@@ -1,6 +1,6 @@
 /**
  * The Grafana dashboard of the chart; `npm run generate` writes it. Whatever every pod reports of the whole release (the
- * ledger's lag by shard, parked charges, batch items) is a maximum over pods, what each reports of itself a sum.
+ * ledger's lag by shard, dead letters, batch items) is a maximum over pods, what each reports of itself a sum.
  */
 
 interface Panel {
@@ -135,7 +135,7 @@ const rows: readonly (readonly [title: string, panels: readonly Panel[]])[] = [
         title: "Parked charges, lost credits",
         unit: "short",
         queries: [
-          ["max by (job) (gapura_parked_charges{$release})", "{{job}}: parked charges"],
+          ["max by (job) (gapura_dead_letters{$release})", "{{job}}: dead letters"],
           ["sum by (job) (gapura_ledger_lost_credits_total{$release})", "{{job}}: credits lost by Postgres"],
         ],
       },

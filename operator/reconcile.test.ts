@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { conditionOf, type ObjectStatus, type PodReport } from "./plan/conditions.ts";
 import type { Declared } from "./plan/objects.ts";
-import { decodeBanks } from "./plan/shards.ts";
+import { decodeSlots } from "./plan/shards.ts";
 import { Reconciler } from "./reconcile.ts";
 
 /** A port of everything, held in memory; the pods take what a test lets them take. */
@@ -26,8 +26,8 @@ class World {
           this.writes += 1;
           for (const { name, bytes } of files) this.files.set(name, bytes);
         },
-        empty: async (bank) => {
-          for (const name of this.files.keys()) if (name.startsWith(`${bank}-`)) this.files.delete(name);
+        empty: async (slot) => {
+          for (const name of this.files.keys()) if (name.startsWith(`${slot}-`)) this.files.delete(name);
         },
       },
       asksPods: true,
@@ -56,7 +56,7 @@ class World {
 
   /** The pods adopt the newest complete serial. */
   take(...names: string[]): void {
-    const [newest] = decodeBanks(this.files)
+    const [newest] = decodeSlots(this.files)
       .filter(({ published }) => published !== null)
       .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0));
     const objects = (newest?.published?.routing.objects ?? []).map((source) => ({ ...source, notes: [] }));
@@ -66,8 +66,8 @@ class World {
   }
 
   get serials(): Record<string, number> {
-    const held = decodeBanks(this.files).filter(({ serial }) => serial !== null);
-    return Object.fromEntries(held.map(({ bank, serial }) => [bank, serial ?? 0]));
+    const held = decodeSlots(this.files).filter(({ serial }) => serial !== null);
+    return Object.fromEntries(held.map(({ slot, serial }) => [slot, serial ?? 0]));
   }
 
   get programmed(): string {
@@ -96,8 +96,8 @@ beforeEach(async () => {
   await world.reconciler.reconcile();
 });
 
-describe("two banks", () => {
-  test("a new serial goes into the other bank, and the old one is emptied once all pods have it", async () => {
+describe("two slots", () => {
+  test("a new serial goes into the other slot, and the old one is emptied once all pods have it", async () => {
     expect(world.serials).toEqual({ a: 1000 });
     world.take("p1", "p2");
     await world.reconciler.acknowledge(world.pods);
@@ -150,8 +150,8 @@ describe("two banks", () => {
 
 describe("the last good entry of a broken object", () => {
   const newest = () =>
-    decodeBanks(world.files)
-      .filter((bank) => bank.published !== null)
+    decodeSlots(world.files)
+      .filter((slot) => slot.published !== null)
       .toSorted((one, other) => (other.serial ?? 0) - (one.serial ?? 0))[0];
   const published = () => newest()?.published;
   const served = () => published()?.routing.objects.map(({ generation }) => generation);
@@ -172,8 +172,8 @@ describe("the last good entry of a broken object", () => {
     expect(served()).toEqual([1]);
   });
 
-  test("is not lost to an older bank when the newer one is deleted", async () => {
-    const prefix = `${newest()?.bank}-`;
+  test("is not lost to an older slot when the newer one is deleted", async () => {
+    const prefix = `${newest()?.slot}-`;
     for (const name of world.files.keys()) if (name.startsWith(prefix)) world.files.delete(name);
     await world.reconciler.reconcile({ verify: true });
     expect(published()?.routing.organizations.map(({ id }) => id)).toEqual(["org_acme"]);

@@ -2,7 +2,7 @@
  * observe → plan → publish → status, over ports that a folder and a cluster implement. Nothing here knows which.
  * Calls of one Reconciler never overlap; whoever drives it puts them in a row.
  */
-import type { Bank, ConfigStatus } from "../dataplane/config/schema.ts";
+import type { Slot, ConfigStatus } from "../dataplane/config/schema.ts";
 import { compile, type CompileInput, type Compiled } from "./plan/compile.ts";
 import { type Delivery, Holdings, type ObjectStatus, type PodReport, statusOf } from "./plan/conditions.ts";
 import type { Declared, Secrets, WantedKey } from "./plan/objects.ts";
@@ -12,11 +12,11 @@ import type { Published } from "./plan/prior.ts";
 import { type Excess, leaveOut } from "./plan/room.ts";
 import { chooseVersion, inVersion } from "./plan/schema-version.ts";
 import {
-  type BankState,
-  decodeBanks,
+  type SlotState,
+  decodeSlots,
   encode,
   isSameContent,
-  nextBank,
+  nextSlot,
   nextSerial,
   serialize,
   type SnapshotFile,
@@ -33,11 +33,11 @@ export interface Ports {
   /** Makes each key and stores it where its reference points, never over an existing value. */
   createKeys(wanted: readonly WantedKey[]): Promise<void>;
   readonly snapshots: {
-    /** Every file of both banks by name. */
+    /** Every file of both slots by name. */
     read(): Promise<ReadonlyMap<string, Uint8Array>>;
-    /** Writes one bank whole; the last file (the index) only when all others are there. */
-    write(bank: Bank, files: readonly SnapshotFile[]): Promise<void>;
-    empty(bank: Bank): Promise<void>;
+    /** Writes one slot whole; the last file (the index) only when all others are there. */
+    write(slot: Slot, files: readonly SnapshotFile[]): Promise<void>;
+    empty(slot: Slot): Promise<void>;
   };
   /** Default: every namespace is trusted. */
   readonly tenancy?: Tenancy;
@@ -51,7 +51,7 @@ export interface Ports {
 
 export class Reconciler {
   readonly #ports: Ports;
-  #banks: readonly BankState[] | null = null;
+  #slots: readonly SlotState[] | null = null;
   #compiled: Compiled | null = null;
   /** Serial of the newest snapshot; null: none was published. */
   #serial: number | null = null;
@@ -98,20 +98,20 @@ export class Reconciler {
 
   /** One whole round. `verify` reads the published files again, so that what was tampered with is put right. */
   async reconcile({ verify = false }: { verify?: boolean } = {}): Promise<void> {
-    const banks = await this.#readBanks(verify);
-    let input = await this.#observe(banks);
+    const slots = await this.#readSlots(verify);
+    let input = await this.#observe(slots);
     let compiled = compile(input);
     if (compiled.wanted.length > 0) {
       await this.#ports.createKeys(compiled.wanted);
-      input = await this.#observe(banks);
+      input = await this.#observe(slots);
       compiled = compile(input);
     }
-    await this.#publish(input, compiled, banks);
+    await this.#publish(input, compiled, slots);
     await this.#report();
   }
 
   /**
-   * Takes what the pods answered into the statuses; empties the bank that nobody needs any more. Asking is not done
+   * Takes what the pods answered into the statuses; empties the slot that nobody needs any more. Asking is not done
    * here: a pod that hangs must hold up nothing else (rule 6.1).
    */
   async acknowledge(pods: readonly PodReport[]): Promise<void> {
@@ -124,15 +124,15 @@ export class Reconciler {
     await this.#report();
   }
 
-  async #readBanks(verify: boolean): Promise<readonly BankState[]> {
-    if (this.#banks === null || verify)
-      this.#banks = decodeBanks(await this.#ports.snapshots.read(), this.#banks ?? []);
-    return this.#banks;
+  async #readSlots(verify: boolean): Promise<readonly SlotState[]> {
+    if (this.#slots === null || verify)
+      this.#slots = decodeSlots(await this.#ports.snapshots.read(), this.#slots ?? []);
+    return this.#slots;
   }
 
-  async #observe(banks: readonly BankState[]): Promise<CompileInput> {
+  async #observe(slots: readonly SlotState[]): Promise<CompileInput> {
     const { objects, secrets } = await this.#ports.observe();
-    const read = newest(banks);
+    const read = newest(slots);
     const remembered = this.#published;
     const isRead = remembered === null || (read?.serial ?? 0) > remembered.serial;
     const published = isRead ? (read?.published ?? null) : remembered.content;
@@ -152,11 +152,11 @@ export class Reconciler {
   }
 
   /** Publishes what is compiled, or as much of it as fits. */
-  async #publish(input: CompileInput, all: Compiled, banks: readonly BankState[]): Promise<void> {
+  async #publish(input: CompileInput, all: Compiled, slots: readonly SlotState[]): Promise<void> {
     let compiled = all;
     let tooLarge: Refusals = new Map();
     for (let round = 1; ; round += 1) {
-      const excess = await this.#publishOnce(compiled, banks);
+      const excess = await this.#publishOnce(compiled, slots);
       if (excess === null) return;
       // What was freed is only an estimate: each time somewhat more.
       const more = leaveOut(compiled, input.published, { ...excess, bytes: excess.bytes * round }, tooLarge);
@@ -167,9 +167,9 @@ export class Reconciler {
   }
 
   /** @returns by how much it does not fit; null: it is published. */
-  async #publishOnce(compiled: Compiled, banks: readonly BankState[]): Promise<Excess | null> {
+  async #publishOnce(compiled: Compiled, slots: readonly SlotState[]): Promise<Excess | null> {
     this.#compiled = compiled;
-    const current = newest(banks);
+    const current = newest(slots);
     const { credentials } = compiled;
     const routing = inVersion(compiled.routing, this.#version);
     const last = current?.published ?? null;
@@ -185,28 +185,28 @@ export class Reconciler {
       this.#hold({ ...current, published: { routing: { ...routing, serial }, credentials } });
       return null;
     }
-    const bank = nextBank(banks, this.#settled, this.#ports.asksPods);
-    const serial = nextSerial(banks, Math.max(this.#ports.now(), (this.#serial ?? 0) + 1));
-    const encoded = encode(bank, serial, serialized, credentials);
+    const slot = nextSlot(slots, this.#settled, this.#ports.asksPods);
+    const serial = nextSerial(slots, Math.max(this.#ports.now(), (this.#serial ?? 0) + 1));
+    const encoded = encode(slot, serial, serialized, credentials);
     if (!encoded.ok) return encoded.excess;
     try {
-      await this.#ports.snapshots.write(bank, encoded.files);
+      await this.#ports.snapshots.write(slot, encoded.files);
     } catch (error) {
       // What stands there now is not known: it is read again before the next attempt.
-      this.#banks = null;
+      this.#slots = null;
       const message = `the snapshot could not be written: ${error instanceof Error ? error.message : String(error)}`;
       this.#failure = { kind: "unpublished", reason: "PublishFailed", message };
       await this.#report();
       throw error;
     }
     const published = { routing: { ...routing, serial }, credentials };
-    this.#hold({ bank, serial, hash: serialized.hash, published, indexText: encoded.indexText });
+    this.#hold({ slot, serial, hash: serialized.hash, published, indexText: encoded.indexText });
     return null;
   }
 
-  #hold(written: BankState & { readonly published: Published }): void {
+  #hold(written: SlotState & { readonly published: Published }): void {
     this.#note(written.published.routing.serial, written.published);
-    this.#banks = (this.#banks ?? []).map((state) => (state.bank === written.bank ? written : state));
+    this.#slots = (this.#slots ?? []).map((state) => (state.slot === written.slot ? written : state));
   }
 
   #note(serial: number, published: Published): void {
@@ -221,11 +221,11 @@ export class Reconciler {
     const all = this.#pods.length > 0 && this.#pods.every(({ status }) => status?.serial === serial);
     if (serial === null || !all) return;
     this.#settled = serial;
-    for (const state of this.#banks ?? []) {
+    for (const state of this.#slots ?? []) {
       if (state.serial === null || state.serial === serial) continue;
-      await this.#ports.snapshots.empty(state.bank);
-      const emptied: BankState = { bank: state.bank, serial: null, hash: null, published: null };
-      this.#banks = (this.#banks ?? []).map((other) => (other.bank === state.bank ? emptied : other));
+      await this.#ports.snapshots.empty(state.slot);
+      const emptied: SlotState = { slot: state.slot, serial: null, hash: null, published: null };
+      this.#slots = (this.#slots ?? []).map((other) => (other.slot === state.slot ? emptied : other));
     }
   }
 
@@ -242,9 +242,9 @@ export class Reconciler {
   }
 }
 
-/** The newest complete bank. */
-function newest(banks: readonly BankState[]): BankState | undefined {
-  return banks
+/** The newest complete slot. */
+function newest(slots: readonly SlotState[]): SlotState | undefined {
+  return slots
     .filter((state) => state.published !== null)
     .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0))[0];
 }

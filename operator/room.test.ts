@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { beforeEach, describe, expect, test } from "vitest";
 import { conditionOf, type ObjectStatus } from "./plan/conditions.ts";
 import type { Declared } from "./plan/objects.ts";
-import { decodeBanks } from "./plan/shards.ts";
+import { decodeSlots } from "./plan/shards.ts";
 import { Reconciler } from "./reconcile.ts";
 
 const declare = (kind: Declared["kind"], namespace: string, name: string, spec: unknown): Declared => ({
@@ -79,7 +79,7 @@ class World {
   }
 
   get served() {
-    const [newest] = decodeBanks(this.files)
+    const [newest] = decodeSlots(this.files)
       .filter(({ published }) => published !== null)
       .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0));
     return newest?.published?.routing;

@@ -153,6 +153,20 @@ describe("purity", () => {
   });
 });
 
+describe("names", () => {
+  test("an exported name means one thing in both programs", () => {
+    const homes = new Map<string, string[]>();
+    const declaration =
+      /^export (?:declare )?(?:async )?(?:abstract )?(?:function\*?|const|let|class|interface|type) (\w+)/gm;
+    for (const file of program)
+      for (const [, name = ""] of readFileSync(join(root, file), "utf8").matchAll(declaration))
+        homes.set(name, [...new Set([...(homes.get(name) ?? []), file])]);
+    expect(homes.size).toBeGreaterThan(1000);
+    const twice = [...homes].filter(([, files]) => files.length > 1);
+    expect(twice.map(([name, files]) => `${name}: ${files.join(", ")}`)).toEqual([]);
+  });
+});
+
 describe("citations", () => {
   const all = citingFiles().flatMap(citationsOf);
 

@@ -2,13 +2,13 @@
 import { sql } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
 import { at, batchColumns, batchSchema, type Batch, type BatchForm } from "./batch.ts";
-import type { Engine } from "./engine.ts";
+import type { BatchContext } from "./context.ts";
 import { findBatch } from "./find.ts";
-import { reached } from "./steps.ts";
+import { reachedBatchStep } from "./steps.ts";
 
 /** Repeating it before the end changes nothing. @throws ApiError 404; 400 after the end. */
 export async function cancelBatch(
-  { pool, clock, wake }: Engine,
+  { pool, clock, wake }: BatchContext,
   organizationId: string,
   form: BatchForm,
   id: string,
@@ -31,10 +31,10 @@ export async function cancelBatch(
     const counted = await transaction.one(sql.type(batchSchema)`
       update batches batch set canceled = canceled + ${rowCount} where id = ${id} returning ${batchColumns}
     `);
-    reached("cancel.written");
+    reachedBatchStep("cancel.written");
     return counted;
   });
-  reached("cancel.done");
+  reachedBatchStep("cancel.done");
   wake();
   return batch;
 }

@@ -1,7 +1,7 @@
 /** One line of a batch's input file (rules 4.9–4.12, dialects.md §A8). Pure. */
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
 import { BODY_LIMIT } from "../lib/body-limits.ts";
-import { readFields, type FieldsRead } from "../lib/json-fields.ts";
+import { readJsonFields, type FieldsRead } from "../lib/json-fields.ts";
 import { MAX_ITEM_BYTES } from "./batch.ts";
 import type { CustomIds } from "./custom-ids.ts";
 import type { NewItem } from "./items.ts";
@@ -29,14 +29,14 @@ export const lineText = (bytes: Buffer, line: number): Buffer =>
 /**
  * Judges one line.
  * @param text from `lineText`.
- * @param read what `readFields` finds of `lineFields` in it; long lines are read in another thread.
+ * @param read what `readJsonFields` finds of `lineFields` in it; long lines are read in another thread.
  */
 export function checkLine(
   text: Buffer,
   line: number,
   dialect: Dialect,
   customIds: CustomIds,
-  read: FieldsRead = readFields(text, lineFields),
+  read: FieldsRead = readJsonFields(text, lineFields),
 ): CheckedLine {
   if (read.isBlank) return { kind: "blank" };
   const invalid = (code: string, message: string, param: string | null = null): CheckedLine => ({

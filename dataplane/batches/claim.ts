@@ -34,7 +34,7 @@ const claimedSchema = z.object({
 export type ClaimedItem = Readonly<z.infer<typeof claimedSchema>>;
 
 /** A batch that has items to run now. */
-export interface OpenBatch {
+export interface BatchInLine {
   readonly id: string;
   readonly organizationId: string;
 }
@@ -52,11 +52,11 @@ const unblocked = (models: readonly string[]) =>
  * The batches in line: the oldest of each organization, then the second of each, and so on. Those of suspended and
  * deleted organizations wait (rule 4.5).
  */
-export async function openBatches(
+export async function batchesInLine(
   db: CommonQueryMethods,
   now: number,
   blockedModels: readonly string[],
-): Promise<readonly OpenBatch[]> {
+): Promise<readonly BatchInLine[]> {
   return await db.any(sql.type(z.object({ id: z.string(), organizationId: z.string() }))`
     select id, organization_id as "organizationId"
     from (

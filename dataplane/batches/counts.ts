@@ -2,7 +2,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import type { UsageRow } from "../billing/usage-row.ts";
-import type { Engine } from "./engine.ts";
+import type { BatchContext } from "./context.ts";
 
 const counted = ["succeeded", "errored", "canceled", "expired"] as const;
 type Counted = (typeof counted)[number];
@@ -83,7 +83,7 @@ export const nothingLeft = sql.fragment`
  * Counts a batch's items anew where its counters say something else: they move together, so only a fault that nobody
  * has found yet parts them, and no batch shall run for ever, or end early, by it. @returns whether they had to.
  */
-export async function correctCounts({ pool, log }: Engine, id: string): Promise<boolean> {
+export async function correctCounts({ pool, log }: BatchContext, id: string): Promise<boolean> {
   const corrected = await pool.transaction(async (transaction) => {
     await transaction.query(sql.unsafe`select from batches where id = ${id} for update`);
     const { rowCount } = await transaction.query(sql.unsafe`
@@ -117,9 +117,9 @@ export async function correctCounts({ pool, log }: Engine, id: string): Promise<
 }
 
 /** Corrects the counts of batches that would never end, or would end with requests left. */
-export async function correctStuck(engine: Engine): Promise<void> {
-  const stuck = await engine.pool.anyFirst(sql.type(z.object({ id: z.string() }))`
+export async function correctStuck(context: BatchContext): Promise<void> {
+  const stuck = await context.pool.anyFirst(sql.type(z.object({ id: z.string() }))`
     select id from batches batch where state = 'in_progress' and (${allCounted}) <> (${nothingLeft})
   `);
-  for (const id of stuck) await correctCounts(engine, id);
+  for (const id of stuck) await correctCounts(context, id);
 }

@@ -6,7 +6,7 @@ import { takeStorage } from "../files/storage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { JsonObjectRead } from "../lib/json-read.ts";
 import { at, batchColumns, batchSchema, WINDOW_MS, type Batch } from "./batch.ts";
-import { requireBalance, type Engine } from "./engine.ts";
+import { requireBalance, type BatchContext } from "./context.ts";
 
 const MAX_METADATA_PAIRS = 16;
 const MAX_METADATA_KEY = 64;
@@ -26,14 +26,14 @@ export interface FileBatchRequest {
  * @throws ApiError 402 without credit; 400 `storage_limit_reached`; 400 for an unknown, foreign or deleted input file alike (rule 4.10).
  */
 export async function createFromFile(
-  engine: Engine,
+  context: BatchContext,
   principal: Principal,
   headers: Readonly<Record<string, string>>,
   request: FileBatchRequest,
 ): Promise<Batch> {
-  const { pool, files, clock, newId, wake } = engine;
+  const { pool, files, clock, newId, wake } = context;
   const { organizationId, keyId, projectId } = principal;
-  await requireBalance(engine, organizationId);
+  await requireBalance(context, organizationId);
   const input = await files.get(organizationId, request.inputFileId).catch((error: unknown) => {
     if (!(error instanceof ApiError) || error.kind.status !== 404) throw error;
     throw new ApiError(

@@ -4,14 +4,14 @@ import type { Principal } from "../identity/principal.ts";
 import { countStorage, givingBack, requireStorage, Room } from "../files/storage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
-import { readFields, type FieldsRead } from "../lib/json-fields.ts";
+import { readJsonFields, type FieldsRead } from "../lib/json-fields.ts";
 import { at, batchColumns, batchSchema, MAX_REQUESTS, WINDOW_MS, type Batch } from "./batch.ts";
 import { CustomIds, isMessagesCustomId } from "./custom-ids.ts";
-import { requireBalance, type Engine } from "./engine.ts";
+import { requireBalance, type BatchContext } from "./context.ts";
 import { ItemWriter, removeItems, type NewItem } from "./items.ts";
 import { readEnvelope } from "./read-envelope.ts";
 import { scanRequests } from "./scan-requests.ts";
-import { reached } from "./steps.ts";
+import { reachedBatchStep } from "./steps.ts";
 
 /**
  * Stores the requests as they come; the batch is seen only once the last one is there. What waits to be stored is
@@ -20,15 +20,15 @@ import { reached } from "./steps.ts";
  * anything (rule 4.7): shape, count, size, `custom_id`. Nothing is left then. Whatever `source` and `lease` throw.
  */
 export async function createFromRequests(
-  engine: Engine,
+  context: BatchContext,
   principal: Principal,
   headers: Readonly<Record<string, string>>,
   source: AsyncIterable<Buffer>,
   lease: Pick<ByteLease, "hold">,
 ): Promise<Batch> {
-  const { pool, files, clock, newId, workerId, wake } = engine;
+  const { pool, files, clock, newId, workerId, wake } = context;
   const { organizationId } = principal;
-  await requireBalance(engine, organizationId);
+  await requireBalance(context, organizationId);
   const limits = files.limitsOf(organizationId);
   // What it takes is known as it comes; where there is no room at all nothing is read.
   await requireStorage(pool, organizationId, { bytes: 1, files: 0 }, limits);
@@ -42,8 +42,8 @@ export async function createFromRequests(
   try {
     const room = new Room(pool, { kind: "batch", id, organizationId }, limits);
     const writer = new ItemWriter(pool, id, newId, begun, room);
-    await storeRequests(engine, principal, source, writer, lease);
-    reached("create.stored");
+    await storeRequests(context, principal, source, writer, lease);
+    reachedBatchStep("create.stored");
     const now = clock.now();
     const batch = await pool.transaction(async (transaction) => {
       const begunBatch = await transaction.one(sql.type(batchSchema)`
@@ -62,13 +62,13 @@ export async function createFromRequests(
     return batch;
   } catch (error) {
     // What cannot be cleared now, because the store is away, is swept later.
-    await discard(engine, id).catch(() => undefined);
+    await discardBatch(context, id).catch(() => undefined);
     throw error;
   }
 }
 
 async function storeRequests(
-  engine: Engine,
+  context: BatchContext,
   principal: Principal,
   source: AsyncIterable<Buffer>,
   writer: ItemWriter,
@@ -85,8 +85,8 @@ async function storeRequests(
         { param: "requests" },
       );
     }
-    const { bytes, read } = await readEnvelope(engine, principal.organizationId, element, requestFields);
-    await writer.add(readRequest(bytes, index, customIds, read));
+    const { bytes, read } = await readEnvelope(context, principal.organizationId, element, requestFields);
+    await writer.add(readBatchRequest(bytes, index, customIds, read));
   }
   if (writer.count === 0) {
     throw new ApiError("invalid_value", "requests: List should have at least 1 item after validation", {
@@ -99,14 +99,14 @@ async function storeRequests(
 const requestFields = ["custom_id", "params"] as const;
 
 /**
- * @param read what `readFields` finds of `requestFields`; long ones are read in another thread.
+ * @param read what `readJsonFields` finds of `requestFields`; long ones are read in another thread.
  * @throws ApiError 400 naming the field. What stands inside `params` is judged when it runs.
  */
-export function readRequest(
+export function readBatchRequest(
   element: Buffer,
   index: number,
   customIds: CustomIds,
-  read: FieldsRead = readFields(element, requestFields),
+  read: FieldsRead = readJsonFields(element, requestFields),
 ): NewItem {
   const path = `requests.${index}`;
   if (read.fault !== null) {
@@ -141,7 +141,7 @@ const fault = (
 ) => new ApiError(code, `${param}: ${message}`, { param });
 
 /** Forgets a batch that was never seen. One that began, though its maker did not hear of it, keeps its requests. */
-export async function discard({ pool }: Engine, id: string): Promise<void> {
+export async function discardBatch({ pool }: BatchContext, id: string): Promise<void> {
   await pool.transaction(async (transaction) => {
     const { rowCount } = await transaction.query(sql.unsafe`
       select from batches where id = ${id} and state = 'creating' for update

@@ -1,12 +1,12 @@
 import { sql } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
 import { at, type Batch } from "./batch.ts";
-import type { Engine } from "./engine.ts";
+import type { BatchContext } from "./context.ts";
 import { findBatch } from "./find.ts";
 
 /** Hides an ended message batch for good; its results are taken away afterwards. @throws ApiError 404; 400 before the end. */
 export async function deleteBatch(
-  { pool, clock }: Engine,
+  { pool, clock }: BatchContext,
   organizationId: string,
   id: string,
 ): Promise<Batch> {

@@ -2,11 +2,11 @@
 import { sql } from "slonik";
 import { z } from "zod";
 import { at } from "./batch.ts";
-import type { Engine } from "./engine.ts";
+import type { BatchContext } from "./context.ts";
 import { Counts } from "./counts.ts";
-import { reached } from "./steps.ts";
+import { reachedBatchStep } from "./steps.ts";
 
-export async function expireOverdue({ pool, clock }: Engine): Promise<void> {
+export async function expireOverdue({ pool, clock }: BatchContext): Promise<void> {
   const now = clock.now();
   // Its input could not be read in all that time: what it asks for is not known.
   await pool.query(sql.unsafe`
@@ -28,8 +28,8 @@ export async function expireOverdue({ pool, clock }: Engine): Promise<void> {
       const counts = new Counts();
       counts.add(id, "expired", null, rowCount);
       await counts.store(transaction);
-      reached("expire.written");
+      reachedBatchStep("expire.written");
     });
-    reached("expire.done");
+    reachedBatchStep("expire.done");
   }
 }

@@ -8,63 +8,63 @@ import { showFile, type StoredFile } from "../files/catalog.ts";
 import { countStorage } from "../files/storage.ts";
 import { allCounted, correctCounts, nothingLeft } from "./counts.ts";
 import { at, batchColumns, batchSchema, RETENTION_MS, type Batch } from "./batch.ts";
-import type { Engine } from "./engine.ts";
-import type { Resting } from "./resting.ts";
+import type { BatchContext } from "./context.ts";
+import type { BatchBackOff } from "./back-off.ts";
 import { resultLines } from "./results.ts";
-import { reached } from "./steps.ts";
+import { reachedBatchStep } from "./steps.ts";
 import { validate } from "./validate.ts";
 
 /** Batches with nothing left to run get ready for their end. */
-export async function closeFinished({ pool, clock }: Engine): Promise<void> {
+export async function closeFinished({ pool, clock }: BatchContext): Promise<void> {
   const { rowCount } = await pool.query(sql.unsafe`
     update batches batch set state = 'finalizing', finalizing_at = ${at(clock.now())}
     where state = 'in_progress' and ${allCounted} and ${nothingLeft}
   `);
-  if (rowCount > 0) reached("close.done");
+  if (rowCount > 0) reachedBatchStep("close.done");
 }
 
 /** Reads one input or writes one batch's end, if there is one that no living worker is at. False: there was none. */
-export async function workOnOne(engine: Engine, resting: Resting): Promise<boolean> {
-  const { pool, clock, log } = engine;
+export async function workOnOne(context: BatchContext, backOff: BatchBackOff): Promise<boolean> {
+  const { pool, clock, log } = context;
   const batch = await pool.maybeOne(sql.type(batchSchema)`
-    update batches batch set worker = ${engine.workerId}, claim = gen_random_uuid()
+    update batches batch set worker = ${context.workerId}, claim = gen_random_uuid()
     where id = (
       select id from batches
       where state in ('validating', 'finalizing')
         -- What is this worker's own was taken for it by a statement whose answer never came.
-        and (worker is null or worker = ${engine.workerId} or worker not in (select id from batch_workers))
-        and not id = any(${sql.array(resting.ids(clock.now()), "text")})
+        and (worker is null or worker = ${context.workerId} or worker not in (select id from batch_workers))
+        and not id = any(${sql.array(backOff.ids(clock.now()), "text")})
       order by position limit 1 for update skip locked
     )
     returning ${batchColumns}
   `);
   if (batch === null) return false;
   try {
-    if (batch.state === "validating") await validate(engine, batch);
-    else await finish(engine, batch);
-    resting.wentWell(batch.id);
+    if (batch.state === "validating") await validate(context, batch);
+    else await finish(context, batch);
+    backOff.wentWell(batch.id);
   } catch (error) {
     log.warn({ err: error, batch: batch.id, state: batch.state }, "a batch could not be read or ended yet");
-    resting.failed(batch.id, clock.now());
-    await giveBack(engine, batch).catch(() => undefined);
+    backOff.failed(batch.id, clock.now());
+    await giveBack(context, batch).catch(() => undefined);
   }
   return true;
 }
 
-async function giveBack({ pool }: Engine, { id, claim }: Batch): Promise<void> {
+async function giveBack({ pool }: BatchContext, { id, claim }: Batch): Promise<void> {
   await pool.query(
     sql.unsafe`update batches set worker = null, claim = null where id = ${id} and claim = ${claim}`,
   );
 }
 
-async function finish(engine: Engine, batch: Batch): Promise<void> {
-  const { pool, clock } = engine;
-  if (await correctCounts(engine, batch.id)) throw new Error("its counts were not those of its requests");
+async function finish(context: BatchContext, batch: Batch): Promise<void> {
+  const { pool, clock } = context;
+  if (await correctCounts(context, batch.id)) throw new Error("its counts were not those of its requests");
   const wantsFiles = batch.form === "openai";
-  const output = wantsFiles && batch.succeeded > 0 ? await writeFile(engine, batch, "output") : null;
+  const output = wantsFiles && batch.succeeded > 0 ? await writeFile(context, batch, "output") : null;
   const hasErrors = batch.errored + batch.canceled + batch.expired > 0;
-  const errors = wantsFiles && hasErrors ? await writeFile(engine, batch, "errors") : null;
-  reached("finish.files");
+  const errors = wantsFiles && hasErrors ? await writeFile(context, batch, "errors") : null;
+  reachedBatchStep("finish.files");
   await pool.transaction(async (transaction) => {
     const { rowCount } = await transaction.query(sql.unsafe`
       update batches set state = 'ended', worker = null, claim = null, ended_at = ${at(clock.now())},
@@ -77,9 +77,9 @@ async function finish(engine: Engine, batch: Batch): Promise<void> {
     if (rowCount === 0) return;
     for (const file of [output, errors]) if (file !== null) await showFile(transaction, file.id);
     if (!wantsFiles) await countResults(transaction, batch);
-    reached("finish.written");
+    reachedBatchStep("finish.written");
   });
-  reached("finish.done");
+  reachedBatchStep("finish.done");
 }
 
 /** From here on a message batch keeps its results and no requests any more. */
@@ -96,8 +96,12 @@ async function countResults(transaction: CommonQueryMethods, { id, organizationI
   await countStorage(transaction, organizationId, { bytes: results - before, files: 0 });
 }
 
-async function writeFile(engine: Engine, batch: Batch, which: "output" | "errors"): Promise<StoredFile> {
-  const { files, pool } = engine;
+async function writeFile(
+  context: BatchContext,
+  batch: Batch,
+  which: "output" | "errors",
+): Promise<StoredFile> {
+  const { files, pool } = context;
   const filename = `${batch.id}_${which === "output" ? "output" : "error"}.jsonl`;
   const keptMs = batch.outputSeconds === null ? RETENTION_MS : batch.outputSeconds * 1000;
   return await files.create(

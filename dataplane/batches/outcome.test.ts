@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { ApiError } from "../lib/api-error.ts";
-import { backOff, judge, type RunEnd } from "./outcome.ts";
+import { backOff, judgeRun, type RunEnd } from "./outcome.ts";
 
 const end = (error: ApiError, more: Partial<RunEnd> = {}): RunEnd => ({
   error,
@@ -14,28 +14,31 @@ const failed = (upstreamStatus: number) => new ApiError("upstream_error", "x", {
 
 test("what was charged is never run again", () => {
   for (const code of ["upstream_error", "timeout", "rate_limited", "unavailable"] as const)
-    expect(judge(end(new ApiError(code, "x"), { charged: true }), 0).kind).toBe("errored");
+    expect(judgeRun(end(new ApiError(code, "x"), { charged: true }), 0).kind).toBe("errored");
 });
 
 test("rule 4.1: credit that others hold is waited for; none at all is the end", () => {
-  expect(judge(end(new ApiError("rate_limited", "x"), { admitted: false }), 0)).toMatchObject({
+  expect(judgeRun(end(new ApiError("rate_limited", "x"), { admitted: false }), 0)).toMatchObject({
     because: "credit",
   });
-  expect(judge(end(new ApiError("insufficient_credit", "x"), { admitted: false }), 0).kind).toBe("errored");
+  expect(judgeRun(end(new ApiError("insufficient_credit", "x"), { admitted: false }), 0).kind).toBe(
+    "errored",
+  );
 });
 
 test("rule 4.4: faults are tried for as long as the upstream fails for everybody", () => {
-  expect(judge(end(failed(500), { faults: 1_000 }), 0).kind).toBe("fault");
-  expect(judge(end(failed(500), { faults: 5, othersSucceed: true }), 0).kind).toBe("fault");
-  expect(judge(end(failed(500), { faults: 11, othersSucceed: true }), 0).kind).toBe("errored");
-  expect(judge(end(new ApiError("overloaded", "x", { retryAfterSeconds: 30 })), 0)).toEqual({
+  expect(judgeRun(end(failed(500), { faults: 1_000 }), 0).kind).toBe("fault");
+  expect(judgeRun(end(failed(500), { faults: 5, othersSucceed: true }), 0).kind).toBe("fault");
+  expect(judgeRun(end(failed(500), { faults: 11, othersSucceed: true }), 0).kind).toBe("errored");
+  expect(judgeRun(end(new ApiError("overloaded", "x", { retryAfterSeconds: 30 })), 0)).toEqual({
     kind: "fault",
     waitMs: 30_000,
   });
 });
 
 test("rule 4.8: what is ours to mend is not tried again", () => {
-  for (const status of [401, 402, 403, 404, 301]) expect(judge(end(failed(status)), 0).kind).toBe("errored");
+  for (const status of [401, 402, 403, 404, 301])
+    expect(judgeRun(end(failed(status)), 0).kind).toBe("errored");
 });
 
 test("back-off grows from half a second to a minute and a half", () => {

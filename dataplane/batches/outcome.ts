@@ -17,7 +17,7 @@ export interface RunEnd {
   readonly othersSucceed: boolean;
 }
 
-export type Verdict =
+export type RunVerdict =
   /** `corrupt`: an answer came that cannot be read; where nothing was charged for it yet, an estimate is. */
   | { readonly kind: "errored"; readonly corrupt: boolean }
   /** Not the item's fault: it waits its turn again. */
@@ -32,7 +32,7 @@ const MOST_TIMEOUTS = 3;
 const LONGEST_WAIT_MS = 60_000;
 
 /** `random`: 0 to 1, spreads items that failed together. */
-export function judge(end: RunEnd, random: number): Verdict {
+export function judgeRun(end: RunEnd, random: number): RunVerdict {
   const { error, charged, admitted, faults } = end;
   const errored = { kind: "errored", corrupt: false } as const;
   if (charged) return errored;
@@ -56,7 +56,7 @@ export function judge(end: RunEnd, random: number): Verdict {
   }
 }
 
-function judgeUpstreamError({ error, faults, othersSucceed }: RunEnd, random: number): Verdict {
+function judgeUpstreamError({ error, faults, othersSucceed }: RunEnd, random: number): RunVerdict {
   const { corrupt, upstreamStatus } = (error.cause ?? {}) as { corrupt?: unknown; upstreamStatus?: unknown };
   if (corrupt === "garbage") return { kind: "errored", corrupt: true };
   // 401, 402, 403, 404 and their like: ours to mend, and no try of this item mends them (rule 4.8).

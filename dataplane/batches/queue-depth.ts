@@ -1,7 +1,7 @@
 import { sql } from "slonik";
 import { z } from "zod";
 import { metrics } from "../telemetry/metrics.ts";
-import type { Engine } from "./engine.ts";
+import type { BatchContext } from "./context.ts";
 
 const schema = z.object({
   state: z.enum(["waiting", "running"]),
@@ -10,7 +10,7 @@ const schema = z.object({
 });
 
 /** Shows how many items are not over, and how old the oldest is. */
-export async function measureQueue({ pool, clock }: Engine): Promise<void> {
+export async function measureQueue({ pool, clock }: BatchContext): Promise<void> {
   const rows = await pool.any(sql.type(schema)`
     select 'waiting' as state, count(*) as items, min(accepted_at) as oldest from batch_items where state = 'waiting'
     union all

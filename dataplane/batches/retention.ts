@@ -7,17 +7,17 @@ import { z } from "zod";
 import { givingBack } from "../files/storage.ts";
 import { at, RETENTION_MS } from "./batch.ts";
 import { correctStuck } from "./counts.ts";
-import { discard } from "./create-from-requests.ts";
-import type { Engine } from "./engine.ts";
+import { discardBatch } from "./create-from-requests.ts";
+import type { BatchContext } from "./context.ts";
 import { removeItems } from "./items.ts";
-import { reached } from "./steps.ts";
+import { reachedBatchStep } from "./steps.ts";
 
 const BATCHES_AT_ONCE = 50;
 /** A message batch whose body has been coming in for longer was left by a process that died. */
 const CREATING_MS = 30 * 60_000;
 
-export async function sweepBatches(engine: Engine): Promise<void> {
-  const { pool, clock } = engine;
+export async function sweepBatches(context: BatchContext): Promise<void> {
+  const { pool, clock } = context;
   const now = clock.now();
   await pool.query(sql.unsafe`
     update batches set archived_at = ended_at + ${RETENTION_MS} * interval '1 millisecond'
@@ -32,7 +32,7 @@ export async function sweepBatches(engine: Engine): Promise<void> {
   `);
   for (const id of unreadable) {
     await removeItems(pool, id);
-    reached("sweep.removed");
+    reachedBatchStep("sweep.removed");
     await pool.query(sql.unsafe`
       with gone as (
         update batches set emptied = true where id = ${id} and not emptied returning organization_id, stored_bytes
@@ -46,6 +46,6 @@ export async function sweepBatches(engine: Engine): Promise<void> {
       and worker not in (select id from batch_workers)
     limit ${BATCHES_AT_ONCE}
   `);
-  for (const id of abandoned) await discard(engine, id);
-  await correctStuck(engine);
+  for (const id of abandoned) await discardBatch(context, id);
+  await correctStuck(context);
 }

@@ -7,10 +7,10 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { AnswerSink, InferenceCall } from "../inference/call.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Cancellation } from "../lib/cancellation.ts";
-import { newRequestRecord } from "../telemetry/request-record.ts";
+import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
-import { judge, type Verdict } from "./outcome.ts";
+import { judgeRun, type RunVerdict } from "./outcome.ts";
 import { erroredLine, succeededLine } from "./lines.ts";
 
 export interface RunServices {
@@ -35,13 +35,13 @@ export type ItemEnd =
       /** Gives the hold back where the row turns out not to be this worker's to charge. */
       readonly release: () => Promise<void>;
     }
-  | Exclude<Verdict, { kind: "errored" }>;
+  | Exclude<RunVerdict, { kind: "errored" }>;
 
 /** Never throws. */
 export async function runItem(services: RunServices, item: ClaimedItem, body: Buffer): Promise<ItemEnd> {
   const charge = new ItemCharge(services.meterFor, item.claim);
   const sink = new KeptAnswer();
-  const record = newRequestRecord(startRequestSpan("batch item", {}));
+  const summary = newRequestSummary(startRequestSpan("batch item", {}));
   const log = services.log.child({ batch: item.batchId });
   let error: ApiError | null = null;
   try {
@@ -64,7 +64,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
       batchId: item.batchId,
       sink,
       log,
-      record,
+      summary,
     });
     if (!sink.ended || sink.status !== 200) throw new Error(`serving ended with status ${sink.status}`);
   } catch (fault) {
@@ -75,12 +75,12 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
         ? fault
         : new ApiError("internal", "An unexpected error occurred.", { cause: fault });
   }
-  endSpan(record.span, {}, error?.code ?? null);
+  endSpan(summary.span, {}, error?.code ?? null);
   const over = { kind: "over", release: charge.release } as const;
   if (error === null) {
     return { ...over, state: "succeeded", line: succeededLine(item.form, item, sink.body), row: charge.row };
   }
-  const verdict = judge(
+  const verdict = judgeRun(
     {
       error,
       charged: charge.row !== null,
@@ -91,8 +91,8 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
     services.random(),
   );
   if (verdict.kind !== "errored") return verdict;
-  const row = charge.row ?? (verdict.corrupt ? charge.estimate(record.upstream) : null);
-  const theirs = record.tries > 0 && !error.code.startsWith("unsupported_");
+  const row = charge.row ?? (verdict.corrupt ? charge.estimate(summary.upstream) : null);
+  const theirs = summary.tries > 0 && !error.code.startsWith("unsupported_");
   const line = erroredLine(item.form, item, theirs ? inOwnWords(error) : error);
   return { ...over, state: "errored", line, row };
 }

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ApiError } from "../lib/api-error.ts";
-import { readRequest } from "./create-from-requests.ts";
+import { readBatchRequest } from "./create-from-requests.ts";
 import { CustomIds } from "./custom-ids.ts";
 import { scanRequests } from "./scan-requests.ts";
 
@@ -18,7 +18,7 @@ async function judge(body: string | Buffer, size?: number): Promise<number> {
   const customIds = new CustomIds();
   let count = 0;
   for await (const element of scanRequests(pieces(Buffer.from(body), size ?? 1 << 16))) {
-    readRequest(element, count, customIds);
+    readBatchRequest(element, count, customIds);
     count += 1;
   }
   return count;

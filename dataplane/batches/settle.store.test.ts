@@ -7,9 +7,9 @@ import { makeOrganization } from "../../test/integration/money-world.ts";
 import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
 import { openPostgres } from "../store/postgres.ts";
-import { auditBatches } from "./audit.ts";
+import { reconcileBatches } from "./reconcile-batches.ts";
 import type { ClaimedItem } from "./claim.ts";
-import type { Engine } from "./engine.ts";
+import type { BatchContext } from "./context.ts";
 import { closeFinished } from "./finish.ts";
 import type { ItemEnd } from "./run.ts";
 import { createSettler } from "./settle.ts";
@@ -17,8 +17,8 @@ import { takeFromDead, takeUnknown } from "./workers.ts";
 
 let database: TestDatabase;
 let pool: DatabasePool;
-let one: Engine;
-let other: Engine;
+let one: BatchContext;
+let other: BatchContext;
 beforeAll(async () => {
   database = await freshDatabase();
   pool = await openPostgres(database.url, { onError: () => {} });
@@ -32,10 +32,10 @@ afterAll(async () => {
 });
 
 /** A worker's settler, and what was told of what it stored. */
-function settlerOf(engine: Engine) {
+function settlerOf(context: BatchContext) {
   const rows: UsageRow[] = [];
   const settler = createSettler(
-    engine,
+    context,
     (charged) => rows.push(...charged),
     () => {},
   );
@@ -52,15 +52,15 @@ function run(item: ClaimedItem, output: number) {
   return { item, end, seen };
 }
 
-const firstOf = async (engine: Engine, id: string): Promise<ClaimedItem> => {
-  const [item] = await claim(engine, id, 1);
+const firstOf = async (context: BatchContext, id: string): Promise<ClaimedItem> => {
+  const [item] = await claim(context, id, 1);
   if (item === undefined) throw new Error("nothing could be claimed");
   return item;
 };
 
 /** What a worker had is taken from it, as its heartbeats did not come. */
-async function lose(engine: Engine, by: Engine = other): Promise<void> {
-  await pool.query(sql.unsafe`delete from batch_workers where id = ${engine.workerId}`);
+async function lose(context: BatchContext, by: BatchContext = other): Promise<void> {
+  await pool.query(sql.unsafe`delete from batch_workers where id = ${context.workerId}`);
   await takeFromDead(by, 60_000);
 }
 
@@ -92,7 +92,7 @@ const ofRun = (output: number) => ({
 });
 
 afterEach(async () => {
-  expect(await auditBatches(pool)).toEqual([]);
+  expect(await reconcileBatches(pool)).toEqual([]);
 });
 
 describe("an item that ran twice in one worker", () => {
@@ -179,7 +179,7 @@ test.each([
 
 describe("an answer of Postgres that never came", () => {
   /** The first transaction commits, and its worker does not hear of it. */
-  function deaf(engine: Engine): Engine {
+  function deaf(context: BatchContext): BatchContext {
     let heard = false;
     const transaction: DatabasePool["transaction"] = async (handler) => {
       const result = await pool.transaction(handler);
@@ -187,7 +187,7 @@ describe("an answer of Postgres that never came", () => {
       heard = true;
       throw new Error("the connection was cut");
     };
-    return { ...engine, pool: { ...pool, transaction } };
+    return { ...context, pool: { ...pool, transaction } };
   }
 
   test("to a settle: what was stored counts, and is told of", async () => {

@@ -5,9 +5,9 @@ import type { UsageRow } from "../billing/usage-row.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { ClaimedItem } from "./claim.ts";
-import type { Engine } from "./engine.ts";
+import type { BatchContext } from "./context.ts";
 import type { ItemEnd } from "./run.ts";
-import { reached } from "./steps.ts";
+import { reachedBatchStep } from "./steps.ts";
 import { storeEnds, type Ended, type Stored } from "./store-ends.ts";
 
 /** Items that end within this time share a transaction. */
@@ -27,7 +27,7 @@ export interface Settler {
 
 /** `charged`: `Charges.ledgerCharged`. `finished`: a batch has nothing left to run. */
 export function createSettler(
-  engine: Engine,
+  context: BatchContext,
   charged: (rows: readonly UsageRow[], accounts: readonly Account[]) => void,
   finished: () => void,
 ): Settler {
@@ -43,7 +43,7 @@ export function createSettler(
         waiting = waiting.slice(some.length);
         const stored = await storeUntilDone(some);
         await tell(stored).catch((error: unknown) => {
-          engine.log.error({ err: error }, "what was stored of a batch was not told");
+          context.log.error({ err: error }, "what was stored of a batch was not told");
         });
         for (const one of some) one.stored();
       }
@@ -56,11 +56,11 @@ export function createSettler(
   async function storeUntilDone(some: readonly Ended[]): Promise<Stored> {
     for (let pauseMs = 100; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       try {
-        return await engine.pool.transaction((transaction) =>
-          storeEnds(transaction, some, engine.clock.now()),
+        return await context.pool.transaction((transaction) =>
+          storeEnds(transaction, some, context.clock.now()),
         );
       } catch (error) {
-        engine.log.warn({ err: error, items: some.length }, "results of a batch could not be stored yet");
+        context.log.warn({ err: error, items: some.length }, "results of a batch could not be stored yet");
         await sleep(pauseMs);
       }
     }
@@ -68,7 +68,7 @@ export function createSettler(
 
   /** What is committed is told once. Whoever does not hear of it finds out. */
   async function tell({ mine, late, accounts, again, finished: anyFinished }: Stored): Promise<void> {
-    reached("settle.done");
+    reachedBatchStep("settle.done");
     charged(
       mine.flatMap(({ end }) => (end.row === null ? [] : [end.row])),
       accounts,
@@ -76,7 +76,7 @@ export function createSettler(
     for (const { end } of mine) metrics.batchItemsDone.inc({ state: end.state });
     metrics.batchRetries.inc(again);
     if (late.length > 0)
-      engine.log.info({ items: late.length }, "dropped results of items that were taken from this worker");
+      context.log.info({ items: late.length }, "dropped results of items that were taken from this worker");
     await Promise.all(late.map(({ end }) => end.release()));
     if (anyFinished) finished();
   }
@@ -85,7 +85,7 @@ export function createSettler(
     store: (item, end) =>
       new Promise((stored) => {
         waiting.push({ item, end, stored });
-        if (!running) inBackground(run(), engine.log, "storing the results of a batch");
+        if (!running) inBackground(run(), context.log, "storing the results of a batch");
       }),
   };
 }

@@ -2,13 +2,13 @@
 import type { Redis } from "ioredis";
 import type { Holds } from "../billing/holds.ts";
 import type { RunServices } from "./run.ts";
-import type { Engine } from "./engine.ts";
-import { redisBell } from "./wake.ts";
+import type { BatchContext } from "./context.ts";
+import { redisWakeUps } from "./wake-ups.ts";
 import { BatchWorker, type WorkerOptions } from "./worker.ts";
 
 export interface BatchesOptions
   extends
-    Omit<Engine, "workerId" | "wake" | "balance">,
+    Omit<BatchContext, "workerId" | "wake" | "balance">,
     Pick<RunServices, "serve" | "snapshot" | "random">,
     Pick<WorkerOptions, "busy" | "liveLoad" | "rhythm" | "limits"> {
   readonly redis: Redis;
@@ -16,7 +16,7 @@ export interface BatchesOptions
 }
 
 export interface Batches {
-  readonly engine: Engine;
+  readonly context: BatchContext;
   readonly worker: BatchWorker;
   /** Takes nothing more, and waits at most `timeoutMs` for what runs. */
   stop(timeoutMs: number): Promise<void>;
@@ -26,8 +26,8 @@ export interface Batches {
 export function openBatches(options: BatchesOptions): Batches {
   const { pool, files, bodies, clock, newId, large, log, redis, holds, serve, snapshot, random, ...rest } =
     options;
-  const bell = redisBell(redis);
-  const engine: Engine = {
+  const wakeUps = redisWakeUps(redis);
+  const context: BatchContext = {
     pool,
     files,
     bodies,
@@ -37,22 +37,22 @@ export function openBatches(options: BatchesOptions): Batches {
     log,
     // As random as a request's id, and never shown to a client.
     workerId: newId("req"),
-    wake: () => bell.ring(),
+    wake: () => wakeUps.send(),
     balance: async (organizationId) => {
       const { granted, used } = await holds.credit(organizationId);
       return granted - used;
     },
   };
   const worker = new BatchWorker({
-    engine,
+    context,
     run: { serve, snapshot, random, meterFor: (claim, onRow) => holds.forItem(claim, onRow) },
     charged: (rows, accounts) => holds.charges.ledgerCharged(rows, accounts),
     ...rest,
   });
-  bell.listen(() => worker.wake());
+  wakeUps.listen(() => worker.wake());
   const stop = async (timeoutMs: number) => {
     await worker.stop(timeoutMs);
-    bell.close();
+    wakeUps.close();
   };
-  return { engine, worker, stop };
+  return { context, worker, stop };
 }

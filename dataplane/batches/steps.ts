@@ -4,7 +4,7 @@
  */
 import { publisherOf } from "../lib/steps.ts";
 
-export const steps = [
+export const batchSteps = [
   "create.stored",
   "validate.stored",
   "validate.done",
@@ -24,6 +24,6 @@ export const steps = [
   "finish.done",
   "sweep.removed",
 ] as const;
-export type Step = (typeof steps)[number];
+export type BatchStep = (typeof batchSteps)[number];
 
-export const reached: (step: Step) => void = publisherOf("gapura:batches");
+export const reachedBatchStep: (step: BatchStep) => void = publisherOf("gapura:batches");

@@ -9,9 +9,9 @@ import type { Account } from "../billing/accounts.ts";
 import { chargeRows } from "../billing/charge.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { Counts } from "./counts.ts";
-import { fatesOf, type Fate } from "./fates.ts";
+import { nextStatesOf, type NextState } from "./next-state.ts";
 import type { ItemEnd } from "./run.ts";
-import { reached } from "./steps.ts";
+import { reachedBatchStep } from "./steps.ts";
 
 type Over = Extract<ItemEnd, { kind: "over" }>;
 export interface Ended<End extends ItemEnd = ItemEnd> {
@@ -41,7 +41,7 @@ export async function storeEnds(
   ends: readonly Ended[],
   now: number,
 ): Promise<Stored> {
-  const fates = await fatesOf(transaction, [...new Set(ends.map(({ item }) => item.batchId))], now);
+  const nextStates = await nextStatesOf(transaction, [...new Set(ends.map(({ item }) => item.batchId))], now);
   const over = ends.filter((ended): ended is Ended<Over> => ended.end.kind === "over");
   const stored = await storeLines(transaction, over);
   const counts = new Counts();
@@ -51,7 +51,7 @@ export async function storeEnds(
   const ended = await putBack(
     transaction,
     ends.filter(({ end }) => end.kind !== "over"),
-    fates,
+    nextStates,
   );
   let again = 0;
   for (const [batchId, state] of ended) {
@@ -62,7 +62,7 @@ export async function storeEnds(
   const mine = over.filter(({ item }) => kept.has(item.claim));
   const rows = mine.flatMap(({ end }) => (end.row === null ? [] : [end.row]));
   const accounts = await chargeRows(transaction, rows);
-  reached("settle.written");
+  reachedBatchStep("settle.written");
   return { mine, late: over.filter(({ item }) => !kept.has(item.claim)), accounts, again, finished };
 }
 
@@ -117,8 +117,8 @@ async function storedBefore(
 async function putBack(
   db: CommonQueryMethods,
   again: readonly Ended[],
-  fates: ReadonlyMap<string, Fate>,
-): Promise<(readonly [string, Fate])[]> {
+  nextStates: ReadonlyMap<string, NextState>,
+): Promise<(readonly [string, NextState])[]> {
   if (again.length === 0) return [];
   const schema = z.object({ batchId: z.string(), state: z.enum(["waiting", "canceled", "expired"]) });
   const rows = await db.any(sql.type(schema)`
@@ -131,7 +131,7 @@ async function putBack(
     from unnest(
       ${keysOf(again)},
       ${sql.array(
-        again.map(({ item }) => fates.get(item.batchId) ?? "waiting"),
+        again.map(({ item }) => nextStates.get(item.batchId) ?? "waiting"),
         "text",
       )},
       ${sql.array(

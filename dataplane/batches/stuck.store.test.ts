@@ -6,24 +6,24 @@ import { answer, claim, engineOf, insertBatch, organizationId } from "../../test
 import { makeOrganization } from "../../test/integration/money-world.ts";
 import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
 import { openPostgres } from "../store/postgres.ts";
-import { auditBatches } from "./audit.ts";
-import { discard } from "./create-from-requests.ts";
-import type { Engine } from "./engine.ts";
+import { reconcileBatches } from "./reconcile-batches.ts";
+import { discardBatch } from "./create-from-requests.ts";
+import type { BatchContext } from "./context.ts";
 import { closeFinished, workOnOne } from "./finish.ts";
-import { Resting } from "./resting.ts";
+import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "./retention.ts";
 import { createSettler } from "./settle.ts";
 import { beat } from "./workers.ts";
 
 let database: TestDatabase;
 let pool: DatabasePool;
-let engine: Engine;
+let context: BatchContext;
 beforeAll(async () => {
   database = await freshDatabase();
   pool = await openPostgres(database.url, { onError: () => {} });
   await makeOrganization(pool, organizationId, 1_000_000_000n);
-  engine = engineOf(pool, "worker-one");
-  await beat(engine);
+  context = engineOf(pool, "worker-one");
+  await beat(context);
 });
 afterAll(async () => {
   await pool.end();
@@ -38,11 +38,11 @@ const change = (id: string, set: ReturnType<typeof sql.fragment>) =>
 /** Runs up to `most` of its items to their end. */
 async function runSome(id: string, most: number): Promise<void> {
   const settler = createSettler(
-    engine,
+    context,
     () => {},
     () => {},
   );
-  const items = await claim(engine, id, most);
+  const items = await claim(context, id, most);
   await Promise.all(items.map((item) => settler.store(item, answer(item, 5))));
 }
 
@@ -51,14 +51,14 @@ describe("counters that are wrong", () => {
     const id = await insertBatch(pool, 5);
     await runSome(id, 3);
     await change(id, sql.fragment`succeeded = 5, output_tokens = 25`);
-    await closeFinished(engine);
+    await closeFinished(context);
     expect(await stateOf(id)).toBe("in_progress");
-    await sweepBatches(engine);
-    expect(await auditBatches(pool)).toEqual([]);
+    await sweepBatches(context);
+    expect(await reconcileBatches(pool)).toEqual([]);
     await runSome(id, 2);
-    await closeFinished(engine);
+    await closeFinished(context);
     expect(await stateOf(id)).toBe("finalizing");
-    expect(await auditBatches(pool)).toEqual([]);
+    expect(await reconcileBatches(pool)).toEqual([]);
   });
 
   test.each([
@@ -68,44 +68,44 @@ describe("counters that are wrong", () => {
     const id = await insertBatch(pool, 5);
     await runSome(id, 5);
     await change(id, wrong);
-    await closeFinished(engine);
+    await closeFinished(context);
     expect(await stateOf(id)).toBe("in_progress");
-    await sweepBatches(engine);
-    await closeFinished(engine);
+    await sweepBatches(context);
+    await closeFinished(context);
     expect(await stateOf(id)).toBe("finalizing");
-    expect(await auditBatches(pool)).toEqual([]);
+    expect(await reconcileBatches(pool)).toEqual([]);
   });
 
   test("a batch never ends with them, also where their sum is right", async () => {
     const id = await insertBatch(pool, 3);
     await runSome(id, 3);
     await change(id, sql.fragment`succeeded = 1, errored = 2`);
-    await closeFinished(engine);
-    const resting = new Resting();
+    await closeFinished(context);
+    const backOff = new BatchBackOff();
     const work = async () => {
-      await workOnOne(engine, resting);
+      await workOnOne(context, backOff);
       return await stateOf(id);
     };
     await expect.poll(work, { timeout: 10_000 }).toBe("ended");
-    expect(await auditBatches(pool)).toEqual([]);
+    expect(await reconcileBatches(pool)).toEqual([]);
   });
 });
 
 test("a batch that was taken for this worker by a statement whose answer never came is worked on", async () => {
   const id = await insertBatch(pool, 1);
   await runSome(id, 1);
-  await closeFinished(engine);
-  await change(id, sql.fragment`worker = ${engine.workerId}, claim = gen_random_uuid()`);
-  const resting = new Resting();
-  while (await workOnOne(engine, resting));
+  await closeFinished(context);
+  await change(id, sql.fragment`worker = ${context.workerId}, claim = gen_random_uuid()`);
+  const backOff = new BatchBackOff();
+  while (await workOnOne(context, backOff));
   expect(await stateOf(id)).toBe("ended");
 });
 
 test("a batch that began, though its maker did not hear of it, keeps its requests", async () => {
   const id = await insertBatch(pool, 3);
-  await discard(engine, id);
-  expect(await claim(engine, id, 3)).toHaveLength(3);
+  await discardBatch(context, id);
+  expect(await claim(context, id, 3)).toHaveLength(3);
   await change(id, sql.fragment`state = 'creating'`);
-  await discard(engine, id);
+  await discardBatch(context, id);
   expect(await pool.exists(sql.unsafe`select from batches where id = ${id}`)).toBe(false);
 });

@@ -9,11 +9,11 @@ import { BODY_LIMIT } from "../lib/body-limits.ts";
 import { at, MAX_BATCH_BYTES, MAX_ITEM_BYTES, MAX_REQUESTS, type Batch } from "./batch.ts";
 import { checkLine, lineFields, lineText, type InputError } from "./check-line.ts";
 import { CustomIds } from "./custom-ids.ts";
-import type { Engine } from "./engine.ts";
+import type { BatchContext } from "./context.ts";
 import { ItemWriter, removeItems } from "./items.ts";
 import { readLines } from "./read-lines.ts";
 import { readEnvelope } from "./read-envelope.ts";
-import { reached } from "./steps.ts";
+import { reachedBatchStep } from "./steps.ts";
 
 /** Room for the other fields around a request of the largest size. */
 const MAX_LINE_BYTES = MAX_ITEM_BYTES + 1024 * 1024;
@@ -21,20 +21,20 @@ const MAX_LINE_BYTES = MAX_ITEM_BYTES + 1024 * 1024;
 const MAX_ERRORS = 1_000;
 
 /** The batch must be this worker's, in state `validating`. A cancel that came meanwhile stands (rule 4.11). */
-export async function validate(engine: Engine, batch: Batch): Promise<void> {
-  const { pool } = engine;
-  if (!(await clearEarlierTry(engine, batch))) return;
-  const writer = new ItemWriter(pool, batch.id, engine.newId, batch.createdAt);
-  const errors = await readInput(engine, batch, writer);
-  reached("validate.stored");
-  if (errors.length === 0) await begin(engine, batch, writer);
+export async function validate(context: BatchContext, batch: Batch): Promise<void> {
+  const { pool } = context;
+  if (!(await clearEarlierTry(context, batch))) return;
+  const writer = new ItemWriter(pool, batch.id, context.newId, batch.createdAt);
+  const errors = await readInput(context, batch, writer);
+  reachedBatchStep("validate.stored");
+  if (errors.length === 0) await begin(context, batch, writer);
   // What was stored of it is swept: the items of a worker that was taken for dead may be another one's by now.
-  else await fail(engine, batch, errors);
-  reached("validate.done");
+  else await fail(context, batch, errors);
+  reachedBatchStep("validate.done");
 }
 
 /** @returns whether the batch is still this worker's. Nobody takes it over while the rows go. */
-async function clearEarlierTry({ pool }: Engine, { id, claim }: Batch): Promise<boolean> {
+async function clearEarlierTry({ pool }: BatchContext, { id, claim }: Batch): Promise<boolean> {
   return await pool.transaction(async (transaction) => {
     const { rowCount } = await transaction.query(sql.unsafe`
       select from batches where id = ${id} and state = 'validating' and claim = ${claim} for update
@@ -44,7 +44,11 @@ async function clearEarlierTry({ pool }: Engine, { id, claim }: Batch): Promise<
   });
 }
 
-async function begin({ pool, clock, wake }: Engine, { id, claim }: Batch, writer: ItemWriter): Promise<void> {
+async function begin(
+  { pool, clock, wake }: BatchContext,
+  { id, claim }: Batch,
+  writer: ItemWriter,
+): Promise<void> {
   await pool.transaction(async (transaction) => {
     const cancelled = await transaction.maybeOneFirst(sql.type(z.object({ cancelled: z.boolean() }))`
       update batches set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, worker = null,
@@ -61,7 +65,11 @@ async function begin({ pool, clock, wake }: Engine, { id, claim }: Batch, writer
   wake();
 }
 
-async function fail({ pool, clock }: Engine, { id, claim }: Batch, errors: InputError[]): Promise<void> {
+async function fail(
+  { pool, clock }: BatchContext,
+  { id, claim }: Batch,
+  errors: InputError[],
+): Promise<void> {
   await pool.query(sql.unsafe`
     update batches set state = 'ended', worker = null, claim = null, ended_at = ${at(clock.now())}, errors = ${JSON.stringify(errors)},
       outcome = case when cancel_initiated_at is null then 'failed' else 'cancelled' end
@@ -69,8 +77,8 @@ async function fail({ pool, clock }: Engine, { id, claim }: Batch, errors: Input
   `);
 }
 
-async function readInput(engine: Engine, batch: Batch, writer: ItemWriter): Promise<InputError[]> {
-  const { files } = engine;
+async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter): Promise<InputError[]> {
+  const { files } = context;
   const errors: InputError[] = [];
   const ofFile = (code: string, message: string) => [{ code, message, param: "input_file_id", line: null }];
   try {
@@ -94,7 +102,7 @@ async function readInput(engine: Engine, batch: Batch, writer: ItemWriter): Prom
         continue;
       }
       const text = lineText(bytes, number);
-      const line = await readEnvelope(engine, batch.organizationId, text, lineFields);
+      const line = await readEnvelope(context, batch.organizationId, text, lineFields);
       const checked = checkLine(line.bytes, number, batch.dialect, customIds, line.read);
       if (checked.kind === "blank") continue;
       requests += 1;

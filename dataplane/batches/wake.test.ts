@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer, type AddressInfo, type Socket } from "node:net";
 import { afterEach, expect, test } from "vitest";
 import { openRedis } from "../store/redis.ts";
-import { redisBell } from "./wake.ts";
+import { redisWakeUps } from "./wake-ups.ts";
 
 /** Speaks as much of Redis' protocol as a subscriber hears. */
 async function startSubscribable() {
@@ -59,12 +59,12 @@ afterEach(() => {
 test("a subscription that is not answered in time ends nothing, and is made again", async () => {
   const server = await startSubscribable();
   const redis = openRedis(server.url, { commandTimeoutMs: 50, onError: () => {} });
-  const bell = redisBell(redis);
+  const wakeUps = redisWakeUps(redis);
   let rung = 0;
-  bell.listen(() => (rung += 1));
+  wakeUps.listen(() => (rung += 1));
   closing.push(
     () => redis.disconnect(),
-    () => bell.close(),
+    () => wakeUps.close(),
     () => server.close(),
   );
   await expect.poll(() => server.seen.subscribed).toBe(1);

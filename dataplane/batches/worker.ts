@@ -7,18 +7,18 @@ import type { UsageRow } from "../billing/usage-row.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { within } from "../lib/within.ts";
-import { claimItems, openBatches, readBodyOf, SMALL_BODY_BYTES, type ClaimedItem } from "./claim.ts";
-import type { Engine } from "./engine.ts";
+import { claimItems, batchesInLine, readBodyOf, SMALL_BODY_BYTES, type ClaimedItem } from "./claim.ts";
+import type { BatchContext } from "./context.ts";
 import { expireOverdue } from "./expire.ts";
 import { closeFinished, workOnOne } from "./finish.ts";
 import { Headroom, type LiveLoad } from "./headroom.ts";
 import { measureQueue } from "./queue-depth.ts";
-import { Resting } from "./resting.ts";
+import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "./retention.ts";
 import { runItem, type ItemEnd, type RunServices } from "./run.ts";
 import { createSettler, type Settler } from "./settle.ts";
-import { reached } from "./steps.ts";
-import { Turns, type TurnLimits } from "./turns.ts";
+import { reachedBatchStep } from "./steps.ts";
+import { BatchScheduler, type SchedulerLimits } from "./scheduler.ts";
 import { beat, leave, takeFromDead, takeUnknown } from "./workers.ts";
 
 /** Milliseconds. */
@@ -32,14 +32,14 @@ export interface WorkerRhythm {
 }
 
 const usualRhythm: WorkerRhythm = { beatMs: 5_000, leaseMs: 30_000, pollMs: 1_000, sweepMs: 30_000 };
-const usualLimits: TurnLimits = { places: 64, placesOfOne: 56 };
+const usualLimits: SchedulerLimits = { places: 64, placesOfOne: 56 };
 /** Places that became free are filled together. */
 const GATHER_MS = 5;
 /** Saying goodbye may take so long. */
 const LEAVE_MS = 5_000;
 
 export interface WorkerOptions {
-  readonly engine: Engine;
+  readonly context: BatchContext;
   readonly run: Omit<RunServices, "log" | "succeededSince">;
   /** `Charges.ledgerCharged`. */
   readonly charged: (rows: readonly UsageRow[], accounts: readonly Account[]) => void;
@@ -48,17 +48,17 @@ export interface WorkerOptions {
   /** What these requests leave of this process's time, since it was last asked. */
   readonly liveLoad?: () => LiveLoad;
   readonly rhythm?: Partial<WorkerRhythm>;
-  readonly limits?: Partial<TurnLimits>;
+  readonly limits?: Partial<SchedulerLimits>;
 }
 
 export class BatchWorker {
-  readonly #engine: Engine;
+  readonly #engine: BatchContext;
   readonly #options: WorkerOptions;
   readonly #run: RunServices;
-  readonly #turns: Turns;
+  readonly #scheduler: BatchScheduler;
   readonly #headroom: Headroom;
   readonly #settler: Settler;
-  readonly #resting = new Resting();
+  readonly #backOff = new BatchBackOff();
   readonly #loops: Recurring[];
   readonly #filling: WakingLoop;
   readonly #ending: WakingLoop;
@@ -70,25 +70,26 @@ export class BatchWorker {
   #lookedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: WorkerOptions) {
-    const { engine } = options;
-    this.#engine = engine;
+    const { context } = options;
+    this.#engine = context;
     this.#options = options;
     const rhythm = { ...usualRhythm, ...options.rhythm };
     const limits = { ...usualLimits, ...options.limits };
     this.#beatMs = rhythm.beatMs;
-    this.#turns = new Turns(limits);
+    this.#scheduler = new BatchScheduler(limits);
     this.#headroom = new Headroom(limits.places, options.liveLoad ?? (() => "none"));
-    const succeededSince = (model: string | null, since: number) => this.#turns.lastSuccess(model) > since;
-    this.#run = { ...options.run, log: engine.log, succeededSince };
-    this.#settler = createSettler(engine, options.charged, () => this.#ending.wake());
-    const { log } = engine;
-    this.#filling = new WakingLoop(engine, "batch items", rhythm.pollMs, () => this.#fill());
-    this.#ending = new WakingLoop(engine, "batch ends", rhythm.pollMs, () => this.#tend());
+    const succeededSince = (model: string | null, since: number) =>
+      this.#scheduler.lastSuccess(model) > since;
+    this.#run = { ...options.run, log: context.log, succeededSince };
+    this.#settler = createSettler(context, options.charged, () => this.#ending.wake());
+    const { log } = context;
+    this.#filling = new WakingLoop(context, "batch items", rhythm.pollMs, () => this.#fill());
+    this.#ending = new WakingLoop(context, "batch ends", rhythm.pollMs, () => this.#tend());
     this.#loops = [
-      new Recurring(log, "batch heartbeat", rhythm.beatMs, () => beat(engine)),
+      new Recurring(log, "batch heartbeat", rhythm.beatMs, () => beat(context)),
       new Recurring(log, "batch leases", rhythm.beatMs, () => this.#takeFromDead(rhythm.leaseMs)),
-      new Recurring(log, "batch sweep", rhythm.sweepMs, () => sweepBatches(engine)),
-      new Recurring(log, "batch queue", rhythm.sweepMs / 2, () => measureQueue(engine)),
+      new Recurring(log, "batch sweep", rhythm.sweepMs, () => sweepBatches(context)),
+      new Recurring(log, "batch queue", rhythm.sweepMs / 2, () => measureQueue(context)),
     ];
   }
 
@@ -126,17 +127,17 @@ export class BatchWorker {
   async #fill(): Promise<boolean> {
     const { pool, clock, workerId } = this.#engine;
     await this.#takeUnknown();
-    this.#turns.places = this.#headroom.places(performance.now(), this.#turns.running.size);
-    if (this.#turns.free <= 0 || this.#options.busy?.() === true) return false;
+    this.#scheduler.places = this.#headroom.places(performance.now(), this.#scheduler.running.size);
+    if (this.#scheduler.free <= 0 || this.#options.busy?.() === true) return false;
     const now = clock.now();
-    const blockedModels = this.#turns.blockedModels(now);
-    const shares = this.#turns.share(await openBatches(pool, now, blockedModels), now);
+    const blockedModels = this.#scheduler.blockedModels(now);
+    const shares = this.#scheduler.share(await batchesInLine(pool, now, blockedModels), now);
     if (shares.size === 0) return false;
-    const modelRooms = this.#turns.modelRooms(now);
+    const modelRooms = this.#scheduler.modelRooms(now);
     const items = await claimItems(pool, workerId, now, { shares, blockedModels, modelRooms });
-    if (items.length > 0) reached("claim.done");
+    if (items.length > 0) reachedBatchStep("claim.done");
     for (const item of items) this.#start(item);
-    return items.length > 0 && this.#turns.free > 0;
+    return items.length > 0 && this.#scheduler.free > 0;
   }
 
   /** Here, where no claim is under way. */
@@ -150,10 +151,10 @@ export class BatchWorker {
   }
 
   #start(item: ClaimedItem): void {
-    this.#turns.begin(item);
+    this.#scheduler.begin(item);
     this.#claims.add(item.claim);
     const running = this.#work(item).finally(() => {
-      this.#turns.end(item);
+      this.#scheduler.end(item);
       this.#claims.delete(item.claim);
       this.#running.delete(running);
       this.#filling.wake(GATHER_MS);
@@ -180,7 +181,7 @@ export class BatchWorker {
     } finally {
       lease?.release();
     }
-    reached("item.answered");
+    reachedBatchStep("item.answered");
     this.#learn(item, end);
     await this.#settler.store(item, end);
   }
@@ -188,11 +189,11 @@ export class BatchWorker {
   #learn(item: ClaimedItem, end: ItemEnd): void {
     const now = this.#engine.clock.now();
     if (end.kind === "over") {
-      if (end.state === "succeeded") this.#turns.succeeded(item, now);
+      if (end.state === "succeeded") this.#scheduler.succeeded(item, now);
     } else if (end.kind === "again" && end.because === "model")
-      this.#turns.modelRefused(item, now, end.waitMs);
+      this.#scheduler.modelRefused(item, now, end.waitMs);
     else if (end.kind === "again" && end.because === "credit")
-      this.#turns.creditRefused(item, now, end.waitMs);
+      this.#scheduler.creditRefused(item, now, end.waitMs);
   }
 
   async #takeFromDead(leaseMs: number): Promise<void> {
@@ -206,13 +207,13 @@ export class BatchWorker {
   async #tend(): Promise<boolean> {
     await expireOverdue(this.#engine);
     await closeFinished(this.#engine);
-    return await workOnOne(this.#engine, this.#resting);
+    return await workOnOne(this.#engine, this.#backOff);
   }
 }
 
 /** Does its task when woken, and now and then without. Never twice at the same time. */
 class WakingLoop {
-  readonly #engine: Engine;
+  readonly #engine: BatchContext;
   readonly #name: string;
   readonly #pollMs: number;
   readonly #task: () => Promise<boolean>;
@@ -222,8 +223,8 @@ class WakingLoop {
   #stopped = true;
   #running: Promise<void> | null = null;
 
-  constructor(engine: Engine, name: string, pollMs: number, task: () => Promise<boolean>) {
-    this.#engine = engine;
+  constructor(context: BatchContext, name: string, pollMs: number, task: () => Promise<boolean>) {
+    this.#engine = context;
     this.#name = name;
     this.#pollMs = pollMs;
     this.#task = task;

@@ -2,12 +2,12 @@
 import { sql, type FragmentSqlToken } from "slonik";
 import { z } from "zod";
 import { Counts } from "./counts.ts";
-import type { Engine } from "./engine.ts";
-import { fatesOf } from "./fates.ts";
-import { reached } from "./steps.ts";
+import type { BatchContext } from "./context.ts";
+import { nextStatesOf } from "./next-state.ts";
+import { reachedBatchStep } from "./steps.ts";
 
 /** Says that this worker lives. By Postgres' clock: those of pods differ. */
-export async function beat({ pool, workerId }: Engine): Promise<void> {
+export async function beat({ pool, workerId }: BatchContext): Promise<void> {
   await pool.query(sql.unsafe`
     insert into batch_workers (id) values (${workerId})
     on conflict (id) do update set seen_at = clock_timestamp()
@@ -15,50 +15,50 @@ export async function beat({ pool, workerId }: Engine): Promise<void> {
 }
 
 /** This worker ends: what it still has may be taken at once. */
-export async function leave({ pool, workerId }: Engine): Promise<void> {
+export async function leave({ pool, workerId }: BatchContext): Promise<void> {
   await pool.query(sql.unsafe`delete from batch_workers where id = ${workerId}`);
 }
 
 /** Takes from workers that have been silent for `leaseMs` what they had. @returns the number of items. */
-export async function takeFromDead(engine: Engine, leaseMs: number): Promise<number> {
-  await engine.pool.query(sql.unsafe`
+export async function takeFromDead(context: BatchContext, leaseMs: number): Promise<number> {
+  await context.pool.query(sql.unsafe`
     delete from batch_workers where seen_at < clock_timestamp() - ${leaseMs} * interval '1 millisecond'
   `);
-  return await take(engine, sql.fragment`worker not in (select id from batch_workers)`);
+  return await take(context, sql.fragment`worker not in (select id from batch_workers)`);
 }
 
 /**
  * Takes from this worker what it does not know to have: the answer to a claim never came, though it was committed.
  * No claim may be under way. `known`: every claim that it runs or has yet to store. @returns the number of items.
  */
-export async function takeUnknown(engine: Engine, known: readonly string[]): Promise<number> {
+export async function takeUnknown(context: BatchContext, known: readonly string[]): Promise<number> {
   const unknown = sql.fragment`claim is null or not claim = any(${sql.array([...known], "uuid")})`;
-  return await take(engine, sql.fragment`worker = ${engine.workerId} and (${unknown})`);
+  return await take(context, sql.fragment`worker = ${context.workerId} and (${unknown})`);
 }
 
 /** `condition`: of the running items that shall wait again. */
-async function take({ pool, clock }: Engine, condition: FragmentSqlToken): Promise<number> {
+async function take({ pool, clock }: BatchContext, condition: FragmentSqlToken): Promise<number> {
   const batches = await pool.anyFirst(sql.type(z.object({ id: z.string() }))`
     select distinct batch_id as id from batch_items where state = 'running' and ${condition}
   `);
   let taken = 0;
   for (const id of batches) {
     taken += await pool.transaction(async (transaction) => {
-      const fate = (await fatesOf(transaction, [id], clock.now())).get(id) ?? "waiting";
+      const nextState = (await nextStatesOf(transaction, [id], clock.now())).get(id) ?? "waiting";
       const { rowCount } = await transaction.query(sql.unsafe`
         update batch_items
-        set state = ${fate}, worker = null, claim = null, body = case when ${fate} = 'waiting' then body end
+        set state = ${nextState}, worker = null, claim = null, body = case when ${nextState} = 'waiting' then body end
         where batch_id = ${id} and state = 'running' and ${condition}
       `);
-      if (fate !== "waiting" && rowCount > 0) {
+      if (nextState !== "waiting" && rowCount > 0) {
         const counts = new Counts();
-        counts.add(id, fate, null, rowCount);
+        counts.add(id, nextState, null, rowCount);
         await counts.store(transaction);
       }
-      reached("leases.written");
+      reachedBatchStep("leases.written");
       return rowCount;
     });
-    reached("leases.done");
+    reachedBatchStep("leases.done");
   }
   return taken;
 }

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { FinalUsage, MeteredRequest } from "./meter.ts";
-import { arrayOf, decodeRow, encodeRow } from "./charge-text.ts";
+import { chargeArray, decodeRow, encodeRow } from "./charge-text.ts";
 import { usageRow } from "./usage-row.ts";
 
 const request: MeteredRequest = {
@@ -78,7 +78,7 @@ test("a row is a value of Postgres' type `charge`", () => {
     '(1,1790000000123,req_1,org,proj_1,apikey_1,"a ""b"" \\\\c,",200000,responses,batch_1,ok,2,,t,f,' +
     "12,1,2,3,34,5,1,2,3,4,5,3,0,1,2,37,320000,0,2240002,t)";
   expect(encodeRow(row)).toBe(text);
-  expect(arrayOf([text, "x"])).toBe(`{"${text.replace(/["\\]/g, (letter) => `\\${letter}`)}","x"}`);
+  expect(chargeArray([text, "x"])).toBe(`{"${text.replace(/["\\]/g, (letter) => `\\${letter}`)}","x"}`);
 });
 
 test("no word breaks out of the packed operation that a row travels in", () => {

@@ -64,7 +64,7 @@ export function encodeRow(row: UsageRow): string {
 }
 
 /** An array of rows as Postgres reads it. */
-export function arrayOf(texts: readonly string[]): string {
+export function chargeArray(texts: readonly string[]): string {
   return `{${texts.map((text) => `"${text.replace(/["\\]/g, "\\$&")}"`).join(",")}}`;
 }
 

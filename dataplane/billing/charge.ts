@@ -1,6 +1,6 @@
 /**
  * Charging (design.md §5): a usage row is charged when it is inserted, and account and hourly sums move with it in
- * the same transaction. A row that the ledger refuses is parked instead, charged to its account and kept word for
+ * the same transaction. A row that the ledger refuses becomes a dead letter instead, charged to its account and kept word for
  * word, so that it holds up no other.
  */
 import type { DatabasePool, DatabaseTransactionConnection } from "slonik";
@@ -9,7 +9,13 @@ import { chargeAccount, lockAccounts, type Account } from "./accounts.ts";
 import { decodeRow, encodeRow } from "./charge-text.ts";
 import { dropProvisional, isStored, storeRows } from "./ledger.ts";
 import type { Micros } from "./meter.ts";
-import { digestOf, insertParked, readParked, takeParked, type ParkedCharge } from "./parked-charges.ts";
+import {
+  chargeDigest,
+  insertDeadLetter,
+  readDeadLetters,
+  takeDeadLetters,
+  type DeadLetter,
+} from "./dead-letters.ts";
 import type { UsageRow } from "./usage-row.ts";
 
 /** A charge on its way to the ledger. */
@@ -56,15 +62,15 @@ export async function chargeAll(
   return await chargeDoubtful(transaction, charges);
 }
 
-/** Makes a parked charge a usage row. False: it is still refused, or still cannot be read. */
-export async function retryParked(pool: DatabasePool, parked: ParkedCharge): Promise<boolean> {
-  const row = tryDecode(parked.text);
+/** Makes a dead letter a usage row. False: it is still refused, or still cannot be read. */
+export async function retryDeadLetter(pool: DatabasePool, letter: DeadLetter): Promise<boolean> {
+  const row = tryDecode(letter.text);
   if (row === null) return false;
   try {
     await pool.transaction(async (transaction) => {
-      await lockAccounts(transaction, [row.organizationId, parked.organizationId ?? row.organizationId]);
-      await unpark(transaction, parked.id);
-      await storeRows(transaction, [parked.text]);
+      await lockAccounts(transaction, [row.organizationId, letter.organizationId ?? row.organizationId]);
+      await takeOut(transaction, letter.id);
+      await storeRows(transaction, [letter.text]);
     });
     return true;
   } catch (error) {
@@ -78,7 +84,7 @@ interface ReadCharge extends Charge {
 }
 
 /**
- * At least one of these is refused: parks those that cannot be read, and finds the others that the ledger
+ * At least one of these is refused: sets those aside that cannot be read, and finds the others that the ledger
  * refuses.
  */
 async function chargeDoubtful(
@@ -102,12 +108,12 @@ async function chargeDoubtful(
     )),
   ];
   touched.push(...(await chargeApart(transaction, readable)));
-  for (const [charge, reason] of unreadable) touched.push(...(await parkText(transaction, charge, reason)));
+  for (const [charge, reason] of unreadable) touched.push(...(await refuseText(transaction, charge, reason)));
   // Later versions of an account come last.
   return [...new Map(touched.map((account) => [account.organizationId, account])).values()];
 }
 
-/** Charges the rows together; when the ledger refuses, each half by itself, down to the row that is parked. */
+/** Charges the rows together; when the ledger refuses, each half by itself, down to the row that becomes a dead letter. */
 async function chargeApart(
   transaction: DatabaseTransactionConnection,
   charges: readonly ReadCharge[],
@@ -123,76 +129,76 @@ async function chargeApart(
     );
   } catch (error) {
     if (!refusesData(error)) throw error;
-    if (charges.length === 1) return await parkRow(transaction, first, error);
+    if (charges.length === 1) return await refuseRow(transaction, first, error);
     const middle = Math.ceil(charges.length / 2);
     const accounts = await chargeApart(transaction, charges.slice(0, middle));
     return [...accounts, ...(await chargeApart(transaction, charges.slice(middle)))];
   }
 }
 
-/** Charges a row to its account and parks it. */
-async function parkRow(
+/** Charges a row to its account and keeps it as a dead letter. */
+async function refuseRow(
   transaction: DatabaseTransactionConnection,
   { row, text }: ReadCharge,
   reason: unknown,
 ): Promise<readonly Account[]> {
   const { id, organizationId, provisional, cost } = row;
   const charge = { id, organizationId, charged: cost.total, provisional, text };
-  return await parkOr(transaction, charge, reason, async (savepoint) => {
-    const [parked] = await readParked(savepoint, [id]);
-    const takesItsPlace = parked?.provisional === true && !provisional;
-    if (parked !== undefined && !takesItsPlace) return [];
+  return await refuseOr(transaction, charge, reason, async (savepoint) => {
+    const [letter] = await readDeadLetters(savepoint, [id]);
+    const takesItsPlace = letter?.provisional === true && !provisional;
+    if (letter !== undefined && !takesItsPlace) return [];
     if (await isStored(savepoint, row)) return [];
-    if (takesItsPlace) await unpark(savepoint, id);
+    if (takesItsPlace) await takeOut(savepoint, id);
     if (!provisional) await dropProvisional(savepoint, row);
-    await insertParked(savepoint, charge, reason);
+    await insertDeadLetter(savepoint, charge, reason);
     return await chargeAccount(savepoint, organizationId, cost.total);
   });
 }
 
-/** Charges what cannot be read to the account that it names, once for its text, and parks it. */
-async function parkText(
+/** Charges what cannot be read to the account that it names, once for its text, and keeps it as a dead letter. */
+async function refuseText(
   transaction: DatabaseTransactionConnection,
   { organizationId, cost, text }: Charge,
   reason: unknown,
 ): Promise<readonly Account[]> {
-  const charge = { id: digestOf(text), organizationId, charged: cost, provisional: false, text };
-  if (organizationId === "") return await parkForNobody(transaction, charge, reason);
-  return await parkOr(transaction, charge, reason, async (savepoint) => {
+  const charge = { id: chargeDigest(text), organizationId, charged: cost, provisional: false, text };
+  if (organizationId === "") return await refuseForNobody(transaction, charge, reason);
+  return await refuseOr(transaction, charge, reason, async (savepoint) => {
     await lockAccounts(savepoint, [organizationId]);
-    if (!(await insertParked(savepoint, charge, reason))) return [];
+    if (!(await insertDeadLetter(savepoint, charge, reason))) return [];
     return await chargeAccount(savepoint, organizationId, cost);
   });
 }
 
-/** Parks as `parking` does, or, when that is refused as well, without a charge to anybody. */
-async function parkOr(
+/** Keeps it as `keeping` does, or, when that is refused as well, without a charge to anybody. */
+async function refuseOr(
   transaction: DatabaseTransactionConnection,
-  charge: ParkedCharge,
+  charge: DeadLetter,
   reason: unknown,
-  parking: (savepoint: DatabaseTransactionConnection) => Promise<readonly Account[]>,
+  keeping: (savepoint: DatabaseTransactionConnection) => Promise<readonly Account[]>,
 ): Promise<readonly Account[]> {
   try {
-    return await transaction.transaction(parking);
+    return await transaction.transaction(keeping);
   } catch (error) {
     if (!refusesData(error)) throw error;
-    return await parkForNobody(transaction, charge, reason);
+    return await refuseForNobody(transaction, charge, reason);
   }
 }
 
-async function parkForNobody(
+async function refuseForNobody(
   transaction: DatabaseTransactionConnection,
-  charge: ParkedCharge,
+  charge: DeadLetter,
   reason: unknown,
 ): Promise<readonly Account[]> {
-  const nobodys = { ...charge, id: digestOf(charge.text), organizationId: null, charged: 0n };
-  await insertParked(transaction, nobodys, reason);
+  const nobodys = { ...charge, id: chargeDigest(charge.text), organizationId: null, charged: 0n };
+  await insertDeadLetter(transaction, nobodys, reason);
   return [];
 }
 
-/** Takes a parked charge out and gives back what it had charged. */
-async function unpark(transaction: DatabaseTransactionConnection, id: string): Promise<void> {
-  for (const { organizationId, charged } of await takeParked(transaction, [id])) {
+/** Takes a dead letter out and gives back what it had charged. */
+async function takeOut(transaction: DatabaseTransactionConnection, id: string): Promise<void> {
+  for (const { organizationId, charged } of await takeDeadLetters(transaction, [id])) {
     if (organizationId !== null) await chargeAccount(transaction, organizationId, -charged);
   }
 }

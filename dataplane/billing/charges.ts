@@ -11,11 +11,11 @@ import type { Account } from "./accounts.ts";
 import { encodeRow } from "./charge-text.ts";
 import { accountOperation } from "./gate.ts";
 import type { Correction, HeldBill } from "./held-bill.ts";
-import { BEFORE_ALL, KeptByShard, type Position } from "./kept-charges.ts";
+import { BEFORE_ALL, KeptByShard, type StreamPosition } from "./kept-charges.ts";
 import { LedgerWriter } from "./ledger-writer.ts";
-import { operation, RedisSilent, SHARDS, shardOf, type Operation } from "./shard.ts";
+import { operation, RedisSilent, SHARDS, shardOf, type MeterOperation } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
-import { reached } from "./steps.ts";
+import { reachedMoneyStep } from "./steps.ts";
 import { allTokens, type UsageRow } from "./usage-row.ts";
 
 /** The end of an answer is withheld at most this long while neither store takes its charge. */
@@ -34,7 +34,7 @@ export class Charges {
   /** The bill is over. */
   readonly #onEnded: (bill: HeldBill) => void;
   readonly #writer: LedgerWriter;
-  /** Whose charge a row is that does not go through Redis. A batch item's hold has another id than its row. */
+  /** Bills by the rows that are charged without Redis. A batch item's hold has another id than its row. */
   readonly #aroundRedis = new WeakMap<UsageRow, HeldBill>();
   readonly kept: KeptByShard;
 
@@ -53,7 +53,7 @@ export class Charges {
   }
 
   /** Charges that neither store has taken yet. */
-  get homeless(): number {
+  get unstored(): number {
     return this.#writer.size;
   }
 
@@ -65,15 +65,15 @@ export class Charges {
   /** Resolves when the charge is durable. @throws ApiError when neither store takes it in time; it is made all the same. */
   async settle(bill: HeldBill, row: UsageRow): Promise<void> {
     const charge = settleOperation(row, bill.correction(allTokens(row.tokens)));
-    reached("settle.sent");
+    reachedMoneyStep("settle.sent");
     const deadline = performance.now() + REDIS_MS;
     for (let left = REDIS_MS; left > 0; left = deadline - performance.now()) {
-      if (await this.#chargeInRedis(bill, row, charge, left)) return reached("settle.charged");
+      if (await this.#chargeInRedis(bill, row, charge, left)) return reachedMoneyStep("settle.charged");
       // A broken connection fails at once; it is tried again until the time is up.
       await new Promise((done) => setTimeout(done, 50));
     }
     await this.#chargeInLedger(bill, row);
-    reached("settle.charged");
+    reachedMoneyStep("settle.charged");
   }
 
   /** This row, which is charged without Redis, is the bill's. */
@@ -89,7 +89,7 @@ export class Charges {
 
   /** The ledger charged these rows by itself: gives their holds back under the new balances. Never fails. */
   ledgerCharged(rows: readonly UsageRow[], accounts: readonly Account[]): void {
-    const operations = new Map<string, Operation[]>();
+    const operations = new Map<string, MeterOperation[]>();
     for (const account of accounts) {
       operations.set(account.organizationId, [accountOperation(account, "", false)]);
     }
@@ -104,7 +104,7 @@ export class Charges {
       count(row);
     }
     for (const [organizationId, those] of operations) {
-      const told = this.#shards.hand(organizationId, ...those).then(() => reached("ledger.told"));
+      const told = this.#shards.hand(organizationId, ...those).then(() => reachedMoneyStep("ledger.told"));
       inBackground(told, this.#options.log, "telling Redis what the ledger charged");
     }
   }
@@ -113,7 +113,7 @@ export class Charges {
   #chargeInRedis(
     bill: HeldBill | undefined,
     row: UsageRow,
-    charge: Operation,
+    charge: MeterOperation,
     timeoutMs: number,
   ): Promise<boolean> {
     return this.#shards
@@ -129,14 +129,14 @@ export class Charges {
       );
   }
 
-  #chargedInRedis(bill: HeldBill | undefined, row: UsageRow, charge: Operation): true {
+  #chargedInRedis(bill: HeldBill | undefined, row: UsageRow, charge: MeterOperation): true {
     this.#keep(row, charge, this.#shards.of(row.organizationId).newest);
     if (bill !== undefined) this.#onEnded(bill);
     count(row);
     return true;
   }
 
-  #keep({ organizationId }: UsageRow, charge: Operation, position: Position): void {
+  #keep({ organizationId }: UsageRow, charge: MeterOperation, position: StreamPosition): void {
     this.kept.of(shardOf(organizationId)).add(charge, performance.now(), position);
   }
 
@@ -153,7 +153,7 @@ export class Charges {
       "Redis did not take a charge: writing it to the ledger",
     );
     this.elsewhere(bill, row);
-    reached("ledger.waiting");
+    reachedMoneyStep("ledger.waiting");
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<"late">((resolve) => {
       timer = setTimeout(() => resolve("late"), WITHHELD_MS - REDIS_MS);
@@ -170,7 +170,7 @@ export class Charges {
 /** Of a request whose limits are not known here. */
 const NO_CORRECTION: Correction = ["0", "0", "0"];
 
-const settleOperation = (row: UsageRow, correction: Correction): Operation =>
+const settleOperation = (row: UsageRow, correction: Correction): MeterOperation =>
   operation("settle", row.organizationId, row.id, row.cost.total.toString(), encodeRow(row), ...correction);
 
 function count({ model, tokens, cost }: UsageRow): void {

@@ -19,8 +19,8 @@ import {
   type LedgerWord,
 } from "./ledger-identity.ts";
 import { drainRows } from "./ledger.ts";
-import { BETWEEN_RECORDS, BETWEEN_WORDS, operation, type Operation, type Shard } from "./shard.ts";
-import { reached } from "./steps.ts";
+import { BETWEEN_RECORDS, BETWEEN_WORDS, operation, type MeterOperation, type Shard } from "./shard.ts";
+import { reachedMoneyStep } from "./steps.ts";
 
 /** An entry has the charges of one script call: one or two, or under load some dozens. */
 const MOST_ENTRIES_READ = 250;
@@ -43,7 +43,7 @@ class EntryMissing extends Error {
   override readonly name = "EntryMissing";
 }
 
-/** Postgres did not do its part. */
+/** Postgres failed, or did not answer. */
 export class LedgerAway extends Error {
   override readonly name = "LedgerAway";
 }
@@ -136,10 +136,10 @@ export class Drainer {
     return before === after ? entries : [];
   }
 
-  /** One round for one shard; 0 when another pod is at it. */
+  /** One round for one shard; 0 when another pod is draining it. */
   async #round(shard: Shard, index: number, entries: readonly Entry[]): Promise<number> {
     const charges = entries.flatMap((entry) => entry.charges);
-    reached("drain.read");
+    reachedMoneyStep("drain.read");
     this.#askedAt = performance.now();
     const accounts = await this.#store(index, charges)
       .catch((error: unknown) => {
@@ -148,16 +148,16 @@ export class Drainer {
       })
       .finally(() => (this.#askedAt = null));
     if (accounts === null) return 0;
-    reached("drain.stored");
+    reachedMoneyStep("drain.stored");
     const [outcome] = await shard.run(drainedOperation(accounts, entries), SCRIPT_MS);
     if (outcome === "broken") throw new EntryMissing(`an entry of ${shard.tag}:usage had been taken out`);
     if (outcome === "other") this.#options.onOther();
     if (outcome === "moved" || outcome === "other") return 0;
-    reached("drain.done");
+    reachedMoneyStep("drain.done");
     return charges.length;
   }
 
-  /** null: another pod is at it. */
+  /** null: another pod is draining this shard. */
   async #store(shard: number, charges: readonly Charge[]): Promise<readonly Account[] | null> {
     const { pool } = this.#options;
     const word = this.#options.word();
@@ -195,7 +195,7 @@ function readCharge(packed: string): Charge {
   const first = packed.indexOf(BETWEEN_WORDS);
   const second = packed.indexOf(BETWEEN_WORDS, first + 1);
   const cost = packed.slice(first + 1, second);
-  // An entry that no script of ours made moved no books.
+  // An entry that none of our scripts wrote is part of no balance.
   if (first < 0 || second < 0 || !/^\d{1,18}$/.test(cost))
     return { organizationId: "", cost: 0n, text: packed };
   return { organizationId: packed.slice(0, first), cost: BigInt(cost), text: packed.slice(second + 1) };
@@ -218,7 +218,7 @@ function* inRounds(entries: readonly Entry[]): Generator<readonly Entry[]> {
 }
 
 /** Tells Redis that the ledger has these entries, its oldest, and what the accounts are with them. */
-export function drainedOperation(accounts: readonly Account[], entries: readonly Entry[]): Operation {
+export function drainedOperation(accounts: readonly Account[], entries: readonly Entry[]): MeterOperation {
   const charges = entries.flatMap((entry) => entry.charges);
   const ends = [entries[0]?.entryId ?? "", entries.at(-1)?.entryId ?? ""];
   const words = [

@@ -19,11 +19,11 @@ import {
   tooManyAtOnce,
   type LimitState,
 } from "./rate-limits.ts";
-import { operation, RedisSilent, type Operation, type Reply } from "./shard.ts";
+import { operation, RedisSilent, type MeterOperation, type Reply } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
-import { Standing } from "./standing.ts";
+import { KnownCredit } from "./known-credit.ts";
 
-/** An account found empty is asked for in the ledger at most so often. */
+/** Least time between two reads of the ledger for an account that looked empty. */
 const RECHECK_MS = 1_000;
 
 type Accounts = ReadonlyMap<string, KeyedAccount>;
@@ -34,17 +34,17 @@ const hasLimits = ({ requestsPerMinute, tokensPerMinute, concurrentRequests }: R
   requestsPerMinute !== null || tokensPerMinute !== null || concurrentRequests !== null;
 const noLimits: RateLimits = { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null };
 
-/** Who asks: a request, or who may come to make one. */
+/** Who asks to be admitted: a request, or a key whose request is not read yet. */
 type Asking = Pick<MeteredRequest, "organizationId" | "keyId"> & { readonly id?: string };
 
-/** As the scripts take them: 0 for none. */
+/** Limits as arguments of the scripts; 0: no limit. */
 const limitArguments = ({ concurrentRequests, requestsPerMinute, tokensPerMinute }: RateLimits) => [
   String(concurrentRequests ?? 0),
   String(requestsPerMinute ?? 0),
   String(tokensPerMinute ?? 0),
 ];
 
-/** Whether another request would find room, by the reply to a hold. */
+/** Whether another request would be admitted, read from the reply to a hold. */
 const isRoomLeft = ({ requestsPerMinute, tokensPerMinute }: RateLimits, held: Reply): boolean =>
   !(requestsPerMinute !== null && held[2] === "0") && !(tokensPerMinute !== null && held[4] === "0");
 class OtherServer extends Error {
@@ -58,7 +58,7 @@ export class Gate {
   /** Compares Redis with the ledger when another Postgres answers (ledger-guard.ts). */
   readonly #compare: () => Promise<unknown>;
   readonly #admission: Admission;
-  readonly #standing = new Standing();
+  readonly #known = new KnownCredit();
   /** When an account was last read because it seemed empty. */
   readonly #rechecked = new LRUCache<string, true>({ max: 10_000, ttl: RECHECK_MS });
   readonly #loading = new Map<string, Promise<void>>();
@@ -77,9 +77,9 @@ export class Gate {
     const { organizationId } = bill.request;
     if (this.#admission.hasLine(organizationId)) return this.#standInLine(bill, estimate, null);
     return this.#hold(bill, estimate, (reply) => {
-      // Nearly always: the rest is for those who have to wait, or whose account has to be read first.
+      // The usual case. Otherwise it has to wait for credit, or its account has to be read first.
       if (reply[0] === "held") return this.#admitted(bill, reply);
-      // Whoever has to stand in line is told what is true when its turn comes.
+      // A request that waits gets the reply of the moment at which its turn comes.
       return this.#standInLine(bill, estimate, this.#admission.hasLine(organizationId) ? null : reply);
     });
   }
@@ -89,7 +89,7 @@ export class Gate {
    * from then is not enough where limits use up within it.
    */
   knownFine(organizationId: string, exactly: boolean): boolean {
-    if (!this.#standing.isFine(organizationId)) return false;
+    if (!this.#known.mayBegin(organizationId)) return false;
     return !exactly || !hasLimits(this.#options.limits(organizationId) ?? noLimits);
   }
 
@@ -98,7 +98,7 @@ export class Gate {
     const { organizationId } = payer;
     const limits = this.#options.limits(organizationId) ?? noLimits;
     const reply = await this.#look(payer, limits);
-    this.#standing.learn(organizationId, reply[0] === "fine");
+    this.#known.learn(organizationId, reply[0] === "fine");
     if (reply[0] !== "fine") throw this.#refusal(reply, endpoint, limits);
   }
 
@@ -115,7 +115,7 @@ export class Gate {
       });
       reply = [account !== undefined && account.balance > 0n ? "fine" : "empty"];
     }
-    // A ledger that is behind keeps nobody from storing a file.
+    // Files may be stored while the ledger lags.
     if (reply[0] !== "fine" && reply[0] !== "full") throw this.#refusal(reply, "chat", noLimits);
   }
 
@@ -204,7 +204,7 @@ export class Gate {
           break;
         }
         case "empty":
-          // A grant may have come that Redis has not heard of: 402 is said only on the ledger's word.
+          // Redis may not know a new grant yet: 402 only after the ledger was read.
           if (this.#rechecked.has(organizationId)) return reply;
           this.#rechecked.set(organizationId, true);
           await this.load(organizationId);
@@ -239,7 +239,7 @@ export class Gate {
       .run(hold, REDIS_MS)
       .then(then, (error: unknown) => {
         if (!(error instanceof RedisSilent) || error.sent) {
-          // It may have been made all the same.
+          // The hold may have been taken although no reply came.
           const release = operation("release", organizationId, id, ...bill.correction(0), "0");
           inBackground(this.#shards.hand(organizationId, release), this.#options.log, "releasing a hold");
         }
@@ -252,13 +252,13 @@ export class Gate {
     const { request, limits } = bill;
     const { organizationId, endpoint } = request;
     if (reply[0] !== "held") {
-      // There is credit where others hold all of it.
-      this.#standing.learn(organizationId, reply[0] === "busy");
+      // Credit that others hold entirely is credit all the same: no 402.
+      this.#known.learn(organizationId, reply[0] === "busy");
       throw this.#refusal(reply, endpoint, limits);
     }
     bill.amount = BigInt(reply[1] ?? "0");
     // Batch items have no limits, so their holds say nothing of them.
-    if (endpoint !== "batch") this.#standing.learn(organizationId, isRoomLeft(limits, reply));
+    if (endpoint !== "batch") this.#known.learn(organizationId, isRoomLeft(limits, reply));
     bill.headers = this.#headers(endpoint, limits, reply.slice(2));
   }
 
@@ -358,7 +358,7 @@ export class Gate {
   }
 }
 
-export const accountOperation = (account: Account, keyEpoch: string, onlyKnown: boolean): Operation =>
+export const accountOperation = (account: Account, keyEpoch: string, onlyKnown: boolean): MeterOperation =>
   operation(
     "account",
     account.organizationId,

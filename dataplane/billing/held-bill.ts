@@ -6,7 +6,7 @@ import { inSpan, startSpan } from "../telemetry/trace.ts";
 import { encodeRow } from "./charge-text.ts";
 import type { Bill, FinalUsage, MeteredRequest, Micros, Observed } from "./meter.ts";
 import { costMicros } from "./price.ts";
-import { operation, type Operation } from "./shard.ts";
+import { operation, type MeterOperation } from "./shard.ts";
 import { isNothing } from "./token-usage.ts";
 import { usageRow, type UsageRow } from "./usage-row.ts";
 
@@ -147,7 +147,7 @@ export class HeldBill implements Bill, Seated {
     this.#said = null;
   }
 
-  retake(): Operation {
+  retake(): MeterOperation {
     const { organizationId, id } = this.request;
     const seen = this.#seen === null ? null : this.#provisional(this.#seen);
     return operation("retake", organizationId, id, this.amount.toString(), this.item, ...seenArguments(seen));

@@ -23,15 +23,15 @@ import {
   type ItemRun,
   type RateLimits,
 } from "./held-bill.ts";
-import type { Position } from "./kept-charges.ts";
+import type { StreamPosition } from "./kept-charges.ts";
 import { LedgerGuard } from "./ledger-guard.ts";
 import { foreignText, type LedgerId } from "./ledger-identity.ts";
 import type { Meter, MeteredRequest, Micros } from "./meter.ts";
 import { Preflight } from "./preflight.ts";
 import { ledgerBehind, meterUnavailable } from "./rate-limits.ts";
-import { operation, shardOf, type Operation, type Reply, type Shard } from "./shard.ts";
+import { operation, shardOf, type MeterOperation, type Reply, type Shard } from "./shard.ts";
 import { REDIS_MS, Shards } from "./shards.ts";
-import { reached } from "./steps.ts";
+import { reachedMoneyStep } from "./steps.ts";
 import type { UsageRow } from "./usage-row.ts";
 
 /** How often the ledger and Redis are read until both are at the same version of an account. */
@@ -45,15 +45,15 @@ export interface HoldsOptions extends ChargesOptions {
   readonly clock: Clock;
   /** That of `pool` (`readLedgerId`). */
   readonly ledger: LedgerId;
-  /** A word that no other epoch of a shard has. */
+  /** Makes the random word of a shard's new epoch. */
   readonly newEpoch: () => string;
   /** The organization's limits by the snapshot of now. */
   readonly limits: (organizationId: string) => RateLimits | undefined;
   /** The present key epoch when the key is still valid, else null (`KeyDirectory.recheck`). */
   readonly recheckKey: (keyId: string) => Promise<number | null>;
-  /** How long a request waits for credit that others hold; 2 s unless a test is in a hurry. */
+  /** How long a request waits for credit that others hold; 2 s unless a test sets another time. */
   readonly waitMs?: number;
-  /** How many operations may be owed to Redis; 20,000 unless a test has less patience. */
+  /** Most operations in the backlog for Redis; 20,000 unless a test sets another number. */
   readonly mostOwed?: number;
 }
 
@@ -114,11 +114,11 @@ export class Holds implements Meter, HoldOperations {
     if (this.charges.kept.full) throw ledgerBehind();
     const bill = new HeldBill(this, request, this.#gate.limitsOf(request), options);
     const wanted = estimate > MAX_MICROS ? MAX_MICROS : estimate;
-    reached("open.sent");
+    reachedMoneyStep("open.sent");
     await this.#gate.admit(bill, wanted);
     this.#running.add(bill);
     holding.value = this.#running.size;
-    reached("open.held");
+    reachedMoneyStep("open.held");
     return bill;
   }
 
@@ -175,8 +175,8 @@ export class Holds implements Meter, HoldOperations {
   }
 
   /** Charges that neither store has taken yet. */
-  get homeless(): number {
-    return this.charges.homeless;
+  get unstored(): number {
+    return this.charges.unstored;
   }
 
   get ledger(): LedgerId {
@@ -198,7 +198,7 @@ export class Holds implements Meter, HoldOperations {
   }
 
   /** Redis was seen with this epoch, and the ledger has all entries of the shard's stream up to `drained`. */
-  sawShard(index: number, epoch: string | null, drained: Position | null): void {
+  sawShard(index: number, epoch: string | null, drained: StreamPosition | null): void {
     const kept = this.charges.kept.of(index);
     if (this.#shards.all[index]?.sawEpoch(epoch) === true && drained !== null) kept.drainedTo(drained);
     metrics.keptBytes.set(this.charges.kept.waitingBytes);
@@ -213,17 +213,17 @@ export class Holds implements Meter, HoldOperations {
     for (const shard of this.#shards.all) shard.lost();
   }
 
-  /** Tells Redis that the running requests live, and what they have seen. Never fails. */
+  /** Sends heartbeats of the running requests, with the usage observed so far. Never fails. */
   async heartbeat(): Promise<void> {
     if (this.#running.size === 0) return;
     const ofShard = Map.groupBy(this.#running, ({ request }) => shardOf(request.organizationId));
     await Promise.all(Array.from(ofShard.values(), (bills) => this.#beatInTurns(bills)));
-    reached("heartbeat.done");
+    reachedMoneyStep("heartbeat.done");
   }
 
   /** Hands over what Redis did not take before. Never fails. */
   async payOwed(): Promise<void> {
-    await this.#shards.payOwed();
+    await this.#shards.retryPending();
   }
 
   // What a HeldBill asks of its meter.
@@ -233,7 +233,7 @@ export class Holds implements Meter, HoldOperations {
     if (reply === null) return false;
     const covered = reply[0] === "held";
     bill.amount = covered ? spent + next : spent;
-    reached("advance.held");
+    reachedMoneyStep("advance.held");
     return covered;
   }
 
@@ -241,7 +241,7 @@ export class Holds implements Meter, HoldOperations {
     const [word, amount = "0", left = "0"] = (await this.#goOn("spend", bill, spent, next, seen)) ?? [];
     if (word !== "noted") return 0n;
     bill.amount = BigInt(amount);
-    reached("spend.noted");
+    reachedMoneyStep("spend.noted");
     return BigInt(left);
   }
 
@@ -270,7 +270,7 @@ export class Holds implements Meter, HoldOperations {
       await this.#gate.load(organizationId);
       return await this.#shards.run(organizationId, more);
     } catch (error) {
-      // Without Redis nobody knows what the credit covers: the loop ends with what it has.
+      // Without Redis it is unknown whether credit covers another iteration: the loop ends here.
       this.#options.log.warn({ err: error, requestId: id }, "a tool loop's next step could not be held");
       return null;
     }
@@ -289,7 +289,7 @@ export class Holds implements Meter, HoldOperations {
     );
   }
 
-  #lostOperations(shard: number): Operation[] {
+  #lostOperations(shard: number): MeterOperation[] {
     const charges = this.charges.kept.of(shard).all(performance.now());
     const holds = [...this.#running]
       .filter(({ request }) => shardOf(request.organizationId) === shard)
@@ -303,7 +303,7 @@ export class Holds implements Meter, HoldOperations {
   async #beatInTurns(bills: readonly HeldBill[]): Promise<void> {
     for (let at = 0; at < bills.length; at += BEATS_AT_ONCE) {
       const heard = await Promise.all(bills.slice(at, at + BEATS_AT_ONCE).map((bill) => this.#beat(bill)));
-      // A silent Redis would keep each turn waiting; the others have their turn with the next beat.
+      // With a silent Redis each portion would wait for its time-out; the rest follows with the next heartbeat.
       if (heard.includes(false)) return;
     }
   }
@@ -320,7 +320,7 @@ export class Holds implements Meter, HoldOperations {
         await this.#shards.run(organizationId, bill.retake());
       return true;
     } catch {
-      // Said again with the next beat.
+      // The next heartbeat says it again.
       bill.forgetSaid();
       return false;
     }

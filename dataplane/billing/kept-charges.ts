@@ -1,9 +1,9 @@
 /**
  * Charges that Redis took, to make again when it loses them (design.md §5): each until the ledger has it, and for a
- * minute at least, as the ledger may lose its last moments as well. Their bytes lie outside of the heap: as strings
- * they would outlive two collections of the young one, each of them copying all.
+ * minute at least, as the ledger may lose its last moments as well. Their bytes lie outside of V8's heap: as strings
+ * they would survive two young collections, and be copied by each.
  */
-import type { Operation } from "./shard.ts";
+import type { MeterOperation } from "./shard.ts";
 
 /** Charges are kept for so long, also when the ledger has them. */
 const KEPT_MS = 60_000;
@@ -17,12 +17,12 @@ const MOST_BYTES = 128 * 1024 * 1024;
 const SEPARATOR = "\x1e";
 
 /** Id of an entry of a shard's stream. */
-export type Position = string;
+export type StreamPosition = string;
 /** Before every entry: of what the ledger has already. */
-export const BEFORE_ALL: Position = "0-0";
+export const BEFORE_ALL: StreamPosition = "0-0";
 
 /** Whether an entry is at another one's place, or before it. */
-export function isUpTo(entry: Position, other: Position): boolean {
+export function isUpTo(entry: StreamPosition, other: StreamPosition): boolean {
   const [ms = 0, sequence = 0] = entry.split("-").map(Number);
   const [otherMs = 0, otherSequence = 0] = other.split("-").map(Number);
   return ms < otherMs || (ms === otherMs && sequence <= otherSequence);
@@ -33,7 +33,7 @@ interface Chunk {
   /** `performance.now()` of its last charge. */
   last: number;
   /** No charge of it stands behind this entry. */
-  position: Position;
+  position: StreamPosition;
   /** The ledger has all of it. */
   drained: boolean;
   /** The ledger may have lost it since: not to be forgotten before it was looked whether it has. */
@@ -42,8 +42,8 @@ interface Chunk {
   used: number;
 }
 
-function operationsOf({ bytes, used }: Chunk): Operation[] {
-  const charges = bytes.toString("utf8", 0, used).split(SEPARATOR) as Operation[];
+function operationsOf({ bytes, used }: Chunk): MeterOperation[] {
+  const charges = bytes.toString("utf8", 0, used).split(SEPARATOR) as MeterOperation[];
   return charges.slice(0, -1);
 }
 
@@ -77,14 +77,14 @@ export class KeptSpace {
 export class KeptCharges {
   readonly #space: KeptSpace;
   #chunks: Chunk[] = [];
-  #drained: Position = BEFORE_ALL;
+  #drained: StreamPosition = BEFORE_ALL;
 
   constructor(space = new KeptSpace()) {
     this.#space = space;
   }
 
   /** `position`: the charge stands there in the stream, or before it. */
-  add(charge: Operation, now: number, position: Position): void {
+  add(charge: MeterOperation, now: number, position: StreamPosition): void {
     let chunk = this.#chunks.at(-1);
     const most = 3 * charge.length + 1;
     // One that waits is filled however old it is: else a long wait would leave many nearly empty ones.
@@ -111,14 +111,14 @@ export class KeptCharges {
   }
 
   /** The ledger has all entries of the stream up to this one. */
-  drainedTo(position: Position): void {
+  drainedTo(position: StreamPosition): void {
     if (isUpTo(position, this.#drained)) return;
     this.#drained = position;
     for (const chunk of this.#chunks) this.#judge(chunk);
   }
 
   /** All of them were charged again, in a stream that may be another one; none stands behind this entry. */
-  chargedAgain(position: Position): void {
+  chargedAgain(position: StreamPosition): void {
     this.#drained = BEFORE_ALL;
     for (const chunk of this.#chunks) {
       chunk.position = position;
@@ -132,14 +132,14 @@ export class KeptCharges {
   }
 
   /** Doubtful charges that the ledger is said to have; they are not doubtful any more. */
-  takeDoubtful(): Operation[] {
+  takeDoubtful(): MeterOperation[] {
     const chunks = this.#chunks.filter(({ doubtful, drained }) => doubtful && drained);
     for (const chunk of chunks) chunk.doubtful = false;
     return chunks.flatMap(operationsOf);
   }
 
   /** Oldest first; a few of them may have been in the ledger for more than a minute. */
-  all(now: number): Operation[] {
+  all(now: number): MeterOperation[] {
     this.#forget(now);
     return this.#chunks.flatMap(operationsOf);
   }
@@ -191,7 +191,7 @@ export class KeptByShard {
     for (const shard of this.#shards) shard.doubt();
   }
 
-  takeDoubtful(): Operation[] {
+  takeDoubtful(): MeterOperation[] {
     return this.#shards.flatMap((shard) => shard.takeDoubtful());
   }
 }

@@ -20,7 +20,7 @@ import { creditsText } from "./credits.ts";
 import { foreignText, ledgerOf, readLedgerWord, type LedgerId, type LedgerWord } from "./ledger-identity.ts";
 import { recordLosses, restoreCharges, type KnownAccount, type Loss } from "./ledger-losses.ts";
 import { scanOrganizations } from "./scan-organizations.ts";
-import { operation, type Operation, type Shard } from "./shard.ts";
+import { operation, type MeterOperation, type Shard } from "./shard.ts";
 
 /** First half of the advisory lock's key; the second is the shard. */
 const LOCK = 7_104_203;
@@ -39,7 +39,7 @@ export interface LedgerGuardOptions {
   readonly ledger: LedgerId;
   readonly shards: readonly Shard[];
   /** What this process has charged and the ledger may have lost. */
-  readonly takeDoubtful: () => readonly Operation[];
+  readonly takeDoubtful: () => readonly MeterOperation[];
   /** Another server answers than before. */
   readonly onOther: () => void;
   /** What a process does that has not served yet. */
@@ -193,7 +193,7 @@ async function beOnly(transaction: DatabaseTransactionConnection, shard: number,
 }
 
 /** Of a `settle` (shard.ts). */
-function chargeOf(settle: Operation): Charge {
+function chargeOf(settle: MeterOperation): Charge {
   const [, , organizationId = "", , cost = "0", text = ""] = settle.split("\0");
   return { organizationId, cost: BigInt(cost), text };
 }

@@ -48,7 +48,7 @@ export async function recordLosses(
   const losses: Loss[] = [];
   for (const { organizationId, base, version } of known) {
     const account = accounts.get(organizationId);
-    // Of an organization that the ledger has never heard of nothing can be charged; the audit names it.
+    // Of an organization that the ledger has never heard of nothing can be charged; reconcile names it.
     if (account === undefined || account.version > version) continue;
     if (account.version === version && account.balance === base) continue;
     const lost = account.balance > base ? account.balance - base : 0n;

@@ -7,7 +7,7 @@ import type { DatabasePool } from "slonik";
 import type { Logger } from "pino";
 import { type Account } from "./accounts.ts";
 import { chargeRows } from "./charge.ts";
-import { reached } from "./steps.ts";
+import { reachedMoneyStep } from "./steps.ts";
 import type { UsageRow } from "./usage-row.ts";
 import { inBackground } from "../lib/in-background.ts";
 
@@ -15,10 +15,10 @@ const ROWS_AT_ONCE = 500;
 /** How long a transaction may take before Redis is tried beside it. */
 const PATIENCE_MS = 500;
 const PAUSE_MS = 100;
-/** So many rows without a home mean that both stores are gone: new requests are refused. */
+/** So many rows that neither store has taken mean that both stores are gone: new requests are refused. */
 const MOST_ROWS = 10_000;
 
-interface Homeless {
+interface UnstoredRow {
   readonly row: UsageRow;
   readonly stored: () => void;
 }
@@ -34,7 +34,7 @@ export interface LedgerWriterOptions {
 
 export class LedgerWriter {
   readonly #options: LedgerWriterOptions;
-  readonly #homeless = new Map<string, Homeless>();
+  readonly #unstored = new Map<string, UnstoredRow>();
   #transaction: Promise<void> | null = null;
   #running = false;
 
@@ -43,17 +43,17 @@ export class LedgerWriter {
   }
 
   get full(): boolean {
-    return this.#homeless.size >= MOST_ROWS;
+    return this.#unstored.size >= MOST_ROWS;
   }
 
   get size(): number {
-    return this.#homeless.size;
+    return this.#unstored.size;
   }
 
   /** Resolves when the row is durable, however long that takes. */
   store(row: UsageRow): Promise<void> {
     return new Promise((stored) => {
-      this.#homeless.set(row.id, { row, stored });
+      this.#unstored.set(row.id, { row, stored });
       inBackground(this.#run(), this.#options.log, "writing charges to the ledger");
     });
   }
@@ -62,12 +62,12 @@ export class LedgerWriter {
     if (this.#running) return;
     this.#running = true;
     try {
-      while (this.#homeless.size > 0) {
-        const some = [...this.#homeless.values()].slice(0, ROWS_AT_ONCE).map(({ row }) => row);
+      while (this.#unstored.size > 0) {
+        const some = [...this.#unstored.values()].slice(0, ROWS_AT_ONCE).map(({ row }) => row);
         // One at a time: a frozen Postgres must not swallow the whole pool.
         this.#transaction ??= this.#write(some);
         await Promise.race([this.#transaction, sleep(PATIENCE_MS)]);
-        const left = some.filter(({ id }) => this.#homeless.has(id));
+        const left = some.filter(({ id }) => this.#unstored.has(id));
         if (left.length === 0) continue;
         await Promise.all(left.map((row) => this.#tryRedis(row)));
         await sleep(PAUSE_MS);
@@ -80,7 +80,7 @@ export class LedgerWriter {
   async #write(rows: readonly UsageRow[]): Promise<void> {
     try {
       const accounts = await this.#options.pool.transaction((transaction) => chargeRows(transaction, rows));
-      reached("ledger.charged");
+      reachedMoneyStep("ledger.charged");
       this.#options.onStored(rows, accounts);
       for (const { id } of rows) this.#found(id);
     } catch (error) {
@@ -95,7 +95,7 @@ export class LedgerWriter {
   }
 
   #found(id: string): void {
-    this.#homeless.get(id)?.stored();
-    this.#homeless.delete(id);
+    this.#unstored.get(id)?.stored();
+    this.#unstored.delete(id);
   }
 }

@@ -5,7 +5,7 @@
  */
 import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
 import { accountSchema, ledgerWord, type Account } from "./accounts.ts";
-import { arrayOf } from "./charge-text.ts";
+import { chargeArray } from "./charge-text.ts";
 import type { LedgerWord } from "./ledger-identity.ts";
 import type { ChargeClass } from "./price.ts";
 import type { UsageRow } from "./usage-row.ts";
@@ -62,7 +62,7 @@ export async function storeRows(
 ): Promise<readonly Account[]> {
   return await transaction.any(sql.type(accountSchema)`
     select organization_id as "organizationId", balance_micros as balance, version, ${ledgerWord}
-    from charge_usage(${arrayOf(texts)}::charge[])
+    from charge_usage(${chargeArray(texts)}::charge[])
   `);
 }
 
@@ -79,7 +79,7 @@ export async function drainRows(
 ): Promise<readonly Account[]> {
   return await pool.any(sql.type(accountSchema)`
     select organization_id as "organizationId", balance_micros as balance, version, ${word} as ledger
-    from drain_charges(${word}, ${lock}, ${shard}, ${arrayOf(texts)}::charge[])
+    from drain_charges(${word}, ${lock}, ${shard}, ${chargeArray(texts)}::charge[])
   `);
 }
 

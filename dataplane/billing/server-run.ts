@@ -7,7 +7,7 @@
  * behind a proxy as well, whose `INFO` may tell a `run_id` of its own.
  */
 import type { Redis } from "ioredis";
-import { digestOf, textFor } from "../store/redis.ts";
+import { scriptDigest, textFor } from "../store/redis.ts";
 
 /**
  * Never changed: another text would end the holds of a running server at each upgrade. Of each database of the server, as
@@ -16,7 +16,7 @@ import { digestOf, textFor } from "../store/redis.ts";
 const MARK = "return 'gapura-meter: this run of the server is known'";
 
 /**
- * Whose Redis it is outlasts the run: another ledger must not take the charges for its own. Deleted first, as a full memory
+ * The ledger's id survives a restart of the server, so that another ledger does not take the charges for its own. Deleted first, as a full memory
  * refuses what needs more of it until a script has freed some.
  */
 const END_EPOCH = `
@@ -47,7 +47,7 @@ export class ServerRun {
   }
 
   async #look(): Promise<void> {
-    const [known] = (await this.#redis.script("EXISTS", digestOf(this.#mark))) as number[];
+    const [known] = (await this.#redis.script("EXISTS", scriptDigest(this.#mark))) as number[];
     if (known === 1) return;
     // One by one, as a cluster's keys lie apart; all of them before the mark, which says that it is done.
     for (const key of this.#epochKeys) await this.#redis.eval(END_EPOCH, 1, key);

@@ -5,13 +5,13 @@
 import type { Redis } from "ioredis";
 import { loadScript } from "../store/redis.ts";
 import { ForeignLedger, foreignText, ledgerOf, type LedgerId } from "./ledger-identity.ts";
-import { BEFORE_ALL, isUpTo, type Position } from "./kept-charges.ts";
+import { BEFORE_ALL, isUpTo, type StreamPosition } from "./kept-charges.ts";
 
 /** Sixteen, fixed: an organization's shard must be the same in every pod of every release. */
 export const SHARDS = 16;
 
 /** One operation of the `store/meter-*.lua` files: its name and arguments, packed by `operation` (meter-apply.lua). */
-export type Operation = string & { readonly [packed]: true };
+export type MeterOperation = string & { readonly [packed]: true };
 declare const packed: unique symbol;
 /** Its answer: a word and what goes with it. */
 export type Reply = readonly string[];
@@ -56,7 +56,7 @@ const apply = loadScript(
 );
 
 type ScriptReply =
-  | { readonly applied: readonly Reply[]; readonly newest: Position | null }
+  | { readonly applied: readonly Reply[]; readonly newest: StreamPosition | null }
   | { readonly epoch: string }
   | { readonly foreign: LedgerId };
 
@@ -69,8 +69,8 @@ export const BETWEEN_RECORDS = "\x1e";
  * A call's operations go as one argument, as ioredis spends more on each argument than on a kilobyte of it. No word
  * holds a control character: ids are our own, `shardOf` refuses such an organization, and `encodeRow` writes none.
  */
-export const operation = (name: string, ...args: readonly string[]): Operation =>
-  [name, args.length, ...args, ""].join("\0") as Operation;
+export const operation = (name: string, ...args: readonly string[]): MeterOperation =>
+  [name, args.length, ...args, ""].join("\0") as MeterOperation;
 
 /** `{1, replies, newest entry}`, or `{0, epoch}`, or `{2, ledger}`. */
 function readReply(reply: unknown): ScriptReply {
@@ -83,7 +83,7 @@ function readReply(reply: unknown): ScriptReply {
 }
 
 interface Waiting {
-  readonly operation: Operation;
+  readonly operation: MeterOperation;
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: Error) => void;
   /** `performance.now()` from which on nobody waits any more. */
@@ -95,14 +95,14 @@ export interface ShardOptions {
   /** 0 … SHARDS − 1. */
   readonly index: number;
   readonly ledger: LedgerId;
-  /** A word that no other epoch has. */
+  /** Makes the random word of a new epoch. */
   readonly newEpoch: () => string;
-  /** To be awaited before a server hears of the meter for the first time since it was started. */
+  /** Must resolve before the first script call to a server that was started anew. */
   readonly onNewRun: () => Promise<void>;
   /** What to do again, in this order, when Redis turns out to have lost what it knew. */
-  readonly onLost: (shard: number) => readonly Operation[];
+  readonly onLost: (shard: number) => readonly MeterOperation[];
   /** All of that is done; no charge of it stands behind this entry of the stream. */
-  readonly onRestored: (shard: number, newest: Position) => void;
+  readonly onRestored: (shard: number, newest: StreamPosition) => void;
 }
 
 export class Shard {
@@ -112,12 +112,12 @@ export class Shard {
   #queue: Waiting[] = [];
   /** The group that Redis has not answered yet. */
   #underWay: readonly Waiting[] = [];
-  /** One timer for all who wait: rings at the first deadline. */
+  /** One timer for all waiting operations, set to the earliest deadline. */
   #alarm: NodeJS.Timeout | undefined;
   #alarmAt = Number.POSITIVE_INFINITY;
   #epoch = "";
   /** The youngest entry of the stream that a call of ours wrote or met. */
-  #newest: Position = BEFORE_ALL;
+  #newest: StreamPosition = BEFORE_ALL;
   /** The other ledger that this Redis belongs to. */
   #foreign: LedgerId | null = null;
   #lost = false;
@@ -134,7 +134,7 @@ export class Shard {
    * Runs one operation together with whatever else gathers.
    * @throws RedisSilent when there is no answer within `timeoutMs`, or a refusal.
    */
-  run(operation: Operation, timeoutMs: number): Promise<Reply> {
+  run(operation: MeterOperation, timeoutMs: number): Promise<Reply> {
     return new Promise((resolve, reject) => {
       if (this.#queue.length >= MAX_QUEUED) {
         reject(new RedisSilent("too many operations are waiting for Redis", { sent: false }));
@@ -159,7 +159,7 @@ export class Shard {
   }
 
   /** No charge that Redis has taken from here stands behind this entry of the stream. */
-  get newest(): Position {
+  get newest(): StreamPosition {
     return this.#newest;
   }
 
@@ -207,7 +207,7 @@ export class Shard {
     setImmediate(() => {
       this.#scheduled = false;
       this.#drainQueue().catch((cause: unknown) => {
-        // Nobody who waits here may wait for ever.
+        // Operations that wait here must not wait for ever.
         this.#refuse(this.#queue.splice(0), new RedisSilent("the meter failed", { sent: false, cause }));
       });
     });
@@ -237,7 +237,7 @@ export class Shard {
     // Cleared first: a further loss on the way sets it again.
     this.#lost = false;
     this.#restoring = true;
-    // Whatever the stream's entries were, those from now on are others.
+    // Entry ids of before mean nothing in the new stream.
     this.#newest = BEFORE_ALL;
     const operations = this.#options.onLost(this.#options.index);
     // Nothing of ours can be lost any more: the next call begins as the first one did.
@@ -290,7 +290,7 @@ export class Shard {
 
   /** @throws ForeignLedger, and what ioredis throws. */
   async #call(
-    operations: readonly Operation[],
+    operations: readonly MeterOperation[],
   ): Promise<Exclude<ScriptReply, { readonly foreign: LedgerId }>> {
     const packed = operations.join("");
     const { redis, ledger, newEpoch, onNewRun } = this.#options;

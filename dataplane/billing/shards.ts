@@ -1,8 +1,16 @@
-/** The sixteen shards of the meter, and operations that are owed to them: nobody waits for those. */
+/** The sixteen shards of the meter, and a backlog of operations for which no caller waits. */
 import { metrics } from "../telemetry/metrics.ts";
 import { meterUnavailable } from "./rate-limits.ts";
 import { ServerRun } from "./server-run.ts";
-import { SHARDS, Shard, epochKeys, shardOf, type Operation, type Reply, type ShardOptions } from "./shard.ts";
+import {
+  SHARDS,
+  Shard,
+  epochKeys,
+  shardOf,
+  type MeterOperation,
+  type Reply,
+  type ShardOptions,
+} from "./shard.ts";
 
 /** Redis has this long for one operation; then a charge goes straight to the ledger. */
 export const REDIS_MS = 1_000;
@@ -14,16 +22,16 @@ export const REDIS_MS = 1_000;
 const MOST_OWED = 20_000;
 
 export interface ShardsOptions extends Omit<ShardOptions, "index" | "onNewRun"> {
-  /** An operation that nobody waited for may have given credit back. */
+  /** An operation of the backlog may have released credit. */
   readonly onTaken: (organizationId: string) => void;
   /** `MOST_OWED` unless a test has less patience. */
   readonly mostOwed?: number;
 }
 
-/** Paid or dropped as a whole: a hold must not go back before Redis has the balance with its charge. */
+/** Sent or dropped as a whole: a hold must not be released before Redis has the balance that includes its charge. */
 interface Debt {
   readonly organizationId: string;
-  readonly operations: readonly Operation[];
+  readonly operations: readonly MeterOperation[];
 }
 
 export class Shards {
@@ -49,7 +57,7 @@ export class Shards {
   }
 
   /** @throws ApiError 503 when Redis does not answer. */
-  async run(organizationId: string, operation: Operation): Promise<Reply> {
+  async run(organizationId: string, operation: MeterOperation): Promise<Reply> {
     try {
       return await this.of(organizationId).run(operation, REDIS_MS);
     } catch (error) {
@@ -57,8 +65,8 @@ export class Shards {
     }
   }
 
-  /** Resolves when Redis has all of them, or when they are owed or dropped. Never fails. */
-  async hand(organizationId: string, ...operations: readonly Operation[]): Promise<void> {
+  /** Resolves when Redis has all of them, or when they are in the backlog or dropped. Never fails. */
+  async hand(organizationId: string, ...operations: readonly MeterOperation[]): Promise<void> {
     const shard = this.of(organizationId);
     try {
       // Put in line at once, so that they keep their order.
@@ -70,7 +78,7 @@ export class Shards {
   }
 
   /** Hands over again what Redis did not take. Never fails. */
-  async payOwed(): Promise<void> {
+  async retryPending(): Promise<void> {
     const debts = this.#debts;
     this.#debts = [];
     this.#count(-this.#owed);
@@ -82,7 +90,7 @@ export class Shards {
   #owe(debt: Debt): void {
     const { length } = debt.operations;
     if (this.#owed + length > this.#mostOwed) {
-      metrics.owedDropped.inc(length);
+      metrics.pendingDropped.inc(length);
       return;
     }
     this.#debts.push(debt);
@@ -91,6 +99,6 @@ export class Shards {
 
   #count(difference: number): void {
     this.#owed += difference;
-    metrics.owed.set(this.#owed);
+    metrics.pending.set(this.#owed);
   }
 }

@@ -1,7 +1,7 @@
 /** The named points between two writes of the money's way (docs/decisions/money.md), for tests that kill there. */
 import { publisherOf } from "../lib/steps.ts";
 
-export type Step =
+export type MoneyStep =
   | "open.sent"
   | "open.held"
   | "heartbeat.done"
@@ -20,4 +20,4 @@ export type Step =
   | "directory.begun"
   | "directory.copied";
 
-export const reached: (step: Step) => void = publisherOf("gapura:money");
+export const reachedMoneyStep: (step: MoneyStep) => void = publisherOf("gapura:money");

@@ -1,7 +1,7 @@
 /**
- * What runs beside the requests of a data plane to keep the money right. Every pod beats for its holds and watches
+ * Background work of a data plane that keeps the money right. Every pod sends heartbeats for its holds and watches
  * Redis for losses; the sweeper, the drainer and the look for accounts that Redis has an old version of run in one pod for
- * each shard (leads.ts), though each step is safe to run in several at once.
+ * each shard (shard-leaders.ts), though each step is safe to run in several at once.
  */
 import type { Redis } from "ioredis";
 import { LRUCache } from "lru-cache";
@@ -12,12 +12,12 @@ import { accountOperation } from "./gate.ts";
 import type { Holds } from "./holds.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { Recurring } from "../lib/recurring.ts";
-import { Leads } from "./leads.ts";
+import { ShardLeaders } from "./shard-leaders.ts";
 import { changedAccounts, pageAccounts, type KeyedAccount } from "./accounts.ts";
 import { makePartitions } from "./ledger.ts";
-import { ParkedKeeper } from "./parked.ts";
+import { DeadLetterRetry } from "./retry-dead-letters.ts";
 import { operation, shardOf, type Shard } from "./shard.ts";
-import { reached } from "./steps.ts";
+import { reachedMoneyStep } from "./steps.ts";
 
 export interface Rhythm {
   /** How often each shard is looked at: a flush is noticed so soon, and a dead leader replaced a second later. */
@@ -30,7 +30,7 @@ export interface Rhythm {
   /** A hold without a heartbeat for so long has lost its owner. */
   readonly staleMs: number;
   readonly accountsMs: number;
-  /** Looked back so far, as a transaction becomes visible only some time after it said when it changed an account. */
+  /** How far back changed accounts are read: a transaction becomes visible later than the time that it stores. */
   readonly lookBackMs: number;
 }
 
@@ -47,7 +47,7 @@ export const usualRhythm: Rhythm = {
 };
 const PARTITIONS_MS = 6 * 3_600_000;
 const OWED_MS = 500;
-const PARKED_MS = 30_000;
+const DEAD_LETTERS_MS = 30_000;
 const SWEPT_AT_ONCE = 200;
 /** Script calls of one sweep of a shard; a pod of 10,000 streams leaves some 700 holds in each. */
 const MOST_SWEEPS = 100;
@@ -74,15 +74,15 @@ export class Upkeep {
   readonly #options: UpkeepOptions;
   readonly #rhythm: Rhythm;
   readonly #drainer: Drainer;
-  readonly #leads: Leads;
-  readonly #parked: ParkedKeeper;
+  readonly #leaders: ShardLeaders;
+  readonly #deadLetters: DeadLetterRetry;
   readonly #loops: Recurring[];
   readonly #guardLoop: Recurring;
   /** Versions that this process has told Redis, by organization. */
   readonly #told = new LRUCache<string, bigint>({ max: 200_000 });
   /** When this pod last told Redis of every change, in milliseconds of `performance.now()`. */
   #toldAt = Number.NEGATIVE_INFINITY;
-  /** `run_id` of the server that answered last; empty: it is not known whether that answers now. */
+  /** `run_id` of the server that answered last; empty: unknown. */
   #server = "";
   #isSame = false;
   #looked = false;
@@ -100,12 +100,12 @@ export class Upkeep {
       word: () => holds.guard.word,
       onOther: () => this.#lookSoon(),
     });
-    this.#leads = new Leads({ pod, random, shards: holds.shards });
+    this.#leaders = new ShardLeaders({ pod, random, shards: holds.shards });
     const { ledgerMs } = this.#rhythm;
     this.#guardLoop = new Recurring(log, "ledger", ledgerMs, () => this.look());
-    this.#parked = new ParkedKeeper(pool, log);
+    this.#deadLetters = new DeadLetterRetry(pool, log);
     const { watchMs, drainMs, heartbeatMs, sweepMs } = this.#rhythm;
-    const leads = (shard: number) => this.#leads.has(shard);
+    const leads = (shard: number) => this.#leaders.has(shard);
     this.#loops = [
       this.#guardLoop,
       new Recurring(log, "watch", watchMs, () => this.watch()),
@@ -114,7 +114,7 @@ export class Upkeep {
       new Recurring(log, "owed", OWED_MS, () => holds.payOwed()),
       new Recurring(log, "sweep", sweepMs, () => this.sweep(leads)),
       new Recurring(log, "accounts", watchMs, () => this.#tellChanged()),
-      new Recurring(log, "parked", PARKED_MS, () => this.#parked.look()),
+      new Recurring(log, "dead letters", DEAD_LETTERS_MS, () => this.#deadLetters.look()),
       new Recurring(log, "partitions", PARTITIONS_MS, () => makePartitions(pool)),
     ];
   }
@@ -130,17 +130,17 @@ export class Upkeep {
    */
   async stop(timeoutMs = 10_000): Promise<void> {
     this.#options.redis.off("close", this.#onBreak);
-    // A frozen Postgres would hold the drainer for ever.
+    // A Postgres that hangs would block the drainer for ever.
     await Promise.race([Promise.all(this.#loops.map((loop) => loop.stop())), pause(timeoutMs)]);
     const deadline = performance.now() + timeoutMs;
     const { holds, log } = this.#options;
-    while (holds.homeless > 0 && performance.now() < deadline) await pause(50);
-    if (holds.homeless > 0) log.error({ rows: holds.homeless }, "charges are lost: neither store took them");
+    while (holds.unstored > 0 && performance.now() < deadline) await pause(50);
+    if (holds.unstored > 0) log.error({ rows: holds.unstored }, "charges are lost: neither store took them");
     await holds.payOwed();
     for (let failure: unknown = null; ;) {
       try {
-        // Its call to each shard notices a flush, and what was lost is there again before it is done.
-        await this.#leads.resign(performance.now());
+        // Its call to each shard notices a flush, and restores what was lost before it returns.
+        await this.#leaders.resign(performance.now());
         await this.#drainer.drain();
         await this.watch();
       } catch (error) {
@@ -168,16 +168,16 @@ export class Upkeep {
       holds.shards.map(async ({ tag }, index) => {
         const keys = ["epoch", "drained", "leader", "waiting"].map((name) => `${tag}:${name}`);
         const [epoch = null, drained = null, leader = null, waiting] = await redis.mget(keys);
-        // Behind a new connection may be another server, whose entries are others.
+        // A new connection may lead to another server, whose stream has other entries.
         holds.sawShard(index, epoch, this.#isSame ? drained : null);
-        this.#leads.saw(index, leader, performance.now());
+        this.#leaders.saw(index, leader, performance.now());
         metrics.usageLag.set({ shard: String(index) }, Number(waiting ?? 0));
       }),
     );
     this.#looked = true;
     const now = performance.now();
-    if (this.#drainer.waitsFor(now) > STUCK_MS) await this.#leads.resign(now);
-    else await this.#leads.claim(now);
+    if (this.#drainer.waitsFor(now) > STUCK_MS) await this.#leaders.resign(now);
+    else await this.#leaders.claim(now);
   }
 
   /** Looks which Postgres answers, and what that one has lost. @throws when a store is away. */
@@ -185,7 +185,7 @@ export class Upkeep {
     const { guard } = this.#options.holds;
     const before = guard.word;
     await guard.look();
-    // The balances may be others than the versions say.
+    // Balances may differ although their versions are equal.
     if (guard.word !== before) {
       this.#told.clear();
       this.#toldAt = Number.NEGATIVE_INFINITY;
@@ -200,15 +200,15 @@ export class Upkeep {
 
   async #drainMine(): Promise<void> {
     try {
-      await this.#drainer.drain((shard) => this.#leads.has(shard));
+      await this.#drainer.drain((shard) => this.#leaders.has(shard));
     } catch (error) {
       // Postgres may answer others.
-      if (error instanceof LedgerAway) await this.#leads.resign(performance.now());
+      if (error instanceof LedgerAway) await this.#leaders.resign(performance.now());
       throw error;
     }
   }
 
-  /** Moves charged rows now; for tests and for the audit's sake. */
+  /** Moves charged rows now; for tests and for reconcile's sake. */
   drain(): Promise<number> {
     return this.#drainer.drain();
   }
@@ -218,7 +218,7 @@ export class Upkeep {
     const mine = this.#options.holds.shards.filter((_, index) => isMine(index));
     if (mine.length === 0) return;
     await Promise.all(mine.map((shard) => this.#sweepShard(shard)));
-    reached("sweep.done");
+    reachedMoneyStep("sweep.done");
   }
 
   async #sweepShard(shard: Shard): Promise<void> {
@@ -239,7 +239,7 @@ export class Upkeep {
    */
   async #tellChanged(): Promise<void> {
     const now = performance.now();
-    if (!this.#leads.has(0) || now < this.#toldAt + this.#rhythm.accountsMs) return;
+    if (!this.#leaders.has(0) || now < this.#toldAt + this.#rhythm.accountsMs) return;
     const backMs = this.#rhythm.lookBackMs + now - this.#toldAt;
     if (backMs > LOOK_BACK_MOST_MS) await this.#tellAll();
     else await this.#tell(await changedAccounts(this.#options.pool, backMs / 1_000));

@@ -6,7 +6,7 @@ import { gzipSync } from "node:zlib";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import {
-  bankFiles,
+  slotFiles,
   sampleCredentials,
   sampleRoute,
   sampleRouting,
@@ -14,8 +14,8 @@ import {
   writeFiles,
 } from "../../test/fakes/sample-snapshot.ts";
 import { SnapshotLoader } from "./load.ts";
-import type { Bank } from "./schema.ts";
-import { Waiting } from "./waiting.ts";
+import type { Slot } from "./schema.ts";
+import { PendingSerials } from "./pending-serials.ts";
 
 let directory: string;
 let loader: SnapshotLoader;
@@ -28,8 +28,8 @@ afterEach(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-const publish = (bank: Bank, serial: number, values: Record<string, string> = {}) =>
-  writeFiles(directory, bankFiles(bank, sampleRouting(serial), sampleCredentials(serial, values)));
+const publish = (slot: Slot, serial: number, values: Record<string, string> = {}) =>
+  writeFiles(directory, slotFiles(slot, sampleRouting(serial), sampleCredentials(serial, values)));
 const serial = () => loader.current?.index.serial ?? null;
 
 describe("choosing", () => {
@@ -47,7 +47,7 @@ describe("choosing", () => {
     expect(serial()).toBe(5);
   });
 
-  test("the newest complete serial of the two banks is served", async () => {
+  test("the newest complete serial of the two slots is served", async () => {
     await publish("a", 7);
     await publish("b", 6);
     await loader.look();
@@ -60,7 +60,7 @@ describe("choosing", () => {
   test("an older serial never replaces a newer one", async () => {
     await publish("a", 7);
     await loader.look();
-    await writeFiles(directory, bankFiles("a", sampleRouting(3)));
+    await writeFiles(directory, slotFiles("a", sampleRouting(3)));
     await publish("b", 4);
     await loader.look();
     expect(serial()).toBe(7);
@@ -68,7 +68,7 @@ describe("choosing", () => {
 
   test("a part cut into pieces is put together again", async () => {
     const routes = Array.from({ length: 300 }, (_, n) => sampleRoute(`model-${n}`));
-    await writeFiles(directory, bankFiles("a", sampleRouting(2, { routes }), sampleCredentials(2), 1500));
+    await writeFiles(directory, slotFiles("a", sampleRouting(2, { routes }), sampleCredentials(2), 1500));
     await loader.look();
     expect(loader.current?.route("model-299")?.model).toBe("model-299");
   });
@@ -78,7 +78,7 @@ describe("half-way and damaged (rule 6.3)", () => {
   test("a mount with only some pieces updated is pending, credentials included", async () => {
     await publish("a", 1, { "default/s/key": "old" });
     await loader.look();
-    const next = bankFiles("a", sampleRouting(2), sampleCredentials(2, { "default/s/key": "new" }));
+    const next = slotFiles("a", sampleRouting(2), sampleCredentials(2, { "default/s/key": "new" }));
     const arriving = new Map(next);
     for (const order of [["a-index.json"], ["a-0.gz"]]) {
       for (const name of order) await writeFiles(directory, [[name, arriving.get(name)!]]);
@@ -96,10 +96,10 @@ describe("half-way and damaged (rule 6.3)", () => {
 
   test("a piece that keeps the wrong digest is told after a while, and the serial is served once it is mended", async () => {
     await loader.stop();
-    loader = new SnapshotLoader(directory, pino({ level: "silent" }), new Waiting(300));
+    loader = new SnapshotLoader(directory, pino({ level: "silent" }), new PendingSerials(300));
     await publish("a", 5);
     await loader.look();
-    const files = bankFiles("b", sampleRouting(6));
+    const files = slotFiles("b", sampleRouting(6));
     await writeFiles(directory, files);
     await writeFile(join(directory, "b-0.gz"), "not what the index names");
     await loader.look();
@@ -124,7 +124,7 @@ describe("half-way and damaged (rule 6.3)", () => {
     await publish("b", 4);
     await loader.look();
     expect([serial(), loader.rejected]).toEqual([5, null]);
-    // The bank that is served, too.
+    // The slot that is served, too.
     await writeFile(join(directory, "a-index.json"), "{}");
     await loader.look();
     expect(loader.rejected).not.toBe(null);
@@ -134,7 +134,7 @@ describe("half-way and damaged (rule 6.3)", () => {
   });
 
   test("routing and credentials of different serials are never served together", async () => {
-    await writeFiles(directory, bankFiles("a", sampleRouting(2), sampleCredentials(1)));
+    await writeFiles(directory, slotFiles("a", sampleRouting(2), sampleCredentials(1)));
     await loader.look();
     expect(serial()).toBe(null);
     expect(loader.rejected).toMatchObject({ serial: 2, error: expect.stringContaining("serials 2, 2, 1") });
@@ -150,10 +150,10 @@ describe("half-way and damaged (rule 6.3)", () => {
     expect([serial(), loader.rejected]).toEqual([1, null]);
   });
 
-  test("a starting process falls back to the other bank when the newer one is bad", async () => {
+  test("a starting process falls back to the other slot when the newer one is bad", async () => {
     await publish("a", 1);
     const bad = sampleRouting(2, { routes: [{ ...sampleRoute("alpha"), upstreams: [] }] });
-    await writeFiles(directory, bankFiles("b", bad));
+    await writeFiles(directory, slotFiles("b", bad));
     await loader.look();
     expect(serial()).toBe(1);
     expect(loader.rejected).toMatchObject({
@@ -165,7 +165,7 @@ describe("half-way and damaged (rule 6.3)", () => {
     expect([serial(), loader.rejected]).toEqual([3, null]);
   });
 
-  const index = (over: object, files = bankFiles("b", sampleRouting(9))) => {
+  const index = (over: object, files = slotFiles("b", sampleRouting(9))) => {
     const text = files.at(-1)![1].toString();
     return [
       ...files.slice(0, -1),
@@ -189,12 +189,12 @@ describe("half-way and damaged (rule 6.3)", () => {
       { serial: 9 },
     ],
     [
-      "an index that names a file outside its bank",
+      "an index that names a file outside its slot",
       index({ routing: piece("../b-0.gz", notJson) }),
       { serial: 9 },
     ],
     [
-      "an index that names a file of the other bank",
+      "an index that names a file of the other slot",
       index({ routing: piece("a-0.gz", notJson) }),
       { serial: 9 },
     ],
@@ -215,7 +215,7 @@ describe("half-way and damaged (rule 6.3)", () => {
     const credentials = { serial: 1, values: { id: ["very-secret"] } } as unknown as ReturnType<
       typeof sampleCredentials
     >;
-    await writeFiles(directory, bankFiles("a", sampleRouting(1), credentials));
+    await writeFiles(directory, slotFiles("a", sampleRouting(1), credentials));
     await loader.look();
     expect(loader.rejected?.error).toBe("the credentials part is not valid");
   });
@@ -234,12 +234,12 @@ describe("watching", () => {
 
   test("a kubelet's symlink swap is served as one view", async () => {
     const mount = async (name: string, n: number) => {
-      await writeFiles(join(directory, name), bankFiles("a", sampleRouting(n)));
+      await writeFiles(join(directory, name), slotFiles("a", sampleRouting(n)));
       await symlink(name, join(directory, "..data_tmp"));
       await rename(join(directory, "..data_tmp"), join(directory, "..data"));
     };
     await mount("..1", 1);
-    for (const [file] of bankFiles("a", sampleRouting(1))) {
+    for (const [file] of slotFiles("a", sampleRouting(1))) {
       await symlink(join("..data", file), join(directory, file));
     }
     await loader.start();

@@ -16,30 +16,30 @@ import { metrics } from "../telemetry/metrics.ts";
 import { describe, RoutingReader } from "./read-routing.ts";
 import {
   ACCEPTED_SCHEMA_VERSIONS,
-  bankSchema,
+  slotSchema,
   credentialsSchema,
   indexSchema,
   MAX_SHARD_BYTES,
-  type Bank,
+  type Slot,
   type Credentials,
   type SnapshotIndex,
 } from "./schema.ts";
 import { Snapshot } from "./snapshot.ts";
-import { type Rejection, Waiting } from "./waiting.ts";
+import { type Rejection, PendingSerials } from "./pending-serials.ts";
 
 const MAX_INDEX_BYTES = 64 * 1024;
-/** 10,000 routes take about 20 MB; what unpacks to more than this is not ours. */
+/** 10,000 routes take about 20 MB; a part that unpacks to more than this is refused. */
 const MAX_PART_BYTES = 256 * 1024 * 1024;
 /** A change is usually several events. */
 const SETTLE_MS = 20;
-/** The net below the file events, which a volume or an overwritten directory may not give. */
+/** The directory is read at least so often: volumes and replaced directories may cause no file events. */
 const POLL_MS = 1000;
 
 const unzip = promisify(gunzip);
-const banks: readonly Bank[] = bankSchema.options;
+const slots: readonly Slot[] = slotSchema.options;
 
-/** What reading a bank gives. */
-type BankView =
+/** What reading a slot gives. */
+type SlotView =
   /** Not all there yet, or changing under our eyes. */
   | { readonly state: "pending"; readonly lacks: string }
   | { readonly state: "rejected"; readonly rejection: Rejection }
@@ -56,16 +56,16 @@ export class SnapshotLoader {
   readonly #listeners = new Set<(snapshot: Snapshot) => void>();
   readonly #abort = new AbortController();
   readonly #routing = new RoutingReader();
-  /** Texts of indexes that were looked at to the end, by bank: nothing is judged twice. */
-  readonly #judged = new Map<Bank, { text: string; rejection: Rejection | null }>();
-  readonly #waiting: Waiting;
+  /** Texts of indexes that were looked at to the end, by slot: nothing is judged twice. */
+  readonly #judged = new Map<Slot, { text: string; rejection: Rejection | null }>();
+  readonly #waiting: PendingSerials;
   #current: Snapshot | null = null;
   #watcher: { readonly fs: FSWatcher; readonly inode: bigint } | null = null;
   #timer: NodeJS.Timeout | null = null;
   #looking: Promise<void> | null = null;
   #again = false;
 
-  constructor(directory: string, log: Logger, waiting = new Waiting()) {
+  constructor(directory: string, log: Logger, waiting = new PendingSerials()) {
     this.#directory = directory;
     this.#log = log;
     this.#waiting = waiting;
@@ -135,50 +135,50 @@ export class SnapshotLoader {
     const directory = await resolveView(this.#directory);
     if (directory === null) return;
     const found = await Promise.all(
-      banks.map(async (bank) => ({ bank, view: await readIndex(directory, bank) })),
+      slots.map(async (slot) => ({ slot, view: await readIndex(directory, slot) })),
     );
-    for (const { bank, view } of found) {
-      if (view.state !== "found") this.#waiting.end(bank);
-      if (view.state === "empty") this.#judged.delete(bank);
+    for (const { slot, view } of found) {
+      if (view.state !== "found") this.#waiting.end(slot);
+      if (view.state === "empty") this.#judged.delete(slot);
     }
     const newestFirst = found
       .filter(({ view }) => view.state !== "empty")
       .sort((one, other) => serialOf(other.view) - serialOf(one.view));
-    for (const { bank, view } of newestFirst) {
-      if (view.state === "empty" || this.#judged.get(bank)?.text === view.text) continue;
+    for (const { slot, view } of newestFirst) {
+      if (view.state === "empty" || this.#judged.get(slot)?.text === view.text) continue;
       if (view.state === "rejected") {
-        this.#reject(bank, view.text, view.rejection);
+        this.#reject(slot, view.text, view.rejection);
         continue;
       }
       if (this.#current !== null && view.index.serial <= this.#current.index.serial) {
         // It reads well again: what was wrong with it before is mended.
-        this.#judged.delete(bank);
-        this.#waiting.end(bank);
+        this.#judged.delete(slot);
+        this.#waiting.end(slot);
         continue;
       }
-      const result = await this.#readBank(directory, bank, view.index);
+      const result = await this.#readSlot(directory, slot, view.index);
       if (result.state === "pending") {
-        const overdue = this.#waiting.note(bank, view.text, view.index.serial, result.lacks);
-        if (overdue !== null) this.#tell(bank, overdue);
+        const overdue = this.#waiting.note(slot, view.text, view.index.serial, result.lacks);
+        if (overdue !== null) this.#tell(slot, overdue);
         continue;
       }
-      this.#waiting.end(bank);
-      if (result.state === "rejected") this.#reject(bank, view.text, result.rejection);
+      this.#waiting.end(slot);
+      if (result.state === "rejected") this.#reject(slot, view.text, result.rejection);
       if (result.state !== "complete") continue;
-      this.#judged.set(bank, { text: view.text, rejection: null });
+      this.#judged.set(slot, { text: view.text, rejection: null });
       this.#swap(result.snapshot);
       return;
     }
   }
 
   /** Reads, verifies and validates everything that an index names. */
-  async #readBank(directory: string, bank: Bank, index: SnapshotIndex): Promise<BankView> {
+  async #readSlot(directory: string, slot: Slot, index: SnapshotIndex): Promise<SlotView> {
     const { serial } = index;
-    const rejected = (error: string): BankView => ({ state: "rejected", rejection: { serial, error } });
-    const routingBytes = await readShards(directory, bank, index.routing);
-    const credentialBytes = await readShards(directory, bank, index.credentials);
+    const rejected = (error: string): SlotView => ({ state: "rejected", rejection: { serial, error } });
+    const routingBytes = await readShards(directory, slot, index.routing);
+    const credentialBytes = await readShards(directory, slot, index.credentials);
     if (routingBytes === "foreign" || credentialBytes === "foreign") {
-      return rejected(`the index of bank ${bank} names files of another bank`);
+      return rejected(`the index of slot ${slot} names files of another slot`);
     }
     if ("lacks" in routingBytes) return { state: "pending", lacks: routingBytes.lacks };
     if ("lacks" in credentialBytes) return { state: "pending", lacks: credentialBytes.lacks };
@@ -212,14 +212,14 @@ export class SnapshotLoader {
     }
   }
 
-  #reject(bank: Bank, text: string, rejection: Rejection): void {
-    this.#judged.set(bank, { text, rejection });
-    this.#tell(bank, rejection);
+  #reject(slot: Slot, text: string, rejection: Rejection): void {
+    this.#judged.set(slot, { text, rejection });
+    this.#tell(slot, rejection);
   }
 
-  #tell(bank: Bank, rejection: Rejection): void {
+  #tell(slot: Slot, rejection: Rejection): void {
     metrics.configReloads.inc({ outcome: "rejected" });
-    this.#log.error({ bank, ...rejection }, "a published configuration cannot be served");
+    this.#log.error({ slot, ...rejection }, "a published configuration cannot be served");
   }
 
   /** Watches the directory itself; anew when it was replaced. The poll does without it. */
@@ -272,8 +272,8 @@ async function readBounded(path: string, maxBytes: number): Promise<Buffer | nul
   }
 }
 
-async function readIndex(directory: string, bank: Bank): Promise<IndexView> {
-  const bytes = await readBounded(join(directory, `${bank}-index.json`), MAX_INDEX_BYTES);
+async function readIndex(directory: string, slot: Slot): Promise<IndexView> {
+  const bytes = await readBounded(join(directory, `${slot}-index.json`), MAX_INDEX_BYTES);
   if (bytes === null || bytes.length === 0) return { state: "empty" };
   const text = bytes.toString("utf8");
   const parsed = indexSchema.safeParse(parseJson(text));
@@ -291,12 +291,12 @@ async function readIndex(directory: string, bank: Bank): Promise<IndexView> {
 /** All pieces as one buffer, or what one of them lacks: it is missing or has not its digest (yet). */
 async function readShards(
   directory: string,
-  bank: Bank,
+  slot: Slot,
   shards: SnapshotIndex["routing"],
 ): Promise<Buffer | { readonly lacks: string } | "foreign"> {
   const pieces: Buffer[] = [];
   for (const { file, sha256 } of shards) {
-    if (!/^[ab]-[a-z0-9-]+\.gz$/.test(file) || !file.startsWith(`${bank}-`)) return "foreign";
+    if (!/^[ab]-[a-z0-9-]+\.gz$/.test(file) || !file.startsWith(`${slot}-`)) return "foreign";
     const piece = await readBounded(join(directory, file), MAX_SHARD_BYTES);
     if (piece === null) return { lacks: `${file} is missing or too large` };
     if (createHash("sha256").update(piece).digest("hex") !== sha256)

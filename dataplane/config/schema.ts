@@ -2,11 +2,11 @@
  * The contract between the operator, which writes it, and the data plane, which serves it. The operator imports
  * this file and nothing else of the data plane (design.md §2).
  *
- * A snapshot is published as files of one directory. For each bank (`a`, `b`):
- *   `<bank>-index.json`          what the bank holds: serial, schema version, digests (shape: `indexSchema`)
- *   `<bank>-<n>.gz`              the routing part, gzipped JSON (`routingSchema`) cut into pieces
- *   `<bank>-credentials-<n>.gz`  the credentials part, gzipped JSON (`credentialsSchema`) cut into pieces
- * In a cluster each piece is one data key of one Secret; the index stands in the Secret of piece 0. A bank is
+ * A snapshot is published as files of one directory. For each slot (`a`, `b`):
+ *   `<slot>-index.json`          what the slot holds: serial, schema version, digests (shape: `indexSchema`)
+ *   `<slot>-<n>.gz`              the routing part, gzipped JSON (`routingSchema`) cut into pieces
+ *   `<slot>-credentials-<n>.gz`  the credentials part, gzipped JSON (`credentialsSchema`) cut into pieces
+ * In a cluster each piece is one data key of one Secret; the index stands in the Secret of piece 0. A slot is
  * complete when the index is there and every piece it names has the digest it names.
  */
 import { z } from "zod";
@@ -17,12 +17,12 @@ export const SCHEMA_VERSION = 1;
 export const ACCEPTED_SCHEMA_VERSIONS: readonly number[] = [1];
 /** A piece must fit a Secret (1 MiB) with room for base64 and metadata. */
 export const MAX_SHARD_BYTES = 700 * 1024;
-/** Fixed slots for each bank, so that a chart can list them all. */
+/** Fixed places in each slot, so that a chart can list them all. */
 export const ROUTING_SHARDS = 8;
 export const CREDENTIAL_SHARDS = 2;
 
-export const bankSchema = z.enum(["a", "b"]);
-export type Bank = z.infer<typeof bankSchema>;
+export const slotSchema = z.enum(["a", "b"]);
+export type Slot = z.infer<typeof slotSchema>;
 
 const digestSchema = z.string().regex(/^[0-9a-f]{64}$/);
 const shardSchema = z.object({ file: z.string(), sha256: digestSchema });

@@ -1,6 +1,6 @@
 /** What a model can take, applied to a request in the hub before it is written for an upstream. */
 import { ApiError } from "../lib/api-error.ts";
-import type { Carry, Notes, Target } from "./codecs.ts";
+import type { Carry, DropListener, Target } from "./codecs.ts";
 import type { ContentBlockParam, MessagesRequest } from "./messages/types.ts";
 
 /** Rule 2.6: never above the model's maximum; undefined when the client set no limit. */
@@ -10,14 +10,19 @@ export const clampOutput = (limit: number | undefined, target: Target): number |
 const samplingFields = ["temperature", "top_p", "top_k"] as const;
 
 /** Whether sampling fields may be sent; names those that are dropped. The names are the same in each dialect. */
-export function noteSampling(request: MessagesRequest, target: Target, notes: Notes): boolean {
+export function noteSampling(request: MessagesRequest, target: Target, notes: DropListener): boolean {
   if (target.samplingParameters) return true;
   for (const field of samplingFields) if (request[field] !== undefined) notes.dropped(field);
   return false;
 }
 
 /** Whether thinking and effort may be sent; names those that are dropped, in the client's words. */
-export function noteThinking(request: MessagesRequest, carry: Carry, target: Target, notes: Notes): boolean {
+export function noteThinking(
+  request: MessagesRequest,
+  carry: Carry,
+  target: Target,
+  notes: DropListener,
+): boolean {
   if (target.thinking) return true;
   // Not to think is what such a model does anyway.
   if (request.thinking?.type === "disabled") return false;

@@ -102,7 +102,7 @@ export interface Target {
 }
 
 /** Collects the client's field names (dotted) that a target has no place for; rule 2.2. */
-export interface Notes {
+export interface DropListener {
   dropped(field: string): void;
 }
 
@@ -159,7 +159,7 @@ export interface RequestCodec {
    * The upstream's edge.
    * @throws ApiError when the target cannot hold what the client asked for and dropping it would change the answer.
    */
-  writeRequest(request: MessagesRequest, carry: Carry, target: Target, notes: Notes): JsonObject;
+  writeRequest(request: MessagesRequest, carry: Carry, target: Target, notes: DropListener): JsonObject;
 }
 
 /** The answer half of a dialect: in from an upstream, out to a client, whole and streamed. */

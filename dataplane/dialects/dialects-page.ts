@@ -1,7 +1,7 @@
 /** The page docs/dialects.md, made from the field table. */
 import { type Dialect, dialectPath, dialects } from "./dialect.ts";
 import { priceEffect } from "./price-effects.ts";
-import { type Fate, type Field, fields } from "./request-fields.ts";
+import { type FieldHandling, type FieldRule, fields } from "./request-fields.ts";
 
 const titles: Record<Dialect, string> = {
   messages: "Messages",
@@ -9,16 +9,16 @@ const titles: Record<Dialect, string> = {
   responses: "Responses",
 };
 
-function fateText(fate: Fate, field: Field): string {
-  const text = typeof fate === "string" ? fate : `as \`${fate.copiedTo}\``;
-  return field.droppedWithServerTools === true && fate !== "dropped"
+function fateText(handling: FieldHandling, field: FieldRule): string {
+  const text = typeof handling === "string" ? handling : `as \`${handling.copiedTo}\``;
+  return field.droppedWithServerTools === true && handling !== "dropped"
     ? `${text}; dropped with a server tool`
     : text;
 }
 
 const codes = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(", ");
 
-function noteText({ note, neutral, usedInRole, served, holds = [] }: Field): string {
+function noteText({ note, neutral, usedInRole, served, holds = [] }: FieldRule): string {
   const held = holds.length === 0 ? [] : [`with ${codes(holds)}`];
   const used = usedInRole === undefined ? [] : [`mapped where \`role\` is \`${usedInRole}\``];
   const others = served === undefined ? [] : [`dropped for any value but ${codes(served)}`];

@@ -1,19 +1,19 @@
 /** Applies the field table (request-fields.ts) to a request: what is dropped is named, what may not be is refused. */
 import { ApiError } from "../lib/api-error.ts";
-import type { Carry, Notes } from "./codecs.ts";
+import type { Carry, DropListener } from "./codecs.ts";
 import { fieldError, isObject } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
 
-import { type Field, fields } from "./request-fields.ts";
+import { type FieldRule, fields } from "./request-fields.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
 
 /** The table's rows of one dialect by name parts, so that a body is walked once and only where rows are. */
 interface Branch {
-  row?: Field;
+  row?: FieldRule;
   readonly below: Map<string, Branch>;
 }
 
-function grow(rows: readonly Field[]): Branch {
+function grow(rows: readonly FieldRule[]): Branch {
   const root: Branch = { below: new Map() };
   for (const row of rows) {
     let branch = root;
@@ -36,16 +36,16 @@ const trees: Readonly<Record<Dialect, Branch>> = {
 /** A field that is there and asks for something; `row` is null for what nobody here knows. */
 interface Found {
   readonly name: string;
-  readonly row: Field | null;
+  readonly row: FieldRule | null;
 }
 
-const isNeutral = (row: Field, value: JsonValue): boolean => {
+const isNeutral = (row: FieldRule, value: JsonValue): boolean => {
   if (row.neutral === undefined) return false;
   const text = JSON.stringify(value);
   return row.neutral.some((neutral) => JSON.stringify(neutral) === text);
 };
 
-const isServed = ({ served }: Field, value: JsonValue): boolean =>
+const isServed = ({ served }: FieldRule, value: JsonValue): boolean =>
   served === undefined ||
   !Array.isArray(value) ||
   value.every((element) => served.some((name) => name === element));
@@ -74,7 +74,7 @@ function* presentIn(value: JsonValue, branch: Branch): Generator<Found> {
  * Unknown fields, nested ones too, never cross between dialects, and are named as well.
  * @throws ApiError `unsupported_parameter` for a refused field.
  */
-export function noteLosses(carry: Carry, target: Dialect, notes: Notes): void {
+export function noteLosses(carry: Carry, target: Dialect, notes: DropListener): void {
   const known = trees[carry.dialect].below;
   // A Messages request is copied for a Messages upstream, with whatever stands in it.
   const isCopied = carry.dialect === "messages" && target === "messages";
@@ -83,9 +83,9 @@ export function noteLosses(carry: Carry, target: Dialect, notes: Notes): void {
       if (!isCopied) notes.dropped(name);
       continue;
     }
-    const fate = row.to[target];
-    if (fate === "refused") throw refusal(carry.dialect, name);
-    const lost = fate === "dropped" || (row.droppedWithServerTools === true && carry.serverTools);
+    const handling = row.to[target];
+    if (handling === "refused") throw refusal(carry.dialect, name);
+    const lost = handling === "dropped" || (row.droppedWithServerTools === true && carry.serverTools);
     if (lost) notes.dropped(name);
   }
   if (isCopied) return;
@@ -110,10 +110,10 @@ export function refusal(dialect: Dialect, name: string): ApiError {
 /** Writes the fields that cross beside the hub (rule 2.1) into a request for `target`. */
 export function copyCarried(carry: Carry, target: Dialect, body: JsonObject): void {
   for (const row of fields[carry.dialect]) {
-    const fate = row.to[target];
-    if (typeof fate !== "object" || (row.droppedWithServerTools === true && carry.serverTools)) continue;
+    const handling = row.to[target];
+    if (typeof handling !== "object" || (row.droppedWithServerTools === true && carry.serverTools)) continue;
     const value = valueAt(carry.request, row.name.split("."));
-    if (value !== undefined) setAt(body, fate.copiedTo.split("."), value);
+    if (value !== undefined) setAt(body, handling.copiedTo.split("."), value);
   }
 }
 
@@ -151,7 +151,7 @@ export function refuseDrops(names: readonly string[]): void {
 }
 
 /** Collects what is dropped. */
-export class DropNotes implements Notes {
+export class DropNotes implements DropListener {
   readonly #strict: boolean;
   readonly #names = new Set<string>();
 

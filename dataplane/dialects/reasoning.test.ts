@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import {
   markReasoning,
   openBlob,
-  openReasoning,
+  openReasoningItem,
   openSignature,
   readMark,
   SEALED_PREFIX,
@@ -23,7 +23,7 @@ const sealerOf = (organization: string) => ({
 const ours = sealerOf("org_a");
 const foreign = sealerOf("org_b");
 
-const opened = (encrypted: string) => openReasoning({ id: "rs_1", encrypted, summary: "hm" }, ours);
+const opened = (encrypted: string) => openReasoningItem({ id: "rs_1", encrypted, summary: "hm" }, ours);
 const thought = (signature: string) => ({ type: "thinking", thinking: "hm", signature }) as const;
 
 const marks = [

@@ -118,7 +118,7 @@ export interface ReasoningItem {
 }
 
 /** The hub block behind a Responses client's `reasoning` item; null when it has to be dropped. */
-export function openReasoning(
+export function openReasoningItem(
   { id, encrypted, summary }: ReasoningItem,
   sealer: Sealer,
 ): ThinkingBlock | RedactedThinkingBlock | null {

@@ -9,7 +9,13 @@ import * as responsesReader from "./responses/read-request.ts";
 import * as responsesWriter from "./responses/write-request.ts";
 
 export const requestCodecs: Readonly<Record<Dialect, RequestCodec>> = {
-  messages: { readRequest: messagesReader.readRequest, writeRequest: messagesWriter.writeRequest },
-  chat: { readRequest: chatReader.readRequest, writeRequest: chatWriter.writeRequest },
-  responses: { readRequest: responsesReader.readRequest, writeRequest: responsesWriter.writeRequest },
+  messages: {
+    readRequest: messagesReader.readMessagesRequest,
+    writeRequest: messagesWriter.writeMessagesRequest,
+  },
+  chat: { readRequest: chatReader.readChatRequest, writeRequest: chatWriter.writeChatRequest },
+  responses: {
+    readRequest: responsesReader.readResponsesRequest,
+    writeRequest: responsesWriter.writeResponsesRequest,
+  },
 };

@@ -13,12 +13,12 @@ import type { Dialect } from "./dialect.ts";
 import { serverToolItems } from "./find-server-tool.ts";
 import type { JsonValue } from "./messages/types.ts";
 
-export type Fate = "mapped" | "dropped" | "refused" | { readonly copiedTo: string };
+export type FieldHandling = "mapped" | "dropped" | "refused" | { readonly copiedTo: string };
 
-export interface Field {
+export interface FieldRule {
   /** Dotted; lists are walked through without an index. */
   readonly name: string;
-  readonly to: Readonly<Record<Dialect, Fate>>;
+  readonly to: Readonly<Record<Dialect, FieldHandling>>;
   /** Values that ask for nothing: leaving them out loses nothing. */
   readonly neutral?: readonly JsonValue[];
   /** In an object with this `role` the field is used up, whatever the target. */
@@ -37,15 +37,24 @@ export interface Field {
   readonly note?: string;
 }
 
-type Extra = Pick<Field, "neutral" | "usedInRole" | "served" | "droppedWithServerTools" | "holds" | "note">;
-type Row = readonly [name: string, messages: Fate, chat: Fate, responses: Fate, extra?: Extra];
+type Extra = Pick<
+  FieldRule,
+  "neutral" | "usedInRole" | "served" | "droppedWithServerTools" | "holds" | "note"
+>;
+type Row = readonly [
+  name: string,
+  messages: FieldHandling,
+  chat: FieldHandling,
+  responses: FieldHandling,
+  extra?: Extra,
+];
 
 const mapped = "mapped";
 const dropped = "dropped";
 const refused = "refused";
-const as = (copiedTo: string): Fate => ({ copiedTo });
+const as = (copiedTo: string): FieldHandling => ({ copiedTo });
 
-const table = (rows: readonly Row[]): readonly Field[] =>
+const table = (rows: readonly Row[]): readonly FieldRule[] =>
   rows.map(([name, messages, chat, responses, extra]) => ({
     name,
     to: { messages, chat, responses },
@@ -447,7 +456,7 @@ const responsesFields = table([
 ]);
 
 /** Every known request field of a dialect's clients. */
-export const fields: Readonly<Record<Dialect, readonly Field[]>> = {
+export const fields: Readonly<Record<Dialect, readonly FieldRule[]>> = {
   messages: messagesFields,
   chat: chatFields,
   responses: responsesFields,

@@ -19,13 +19,13 @@ type ServerToolNames = CodecContext["serverTools"];
  */
 export function toolInput(json: string, name = "", serverTools?: ServerToolNames): JsonObject {
   const input = parseArguments(json);
-  if (input !== null) return bounded(input);
+  if (input !== null) return boundedInput(input);
   if (serverTools?.has(name) === true) return unreadArguments(json);
   throw corruptAnswer("tool arguments are not a JSON object");
 }
 
 /** The same value, unless nobody could write it or send it back. @throws ApiError `upstream_error` */
-export function bounded<Value extends object>(value: Value): Value {
+export function boundedInput<Value extends object>(value: Value): Value {
   if (isDeeperThan(value, MAX_JSON_DEPTH)) throw corruptAnswer("an answer that nests too deep");
   return value;
 }
@@ -33,7 +33,7 @@ export function bounded<Value extends object>(value: Value): Value {
 /** Arguments that some servers send parsed; null when they are not. */
 export function parsedInput(value: unknown): JsonObject | null {
   const input = objectOf(value);
-  return input === null ? null : bounded(input);
+  return input === null ? null : boundedInput(input);
 }
 
 /** Whether nothing but white space can still follow. */

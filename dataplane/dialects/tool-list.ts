@@ -2,7 +2,7 @@
 import type { Cursor } from "./cursor.ts";
 import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "./messages/types.ts";
 import { emptySchema } from "./schemas.ts";
-import type { Aliases } from "./turns.ts";
+import type { Aliases } from "./conversation-builder.ts";
 
 interface Declaration {
   readonly description: string | undefined;

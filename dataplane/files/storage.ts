@@ -1,7 +1,7 @@
 /**
  * How much an organization keeps, and how much it may (rule 7.8): the bytes of its files (hidden ones and those that
  * are still coming in too), of its batches' requests and of its results. One row for each organization, changed in
- * the transaction that makes or takes away what it counts; `auditStorage` counts it again.
+ * the transaction that makes or takes away what it counts; `reconcileStorage` counts it again.
  *
  * Locks: first the row of the file or batch, then that of the organization; several organizations' in the order of
  * their ids.

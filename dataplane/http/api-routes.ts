@@ -1,6 +1,6 @@
 /** Everything that the service answers over HTTP: the one list that the program and the tests of the whole use. */
 import type { DatabasePool } from "slonik";
-import type { Engine } from "../batches/engine.ts";
+import type { BatchContext } from "../batches/context.ts";
 import type { Holds } from "../billing/holds.ts";
 import type { Keys } from "../identity/keys.ts";
 import type { FileStore } from "../files/file-store.ts";
@@ -23,7 +23,7 @@ export interface ApiParts {
   readonly holds: Holds;
   readonly keys: Keys;
   readonly files: FileStore;
-  readonly engine: Engine;
+  readonly context: BatchContext;
   readonly serve: Serve;
   readonly countUpstream: Parameters<typeof countTokensRoutes>[0];
   /** Where large bodies are worked on. */
@@ -34,14 +34,14 @@ export interface ApiParts {
 }
 
 export function apiRoutes(parts: ApiParts): readonly Routes[] {
-  const { pool, holds, keys, files, engine, serve, countUpstream, large, sealerOf, publicUrl } = parts;
+  const { pool, holds, keys, files, context, serve, countUpstream, large, sealerOf, publicUrl } = parts;
   return [
     modelRoutes,
     countTokensRoutes(countUpstream, large, sealerOf),
     inferenceRoutes({ meter: holds, serve }),
     fileRoutes(files),
-    messageBatchRoutes(engine, publicUrl),
-    batchRoutes(engine),
+    messageBatchRoutes(context, publicUrl),
+    batchRoutes(context),
     organizationKeyRoutes({ pool, keys }),
     projectRoutes({ pool, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
     reportRoutes(pool),

@@ -3,7 +3,7 @@ import { hash } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
 import type { Directory, Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { tooMany, type Strangers } from "./strangers.ts";
+import { tooManyRefusals, type UnknownCallers } from "./unknown-callers.ts";
 
 export type KeyKind = Principal["kind"];
 
@@ -29,7 +29,7 @@ export interface Authentication {
   readonly address: string | undefined;
   readonly needed: KeyKind;
   readonly directory: Directory;
-  readonly strangers: Strangers;
+  readonly unknownCallers: UnknownCallers;
   /** How old a remembered answer may be. */
   readonly maxAgeMs: number;
 }
@@ -41,28 +41,28 @@ export interface Authentication {
  * many that are not valid.
  */
 export function authenticate(asked: Authentication): Principal | Promise<Principal> {
-  const { headers, address, needed, directory, strangers, maxAgeMs } = asked;
+  const { headers, address, needed, directory, unknownCallers, maxAgeMs } = asked;
   const key = presentedKey(headers);
   const fault = key === undefined ? missingKey(needed) : faultOf(key, needed);
-  if (key === undefined || fault !== null) throw strangers.refusal(address, fault ?? invalidKey());
+  if (key === undefined || fault !== null) throw unknownCallers.refusal(address, fault ?? invalidKey());
   const sha256 = hash("sha256", key, "hex");
-  if (!directory.knows(sha256)) return findStranger(asked, sha256);
+  if (!directory.knows(sha256)) return findUnknown(asked, sha256);
   const found = directory.find(sha256, maxAgeMs);
   const check = (principal: Principal | null) => {
-    if (principal === null) throw strangers.refusal(address, invalidKey());
+    if (principal === null) throw unknownCallers.refusal(address, invalidKey());
     return checked(principal, needed);
   };
   return found instanceof Promise ? found.then(check) : check(found);
 }
 
-async function findStranger(
-  { address, needed, directory, strangers, maxAgeMs }: Authentication,
+async function findUnknown(
+  { address, needed, directory, unknownCallers, maxAgeMs }: Authentication,
   sha256: string,
 ): Promise<Principal> {
-  const asking = strangers.ask(address);
-  const principal = await (asking.atOnce ? directory.find(sha256, maxAgeMs) : directory.findInLine(sha256));
-  if (principal === null) throw asking.within ? invalidKey() : tooMany();
-  strangers.found(address, asking);
+  const lookup = unknownCallers.ask(address);
+  const principal = await (lookup.atOnce ? directory.find(sha256, maxAgeMs) : directory.findQueued(sha256));
+  if (principal === null) throw lookup.within ? invalidKey() : tooManyRefusals();
+  unknownCallers.found(address, lookup);
   return checked(principal, needed);
 }
 

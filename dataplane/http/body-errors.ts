@@ -16,7 +16,7 @@ export const unknownEncoding = () =>
 
 const MIB = 1024 * 1024;
 
-export const tooLarge = (maxBytes: number) =>
+export const bodyTooLarge = (maxBytes: number) =>
   new ApiError(
     "too_large",
     `The request body is larger than ${maxBytes < MIB ? `${maxBytes / 1024} KiB` : `${maxBytes / MIB} MiB`}.`,

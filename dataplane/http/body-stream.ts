@@ -3,7 +3,7 @@ import type { IncomingMessage } from "node:http";
 import type { Transform } from "node:stream";
 import { ApiError } from "../lib/api-error.ts";
 import { decoderOf, requestCodings } from "../lib/content-coding.ts";
-import { bodyTimeout, clientGone, tooLarge, unknownEncoding } from "./body-errors.ts";
+import { bodyTimeout, clientGone, bodyTooLarge, unknownEncoding } from "./body-errors.ts";
 import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
 import { dropRest } from "./linger.ts";
@@ -22,7 +22,7 @@ export function encodingOf(request: IncomingMessage): string | null {
  */
 export async function* streamBody(request: IncomingMessage, maxBytes: number): AsyncGenerator<Buffer> {
   const encoding = encodingOf(request);
-  if (Number(request.headers["content-length"] ?? 0) > maxBytes) throw tooLarge(maxBytes);
+  if (Number(request.headers["content-length"] ?? 0) > maxBytes) throw bodyTooLarge(maxBytes);
   const source = bounded(incoming(request), maxBytes);
   if (encoding === null) {
     yield* source;
@@ -37,7 +37,7 @@ async function* bounded(source: AsyncIterable<Buffer>, maxBytes: number): AsyncG
   let length = 0;
   for await (const chunk of source) {
     length += chunk.length;
-    if (length > maxBytes) throw tooLarge(maxBytes);
+    if (length > maxBytes) throw bodyTooLarge(maxBytes);
     yield chunk;
   }
 }

@@ -3,7 +3,7 @@ import type { FastifyRequest } from "fastify";
 import type { IncomingMessage } from "node:http";
 import { ApiError } from "../lib/api-error.ts";
 import { readJsonObject, type JsonObjectRead } from "../lib/json-read.ts";
-import { bodyTimeout, clientGone, tooLarge } from "./body-errors.ts";
+import { bodyTimeout, clientGone, bodyTooLarge } from "./body-errors.ts";
 import { encodingOf, streamBody } from "./body-stream.ts";
 import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
@@ -73,7 +73,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const announced = announcedLength(request);
   try {
-    if (announced > maxBytes) throw tooLarge(maxBytes);
+    if (announced > maxBytes) throw bodyTooLarge(maxBytes);
     bodyLease.expect(announced);
   } catch (error) {
     reject(error);
@@ -95,7 +95,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
   };
   const onData = (chunk: Buffer) => {
     try {
-      if (pieces.length + chunk.length > maxBytes) throw tooLarge(maxBytes);
+      if (pieces.length + chunk.length > maxBytes) throw bodyTooLarge(maxBytes);
       bodyLease.take(chunk.length);
     } catch (error) {
       pieces.drop();

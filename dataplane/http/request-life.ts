@@ -3,7 +3,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { logRequest } from "../telemetry/log.ts";
 import { countRequest } from "../telemetry/metrics.ts";
 import { requestLine } from "../telemetry/request-line.ts";
-import { newRequestRecord } from "../telemetry/request-record.ts";
+import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
 import { pathOf, withoutKeys } from "./error-style.ts";
 import { loggedId } from "./logged-id.ts";
@@ -18,7 +18,7 @@ export function begin(request: FastifyRequest, reply: FastifyReply, services: Ht
   const { "vendor-version": version, "vendor-beta": beta } = headers;
   if (version !== undefined) headers["anthropic-version"] ??= version;
   if (beta !== undefined) headers["anthropic-beta"] ??= beta;
-  request.record = newRequestRecord(startRequestSpan("request", headers));
+  request.summary = newRequestSummary(startRequestSpan("request", headers));
   // An inference answer brings its own: headers that were set before are written the slow way.
   if (request.dialect === undefined)
     reply.raw.setHeader("request-id", request.id).setHeader("x-request-id", request.id);
@@ -27,7 +27,7 @@ export function begin(request: FastifyRequest, reply: FastifyReply, services: Ht
 
 /** The line, the counts and the span of a request that is over, whether it was answered or the client left. */
 function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
-  const { record, caller, startedAt, firstByteAt } = request;
+  const { summary, caller, startedAt, firstByteAt } = request;
   if (!request.raw.complete) endLingering(request.raw);
   // An inference gives it back itself, once its serving has ended.
   if (request.dialect === undefined) request.bodyLease?.release();
@@ -35,16 +35,18 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
   const whole = (performance.now() - startedAt) / 1000;
   countRequest({
     dialect: request.dialect ?? "other",
-    model: record.model ?? "none",
+    model: summary.model ?? "none",
     status,
     whole,
     firstByte: firstByteAt === null ? null : (firstByteAt - startedAt) / 1000,
-    upstreamWait: record.upstreamWaitMs / 1000,
+    upstreamWait: summary.upstreamWaitMs / 1000,
   });
-  if (record.span !== null) {
+  if (summary.span !== null) {
     const of =
-      record.model === null ? {} : { "gen_ai.request.model": record.model, "gapura.path": record.path ?? "" };
-    endSpan(record.span, { "http.response.status_code": status, ...of }, record.errorCode);
+      summary.model === null
+        ? {}
+        : { "gen_ai.request.model": summary.model, "gapura.path": summary.servingPath ?? "" };
+    endSpan(summary.span, { "http.response.status_code": status, ...of }, summary.errorCode);
   }
   const line = requestLine(
     {
@@ -57,7 +59,7 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
       keyId: caller?.keyId,
       clientId: clientId(request),
     },
-    record,
+    summary,
   );
   logRequest(services.log, status >= 500 ? "warn" : "info", line);
 }

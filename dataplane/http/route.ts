@@ -8,9 +8,9 @@ import type { Dialect } from "../dialects/dialect.ts";
 import type { ByteBudget, ByteLease } from "../lib/byte-budget.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
-import type { RequestRecord } from "../telemetry/request-record.ts";
+import type { RequestSummary } from "../telemetry/request-summary.ts";
 import type { KeyKind } from "./auth.ts";
-import type { Strangers } from "./strangers.ts";
+import type { UnknownCallers } from "./unknown-callers.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
@@ -28,7 +28,7 @@ declare module "fastify" {
     dialect: Dialect | undefined;
     /** Set by the server's hook; read it through `callerOf`. */
     caller: Principal | null;
-    record: RequestRecord;
+    summary: RequestSummary;
     /** What is held of the request's body (rule 7.2); given back at its end. */
     bodyLease: ByteLease;
     /** `performance.now()` at which the request's headers had come, and at which its answer began. */
@@ -49,7 +49,7 @@ export interface HttpServices {
   /** The snapshot to serve a new request from. @throws ApiError 503 before the first one was loaded. */
   snapshot(): Snapshot;
   /** Callers whose keys are not known; those of this server alone unless given. */
-  readonly strangers?: Strangers;
+  readonly unknownCallers?: UnknownCallers;
   /** What is judged before a body is read; absent where nothing is metered. */
   readonly preflight?: Preflight;
   /** Refuses new work when the process is overloaded. @throws ApiError 503 */

@@ -14,7 +14,7 @@ const inference = (serve: (call: InferenceCall) => Promise<void>) =>
 test("an answer reaches the client with both request id headers and one log line without key or query", async () => {
   await using server = await startTestServer([
     inference(async (call) => {
-      call.record.model = "alpha";
+      call.summary.model = "alpha";
       call.sink.start(200, { "content-type": "application/json" });
       call.sink.write(`{"got":${call.body.length},"id":"${call.id}"}`);
       call.sink.end();

@@ -13,7 +13,7 @@ import type { Principal } from "../identity/principal.ts";
 import { errorBody, errorHeaders, errorStatus } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
-import type { RequestRecord } from "../telemetry/request-record.ts";
+import type { RequestSummary } from "../telemetry/request-summary.ts";
 import { absence } from "./absent.ts";
 import { authenticate } from "./auth.ts";
 import { refuseConnection } from "./bare-socket.ts";
@@ -29,7 +29,7 @@ import { refuseExpectation, refuseUpgrade, requireHost } from "./protocol.ts";
 import { begin } from "./request-life.ts";
 import type { HttpServices, Routes, ServedRoute } from "./route.ts";
 import { StalledClients } from "./stalled-clients.ts";
-import { Strangers } from "./strangers.ts";
+import { UnknownCallers } from "./unknown-callers.ts";
 
 /** A free endpoint costs no hold whose script would notice a revoked key, so it looks closer (design.md §4.1). */
 const FREE_KEY_AGE_MS = 900;
@@ -47,7 +47,7 @@ export interface HttpServer {
 
 export function createServer(services: HttpServices, routes: readonly Routes[]): HttpServer {
   const { log } = services;
-  const { directory, strangers = new Strangers() } = services;
+  const { directory, unknownCallers = new UnknownCallers() } = services;
   let draining = false;
   const app = Fastify({
     logger: false,
@@ -108,7 +108,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     }
     const apiError = toApiError(error);
     if (apiError.code === "internal") log.error({ id: request.id, err: error }, "request failed");
-    request.record.errorCode = apiError.code;
+    request.summary.errorCode = apiError.code;
     announceKeyless(reply.raw);
     const style = errorStyle(pathOf(request.url), versionOf(request));
     const status = errorStatus(style.family, apiError);
@@ -132,7 +132,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   app.decorateRequest("acceptedAt", 0);
   // Set by the hook below before anything can read them; a shared default object would mix requests.
   app.decorateRequest("bodyLease", null as unknown as ByteLease);
-  app.decorateRequest("record", null as unknown as RequestRecord);
+  app.decorateRequest("record", null as unknown as RequestSummary);
 
   // With `done`, as most callers are known at once: a promise for each request costs time.
   app.addHook("onRequest", (request, reply, done) => {
@@ -155,7 +155,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     const maxAgeMs = dialect === undefined ? FREE_KEY_AGE_MS : BILLED_KEY_AGE_MS;
     const address = socket.remoteAddress;
     const { headers } = request;
-    const caller = authenticate({ headers, address, needed: access, directory, strangers, maxAgeMs });
+    const caller = authenticate({ headers, address, needed: access, directory, unknownCallers, maxAgeMs });
     const goOn = () => done();
     const known = (principal: Principal) => {
       showedKey(socket);

@@ -18,7 +18,7 @@ import { refusesData } from "../store/postgres.ts";
 import { copyGrants } from "../billing/declared-grants.ts";
 import { copyKeys } from "./declared-keys.ts";
 import { bumpKeyEpoch } from "../billing/accounts.ts";
-import { reached } from "../billing/steps.ts";
+import { reachedMoneyStep } from "../billing/steps.ts";
 
 const LOCK = 7_104_203;
 /** Organizations in one transaction. */
@@ -47,7 +47,7 @@ export async function copySnapshot(pool: DatabasePool, snapshot: Snapshot, newId
     try {
       if (!(await begin(connection, serial)))
         return { changed: [], refused: [], foreign: await readForeign(connection, snapshot.routing) };
-      reached("directory.begun");
+      reachedMoneyStep("directory.begun");
       const copied = await copyOrganizations(connection, snapshot.routing, newId);
       // Else each pod tries again, and so knows what it must not call programmed.
       if (copied.refused.length + copied.foreign.length === 0)

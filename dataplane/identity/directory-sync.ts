@@ -14,7 +14,7 @@ import { type KeyNote, keyNotes, keysBySecret } from "./declared-keys.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "../billing/holds.ts";
 import { type Owned, readOwned } from "./owners.ts";
-import { reached } from "../billing/steps.ts";
+import { reachedMoneyStep } from "../billing/steps.ts";
 
 const RETRY_MS = 1_000;
 /** Postgres may take later what it refuses now: a constraint changes, or what the row collides with goes. */
@@ -136,7 +136,7 @@ export class DirectorySync {
     const { changed, refused, foreign } = await copySnapshot(pool, snapshot, newId);
     for (const organizationId of foreign)
       log.error({ organizationId }, "another namespace owns this organization's id: it stays as it was");
-    reached("directory.copied");
+    reachedMoneyStep("directory.copied");
     this.#forgetMoved(snapshot, refused.length === 0);
     for (const { organizationId, error } of refused)
       log.error({ err: error, organizationId }, "Postgres refuses this organization: it stays as it was");

@@ -228,8 +228,8 @@ test("an unchanged organization is not copied again", async () => {
 test("rule 7.7: keys in line are found in few queries, and only valid ones are known afterwards", async () => {
   await copy([organization("lined", { apiKeys: [inferenceKey("in-line")] })]);
   const pod = new KeyDirectory({ pool, clock: { now: () => Date.now() } });
-  const unknown = Array.from({ length: 1_000 }, (_, n) => pod.findInLine(digest(`guess ${n}`)));
-  const valid = await pod.findInLine(digest("in-line"));
+  const unknown = Array.from({ length: 1_000 }, (_, n) => pod.findQueued(digest(`guess ${n}`)));
+  const valid = await pod.findQueued(digest("in-line"));
   expect(valid).toEqual(await find("in-line"));
   expect(new Set(await Promise.all(unknown))).toEqual(new Set([null]));
   expect(pod.knows(digest("in-line"))).toBe(true);

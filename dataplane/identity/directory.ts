@@ -8,7 +8,7 @@ import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
-import { KeyLine } from "./key-line.ts";
+import { KeyLookupQueue } from "./key-lookup-queue.ts";
 import type { Directory, Principal } from "./principal.ts";
 
 const MOST_REMEMBERED = 50_000;
@@ -51,7 +51,7 @@ export class KeyDirectory implements Directory {
   readonly #lookups = new Map<string, Promise<Principal | null>>();
   /** Keys that ended here, with Unix milliseconds: what a look-up from before that answers is not kept. */
   readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
-  readonly #line = new KeyLine((sha256s) => this.#lookUpTogether(sha256s));
+  readonly #line = new KeyLookupQueue((sha256s) => this.#lookUpTogether(sha256s));
   /** Keys used since the last `writeUsed`, with Unix milliseconds. */
   #used = new Map<string, number>();
 
@@ -72,7 +72,7 @@ export class KeyDirectory implements Directory {
     return this.#remembered.has(sha256);
   }
 
-  async findInLine(sha256: string): Promise<Principal | null> {
+  async findQueued(sha256: string): Promise<Principal | null> {
     const principal = await this.#line.find(sha256);
     if (principal !== null) this.#used.set(principal.keyId, this.#options.clock.now());
     return principal;

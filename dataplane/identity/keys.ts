@@ -12,8 +12,8 @@ import { pageFrom, type PageAsked } from "../store/list-page.ts";
 import { bumpKeyEpoch } from "../billing/accounts.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "../billing/holds.ts";
-import { reached } from "../billing/steps.ts";
-import { writeTrail, type Actor, type FieldChanges } from "./trail.ts";
+import { reachedMoneyStep } from "../billing/steps.ts";
+import { writeAuditLog, type Actor, type FieldChanges } from "./audit-log.ts";
 
 /** `sk-svc-` and so much of the secret may be shown; 34 characters stay unknown. */
 const HINT_CHARACTERS = "sk-svc-".length + 6;
@@ -140,7 +140,7 @@ export class Keys {
           'created', ${actor.keyId})
         returning ${columns}
       `);
-      await writeTrail(transaction, actor, "key.created", id, {
+      await writeAuditLog(transaction, actor, "key.created", id, {
         name: { from: null, to: name },
         project: { from: null, to: projectId },
       });
@@ -163,7 +163,7 @@ export class Keys {
       const key = await transaction.one(sql.type(keySchema)`
         update api_keys set name = ${name}, status = ${status} where id = ${id} returning ${columns}
       `);
-      await writeTrail(transaction, actor, "key.updated", id, changes);
+      await writeAuditLog(transaction, actor, "key.updated", id, changes);
       return { key, ended: before.status === "active" && status === "inactive" };
     });
   }
@@ -175,7 +175,9 @@ export class Keys {
         update api_keys set status = 'inactive', sha256 = null, deleted_at = clock_timestamp() where id = ${id}
         returning ${columns}
       `);
-      await writeTrail(transaction, actor, "key.deleted", id, { status: { from: before.status, to: null } });
+      await writeAuditLog(transaction, actor, "key.deleted", id, {
+        status: { from: before.status, to: null },
+      });
       return { key, ended: true };
     });
   }
@@ -212,7 +214,7 @@ export class Keys {
     if (done.kind !== "done") return done;
     if (done.ended) {
       if (done.sha256 !== null) directory.forget(done.sha256);
-      reached("keys.ended");
+      reachedMoneyStep("keys.ended");
       await this.#tellRedis(actor.organizationId);
     }
     return { kind: "done", key: done.key };

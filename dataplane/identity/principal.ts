@@ -17,5 +17,5 @@ export interface Directory {
   /** Whether the key was valid when it was last looked up here. */
   knows(sha256: string): boolean;
   /** As `find` for a key that is not known, of those who send too many such: it costs the store next to nothing. */
-  findInLine(sha256: string): Promise<Principal | null>;
+  findQueued(sha256: string): Promise<Principal | null>;
 }

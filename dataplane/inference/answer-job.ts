@@ -28,7 +28,7 @@ export interface AnswerJob {
 
 /** @param dropped the value of `x-gapura-dropped`; null: nothing was. */
 export const answerJob = (
-  { dialect, id, sink, log, record }: InferenceCall,
+  { dialect, id, sink, log, summary }: InferenceCall,
   model: string,
   bill: Bill,
   dropped: string | null,
@@ -41,7 +41,7 @@ export const answerJob = (
   headers: dropped === null ? bill.headers : { ...bill.headers, "x-gapura-dropped": dropped },
   log,
   failed: (error) => {
-    record.errorCode = error.code;
+    summary.errorCode = error.code;
   },
 });
 

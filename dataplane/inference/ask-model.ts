@@ -3,7 +3,7 @@ import { routeFor } from "../config/find-route.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { Cancellation } from "../lib/cancellation.ts";
 import { Deadline } from "../lib/deadline.ts";
-import { newRequestRecord } from "../telemetry/request-record.ts";
+import { newRequestSummary } from "../telemetry/request-summary.ts";
 import type { AskModel } from "../tools/web-search/model-engine.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
 
@@ -33,7 +33,7 @@ export const askModelOf =
         closed: Cancellation.by(signal),
         unbilled: true,
         // Calls and waiting are the engine's, not the client's request's.
-        record: newRequestRecord(null),
+        summary: newRequestSummary(null),
         credential: (id) => snapshot.credential(id),
       });
       for (;;) {

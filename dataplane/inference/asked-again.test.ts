@@ -49,7 +49,7 @@ describe.each(["messages", "responses"] as const)("rule 2.17: %s relayed", (dial
     fake.next({ error: { status: 400, message: rejected[dialect] } }, hello);
     const call = callTo(dialect, bodyOf(dialect, { ...withReasoning[dialect], stream }));
     await serve(call);
-    expect(call.record.path).toBe("relay");
+    expect(call.summary.servingPath).toBe("relay");
     expect(fake.requests).toHaveLength(2);
     expect(fake.requests[0]?.text).toContain("of-another-account");
     expect(fake.requests[1]?.text).not.toContain("of-another-account");

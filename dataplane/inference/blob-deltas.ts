@@ -2,7 +2,7 @@ import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import { type Edit, replaceValue } from "../lib/json-splice.ts";
 import { frameData, frameName, MAX_EVENT_BYTES, type SseFrame } from "../lib/sse.ts";
 import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
-import { PASS, SWALLOW, type Seen } from "./usage-tap.ts";
+import { PASS, SWALLOW, type FrameAction } from "./usage-tap.ts";
 
 /** A signature that is longer than one event may be is none. */
 const MAX_SIGNATURE_LENGTH = MAX_EVENT_BYTES;
@@ -37,7 +37,7 @@ export class BlobDeltas {
   }
 
   /** What becomes of a `content_block_delta`. */
-  delta(frame: SseFrame): Seen {
+  delta(frame: SseFrame): FrameAction {
     const data = frame.bytes.subarray(frame.dataStart, frame.end);
     if (!data.includes(SIGNATURE, 0, "latin1") && !data.includes(ENCRYPTED, 0, "latin1"))
       return this.behind(frame, PASS);
@@ -49,17 +49,18 @@ export class BlobDeltas {
   }
 
   /** A frame, with the signature before it that is complete now. Pings and comments complete nothing. */
-  behind(frame: SseFrame, seen: Seen): Seen {
-    if (this.#pending === null || frameName(frame) === "ping") return seen;
-    if (seen.kind === "error" || seen.kind === "swallow") return seen;
+  behind(frame: SseFrame, inspected: FrameAction): FrameAction {
+    if (this.#pending === null || frameName(frame) === "ping") return inspected;
+    if (inspected.kind === "error" || inspected.kind === "swallow") return inspected;
     const before = this.#complete(this.#pending);
     this.#pending = null;
-    if (seen.kind === "replace") return { kind: "replace", bytes: Buffer.concat([before, seen.bytes]) };
+    if (inspected.kind === "replace")
+      return { kind: "replace", bytes: Buffer.concat([before, inspected.bytes]) };
     const bytes = Buffer.concat([before, frame.bytes.subarray(frame.start, frame.end)]);
-    return seen.kind === "terminal" ? { ...seen, bytes } : { kind: "replace", bytes };
+    return inspected.kind === "terminal" ? { ...inspected, bytes } : { kind: "replace", bytes };
   }
 
-  #hold(frame: SseFrame, { span, text }: BlobDelta): Seen {
+  #hold(frame: SseFrame, { span, text }: BlobDelta): FrameAction {
     if (this.#pending === null) {
       // The frame object is used again; its bytes stay.
       this.#pending = { frame: { ...frame }, span, signature: text };

@@ -49,7 +49,7 @@ describe.each(dialects)("%s", (dialect) => {
         Number(number),
       );
       expect(numbers).toEqual(numbers.map((_, index) => index));
-      expect(call.record.errorCode).toBe(code);
+      expect(call.summary.errorCode).toBe(code);
       expect(call.sink.ended).toBe(true);
       expect(call.meter.settled).toMatchObject([{ status: "error" }]);
       expect(call.meter.settled[0]?.tokens.input).toBeGreaterThan(0);
@@ -73,7 +73,7 @@ describe.each(dialects)("%s", (dialect) => {
     const timeouts = { connectMs: 1000, firstByteMs: 2000, streamIdleMs: 2000, requestMs: 400 };
     const call = callTo(dialect, bodyOf(dialect, { stream: true }), { route: { timeouts } });
     await serve(call);
-    expect(call.record.errorCode).toBe("timeout");
+    expect(call.summary.errorCode).toBe("timeout");
     expect(lastEvent(call.sink.text)).toMatchObject(inBand[dialect]);
     expect(call.meter.settled).toMatchObject([{ status: "error" }]);
     await expect.poll(() => fake.requests[0]?.outcome).toBe("aborted");

@@ -9,8 +9,8 @@ import type { Principal } from "../identity/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
-import type { RequestRecord } from "../telemetry/request-record.ts";
-import type { Work } from "./work.ts";
+import type { RequestSummary } from "../telemetry/request-summary.ts";
+import type { RequestBody } from "./request-body.ts";
 
 /** Where an answer goes. The bytes of a batch item end in memory, those of a request on the wire. */
 export interface AnswerSink {
@@ -54,7 +54,7 @@ export interface InferenceCall {
   /** The request body as it came, content encoding removed; at most 32 MiB. */
   readonly body: Buffer;
   /** The body as it was opened, where somebody has; then `body` may be empty. */
-  readonly work?: Work;
+  readonly requestBody?: RequestBody;
   /** The client's headers that matter here, names in lower case and neutral names already folded. */
   readonly headers: {
     readonly "anthropic-version"?: string;
@@ -75,5 +75,5 @@ export interface InferenceCall {
   /** Whoever logs names the request by its id. */
   readonly log: Logger;
   /** What serving learns of the request (model, upstream, path), for its log line, metrics and span. */
-  readonly record: RequestRecord;
+  readonly summary: RequestSummary;
 }

@@ -5,7 +5,7 @@ import { readChatUsage } from "../dialects/usage.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
 import { DeltaTemplate } from "./delta-template.ts";
-import { PASS, SWALLOW, Tap, type Seen } from "./usage-tap.ts";
+import { PASS, SWALLOW, Tap, type FrameAction } from "./usage-tap.ts";
 
 const FINISH = Buffer.from('"finish_reason"');
 const USAGE = Buffer.from('"usage"');
@@ -37,7 +37,7 @@ export class ChatTap extends Tap {
   readonly #finished = new Set<number>();
   #template: DeltaTemplate | null = null;
 
-  see(frame: SseFrame): Seen {
+  inspect(frame: SseFrame): FrameAction {
     if (frame.dataLines === 0) return PASS;
     const template = this.#template;
     const weight = template === null ? -1 : template.match(frame);
@@ -56,7 +56,7 @@ export class ChatTap extends Tap {
   }
 
   /** A chunk that is not like the one before. */
-  #look(frame: SseFrame): Seen {
+  #look(frame: SseFrame): FrameAction {
     const { bytes, dataStart, dataEnd } = frame;
     if (dataEnd - dataStart === DONE.length && bytes.compare(DONE, 0, DONE.length, dataStart, dataEnd) === 0)
       return { kind: "terminal", model: null, last: true };
@@ -65,8 +65,8 @@ export class ChatTap extends Tap {
     const model = this.#foreignName(frame);
     const usageAt = valueAt(frame, USAGE, dataStart);
     if (this.#anyFinish(frame) || (usageAt !== -1 && bytes[usageAt] !== NULL_START)) {
-      const seen = this.#readChunk(frame);
-      if (seen !== null) return seen.kind === "terminal" ? { ...seen, model } : seen;
+      const inspected = this.#readChunk(frame);
+      if (inspected !== null) return inspected.kind === "terminal" ? { ...inspected, model } : inspected;
     } else {
       const weight = this.weighRead(frame);
       this.weight += weight;
@@ -98,7 +98,7 @@ export class ChatTap extends Tap {
   }
 
   /** A chunk that finishes a choice or reports usage. */
-  #readChunk(frame: SseFrame): Seen | null {
+  #readChunk(frame: SseFrame): FrameAction | null {
     let choices = 0;
     let reported = false;
     let finishes = false;

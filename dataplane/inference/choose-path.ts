@@ -1,6 +1,6 @@
 import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
-import type { Seen } from "./look.ts";
+import type { AnyInspection } from "./inspect-body.ts";
 import { declaredServerTools, refuse } from "./refuse.ts";
 
 /**
@@ -19,10 +19,10 @@ export interface PathNeeds {
   readonly restoring: boolean;
 }
 
-export const pathNeeds = (look: Seen): PathNeeds => ({
-  dialect: look.dialect,
-  serverTools: declaredServerTools(look).size > 0,
-  restoring: look.content.serverToolHistory,
+export const pathNeeds = (inspection: AnyInspection): PathNeeds => ({
+  dialect: inspection.dialect,
+  serverTools: declaredServerTools(inspection).size > 0,
+  restoring: inspection.content.serverToolHistory,
 });
 
 /** Asked once for each candidate, so that a fail-over may cross dialects. */
@@ -32,11 +32,11 @@ export function choosePath(needs: PathNeeds, upstream: Dialect): ServingPath {
 }
 
 /** Whether an upstream of the client's dialect may see the body as it is. */
-export function mayLeave(look: Seen): boolean {
-  if (look.far !== null) return look.far.mayLeave;
-  if (choosePath(pathNeeds(look), look.dialect) !== "relay") return false;
+export function mayLeave(inspection: AnyInspection): boolean {
+  if (inspection.remote !== null) return inspection.remote.mayLeave;
+  if (choosePath(pathNeeds(inspection), inspection.dialect) !== "relay") return false;
   try {
-    refuse(look);
+    refuse(inspection);
     return true;
   } catch (error) {
     if (error instanceof ApiError) return false;

@@ -1,5 +1,5 @@
 import { hash } from "../upstream/affinity.ts";
-import type { Look, Seen } from "./look.ts";
+import type { Inspection, AnyInspection } from "./inspect-body.ts";
 
 /** Of long texts the beginning is enough to tell conversations apart; it does not change from turn to turn. */
 const MAX_HASHED_BYTES = 4 * 1024;
@@ -8,13 +8,17 @@ const MAX_HASHED_BYTES = 4 * 1024;
  * What keeps a conversation on the upstream that has its prompt cached (design.md §4.6): the organization and the
  * prompt cache key, else the session's or user's id, else the instructions and the first user message.
  */
-export function conversationKey(look: Seen, organizationId: string, sessionId: string | undefined): string {
-  const named = look.cacheKey ?? sessionId ?? look.userKey;
-  return `${organizationId}\n${named ?? (look.far === null ? beginning(look) : look.far.beginning)}`;
+export function conversationKey(
+  inspection: AnyInspection,
+  organizationId: string,
+  sessionId: string | undefined,
+): string {
+  const named = inspection.cacheKey ?? sessionId ?? inspection.userKey;
+  return `${organizationId}\n${named ?? (inspection.remote === null ? beginning(inspection) : inspection.remote.beginning)}`;
 }
 
 /** What tells the conversation from others where nothing names it. */
-export function beginning({ body, fields, content }: Look): string {
+export function beginning({ body, fields, content }: Inspection): string {
   const text = (start: number, end: number) =>
     body.toString("latin1", start, Math.min(end, start + MAX_HASHED_BYTES));
   const parts = ["system", "instructions", "messages", "input"].map((name) => {

@@ -16,7 +16,7 @@ import { newId } from "../lib/ids.ts";
 import { restoreConversation } from "../loop/continuation.ts";
 import type { InferenceCall } from "./call.ts";
 import { askedOutput, possibleUsage, usualInputTokens } from "./estimate.ts";
-import type { Facts, Look } from "./look.ts";
+import type { Facts, Inspection } from "./inspect-body.ts";
 import { tiersToward } from "./standard-tier.ts";
 
 export interface Written {
@@ -166,15 +166,15 @@ export class Conversion implements Converting {
 }
 
 /** The client's body. */
-export function parsedBody({ body: bytes, dialect }: Pick<Look, "body" | "dialect">): JsonObject {
-  // `look` has found it to be a JSON object without duplicate keys.
+export function parsedBody({ body: bytes, dialect }: Pick<Inspection, "body" | "dialect">): JsonObject {
+  // `inspectBody` has found it to be a JSON object without duplicate keys.
   const body = JSON.parse(bytes.toString("utf8")) as JsonObject;
   if (dialect === "messages") rememberInputs(body, bytes);
   return body;
 }
 
 /** The client's body with what our server tools wrote in earlier turns as text: no upstream sees their blocks (rule 3.4). */
-export function plainBody(seen: Pick<Look, "body" | "dialect">, sealer: Sealer): JsonObject {
+export function plainBody(seen: Pick<Inspection, "body" | "dialect">, sealer: Sealer): JsonObject {
   const body = parsedBody(seen);
   if (seen.dialect !== "messages") return body;
   const { messages } = restoreConversation(body["messages"], new Set(), false, sealer);

@@ -64,7 +64,7 @@ describe.each(cells)("a %s client of a %s upstream", (client, upstream) => {
     ]);
     expect(fake.requests[0]?.path).toBe(dialectPath[upstream]);
     expect(fake.requests[0]?.json()).toMatchObject({ model: "upstream-model" });
-    expect(call.record.path).toBe("convert");
+    expect(call.summary.servingPath).toBe("convert");
     expect(call.sink.headers).not.toHaveProperty("x-gapura-dropped");
   });
 
@@ -382,7 +382,7 @@ test("dialects.md §D2: a rejected signature is sent once more without the reaso
   );
   const call = callTo("messages", "messages", bodyOf("messages", { messages }));
   await serve(call);
-  expect(call.record.path).toBe("relay");
+  expect(call.summary.servingPath).toBe("relay");
   expect(JSON.stringify(fake.requests[0]?.json())).toContain("EqQB");
   expect(JSON.stringify(fake.requests[0]?.json())).not.toContain(SEALED_PREFIX);
   expect(JSON.stringify(fake.requests[1]?.json())).not.toContain("thinking");

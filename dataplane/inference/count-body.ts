@@ -3,16 +3,23 @@ import type { Upstream } from "../config/schema.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import { removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
 import { priceEffects } from "../dialects/price-effects.ts";
-import type { Look } from "./look.ts";
-import { openReasoning, reasoningEdits, withoutBlocks } from "./sealed-reasoning.ts";
+import type { Inspection } from "./inspect-body.ts";
+import { openRequestReasoning, reasoningEdits, withoutBlocks } from "./sealed-reasoning.ts";
 
 /**
  * The client's bytes with the upstream's name of the model, its own reasoning opened (rule 7.12), and never a thinking
  * budget (service.md "Inference").
  */
-export function forCountUpstream(seen: Look, { model, dedicatedTo }: Upstream, sealer: Sealer): Buffer {
-  const { body, fields, objects, top } = seen;
-  const { edits: opened, gone } = reasoningEdits(openReasoning(seen, sealer), dedicatedTo !== null);
+export function forCountUpstream(
+  inspected: Inspection,
+  { model, dedicatedTo }: Upstream,
+  sealer: Sealer,
+): Buffer {
+  const { body, fields, objects, top } = inspected;
+  const { edits: opened, gone } = reasoningEdits(
+    openRequestReasoning(inspected, sealer),
+    dedicatedTo !== null,
+  );
   const edits: Edit[] = [...opened, ...withoutBlocks(body, gone)];
   const named = fields.get("model");
   if (named !== undefined) edits.push(replaceValue(named, JSON.stringify(model)));

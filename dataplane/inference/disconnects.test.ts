@@ -172,7 +172,7 @@ test("a request that did not go out wholly is free", async () => {
           way.client === "responses" ? { input: filler } : { messages: [{ role: "user", content: filler }] };
         const call = callOn(`http://127.0.0.1:${port}`, way, { body: content });
         const served = serve(call);
-        await expect.poll(() => call.record.tries).toBe(1);
+        await expect.poll(() => call.summary.tries).toBe(1);
         setTimeout(() => call.sink.leave(), 300);
         await served;
         expect([call.meter.settled, call.meter.released], nameOf(way)).toEqual([[], 1]);

@@ -7,7 +7,7 @@ import { relayBody } from "./edits.ts";
 import { sealBlob } from "../dialects/reasoning.ts";
 import { sealing } from "../lib/seal.ts";
 import { noTiers } from "../dialects/tiers.ts";
-import { look } from "./look.ts";
+import { inspectBody } from "./inspect-body.ts";
 
 const limits = { contextTokens: 1000, maxOutputTokens: 100 };
 const upstream = (dialect: Dialect) => upstreamOf("http://x", dialect, { model: "m" });
@@ -21,7 +21,7 @@ function edit(dialect: Dialect, body: string, more: Partial<Route> = {}, strict 
     dropped,
     usageInjected,
   } = relayBody(
-    look(dialect, Buffer.from(body)),
+    inspectBody(dialect, Buffer.from(body)),
     route,
     upstream(dialect),
     { strict, encryptedReasoning: false, tiers: noTiers },
@@ -262,7 +262,9 @@ test("without anything to edit the very same buffer goes upstream", () => {
   const body = Buffer.from(messages(',"stream":true'));
   const route = routeTo([upstream("messages")], { limits });
   const wishes = { strict: false, encryptedReasoning: true, tiers: noTiers };
-  expect(relayBody(look("messages", body), route, upstream("messages"), wishes, sealer).body).toBe(body);
+  expect(relayBody(inspectBody("messages", body), route, upstream("messages"), wishes, sealer).body).toBe(
+    body,
+  );
 });
 
 test("whatever stands between is not touched, wherever the edited fields are", () => {
@@ -305,7 +307,7 @@ describe("the content of reasoning, for items that are kept", () => {
     const route = routeTo([upstream("responses")], { limits, ...more });
     const wishes = { strict: false, encryptedReasoning, tiers: noTiers };
     const written = relayBody(
-      look("responses", Buffer.from(body)),
+      inspectBody("responses", Buffer.from(body)),
       route,
       upstream("responses"),
       wishes,

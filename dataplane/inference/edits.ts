@@ -10,9 +10,14 @@ import { priceEffects } from "../dialects/price-effects.ts";
 import { leavesTierOpen, standardTier, type TierPlan } from "../dialects/tiers.ts";
 import type { Member, ObjectSpan } from "../lib/json-reader.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
-import { present, type Look } from "./look.ts";
+import { present, type Inspection } from "./inspect-body.ts";
 import { isOffline } from "./refuse.ts";
-import { openReasoning, type ReasoningEdits, reasoningEdits, withoutBlocks } from "./sealed-reasoning.ts";
+import {
+  openRequestReasoning,
+  type ReasoningEdits,
+  reasoningEdits,
+  withoutBlocks,
+} from "./sealed-reasoning.ts";
 
 /** A value of Responses' `include`. */
 const ENCRYPTED_REASONING = "reasoning.encrypted_content";
@@ -46,27 +51,27 @@ export interface RelayWishes {
  * @throws ApiError 400 when a field would be dropped and `strict` forbids it; 413 when its sealed reasoning is too large.
  */
 export function relayBody(
-  look: Look,
+  inspection: Inspection,
   route: RelayRoute,
   upstream: Upstream,
   wishes: RelayWishes,
   sealer: Sealer,
 ): RelayBody {
-  const reasoning = reasoningEdits(openReasoning(look, sealer), upstream.dedicatedTo !== null);
-  const edits = new RelayEdits(look, reasoning);
+  const reasoning = reasoningEdits(openRequestReasoning(inspection, sealer), upstream.dedicatedTo !== null);
+  const edits = new RelayEdits(inspection, reasoning);
   edits.model(upstream.model);
   edits.limits(route.limits.maxOutputTokens);
   if (!route.capabilities.samplingParameters) edits.drop(samplingFields);
-  edits.drop(priceEffects[look.dialect].account);
+  edits.drop(priceEffects[inspection.dialect].account);
   edits.tiers(wishes.tiers);
-  if (look.dialect === "messages") edits.messages(route);
-  else if (look.dialect === "chat") edits.chat(route);
+  if (inspection.dialect === "messages") edits.messages(route);
+  else if (inspection.dialect === "chat") edits.chat(route);
   else edits.responses(route, wishes.encryptedReasoning);
   return edits.finish(wishes.strict);
 }
 
 class RelayEdits {
-  readonly #look: Look;
+  readonly #look: Inspection;
   /** Where the content blocks or input items begin whose reasoning is not for this upstream. */
   readonly #gone: ReadonlySet<number>;
   readonly #edits: Edit[];
@@ -76,8 +81,8 @@ class RelayEdits {
   #usageInjected = false;
   #reasoningAsked = false;
 
-  constructor(look: Look, { edits, gone }: ReasoningEdits) {
-    this.#look = look;
+  constructor(inspection: Inspection, { edits, gone }: ReasoningEdits) {
+    this.#look = inspection;
     this.#gone = gone;
     this.#edits = [...edits];
   }
@@ -269,4 +274,4 @@ class RelayEdits {
   }
 }
 
-type ToolList = Look["tools"][number]["siblings"];
+type ToolList = Inspection["tools"][number]["siblings"];

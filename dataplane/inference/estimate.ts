@@ -5,7 +5,7 @@ import { tokensOfBytes } from "../dialects/output-estimate.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { PossibleUsage } from "../dialects/usage.ts";
 import { estimateInputTokens } from "../tokens/estimate.ts";
-import type { Facts } from "./look.ts";
+import type { Facts } from "./inspect-body.ts";
 
 /** For charging an answer whose upstream reported nothing: not the most, but what is usual. */
 const USUAL_IMAGE_TOKENS = 1_500;

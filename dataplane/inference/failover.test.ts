@@ -113,10 +113,10 @@ describe.each(cells)("a %s client whose second upstream speaks %s", (client, oth
     expect(call.sink.text).toContain("second");
     expect(call.sink.text).toContain("public-model");
     if (stream) expect(call.sink.text).toMatch(terminal[client]);
-    expect(call.record).toMatchObject({
+    expect(call.summary).toMatchObject({
       tries: 2,
       upstream: "second",
-      path: client === other ? "relay" : "convert",
+      servingPath: client === other ? "relay" : "convert",
     });
     expect(call.meter.opened).toHaveLength(1);
     expect(call.meter.settled).toMatchObject([{ status: "ok", upstream: "second", tokens: usage }]);
@@ -129,7 +129,7 @@ describe.each(ways)("a $client request to an upstream that speaks $upstream ($pa
   const tried = async () => {
     const call = newCall();
     await serve(call);
-    return [call.record.tries, call.record.upstream];
+    return [call.summary.tries, call.summary.upstream];
   };
   const fail = async () => {
     first.model("upstream-model", { error: { status: 503 } });
@@ -157,7 +157,7 @@ describe.each(ways)("a $client request to an upstream that speaks $upstream ($pa
     first.next(withFaults(answer, { stallAtByte: 10 }));
     const call = newCall(true);
     const served = serve(call).catch(() => {});
-    await vi.waitUntil(() => call.record.upstreamWaitMs > 0);
+    await vi.waitUntil(() => call.summary.upstreamWaitMs > 0);
     await fail();
     call.sink.leave();
     await served;
@@ -190,7 +190,7 @@ describe.each(ways)("a whole $client answer of an upstream that speaks $upstream
     for (let time = 0; time <= FAILURES_TO_EJECT; time += 1) {
       const call = callFor({ ...way, speaks: [upstream, upstream], stream: false });
       await expect(serve(call)).rejects.toMatchObject({ code: "upstream_error" });
-      expect(call.record).toMatchObject({ tries: 1, upstream: "first" });
+      expect(call.summary).toMatchObject({ tries: 1, upstream: "first" });
     }
   });
 
@@ -199,7 +199,7 @@ describe.each(ways)("a whole $client answer of an upstream that speaks $upstream
     second.model("upstream-model", answer);
     const call = callFor({ ...way, speaks: [upstream, upstream], stream: false });
     await serve(call);
-    expect(call.record).toMatchObject({ tries: 2, upstream: "second" });
+    expect(call.summary).toMatchObject({ tries: 2, upstream: "second" });
   });
 });
 
@@ -219,7 +219,7 @@ describe.each(ways)("a $client stream of an upstream that speaks $upstream ($pat
     expect(call.sink.text).toContain("second");
     expect(call.sink.text).toMatch(terminal[client]);
     expect(call.sink.text).not.toMatch(/"type":"error"|event: error|never seen/);
-    expect(call.record).toMatchObject({ tries: 2, path: way.path });
+    expect(call.summary).toMatchObject({ tries: 2, servingPath: way.path });
   });
 
   test("breaks before its first event until its upstream is left alone", async () => {
@@ -229,7 +229,7 @@ describe.each(ways)("a $client stream of an upstream that speaks $upstream ($pat
     for (let time = 0; time <= FAILURES_TO_EJECT; time += 1) {
       const call = streamed();
       await serve(call);
-      tries.push(call.record.tries);
+      tries.push(call.summary.tries);
     }
     expect(tries).toEqual([...Array.from({ length: FAILURES_TO_EJECT }, () => 2), 1]);
   });
@@ -238,7 +238,7 @@ describe.each(ways)("a $client stream of an upstream that speaks $upstream ($pat
     first.next(withFaults(text("never seen"), { html: true }));
     const call = streamed();
     await expect(serve(call)).rejects.toMatchObject({ code: "upstream_error" });
-    expect(call.record.tries).toBe(1);
+    expect(call.summary.tries).toBe(1);
   });
 
   test("that begins with garbage never takes its upstream out (rule 1.14)", async () => {
@@ -247,7 +247,7 @@ describe.each(ways)("a $client stream of an upstream that speaks $upstream ($pat
     for (let time = 0; time <= FAILURES_TO_EJECT; time += 1) {
       const call = streamed();
       await serve(call).catch(() => {});
-      expect(call.record).toMatchObject({ tries: 1, upstream: "first" });
+      expect(call.summary).toMatchObject({ tries: 1, upstream: "first" });
     }
   });
 
@@ -264,7 +264,7 @@ describe.each(ways)("a $client stream of an upstream that speaks $upstream ($pat
     await serve(call);
     expect(call.sink.text).not.toMatch(terminal[client]);
     expect(call.sink.text).toMatch(/error/);
-    expect(call.record).toMatchObject({ tries: 1, upstream: "first", errorCode: "upstream_error" });
+    expect(call.summary).toMatchObject({ tries: 1, upstream: "first", errorCode: "upstream_error" });
     expect(second.requests).toHaveLength(0);
   });
 });
@@ -282,7 +282,7 @@ test("a comment is no event: a connection that breaks after one goes to the next
     const speaks = [upstream, upstream] as const;
     const call = callFor({ client, speaks, stream: true, tools, firstUrl: `http://127.0.0.1:${port}` });
     await serve(call);
-    expect(call.record).toMatchObject({ tries: 2, upstream: "second" });
+    expect(call.summary).toMatchObject({ tries: 2, upstream: "second" });
     now += EJECTION_MS.most;
   }
   commenting.close();

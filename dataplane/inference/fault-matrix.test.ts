@@ -233,8 +233,8 @@ async function play({ name: model, way, row, stream }: (typeof cells)[number]) {
   return {
     said: {
       status: error === null ? call.sink.status : errorStatus(dialectErrorFamily[way.client], error),
-      code: error === null ? (call.record.errorCode ?? "") : codeIn(way.client, error),
-      tries: call.record.tries,
+      code: error === null ? (call.summary.errorCode ?? "") : codeIn(way.client, error),
+      tries: call.summary.tries,
       charge: call.meter.settled.length === 0 ? "free" : "seen",
       metrics: await counted(model),
     },

@@ -11,10 +11,10 @@ import { bodyLimits } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
 import type { InferenceCall } from "./call.ts";
-import { LOOK_HERE_BYTES } from "./large/large-body.ts";
-import type { Reference } from "./look-content.ts";
-import { paramOf, tooLarge, type FileContents } from "./put-files.ts";
-import { openWork, type Work } from "./work.ts";
+import { INSPECT_HERE_BYTES } from "./large/large-body.ts";
+import type { Reference } from "./inspect-content.ts";
+import { paramOf, filesTooLarge, type InlineFile } from "./put-files.ts";
+import { openBody, type RequestBody } from "./request-body.ts";
 
 /** Different files of one request: all are looked up at once and read one by one. */
 const MAX_FILES = 2_000;
@@ -29,7 +29,7 @@ export const withFiles =
   (serve: Serve, files: FileStore, pool: WorkerPool | null = null): Serve =>
   (call) =>
     // Looking for it in a large body takes as long as a thread that does nothing else may take for a look.
-    (pool !== null && call.body.length > LOOK_HERE_BYTES) || mayNameFiles(call.body)
+    (pool !== null && call.body.length > INSPECT_HERE_BYTES) || mayNameFiles(call.body)
       ? inlinedFirst(call, serve, files, pool)
       : serve(call);
 
@@ -45,28 +45,32 @@ async function inlinedFirst(
   pool: WorkerPool | null,
 ): Promise<void> {
   const { organizationId } = call.principal;
-  const opened = await openWork(call.dialect, call.body, { pool, organizationId, closed: call.sink.closed });
-  await serve({ ...call, work: await inlined(opened, organizationId, files) });
+  const opened = await openBody(call.dialect, call.body, { pool, organizationId, closed: call.sink.closed });
+  await serve({ ...call, requestBody: await inlined(opened, organizationId, files) });
 }
 
-async function inlined(work: Work, organizationId: string, files: FileStore): Promise<Work> {
-  const { dialect, bodyBytes, content } = work.seen;
+async function inlined(
+  requestBody: RequestBody,
+  organizationId: string,
+  files: FileStore,
+): Promise<RequestBody> {
+  const { dialect, bodyBytes, content } = requestBody.inspected;
   const references = content.references.filter(({ kind }) => kind === "file");
   // What a hosted tool wrote, or reads (`container_upload`), is refused whatever it names.
-  if (references.length === 0 || content.hosted.length > 0) return work;
+  if (references.length === 0 || content.hosted.length > 0) return requestBody;
   // Those that are not among them are refused later, with the field's path.
   const held = await files.find(organizationId, differentIds(dialect, references));
   let size = bodyBytes;
   for (const { id, path } of references) {
     size += Math.ceil(((held.get(id)?.sizeBytes ?? 0) * 4) / 3);
-    if (size > bodyLimits.bytes) throw tooLarge(dialect, path);
+    if (size > bodyLimits.bytes) throw filesTooLarge(dialect, path);
   }
-  const contents: FileContents[] = [];
+  const contents: InlineFile[] = [];
   for (const file of held.values()) {
     const { id, mimeType, filename } = file;
     contents.push({ id, mimeType, filename, bytes: await readWhole(files, file) });
   }
-  return contents.length === 0 ? work : work.withFiles(contents, size);
+  return contents.length === 0 ? requestBody : requestBody.withFiles(contents, size);
 }
 
 function differentIds(dialect: Dialect, references: readonly Reference[]): string[] {

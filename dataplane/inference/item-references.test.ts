@@ -4,7 +4,7 @@ import { callOf, snapshotOf } from "../../test/fakes/inference.ts";
 import { splice } from "../lib/json-splice.ts";
 import type { OutputItems } from "./call.ts";
 import { keepItemOf, knownItems, refersToItems, withItemReferences } from "./item-references.ts";
-import { look } from "./look.ts";
+import { inspectBody } from "./inspect-body.ts";
 
 const items: Record<string, string> = {
   sealed: '{"type":"reasoning","id":"sealed", "summary":[],"encrypted_content":"abc"}',
@@ -22,8 +22,10 @@ const known: OutputItems = {
 };
 
 async function resolve(body: string): Promise<string> {
-  const seen = look("responses", Buffer.from(body));
-  return refersToItems(seen) ? splice(seen.body, await knownItems(seen, known)).toString() : body;
+  const inspected = inspectBody("responses", Buffer.from(body));
+  return refersToItems(inspected)
+    ? splice(inspected.body, await knownItems(inspected, known)).toString()
+    : body;
 }
 const reference = (id: string) => `{"type":"item_reference","id":"${id}"}`;
 const user = '{"role":"user","content":"Hi"}';
@@ -55,12 +57,12 @@ test.each([
 test("items are kept unless the client says store: false, and not for batches", async () => {
   const cache = { get: async () => null, set: async () => undefined };
   const keeps = async (dialect: "responses" | "chat", more: object, batchId: string | null = null) => {
-    let keeper: unknown;
+    let sink: unknown;
     const call = callOf(dialect, snapshotOf([]), { model: "m", input: "x", messages: [{}], ...more });
     await withItemReferences(async (seen) => {
-      keeper = keepItemOf(seen, look(seen.dialect, seen.body));
+      sink = keepItemOf(seen, inspectBody(seen.dialect, seen.body));
     }, cache)({ ...call, batchId });
-    return keeper !== undefined;
+    return sink !== undefined;
   };
   expect(await keeps("responses", {})).toBe(true);
   expect(await keeps("responses", { store: true, tools: [{ parameters: { store: false } }] })).toBe(true);

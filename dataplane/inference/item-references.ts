@@ -12,7 +12,7 @@ import type { JsonReader } from "../lib/json-reader.ts";
 import type { Edit } from "../lib/json-splice.ts";
 import type { ToolCache } from "../tools/cache.ts";
 import type { InferenceCall, OutputItems } from "./call.ts";
-import type { Facts } from "./look.ts";
+import type { Facts } from "./inspect-body.ts";
 import { type AnswerSeal, sealedItem } from "./seal-answer.ts";
 
 const KEPT_MS = 60 * 60 * 1000;

@@ -72,7 +72,7 @@ export class Iterations {
     for (;;) {
       const upstream = await attempts.next();
       try {
-        call.record.path = "tools";
+        call.summary.servingPath = "tools";
         const asked = next(upstream.dialect);
         tried.upstream = upstream;
         tried.written = await work.write(upstream, asked, this.#withoutReasoning);
@@ -105,7 +105,7 @@ export class Iterations {
   /** A call whose client left before its first byte costs its prompt (rule 1.11). */
   #leftBehind(error: ApiError): BrokenAnswer {
     return new BrokenAnswer(error, {
-      upstream: this.#services.call.record.upstream ?? "",
+      upstream: this.#services.call.summary.upstream ?? "",
       usage: countedUsage(null, this.#services.work.context, () => 0),
       corrupt: false,
     });

@@ -8,7 +8,7 @@ import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
 import { readJsonObject } from "../lib/json-read.ts";
-import { look } from "./look.ts";
+import { inspectBody } from "./inspect-body.ts";
 
 const list = (count: number, item: string) => `[${Array.from({ length: count }, () => item).join(",")}]`;
 const nested = (depth: number) => `${'{"a":'.repeat(depth - 1)}{}${"}".repeat(depth - 1)}`;
@@ -26,7 +26,7 @@ function judged(read: () => unknown): string {
     return error instanceof ApiError ? `${error.kind.status} ${error.message}` : String(error);
   }
 }
-const judge = (dialect: Dialect, text: string) => judged(() => look(dialect, Buffer.from(text)));
+const judge = (dialect: Dialect, text: string) => judged(() => inspectBody(dialect, Buffer.from(text)));
 
 const part: Record<Dialect, string> = {
   messages: '{"type":"text","text":"x"}',

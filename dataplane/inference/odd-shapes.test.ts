@@ -9,15 +9,15 @@ import { ApiError } from "../lib/api-error.ts";
 import { sealing } from "../lib/seal.ts";
 import { SEALED_PREFIX } from "../dialects/reasoning.ts";
 import { choosePath, pathNeeds } from "./choose-path.ts";
-import { look } from "./look.ts";
+import { inspectBody } from "./inspect-body.ts";
 import { refuse } from "./refuse.ts";
 
 /** `code param`, or the path that the request takes to an upstream of its own dialect. */
 function judge(dialect: Dialect, more: object): string {
   try {
-    const seen = lookAt(dialect, more);
-    refuse(seen);
-    return choosePath(pathNeeds(seen), dialect);
+    const inspected = lookAt(dialect, more);
+    refuse(inspected);
+    return choosePath(pathNeeds(inspected), dialect);
   } catch (error) {
     if (error instanceof ApiError) return `${error.code} ${error.param}`;
     throw error;
@@ -411,9 +411,9 @@ test("an escaped blob is the same blob", () => {
     model: "m",
   };
   expect(escaped(body).includes(SEALED_PREFIX)).toBe(false);
-  const seen = look("messages", escaped(body));
-  expect(seen.content.reasoningBlobs).toHaveLength(1);
-  const stray = look.bind(
+  const inspected = inspectBody("messages", escaped(body));
+  expect(inspected.content.reasoningBlobs).toHaveLength(1);
+  const stray = inspectBody.bind(
     null,
     "responses",
     escaped({ model: "m", input: "x", extra: { encrypted_content: reasoning } }),
@@ -422,11 +422,11 @@ test("an escaped blob is the same blob", () => {
 });
 
 test("a key as long as the body does not come back with every path", () => {
-  const seen = lookAt("chat", {
+  const inspected = lookAt("chat", {
     ["k".repeat(100_000)]: Array.from({ length: 100 }, () => ({ file_id: "f" })),
   });
-  expect(seen.content.references).toHaveLength(100);
-  expect(JSON.stringify(seen.content.references).length).toBeLessThan(30_000);
+  expect(inspected.content.references).toHaveLength(100);
+  expect(JSON.stringify(inspected.content.references).length).toBeLessThan(30_000);
   expect(judge("chat", { ["k".repeat(100_000)]: { file_id: "f" } })).toBe(
     `not_found ${"k".repeat(60)}.file_id`,
   );

@@ -65,7 +65,7 @@ export interface LoopWork extends Reading {
   write(upstream: Upstream, next: NextCall, forgotten: number): LoopWritten | Promise<LoopWritten>;
 }
 
-export const namesOf = (tools: ServerTools): ServerToolName[] =>
+export const declaredToolNames = (tools: ServerTools): ServerToolName[] =>
   serverToolNames.filter((name) => tools[serverTools[name].key] !== null);
 
 /** The loop's work here. @throws ApiError for declarations and conversations that cannot be read. */
@@ -79,7 +79,7 @@ export class OpenLoop implements LoopWork {
   constructor(facts: LoopFacts, sealer: Sealer, body: JsonObject, keepItem?: KeepItem) {
     const { dialect, route } = facts;
     const tools = readDeclarations(dialect, body, facts.mayOpen);
-    const names = namesOf(tools);
+    const names = declaredToolNames(tools);
     const citePages = tools.webFetch?.citations === true && route.capabilities.documentCitations;
     const { messages, pending, searches, pages } =
       dialect === "messages"
@@ -111,7 +111,7 @@ export class OpenLoop implements LoopWork {
       clientFunctions: own.length > 0,
       maxTokens: request.max_tokens,
       toolChoice: request.tool_choice,
-      size: sizeOf([this.#first.system, this.#first.messages, this.#first.tools]),
+      size: inputSizeOf([this.#first.system, this.#first.messages, this.#first.tools]),
     };
   }
 
@@ -149,7 +149,7 @@ function forgetful(messages: readonly MessageParam[], forgotten: number): Messag
 const isServerTool = (tool: FunctionTool | JsonObject) => serverToolOf("messages", tool.type) !== undefined;
 
 /** Text, images and documents of a part of a request, for its hold; base64 is not text. */
-export function sizeOf(part: unknown): InputSize {
+export function inputSizeOf(part: unknown): InputSize {
   const size = { textBytes: 0, images: 0, documents: 0 };
   const visit = (value: unknown): void => {
     if (typeof value === "string") size.textBytes += Buffer.byteLength(value);

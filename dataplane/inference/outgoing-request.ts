@@ -15,7 +15,7 @@ import { checkMedia } from "./refuse.ts";
 import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
 import { rejectsSystemTurns } from "./rejected-system-turns.ts";
 import { rejectsTier, tiersToward } from "./standard-tier.ts";
-import type { Work } from "./work.ts";
+import type { RequestBody } from "./request-body.ts";
 
 /** What a Messages client without a version is taken to speak (service.md "Headers"). */
 const DEFAULT_VERSION = "2023-06-01";
@@ -35,7 +35,7 @@ export interface Sent {
 
 /** @param conversation what keeps it on its upstream (design.md §4.6); null: any. */
 export const upstreamRequest = (
-  { batchId, sink, record, snapshot }: InferenceCall,
+  { batchId, sink, summary, snapshot }: InferenceCall,
   route: Route,
   stream: boolean,
   conversation: string | null,
@@ -47,12 +47,12 @@ export const upstreamRequest = (
   conversation,
   deadline,
   closed: sink.closed,
-  record,
+  summary,
   credential: (id) => snapshot.credential(id),
 });
 
 export class OutgoingRequest {
-  work: Work;
+  requestBody: RequestBody;
   needs: PathNeeds;
   readonly keepItem: KeepItem | undefined;
   /** What the candidate that is being asked was sent. */
@@ -67,21 +67,21 @@ export class OutgoingRequest {
   /** Whether a Responses upstream is asked for the content of its reasoning. */
   #encryptedReasoning = true;
 
-  constructor(call: InferenceCall, work: Work, route: Route, sealer: Sealer) {
-    this.work = work;
-    this.needs = pathNeeds(work.seen);
-    this.keepItem = keepItemOf(call, work.seen);
+  constructor(call: InferenceCall, requestBody: RequestBody, route: Route, sealer: Sealer) {
+    this.requestBody = requestBody;
+    this.needs = pathNeeds(requestBody.inspected);
+    this.keepItem = keepItemOf(call, requestBody.inspected);
     this.#call = call;
     this.#route = route;
     this.#sealer = sealer;
     const { tiers } = pricesAt(route.prices, call.acceptedAt);
     const offers = { tiers: [], longPrompts: tiers !== undefined };
-    this.tiers = planTiers(work.seen.tierFields, call.headers["anthropic-beta"], offers);
+    this.tiers = planTiers(requestBody.inspected.tierFields, call.headers["anthropic-beta"], offers);
   }
 
   /** What no candidate can read is refused before anything is held for it. @throws ApiError */
   checkReadable(): undefined | Converting | Promise<Converting> {
-    checkMedia(this.work.seen, this.#route);
+    checkMedia(this.requestBody.inspected, this.#route);
     if (this.#route.upstreams.every(({ dialect }) => choosePath(this.needs, dialect) === "convert"))
       return this.#read();
     return undefined;
@@ -90,7 +90,7 @@ export class OutgoingRequest {
   /** The request as this candidate gets it. @throws ApiError when it cannot serve the request at all. */
   write(upstream: Upstream): Outgoing | Promise<Outgoing> {
     const path = choosePath(this.needs, upstream.dialect);
-    this.#call.record.path = path;
+    this.#call.summary.servingPath = path;
     this.#asked = upstream;
     switch (path) {
       case "relay": {
@@ -99,7 +99,7 @@ export class OutgoingRequest {
           encryptedReasoning: this.#encryptedReasoning && this.keepItem !== undefined,
           tiers: tiersToward(this.tiers, upstream),
         };
-        const relayed = this.work.relay(this.#route, upstream, wishes, this.#sealer);
+        const relayed = this.requestBody.relay(this.#route, upstream, wishes, this.#sealer);
         if (relayed instanceof Promise) return relayed.then((body) => this.#relayed(upstream, body));
         return this.#relayed(upstream, relayed);
       }
@@ -134,8 +134,8 @@ export class OutgoingRequest {
 
   #read(): Converting | Promise<Converting> {
     if (this.conversion !== null) return this.conversion;
-    const facts = conversionFacts(this.#call, this.work.seen, this.#route, this.tiers);
-    const read = this.work.read(facts, this.#sealer, this.keepItem);
+    const facts = conversionFacts(this.#call, this.requestBody.inspected, this.#route, this.tiers);
+    const read = this.requestBody.read(facts, this.#sealer, this.keepItem);
     const keep = (conversion: Converting) => (this.conversion = conversion);
     return read instanceof Promise ? read.then(keep) : keep(read);
   }
@@ -154,10 +154,10 @@ export class OutgoingRequest {
 
   /** The reasoning of earlier turns was made in another account: the request goes on without. */
   async #forgetReasoning(): Promise<boolean> {
-    const work = await this.work.withoutReasoning();
-    if (work === null) return false;
-    this.work = work;
-    this.needs = pathNeeds(work.seen);
+    const requestBody = await this.requestBody.withoutReasoning();
+    if (requestBody === null) return false;
+    this.requestBody = requestBody;
+    this.needs = pathNeeds(requestBody.inspected);
     this.conversion = null;
     return true;
   }

@@ -7,14 +7,14 @@ import { BODY_LIMIT, bodyLimits } from "../lib/body-limits.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { JsonReader } from "../lib/json-reader.ts";
 import { type Edit, splice } from "../lib/json-splice.ts";
-import type { Look } from "./look.ts";
-import type { Reference } from "./look-content.ts";
+import type { Inspection } from "./inspect-body.ts";
+import type { Reference } from "./inspect-content.ts";
 
 /** An object that names a file holds little else; a larger one would be decoded for it. */
 const MAX_OBJECT_BYTES = 8 * 1024;
 
 /** A file whole, as plain data. */
-export interface FileContents {
+export interface InlineFile {
   readonly id: string;
   readonly mimeType: string;
   readonly filename: string;
@@ -25,7 +25,7 @@ export interface FileContents {
  * The body with files in the place of their ids.
  * @throws ApiError 400 for a file of a type that cannot stand where it is named; 413.
  */
-export function putFiles({ dialect, body, content }: Look, files: readonly FileContents[]): Buffer {
+export function putFiles({ dialect, body, content }: Inspection, files: readonly InlineFile[]): Buffer {
   const root = JSON.parse(body.toString("utf8")) as JsonObject;
   const held = new Map(files.map((file) => [file.id, file]));
   const references = content.references.filter(({ kind }) => kind === "file");
@@ -39,7 +39,7 @@ export function putFiles({ dialect, body, content }: Look, files: readonly FileC
     edits.push(editOf(dialect, body, root, reference, file));
   }
   const whole = splice(body, edits);
-  if (whole.length > bodyLimits.bytes) throw tooLarge(dialect, references[0]?.path ?? []);
+  if (whole.length > bodyLimits.bytes) throw filesTooLarge(dialect, references[0]?.path ?? []);
   return whole;
 }
 
@@ -49,7 +49,7 @@ function editOf(
   body: Buffer,
   root: JsonObject,
   reference: Reference,
-  file: FileContents,
+  file: InlineFile,
 ): Edit {
   const { start, end, value } = objectAt(body, reference.objectStart);
   const { file_id: _id, ...rest } = value;
@@ -62,7 +62,7 @@ function contentOf(
   root: JsonObject,
   reference: Reference,
   holder: JsonObject,
-  file: FileContents,
+  file: InlineFile,
 ): JsonObject {
   const { mimeType, filename } = file;
   const bytes = Buffer.from(file.bytes.buffer, file.bytes.byteOffset, file.bytes.byteLength);
@@ -114,14 +114,14 @@ function at(root: JsonValue, path: readonly PathStep[]): JsonValue | undefined {
 export const paramOf = (dialect: Dialect, path: readonly PathStep[]) =>
   fieldPath(dialect === "messages" ? "messages" : "openai", path);
 
-function unsupported(dialect: Dialect, path: readonly PathStep[], file: FileContents): ApiError {
+function unsupported(dialect: Dialect, path: readonly PathStep[], file: InlineFile): ApiError {
   const param = paramOf(dialect, path);
   return new ApiError("unsupported_content", `${param}: a file of type ${file.mimeType} cannot stand here`, {
     param,
   });
 }
 
-export function tooLarge(dialect: Dialect, path: readonly PathStep[]): ApiError {
+export function filesTooLarge(dialect: Dialect, path: readonly PathStep[]): ApiError {
   const param = paramOf(dialect, path);
   return new ApiError("too_large", `${param}: with its files the request is larger than ${BODY_LIMIT}`, {
     param,

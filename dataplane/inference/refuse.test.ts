@@ -414,8 +414,8 @@ describe("server tools that cannot run", () => {
   });
 
   test("declared ones are named by the path of their first entry", () => {
-    const seen = lookAt("messages", { tools: [...search.tools, ...fetch.tools] });
-    expect([...declaredServerTools(seen)]).toEqual([
+    const inspected = lookAt("messages", { tools: [...search.tools, ...fetch.tools] });
+    expect([...declaredServerTools(inspected)]).toEqual([
       ["web_search", "tools.0.type"],
       ["web_fetch", "tools.1.type"],
     ]);

@@ -10,9 +10,9 @@ import { serverTools, type ServerToolName } from "../dialects/server-tools.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { allToolsOff, toolCapabilities } from "../tools/capabilities.ts";
-import { present, type Facts } from "./look.ts";
-import type { ToolEntry } from "./look-tools.ts";
-import { fieldError } from "./look-walk.ts";
+import { present, type Facts } from "./inspect-body.ts";
+import type { ToolEntry } from "./inspect-tools.ts";
+import { bodyFieldError } from "./inspect-walk.ts";
 
 /** What an entry of `tools` is: run by the client, run by this service, or not to be had here. */
 type ToolClass = "client" | "unsupported" | ServerToolName;
@@ -75,7 +75,7 @@ function refuseFields(look: Facts): void {
   const { dialect, fields } = look;
   for (const [name, reason] of Object.entries(refusedFields[dialect]))
     if (present(fields, name) !== undefined)
-      throw fieldError("unsupported_parameter", dialect, [name], reason);
+      throw bodyFieldError("unsupported_parameter", dialect, [name], reason);
   if (dialect === "messages" && present(fields, "thread") !== undefined)
     // The one code on which the SDKs fall back to sending the whole history (rule 2.16).
     throw new ApiError("thread_unsupported", "thread: message threads are not supported", {
@@ -85,7 +85,7 @@ function refuseFields(look: Facts): void {
   if (dialect === "responses") refuseCallCap(look);
   const background = dialect === "responses" ? present(fields, "background") : undefined;
   if (background !== undefined && look.background !== false)
-    throw fieldError(
+    throw bodyFieldError(
       "unsupported_parameter",
       dialect,
       ["background"],
@@ -97,7 +97,7 @@ function refuseFields(look: Facts): void {
 function refuseCallCap({ fields, maxToolCalls: value }: Facts): void {
   if (present(fields, "max_tool_calls") === undefined) return;
   if (value === undefined || !Number.isSafeInteger(value) || value < 1)
-    throw fieldError(
+    throw bodyFieldError(
       "invalid_request_error",
       "responses",
       ["max_tool_calls"],
@@ -110,7 +110,7 @@ function refuseTool(look: Facts, tool: ToolEntry): void {
   const what = tool.container
     ? "hosted containers are not available"
     : `"${tool.type}" is not supported here`;
-  throw fieldError("unsupported_tool", look.dialect, [...tool.path, "type"], what);
+  throw bodyFieldError("unsupported_tool", look.dialect, [...tool.path, "type"], what);
 }
 
 function classOf(dialect: Dialect, { type, container, clientRun }: ToolEntry): ToolClass {
@@ -154,7 +154,7 @@ export function checkServerTools(look: Facts, route: Route, policy: Policy | und
   if (allToolsOff(policy))
     for (const { field } of look.dialect === "chat" ? chatDeclarations : [])
       if (present(look.fields, field) !== undefined)
-        throw fieldError("unsupported_parameter", look.dialect, [field], "server tools are switched off");
+        throw bodyFieldError("unsupported_parameter", look.dialect, [field], "server tools are switched off");
   const capabilities = toolCapabilities(route, policy);
   for (const [tool, param] of declared) {
     if (!route.capabilities.toolCalling)
@@ -180,7 +180,7 @@ export function checkPricedMedia(look: Facts): void {
   const { firstAudio } = look.content;
   if (firstAudio !== null) throw noMedia(look, [...firstAudio, "type"], "audio");
   if (look.otherOutputs)
-    throw fieldError(
+    throw bodyFieldError(
       "unsupported_content",
       look.dialect,
       ["modalities"],
@@ -189,7 +189,7 @@ export function checkPricedMedia(look: Facts): void {
 }
 
 const noMedia = ({ dialect }: Facts, path: readonly PathStep[], what: string) =>
-  fieldError("unsupported_content", dialect, path, `the model does not support ${what} as content`);
+  bodyFieldError("unsupported_content", dialect, path, `the model does not support ${what} as content`);
 
 function refuseToolChoice(look: Facts): void {
   const choice = look.toolChoice;
@@ -221,30 +221,40 @@ const notAmongTools = (
   dialect: Dialect,
   code: "invalid_request_error" | "unsupported_tool",
   type: string,
-): ApiError => fieldError(code, dialect, ["tool_choice"], `"${type}" is not among the tools`);
+): ApiError => bodyFieldError(code, dialect, ["tool_choice"], `"${type}" is not among the tools`);
 
 function refuseContent(look: Facts): void {
   const { dialect, content } = look;
   const [hosted] = content.hosted;
   if (hosted !== undefined)
-    throw fieldError("unsupported_content", dialect, hosted.path, `"${hosted.type}" is not supported here`);
+    throw bodyFieldError(
+      "unsupported_content",
+      dialect,
+      hosted.path,
+      `"${hosted.type}" is not supported here`,
+    );
   const items = new Set<string>();
   if (content.searchCalls.length > 0)
     for (const name of declaredServerTools(look).keys()) items.add(serverTools[name].item);
   for (const { type, path } of content.searchCalls)
     if (!items.has(type))
-      throw fieldError("invalid_request_error", dialect, path, `"${type}" needs the same tool in \`tools\``);
+      throw bodyFieldError(
+        "invalid_request_error",
+        dialect,
+        path,
+        `"${type}" needs the same tool in \`tools\``,
+      );
   for (const { kind, path, id } of content.references) {
     if (kind === "file")
-      throw fieldError("not_found", dialect, path, `no file with the id ${JSON.stringify(id)}`);
+      throw bodyFieldError("not_found", dialect, path, `no file with the id ${JSON.stringify(id)}`);
     if (kind === "item")
-      throw fieldError(
+      throw bodyFieldError(
         "unsupported_parameter",
         dialect,
         path,
         "item_reference: this item is not known here; send whole items, which SDKs do with `store: false`",
       );
-    throw fieldError(
+    throw bodyFieldError(
       "unsupported_parameter",
       dialect,
       path,

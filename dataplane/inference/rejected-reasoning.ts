@@ -43,7 +43,7 @@ export function withoutReasoning(messages: readonly MessageParam[]): MessagePara
 /**
  * A client's body without the reasoning of its conversation, every other byte as it was; null when it holds none.
  * Chat has no reasoning that anybody verifies.
- * @param body one that `look` has read.
+ * @param body one that `inspectBody` has read.
  */
 export function bodyWithoutReasoning(dialect: Dialect, body: Buffer): Buffer | null {
   if (dialect === "chat") return null;

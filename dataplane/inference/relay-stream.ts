@@ -17,7 +17,7 @@ import type { RelayJob } from "./answer-job.ts";
 import { ClientStream } from "./client-stream.ts";
 import { ResponseStream, type StreamTranslator } from "./response-stream.ts";
 import { streamTap } from "./stream-taps.ts";
-import { PASS, type Seen, type StreamTap } from "./usage-tap.ts";
+import { PASS, type FrameAction, type StreamTap } from "./usage-tap.ts";
 
 /** What may gather behind the terminal event, or before the first one. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024;
@@ -43,7 +43,7 @@ function errorEvent({ dialect, requestId }: RelayJob, error: ApiError, { nextNum
 }
 
 /** What a client gets of a frame. */
-type Passing = Exclude<Seen, { kind: "error" | "swallow" }>;
+type Passing = Exclude<FrameAction, { kind: "error" | "swallow" }>;
 
 class RelayTranslator implements StreamTranslator<Buffer | string> {
   readonly #job: RelayJob;
@@ -103,15 +103,15 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
     const stream = this.#stream;
     // The beginning of an event that never ended must not reach a client's JSON parser.
     if (stream.isOver || (!frame.closed && !isWhole(frame))) return;
-    const seen = this.#see(frame);
-    if (seen.kind === "error") {
+    const inspected = this.#see(frame);
+    if (inspected.kind === "error") {
       this.#flush();
-      const body = objectOf(parseJson(seen.data.toString("utf8")));
+      const body = objectOf(parseJson(inspected.data.toString("utf8")));
       return stream.refuse(body === null ? corruptAnswer("an error that cannot be read") : inBandError(body));
     }
     if (this.#isEnding) {
-      if (seen.kind !== "swallow") this.#hold(frame, seen);
-      if (seen.kind === "terminal" && seen.last) this.#finish();
+      if (inspected.kind !== "swallow") this.#hold(frame, inspected);
+      if (inspected.kind === "terminal" && inspected.last) this.#finish();
       return;
     }
     const isFirst = stream.isOpening;
@@ -124,12 +124,12 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
       this.#held = [];
       this.#heldBytes = 0;
     }
-    this.#send(frame, seen);
+    this.#send(frame, inspected);
     // A client waits for the first event: it leaves before those that came with it are looked at.
     if (isFirst && !stream.isOver) this.#flush();
   }
 
-  #send(frame: SseFrame, seen: Exclude<Seen, { kind: "error" }>): void {
+  #send(frame: SseFrame, seen: Exclude<FrameAction, { kind: "error" }>): void {
     switch (seen.kind) {
       case "pass":
         return this.#pass(frame);
@@ -148,9 +148,9 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
   }
 
   /** A tap that fails is a bug of ours, and no reason to break the client's stream. */
-  #see(frame: SseFrame): Seen {
+  #see(frame: SseFrame): FrameAction {
     try {
-      return this.#tap.see(frame);
+      return this.#tap.inspect(frame);
     } catch (error) {
       metrics.streamFaults.inc({ dialect: this.#job.dialect, kind: "tap" });
       this.#job.log.error({ id: this.#job.requestId, err: error }, "a stream's event could not be looked at");

@@ -9,13 +9,13 @@ import type { UpstreamAnswer } from "../upstream/request.ts";
 import { settle, type RelayJob } from "./answer-job.ts";
 import { sendWhole } from "./call.ts";
 import { wholeSealEdits } from "./seal-answer.ts";
-import { lookAtWhole, readWhole, type WholeLook } from "./whole-answer.ts";
+import { inspectWhole, readWhole, type WholeInspection } from "./whole-answer.ts";
 
 /** Relays a whole answer. @throws as `readWhole` does. */
 export async function relayWhole(job: RelayJob, answer: UpstreamAnswer): Promise<void> {
   const { dialect, model, keepItem, seal } = job;
   const { body, read: seen } = await readWhole(answer, dialect, job.usage, (bytes) => {
-    const look = lookAtWhole(dialect, bytes, model, keepItem, seal);
+    const look = inspectWhole(dialect, bytes, model, keepItem, seal);
     if (!look.complete || look.failed) throw corruptAnswer("its mandatory parts are missing, or it failed");
     return look;
   });
@@ -27,7 +27,7 @@ export async function relayWhole(job: RelayJob, answer: UpstreamAnswer): Promise
   sendWhole(job.sink, bytes, job.headers);
 }
 
-function wholeEdits({ dialect, model, seal }: RelayJob, seen: WholeLook, body: Buffer): Edit[] {
+function wholeEdits({ dialect, model, seal }: RelayJob, seen: WholeInspection, body: Buffer): Edit[] {
   const edits = seal === null ? [] : wholeSealEdits(dialect, body, seal);
   if (seen.model !== null) edits.push({ ...seen.model, text: JSON.stringify(model) });
   if (dialect === "chat")

@@ -14,7 +14,7 @@ import {
   keepBlockBlobs,
   type BlockBlob,
   type ReasoningBlob,
-} from "./look-reasoning.ts";
+} from "./inspect-reasoning.ts";
 
 /** Items of reasoning in one answer whose seals are remembered; an answer with more has some sealed twice. */
 const MAX_REMEMBERED = 256;

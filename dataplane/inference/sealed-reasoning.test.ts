@@ -242,7 +242,7 @@ async function sent(
   const more = dialect === "messages" ? { messages: turns } : { input: turns };
   const call = callTo(dialect, bodyOf(dialect, { model: "alias", ...more }), { upstream: own });
   await serve(call);
-  expect(call.record.path).toBe("relay");
+  expect(call.summary.servingPath).toBe("relay");
   const body = fake.requests.at(-1)?.json() as Record<"messages" | "input", unknown>;
   return dialect === "messages" ? body.messages : body.input;
 }
@@ -390,7 +390,7 @@ describe("an upstream that is dedicated to one organization", () => {
     fake.next(hello);
     const one = callOf("chat", snapshotOf([routeTo(upstreams)]), bodyOf("chat"));
     await serve(one);
-    return one.record.upstream;
+    return one.summary.upstream;
   };
 
   test("serves that one, and no other's requests go there, whatever its priority", async () => {

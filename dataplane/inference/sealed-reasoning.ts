@@ -10,8 +10,8 @@ import { ApiError } from "../lib/api-error.ts";
 import { BODY_LIMIT, bodyLimits } from "../lib/body-limits.ts";
 import { JsonReader, type Span } from "../lib/json-reader.ts";
 import { type Edit, removeEntries, replaceValue } from "../lib/json-splice.ts";
-import type { Look } from "./look.ts";
-import type { ReasoningBlob } from "./look-reasoning.ts";
+import type { Inspection } from "./inspect-body.ts";
+import type { ReasoningBlob } from "./inspect-reasoning.ts";
 
 /** What the blobs of one body may unpack to: a body has that limit too, and a small blob may be sent many times. */
 export const MAX_OPENED_BYTES = bodyLimits.bytes;
@@ -43,8 +43,8 @@ export function boundedSealer(sealer: Sealer): Sealer {
 }
 
 /** Opens every blob of a request. @throws ApiError 413 as `boundedSealer` does. */
-export function openReasoning(
-  { dialect, body, content }: Pick<Look, "dialect" | "body" | "content">,
+export function openRequestReasoning(
+  { dialect, body, content }: Pick<Inspection, "dialect" | "body" | "content">,
   sealer: Sealer,
 ): readonly OpenedReasoning[] {
   // Chat has no reasoning that anybody verifies.

@@ -27,8 +27,8 @@ import { askModelOf } from "./ask-model.ts";
 import { sendWhole, type InferenceCall } from "./call.ts";
 import { ClientStream } from "./client-stream.ts";
 import { Iterations } from "./iterations.ts";
-import type { Facts } from "./look.ts";
-import { namesOf, sizeOf, type LoopWork } from "./open-loop.ts";
+import type { Facts } from "./inspect-body.ts";
+import { declaredToolNames, inputSizeOf, type LoopWork } from "./open-loop.ts";
 
 /** Pings while a tool runs (service.md "Limits"). */
 const PING_MS = 10_000;
@@ -125,7 +125,7 @@ class ToolServing {
         newId,
         signal: call.sink.closed.signal,
         pingMs: PING_MS,
-        span: call.record.span,
+        span: call.summary.span,
       });
       this.#end(bill);
     } catch (error) {
@@ -158,7 +158,7 @@ class ToolServing {
       },
       model: route.model,
       pending,
-      serverTools: new Set(namesOf(tools)),
+      serverTools: new Set(declaredToolNames(tools)),
       parallelCalls: policy.parallelCalls,
       citePages,
       streamed: look.stream,
@@ -188,7 +188,7 @@ class ToolServing {
 
   #estimate(next: NextCall) {
     const { size } = this.#services.work.beginning;
-    const added = sizeOf(next.added);
+    const added = inputSizeOf(next.added);
     const inputTokens = estimateInputTokens({
       textBytes: size.textBytes + added.textBytes,
       images: size.images + added.images,

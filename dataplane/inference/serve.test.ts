@@ -21,10 +21,10 @@ describe.each(dialects)("%s", (dialect) => {
     ]);
     expect(call.meter.released).toBe(0);
     expect(fake.requests[0]?.json()).toMatchObject({ model: "upstream-model" });
-    expect(call.record).toMatchObject({
+    expect(call.summary).toMatchObject({
       model: "public-model",
       upstream: "primary",
-      path: "relay",
+      servingPath: "relay",
       tries: 1,
     });
   });

@@ -37,8 +37,8 @@ import { relayStream } from "./relay-stream.ts";
 import { AnswerSeal } from "./seal-answer.ts";
 import { serveWithTools, type ToolServices } from "./serve-tools.ts";
 import { relayWhole } from "./relay-whole.ts";
-import { edited, openWork, type Work } from "./work.ts";
-import type { Seen } from "./look.ts";
+import { edited, openBody, type RequestBody } from "./request-body.ts";
+import type { AnyInspection } from "./inspect-body.ts";
 
 /** As much of an unknown model's name is repeated to the client. */
 const MAX_SHOWN_MODEL = 200;
@@ -59,13 +59,14 @@ export const createServe =
   async (call) => {
     const { organizationId } = call.principal;
     const opening =
-      call.work ?? openWork(call.dialect, call.body, { pool, organizationId, closed: call.sink.closed });
-    let work = opening instanceof Promise ? await opening : opening;
-    if (call.items !== undefined && refersToItems(work.seen)) {
-      const edits = await knownItems(work.seen, call.items);
-      if (edits.length > 0) work = await edited(work, edits);
+      call.requestBody ??
+      openBody(call.dialect, call.body, { pool, organizationId, closed: call.sink.closed });
+    let requestBody = opening instanceof Promise ? await opening : opening;
+    if (call.items !== undefined && refersToItems(requestBody.inspected)) {
+      const edits = await knownItems(requestBody.inspected, call.items);
+      if (edits.length > 0) requestBody = await edited(requestBody, edits);
     }
-    const serving = accepted(call, work, sealerOf(organizationId));
+    const serving = accepted(call, requestBody, sealerOf(organizationId));
     const policy = serving.toolPolicy();
     if (policy !== undefined) return serveWithTools(await serving.toolServices(policy, upstreams, runTool));
     const reading = serving.outgoing.checkReadable();
@@ -82,20 +83,20 @@ export const createServe =
   };
 
 /** @throws ApiError for what no upstream may see, and for a model that the organization may not use. */
-function accepted(call: InferenceCall, work: Work, sealer: Sealer): Serving {
-  const { seen } = work;
+function accepted(call: InferenceCall, requestBody: RequestBody, sealer: Sealer): Serving {
+  const { inspected } = requestBody;
   // A batch has no stream to answer with (service.md "Batches").
-  if (call.batchId !== null && seen.stream)
+  if (call.batchId !== null && inspected.stream)
     throw new ApiError("invalid_value", "stream: a request of a batch cannot be streamed.", {
       param: "stream",
     });
-  refuse(seen);
-  const route = routeOf(call, seen.model);
-  call.record.model = route.model;
-  call.record.streamed = seen.stream;
-  checkPricedMedia(seen);
-  checkServerTools(seen, route, call.snapshot.policy(route));
-  return new Serving(call, work, route, sealer);
+  refuse(inspected);
+  const route = routeOf(call, inspected.model);
+  call.summary.model = route.model;
+  call.summary.streamed = inspected.stream;
+  checkPricedMedia(inspected);
+  checkServerTools(inspected, route, call.snapshot.policy(route));
+  return new Serving(call, requestBody, route, sealer);
 }
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
@@ -112,15 +113,15 @@ class Serving {
   readonly outgoing: OutgoingRequest;
   readonly #sealer: Sealer;
 
-  constructor(call: InferenceCall, work: Work, route: Route, sealer: Sealer) {
+  constructor(call: InferenceCall, requestBody: RequestBody, route: Route, sealer: Sealer) {
     this.#call = call;
     this.route = route;
-    this.outgoing = new OutgoingRequest(call, work, route, sealer);
+    this.outgoing = new OutgoingRequest(call, requestBody, route, sealer);
     this.#sealer = sealer;
   }
 
-  get #seen(): Seen {
-    return this.outgoing.work.seen;
+  get #seen(): AnyInspection {
+    return this.outgoing.requestBody.inspected;
   }
 
   /** undefined: no server tool is asked for. */
@@ -136,7 +137,7 @@ class Serving {
     return {
       call: this.#call,
       look: this.#seen,
-      work: await this.outgoing.work.openLoop(facts, this.#sealer, this.outgoing.keepItem),
+      work: await this.outgoing.requestBody.openLoop(facts, this.#sealer, this.outgoing.keepItem),
       route: this.route,
       policy,
       sealer: this.#sealer,
@@ -150,7 +151,7 @@ class Serving {
 
   /** The only iteration of a request without server tools. */
   iterate(upstreams: Upstreams, deadline: Deadline, bill: Bill): Promise<void> {
-    const { record } = this.#call;
+    const { summary } = this.#call;
     const request = upstreamRequest(
       this.#call,
       this.route,
@@ -159,15 +160,15 @@ class Serving {
       deadline,
     );
     const ask = () => this.#ask(upstreams.attempts(request), bill);
-    if (record.span === null) return ask();
-    const span = startSpan("iteration", record.span, () => ({
+    if (summary.span === null) return ask();
+    const span = startSpan("iteration", summary.span, () => ({
       "gen_ai.operation.name": "chat",
       "gen_ai.request.model": this.route.model,
       "gapura.iteration": 1,
     }));
     return inSpan(span, ask, () => ({
-      ...(record.upstream === null ? {} : { "gapura.upstream": record.upstream }),
-      "gapura.tries": record.tries,
+      ...(summary.upstream === null ? {} : { "gapura.upstream": summary.upstream }),
+      "gapura.tries": summary.tries,
       ...usageAttributes(bill),
     }));
   }
@@ -190,7 +191,7 @@ class Serving {
 
   /** Takes the hold of the first iteration. */
   open(): Promise<Bill> {
-    const { id, acceptedAt, principal, dialect, batchId, meter, record } = this.#call;
+    const { id, acceptedAt, principal, dialect, batchId, meter, summary } = this.#call;
     const { model, limits } = this.route;
     const prices = pricesAt(this.route.prices, acceptedAt);
     const request: MeteredRequest = {
@@ -208,7 +209,7 @@ class Serving {
       inputTokens: usualInputTokens(this.#seen),
     };
     const estimate = estimateMicros(prices, estimateWork(this.#seen, this.route));
-    return meter.open(request, estimate, record.span);
+    return meter.open(request, estimate, summary.span);
   }
 
   #conversation(): string | null {
@@ -228,7 +229,7 @@ class Serving {
         last = again;
       }
     }
-    const { upstream } = this.#call.record;
+    const { upstream } = this.#call.summary;
     const told = last instanceof BrokenAnswer ? last.error : last;
     const job = { bill, model: this.route.model, sink: this.#call.sink };
     if (last instanceof BrokenAnswer) await settle(job, last.usage, last.upstream, "error");
@@ -251,30 +252,30 @@ class Serving {
     const { dialect } = this.#call;
     const { path, dropped, usageInjected } = this.outgoing.sent;
     const job = answerJob(this.#call, this.route.model, bill, dropped);
-    const seen = this.#seen;
+    const inspected = this.#seen;
     if (path === "convert") {
       const { conversion } = this.outgoing;
       if (conversion === null) throw new Error("an answer without its request");
       const convertJob = { ...job, conversion };
-      return seen.stream ? convertStream(convertJob, answer) : convertWhole(convertJob, answer);
+      return inspected.stream ? convertStream(convertJob, answer) : convertWhole(convertJob, answer);
     }
     const relayJob: RelayJob = {
       ...job,
       keepItem: this.outgoing.keepItem,
       seal: answerSeal(dialect, answer.upstream, this.#sealer),
       usageInjected,
-      choices: seen.choices,
+      choices: inspected.choices,
       usage: this.#usageContext(dialect),
     };
-    return seen.stream ? relayStream(relayJob, answer) : relayWhole(relayJob, answer);
+    return inspected.stream ? relayStream(relayJob, answer) : relayWhole(relayJob, answer);
   }
 
   /** What is charged of a call where its upstream, of this dialect, reports nothing, and what it is believed. */
   #usageContext(upstream: Dialect): RelayJob["usage"] {
-    const seen = this.#seen;
+    const inspected = this.#seen;
     return {
-      estimatedInputTokens: usualInputTokens(seen),
-      possible: possibleUsage(this.route, upstream, askedOutput(seen), seen.choices),
+      estimatedInputTokens: usualInputTokens(inspected),
+      possible: possibleUsage(this.route, upstream, askedOutput(inspected), inspected.choices),
     };
   }
 }

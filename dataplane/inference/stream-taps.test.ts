@@ -20,11 +20,11 @@ function tapped(
   const kinds: string[] = [];
   let sent = "";
   const scanner = new SseScanner((frame) => {
-    const seen = tap.see(frame);
-    kinds.push(seen.kind);
+    const inspected = tap.inspect(frame);
+    kinds.push(inspected.kind);
     const { bytes, start, end } = frame;
-    const model = seen.kind === "patch" || seen.kind === "terminal" ? seen.model : null;
-    if (seen.kind === "swallow" || seen.kind === "error") return;
+    const model = inspected.kind === "patch" || inspected.kind === "terminal" ? inspected.model : null;
+    if (inspected.kind === "swallow" || inspected.kind === "error") return;
     sent +=
       model === null
         ? bytes.toString("utf8", start, end)

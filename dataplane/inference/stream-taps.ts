@@ -11,7 +11,7 @@ import { ChatTap } from "./chat-tap.ts";
 import { keepItemAhead } from "./item-references.ts";
 import { BlobDeltas } from "./blob-deltas.ts";
 import { mayHoldEncrypted, sealBlockAhead, sealBlocksAhead, sealEventAhead } from "./seal-answer.ts";
-import { PASS, Tap, type Seen, type StreamTap, type TapOptions } from "./usage-tap.ts";
+import { PASS, Tap, type FrameAction, type StreamTap, type TapOptions } from "./usage-tap.ts";
 
 export function streamTap(dialect: Dialect, options: TapOptions): StreamTap {
   if (dialect === "messages") return new MessagesTap(options);
@@ -24,18 +24,18 @@ class MessagesTap extends Tap {
   /** Of the arguments that stood in the open block's start: they count where no delta comes. */
   #startWeight = 0;
 
-  see(frame: SseFrame): Seen {
+  inspect(frame: SseFrame): FrameAction {
     if (frame.dataLines === 0) return PASS;
     // Nearly all events of a stream: told by one character, `content_block_(d)elta`.
     if (frame.nameEnd - frame.nameStart === 19 && frame.bytes[frame.nameStart + 14] === 0x64) {
       return this.#blockDelta(frame);
     }
     const blobs = this.#blobs;
-    const seen = this.#see(frame);
-    return blobs === null ? seen : blobs.behind(frame, seen);
+    const inspected = this.#see(frame);
+    return blobs === null ? inspected : blobs.behind(frame, inspected);
   }
 
-  #see(frame: SseFrame): Seen {
+  #see(frame: SseFrame): FrameAction {
     switch (frameName(frame) || this.type(frame)) {
       case "message_start":
         return this.#start(frame);
@@ -59,7 +59,7 @@ class MessagesTap extends Tap {
     }
   }
 
-  #blockDelta(frame: SseFrame): Seen {
+  #blockDelta(frame: SseFrame): FrameAction {
     if (this.delta(frame) > 0) this.#startWeight = 0;
     return this.#blobs === null ? PASS : this.#blobs.delta(frame);
   }
@@ -82,7 +82,7 @@ class MessagesTap extends Tap {
   }
 
   /** A redacted block comes whole; a thinking block's signature as a rule at its end. */
-  #blockStart(frame: SseFrame): Seen {
+  #blockStart(frame: SseFrame): FrameAction {
     this.#weighStart(frame);
     const { seal } = this.options;
     if (!seal) return PASS;
@@ -97,7 +97,7 @@ class MessagesTap extends Tap {
     return edits.length === 0 ? PASS : { kind: "replace", bytes: this.edited(frame, edits, null) };
   }
 
-  #start(frame: SseFrame): Seen {
+  #start(frame: SseFrame): FrameAction {
     const { seal } = this.options;
     const edits: Edit[] = [];
     let model: Span | null = null;
@@ -158,7 +158,7 @@ class ResponsesTap extends Tap {
     return number === null ? this.#number + this.#unread - 1 : number + 1;
   }
 
-  see(frame: SseFrame): Seen {
+  inspect(frame: SseFrame): FrameAction {
     if (frame.dataLines === 0) return PASS;
     const { bytes, nameEnd, nameStart } = frame;
     // `….delta`: nearly all events of a stream.
@@ -169,18 +169,21 @@ class ResponsesTap extends Tap {
     return this.#sealed(frame, this.#see(frame));
   }
 
-  #sealed(frame: SseFrame, seen: Seen): Seen {
+  #sealed(frame: SseFrame, inspected: FrameAction): FrameAction {
     const { seal } = this.options;
-    if (!seal || seen.kind === "error" || seen.kind === "replace" || !mayHoldEncrypted(frame)) return seen;
+    if (!seal || inspected.kind === "error" || inspected.kind === "replace" || !mayHoldEncrypted(frame))
+      return inspected;
     const edits: Edit[] = [];
     this.read(frame, (reader) => sealEventAhead(reader, seal, edits));
-    if (edits.length === 0) return seen;
-    const model = seen.kind === "patch" || seen.kind === "terminal" ? seen.model : null;
+    if (edits.length === 0) return inspected;
+    const model = inspected.kind === "patch" || inspected.kind === "terminal" ? inspected.model : null;
     const replaced = this.edited(frame, edits, model);
-    return seen.kind === "terminal" ? { ...seen, bytes: replaced } : { kind: "replace", bytes: replaced };
+    return inspected.kind === "terminal"
+      ? { ...inspected, bytes: replaced }
+      : { kind: "replace", bytes: replaced };
   }
 
-  #see(frame: SseFrame): Seen {
+  #see(frame: SseFrame): FrameAction {
     const name = frameName(frame) || this.type(frame);
     switch (name) {
       case "response.created":
@@ -240,7 +243,7 @@ class ResponsesTap extends Tap {
     for (const item of arrayOf(objectOf(event?.["response"])?.["output"]) ?? []) this.#weighItem(item);
   }
 
-  #end(frame: SseFrame): Seen {
+  #end(frame: SseFrame): FrameAction {
     const model = this.#response(frame);
     this.#weighEnd(frame);
     return { kind: "terminal", model, last: true };

@@ -16,7 +16,7 @@ import { TextPlace } from "./text-place.ts";
 const MAX_LESSONS = 256;
 
 /** What relay does with a frame. */
-export type Seen =
+export type FrameAction =
   | { readonly kind: "pass" }
   /** Pass, with the model's name (its span in `frame.bytes`) replaced by the public id. */
   | { readonly kind: "patch"; readonly model: Span }
@@ -36,7 +36,7 @@ export type Seen =
   | { readonly kind: "error"; readonly data: Buffer };
 
 export const PASS = { kind: "pass" } as const;
-export const SWALLOW: Seen = { kind: "swallow" };
+export const SWALLOW: FrameAction = { kind: "swallow" };
 
 export interface TapOptions {
   /** Public model id: an answer that names another one is patched. */
@@ -52,7 +52,7 @@ export interface TapOptions {
 }
 
 export interface StreamTap {
-  see(frame: SseFrame): Seen;
+  inspect(frame: SseFrame): FrameAction;
   /** What was reported so far. */
   readonly usage: MessagesUsage | null;
   /** The report is that of the whole answer. */
@@ -79,7 +79,7 @@ export abstract class Tap implements StreamTap {
     this.options = options;
   }
 
-  abstract see(frame: SseFrame): Seen;
+  abstract inspect(frame: SseFrame): FrameAction;
 
   get nextNumber(): number {
     return 0;

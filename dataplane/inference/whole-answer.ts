@@ -28,7 +28,7 @@ import { keepItemAhead } from "./item-references.ts";
 import type { AnswerSeal } from "./seal-answer.ts";
 
 /** What a whole answer says of itself. */
-export interface WholeLook {
+export interface WholeInspection {
   readonly usage: MessagesUsage | null;
   /** The mandatory parts of an answer are there. */
   readonly complete: boolean;
@@ -44,13 +44,13 @@ export interface WholeLook {
  * @param keepItem told the output items of a Responses answer, sealed by `seal`.
  * @throws JsonFault when the answer is not JSON at all.
  */
-export function lookAtWhole(
+export function inspectWhole(
   dialect: Dialect,
   body: Buffer,
   model: string,
   keepItem?: KeepItem,
   seal: AnswerSeal | null = null,
-): WholeLook {
+): WholeInspection {
   return JsonReader.whole(body, (reader) => {
     if (reader.kind() !== "object") throw new JsonFault("syntax", "Not an object", reader.position);
     let usage: MessagesUsage | null = null;

@@ -37,7 +37,7 @@ const names = {
 } as const satisfies Partial<Record<keyof typeof bodyLimits, string>>;
 
 /** The 400 for more of something than there may be. */
-export function tooMany(
+export function limitExceeded(
   what: keyof typeof names,
   style: "messages" | "openai",
   path: readonly PathStep[],

@@ -4,7 +4,7 @@ import { JsonFault, JsonReader, type JsonFaultKind, type Member } from "./json-r
 /** Longer strings are not decoded: no envelope has them. Bytes. */
 const MAX_TEXT = 64 * 1024;
 
-export interface Field extends Member {
+export interface JsonField extends Member {
   /** Of a string; undefined for other values and for texts beyond any envelope. */
   readonly text: string | undefined;
 }
@@ -13,12 +13,12 @@ export interface Field extends Member {
 export interface FieldsRead {
   readonly isBlank: boolean;
   readonly isObject: boolean;
-  readonly fields: Readonly<Record<string, Field | undefined>>;
+  readonly fields: Readonly<Record<string, JsonField | undefined>>;
   readonly fault: { readonly kind: JsonFaultKind; readonly message: string } | null;
 }
 
-export function readFields(bytes: Buffer, names: readonly string[]): FieldsRead {
-  const fields: Record<string, Field | undefined> = {};
+export function readJsonFields(bytes: Buffer, names: readonly string[]): FieldsRead {
+  const fields: Record<string, JsonField | undefined> = {};
   const nothing = { isBlank: false, isObject: false, fields, fault: null };
   if (isBlank(bytes)) return { ...nothing, isBlank: true };
   try {

@@ -2,7 +2,14 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { loopRules as rules } from "../../test/fakes/loop-rules.ts";
 import type { ServerToolName, StopReason } from "../dialects/messages/types.ts";
-import { askFor, initialState, judge, type LoopRules, type LoopState, type IterationResult } from "./loop.ts";
+import {
+  askFor,
+  initialState,
+  judgeIteration,
+  type LoopRules,
+  type LoopState,
+  type IterationResult,
+} from "./loop.ts";
 
 const calls = (...names: ServerToolName[]) =>
   names.map((name, index) => ({ id: `srvtoolu_${index}`, name, input: { query: "q" } }));
@@ -108,16 +115,16 @@ describe("end states", () => {
       { kind: "ask", final: false },
     ],
   ])("%s", (_name, over, state, got, next) => {
-    expect(judge(rules(over), state, answer(got)).next).toEqual(next);
+    expect(judgeIteration(rules(over), state, answer(got)).next).toEqual(next);
   });
 
   test("tool calls in the final answer are dropped and it ends well", () => {
-    const round = judge(rules({ dialect: "responses" }), after(8, { final: true }), answer());
+    const round = judgeIteration(rules({ dialect: "responses" }), after(8, { final: true }), answer());
     expect(round).toMatchObject({ calls: [], next: { kind: "stop", reason: "end_turn" } });
   });
 
   test("a final answer cut by the output limit is still cut", () => {
-    const round = judge(
+    const round = judgeIteration(
       rules({ dialect: "chat" }),
       after(8, { final: true }),
       answer({ calls: [], stopReason: "max_tokens" }),
@@ -128,7 +135,7 @@ describe("end states", () => {
 
 describe("limits", () => {
   test("rule 3.5: max_uses counts within a turn, and the calls beyond it are not run", () => {
-    const round = judge(
+    const round = judgeIteration(
       rules({ maxUses: { web_search: 2, web_fetch: null, x_search: null } }),
       initialState,
       answer({ calls: calls("web_search", "web_search", "web_search", "web_fetch") }),
@@ -138,7 +145,7 @@ describe("limits", () => {
   });
 
   test("max_tool_calls counts across all tools and within a turn", () => {
-    const round = judge(
+    const round = judgeIteration(
       rules({ dialect: "responses", maxToolCalls: 2, clientFunctions: true }),
       initialState,
       answer({ calls: calls("web_search", "x_search", "web_fetch") }),
@@ -196,7 +203,7 @@ test("whatever a model answers, the loop ends within its iterations and one fina
         let state = initialState;
         let run = 0;
         const asked = answers.findIndex((got) => {
-          const round = judge(limits, state, got);
+          const round = judgeIteration(limits, state, got);
           run += round.calls.filter(({ verdict }) => verdict === "run").length;
           state = { ...round.state, final: round.next.kind === "ask" && round.next.final };
           return round.next.kind === "stop";

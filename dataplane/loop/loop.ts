@@ -111,7 +111,7 @@ function relaxed(choice: ToolChoice | undefined): ToolChoice | undefined {
 }
 
 /** Judges one iteration's answer. */
-export function judge(rules: LoopRules, before: LoopState, answer: IterationResult): Judgement {
+export function judgeIteration(rules: LoopRules, before: LoopState, answer: IterationResult): Judgement {
   const asked: LoopState = {
     ...before,
     iterations: before.final ? before.iterations : before.iterations + 1,

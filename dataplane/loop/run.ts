@@ -26,14 +26,14 @@ import { endSpan, errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { CallCredit } from "./call-credit.ts";
 import { BrokenAnswer, type ModelAnswer } from "./model-answer.ts";
-import { askFor, admitCalls, initialState, judge } from "./loop.ts";
+import { askFor, admitCalls, initialState, judgeIteration } from "./loop.ts";
 import type { JudgedCall, LoopRules, LoopState, ToolCall } from "./loop.ts";
 import { isInstructed, type AddedTurn, type NextCall } from "./next-request.ts";
 import { searchCitation, shortCitation, type ToolOutcome } from "./results.ts";
 import { IterationReader, type Citer } from "./iteration-reader.ts";
 import { runCalls } from "./run-calls.ts";
 import { MessageStream } from "./message-stream.ts";
-import { Tally } from "./tally.ts";
+import { LoopUsage } from "./loop-usage.ts";
 
 export interface LoopInput {
   readonly rules: LoopRules;
@@ -89,7 +89,7 @@ export async function runLoop(input: LoopInput, deps: LoopDeps): Promise<void> {
 class Loop {
   readonly #input: LoopInput;
   readonly #deps: LoopDeps;
-  readonly #tally = new Tally();
+  readonly #tally = new LoopUsage();
   readonly #credit: CallCredit;
   #state: LoopState = initialState;
   /** What came to the conversation so far. */
@@ -155,7 +155,7 @@ class Loop {
     if (asked === null) return "pause_turn";
 
     const { read } = asked;
-    const judged = judge(rules, this.#state, {
+    const judged = judgeIteration(rules, this.#state, {
       stopReason: read.stopReason,
       calls: read.calls,
       clientCalls: read.clientCalls.length,

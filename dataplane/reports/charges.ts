@@ -79,7 +79,7 @@ const lines = [
 const columns: readonly SumColumn[] = lines.flatMap(({ micros, amounts }) => [micros, ...amounts]);
 
 /** One row of a cost report: the whole, or one model's charges for one thing. */
-export interface Charge {
+export interface ChargeGroup {
   readonly micros: Micros;
   readonly of: {
     readonly description: string;
@@ -93,13 +93,13 @@ export interface Charge {
 export interface ChargedDay {
   /** Unix milliseconds of its start. */
   readonly at: number;
-  readonly charges: readonly Charge[];
+  readonly charges: readonly ChargeGroup[];
 }
 
 /** Days with charges, and the charges of all of them together. */
-export interface Charges {
+export interface ChargeSums {
   readonly days: readonly ChargedDay[];
-  readonly total: readonly Charge[];
+  readonly total: readonly ChargeGroup[];
 }
 
 /** @throws ApiError 400 when more than 366 whole days are asked for. */
@@ -112,7 +112,7 @@ export async function readCharges(
     readonly filters: Filters;
   },
   startName: string,
-): Promise<Charges> {
+): Promise<ChargeSums> {
   const { organizationId, range, filters } = query;
   if (Math.floor(range.askedMs / DAY_MS) > MAX_DAYS) {
     throw invalid(startName, `${startName} must be at most ${MAX_DAYS} days before the end.`);
@@ -127,7 +127,7 @@ async function readTotals(
   organizationId: string,
   range: BucketRange,
   filters: Filters,
-): Promise<Charges> {
+): Promise<ChargeSums> {
   const sums = await readSums(pool, {
     organizationId,
     range,
@@ -148,10 +148,10 @@ async function readGrouped(
   organizationId: string,
   range: BucketRange,
   filters: Filters,
-): Promise<Charges> {
+): Promise<ChargeSums> {
   const groupBy = ["model", "service_tier"] as const;
   const sums = await readSums(pool, { organizationId, range, groupBy, filters, columns });
-  const total = new Map<string, Charge>();
+  const total = new Map<string, ChargeGroup>();
   const days = Array.from(
     Map.groupBy(sums, ({ at }) => at),
     ([at, found]) => ({
@@ -169,7 +169,11 @@ async function readGrouped(
 }
 
 /** The lines of one model, without those of which there was nothing. */
-function chargesOf(model: string, serviceTier: string, sums: Readonly<Record<SumColumn, bigint>>): Charge[] {
+function chargesOf(
+  model: string,
+  serviceTier: string,
+  sums: Readonly<Record<SumColumn, bigint>>,
+): ChargeGroup[] {
   return lines.flatMap(({ costType, tokenType, words, micros, amounts }) => {
     if (sums[micros] === 0n && amounts.every((column) => sums[column] === 0n)) return [];
     const description = `${model}, ${words}`;

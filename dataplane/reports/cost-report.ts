@@ -1,7 +1,7 @@
 /** `GET /v1/organizations/cost_report`. Source: service.md "Reports", rules 5.15–5.19, dialects.md §G, §H1. */
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
-import { readCharges, type Charge } from "./charges.ts";
+import { readCharges, type ChargeGroup } from "./charges.ts";
 import { readGroups, readList, readRange, readWidth, type ReportQuery } from "./parameters.ts";
 import { buckets } from "./sums.ts";
 import { isoTime, rupiahText } from "./values.ts";
@@ -29,7 +29,7 @@ export async function costReport(
   };
 }
 
-function result({ micros, of }: Charge) {
+function result({ micros, of }: ChargeGroup) {
   return {
     currency: "IDR",
     amount: rupiahText(micros),

@@ -1,7 +1,7 @@
 /** `GET /v1/organization/costs`. Source: service.md "Reports", rules 5.15–5.19, dialects.md §G, §H1. */
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
-import { readCharges, type Charge } from "./charges.ts";
+import { readCharges, type ChargeGroup } from "./charges.ts";
 import { readGroups, readList, readRange, readWidth, type ReportQuery } from "./parameters.ts";
 import { buckets } from "./sums.ts";
 import { rupiahNumber, unixTime } from "./values.ts";
@@ -34,7 +34,7 @@ export async function costs(
   };
 }
 
-function result({ micros, of }: Charge) {
+function result({ micros, of }: ChargeGroup) {
   return {
     object: "organization.costs.result",
     amount: { value: rupiahNumber(micros), currency: "idr" },

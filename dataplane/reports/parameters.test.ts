@@ -7,7 +7,7 @@ import {
   parseMoment,
   readGroups,
   readList,
-  readPage,
+  readBucketPage,
   readRange,
   readWidth,
   type ReportQuery,
@@ -154,7 +154,7 @@ function refusal(read: () => unknown): string | undefined {
 describe("pages", () => {
   const week = { from: 0, to: 7 * DAY_MS, widthMs: DAY_MS, askedMs: 7 * DAY_MS };
   const page = (query: ReportQuery) => {
-    const { range: shown, hasMore, next } = readPage(query, week, 1000);
+    const { range: shown, hasMore, next } = readBucketPage(query, week, 1000);
     return [shown.from / DAY_MS, shown.to / DAY_MS, hasMore, next];
   };
   const cases: [ReportQuery, unknown[]][] = [
@@ -171,7 +171,7 @@ describe("pages", () => {
   });
 
   test("20 buckets by default", () => {
-    expect(readPage({}, { ...week, to: 21 * DAY_MS }, 1000).range.to).toBe(20 * DAY_MS);
+    expect(readBucketPage({}, { ...week, to: 21 * DAY_MS }, 1000).range.to).toBe(20 * DAY_MS);
   });
 
   test.each(["0", "-1", "1001", "1.5", "x", "", " 1", "1e2", "0x1", "99999999999999999"])(
@@ -193,7 +193,7 @@ describe("pages", () => {
         const whole = { from: 0, to: count * HOUR_MS, widthMs: HOUR_MS, askedMs: count * HOUR_MS };
         let end = 0;
         for (let number: number | null = 1; number !== null;) {
-          const shown = readPage({ limit: String(limit), page: String(number) }, whole, 1000);
+          const shown = readBucketPage({ limit: String(limit), page: String(number) }, whole, 1000);
           expect(shown.range.from).toBe(end);
           expect(shown.hasMore).toBe(shown.next !== null);
           end = shown.range.to;

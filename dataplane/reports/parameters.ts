@@ -24,7 +24,7 @@ export interface BucketRange {
 }
 
 /** The part of a range that one page shows. */
-export interface Page {
+export interface BucketPage {
   readonly range: BucketRange;
   readonly hasMore: boolean;
   /** Number of the next page; null on the last one. */
@@ -73,7 +73,7 @@ export function readWidth(query: ReportQuery, widths: readonly Width[]): Width {
 }
 
 /** The page that `page` (default 1) and `limit` (buckets of a page, default 20) ask for. @throws ApiError 400 */
-export function readPage(query: ReportQuery, range: BucketRange, maxLimit: number): Page {
+export function readBucketPage(query: ReportQuery, range: BucketRange, maxLimit: number): BucketPage {
   const limit = readInteger(query, "limit", 1, maxLimit) ?? 20;
   const page = readInteger(query, "page", 1, Number.MAX_SAFE_INTEGER) ?? 1;
   const buckets = (range.to - range.from) / range.widthMs;

@@ -1,6 +1,13 @@
 /** What both usage reports do alike (rules 5.9–5.13): a page of days or hours, and the sums of its groups. */
 import type { CommonQueryMethods } from "slonik";
-import { readGroups, readPage, readRange, readWidth, type Page, type ReportQuery } from "./parameters.ts";
+import {
+  readGroups,
+  readBucketPage,
+  readRange,
+  readWidth,
+  type BucketPage,
+  type ReportQuery,
+} from "./parameters.ts";
 import { readSums, type Filters, type GroupColumn, type Sum, type SumColumn } from "./sums.ts";
 
 /** How one of the reports names what it is asked, and what of the sums it shows. */
@@ -26,9 +33,9 @@ export async function readUsage<Column extends SumColumn>(
   pool: CommonQueryMethods,
   { organizationId, query, now }: UsageAsked,
   { start, end, maxLimit, groups, filters, columns }: UsageFace<Column>,
-): Promise<{ readonly page: Page; readonly sums: readonly Sum<Column>[] }> {
+): Promise<{ readonly page: BucketPage; readonly sums: readonly Sum<Column>[] }> {
   const range = readRange(query, start, end, readWidth(query, ["1d", "1h"]), now);
-  const page = readPage(query, range, maxLimit);
+  const page = readBucketPage(query, range, maxLimit);
   const asked = readGroups(query, Object.keys(groups));
   const groupBy = asked.flatMap((group) => groups[group] ?? []);
   const sums = await readSums(pool, {

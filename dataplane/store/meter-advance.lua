@@ -19,7 +19,7 @@ operations.advance = function(organization, id, spent, wanted, item, row, cost)
     swept = select(5, parts_of(hold))
     give_back(id, hold)
   end
-  -- What the others hold, and lack.
+  -- What other requests hold, and what they lack of their estimates.
   local covered = tonumber(wanted) <= account.base - account.undrained - account.held - account.short
   local amount = covered and wanted or spent
   -- There was none when the owner was cut off and its hold swept away: it is back.

@@ -29,7 +29,7 @@ operations.drained = function(word, first, last, count, charged, accounts, ...)
     else
       redis.pcall('DECRBY', WAITING, charged)
     end
-    pcall(passing, 'SET', DRAINED, last)
+    pcall(volatile, 'SET', DRAINED, last)
   end
   local passed_over = {}
   for at = 1, sums - 1, 3 do

@@ -27,7 +27,7 @@ operations.free = function(organization, group, per_minute, size, requests, byte
   if needed > 0 and bytes_level < needed then
     return { 'limited', 'text', text(math.ceil((needed - bytes_level) * 60000 / bytes_limit)) }
   end
-  passing('HSET', key, 'requests', requests_level - requests, 'bytes', bytes_level - tonumber(bytes_taken), 'at', now)
-  passing('PEXPIRE', key, '120000')
+  volatile('HSET', key, 'requests', requests_level - requests, 'bytes', bytes_level - tonumber(bytes_taken), 'at', now)
+  volatile('PEXPIRE', key, '120000')
   return { 'taken' }
 end

@@ -7,7 +7,7 @@ operations.lead = function(pod, beat)
   if leader and leader ~= pod and last ~= beat then
     return { 'other' }
   end
-  passing('SET', LEADER, pod .. ' ' .. text((tonumber(last or 0) + 1) % MOST_OWED))
+  volatile('SET', LEADER, pod .. ' ' .. text((tonumber(last or 0) + 1) % MOST_OWED))
   return { 'mine' }
 end
 
@@ -15,7 +15,7 @@ end
 -- Replies: resigned.
 operations.resign = function(pod)
   if string.match(call('GET', LEADER) or '', '^(%S+) ') == pod then
-    passing('DEL', LEADER)
+    volatile('DEL', LEADER)
   end
   return { 'resigned' }
 end

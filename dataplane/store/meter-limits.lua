@@ -35,8 +35,8 @@ end
 
 local function write_buckets(organization, requests_level, tokens_level)
   local key = tag .. ':b:' .. organization
-  passing('HSET', key, 'requests', requests_level, 'tokens', tokens_level, 'at', now)
-  passing('PEXPIRE', key, text(FORGOTTEN_MS))
+  volatile('HSET', key, 'requests', requests_level, 'tokens', tokens_level, 'at', now)
+  volatile('PEXPIRE', key, text(FORGOTTEN_MS))
 end
 
 -- After the answer: `difference` = tokens really used − tokens taken at admission.

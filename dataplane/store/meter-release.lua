@@ -9,7 +9,7 @@ operations.release = function(organization, id, requests_limit, tokens_limit, di
   if done == '1' then
     if charged ~= 'final' then
       set_request(id, 'final')
-      lasting[id] = true
+      durable[id] = true
     end
   elseif hold then
     set_request(id, false)

@@ -13,8 +13,9 @@ local FORGOTTEN_AT_ONCE = 5000
 local requests = {}
 -- Ids of `requests` that are to be written; and whether an owner was heard of, or is not expected to be any more.
 local changed, heard = {}, {}
--- Ids of what lasts: it was charged, or has an observation that will be when its owner dies (which a batch item's is not).
-local lasting = {}
+-- Ids whose writes are durable: they were charged, or have observed usage, which is charged if the owner dies (but for
+-- batch items, whose holds are released then).
+local durable = {}
 -- What is to be added to the stream; and the youngest entry that this call wrote, or that a charge which was made before
 -- stands at or before.
 local charges, newest = {}, ''
@@ -52,14 +53,14 @@ local function read_request(id)
   end
   if value and not is_current(value) then
     set_request(id, false)
-    heard[id], lasting[id] = false, true
+    heard[id], durable[id] = false, true
     return nil
   end
   return value or nil
 end
 
 local function note_lasting(id, item, row)
-  lasting[id] = lasting[id] or (row ~= '' and item ~= '1')
+  durable[id] = durable[id] or (row ~= '' and item ~= '1')
 end
 
 -- Organization, amount, short, item, swept, row and cost of a packed hold.
@@ -103,7 +104,7 @@ local function charge(organization, id, hold, cost, row, kind)
     give_back(id, hold)
   end
   set_request(id, kind)
-  lasting[id] = true
+  durable[id] = true
 end
 
 -- Final marks end by a list, which costs less than an expiry for each. Provisional ones do not: their requests may come
@@ -154,19 +155,19 @@ local function commands()
 end
 
 -- A call names at most some hundred requests: fewer than the 8,000 arguments that Lua's stack takes.
-local function write_command(passes, lasts, name, words)
-  if #passes[name] > words then
-    passing(unpack(passes[name]))
+local function write_command(volatiles, durables, name, words)
+  if #volatiles[name] > words then
+    volatile(unpack(volatiles[name]))
   end
-  if #lasts[name] > words then
-    call(unpack(lasts[name]))
+  if #durables[name] > words then
+    call(unpack(durables[name]))
   end
 end
 
 local function write_requests()
-  local passes, lasts, final, now_text = commands(), commands(), {}, text(now)
+  local volatiles, durables, final, now_text = commands(), commands(), {}, text(now)
   for id in pairs(changed) do
-    local key, value, of = request_key(id), requests[id], lasting[id] and lasts or passes
+    local key, value, of = request_key(id), requests[id], durable[id] and durables or volatiles
     if not value then
       of.gone[#of.gone + 1] = key
     elseif value == 'provisional' then
@@ -180,20 +181,21 @@ local function write_requests()
     end
   end
   for id, lives in pairs(heard) do
-    local of = lasting[id] and lasts or passes
+    local of = durable[id] and durables or volatiles
     if lives then
-      -- What changes nothing is not written to the file: so a beat that lasts is another one than one that passes.
-      of.beats[#of.beats + 1] = lasting[id] and now_text .. '.5' or now_text
+      -- Redis does not log a ZADD that changes nothing. So a durable heartbeat has a score of its own (.5): a volatile one
+      -- may have set the plain score already.
+      of.beats[#of.beats + 1] = durable[id] and now_text .. '.5' or now_text
       of.beats[#of.beats + 1] = id
     else
       of.ended[#of.ended + 1] = id
     end
   end
-  changed, heard, lasting = {}, {}, {}
-  write_command(passes, lasts, 'gone', 1)
-  write_command(passes, lasts, 'values', 1)
-  write_command(passes, lasts, 'beats', 2)
-  write_command(passes, lasts, 'ended', 2)
+  changed, heard, durable = {}, {}, {}
+  write_command(volatiles, durables, 'gone', 1)
+  write_command(volatiles, durables, 'values', 1)
+  write_command(volatiles, durables, 'beats', 2)
+  write_command(volatiles, durables, 'ended', 2)
   if #final > 0 then
     local calls = call('RPUSH', CHARGED, now_text .. '\31' .. table.concat(final, '\31'))
     -- More than come in, so that none stays.

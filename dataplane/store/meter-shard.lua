@@ -1,4 +1,4 @@
--- What every script of the meter stands on: the keys of one shard, the time, and the books of one organization.
+-- What all scripts of the meter share: the keys of one shard, the time, and the books of one organization.
 -- The files meter-*.lua are joined into one script (dataplane/billing/shard.ts), this one first.
 --
 -- All keys of a shard share one hash tag, so that a script touches one slot. KEYS[1] is the tag, `{gapura-meter-7}`:
@@ -23,9 +23,9 @@
 --   TAG:leader    the pod that drains and sweeps this shard, and its last beat (meter-lead.lua)
 --   TAG:drained   the youngest entry that was deleted from TAG:usage as the ledger has it: pods keep their charges until then
 --
--- What was charged lasts: it goes to the append-only file, which is on the disk before the reply leaves. What only runs
--- passes with the server's run, and waits for no disk: holds of which nothing was observed yet, their sums, heartbeats
--- and buckets. Replicas hear of all of it. A restart ends the epoch (dataplane/billing/server-run.ts), and holds and sums
+-- Charges are durable: they go to the append-only file, which is on the disk before the reply leaves. Holds without observed
+-- usage, their sums, heartbeats and rate-limit buckets are not in that file: they cost no sync, and vanish when Redis
+-- restarts. Replicas get all of it. A restart ends the epoch (dataplane/billing/server-run.ts), and holds and sums
 -- of another epoch count for nothing, as the file may say anything of them (docs/decisions/redis-durability.md).
 --
 -- Every command costs this server more than the words of it, and it serves all pods: so a request has one key, all
@@ -59,8 +59,8 @@ if before then
   now = before + (passed < 0 and CLOCK_WRITTEN or math.min(passed, MOST_PASSED))
 end
 
--- Runs a command whose change need not outlast the server's run.
-local function passing(...)
+-- Runs a command whose change is kept out of the append-only file: it vanishes when Redis restarts.
+local function volatile(...)
   redis.set_repl(redis.REPL_REPLICA)
   local reply = redis.pcall(...)
   redis.set_repl(redis.REPL_ALL)
@@ -70,15 +70,15 @@ local function passing(...)
   return reply
 end
 
--- For the calls that come. Not with each, as a command costs more than some milliseconds are worth.
+-- Stores the clock for later calls; not in each, because a command costs more than some milliseconds of accuracy are worth.
 local function keep_clock()
   if not passed or passed < 0 or passed >= CLOCK_WRITTEN then
-    pcall(passing, 'SET', CLOCK, string.format('%.0f %.0f', raw, now))
+    pcall(volatile, 'SET', CLOCK, string.format('%.0f %.0f', raw, now))
   end
 end
 
--- A full memory refuses what needs more of it until the script has written something else. For what must go on then: what
--- gives memory back waits for it.
+-- A server at its memory limit refuses commands that need memory until the script has written something. To be called
+-- before writes that must succeed, because what frees memory comes after them.
 local function insist()
   call('DEL', tag .. ':none')
 end
@@ -146,10 +146,10 @@ local function write_sum(organization, field, sum)
     return
   end
   if not current[organization] then
-    passing('HSET', key, 'epoch', epoch, 'held', '0', 'live', '0', 'short', '0')
+    volatile('HSET', key, 'epoch', epoch, 'held', '0', 'live', '0', 'short', '0')
     current[organization] = true
   end
-  passing('HINCRBY', key, field, sum)
+  volatile('HINCRBY', key, field, sum)
 end
 
 -- Changes undrained, held, short or live of an organization; `amount` may be negative.

@@ -4,7 +4,7 @@ local function end_hold(id)
     local readable, organization, _, _, item, swept, row, cost = pcall(parts_of, value)
     if not readable then
       -- None of ours. It is left alone, but must not stand before those behind it for ever.
-      heard[id], lasting[id] = false, true
+      heard[id], durable[id] = false, true
       return
     end
     -- One of another epoch is in no sum, but what was observed of it is charged all the same.
@@ -18,7 +18,7 @@ local function end_hold(id)
       set_request(id, false)
     end
   end
-  heard[id], lasting[id] = false, true
+  heard[id], durable[id] = false, true
 end
 
 -- sweep(stale ms, most)

@@ -62,7 +62,7 @@ export type Script<Reply> = (
 const databaseOf = (redis: Redis): number => redis.options.db ?? 0;
 
 /** Under which a server knows a script. */
-export const digestOf = (source: string): string => createHash("sha1").update(source).digest("hex");
+export const scriptDigest = (source: string): string => createHash("sha1").update(source).digest("hex");
 
 /** A script of this database alone: whether the server knows it says nothing of its other databases. */
 export const textFor = (redis: Redis, source: string): string =>
@@ -86,7 +86,7 @@ export function loadScript<Reply>(
     let script = known.get(databaseOf(redis));
     if (script === undefined) {
       const source = textFor(redis, text);
-      script = { source, digest: digestOf(source) };
+      script = { source, digest: scriptDigest(source) };
       known.set(databaseOf(redis), script);
     }
     const { source, digest } = script;

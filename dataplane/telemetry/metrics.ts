@@ -77,18 +77,18 @@ export const metrics = {
     help: "Charges of this process that the ledger has not yet; beyond 134217728 new requests are refused.",
     registers,
   }),
-  owed: new Gauge({
-    name: "gapura_owed_operations",
+  pending: new Gauge({
+    name: "gapura_pending_operations",
     help: "Holds to give back and balances to tell that Redis has not taken yet.",
     registers,
   }),
-  owedDropped: new Counter({
-    name: "gapura_owed_operations_dropped_total",
+  pendingDropped: new Counter({
+    name: "gapura_pending_operations_dropped_total",
     help: "Such operations beyond what is kept; sweeper and look for changed accounts do them later.",
     registers,
   }),
-  parkedCharges: new Gauge({
-    name: "gapura_parked_charges",
+  deadLetters: new Gauge({
+    name: "gapura_dead_letters",
     help: "Charges that the ledger refuses to store as usage rows, of all pods together.",
     registers,
   }),

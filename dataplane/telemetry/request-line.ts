@@ -1,5 +1,5 @@
 /** The line of the log that tells of one request over HTTP. */
-import type { RequestRecord } from "./request-record.ts";
+import type { RequestSummary } from "./request-summary.ts";
 
 /** What HTTP knows of it; no key and nothing of the body. */
 export interface RequestFacts {
@@ -16,8 +16,8 @@ export interface RequestFacts {
 }
 
 /** Members without a value are left out of the line. */
-export function requestLine(facts: RequestFacts, record: RequestRecord): object {
-  const { model } = record;
+export function requestLine(facts: RequestFacts, summary: RequestSummary): object {
+  const { model } = summary;
   return {
     id: facts.id,
     method: facts.method,
@@ -27,11 +27,11 @@ export function requestLine(facts: RequestFacts, record: RequestRecord): object 
     org: facts.organizationId,
     keyId: facts.keyId,
     model: model ?? undefined,
-    upstream: model === null ? undefined : record.upstream,
-    way: model === null ? undefined : record.path,
-    tries: record.tries > 1 ? record.tries : undefined,
-    streamed: record.streamed || undefined,
-    error: record.errorCode ?? undefined,
+    upstream: model === null ? undefined : summary.upstream,
+    servingPath: model === null ? undefined : summary.servingPath,
+    tries: summary.tries > 1 ? summary.tries : undefined,
+    streamed: summary.streamed || undefined,
+    error: summary.errorCode ?? undefined,
     client: facts.clientId,
   };
 }

@@ -19,12 +19,12 @@ const ORDINARY_ITEMS = new Set([
 ]);
 
 /** Tools with their paths. */
-export type Declared = readonly (readonly [readonly PathStep[], JsonObject])[];
+export type DeclaredTools = readonly (readonly [readonly PathStep[], JsonObject])[];
 
 /** Judges the client tools beside a server tool; true when the client brings its own `web_fetch`. */
 export function judgeCompanions(
   reader: DeclarationReader,
-  tools: Declared,
+  tools: DeclaredTools,
   declared: ReadonlySet<ServerToolName>,
 ): boolean {
   let ownFetch = false;

@@ -9,7 +9,7 @@ import { isServerToolName, serverToolOf } from "../dialects/find-server-tool.ts"
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
 import { serverTools, type ServerToolName } from "../dialects/server-tools.ts";
 import type { PathStep } from "../lib/field-path.ts";
-import { judgeCompanions, refuseItems, refuseParts, type Declared } from "./companions.ts";
+import { judgeCompanions, refuseItems, refuseParts, type DeclaredTools } from "./companions.ts";
 import {
   DeclarationReader,
   entriesOf,
@@ -241,7 +241,7 @@ function readResponses(body: JsonObject, mayOpen: boolean): ServerTools {
 }
 
 /** `tools`, and what Codex adds to them by `additional_tools` items (dialects.md §H3), each with its path. */
-function responsesTools(body: JsonObject): Declared {
+function responsesTools(body: JsonObject): DeclaredTools {
   const added = entriesOf(body["input"]).flatMap(([item, { type, tools }]) =>
     type === "additional_tools"
       ? entriesOf(tools).map(([index, entry]) => [["input", item, "tools", index], entry] as const)

@@ -1,6 +1,6 @@
 /** One bounded HTTP call to a search engine. The address comes from the ToolPolicy, so it is not judged. */
 import { request, type Dispatcher } from "undici";
-import { readBody } from "./web-fetch/body.ts";
+import { readPageBody } from "./web-fetch/body.ts";
 
 export interface EngineRequest {
   readonly method: "GET" | "POST";
@@ -33,7 +33,7 @@ export async function callEngine(
       body: call.body ?? null,
     });
     const encoding = headers["content-encoding"];
-    const read = await readBody(body, typeof encoding === "string" ? encoding : "", MAX_ANSWER_BYTES);
+    const read = await readPageBody(body, typeof encoding === "string" ? encoding : "", MAX_ANSWER_BYTES);
     if (statusCode < 200 || statusCode > 299) {
       return { kind: "failed", status: statusCode, detail: `status ${statusCode}` };
     }

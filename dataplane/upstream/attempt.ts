@@ -9,7 +9,7 @@ import type { Outgoing, UpstreamAnswer, UpstreamRequest } from "./request.ts";
 import { CallError, UpstreamCall, type AnswerHead } from "./send.ts";
 
 /** How long one try may take to begin. */
-export interface Patience {
+export interface AttemptTimeouts {
   readonly connectMs: number;
   /** null: as the route says. */
   readonly mostFirstByteMs: number | null;
@@ -41,16 +41,16 @@ export class Attempt implements UpstreamAnswer {
   }
 
   /** Resolves with the answer as soon as it begins. Not async, as there is one for each request. @throws AttemptFailure */
-  send(dispatcher: Dispatcher, outgoing: Outgoing, patience: Patience): Promise<UpstreamAnswer> {
-    const { route, record, deadline, closed } = this.#request;
+  send(dispatcher: Dispatcher, outgoing: Outgoing, patience: AttemptTimeouts): Promise<UpstreamAnswer> {
+    const { route, summary, deadline, closed } = this.#request;
     const { upstream } = this;
     const call = new UpstreamCall(this.#options(outgoing, patience));
     const cancel = () => (this.#request.unbilled === true ? call.abort("cancelled") : call.drain());
     this.#call = call;
     this.#cancel = cancel;
     this.#startedAt = performance.now();
-    record.tries += 1;
-    record.upstream = upstream.name;
+    summary.tries += 1;
+    summary.upstream = upstream.name;
     this.#health.asked(route, upstream);
     closed.listen(cancel);
     deadline.listen(() => call.abort("deadline"));
@@ -108,7 +108,7 @@ export class Attempt implements UpstreamAnswer {
   }
 
   #waited(): void {
-    this.#request.record.upstreamWaitMs += performance.now() - this.#startedAt;
+    this.#request.summary.upstreamWaitMs += performance.now() - this.#startedAt;
   }
 
   /** Reads what an error says, with a bound in bytes and time: the status alone is enough to go on with. */
@@ -119,7 +119,7 @@ export class Attempt implements UpstreamAnswer {
     throw failureOfStatus(head, body, this.upstream, this.#request.route, Date.now());
   }
 
-  #options({ body, headers }: Outgoing, { connectMs, mostFirstByteMs }: Patience) {
+  #options({ body, headers }: Outgoing, { connectMs, mostFirstByteMs }: AttemptTimeouts) {
     const { route, stream, batch, credential } = this.#request;
     const { upstream } = this;
     const { origin, path, streamHeaders, wholeHeaders } = this.#endpoint;

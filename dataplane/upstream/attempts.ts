@@ -10,7 +10,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { Attempt, type Patience } from "./attempt.ts";
+import { Attempt, type AttemptTimeouts } from "./attempt.ts";
 import { AttemptFailure } from "./failure.ts";
 import { MAX_RETRY_WAIT_MS } from "./limits.ts";
 import { backOffMs, pick } from "./pick.ts";
@@ -91,7 +91,7 @@ export class Attempts {
    * where its upstream takes connections and says nothing (rule 1.14); one that comes back slowly is back all the same
    * when its ejection is over.
    */
-  #patience(upstream: Upstream): Patience {
+  #patience(upstream: Upstream): AttemptTimeouts {
     const { route } = this.#request;
     const { connectMs } = route.timeouts;
     if (this.#desperateUntil === null) return { connectMs, mostFirstByteMs: null };

@@ -31,7 +31,7 @@ export function preference<T extends Prioritized>(
 }
 
 /** What is known of an upstream when the next one is picked. */
-export interface Standing {
+export interface CandidateState {
   /** Unix milliseconds until which it is out: ejected, or it asked to be left alone. 0: it is in. */
   readonly outUntil: number;
   /** Tries of this request. */
@@ -42,15 +42,15 @@ export interface Standing {
  * Index of the next upstream among those in order of preference. One that is in goes before one that is out, an
  * untried one before a tried one. When all are out one is still tried: the least tried, that which comes back first.
  */
-export function pick(standings: readonly Standing[], now: number): number {
+export function pick(standings: readonly CandidateState[], now: number): number {
   let best = -1;
   for (let index = 0; index < standings.length; index += 1)
-    if (best === -1 || goesBefore(standings[index] as Standing, standings[best] as Standing, now))
+    if (best === -1 || goesBefore(standings[index] as CandidateState, standings[best] as CandidateState, now))
       best = index;
   return best;
 }
 
-function goesBefore(one: Standing, other: Standing, now: number): boolean {
+function goesBefore(one: CandidateState, other: CandidateState, now: number): boolean {
   const oneOut = one.outUntil > now;
   const otherOut = other.outUntil > now;
   if (oneOut !== otherOut) return otherOut;

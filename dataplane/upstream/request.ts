@@ -2,7 +2,7 @@
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { Deadline } from "../lib/deadline.ts";
-import type { RequestRecord } from "../telemetry/request-record.ts";
+import type { RequestSummary } from "../telemetry/request-summary.ts";
 import type { UpstreamCall } from "./send.ts";
 
 /** What one candidate is sent. */
@@ -22,7 +22,7 @@ export interface UpstreamRequest {
   readonly closed: Cancellation;
   /** Never charged: a call that nobody waits for any more ends at once. */
   readonly unbilled?: true;
-  readonly record: RequestRecord;
+  readonly summary: RequestSummary;
   readonly credential: (id: string) => string | undefined;
   /** What keeps a conversation on its upstream; null: any. */
   readonly conversation: string | null;

@@ -8,7 +8,7 @@ import { Cancellation } from "../lib/cancellation.ts";
 import type { Route, Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
-import { newRequestRecord } from "../telemetry/request-record.ts";
+import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { Upstreams } from "./upstreams.ts";
 import type { Outgoing, UpstreamRequest } from "./request.ts";
 import { newUpstreamDispatcher } from "./dispatcher.ts";
@@ -59,7 +59,7 @@ const error = (status: number, headers: Record<string, string> = {}) => ({ error
 interface Outcome {
   /** Body of the answer, or the error's code. */
   readonly said: string;
-  readonly record: UpstreamRequest["record"];
+  readonly summary: UpstreamRequest["summary"];
   readonly error: ApiError | null;
 }
 
@@ -70,7 +70,7 @@ async function ask(
   request: Partial<UpstreamRequest> = {},
   write: (upstream: Upstream) => Outgoing = () => ({ body, headers: {} }),
 ): Promise<Outcome> {
-  const record = newRequestRecord(null);
+  const summary = newRequestSummary(null);
   const deadline = new Deadline(5_000);
   const whole: UpstreamRequest = {
     route: routeTo(list, { timeouts, retries: { attempts: 2, retryOn: all }, ...route }),
@@ -78,7 +78,7 @@ async function ask(
     batch: false,
     deadline,
     closed: new Cancellation(),
-    record,
+    summary,
     credential: () => undefined,
     conversation: "c",
     ...request,
@@ -92,14 +92,14 @@ async function ask(
         const said = (await answer.call.whole(1e6)).toString();
         answer.accepted();
         attempts.taken();
-        return { said, record, error: null };
+        return { said, summary, error: null };
       } catch (thrown) {
         attempts.failed(thrown);
       }
     }
   } catch (thrown) {
     if (!(thrown instanceof ApiError)) throw thrown;
-    return { said: thrown.code, record, error: thrown };
+    return { said: thrown.code, summary, error: thrown };
   } finally {
     deadline.dispose();
   }
@@ -119,23 +119,23 @@ describe("before the first byte a failure goes to the next candidate", () => {
       () => (one.next(withFaults(text("x"), { delayFirstByteMs: 2_000 })), named("one", one.url)),
     ],
   ])("%s", async (_name, first) => {
-    const { said, record } = await ask([first(), named("two", two.url, { priority: 1 })]);
+    const { said, summary } = await ask([first(), named("two", two.url, { priority: 1 })]);
     expect(said).toContain("chat.completion");
-    expect(record).toMatchObject({ tries: 2, upstream: "two" });
+    expect(summary).toMatchObject({ tries: 2, upstream: "two" });
   });
 
   test.each([401, 402, 403, 404])("a status %i, which is about our account there", async (status) => {
     one.next(error(status));
-    const { said, record } = await ask(pair());
+    const { said, summary } = await ask(pair());
     expect(said).toContain("chat.completion");
-    expect(record).toMatchObject({ tries: 2, upstream: "two" });
+    expect(summary).toMatchObject({ tries: 2, upstream: "two" });
   });
 
   test.each([400, 413, 422])("not so a status %i", async (status) => {
     one.next(error(status));
-    const { record, error: told } = await ask(pair());
+    const { summary, error: told } = await ask(pair());
     expect(told).not.toBeNull();
-    expect(record.tries).toBe(1);
+    expect(summary.tries).toBe(1);
     expect(two.requests).toHaveLength(0);
   });
 
@@ -156,15 +156,15 @@ describe("rule 1.14: an account that an upstream refuses", () => {
   test.each([401, 402, 403, 404])("is told as 502 when all candidates say %i", async (status) => {
     one.next(error(status));
     two.next(error(status));
-    const { record, error: told } = await ask(pair());
+    const { summary, error: told } = await ask(pair());
     expect(told).toMatchObject({ code: "upstream_error", cause: { upstreamStatus: status } });
-    expect(record.tries).toBe(2);
+    expect(summary.tries).toBe(2);
   });
 
   test("is not mended by asking again", async () => {
     one.model("m", error(401));
-    const { record } = await ask([named("one", one.url)], { retries: { attempts: 3, retryOn: all } });
-    expect(record.tries).toBe(1);
+    const { summary } = await ask([named("one", one.url)], { retries: { attempts: 3, retryOn: all } });
+    expect(summary.tries).toBe(1);
   });
 
   test("stands behind a failure that may pass, for the client and for a batch item that may wait", async () => {
@@ -186,17 +186,17 @@ describe("rule 1.14: an account that an upstream refuses", () => {
     "%i takes it out after five in a row, and a success brings it back",
     async (status) => {
       one.model("m", error(status));
-      for (let time = 0; time < 5; time += 1) expect((await ask(pair())).record.tries).toBe(2);
-      expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "two" });
+      for (let time = 0; time < 5; time += 1) expect((await ask(pair())).summary.tries).toBe(2);
+      expect((await ask(pair())).summary).toMatchObject({ tries: 1, upstream: "two" });
       one.reset();
       now += 10_000;
-      expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
+      expect((await ask(pair())).summary).toMatchObject({ tries: 1, upstream: "one" });
     },
   );
 
   test.each([403, 404])("%i never takes it out", async (status) => {
     one.model("m", error(status));
-    for (let time = 0; time < 8; time += 1) expect((await ask(pair())).record.tries).toBe(2);
+    for (let time = 0; time < 8; time += 1) expect((await ask(pair())).summary.tries).toBe(2);
   });
 });
 
@@ -204,27 +204,27 @@ test("rule 1.14: bytes that are no HTTP go to the next candidate and never eject
   using server = await serverThat((socket) => void socket.end("SSH-2.0-OpenSSH_9.6\r\n"));
   const list = [named("odd", server.url), named("two", two.url, { priority: 1 })];
   for (let time = 0; time < 7; time += 1)
-    expect((await ask(list)).record).toMatchObject({ tries: 2, upstream: "two" });
+    expect((await ask(list)).summary).toMatchObject({ tries: 2, upstream: "two" });
 });
 
 test("attempts counts all tries", async () => {
   for (const attempts of [1, 2, 3]) {
     one.reset();
     one.next(error(500), error(500), error(500), error(500));
-    const { record, error: told } = await ask([named("one", one.url)], {
+    const { summary, error: told } = await ask([named("one", one.url)], {
       retries: { attempts, retryOn: all },
     });
     expect(told?.code).toBe("upstream_error");
-    expect(record.tries).toBe(attempts);
+    expect(summary.tries).toBe(attempts);
     upstreams = new Upstreams(dispatcher, { random: () => 0 });
   }
 });
 
 test("a single upstream is tried again, and the client sees only the success", async () => {
   one.next(error(503), text("second"));
-  const { said, record } = await ask([named("one", one.url)]);
+  const { said, summary } = await ask([named("one", one.url)]);
   expect(said).toContain("second");
-  expect(record.tries).toBe(2);
+  expect(summary.tries).toBe(2);
 });
 
 describe("retry-after", () => {
@@ -239,23 +239,23 @@ describe("retry-after", () => {
 
   test("a long one is told to the client instead", async () => {
     one.next(error(429, { "retry-after": "30" }));
-    const { error: told, record } = await ask([named("one", one.url)]);
+    const { error: told, summary } = await ask([named("one", one.url)]);
     expect(told).toMatchObject({ code: "rate_limited", retryAfterSeconds: 30 });
-    expect(record.tries).toBe(1);
+    expect(summary.tries).toBe(1);
   });
 
   test("rule 1.14: the upstream is skipped over until then, and is not ejected", async () => {
     one.next(error(429, { "retry-after": "20" }));
     await ask(pair());
-    expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "two" });
+    expect((await ask(pair())).summary).toMatchObject({ tries: 1, upstream: "two" });
     now += 20_000;
-    expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
+    expect((await ask(pair())).summary).toMatchObject({ tries: 1, upstream: "one" });
   });
 
   test.each([302, 400, 413])("one beside a status %i says nothing about the upstream", async (status) => {
     one.next(error(status, { "retry-after": "60" }));
     await ask(pair());
-    expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
+    expect((await ask(pair())).summary).toMatchObject({ tries: 1, upstream: "one" });
   });
 
   test("one that a proxy on the way wrote a second time is read once", async () => {
@@ -278,14 +278,14 @@ describe("rule 1.14: health", () => {
   test("an upstream that keeps failing is left alone, and one success brings it back", async () => {
     const list = [named("one", one.url), named("two", two.url, { priority: 1 })];
     one.model("m", error(500));
-    for (let time = 0; time < 5; time += 1) expect((await ask(list)).record.tries).toBe(2);
-    expect((await ask(list)).record).toMatchObject({ tries: 1, upstream: "two" });
+    for (let time = 0; time < 5; time += 1) expect((await ask(list)).summary.tries).toBe(2);
+    expect((await ask(list)).summary).toMatchObject({ tries: 1, upstream: "two" });
     one.reset();
     now += 10_000;
-    expect((await ask(list)).record).toMatchObject({ tries: 1, upstream: "one" });
+    expect((await ask(list)).summary).toMatchObject({ tries: 1, upstream: "one" });
     one.next(error(500));
-    expect((await ask(list)).record.tries).toBe(2);
-    expect((await ask(list)).record).toMatchObject({ tries: 1, upstream: "one" });
+    expect((await ask(list)).summary.tries).toBe(2);
+    expect((await ask(list)).summary).toMatchObject({ tries: 1, upstream: "one" });
   });
 
   test.each([{}, { "retry-after": "1" }])(
@@ -294,10 +294,10 @@ describe("rule 1.14: health", () => {
       const answers = [...Array.from({ length: 4 }, () => error(500)), error(429, headers), error(500)];
       for (const answer of answers) {
         one.next(answer);
-        expect((await ask(pair())).record.tries).toBe(2);
+        expect((await ask(pair())).summary.tries).toBe(2);
         now += 1_000;
       }
-      expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
+      expect((await ask(pair())).summary).toMatchObject({ tries: 1, upstream: "one" });
     },
   );
 
@@ -305,9 +305,9 @@ describe("rule 1.14: health", () => {
     const list = [named("a", NOWHERE), named("b", NOWHERE)];
     for (let time = 0; time < 10; time += 1) await ask(list);
     const started = performance.now();
-    const { error: told, record } = await ask(list);
+    const { error: told, summary } = await ask(list);
     expect(told?.code).toBe("upstream_error");
-    expect(record.tries).toBeGreaterThanOrEqual(1);
+    expect(summary.tries).toBeGreaterThanOrEqual(1);
     expect(performance.now() - started).toBeLessThan(timeouts.connectMs);
   });
 
@@ -342,12 +342,12 @@ test.each(["EMFILE", "EADDRNOTAVAIL"])(
     });
     upstreams = new Upstreams(scarce, { clock: { now: () => now }, random: () => 0 });
     for (let time = 0; time < 7; time += 1) {
-      const { error: told, record } = await ask(pair());
+      const { error: told, summary } = await ask(pair());
       expect(told).toMatchObject({ code: "unavailable", retryAfterSeconds: 1 });
-      expect(record.tries).toBe(1);
+      expect(summary.tries).toBe(1);
     }
     exhausted = false;
-    expect((await ask(pair())).record).toMatchObject({ tries: 1, upstream: "one" });
+    expect((await ask(pair())).summary).toMatchObject({ tries: 1, upstream: "one" });
     await scarce.destroy();
   },
 );
@@ -357,8 +357,8 @@ test("a conversation stays on its upstream, others spread", async () => {
   const seen = new Map<string, Set<string | null>>();
   for (let round = 0; round < 3; round += 1)
     for (let id = 0; id < 12; id += 1) {
-      const { record } = await ask(list, {}, { conversation: `c${id}` });
-      seen.set(`c${id}`, (seen.get(`c${id}`) ?? new Set()).add(record.upstream));
+      const { summary } = await ask(list, {}, { conversation: `c${id}` });
+      seen.set(`c${id}`, (seen.get(`c${id}`) ?? new Set()).add(summary.upstream));
     }
   expect([...seen.values()].every((names) => names.size === 1)).toBe(true);
   expect(new Set([...seen.values()].flatMap((names) => [...names])).size).toBe(2);
@@ -370,7 +370,7 @@ test("a candidate whose dialect cannot hold the request is passed over", async (
     if (name === "one") throw refused;
     return { body, headers: {} };
   };
-  expect((await ask(pair(), {}, {}, write)).record).toMatchObject({ tries: 1, upstream: "two" });
+  expect((await ask(pair(), {}, {}, write)).summary).toMatchObject({ tries: 1, upstream: "two" });
   expect((await ask([named("one", one.url)], {}, {}, write)).error).toBe(refused);
 });
 
@@ -441,8 +441,8 @@ describe("design.md §4.7: a reset on a kept-alive connection before any byte", 
       const list = [server.upstream, named("two", two.url, { priority: 1 })];
       const crowd = () => Promise.all(Array.from({ length: 8 }, () => ask(list)));
       for (let round = 0; round < 4; round += 1)
-        for (const { said, record } of await crowd())
-          expect({ said, upstream: record.upstream }).toEqual({ said: "{}", upstream: "stale" });
+        for (const { said, summary } of await crowd())
+          expect({ said, upstream: summary.upstream }).toEqual({ said: "{}", upstream: "stale" });
       expect(server.seen.resets).toBeGreaterThanOrEqual(5);
       await fresh.destroy();
     },
@@ -457,8 +457,8 @@ describe("design.md §4.7: a reset on a kept-alive connection before any byte", 
       setTimeout(() => socket.resetAndDestroy(), 10);
     });
     const list = [named("dying", server.url), named("two", two.url, { priority: 1 })];
-    for (let time = 0; time < 5; time += 1) expect((await ask(list)).record.tries).toBe(2);
-    expect((await ask(list)).record).toMatchObject({ tries: 1, upstream: "two" });
+    for (let time = 0; time < 5; time += 1) expect((await ask(list)).summary.tries).toBe(2);
+    expect((await ask(list)).summary).toMatchObject({ tries: 1, upstream: "two" });
   });
 
   test("counts as a try: with one attempt a request is never sent twice", async () => {
@@ -475,6 +475,6 @@ describe("design.md §4.7: a reset on a kept-alive connection before any byte", 
     using server = await forgetful();
     const retries = { attempts: 3, retryOn: all.filter((name) => name !== "connect") };
     await ask([server.upstream], { retries });
-    expect((await ask([server.upstream], { retries })).record.tries).toBe(1);
+    expect((await ask([server.upstream], { retries })).summary.tries).toBe(1);
   });
 });

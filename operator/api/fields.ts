@@ -12,7 +12,7 @@ export const API_VERSION = `${GROUP}/${VERSION}`;
 export type FieldPath = readonly (string | number)[];
 
 /** What a field's documentation says beside its description. */
-export interface Notes {
+export interface FieldNotes {
   /** The value that the compiler takes when the field is absent; never a default in the schema. */
   readonly default?: unknown;
   readonly example?: unknown;
@@ -26,7 +26,7 @@ export const EXAMPLE_NOTE = "x-gapura-example";
 export const VALIDATIONS = "x-kubernetes-validations";
 
 /** Attaches documentation; to be called before `.optional()`. */
-export function field<S extends z.ZodType>(schema: S, description: string, notes: Notes = {}): S {
+export function field<S extends z.ZodType>(schema: S, description: string, notes: FieldNotes = {}): S {
   return schema.meta({
     ...schema.meta(),
     description,
@@ -189,7 +189,7 @@ export function byteQuantity(description: string, fallback: string) {
 export const AMOUNT = 'must be a decimal such as "0.25", in quotes and not negative';
 
 /** A price: a decimal that is not negative, as text, so that no float ever rounds it. */
-export function price(description: string, notes: Notes = {}) {
+export function price(description: string, notes: FieldNotes = {}) {
   return field(
     z
       .string()

@@ -14,12 +14,12 @@ export interface Manifest {
   readonly spec: unknown;
   readonly faults: readonly Fault[];
   /** Which document of the file, from 0, and which item of a List. */
-  readonly position: Position;
+  readonly position: FilePosition;
   /** Of the document's beginning. */
   readonly line: number;
 }
 
-export interface Position {
+export interface FilePosition {
   readonly document: number;
   readonly item: number | null;
 }
@@ -122,7 +122,7 @@ function firstLine(document: Document.Parsed, lines: LineCounter): number {
   return lines.linePos(document.contents?.range?.[0] ?? document.range[0]).line;
 }
 
-function collect(value: unknown, position: Position, line: number, into: Collected): void {
+function collect(value: unknown, position: FilePosition, line: number, into: Collected): void {
   const add = (path: string, message: string, subject: Subject, hidesObject: boolean) =>
     into.faults.push({ line, ...subject, path, reason: "Invalid", message, hidesObject });
   const refuse = (path: string, message: string, subject = nobody) => add(path, message, subject, true);
@@ -286,7 +286,7 @@ function decodeBase64(text: string): string | null {
  * The line on which a fault lies: of the field itself, or of the innermost thing around it that the text holds.
  * Reads the text again; only `validate` asks, and only for files with faults.
  */
-export function lineOf(text: string, position: Position, path: string): number {
+export function lineOf(text: string, position: FilePosition, path: string): number {
   const { documents, lines } = readDocuments(text);
   const document = documents[position.document];
   if (document === undefined) return 1;

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { decodeBanks } from "../plan/shards.ts";
+import { decodeSlots } from "../plan/shards.ts";
 import { TRUSTED } from "../plan/tenancy.ts";
 import { runFolder } from "./run.ts";
 import { SnapshotFolder } from "./snapshot-folder.ts";
@@ -41,8 +41,8 @@ const write = async (name: string, text: string) => {
   await fs.writeFile(path("manifests", name), text);
 };
 const newest = async () => {
-  const banks = decodeBanks(await new SnapshotFolder(path("out")).read());
-  return banks
+  const slots = decodeSlots(await new SnapshotFolder(path("out")).read());
+  return slots
     .filter(({ published }) => published !== null)
     .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0))[0];
 };
@@ -258,14 +258,14 @@ describe("acknowledgement", () => {
   afterEach(() => server.close());
   const url = () => `http://127.0.0.1:${(server.address() as AddressInfo).port}/config/status`;
 
-  test("Programmed tells what the data plane really holds, and the other bank is emptied", async () => {
+  test("Programmed tells what the data plane really holds, and the other slot is emptied", async () => {
     let serial: number | null = null;
     let objects: object[] = [];
     answer = () => ({ hash: null, serial, podUid: "p", accepts: [1], rejected: null, objects });
     const take = async () => {
-      const bank = await newest();
-      serial = bank?.serial ?? null;
-      objects = (bank?.published?.routing.objects ?? []).map((source) => ({ ...source, notes: [] }));
+      const slot = await newest();
+      serial = slot?.serial ?? null;
+      objects = (slot?.published?.routing.objects ?? []).map((source) => ({ ...source, notes: [] }));
     };
     await write("one.yaml", route("m"));
     start(url());
@@ -280,11 +280,11 @@ describe("acknowledgement", () => {
       true,
     );
     await write("one.yaml", route("m", "https://b.example"));
-    const banks = async () =>
+    const slots = async () =>
       (await fs.readdir(path("out"))).filter((name) => name.endsWith("index.json")).length;
-    await until(banks, 2);
+    await until(slots, 2);
     await take();
-    await until(banks, 1);
+    await until(slots, 1);
   });
 
   test("rule 6.1: a data plane that hangs holds up no edit", async () => {

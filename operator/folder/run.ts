@@ -2,8 +2,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Tenancy } from "../plan/tenancy.ts";
 import { Reconciler } from "../reconcile.ts";
-import { Asking } from "./acknowledgement.ts";
-import { Bell } from "../bell.ts";
+import { AcknowledgementPoller } from "./acknowledgement-poller.ts";
+import { WakeSignal } from "../wake-signal.ts";
 import { Identities } from "./identities.ts";
 import { createKeyFile } from "./key-files.ts";
 import { StatusPrinter } from "./print.ts";
@@ -54,25 +54,25 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
     now,
   });
 
-  const bell = new Bell();
+  const wakeSignal = new WakeSignal();
   let dirty = false;
   const watch = new FolderWatch(options.manifests, () => {
     dirty = true;
-    bell.ring();
+    wakeSignal.raise();
   });
-  const asking = new Asking(options.ack, () => reconciler.pending, bell, signal);
-  signal.addEventListener("abort", () => bell.ring(), { once: true });
+  const poller = new AcknowledgementPoller(options.ack, () => reconciler.pending, wakeSignal, signal);
+  signal.addEventListener("abort", () => wakeSignal.raise(), { once: true });
   try {
     watch.start();
     await reconciler.reconcile();
-    asking.start();
+    poller.start();
     let verifiedAt = now();
     let failure: string | null = null;
     while (!signal.aborted) {
       const verify = now() - verifiedAt >= VERIFY_MS;
-      const pods = dirty || verify ? null : asking.takeAnswer();
+      const pods = dirty || verify ? null : poller.takeAnswer();
       if (!dirty && !verify && pods === null) {
-        await bell.wait(VERIFY_MS);
+        await wakeSignal.wait(VERIFY_MS);
         continue;
       }
       dirty = false;
@@ -92,10 +92,10 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
         failure = message;
         await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
       }
-      if (pods === null) asking.hurry();
+      if (pods === null) poller.hurry();
     }
   } finally {
     watch.stop();
-    await asking.stopped;
+    await poller.stopped;
   }
 }

@@ -1,7 +1,7 @@
 /** The snapshot as files of one directory (dataplane/config/schema.ts). */
 import { mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
-import type { Bank } from "../../dataplane/config/schema.ts";
+import type { Slot } from "../../dataplane/config/schema.ts";
 import { indexFileName, type SnapshotFile } from "../plan/shards.ts";
 import { DRAFT_PREFIX, writeAtomically } from "./files.ts";
 
@@ -30,22 +30,22 @@ export class SnapshotFolder {
     return files;
   }
 
-  /** Each file by rename, the index last, so that a bank is complete only when all of it is there. */
-  async write(bank: Bank, files: readonly SnapshotFile[]): Promise<void> {
+  /** Each file by rename, the index last, so that a slot is complete only when all of it is there. */
+  async write(slot: Slot, files: readonly SnapshotFile[]): Promise<void> {
     for (const { name, bytes } of files) await writeAtomically(join(this.#folder, name), bytes, 0o600);
     const written = new Set(files.map(({ name }) => name));
-    await this.#remove(bank, (name) => !written.has(name));
+    await this.#remove(slot, (name) => !written.has(name));
   }
 
-  async empty(bank: Bank): Promise<void> {
+  async empty(slot: Slot): Promise<void> {
     // The index first: without it nobody begins to read the rest.
-    await rm(join(this.#folder, indexFileName(bank)), { force: true });
-    await this.#remove(bank, () => true);
+    await rm(join(this.#folder, indexFileName(slot)), { force: true });
+    await this.#remove(slot, () => true);
   }
 
-  async #remove(bank: Bank, which: (name: string) => boolean): Promise<void> {
+  async #remove(slot: Slot, which: (name: string) => boolean): Promise<void> {
     for (const name of await readdir(this.#folder))
-      if (SNAPSHOT_FILE.test(name) && name.startsWith(`${bank}-`) && which(name))
+      if (SNAPSHOT_FILE.test(name) && name.startsWith(`${slot}-`) && which(name))
         await rm(join(this.#folder, name), { force: true });
   }
 }

@@ -12,7 +12,7 @@ import {
   type Manifest,
   parseFile,
   type ParsedFile,
-  type Position,
+  type FilePosition,
   type SecretDocument,
 } from "./parse.ts";
 
@@ -28,7 +28,7 @@ export interface FolderObservation extends Observation {
 
 export interface Origin {
   readonly file: string;
-  readonly position: Position;
+  readonly position: FilePosition;
 }
 
 interface CachedFile {

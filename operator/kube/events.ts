@@ -8,7 +8,7 @@ const MAX_NOTE = 1000;
 /** A burst of faults is told by statuses; events of so many at most wait to be written. */
 const MAX_WAITING = 200;
 
-export interface Told {
+export interface EventFacts {
   /** Whom it is about; without an API version it is one of ours. */
   readonly object: Pick<Declared, "namespace" | "name"> & {
     readonly apiVersion?: string;
@@ -41,7 +41,7 @@ export class Events {
     this.#options = options;
   }
 
-  tell(told: Told): void {
+  tell(told: EventFacts): void {
     if (this.#waiting >= MAX_WAITING) return;
     this.#waiting += 1;
     this.#last = this.#last
@@ -52,7 +52,7 @@ export class Events {
       });
   }
 
-  async #write({ object, type, reason, action, note }: Told): Promise<void> {
+  async #write({ object, type, reason, action, note }: EventFacts): Promise<void> {
     const { api, podName, permit, now } = this.#options;
     const { apiVersion = API_VERSION, kind, namespace, name, uid } = object;
     await api.call({

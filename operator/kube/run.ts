@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Logger } from "pino";
 import { KINDS } from "../api/kinds.ts";
-import { Bell } from "../bell.ts";
+import { WakeSignal } from "../wake-signal.ts";
 import type { WantedKey } from "../plan/objects.ts";
 import type { Tenancy } from "../plan/tenancy.ts";
 import { Reconciler } from "../reconcile.ts";
@@ -73,7 +73,7 @@ class Cluster {
   readonly #secrets: ReferencedSecrets;
   readonly #pods: Pods;
   readonly #lease: LeaseHolder;
-  readonly #bell = new Bell();
+  readonly #wakeSignal = new WakeSignal();
   /** What the informers have seen since it was last looked at. */
   readonly #news = { specs: true, pods: true, answers: true };
   #writer: StatusWriter | null = null;
@@ -102,7 +102,7 @@ class Cluster {
       changed: note("specs"),
       seen: (key, version) => {
         this.#snapshots?.note(key, version);
-        if (this.#snapshots?.isTampered === true) this.#bell.ring();
+        if (this.#snapshots?.isTampered === true) this.#wakeSignal.raise();
       },
       failed: this.#failed("secrets"),
     });
@@ -150,7 +150,7 @@ class Cluster {
     log.info("this replica leads");
     this.telemetry.leading.set(1);
     const holding = this.#lease.hold(ended).then(() => term.abort());
-    ended.addEventListener("abort", () => this.#bell.ring(), { once: true });
+    ended.addEventListener("abort", () => this.#wakeSignal.raise(), { once: true });
     try {
       await this.#work(permit, ended);
     } finally {
@@ -249,7 +249,7 @@ class Cluster {
       const verifyMs = isTampered ? SUSPICION_MS : VERIFY_MS;
       const untilVerify = verifiedAt + verifyMs - performance.now();
       if (!news.specs && !news.pods && !news.answers && untilVerify > 0) {
-        await this.#bell.wait(untilVerify);
+        await this.#wakeSignal.wait(untilVerify);
         continue;
       }
       try {
@@ -367,7 +367,7 @@ class Cluster {
 
   #note(what: "specs" | "pods" | "answers"): void {
     this.#news[what] = true;
-    this.#bell.ring();
+    this.#wakeSignal.raise();
   }
 
   #failed(where: string): (error: unknown) => void {

@@ -1,8 +1,8 @@
 /**
- * The snapshot as Secrets in fixed slots (design.md §7): `NAME-a-0` … `NAME-a-7`, `NAME-a-credentials-0`, `-1`, and
- * the same for bank `b`. Slot 0 holds the index beside the first piece and is written last.
+ * The snapshot as Secrets of fixed names (design.md §7): `NAME-a-0` … `NAME-a-7`, `NAME-a-credentials-0`, `-1`, and
+ * the same for slot `b`. Secret 0 holds the index beside the first piece and is written last.
  */
-import { type Bank, bankSchema, CREDENTIAL_SHARDS, ROUTING_SHARDS } from "../../dataplane/config/schema.ts";
+import { type Slot, slotSchema, CREDENTIAL_SHARDS, ROUTING_SHARDS } from "../../dataplane/config/schema.ts";
 import { indexFileName, type SnapshotFile } from "../plan/shards.ts";
 import type { KubeApi } from "./client.ts";
 import { inParallel, readSecret, type Secret, secretPath, secretSchema } from "./referenced-secrets.ts";
@@ -10,21 +10,21 @@ import { inParallel, readSecret, type Secret, secretPath, secretSchema } from ".
 const LABEL = "gapura.dev/snapshot";
 const READS_AT_ONCE = 8;
 
-interface Slot {
-  readonly bank: Bank;
+interface SecretFile {
+  readonly slot: Slot;
   /** Behind the snapshot's name: `a-0`, `a-credentials-1`. */
   readonly suffix: string;
   /** Data keys that may stand in it. */
   readonly files: readonly string[];
 }
 
-/** Slot 0 of each bank last. */
-const slots: readonly Slot[] = bankSchema.options.flatMap((bank): Slot[] => {
-  const piece = (suffix: string): Slot => ({ bank, suffix, files: [`${suffix}.gz`] });
+/** Secret 0 of each slot last. */
+const secretFiles: readonly SecretFile[] = slotSchema.options.flatMap((slot): SecretFile[] => {
+  const piece = (suffix: string): SecretFile => ({ slot, suffix, files: [`${suffix}.gz`] });
   return [
-    ...Array.from({ length: CREDENTIAL_SHARDS }, (_, number) => piece(`${bank}-credentials-${number}`)),
-    ...Array.from({ length: ROUTING_SHARDS - 1 }, (_, number) => piece(`${bank}-${number + 1}`)),
-    { bank, suffix: `${bank}-0`, files: [`${bank}-0.gz`, indexFileName(bank)] },
+    ...Array.from({ length: CREDENTIAL_SHARDS }, (_, number) => piece(`${slot}-credentials-${number}`)),
+    ...Array.from({ length: ROUTING_SHARDS - 1 }, (_, number) => piece(`${slot}-${number + 1}`)),
+    { slot, suffix: `${slot}-0`, files: [`${slot}-0.gz`, indexFileName(slot)] },
   ];
 });
 
@@ -38,7 +38,7 @@ export interface SnapshotSecretsOptions {
 
 export class SnapshotSecrets {
   readonly #options: SnapshotSecretsOptions;
-  /** Suffixes of slots that hold anything, as far as is known. */
+  /** Suffixes of Secrets that hold anything, as far as is known. */
   readonly #filled = new Set<string>();
   /** Resource versions as they were last read or written, by name. */
   readonly #known = new Map<string, bigint>();
@@ -53,7 +53,7 @@ export class SnapshotSecrets {
   note(key: string, version: string | null): void {
     const { namespace, name: snapshot } = this.#options;
     const [place, name = ""] = key.split("/");
-    if (place === namespace && slots.some(({ suffix }) => name === `${snapshot}-${suffix}`))
+    if (place === namespace && secretFiles.some(({ suffix }) => name === `${snapshot}-${suffix}`))
       this.#seen.set(name, version === null ? null : BigInt(version));
   }
 
@@ -66,7 +66,7 @@ export class SnapshotSecrets {
   }
 
   /**
-   * Each slot by its name: the right to list would show every Secret of the namespace, the stores' addresses among
+   * Each Secret by its name: the right to list would show every Secret of the namespace, the stores' addresses among
    * them. A Secret that lost its label is not there: writing puts it back. What somebody else put in is removed: it
    * would be mounted beside ours.
    */
@@ -74,7 +74,7 @@ export class SnapshotSecrets {
     const { api, namespace, name } = this.#options;
     const files = new Map<string, Uint8Array>();
     this.#filled.clear();
-    await inParallel(slots, READS_AT_ONCE, async ({ suffix, files: allowed }) => {
+    await inParallel(secretFiles, READS_AT_ONCE, async ({ suffix, files: allowed }) => {
       const secret = await readSecret(api, namespace, `${name}-${suffix}`);
       this.#remember(`${name}-${suffix}`, secret);
       const data = secret?.metadata.labels?.[LABEL] === name ? secret.data : {};
@@ -106,26 +106,27 @@ export class SnapshotSecrets {
     this.#remember(name, secretSchema.parse(left));
   }
 
-  async write(bank: Bank, files: readonly SnapshotFile[]): Promise<void> {
+  async write(slot: Slot, files: readonly SnapshotFile[]): Promise<void> {
     const byFile = new Map(files.map(({ name, bytes }) => [name, bytes.toString("base64")]));
-    for (const slot of slots) {
-      if (slot.bank !== bank) continue;
+    for (const secretFile of secretFiles) {
+      if (secretFile.slot !== slot) continue;
       const data: Record<string, string> = {};
-      for (const file of slot.files) {
+      for (const file of secretFile.files) {
         const value = byFile.get(file);
         if (value !== undefined) data[file] = value;
       }
-      if (Object.keys(data).length > 0 || this.#filled.has(slot.suffix)) await this.#apply(slot, data);
+      if (Object.keys(data).length > 0 || this.#filled.has(secretFile.suffix))
+        await this.#apply(secretFile, data);
     }
   }
 
-  async empty(bank: Bank): Promise<void> {
+  async empty(slot: Slot): Promise<void> {
     // The index first: without it nobody begins to read the rest.
-    for (const slot of slots.toReversed())
-      if (slot.bank === bank && this.#filled.has(slot.suffix)) await this.#apply(slot, {});
+    for (const secretFile of secretFiles.toReversed())
+      if (secretFile.slot === slot && this.#filled.has(secretFile.suffix)) await this.#apply(secretFile, {});
   }
 
-  async #apply({ suffix }: Slot, data: Readonly<Record<string, string>>): Promise<void> {
+  async #apply({ suffix }: SecretFile, data: Readonly<Record<string, string>>): Promise<void> {
     const { api, namespace, name: snapshot, permit } = this.#options;
     const name = `${snapshot}-${suffix}`;
     const path = secretPath(namespace, name);

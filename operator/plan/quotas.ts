@@ -13,7 +13,7 @@ import { isTenant, type Tenancy, whyNot } from "./tenancy.ts";
 type Entry = Route | Policy | OrganizationEntry;
 
 /** Bytes of an entry's plain JSON. */
-export const sizeOf = oncePer((entry: Entry) => ({ bytes: Buffer.byteLength(JSON.stringify(entry)) }));
+export const entrySize = oncePer((entry: Entry) => ({ bytes: Buffer.byteLength(JSON.stringify(entry)) }));
 
 /** What is compiled, by the uid of the object that it comes from. */
 export function entriesByUid({ routing }: Compiled): ReadonlyMap<string, Entry> {
@@ -71,11 +71,11 @@ export function overBytes(compiled: Compiled, prior: Prior, tenancy: Tenancy, re
     for (const object of own) {
       const entry = entries.get(object.uid);
       if (entry === undefined) continue;
-      const { bytes } = sizeOf(entry);
+      const { bytes } = entrySize(entry);
       const last = prior.route(object.uid) ?? prior.policy(object.uid) ?? prior.organization(object.uid);
       if (last === undefined) fresh.push({ object, bytes });
       else {
-        const kept = Math.min(bytes, sizeOf(last).bytes);
+        const kept = Math.min(bytes, entrySize(last).bytes);
         if (kept > left) refusals.set(object, overQuota(message, false));
         else {
           left -= kept;

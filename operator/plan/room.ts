@@ -9,7 +9,7 @@ import { byAge, compareText, type Declared } from "./objects.ts";
 import { oncePer } from "./once-per.ts";
 import { credentialsOf } from "./policies.ts";
 import { Prior, type Published } from "./prior.ts";
-import { entriesByUid, sizeOf } from "./quotas.ts";
+import { entriesByUid, entrySize } from "./quotas.ts";
 
 /** Which part does not fit, and by how many packed bytes. */
 export interface Excess {
@@ -46,7 +46,7 @@ export function leaveOut(
   const prior = new Prior(published);
   const plain = (entry: Entry, values: Readonly<Record<string, string>>) =>
     excess.part === "routing"
-      ? sizeOf(entry).bytes
+      ? entrySize(entry).bytes
       : idsOf(entry).reduce((sum, id) => sum + (values[id]?.length ?? 0), 0);
   const lastOf = ({ uid }: Declared) => prior.route(uid) ?? prior.policy(uid) ?? prior.organization(uid);
 

@@ -4,11 +4,11 @@ import { describe, expect, test } from "vitest";
 import { MAX_SHARD_BYTES } from "../../dataplane/config/schema.ts";
 import type { RoutingContent } from "./compile.ts";
 import {
-  type BankState,
-  decodeBanks,
+  type SlotState,
+  decodeSlots,
   encode,
   isSameContent,
-  nextBank,
+  nextSlot,
   nextSerial,
   serialize,
 } from "./shards.ts";
@@ -24,13 +24,13 @@ const files = (encoded: ReturnType<typeof encode>) => {
   if (!encoded.ok) throw new Error(`${encoded.excess.bytes} bytes too many`);
   return new Map(encoded.files.map(({ name, bytes }) => [name, bytes]));
 };
-const bankA = (map: ReadonlyMap<string, Uint8Array>) => decodeBanks(map)[0];
+const slotA = (map: ReadonlyMap<string, Uint8Array>) => decodeSlots(map)[0];
 
-describe("files of a bank", () => {
+describe("files of a slot", () => {
   test("come back as they were", () => {
     const written = encode("a", 5, serialize(content("x")), { "default/s/k": "väl\u0000ue" });
-    expect(bankA(files(written))).toEqual({
-      bank: "a",
+    expect(slotA(files(written))).toEqual({
+      slot: "a",
       serial: 5,
       indexText: written.ok && written.indexText,
       hash: serialize(content("x")).hash,
@@ -40,11 +40,11 @@ describe("files of a bank", () => {
 
   test("that are known are not unpacked again, unless a piece was damaged meanwhile", () => {
     const whole = files(encode("a", 5, serialize(content("x")), { c: "v" }));
-    const known = decodeBanks(whole);
-    expect(decodeBanks(whole, known)[0]).toBe(known[0]);
-    const damaged = decodeBanks(new Map([...whole, ["a-0.gz", Buffer.from("x")]]), known);
+    const known = decodeSlots(whole);
+    expect(decodeSlots(whole, known)[0]).toBe(known[0]);
+    const damaged = decodeSlots(new Map([...whole, ["a-0.gz", Buffer.from("x")]]), known);
     expect(damaged[0]?.published).toBe(null);
-    expect(decodeBanks(whole, damaged)[0]).toEqual(known[0]);
+    expect(decodeSlots(whole, damaged)[0]).toEqual(known[0]);
   });
 
   test("hold the JSON of the whole, however many entries it has", () => {
@@ -70,17 +70,17 @@ describe("files of a bank", () => {
     expect(other.ok && one.ok && other.index.hash === one.index.hash).toBe(true);
   });
 
-  test("rule 6.3: a missing, cut, changed or swapped piece makes the bank incomplete", () => {
+  test("rule 6.3: a missing, cut, changed or swapped piece makes the slot incomplete", () => {
     const whole = files(encode("a", 5, serialize(content("x")), { c: "v" }));
     const other = files(encode("a", 6, serialize(content("y")), { c: "w" }));
     for (const name of whole.keys()) {
       const without = new Map(whole);
       without.delete(name);
-      expect(bankA(without)?.published, `without ${name}`).toBeNull();
+      expect(slotA(without)?.published, `without ${name}`).toBeNull();
       const cut = new Map(whole).set(name, Buffer.from(whole.get(name) ?? []).subarray(0, -1 - 1));
-      expect(bankA(cut)?.published, `cut ${name}`).toBeNull();
+      expect(slotA(cut)?.published, `cut ${name}`).toBeNull();
       const swapped = new Map(whole).set(name, other.get(name) ?? Buffer.alloc(0));
-      expect(bankA(swapped)?.published, `swapped ${name}`).toBeNull();
+      expect(slotA(swapped)?.published, `swapped ${name}`).toBeNull();
     }
   });
 
@@ -91,7 +91,7 @@ describe("files of a bank", () => {
     const pieces = [...files(three)].filter(([name]) => /^a-\d\.gz$/.test(name));
     expect(pieces.length).toBeGreaterThan(2);
     expect(pieces.every(([, bytes]) => bytes.length <= MAX_SHARD_BYTES)).toBe(true);
-    expect(bankA(files(three))?.published).not.toBeNull();
+    expect(slotA(files(three))?.published).not.toBeNull();
     expect(
       encode("a", 1, serialize(content("x")), { c: randomBytes(1_500_000).toString("hex") }),
     ).toMatchObject({
@@ -123,51 +123,51 @@ describe("what is compiled anew", () => {
   });
 });
 
-describe("the bank that is written next", () => {
-  const state = (bank: "a" | "b", serial: number | null, complete = true): BankState => ({
-    bank,
+describe("the slot that is written next", () => {
+  const state = (slot: "a" | "b", serial: number | null, complete = true): SlotState => ({
+    slot,
     serial,
     hash: null,
     published: complete && serial !== null ? { routing: { ...content("x"), serial }, credentials: {} } : null,
   });
   test.for([
-    { title: "nothing is published", banks: [state("a", null), state("b", null)], settled: null, bank: "a" },
-    { title: "one is complete and settled", banks: [state("a", 1), state("b", null)], settled: 1, bank: "b" },
+    { title: "nothing is published", slots: [state("a", null), state("b", null)], settled: null, slot: "a" },
+    { title: "one is complete and settled", slots: [state("a", 1), state("b", null)], settled: 1, slot: "b" },
     {
       title: "one is pending, none settled",
-      banks: [state("a", 1), state("b", null)],
+      slots: [state("a", 1), state("b", null)],
       settled: null,
-      bank: "b",
+      slot: "b",
     },
     {
       title: "a newer one is pending: it is overwritten",
-      banks: [state("a", 1), state("b", 2)],
+      slots: [state("a", 1), state("b", 2)],
       settled: 1,
-      bank: "b",
+      slot: "b",
     },
-    { title: "the newer one is settled", banks: [state("a", 1), state("b", 2)], settled: 2, bank: "a" },
+    { title: "the newer one is settled", slots: [state("a", 1), state("b", 2)], settled: 2, slot: "a" },
     {
       title: "after a restart nobody knows who holds what",
-      banks: [state("a", 9), state("b", 2)],
+      slots: [state("a", 9), state("b", 2)],
       settled: null,
-      bank: "a",
+      slot: "a",
     },
     {
       title: "the newer one is damaged",
-      banks: [state("a", 1), state("b", 2, false)],
+      slots: [state("a", 1), state("b", 2, false)],
       settled: null,
-      bank: "b",
+      slot: "b",
     },
-  ])("where pods acknowledge: $title", ({ banks, settled, bank }) => {
-    expect(nextBank(banks, settled, true)).toBe(bank);
+  ])("where pods acknowledge: $title", ({ slots, settled, slot }) => {
+    expect(nextSlot(slots, settled, true)).toBe(slot);
   });
 
   test("where nobody acknowledges the older one is overwritten", () => {
-    expect(nextBank([state("a", 1), state("b", 2)], null, false)).toBe("a");
-    expect(nextBank([state("a", 3), state("b", 2)], null, false)).toBe("b");
+    expect(nextSlot([state("a", 1), state("b", 2)], null, false)).toBe("a");
+    expect(nextSlot([state("a", 3), state("b", 2)], null, false)).toBe("b");
   });
 
-  test("a serial grows also when the clock goes back or the newest bank is damaged", () => {
+  test("a serial grows also when the clock goes back or the newest slot is damaged", () => {
     expect(nextSerial([state("a", 100), state("b", 200, false)], 50)).toBe(201);
     expect(nextSerial([state("a", null), state("b", null)], 50)).toBe(50);
   });

@@ -1,11 +1,11 @@
-/** A compiled configuration as the files of one bank, and back (dataplane/config/schema.ts says what they are). */
+/** A compiled configuration as the files of one slot, and back (dataplane/config/schema.ts says what they are). */
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { gunzipSync, gzipSync } from "node:zlib";
 import {
   ACCEPTED_SCHEMA_VERSIONS,
-  type Bank,
-  bankSchema,
+  type Slot,
+  slotSchema,
   CREDENTIAL_SHARDS,
   credentialsSchema,
   indexSchema,
@@ -32,9 +32,9 @@ export type Encoded =
     }
   | { readonly ok: false; readonly excess: Excess };
 
-/** What a bank holds as far as can be told from its files. */
-export interface BankState {
-  readonly bank: Bank;
+/** What a slot holds as far as can be told from its files. */
+export interface SlotState {
+  readonly slot: Slot;
   /** The serial that its index names, complete or not; null: no readable index. */
   readonly serial: number | null;
   readonly hash: string | null;
@@ -49,7 +49,7 @@ const MAX_PART_BYTES = 512 * 1024 * 1024;
 
 const sha256 = (data: string | Buffer) => createHash("sha256").update(data).digest("hex");
 
-export const indexFileName = (bank: Bank) => `${bank}-index.json`;
+export const indexFileName = (slot: Slot) => `${slot}-index.json`;
 
 /** The routing part, without its serial. */
 export interface SerializedRouting {
@@ -117,13 +117,13 @@ export function isSameContent(one: RoutingContent, other: RoutingContent): boole
 }
 
 export function encode(
-  bank: Bank,
+  slot: Slot,
   serial: number,
   { schemaVersion, members, hash }: SerializedRouting,
   credentials: Readonly<Record<string, string>>,
 ): Encoded {
-  const routing = pieces(`${bank}-`, [gzip(`{"serial":${serial},`), ...members]);
-  const values = pieces(`${bank}-credentials-`, [gzip(JSON.stringify({ serial, values: credentials }))]);
+  const routing = pieces(`${slot}-`, [gzip(`{"serial":${serial},`), ...members]);
+  const values = pieces(`${slot}-credentials-`, [gzip(JSON.stringify({ serial, values: credentials }))]);
   if (routing.length > ROUTING_SHARDS) return tooLarge("routing", routing, ROUTING_SHARDS);
   if (values.length > CREDENTIAL_SHARDS) return tooLarge("credentials", values, CREDENTIAL_SHARDS);
   const named = (files: readonly SnapshotFile[]) =>
@@ -136,7 +136,7 @@ export function encode(
     credentials: named(values),
   };
   const indexText = `${JSON.stringify(index)}\n`;
-  const indexFile = { name: indexFileName(bank), bytes: Buffer.from(indexText) };
+  const indexFile = { name: indexFileName(slot), bytes: Buffer.from(indexText) };
   return { ok: true, index, indexText, files: [...routing, ...values, indexFile] };
 }
 
@@ -163,22 +163,22 @@ function pieces(prefix: string, members: readonly Buffer[]): SnapshotFile[] {
 }
 
 /**
- * Reads both banks back from their files; what is damaged, half there or of another schema is not complete.
- * @param known earlier states: a bank that still holds the same is not unpacked again, as it may be megabytes
+ * Reads both slots back from their files; what is damaged, half there or of another schema is not complete.
+ * @param known earlier states: a slot that still holds the same is not unpacked again, as it may be megabytes
  */
-export function decodeBanks(
+export function decodeSlots(
   files: ReadonlyMap<string, Uint8Array>,
-  known: readonly BankState[] = [],
-): BankState[] {
-  return bankSchema.options.map((bank) => {
-    const bytes = files.get(indexFileName(bank));
+  known: readonly SlotState[] = [],
+): SlotState[] {
+  return slotSchema.options.map((slot) => {
+    const bytes = files.get(indexFileName(slot));
     const index = readIndex(bytes);
-    if (index === null) return { bank, serial: null, hash: null, published: null };
+    if (index === null) return { slot, serial: null, hash: null, published: null };
     const indexText = Buffer.from(bytes ?? []).toString();
-    const same = known.find((state) => state.bank === bank && state.indexText === indexText);
+    const same = known.find((state) => state.slot === slot && state.indexText === indexText);
     if (same !== undefined && same.published !== null && isWhole(index, files)) return same;
     const { serial, hash } = index;
-    return { bank, serial, hash, published: readParts(index, files), indexText };
+    return { slot, serial, hash, published: readParts(index, files), indexText };
   });
 }
 
@@ -224,31 +224,31 @@ function unpack(shards: SnapshotIndex["routing"], files: ReadonlyMap<string, Uin
 }
 
 /**
- * The bank that a new serial goes into. The bank of the serial that all pods acknowledged is never overwritten.
- * Where nobody acknowledges, the older bank is. Where it is not known who holds what (a restarted operator), the
- * newer of two complete banks counts as pending.
+ * The slot that a new serial goes into. The slot of the serial that all pods acknowledged is never overwritten.
+ * Where nobody acknowledges, the older slot is. Where it is not known who holds what (a restarted operator), the
+ * newer of two complete slots counts as pending.
  */
-export function nextBank(
-  banks: readonly BankState[],
+export function nextSlot(
+  slots: readonly SlotState[],
   settledSerial: number | null,
   acknowledged: boolean,
-): Bank {
-  const complete = banks
+): Slot {
+  const complete = slots
     .filter((state) => state.published !== null)
     .sort((one, other) => (one.serial ?? 0) - (other.serial ?? 0));
   const [older, newer] = complete;
-  if (older === undefined) return leastRecent(banks);
+  if (older === undefined) return leastRecent(slots);
   const settled = complete.find((state) => state.serial === settledSerial);
   const kept = settled ?? (newer === undefined || acknowledged ? older : newer);
-  return kept.bank === "a" ? "b" : "a";
+  return kept.slot === "a" ? "b" : "a";
 }
 
-/** Of two banks that we cannot read: a pod may still read the newer one. */
-function leastRecent(banks: readonly BankState[]): Bank {
-  const [first, second] = banks;
+/** Of two slots that we cannot read: a pod may still read the newer one. */
+function leastRecent(slots: readonly SlotState[]): Slot {
+  const [first, second] = slots;
   return (second?.serial ?? 0) < (first?.serial ?? 0) ? "b" : "a";
 }
 
 /** Grows with every publication, also when the clock goes back. */
-export const nextSerial = (banks: readonly BankState[], nowMs: number): number =>
-  Math.max(nowMs, ...banks.map((state) => (state.serial ?? 0) + 1));
+export const nextSerial = (slots: readonly SlotState[], nowMs: number): number =>
+  Math.max(nowMs, ...slots.map((state) => (state.serial ?? 0) + 1));

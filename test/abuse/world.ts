@@ -12,7 +12,7 @@ import { dialectPath, dialects } from "../../dataplane/dialects/dialect.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { DataPlane, type Stores } from "../fakes/data-plane.ts";
 import {
-  bankFiles,
+  slotFiles,
   sampleOrganization,
   sampleRoute,
   sampleRouting,
@@ -68,7 +68,7 @@ export class AbuseWorld implements AsyncDisposable {
       stops.push(() => stopProcess(neighbour, "SIGTERM", 5_000));
       // The neighbour brings an upstream of its own, which no attack can keep busy.
       const [own] = (await once(neighbour, "message")) as [string];
-      await writeFiles(join(folder, "snapshot"), bankFiles("a", routing(sink.url, own)));
+      await writeFiles(join(folder, "snapshot"), slotFiles("a", routing(sink.url, own)));
       const plane = await DataPlane.spawn({
         stores,
         snapshot: join(folder, "snapshot"),

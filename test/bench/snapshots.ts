@@ -1,7 +1,7 @@
 /** The configuration of a bench: a route of each mode, and as many others as it asks for. */
-import type { Bank, Route, Routing } from "../../dataplane/config/schema.ts";
+import type { Slot, Route, Routing } from "../../dataplane/config/schema.ts";
 import {
-  bankFiles,
+  slotFiles,
   sampleKeys,
   sampleOrganization,
   sampleRoute,
@@ -16,11 +16,11 @@ import { waitFor } from "./wait-for.ts";
 /** A hundred million credits: no bench runs out of them. */
 const PLENTY_MICROS = "100000000000000";
 
-/** Writes snapshots as the operator does, one bank after the other. */
+/** Writes snapshots as the operator does, one slot after the other. */
 export class Snapshots {
   readonly folder: string;
   readonly #upstreamPort: number;
-  #bank: Bank = "a";
+  #slot: Slot = "a";
   #serial = Date.now();
 
   constructor(folder: string, upstreamPort: number) {
@@ -47,8 +47,8 @@ export class Snapshots {
 
   #files(others: number, edit: string): [string, Buffer][] {
     this.#serial = Math.max(this.#serial + 1, Date.now());
-    const files = bankFiles(this.#bank, routing(this.#serial, this.#upstreamPort, others, edit));
-    this.#bank = this.#bank === "a" ? "b" : "a";
+    const files = slotFiles(this.#slot, routing(this.#serial, this.#upstreamPort, others, edit));
+    this.#slot = this.#slot === "a" ? "b" : "a";
     return files;
   }
 }

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { TcpProxy } from "../fakes/tcp-proxy.ts";
 import { BatchWorld, expectExact, LEASE_MS, over, startBatch } from "./batch-planes.ts";
 
@@ -72,7 +72,9 @@ test.each([
     world.spreadMs = 0;
     await expectExact(idle, id, ITEMS);
     // Those of late runs as well.
-    await expect.poll(async () => (await audit(idle.pool, idle.redis)).holds, { timeout: 20_000 }).toBe(0);
+    await expect
+      .poll(async () => (await reconcileLedger(idle.pool, idle.redis)).holds, { timeout: 20_000 })
+      .toBe(0);
     // Else nothing was taken from anybody.
     expect(world.upstream.requests.length).toBeGreaterThan(ITEMS + ITEMS / 10);
   },

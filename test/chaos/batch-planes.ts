@@ -8,8 +8,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
 import { expect } from "vitest";
 import { z } from "zod";
-import type { Step } from "../../dataplane/batches/steps.ts";
-import type { Step as MoneyStep } from "../../dataplane/billing/steps.ts";
+import type { BatchStep } from "../../dataplane/batches/steps.ts";
+import type { MoneyStep } from "../../dataplane/billing/steps.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 import { watchForSurprises } from "../fakes/surprises.ts";
 import { text } from "../fakes/upstream/script.ts";
@@ -107,7 +107,7 @@ export class BatchWorld {
    * to them.
    */
   async victim(
-    dieAt?: `${Step | MoneyStep}:${number}`,
+    dieAt?: `${BatchStep | MoneyStep}:${number}`,
     { stores, ...more }: Partial<PlaneOptions> & { readonly stores?: Partial<Stores> } = {},
   ): Promise<Victim> {
     const folder = import.meta.dirname;

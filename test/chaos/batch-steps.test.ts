@@ -96,7 +96,7 @@ test("create: a batch whose requests were stored when its data plane died is nev
   const { body } = await idle.json("GET", "/v1/messages/batches");
   expect(body["data"]).toEqual([]);
   await idle.worker.start();
-  const later = { ...idle.engine, clock: { now: () => Date.now() + 31 * 60_000 } };
+  const later = { ...idle.context, clock: { now: () => Date.now() + 31 * 60_000 } };
   const swept = async () => {
     await sweepBatches(later);
     return await counted();

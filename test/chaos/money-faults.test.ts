@@ -1,6 +1,6 @@
 /**
  * Two faults within one window, on real data planes (docs/decisions/money.md): whoever saw a complete answer has been
- * charged exactly once for exactly that, and the audit is exact.
+ * charged exactly once for exactly that, and reconcile is exact.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";

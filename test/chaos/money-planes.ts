@@ -6,13 +6,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
 import { expect } from "vitest";
 import { z } from "zod";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import type { OrganizationEntry, Policy, Routing } from "../../dataplane/config/schema.ts";
 import { DataPlane, type Stores } from "../fakes/data-plane.ts";
 import { searxng } from "../fakes/engines/engines.ts";
 import { FakeSite } from "../fakes/pages/site.ts";
 import {
-  bankFiles,
+  slotFiles,
   sampleKeys,
   sampleOrganization,
   sampleRoute,
@@ -99,7 +99,7 @@ export class World {
   async publish(name: string, serial: number, more: Partial<OrganizationEntry> = {}): Promise<void> {
     await writeFiles(
       join(this.#folder, name),
-      bankFiles(serial % 2 === 1 ? "a" : "b", this.#routing(serial, more)),
+      slotFiles(serial % 2 === 1 ? "a" : "b", this.#routing(serial, more)),
     );
   }
 
@@ -218,7 +218,7 @@ export class World {
       await sweeper.upkeep.drain();
       await sweeper.holds.refresh(["org_acme"]);
       this.#judgeRows(await sweeper.pool.any(rowsQuery));
-      const report = await audit(sweeper.pool, sweeper.redis);
+      const report = await reconcileLedger(sweeper.pool, sweeper.redis);
       expect(report.broken).toEqual([]);
       expect(report.holds).toBe(0);
     } finally {

@@ -1,13 +1,13 @@
 /**
  * Data planes killed at each step of a request's way, and stores hurt under load (design.md §5). Afterwards a
- * client that saw a complete answer has been charged exactly once for exactly that, and the audit is exact.
+ * client that saw a complete answer has been charged exactly once for exactly that, and reconcile is exact.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
 import { afterEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { audit } from "../../dataplane/billing/audit.ts";
-import type { Step } from "../../dataplane/billing/steps.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import type { MoneyStep } from "../../dataplane/billing/steps.ts";
 import { hasEnded } from "../../hack/processes.ts";
 import type { DataPlane } from "../fakes/data-plane.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
@@ -31,7 +31,7 @@ async function setUp() {
   return { world, postgres, redis, stores };
 }
 
-const steps: Step[] = [
+const steps: MoneyStep[] = [
   "open.sent",
   "open.held",
   "advance.held",
@@ -178,7 +178,10 @@ describe("under load, on two data planes", () => {
     open.push(() => observer.vanish());
 
     await sleep(1_000);
-    expect((await audit(observer.pool, observer.redis)).broken, "beside running data planes").toEqual([]);
+    expect(
+      (await reconcileLedger(observer.pool, observer.redis)).broken,
+      "beside running data planes",
+    ).toEqual([]);
     const [killed] = planes.splice(0, 1);
     await killed?.stop("SIGKILL");
     planes.push(await world.start());

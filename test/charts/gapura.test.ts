@@ -242,12 +242,12 @@ describe("rule 6.12", () => {
 });
 
 describe("what the programs are told", () => {
-  test("the data plane mounts every slot of both banks, all optional, as one directory", async () => {
+  test("the data plane mounts every Secret of both slots, all optional, as one directory", async () => {
     const pod = podIn(await render(stores), "Deployment", "gapura-data-plane");
     const sources = pod.volumes.find(({ name }) => name === "snapshot")?.projected?.sources ?? [];
-    const slots = ["a", "b"].flatMap((bank) => [
-      ...Array.from({ length: 8 }, (_, shard) => `gapura-${bank}-${shard}`),
-      ...Array.from({ length: 2 }, (_, shard) => `gapura-${bank}-credentials-${shard}`),
+    const slots = ["a", "b"].flatMap((slot) => [
+      ...Array.from({ length: 8 }, (_, shard) => `gapura-${slot}-${shard}`),
+      ...Array.from({ length: 2 }, (_, shard) => `gapura-${slot}-credentials-${shard}`),
     ]);
     expect(sources.map(({ secret }) => secret.name)).toEqual(slots);
     expect(sources.every(({ secret }) => secret.optional === true)).toBe(true);

@@ -14,7 +14,7 @@ import { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { type Dialect, dialectPath } from "../../dataplane/dialects/dialect.ts";
 import type { AnswerSink, InferenceCall } from "../../dataplane/inference/call.ts";
 import { Cancellation } from "../../dataplane/lib/cancellation.ts";
-import { newRequestRecord } from "../../dataplane/telemetry/request-record.ts";
+import { newRequestSummary } from "../../dataplane/telemetry/request-summary.ts";
 import { sampleStorage, sampleUpstream } from "./sample-snapshot.ts";
 
 const source = { kind: "ModelRoute", namespace: "test", name: "m", uid: "u", generation: 1 } as const;
@@ -262,6 +262,6 @@ export function callOf(
     batchId: null,
     sink: new KeepingSink(),
     log: pino({ level: "silent" }),
-    record: newRequestRecord(null),
+    summary: newRequestSummary(null),
   };
 }

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import {
   SCHEMA_VERSION,
-  type Bank,
+  type Slot,
   type Credentials,
   type OrganizationEntry,
   type Route,
@@ -146,34 +146,34 @@ export function sampleSnapshot(routing: Routing = sampleRouting(1)): Snapshot {
   return new Snapshot(index, routing, sampleCredentials(routing.serial));
 }
 
-function indexOf(bank: Bank, routing: Routing, pieces: Buffer[], credentials: Buffer[]): SnapshotIndex {
+function indexOf(slot: Slot, routing: Routing, pieces: Buffer[], credentials: Buffer[]): SnapshotIndex {
   const { serial: _serial, ...rest } = routing;
   return {
     schemaVersion: routing.schemaVersion,
     serial: routing.serial,
     hash: sha256(JSON.stringify(rest)),
-    routing: pieces.map((piece, n) => ({ file: `${bank}-${n}.gz`, sha256: sha256(piece) })),
+    routing: pieces.map((piece, n) => ({ file: `${slot}-${n}.gz`, sha256: sha256(piece) })),
     credentials: credentials.map((piece, n) => ({
-      file: `${bank}-credentials-${n}.gz`,
+      file: `${slot}-credentials-${n}.gz`,
       sha256: sha256(piece),
     })),
   };
 }
 
-/** The files of a bank: names and contents, the index last. */
-export function bankFiles(
-  bank: Bank,
+/** The files of a slot: names and contents, the index last. */
+export function slotFiles(
+  slot: Slot,
   routing: Routing,
   credentials: Credentials = sampleCredentials(routing.serial),
   pieceBytes = 700 * 1024,
 ): [string, Buffer][] {
   const pieces = cut(gzipSync(JSON.stringify(routing)), pieceBytes);
   const secret = cut(gzipSync(JSON.stringify(credentials)), pieceBytes);
-  const index = indexOf(bank, routing, pieces, secret);
+  const index = indexOf(slot, routing, pieces, secret);
   return [
-    ...pieces.map((piece, n): [string, Buffer] => [`${bank}-${n}.gz`, piece]),
-    ...secret.map((piece, n): [string, Buffer] => [`${bank}-credentials-${n}.gz`, piece]),
-    [`${bank}-index.json`, Buffer.from(JSON.stringify(index))],
+    ...pieces.map((piece, n): [string, Buffer] => [`${slot}-${n}.gz`, piece]),
+    ...secret.map((piece, n): [string, Buffer] => [`${slot}-credentials-${n}.gz`, piece]),
+    [`${slot}-index.json`, Buffer.from(JSON.stringify(index))],
   ];
 }
 

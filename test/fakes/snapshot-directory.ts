@@ -29,7 +29,7 @@ export class SnapshotDirectory implements Directory {
     return false;
   }
 
-  findInLine(sha256: string): Promise<Principal | null> {
+  findQueued(sha256: string): Promise<Principal | null> {
     return this.find(sha256);
   }
 }

@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { SnapshotDirectory } from "./snapshot-directory.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import type { HttpServices, Routes } from "../../dataplane/http/route.ts";
-import { Strangers } from "../../dataplane/http/strangers.ts";
+import { UnknownCallers } from "../../dataplane/http/unknown-callers.ts";
 import { createServer, type HttpServer } from "../../dataplane/http/server.ts";
 import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
@@ -37,7 +37,7 @@ export async function startTestServer(
       newId,
       directory: new SnapshotDirectory(snapshot),
       // Tests of errors send more wrong keys than anybody may.
-      strangers: new Strangers(() => performance.now(), 1e6, 1e6),
+      unknownCallers: new UnknownCallers(() => performance.now(), 1e6, 1e6),
       bodies: new ByteBudget(1024 ** 3),
       snapshot,
       ...options.services,

@@ -13,7 +13,7 @@ import { fileFaultLine } from "../../operator/folder/print.ts";
 import { FolderSource, type LocatedFault } from "../../operator/folder/source.ts";
 import { type ObjectStatus, type PodReport, REASONS } from "../../operator/plan/conditions.ts";
 import { reference } from "../../operator/plan/objects.ts";
-import { decodeBanks } from "../../operator/plan/shards.ts";
+import { decodeSlots } from "../../operator/plan/shards.ts";
 import { readTenancy, type Tenancy, type TenancySettings } from "../../operator/plan/tenancy.ts";
 import { Reconciler } from "../../operator/reconcile.ts";
 
@@ -80,8 +80,8 @@ class World {
   }
 
   get published() {
-    return decodeBanks(this.#files)
-      .filter((bank) => bank.published !== null)
+    return decodeSlots(this.#files)
+      .filter((slot) => slot.published !== null)
       .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0))[0]?.published;
   }
 
@@ -107,8 +107,8 @@ class World {
         write: async (_bank, files) => {
           for (const { name, bytes } of files) this.#files.set(name, bytes);
         },
-        empty: async (bank) => {
-          for (const name of this.#files.keys()) if (name.startsWith(`${bank}-`)) this.#files.delete(name);
+        empty: async (slot) => {
+          for (const name of this.#files.keys()) if (name.startsWith(`${slot}-`)) this.#files.delete(name);
         },
       },
       ...(tenancy === undefined ? {} : { tenancy }),

@@ -5,7 +5,7 @@ import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { Keys, MOST_KEYS } from "../../dataplane/identity/keys.ts";
-import { trail } from "../../dataplane/identity/trail-command.ts";
+import { printAuditLog } from "../../dataplane/identity/audit-log-command.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { AdminWorld, tenantEntry } from "./admin-world.ts";
 
@@ -121,7 +121,7 @@ describe("objects", () => {
     }
     expect(JSON.stringify(data)).not.toContain("root");
     const rows = await world.pool.anyFirst(sql.type(z.object({ text: z.string() }))`
-      select api_keys::text as text from api_keys union all select audit_trail::text from audit_trail
+      select api_keys::text as text from api_keys union all select audit_log::text from audit_log
     `);
     expect(rows.filter((row) => row.includes(key.slice(13)))).toEqual([]);
   });
@@ -553,7 +553,7 @@ describe("the official SDKs", () => {
   });
 });
 
-test("the audit trail says who changed which key, when and from where", async () => {
+test("the audit log says who changed which key, when and from where", async () => {
   const { id, key } = await make("audited");
   await world.call(world.a.admin, "POST", `${ORGANIZATION}/${id}`, {
     body: { name: "watched", status: "inactive" },
@@ -563,7 +563,7 @@ test("the audit trail says who changed which key, when and from where", async ()
   await admin("POST", `${ORGANIZATION}/${id}`, { status: "nonsense" });
   await world.call(world.b.admin, "DELETE", `${PROJECT}/${id}`);
   await admin("DELETE", `${PROJECT}/${id}`);
-  const lines = await trail(world.pool, {
+  const lines = await printAuditLog(world.pool, {
     organizationId: "org_a",
     keyId: id,
     since: Date.now() - 60_000,
@@ -590,5 +590,7 @@ test("the audit trail says who changed which key, when and from where", async ()
     expect(Math.abs(Date.now() - Date.parse(String(entry["at"])))).toBeLessThan(60_000);
   }
   expect(lines.join("")).not.toContain(key);
-  expect(await trail(world.pool, { organizationId: "org_b", keyId: id, since: null, limit: 10 })).toEqual([]);
+  expect(
+    await printAuditLog(world.pool, { organizationId: "org_b", keyId: id, since: null, limit: 10 }),
+  ).toEqual([]);
 });

@@ -240,7 +240,7 @@ export class AdminWorld {
       holds,
       keys,
       files,
-      engine: batches.engine,
+      context: batches.context,
       serve,
       countUpstream: countUpstream(dispatcher),
       large: null,

@@ -107,8 +107,8 @@ beforeAll(async () => {
           sealing([{ id: "test", key: Buffer.alloc(32, 7) }]),
         ),
         fileRoutes(files),
-        messageBatchRoutes(batches.engine, () => ""),
-        batchRoutes(batches.engine),
+        messageBatchRoutes(batches.context, () => ""),
+        batchRoutes(batches.context),
       ],
       { snapshot: () => snapshot, services: { bodies, preflight: plane.holds.preflight } },
     );

@@ -7,13 +7,13 @@ import fc from "fast-check";
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { auditBatches } from "../../dataplane/batches/audit.ts";
+import { reconcileBatches } from "../../dataplane/batches/reconcile-batches.ts";
 import { cancelBatch } from "../../dataplane/batches/cancel.ts";
 import type { ClaimedItem } from "../../dataplane/batches/claim.ts";
-import type { Engine } from "../../dataplane/batches/engine.ts";
+import type { BatchContext } from "../../dataplane/batches/context.ts";
 import { expireOverdue } from "../../dataplane/batches/expire.ts";
 import { closeFinished, workOnOne } from "../../dataplane/batches/finish.ts";
-import { Resting } from "../../dataplane/batches/resting.ts";
+import { BatchBackOff } from "../../dataplane/batches/back-off.ts";
 import { storeEnds, type Ended } from "../../dataplane/batches/store-ends.ts";
 import { takeFromDead, takeUnknown } from "../../dataplane/batches/workers.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
@@ -44,7 +44,7 @@ interface Run {
 
 /** A process that works on batches, as far as it remembers. */
 class Worker {
-  readonly engine: Engine;
+  readonly context: BatchContext;
   readonly #id: string;
   runs: Run[] = [];
   /** Output tokens of what it was told that it charged, and of what it gave back. */
@@ -53,12 +53,12 @@ class Worker {
   static #outputs = 0;
 
   constructor(name: string, id: string) {
-    this.engine = engineOf(pool, `${name}-${id}`);
+    this.context = engineOf(pool, `${name}-${id}`);
     this.#id = id;
   }
 
   async claim(most: number, heard: boolean): Promise<void> {
-    const items = await claim(this.engine, this.#id, most);
+    const items = await claim(this.context, this.#id, most);
     if (heard) this.runs.push(...items.map((item) => ({ item, output: (Worker.#outputs += 1) })));
   }
 
@@ -81,21 +81,21 @@ class Worker {
 
   async takeUnknown(): Promise<void> {
     await takeUnknown(
-      this.engine,
+      this.context,
       this.runs.map(({ item }) => item.claim),
     );
   }
 
   /** The others take it for dead. */
   async lose(): Promise<void> {
-    await pool.query(sql.unsafe`delete from batch_workers where id = ${this.engine.workerId}`);
-    await takeFromDead(this.engine, 60_000);
+    await pool.query(sql.unsafe`delete from batch_workers where id = ${this.context.workerId}`);
+    await takeFromDead(this.context, 60_000);
   }
 
   async tend(): Promise<void> {
-    await expireOverdue(this.engine);
-    await closeFinished(this.engine);
-    await workOnOne(this.engine, new Resting());
+    await expireOverdue(this.context);
+    await closeFinished(this.context);
+    await workOnOne(this.context, new BatchBackOff());
   }
 }
 
@@ -131,7 +131,7 @@ const ends = fc.constantFrom("cancel", "expire").map((how) => {
     if (how === "expire")
       await pool.query(sql.unsafe`update batches set expires_at = clock_timestamp() where id = ${id}`);
     else
-      await cancelBatch(worker.engine, organizationId, "messages", id).catch((error: unknown) => {
+      await cancelBatch(worker.context, organizationId, "messages", id).catch((error: unknown) => {
         if (!(error instanceof ApiError)) throw error;
       });
   };
@@ -185,7 +185,7 @@ test("any interleaving: one line, one row and one count for each item, all of on
       expect(new Set(told)).toEqual(new Set(ran.map(({ row }) => row)));
       const released = workers.flatMap(({ released: those }) => those);
       expect(released.filter((output) => told.includes(output))).toEqual([]);
-      expect(await auditBatches(pool)).toEqual([]);
+      expect(await reconcileBatches(pool)).toEqual([]);
     }),
     { numRuns: Number(process.env["BATCH_RUNS"] ?? 40) },
   );

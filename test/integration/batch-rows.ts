@@ -1,8 +1,8 @@
 /** Batches made row by row, and ends of runs that nobody ran: for tests that play what workers do, step by step. */
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
-import { claimItems, openBatches, type ClaimedItem } from "../../dataplane/batches/claim.ts";
-import type { Engine } from "../../dataplane/batches/engine.ts";
+import { claimItems, batchesInLine, type ClaimedItem } from "../../dataplane/batches/claim.ts";
+import type { BatchContext } from "../../dataplane/batches/context.ts";
 import type { ItemEnd } from "../../dataplane/batches/run.ts";
 import { beat } from "../../dataplane/batches/workers.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
@@ -11,7 +11,7 @@ import { newId } from "../../dataplane/lib/ids.ts";
 import { observed, request, usage } from "./money-world.ts";
 
 /** What of an engine the workers' own steps need. */
-export function engineOf(pool: DatabasePool, workerId: string): Engine {
+export function engineOf(pool: DatabasePool, workerId: string): BatchContext {
   return {
     pool,
     workerId,
@@ -47,12 +47,16 @@ export async function insertBatch(pool: DatabasePool, items: number): Promise<st
 }
 
 /** Claims up to `most` items of one batch. */
-export async function claim(engine: Engine, batchId: string, most: number): Promise<readonly ClaimedItem[]> {
-  await beat(engine);
-  const now = engine.clock.now();
-  const open = await openBatches(engine.pool, now, []);
+export async function claim(
+  context: BatchContext,
+  batchId: string,
+  most: number,
+): Promise<readonly ClaimedItem[]> {
+  await beat(context);
+  const now = context.clock.now();
+  const open = await batchesInLine(context.pool, now, []);
   if (!open.some(({ id }) => id === batchId)) return [];
-  return await claimItems(engine.pool, engine.workerId, now, {
+  return await claimItems(context.pool, context.workerId, now, {
     shares: new Map([[batchId, most]]),
     blockedModels: [],
     modelRooms: new Map(),

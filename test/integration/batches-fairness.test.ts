@@ -3,7 +3,7 @@ import { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { openBatches } from "../../dataplane/batches/claim.ts";
+import { batchesInLine } from "../../dataplane/batches/claim.ts";
 import { createFromRequests } from "../../dataplane/batches/create-from-requests.ts";
 import type { LiveLoad } from "../../dataplane/batches/headroom.ts";
 import { text } from "../fakes/upstream/script.ts";
@@ -78,7 +78,7 @@ async function create(
     keyEpoch: 0,
   } as const;
   const source = Readable.from([Buffer.from(JSON.stringify({ requests }))]);
-  return (await createFromRequests(plane.engine, principal, {}, source, { hold: () => {} })).id;
+  return (await createFromRequests(plane.context, principal, {}, source, { hold: () => {} })).id;
 }
 
 const over = (id: string) =>
@@ -141,7 +141,9 @@ describe("turns", () => {
       insert into batch_items (batch_id, number, custom_id, request_id, accepted_at, body)
       select id, 0, '"a"', 'req_' || id, now(), '{}' from batches
     `);
-    const inLine = new Set((await openBatches(plane.pool, Date.now(), [])).map((one) => one.organizationId));
+    const inLine = new Set(
+      (await batchesInLine(plane.pool, Date.now(), [])).map((one) => one.organizationId),
+    );
     expect(inLine.size).toBe(200);
     await plane.pool.query(sql.unsafe`delete from batch_items`);
     await plane.pool.query(sql.unsafe`delete from batches`);

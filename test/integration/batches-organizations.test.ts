@@ -50,14 +50,14 @@ describe("what workers do with an organization", () => {
     await new Promise((done) => setTimeout(done, 300));
     expect(upstream.requests).toHaveLength(0);
     skew = 60_000;
-    await measureQueue(plane.engine);
+    await measureQueue(plane.context);
     expect(await gauge(metrics.batchItems)).toMatchObject({ waiting: 3, running: 0 });
     expect((await gauge(metrics.batchAge))["waiting"]).toBeGreaterThan(59);
     await plane.pool.query(
       sql.unsafe`update organizations set suspended = false, deleted_at = null where id = 'org_acme'`,
     );
     await plane.ended(path);
-    await measureQueue(plane.engine);
+    await measureQueue(plane.context);
     expect(await gauge(metrics.batchItems)).toMatchObject({ waiting: 0, running: 0 });
   });
 

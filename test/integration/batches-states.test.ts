@@ -131,7 +131,7 @@ describe("message batch: processing_status", () => {
     skew = 29 * DAY + 60_000;
     expect((await plane.json("GET", `${path}/results`)).status).toBe(404);
     const before = (await plane.json("GET", path)).body;
-    await sweepBatches(plane.engine);
+    await sweepBatches(plane.context);
     const { body } = await plane.json("GET", path);
     expect(body).toEqual(before);
     expect(body).toMatchObject({ processing_status: "ended", results_url: null });
@@ -151,7 +151,7 @@ describe("message batch: processing_status", () => {
     for (const gone of [path, `${path}/results`]) expect((await plane.json("GET", gone)).status).toBe(404);
     const listed = await plane.json("GET", "/v1/messages/batches?limit=1000");
     expect(listed.text).not.toContain(path.split("/").at(-1));
-    await sweepBatches(plane.engine);
+    await sweepBatches(plane.context);
     expect(
       await plane.count(sql.fragment`from batch_items where batch_id = ${path.split("/").at(-1) ?? ""}`),
     ).toBe(0);
@@ -279,7 +279,7 @@ describe("batch, Chat/Responses form: status", () => {
     });
     expect(upstream.requests).toHaveLength(0);
     const id = String(ended["id"]);
-    await sweepBatches(plane.engine);
+    await sweepBatches(plane.context);
     expect(await plane.count(sql.fragment`from batch_items where batch_id = ${id}`)).toBe(0);
   });
 

@@ -3,12 +3,12 @@ import type { Redis } from "ioredis";
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
-import { auditStorage } from "../../dataplane/batches/audit-storage.ts";
-import { auditBatches } from "../../dataplane/batches/audit.ts";
+import { reconcileStorage } from "../../dataplane/batches/reconcile-storage.ts";
+import { reconcileBatches } from "../../dataplane/batches/reconcile-batches.ts";
 import type { BatchWorker, WorkerOptions } from "../../dataplane/batches/worker.ts";
-import type { Engine } from "../../dataplane/batches/engine.ts";
+import type { BatchContext } from "../../dataplane/batches/context.ts";
 import { openBatches, type Batches } from "../../dataplane/batches/start.ts";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import type { Rhythm } from "../../dataplane/billing/upkeep.ts";
 import type { Route } from "../../dataplane/config/schema.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
@@ -76,7 +76,7 @@ export const routesTo = (url: string, more: Partial<Route> = {}): Route[] =>
 export class BatchPlane {
   readonly plane: Plane;
   readonly server: TestServer;
-  readonly engine: Engine;
+  readonly context: BatchContext;
   readonly worker: BatchWorker;
   readonly files: FileStore;
   readonly #batches: Batches;
@@ -91,7 +91,7 @@ export class BatchPlane {
   }) {
     this.plane = parts.plane;
     this.server = parts.server;
-    this.engine = parts.batches.engine;
+    this.context = parts.batches.context;
     this.worker = parts.batches.worker;
     this.#batches = parts.batches;
     this.files = parts.files;
@@ -139,10 +139,10 @@ export class BatchPlane {
       random: () => 0,
       ...options.worker,
     });
-    const { engine, worker } = batches;
+    const { context, worker } = batches;
     let url = "";
     const server = await startTestServer(
-      [fileRoutes(files), messageBatchRoutes(engine, () => url), batchRoutes(engine)],
+      [fileRoutes(files), messageBatchRoutes(context, () => url), batchRoutes(context)],
       { snapshot: () => snapshot },
     );
     url = server.url;
@@ -240,12 +240,12 @@ export class BatchPlane {
     );
   }
 
-  /** What the audit finds wrong once nothing runs any more. */
+  /** What reconcile finds wrong once nothing runs any more. */
   async broken(): Promise<readonly string[]> {
     return [
-      ...(await audit(this.pool, this.redis)).broken,
-      ...(await auditBatches(this.pool)),
-      ...(await auditStorage(this.pool)),
+      ...(await reconcileLedger(this.pool, this.redis)).broken,
+      ...(await reconcileBatches(this.pool)),
+      ...(await reconcileStorage(this.pool)),
     ];
   }
 

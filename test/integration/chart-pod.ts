@@ -11,7 +11,7 @@ import { freePort } from "../../hack/postgres.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 import { podOf, type Rendered } from "../charts/helm.ts";
 import {
-  bankFiles,
+  slotFiles,
   sampleKeys,
   sampleOrganization,
   sampleRoute,
@@ -77,7 +77,7 @@ export async function writeSnapshot(folder: string, upstreamUrl: string): Promis
     routes: [sampleRoute("m", { upstreams })],
     organizations: [sampleOrganization("org_acme", { grants, apiKeys })],
   });
-  await writeFiles(folder, bankFiles("a", routing));
+  await writeFiles(folder, slotFiles("a", routing));
 }
 
 /** Values of the Secrets that the chart names when it is given nothing but the stores. */

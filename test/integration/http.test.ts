@@ -6,7 +6,7 @@ import { join, resolve } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
 import {
-  bankFiles,
+  slotFiles,
   sampleKeys,
   sampleRoute,
   sampleRouting,
@@ -28,7 +28,7 @@ beforeAll(async () => {
   const routes = [
     sampleRoute("alpha", { upstreams: [sampleUpstream({ url: `${upstream.url}/v1/messages` })] }),
   ];
-  await writeFiles(directory, bankFiles("a", sampleRouting(Date.now(), { routes })));
+  await writeFiles(directory, slotFiles("a", sampleRouting(Date.now(), { routes })));
 });
 afterAll(async () => {
   await upstream.close();

@@ -16,7 +16,7 @@ import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import { SEALED_PREFIX } from "../../dataplane/dialects/reasoning.ts";
 import { newLargePool } from "../../dataplane/inference/large/large-body.ts";
 import { createServe, type Serve } from "../../dataplane/inference/serve.ts";
-import { openWork } from "../../dataplane/inference/work.ts";
+import { openBody } from "../../dataplane/inference/request-body.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { Cancellation } from "../../dataplane/lib/cancellation.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
@@ -128,7 +128,7 @@ test("counting, and a line of a batch", { timeout: TIMEOUT_MS }, async () => {
       const body = largeBody("messages", shape, sealed);
       const place = { pool, organizationId: "org_a", closed: new Cancellation() };
       return async () => {
-        const work = await openWork("messages", body, place);
+        const work = await openBody("messages", body, place);
         expect(
           (await work.forCount(upstreamOf("http://127.0.0.1:9", "messages", { model: "m" }), sealer)).length,
         ).toBeGreaterThan(1_000_000);

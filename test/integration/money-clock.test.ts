@@ -5,7 +5,7 @@
 import { readFileSync, readdirSync } from "node:fs";
 import type { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { operation, shardTag, type Operation } from "../../dataplane/billing/shard.ts";
+import { operation, shardTag, type MeterOperation } from "../../dataplane/billing/shard.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
 import { freshRedis, type TestStore } from "./stores.ts";
 
@@ -14,7 +14,7 @@ const folder = new URL("../../dataplane/store/", import.meta.url);
 /** As shard.ts joins them; the first and the last have their place. */
 const names = readdirSync(folder).filter((name) => /^meter-.*\.lua$/.test(name));
 const first = ["meter-shard.lua", "meter-requests.lua", "meter-limits.lua", "meter-account.lua"];
-const others = names.filter((name) => ![...first, "meter-apply.lua", "meter-audit.lua"].includes(name));
+const others = names.filter((name) => ![...first, "meter-apply.lua", "meter-reconcile.lua"].includes(name));
 const text = [...first, ...others, "meter-apply.lua"]
   .map((name) => readFileSync(new URL(name, folder), "utf8"))
   .join("\n");
@@ -39,7 +39,7 @@ const tag = shardTag(0);
 /** The server's clock, in milliseconds. */
 let clock = 0;
 let epoch = "";
-async function call(one: Operation): Promise<string[]> {
+async function call(one: MeterOperation): Promise<string[]> {
   const time = [String(Math.floor(clock / 1_000)), String((clock % 1_000) * 1_000)];
   const reply = (await redis.eval(script, 1, tag, epoch, "ours.epoch", one, ...time)) as [number, string];
   if (reply[0] === 1) return reply[1].split("\x1f");

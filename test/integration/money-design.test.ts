@@ -2,10 +2,10 @@
 import { sql } from "slonik";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
-import { operation, shardOf, shardTag, type Operation } from "../../dataplane/billing/shard.ts";
+import { operation, shardOf, shardTag, type MeterOperation } from "../../dataplane/billing/shard.ts";
 import { encodeRow } from "../../dataplane/billing/charge-text.ts";
 import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
 import { Plane, makeOrganization, request, usage, type PlaneStores } from "./money-world.ts";
@@ -40,11 +40,11 @@ test("amounts enter Lua as decimal strings and change only through HINCRBY: not 
 
 describe("operations are idempotent by request id: a repeated call changes nothing", () => {
   const row = (id: string, cost: number) => usageRow(request("org_twice", { id }), usage(cost));
-  const hold = (id: string): Operation =>
+  const hold = (id: string): MeterOperation =>
     operation("hold", "org_twice", id, "100", "", "0", "0", "0", "0", "0");
   const settle = (id: string) =>
     operation("settle", "org_twice", id, "40", encodeRow(row(id, 40)), "0", "0", "0");
-  const operations: Readonly<Record<string, (id: string) => readonly Operation[]>> = {
+  const operations: Readonly<Record<string, (id: string) => readonly MeterOperation[]>> = {
     hold: (id) => [hold(id)],
     advance: (id) => [hold(id), operation("advance", "org_twice", id, "30", "80", "0", "", "0")],
     spend: (id) => [hold(id), operation("spend", "org_twice", id, "30", "180", "0", "", "0")],
@@ -100,7 +100,7 @@ test("partitions are made two months ahead; a default one catches the rest, and 
   }
   await plane.holds.refresh(["org_old"]);
   expect((await plane.holds.credit("org_old")).used).toBe(50n);
-  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
 });
 
 test("rows that come again, twice in one call, or final after provisional, are charged once, and new ones beside them", async () => {
@@ -122,7 +122,7 @@ test("rows that come again, twice in one call, or final after provisional, are c
   expect(await charge(row(3, 9, true), row(3, 8), row(3, 9, true))).toBe(881n);
   expect(await charge(row(3, 7, true), row(0, 1))).toBe(881n);
   await plane.holds.refresh(["org_again"]);
-  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
 });
 
 test("beyond 1,000,000 undrained entries in a shard: 503, and again admitted when they are fewer", async () => {
@@ -136,7 +136,7 @@ test("beyond 1,000,000 undrained entries in a shard: 503, and again admitted whe
     const waiting = `${shardTag(shardOf("org_behind"))}:waiting`;
     expect(await behind.redis.get(waiting)).toBe("2");
     await behind.redis.incrby(waiting, 999_997);
-    expect((await audit(behind.pool, behind.redis)).broken.join()).toMatch(
+    expect((await reconcileLedger(behind.pool, behind.redis)).broken.join()).toMatch(
       /999999 charges are said to wait .*, there are 2/,
     );
     await settled();

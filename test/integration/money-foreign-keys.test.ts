@@ -1,6 +1,6 @@
 /** What somebody else did to Redis, or a full memory, must not keep the charges and holds of others (rule 1.9). */
 import { afterEach, beforeAll, expect, test } from "vitest";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { encodeRow } from "../../dataplane/billing/charge-text.ts";
 import { SHARDS, operation, shardOf } from "../../dataplane/billing/shard.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
@@ -86,7 +86,7 @@ test("a stream that is none of ours keeps back the charges of its shard alone, u
   await settled(first, "req_refused");
   expect(await plane.redis.get(`${tag}:waiting`)).toBe("1");
   expect(await plane.upkeep.drain()).toBe(1);
-  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
 });
 
 test.each(["beats", "charged"])(

@@ -1,7 +1,7 @@
 /**
  * Random interleavings of everything that can happen to money, one after another and at once (as operations of one
  * script call), on real stores (design.md §5). After each, whatever the order was: every charge is made exactly once,
- * nothing stays held, and the audit is exact.
+ * nothing stays held, and reconcile is exact.
  */
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, test } from "vitest";
@@ -42,7 +42,7 @@ const LIMIT_MS = process.env["MONEY_RUNS"] === undefined ? 300_000 : 7_200_000;
 
 describe("any interleaving", () => {
   test(
-    "with crashes, flushes, restarts and late owners: charged exactly once, nothing held, the audit exact",
+    "with crashes, flushes, restarts and late owners: charged exactly once, nothing held, reconcile exact",
     async () => {
       await fc.assert(
         fc.asyncProperty(moments(wild, { minLength: 5, maxLength: 30 }), (them) => play(them)),

@@ -1,7 +1,7 @@
 /** A Redis database belongs to one ledger (rule 12.7). */
 import { sql } from "slonik";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
@@ -52,8 +52,10 @@ test("a second installation on the same Redis is refused, says so, and charges n
   await ours.upkeep.drain();
   expect(await rows(ours)).toEqual([40n]);
   expect(await ours.holds.credit("org")).toMatchObject({ used: 40n });
-  expect((await audit(ours.pool, ours.redis)).broken).toEqual([]);
-  expect((await audit(theirs.pool, theirs.redis)).broken[0]).toContain("belongs to the ledger ledger1");
+  expect((await reconcileLedger(ours.pool, ours.redis)).broken).toEqual([]);
+  expect((await reconcileLedger(theirs.pool, theirs.redis)).broken[0]).toContain(
+    "belongs to the ledger ledger1",
+  );
 });
 
 test("a Redis that is started again still belongs to its ledger, with what waits in it", async () => {

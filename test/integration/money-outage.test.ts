@@ -4,7 +4,7 @@ import { sql } from "slonik";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
 import { applyGrant } from "../../dataplane/billing/accounts.ts";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
@@ -48,7 +48,7 @@ async function isExact(used: bigint): Promise<void> {
   await expect.poll(charged, { timeout: 10_000 }).toBe(used);
   const credit = { granted: 1_000n, used, held: 0n, available: 1_000n - used };
   await expect.poll(() => plane.holds.credit("org").catch(() => null), { timeout: 10_000 }).toEqual(credit);
-  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
 }
 
 test("Redis is frozen: a new request is refused within 2 s, a charge goes straight to the ledger, and all agrees afterwards", async () => {
@@ -70,8 +70,8 @@ test("Redis is frozen: a new request is refused within 2 s, a charge goes straig
   await isExact(70n);
 });
 
-const owed = async () => (await metrics.owed.get()).values[0]?.value;
-const dropped = async () => (await metrics.owedDropped.get()).values[0]?.value ?? 0;
+const owed = async () => (await metrics.pending.get()).values[0]?.value;
+const dropped = async () => (await metrics.pendingDropped.get()).values[0]?.value ?? 0;
 
 test("Redis is frozen for long: what is owed to it is bounded, and the sweeper gives back what was dropped", async () => {
   await plane.close();

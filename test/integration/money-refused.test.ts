@@ -3,11 +3,11 @@ import { pino } from "pino";
 import { sql } from "slonik";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { LedgerWriter } from "../../dataplane/billing/ledger-writer.ts";
-import { countParked } from "../../dataplane/billing/parked-charges.ts";
-import { ParkedKeeper } from "../../dataplane/billing/parked.ts";
+import { countDeadLetters } from "../../dataplane/billing/dead-letters.ts";
+import { DeadLetterRetry } from "../../dataplane/billing/retry-dead-letters.ts";
 import { BETWEEN_WORDS, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import { encodeRow } from "../../dataplane/billing/charge-text.ts";
 import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
@@ -32,7 +32,7 @@ beforeEach(async () => {
   );
   await plane.redis.flushall();
   await plane.pool.query(sql.unsafe`
-    truncate usage, usage_hourly, parked_charges, accounts, grants, organizations cascade
+    truncate usage, usage_hourly, dead_letters, accounts, grants, organizations cascade
   `);
   await mend();
   await plane.pool.query(sql.unsafe`alter table usage add constraint no_poison check (upstream <> 'poison')`);
@@ -73,9 +73,9 @@ describe("the drainer", () => {
       held: 0n,
       available: 932n,
     });
-    expect((await audit(plane.pool, plane.redis)).broken).toEqual([
+    expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([
       expect.stringMatching(
-        /^req_\w+: a charge of 0\.00004 to org is parked since .*Z, refused by the ledger: new row for relation .* violates check constraint/,
+        /^req_\w+: a charge of 0\.00004 to org is a dead letter since .*Z, refused by the ledger: new row for relation .* violates check constraint/,
       ),
     ]);
   });
@@ -90,7 +90,7 @@ describe("the drainer", () => {
     expect(await plane.upkeep.drain()).toBe(1_201);
     expect(await ids()).toHaveLength(1);
     expect(await plane.redis.xlen(stream)).toBe(0);
-    expect((await audit(plane.pool, plane.redis)).broken).toHaveLength(51);
+    expect((await reconcileLedger(plane.pool, plane.redis)).broken).toHaveLength(51);
   });
 
   const odd: readonly (readonly [string, (text: string) => string])[] = [
@@ -110,20 +110,20 @@ describe("the drainer", () => {
     await plane.redis.xadd(stream, "*", "r", entry("30", change(text)));
     expect(await plane.upkeep.drain()).toBe(2);
     expect(await ids()).toHaveLength(1);
-    expect(await countParked(plane.pool)).toBe(1);
+    expect(await countDeadLetters(plane.pool)).toBe(1);
     expect(await balance()).toBe(1_000n - 5n - 30n);
   });
 
-  test("parks what no script of ours wrote for nobody, and lets the audit go on", async () => {
+  test("keeps as dead letters what no script of ours wrote for nobody, and lets reconcile go on", async () => {
     for (const text of ["nonsense", "org\x1fmuch\x1f{}"]) await plane.redis.xadd(stream, "*", "r", text);
     await settled(3);
-    expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+    expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
     expect(await plane.upkeep.drain()).toBe(3);
     expect(await balance()).toBe(997n);
-    const parked = await plane.pool.any(sql.type(z.object({ organization_id: z.string().nullable() }))`
-      select organization_id from parked_charges
+    const letter = await plane.pool.any(sql.type(z.object({ organization_id: z.string().nullable() }))`
+      select organization_id from dead_letters
     `);
-    expect(parked).toEqual([{ organization_id: null }, { organization_id: null }]);
+    expect(letter).toEqual([{ organization_id: null }, { organization_id: null }]);
     const accounts = sql.type(
       z.object({ organization_id: z.string() }),
     )`select organization_id from accounts`;
@@ -179,7 +179,7 @@ describe("exactly once", () => {
     await chargeAll(provisional(0, "primary"), provisional(1, "primary"), provisional(2, POISON));
     expect(await balance()).toBe(940n);
     expect(await ids()).toEqual([asked[0].id]);
-    const { broken } = await audit(plane.pool, plane.redis);
+    const { broken } = await reconcileLedger(plane.pool, plane.redis);
     expect(new Set(broken.map((line) => line.split(":")[0]))).toEqual(new Set([asked[1].id, asked[2].id]));
   });
 
@@ -189,26 +189,26 @@ describe("exactly once", () => {
     `);
     await chargeAll(charge(10));
     expect(await balance()).toBe(-9_223_372_036_854_775_807n);
-    expect((await audit(plane.pool, plane.redis)).broken).toContainEqual(
-      expect.stringMatching(/^sha256:\w+: a charge of 0 to nobody is parked/),
+    expect((await reconcileLedger(plane.pool, plane.redis)).broken).toContainEqual(
+      expect.stringMatching(/^sha256:\w+: a charge of 0 to nobody is a dead letter/),
     );
   });
 });
 
-test("what is parked is counted, tried again, and becomes a row when the ledger takes it", async () => {
+test("a dead letter is counted, tried again, and becomes a row when the ledger takes it", async () => {
   await settled(3);
   await settled(40, POISON);
   await plane.upkeep.drain();
-  const keeper = new ParkedKeeper(plane.pool, log);
-  await keeper.look();
-  expect((await metrics.parkedCharges.get()).values).toEqual([{ value: 1, labels: {} }]);
+  const retry = new DeadLetterRetry(plane.pool, log);
+  await retry.look();
+  expect((await metrics.deadLetters.get()).values).toEqual([{ value: 1, labels: {} }]);
   await mend();
-  await keeper.look();
-  expect((await metrics.parkedCharges.get()).values).toEqual([{ value: 0, labels: {} }]);
+  await retry.look();
+  expect((await metrics.deadLetters.get()).values).toEqual([{ value: 0, labels: {} }]);
   expect(await ids()).toHaveLength(2);
   expect(await balance()).toBe(957n);
   await plane.holds.refresh(["org"]);
-  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
 });
 
 test("a Postgres that is busy or away is no refusal: the rows stay where they are", async () => {
@@ -221,6 +221,6 @@ test("a Postgres that is busy or away is no refusal: the rows stay where they ar
     });
     await expect(waiting).rejects.toThrow("lock timeout");
   });
-  expect(await countParked(pool)).toBe(0);
+  expect(await countDeadLetters(pool)).toBe(0);
   expect(await balance()).toBe(1_000n);
 });

@@ -1,6 +1,6 @@
 /** What of the meter goes to Redis' file, and what a restarted or promoted Redis makes of what it finds there. */
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { ServerRun } from "../../dataplane/billing/server-run.ts";
 import { epochKeys, operation, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
@@ -34,7 +34,7 @@ async function restart(...planes: readonly Plane[]): Promise<void> {
 const fileSize = async () =>
   Number(/aof_current_size:(\d+)/.exec(await plane.redis.info("persistence"))?.[1]);
 const credit = async (of = plane) => await of.holds.credit("org");
-const broken = async () => (await audit(plane.pool, plane.redis)).broken;
+const broken = async () => (await reconcileLedger(plane.pool, plane.redis)).broken;
 
 describe("Redis' file", () => {
   test("hears nothing of a request that only runs, so that nobody waits for a disk", async () => {
@@ -176,7 +176,7 @@ test("two databases of one server restart each by itself", async () => {
     await plane.upkeep.sweep();
     await beside.upkeep.sweep();
     expect(await credit(beside)).toEqual({ granted: 1_000n, used: 30n, held: 0n, available: 970n });
-    expect((await audit(beside.pool, beside.redis)).broken).toEqual([]);
+    expect((await reconcileLedger(beside.pool, beside.redis)).broken).toEqual([]);
   } finally {
     await beside.vanish();
   }

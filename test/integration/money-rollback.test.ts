@@ -7,7 +7,7 @@ import { sql } from "slonik";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
 import { adopt } from "../../dataplane/billing/adopt-command.ts";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
@@ -62,7 +62,7 @@ const rowsOf = (plane: Plane) =>
   plane.pool.anyFirst(
     sql.type(z.object({ cost: z.bigint() }))`select cost_micros as cost from usage order by cost_micros`,
   );
-const broken = async ({ pool, redis: connection }: Plane) => (await audit(pool, connection)).broken;
+const broken = async ({ pool, redis: connection }: Plane) => (await reconcileLedger(pool, connection)).broken;
 
 test("what the data plane still knows is charged again row by row, and nothing of it is spent twice", async () => {
   const plane = await open();
@@ -91,7 +91,7 @@ test("what the data plane still knows is charged again row by row, and nothing o
   expect(await broken(plane)).toEqual([]);
 });
 
-test("what only Redis knows is charged by its sum, and the audit tells it", async () => {
+test("what only Redis knows is charged by its sum, and reconcile tells it", async () => {
   const plane = await open();
   const other = await open();
   await makeOrganization(plane.pool, "org", 1_000n);

@@ -6,13 +6,13 @@ import { sql } from "slonik";
 import { expect } from "vitest";
 import { z } from "zod";
 import { applyGrant } from "../../dataplane/billing/accounts.ts";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { decodeRow } from "../../dataplane/billing/charge-text.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts";
 import type { HeldBill } from "../../dataplane/billing/held-bill.ts";
 import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
-import { shardOf, shardTag, type Operation } from "../../dataplane/billing/shard.ts";
+import { shardOf, shardTag, type MeterOperation } from "../../dataplane/billing/shard.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import { readLosses } from "../../dataplane/billing/ledger-losses.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
@@ -84,7 +84,7 @@ export class Run {
   /** Those that an action is at. */
   readonly #busy = new Set<Known>();
   /** What drainers have still to tell Redis, each of a shard. */
-  readonly #begun: { readonly index: number; readonly operation: Operation }[] = [];
+  readonly #begun: { readonly index: number; readonly operation: MeterOperation }[] = [];
   readonly #granted = [400n, 400n];
   readonly #names: readonly string[];
   #grants = 0;
@@ -455,7 +455,7 @@ export class Run {
       expect(credit).toMatchObject({ granted, used: used + gone });
       expect(held).toBe(0n);
     }
-    const report = await audit(this.#pool, this.#at(0).redis);
+    const report = await reconcileLedger(this.#pool, this.#at(0).redis);
     expect(report.broken.filter((line) => !/: lost [\d.]+ credits$/.test(line))).toEqual([]);
     expect(report.holds).toBe(0);
   }

@@ -1,10 +1,10 @@
 /** What the scripts in store/meter-*.lua promise and no request of the outside can bring about by itself. */
 import { beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
 import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts";
-import { operation, shardOf, type Operation, type Shard } from "../../dataplane/billing/shard.ts";
+import { operation, shardOf, type MeterOperation, type Shard } from "../../dataplane/billing/shard.ts";
 import { decodeRow, encodeRow } from "../../dataplane/billing/charge-text.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import { makeOrganization, request, usage, type Plane } from "./money-world.ts";
@@ -31,10 +31,10 @@ beforeEach(() => begin(`org_${(count += 1)}`, MAX_MICROS));
 const key = (): string => `${shard.tag}:o:${organization}`;
 const waiting = (): string => `${shard.tag}:waiting`;
 const book = (field: string) => plane.redis.hget(key(), field);
-const run = (one: Operation) => shard.run(one, 1_000);
-const hold = (id: string, amount: bigint): Operation =>
+const run = (one: MeterOperation) => shard.run(one, 1_000);
+const hold = (id: string, amount: bigint): MeterOperation =>
   operation("hold", organization, id, amount.toString(), "", "", "0", "0", "0", "0");
-const settle = (id: string, cost: bigint): Operation => {
+const settle = (id: string, cost: bigint): MeterOperation => {
   const row = encodeRow(usageRow(request(organization, { id }), usage(Number(cost))));
   return operation("settle", organization, id, cost.toString(), row, "0", "0", "0");
 };
@@ -103,7 +103,7 @@ describe("the operations of one call", () => {
     ]);
     expect(outcomes.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "fulfilled"]);
     expect([await book("held"), await book("live")]).toEqual(["9", "2"]);
-    expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+    expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
   });
 });
 
@@ -229,7 +229,7 @@ describe("a drainer that tells Redis what the ledger has", () => {
     expect(await plane.upkeep.drain()).toBe(2_100);
     expect((await plane.holds.credit(organization)).used).toBe(2_100n);
     expect([await plane.redis.exists(waiting()), await book("undrained")]).toEqual([0, "0"]);
-    expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+    expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
   });
 
   test("changes nothing when another one was faster", async () => {
@@ -262,7 +262,7 @@ describe("a drainer that tells Redis what the ledger has", () => {
     await plane.redis.xdel(`${shard.tag}:usage`, entries[1]?.entryId ?? "");
     expect(await run(drainedOperation([], entries))).toEqual(["broken"]);
     expect(await book("undrained")).toBe("6");
-    expect((await audit(plane.pool, plane.redis)).broken.join()).toContain(organization);
+    expect((await reconcileLedger(plane.pool, plane.redis)).broken.join()).toContain(organization);
     await plane.redis.hdel(key(), "undrained");
   });
 });

@@ -1,7 +1,7 @@
 import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { applyGrant, bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
@@ -107,12 +107,12 @@ test("rule 7.10: what was spent is held at once, and what is left beyond it and 
   // More than there is: the hold is what was spent, and nothing is left.
   expect(await bill.spend(observed(900), 400n)).toBe(-100n);
   expect(await credit()).toMatchObject({ held: 1_100n, available: 0n });
-  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
   await bill.settle(usage(900));
   expect(await bill.spend(observed(950), 0n)).toBe(0n);
   await other.release();
   expect(await credit()).toMatchObject({ used: 900n, held: 0n });
-  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
 });
 
 test("a shutdown waits for requests that hold credit, as those whose clients have left, but not for ever", async () => {
@@ -145,7 +145,7 @@ test("rule 1.8: credit that one request gives back goes first to those that hold
   await makeOrganization(plane.pool, "org_short", 100n);
   const cheap = await plane.holds.open(request("org_short"), 90n);
   const dear = await plane.holds.open(request("org_short"), 60n);
-  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+  expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
   await cheap.settle(usage(50));
   // 50 are left, 10 of them held, and the other 40 belong to the 50 that are missing there.
   expect(await code(plane.holds.open(request("org_short"), 60n))).toBe("rate_limited");
@@ -347,8 +347,8 @@ test("an item that runs twice in one process, as after a lease that ran out, is 
   await expect.poll(() => plane.holds.credit("org_twice")).toEqual(credit);
 });
 
-test("the audit is exact beside running data planes, and says what is not", async () => {
-  expect((await audit(plane.pool, plane.redis)).broken).toEqual([]);
+test("reconcile is exact beside running data planes, and says what is not", async () => {
+  expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
   await makeOrganization(plane.pool, "org_broken", 10n);
   await plane.pool.query(
     sql.unsafe`update accounts set balance_micros = 11 where organization_id = 'org_broken'`,
@@ -358,7 +358,7 @@ test("the audit is exact beside running data planes, and says what is not", asyn
   `);
   const tag = shardTag(shardOf("org_item"));
   await plane.redis.hincrby(`${tag}:o:org_item`, "held", 5);
-  const { broken } = await audit(plane.pool, plane.redis);
+  const { broken } = await reconcileLedger(plane.pool, plane.redis);
   expect(broken).toEqual([
     "org_broken: granted 0.00001 less used 0 is 0.00001, the account says 0.000011",
     expect.stringMatching(/^org_item: the sums of .* for model are not those of its rows$/),

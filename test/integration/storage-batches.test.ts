@@ -38,7 +38,7 @@ const kept = async () => (await storageOf(plane.pool, "org_acme")).bytes;
 const paramsBytes = (requests: readonly { params: object }[]) =>
   requests.reduce((sum, { params }) => sum + JSON.stringify(params).length, 0);
 const swept = async () => {
-  await sweepBatches(plane.engine);
+  await sweepBatches(plane.context);
   await plane.files.sweep();
 };
 

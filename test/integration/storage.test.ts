@@ -3,7 +3,7 @@ import { connect } from "node:net";
 import { sql } from "slonik";
 import { z } from "zod";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { auditStorage } from "../../dataplane/batches/audit-storage.ts";
+import { reconcileStorage } from "../../dataplane/batches/reconcile-storage.ts";
 import { storageOf } from "../../dataplane/files/storage.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { form, openFilesWorld, type FilesWorld } from "./files-world.ts";
@@ -20,7 +20,7 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   // Whatever happened, what is counted is what is there.
-  expect(await auditStorage(world.postgres)).toEqual([]);
+  expect(await reconcileStorage(world.postgres)).toEqual([]);
   await world[Symbol.asyncDispose]();
 });
 
@@ -186,21 +186,21 @@ test("whatever is done at once, the sums are exact", async () => {
     expect(files).toBeLessThanOrEqual(limits.maxFiles);
   };
   for (let round = 0; round < 12; round += 1) await Promise.all(Array.from({ length: 8 }, step));
-  expect(await auditStorage(world.postgres)).toEqual([]);
+  expect(await reconcileStorage(world.postgres)).toEqual([]);
 });
 
-describe("the audit", () => {
+describe("reconcile", () => {
   test("says whose sum is not what is there", async () => {
     await world.idOf("hello");
     const shift = (by: number) =>
       world.postgres.query(sql.unsafe`update storage set bytes = bytes + ${by}, files = files - ${by}`);
     await shift(1);
-    expect(await auditStorage(world.postgres)).toEqual([
+    expect(await reconcileStorage(world.postgres)).toEqual([
       `${organization}: keeps 5 bytes in 1 files, its storage says 6 in 0`,
     ]);
     await shift(-1);
     await world.postgres.query(sql.unsafe`update files set size_bytes = 6`);
-    expect(await auditStorage(world.postgres)).toHaveLength(1);
+    expect(await reconcileStorage(world.postgres)).toHaveLength(1);
     await world.postgres.query(sql.unsafe`update files set size_bytes = 5`);
   });
 });

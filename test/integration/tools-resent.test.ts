@@ -2,7 +2,7 @@
 import type Anthropic from "@anthropic-ai/sdk";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { MessageParam } from "../../dataplane/dialects/messages/types.ts";
-import { checkToolResults } from "../../dataplane/dialects/turns.ts";
+import { checkToolResults } from "../../dataplane/dialects/conversation-builder.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
 import { text, toolCall } from "../fakes/upstream/script.ts";
 import {

@@ -6,7 +6,7 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { expect, test } from "vitest";
-import { audit } from "../../dataplane/billing/audit.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { broken, slow } from "../fakes/engines/engines.ts";
 import type { Page } from "../fakes/pages/site.ts";
@@ -173,7 +173,7 @@ test(
     await expect.poll(credit, { timeout: 20_000 }).toMatchObject({ held: 0n, granted });
     expect((await credit())?.used).toBeGreaterThan(0n);
     await expect
-      .poll(async () => (await audit(pool, redis)).broken, { timeout: 30_000, interval: 500 })
+      .poll(async () => (await reconcileLedger(pool, redis)).broken, { timeout: 30_000, interval: 500 })
       .toEqual([]);
     if (conversations > 200) {
       say(Object.fromEntries(outcomes));

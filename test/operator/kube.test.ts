@@ -203,8 +203,8 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
       if (data !== undefined)
         await client.must("DELETE", `/api/v1/namespaces/${namespace}/secrets/${metadata.name}`);
     // What the pod mounts next is what was published after the deletion.
-    const index = async (bank: string) =>
-      (await objects.secret(`gapura-${bank}-0`))?.[`${bank}-index.json`] ?? null;
+    const index = async (slot: string) =>
+      (await objects.secret(`gapura-${slot}-0`))?.[`${slot}-index.json`] ?? null;
     await objects.until(
       "a snapshot is published",
       async () => ((await index("a")) ?? (await index("b"))) !== null,
@@ -223,10 +223,10 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
 
   test("rule 6.6: what somebody writes into snapshot Secrets is put right within seconds", async () => {
     const inUse = async () => {
-      for (const bank of ["a", "b"]) {
-        const data = (await objects.secret(`gapura-${bank}-0`)) ?? {};
-        const index = data[`${bank}-index.json`];
-        if (index !== undefined) return { name: `gapura-${bank}-0`, piece: `${bank}-0.gz`, data, index };
+      for (const slot of ["a", "b"]) {
+        const data = (await objects.secret(`gapura-${slot}-0`)) ?? {};
+        const index = data[`${slot}-index.json`];
+        if (index !== undefined) return { name: `gapura-${slot}-0`, piece: `${slot}-0.gz`, data, index };
       }
       throw new Error("nothing is published");
     };

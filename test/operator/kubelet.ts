@@ -10,9 +10,9 @@ import type { KubeClient } from "./kube-client.ts";
 
 const LOOK_MS = 100;
 /** Secrets of the volume, as the chart lists them. */
-const slots = ["a", "b"].flatMap((bank) => [
-  ...Array.from({ length: 8 }, (_, number) => `gapura-${bank}-${number}`),
-  ...Array.from({ length: 2 }, (_, number) => `gapura-${bank}-credentials-${number}`),
+const slots = ["a", "b"].flatMap((slot) => [
+  ...Array.from({ length: 8 }, (_, number) => `gapura-${slot}-${number}`),
+  ...Array.from({ length: 2 }, (_, number) => `gapura-${slot}-credentials-${number}`),
 ]);
 
 export class Kubelet {

@@ -147,9 +147,9 @@ describe.skipIf(access === null)(`${ROUTES} routes`, () => {
     expect(rssMiB()).toBeLessThan(MOST_RSS_MIB);
   }, 200_000);
 
-  test("the bank of the last serial is emptied once the next one is acknowledged", async () => {
-    const index = async (bank: string) =>
-      (await objects.secret(`gapura-${bank}-0`))?.[`${bank}-index.json`] !== undefined;
-    await objects.until("one bank is empty", async () => (await index("a")) !== (await index("b")));
+  test("the slot of the last serial is emptied once the next one is acknowledged", async () => {
+    const index = async (slot: string) =>
+      (await objects.secret(`gapura-${slot}-0`))?.[`${slot}-index.json`] !== undefined;
+    await objects.until("one slot is empty", async () => (await index("a")) !== (await index("b")));
   });
 });

@@ -12,11 +12,11 @@ const NEXT = "next-release.ts";
 describe.skipIf(access === null)("two releases side by side", () => {
   let world: DataPlaneWorld;
 
-  /** Schema version of each bank that holds anything. */
+  /** Schema version of each slot that holds anything. */
   const published = async (): Promise<number[]> => {
     const versions: number[] = [];
-    for (const bank of ["a", "b"]) {
-      const index = (await world.objects.secret(`gapura-${bank}-0`))?.[`${bank}-index.json`];
+    for (const slot of ["a", "b"]) {
+      const index = (await world.objects.secret(`gapura-${slot}-0`))?.[`${slot}-index.json`];
       if (index !== undefined) versions.push((JSON.parse(index) as { schemaVersion: number }).schemaVersion);
     }
     return versions;

@@ -228,15 +228,15 @@ https://{{ first . }}
 {{- end }}
 {{- end -}}
 
-{{/* Names of the Secrets that the operator publishes into, as a YAML list: fixed slots in two banks (design.md §7). */}}
+{{/* Names of the Secrets that the operator publishes into, as a YAML list: fixed names in two slots (design.md §7). */}}
 {{- define "gapura.snapshotSecrets" -}}
 {{- $name := include "gapura.fullname" . -}}
-{{- range $bank := list "a" "b" }}
+{{- range $slot := list "a" "b" }}
 {{- range $shard := until 8 }}
-- {{ $name }}-{{ $bank }}-{{ $shard }}
+- {{ $name }}-{{ $slot }}-{{ $shard }}
 {{- end }}
 {{- range $shard := until 2 }}
-- {{ $name }}-{{ $bank }}-credentials-{{ $shard }}
+- {{ $name }}-{{ $slot }}-credentials-{{ $shard }}
 {{- end }}
 {{- end }}
 {{- end -}}

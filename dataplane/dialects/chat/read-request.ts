@@ -6,7 +6,7 @@ import { effortToHub, openaiEfforts } from "../effort.ts";
 import { readSchemaFormat } from "../formats.ts";
 import { readFileData, readImageUrl, withDetail } from "../media.ts";
 import { choiceOfMode, readAllowedTools, ToolList } from "../tool-list.ts";
-import { Aliases, Turns } from "../turns.ts";
+import { Aliases, ConversationBuilder } from "../conversation-builder.ts";
 import type {
   ContentBlockParam,
   DocumentBlock,
@@ -16,7 +16,7 @@ import type {
 } from "../messages/types.ts";
 
 interface Reading {
-  readonly turns: Turns;
+  readonly conversation: ConversationBuilder;
   readonly aliases: Aliases;
   readonly places: WeakMap<object, string>;
   /** The call that a legacy `function` message answers; the legacy form has no ids. */
@@ -24,14 +24,14 @@ interface Reading {
 }
 
 /** @throws ApiError naming the field's path, as `messages[3].content[1].image_url.url`. */
-export function readRequest(
+export function readChatRequest(
   body: JsonObject,
   _context: CodecContext,
 ): { readonly request: MessagesRequest; readonly carry: Carry } {
   const root = new Cursor(body, "", "openai");
   const aliases = new Aliases();
   const reading: Reading = {
-    turns: new Turns("openai", aliases),
+    conversation: new ConversationBuilder("openai", aliases),
     aliases,
     places: new WeakMap(),
     legacyCalls: 0,
@@ -40,7 +40,7 @@ export function readRequest(
   const messages = root.objects("messages") ?? root.missing("messages");
   if (messages.length === 0) root.fail("messages", "at least one message is required");
   for (const message of messages) readMessage(message, reading);
-  const { system, messages: turns } = reading.turns.finish();
+  const { system, messages: turns } = reading.conversation.finish();
   const serverTools = root.has("web_search_options");
   const request: MessagesRequest = {
     model,
@@ -168,16 +168,16 @@ function readMessage(message: Cursor, reading: Reading): void {
   switch (role) {
     case "system":
     case "developer":
-      reading.turns.instructions(readText(message).join("\n"));
+      reading.conversation.instructions(readText(message).join("\n"));
       return;
     case "user":
-      reading.turns.user(readUserContent(message, reading));
+      reading.conversation.user(readUserContent(message, reading));
       return;
     case "assistant":
       readAssistant(message, reading);
       return;
     case "tool":
-      reading.turns.result(
+      reading.conversation.result(
         message.name("tool_call_id"),
         readResult(message, reading),
         message.at("tool_call_id"),
@@ -185,7 +185,11 @@ function readMessage(message: Cursor, reading: Reading): void {
       return;
     case "function":
       message.name("name");
-      reading.turns.result(legacyId(reading.legacyCalls), readResult(message, reading), message.at("name"));
+      reading.conversation.result(
+        legacyId(reading.legacyCalls),
+        readResult(message, reading),
+        message.at("name"),
+      );
       return;
     default:
       message.fail("role", `unknown role ${role.slice(0, 40)}`);
@@ -257,13 +261,13 @@ function readResult(message: Cursor, reading: Reading): string | ContentBlockPar
 }
 
 function readAssistant(message: Cursor, reading: Reading): void {
-  const { turns } = reading;
+  const { conversation } = reading;
   const reasoning = message.text("reasoning_content");
   const texts = [
     ...(message.has("content") ? readText(message) : []),
     ...(message.text("refusal") === undefined ? [] : [message.requiredText("refusal")]),
   ].filter((text) => text !== "");
-  turns.assistant([
+  conversation.assistant([
     ...(reasoning === undefined || reasoning === ""
       ? []
       : [{ type: "thinking" as const, thinking: reasoning, signature: "" }]),
@@ -286,6 +290,6 @@ function readAssistant(message: Cursor, reading: Reading): void {
   readCall(legacyId(reading.legacyCalls), legacy, message.at("function_call"), reading);
 }
 
-function readCall(id: string, called: Cursor, path: string, { turns, aliases }: Reading): void {
-  turns.call(id, aliases.name(called.name("name")), readArguments(called), path);
+function readCall(id: string, called: Cursor, path: string, { conversation, aliases }: Reading): void {
+  conversation.call(id, aliases.name(called.name("name")), readArguments(called), path);
 }

@@ -33,7 +33,7 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
   const calls = toolCalls(message, context);
   content.push(...calls);
 
-  const stop = stopReason(stringOf(choice["finish_reason"]), calls.length > 0, refusal !== "");
+  const stop = chatStopReason(stringOf(choice["finish_reason"]), calls.length > 0, refusal !== "");
   return {
     id: context.newId("msg"),
     type: "message",
@@ -120,7 +120,7 @@ export function toolId(id: unknown, context: CodecContext): string {
 }
 
 /** dialects.md §D3. Tool calls decide, whatever the upstream calls the end. @throws ApiError for `error`. */
-export function stopReason(finish: string | null, toolUsed: boolean, refused: boolean): StopReason {
+export function chatStopReason(finish: string | null, toolUsed: boolean, refused: boolean): StopReason {
   if (finish === "error" || finish === "insufficient_system_resource")
     throw corruptAnswer(`finish_reason ${finish}`);
   if (toolUsed) return "tool_use";

@@ -1,7 +1,7 @@
 /** A request in the hub, for a Chat Completions upstream (dialects.md §D1, §D2). */
 import { ApiError } from "../../lib/api-error.ts";
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
-import type { Carry, Notes, Target } from "../codecs.ts";
+import type { Carry, DropListener, Target } from "../codecs.ts";
 import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
@@ -13,11 +13,11 @@ import { writeMessages } from "./write-messages.ts";
 /** Official limit; more would be a 400 there, and fewer would change the answer (rule 2.4). */
 const STOPS_MAX = 4;
 
-export function writeRequest(
+export function writeChatRequest(
   request: MessagesRequest,
   carry: Carry,
   target: Target,
-  notes: Notes,
+  notes: DropListener,
 ): JsonObject {
   noteLosses(carry, "chat", notes);
   refuseMedia(request, carry, target);

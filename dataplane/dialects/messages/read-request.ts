@@ -10,7 +10,7 @@ import { serverToolOf } from "../find-server-tool.ts";
 import { checkImageType } from "../media.ts";
 import { compactionFields, openBlob, openSignature } from "../reasoning.ts";
 import { emptySchema } from "../schemas.ts";
-import { Aliases, checkToolResults } from "../turns.ts";
+import { Aliases, checkToolResults } from "../conversation-builder.ts";
 import type {
   ContentBlockParam,
   FunctionTool,
@@ -31,7 +31,7 @@ interface Reading {
 }
 
 /** @throws ApiError naming the field's path, as `messages.3.content.1.source.media_type`. */
-export function readRequest(
+export function readMessagesRequest(
   body: JsonObject,
   context: CodecContext,
 ): { readonly request: MessagesRequest; readonly carry: Carry } {

@@ -2,7 +2,7 @@
 import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
-import { bounded, toolInput } from "../tool-input.ts";
+import { boundedInput, toolInput } from "../tool-input.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { tokensOfWeight, weightOf, weightOfArguments } from "../output-estimate.ts";
 import { countedUsage, readMessagesUsage } from "../usage.ts";
@@ -23,7 +23,7 @@ export function readMessagesResponse(body: JsonObject, context: CodecContext): M
     role: "assistant",
     model: context.model,
     content,
-    stop_reason: stopReason(body["stop_reason"], toolUsed),
+    stop_reason: messagesStopReason(body["stop_reason"], toolUsed),
     stop_sequence: stringOf(body["stop_sequence"]),
     ...stopDetails(body),
     usage: countedUsage(readMessagesUsage(reported, null), context, () =>
@@ -43,7 +43,7 @@ function weighBlock({ type, text, thinking, input }: JsonObject): number {
 }
 
 /** Only a tool call's end is put right; every other reason is the upstream's own. */
-export function stopReason(reason: JsonValue | undefined, toolUsed: boolean): StopReason {
+export function messagesStopReason(reason: JsonValue | undefined, toolUsed: boolean): StopReason {
   const given = textOf(reason) as StopReason | null;
   if (toolUsed && (given === null || given === "end_turn")) return "tool_use";
   return given ?? "end_turn";
@@ -62,7 +62,7 @@ export function stopDetails(from: JsonObject): Pick<MessagesResponse, "stop_deta
 /** A block of an answer; kinds that nobody here knows pass as they are. */
 export function readBlock(value: unknown, context: CodecContext): ContentBlock {
   const given = objectOf(value);
-  const block = given === null ? null : bounded(given);
+  const block = given === null ? null : boundedInput(given);
   const missing = (field: string) => corruptAnswer(`a ${stringOf(block?.["type"])} block without ${field}`);
   switch (block?.["type"]) {
     case "text":

@@ -8,11 +8,11 @@
 import { writeArguments } from "../arguments.ts";
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
-import { bounded, toolInput } from "../tool-input.ts";
+import { boundedInput, toolInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { tokensOfWeight, weightOf } from "../output-estimate.ts";
 import { countedUsage, readMessagesUsage } from "../usage.ts";
-import { readBlock, stopDetails, stopReason } from "./read-response.ts";
+import { readBlock, stopDetails, messagesStopReason } from "./read-response.ts";
 import type {
   BlockDelta,
   Citation,
@@ -181,7 +181,7 @@ export class MessagesStreamReader implements StreamReader {
         return this.#push(
           {
             type: "citations_delta",
-            citation: bounded(objectOf(delta["citation"]) ?? {}) as unknown as Citation,
+            citation: boundedInput(objectOf(delta["citation"]) ?? {}) as unknown as Citation,
           },
           out,
         );
@@ -224,7 +224,7 @@ export class MessagesStreamReader implements StreamReader {
       {
         type: "message_delta",
         delta: {
-          stop_reason: stopReason(this.#delta["stop_reason"], this.#toolUsed),
+          stop_reason: messagesStopReason(this.#delta["stop_reason"], this.#toolUsed),
           stop_sequence: stringOf(this.#delta["stop_sequence"]),
           ...stopDetails(this.#delta),
         },

@@ -1,5 +1,5 @@
 /** A request in the hub, for a Messages upstream. What the client sent in this dialect stays as it is. */
-import type { Carry, Notes, Target } from "../codecs.ts";
+import type { Carry, DropListener, Target } from "../codecs.ts";
 import { isObject } from "../cursor.ts";
 import { adaptiveThinking } from "../effort.ts";
 import { exactInput } from "../exact-inputs.ts";
@@ -19,11 +19,11 @@ const droppedToMessages = requestFields.messages
   .filter(({ to }) => to.messages === "dropped" || to.messages === "refused")
   .map(({ name }) => name);
 
-export function writeRequest(
+export function writeMessagesRequest(
   request: MessagesRequest,
   carry: Carry,
   target: Target,
-  notes: Notes,
+  notes: DropListener,
 ): JsonObject {
   noteLosses(carry, "messages", notes);
   refuseMedia(request, carry, target);
@@ -61,7 +61,7 @@ function writeThinking(
   request: MessagesRequest,
   carry: Carry,
   target: Target,
-  notes: Notes,
+  notes: DropListener,
 ): Pick<MessagesRequest, "thinking" | "output_config"> {
   if (noteThinking(request, carry, target, notes)) return adaptiveThinking(request);
   const { effort: _effort, ...config } = request.output_config ?? {};
@@ -78,7 +78,7 @@ function writeMetadata(request: MessagesRequest, carry: Carry): Pick<MessagesReq
 }
 
 /** Whitespace alone is refused here (dialects.md §D1), and nothing at all stops nothing. */
-function writeStops(body: Record<string, unknown>, request: MessagesRequest, notes: Notes): void {
+function writeStops(body: Record<string, unknown>, request: MessagesRequest, notes: DropListener): void {
   const asked = request.stop_sequences?.filter((stop) => stop !== "") ?? [];
   const stops = asked.filter((stop) => stop.trim() !== "");
   // Only Chat clients have them, and call them so.

@@ -6,13 +6,13 @@ import { effortToHub, openaiEfforts } from "../effort.ts";
 import { serverToolItems } from "../find-server-tool.ts";
 import { readSchemaFormat } from "../formats.ts";
 import { readFileData, readFileUrl, readImageUrl, withDetail } from "../media.ts";
-import { openReasoning } from "../reasoning.ts";
-import { Aliases, Turns } from "../turns.ts";
+import { openReasoningItem } from "../reasoning.ts";
+import { Aliases, ConversationBuilder } from "../conversation-builder.ts";
 import type { ContentBlockParam, DocumentBlock, JsonObject, MessagesRequest } from "../messages/types.ts";
-import { flatName, readTools, type Namespaces } from "./read-tools.ts";
+import { flatName, readResponsesTools, type Namespaces } from "./read-tools.ts";
 
 interface Reading {
-  readonly turns: Turns;
+  readonly conversation: ConversationBuilder;
   readonly aliases: Aliases;
   readonly namespaces: Namespaces;
   readonly places: WeakMap<object, string>;
@@ -20,14 +20,14 @@ interface Reading {
 }
 
 /** @throws ApiError naming the field's path, as `input[3].content[1].image_url`. */
-export function readRequest(
+export function readResponsesRequest(
   body: JsonObject,
   context: CodecContext,
 ): { readonly request: MessagesRequest; readonly carry: Carry } {
   const root = new Cursor(body, "", "openai");
   const aliases = new Aliases();
   const reading: Reading = {
-    turns: new Turns("openai", aliases),
+    conversation: new ConversationBuilder("openai", aliases),
     aliases,
     namespaces: new Map(),
     places: new WeakMap(),
@@ -35,10 +35,10 @@ export function readRequest(
   };
   const model = root.name("model");
   const instructions = root.text("instructions");
-  if (instructions !== undefined && instructions !== "") reading.turns.instructions(instructions);
-  const { serverTools, ...tools } = readTools(root, aliases, reading.namespaces);
+  if (instructions !== undefined && instructions !== "") reading.conversation.instructions(instructions);
+  const { serverTools, ...tools } = readResponsesTools(root, aliases, reading.namespaces);
   readInput(root, reading);
-  const { system, messages } = reading.turns.finish();
+  const { system, messages } = reading.conversation.finish();
   const request: MessagesRequest = {
     model,
     messages,
@@ -103,7 +103,7 @@ function readUser(root: Cursor): Pick<MessagesRequest, "metadata"> {
 function readInput(root: Cursor, reading: Reading): void {
   const input = root.content("input") ?? root.missing("input");
   if (input.length === 0 && typeof input !== "string") root.fail("input", "at least one item is required");
-  if (typeof input === "string") reading.turns.user(input);
+  if (typeof input === "string") reading.conversation.user(input);
   else for (const item of input) readItem(item, reading);
 }
 
@@ -117,7 +117,7 @@ function readItem(item: Cursor, reading: Reading): void {
       readCall(item, reading);
       return;
     case "function_call_output":
-      reading.turns.result(item.name("call_id"), readOutput(item, reading), item.at("call_id"));
+      reading.conversation.result(item.name("call_id"), readOutput(item, reading), item.at("call_id"));
       return;
     case "reasoning":
       readReasoning(item, reading);
@@ -143,15 +143,15 @@ function readMessage(item: Cursor, reading: Reading): void {
   switch (role) {
     case "system":
     case "developer":
-      reading.turns.instructions(readTexts(item).join("\n"));
+      reading.conversation.instructions(readTexts(item).join("\n"));
       return;
     case "assistant": {
       for (const text of readTexts(item))
-        if (text !== "") reading.turns.continueAssistant({ type: "text", text });
+        if (text !== "") reading.conversation.continueAssistant({ type: "text", text });
       return;
     }
     case "user":
-      reading.turns.user(readParts(item, "content", reading));
+      reading.conversation.user(readParts(item, "content", reading));
       return;
     default:
       item.fail("role", `unknown role ${role.slice(0, 40)}`);
@@ -222,22 +222,23 @@ function readFile(part: Cursor): DocumentBlock {
   return { type: "document", source, ...(title !== undefined && { title }) };
 }
 
-function readCall(item: Cursor, { turns, aliases, namespaces }: Reading): void {
+function readCall(item: Cursor, { conversation, aliases, namespaces }: Reading): void {
   const namespace = item.text("namespace");
   const name = item.name("name");
   const hubName =
     namespace === undefined ? aliases.name(name) : flatName(namespace, name, aliases, namespaces);
-  turns.call(item.name("call_id"), hubName, readArguments(item), item.path);
+  conversation.call(item.name("call_id"), hubName, readArguments(item), item.path);
 }
 
 /** Restored when it is ours; otherwise dropped, or kept as unsigned text when it never was sealed (dialects.md §D2). */
-function readReasoning(item: Cursor, { turns, sealer }: Reading): void {
+function readReasoning(item: Cursor, { conversation, sealer }: Reading): void {
   const summary = joined(item, "summary") || joined(item, "content");
   const encrypted = item.text("encrypted_content");
   if (encrypted !== undefined) {
-    const block = openReasoning({ id: item.text("id") ?? "", encrypted, summary }, sealer);
-    if (block !== null) turns.continueAssistant(block);
-  } else if (summary !== "") turns.continueAssistant({ type: "thinking", thinking: summary, signature: "" });
+    const block = openReasoningItem({ id: item.text("id") ?? "", encrypted, summary }, sealer);
+    if (block !== null) conversation.continueAssistant(block);
+  } else if (summary !== "")
+    conversation.continueAssistant({ type: "thinking", thinking: summary, signature: "" });
 }
 
 const joined = (item: Cursor, key: string): string =>

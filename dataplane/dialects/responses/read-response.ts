@@ -36,7 +36,7 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
     }
   }
   const toolUsed = content.some((block) => block.type === "tool_use");
-  const stop = stopReason(body, toolUsed, refused);
+  const stop = responsesStopReason(body, toolUsed, refused);
   return {
     id: context.newId("msg"),
     type: "message",
@@ -142,7 +142,7 @@ export const readReasoningMark = (item: JsonObject): string =>
   });
 
 /** dialects.md §D3. Tool calls decide, whatever the upstream calls the end. */
-export function stopReason(body: JsonObject, toolUsed: boolean, refused: boolean): StopReason {
+export function responsesStopReason(body: JsonObject, toolUsed: boolean, refused: boolean): StopReason {
   const reason = objectOf(body["incomplete_details"])?.["reason"];
   if (toolUsed) return "tool_use";
   if (refused || reason === "content_filter") return "refusal";

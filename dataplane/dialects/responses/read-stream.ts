@@ -22,7 +22,7 @@ import {
   readPart,
   readReasoningMark,
   reasoningTexts,
-  stopReason,
+  responsesStopReason,
 } from "./read-response.ts";
 import type { JsonObject, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
@@ -252,7 +252,7 @@ export class ResponsesStreamReader implements StreamReader {
     (arrayOf(response["output"]) ?? []).forEach((item, index) => this.#closed(index, objectOf(item) ?? {}));
     this.#blocks.endAll();
     const status = type === "response.incomplete" ? "incomplete" : (response["status"] ?? "completed");
-    const stop = stopReason({ ...response, status }, this.#blocks.toolUsed, this.#refused);
+    const stop = responsesStopReason({ ...response, status }, this.#blocks.toolUsed, this.#refused);
     this.#over = true;
     return [
       ...this.#blocks.take(),

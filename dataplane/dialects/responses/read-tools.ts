@@ -2,7 +2,7 @@
 import type { Cursor } from "../cursor.ts";
 import { serverToolOf } from "../find-server-tool.ts";
 import { choiceOfMode, readAllowedTools, ToolList } from "../tool-list.ts";
-import type { Aliases } from "../turns.ts";
+import type { Aliases } from "../conversation-builder.ts";
 import type { MessagesRequest, ToolChoice } from "../messages/types.ts";
 
 export type Namespaces = Map<string, { readonly namespace: string; readonly name: string }>;
@@ -24,7 +24,7 @@ interface Reading {
 }
 
 /** @throws ApiError `unsupported_tool` for what only a Responses upstream could run. */
-export function readTools(
+export function readResponsesTools(
   root: Cursor,
   aliases: Aliases,
   namespaces: Namespaces,

@@ -1,7 +1,7 @@
 /** A request in the hub, for a Responses upstream (dialects.md §D1, §D2). */
 import { ApiError } from "../../lib/api-error.ts";
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
-import type { Carry, Notes, Target } from "../codecs.ts";
+import type { Carry, DropListener, Target } from "../codecs.ts";
 import { isObject } from "../cursor.ts";
 import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
@@ -15,11 +15,11 @@ import { writeInput } from "./write-input.ts";
 /** Official least value of `max_output_tokens`; lower ones are raised to it (rule 2.6). */
 export const OUTPUT_TOKENS_MIN = 16;
 
-export function writeRequest(
+export function writeResponsesRequest(
   request: MessagesRequest,
   carry: Carry,
   target: Target,
-  notes: Notes,
+  notes: DropListener,
 ): JsonObject {
   refuseStops(request, carry);
   noteLosses(carry, "responses", notes);

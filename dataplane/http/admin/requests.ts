@@ -1,7 +1,7 @@
 /** What the routes of the admin API read from a request in the same way. */
 import type { FastifyRequest } from "fastify";
 import type { ApiKey, KeyOutcome } from "../../identity/keys.ts";
-import type { Actor } from "../../identity/trail.ts";
+import type { Actor } from "../../identity/audit-log.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { limits } from "../limits.ts";
@@ -12,7 +12,7 @@ import { callerOf } from "../route.ts";
 const MAX_NAME = 500;
 const MAX_FORWARDED = 500;
 
-/** For the audit trail. */
+/** For the audit log. */
 export function actorOf(request: FastifyRequest): Actor {
   const { organizationId, keyId } = callerOf(request);
   const forwarded = request.headers["x-forwarded-for"];

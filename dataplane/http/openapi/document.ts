@@ -1,7 +1,7 @@
 /** The OpenAPI 3.1 document, made from the table of operations. Pure. */
 import { z } from "zod";
 import { errorStyle } from "../error-style.ts";
-import { operations, type Operation } from "./operations.ts";
+import { operations, type ApiOperation } from "./operations.ts";
 import { components, messagesError, openAIError } from "./schemas.ts";
 
 export type Json = Readonly<Record<string, unknown>>;
@@ -50,7 +50,7 @@ export function documentPath(url: string): string {
     .replace(/:([a-z]+)/g, (_, name: string) => `{${parameterNames[name] ?? name}}`);
 }
 
-function operationObject(method: string, path: string, operation: Operation): Json {
+function operationObject(method: string, path: string, operation: ApiOperation): Json {
   const open = !path.startsWith("/v1/");
   const inPath = Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => ({
     name,

@@ -2,7 +2,7 @@
 import { z } from "zod";
 import * as schemas from "./schemas.ts";
 
-export interface Operation {
+export interface ApiOperation {
   readonly summary: string;
   readonly query?: z.ZodObject;
   readonly body?: { readonly type: "application/json" | "multipart/form-data"; readonly schema: z.ZodType };
@@ -41,7 +41,7 @@ const width = z.enum(["1d", "1h"]).default("1d").optional();
 const ids = z.array(z.string()).optional().describe("Repeated, separated by commas, or as `name[]`");
 const groups = (...names: [string, ...string[]]) => z.array(z.enum(names)).optional();
 
-export const operations: Readonly<Record<string, Operation>> = {
+export const operations: Readonly<Record<string, ApiOperation>> = {
   "POST /v1/messages": {
     summary: "Ask a model, in the Messages dialect",
     body: json(schemas.messagesRequest),
@@ -50,7 +50,7 @@ export const operations: Readonly<Record<string, Operation>> = {
   },
   "POST /v1/messages/count_tokens": {
     summary: "Count the input tokens of a request, free of charge",
-    body: json(schemas.countRequest),
+    body: json(schemas.countRequestBody),
     answer: json(schemas.tokenCount),
   },
   "POST /v1/chat/completions": {
@@ -82,21 +82,21 @@ export const operations: Readonly<Record<string, Operation>> = {
   "POST /v1/messages/batches": {
     summary: "Create a batch of Messages requests",
     body: json(schemas.newMessageBatch),
-    answer: json(schemas.messageBatch),
+    answer: json(schemas.messageBatchBody),
   },
   "GET /v1/messages/batches": {
     summary: "List message batches",
     query: listQuery(10_000),
     answer: json(schemas.messageBatchList),
   },
-  "GET /v1/messages/batches/:id": { summary: "One message batch", answer: json(schemas.messageBatch) },
+  "GET /v1/messages/batches/:id": { summary: "One message batch", answer: json(schemas.messageBatchBody) },
   "DELETE /v1/messages/batches/:id": {
     summary: "Delete a message batch that has ended",
-    answer: json(schemas.messageBatch),
+    answer: json(schemas.messageBatchBody),
   },
   "POST /v1/messages/batches/:id/cancel": {
     summary: "Cancel what a message batch has not begun",
-    answer: json(schemas.messageBatch),
+    answer: json(schemas.messageBatchBody),
   },
   "GET /v1/messages/batches/:id/results": {
     summary: "The results of an ended message batch, one JSON object a line",
@@ -148,7 +148,7 @@ export const operations: Readonly<Record<string, Operation>> = {
   "GET /v1/organizations/cost_report": {
     summary: "What was charged, in the first dialect's form",
     query: z.object({ starting_at: start, ending_at: end, group_by: groups("description"), models: ids }),
-    answer: json(schemas.costReport),
+    answer: json(schemas.costReportBody),
   },
   "GET /v1/organization/projects": {
     summary: "List the organization's projects",
@@ -190,7 +190,7 @@ export const operations: Readonly<Record<string, Operation>> = {
       batch: z.boolean().optional(),
       ...pages(10_000),
     }),
-    answer: json(schemas.completionsUsage),
+    answer: json(schemas.completionsUsageBody),
   },
   "GET /v1/organization/costs": {
     summary: "What was charged, in the second dialect's form",
@@ -202,7 +202,7 @@ export const operations: Readonly<Record<string, Operation>> = {
       project_ids: ids,
       api_key_ids: ids,
     }),
-    answer: json(schemas.costs),
+    answer: json(schemas.costsBody),
   },
   "GET /openapi.json": {
     summary: "This document",

@@ -183,11 +183,11 @@ const costReportResult = z.looseObject({
   token_type: z.string().nullable(),
   service_tier: z.string().nullable(),
 });
-export const costReport = named(
+export const costReportBody = named(
   "CostReport",
   z.looseObject({ results: z.array(costReportResult), ...isoBuckets(costReportResult) }),
 );
-export const completionsUsage = named(
+export const completionsUsageBody = named(
   "CompletionsUsage",
   z.looseObject(
     unixBuckets(
@@ -212,7 +212,7 @@ const costsResult = z.looseObject({
   line_item: z.string().nullable(),
   project_id: z.string().nullable(),
 });
-export const costs = named(
+export const costsBody = named(
   "Costs",
   z.looseObject({ results: z.array(costsResult), ...unixBuckets(costsResult) }),
 );
@@ -294,7 +294,7 @@ export const upload = named(
     purpose: z.string().optional(),
   }),
 );
-export const messageBatch = named(
+export const messageBatchBody = named(
   "MessageBatch",
   z.looseObject({
     id: z.string(),
@@ -315,7 +315,7 @@ export const messageBatch = named(
     results_url: z.string().nullable(),
   }),
 );
-export const messageBatchList = named("MessageBatchList", list(messageBatch));
+export const messageBatchList = named("MessageBatchList", list(messageBatchBody));
 export const batch = named(
   "Batch",
   z.looseObject({
@@ -396,7 +396,7 @@ export const message = named(
   }),
 );
 export const tokenCount = named("TokenCount", z.looseObject({ input_tokens: tokens }));
-export const countRequest = named(
+export const countRequestBody = named(
   "TokenCountRequest",
   z.looseObject({ model: z.string(), messages: z.array(object).min(1) }),
 );

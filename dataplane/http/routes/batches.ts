@@ -2,7 +2,7 @@
 import type { Batch } from "../../batches/batch.ts";
 import { cancelBatch } from "../../batches/cancel.ts";
 import { createFromFile, readFileBatchRequest } from "../../batches/create-from-file.ts";
-import type { Engine } from "../../batches/engine.ts";
+import type { BatchContext } from "../../batches/context.ts";
 import { findBatch, listBatches } from "../../batches/find.ts";
 import { dialectPath } from "../../dialects/dialect.ts";
 import { itemHeaders } from "../item-headers.ts";
@@ -15,16 +15,16 @@ const DEFAULT_LIMIT = 20;
 type WithId = { Params: { id: string } };
 
 export const batchRoutes =
-  (engine: Engine): Routes =>
+  (context: BatchContext): Routes =>
   (app) => {
     const access = { config: { access: "inference" } } as const;
-    const { pool } = engine;
+    const { pool } = context;
 
     app.post("/v1/batches", { config: { ...access.config, needsCredit: true } }, async (request) => {
       const body = await readJsonBody(request, limits.smallBodyBytes);
       const wanted = readFileBatchRequest(body);
       return batchObject(
-        await createFromFile(engine, callerOf(request), itemHeaders(request.headers), wanted),
+        await createFromFile(context, callerOf(request), itemHeaders(request.headers), wanted),
       );
     });
 
@@ -47,7 +47,7 @@ export const batchRoutes =
     );
 
     app.post<WithId>("/v1/batches/:id/cancel", access, async (request) =>
-      batchObject(await cancelBatch(engine, callerOf(request).organizationId, "openai", request.params.id)),
+      batchObject(await cancelBatch(context, callerOf(request).organizationId, "openai", request.params.id)),
     );
   };
 

@@ -7,7 +7,7 @@ import type { Sealer } from "../../dialects/codecs.ts";
 import { noTiers } from "../../dialects/tiers.ts";
 import { mayLeave } from "../../inference/choose-path.ts";
 import { conversionFacts } from "../../inference/conversion.ts";
-import { openWork, type Work } from "../../inference/work.ts";
+import { openBody, type RequestBody } from "../../inference/request-body.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
 import type { WorkerPool } from "../../lib/worker-pool.ts";
 import type { CountUpstream } from "../../upstream/count-tokens.ts";
@@ -52,22 +52,22 @@ async function count(
   closed: Cancellation,
 ): Promise<number> {
   const { organizationId } = callerOf(request);
-  const work = await openWork("messages", bytes, { pool, organizationId, closed });
-  const { seen } = work;
+  const work = await openBody("messages", bytes, { pool, organizationId, closed });
+  const { inspected } = work;
   const snapshot = services.snapshot();
-  const route = findRoute(snapshot, organizationId, seen.model);
-  if (route === undefined) throw modelNotFound(seen.model);
-  request.record.model = route.model;
+  const route = findRoute(snapshot, organizationId, inspected.model);
+  if (route === undefined) throw modelNotFound(inspected.model);
+  request.summary.model = route.model;
   // What no upstream may see is counted here (rules 2.10, 3.3, 3.4).
   const sealer = sealerOf(organizationId);
-  const counted = mayLeave(seen)
+  const counted = mayLeave(inspected)
     ? await askUpstream(ask, route, snapshot, { work, sealer }, request, closed)
     : null;
   if (counted !== null) return counted;
   // Read as the request itself would be, so that what is refused there is refused here.
   if (route.upstreams.every(({ dialect }) => dialect !== "messages")) {
     const call = { dialect: "messages", id: request.id, acceptedAt: 0, headers: {} } as const;
-    await work.read(conversionFacts(call, seen, route, noTiers), sealer, undefined);
+    await work.read(conversionFacts(call, inspected, route, noTiers), sealer, undefined);
   }
   return work.countTokens();
 }
@@ -76,7 +76,7 @@ async function askUpstream(
   ask: CountUpstream,
   route: Route,
   snapshot: Snapshot,
-  { work, sealer }: { readonly work: Work; readonly sealer: Sealer },
+  { work, sealer }: { readonly work: RequestBody; readonly sealer: Sealer },
   request: FastifyRequest,
   closed: Cancellation,
 ): Promise<number | null> {

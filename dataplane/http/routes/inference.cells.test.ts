@@ -224,7 +224,7 @@ beforeAll(async () => {
   server = await startTestServer([inferenceRoutes({ meter: proxy, serve })], {
     snapshot: () => snapshot,
     services: {
-      directory: { find: () => principal, knows: () => true, findInLine: async () => principal },
+      directory: { find: () => principal, knows: () => true, findQueued: async () => principal },
     },
   });
   clients = {

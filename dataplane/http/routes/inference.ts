@@ -75,7 +75,7 @@ async function infer(
       batchId: null,
       sink,
       log: services.log,
-      record: request.record,
+      summary: request.summary,
     };
     try {
       await needs.serve(call);
@@ -84,7 +84,7 @@ async function infer(
       if (!sink.closed.aborted) {
         // The seam says that this cannot happen; the client must not take the answer for whole.
         services.log.error({ id: request.id, err: error }, "serving failed after the answer had begun");
-        request.record.errorCode ??= error instanceof ApiError ? error.code : "internal";
+        request.summary.errorCode ??= error instanceof ApiError ? error.code : "internal";
         sink.cut();
       }
     }

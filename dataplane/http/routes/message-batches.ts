@@ -5,7 +5,7 @@ import { RETENTION_MS, type Batch } from "../../batches/batch.ts";
 import { cancelBatch } from "../../batches/cancel.ts";
 import { createFromRequests } from "../../batches/create-from-requests.ts";
 import { deleteBatch } from "../../batches/delete.ts";
-import type { Engine } from "../../batches/engine.ts";
+import type { BatchContext } from "../../batches/context.ts";
 import { findBatch, listBatches } from "../../batches/find.ts";
 import { resultLines } from "../../batches/results.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -21,10 +21,10 @@ type WithId = { Params: { id: string } };
 
 /** `publicUrl`: the address that clients use, without a slash at its end. */
 export const messageBatchRoutes =
-  (engine: Engine, publicUrl: () => string): Routes =>
+  (context: BatchContext, publicUrl: () => string): Routes =>
   (app) => {
     const access = { config: { access: "inference" } } as const;
-    const { pool, clock } = engine;
+    const { pool, clock } = context;
     const show = (batch: Batch) => messageBatch(batch, publicUrl(), clock.now());
     const find = (request: FastifyRequest<WithId>) =>
       findBatch(pool, callerOf(request).organizationId, "messages", request.params.id);
@@ -33,7 +33,7 @@ export const messageBatchRoutes =
       requireJsonType(request.raw);
       const body = streamBody(request.raw, limits.batchBodyBytes);
       const headers = itemHeaders(request.headers);
-      return show(await createFromRequests(engine, callerOf(request), headers, body, request.bodyLease));
+      return show(await createFromRequests(context, callerOf(request), headers, body, request.bodyLease));
     });
 
     app.get("/v1/messages/batches", access, async (request) => {
@@ -53,11 +53,11 @@ export const messageBatchRoutes =
     app.get<WithId>("/v1/messages/batches/:id", access, async (request) => show(await find(request)));
 
     app.delete<WithId>("/v1/messages/batches/:id", access, async (request) =>
-      show(await deleteBatch(engine, callerOf(request).organizationId, request.params.id)),
+      show(await deleteBatch(context, callerOf(request).organizationId, request.params.id)),
     );
 
     app.post<WithId>("/v1/messages/batches/:id/cancel", access, async (request) =>
-      show(await cancelBatch(engine, callerOf(request).organizationId, "messages", request.params.id)),
+      show(await cancelBatch(context, callerOf(request).organizationId, "messages", request.params.id)),
     );
 
     app.get<WithId>("/v1/messages/batches/:id/results", access, async (request, reply) => {

@@ -9,7 +9,7 @@ import type { Dialect } from "../../dialects/dialect.ts";
 import type { JsonObject } from "../../dialects/messages/types.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { bodyLimits } from "../../lib/body-limits.ts";
-import { readFields, type FieldsRead } from "../../lib/json-fields.ts";
+import { readJsonFields, type FieldsRead } from "../../lib/json-fields.ts";
 import { packedBuffers, type Packed } from "../../lib/packed-map.ts";
 import type { PackedContext } from "../../tools/web-fetch/prior-context.ts";
 import type { NextCall } from "../../loop/next-request.ts";
@@ -19,8 +19,8 @@ import { Conversion, contextOf, parsedBody, plainBody, type ConversionFacts } fr
 import { beginning } from "../conversation-key.ts";
 import { forCountUpstream } from "../count-body.ts";
 import { relayBody, type RelayBody, type RelayWishes } from "../edits.ts";
-import { putFiles, type FileContents } from "../put-files.ts";
-import { look, type FarLook, type Look } from "../look.ts";
+import { putFiles, type InlineFile } from "../put-files.ts";
+import { inspectBody, type RemoteInspection, type Inspection } from "../inspect-body.ts";
 import { OpenLoop, type LoopBeginning, type LoopFacts, type LoopWritten } from "../open-loop.ts";
 import { judgedFields } from "../refuse.ts";
 import { bodyWithoutReasoning } from "../rejected-reasoning.ts";
@@ -29,7 +29,7 @@ import { bodyWithoutReasoning } from "../rejected-reasoning.ts";
 export type RelayRoute = Pick<Route, "model" | "capabilities" | "limits">;
 
 /** The part of a `Carry` that an answer is written with. */
-export interface FarCarry extends Pick<Carry, "dialect" | "serverTools"> {
+export interface RemoteCarry extends Pick<Carry, "dialect" | "serverTools"> {
   readonly aliases: ReadonlyMap<string, string>;
   readonly namespaces: Carry["namespaces"];
   /** JSON of the fields that answers repeat or are shaped by. */
@@ -38,12 +38,12 @@ export interface FarCarry extends Pick<Carry, "dialect" | "serverTools"> {
 
 /** Every job: what it is told beside the body, and what it answers. */
 export interface Jobs {
-  look: { told: { dialect: Dialect }; answer: FarLook };
+  inspect: { told: { dialect: Dialect }; answer: RemoteInspection };
   relay: {
     told: { dialect: Dialect; route: RelayRoute; upstream: Upstream; wishes: RelayWishes };
     answer: RelayBody;
   };
-  read: { told: ConversionFacts; answer: { carry: FarCarry; systemTurns: boolean } };
+  read: { told: ConversionFacts; answer: { carry: RemoteCarry; systemTurns: boolean } };
   convert: {
     told: ConversionFacts & { upstream: Upstream; encryptedReasoning: boolean; hoisted: boolean };
     answer: { body: Buffer; dropped: string | null };
@@ -51,20 +51,20 @@ export interface Jobs {
   forget: { told: { dialect: Dialect }; answer: { body: Buffer | null } };
   openLoop: {
     told: LoopFacts;
-    answer: { beginning: LoopBeginning; carry: FarCarry; sources: Packed; prior: PackedContext };
+    answer: { beginning: LoopBeginning; carry: RemoteCarry; sources: Packed; prior: PackedContext };
   };
   askLoop: {
     told: LoopFacts & { upstream: Upstream; next: NextCall; forgotten: number };
     answer: LoopWritten;
   };
-  files: { told: { dialect: Dialect; files: readonly FileContents[] }; answer: { body: Buffer } };
+  files: { told: { dialect: Dialect; files: readonly InlineFile[] }; answer: { body: Buffer } };
   forCount: { told: { upstream: Upstream }; answer: { body: Buffer } };
   texts: { told: null; answer: SampledTexts };
   fields: { told: { names: readonly string[] }; answer: FieldsRead };
 }
 
 export type JobName = keyof Jobs;
-export type Told<Name extends JobName> = Jobs[Name]["told"];
+export type JobInput<Name extends JobName> = Jobs[Name]["told"];
 export type Answer<Name extends JobName> = Jobs[Name]["answer"];
 
 /** What a job runs with beside what it is told. */
@@ -74,16 +74,16 @@ export interface JobContext {
   readonly sealer: Sealer;
 }
 
-type Run = { [Name in JobName]: (told: Told<Name>, context: JobContext) => Answer<Name> };
+type Run = { [Name in JobName]: (told: JobInput<Name>, context: JobContext) => Answer<Name> };
 
 export const jobs: Run = {
-  look: ({ dialect }, { body }) => farLook(look(dialect, body)),
+  inspect: ({ dialect }, { body }) => farLook(inspectBody(dialect, body)),
   relay: ({ dialect, route, upstream, wishes }, { body, sealer }) =>
-    relayBody(look(dialect, body), route, upstream, wishes, sealer),
+    relayBody(inspectBody(dialect, body), route, upstream, wishes, sealer),
   read: (facts, context) => {
     const { carry, request } = read(facts, context);
     const systemTurns = request.messages.some(({ role }) => role === "system");
-    return { carry: farCarry(carry, request.tools), systemTurns };
+    return { carry: remoteCarry(carry, request.tools), systemTurns };
   },
   convert: ({ upstream, encryptedReasoning, hoisted, ...facts }, context) => {
     const conversion = read(facts, context);
@@ -95,19 +95,19 @@ export const jobs: Run = {
     const { beginning: begun, carry, sources, prior, tools } = openLoop(facts, context);
     return {
       beginning: begun,
-      carry: farCarry(carry, tools),
+      carry: remoteCarry(carry, tools),
       sources: sources.pack(),
       prior: prior.pack(),
     };
   },
   askLoop: ({ upstream, next, forgotten, ...facts }, context) =>
     openLoop(facts, context).write(upstream, next, forgotten),
-  files: ({ dialect, files }, { body }) => ({ body: putFiles(look(dialect, body), files) }),
+  files: ({ dialect, files }, { body }) => ({ body: putFiles(inspectBody(dialect, body), files) }),
   forCount: ({ upstream }, { body, sealer }) => ({
-    body: forCountUpstream(look("messages", body), upstream, sealer),
+    body: forCountUpstream(inspectBody("messages", body), upstream, sealer),
   }),
   texts: (_, { body }) => sampledTexts(parsedBody({ body, dialect: "messages" })),
-  fields: ({ names }, { body }) => readFields(body, names),
+  fields: ({ names }, { body }) => readJsonFields(body, names),
 };
 
 function read(facts: ConversionFacts, { body, sealer }: JobContext): Conversion {
@@ -122,8 +122,17 @@ const openLoop = (facts: LoopFacts, { body, sealer }: JobContext): OpenLoop =>
 const MAX_STEPS = 12;
 
 /** A look without its body, and without what only edits need. */
-function farLook(seen: Look): FarLook {
-  const { body: _body, top: _top, objects: _objects, far: _far, fields, tools, content, ...rest } = seen;
+function farLook(inspected: Inspection): RemoteInspection {
+  const {
+    body: _body,
+    top: _top,
+    objects: _objects,
+    remote: _remote,
+    fields,
+    tools,
+    content,
+    ...rest
+  } = inspected;
   if (content.bareReasoning.length > bodyLimits.references) content.bareReasoning.length = 0;
   return {
     ...rest,
@@ -137,7 +146,7 @@ function farLook(seen: Look): FarLook {
       reasoningBlobs: [],
       references: content.references.map((one) => ({ ...one, path: one.path.slice(0, MAX_STEPS) })),
     },
-    far: { beginning: beginning(seen), mayLeave: mayLeave(seen) },
+    remote: { beginning: beginning(inspected), mayLeave: mayLeave(inspected) },
   };
 }
 
@@ -166,7 +175,10 @@ const echoed = [
   "functions",
 ];
 
-function farCarry({ dialect, request, serverTools, aliases, namespaces }: Carry, tools: unknown): FarCarry {
+function remoteCarry(
+  { dialect, request, serverTools, aliases, namespaces }: Carry,
+  tools: unknown,
+): RemoteCarry {
   const names = toolNames(tools);
   const echo: JsonObject = {};
   let room = MAX_ECHO;

@@ -7,11 +7,11 @@ import { ApiError } from "../../lib/api-error.ts";
 import type { Cancellation } from "../../lib/cancellation.ts";
 import type { SealKey } from "../../lib/seal.ts";
 import { WorkerPool, WorkNotDone, type WorkerPoolLimits } from "../../lib/worker-pool.ts";
-import { errorOf, type Answer, type JobName, type Told } from "./jobs.ts";
+import { errorOf, type Answer, type JobName, type JobInput } from "./jobs.ts";
 import type { JobMessage, JobResult, WorkerData } from "./worker.ts";
 
 /** Bodies up to this are looked at where they are: the worst of them takes some milliseconds (large-bodies.md). */
-export const LOOK_HERE_BYTES = 128 * 1024;
+export const INSPECT_HERE_BYTES = 128 * 1024;
 /** The same for parsing and converting. */
 export const CONVERT_HERE_BYTES = 64 * 1024;
 /** Up to this size a copy for the worker is made, and the bytes stay here as well. */
@@ -65,7 +65,7 @@ export class LargeBody {
    */
   async do<Name extends JobName>(
     name: Name,
-    told: Told<Name>,
+    told: JobInput<Name>,
     handedOver: readonly ArrayBuffer[] = [],
   ): Promise<Answer<Name>> {
     const message = () => {

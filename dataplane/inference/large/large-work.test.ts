@@ -15,7 +15,7 @@ import { callOf, snapshotOf } from "../../../test/fakes/inference.ts";
 import { estimateWork, usualInputTokens } from "../estimate.ts";
 import { refersToItems } from "../item-references.ts";
 import { checkServerTools, declaredServerTools, refuse } from "../refuse.ts";
-import { edited, openWork, type Work } from "../work.ts";
+import { edited, openBody, type RequestBody } from "../request-body.ts";
 import { newLargePool } from "./large-body.ts";
 
 const keys = [{ id: "k1", key: Buffer.alloc(32, 7) }];
@@ -119,8 +119,8 @@ const bodies: Record<Dialect, Record<string, object>> = {
 const bytesOf = (body: object) =>
   Buffer.from(JSON.stringify({ model: "public-model", max_tokens: 100, ...body }));
 
-async function open(dialect: Dialect, body: Buffer, where: WorkerPool | null): Promise<Work> {
-  return openWork(dialect, body, { pool: where, organizationId: "org_a", closed: new Cancellation() });
+async function open(dialect: Dialect, body: Buffer, where: WorkerPool | null): Promise<RequestBody> {
+  return openBody(dialect, body, { pool: where, organizationId: "org_a", closed: new Cancellation() });
 }
 
 /** Everything that is asked of a request's body, told as text; errors too. */
@@ -135,27 +135,27 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
     }
   };
   const text = (written: { body: Buffer }) => ({ ...written, body: written.body.toString() });
-  const work = await open(dialect, Buffer.from(body), where);
-  const { seen } = work;
-  const facts = conversionFacts(call, seen, route, noTiers);
+  const requestBody = await open(dialect, Buffer.from(body), where);
+  const { inspected } = requestBody;
+  const facts = conversionFacts(call, inspected, route, noTiers);
   const told: Record<string, unknown> = {
-    where: where === null ? null : seen.far === null,
-    needs: pathNeeds(seen),
-    leaves: mayLeave(seen),
-    key: conversationKey(seen, "org_a", undefined),
-    work: estimateWork(seen, route),
-    usual: usualInputTokens(seen),
-    refersToItems: refersToItems(seen),
-    declared: [...declaredServerTools(seen)],
-    refusal: await tell(() => refuse(seen)),
-    tools: await tell(() => checkServerTools(seen, route, undefined)),
+    where: where === null ? null : inspected.remote === null,
+    needs: pathNeeds(inspected),
+    leaves: mayLeave(inspected),
+    key: conversationKey(inspected, "org_a", undefined),
+    work: estimateWork(inspected, route),
+    usual: usualInputTokens(inspected),
+    refersToItems: refersToItems(inspected),
+    declared: [...declaredServerTools(inspected)],
+    refusal: await tell(() => refuse(inspected)),
+    tools: await tell(() => checkServerTools(inspected, route, undefined)),
   };
   for (const to of dialects) {
     const upstream = upstreamOf("http://127.0.0.1:9", to, { model: "upstream-model" });
     if (to === dialect)
       told["relay"] = await tell(async () =>
         text(
-          await work.relay(
+          await requestBody.relay(
             route,
             upstream,
             { strict: false, encryptedReasoning: true, tiers: noTiers },
@@ -164,12 +164,12 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
         ),
       );
     told[`convert to ${to}`] = await tell(async () => {
-      const conversion = await work.read(facts, sealer, undefined);
+      const conversion = await requestBody.read(facts, sealer, undefined);
       const hoisted = conversion.hoistSystemTurns();
       return { ...text(await conversion.write(upstream, true)), hoisted };
     });
     told[`loop to ${to}`] = await tell(async () => {
-      const loop = await work.openLoop({ ...facts, mayOpen: true }, sealer, undefined);
+      const loop = await requestBody.openLoop({ ...facts, mayOpen: true }, sealer, undefined);
       const next = { added: [], maxTokens: 50, toolChoice: undefined, instructed: true };
       return {
         ...text(await loop.write(upstream, next, 0)),
@@ -186,51 +186,53 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
       };
     });
   }
-  told["forget"] = (await work.withoutReasoning())?.body.toString();
+  told["forget"] = (await requestBody.withoutReasoning())?.body.toString();
   if (dialect === "messages") {
     told["for count"] = (
-      await work.forCount(upstreamOf("http://127.0.0.1:9", "messages", { model: "other" }), sealer)
+      await requestBody.forCount(upstreamOf("http://127.0.0.1:9", "messages", { model: "other" }), sealer)
     ).toString();
-    told["count"] = await tell(() => work.countTokens());
+    told["count"] = await tell(() => requestBody.countTokens());
   }
-  told["edited"] = (await edited(work, [{ start: 1, end: 1, text: '"zzz":1,' }])).body.toString();
+  told["edited"] = (await edited(requestBody, [{ start: 1, end: 1, text: '"zzz":1,' }])).body.toString();
   return told;
 }
 
 describe.each(dialects)("%s", (dialect) => {
   test.each(Object.entries(bodies[dialect]))("%s", { timeout: 60_000 }, async (_, body) => {
     const bytes = bytesOf(body);
-    const { where, ...far } = await everything(dialect, bytes, pool);
+    const { where, ...remote } = await everything(dialect, bytes, pool);
     const { where: _where, ...here } = await everything(dialect, bytes, null);
     expect(where).toBe(false);
-    expect(far).toEqual(here);
+    expect(remote).toEqual(here);
   });
 });
 
 test("what an answer is written with", { timeout: 60_000 }, async () => {
   const read = async (dialect: Dialect, body: object, where: WorkerPool | null) => {
-    const work = await open(dialect, bytesOf(body), where);
+    const requestBody = await open(dialect, bytesOf(body), where);
     const call = callOf(dialect, snapshotOf([route]), "");
-    return (await work.read(conversionFacts(call, work.seen, route, noTiers), sealer, undefined)).carry;
+    return (
+      await requestBody.read(conversionFacts(call, requestBody.inspected, route, noTiers), sealer, undefined)
+    ).carry;
   };
   for (const [dialect, name] of [
     ["messages", "thinking"],
     ["chat", "tools"],
   ] as const) {
     const body = bodies[dialect][name] ?? {};
-    const [far, here] = await Promise.all([read(dialect, body, pool), read(dialect, body, null)]);
-    for (const [alias, original] of far.aliases) expect(here.aliases.get(alias)).toBe(original);
-    expect([...far.aliases.values()].some((original) => original.length > 20)).toBe(true);
+    const [remote, here] = await Promise.all([read(dialect, body, pool), read(dialect, body, null)]);
+    for (const [alias, original] of remote.aliases) expect(here.aliases.get(alias)).toBe(original);
+    expect([...remote.aliases.values()].some((original) => original.length > 20)).toBe(true);
   }
   const body = { ...bodies.responses["reasoning"], metadata: { a: "b" }, text: { verbosity: "low" } };
-  const far = await read("responses", body, pool);
-  expect(far.request).toMatchObject({
+  const remote = await read("responses", body, pool);
+  expect(remote.request).toMatchObject({
     metadata: { a: "b" },
     include: ["reasoning.encrypted_content"],
     text: { verbosity: "low" },
   });
-  expect(far.request["tools"]).toHaveLength(1);
-  expect(far.request["input"]).toBeUndefined();
+  expect(remote.request["tools"]).toHaveLength(1);
+  expect(remote.request["input"]).toBeUndefined();
   // Instructions that are a book are not told again with every answer.
   const book = await read("responses", { input: "x", instructions: filler.repeat(3), user: "u" }, pool);
   expect(book.request).toEqual({ user: "u" });
@@ -244,18 +246,18 @@ test(
       JSON.stringify({ model: "m", messages: [{ role: "user", content: filler.repeat(20) }] }),
     );
     const again = Buffer.from(large);
-    const work = await open("chat", large, pool);
+    const requestBody = await open("chat", large, pool);
     expect(large.length).toBe(0);
-    expect(work.body.equals(again)).toBe(true);
+    expect(requestBody.body.equals(again)).toBe(true);
     const upstream = upstreamOf("http://127.0.0.1:9", "chat", { model: "m" });
-    const relayed = await work.relay(
+    const relayed = await requestBody.relay(
       route,
       upstream,
       { strict: false, encryptedReasoning: false, tiers: noTiers },
       sealer,
     );
     expect(relayed.body.equals(again)).toBe(true);
-    expect(work.body.equals(again)).toBe(true);
+    expect(requestBody.body.equals(again)).toBe(true);
     const bad = Buffer.from(`{"model":"m","messages":[${"{},".repeat(600_000)}]}`);
     await expect(open("chat", bad, pool)).rejects.toThrow("messages: more than 100000 messages");
   },
@@ -265,16 +267,17 @@ test("more objects and arrays than may be parsed are refused before that", { tim
   const bytes = Buffer.from(
     `{"model":"m","messages":[{"role":"user","content":"x"}],"x":[${"[],".repeat(1_000_000)}[]]}`,
   );
-  const work = await open("chat", bytes, pool);
+  const requestBody = await open("chat", bytes, pool);
   const call = callOf("chat", snapshotOf([route]), "");
   await expect(
-    (async () => work.read(conversionFacts(call, work.seen, route, noTiers), sealer, undefined))(),
+    (async () =>
+      requestBody.read(conversionFacts(call, requestBody.inspected, route, noTiers), sealer, undefined))(),
   ).rejects.toThrow("The request body: more than 1000000 objects and arrays");
 });
 
 test("whoever leaves is not worked for", async () => {
   const opened = async (closed: Cancellation) =>
-    openWork("chat", bytesOf({ messages: [{ role: "user", content: filler }] }), {
+    openBody("chat", bytesOf({ messages: [{ role: "user", content: filler }] }), {
       pool,
       organizationId: "org_a",
       closed,

@@ -70,7 +70,7 @@ create table directory_state (
 insert into directory_state (begun_serial, copied_serial) values (0, 0);
 
 -- Who made, changed and deleted which key through the admin API, when and from where. Rows are only ever added.
-create table audit_trail (
+create table audit_log (
   position bigint generated always as identity primary key,
   organization_id text not null references organizations (id),
   at timestamptz not null default clock_timestamp(),
@@ -85,4 +85,4 @@ create table audit_trail (
   forwarded_for text,
   request_id text not null
 );
-create index audit_trail_organization on audit_trail (organization_id, position desc);
+create index audit_log_organization on audit_log (organization_id, position desc);

@@ -1,5 +1,5 @@
 -- The ledger (design.md §5, §6): what organizations were granted, what each request used and what it cost.
--- Amounts are micro-credits (10^-6 credit). balance = grants − usage − parked − lost; the account row is only its running sum.
+-- Amounts are micro-credits (10^-6 credit). balance = grants − usage − dead letters − lost; the account row is only its running sum.
 
 -- Which ledger this is, so that a Redis that belongs to another one is told (billing/ledger-identity.ts). A copy or a
 -- restored backup of a ledger has its id; that it is not the one that Redis knows is told by `ledger_word`.
@@ -152,9 +152,9 @@ $$;
 select make_usage_partitions();
 
 -- Charges that `usage` refuses (a sum out of range, text that Postgres cannot hold), and rows in a form that the
--- release at hand cannot read. They are charged to their account all the same: balance = grants − usage − parked.
--- Data planes try them again (billing/parked.ts); `npm run audit` names each.
-create table parked_charges (
+-- release at hand cannot read. They are charged to their account all the same: balance = grants − usage − dead letters.
+-- Data planes try them again (billing/retry-dead-letters.ts); `npm run reconcile` names each.
+create table dead_letters (
   -- The request's; of a row that cannot be read or not be told from others, the SHA-256 of its text.
   id text primary key,
   -- Null when not even an account can take the charge; then nothing is charged.
@@ -166,12 +166,12 @@ create table parked_charges (
   row_bytes bytea not null,
   -- What Postgres said.
   reason text not null,
-  parked_at timestamptz not null default clock_timestamp()
+  refused_at timestamptz not null default clock_timestamp()
 );
 
 -- What a ledger that lost its last transactions, or was restored, owes to its books: charges that Redis knows by their
--- sum alone (billing/ledger-guard.ts). They are charged to their account: balance = grants − usage − parked − lost. A row
--- that a data plane still has takes its part away again. `npm run audit` names each.
+-- sum alone (billing/ledger-guard.ts). They are charged to their account: balance = grants − usage − dead letters − lost. A row
+-- that a data plane still has takes its part away again. `npm run reconcile` names each.
 create table ledger_losses (
   organization_id text primary key,
   lost_micros bigint not null,

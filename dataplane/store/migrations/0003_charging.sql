@@ -166,7 +166,7 @@ begin
 end
 $$;
 
--- Stores and charges rows; returns every account that they name, as it is then. A row that is stored or parked already
+-- Stores and charges rows; returns every account that they name, as it is then. A row that is stored, or a dead letter, already
 -- changes nothing, except that a final row replaces a provisional one and moves the books by the difference. Anything
 -- that is no such row, and any value that `usage` or a sum refuses, is an error, and nothing is done. Nearly always
 -- each row of a call is new and final, so what only others need is looked for only then.
@@ -201,11 +201,11 @@ begin
     perform from accounts where organization_id = any (organizations) order by organization_id for update;
   end if;
 
-  if exists (select from parked_charges) then
+  if exists (select from dead_letters) then
     with freed as (
-      delete from parked_charges parked using unnest(given) charge
-      where parked.id = charge.id and parked.provisional and not charge.provisional
-      returning parked.organization_id, parked.charged_micros
+      delete from dead_letters letter using unnest(given) charge
+      where letter.id = charge.id and letter.provisional and not charge.provisional
+      returning letter.organization_id, letter.charged_micros
     )
     update accounts account
     set balance_micros = account.balance_micros + freed.micros, version = account.version + 1,
@@ -214,7 +214,7 @@ begin
     where account.organization_id = freed.organization_id;
     given := array(
       select charge from unnest(given) charge
-      where not exists (select from parked_charges parked where parked.id = charge.id)
+      where not exists (select from dead_letters letter where letter.id = charge.id)
     );
   end if;
 

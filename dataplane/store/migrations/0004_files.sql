@@ -48,7 +48,7 @@ create table file_chunks (
 alter table file_chunks alter column bytes set storage external;
 
 -- What each organization keeps (rule 7.8): files, requests of batches, results. The sums move in the statement that
--- makes or takes away what is counted, so that they are exact; `npm run audit` counts again.
+-- makes or takes away what is counted, so that they are exact; `npm run reconcile` counts again.
 create table storage (
   organization_id text primary key,
   bytes bigint not null,

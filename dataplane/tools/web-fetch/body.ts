@@ -17,7 +17,7 @@ const MAX_ZSTD_WINDOW_LOG = 23;
 const DISCARDED_BYTES = 16 * 1024;
 
 /** Lets go of a body that nobody wants, without waiting for it; its errors are nobody's either. */
-export function discard(body: BodyReadable): void {
+export function discardBody(body: BodyReadable): void {
   body.on("error", () => undefined);
   body.dump({ limit: DISCARDED_BYTES }).catch(() => undefined);
 }
@@ -30,7 +30,7 @@ export const ACCEPT_ENCODING = "gzip, deflate, br, zstd";
  * Reads a body to its end and undoes its content codings. Zlib works on its own threads, so a bomb costs the event
  * loop nothing. `cut` returns what came before the limit instead of failing (robots.txt).
  */
-export async function readBody(
+export async function readPageBody(
   body: AsyncIterable<Buffer>,
   encoding: string,
   maxBytes: number,

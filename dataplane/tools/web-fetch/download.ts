@@ -7,7 +7,7 @@ import type { WebFetchErrorCode } from "../../dialects/messages/types.ts";
 import { domainAllowed, type DomainLists } from "../domains.ts";
 import type { EgressRules } from "../url-guard/address.ts";
 import { judgeUrl } from "../url-guard/judge-url.ts";
-import { ACCEPT_ENCODING, discard, readBody } from "./body.ts";
+import { ACCEPT_ENCODING, discardBody, readPageBody } from "./body.ts";
 import { isPdf, readContentType, sniffKind, type ContentType } from "./content-type.ts";
 import { isRedirect, MAX_REDIRECTS, redirectTarget } from "./redirects.ts";
 import type { RobotsGate } from "./robots-gate.ts";
@@ -30,7 +30,7 @@ export interface Downloaded {
   readonly bytes: Buffer;
 }
 
-export interface Refused {
+export interface RefusedFetch {
   readonly kind: "error";
   readonly code: WebFetchErrorCode;
   readonly detail: string;
@@ -41,7 +41,7 @@ export const MAX_PDF_BYTES = 10 * 1024 * 1024;
 
 const ACCEPT = "text/html, application/xhtml+xml, application/json, application/pdf, text/*;q=0.9, */*;q=0.1";
 
-const refused = (code: WebFetchErrorCode, detail: string): Refused => ({ kind: "error", code, detail });
+const refused = (code: WebFetchErrorCode, detail: string): RefusedFetch => ({ kind: "error", code, detail });
 
 /** @throws when the connection fails or `signal` aborts. */
 export async function download(
@@ -50,7 +50,7 @@ export async function download(
   gate: RobotsGate,
   dispatcher: Dispatcher,
   signal: AbortSignal,
-): Promise<Downloaded | Refused> {
+): Promise<Downloaded | RefusedFetch> {
   const hops: string[] = [];
   let text = start;
   while (hops.length <= MAX_REDIRECTS) {
@@ -65,7 +65,7 @@ export async function download(
       headers: { "user-agent": USER_AGENT, accept: ACCEPT, "accept-encoding": ACCEPT_ENCODING },
     });
     if (!isRedirect(response.statusCode)) return await readPage(response, hops, rules);
-    discard(response.body);
+    discardBody(response.body);
     const next = redirectTarget(response.headers["location"], url);
     if (next === null) return refused("url_not_accessible", "redirect without a target");
     text = next;
@@ -77,7 +77,7 @@ export async function download(
 export function judgeHop(
   text: string,
   rules: Pick<DownloadRules, "egress" | "domains">,
-): { readonly kind: "allowed"; readonly url: URL } | Refused {
+): { readonly kind: "allowed"; readonly url: URL } | RefusedFetch {
   const verdict = judgeUrl(text, rules.egress);
   if (!verdict.allowed) return refused("url_not_accessible", verdict.reason);
   const { url } = verdict;
@@ -91,15 +91,15 @@ async function readPage(
   response: Dispatcher.ResponseData,
   hops: readonly string[],
   rules: DownloadRules,
-): Promise<Downloaded | Refused> {
+): Promise<Downloaded | RefusedFetch> {
   const { statusCode, headers, body } = response;
   const { kind, charset } = readContentType(single(headers["content-type"]));
   const early = refusedByHead(statusCode, kind, Number(single(headers["content-length"]) ?? 0), rules);
   if (early !== null) {
-    discard(body);
+    discardBody(body);
     return early;
   }
-  const read = await readBody(body, single(headers["content-encoding"]) ?? "", rules.maxBytes);
+  const read = await readPageBody(body, single(headers["content-encoding"]) ?? "", rules.maxBytes);
   if (read.kind === "failed") return refused("url_not_accessible", read.detail);
   const content = kind ?? sniffKind(read.bytes);
   if (content === "unsupported" || (content === "pdf" && !(rules.pdf && isPdf(read.bytes)))) {
@@ -115,7 +115,7 @@ function refusedByHead(
   kind: ContentType["kind"],
   length: number,
   rules: DownloadRules,
-): Refused | null {
+): RefusedFetch | null {
   if (status < 200 || status > 299) return refused("url_not_accessible", `status ${status}`);
   if (kind === "unsupported" || (kind === "pdf" && !rules.pdf)) {
     return refused("unsupported_content_type", "content type");

@@ -12,7 +12,7 @@ import { guardedDispatcher } from "../url-guard/dispatcher.ts";
 import { judgeUrl } from "../url-guard/judge-url.ts";
 import type { OwnAddresses } from "../url-guard/own-addresses.ts";
 import type { Resolver } from "../url-guard/resolver.ts";
-import { download, judgeHop, type Downloaded, type DownloadRules, type Refused } from "./download.ts";
+import { download, judgeHop, type Downloaded, type DownloadRules, type RefusedFetch } from "./download.ts";
 import { decodePage } from "./extract/charset.ts";
 import type { ExtractionPool, PageTurn } from "./extract/pool.ts";
 import { PageCache, type KeptPage } from "./page-cache.ts";
@@ -53,7 +53,11 @@ const MAX_URL_CHARACTERS = 250;
 /** Smaller texts are decoded here: sending them to a child would cost more. */
 const INLINE_BYTES = 128 * 1024;
 
-const failed = (code: Refused["code"], detail: string): Refused => ({ kind: "error", code, detail });
+const failed = (code: RefusedFetch["code"], detail: string): RefusedFetch => ({
+  kind: "error",
+  code,
+  detail,
+});
 
 /**
  * Fetches one page. Never throws for what the page or the network does; @throws the reason of `signal` when the
@@ -112,7 +116,10 @@ export async function fetchPage(
 }
 
 /** Everything that can be said without a connection. */
-function judgeRequest(request: FetchRequest, rules: DownloadRules): { kind: "allowed"; url: URL } | Refused {
+function judgeRequest(
+  request: FetchRequest,
+  rules: DownloadRules,
+): { kind: "allowed"; url: URL } | RefusedFetch {
   const text = urlOf(request.input);
   if (text === null) return failed("invalid_tool_input", "url is not a string");
   if (isLonger(text, MAX_URL_CHARACTERS)) return failed("url_too_long", "over 250 characters");
@@ -149,7 +156,7 @@ async function downloadFresh(
   rules: DownloadRules,
   deps: FetchDeps,
   signal: AbortSignal,
-): Promise<Downloaded | Refused> {
+): Promise<Downloaded | RefusedFetch> {
   const { webFetch, source } = policy;
   const { egress } = rules;
   const dispatcher = guardedDispatcher({
@@ -181,7 +188,7 @@ async function readDownload(
   turn: PageTurn,
   deps: FetchDeps,
   signal: AbortSignal,
-): Promise<{ kind: "fresh"; kept: KeptPage } | Refused> {
+): Promise<{ kind: "fresh"; kept: KeptPage } | RefusedFetch> {
   const url = hops.at(-1) ?? "";
   const page = { url, hops, retrievedAt: new Date(deps.clock.now()).toISOString() };
   if (content === "pdf") {

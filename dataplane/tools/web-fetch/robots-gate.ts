@@ -5,7 +5,7 @@
 import { request, type Dispatcher } from "undici";
 import { judgeUrl } from "../url-guard/judge-url.ts";
 import type { EgressRules } from "../url-guard/address.ts";
-import { discard, readBody } from "./body.ts";
+import { discardBody, readPageBody } from "./body.ts";
 import { isRedirect, MAX_REDIRECTS, redirectTarget } from "./redirects.ts";
 import {
   AGENT_TOKEN,
@@ -75,10 +75,15 @@ async function readRobots(start: string, options: GateOptions, signal: AbortSign
     });
     if (statusCode >= 200 && statusCode <= 299) {
       const encoding = headers["content-encoding"];
-      const read = await readBody(body, typeof encoding === "string" ? encoding : "", MAX_ROBOTS_BYTES, true);
+      const read = await readPageBody(
+        body,
+        typeof encoding === "string" ? encoding : "",
+        MAX_ROBOTS_BYTES,
+        true,
+      );
       return read.kind === "bytes" ? parseRobots(read.bytes.toString("utf8"), AGENT_TOKEN) : null;
     }
-    discard(body);
+    discardBody(body);
     if (statusCode >= 400 && statusCode <= 499) return allowAll;
     const next = isRedirect(statusCode) ? redirectTarget(headers["location"], verdict.url) : null;
     if (next === null) return null;

@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { FairPlaces, type Release } from "../../../lib/fair-places.ts";
 import { encodeFrame, FrameReader, type ExtractionHead, type ExtractionJob } from "./job.ts";
 
-export type Page = Pick<ExtractionJob, "kind" | "charset" | "url"> & { readonly bytes: Buffer };
+export type RawPage = Pick<ExtractionJob, "kind" | "charset" | "url"> & { readonly bytes: Buffer };
 
 export type Extraction =
   | {
@@ -89,7 +89,7 @@ export class ExtractionPool {
     return [...this.#all].flatMap(({ pid }) => (pid === undefined ? [] : [pid]));
   }
 
-  async extract(page: Page, turn: PageTurn, signal: AbortSignal): Promise<Extraction> {
+  async extract(page: RawPage, turn: PageTurn, signal: AbortSignal): Promise<Extraction> {
     const given = AbortSignal.any([signal, this.#closing.signal]);
     const release = await this.#place(turn.organizationId, given);
     if (typeof release === "string") return { kind: "failed", reason: release };
@@ -124,7 +124,7 @@ export class ExtractionPool {
   }
 
   /** Whoever has a place finds a child. */
-  async #read(page: Page): Promise<Extraction> {
+  async #read(page: RawPage): Promise<Extraction> {
     for (const plainOnly of [false, true]) {
       if (this.#closed) return { kind: "failed", reason: "aborted" };
       const child = this.#idle.pop() ?? this.#start();

@@ -1,0 +1,48 @@
+import { expect, test } from "vitest";
+import { BatchScheduler, type RunningItem } from "./scheduler.ts";
+
+const running = (organizationId: string, batchId: string, model = "m"): RunningItem => ({
+  organizationId,
+  batchId,
+  model,
+});
+const open = (...names: string[]) => names.map((id) => ({ id, organizationId: id.slice(0, 1) }));
+
+test("rule 4.5: free places go to organizations in turn, then to their batches", () => {
+  const scheduler = new BatchScheduler({ places: 12, placesOfOne: 12 });
+  expect(Object.fromEntries(scheduler.share(open("a1", "a2", "b1"), 0))).toEqual({ a1: 3, a2: 3, b1: 6 });
+});
+
+test("who runs less gets the next places, and one organization never has all of them", () => {
+  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 6 });
+  for (let index = 0; index < 4; index += 1) scheduler.begin(running("a", "a1"));
+  expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 0))).toEqual({ b1: 4 });
+  expect(Object.fromEntries(scheduler.share(open("a1"), 0))).toEqual({ a1: 2 });
+});
+
+test("a model that is refused halves, rests, and comes back one by one", () => {
+  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 8 });
+  const items = Array.from({ length: 8 }, () => running("a", "a1"));
+  for (const item of items) scheduler.begin(item);
+  // Eight refusals of one moment count once.
+  for (const item of items) scheduler.modelRefused(item, 1_000, 5_000);
+  for (const item of items) scheduler.end(item);
+  expect(scheduler.blockedModels(5_999)).toEqual(["m"]);
+  expect(scheduler.blockedModels(6_000)).toEqual([]);
+  expect([...scheduler.modelRooms(6_000)]).toEqual([["m", 4]]);
+  for (let index = 0; index < 4; index += 1) scheduler.begin(running("a", "a1"));
+  expect(scheduler.blockedModels(6_000)).toEqual(["m"]);
+  for (let index = 0; index < 4; index += 1) scheduler.succeeded(running("a", "a1"), 6_000);
+  expect(scheduler.blockedModels(6_000)).toEqual([]);
+  expect([...scheduler.modelRooms(6_000)]).toEqual([["m", 1]]);
+});
+
+test("an organization whose credit is held rests; others go on", () => {
+  const scheduler = new BatchScheduler({ places: 4, placesOfOne: 4 });
+  const item = running("a", "a1");
+  scheduler.begin(item);
+  scheduler.creditRefused(item, 0, 1_000);
+  scheduler.end(item);
+  expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 500))).toEqual({ b1: 4 });
+  expect(scheduler.share(open("a1", "b1"), 1_000).get("a1")).toBe(1);
+});

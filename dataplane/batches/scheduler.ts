@@ -1,0 +1,197 @@
+/** Who gets the next free places of a worker, and how many run at once (rule 4.5). Pure but for what it remembers. */
+import type { BatchInLine } from "./claim.ts";
+
+/** What counts as running: every item that this worker has claimed. */
+export interface RunningItem {
+  readonly batchId: string;
+  readonly organizationId: string;
+  readonly model: string | null;
+}
+
+/** A limit that halves when it was too high and grows by one when all of it went well. */
+class Pace {
+  limit: number;
+  /** Nothing begins before, Unix milliseconds. */
+  blockedUntil = 0;
+  #successes = 0;
+  readonly #most: number;
+
+  constructor(most: number) {
+    this.#most = most;
+    this.limit = most;
+  }
+
+  refused(now: number, waitMs: number, running: number): void {
+    // One refusal of many that began together says as much as all of them.
+    if (now >= this.blockedUntil) this.limit = Math.max(1, Math.floor(Math.min(this.limit, running) / 2));
+    this.blockedUntil = Math.max(this.blockedUntil, now + waitMs);
+    this.#successes = 0;
+  }
+
+  succeeded(): void {
+    this.#successes += 1;
+    if (this.#successes < this.limit || this.limit >= this.#most) return;
+    this.limit += 1;
+    this.#successes = 0;
+  }
+}
+
+export interface SchedulerLimits {
+  /** Items at once in this process. */
+  readonly places: number;
+  /** Of one organization: others find a place soon, however long its items take. */
+  readonly placesOfOne: number;
+}
+
+/** Names are remembered for as long as something of them runs or is held back, at most so many. */
+const MOST_REMEMBERED = 10_000;
+
+export class BatchScheduler {
+  readonly #limits: SchedulerLimits;
+  readonly #running = new Set<RunningItem>();
+  readonly #models = new Map<string, Pace>();
+  readonly #organizations = new Map<string, Pace>();
+  /** When an item of a model last went well, Unix milliseconds. */
+  readonly #successAt = new Map<string, number>();
+
+  /** Items at once at the moment, at most as many as the limits say. */
+  places: number;
+
+  constructor(limits: SchedulerLimits) {
+    this.#limits = limits;
+    this.places = limits.places;
+  }
+
+  get free(): number {
+    return this.places - this.#running.size;
+  }
+
+  get running(): ReadonlySet<RunningItem> {
+    return this.#running;
+  }
+
+  begin(item: RunningItem): void {
+    this.#running.add(item);
+  }
+
+  end(item: RunningItem): void {
+    this.#running.delete(item);
+  }
+
+  succeeded({ model, organizationId }: RunningItem, now: number): void {
+    this.#models.get(model ?? "")?.succeeded();
+    this.#organizations.get(organizationId)?.succeeded();
+    if (model !== null) remember(this.#successAt, model, now);
+  }
+
+  lastSuccess(model: string | null): number {
+    return this.#successAt.get(model ?? "") ?? 0;
+  }
+
+  /** The upstreams of a model ask for less. */
+  modelRefused(item: RunningItem, now: number, waitMs: number): void {
+    if (item.model === null) return;
+    this.#refuse(this.#models, item.model, now, waitMs, (one) => one.model === item.model);
+  }
+
+  /** Other requests hold the organization's credit. */
+  creditRefused(item: RunningItem, now: number, waitMs: number): void {
+    const { organizationId } = item;
+    this.#refuse(
+      this.#organizations,
+      organizationId,
+      now,
+      waitMs,
+      (one) => one.organizationId === organizationId,
+    );
+  }
+
+  /** Models that nothing more may begin for now. */
+  blockedModels(now: number): string[] {
+    return [...this.#models.keys()].filter((model) => this.#modelRoom(model, now) <= 0);
+  }
+
+  /** How many more may begin of each model that refused some and is not blocked. */
+  modelRooms(now: number): Map<string, number> {
+    const rooms = [...this.#models.keys()].map((model) => [model, this.#modelRoom(model, now)] as const);
+    return new Map(rooms.filter(([, room]) => room > 0));
+  }
+
+  #modelRoom(model: string, now: number): number {
+    const pace = this.#models.get(model);
+    if (pace === undefined) return Number.POSITIVE_INFINITY;
+    return now < pace.blockedUntil ? 0 : pace.limit - this.#count((one) => one.model === model);
+  }
+
+  /**
+   * Hands out free places one by one: each to the organization that runs least here, and within it to the batch
+   * that runs least. So a batch of ten thousand leaves room for the one that comes after it.
+   */
+  share(open: readonly BatchInLine[], now: number): Map<string, number> {
+    const byOrganization = new Map<string, { running: number; room: number; batches: Map<string, number> }>();
+    for (const { id, organizationId } of open) {
+      let entry = byOrganization.get(organizationId);
+      if (entry === undefined) {
+        const running = this.#count((one) => one.organizationId === organizationId);
+        entry = { running, room: this.#roomOf(organizationId, running, now), batches: new Map() };
+        byOrganization.set(organizationId, entry);
+      }
+      entry.batches.set(
+        id,
+        this.#count((one) => one.batchId === id),
+      );
+    }
+    const shares = new Map<string, number>();
+    for (let free = this.free; free > 0; free -= 1) {
+      const entry = least(
+        [...byOrganization.values()].filter(({ room }) => room > 0),
+        ({ running }) => running,
+      );
+      const batch = entry === undefined ? undefined : least([...entry.batches], ([, running]) => running);
+      if (entry === undefined || batch === undefined) break;
+      const [id, running] = batch;
+      entry.running += 1;
+      entry.room -= 1;
+      entry.batches.set(id, running + 1);
+      shares.set(id, (shares.get(id) ?? 0) + 1);
+    }
+    return shares;
+  }
+
+  #roomOf(organizationId: string, running: number, now: number): number {
+    const pace = this.#organizations.get(organizationId);
+    if (pace !== undefined && now < pace.blockedUntil) return 0;
+    return Math.min(this.#limits.placesOfOne, pace?.limit ?? Number.POSITIVE_INFINITY) - running;
+  }
+
+  #refuse(
+    paces: Map<string, Pace>,
+    name: string,
+    now: number,
+    waitMs: number,
+    isOfName: (one: RunningItem) => boolean,
+  ): void {
+    const pace = paces.get(name) ?? new Pace(this.#limits.places);
+    remember(paces, name, pace);
+    pace.refused(now, waitMs, this.#count(isOfName));
+  }
+
+  #count(matches: (one: RunningItem) => boolean): number {
+    let count = 0;
+    for (const one of this.#running) if (matches(one)) count += 1;
+    return count;
+  }
+}
+
+function least<T>(candidates: readonly T[], of: (candidate: T) => number): T | undefined {
+  let found: T | undefined;
+  for (const candidate of candidates) if (found === undefined || of(candidate) < of(found)) found = candidate;
+  return found;
+}
+
+function remember<T>(map: Map<string, T>, name: string, value: T): void {
+  map.delete(name);
+  map.set(name, value);
+  const [oldest] = map.keys();
+  if (map.size > MOST_REMEMBERED && oldest !== undefined) map.delete(oldest);
+}

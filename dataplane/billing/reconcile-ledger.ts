@@ -1,0 +1,320 @@
+/**
+ * Recomputes the books from what cannot lie, grants and usage rows, and compares everything that counts along with
+ * it: accounts, hourly sums, and Redis (design.md §5). Works beside running data planes: Postgres is read as of one
+ * moment, a shard of Redis as of one moment, and what may differ for a moment is looked at again.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Redis } from "ioredis";
+import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
+import { z } from "zod";
+import { loadScript } from "../store/redis.ts";
+import { creditsText } from "./credits.ts";
+import { foreignText, ledgerOf, readLedgerId } from "./ledger-identity.ts";
+import { readLosses } from "./ledger-losses.ts";
+import { chargeColumns, summedColumns } from "./ledger.ts";
+import { countDeadLetters, pageDeadLetters } from "./dead-letters.ts";
+import { ServerRun } from "./server-run.ts";
+import { scanOrganizations } from "./scan-organizations.ts";
+import { SHARDS, epochKeys, shardOf, shardTag } from "./shard.ts";
+
+/** An account that Redis has an old version of is read again within 10 s (design.md §5). */
+const LOOKS = 8;
+const BETWEEN_LOOKS_MS = 2_000;
+/** Rule 1.9. */
+const OLDEST_HOLD_MS = 90_000;
+const OLDEST_ENTRY_MS = 60_000;
+/** Lines for one broken invariant; the rest is counted. */
+const MOST_LINES = 50;
+
+export interface LedgerReport {
+  /** One line for each broken invariant; none when everything agrees. */
+  readonly broken: readonly string[];
+  readonly organizations: number;
+  readonly usageRows: bigint;
+  readonly holds: number;
+}
+
+export async function reconcileLedger(pool: DatabasePool, redis: Redis): Promise<LedgerReport> {
+  const ledger = await checkLedger(pool);
+  const meter = await checkMeter(pool, redis);
+  return { ...ledger, broken: [...ledger.broken, ...meter.broken], holds: meter.holds };
+}
+
+// The ledger by itself.
+
+async function checkLedger(pool: DatabasePool) {
+  return await pool.transaction(async (transaction) => {
+    await transaction.query(sql.unsafe`set transaction isolation level repeatable read, read only`);
+    const broken = [
+      ...(await wrongBalances(transaction)),
+      ...(await wrongCosts(transaction)),
+      ...(await wrongHours(transaction)),
+      ...(await deadLetters(transaction)),
+      ...(await lostCharges(transaction)),
+    ];
+    const { organizations, rows } = await transaction.one(
+      sql.type(z.object({ organizations: z.bigint(), rows: z.bigint() }))`
+        select (select count(*) from accounts) as organizations, (select count(*) from usage) as rows
+      `,
+    );
+    return { broken, organizations: Number(organizations), usageRows: rows };
+  });
+}
+
+/** grants − usage − dead letters − what the ledger lost = balance. */
+async function wrongBalances(transaction: CommonQueryMethods): Promise<string[]> {
+  const rows = await transaction.any(
+    sql.type(
+      z.object({ id: z.string(), balance: z.bigint().nullable(), granted: z.bigint(), used: z.bigint() }),
+    )`
+      select coalesce(account.organization_id, granted.organization_id, used.organization_id) as id,
+        account.balance_micros as balance, coalesce(granted.sum, 0)::int8 as granted,
+        coalesce(used.sum, 0)::int8 as used
+      from accounts account
+      full join (select organization_id, sum(amount_micros) from grants group by 1) granted
+        on granted.organization_id = account.organization_id
+      full join (
+        select organization_id, sum(micros) from (
+          select organization_id, cost_micros as micros from usage
+          union all
+          select organization_id, charged_micros from dead_letters where organization_id is not null
+          union all
+          select organization_id, lost_micros from ledger_losses
+        ) charges group by 1
+      ) used
+        on used.organization_id = coalesce(account.organization_id, granted.organization_id)
+      where account.balance_micros is distinct from coalesce(granted.sum, 0) - coalesce(used.sum, 0)
+      order by 1
+    `,
+  );
+  return firstLines(rows, ({ id, balance, granted, used }) => {
+    const kept = balance === null ? "there is no account" : `the account says ${creditsText(balance)}`;
+    return `${id}: granted ${creditsText(granted)} less used ${creditsText(used)} is ${creditsText(granted - used)}, ${kept}`;
+  });
+}
+
+/** The parts of each charge sum to it. */
+async function wrongCosts(transaction: CommonQueryMethods): Promise<string[]> {
+  const parts = Object.values(chargeColumns).map((column) => sql.identifier([column]));
+  const rows = await transaction.any(sql.type(z.object({ id: z.string() }))`
+    select id from usage where cost_micros <> ${sql.join(parts, sql.fragment` + `)} order by id
+  `);
+  return firstLines(rows, ({ id }) => `${id}: the parts of its charge do not sum to it`);
+}
+
+/** Hourly sums are the sums of their rows. */
+async function wrongHours(transaction: CommonQueryMethods): Promise<string[]> {
+  const columns = summedColumns.map((column) => sql.identifier([column]));
+  const list = sql.join(columns, sql.fragment`, `);
+  const sums = sql.join(
+    columns.map((column) => sql.fragment`sum(${column})::int8 as ${column}`),
+    sql.fragment`, `,
+  );
+  const keys = sql.fragment`
+    organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch
+  `;
+  const rows = await transaction.any(
+    sql.type(z.object({ id: z.string(), hour: z.number(), model: z.string() }))`
+      with counted as (
+        select organization_id, date_trunc('hour', accepted_at, 'UTC') as hour, project_id, key_id, model,
+          context_tokens, service_tier, endpoint = 'batch' as batch, count(*) as requests, ${sums}
+        from usage group by 1, 2, 3, 4, 5, 6, 7, 8
+      ), kept as (
+        -- What was moved away leaves a row of zeros.
+        select ${keys}, requests, ${list} from usage_hourly where requests <> 0
+      )
+      select distinct organization_id as id, hour, model from (
+        (select ${keys}, requests, ${list} from counted except select ${keys}, requests, ${list} from kept)
+        union all
+        (select ${keys}, requests, ${list} from kept except select ${keys}, requests, ${list} from counted)
+      ) different order by 1, 2, 3
+    `,
+  );
+  return firstLines(
+    rows,
+    ({ id, hour, model }) =>
+      `${id}: the sums of ${new Date(hour).toISOString()} for ${model} are not those of its rows`,
+  );
+}
+
+/** Charges that `usage` refuses; data planes try them again, but somebody has to look why. */
+async function deadLetters(transaction: CommonQueryMethods): Promise<string[]> {
+  const [letter, count] = [
+    await pageDeadLetters(transaction, "", MOST_LINES),
+    await countDeadLetters(transaction),
+  ];
+  return firstLines(
+    letter,
+    ({ id, organizationId, charged, reason, refusedAt }) =>
+      `${id}: a charge of ${creditsText(charged)} to ${organizationId ?? "nobody"} is a dead letter since ` +
+      `${new Date(refusedAt).toISOString()}, refused by the ledger: ${reason}`,
+    count,
+  );
+}
+
+/** Charges that Redis knew by their sum when the ledger had lost their rows (ledger-guard.ts). */
+async function lostCharges(transaction: CommonQueryMethods): Promise<string[]> {
+  const losses = await readLosses(transaction);
+  return firstLines(
+    losses,
+    ({ organizationId, lost }) => `${organizationId}: lost ${creditsText(lost)} credits`,
+  );
+}
+
+// Redis beside it.
+
+interface Books {
+  readonly organizationId: string;
+  /** Empty while the account was not loaded. */
+  readonly base: string;
+  readonly version: string;
+  readonly undrained: string;
+  readonly held: string;
+  readonly live: string;
+  readonly entrySum: string;
+  readonly holdSum: string;
+  readonly holdCount: string;
+  readonly short: string;
+  readonly shortSum: string;
+}
+
+const readShard = loadScript(
+  ["shard", "requests", "reconcile"].map((part) => new URL(`../store/meter-${part}.lua`, import.meta.url)),
+  (reply) => z.array(z.array(z.string())).parse(reply),
+);
+
+async function checkMeter(pool: DatabasePool, redis: Redis): Promise<{ broken: string[]; holds: number }> {
+  const run = new ServerRun(redis, epochKeys);
+  const names = await scanOrganizations(redis);
+  const broken = await foreignShards(pool, redis);
+  let holds = 0;
+  const books: Books[] = [];
+  for (let shard = 0; shard < SHARDS; shard += 1) {
+    const rows = await readShard(redis, [shardTag(shard)], names[shard] ?? [], () => run.begin());
+    const [
+      beatAge = "0",
+      hold = "",
+      entryAge = "0",
+      holdCount = "0",
+      charges = "0",
+      hollow = "0",
+      waiting = "0",
+    ] = rows.pop() ?? [];
+    holds += Number(holdCount);
+    const seconds = (ms: string) => `${Math.round(Number(ms) / 1000)} s`;
+    if (Number(beatAge) > OLDEST_HOLD_MS)
+      broken.push(`hold ${hold} outlives its owner by ${seconds(beatAge)}`);
+    if (Number(entryAge) > OLDEST_ENTRY_MS) {
+      broken.push(`shard ${shard}: a charge waits for the ledger since ${seconds(entryAge)}`);
+    }
+    if (hollow !== "0") broken.push(`shard ${shard}: ${hollow} heartbeats belong to no hold`);
+    // An entry that no script of ours made is not counted.
+    if (Number(waiting) > Number(charges))
+      broken.push(`shard ${shard}: ${waiting} charges are said to wait for the ledger, there are ${charges}`);
+    books.push(...rows.map(readBooks));
+  }
+  broken.push(...books.flatMap(wrongBooks));
+  broken.push(...(await wrongBases(pool, redis, books)));
+  return { broken, holds };
+}
+
+/** A Redis database belongs to one ledger. */
+async function foreignShards(pool: DatabasePool, redis: Redis): Promise<string[]> {
+  const ours = await readLedgerId(pool);
+  const epochs = await Promise.all(epochKeys.map((key) => redis.get(key)));
+  const theirs = new Set(epochs.map(ledgerOf).filter((ledger) => ledger !== null && ledger !== ours));
+  return [...theirs].map((ledger) => foreignText(ledger ?? "", ours));
+}
+
+function readBooks(row: readonly string[]): Books {
+  const [organizationId = "", base = "", version = "", undrained = "0", held = "0", live = "0"] = row;
+  const [entrySum = "0", holdSum = "0", holdCount = "0", short = "0", shortSum = "0"] = row.slice(6);
+  const sums = { entrySum, holdSum, holdCount, shortSum };
+  return { organizationId, base, version, undrained, held, live, short, ...sums };
+}
+
+/** Read at one moment, so these agree exactly at any time. */
+function wrongBooks(books: Books): string[] {
+  const { organizationId, undrained, held, live, short, entrySum, holdSum, holdCount, shortSum } = books;
+  const lines: string[] = [];
+  if (undrained !== entrySum) {
+    lines.push(`${organizationId}: undrained is ${undrained}, its entries in the stream sum to ${entrySum}`);
+  }
+  if (held !== holdSum) lines.push(`${organizationId}: held is ${held}, its holds sum to ${holdSum}`);
+  if (short !== shortSum) lines.push(`${organizationId}: short is ${short}, its holds lack ${shortSum}`);
+  if (live !== holdCount)
+    lines.push(`${organizationId}: ${live} requests are said to run, it has ${holdCount} holds`);
+  return lines;
+}
+
+/**
+ * The base that Redis has is the balance of the same version. A version behind the ledger's is in order for some
+ * seconds; one that Redis is ahead of cannot be, as Redis was read first.
+ */
+async function wrongBases(pool: DatabasePool, redis: Redis, books: readonly Books[]): Promise<string[]> {
+  const lines: string[] = [];
+  let behind = books.filter(({ version }) => version !== "");
+  for (let look = 1; behind.length > 0; look += 1) {
+    const accounts = await readBalances(pool, behind);
+    const lagging = behind.filter(({ organizationId, base, version }) => {
+      const account = accounts.get(organizationId);
+      if (account === undefined)
+        lines.push(`${organizationId}: Redis has an account that the ledger has not`);
+      else if (account.version < BigInt(version)) {
+        lines.push(`${organizationId}: Redis has version ${version}, the ledger only ${account.version}`);
+      } else if (account.version === BigInt(version) && account.balance !== BigInt(base)) {
+        lines.push(
+          `${organizationId}: Redis has a balance of ${base}, the ledger ${account.balance} (version ${version})`,
+        );
+      }
+      return account !== undefined && account.version > BigInt(version);
+    });
+    if (lagging.length === 0) break;
+    await sleep(BETWEEN_LOOKS_MS);
+    behind = await stillAt(redis, lagging);
+    if (look === LOOKS) {
+      lines.push(
+        ...firstLines(
+          behind,
+          ({ organizationId, version }) => `${organizationId}: Redis stays at version ${version}`,
+        ),
+      );
+      break;
+    }
+  }
+  return lines;
+}
+
+async function readBalances(pool: DatabasePool, books: readonly Books[]) {
+  const rows = await pool.any(
+    sql.type(z.object({ id: z.string(), balance: z.bigint(), version: z.bigint() }))`
+      select organization_id as id, balance_micros as balance, version from accounts
+      where organization_id = any(${sql.array(
+        books.map(({ organizationId }) => organizationId),
+        "text",
+      )})
+    `,
+  );
+  return new Map(rows.map(({ id, ...account }) => [id, account]));
+}
+
+/** Those that Redis still has the same version of. */
+async function stillAt(redis: Redis, books: readonly Books[]): Promise<Books[]> {
+  const found: Books[] = [];
+  for (const one of books) {
+    const tag = shardTag(shardOf(one.organizationId));
+    const version = await redis.hget(`${tag}:o:${one.organizationId}`, "version");
+    if (version === one.version) found.push(one);
+  }
+  return found;
+}
+
+/** A line for each row, up to a limit; the rest of `count` is only counted. */
+export function firstLines<Row>(
+  rows: readonly Row[],
+  line: (row: Row) => string,
+  count = rows.length,
+): string[] {
+  const lines = rows.slice(0, MOST_LINES).map(line);
+  return count > MOST_LINES ? [...lines, `and ${count - MOST_LINES} more of the same`] : lines;
+}

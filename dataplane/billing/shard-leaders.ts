@@ -1,0 +1,94 @@
+/**
+ * Which shards this pod looks after: drains, sweeps, and tells of changed accounts (upkeep.ts). Each has one leader, as
+ * a hundred pods that all did it would keep the stores busy with nothing. A leader beats in Redis each round
+ * (store/meter-lead.lua); whoever sees the same beat for a second takes its place. By a count and each pod's own
+ * monotonic clock: no clock that steps ends a lead or keeps a dead one. That two lead for a moment does no harm.
+ */
+import { operation, type Shard } from "./shard.ts";
+
+/** A leader without a beat for so long is dead, or cut off. */
+const SILENT_MS = 1_000;
+/** One that could not do its work leaves it to others for so long. */
+const ABSTAIN_MS = 2_000;
+const LEAD_MS = 1_000;
+
+interface Seen {
+  /** The leader and its beat, in one word. */
+  readonly word: string;
+  /** `performance.now()` at which it was first seen. */
+  readonly since: number;
+}
+
+export interface ShardLeadersOptions {
+  /** A name that no other process has, without a space. */
+  readonly pod: string;
+  readonly shards: readonly Shard[];
+  /** 0 … 1; which shard is taken from a pod that leads too many. */
+  readonly random: () => number;
+}
+
+export class ShardLeaders {
+  readonly #options: ShardLeadersOptions;
+  readonly #seen: (Seen | null)[];
+  readonly #mine = new Set<number>();
+  #abstainsUntil = 0;
+
+  constructor(options: ShardLeadersOptions) {
+    this.#options = options;
+    this.#seen = options.shards.map(() => null);
+  }
+
+  has(shard: number): boolean {
+    return this.#mine.has(shard);
+  }
+
+  /** `word`: leader and beat as they stand in Redis. `now`: `performance.now()`. */
+  saw(shard: number, word: string | null, now: number): void {
+    if (word === null) this.#seen[shard] = null;
+    else if (this.#seen[shard]?.word !== word) this.#seen[shard] = { word, since: now };
+    if (podOf(word) !== this.#options.pod) this.#mine.delete(shard);
+  }
+
+  /** Beats for the shards that are this pod's, takes those of the dead, and one of a pod that has too many. */
+  async claim(now: number): Promise<void> {
+    if (now < this.#abstainsUntil) return;
+    const { pod } = this.#options;
+    const wanted = [...this.#seen.entries()].filter(
+      ([, seen]) => seen === null || podOf(seen.word) === pod || seen.since <= now - SILENT_MS,
+    );
+    const more = wanted.length === this.#mine.size ? this.#fromTheBusiest() : null;
+    if (more !== null) wanted.push(more);
+    await Promise.all(wanted.map(([shard, seen]) => this.#lead(shard, seen)));
+  }
+
+  /** Leaves its shards to others, as it cannot do the work, or ends. Calls every shard; never fails. */
+  async resign(now: number): Promise<void> {
+    this.#abstainsUntil = now + ABSTAIN_MS;
+    this.#mine.clear();
+    const resign = operation("resign", this.#options.pod);
+    await Promise.allSettled(this.#options.shards.map((shard) => shard.run(resign, LEAD_MS)));
+  }
+
+  /** Only while that leaves both with a more even share, so it comes to rest. */
+  #fromTheBusiest(): [number, Seen] | null {
+    const byPod = Map.groupBy(this.#seen.entries(), ([, seen]) => podOf(seen?.word ?? null));
+    const busiest = [...byPod.values()].reduce((most, one) => (one.length > most.length ? one : most), []);
+    if (busiest.length < this.#mine.size + 2) return null;
+    const [shard, seen] = busiest[Math.floor(this.#options.random() * busiest.length)] ?? [];
+    return shard === undefined || seen === undefined || seen === null ? null : [shard, seen];
+  }
+
+  async #lead(index: number, seen: Seen | null): Promise<void> {
+    const lead = operation("lead", this.#options.pod, seen?.word.split(" ")[1] ?? "");
+    try {
+      const [word] = (await this.#options.shards[index]?.run(lead, LEAD_MS)) ?? [];
+      if (word === "mine") this.#mine.add(index);
+      else this.#mine.delete(index);
+    } catch {
+      // Redis is away: so is what would be drained.
+      this.#mine.delete(index);
+    }
+  }
+}
+
+const podOf = (word: string | null): string => word?.split(" ")[0] ?? "";

@@ -1,0 +1,88 @@
+/**
+ * Callers without a key that is known, told apart by the address that they connect from (rule 7.7); what a header says
+ * of addresses is not believed. Each may be refused so many times a second; what it sends beyond that is told so, and
+ * its keys wait in a line to be looked up (identity/key-lookup-queue.ts). Many callers share the address of an Ingress: whoever
+ * has a valid key is never refused for what others sent.
+ */
+import ipaddr from "ipaddr.js";
+import { LRUCache } from "lru-cache";
+import { ApiError } from "../lib/api-error.ts";
+import { TokenBucket } from "../lib/token-bucket.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { limits } from "./limits.ts";
+
+/** Further addresses push out those that were quiet for longest. */
+const MOST_ADDRESSES = 10_000;
+
+/** How the key of somebody who is not known yet is looked up. */
+export interface CallerLookup {
+  /** False: it waits in line. */
+  readonly atOnce: boolean;
+  /** Whether a refusal is within what the address may have. */
+  readonly within: boolean;
+}
+
+export class UnknownCallers {
+  readonly #addresses = new LRUCache<string, TokenBucket>({ max: MOST_ADDRESSES });
+  readonly #perSecond: number;
+  readonly #lookUps: TokenBucket;
+  readonly #now: () => number;
+
+  /** `now`: milliseconds of a clock that never goes back. */
+  constructor(
+    now: () => number = () => performance.now(),
+    perSecond: number = limits.refusalsPerSecond,
+    lookUpsPerSecond: number = limits.unknownKeysPerSecond,
+  ) {
+    this.#now = now;
+    this.#perSecond = perSecond;
+    this.#lookUps = new TokenBucket(lookUpsPerSecond, lookUpsPerSecond, now());
+  }
+
+  /** `error` while the address may be refused as often, then 429. */
+  refusal(address: string | undefined, error: ApiError): ApiError {
+    return this.#bucketOf(address).take(1, this.#now()) === 0 ? error : tooManyRefusals();
+  }
+
+  /** A key is about to be looked up that may be unknown; counted as a refusal until it is found. */
+  ask(address: string | undefined): CallerLookup {
+    const now = this.#now();
+    const within = this.#bucketOf(address).take(1, now) === 0;
+    return { within, atOnce: within && this.#lookUps.take(1, now) === 0 };
+  }
+
+  /** What `ask` was about, once the key turned out to be valid. */
+  found(address: string | undefined, { within, atOnce }: CallerLookup): void {
+    if (within) this.#bucketOf(address).spend(-1, this.#now());
+    if (atOnce) this.#lookUps.spend(-1, this.#now());
+  }
+
+  #bucketOf(address: string | undefined): TokenBucket {
+    const name = networkOf(address ?? "");
+    let bucket = this.#addresses.get(name);
+    if (bucket === undefined) {
+      bucket = new TokenBucket(this.#perSecond, this.#perSecond, this.#now());
+      this.#addresses.set(name, bucket);
+    }
+    return bucket;
+  }
+}
+
+/** Beyond what an address may be refused. */
+export function tooManyRefusals(): ApiError {
+  metrics.refused.inc({ reason: "address" });
+  return new ApiError("rate_limited", "Too many requests without a valid API key came from this address.", {
+    retryAfterSeconds: 1,
+  });
+}
+
+/** What one caller has of addresses: one of IPv4, 2^64 of IPv6. */
+export function networkOf(address: string): string {
+  if (!address.includes(":") || !ipaddr.IPv6.isValid(address)) return address;
+  const parsed = ipaddr.IPv6.parse(address);
+  if (parsed.isIPv4MappedAddress()) return parsed.toIPv4Address().toString();
+  return `${parsed.parts
+    .slice(0, 4)
+    .map((part) => part.toString(16))
+    .join(":")}::/64`;
+}

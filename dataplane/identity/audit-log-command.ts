@@ -1,0 +1,34 @@
+/** `main.ts audit-log`: prints the audit log, one JSON object a line, newest first. */
+import { parseArgs } from "node:util";
+import type { DatabasePool } from "slonik";
+import { readAuditLog, type AuditQuery } from "./audit-log.ts";
+
+const usage = "usage: audit-log [--organization ID] [--key ID] [--since DATE] [--limit N]";
+const DEFAULT_LIMIT = 100;
+const MAX_LIMIT = 100_000;
+
+/** @throws Error that says what is wrong with the arguments. */
+export function parseAuditQuery(args: readonly string[]): AuditQuery {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      organization: { type: "string" },
+      key: { type: "string" },
+      since: { type: "string" },
+      limit: { type: "string" },
+    },
+  });
+  const since = values.since === undefined ? null : Date.parse(values.since);
+  if (since !== null && Number.isNaN(since)) throw new Error(`--since is no date; ${usage}`);
+  const limit = Number(values.limit ?? DEFAULT_LIMIT);
+  if (!Number.isInteger(limit) || limit < 1 || limit > MAX_LIMIT) {
+    throw new Error(`--limit is an integer from 1 to ${MAX_LIMIT}; ${usage}`);
+  }
+  return { organizationId: values.organization ?? null, keyId: values.key ?? null, since, limit };
+}
+
+/** The lines to print. */
+export async function printAuditLog(pool: DatabasePool, query: AuditQuery): Promise<string[]> {
+  const entries = await readAuditLog(pool, query);
+  return entries.map(({ at, ...entry }) => JSON.stringify({ at: new Date(at).toISOString(), ...entry }));
+}

@@ -1,0 +1,68 @@
+/**
+ * Looks up keys of callers who have sent too many unknown ones: many in one query, and few queries a second, so that
+ * guessing costs Postgres little however fast it goes, and a valid key among the guesses is found all the same.
+ */
+import { ApiError } from "../lib/api-error.ts";
+import type { Principal } from "./principal.ts";
+
+/** Between the beginnings of two queries. */
+const PAUSE_MS = 50;
+const KEYS_AT_ONCE = 500;
+/** As many valid keys as a new process may meet at once wait for half a second at the most. */
+const LONGEST_LINE = 5_000;
+
+/** By SHA-256, those that are valid. */
+export type FoundKeys = ReadonlyMap<string, Principal>;
+
+export class KeyLookupQueue {
+  readonly #lookUp: (sha256s: readonly string[]) => Promise<FoundKeys>;
+  /** In the order of asking. Whoever asks for a key that waits already gets the same answer. */
+  readonly #waiting = new Map<string, PromiseWithResolvers<Principal | null>>();
+  #working = false;
+
+  constructor(lookUp: (sha256s: readonly string[]) => Promise<FoundKeys>) {
+    this.#lookUp = lookUp;
+  }
+
+  /** @throws ApiError 429 when the line is too long; whatever the look-up throws. */
+  find(sha256: string): Promise<Principal | null> {
+    const same = this.#waiting.get(sha256);
+    if (same !== undefined) return same.promise;
+    if (this.#waiting.size >= LONGEST_LINE) {
+      return Promise.reject(
+        new ApiError("rate_limited", "Too many API keys are being checked. Try again in a moment.", {
+          retryAfterSeconds: 1,
+        }),
+      );
+    }
+    const waiting = Promise.withResolvers<Principal | null>();
+    this.#waiting.set(sha256, waiting);
+    if (!this.#working) this.#work().catch((error: unknown) => this.#giveUp(error));
+    return waiting.promise;
+  }
+
+  async #work(): Promise<void> {
+    this.#working = true;
+    while (this.#waiting.size > 0) {
+      const pause = new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+      const group = [...this.#waiting.entries()].slice(0, KEYS_AT_ONCE);
+      // Before the query: a key that is made now is not in its answer.
+      for (const [sha256] of group) this.#waiting.delete(sha256);
+      try {
+        const found = await this.#lookUp(group.map(([sha256]) => sha256));
+        for (const [sha256, { resolve }] of group) resolve(found.get(sha256) ?? null);
+      } catch (error) {
+        for (const [, { reject }] of group) reject(error);
+      }
+      await pause;
+    }
+    this.#working = false;
+  }
+
+  /** Nobody waits for an answer that will not come. */
+  #giveUp(error: unknown): void {
+    this.#working = false;
+    for (const { reject } of this.#waiting.values()) reject(error);
+    this.#waiting.clear();
+  }
+}

@@ -1,0 +1,409 @@
+/**
+ * One look at a request's body: what routing, refusing, editing and the hold estimate need to know, with the
+ * positions of what may be edited. Nothing is decoded that is not needed (design.md §4.1); shapes that are
+ * nobody's business but the upstream's are not judged.
+ */
+import type { Dialect } from "../dialects/dialect.ts";
+import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
+import type { TierFields } from "../dialects/tiers.ts";
+import { ApiError, type ErrorCode } from "../lib/api-error.ts";
+import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
+import type { PathStep } from "../lib/field-path.ts";
+import { unreadable } from "../lib/json-read.ts";
+import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-reader.ts";
+import {
+  noFacts,
+  readChatContent,
+  readMessageContent,
+  readResponsesInput,
+  type ContentFacts,
+} from "./inspect-content.ts";
+import { readToolChoice, inspectTools, type InspectedChoice, type ToolEntry } from "./inspect-tools.ts";
+import { addReference, bodyFieldError, styleOf, walk, walkMember } from "./inspect-walk.ts";
+
+/** A field that limits the output. */
+export interface LimitField {
+  readonly name: string;
+  readonly member: Member;
+  readonly value: number;
+}
+
+/** What routing, refusing and holding need to know of a request: plain data. */
+export interface Facts {
+  readonly dialect: Dialect;
+  /** Bytes of the body. */
+  readonly bodyBytes: number;
+  /** Objects and arrays in it. */
+  readonly containers: number;
+  /** Top-level fields; of a large body only those that `judgedFields` names. */
+  readonly fields: ReadonlyMap<string, Member>;
+  /** As the client wrote it. */
+  readonly model: string;
+  readonly stream: boolean;
+  /** Every output limit given; Chat knows two. */
+  readonly limits: readonly LimitField[];
+  /** Chat's `n`; 1 elsewhere. */
+  readonly choices: number;
+  readonly tools: readonly ToolEntry[];
+  readonly toolChoice: InspectedChoice | null;
+  readonly content: ContentFacts;
+  /** `prompt_cache_key`. */
+  readonly cacheKey: string | null;
+  /** Who the client says is asking: a user's, or in Claude Code a session's, id. */
+  readonly userKey: string | null;
+  /** The values of `store` and `background` where they are booleans, and of `max_tool_calls` where it is a number. */
+  readonly store: boolean | undefined;
+  readonly background: boolean | undefined;
+  readonly maxToolCalls: number | undefined;
+  readonly tierFields: TierFields;
+  /** Chat's `modalities` ask for more than text. */
+  readonly otherOutputs: boolean;
+}
+
+export interface Inspection extends Facts {
+  readonly body: Buffer;
+  readonly top: ObjectSpan;
+  /** Objects with members that may have to be edited, by their top-level name. */
+  readonly objects: ReadonlyMap<string, ObjectSpan>;
+  readonly remote: null;
+}
+
+/** A look at a body that another thread keeps an eye on (large/jobs.ts): small and plain, whatever the body. */
+export interface RemoteInspection extends Facts {
+  readonly body: null;
+  readonly remote: {
+    /** What tells its conversation from others (conversation-key.ts). */
+    readonly beginning: string;
+    /** See `mayLeave`. */
+    readonly mayLeave: boolean;
+  };
+}
+
+export type AnyInspection = Inspection | RemoteInspection;
+
+/** Which fields hold what, in each dialect. */
+const fieldNames = {
+  messages: { content: "messages", limits: ["max_tokens"] },
+  chat: { content: "messages", limits: ["max_tokens", "max_completion_tokens"] },
+  responses: { content: "input", limits: ["max_output_tokens"] },
+} as const satisfies Record<Dialect, { content: string; limits: readonly string[] }>;
+
+/** @throws ApiError 400 when the body is not a JSON object of the dialect's basic shape (rules 1.4, 1.17). */
+export function inspectBody(dialect: Dialect, body: Buffer): Inspection {
+  const bytes = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.subarray(3) : body;
+  if (isBlank(bytes))
+    throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
+  try {
+    return JsonReader.whole(bytes, (reader) => new BodyInspector(dialect, reader).inspect());
+  } catch (fault) {
+    if (!(fault instanceof JsonFault)) throw fault;
+    throw unreadable(bytes, fault, styleOf(dialect));
+  }
+}
+
+const isBlank = (bytes: Buffer) =>
+  bytes[0] !== 0x7b && bytes.length <= 1024 && bytes.toString("latin1").trim() === "";
+
+const noPath: readonly PathStep[] = [];
+const noTierFields: TierFields = {};
+const noObjects: ReadonlyMap<string, ObjectSpan> = new Map();
+
+/** The state of one look. */
+class BodyInspector {
+  readonly #dialect: Dialect;
+  readonly #reader: JsonReader;
+  readonly #content: ContentFacts;
+  readonly #tools: ToolEntry[] = [];
+  #cacheKey: string | null = null;
+  #safetyKey: string | null = null;
+  #userKey: string | null = null;
+  #objects: Map<string, ObjectSpan> | null = null;
+  #model: string | undefined;
+  #stream: boolean | undefined;
+  /** In the order of the dialect's names for them. */
+  readonly #limits: (number | undefined)[] = [];
+  #choices: number | undefined;
+  #toolChoice: InspectedChoice | null = null;
+  #store: boolean | undefined;
+  #background: boolean | undefined;
+  #maxToolCalls: number | undefined;
+  #tierFields: { -readonly [Name in keyof TierFields]: string } | null = null;
+  #otherOutputs = false;
+  #contentItems: number | null = null;
+
+  constructor(dialect: Dialect, reader: JsonReader) {
+    this.#dialect = dialect;
+    this.#reader = reader;
+    this.#content = noFacts(dialect);
+  }
+
+  inspect(): Inspection {
+    const reader = this.#reader;
+    if (reader.kind() !== "object")
+      throw new ApiError("invalid_type", "The request body must be a JSON object.");
+    const top = reader.members((key) => this.#field(key));
+    const fields = new Map(top.members.map((member) => [member.key, asAbsent(member, reader.bytes)]));
+    this.#checkContent(fields);
+    this.#checkStreamOptions(fields);
+    return {
+      dialect: this.#dialect,
+      body: reader.bytes,
+      bodyBytes: reader.bytes.length,
+      containers: reader.containers,
+      remote: null,
+      top,
+      fields,
+      objects: this.#objects ?? noObjects,
+      model: this.#checkedModel(fields),
+      stream: this.#checkedStream(fields),
+      limits: this.#checkedLimits(fields),
+      choices: this.#checkedChoices(fields),
+      tools: [...this.#tools, ...this.#content.additionalTools],
+      toolChoice: this.#toolChoice,
+      content: this.#content,
+      cacheKey: this.#cacheKey,
+      userKey: this.#safetyKey ?? this.#userKey,
+      store: this.#store,
+      background: this.#background,
+      maxToolCalls: this.#maxToolCalls,
+      tierFields: this.#tierFields ?? noTierFields,
+      otherOutputs: this.#otherOutputs,
+    };
+  }
+
+  #field(key: string): void {
+    const reader = this.#reader;
+    const { content, limits } = fieldNames[this.#dialect];
+    if (key === content) return this.#readContent();
+    const limit = (limits as readonly string[]).indexOf(key);
+    if (limit >= 0) {
+      this.#limits[limit] = reader.number();
+      return;
+    }
+    switch (key) {
+      case "model":
+        this.#model = reader.string();
+        return;
+      case "stream":
+        this.#stream = reader.boolean();
+        return;
+      case "n":
+        if (this.#dialect === "chat") this.#choices = reader.number();
+        return;
+      case "tools":
+        return inspectTools(reader, this.#content, [key], this.#tools);
+      case "tool_choice":
+        this.#toolChoice = readToolChoice(reader, this.#content);
+        return;
+      case "system":
+        if (this.#dialect === "messages") readMessageContent(reader, this.#content, [key]);
+        else walkMember(reader, this.#content, key, noPath);
+        return;
+      case "metadata":
+        if (this.#dialect === "messages" && reader.kind() === "object")
+          reader.object((name) => {
+            if (name === "user_id") this.#userKey = this.#readKey() ?? this.#userKey;
+          });
+        return;
+      case "thinking":
+      case "output_config":
+      case "stream_options":
+        if (reader.kind() === "object")
+          (this.#objects ??= new Map()).set(
+            key,
+            reader.members((name) => walkMember(reader, this.#content, name, [key])),
+          );
+        else walkMember(reader, this.#content, key, noPath);
+        return;
+      case "service_tier":
+        return this.#readTier(key);
+      case "speed":
+      case "inference_geo":
+        if (this.#dialect === "messages") this.#readTier(key);
+        else walkMember(reader, this.#content, key, noPath);
+        return;
+      case "reasoning":
+        if (this.#dialect === "responses" && reader.kind() === "object")
+          (this.#objects ??= new Map()).set(
+            key,
+            reader.members((name) => {
+              if (name === "mode") this.#readTier(name);
+              else walkMember(reader, this.#content, name, [key]);
+            }),
+          );
+        else walkMember(reader, this.#content, key, noPath);
+        return;
+      case "modalities":
+        if (this.#dialect === "chat" && reader.kind() === "array")
+          reader.array(() => {
+            this.#otherOutputs = reader.string() !== "text" || this.#otherOutputs;
+          });
+        else walkMember(reader, this.#content, key, noPath);
+        return;
+      case "store":
+        this.#store = reader.boolean();
+        return;
+      case "background":
+        this.#background = reader.boolean();
+        return;
+      case "max_tool_calls":
+        this.#maxToolCalls = reader.number();
+        return;
+      case "prompt_cache_key":
+        this.#cacheKey = this.#readKey();
+        return;
+      case "safety_identifier":
+        this.#safetyKey = this.#readKey();
+        return;
+      case "user":
+        this.#userKey = this.#readKey() ?? this.#userKey;
+        return;
+      default:
+        walkMember(reader, this.#content, key, noPath);
+    }
+  }
+
+  /** Null is absent (rule 1.17). */
+  #readTier(name: keyof TierFields): void {
+    const isNull = this.#reader.kind() === "null";
+    const value = this.#reader.string();
+    if (!isNull) (this.#tierFields ??= {})[name] = value ?? "";
+  }
+
+  /** null: it holds no name for anything. */
+  #readKey(): string | null {
+    const value = this.#reader.string();
+    return value === undefined || value === "" ? null : value;
+  }
+
+  #readContent(): void {
+    const reader = this.#reader;
+    const kind = reader.kind();
+    if (this.#dialect === "responses" && kind === "string") {
+      const start = reader.position;
+      reader.skip();
+      this.#content.firstUser = { start, end: reader.position };
+      this.#contentItems = reader.position - start - 2;
+      return;
+    }
+    if (kind !== "array") return;
+    const read = this.#dialect === "responses" ? readResponsesInput : readMessages(this.#dialect);
+    this.#contentItems = read(reader, this.#content);
+  }
+
+  #error(code: ErrorCode, field: string, problem: string): ApiError {
+    return bodyFieldError(code, this.#dialect, [field], problem);
+  }
+
+  #checkContent(fields: ReadonlyMap<string, Member>): void {
+    const name = fieldNames[this.#dialect].content;
+    const member = present(fields, name);
+    if (member === undefined) throw this.#error("missing_parameter", name, "Field required");
+    if (this.#contentItems === null)
+      throw this.#error(
+        "invalid_type",
+        name,
+        name === "input" ? "must be a string or an array" : "must be an array",
+      );
+    if (this.#contentItems === 0) throw this.#error("invalid_value", name, "must not be empty");
+  }
+
+  /** We read it ourselves: usage is injected there. */
+  #checkStreamOptions(fields: ReadonlyMap<string, Member>): void {
+    if (this.#dialect === "messages" || present(fields, "stream_options") === undefined) return;
+    const options = this.#objects?.get("stream_options");
+    if (options === undefined) throw this.#error("invalid_type", "stream_options", "must be an object");
+    const usage = options.members.find(({ key }) => key === "include_usage");
+    if (usage !== undefined && usage.kind !== "boolean" && usage.kind !== "null")
+      throw bodyFieldError(
+        "invalid_type",
+        this.#dialect,
+        ["stream_options", "include_usage"],
+        "must be a boolean",
+      );
+  }
+
+  #checkedModel(fields: ReadonlyMap<string, Member>): string {
+    if (present(fields, "model") === undefined)
+      throw this.#error("missing_parameter", "model", "Field required");
+    if (this.#model === undefined) throw this.#error("invalid_type", "model", "must be a string");
+    if (this.#model === "") throw this.#error("invalid_value", "model", "must not be empty");
+    return this.#model;
+  }
+
+  #checkedStream(fields: ReadonlyMap<string, Member>): boolean {
+    if (present(fields, "stream") === undefined) return false;
+    if (this.#stream === undefined) throw this.#error("invalid_type", "stream", "must be a boolean");
+    return this.#stream;
+  }
+
+  #checkedLimits(fields: ReadonlyMap<string, Member>): LimitField[] {
+    const least = leastOutput[this.#dialect];
+    const given: LimitField[] = [];
+    for (const [index, name] of fieldNames[this.#dialect].limits.entries()) {
+      const member = present(fields, name);
+      if (member === undefined) continue;
+      const value = this.#limits[index];
+      if (value === undefined || !Number.isInteger(value))
+        throw this.#error("invalid_type", name, "must be an integer");
+      if (value < least) throw this.#error("invalid_value", name, `must be at least ${least}`);
+      given.push({ name, member, value });
+    }
+    return given;
+  }
+
+  #checkedChoices(fields: ReadonlyMap<string, Member>): number {
+    if (this.#dialect !== "chat" || present(fields, "n") === undefined) return 1;
+    const value = this.#choices;
+    if (value === undefined || !Number.isInteger(value))
+      throw this.#error("invalid_type", "n", "must be an integer");
+    if (value < 1 || value > 128) throw this.#error("invalid_value", "n", "must be between 1 and 128");
+    return value;
+  }
+}
+
+/**
+ * Least output limits. Messages allows 0: it warms the prompt cache without an answer (dialects.md §B1). Responses
+ * asks for as many as its vendor does (dialects.md §B3).
+ */
+const leastOutput: Readonly<Record<Dialect, number>> = { messages: 0, chat: 1, responses: OUTPUT_TOKENS_MIN };
+
+/** An empty list of remote servers asks for none: it counts as absent, like null. */
+const asAbsent = (member: Member, body: Buffer): Member =>
+  member.key === "mcp_servers" &&
+  member.kind === "array" &&
+  /^\[\s*\]$/.test(body.toString("latin1", member.start, member.end))
+    ? { ...member, kind: "null" }
+    : member;
+
+/** A field that is there and not null (rule 1.17). */
+export function present(fields: ReadonlyMap<string, Member>, name: string): Member | undefined {
+  const member = fields.get(name);
+  return member === undefined || member.kind === "null" ? undefined : member;
+}
+
+const readMessages =
+  (dialect: "messages" | "chat") =>
+  (reader: JsonReader, facts: ContentFacts): number => {
+    const readContent = dialect === "messages" ? readMessageContent : readChatContent;
+    return reader.array((index) => {
+      if (index === bodyLimits.messages) throw limitExceeded("messages", styleOf(dialect), ["messages"]);
+      const here = ["messages", index];
+      if (reader.kind() !== "object") return walk(reader, facts, here);
+      const start = reader.position;
+      let role: string | undefined;
+      reader.object((key) => {
+        if (key === "role") role = reader.string();
+        else if (key === "content") {
+          // Most are plain text.
+          if (reader.kind() !== "string") readContent(reader, facts, [...here, key]);
+        } else if (key === "audio" && dialect === "chat" && reader.kind() === "object") {
+          const audio = reader.position;
+          reader.skip();
+          const span = { start: audio, end: reader.position, objectStart: audio };
+          addReference(facts, { ...span, path: [...here, key], kind: "audio", id: "" });
+        } else walkMember(reader, facts, key, here);
+      });
+      if (role === "user") facts.firstUser ??= { start, end: reader.position };
+    });
+  };

@@ -1,0 +1,75 @@
+/**
+ * The part of a look that finds what a provider handed out to be sent back: signatures of thinking, redacted
+ * thinking, encrypted content (rule 7.12). Whose they are is judged by sealed-reasoning.ts.
+ */
+import type { BlobPlace } from "../dialects/reasoning.ts";
+import type { JsonReader, Span } from "../lib/json-reader.ts";
+import type { ContentFacts } from "./inspect-content.ts";
+import { isOurReasoning, refuseStray, type Path } from "./inspect-walk.ts";
+
+/** Such a blob in a body: the span of its string, quotes included. */
+export interface ReasoningBlob extends Span {
+  readonly field: BlobPlace["field"];
+  /** Where the content block or input item begins that goes with it when it does not open. */
+  readonly entryStart: number;
+}
+
+/** The fields of Messages blocks that hold one, by the block's type. */
+const blobFields: Readonly<Record<string, Readonly<Record<string, BlobPlace["field"]>>>> = {
+  thinking: { signature: "signature" },
+  redacted_thinking: { data: "data" },
+  compaction: { signature: "signature", encrypted_content: "encrypted" },
+};
+
+/** Keys that may hold a blob, whatever the type of their block turns out to be. */
+export const isBlobKey = (key: string): boolean =>
+  key === "signature" || key === "data" || key === "encrypted_content";
+
+/** A string of a Messages block that may be a blob. */
+export interface BlockBlob {
+  readonly key: string;
+  readonly span: Span;
+  /** We sealed it, so it is one whatever its block is. */
+  readonly ours: boolean;
+}
+
+/**
+ * The string ahead under such a key. Empty ones are nobody's secret.
+ * @throws ApiError 400 for the sealed result of a server tool, which has no place here.
+ */
+export function readBlockBlob(
+  reader: JsonReader,
+  facts: ContentFacts,
+  key: string,
+  path: Path,
+): BlockBlob | null {
+  const ours = isOurReasoning(reader);
+  if (key === "encrypted_content" && !ours) refuseStray(reader, facts, [...path, key]);
+  const span = blobAhead(reader);
+  return span === null ? null : { key, span, ours };
+}
+
+/** Keeps those of a block's strings that are blobs in a block of its type. */
+export function keepBlockBlobs(
+  found: readonly BlockBlob[],
+  type: string | undefined,
+  entryStart: number,
+  blobs: ReasoningBlob[],
+): void {
+  if (found.length === 0) return;
+  const fields = blobFields[type ?? ""] ?? {};
+  for (const { key, span, ours } of found) {
+    const field = Object.hasOwn(fields, key) ? fields[key] : undefined;
+    if (field !== undefined) blobs.push({ ...span, field, entryStart });
+    // Whatever its block is, it goes back to who made it, or goes with the block.
+    else if (ours) blobs.push({ ...span, field: "signature", entryStart });
+  }
+}
+
+/** The span of the string ahead, quotes included; null for an empty one. */
+export function blobAhead(reader: JsonReader): Span | null {
+  reader.kind();
+  const start = reader.position;
+  reader.skip();
+  return reader.position - start > 2 ? { start, end: reader.position } : null;
+}

@@ -1,0 +1,96 @@
+/** Totals of one request over all its iterations and tool calls. */
+import type { Observed, TokenUsage, ToolUsage } from "../billing/meter.ts";
+import { noTokens, noTools, tokensOf } from "../billing/token-usage.ts";
+import type { MessagesUsage, ServerToolName } from "../dialects/messages/types.ts";
+import type { ToolOutcome } from "./results.ts";
+
+const sum = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
+  input: a.input + b.input,
+  cacheRead: a.cacheRead + b.cacheRead,
+  cacheWrite5m: a.cacheWrite5m + b.cacheWrite5m,
+  cacheWrite1h: a.cacheWrite1h + b.cacheWrite1h,
+  output: a.output + b.output,
+  reasoning: a.reasoning + b.reasoning,
+});
+
+export class LoopUsage {
+  #finished = noTokens;
+  /** Tokens of each iteration that is over. */
+  readonly #calls: TokenUsage[] = [];
+  #current = noTokens;
+  #estimated = false;
+  #currentEstimated = false;
+  #implausible = false;
+  #currentImplausible = false;
+  #tools: ToolUsage = noTools;
+
+  /** What the iteration under way has used so far; replaces what was said of it before. */
+  observe(usage: MessagesUsage): void {
+    this.#current = tokensOf(usage);
+    this.#currentEstimated = usage.estimated === true;
+    this.#currentImplausible = usage.implausible === true;
+  }
+
+  /** The iteration under way is over: its tokens stay. */
+  commit(): void {
+    this.#finished = sum(this.#finished, this.#current);
+    this.#calls.push(this.#current);
+    this.#estimated ||= this.#currentEstimated;
+    this.#implausible ||= this.#currentImplausible;
+    this.discard();
+  }
+
+  /** The iteration under way was refused: it costs nothing. */
+  discard(): void {
+    this.#current = noTokens;
+    this.#currentEstimated = false;
+    this.#currentImplausible = false;
+  }
+
+  /** Only what a tool brought is counted: a call that failed is free (service.md "Prices and billing rules" 3). */
+  tool(name: ServerToolName, outcome: ToolOutcome): void {
+    if (outcome.kind === "error") return;
+    const tools = this.#tools;
+    if (name === "web_search") this.#tools = { ...tools, webSearches: tools.webSearches + 1 };
+    else if (name === "web_fetch") this.#tools = { ...tools, webFetches: tools.webFetches + 1 };
+    else if (outcome.kind === "hits") {
+      this.#tools = {
+        ...tools,
+        xSearches: tools.xSearches + 1,
+        xPosts: tools.xPosts + outcome.posts,
+        xProfiles: tools.xProfiles + outcome.profiles,
+      };
+    }
+  }
+
+  get observed(): Observed {
+    return {
+      tokens: sum(this.#finished, this.#current),
+      calls: [...this.#calls, this.#current],
+      tools: this.#tools,
+      estimated: this.#estimated || this.#currentEstimated,
+      implausible: this.#implausible || this.#currentImplausible,
+    };
+  }
+
+  /** Cumulative usage as the answer shows it; x_search counts in both counters (service.md "Message"). */
+  get usage(): MessagesUsage {
+    const { tokens, tools } = this.observed;
+    return {
+      input_tokens: tokens.input,
+      output_tokens: tokens.output,
+      cache_creation_input_tokens: tokens.cacheWrite5m + tokens.cacheWrite1h,
+      cache_read_input_tokens: tokens.cacheRead,
+      cache_creation: {
+        ephemeral_5m_input_tokens: tokens.cacheWrite5m,
+        ephemeral_1h_input_tokens: tokens.cacheWrite1h,
+      },
+      output_tokens_details: { thinking_tokens: tokens.reasoning },
+      server_tool_use: {
+        web_search_requests: tools.webSearches + tools.xSearches,
+        web_fetch_requests: tools.webFetches,
+        x_search_requests: tools.xSearches,
+      },
+    };
+  }
+}

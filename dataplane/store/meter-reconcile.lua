@@ -1,0 +1,65 @@
+-- Not an operation: joined after meter-shard.lua as a script of its own. ARGV: organizations of this shard.
+-- Adds up, at one moment, what the holds and the stream say, beside what the organizations' books say. A hold of another
+-- epoch is in no sum, and waits for the sweep. Replies:
+-- {{organization, base, version, undrained, held, live, sum of its entries, sum of its holds, its live holds,
+-- short, what its holds lack}, ...},
+-- then {milliseconds since the oldest heartbeat, its hold, milliseconds since the oldest entry, number of holds,
+-- number of charges in the stream, heartbeats without a hold, number of charges that are said to be there}. Amounts
+-- are sums below 2^53, so doubles hold them exactly.
+local held, live, undrained, short = {}, {}, {}, {}
+local holds = call('ZRANGE', BEATS, 0, -1, 'WITHSCORES')
+local running, hollow = 0, 0
+for at = 1, #holds, 2 do
+  local hold = read_value(holds[at])
+  if not hold or hold == 'final' or hold == 'provisional' then
+    hollow = hollow + 1
+  elseif is_current(hold) then
+    running = running + 1
+    local organization, amount, lacks, item = parts_of(hold)
+    held[organization] = (held[organization] or 0) + tonumber(amount)
+    short[organization] = (short[organization] or 0) + tonumber(lacks)
+    if item ~= '1' then
+      live[organization] = (live[organization] or 0) + 1
+    end
+  end
+end
+local entries = call('XRANGE', USAGE, '-', '+')
+local charged = 0
+for _, entry in ipairs(entries) do
+  for charge in string.gmatch(entry[2][2], '[^\30]+') do
+    charged = charged + 1
+    local organization, cost = string.match(charge, '^([^\31]*)\31(%d+)\31')
+    -- An entry that none of our scripts wrote is part of no balance.
+    if cost then
+      undrained[organization] = (undrained[organization] or 0) + tonumber(cost)
+    end
+  end
+end
+local told = {}
+for _, organization in ipairs(ARGV) do
+  local key = organization_key(organization)
+  local values = call('HMGET', key, 'base', 'version', 'undrained')
+  local sums = call('HMGET', key, 'epoch', 'held', 'live', 'short')
+  if sums[1] ~= epoch then
+    sums = {}
+  end
+  told[#told + 1] = {
+    organization, values[1] or '', values[2] or '', values[3] or '0', sums[2] or '0', sums[3] or '0',
+    text(undrained[organization] or 0), text(held[organization] or 0), text(live[organization] or 0),
+    sums[4] or '0', text(short[organization] or 0),
+  }
+end
+local oldest_beat, oldest_hold = now, ''
+if #holds > 0 then
+  oldest_beat, oldest_hold = tonumber(holds[2]), holds[1]
+end
+-- The stream goes by the server's clock.
+local oldest_entry = raw
+if #entries > 0 then
+  oldest_entry = tonumber(string.match(entries[1][1], '^%d+'))
+end
+told[#told + 1] = {
+  text(now - oldest_beat), oldest_hold, text(raw - oldest_entry), text(running), text(charged), text(hollow),
+  call('GET', WAITING) or '0',
+}
+return told

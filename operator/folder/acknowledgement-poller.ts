@@ -1,0 +1,87 @@
+/** Asks one data plane what it holds. */
+import { type ConfigStatus, statusSchema } from "../../dataplane/config/schema.ts";
+import type { PodReport } from "../plan/conditions.ts";
+import { WakeSignal } from "../wake-signal.ts";
+
+const TIMEOUT_MS = 2000;
+/** 10,000 objects need about 2 MiB. */
+const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+
+/** While a snapshot is on its way the data plane is asked often, later only to see that it is still there. */
+const ASK_PENDING_MS = 150;
+const ASK_SETTLED_MS = 5000;
+
+/** Reads `/config/status`. No answer, an endless or a malformed one counts as no acknowledgement (rule 6.1). */
+async function readStatus(url: string, signal: AbortSignal): Promise<ConfigStatus | null> {
+  try {
+    const answer = await fetch(url, {
+      signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
+      redirect: "error",
+    });
+    if (!answer.ok || answer.body === null) {
+      await answer.body?.cancel();
+      return null;
+    }
+    const chunks: Uint8Array[] = [];
+    let size = 0;
+    for await (const chunk of answer.body) {
+      size += chunk.length;
+      if (size > MAX_ANSWER_BYTES) return null;
+      chunks.push(chunk);
+    }
+    return statusSchema.safeParse(JSON.parse(Buffer.concat(chunks).toString())).data ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** The one data plane of one machine, as the one ready pod. */
+const askOne = (url: string, signal: AbortSignal) => async (): Promise<readonly PodReport[]> => {
+  const status = await readStatus(url, signal);
+  // Not answering is not being there: a folder has no API server that knows of ready pods.
+  return status === null ? [] : [{ pod: status.podUid, ready: true, status }];
+};
+
+/** Asks the data plane beside everything else, so that one that hangs delays no edit. */
+export class AcknowledgementPoller {
+  readonly #url: string | null;
+  readonly #pending: () => boolean;
+  readonly #answered: WakeSignal;
+  readonly #signal: AbortSignal;
+  readonly #hurry = new WakeSignal();
+  #answer: readonly PodReport[] | null = null;
+  stopped: Promise<void> = Promise.resolve();
+
+  /** `pending`: whether a snapshot is on its way. `answered` is raised at each answer. */
+  constructor(url: string | null, pending: () => boolean, answered: WakeSignal, signal: AbortSignal) {
+    this.#url = url;
+    this.#pending = pending;
+    this.#answered = answered;
+    this.#signal = signal;
+  }
+
+  start(): void {
+    if (this.#url === null) return;
+    const ask = askOne(this.#url, this.#signal);
+    this.#signal.addEventListener("abort", () => this.#hurry.raise(), { once: true });
+    this.stopped = (async () => {
+      while (!this.#signal.aborted) {
+        this.#answer = await ask();
+        this.#answered.raise();
+        await this.#hurry.wait(this.#pending() ? ASK_PENDING_MS : ASK_SETTLED_MS);
+      }
+    })();
+  }
+
+  /** Something was published: it is worth asking now. */
+  hurry(): void {
+    this.#hurry.raise();
+  }
+
+  /** The newest answer, once. */
+  takeAnswer(): readonly PodReport[] | null {
+    const answer = this.#answer;
+    this.#answer = null;
+    return answer;
+  }
+}
