@@ -197,7 +197,7 @@ describe("life", () => {
     expect((await running).text).toBe("one two three four five six seven eight");
   });
 
-  test("rule 1.9: `npm run reconcile -- --data DIR` is exact beside a product under load", async () => {
+  test("rule 1.9: `npm run audit -- --data DIR` is exact beside a product under load", async () => {
     const audited = new AbortController();
     let [answers, audits] = [0, 0];
     const client = async (dialect: keyof typeof ask) => {
@@ -214,7 +214,7 @@ describe("life", () => {
         const { stdout } = await promisify(execFile)("npm", [
           "run",
           "--silent",
-          "reconcile",
+          "audit",
           "--",
           "--data",
           data,
