@@ -3,21 +3,22 @@
 -- of its arguments, and these, a zero byte behind each. One packed text costs the callers far less than thousands of
 -- arguments, and `struct` takes it apart without a search. Replies {0, epoch} without doing anything when the epoch
 -- is another one (this Redis lost what it knew: the caller charges and holds again first), else {1, replies, youngest
--- entry of the stream that a charge of the call stands at or before, or ''}, with a unit separator (31) between the words of a reply and a record separator (30) between two replies. An operation that
--- fails replies `error` and why: what is wrong with one organization's keys must not concern the others of the call.
+-- entry of the stream that a charge of the call stands at or before, or ''}, with a unit separator (31) between the words of
+-- a reply and a record separator (30) between two replies. An operation that fails replies `error` and why: what is wrong
+-- with one organization's keys must not concern the others of the call.
 --
 -- An epoch is the id of its ledger, a point, and a random word. That of another ledger is left alone: replies {2, its id}.
 -- Without the random word it was ended (billing/server-run.ts): nothing of it counts, but the ledger is still the same.
-local owner = epoch and string.match(epoch, '^([^.]+)%.')
-if owner and owner ~= string.match(ARGV[2], '^[^.]*') then
-  return { 2, owner }
-end
-if not owner or epoch == owner .. '.' then
-  epoch = ARGV[2]
-  insist()
-  call('SET', tag .. ':epoch', epoch)
-end
 if epoch ~= ARGV[1] then
+  local owner = epoch and string.match(epoch, '^([^.]+)%.')
+  if owner and owner ~= string.match(ARGV[2], '^[^.]*') then
+    return { 2, owner }
+  end
+  if not owner or epoch == owner .. '.' then
+    epoch = ARGV[2]
+    insist()
+    call('SET', tag .. ':epoch', epoch)
+  end
   return { 0, epoch }
 end
 
