@@ -24,7 +24,7 @@ import { KeyDirectory } from "./identity/directory.ts";
 import { Keys } from "./identity/keys.ts";
 import { readLedgerId } from "./billing/ledger-identity.ts";
 import { startMoney } from "./billing/money.ts";
-import { parseRelease, release } from "./identity/owners.ts";
+import { parseRelease, releaseOrganizationId } from "./identity/owners.ts";
 import { parseAuditQuery, printAuditLog } from "./identity/audit-log-command.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import { readDatabaseUrl, readEnvironment, readStores, type Environment } from "./environment.ts";
@@ -114,7 +114,7 @@ async function runRelease(args: readonly string[]): Promise<void> {
   const id = parseRelease(args);
   const postgres = await openPostgres(readDatabaseUrl(process.env), { maxConnections: 1, onError: () => {} });
   try {
-    process.stdout.write(`${await release(postgres, id)}\n`);
+    process.stdout.write(`${await releaseOrganizationId(postgres, id)}\n`);
   } finally {
     await postgres.end();
   }

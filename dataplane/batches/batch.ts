@@ -11,9 +11,9 @@ import { z } from "zod";
 import { dialects } from "../dialects/dialect.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
 
-/** A batch is over so long after it was made, whatever has not run until then (service.md "Limits"). */
+/** A batch ends this long after it was made, whatever has not run by then (service.md "Limits"). */
 export const WINDOW_MS = 24 * 3_600_000;
-/** Results are kept so long after the end (service.md "Limits"). */
+/** Results are kept for this long after the end (service.md "Limits"). */
 export const RETENTION_MS = 29 * 24 * 3_600_000;
 export const MAX_REQUESTS = 10_000;
 /** Size of a batch's requests together. */

@@ -8,7 +8,7 @@ import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
 
-/** What everything that happens to batches is done with. */
+/** What the code of batches depends on. */
 export interface BatchContext {
   readonly pool: DatabasePool;
   readonly files: FileStore;

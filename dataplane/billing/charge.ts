@@ -70,7 +70,7 @@ export async function retryDeadLetter(pool: DatabasePool, letter: DeadLetter): P
     await pool.transaction(async (transaction) => {
       await lockAccounts(transaction, [row.organizationId, letter.organizationId ?? row.organizationId]);
       await takeOut(transaction, letter.id);
-      await storeRows(transaction, [letter.text]);
+      await storeRows(transaction, [encodeRow(row)]);
     });
     return true;
   } catch (error) {
@@ -124,7 +124,8 @@ async function chargeApart(
     return await transaction.transaction((savepoint) =>
       storeRows(
         savepoint,
-        charges.map(({ text }) => text),
+        // In the present form, whatever form an older release wrote.
+        charges.map(({ row }) => encodeRow(row)),
       ),
     );
   } catch (error) {

@@ -95,7 +95,7 @@ async function* decode(
   } catch (cause) {
     const { fault, bytes } = await feeding;
     if (fault !== null) throw fault;
-    // No body at all is none in every encoding.
+    // An empty body is valid whatever encoding the header names.
     if (bytes === 0) return;
     throw new ApiError("invalid_request", `The request body is not valid ${encoding} data.`, { cause });
   } finally {

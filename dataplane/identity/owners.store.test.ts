@@ -12,7 +12,7 @@ import { newId } from "../lib/ids.ts";
 import { openPostgres } from "../store/postgres.ts";
 import { DirectorySync } from "./directory-sync.ts";
 import { KeyDirectory } from "./directory.ts";
-import { parseRelease, release } from "./owners.ts";
+import { parseRelease, releaseOrganizationId } from "./owners.ts";
 
 let database: TestDatabase;
 let pool: DatabasePool;
@@ -89,10 +89,12 @@ test("what its owner declares is told by the snapshot, and by nothing else", asy
 });
 
 test("it cannot be released while it is declared, nor one that is not there", async () => {
-  await expect(release(pool, "org_acme")).rejects.toThrow(
+  await expect(releaseOrganizationId(pool, "org_acme")).rejects.toThrow(
     "org_acme is still declared in namespace good: delete its Organization there first",
   );
-  await expect(release(pool, "org_nobody")).rejects.toThrow("there is no organization org_nobody");
+  await expect(releaseOrganizationId(pool, "org_nobody")).rejects.toThrow(
+    "there is no organization org_nobody",
+  );
   expect(() => parseRelease([])).toThrow("usage");
 });
 
@@ -119,10 +121,12 @@ test("its owner has it again at once", async () => {
 
 test("released, it belongs to the next namespace that declares it, with what is kept under it", async () => {
   await copy();
-  expect(await release(pool, "org_acme")).toBe(
+  expect(await releaseOrganizationId(pool, "org_acme")).toBe(
     "org_acme belonged to namespace good; the next namespace that declares it has it, with its balance, keys, files and batches",
   );
-  expect(await release(pool, "org_acme")).toBe("org_acme belongs to no namespace; nothing changed");
+  expect(await releaseOrganizationId(pool, "org_acme")).toBe(
+    "org_acme belongs to no namespace; nothing changed",
+  );
   expect(await copy()).toMatchObject({ owned: [{ id: "org_evil", namespace: "evil" }] });
   expect(await copy(declared("team", "org_acme", "team-key"))).toMatchObject({ acknowledged: ["team"] });
   expect(await find("team-key")).toMatchObject({ organizationId: "org_acme" });

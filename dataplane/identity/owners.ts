@@ -5,7 +5,7 @@ import type { ConfigStatus } from "../config/schema.ts";
 
 export type Owned = NonNullable<ConfigStatus["owners"]>;
 
-/** So many are told; whom the operator does not know of is refused here all the same. */
+/** At most this many are told to the operator; copying a snapshot refuses the others as well. */
 const MAX_OWNED = 10_000;
 
 /** Ids that their owner does not declare, those of `foreign`, which somebody else declares, first. */
@@ -32,7 +32,7 @@ export function parseRelease(args: readonly string[]): string {
  * Lets the next namespace that declares the id have it, with everything that is kept under it. Returns what to print.
  * @throws Error when there is no such id, or its owner still declares it.
  */
-export async function release(pool: DatabasePool, id: string): Promise<string> {
+export async function releaseOrganizationId(pool: DatabasePool, id: string): Promise<string> {
   return await pool.transaction(async (transaction) => {
     const found = await transaction.maybeOne(
       sql.type(z.object({ namespace: z.string().nullable(), declared: z.boolean() }))`

@@ -19,7 +19,7 @@ import type { ToolCall } from "../loop/loop.ts";
 import { nextRequest, type NextCall } from "../loop/next-request.ts";
 import { toolFunctions } from "../loop/results.ts";
 import type { InputSize } from "../tokens/estimate.ts";
-import { readDeclarations, type ServerTools } from "../tools/declarations.ts";
+import { readDeclarations, type RequestedTools } from "../tools/declarations.ts";
 import { CitedSources } from "../tools/links.ts";
 import { conversationContext } from "../tools/web-fetch/conversation-context.ts";
 import type { PriorContext } from "../tools/web-fetch/prior-context.ts";
@@ -33,7 +33,7 @@ export interface LoopFacts extends ConversionFacts {
 
 /** What the loop itself has to know of the request: plain data. */
 export interface LoopBeginning {
-  readonly tools: ServerTools;
+  readonly tools: RequestedTools;
   /** Calls of a resent conversation that were never run. */
   readonly pending: readonly ToolCall[];
   /** Citations into pages were asked for, and the model makes them. */
@@ -65,7 +65,7 @@ export interface LoopWork extends Reading {
   write(upstream: Upstream, next: NextCall, forgotten: number): LoopWritten | Promise<LoopWritten>;
 }
 
-export const declaredToolNames = (tools: ServerTools): ServerToolName[] =>
+export const declaredToolNames = (tools: RequestedTools): ServerToolName[] =>
   serverToolNames.filter((name) => tools[serverTools[name].key] !== null);
 
 /** The loop's work here. @throws ApiError for declarations and conversations that cannot be read. */

@@ -20,7 +20,7 @@ import { brokenStream, faultKind, faultOfEnd, isOwed, linger, unbegunAnswer } fr
 /** Time between two observations of a running stream: what a crash of this process would still charge. */
 const OBSERVE_MS = 1_000;
 
-/** Makes of an upstream's bytes what its reader gets, and tells the stream around it (`open`, `pass`, `finish`, `refuse`). */
+/** Turns an upstream's bytes into what the consumer gets, and reports to its stream: `open`, `pass`, `finish`, `refuse`. */
 export interface StreamTranslator<Out> {
   /** Reads what came. @throws SseOverflow */
   push(chunk: Buffer): void;

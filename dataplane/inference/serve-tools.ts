@@ -119,7 +119,7 @@ class ToolServing {
         brought: (tool, outcome) => this.#brought(tool, outcome),
         emit: (events) => this.#emit(events, bill),
         estimate: (next) => this.#estimate(next),
-        fee: (name) => costMicros(this.#prices, noTokens, dearest[name]).total,
+        fee: (name) => costMicros(this.#prices, noTokens, dearestCall[name]).total,
         bill,
         sealer,
         newId,
@@ -231,7 +231,7 @@ class ToolServing {
 }
 
 /** A call of each tool that brings the most it can. */
-const dearest: Readonly<Record<ServerToolName, ToolUsage>> = {
+const dearestCall: Readonly<Record<ServerToolName, ToolUsage>> = {
   web_search: { ...noTools, webSearches: 1 },
   web_fetch: { ...noTools, webFetches: 1 },
   x_search: { ...noTools, xSearches: 1, xPosts: MAX_POSTS, xProfiles: MAX_POSTS },

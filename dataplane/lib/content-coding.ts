@@ -15,7 +15,7 @@ import { bodyLimits } from "./body-limits.ts";
 /** What a decoder gives out at once: each piece costs a turn of the event loop. */
 const chunkSize = 64 * 1024;
 /** A decoder keeps as much of what it gave out as the sender's window is large: not more than the largest JSON body. */
-const ZSTD_WINDOW_LOG = Math.log2(bodyLimits.bytes);
+const ZSTD_WINDOW_LOG = Math.ceil(Math.log2(bodyLimits.bytes));
 
 const gzip = (): Transform => createGunzip({ chunkSize });
 

@@ -1,4 +1,4 @@
-/** What the hot path says about a request's size: no tokenizer, a division (rule 1.8). */
+/** A request's size in tokens, for the hot path: bytes divided by a constant, without a tokenizer (rule 1.8). */
 
 /** What a look at a request body tells. */
 export interface InputSize {

@@ -37,7 +37,7 @@ export interface FetchDeclaration {
 }
 
 /** What one request may do with server tools. */
-export interface ServerTools {
+export interface RequestedTools {
   readonly webSearch: SearchDeclaration | null;
   readonly webFetch: FetchDeclaration | null;
   readonly xSearch: XSearchDeclaration | null;
@@ -58,7 +58,7 @@ const MAX_FILTERED_DOMAINS = 100;
  * @param mayOpen pages may be opened on this route: `web_search` of Responses and Chat then opens them too.
  * @throws ApiError for every malformed declaration and for what may not stand beside one, naming its field.
  */
-export function readDeclarations(dialect: Dialect, body: JsonObject, mayOpen: boolean): ServerTools {
+export function readDeclarations(dialect: Dialect, body: JsonObject, mayOpen: boolean): RequestedTools {
   switch (dialect) {
     case "messages":
       return readMessages(body);
@@ -69,9 +69,9 @@ export function readDeclarations(dialect: Dialect, body: JsonObject, mayOpen: bo
   }
 }
 
-function readMessages(body: JsonObject): ServerTools {
+function readMessages(body: JsonObject): RequestedTools {
   const reader = new DeclarationReader("messages");
-  const tools: { -readonly [Key in keyof ServerTools]: ServerTools[Key] } = {
+  const tools: { -readonly [Key in keyof RequestedTools]: RequestedTools[Key] } = {
     webSearch: null,
     webFetch: null,
     xSearch: null,
@@ -157,7 +157,7 @@ function chatFunctions(body: JsonObject): (readonly [readonly PathStep[], JsonVa
   ];
 }
 
-function readChat(body: JsonObject, mayOpen: boolean): ServerTools {
+function readChat(body: JsonObject, mayOpen: boolean): RequestedTools {
   const reader = new DeclarationReader("chat");
   const field = serverTools.web_search.chatField;
   const here = [field];
@@ -193,7 +193,7 @@ function readChat(body: JsonObject, mayOpen: boolean): ServerTools {
   };
 }
 
-function readResponses(body: JsonObject, mayOpen: boolean): ServerTools {
+function readResponses(body: JsonObject, mayOpen: boolean): RequestedTools {
   const reader = new DeclarationReader("responses");
   let webSearch: SearchDeclaration | null = null;
   let xSearch: XSearchDeclaration | null = null;

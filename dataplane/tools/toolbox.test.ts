@@ -7,7 +7,7 @@ import { sampleRoute, sampleSource } from "../../test/fakes/sample-snapshot.ts";
 import type { Policy } from "../config/schema.ts";
 import type { ServerToolName } from "../dialects/messages/types.ts";
 import type { ToolCache } from "./cache.ts";
-import type { ServerTools } from "./declarations.ts";
+import type { RequestedTools } from "./declarations.ts";
 import { anyDomain } from "./domains.ts";
 import { createToolbox, type RunOutcome } from "./toolbox.ts";
 import { ExtractionPool } from "./web-fetch/extract/pool.ts";
@@ -27,7 +27,7 @@ afterAll(async () => {
 const noCache: ToolCache = { get: () => Promise.resolve(null), set: () => Promise.resolve() };
 const clock = { now: () => Date.UTC(2026, 10, 21) };
 
-const everything: ServerTools = {
+const everything: RequestedTools = {
   webSearch: { domains: anyDomain, maxUses: null, location: null, results: 5 },
   webFetch: { domains: anyDomain, maxUses: null, citations: false, maxContentTokens: null, useCache: true },
   xSearch: { maxUses: null, allowedHandles: null, excludedHandles: ["spam"], fromDate: null, toDate: null },
@@ -36,7 +36,7 @@ const everything: ServerTools = {
 };
 
 interface Options {
-  readonly tools?: Partial<ServerTools>;
+  readonly tools?: Partial<RequestedTools>;
   readonly admit?: (organizationId: string, limit: number) => Promise<boolean>;
   readonly policy?: Partial<Policy>;
   readonly own?: number | null;

@@ -2,7 +2,7 @@
 import type { OrganizationEntry, Policy, Route } from "../config/schema.ts";
 import type { JsonObject, ServerToolName, WebFetchErrorCode } from "../dialects/messages/types.ts";
 import type { AdmitToolCall } from "./call-limit.ts";
-import type { ServerTools } from "./declarations.ts";
+import type { RequestedTools } from "./declarations.ts";
 import type { FetchOutcome, SearchOutcome } from "./outcomes.ts";
 import { fetchPage, type FetchDeps } from "./web-fetch/fetch-page.ts";
 import type { PriorContext } from "./web-fetch/prior-context.ts";
@@ -15,7 +15,7 @@ export interface ToolScope {
   readonly organization: Pick<OrganizationEntry, "id" | "toolCallsPerMinute">;
   readonly route: Route;
   readonly policy: Policy;
-  readonly tools: ServerTools;
+  readonly tools: RequestedTools;
   /** URLs that may be opened; grows while the request runs. */
   readonly prior: PriorContext;
   /** A resolved credential of the snapshot. */

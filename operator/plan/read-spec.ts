@@ -6,7 +6,7 @@ import { type Declared, type Fault, pathText } from "./objects.ts";
 
 /** At most this many faults are named for one object; the first ones help most. */
 const MAX_FAULTS = 20;
-/** No kind is a third as deep. */
+/** The deepest kind has less than a third of this. */
 const MAX_DEPTH = 32;
 
 export type ReadSpec =

@@ -100,6 +100,7 @@ export class MessagesStreamReader implements StreamReader {
       case "error":
         throw inBandError(data);
       default:
+      // `ping`, and events that the vendor adds later (rule 2.14).
     }
   }
 
