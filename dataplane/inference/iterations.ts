@@ -13,7 +13,7 @@ import type { LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "./outgoing-request.ts";
 import { rejectsReasoning } from "./rejected-reasoning.ts";
 import type { ToolServices } from "./serve-tools.ts";
-import { rejectsTier } from "./standard-tier.ts";
+import { rejectsTier, servedTier } from "./standard-tier.ts";
 
 /** The candidate that was asked last, and with what. */
 interface Tried {
@@ -53,7 +53,7 @@ export class Iterations {
       try {
         return await this.#try(deadline, next, tried);
       } catch (error) {
-        if (tried.upstream !== null && rejectsTier(error, tried.upstream)) continue;
+        if (tried.upstream !== null && rejectsTier(error, this.#services.tiers, tried.upstream)) continue;
         // Rule 2.17: reasoning that was made in another account is left out, once for each iteration.
         if (!mayForget || !rejectsReasoning(error) || tried.written?.reasoning !== true) throw error;
         mayForget = false;
@@ -84,6 +84,7 @@ export class Iterations {
         const read = answerEvents(answer, call.dialect, reading, look.stream);
         const first = await read.events.next();
         answer.accepted();
+        servedTier(this.#services.tiers, upstream);
         const over = () => {
           attempts.taken();
           deadline.dispose();

@@ -144,7 +144,7 @@ export class OutgoingRequest {
   async mayBeAskedAgain(error: unknown): Promise<boolean> {
     if (this.sent.path === "convert" && rejectsSystemTurns(error))
       return (await this.#read()).hoistSystemTurns();
-    if (this.#asked !== null && rejectsTier(error, this.#asked)) return true;
+    if (this.#asked !== null && rejectsTier(error, this.tiers, this.#asked)) return true;
     if (this.sent.reasoningAsked && cannotSealReasoning(error)) {
       this.#encryptedReasoning = false;
       return true;

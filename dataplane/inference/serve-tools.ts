@@ -10,6 +10,7 @@ import type { Sealer, StreamWriter } from "../dialects/codecs.ts";
 import { MessageAccumulator } from "../dialects/messages/accumulate.ts";
 import type { MessagesEvent, ServerToolName, ToolChoice } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
+import type { TierPlan } from "../dialects/tiers.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { newId } from "../lib/ids.ts";
 import type { ToolCall } from "../loop/loop.ts";
@@ -46,6 +47,7 @@ export interface ToolServices {
   readonly conversation: string | null;
   /** Takes the hold of the first iteration. */
   readonly open: () => Promise<Bill>;
+  readonly tiers: TierPlan;
   /** Headers for an upstream, beside those of its route. */
   readonly headers: (upstream: Upstream) => Readonly<Record<string, string>>;
 }

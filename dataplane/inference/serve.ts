@@ -37,6 +37,7 @@ import { relayStream } from "./relay-stream.ts";
 import { AnswerSeal } from "./seal-answer.ts";
 import { serveWithTools, type ToolServices } from "./serve-tools.ts";
 import { relayWhole } from "./relay-whole.ts";
+import { servedTier } from "./standard-tier.ts";
 import { edited, openBody, type RequestBody } from "./request-body.ts";
 import type { AnyInspection } from "./inspect-body.ts";
 
@@ -145,6 +146,7 @@ class Serving {
       runTool,
       conversation: this.#conversation(),
       open: () => this.open(),
+      tiers: this.outgoing.tiers,
       headers: ({ dialect }) => this.outgoing.headers(dialect),
     };
   }
@@ -182,6 +184,7 @@ class Serving {
         const outgoing = this.outgoing.write(upstream);
         const answer = await attempts.send(outgoing instanceof Promise ? await outgoing : outgoing);
         await this.#pass(answer, bill);
+        servedTier(this.outgoing.tiers, upstream);
         return attempts.taken();
       } catch (error) {
         attempts.failed(error);

@@ -5,16 +5,26 @@ import { ApiError } from "../lib/api-error.ts";
 
 /** As long as their snapshot: a changed route is tried anew. */
 const refusing = new WeakSet<Upstream>();
+/** The upstreams that a request, known by its plan, tells no tier: they refused it when they were told one. */
+const untold = new WeakMap<TierPlan, Set<Upstream>>();
 
 /** The plan as this upstream takes it. One without tiers cannot serve at a dearer one. */
 export const tiersToward = (plan: TierPlan, upstream: Upstream): TierPlan =>
-  refusing.has(upstream) ? { ...plan, standard: [] } : plan;
+  refusing.has(upstream) || untold.get(plan)?.has(upstream) ? { ...plan, standard: [] } : plan;
 
-/** Whether this upstream refused to be told a tier; it is told none from now on, and is worth one more try. */
-export function rejectsTier(error: unknown, upstream: Upstream): boolean {
+/** Whether this upstream may have refused to be told a tier: the same request is worth one more try without. */
+export function rejectsTier(error: unknown, plan: TierPlan, upstream: Upstream): boolean {
   const isRejected =
     error instanceof ApiError && error.code === "invalid_request" && error.message.includes("service_tier");
-  if (!isRejected || refusing.has(upstream)) return false;
-  refusing.add(upstream);
+  if (!isRejected || !tiersToward(plan, upstream).standard.includes(upstream.dialect)) return false;
+  untold.set(plan, (untold.get(plan) ?? new Set()).add(upstream));
   return true;
+}
+
+/**
+ * This upstream serves the request. Where it did not before it was told no tier, it is told none from now on: an error's
+ * words alone prove nothing, as they may be the client's.
+ */
+export function servedTier(plan: TierPlan, upstream: Upstream): void {
+  if (untold.get(plan)?.has(upstream)) refusing.add(upstream);
 }

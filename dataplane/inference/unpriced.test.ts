@@ -133,6 +133,19 @@ describe("rule 10.5: audio and other outputs have no price", () => {
 });
 
 test.each(["whole", "tools"] as const)(
+  "%s: a request that is refused without a tier as well says nothing about its upstream",
+  async (way) => {
+    const stranger = asked("chat", "chat", way, {});
+    const neighbour = { ...asked("chat", "chat", way, {}), snapshot: stranger.snapshot };
+    const refused = { error: { status: 400, message: "messages[0]: no 'service_tier' in a name" } };
+    fake.next(refused, refused, text("hello"));
+    expect(await refusal(stranger)).toMatchObject({ code: "invalid_request" });
+    await serve(neighbour);
+    expect(sent().map((body) => body["service_tier"])).toEqual(["default", undefined, "default"]);
+  },
+);
+
+test.each(["whole", "tools"] as const)(
   "%s: an upstream that knows no tiers is asked again without, and told none from then on",
   async (way) => {
     const message = "service_tier: extra inputs are not permitted";
