@@ -75,7 +75,7 @@ test("a row is a value of Postgres' type `charge`", () => {
     { ...usage, implausible: true },
   );
   const text =
-    '(1,1790000000123,req_1,org,proj_1,apikey_1,"a ""b"" \\\\c,",200000,responses,batch_1,ok,2,,t,f,' +
+    '(1,1790000000123,req_1,org,proj_1,apikey_1,"a ""b"" \\\\c,",200000,standard,responses,batch_1,ok,2,,t,f,' +
     "12,1,2,3,34,5,1,2,3,4,5,3,0,1,2,37,320000,0,2240002,t)";
   expect(encodeRow(row)).toBe(text);
   expect(chargeArray([text, "x"])).toBe(`{"${text.replace(/["\\]/g, (letter) => `\\${letter}`)}","x"}`);

@@ -8,6 +8,13 @@ import type { Prices } from "../config/schema.ts";
 /** 10^-6 credit. */
 export type Micros = bigint;
 
+/** The tiers of a provider that one upstream call was served by (rule 10.2): names of the model's `serviceTiers`. */
+export interface ServedTiers {
+  readonly charged: readonly string[];
+  /** Sent, but the upstream reports something without a price in their place: each is charged where that is dearer. */
+  readonly doubtful: readonly string[];
+}
+
 /** Token counts of one or more upstream calls; the four input classes do not overlap. */
 export interface TokenUsage {
   readonly input: number;
@@ -18,6 +25,11 @@ export interface TokenUsage {
   readonly output: number;
   /** Part of `output`. */
   readonly reasoning: number;
+  /** Part of `input` and of `output`; absent: none. */
+  readonly audioInput?: number;
+  readonly audioOutput?: number;
+  /** Of one call; absent: the standard one. */
+  readonly tiers?: ServedTiers;
 }
 
 /** Successful server-tool work, in billing units (service.md "Prices and billing rules" 2). */

@@ -5,8 +5,8 @@
  * A price of `p` credits for a million tokens is `p` micro-credits a token; a price of `p` credits for a thousand
  * tool units is `1000 p` micro-credits a unit.
  */
-import type { Prices, Rates } from "../config/schema.ts";
-import type { Micros, TokenUsage, ToolUsage } from "./meter.ts";
+import type { Prices, Rates, ServiceTier } from "../config/schema.ts";
+import type { Micros, ServedTiers, TokenUsage, ToolUsage } from "./meter.ts";
 
 /** What is charged for: the five token types of a cost report, and the three server tools by name. */
 export const chargeClasses = [
@@ -35,6 +35,12 @@ export interface EstimatedWork {
   readonly maxOutputTokens: number;
   /** Number of choices (Chat's `n`). */
   readonly n: number;
+  /** Sets of tiers that it may be charged by; absent: the standard one alone. */
+  readonly tiers?: readonly (readonly string[])[];
+  /** Tokens of audio at the most, beside `inputTokens`. */
+  readonly audioInput?: number;
+  /** The model may speak: every token of its output may be one of audio. */
+  readonly speaks?: boolean;
 }
 
 /**
@@ -45,14 +51,34 @@ export const MAX_TOKENS_PER_REQUEST = 1_000_000_000;
 
 const tokenClasses = ["input", "cacheRead", "cacheWrite5m", "cacheWrite1h", "output"] as const;
 type TokenClass = (typeof tokenClasses)[number];
-type TokenRates = Readonly<Record<TokenClass, bigint>>;
+type TokenRates = Readonly<Record<TokenClass | "audioInput" | "audioOutput", bigint>>;
+
+/** Prices of one tier of service. */
+interface ScaledTier {
+  readonly standard: TokenRates;
+  /** In the order of their bounds. */
+  readonly tiers: readonly { readonly inputOver: bigint; readonly rates: TokenRates }[];
+}
+
+/** As many multipliers may apply to one call: a request has so many fields that ask for a tier (dialects/tiers.ts). */
+const MOST_MULTIPLIERS = 4;
+
+/** What of a request each charge is for, and the tier of service that it was charged by. */
+export interface TieredCost extends Cost {
+  /** `standard`; tiers that hold at once joined by `+`; those of several calls, where they differ, by `,`. */
+  readonly tier: string;
+}
 
 /** Prices as integers over one denominator: micro-credits a token or tool unit, times `scale`. */
 interface ScaledPrices {
   readonly scale: bigint;
-  readonly standard: TokenRates;
-  /** In the order of their bounds. */
-  readonly tiers: readonly { readonly inputOver: bigint; readonly rates: TokenRates }[];
+  readonly standard: ScaledTier;
+  /** By name: prices, or a multiplier times `unit`. */
+  readonly serviceTiers: ReadonlyMap<string, ScaledTier | bigint>;
+  /** The denominator of every multiplier. */
+  readonly unit: bigint;
+  /** `unit` to the power of `MOST_MULTIPLIERS`, which is a part of `scale`. */
+  readonly units: bigint;
   readonly webSearch: bigint;
   readonly webFetch: bigint;
   readonly xSearchPost: bigint;
@@ -89,11 +115,12 @@ export function costMicros(
   tokens: TokenUsage,
   tools: ToolUsage,
   calls?: readonly TokenUsage[],
-): Cost {
+): TieredCost {
   const scaled = scaledOf(prices);
+  const { parts: ofTokens, tier } = tokenCharge(scaled, tokens, calls);
   // Exact at first, times the scale; rounded down below.
   const parts: Record<ChargeClass, bigint> = {
-    ...callParts(scaled, tokens, calls),
+    ...ofTokens,
     webSearch: count(tools.webSearches) * scaled.webSearch,
     webFetch: count(tools.webFetches) * scaled.webFetch,
     xSearch: count(tools.xPosts) * scaled.xSearchPost + count(tools.xProfiles) * scaled.xSearchProfile,
@@ -116,19 +143,25 @@ export function costMicros(
   const total = (2n * sum + scaled.scale) / (2n * scaled.scale);
   // Between 0 and the number of classes: each part was rounded down, the total was not rounded below their sum.
   parts[dearest] += total - floors;
-  return { total, parts };
+  return { total, parts, tier };
 }
 
 type TokenParts = Readonly<Record<TokenClass, bigint>>;
 
-/** What each class of tokens costs, times the scale. */
-function callParts(
+interface TokenCharge {
+  /** What each class of tokens costs, times the scale. */
+  readonly parts: TokenParts;
+  readonly tier: string;
+}
+
+/** Each call by its own input and its own tiers; without such prices it is all the same where a token was used. */
+function tokenCharge(
   scaled: ScaledPrices,
   tokens: TokenUsage,
   calls: readonly TokenUsage[] | undefined,
-): TokenParts {
-  // Without tiers it is all the same where a token was used.
-  if (calls === undefined || scaled.tiers.length === 0) return tokenParts(scaled, tokens);
+): TokenCharge {
+  if (calls === undefined || (scaled.standard.tiers.length === 0 && scaled.serviceTiers.size === 0))
+    return callCharge(scaled, tokens);
   const sums: Record<TokenClass, bigint> = {
     input: 0n,
     cacheRead: 0n,
@@ -136,49 +169,118 @@ function callParts(
     cacheWrite1h: 0n,
     output: 0n,
   };
+  const tiers = new Set<string>();
   for (const call of calls) {
-    const parts = tokenParts(scaled, call);
+    const { parts, tier } = callCharge(scaled, call);
     for (const name of tokenClasses) sums[name] += parts[name];
+    // One that came to nothing was charged by no tier.
+    if (sumOf(parts) > 0n) tiers.add(tier);
   }
-  return sums;
+  return { parts: sums, tier: [...tiers].join(",") || STANDARD };
 }
 
-/** Of one call: at the standard rates, or at the dearest tier whose bound its input exceeds. */
-function tokenParts(scaled: ScaledPrices, tokens: TokenUsage): TokenParts {
+const STANDARD = "standard";
+const noTiers: ServedTiers = { charged: [], doubtful: [] };
+
+/** Of one call: of what is doubtful, whatever makes it dearest (rule 10.2). */
+function callCharge(scaled: ScaledPrices, tokens: TokenUsage): TokenCharge {
+  const { charged, doubtful } = tokens.tiers ?? noTiers;
+  const sets = doubtful.reduce<(readonly string[])[]>(
+    (all, name) => [...all, ...all.map((set) => [...set, name])],
+    [charged],
+  );
+  const found = sets.map((names) => setCharge(scaled, names, (tier) => tokenParts(tier, tokens)));
+  return dearestOf(found, ({ parts }) => sumOf(parts));
+}
+
+/**
+ * By tiers that hold at once: their multipliers multiply; of those with prices of their own the dearest holds, without
+ * any the standard prices.
+ */
+function setCharge(
+  { standard, serviceTiers, unit, units }: ScaledPrices,
+  names: readonly string[],
+  at: (tier: ScaledTier) => TokenParts,
+): TokenCharge {
+  if (serviceTiers.size === 0) return { parts: at(standard), tier: STANDARD };
+  const known = [...new Set(names)].filter((name) => serviceTiers.has(name));
+  const priced: ScaledTier[] = [];
+  let times = units;
+  for (const name of known) {
+    const tier = serviceTiers.get(name);
+    if (typeof tier === "bigint") times = (times * tier) / unit;
+    else if (tier !== undefined) priced.push(tier);
+  }
+  const parts = dearestOf((priced.length === 0 ? [standard] : priced).map(at), sumOf);
+  return {
+    parts: {
+      input: parts.input * times,
+      cacheRead: parts.cacheRead * times,
+      cacheWrite5m: parts.cacheWrite5m * times,
+      cacheWrite1h: parts.cacheWrite1h * times,
+      output: parts.output * times,
+    },
+    tier: known.join("+") || STANDARD,
+  };
+}
+
+/** At a tier's own rates, or at the dearest of its long prompts whose bound the input exceeds. */
+function tokenParts({ standard, tiers }: ScaledTier, tokens: TokenUsage): TokenParts {
+  const input = count(tokens.input);
+  const output = count(tokens.output);
+  const heard = least(count(tokens.audioInput ?? 0), input);
+  const spoken = least(count(tokens.audioOutput ?? 0), output);
   const at = (rates: TokenRates): TokenParts => ({
-    input: count(tokens.input) * rates.input,
+    input: (input - heard) * rates.input + heard * rates.audioInput,
     cacheRead: count(tokens.cacheRead) * rates.cacheRead,
     cacheWrite5m: count(tokens.cacheWrite5m) * rates.cacheWrite5m,
     cacheWrite1h: count(tokens.cacheWrite1h) * rates.cacheWrite1h,
-    output: count(tokens.output) * rates.output,
+    output: (output - spoken) * rates.output + spoken * rates.audioOutput,
   });
-  if (scaled.tiers.length === 0) return at(scaled.standard);
-  const input =
-    count(tokens.input) + count(tokens.cacheRead) + count(tokens.cacheWrite5m) + count(tokens.cacheWrite1h);
-  const over = scaled.tiers.filter(({ inputOver }) => input > inputOver).map(({ rates }) => at(rates));
-  return over.length === 0
-    ? at(scaled.standard)
-    : over.reduce((dearest, parts) => (sumOf(parts) > sumOf(dearest) ? parts : dearest));
+  if (tiers.length === 0) return at(standard);
+  const prompt = input + count(tokens.cacheRead) + count(tokens.cacheWrite5m) + count(tokens.cacheWrite1h);
+  const over = tiers.filter(({ inputOver }) => prompt > inputOver).map(({ rates }) => at(rates));
+  return over.length === 0 ? at(standard) : dearestOf(over, sumOf);
 }
 
 const sumOf = (parts: TokenParts): bigint => tokenClasses.reduce((sum, name) => sum + parts[name], 0n);
 
+/** The first of the dearest. */
+const dearestOf = <T>(found: readonly T[], cost: (one: T) => bigint): T =>
+  found.reduce((dearest, one) => (cost(one) > cost(dearest) ? one : dearest));
+
 /**
  * What to hold before one upstream call: every input token at the dearest input price, every choice at its whole
- * output limit (rule 1.8), by the dearest tier that so much input may reach. Rounded up, so that a request within the
- * estimate costs at most the estimate.
+ * output limit (rule 1.8), by the dearest tiers that may apply and the dearest of their long prompts that so much input
+ * may reach. Rounded up, so that a request within the estimate costs at most the estimate.
  */
 export function estimateMicros(prices: Prices, work: EstimatedWork): Micros {
-  const { scale, standard, tiers } = scaledOf(prices);
-  const input = count(work.inputTokens);
+  const scaled = scaledOf(prices);
+  const text = count(work.inputTokens);
+  const heard = count(work.audioInput ?? 0);
+  const input = text + heard;
   const output = count(work.maxOutputTokens) * count(work.n);
-  const at = (rates: TokenRates) =>
-    input * largest(rates.input, rates.cacheWrite5m, rates.cacheWrite1h) + output * rates.output;
-  // A prompt may turn out shorter than its estimate, and a longer one may be cheaper.
-  const reached = tiers.filter(({ inputOver }) => input > inputOver).map(({ rates }) => at(rates));
-  return (largest(at(standard), ...reached) + scale - 1n) / scale;
+  const at = (rates: TokenRates): TokenParts => {
+    const dearestInput = largest(rates.input, rates.cacheWrite5m, rates.cacheWrite1h);
+    const spoken = work.speaks === true ? largest(rates.output, rates.audioOutput) : rates.output;
+    return {
+      input: text * dearestInput + heard * largest(dearestInput, rates.audioInput),
+      cacheRead: 0n,
+      cacheWrite5m: 0n,
+      cacheWrite1h: 0n,
+      output: output * spoken,
+    };
+  };
+  const most = (tier: ScaledTier): TokenParts => {
+    // A prompt may turn out shorter than its estimate, and a longer one may be cheaper.
+    const reached = tier.tiers.filter(({ inputOver }) => input > inputOver).map(({ rates }) => at(rates));
+    return dearestOf([at(tier.standard), ...reached], sumOf);
+  };
+  const costs = (work.tiers ?? [[]]).map((names) => sumOf(setCharge(scaled, names, most).parts));
+  return (largest(...costs) + scaled.scale - 1n) / scaled.scale;
 }
 
+const least = (a: bigint, b: bigint): bigint => (a < b ? a : b);
 const largest = (...values: readonly bigint[]): bigint =>
   values.reduce((most, value) => (value > most ? value : most), 0n);
 
@@ -196,31 +298,58 @@ function count(value: number): bigint {
 function scaledOf(prices: Prices): ScaledPrices {
   const known = parsed.get(prices);
   if (known !== undefined) return known;
-  const { tiers = [], tools } = prices;
+  const { serviceTiers = [], tools } = prices;
+  const priced = serviceTiers.filter((tier) => "input" in tier);
   const texts = [
-    ...[prices, ...tiers].flatMap((rates) => tokenClasses.map((name) => rates[name])),
+    ...[prices, ...priced].flatMap(({ tiers = [], ...own }) => [own, ...tiers]).flatMap(ratesIn),
     ...Object.values(tools),
   ];
-  const digits = Math.max(...texts.map((text) => fraction(text).length));
+  const digits = mostDigits(texts);
   const integer = (text: string) => parseScaled(text, digits);
+  const multiplierDigits = mostDigits(
+    serviceTiers.flatMap((tier) => ("input" in tier ? [] : tier.multiplier)),
+  );
+  const unit = 10n ** BigInt(multiplierDigits);
+  const units = unit ** BigInt(MOST_MULTIPLIERS);
+  const tierOf = (tier: ServiceTier): ScaledTier | bigint =>
+    "input" in tier ? scaledTier(tier, integer) : parseScaled(tier.multiplier, multiplierDigits);
+  const toolPrice = (text: string) => 1000n * integer(text) * units;
+  const scaled: ScaledPrices = {
+    scale: 10n ** BigInt(digits) * units,
+    unit,
+    units,
+    standard: scaledTier(prices, integer),
+    serviceTiers: new Map(serviceTiers.map((tier) => [tier.name, tierOf(tier)])),
+    webSearch: toolPrice(tools.webSearch),
+    webFetch: toolPrice(tools.webFetch),
+    xSearchPost: toolPrice(tools.xSearchPost),
+    xSearchProfile: toolPrice(tools.xSearchProfile),
+  };
+  parsed.set(prices, scaled);
+  return scaled;
+}
+
+const rateNames = [...tokenClasses, "audioInput", "audioOutput"] as const;
+const ratesIn = (rates: Rates) => rateNames.flatMap((name) => rates[name] ?? []);
+const mostDigits = (texts: readonly string[]) => Math.max(0, ...texts.map((text) => fraction(text).length));
+
+function scaledTier(
+  { tiers = [], ...own }: Rates & Pick<Prices, "tiers">,
+  integer: (text: string) => bigint,
+): ScaledTier {
   const ratesOf = (rates: Rates): TokenRates => ({
     input: integer(rates.input),
     cacheRead: integer(rates.cacheRead),
     cacheWrite5m: integer(rates.cacheWrite5m),
     cacheWrite1h: integer(rates.cacheWrite1h),
     output: integer(rates.output),
+    audioInput: integer(rates.audioInput ?? rates.input),
+    audioOutput: integer(rates.audioOutput ?? rates.output),
   });
-  const scaled: ScaledPrices = {
-    scale: 10n ** BigInt(digits),
-    standard: ratesOf(prices),
+  return {
+    standard: ratesOf(own),
     tiers: tiers.map((tier) => ({ inputOver: BigInt(tier.inputOver), rates: ratesOf(tier) })),
-    webSearch: 1000n * integer(tools.webSearch),
-    webFetch: 1000n * integer(tools.webFetch),
-    xSearchPost: 1000n * integer(tools.xSearchPost),
-    xSearchProfile: 1000n * integer(tools.xSearchProfile),
   };
-  parsed.set(prices, scaled);
-  return scaled;
 }
 
 const fraction = (text: string): string => text.split(".")[1] ?? "";

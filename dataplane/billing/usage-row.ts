@@ -11,6 +11,8 @@ export interface UsageRow {
   readonly keyId: string;
   readonly model: string;
   readonly contextTokens: number;
+  /** The tier of service that it was charged by (rule 10.2, `TieredCost.tier`). */
+  readonly serviceTier: string;
   readonly endpoint: MeteredRequest["endpoint"];
   readonly batchId: string | null;
   readonly status: FinalUsage["status"];
@@ -29,6 +31,7 @@ export interface UsageRow {
 /** The row of a request, charged at the prices it was accepted under. Counters are made billable on the way. */
 export function usageRow(request: MeteredRequest, usage: FinalUsage, provisional = false): UsageRow {
   const { tokens, tools, calls } = usage;
+  const { tier, ...cost } = costMicros(request.prices, tokens, tools, calls);
   return {
     id: request.id,
     acceptedAt: request.acceptedAt,
@@ -37,6 +40,7 @@ export function usageRow(request: MeteredRequest, usage: FinalUsage, provisional
     keyId: request.keyId,
     model: request.model,
     contextTokens: request.contextTokens,
+    serviceTier: tier,
     endpoint: request.endpoint,
     batchId: request.batchId,
     status: usage.status,
@@ -60,7 +64,7 @@ export function usageRow(request: MeteredRequest, usage: FinalUsage, provisional
       xPosts: billableCount(tools.xPosts),
       xProfiles: billableCount(tools.xProfiles),
     },
-    cost: costMicros(request.prices, tokens, tools, calls),
+    cost,
   };
 }
 

@@ -59,13 +59,25 @@ const ratesSchema = z.object({
   cacheRead: decimalSchema,
   cacheWrite5m: decimalSchema,
   cacheWrite1h: decimalSchema,
+  /** Absent: the model hears nothing, or does not speak (rule 10.5). */
+  audioInput: decimalSchema.optional(),
+  audioOutput: decimalSchema.optional(),
 });
 export type Rates = z.infer<typeof ratesSchema>;
 
 /** Long prompts: the whole request is charged at a tier whose bound its input exceeds (rule 10.3). */
-const tieredSchema = ratesSchema.extend({
+const longPromptsSchema = ratesSchema.extend({
   tiers: z.array(ratesSchema.extend({ inputOver: z.number().int().positive() })).optional(),
 });
+
+/** A provider's tier with a price: so many times the standard prices, or prices of its own (rules 10.2, 10.3). */
+const serviceTierSchema = z.union([
+  z.object({ name: z.string(), multiplier: decimalSchema }),
+  longPromptsSchema.extend({ name: z.string() }),
+]);
+export type ServiceTier = z.infer<typeof serviceTierSchema>;
+
+const tieredSchema = longPromptsSchema.extend({ serviceTiers: z.array(serviceTierSchema).optional() });
 
 /** The prices of a model, and of a thousand tool units. */
 export const pricesSchema = z.object({

@@ -50,7 +50,7 @@ create table usage (
   key_id text not null,
   model text not null,
   context_tokens bigint not null,
-  service_tier text not null default 'standard',
+  service_tier text not null,
   endpoint text not null check (endpoint in ('messages', 'chat', 'responses', 'batch')),
   batch_id text,
   status text not null check (status in ('ok', 'error', 'cancelled')),

@@ -13,6 +13,7 @@ create type charge as (
   key_id text,
   model text,
   context_tokens bigint,
+  service_tier text,
   endpoint text,
   batch_id text,
   status text,
@@ -49,7 +50,7 @@ $$;
 create function charge_of(stored usage) returns charge language sql stable as $$
   select row(
     1, (extract(epoch from stored.accepted_at) * 1000)::bigint, stored.id, stored.organization_id, stored.project_id,
-    stored.key_id, stored.model, stored.context_tokens, stored.endpoint, stored.batch_id, stored.status,
+    stored.key_id, stored.model, stored.context_tokens, stored.service_tier, stored.endpoint, stored.batch_id, stored.status,
     stored.iterations, stored.upstream, stored.estimated, stored.provisional,
     stored.input_tokens, stored.cache_read_tokens, stored.cache_write_5m_tokens, stored.cache_write_1h_tokens,
     stored.output_tokens, stored.reasoning_tokens, stored.web_searches, stored.web_fetches, stored.x_searches,
@@ -70,7 +71,7 @@ begin
     web_fetch_micros, x_search_micros, cost_micros, stored_at, implausible
   )
   select from_unix_ms(accepted_ms), id, organization_id, project_id, key_id, model,
-    context_tokens, 'standard', endpoint, batch_id, status, iterations, upstream, estimated, provisional,
+    context_tokens, service_tier, endpoint, batch_id, status, iterations, upstream, estimated, provisional,
     input_tokens, cache_read_tokens, cache_write_5m_tokens, cache_write_1h_tokens, output_tokens, reasoning_tokens,
     web_searches, web_fetches, x_searches, x_posts, x_profiles, input_micros, cache_read_micros, cache_write_5m_micros,
     cache_write_1h_micros, output_micros, web_search_micros, web_fetch_micros, x_search_micros,
@@ -85,7 +86,7 @@ $$;
 create function charge_books(came charge[], went charge[]) returns void language plpgsql as $$
 begin
   with sums as materialized (
-    select organization_id, accepted_ms / 3600000 as hours, project_id, key_id, model, context_tokens,
+    select organization_id, accepted_ms / 3600000 as hours, project_id, key_id, model, context_tokens, service_tier,
       endpoint = 'batch' as batch, sum(sign) as requests,
       sum(sign * input_tokens) as input_tokens, sum(sign * cache_read_tokens) as cache_read_tokens,
       sum(sign * cache_write_5m_tokens) as cache_write_5m_tokens,
@@ -98,7 +99,7 @@ begin
       sum(sign * web_search_micros) as web_search_micros, sum(sign * web_fetch_micros) as web_fetch_micros,
       sum(sign * x_search_micros) as x_search_micros
     from (select 1 as sign, * from unnest(came) union all select -1, * from unnest(went)) moved
-    group by 1, 2, 3, 4, 5, 6, 7
+    group by 1, 2, 3, 4, 5, 6, 7, 8
   ), hourly as (
     insert into usage_hourly as known (
       organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch, requests,
@@ -107,7 +108,7 @@ begin
       cache_write_5m_micros, cache_write_1h_micros, output_micros, web_search_micros, web_fetch_micros, x_search_micros,
       cost_micros
     )
-    select organization_id, from_unix_ms(hours * 3600000), project_id, key_id, model, context_tokens, 'standard', batch,
+    select organization_id, from_unix_ms(hours * 3600000), project_id, key_id, model, context_tokens, service_tier, batch,
       requests,
       input_tokens, cache_read_tokens, cache_write_5m_tokens, cache_write_1h_tokens, output_tokens, reasoning_tokens,
       web_searches, web_fetches, x_searches, x_posts, x_profiles, input_micros, cache_read_micros,
