@@ -182,7 +182,7 @@ async function serveForever(environment: Environment): Promise<void> {
     recheckKey: (keyId) => directory.recheck(keyId),
   });
   const { holds } = money;
-  const sync = new DirectorySync({ pool: postgres, directory, holds, newId, log });
+  const sync = new DirectorySync({ pool: postgres, clock, directory, holds, newId, log });
   sync.start();
   await money.begin();
   // A new pod must know its keys before it takes requests.

@@ -55,6 +55,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
         kind: "inference",
         keyId: item.keyId,
         keyName: "",
+        expiresAt: null,
         organizationId: item.organizationId,
         projectId: item.projectId,
         keyEpoch: 0,

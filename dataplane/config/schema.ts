@@ -225,7 +225,13 @@ export const organizationSchema = z.object({
     maxFiles: z.number().int().nonnegative(),
   }),
   projects: z.array(z.string()).min(1),
-  apiKeys: z.array(keySchema.extend({ project: z.string() })),
+  apiKeys: z.array(
+    keySchema.extend({
+      project: z.string(),
+      /** Unix milliseconds from which it answers 401; absent: never. */
+      expiresAt: z.number().int().optional(),
+    }),
+  ),
   adminKeys: z.array(keySchema),
 });
 export type OrganizationEntry = z.infer<typeof organizationSchema>;

@@ -12,6 +12,7 @@ import { reportRoutes } from "./admin/reports.ts";
 import { openApiRoutes } from "./openapi/routes.ts";
 import { batchRoutes } from "./routes/batches.ts";
 import { countTokensRoutes } from "./routes/count-tokens.ts";
+import { keyRoutes } from "./routes/key.ts";
 import { fileRoutes } from "./routes/files.ts";
 import { inferenceRoutes } from "./routes/inference.ts";
 import { messageBatchRoutes } from "./routes/message-batches.ts";
@@ -37,6 +38,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
   const { pool, holds, keys, files, context, serve, countUpstream, large, sealerOf, publicUrl } = parts;
   return [
     modelRoutes,
+    keyRoutes(keys),
     countTokensRoutes(countUpstream, large, sealerOf),
     inferenceRoutes({ meter: holds, serve }),
     fileRoutes(files),

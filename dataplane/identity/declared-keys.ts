@@ -12,6 +12,8 @@ interface DeclaredKey {
   readonly hint: string;
   /** Name of its project; admin keys have none. */
   readonly project: string | null;
+  /** Unix milliseconds; null: never. */
+  readonly expiresAt: number | null;
 }
 
 const storedSchema = z.object({
@@ -22,6 +24,7 @@ const storedSchema = z.object({
   sha256: z.string().nullable(),
   hint: z.string(),
   projectName: z.string().nullable(),
+  expiresAt: z.number().nullable(),
   active: z.boolean(),
 });
 type StoredKey = z.infer<typeof storedSchema>;
@@ -78,7 +81,16 @@ export interface KeyNote {
   readonly organizationId: string;
   /** In the Organization. */
   readonly path: string;
-  readonly reason: "KeyConflicted";
+  readonly reason: "KeyConflicted" | "KeyExpired";
+}
+
+/** Declared keys that have expired by now (Unix milliseconds). */
+export function expiredKeys({ id, apiKeys }: OrganizationEntry, now: number): KeyNote[] {
+  return apiKeys.flatMap(({ expiresAt }, index) =>
+    expiresAt === undefined || expiresAt > now
+      ? []
+      : [{ organizationId: id, path: `spec.apiKeys[${index}].expiresAt`, reason: "KeyExpired" }],
+  );
 }
 
 /** Compares the declarations with what is stored. */
@@ -120,14 +132,28 @@ const nameOf = ({ organizationId, kind, name }: Pick<DeclaredKey, "organizationI
 function declaredKeys(entry: OrganizationEntry): DeclaredKey[] {
   const organizationId = entry.id;
   return [
-    ...entry.apiKeys.map((key) => ({ ...key, organizationId, kind: "inference" as const })),
-    ...entry.adminKeys.map((key) => ({ ...key, organizationId, kind: "admin" as const, project: null })),
+    ...entry.apiKeys.map((key) => ({
+      ...key,
+      organizationId,
+      kind: "inference" as const,
+      expiresAt: key.expiresAt ?? null,
+    })),
+    ...entry.adminKeys.map((key) => ({
+      ...key,
+      organizationId,
+      kind: "admin" as const,
+      project: null,
+      expiresAt: null,
+    })),
   ];
 }
 
 function isSame(stored: StoredKey, declared: DeclaredKey | undefined): boolean {
   return (
-    declared !== undefined && stored.sha256 === declared.sha256 && stored.projectName === declared.project
+    declared !== undefined &&
+    stored.sha256 === declared.sha256 &&
+    stored.projectName === declared.project &&
+    stored.expiresAt === declared.expiresAt
   );
 }
 
@@ -137,7 +163,7 @@ async function readStored(
 ): Promise<readonly StoredKey[]> {
   return await transaction.any(sql.type(storedSchema)`
     select key.id, key.organization_id as "organizationId", key.kind, key.name, key.sha256, key.hint,
-      project.name as "projectName", key.status = 'active' as active
+      project.name as "projectName", key.expires_at as "expiresAt", key.status = 'active' as active
     from api_keys key left join projects project on project.id = key.project_id
     where key.source = 'declared' and key.organization_id = any(${sql.array([...organizationIds], "text")})
   `);
@@ -189,16 +215,25 @@ async function write(
   keys: readonly (DeclaredKey & { readonly id: string })[],
 ): Promise<void> {
   await transaction.query(sql.unsafe`
-    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source)
+    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, expires_at)
     select declared.id, declared.organization_id, project.id, declared.kind, declared.name, declared.sha256,
-      declared.hint, 'declared'
+      declared.hint, 'declared', from_unix_ms(declared.expires_ms)
     from ${sql.unnest(
-      keys.map((key) => [key.id, key.organizationId, key.project, key.kind, key.name, key.sha256, key.hint]),
-      ["text", "text", "text", "text", "text", "text", "text"],
-    )} as declared (id, organization_id, project, kind, name, sha256, hint)
+      keys.map((key) => [
+        key.id,
+        key.organizationId,
+        key.project,
+        key.kind,
+        key.name,
+        key.sha256,
+        key.hint,
+        key.expiresAt,
+      ]),
+      ["text", "text", "text", "text", "text", "text", "text", "int8"],
+    )} as declared (id, organization_id, project, kind, name, sha256, hint, expires_ms)
     left join projects project
       on project.organization_id = declared.organization_id and project.name = declared.project
     on conflict (id) do update set project_id = excluded.project_id, sha256 = excluded.sha256,
-      hint = excluded.hint, status = 'active', deleted_at = null
+      hint = excluded.hint, expires_at = excluded.expires_at, status = 'active', deleted_at = null
   `);
 }

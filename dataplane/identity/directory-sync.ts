@@ -4,13 +4,14 @@
  */
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
-import type { ConfigStatus, Source } from "../config/schema.ts";
+import type { ConfigStatus, OrganizationEntry, Source } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { copySnapshot } from "./copy-snapshot.ts";
 import { type GrantNote, grantNotes } from "../billing/declared-grants.ts";
-import { type KeyNote, keyNotes, keysBySecret } from "./declared-keys.ts";
+import { expiredKeys, type KeyNote, keyNotes, keysBySecret } from "./declared-keys.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "../billing/holds.ts";
 import { type Owned, readOwned } from "./owners.ts";
@@ -24,6 +25,7 @@ const WRITE_USED_MS = 5_000;
 
 export interface DirectorySyncOptions {
   readonly pool: DatabasePool;
+  readonly clock: Clock;
   readonly directory: KeyDirectory;
   readonly holds: Pick<Holds, "refresh">;
   readonly newId: NewId;
@@ -38,7 +40,10 @@ export class DirectorySync {
   #working: Promise<void> | null = null;
   #copied: Snapshot | null = null;
   /** Organization objects that were copied, as `uid/generation`, with what could not be done. */
-  #notes = new Map<string, (GrantNote | KeyNote)[]>();
+  #notes = new Map<
+    string,
+    { readonly entry: OrganizationEntry; readonly notes: readonly (GrantNote | KeyNote)[] }
+  >();
   /** What declared secrets opened when a snapshot was last copied whole. */
   #opened: ReturnType<typeof keysBySecret> = new Map();
   /** Ids of the snapshot copied last that belong to other namespaces. */
@@ -91,8 +96,9 @@ export class DirectorySync {
   acknowledged(objects: readonly Source[]): ConfigStatus["objects"] {
     return objects.flatMap((source) => {
       if (source.kind !== "Organization") return [{ ...source, notes: [] }];
-      const notes = this.#notes.get(identity(source));
-      if (notes === undefined) return [];
+      const copied = this.#notes.get(identity(source));
+      if (copied === undefined) return [];
+      const notes = [...copied.notes, ...expiredKeys(copied.entry, this.#options.clock.now())];
       return [{ ...source, notes: notes.map(({ path, reason }) => ({ path, reason })) }];
     });
   }
@@ -149,7 +155,9 @@ export class DirectorySync {
     // Read by every pod, whichever of them did the copy.
     const found = [...(await grantNotes(pool, organizations)), ...(await keyNotes(pool, organizations))];
     const notes = Map.groupBy(found, ({ organizationId }) => organizationId);
-    this.#notes = new Map(organizations.map(({ id, source }) => [identity(source), notes.get(id) ?? []]));
+    this.#notes = new Map(
+      organizations.map((entry) => [identity(entry.source), { entry, notes: notes.get(entry.id) ?? [] }]),
+    );
     this.#foreign = foreign;
     this.#owned = { serial: snapshot.index.serial, owned: await readOwned(pool, foreign) };
     return refused.length + foreign.length === 0;

@@ -6,6 +6,7 @@ import { z } from "zod";
 import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
 import type { OrganizationEntry } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
+import { systemClock } from "../lib/clock.ts";
 import { newId } from "../lib/ids.ts";
 import { openPostgres } from "../store/postgres.ts";
 import { DirectorySync, type DirectorySyncOptions } from "./directory-sync.ts";
@@ -71,6 +72,7 @@ const snapshotOf = (organizations: OrganizationEntry[], at = (serial += 1)): Sna
 const syncOf = (more: Partial<DirectorySyncOptions> = {}) =>
   new DirectorySync({
     pool,
+    clock: systemClock,
     directory,
     newId,
     log: pino({ level: "error" }, { write: (line: string) => void logged.push(JSON.parse(line)) }),
@@ -117,6 +119,28 @@ test("rule 5.3: a key that is removed stops, moves the key epoch, and works agai
   await copy([organization("org_a", { apiKeys: [inferenceKey("ci")], adminKeys: [key("root")] })]);
   expect(await find("ci")).toMatchObject({ keyId: before?.keyId, keyEpoch: 2 });
   expect(await directory.recheck(before?.keyId ?? "")).toBe(2);
+});
+
+test("rule 9.3: an expired key is refused, told in the Organization, and valid again under a later end", async () => {
+  const ends = Date.now() + 600;
+  const declared = (expiresAt?: number) =>
+    organization("org_e", {
+      apiKeys: [{ ...inferenceKey("brief"), ...(expiresAt === undefined ? {} : { expiresAt }) }],
+    });
+  expect((await copy([declared(ends)]))[0]?.notes).toEqual([]);
+  const before = await directory.find(digest("brief"), 60_000);
+  expect(before).toMatchObject({ expiresAt: ends });
+  // From what is remembered, and from Postgres.
+  await expect.poll(() => directory.find(digest("brief"), 60_000)).toBe(null);
+  expect(await find("brief")).toBe(null);
+  expect(await directory.recheck(before?.keyId ?? "")).toBe(null);
+  expect((await copy([declared(ends)]))[0]?.notes).toEqual([
+    { path: "spec.apiKeys[0].expiresAt", reason: "KeyExpired" },
+  ]);
+  await copy([declared(Date.now() + 60_000)]);
+  expect(await find("brief")).toMatchObject({ keyId: before?.keyId });
+  await copy([declared()]);
+  expect(await find("brief")).toMatchObject({ keyId: before?.keyId, expiresAt: null });
 });
 
 test("a new secret under the same name is the same key, and secrets may change places", async () => {

@@ -29,6 +29,7 @@ const principalSchema = z.object({
   organizationId: z.string(),
   projectId: z.string().nullable(),
   keyEpoch: z.bigint().transform(Number),
+  expiresAt: z.number().nullable(),
 });
 
 const foundSchema = principalSchema.extend({ sha256: z.string() });
@@ -64,6 +65,8 @@ export class KeyDirectory implements Directory {
     const remembered = this.#remembered.get(sha256);
     if (remembered === undefined || now - remembered.at >= maxAgeMs)
       return this.#findAnew(sha256, remembered, maxAgeMs);
+    // Its end may have been moved since.
+    if (isExpired(remembered.principal, now)) return this.#findAnew(sha256, undefined, 0);
     this.#used.set(remembered.principal.keyId, now);
     return remembered.principal;
   }
@@ -134,9 +137,9 @@ export class KeyDirectory implements Directory {
     try {
       return await (shared && remembered !== undefined ? this.#askOnce(sha256) : this.#ask(sha256));
     } catch (error) {
-      if (remembered !== undefined && this.#options.clock.now() - remembered.at < STALE_MS) {
-        return remembered.principal;
-      }
+      const now = this.#options.clock.now();
+      if (remembered !== undefined && now - remembered.at < STALE_MS)
+        return isExpired(remembered.principal, now) ? null : remembered.principal;
       throw unavailable(error);
     }
   }
@@ -188,6 +191,8 @@ export class KeyDirectory implements Directory {
   }
 }
 
+const isExpired = ({ expiresAt }: Principal, now: number): boolean => expiresAt !== null && expiresAt <= now;
+
 const unavailable = (cause: unknown) =>
   new ApiError("unavailable", "Keys cannot be checked right now. Try again in a moment.", {
     retryAfterSeconds: 1,
@@ -196,11 +201,12 @@ const unavailable = (cause: unknown) =>
 
 const principals = (more = sql.fragment``) => sql.fragment`
   select key.kind, key.id as "keyId", key.name as "keyName", key.organization_id as "organizationId",
-    key.project_id as "projectId", organization.key_epoch as "keyEpoch" ${more}
+    key.project_id as "projectId", key.expires_at as "expiresAt", organization.key_epoch as "keyEpoch" ${more}
   from api_keys key join organizations organization on organization.id = key.organization_id
 `;
 const valid = sql.fragment`
   key.status = 'active' and key.deleted_at is null
+  and (key.expires_at is null or key.expires_at > clock_timestamp())
   and not organization.suspended and organization.deleted_at is null
 `;
 

@@ -6,6 +6,7 @@ const principal = (keyId: string): Principal => ({
   kind: "inference",
   keyId,
   keyName: "",
+  expiresAt: null,
   organizationId: "org",
   projectId: null,
   keyEpoch: 0,

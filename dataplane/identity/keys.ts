@@ -21,16 +21,20 @@ const TELL_ATTEMPTS = 3;
 /** Keys that an organization may have made and not deleted: as many as one page of the longest list shows. */
 export const MOST_KEYS = 10_000;
 
+export const keyStatuses = ["active", "inactive"] as const;
+
 const keySchema = z.object({
   id: z.string(),
   projectId: z.string(),
   name: z.string(),
   hint: z.string(),
-  status: z.enum(["active", "inactive"]),
+  status: z.enum(keyStatuses),
   source: z.enum(["declared", "created"]),
   /** Who made it: an admin key, or for a declared key the organization itself. */
   createdBy: z.string(),
   createdAt: z.number(),
+  /** From then on it answers 401; null: never. */
+  expiresAt: z.number().nullable(),
   lastUsedAt: z.number().nullable(),
 });
 /** Times are Unix milliseconds. */
@@ -39,7 +43,7 @@ export type KeyStatus = ApiKey["status"];
 
 const columns = sql.fragment`
   id, project_id as "projectId", name, hint, status, source, coalesce(created_by, organization_id) as "createdBy",
-  created_at as "createdAt", last_used_at as "lastUsedAt"
+  created_at as "createdAt", expires_at as "expiresAt", last_used_at as "lastUsedAt"
 `;
 /** Admin keys are never listed; deleted ones neither. */
 const shown = sql.fragment`kind = 'inference' and deleted_at is null`;
@@ -61,6 +65,13 @@ export interface KeyListQuery extends KeyScope, PageAsked {
 export interface KeyChange {
   readonly name?: string;
   readonly status?: KeyStatus;
+  readonly expiresAt?: number | null;
+}
+
+/** What a key is made with. */
+export interface NewKey {
+  readonly name: string;
+  readonly expiresAt: number | null;
 }
 
 /**
@@ -127,7 +138,7 @@ export class Keys {
   async create(
     actor: Actor,
     projectId: string,
-    name: string,
+    { name, expiresAt }: NewKey,
   ): Promise<{ readonly key: ApiKey; readonly secret: string }> {
     const secret = this.#options.newKey();
     const id = this.#options.newId("apikey");
@@ -135,36 +146,39 @@ export class Keys {
     const key = await this.#options.pool.transaction(async (transaction) => {
       await leaveRoom(transaction, actor.organizationId);
       const made = await transaction.one(sql.type(keySchema)`
-        insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, created_by)
+        insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, created_by,
+          expires_at)
         values (${id}, ${actor.organizationId}, ${projectId}, 'inference', ${name}, ${digest(secret)}, ${hint},
-          'created', ${actor.keyId})
+          'created', ${actor.keyId}, from_unix_ms(${expiresAt}::int8))
         returning ${columns}
       `);
       await writeAuditLog(transaction, actor, "key.created", id, {
         name: { from: null, to: name },
         project: { from: null, to: projectId },
+        ...(expiresAt === null ? {} : { expires_at: { from: null, to: moment(expiresAt) } }),
       });
       return made;
     });
     return { key, secret };
   }
 
-  async update(actor: Actor, id: string, change: KeyChange): Promise<KeyOutcome> {
-    const scope = { organizationId: actor.organizationId, projectId: null };
+  async update(actor: Actor, scope: KeyScope, id: string, change: KeyChange): Promise<KeyOutcome> {
     if (Object.keys(change).length === 0) {
       const key = await this.get(scope, id);
       return key === null ? { kind: "unknown" } : { kind: "done", key };
     }
     return await this.#change("update", actor, scope, id, async (transaction, before) => {
-      const name = change.name ?? before.name;
-      const status = change.status ?? before.status;
-      const changes = differences(before, { name, status });
+      const { name, status, expiresAt } = { ...before, ...change };
+      const changes = differences(before, { name, status, expiresAt });
       if (Object.keys(changes).length === 0) return { key: before, ended: false };
       const key = await transaction.one(sql.type(keySchema)`
-        update api_keys set name = ${name}, status = ${status} where id = ${id} returning ${columns}
+        update api_keys set name = ${name}, status = ${status}, expires_at = from_unix_ms(${expiresAt}::int8)
+        where id = ${id} returning ${columns}
       `);
       await writeAuditLog(transaction, actor, "key.updated", id, changes);
-      return { key, ended: before.status === "active" && status === "inactive" };
+      // What other processes remember of it must not outlive its new end.
+      const sooner = expiresAt !== null && (before.expiresAt === null || expiresAt < before.expiresAt);
+      return { key, ended: before.status === "active" && (status === "inactive" || sooner) };
     });
   }
 
@@ -262,10 +276,18 @@ async function positionOf(pool: CommonQueryMethods, scope: KeyScope, id: string)
 
 const digest = (secret: string): string => createHash("sha256").update(secret).digest("hex");
 
-function differences(before: ApiKey, after: Pick<ApiKey, "name" | "status">): FieldChanges {
-  const changes: Record<string, { from: string; to: string }> = {};
-  for (const field of ["name", "status"] as const) {
-    if (before[field] !== after[field]) changes[field] = { from: before[field], to: after[field] };
-  }
-  return changes;
+const moment = (unixMs: number | null): string | null =>
+  unixMs === null ? null : new Date(unixMs).toISOString();
+
+type Changeable = Pick<ApiKey, "name" | "status" | "expiresAt">;
+const asLogged = ({ name, status, expiresAt }: Changeable) => ({
+  name,
+  status,
+  expires_at: moment(expiresAt),
+});
+
+function differences(before: Changeable, after: Changeable): FieldChanges {
+  const [from, to] = [asLogged(before), asLogged(after)];
+  const changed = (["name", "status", "expires_at"] as const).filter((field) => from[field] !== to[field]);
+  return Object.fromEntries(changed.map((field) => [field, { from: from[field], to: to[field] }]));
 }

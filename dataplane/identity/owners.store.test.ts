@@ -8,6 +8,7 @@ import { z } from "zod";
 import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
 import type { OrganizationEntry } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
+import { systemClock } from "../lib/clock.ts";
 import { newId } from "../lib/ids.ts";
 import { openPostgres } from "../store/postgres.ts";
 import { DirectorySync } from "./directory-sync.ts";
@@ -61,6 +62,7 @@ async function copy(...organizations: OrganizationEntry[]) {
   );
   const sync = new DirectorySync({
     pool,
+    clock: systemClock,
     directory,
     newId,
     log: pino({ level: "silent" }),

@@ -5,6 +5,8 @@ export interface Principal extends Payer {
   readonly keyName: string;
   /** The key's project; admin keys have none. */
   readonly projectId: string | null;
+  /** Unix milliseconds from which the key is refused; null: never. */
+  readonly expiresAt: number | null;
 }
 
 /** Finds the owner of a key by its SHA-256 (hex). Unknown, inactive, revoked, suspended: null. */

@@ -1,4 +1,6 @@
 /** Moments as RFC 3339 writes them. */
+import { z } from "zod";
+import { field, type FieldNotes, withRules } from "./fields.ts";
 
 /** With seconds, at most a microsecond's digits, and an offset. */
 export const MOMENT =
@@ -17,3 +19,17 @@ export function momentMicros(text: string): bigint | null {
   const shift = (hours * 60 + minutes) * 60_000 * (sign === "-" ? -1 : 1);
   return BigInt(local - shift) * 1000n + BigInt(fraction.padEnd(6, "0"));
 }
+
+/** A field that holds one, after 1970. */
+export const moment = (description: string, notes: FieldNotes) =>
+  field(
+    withRules(z.string().max(40).regex(MOMENT, "must be a moment such as 2027-01-01T00:00:00Z"), [
+      {
+        cel: "timestamp(self) > timestamp('1970-01-01T00:00:00Z')",
+        message: "must be a moment of the calendar, such as 2027-01-01T00:00:00Z",
+        fault: (text) => ((momentMicros(text) ?? 0n) > 0n ? null : []),
+      },
+    ]),
+    description,
+    notes,
+  );

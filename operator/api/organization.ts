@@ -1,5 +1,6 @@
 /** Organization: who may call, and with which credit (configuration.md "Organization" is made from it). */
 import { z } from "zod";
+import { moment } from "./moment.ts";
 import {
   byteQuantity,
   entryName,
@@ -155,6 +156,9 @@ export const organizationSpec = withRules(
           name: key.name,
           project: field(entryName(), "The project that the key belongs to.", {
             default: DEFAULT_PROJECT,
+          }).optional(),
+          expiresAt: moment("From then on the key answers 401. With seconds and an offset.", {
+            example: "2027-12-31T00:00:00Z",
           }).optional(),
           secretKeyRef: key.secretKeyRef,
         }),

@@ -1,7 +1,7 @@
 /** PriceTable: what tokens and tools cost (configuration.md "PriceTable" is made from it). */
 import { z } from "zod";
 import { AMOUNT, field, listMap, modelId, price, withRules } from "./fields.ts";
-import { MOMENT, momentMicros } from "./moment.ts";
+import { moment, momentMicros } from "./moment.ts";
 
 export const priceDefaults = {
   creditsPerUSD: "32",
@@ -65,14 +65,7 @@ const tokenPrices = {
 };
 
 const change = z.strictObject({
-  from: field(
-    withRules(z.string().max(40).regex(MOMENT, "must be a moment such as 2027-01-01T00:00:00Z"), [
-      {
-        cel: "timestamp(self) > timestamp('1970-01-01T00:00:00Z')",
-        message: "must be a moment of the calendar, such as 2027-01-01T00:00:00Z",
-        fault: (text) => ((momentMicros(text) ?? 0n) > 0n ? null : []),
-      },
-    ]),
+  from: moment(
     "The moment from which these prices hold, for requests accepted then or later. With seconds and an offset.",
     { example: "2027-01-01T00:00:00Z" },
   ),

@@ -2,6 +2,7 @@
 import type { OrganizationEntry } from "../../dataplane/config/schema.ts";
 import { bytesOf } from "../api/fields.ts";
 import { DEFAULT_PROJECT, type OrganizationSpec, storageDefaults } from "../api/organization.ts";
+import { momentMicros } from "../api/moment.ts";
 import { describeKey, isKeyOfForm, type KeyForm, lookUp, type SecretKeyRef } from "./credentials.ts";
 import { micros } from "./decimal.ts";
 import type { Judge } from "./judge.ts";
@@ -126,7 +127,17 @@ function compileOrganization(
     apiKeys: (spec.apiKeys ?? []).flatMap((key, index) => {
       const known = before?.apiKeys.find((entry) => entry.name === key.name);
       const found = resolveKey(object, "apiKeys", index, key.secretKeyRef, known, context, resolved);
-      return found === null ? [] : [{ name: key.name, ...found, project: key.project ?? DEFAULT_PROJECT }];
+      if (found === null) return [];
+      const expiresAt =
+        key.expiresAt === undefined ? undefined : Number((momentMicros(key.expiresAt) ?? 0n) / 1000n);
+      return [
+        {
+          name: key.name,
+          ...found,
+          project: key.project ?? DEFAULT_PROJECT,
+          ...(expiresAt === undefined ? {} : { expiresAt }),
+        },
+      ];
     }),
     adminKeys: (spec.adminKeys ?? []).flatMap((key, index) => {
       const known = before?.adminKeys.find((entry) => entry.name === key.name);

@@ -253,6 +253,7 @@ export function callOf(
       kind: "inference",
       keyId: "apikey_1",
       keyName: "test",
+      expiresAt: null,
       organizationId: "org_a",
       projectId: "proj_1",
       keyEpoch: 0,

@@ -140,7 +140,7 @@ describe("at once", () => {
     });
     const actor = { organizationId: "org_a", keyId: "k", requestId: "r", address: "a", forwardedFor: null };
     const { data } = await list("/v1/organization/projects");
-    await keys.create(actor, data[0]?.id ?? "", "tried");
+    await keys.create(actor, data[0]?.id ?? "", { name: "tried", expiresAt: null });
     expect(await statuses(secret)).toEqual([200, 200, 200, 200]);
   });
 
@@ -279,12 +279,7 @@ describe("bodies", () => {
     const { id } = await make("steady");
     const now = async () => (await admin("GET", `${ORGANIZATION}/${id}`)).body;
     const before = await now();
-    for (const body of [
-      {},
-      { name: null, status: null },
-      { unknown: 1 },
-      { name: "steady", status: "active" },
-    ]) {
+    for (const body of [{}, { name: null, status: null }, { name: "steady", status: "active" }]) {
       expect(await admin("POST", `${ORGANIZATION}/${id}`, body)).toMatchObject({ status: 200, body: before });
     }
     for (const [body, param] of [
@@ -292,6 +287,7 @@ describe("bodies", () => {
       [{ name: "", status: "inactive" }, "name"],
       [{ status: 1 }, "status"],
       [{ status: "expired" }, "status"],
+      [{ name: "new", unknown: 1 }, "unknown"],
     ] as const) {
       const answer = await admin("POST", `${ORGANIZATION}/${id}`, body);
       expect(answer.status).toBe(400);
@@ -308,7 +304,7 @@ describe("bodies", () => {
     ["DELETE", ORGANIZATION],
     ["PUT", ORGANIZATION],
     ["DELETE", `${ORGANIZATION}/apikey_x`],
-    ["POST", `${PROJECT}/apikey_x`],
+    ["PUT", `${PROJECT}/apikey_x`],
     ["PATCH", PROJECT],
     ["POST", "/v1/organization/projects"],
     ["POST", "/v1/organizations/me"],
@@ -317,6 +313,65 @@ describe("bodies", () => {
     const answer = await admin(method, path, {});
     expect(answer.status).toBe(405);
     expect(answer.headers.get("allow")).not.toBe(null);
+  });
+});
+
+describe("expiry (rules 9.3 to 9.5)", () => {
+  const own = (key: string, plane = 0) => world.call(key, "GET", "/v1/key", { plane });
+
+  test("an expired key answers 401 on every plane; both faces and the holder are told when", async () => {
+    const ends = Math.ceil(Date.now() / 1000) + 2;
+    const iso = `${new Date(ends * 1000).toISOString().slice(0, 19)}Z`;
+    const { body: made } = await admin("POST", ORGANIZATION, { name: "brief", expires_at: ends });
+    const [id, key] = [String(made["id"]), String(made["key"])];
+    expect(made).toMatchObject({ expires_at: iso });
+    expect((await admin("GET", `${PROJECT}/${id}`)).body).toMatchObject({ expires_at: ends });
+    expect(await own(key)).toMatchObject({
+      status: 200,
+      body: { object: "key", id, name: "brief", project_id: made["workspace_id"], expires_at: iso },
+    });
+    expect(await statuses(key)).toEqual([200, 200, 200, 200]);
+    await expect.poll(() => statuses(key), { timeout: 10_000 }).toEqual([401, 401, 401, 401]);
+    const { body: later } = await admin("POST", `${PROJECT}/${id}`, {
+      expires_at: "2099-12-31T07:00:00+07:00",
+    });
+    expect(later).toMatchObject({ expires_at: Date.UTC(2099, 11, 31) / 1000 });
+    await expect.poll(() => statuses(key), { timeout: 5_000 }).toEqual([200, 200, 200, 200]);
+    expect((await admin("POST", `${ORGANIZATION}/${id}`, { expires_at: null })).body).toMatchObject({
+      expires_at: null,
+    });
+    expect((await own(key)).body).toMatchObject({ expires_at: null });
+  });
+
+  test("an earlier end holds at once, also where the key is remembered", async () => {
+    const { id, key } = await make("shortened");
+    expect(await statuses(key)).toEqual([200, 200, 200, 200]);
+    const ends = Math.ceil(Date.now() / 1000) + 1;
+    await admin("POST", `${ORGANIZATION}/${id}`, { expires_at: ends });
+    await expect.poll(() => Date.now() > ends * 1000, { timeout: 5_000 }).toBe(true);
+    expect([(await ask(key, 0)).status, (await ask(key, 1)).status]).toEqual([401, 401]);
+  });
+
+  test.each([["2020-01-01T00:00:00Z"], ["tomorrow"], [12], [1.5], [true], ["2099-02-30T00:00:00Z"], [9e15]])(
+    "expires_at %j is a 400 that names it, and changes nothing",
+    async (expires_at) => {
+      const { id } = await make("kept");
+      for (const path of [ORGANIZATION, `${ORGANIZATION}/${id}`, PROJECT, `${PROJECT}/${id}`]) {
+        const { status, raw } = await admin("POST", path, { name: "changed", expires_at });
+        expect([path, status, raw.includes("expires_at")]).toEqual([path, 400, true]);
+      }
+      expect((await admin("GET", `${ORGANIZATION}/${id}`)).body).toMatchObject({ name: "kept" });
+    },
+  );
+
+  test("rule 9.4: unknown fields are a 400 that names each of them", async () => {
+    const { id } = await make("strict");
+    for (const path of [ORGANIZATION, `${ORGANIZATION}/${id}`, PROJECT, `${PROJECT}/${id}`]) {
+      const answer = await admin("POST", path, { name: "x", expiresAt: "2099-01-01", monthly_limit: 5 });
+      expect([path, answer.status]).toEqual([path, 400]);
+      expect(answer.raw).toContain("expiresAt");
+      expect(answer.raw).toContain("monthly_limit");
+    }
   });
 });
 

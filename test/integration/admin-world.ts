@@ -200,7 +200,7 @@ export class AdminWorld {
       recheckKey: (keyId) => directory.recheck(keyId),
     });
     const { holds } = money;
-    const sync = new DirectorySync({ pool, directory, holds, newId, log });
+    const sync = new DirectorySync({ pool, clock: systemClock, directory, holds, newId, log });
     sync.start();
     await money.begin();
     await sync.copy(this.snapshot);

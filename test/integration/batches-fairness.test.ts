@@ -73,6 +73,7 @@ async function create(
     kind: "inference",
     keyId: "key",
     keyName: "",
+    expiresAt: null,
     organizationId,
     projectId: "default",
     keyEpoch: 0,

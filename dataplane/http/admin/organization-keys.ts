@@ -3,9 +3,8 @@
  * Source: service.md "Organization", "API key", rules 5.1–5.8, dialects.md §A4, §A9, §G.
  */
 import type { DatabasePool } from "slonik";
-import type { ApiKey, KeyChange, Keys } from "../../identity/keys.ts";
+import { keyStatuses, type ApiKey, type Keys } from "../../identity/keys.ts";
 import { findProject, readOrganizationName } from "../../identity/projects.ts";
-import { ApiError } from "../../lib/api-error.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import {
@@ -15,15 +14,14 @@ import {
   pathId,
   projectNotFound,
   readChoice,
-  readFields,
-  readName,
+  readKeyChange,
+  readNewKey,
   readOne,
   requireDone,
 } from "./requests.ts";
 
 const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 1000;
-const statuses = ["active", "inactive"] as const;
 
 export interface AdminNeeds {
   readonly pool: DatabasePool;
@@ -54,7 +52,7 @@ export const organizationKeyRoutes =
       // What cannot be an id filters everything out, and never reaches the database.
       if ([workspaceId, createdBy].some((id) => id !== null && pathId(id) === null))
         return listEnvelope([], false);
-      const status = readChoice(asked, "status", statuses);
+      const status = readChoice(asked, "status", keyStatuses);
       const page = await keys.list({
         organizationId: callerOf(request).organizationId,
         projectId: null,
@@ -70,11 +68,11 @@ export const organizationKeyRoutes =
     });
 
     app.post("/v1/organizations/api_keys", access, async (request) => {
-      const name = readName((await readFields(request))["name"]);
+      const asked = await readNewKey(request, services.clock.now());
       const actor = actorOf(request);
       const project = await findProject(pool, actor.organizationId, "default");
       if (project === null) throw projectNotFound();
-      const { key, secret } = await keys.create(actor, project.id, name);
+      const { key, secret } = await keys.create(actor, project.id, asked);
       return { ...keyObject(key), key: secret };
     });
 
@@ -87,27 +85,15 @@ export const organizationKeyRoutes =
     });
 
     app.post<{ Params: { id: string } }>("/v1/organizations/api_keys/:id", access, async (request) => {
-      const change = readChange(await readFields(request));
+      const change = await readKeyChange(request, services.clock.now());
       const id = pathId(request.params.id);
       if (id === null) throw keyNotFound();
       const actor = actorOf(request);
-      const outcome = await keys.update(actor, id, change);
+      const scope = { organizationId: actor.organizationId, projectId: null };
+      const outcome = await keys.update(actor, scope, id, change);
       return keyObject(requireDone(outcome, actor.organizationId, services.snapshot()));
     });
   };
-
-/** `{}` and nulls change nothing; one invalid field refuses all of it (rule 5.5). */
-function readChange(fields: Readonly<Record<string, unknown>>): KeyChange {
-  const { name, status } = fields;
-  const known = statuses.find((one) => one === status);
-  if (status !== undefined && status !== null && known === undefined) {
-    throw new ApiError("invalid_value", "status must be active or inactive.", { param: "status" });
-  }
-  return {
-    ...(name === undefined || name === null ? {} : { name: readName(name) }),
-    ...(known === undefined ? {} : { status: known }),
-  };
-}
 
 /** Both the older and the newest form of the object: `workspace_id` and `scope`. */
 function keyObject(key: ApiKey) {
@@ -121,7 +107,7 @@ function keyObject(key: ApiKey) {
     created_by: { id: key.createdBy, type: "user" },
     partial_key_hint: key.hint,
     status: key.status,
-    expires_at: null,
+    expires_at: key.expiresAt === null ? null : isoSeconds(key.expiresAt),
     principal: null,
   };
 }

@@ -17,8 +17,8 @@ import {
   pathId,
   projectNotFound,
   readChoice,
-  readFields,
-  readName,
+  readKeyChange,
+  readNewKey,
   requireDone,
   unixSeconds,
 } from "./requests.ts";
@@ -102,13 +102,13 @@ export const projectRoutes =
     });
 
     app.post<OfProject>(projectKeys, access, async (request) => {
-      const name = readName((await readFields(request))["name"]);
+      const asked = await readNewKey(request, services.clock.now());
       const actor = actorOf(request);
       const project = await projectOf(actor.organizationId, request.params.project);
       if (project.archivedAt !== null) {
         throw new ApiError("invalid_request", "This project is archived: no key can be made for it.");
       }
-      const { key, secret } = await keys.create(actor, project.id, name);
+      const { key, secret } = await keys.create(actor, project.id, asked);
       return { ...projectKeyObject(key), value: secret };
     });
 
@@ -119,6 +119,17 @@ export const projectRoutes =
       const key = id === null ? null : await keys.get({ organizationId, projectId: project.id }, id);
       if (key === null) throw keyNotFound();
       return projectKeyObject(key);
+    });
+
+    app.post<OfKey>(`${projectKeys}/:id`, access, async (request) => {
+      const change = await readKeyChange(request, services.clock.now());
+      const actor = actorOf(request);
+      const { organizationId } = actor;
+      const project = await projectOf(organizationId, request.params.project);
+      const id = pathId(request.params.id);
+      if (id === null) throw keyNotFound();
+      const outcome = await keys.update(actor, { organizationId, projectId: project.id }, id, change);
+      return projectKeyObject(requireDone(outcome, organizationId, services.snapshot()));
     });
 
     app.delete<OfKey>(`${projectKeys}/:id`, access, async (request) => {
@@ -152,7 +163,7 @@ function projectKeyObject(key: ApiKey) {
     redacted_value: key.hint,
     created_at: unixSeconds(key.createdAt),
     last_used_at: key.lastUsedAt === null ? null : unixSeconds(key.lastUsedAt),
-    expires_at: null,
+    expires_at: key.expiresAt === null ? null : unixSeconds(key.expiresAt),
     owner: { type: "user" },
     owner_project_access: "active",
   };

@@ -1,6 +1,13 @@
 /** What the routes of the admin API read from a request in the same way. */
 import type { FastifyRequest } from "fastify";
-import type { ApiKey, KeyOutcome } from "../../identity/keys.ts";
+import { z } from "zod";
+import {
+  keyStatuses,
+  type ApiKey,
+  type KeyChange,
+  type KeyOutcome,
+  type NewKey,
+} from "../../identity/keys.ts";
 import type { Actor } from "../../identity/audit-log.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -11,6 +18,9 @@ import { callerOf } from "../route.ts";
 
 const MAX_NAME = 500;
 const MAX_FORWARDED = 500;
+/** Of unknown fields, in the message that refuses them. */
+const MOST_NAMED = 10;
+const MOST_NAMED_CHARACTERS = 100;
 
 /** For the audit log. */
 export function actorOf(request: FastifyRequest): Actor {
@@ -30,9 +40,63 @@ export function pathId(text: string): string | null {
   return /^[A-Za-z0-9_-]{1,200}$/.test(text) ? text : null;
 }
 
-/** The body's fields. @throws ApiError 400, 413, 415 */
-export async function readFields(request: FastifyRequest): Promise<Readonly<Record<string, unknown>>> {
-  return await readJsonBody(request, limits.smallBodyBytes);
+/** The body's fields. @throws ApiError 400 that names those which are not `known`, 413, 415 */
+async function readFields<Name extends string>(
+  request: FastifyRequest,
+  known: readonly Name[],
+): Promise<Readonly<Partial<Record<Name, unknown>>>> {
+  const fields = await readJsonBody(request, limits.smallBodyBytes);
+  const names: readonly string[] = known;
+  const unknown = Object.keys(fields).filter((name) => !names.includes(name));
+  const [first] = unknown;
+  if (first !== undefined) {
+    const some = unknown.slice(0, MOST_NAMED).map((name) => name.slice(0, MOST_NAMED_CHARACTERS));
+    const message = `Unknown field${unknown.length > 1 ? "s" : ""}: ${some.join(", ")}. Known are ${known.join(", ")}.`;
+    throw new ApiError("invalid_request", message, { param: first.slice(0, MOST_NAMED_CHARACTERS) });
+  }
+  return fields as Partial<Record<Name, unknown>>;
+}
+
+/** What a key shall be made with. `now`: Unix milliseconds. @throws ApiError 400, 413, 415 */
+export async function readNewKey(request: FastifyRequest, now: number): Promise<NewKey> {
+  const { name, expires_at } = await readFields(request, ["name", "expires_at"]);
+  return { name: readName(name), expiresAt: readExpiry(expires_at ?? null, now) };
+}
+
+/** `{}` and nulls change nothing, save for the null that clears; one invalid field refuses all of it (rule 5.5). */
+export async function readKeyChange(request: FastifyRequest, now: number): Promise<KeyChange> {
+  const { name, status, expires_at } = await readFields(request, ["name", "status", "expires_at"]);
+  const known = keyStatuses.find((one) => one === status);
+  if (status !== undefined && status !== null && known === undefined)
+    throw new ApiError("invalid_value", "status must be active or inactive.", { param: "status" });
+  return {
+    ...(name === undefined || name === null ? {} : { name: readName(name) }),
+    ...(known === undefined ? {} : { status: known }),
+    ...(expires_at === undefined ? {} : { expiresAt: readExpiry(expires_at, now) }),
+  };
+}
+
+/** RFC 3339, or Unix seconds (rule 9.4). */
+const momentSchema = z.union([
+  z.iso.datetime({ offset: true }).transform((text) => Date.parse(text)),
+  z.int().transform((seconds) => seconds * 1000),
+]);
+/** The last second of the year 9999: what RFC 3339 can say. */
+const LATEST_MS = 253_402_300_799_000;
+
+/** Unix milliseconds; null: never. @throws ApiError 400 */
+function readExpiry(value: unknown, now: number): number | null {
+  if (value === null) return null;
+  const read = momentSchema.safeParse(value);
+  if (!read.success || Number.isNaN(read.data))
+    throw new ApiError(
+      "invalid_value",
+      'expires_at must be a moment such as "2027-12-31T00:00:00Z", Unix seconds, or null.',
+      { param: "expires_at" },
+    );
+  if (read.data <= now || read.data > LATEST_MS)
+    throw new ApiError("invalid_value", "expires_at must lie in the future.", { param: "expires_at" });
+  return read.data;
 }
 
 /** @throws ApiError 400 unless it is a text of 1 to 500 characters that a database can hold (rule 5.5). */

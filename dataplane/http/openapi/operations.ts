@@ -67,6 +67,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/models": { summary: "List the models", query: listQuery(10_000), answer: json(schemas.modelList) },
   "GET /v1/models/*": { summary: "One model; its id may hold slashes", answer: json(schemas.model) },
+  "GET /v1/key": { summary: "The key that asks", answer: json(schemas.ownKey) },
   "POST /v1/files": {
     summary: "Upload a file",
     body: { type: "multipart/form-data", schema: schemas.upload },
@@ -122,12 +123,12 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "POST /v1/organizations/api_keys": {
     summary: "Make a key in the default project",
-    body: json(schemas.keyName),
+    body: json(schemas.keyToMake),
     answer: json(schemas.newApiKey),
   },
   "GET /v1/organizations/api_keys/:id": { summary: "One key", answer: json(schemas.apiKey) },
   "POST /v1/organizations/api_keys/:id": {
-    summary: "Rename, deactivate or activate a key",
+    summary: "Rename, deactivate or activate a key, or change when it expires",
     body: json(schemas.keyChange),
     answer: json(schemas.apiKey),
   },
@@ -162,11 +163,16 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "POST /v1/organization/projects/:project/api_keys": {
     summary: "Make a key in a project",
-    body: json(schemas.keyName),
+    body: json(schemas.keyToMake),
     answer: json(schemas.newProjectKey),
   },
   "GET /v1/organization/projects/:project/api_keys/:id": {
     summary: "One key of a project",
+    answer: json(schemas.projectKey),
+  },
+  "POST /v1/organization/projects/:project/api_keys/:id": {
+    summary: "Rename, deactivate or activate a key, or change when it expires",
+    body: json(schemas.keyChange),
     answer: json(schemas.projectKey),
   },
   "DELETE /v1/organization/projects/:project/api_keys/:id": {

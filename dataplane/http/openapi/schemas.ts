@@ -63,6 +63,7 @@ const keyFields = {
   created_by: z.looseObject({ id: z.string(), type: z.literal("user") }),
   partial_key_hint: z.string(),
   status: z.enum(["active", "inactive"]),
+  expires_at: isoTime.nullable(),
 };
 export const apiKey = named("ApiKey", z.looseObject(keyFields));
 export const newApiKey = named(
@@ -70,12 +71,32 @@ export const newApiKey = named(
   z.looseObject({ ...keyFields, key: z.string().describe("The plaintext; shown only here") }),
 );
 export const apiKeyList = named("ApiKeyList", list(apiKey));
-export const keyName = named("KeyName", z.looseObject({ name: z.string().min(1).max(500) }));
+const expiry = z
+  .union([isoTime, unixTime])
+  .nullable()
+  .optional()
+  .describe("From then on the key answers 401; null: never");
+export const keyToMake = named(
+  "NewKey",
+  z.strictObject({ name: z.string().min(1).max(500), expires_at: expiry }),
+);
 export const keyChange = named(
   "KeyChange",
-  z.looseObject({
+  z.strictObject({
     name: z.string().min(1).max(500).nullable().optional(),
     status: z.enum(["active", "inactive"]).nullable().optional(),
+    expires_at: expiry,
+  }),
+);
+export const ownKey = named(
+  "Key",
+  z.looseObject({
+    object: z.literal("key"),
+    id: z.string(),
+    name: z.string(),
+    project_id: z.string(),
+    created_at: isoTime,
+    expires_at: isoTime.nullable(),
   }),
 );
 export const projectList = named(
@@ -100,6 +121,7 @@ const projectKeyFields = {
   redacted_value: z.string(),
   created_at: unixTime,
   last_used_at: unixTime.nullable(),
+  expires_at: unixTime.nullable(),
   owner: z.looseObject({ type: z.string() }),
 };
 export const projectKey = named("ProjectApiKey", z.looseObject(projectKeyFields));

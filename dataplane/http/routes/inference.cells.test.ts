@@ -217,6 +217,7 @@ beforeAll(async () => {
     kind: "inference",
     keyId: "apikey_1",
     keyName: "test",
+    expiresAt: null,
     organizationId: "org_a",
     projectId: "default",
     keyEpoch: 0,

@@ -51,6 +51,8 @@ create table api_keys (
   -- The admin key that made it; null for declared ones.
   created_by text,
   last_used_at timestamptz,
+  -- From then on it answers 401; null: never.
+  expires_at timestamptz,
   -- Deleted through the admin API: not listed, never active again; its usage stays (rule 5.7).
   deleted_at timestamptz,
   check ((kind = 'admin') = (project_id is null))
