@@ -1,6 +1,6 @@
 /** A request's body as it comes, for bodies that are too large to stand in memory: bounded and decoded. */
 import type { IncomingMessage } from "node:http";
-import type { Transform } from "node:stream";
+import type { Transform, Writable } from "node:stream";
 import { ApiError } from "../lib/api-error.ts";
 import { decoderOf, requestCodings } from "../lib/content-coding.ts";
 import { bodyTimeout, clientGone, bodyTooLarge, unknownEncoding } from "./body-errors.ts";
@@ -103,22 +103,18 @@ async function* decode(
   }
 }
 
-/** Never fails: what went wrong with the source is its result. */
-async function feed(
+/** Never fails: what went wrong with the source destroys the decoder and is the result. */
+export async function feed(
   source: AsyncIterable<Buffer>,
-  decoder: Transform,
+  decoder: Writable,
 ): Promise<{ readonly fault: Error | null; readonly bytes: number }> {
   let bytes = 0;
   try {
     for await (const chunk of source) {
       if (decoder.destroyed) break;
       bytes += chunk.length;
-      if (!decoder.write(chunk)) {
-        await new Promise<void>((room) => {
-          decoder.once("drain", room);
-          decoder.once("close", room);
-        });
-      }
+      if (!decoder.write(chunk)) await roomIn(decoder);
+      if (decoder.destroyed) break;
     }
     decoder.end();
     return { fault: null, bytes };
@@ -127,4 +123,12 @@ async function feed(
     decoder.destroy(fault);
     return { fault, bytes };
   }
+}
+
+/** Settles when it takes more, or never will. */
+async function roomIn(decoder: Writable): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  decoder.once("drain", resolve).once("close", resolve);
+  await promise;
+  decoder.removeListener("drain", resolve).removeListener("close", resolve);
 }

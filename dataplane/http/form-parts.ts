@@ -1,69 +1,115 @@
-/** The parts of a multipart form, in order, from a body that may have been decoded. */
-import type { Multipart } from "@fastify/multipart";
-import type { FastifyRequest } from "fastify";
-import type { EventEmitter } from "node:events";
+/** The parts of a multipart form (RFC 7578), in order, from a body that may have been decoded. */
+import { Dicer } from "@fastify/busboy";
 import { Readable } from "node:stream";
+import { MIMEType } from "node:util";
+import { ApiError } from "../lib/api-error.ts";
+import { feed } from "./body-stream.ts";
 
-/** What busboy makes of a form: it keeps the reader of its parts' headers to itself. */
-interface Busboy extends NodeJS.WritableStream {
-  readonly _parser?: { readonly parser?: EventEmitter };
+export interface FormPart {
+  /** Of its field; empty when the part says none. */
+  readonly name: string;
+  readonly filename: string | undefined;
+  /** undefined when it says none. */
+  readonly contentType: string | undefined;
+  readonly bytes: AsyncIterable<Buffer>;
 }
+
+/** Each name of a header in lower case with its values, whose characters are bytes. */
 type PartHeaders = Readonly<Record<string, readonly string[] | undefined>>;
 
-export class FormParts {
-  readonly #source: Readable;
-  readonly #parts: AsyncIterator<Multipart>;
-  /** `content-type` of the part that is being read, and of each file so far. */
-  #type: string | undefined;
-  readonly #fileTypes: (string | undefined)[] = [];
+const MAX_HEADERS = 50;
+/** RFC 2046 §5.1.1. */
+const MAX_BOUNDARY = 70;
 
-  /** `body` stands for the request's own bytes. Throws from it are those of `next`. */
-  constructor(request: FastifyRequest, body: AsyncIterable<Buffer>) {
-    this.#source = Readable.from(body, { objectMode: false });
-    const raw = Object.assign(this.#source, {
-      headers: request.raw.headers,
-      pipe: (busboy: Busboy) => {
-        this.#watchHeaders(busboy);
-        return Readable.prototype.pipe.call(this.#source, busboy);
-      },
+/**
+ * Each part is read to its end before the next one is asked for. Parts that are no fields of a form are left out; what
+ * follows the form is not read.
+ * @param contentType of the form; without a boundary it is malformed.
+ * @throws ApiError 400 for a form that is malformed, incomplete or has more than `most` parts; and what `body` throws.
+ */
+export async function* formParts(
+  contentType: MIMEType,
+  body: AsyncIterable<Buffer>,
+  most: number,
+): AsyncGenerator<FormPart> {
+  const boundary = contentType.params.get("boundary");
+  if (boundary === null || boundary.length > MAX_BOUNDARY) throw incomplete();
+  const parser = new Dicer({ boundary, maxHeaderPairs: MAX_HEADERS });
+  const parts = new Readable({ objectMode: true, read: () => {} });
+  let count = 0;
+  let last: Readable | undefined;
+  const fail = (error: Error) => {
+    // Only the last part can be open; who is reading it hears of the end as who waits for another does.
+    last?.destroy(error);
+    parts.destroy(error);
+  };
+  parser.on("part", (stream) => {
+    last = stream;
+    count += 1;
+    if (count > most) fail(new ApiError("invalid_request", "The form has too many fields."));
+    // Without a listener an error of a part that nobody reads would end the process.
+    stream.on("error", () => {});
+    stream.once("header", (headers) => {
+      const part = partOf(headers as PartHeaders, stream);
+      if (part === null) stream.resume();
+      else parts.push(part);
     });
-    const form = Object.create(request, { raw: { value: raw } }) as FastifyRequest;
-    const parts = form.parts({ isPartAFile: (...part) => this.#isFile(...part) });
-    this.#parts = parts[Symbol.asyncIterator]();
-  }
-
-  /** null: the form is over. */
-  async next(): Promise<Multipart | null> {
-    const next = await this.#parts.next();
-    return next.done === true ? null : next.value;
-  }
-
-  /** The content type that the first file says it has; undefined when it says none. */
-  get firstFileType(): string | undefined {
-    return this.#fileTypes[0];
-  }
-
-  close(): void {
-    this.#source.destroy();
-  }
-
-  /** A part without a content type is `text/plain` to busboy (RFC 7578 §4.4); only its headers tell. */
-  #watchHeaders(busboy: Busboy): void {
-    busboy._parser?.parser?.prependListener("part", (part: EventEmitter) =>
-      part.once("header", (headers: PartHeaders) => {
-        const type = headers["content-type"]?.[0]?.trim();
-        this.#type = type === "" ? undefined : type;
-      }),
-    );
-  }
-
-  /** As busboy decides, save that a `file` with a type of its own needs no name (dialects.md §A5). */
-  #isFile(field: string | undefined, type: string | undefined, filename: string | undefined): boolean {
-    const isFile =
-      filename !== undefined ||
-      type === "application/octet-stream" ||
-      (field === "file" && this.#type !== undefined);
-    if (isFile) this.#fileTypes.push(this.#type);
-    return isFile;
+  });
+  parser.once("finish", () => parts.push(null));
+  // Its own errors do not destroy it, those of the body do.
+  parser.on("error", (error) => fail(parser.errored ?? incomplete(error)));
+  feed(body, parser).catch(fail);
+  try {
+    for await (const part of parts) yield part as FormPart;
+  } finally {
+    parser.destroy();
   }
 }
+
+/** null: no field of a form. */
+function partOf(headers: PartHeaders, bytes: Readable): FormPart | null {
+  const disposition = headers["content-disposition"]?.[0] ?? "";
+  const parameters = dispositionParameters(disposition);
+  if (parameters === null) return null;
+  const type = headers["content-type"]?.[0]?.trim();
+  return {
+    name: parameters.get("name") ?? "",
+    filename: extended(parameters.get("filename*")) ?? parameters.get("filename"),
+    contentType: type === "" ? undefined : type,
+    bytes,
+  };
+}
+
+/** A disposition has a media type's syntax but for the slash. */
+function dispositionParameters(disposition: string): { get(name: string): string | undefined } | null {
+  // Browsers leave a backslash in a path as it is; control characters would cost the parameter its value.
+  const text = disposition
+    .trim()
+    .replaceAll(/\\["\\]?/g, (escape) => (escape.length === 2 ? escape : "\\\\"))
+    .replaceAll(/[^\t -~\x80-\xff]/g, "");
+  try {
+    const { essence, params } = new MIMEType(`multipart/${text}`);
+    if (essence !== "multipart/form-data") return null;
+    return {
+      get: (name) => {
+        const value = params.get(name);
+        return value === null ? undefined : Buffer.from(value, "latin1").toString();
+      },
+    };
+  } catch {
+    return null;
+  }
+}
+
+/** A name as older clients write it (RFC 8187); undefined for any other form. */
+function extended(value: string | undefined): string | undefined {
+  const encoded = /^utf-8'[^']*'(.*)$/i.exec(value ?? "")?.[1];
+  try {
+    return encoded === undefined ? undefined : decodeURIComponent(encoded);
+  } catch {
+    return undefined;
+  }
+}
+
+const incomplete = (cause?: Error): ApiError =>
+  new ApiError("invalid_request", "The request body is not a complete multipart form.", { cause });

@@ -1,9 +1,10 @@
 /** Reads the form of an upload: one file, its fields before or after it (rules 4.13–4.14, 4.18). */
 import type { FastifyRequest } from "fastify";
+import { MIMEType } from "node:util";
 import type { FileDescription, StoredFile } from "../files/catalog.ts";
 import { mimeTypeOf, safeFilename } from "../files/filename.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { FormParts } from "./form-parts.ts";
+import { formParts, type FormPart } from "./form-parts.ts";
 import { limits } from "./limits.ts";
 import { streamCounted } from "./request-body.ts";
 
@@ -27,53 +28,91 @@ export async function readUpload(
   request: FastifyRequest,
   store: (source: AsyncIterable<Buffer>, describe: Describe) => Promise<StoredFile>,
 ): Promise<StoredFile> {
-  if (!request.isMultipart()) {
-    throw new ApiError("unsupported_media_type", "The request's content type must be multipart/form-data.");
-  }
+  const contentType = formType(request);
+  const body = streamCounted(request, limits.formBytes, limits.uploadHeldBytes);
+  // One of its parts is the file.
+  const parts = formParts(contentType, body, limits.formFields + 1);
   const fields = new Map<string, string>();
-  const parts = new FormParts(request, streamCounted(request, limits.formBytes, limits.uploadHeldBytes));
   try {
     const file = await nextFile(parts, fields);
     if (file === null) throw new ApiError("missing_parameter", "The form has no file.", { param: "file" });
-    const mimeType = mimeTypeOf(parts.firstFileType, file.filename);
+    const mimeType = mimeTypeOf(file.contentType, file.filename);
     const filename = safeFilename(file.filename, mimeType);
     // The stream ends with its part; what follows is read before the file is shown.
-    async function* source(): AsyncIterable<Buffer> {
-      yield* file?.file ?? [];
-      if (file?.file.truncated === true) {
-        throw new ApiError("too_large", `The file is larger than ${limits.fileBytes / (1024 * 1024)} MiB.`);
+    async function* source(bytes: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
+      let length = 0;
+      for await (const piece of bytes) {
+        length += piece.length;
+        if (length > limits.fileBytes) {
+          throw new ApiError("too_large", `The file is larger than ${limits.fileBytes / (1024 * 1024)} MiB.`);
+        }
+        yield piece;
       }
       if ((await nextFile(parts, fields)) !== null) {
         throw new ApiError("invalid_request", "The form has more than one file.", { param: "file" });
       }
       describeFields(fields, 0);
     }
-    return await store(source(), (now) => ({ filename, mimeType, ...describeFields(fields, now) }));
-  } catch (error) {
-    throw formError(error);
+    return await store(source(file.bytes), (now) => ({
+      filename,
+      mimeType,
+      ...describeFields(fields, now),
+    }));
   } finally {
-    parts.close();
+    await parts.return(undefined);
   }
 }
 
+/** @throws ApiError 415 */
+function formType({ headers }: FastifyRequest): MIMEType {
+  const given = headers["content-type"] ?? "";
+  try {
+    const type = new MIMEType(given);
+    if (type.essence === "multipart/form-data") return type;
+  } catch {
+    // Not a media type at all.
+  }
+  throw new ApiError("unsupported_media_type", "The request's content type must be multipart/form-data.");
+}
+
 /** Collects fields until a file comes. null: the form is over. */
-async function nextFile(parts: FormParts, fields: Map<string, string>) {
+async function nextFile(
+  parts: AsyncIterator<FormPart>,
+  fields: Map<string, string>,
+): Promise<FormPart | null> {
   for (;;) {
-    const part = await parts.next();
-    if (part === null) return null;
-    if (part.type === "file") {
-      if (part.fieldname === "file") return part;
+    const next = await parts.next();
+    if (next.done === true) return null;
+    const part = next.value;
+    const { name } = part;
+    if (isFile(part)) {
+      if (name === "file") return part;
       throw new ApiError("invalid_request", "The form's file must be in the field `file`.", {
         param: "file",
       });
     }
-    const name = part.fieldname;
-    if (part.valueTruncated || part.fieldnameTruncated || typeof part.value !== "string") {
+    if (name === "file") throw new ApiError("invalid_type", "`file` must be a file.", { param: "file" });
+    fields.set(name, await valueOf(part));
+  }
+}
+
+/** A part with a file's name or of no known type, and a `file` with any type of its own (dialects.md §A5). */
+const isFile = ({ name, filename, contentType = "" }: FormPart): boolean =>
+  filename !== undefined ||
+  /^application\/octet-stream *(;|$)/i.test(contentType) ||
+  (name === "file" && contentType !== "");
+
+async function valueOf({ name, bytes }: FormPart): Promise<string> {
+  const pieces: Buffer[] = [];
+  let length = 0;
+  for await (const piece of bytes) {
+    length += piece.length;
+    if (length > limits.formFieldBytes) {
       throw new ApiError("invalid_value", "A field of the form is too long.", { param: name.slice(0, 100) });
     }
-    if (name === "file") throw new ApiError("invalid_type", "`file` must be a file.", { param: "file" });
-    fields.set(name, part.value);
+    pieces.push(piece);
   }
+  return Buffer.concat(pieces).toString();
 }
 
 function describeFields(
@@ -114,29 +153,4 @@ function seconds(fields: ReadonlyMap<string, string>, name: string, most: number
   const value = /^\d{1,9}$/.test(text) ? Number(text) : 0;
   if (value >= HOUR && value <= most) return value;
   throw new ApiError("invalid_value", `${name} must be an integer from ${HOUR} to ${most}.`, { param: name });
-}
-
-/** What the parser throws about a form, as what the client did. */
-function formError(error: unknown): unknown {
-  if (error instanceof ApiError) return error;
-  const code = error instanceof Error && "code" in error ? String(error.code) : "";
-  if (code === "FST_FILES_LIMIT") {
-    return new ApiError("invalid_request", "The form has more than one file.", {
-      param: "file",
-      cause: error,
-    });
-  }
-  if (code === "FST_PARTS_LIMIT" || code === "FST_FIELDS_LIMIT") {
-    return new ApiError("invalid_request", "The form has too many fields.", { cause: error });
-  }
-  const text = error instanceof Error ? error.message : "";
-  if (
-    code.startsWith("FST_") ||
-    /multipart|boundary|unexpected end|part terminated|malformed|premature/i.test(text)
-  ) {
-    return new ApiError("invalid_request", "The request body is not a complete multipart form.", {
-      cause: error,
-    });
-  }
-  return error;
 }

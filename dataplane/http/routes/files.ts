@@ -1,5 +1,4 @@
 /** `/v1/files`. Source: service.md "File", "Files", rules 4.13–4.18, dialects.md §A4–§A5. */
-import multipart from "@fastify/multipart";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { Readable } from "node:stream";
 import type { StoredFile } from "../../files/catalog.ts";
@@ -22,28 +21,14 @@ export const fileRoutes =
   (app) => {
     const access = { config: { access: "inference" } } as const;
 
-    // A scope of its own: only here a multipart body is read as a form.
-    app.register(async (scope) => {
-      await scope.register(multipart, {
-        throwFileSizeLimit: false,
-        limits: {
-          fileSize: limits.fileBytes,
-          fieldSize: limits.formFieldBytes,
-          fields: limits.formFields,
-          files: 2,
-          parts: limits.formFields + 2,
-          headerPairs: 50,
-        },
-      });
-      scope.post("/v1/files", { config: { ...access.config, needsCredit: true } }, async (request) => {
-        const { organizationId } = callerOf(request);
-        const declared = declaredBytes(request);
-        await files.requireRoom(organizationId, declared.leastBytes);
-        const file = await readUpload(request, (source, describe) =>
-          files.create(organizationId, source, describe, declared),
-        );
-        return fileObject(file, familyOf(request));
-      });
+    app.post("/v1/files", { config: { ...access.config, needsCredit: true } }, async (request) => {
+      const { organizationId } = callerOf(request);
+      const declared = declaredBytes(request);
+      await files.requireRoom(organizationId, declared.leastBytes);
+      const file = await readUpload(request, (source, describe) =>
+        files.create(organizationId, source, describe, declared),
+      );
+      return fileObject(file, familyOf(request));
     });
 
     app.get("/v1/files", access, async (request) => {
