@@ -15,7 +15,8 @@ export const noTools: ToolUsage = { webSearches: 0, webFetches: 0, xSearches: 0,
 
 /** Neither tokens nor tools: such a request costs nothing and leaves no row. */
 export function isNothing({ tokens, tools }: Observed): boolean {
-  const counters = [...Object.values(tokens), ...Object.values(tools)] as number[];
+  const { tiers: _tiers, ...counted } = tokens;
+  const counters = [...Object.values(counted), ...Object.values(tools)] as number[];
   return counters.every((counter) => !(counter > 0));
 }
 
@@ -33,5 +34,7 @@ export function tokensOf(usage: MessagesUsage): TokenUsage {
     cacheWrite1h: oneHour,
     output: usage.output_tokens,
     reasoning: Math.min(usage.output_tokens, usage.output_tokens_details?.thinking_tokens ?? 0),
+    ...(usage.audio !== undefined && { audioInput: usage.audio.input, audioOutput: usage.audio.output }),
+    ...(usage.tiers !== undefined && { tiers: usage.tiers }),
   };
 }

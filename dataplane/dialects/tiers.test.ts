@@ -1,6 +1,15 @@
 /** Rules 10.1 and 10.2: what of a request's tiers goes upstream. */
-import { expect, test } from "vitest";
-import { planTiers, withoutDropped, type Offers } from "./tiers.ts";
+import { describe, expect, test } from "vitest";
+import type { Dialect } from "./dialect.ts";
+import { noTiers, planTiers, servedTiers, type TierFields, withoutDropped, type Offers } from "./tiers.ts";
+
+const plan = (
+  fields: TierFields,
+  beta: string | undefined,
+  offers: Offers,
+  client: Dialect = "messages",
+  upstreams: readonly Dialect[] = [client],
+) => planTiers({ fields, beta, client, upstreams }, offers);
 
 const nothing: Offers = { tiers: [], longPrompts: false };
 const all = ["messages", "chat", "responses"];
@@ -14,35 +23,132 @@ test.each([
   [{ service_tier: "default" }, []],
   [{ service_tier: "standard_only" }, []],
 ])("without a price %o stays here", (fields, dropped) => {
-  expect(planTiers(fields, undefined, nothing)).toEqual({ dropped, betas: null, standard: all });
+  expect(plan(fields, undefined, nothing)).toEqual({ ...noTiers, dropped, standard: all });
 });
 
 test("what is named goes, what is not stays; the account may choose among what is named", () => {
   const fields = { service_tier: "flex", speed: "fast" };
-  expect(planTiers(fields, undefined, { ...nothing, tiers: ["flex"] })).toEqual({
+  expect(plan(fields, undefined, { ...nothing, tiers: ["flex"] })).toMatchObject({
     dropped: ["speed"],
-    betas: null,
     standard: ["messages"],
+    asked: { service_tier: "flex" },
   });
-  expect(planTiers({}, undefined, { ...nothing, tiers: ["priority"] }).standard).toEqual([]);
+  expect(plan({}, undefined, { ...nothing, tiers: ["priority"] }).standard).toEqual([]);
 });
 
 test("betas of dearer prices stay by name, the others go", () => {
   const beta = "fast-mode-2026-02-01, interleaved-thinking-2025-05-14,context-1m-2025-08-07";
-  expect(planTiers({}, beta, nothing)).toMatchObject({
+  expect(plan({}, beta, nothing)).toMatchObject({
     dropped: ["anthropic-beta:fast-mode-2026-02-01", "anthropic-beta:context-1m-2025-08-07"],
     betas: "interleaved-thinking-2025-05-14",
   });
-  expect(planTiers({}, beta, { tiers: ["fast"], longPrompts: true })).toMatchObject({
+  expect(plan({}, beta, { tiers: ["fast"], longPrompts: true })).toMatchObject({
     dropped: [],
     betas: "fast-mode-2026-02-01,interleaved-thinking-2025-05-14,context-1m-2025-08-07",
   });
-  expect(planTiers({}, "context-1m-2025-08-07", nothing).betas).toBeNull();
+  expect(plan({}, "context-1m-2025-08-07", nothing).betas).toBeNull();
 });
 
 test("a parsed body loses what is dropped and nothing else", () => {
   const body = { model: "m", speed: "fast", reasoning: { mode: "pro", effort: "low" } };
-  const plan = { dropped: ["speed", "reasoning.mode", "anthropic-beta:x"], betas: null, standard: [] };
-  expect(withoutDropped(body, plan)).toEqual({ model: "m", reasoning: { effort: "low" } });
+  const left = { ...noTiers, dropped: ["speed", "reasoning.mode", "anthropic-beta:x"] };
+  expect(withoutDropped(body, left)).toEqual({ model: "m", reasoning: { effort: "low" } });
   expect(body.speed).toBe("fast");
+});
+
+describe("by what a request may be charged, for its hold", () => {
+  const tiers = ["priority", "flex", "fast", "us", "pro"];
+  const cases: [string, TierFields, Dialect, Dialect[], string[]][] = [
+    [
+      "what it asks for, or the standard",
+      { speed: "fast" },
+      "messages",
+      ["messages"],
+      ["", "us", "priority", "priority+us", "fast", "fast+us"],
+    ],
+    [
+      "nothing dearer where it says so",
+      { service_tier: "standard_only", inference_geo: "global" },
+      "messages",
+      ["messages"],
+      [""],
+    ],
+    ["what the account may choose", {}, "chat", ["chat"], ["", "priority", "flex"]],
+    ["that, or the standard", { service_tier: "flex" }, "responses", ["chat"], ["", "flex"]],
+    [
+      "that of an upstream which does not know the field",
+      { service_tier: "flex" },
+      "chat",
+      ["chat", "messages"],
+      ["", "flex", "priority", "us"],
+    ],
+    [
+      "a mode of reasoning",
+      { service_tier: "default", mode: "pro" },
+      "responses",
+      ["responses"],
+      ["", "pro"],
+    ],
+  ];
+  test.each(cases)("%s: %o", (_what, fields, client, upstreams, expected) => {
+    const { possible } = plan(fields, undefined, { tiers, longPrompts: false }, client, upstreams);
+    const sets = possible.map((set) => set.join("+"));
+    for (const set of expected) expect(sets).toContain(set);
+    if (!("speed" in fields) && client !== "chat") expect(sets.toSorted()).toEqual(expected.toSorted());
+  });
+});
+
+test("the client's own word for the standard is told to every upstream", () => {
+  const offers = { tiers: ["priority"], longPrompts: false };
+  expect(plan({ service_tier: "default" }, undefined, offers, "chat").standard).toEqual(all);
+  expect(plan({ service_tier: "auto" }, undefined, offers, "chat").standard).toEqual([]);
+});
+
+test.each<[string, TierFields, TierFields, string[], string[], boolean]>([
+  [
+    "without a report, what was sent",
+    { service_tier: "flex", speed: "fast" },
+    {},
+    ["flex", "fast"],
+    [],
+    true,
+  ],
+  ["what is reported", { service_tier: "flex" }, { service_tier: "priority" }, ["priority"], [], true],
+  [
+    "what is reported though nothing was sent",
+    {},
+    { service_tier: "flex", inference_geo: "us" },
+    ["flex", "us"],
+    [],
+    true,
+  ],
+  [
+    "the standard, as it is reported",
+    { service_tier: "flex", speed: "fast" },
+    { service_tier: "default", speed: "standard" },
+    [],
+    [],
+    true,
+  ],
+  ["`auto` is no report", { service_tier: "flex" }, { service_tier: "auto" }, ["flex"], [], true],
+  [
+    "without a price it is flagged, and what was sent is doubtful",
+    { service_tier: "flex" },
+    { service_tier: "scale" },
+    [],
+    ["flex"],
+    false,
+  ],
+  [
+    "each field by itself",
+    { service_tier: "flex", speed: "fast" },
+    { service_tier: "scale" },
+    ["fast"],
+    ["flex"],
+    false,
+  ],
+])("charged is %s", (_what, sent, reported, charged, doubtful, isPriced) => {
+  const served = servedTiers({ sent, offered: ["flex", "priority", "fast", "us"] }, reported);
+  expect(served.tiers ?? { charged: [], doubtful: [] }).toEqual({ charged, doubtful });
+  expect(served.isPriced).toBe(isPriced);
 });

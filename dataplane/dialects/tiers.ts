@@ -1,7 +1,7 @@
 /**
  * Which tiers of a provider a request asks for, and what of that goes upstream (rule 10.1): only what has a price. Pure.
  */
-import type { Dialect } from "./dialect.ts";
+import { type Dialect, dialects } from "./dialect.ts";
 import type { JsonObject } from "./messages/types.ts";
 import { pricedBetas } from "./price-effects.ts";
 
@@ -30,23 +30,63 @@ export interface TierPlan {
   readonly betas: string | null;
   /** Upstreams of these dialects are told to serve at the standard tier where the request leaves it open. */
   readonly standard: readonly Dialect[];
+  /** What else than the standard is asked for and goes, to upstreams that know the field. */
+  readonly asked: TierFields;
+  /** Names that have a price. */
+  readonly offered: readonly string[];
+  /** Sets of tiers by which the request may be charged, for its hold. */
+  readonly possible: readonly (readonly string[])[];
 }
 
 /** Nothing stays here, and no upstream is told anything: of a count, which is free. */
-export const noTiers: TierPlan = { dropped: [], betas: null, standard: [] };
+export const noTiers: TierPlan = {
+  dropped: [],
+  betas: null,
+  standard: [],
+  asked: {},
+  offered: [],
+  possible: [[]],
+};
 
-const standardValues: Readonly<Record<keyof TierFields, readonly string[]>> = {
+/** What one upstream call is told of tiers, and what of its report has a price. */
+export interface ExpectedTiers {
+  readonly sent: TierFields;
+  readonly offered: readonly string[];
+}
+
+type TierField = keyof TierFields;
+
+/** What is no tier of its own, in requests and in reports. */
+const standardValues: Readonly<Record<TierField, readonly string[]>> = {
   service_tier: ["auto", "default", "standard_only"],
   speed: ["standard"],
   inference_geo: ["global"],
   mode: ["standard"],
 };
-const fieldNames: Readonly<Record<keyof TierFields, string>> = {
+const fieldNames: Readonly<Record<TierField, string>> = {
   service_tier: "service_tier",
   speed: "speed",
   inference_geo: "inference_geo",
   mode: "reasoning.mode",
 };
+
+const tierFields = Object.keys(fieldNames) as TierField[];
+
+/** What upstreams report beside that: the standard, by their own names. */
+const reportedStandard: Readonly<Record<TierField, readonly string[]>> = {
+  service_tier: ["default", "standard", "standard_only", "on_demand"],
+  speed: ["standard"],
+  inference_geo: ["global", "not_available"],
+  mode: ["standard"],
+};
+
+/** Tiers that a field of their own asks for: no account chooses them for `service_tier`. */
+const withOwnField = ["fast", "us", "pro"];
+
+/** Which of the tiers with a price an account may choose by itself, in `service_tier`. */
+const choosable = (upstream: Dialect, offered: readonly string[]): readonly string[] =>
+  // `auto` of a Messages account is its committed capacity and nothing else.
+  offered.filter((name) => (upstream === "messages" ? name === "priority" : !withOwnField.includes(name)));
 
 /** What an upstream's account may not overrule, in its dialect's word. */
 export const standardTier = (upstream: Dialect): string =>
@@ -56,20 +96,35 @@ export const standardTier = (upstream: Dialect): string =>
 export const leavesTierOpen = (value: unknown): boolean =>
   value === undefined || value === null || value === "auto";
 
-/** @param beta the client's header. */
-export function planTiers(fields: TierFields, beta: string | undefined, offers: Offers): TierPlan {
-  const names = Object.keys(fieldNames) as (keyof TierFields)[];
-  const dropped = names.flatMap((name) => {
+/** What a request asks for, and who may be asked. */
+export interface TierRequest {
+  readonly fields: TierFields;
+  /** The client's header. */
+  readonly beta: string | undefined;
+  readonly client: Dialect;
+  /** Dialects of the route's upstreams. */
+  readonly upstreams: readonly Dialect[];
+}
+
+export function planTiers({ fields, beta, client, upstreams }: TierRequest, offers: Offers): TierPlan {
+  const { tiers: offered } = offers;
+  const asked: { -readonly [Field in TierField]?: string } = {};
+  const dropped: string[] = [];
+  for (const name of tierFields) {
     const value = fields[name];
-    const goes = value === undefined || standardValues[name].includes(value) || offers.tiers.includes(value);
-    return goes ? [] : [fieldNames[name]];
-  });
+    if (value === undefined || standardValues[name].includes(value)) continue;
+    if (offered.includes(value)) asked[name] = value;
+    else dropped.push(fieldNames[name]);
+  }
   const betas = beta?.split(",").map((name) => name.trim()) ?? [];
   const kept = betas.filter((name) => isOffered(name, offers));
-  const standard: Dialect[] = [];
-  // `auto` of a Messages account is its committed capacity and nothing else.
-  if (!offers.tiers.includes("priority")) standard.push("messages");
-  if (offers.tiers.length === 0) standard.push("chat", "responses");
+  const isStandard =
+    fields.service_tier !== undefined &&
+    asked.service_tier === undefined &&
+    fields.service_tier !== "auto" &&
+    standardValues.service_tier.includes(fields.service_tier);
+  const isRegionless = client === "messages" && fields.inference_geo === "global";
+  const standard = dialects.filter((dialect) => isStandard || choosable(dialect, offered).length === 0);
   return {
     dropped: [
       ...dropped,
@@ -77,7 +132,96 @@ export function planTiers(fields: TierFields, beta: string | undefined, offers: 
     ],
     betas: kept.length === 0 ? null : kept.join(","),
     standard,
+    asked,
+    offered,
+    possible:
+      offered.length === 0
+        ? noTiers.possible
+        : possibleSets(
+            upstreams.map((upstream) =>
+              possibleTiers({ asked, offered, standard, isRegionless }, client, upstream),
+            ),
+          ),
   };
+}
+
+/** Of each field what an upstream may serve by: what it is told, the standard (null), or what its account chooses. */
+function possibleTiers(
+  plan: Pick<TierPlan, "asked" | "offered" | "standard"> & { readonly isRegionless: boolean },
+  client: Dialect,
+  upstream: Dialect,
+): readonly (readonly (string | null)[])[] {
+  const { offered, standard, isRegionless } = plan;
+  const { service_tier, speed, inference_geo, mode } = sentTiers(plan, client, upstream);
+  const open = service_tier === undefined && !standard.includes(upstream) ? choosable(upstream, offered) : [];
+  const isOpen = upstream === "messages" && inference_geo === undefined && !isRegionless;
+  const region = isOpen ? ["us"] : [];
+  return [
+    [null, ...open, ...listOf(service_tier)],
+    [null, ...listOf(speed)],
+    [null, ...region.filter((name) => offered.includes(name)), ...listOf(inference_geo)],
+    [null, ...listOf(mode)],
+  ];
+}
+
+const listOf = (value: string | undefined) => (value === undefined ? [] : [value]);
+
+/** One of each field's, in every way. */
+function possibleSets(of: readonly (readonly (readonly (string | null)[])[])[]): string[][] {
+  const sets = of.flatMap((fields) =>
+    fields.reduce<string[][]>(
+      (all, values) => all.flatMap((set) => values.map((value) => (value === null ? set : [...set, value]))),
+      [[]],
+    ),
+  );
+  return [...new Map(sets.map((set) => [set.join("+"), set])).values()];
+}
+
+/** What of the fields an upstream is told: those of its own dialect; the two of OpenAI share one. */
+export function sentTiers(
+  { asked }: Pick<TierPlan, "asked">,
+  client: Dialect,
+  upstream: Dialect,
+): TierFields {
+  if (client === upstream) return asked;
+  const { service_tier } = asked;
+  return client === "messages" || upstream === "messages" || service_tier === undefined
+    ? {}
+    : { service_tier };
+}
+
+/** What a call to this upstream may be served by. */
+export const expectedTiers = (plan: TierPlan, client: Dialect, upstream: Dialect): ExpectedTiers => ({
+  sent: sentTiers(plan, client, upstream),
+  offered: plan.offered,
+});
+
+/**
+ * By which tiers a call was served (rule 10.2): what its upstream reports, else what it was sent; where it reports what
+ * has no price, what was sent is doubtful. null: the standard one.
+ */
+export function servedTiers(
+  { sent, offered }: ExpectedTiers,
+  reported: TierFields,
+): {
+  readonly tiers: { charged: readonly string[]; doubtful: readonly string[] } | null;
+  readonly isPriced: boolean;
+} {
+  const charged: string[] = [];
+  const doubtful: string[] = [];
+  let isPriced = true;
+  for (const field of tierFields) {
+    const said = reported[field];
+    const told = sent[field];
+    if (said === undefined || said === "" || said === "auto") charged.push(...listOf(told));
+    else if (offered.includes(said)) charged.push(said);
+    else if (!reportedStandard[field].includes(said)) {
+      isPriced = false;
+      doubtful.push(...listOf(told));
+    }
+  }
+  const isStandard = charged.length + doubtful.length === 0;
+  return { tiers: isStandard ? null : { charged, doubtful }, isPriced };
 }
 
 function isOffered(beta: string, { tiers, longPrompts }: Offers): boolean {

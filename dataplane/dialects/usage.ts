@@ -5,6 +5,7 @@
 import type { CodecContext } from "./codecs.ts";
 import { countOf, objectOf } from "./fields.ts";
 import type { JsonObject, MessagesUsage } from "./messages/types.ts";
+import { type ExpectedTiers, servedTiers } from "./tiers.ts";
 
 /** What one upstream call can use at the most (rule 7.9). */
 export interface PossibleUsage {
@@ -12,6 +13,8 @@ export interface PossibleUsage {
   readonly input: number;
   /** The call's output limit in tokens, of all its choices together. */
   readonly output: number;
+  /** Absent: tiers are not looked at. */
+  readonly tiers?: ExpectedTiers;
 }
 
 /**
@@ -70,21 +73,45 @@ export function cacheWrites(usage: MessagesUsage): {
  * reports nothing, be it absent or zero. No prompt is empty, nor is an answer that holds something.
  * @param written tokens of output as counted here (output-estimate.ts).
  * @param final the report is that of the whole answer; else it is a running total, and as much as was seen is counted.
+ * @param tier the tier that stands beside the report (Chat, Responses); Messages has it in its report.
  */
 export function countedUsage(
   reported: MessagesUsage | null,
   { estimatedInputTokens = 0, possible }: Pick<CodecContext, "estimatedInputTokens" | "possible">,
   written: () => number,
   final = true,
+  tier?: string | null,
 ): MessagesUsage {
+  const served = tierUsage(reported, possible?.tiers, tier);
   if (reported === null)
-    return { input_tokens: estimatedInputTokens, output_tokens: written(), estimated: true };
+    return { input_tokens: estimatedInputTokens, output_tokens: written(), ...served, estimated: true };
   const believed = possible === undefined ? reported : plausibleUsage(reported, possible, written);
   const { input_tokens, output_tokens } = believed;
   const input = prompt(believed) === 0 ? estimatedInputTokens : input_tokens;
   const output = final && output_tokens > 0 ? output_tokens : Math.max(output_tokens, written());
-  if (final && input === input_tokens && output === output_tokens) return believed;
-  return { ...believed, input_tokens: input, output_tokens: output, estimated: true };
+  if (final && input === input_tokens && output === output_tokens)
+    return served === null ? believed : { ...believed, ...served };
+  return { ...believed, ...served, input_tokens: input, output_tokens: output, estimated: true };
+}
+
+/** What a call's report says of tiers, and what that comes to (rule 10.2); null: nothing but the standard. */
+function tierUsage(
+  reported: MessagesUsage | null,
+  expected: ExpectedTiers | undefined,
+  tier: string | null | undefined,
+): Pick<MessagesUsage, "service_tier" | "tiers" | "implausible"> | null {
+  const service_tier = tier ?? reported?.service_tier;
+  const said = typeof tier === "string" ? { service_tier: tier } : null;
+  if (expected === undefined) return said;
+  const { inference_geo, speed } = reported ?? {};
+  const fields = {
+    ...(typeof service_tier === "string" && { service_tier }),
+    ...(typeof inference_geo === "string" && { inference_geo }),
+    ...(typeof speed === "string" && { speed }),
+  };
+  const { tiers, isPriced } = servedTiers(expected, fields);
+  if (tiers === null && isPriced) return said;
+  return { ...said, ...(tiers !== null && { tiers }), ...(!isPriced && { implausible: true }) };
 }
 
 /**
@@ -114,6 +141,10 @@ export function readMessagesUsage(raw: unknown, before: MessagesUsage | null): M
   else if (before?.output_tokens_details) read.output_tokens_details = before.output_tokens_details;
   const tier = usage["service_tier"] ?? before?.service_tier;
   if (typeof tier === "string") read.service_tier = tier;
+  const geo = usage["inference_geo"] ?? before?.inference_geo;
+  if (typeof geo === "string") read.inference_geo = geo;
+  const speed = usage["speed"] ?? before?.speed;
+  if (typeof speed === "string") read.speed = speed;
   return read;
 }
 
@@ -123,7 +154,9 @@ export function readChatUsage(raw: unknown): MessagesUsage | null {
   if (usage === null) return null;
   const input = objectOf(usage["prompt_tokens_details"]);
   const cached = input?.["cached_tokens"] ?? usage["prompt_cache_hit_tokens"] ?? usage["cached_tokens"];
-  return fromOpenai({
+  const heard = countOf(input?.["audio_tokens"]);
+  const spoken = countOf(objectOf(usage["completion_tokens_details"])?.["audio_tokens"]);
+  const read = fromOpenai({
     input: countOf(usage["prompt_tokens"]),
     cached: countOf(cached),
     written: countOf(input?.["cache_write_tokens"]),
@@ -131,6 +164,7 @@ export function readChatUsage(raw: unknown): MessagesUsage | null {
     reasoning: objectOf(usage["completion_tokens_details"])?.["reasoning_tokens"],
     total: countOf(usage["total_tokens"]),
   });
+  return read === null || heard + spoken === 0 ? read : { ...read, audio: { input: heard, output: spoken } };
 }
 
 /** A Responses `usage`; null when nothing is reported. */
@@ -177,7 +211,13 @@ function fromOpenai(counts: {
 
 /** The full Messages shape: the SDKs crash without the two totals, and nulls mean "not reported". */
 export function writeMessagesUsage(usage: MessagesUsage): JsonObject {
-  const { estimated: _estimated, implausible: _implausible, ...reported } = usage;
+  const {
+    estimated: _estimated,
+    implausible: _implausible,
+    audio: _audio,
+    tiers: _tiers,
+    ...reported
+  } = usage;
   return {
     ...(reported as unknown as JsonObject),
     cache_creation_input_tokens: usage.cache_creation_input_tokens ?? null,
@@ -185,11 +225,18 @@ export function writeMessagesUsage(usage: MessagesUsage): JsonObject {
     cache_creation: usage.cache_creation ?? null,
     output_tokens_details: usage.output_tokens_details ?? null,
     server_tool_use: usage.server_tool_use ?? null,
-    service_tier: usage.service_tier ?? "standard",
-    inference_geo: null,
-    speed: null,
+    service_tier: messagesTiers.find((tier) => tier === usage.service_tier) ?? "standard",
+    inference_geo: usage.inference_geo ?? null,
+    speed: usage.speed ?? null,
   };
 }
+
+const messagesTiers = ["standard", "priority", "batch"];
+const openaiTiers = ["default", "flex", "scale", "priority"];
+
+/** The tier that an answer was served by, in OpenAI's words. */
+export const openaiTier = ({ service_tier }: Pick<MessagesUsage, "service_tier">): string =>
+  openaiTiers.find((tier) => tier === service_tier) ?? "default";
 
 const cacheRead = (usage: MessagesUsage) => usage.cache_read_input_tokens ?? 0;
 const cacheWritten = (usage: MessagesUsage) => usage.cache_creation_input_tokens ?? 0;
@@ -203,11 +250,11 @@ export const writeChatUsage = (usage: MessagesUsage): JsonObject => ({
   prompt_tokens_details: {
     cached_tokens: cacheRead(usage),
     cache_write_tokens: cacheWritten(usage),
-    audio_tokens: 0,
+    audio_tokens: usage.audio?.input ?? 0,
   },
   completion_tokens_details: {
     reasoning_tokens: reasoning(usage),
-    audio_tokens: 0,
+    audio_tokens: usage.audio?.output ?? 0,
     accepted_prediction_tokens: 0,
     rejected_prediction_tokens: 0,
   },

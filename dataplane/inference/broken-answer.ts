@@ -4,6 +4,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { tokensOfBytes } from "../dialects/output-estimate.ts";
 import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
+import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { AttemptFailure, timedOut } from "../upstream/failure.ts";
@@ -52,13 +53,9 @@ export const isOwed = ({ sent, received }: UpstreamCall, fault: CallFault): bool
 
 /** What an answer cost that cannot be read: the prompt, and what was received (rule 1.6). */
 export const usageOfBytes = (
-  { estimatedInputTokens = 0 }: Pick<CodecContext, "estimatedInputTokens">,
+  context: Pick<CodecContext, "estimatedInputTokens" | "possible">,
   received: number,
-): MessagesUsage => ({
-  input_tokens: estimatedInputTokens,
-  output_tokens: tokensOfBytes(received),
-  estimated: true,
-});
+): MessagesUsage => countedUsage(null, context, () => tokensOfBytes(received));
 
 /** The fault of a stream that ended in an orderly way, but too early: bytes without an event were no stream at all. */
 export const faultOfEnd = (isBegun: boolean, { received }: UpstreamCall): CallFault =>

@@ -62,7 +62,7 @@ export class ChatTap extends Tap {
       return { kind: "terminal", model: null, last: true };
     if (valueAt(frame, ERROR, dataStart) !== -1 && this.#isError(frame))
       return { kind: "error", data: frameData(frame) };
-    const model = this.#foreignName(frame);
+    const model = this.#readHead(frame);
     const usageAt = valueAt(frame, USAGE, dataStart);
     if (this.#anyFinish(frame) || (usageAt !== -1 && bytes[usageAt] !== NULL_START)) {
       const inspected = this.#readChunk(frame);
@@ -137,11 +137,13 @@ export class ChatTap extends Tap {
     return finished;
   }
 
-  #foreignName(frame: SseFrame): Span | null {
+  /** What stands in every chunk: the model's name, whose span comes back if it is foreign, and the tier. */
+  #readHead(frame: SseFrame): Span | null {
     let span: Span | null = null;
     this.read(frame, (reader, offset) =>
       reader.object((key) => {
         if (key === "model") span = this.foreignModel(reader, offset);
+        else if (key === "service_tier") this.tier = reader.string() ?? this.tier;
       }),
     );
     return span;

@@ -11,7 +11,13 @@ import { DropNotes } from "../dialects/losses.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import { systemClock } from "../lib/clock.ts";
-import { leavesTierOpen, standardTier, type TierPlan, withoutDropped } from "../dialects/tiers.ts";
+import {
+  expectedTiers,
+  leavesTierOpen,
+  standardTier,
+  type TierPlan,
+  withoutDropped,
+} from "../dialects/tiers.ts";
 import { newId } from "../lib/ids.ts";
 import { restoreConversation } from "../loop/continuation.ts";
 import type { InferenceCall } from "./call.ts";
@@ -86,11 +92,14 @@ export const contextOf = (
 
 /** What one upstream's answer is read with; `limit`: the call's output limit, else the request's. */
 export const readingOf = (
-  { route, outputLimit, choices }: ConversionFacts,
+  { dialect: client, route, outputLimit, choices, tiers }: ConversionFacts,
   context: CodecContext,
   { dialect }: Upstream,
   limit = outputLimit,
-): CodecContext => ({ ...context, possible: possibleUsage(route, dialect, limit, choices) });
+): CodecContext => ({
+  ...context,
+  possible: possibleUsage(route, dialect, limit, choices, expectedTiers(tiers, client, dialect)),
+});
 
 /** What reading an upstream's answer needs to know of the request. */
 export interface Reading {

@@ -3,6 +3,7 @@ import type { Route } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { tokensOfBytes } from "../dialects/output-estimate.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
+import type { ExpectedTiers } from "../dialects/tiers.ts";
 import type { PossibleUsage } from "../dialects/usage.ts";
 import { estimateInputTokens } from "../tokens/estimate.ts";
 import type { Facts } from "./inspect-body.ts";
@@ -33,10 +34,12 @@ export function possibleUsage(
   dialect: Dialect,
   limit: number | undefined,
   choices: number,
+  tiers?: ExpectedTiers,
 ): PossibleUsage {
   const least = dialect === "responses" ? OUTPUT_TOKENS_MIN : 0;
   const most = limits.maxOutputTokens;
-  return { input: limits.contextTokens, output: Math.max(least, Math.min(limit ?? most, most)) * choices };
+  const output = Math.max(least, Math.min(limit ?? most, most)) * choices;
+  return { input: limits.contextTokens, output, ...(tiers !== undefined && { tiers }) };
 }
 
 /** The output limit that a client names; undefined: none. */

@@ -25,6 +25,7 @@ export class Iterations {
   readonly #services: ToolServices;
   /** The value of `x-gapura-dropped` for the upstream that was asked last. */
   dropped: string | null = null;
+  #asked: Upstream | null = null;
   /** It speaks another dialect than the client. */
   #foreign = false;
   /** So many messages of the conversation are sent without their reasoning: an upstream refused it. */
@@ -75,6 +76,7 @@ export class Iterations {
         call.summary.servingPath = "tools";
         const asked = next(upstream.dialect);
         tried.upstream = upstream;
+        this.#asked = upstream;
         tried.written = await work.write(upstream, asked, this.#withoutReasoning);
         const { body, dropped } = tried.written;
         this.dropped = dropped;
@@ -105,9 +107,11 @@ export class Iterations {
 
   /** A call whose client left before its first byte costs its prompt (rule 1.11). */
   #leftBehind(error: ApiError): BrokenAnswer {
+    const { call, work } = this.#services;
+    const context = this.#asked === null ? work.context : work.reading(this.#asked);
     return new BrokenAnswer(error, {
-      upstream: this.#services.call.summary.upstream ?? "",
-      usage: countedUsage(null, this.#services.work.context, () => 0),
+      upstream: call.summary.upstream ?? "",
+      usage: countedUsage(null, context, () => 0),
       corrupt: false,
     });
   }

@@ -63,7 +63,8 @@ export class OutgoingRequest {
   readonly #route: Route;
   readonly #sealer: Sealer;
   readonly tiers: TierPlan;
-  #asked: Upstream | null = null;
+  /** The candidate that is being asked. */
+  asked: Upstream | null = null;
   /** Whether a Responses upstream is asked for the content of its reasoning. */
   #encryptedReasoning = true;
 
@@ -74,9 +75,15 @@ export class OutgoingRequest {
     this.#call = call;
     this.#route = route;
     this.#sealer = sealer;
-    const { tiers } = pricesAt(route.prices, call.acceptedAt);
-    const offers = { tiers: [], longPrompts: tiers !== undefined };
-    this.tiers = planTiers(requestBody.inspected.tierFields, call.headers["anthropic-beta"], offers);
+    const { tiers, serviceTiers = [] } = pricesAt(route.prices, call.acceptedAt);
+    const asked = {
+      fields: requestBody.inspected.tierFields,
+      beta: call.headers["anthropic-beta"],
+      client: call.dialect,
+      upstreams: route.upstreams.map(({ dialect }) => dialect),
+    };
+    const offered = serviceTiers.map(({ name }) => name);
+    this.tiers = planTiers(asked, { tiers: offered, longPrompts: tiers !== undefined });
   }
 
   /** What no candidate can read is refused before anything is held for it. @throws ApiError */
@@ -91,7 +98,7 @@ export class OutgoingRequest {
   write(upstream: Upstream): Outgoing | Promise<Outgoing> {
     const path = choosePath(this.needs, upstream.dialect);
     this.#call.summary.servingPath = path;
-    this.#asked = upstream;
+    this.asked = upstream;
     switch (path) {
       case "relay": {
         const wishes = {
@@ -144,7 +151,7 @@ export class OutgoingRequest {
   async mayBeAskedAgain(error: unknown): Promise<boolean> {
     if (this.sent.path === "convert" && rejectsSystemTurns(error))
       return (await this.#read()).hoistSystemTurns();
-    if (this.#asked !== null && rejectsTier(error, this.tiers, this.#asked)) return true;
+    if (this.asked !== null && rejectsTier(error, this.tiers, this.asked)) return true;
     if (this.sent.reasoningAsked && cannotSealReasoning(error)) {
       this.#encryptedReasoning = false;
       return true;

@@ -69,8 +69,8 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
   }
 
   get usage(): MessagesUsage {
-    const { usage, weight, final } = this.#tap;
-    return countedUsage(usage, this.#job.usage, () => tokensOfWeight(weight), final);
+    const { usage, tier, weight, final } = this.#tap;
+    return countedUsage(usage, this.#job.usage, () => tokensOfWeight(weight), final, tier);
   }
 
   push(chunk: Buffer): void {

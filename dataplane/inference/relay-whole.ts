@@ -22,7 +22,7 @@ export async function relayWhole(job: RelayJob, answer: UpstreamAnswer): Promise
   answer.accepted();
   const bytes = splice(body, wholeEdits(job, seen, body));
   const weigh = () => codecs[dialect].weigh(objectOf(parseJson(body.toString("utf8"))) ?? {});
-  const usage = countedUsage(seen.usage, job.usage, () => tokensOfWeight(weigh()));
+  const usage = countedUsage(seen.usage, job.usage, () => tokensOfWeight(weigh()), true, seen.tier);
   await settle(job, usage, answer.upstream.name, "ok");
   sendWhole(job.sink, bytes, job.headers);
 }

@@ -196,7 +196,8 @@ class ToolServing {
       images: size.images + added.images,
       documents: size.documents + added.documents,
     });
-    return estimateMicros(this.#prices, { inputTokens, maxOutputTokens: next.maxTokens, n: 1 });
+    const tiers = this.#services.tiers.possible;
+    return estimateMicros(this.#prices, { inputTokens, maxOutputTokens: next.maxTokens, n: 1, tiers });
   }
 
   async #emit(events: readonly MessagesEvent[], bill: Bill): Promise<void> {

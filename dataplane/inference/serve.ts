@@ -10,6 +10,7 @@ import { findRoute } from "../config/find-route.ts";
 import type { Policy, Route, Upstream } from "../config/schema.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { expectedTiers } from "../dialects/tiers.ts";
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -211,7 +212,8 @@ class Serving {
       prices,
       inputTokens: usualInputTokens(this.#seen),
     };
-    const estimate = estimateMicros(prices, estimateWork(this.#seen, this.route));
+    const work = { ...estimateWork(this.#seen, this.route), tiers: this.outgoing.tiers.possible };
+    const estimate = estimateMicros(prices, work);
     return meter.open(request, estimate, summary.span);
   }
 
@@ -240,7 +242,7 @@ class Serving {
       // The upstream has the prompt, and charges it (rule 1.11).
       await settle(
         job,
-        countedUsage(null, this.#usageContext("messages"), () => 0),
+        countedUsage(null, this.#usageContext(this.outgoing.asked?.dialect ?? this.#call.dialect), () => 0),
         upstream,
         "cancelled",
       );
@@ -276,9 +278,10 @@ class Serving {
   /** What is charged of a call where its upstream, of this dialect, reports nothing, and what it is believed. */
   #usageContext(upstream: Dialect): RelayJob["usage"] {
     const inspected = this.#seen;
+    const tiers = expectedTiers(this.outgoing.tiers, this.#call.dialect, upstream);
     return {
       estimatedInputTokens: usualInputTokens(inspected),
-      possible: possibleUsage(this.route, upstream, askedOutput(inspected), inspected.choices),
+      possible: possibleUsage(this.route, upstream, askedOutput(inspected), inspected.choices, tiers),
     };
   }
 }

@@ -272,6 +272,7 @@ class ResponsesTap extends Tap {
         if (key !== "response" || reader.kind() !== "object") return;
         reader.object((name) => {
           if (name === "model") model = this.foreignModel(reader, offset);
+          else if (name === "service_tier") this.tier = reader.string() ?? this.tier;
           else if (name === "usage") {
             const usage = readResponsesUsage(reader.value());
             if (usage === null) return;

@@ -55,6 +55,8 @@ export interface StreamTap {
   inspect(frame: SseFrame): FrameAction;
   /** What was reported so far. */
   readonly usage: MessagesUsage | null;
+  /** The tier that was named last beside it (Chat, Responses). */
+  readonly tier: string | null;
   /** The report is that of the whole answer. */
   readonly final: boolean;
   /** Weight of what the model wrote so far (output-estimate.ts). */
@@ -68,6 +70,7 @@ export interface StreamTap {
 /** What the taps have in common: the counters, and the weight of what was written. */
 export abstract class Tap implements StreamTap {
   usage: MessagesUsage | null = null;
+  tier: string | null = null;
   final = false;
   faults = 0;
   protected readonly options: TapOptions;

@@ -2,7 +2,7 @@
 import type { CodecContext, KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
-import { objectOf, parseJson } from "../dialects/fields.ts";
+import { objectOf, parseJson, textOf } from "../dialects/fields.ts";
 import type { JsonObject, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
 import { tokensOfWeight } from "../dialects/output-estimate.ts";
 import { codecs } from "../dialects/registry.ts";
@@ -14,7 +14,7 @@ import {
   weighResponses,
 } from "../dialects/responses/read-response.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
-import { plausibleUsage, readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
+import { countedUsage, readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import { BrokenAnswer } from "../loop/model-answer.ts";
@@ -30,6 +30,8 @@ import type { AnswerSeal } from "./seal-answer.ts";
 /** What a whole answer says of itself. */
 export interface WholeInspection {
   readonly usage: MessagesUsage | null;
+  /** The tier that stands beside the usage (Chat, Responses); null: none does. */
+  readonly tier: string | null;
   /** The mandatory parts of an answer are there. */
   readonly complete: boolean;
   /** Responses: the mandatory parts are there, but by its status or its error the answer is none. */
@@ -54,6 +56,7 @@ export function inspectWhole(
   return JsonReader.whole(body, (reader) => {
     if (reader.kind() !== "object") throw new JsonFault("syntax", "Not an object", reader.position);
     let usage: MessagesUsage | null = null;
+    let tier: string | null = null;
     let parts = 0;
     let error = false;
     let status: string | undefined;
@@ -65,6 +68,7 @@ export function inspectWhole(
         const start = reader.position;
         if (reader.string() !== model) span = { start, end: reader.position };
       } else if (key === "usage") usage = readUsage(dialect, reader.value());
+      else if (key === "service_tier") tier = reader.string() ?? null;
       else if (key === "error") error = kind === "object" || kind === "string";
       else if (key === "status" && kind === "string") status = reader.string();
       else if (key === partsField[dialect] && kind === "array") {
@@ -84,7 +88,7 @@ export function inspectWhole(
       }
     });
     const failed = dialect === "responses" && (error || !isEndedStatus(status));
-    return { usage, complete: parts > 0, failed, model: span, bareMessages };
+    return { usage, tier, complete: parts > 0, failed, model: span, bareMessages };
   });
 }
 
@@ -198,6 +202,7 @@ export function isErrorBody(body: JsonObject): boolean {
 function failedUsage(body: JsonObject, context: UsageContext): MessagesUsage | null {
   const isFailed = isResponse(body) && failureOfResponse(body) !== null;
   const usage = isFailed ? readResponsesUsage(body["usage"]) : null;
-  if (usage === null || context.possible === undefined) return usage;
-  return plausibleUsage(usage, context.possible, () => tokensOfWeight(weighResponses(body)));
+  if (usage === null) return null;
+  const written = () => tokensOfWeight(weighResponses(body));
+  return countedUsage(usage, context, written, true, textOf(body["service_tier"]));
 }

@@ -11,6 +11,8 @@ const sum = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
   cacheWrite1h: a.cacheWrite1h + b.cacheWrite1h,
   output: a.output + b.output,
   reasoning: a.reasoning + b.reasoning,
+  audioInput: (a.audioInput ?? 0) + (b.audioInput ?? 0),
+  audioOutput: (a.audioOutput ?? 0) + (b.audioOutput ?? 0),
 });
 
 export class LoopUsage {
@@ -18,6 +20,8 @@ export class LoopUsage {
   /** Tokens of each iteration that is over. */
   readonly #calls: TokenUsage[] = [];
   #current = noTokens;
+  /** What the last iteration reports of its tier, for the answer. */
+  #served: Pick<MessagesUsage, "service_tier" | "inference_geo" | "speed"> = {};
   #estimated = false;
   #currentEstimated = false;
   #implausible = false;
@@ -27,6 +31,8 @@ export class LoopUsage {
   /** What the iteration under way has used so far; replaces what was said of it before. */
   observe(usage: MessagesUsage): void {
     this.#current = tokensOf(usage);
+    const { service_tier, inference_geo, speed } = usage;
+    this.#served = { ...this.#served, ...defined({ service_tier, inference_geo, speed }) };
     this.#currentEstimated = usage.estimated === true;
     this.#currentImplausible = usage.implausible === true;
   }
@@ -77,6 +83,7 @@ export class LoopUsage {
   get usage(): MessagesUsage {
     const { tokens, tools } = this.observed;
     return {
+      ...this.#served,
       input_tokens: tokens.input,
       output_tokens: tokens.output,
       cache_creation_input_tokens: tokens.cacheWrite5m + tokens.cacheWrite1h,
@@ -94,3 +101,6 @@ export class LoopUsage {
     };
   }
 }
+
+const defined = <T extends object>(values: T): Partial<T> =>
+  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Partial<T>;

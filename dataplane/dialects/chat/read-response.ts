@@ -43,7 +43,13 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
     stop_reason: stop,
     stop_sequence: null,
     ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
-    usage: countedUsage(readChatUsage(body["usage"]), context, () => tokensOfWeight(weighChat(body))),
+    usage: countedUsage(
+      readChatUsage(body["usage"]),
+      context,
+      () => tokensOfWeight(weighChat(body)),
+      true,
+      stringOf(body["service_tier"]),
+    ),
   };
 }
 

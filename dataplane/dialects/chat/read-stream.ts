@@ -35,6 +35,8 @@ export class ChatStreamReader implements StreamReader {
   #reported: MessagesUsage | null = null;
   /** The report is that of the whole answer, no running total (continuous usage). */
   #final = false;
+  /** The last one that a chunk named. */
+  #tier: string | null = null;
   #over = false;
 
   constructor(context: CodecContext) {
@@ -48,6 +50,7 @@ export class ChatStreamReader implements StreamReader {
       this.#context,
       () => tokensOfWeight(this.#blocks.weight),
       this.#final,
+      this.#tier,
     );
   }
 
@@ -61,6 +64,7 @@ export class ChatStreamReader implements StreamReader {
     const start = this.#start();
     const choices = arrayOf(chunk["choices"]) ?? [];
     for (const value of choices) this.#choice(objectOf(value));
+    this.#tier = stringOf(chunk["service_tier"]) ?? this.#tier;
     const reported = readChatUsage(chunk["usage"]);
     if (reported !== null) {
       this.#reported = reported;

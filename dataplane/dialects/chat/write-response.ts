@@ -4,7 +4,7 @@ import { writeArguments } from "../arguments.ts";
 import { serverToolBlocks } from "../find-server-tool.ts";
 import { refusalText } from "../refusal.ts";
 import { clientTool } from "../tool-name.ts";
-import { writeChatUsage } from "../usage.ts";
+import { openaiTier, writeChatUsage } from "../usage.ts";
 import { TextJoiner } from "./text-joiner.ts";
 import type { JsonObject, MessagesResponse, StopReason, ToolUseBlock } from "../messages/types.ts";
 
@@ -44,7 +44,7 @@ export function writeChatResponse(
       },
     ],
     usage: writeChatUsage(response.usage),
-    service_tier: "default",
+    service_tier: openaiTier(response.usage),
   };
 }
 

@@ -239,9 +239,15 @@ export interface MessagesUsage {
     x_search_requests?: number;
   } | null;
   service_tier?: string | null;
+  inference_geo?: string | null;
+  speed?: string | null;
+  /** Tokens of audio, a part of `input_tokens` and of `output_tokens`. Inside the process, and in Chat. */
+  audio?: { input: number; output: number };
+  /** By which tiers with a price the call was served; absent: the standard one. Inside the process only. */
+  tiers?: { charged: readonly string[]; doubtful: readonly string[] };
   /** Counted by us, or half of it, for what the upstream did not report (so far). Inside the process only; no client sees it. */
   estimated?: boolean;
-  /** The upstream reported more than is possible, and was not believed. Inside the process only. */
+  /** The upstream reported more than is possible, or a tier without a price. Inside the process only. */
   implausible?: boolean;
 }
 

@@ -46,8 +46,12 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
     stop_reason: stop,
     stop_sequence: null,
     ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
-    usage: countedUsage(readResponsesUsage(body["usage"]), context, () =>
-      tokensOfWeight(weighResponses(body)),
+    usage: countedUsage(
+      readResponsesUsage(body["usage"]),
+      context,
+      () => tokensOfWeight(weighResponses(body)),
+      true,
+      stringOf(body["service_tier"]),
     ),
   };
 }

@@ -45,6 +45,8 @@ export class ResponsesStreamReader implements StreamReader {
   #started = false;
   #refused = false;
   #reported: MessagesUsage | null = null;
+  /** The last one that an event named. */
+  #tier: string | null = null;
   #over = false;
 
   constructor(context: CodecContext) {
@@ -53,7 +55,8 @@ export class ResponsesStreamReader implements StreamReader {
   }
 
   get usage(): MessagesUsage {
-    return countedUsage(this.#reported, this.#context, () => tokensOfWeight(this.#blocks.weight));
+    const written = () => tokensOfWeight(this.#blocks.weight);
+    return countedUsage(this.#reported, this.#context, written, true, this.#tier);
   }
 
   step(event: SseEvent): MessagesEvent[] {
@@ -95,6 +98,7 @@ export class ResponsesStreamReader implements StreamReader {
   #event(data: JsonObject, type: string): MessagesEvent[] | null {
     const response = objectOf(data["response"]);
     this.#reported = readResponsesUsage(response?.["usage"]) ?? this.#reported;
+    this.#tier = stringOf(response?.["service_tier"]) ?? this.#tier;
     const output = countOf(data["output_index"]);
     const delta = stringOf(data["delta"]) ?? "";
     switch (type) {

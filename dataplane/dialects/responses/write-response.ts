@@ -3,7 +3,7 @@ import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { writeArguments } from "../arguments.ts";
 import { isObject } from "../cursor.ts";
 import { refusalText } from "../refusal.ts";
-import { writeResponsesUsage } from "../usage.ts";
+import { openaiTier, writeResponsesUsage } from "../usage.ts";
 import {
   annotationsOf,
   finishedCallItem,
@@ -27,6 +27,7 @@ export function writeResponsesResponse(
     ...responseHead(context.newId("resp"), carry, context),
     ...responseEnd(response.stop_reason, context),
     output: outputItems(response, carry, context, annotate).map((item) => finishedItem(item, carry, context)),
+    service_tier: openaiTier(response.usage),
     usage: writeResponsesUsage(response.usage),
   };
 }

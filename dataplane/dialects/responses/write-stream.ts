@@ -8,7 +8,7 @@ import type { ApiError } from "../../lib/api-error.ts";
 import type { Annotate, Carry, CodecContext, StreamWriter } from "../codecs.ts";
 import { refusalText } from "../refusal.ts";
 import { toolInput } from "../tool-input.ts";
-import { writeResponsesUsage } from "../usage.ts";
+import { openaiTier, writeResponsesUsage } from "../usage.ts";
 import { NumberedEvents, wirePlace } from "./numbered-events.ts";
 import {
   annotationsOf,
@@ -375,6 +375,7 @@ export class ResponsesStreamWriter implements StreamWriter {
       ...this.#head,
       ...end,
       output: this.#output,
+      service_tier: openaiTier(usage),
       usage: writeResponsesUsage(usage),
     };
     return this.#events.write(end["status"] === "completed" ? "response.completed" : "response.incomplete", {
