@@ -39,6 +39,8 @@ export interface CodecContext {
   readonly estimatedInputTokens?: number;
   /** Bounds of what an upstream's report is believed; absent: no bounds. */
   readonly possible?: PossibleUsage;
+  /** Stop sequences that the upstream does not apply: its answer is cut here (stop-sequences.ts). Absent: none. */
+  readonly stops?: readonly string[];
   /** Calls of the conversation whose results the tool loop brings before any model is asked (rule 3.6). */
   readonly owed?: readonly string[];
   /** Names of the functions that the tool loop runs itself. */
@@ -82,6 +84,8 @@ export interface Carry {
   readonly aliases: ReadonlyMap<string, string>;
   /** Namespaced function tools flattened for the model: flat name → namespace and name. */
   readonly namespaces: ReadonlyMap<string, { readonly namespace: string; readonly name: string }>;
+  /** The client's stop sequences. */
+  readonly stops: readonly string[];
   /** Where in the client's body a content block or tool stood that not every target can hold, for refusals. */
   readonly places: { get(node: object): string | undefined };
 }

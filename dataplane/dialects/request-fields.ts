@@ -195,7 +195,13 @@ const messagesFields = table([
   ["temperature", mapped, mapped, mapped],
   ["top_p", mapped, mapped, mapped],
   ["top_k", mapped, dropped, dropped],
-  ["stop_sequences", mapped, mapped, refused, { neutral: [[]], note: "more than 4 toward Chat: refused" }],
+  [
+    "stop_sequences",
+    mapped,
+    mapped,
+    mapped,
+    { note: "applied here to the answers of Responses, and of Chat where there are more than 4" },
+  ],
   ["stream", mapped, mapped, mapped],
   ["metadata", mapped, mapped, mapped, { holds: [] }],
   ["metadata.user_id", mapped, mapped, mapped, { note: "hashed when longer than 64 characters" }],
@@ -261,8 +267,10 @@ const chatFields = table([
     "stop",
     mapped,
     mapped,
-    refused,
-    { neutral: [[]], note: "toward Messages those of whitespace alone are dropped" },
+    mapped,
+    {
+      note: "toward Messages those of whitespace alone are dropped; applied here to the answers of Responses",
+    },
   ],
   [
     "frequency_penalty",

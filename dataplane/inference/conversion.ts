@@ -11,6 +11,7 @@ import { DropNotes } from "../dialects/losses.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import { systemClock } from "../lib/clock.ts";
+import { stopsCutHere } from "../dialects/stop-sequences.ts";
 import {
   expectedTiers,
   leavesTierOpen,
@@ -93,12 +94,14 @@ export const contextOf = (
 /** What one upstream's answer is read with; `limit`: the call's output limit, else the request's. */
 export const readingOf = (
   { dialect: client, route, outputLimit, choices, tiers }: ConversionFacts,
+  { stops }: Pick<Carry, "stops">,
   context: CodecContext,
   { dialect }: Upstream,
   limit = outputLimit,
 ): CodecContext => ({
   ...context,
   possible: possibleUsage(route, dialect, limit, choices, expectedTiers(tiers, client, dialect)),
+  stops: stopsCutHere(dialect, stops),
 });
 
 /** What reading an upstream's answer needs to know of the request. */
@@ -164,7 +167,7 @@ export class Conversion implements Converting {
   }
 
   reading(upstream: Upstream, limit?: number): CodecContext {
-    return readingOf(this.#facts, this.context, upstream, limit);
+    return readingOf(this.#facts, this.carry, this.context, upstream, limit);
   }
 
   hoistSystemTurns(): boolean {

@@ -2,6 +2,7 @@ import type { CodecContext, SseEvent, StreamReader } from "../dialects/codecs.ts
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
+import { StopCutter } from "../dialects/stop-sequences.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { SseReader } from "../lib/sse.ts";
 import type { ResponseStream, StreamTranslator } from "./response-stream.ts";
@@ -11,6 +12,8 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
   readonly #stream: ResponseStream<Out>;
   readonly #reader: StreamReader;
   readonly #sse = new SseReader();
+  /** null: no stop sequence is looked for. */
+  readonly #cutter: StopCutter | null;
   /** Told what came, at least one event. */
   readonly #say: (events: readonly MessagesEvent[]) => void;
 
@@ -22,6 +25,8 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
   ) {
     this.#stream = stream;
     this.#reader = codecs[upstream].readStream(context);
+    const { stops = [] } = context;
+    this.#cutter = stops.length === 0 ? null : new StopCutter(stops);
     this.#say = say;
   }
 
@@ -66,6 +71,9 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
   #pass(events: readonly MessagesEvent[]): void {
     if (events.length === 0 || this.#stream.isOver) return;
     if (this.#stream.isOpening) this.#stream.open();
-    this.#say(events);
+    if (this.#cutter === null) return this.#say(events);
+    const said = this.#cutter.push(events, () => this.usage);
+    if (said.length > 0) this.#say(said);
+    if (this.#cutter.isCut && events.every(({ type }) => type !== "message_stop")) this.#stream.discard();
   }
 }

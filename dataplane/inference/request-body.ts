@@ -270,7 +270,7 @@ async function readRemote(
   return {
     carry: carryOf(carry),
     context,
-    reading: (upstream, limit) => readingOf(facts, context, upstream, limit),
+    reading: (upstream, limit) => readingOf(facts, carry, context, upstream, limit),
     write: (upstream, encryptedReasoning) =>
       large.do("convert", { ...toward(facts, upstream), upstream, encryptedReasoning, hoisted }),
     hoistSystemTurns: () => {
@@ -298,7 +298,7 @@ async function openLoopRemote(
     beginning,
     carry: carryOf(carry),
     context,
-    reading: (upstream, limit) => readingOf(facts, context, upstream, limit),
+    reading: (upstream, limit) => readingOf(facts, carry, context, upstream, limit),
     sources: new CitedSources(sources),
     prior: new PriorContext(prior),
     write: (upstream, next, forgotten) =>

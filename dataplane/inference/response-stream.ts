@@ -143,6 +143,11 @@ export class ResponseStream<Out> implements BodyReader {
     this.#end(this.#to.complete(last, this.usage));
   }
 
+  /** The upstream goes on, but nobody wants more of it. */
+  discard(): void {
+    this.#answer.call.abort("cancelled");
+  }
+
   /** An event that is an error itself, or that cannot be read. */
   refuse(error: ApiError): void {
     const held = this.#translator.held();

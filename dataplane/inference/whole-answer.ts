@@ -13,6 +13,7 @@ import {
   isResponse,
   weighResponses,
 } from "../dialects/responses/read-response.ts";
+import { cutMessage } from "../dialects/stop-sequences.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { countedUsage, readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -184,7 +185,7 @@ export async function readConverted(
     if (dialect === "messages") rememberInputs(parsed, body);
     return codecs[dialect].readResponse(parsed, context);
   });
-  return read;
+  return cutMessage(read, context.stops ?? []);
 }
 
 /**

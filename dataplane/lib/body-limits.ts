@@ -22,6 +22,8 @@ export const bodyLimits = {
   containers: 1_000_000,
   /** Mentions of files and earlier items in one request. */
   references: 10_000,
+  /** Characters of the stop sequences of a request that is converted, and one more for each. */
+  stops: 16_384,
 } as const;
 
 /** `bodyLimits.bytes` as errors say it. */

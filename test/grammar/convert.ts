@@ -31,6 +31,7 @@ export const testCarry = (dialect: Dialect, request: JsonObject = {}, more: Part
   serverTools: false,
   aliases: new Map(),
   namespaces: new Map(),
+  stops: [],
   places: new WeakMap(),
   ...more,
 });

@@ -5,6 +5,7 @@ import { Cursor, fieldError } from "../cursor.ts";
 import { effortToHub, openaiEfforts } from "../effort.ts";
 import { readSchemaFormat } from "../formats.ts";
 import { readFileData, readImageUrl, withDetail } from "../media.ts";
+import { readStops } from "../stop-sequences.ts";
 import { choiceOfMode, readAllowedTools, ToolList } from "../tool-list.ts";
 import { Aliases, ConversationBuilder } from "../conversation-builder.ts";
 import type {
@@ -42,12 +43,14 @@ export function readChatRequest(
   for (const message of messages) readMessage(message, reading);
   const { system, messages: turns } = reading.conversation.finish();
   const serverTools = root.has("web_search_options");
+  const stops = readStops(root, "stop");
   const request: MessagesRequest = {
     model,
     messages: turns,
     ...(system !== undefined && { system }),
     ...readTools(root, reading, serverTools),
     ...readLimits(root),
+    ...(stops.length > 0 && { stop_sequences: [...stops] }),
     ...readThinking(root),
     ...readUser(root),
   };
@@ -57,6 +60,7 @@ export function readChatRequest(
     serverTools,
     aliases: aliases.originals,
     namespaces: new Map(),
+    stops,
     places: reading.places,
   };
   return { request, carry };
@@ -71,14 +75,12 @@ function readLimits(root: Cursor): Partial<MessagesRequest> {
   const max_tokens = root.integer("max_completion_tokens", 1) ?? older;
   const temperature = root.number("temperature", 0, 2);
   const top_p = root.number("top_p", 0, 1);
-  const stop = typeof root.get("stop") === "string" ? [root.requiredText("stop")] : root.texts("stop");
   const stream = root.boolean("stream");
   root.object("stream_options")?.boolean("include_usage");
   return {
     ...(max_tokens !== undefined && { max_tokens }),
     ...(temperature !== undefined && { temperature }),
     ...(top_p !== undefined && { top_p }),
-    ...(stop !== undefined && stop.length > 0 && { stop_sequences: [...stop] }),
     ...(stream !== undefined && { stream }),
   };
 }

@@ -1,17 +1,14 @@
 /** A request in the hub, for a Chat Completions upstream (dialects.md §D1, §D2). */
-import { ApiError } from "../../lib/api-error.ts";
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
 import type { Carry, DropListener, Target } from "../codecs.ts";
 import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
+import { chatStops } from "../stop-sequences.ts";
 import { functionTools, refusePrefill } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
 import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "../messages/types.ts";
 import { writeMessages } from "./write-messages.ts";
-
-/** Official limit; more would be a 400 there, and fewer would change the answer (rule 2.4). */
-const STOPS_MAX = 4;
 
 export function writeChatRequest(
   request: MessagesRequest,
@@ -26,7 +23,7 @@ export function writeChatRequest(
     model: target.upstreamModel,
     messages: writeMessages(request, carry, target),
     ...writeLimits(request, carry, target),
-    ...writeStops(request, carry),
+    ...writeStops(request),
     ...writeTools(request, carry),
     ...writeFormat(request, carry),
   };
@@ -54,16 +51,9 @@ function writeLimits(request: MessagesRequest, carry: Carry, target: Target): Js
   return older ? { max_tokens: limit } : { max_completion_tokens: limit };
 }
 
-function writeStops(request: MessagesRequest, carry: Carry): JsonObject {
-  const stops = request.stop_sequences ?? [];
-  if (stops.length === 0) return {};
-  if (stops.length <= STOPS_MAX) return { stop: stops };
-  const field = carry.dialect === "messages" ? "stop_sequences" : "stop";
-  throw new ApiError(
-    "unsupported_parameter",
-    `${field}: this model supports at most ${STOPS_MAX} stop sequences`,
-    { param: field },
-  );
+/** Further ones are applied to the answer (rule 2.4). */
+function writeStops({ stop_sequences: stops = [] }: MessagesRequest): JsonObject {
+  return stops.length === 0 ? {} : { stop: chatStops(stops) };
 }
 
 function writeTools(request: MessagesRequest, carry: Carry): JsonObject {

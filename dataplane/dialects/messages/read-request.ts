@@ -10,6 +10,7 @@ import { serverToolOf } from "../find-server-tool.ts";
 import { checkImageType } from "../media.ts";
 import { compactionFields, openBlob, openSignature } from "../reasoning.ts";
 import { emptySchema } from "../schemas.ts";
+import { readStops } from "../stop-sequences.ts";
 import { Aliases, checkToolResults } from "../conversation-builder.ts";
 import type {
   ContentBlockParam,
@@ -63,6 +64,7 @@ export function readMessagesRequest(
     serverTools: (tools ?? []).some(isServerTool),
     aliases: reading.aliases.originals,
     namespaces: new Map(),
+    stops: readStops(root, "stop_sequences"),
     places: reading.places,
   };
   return { request, carry };
@@ -81,7 +83,6 @@ function checkLimits(root: Cursor): void {
   root.number("temperature", 0, 1);
   root.number("top_p", 0, 1);
   root.integer("top_k", 0);
-  root.texts("stop_sequences");
   root.object("metadata")?.text("user_id");
   root.text("service_tier");
   const thinking = root.object("thinking");

@@ -54,6 +54,7 @@ export function readResponsesRequest(
     serverTools,
     aliases: aliases.originals,
     namespaces: reading.namespaces,
+    stops: [],
     places: reading.places,
   };
   return { request, carry };

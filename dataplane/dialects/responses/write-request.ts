@@ -1,5 +1,4 @@
 /** A request in the hub, for a Responses upstream (dialects.md §D1, §D2). */
-import { ApiError } from "../../lib/api-error.ts";
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
 import type { Carry, DropListener, Target } from "../codecs.ts";
 import { isObject } from "../cursor.ts";
@@ -21,7 +20,6 @@ export function writeResponsesRequest(
   target: Target,
   notes: DropListener,
 ): JsonObject {
-  refuseStops(request, carry);
   noteLosses(carry, "responses", notes);
   refuseMedia(request, carry, target);
   refusePrefill(request, carry);
@@ -52,15 +50,6 @@ function writeConversation(request: MessagesRequest, carry: Carry, target: Targe
   // An input is mandatory: where there are only instructions, they are it.
   if (input.length === 0 && instructions !== undefined) return { input: instructions };
   return { ...(instructions !== undefined && { instructions }), input };
-}
-
-/** Responses has no stop sequences, and an answer that runs on is another answer (rule 2.4). */
-function refuseStops(request: MessagesRequest, carry: Carry): void {
-  if (request.stop_sequences === undefined || request.stop_sequences.length === 0) return;
-  const field = carry.dialect === "messages" ? "stop_sequences" : "stop";
-  throw new ApiError("unsupported_parameter", `${field}: this model does not support stop sequences`, {
-    param: field,
-  });
 }
 
 function writeLimit(request: MessagesRequest, carry: Carry, target: Target): JsonObject {

@@ -32,7 +32,11 @@ const hit = sealer.seal(
 
 const bodies: Record<Dialect, Record<string, object>> = {
   messages: {
-    text: { messages: [{ role: "user", content: filler }], metadata: { user_id: "u" } },
+    text: {
+      messages: [{ role: "user", content: filler }],
+      metadata: { user_id: "u" },
+      stop_sequences: ["END"],
+    },
     thinking: {
       thinking: { type: "enabled", budget_tokens: 2000 },
       tools: [{ name: "a tool with an odd name: ✓", input_schema: { type: "object" } }],
@@ -97,7 +101,11 @@ const bodies: Record<Dialect, Record<string, object>> = {
       ],
       reasoning_effort: "high",
     },
-    search: { web_search_options: {}, messages: [{ role: "user", content: `${filler} https://b.example/` }] },
+    search: {
+      web_search_options: {},
+      messages: [{ role: "user", content: `${filler} https://b.example/` }],
+      stop: ["1", "2", "3", "4", "5"],
+    },
   },
   responses: {
     text: { input: filler, instructions: "be brief", store: false },
@@ -166,7 +174,8 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
     told[`convert to ${to}`] = await tell(async () => {
       const conversion = await requestBody.read(facts, sealer, undefined);
       const hoisted = conversion.hoistSystemTurns();
-      return { ...text(await conversion.write(upstream, true)), hoisted };
+      const { stops } = conversion.reading(upstream);
+      return { ...text(await conversion.write(upstream, true)), hoisted, stops };
     });
     told[`loop to ${to}`] = await tell(async () => {
       const loop = await requestBody.openLoop({ ...facts, mayOpen: true }, sealer, undefined);
@@ -174,6 +183,7 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
       return {
         ...text(await loop.write(upstream, next, 0)),
         beginning: loop.beginning,
+        stops: loop.reading(upstream).stops,
         cited: loop.sources.find("https://a.example/x#y"),
         size: loop.sources.size,
         open: [
