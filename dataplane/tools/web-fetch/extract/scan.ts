@@ -2,6 +2,9 @@
  * A forgiving HTML tokenizer that looks at each character a bounded number of times, whatever the page: it decides
  * whether a page is small enough for a real parser, strips what the parser would only waste time on, and yields
  * readable text from pages that are too large for it.
+ *
+ * Why not htmlparser2 (12.0.0, 18 pages of 10 MB): its Parser is not done with `<div>` repeated after 30 s, this in 0.2 s;
+ * its Tokenizer keeps the bounds (0.03 to 0.4 s, this 0.001 to 0.9 s), but takes six packages for some fifty lines less.
  */
 
 /**
