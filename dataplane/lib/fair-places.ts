@@ -21,6 +21,9 @@ interface Owner {
 /** Gives the place back; twice is once. */
 export type Release = () => void;
 
+/** Too many wait already: of all owners, or of this one. */
+export type NoPlace = "busy" | "busy_owner";
+
 export class FairPlaces {
   readonly #limits: PlaceLimits;
   /** Owners that have places or wait, in the order in which they came or last gave a place back. */
@@ -34,15 +37,15 @@ export class FairPlaces {
   }
 
   /**
-   * A place as soon as it is the owner's turn; null when too many wait already.
+   * A place as soon as it is the owner's turn.
    * @throws the reason of `signal` when it aborts before.
    */
-  async take(owner: string, signal: AbortSignal): Promise<Release | null> {
+  async take(owner: string, signal: AbortSignal): Promise<Release | NoPlace> {
     signal.throwIfAborted();
     const entry = this.#owners.get(owner) ?? { held: 0, waiting: new Set() };
     if (this.#free === 0) {
-      const full = this.#waiting >= this.#limits.waiting || entry.waiting.size >= this.#limits.waitingOfOne;
-      if (full) return null;
+      if (this.#waiting >= this.#limits.waiting) return "busy";
+      if (entry.waiting.size >= this.#limits.waitingOfOne) return "busy_owner";
     }
     this.#owners.set(owner, entry);
     const { promise, resolve, reject } = Promise.withResolvers<void>();

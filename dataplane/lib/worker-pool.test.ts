@@ -53,7 +53,7 @@ test("owners take turns, whoever has many waiting", async () => {
     world.run("b", "z"),
   ];
   await Promise.all([first, ...rest]);
-  expect(world.order.slice(0, 6)).toEqual(["a 0", "a 1", "b x", "c y", "a 2", "b z"]);
+  expect(world.order.slice(0, 6)).toEqual(["a 0", "b x", "c y", "a 1", "b z", "a 2"]);
 });
 
 test.each(["die", "throw", "hang"])(
@@ -82,7 +82,6 @@ test("so many may wait, of all and of one", async () => {
   waiting.push(world.run("b", "1"));
   expect(await world.run("c", "1")).toBe("busy");
   expect(await Promise.all([under, ...waiting])).toEqual(["0", "1", "2", "1"]);
-  expect(world.pool.waiting).toBe(0);
 });
 
 test("whoever leaves gives up the place, and their worker when it takes long", async () => {

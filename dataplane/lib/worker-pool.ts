@@ -1,9 +1,9 @@
 /**
  * A few worker threads for work that would hold the event loop for long (rule 7.3). A job goes to a worker and comes
- * back as messages; a worker does one at a time. Waiting jobs are taken by turns of their owners, so that nobody waits
- * for more than about one job of each other. A worker that dies, hangs or has grown is replaced by a fresh one.
+ * back as messages; a worker does one at a time, and owners take turns (FairPlaces). A worker that dies, hangs or has grown is replaced by a fresh one.
  */
 import { Worker, type Transferable } from "node:worker_threads";
+import { FairPlaces } from "./fair-places.ts";
 
 export interface WorkerPoolLimits {
   readonly workers: number;
@@ -42,11 +42,10 @@ export interface WorkDone {
 /** Whoever left gets so long until the worker that still works for them is ended. */
 const GRACE_MS = 250;
 
-interface Job {
-  readonly owner: string;
-  readonly message: () => { readonly message: unknown; readonly transfer: readonly Transferable[] };
-  readonly done: (result: unknown) => void;
-  readonly failed: (error: WorkNotDone) => void;
+/** What a worker is sent. */
+export interface WorkerMessage {
+  readonly message: unknown;
+  readonly transfer: readonly Transferable[];
 }
 
 export class WorkerPool {
@@ -55,109 +54,57 @@ export class WorkerPool {
   readonly #limits: WorkerPoolLimits;
   readonly #all = new Set<PoolWorker>();
   readonly #idle: PoolWorker[] = [];
-  /** Waiting jobs by owner; whose turn it is stands first. */
-  readonly #waiting = new Map<string, Job[]>();
-  #waitingCount = 0;
-  #closed = false;
+  /** Whoever has one finds a worker, or starts it. */
+  readonly #places: FairPlaces;
+  readonly #closing = new AbortController();
 
   /** @param data given to each worker as its `workerData`. */
   constructor(file: URL, data: unknown, limits: WorkerPoolLimits) {
     this.#file = file;
     this.#data = data;
     this.#limits = limits;
+    const { workers: places, waiting, waitingOfOne } = limits;
+    this.#places = new FairPlaces({ places, waiting, waitingOfOne });
   }
 
   /** Starts the workers ahead of the first job. */
   warm(): void {
-    while (!this.#closed && this.#all.size < this.#limits.workers) this.#idle.push(this.#start());
-  }
-
-  /** Jobs that wait for a worker. */
-  get waiting(): number {
-    return this.#waitingCount;
+    if (this.#closing.signal.aborted) return;
+    while (this.#all.size < this.#limits.workers) this.#idle.push(this.#start());
   }
 
   /**
    * What a worker answers to a message, which is made when its turn has come.
    * @throws WorkNotDone
    */
-  run(owner: string, message: Job["message"], signal: AbortSignal): Promise<unknown> {
-    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-    if (this.#closed || signal.aborted) {
-      reject(new WorkNotDone("cancelled"));
-      return promise;
+  async run(owner: string, message: () => WorkerMessage, signal: AbortSignal): Promise<unknown> {
+    const given = AbortSignal.any([signal, this.#closing.signal]);
+    const release = await this.#places.take(owner, given).catch(() => "cancelled" as const);
+    if (typeof release === "string") throw new WorkNotDone(release);
+    if (given.aborted) {
+      release();
+      throw new WorkNotDone("cancelled");
     }
-    const waitingOfOne = this.#waiting.get(owner) ?? [];
-    if (this.#waitingCount >= this.#limits.waiting || waitingOfOne.length >= this.#limits.waitingOfOne) {
-      reject(new WorkNotDone(this.#waitingCount >= this.#limits.waiting ? "busy" : "busy_owner"));
-      return promise;
-    }
-    const leave = () => this.#leave(job);
-    const over = () => signal.removeEventListener("abort", leave);
-    const job: Job = {
-      owner,
-      message,
-      done: (result) => {
-        over();
-        resolve(result);
-      },
-      failed: (error) => {
-        over();
-        reject(error);
-      },
-    };
-    signal.addEventListener("abort", leave, { once: true });
-    waitingOfOne.push(job);
-    this.#waiting.set(owner, waitingOfOne);
-    this.#waitingCount += 1;
-    this.#next();
-    return promise;
+    const worker = this.#idle.pop() ?? this.#start();
+    const done = worker.run(message, this.#limits.jobMs, given);
+    // Not waited for by who has the result: the place is free once the worker is idle or gone.
+    done
+      .then(
+        ({ heapMiB }) => {
+          if (heapMiB > this.#limits.retireMiB) return worker.end("cancelled");
+          this.#idle.push(worker);
+          return undefined;
+        },
+        () => worker.end("cancelled"),
+      )
+      .then(release, release);
+    return (await done).result;
   }
 
   /** Ends the workers and everything that waits. */
   async close(): Promise<void> {
-    this.#closed = true;
-    for (const jobs of this.#waiting.values())
-      for (const job of jobs) job.failed(new WorkNotDone("cancelled"));
-    this.#waiting.clear();
-    this.#waitingCount = 0;
+    this.#closing.abort();
     await Promise.all([...this.#all].map((worker) => worker.end("cancelled")));
-  }
-
-  /** Nobody waits for it any more. */
-  #leave(job: Job): void {
-    const jobs = this.#waiting.get(job.owner);
-    const place = jobs?.indexOf(job) ?? -1;
-    if (jobs !== undefined && place >= 0) {
-      jobs.splice(place, 1);
-      if (jobs.length === 0) this.#waiting.delete(job.owner);
-      this.#waitingCount -= 1;
-      job.failed(new WorkNotDone("cancelled"));
-      return;
-    }
-    for (const worker of this.#all) if (worker.job === job) worker.endSoon(GRACE_MS);
-  }
-
-  /** Gives waiting jobs to idle workers, starting those that are missing. */
-  #next(): void {
-    while (this.#waitingCount > 0 && !this.#closed) {
-      const worker = this.#idle.pop() ?? (this.#all.size < this.#limits.workers ? this.#start() : undefined);
-      if (worker === undefined) return;
-      const job = this.#take();
-      if (job !== undefined) worker.begin(job, this.#limits.jobMs);
-    }
-  }
-
-  /** The first job of the owner whose turn it is, who goes to the end of the row. */
-  #take(): Job | undefined {
-    for (const [owner, jobs] of this.#waiting) {
-      const job = jobs.shift();
-      this.#waiting.delete(owner);
-      if (jobs.length > 0) this.#waiting.set(owner, jobs);
-      this.#waitingCount -= 1;
-      return job;
-    }
-    return undefined;
   }
 
   #start(): PoolWorker {
@@ -166,18 +113,12 @@ export class WorkerPool {
         workerData: this.#data,
         resourceLimits: { maxOldGenerationSizeMb: this.#limits.heapMiB },
       }),
-      (heapMiB) => {
-        if (heapMiB > this.#limits.retireMiB) worker.endNow("cancelled");
-        else this.#idle.push(worker);
-        this.#next();
-      },
       () => {
         this.#all.delete(worker);
         const place = this.#idle.indexOf(worker);
         if (place >= 0) this.#idle.splice(place, 1);
         // Not in a tight loop when workers cannot start.
         if (worker.served) this.warm();
-        this.#next();
       },
     );
     this.#all.add(worker);
@@ -187,18 +128,18 @@ export class WorkerPool {
 
 class PoolWorker {
   readonly #worker: Worker;
-  readonly #free: (heapMiB: number) => void;
-  #timer: NodeJS.Timeout | null = null;
-  job: Job | null = null;
+  #job: PromiseWithResolvers<WorkDone> | null = null;
   /** It has answered once: it could start. */
   served = false;
 
-  constructor(worker: Worker, free: (heapMiB: number) => void, gone: () => void) {
+  constructor(worker: Worker, gone: () => void) {
     this.#worker = worker;
-    this.#free = free;
     // Work that is under way keeps a process alive by its connection; idle workers must not.
     worker.unref();
-    worker.on("message", (done: WorkDone) => this.#done(done));
+    worker.on("message", (done: WorkDone) => {
+      this.served = true;
+      this.#job?.resolve(done);
+    });
     // Its exit says the rest: a heap that is full, or a fault in the worker itself.
     worker.on("error", () => this.#fail("broken"));
     worker.on("exit", () => {
@@ -207,51 +148,36 @@ class PoolWorker {
     });
   }
 
-  begin(job: Job, jobMs: number): void {
-    this.job = job;
-    const { message, transfer } = job.message();
-    this.#timer = setTimeout(() => this.endNow("broken"), jobMs);
+  /** @throws WorkNotDone; the worker is of no use afterwards. */
+  async run(message: () => WorkerMessage, jobMs: number, signal: AbortSignal): Promise<WorkDone> {
+    const job = Promise.withResolvers<WorkDone>();
+    this.#job = job;
+    let timer = setTimeout(() => this.#fail("broken"), jobMs);
+    const leave = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => this.#fail("cancelled"), GRACE_MS);
+    };
+    signal.addEventListener("abort", leave, { once: true });
     this.#worker.ref();
-    this.#worker.postMessage(message, transfer);
+    try {
+      const { message: sent, transfer } = message();
+      this.#worker.postMessage(sent, transfer);
+      return await job.promise;
+    } finally {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", leave);
+      this.#worker.unref();
+      this.#job = null;
+    }
   }
 
-  /** Ends it unless it is done in time. */
-  endSoon(ms: number): void {
-    this.#stopTimer();
-    this.#timer = setTimeout(() => this.endNow("cancelled"), ms);
-  }
-
-  /** Nobody waits for its exit. */
-  endNow(reason: "broken" | "cancelled"): void {
-    this.end(reason).catch((error: unknown) => {
-      throw error;
-    });
-  }
-
+  /** Settles when the worker is gone. */
   async end(reason: "broken" | "cancelled"): Promise<void> {
     this.#fail(reason);
     await this.#worker.terminate();
   }
 
-  #done({ result, heapMiB }: WorkDone): void {
-    const { job } = this;
-    this.#stopTimer();
-    this.#worker.unref();
-    this.job = null;
-    this.served = true;
-    job?.done(result);
-    this.#free(heapMiB);
-  }
-
   #fail(reason: "broken" | "cancelled"): void {
-    this.#stopTimer();
-    const { job } = this;
-    this.job = null;
-    job?.failed(new WorkNotDone(reason));
-  }
-
-  #stopTimer(): void {
-    if (this.#timer !== null) clearTimeout(this.#timer);
-    this.#timer = null;
+    this.#job?.reject(new WorkNotDone(reason));
   }
 }

@@ -19,7 +19,7 @@ export class Counter {
    */
   async count(job: CountingJob, owner: string, signal: AbortSignal): Promise<number | null> {
     const release = await this.#turns.take(owner, signal);
-    if (release === null) return null;
+    if (typeof release === "string") return null;
     try {
       const tokens = await this.#ask(job);
       signal.throwIfAborted();

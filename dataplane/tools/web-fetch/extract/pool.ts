@@ -117,7 +117,8 @@ export class ExtractionPool {
   async #place(organizationId: string, signal: AbortSignal): Promise<Release | "busy" | "aborted"> {
     const waited = AbortSignal.timeout(this.#limits.waitMs);
     try {
-      return (await this.#places.take(organizationId, AbortSignal.any([signal, waited]))) ?? "busy";
+      const release = await this.#places.take(organizationId, AbortSignal.any([signal, waited]));
+      return typeof release === "string" ? "busy" : release;
     } catch {
       return signal.aborted ? "aborted" : "busy";
     }
