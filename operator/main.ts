@@ -93,7 +93,12 @@ async function runInCluster(): Promise<void> {
       snapshotName: environment.SNAPSHOT_NAME,
       sealSecret: environment.SEAL_SECRET === "" ? null : environment.SEAL_SECRET,
       opsPort: environment.OPS_PORT,
-      log: pino({ level: environment.LOG_LEVEL, base: null, timestamp: pino.stdTimeFunctions.isoTime }),
+      log: pino({
+        level: environment.LOG_LEVEL,
+        base: null,
+        timestamp: pino.stdTimeFunctions.isoTime,
+        formatters: { level: (label) => ({ level: label }) },
+      }),
       now,
     },
     stop.signal,

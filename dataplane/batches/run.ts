@@ -70,7 +70,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
     if (!sink.ended || sink.status !== 200) throw new Error(`serving ended with status ${sink.status}`);
   } catch (fault) {
     if (!(fault instanceof ApiError))
-      log.error({ id: item.requestId, err: fault }, "a batch item failed unexpectedly");
+      log.error({ request_id: item.requestId, err: fault }, "a batch item failed unexpectedly");
     error =
       fault instanceof ApiError
         ? fault

@@ -213,7 +213,7 @@ export class Gate {
           return reply;
       }
     }
-    this.#options.log.error({ requestId: id, organizationId }, "what a request asks does not come to rest");
+    this.#options.log.error({ request_id: id, organizationId }, "what a request asks does not come to rest");
     throw meterUnavailable();
   }
 

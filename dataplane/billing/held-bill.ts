@@ -2,12 +2,13 @@
 import type { Attributes, Span } from "@opentelemetry/api";
 import type { OrganizationEntry } from "../config/schema.ts";
 import type { Seated } from "../lib/roster.ts";
+import type { Charged } from "../telemetry/request-summary.ts";
 import { inSpan, startSpan } from "../telemetry/trace.ts";
 import { encodeRow } from "./charge-text.ts";
 import type { Bill, FinalUsage, MeteredRequest, Micros, Observed } from "./meter.ts";
 import { costMicros } from "./price.ts";
 import { operation, type MeterOperation } from "./shard.ts";
-import { isNothing } from "./token-usage.ts";
+import { isNothing, promptOf } from "./token-usage.ts";
 import { usageRow, type UsageRow } from "./usage-row.ts";
 
 export type RateLimits = OrganizationEntry["rateLimits"];
@@ -57,6 +58,7 @@ export class HeldBill implements Bill, Seated {
   /** What is held now. */
   amount: Micros = 0n;
   settled: FinalUsage | null = null;
+  charged: Charged | null = null;
   readonly #holds: HoldOperations;
   /** As its row names it. */
   readonly #charged: MeteredRequest;
@@ -117,6 +119,8 @@ export class HeldBill implements Bill, Seated {
     if (this.#end !== null) return this.#end;
     this.settled = usage;
     const row = usageRow(this.#charged, usage);
+    const { tokens, cost } = row;
+    this.charged = { inputTokens: promptOf(tokens), outputTokens: tokens.output, micros: cost.total };
     const { span, item } = this.#options;
     if (item !== null) this.#end = this.#hand(item, row);
     else if (span === null) this.#end = this.#holds.settle(this, row);

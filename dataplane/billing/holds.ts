@@ -271,7 +271,7 @@ export class Holds implements Meter, HoldOperations {
       return await this.#shards.run(organizationId, more);
     } catch (error) {
       // Without Redis it is unknown whether credit covers another iteration: the loop ends here.
-      this.#options.log.warn({ err: error, requestId: id }, "a tool loop's next step could not be held");
+      this.#options.log.warn({ err: error, request_id: id }, "a tool loop's next step could not be held");
       return null;
     }
   }

@@ -4,6 +4,7 @@
  */
 import type { Span } from "@opentelemetry/api";
 import type { Prices } from "../config/schema.ts";
+import type { Charged } from "../telemetry/request-summary.ts";
 
 /** 10^-6 credit. */
 export type Micros = bigint;
@@ -103,6 +104,8 @@ export interface Bill {
   readonly headers: Readonly<Record<string, string>>;
   /** What it was settled for; null: not settled. */
   readonly settled: FinalUsage | null;
+  /** The same with its price; null: not settled. */
+  readonly charged: Charged | null;
   /** Remembers what was seen, so that a crash of this process still charges it. Cheap; no I/O. */
   observe(observed: Observed): void;
   /**

@@ -132,6 +132,27 @@ function readErrorBody(bytes: string | Uint8Array): ReportedError {
   return reported(body?.["error"] ?? stringOf(body?.["detail"]) ?? body);
 }
 
+/** More of what an upstream said is not kept for the operator. */
+const MAX_WORDS = 300;
+
+/**
+ * What an upstream said with a status other than 2xx, for the operator alone: its code, and its words unless they are about
+ * the client's own request (400, 413, 422), which they may repeat.
+ */
+export function sayingOf(
+  status: number,
+  body: Uint8Array,
+): { readonly reason: string | null; readonly words: string | null } {
+  const { type, code, message } = readErrorBody(body);
+  const isPage = /^\s*<(?:!doctype|html)/i.test(Buffer.from(body.subarray(0, 64)).toString("latin1"));
+  const said = code === "" ? type : code;
+  const aboutTheRequest = status === 400 || status === 413 || status === 422;
+  return {
+    reason: isPage ? "html" : said === "" ? null : withoutSecrets(said.slice(0, 64), null),
+    words: message === "" || aboutTheRequest ? null : withoutSecrets(message.slice(0, MAX_WORDS), null),
+  };
+}
+
 /**
  * An error inside a stream, or a whole answer that turns out to be one: Messages' and Chat's `{error: {…}}`,
  * Responses' flat or nested `error` event, and the `error` of a failed response.

@@ -107,7 +107,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       return;
     }
     const apiError = toApiError(error);
-    if (apiError.code === "internal") log.error({ id: request.id, err: error }, "request failed");
+    if (apiError.code === "internal") log.error({ request_id: request.id, err: error }, "request failed");
     request.summary.errorCode = apiError.code;
     announceKeyless(reply.raw);
     const style = errorStyle(pathOf(request.url), versionOf(request));

@@ -7,7 +7,7 @@ import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import { AttemptFailure, timedOut } from "../upstream/failure.ts";
+import { AttemptFailure, statusOfFault, timedOut } from "../upstream/failure.ts";
 import type { CallFault, UpstreamCall } from "../upstream/send.ts";
 
 /** How long a finished upstream may take to close its answer, so that its connection can be used again. */
@@ -32,13 +32,14 @@ export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {
  * connection had not been made, whatever bytes came before it; garbage stays garbage.
  */
 export function unbegunAnswer(error: ApiError, fault: CallFault): AttemptFailure {
+  const status = statusOfFault(fault);
   switch (fault) {
     case "cut":
-      return new AttemptFailure(error, { retry: "connect", status: "cut", unhealthy: true });
+      return new AttemptFailure(error, { retry: "connect", status, reason: fault, unhealthy: true });
     case "idle":
-      return new AttemptFailure(error, { retry: "first_byte_timeout", status: "timeout", unhealthy: true });
+      return new AttemptFailure(error, { retry: "first_byte_timeout", status, reason: fault, unhealthy: true });
     case "deadline":
-      return new AttemptFailure(error, { retry: null, status: "timeout" });
+      return new AttemptFailure(error, { retry: null, status, reason: fault });
     default:
       return new AttemptFailure(error, { retry: null, status: "garbage" });
   }

@@ -92,32 +92,32 @@ const rows: readonly Row[] = [
     fault: "stall",
     upstream: { stallAtByte: 1500 },
     // A whole answer that stands still is bounded by the request's own time alone.
-    whole: cell(504, "timeout", 1, "seen", "200"),
-    stream: cell(200, "timeout", 1, "seen", "200"),
+    whole: cell(504, "timeout", 1, "seen", "timeout"),
+    stream: cell(200, "timeout", 1, "seen", "timeout"),
   },
   {
     fault: "cut",
     upstream: { cutAtByte: 1500 },
-    whole: cell(502, "upstream_error", 1, "seen", "200"),
-    stream: cell(200, "upstream_error", 1, "seen", "200"),
+    whole: cell(502, "upstream_error", 1, "seen", "cut"),
+    stream: cell(200, "upstream_error", 1, "seen", "cut"),
   },
   {
     fault: "cut before the first event",
     upstream: { cutAtByte: 10 },
     // The beginning of a whole answer was made and paid for; of a stream nothing has been seen.
-    whole: cell(502, "upstream_error", 1, "seen", "200"),
+    whole: cell(502, "upstream_error", 1, "seen", "cut"),
     stream: cell(502, "upstream_error", 2, "free", "cut"),
   },
   {
     fault: "garbage for an answer",
     upstream: { html: true },
-    whole: cell(502, "upstream_error", 1, "seen", "200"),
+    whole: cell(502, "upstream_error", 1, "seen", "garbage"),
     stream: cell(502, "upstream_error", 1, "free", "garbage"),
   },
   {
     fault: "an empty answer",
     upstream: { empty: true },
-    whole: cell(502, "upstream_error", 1, "free", "200"),
+    whole: cell(502, "upstream_error", 1, "free", "garbage"),
     stream: cell(502, "upstream_error", 2, "free", "cut"),
   },
   {
@@ -125,7 +125,7 @@ const rows: readonly Row[] = [
     upstream: { noTerminal: true },
     // Whole answers have none that could be missing.
     whole: cell(200, "", 1, "seen", "200"),
-    stream: cell(200, "upstream_error", 1, "seen", "200"),
+    stream: cell(200, "upstream_error", 1, "seen", "cut"),
   },
 ];
 

@@ -160,6 +160,8 @@ export class ResponseStream<Out> implements BodyReader {
       );
     else {
       metrics.streamFaults.inc({ dialect: this.#to.dialect, kind: "error" });
+      if (isCorrupt(error)) this.#answer.broke("garbage", "not_json");
+      else this.#answer.broke("cut", "in_band_error");
       this.#abandon(error, "garbage");
     }
     this.#answer.call.abort("cut");
@@ -195,7 +197,10 @@ export class ResponseStream<Out> implements BodyReader {
     const isLeft = fault === "cancelled";
     if (!isLeft) metrics.streamFaults.inc({ dialect: this.#to.dialect, kind: faultKind(fault) });
     if (this.isOpening && !isLeft) this.#reject(unbegunAnswer(error, fault));
-    else this.#abandon(error, fault);
+    else {
+      this.#answer.broke(fault);
+      this.#abandon(error, fault);
+    }
   }
 
   /** Nothing was passed on: this is still a plain HTTP error, and another upstream may be asked. */

@@ -110,6 +110,7 @@ class ToolServing {
   async run(): Promise<void> {
     const { call, sealer, runTool } = this.#services;
     const bill = await this.#services.open();
+    call.summary.bill = bill;
     try {
       await runLoop(this.#input(), {
         ask: (next) => this.#iterations.ask(next),
@@ -135,7 +136,7 @@ class ToolServing {
       if (this.#stream === null) throw error;
       const told =
         error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error });
-      if (told !== error) call.log.error({ id: call.id, err: error }, "a tool loop failed");
+      if (told !== error) call.log.error({ request_id: call.id, err: error }, "a tool loop failed");
       this.#stream.fail(told);
     }
   }
@@ -179,7 +180,10 @@ class ToolServing {
 
   /** What a tool found may be opened from now on; each call is counted, also one that was not run. */
   #brought({ name }: ToolCall, outcome: ToolOutcome): void {
-    metrics.toolCalls.inc({ tool: name, outcome: outcome.kind === "error" ? outcome.code : "ok" });
+    const said = outcome.kind === "error" ? outcome.code : "ok";
+    metrics.toolCalls.inc({ tool: name, outcome: said });
+    const { toolCalls } = this.#services.call.summary;
+    toolCalls.set(`${name} ${said}`, (toolCalls.get(`${name} ${said}`) ?? 0) + 1);
     const { prior } = this.#scope;
     if (outcome.kind === "hits") for (const hit of outcome.hits) prior.addFound(hit.url, hit.text);
     if (outcome.kind === "page") {

@@ -74,6 +74,7 @@ export const createServe =
     const reading = serving.outgoing.checkReadable();
     if (reading instanceof Promise) await reading;
     const bill = await serving.open();
+    call.summary.bill = bill;
     const deadline = new Deadline(serving.route.timeouts.requestMs);
     try {
       await serving.iterate(upstreams, deadline, bill);

@@ -148,6 +148,7 @@ export async function readWhole<Read>(
     if (parsed === null) throw broken(answer, client, context, "garbage", body.length);
     if (isErrorBody(parsed)) throw failureOfErrorBody(body);
     metrics.streamFaults.inc({ dialect: client, kind: "garbage" });
+    answer.broke("garbage", "incomplete");
     const told = (isResponse(parsed) ? failureOfResponse(parsed) : null) ?? error;
     throw new BrokenAnswer(told instanceof ApiError ? told : corruptAnswer("garbage"), {
       upstream: upstream.name,
@@ -159,13 +160,15 @@ export async function readWhole<Read>(
 
 /** One that broke off, or is no JSON at all: it costs what was sent and received, an empty one nothing. */
 function broken(
-  { call, upstream }: UpstreamAnswer,
+  answer: UpstreamAnswer,
   client: Dialect,
   context: UsageContext,
   fault: CallFault,
   received: number,
 ): ApiError | AttemptFailure | BrokenAnswer {
+  const { call, upstream } = answer;
   const error = brokenWhole(client, fault);
+  answer.broke(fault);
   if (!isOwed(call, fault)) return fault === "garbage" ? error : unbegunAnswer(error, fault);
   const corrupt = fault === "garbage" || fault === "too_large";
   const usage = usageOfBytes(context, received);

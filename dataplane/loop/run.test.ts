@@ -113,6 +113,7 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
   const bill: Bill = {
     headers: {},
     settled: null,
+    charged: null,
     observe: () => undefined,
     advance: async (spent) => {
       bills.advanced.push(spent);

@@ -99,7 +99,7 @@ export const metrics = {
     labelNames: ["tool", "outcome"],
     registers,
   }),
-  /** `status`: an HTTP status, or connect, timeout, cut, garbage. */
+  /** `status`: an HTTP status, or connect, timeout, cut, garbage (also of an answer that had begun with a 2xx), exhausted, unsendable, cancelled. */
   upstreamRequests: new TallyCounter({
     name: "gapura_upstream_requests_total",
     help: "Calls to upstreams, retries counted singly.",

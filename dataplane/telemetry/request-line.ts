@@ -18,8 +18,10 @@ export interface RequestFacts {
 /** Members without a value are left out of the line. */
 export function requestLine(facts: RequestFacts, summary: RequestSummary): object {
   const { model } = summary;
+  const last = summary.calls.at(-1);
   return {
-    id: facts.id,
+    request_id: facts.id,
+    trace_id: summary.span?.spanContext().traceId,
     method: facts.method,
     path: facts.path,
     status: facts.status,
@@ -29,7 +31,9 @@ export function requestLine(facts: RequestFacts, summary: RequestSummary): objec
     model: model ?? undefined,
     upstream: model === null ? undefined : summary.upstream,
     servingPath: model === null ? undefined : summary.servingPath,
-    tries: summary.tries > 1 ? summary.tries : undefined,
+    tries: summary.tries > 0 ? summary.tries : undefined,
+    upstream_status: last?.status ?? undefined,
+    reason: last?.reason ?? undefined,
     streamed: summary.streamed || undefined,
     error: summary.errorCode ?? undefined,
     client: facts.clientId,

@@ -1,12 +1,13 @@
 /** One try at one upstream: what it is sent, what its end says about the upstream's health, and what is counted. */
 import type { Dispatcher } from "undici";
 import type { Upstream } from "../config/schema.ts";
+import { MAX_TRIES_KEPT, type Try } from "../telemetry/request-summary.ts";
 import type { Endpoint } from "./endpoints.ts";
-import { AttemptFailure, failureOfCall, failureOfStatus } from "./failure.ts";
+import { AttemptFailure, failureOfCall, failureOfStatus, statusOfFault, wordOf } from "./failure.ts";
 import type { Health } from "./health.ts";
 import { ERROR_BODY_MS, MAX_ERROR_BYTES, STREAM_FIRST_BYTE_MS } from "./limits.ts";
 import type { Outgoing, UpstreamAnswer, UpstreamRequest } from "./request.ts";
-import { CallError, UpstreamCall, type AnswerHead } from "./send.ts";
+import { CallError, UpstreamCall, type AnswerHead, type CallFault } from "./send.ts";
 
 /** How long one try may take to begin. */
 export interface AttemptTimeouts {
@@ -26,6 +27,9 @@ export class Attempt implements UpstreamAnswer {
   /** For the count: an HTTP status, or why there is none. */
   #status = "";
   #accepted = false;
+  readonly #seen: Try;
+  /** What came is a page for people, by its content type. */
+  #isPage = false;
 
   constructor(request: UpstreamRequest, upstream: Upstream, endpoint: Endpoint, health: Health) {
     this.#request = request;
@@ -33,6 +37,7 @@ export class Attempt implements UpstreamAnswer {
     this.#endpoint = endpoint;
     this.#health = health;
     endpoint.active.value += 1;
+    this.#seen = { upstream: upstream.name, status: null, fault: null, reason: null, words: null, ms: 0 };
   }
 
   get call(): UpstreamCall {
@@ -50,6 +55,7 @@ export class Attempt implements UpstreamAnswer {
     this.#cancel = cancel;
     this.#startedAt = performance.now();
     summary.tries += 1;
+    if (summary.calls.length < MAX_TRIES_KEPT) summary.calls.push(this.#seen);
     summary.upstream = upstream.name;
     this.#health.asked(route, upstream);
     closed.listen(cancel);
@@ -59,6 +65,8 @@ export class Attempt implements UpstreamAnswer {
       (head) => {
         this.#waited();
         this.#status = String(head.status);
+        this.#seen.status = head.status;
+        this.#isPage = isPage(head);
         return head.status < 200 || head.status > 299 ? this.#refused(call, head) : this;
       },
       (error: unknown) => {
@@ -79,6 +87,28 @@ export class Attempt implements UpstreamAnswer {
     this.#health.answered(this.#request.route, this.upstream);
   }
 
+  /**
+   * Its answer broke off, or makes no sense, after it had begun with a 2xx: counted as what it is, not as its status.
+   * @param reason what was wrong with it, more exactly.
+   */
+  broke(fault: CallFault, reason: string | null = null): void {
+    // That its client left says nothing about the upstream.
+    if (fault === "cancelled") this.#seen.fault ??= "cancelled";
+    else this.#brokeBy(statusOfFault(fault), reason ?? fault);
+  }
+
+  #brokeBy(status: string, reason: string | null): void {
+    this.#status = status;
+    this.#seen.fault = wordOf(status);
+    this.#seen.reason = reason === "garbage" || reason === null ? this.#nature() : reason;
+  }
+
+  /** Of an answer that cannot be read. */
+  #nature(): string {
+    if (this.#isPage) return "html";
+    return (this.#call?.received ?? 0) === 0 ? "empty" : "not_json";
+  }
+
   /** Its answer was taken. A client that left before anything of it was there learnt nothing about the upstream. */
   taken(): void {
     this.#over();
@@ -87,7 +117,7 @@ export class Attempt implements UpstreamAnswer {
 
   /** Takes note of what a failure says about the upstream. */
   failed(error: unknown): void {
-    if (error instanceof AttemptFailure) this.#status = error.status;
+    if (error instanceof AttemptFailure) this.#failedBy(error);
     this.#over();
     const { route } = this.#request;
     const { upstream } = this;
@@ -98,8 +128,22 @@ export class Attempt implements UpstreamAnswer {
     if (error.retryAfterMs !== null) this.#health.rests(route, upstream, error.retryAfterMs);
   }
 
+  #failedBy({ status, reason, words }: AttemptFailure): void {
+    // Whoever read the answer may have said more.
+    if (this.#seen.fault === null || this.#seen.fault === "cancelled") {
+      if (status === "garbage" && this.#seen.status !== null) this.#brokeBy(status, reason);
+      else {
+        this.#seen.fault = wordOf(status);
+        this.#seen.reason = reason;
+      }
+    }
+    this.#status = status;
+    this.#seen.words = words;
+  }
+
   /** However it ended. */
   #over(): void {
+    this.#seen.ms = Math.round((performance.now() - this.#startedAt) * 10) / 10;
     const { closed, deadline } = this.#request;
     if (this.#cancel !== null) closed.forget(this.#cancel);
     deadline.listen(null);
@@ -144,4 +188,10 @@ export class Attempt implements UpstreamAnswer {
       idleMs: stream ? streamIdleMs : null,
     };
   }
+}
+
+/** Proxies answer with pages. */
+function isPage({ headers }: AnswerHead): boolean {
+  const type = headers["content-type"];
+  return typeof type === "string" && /^text\/html\b/i.test(type);
 }

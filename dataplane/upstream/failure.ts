@@ -4,7 +4,13 @@
  */
 import type { Route, Upstream } from "../config/schema.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
-import { corruptAnswer, inBandError, retryAfterSeconds, upstreamError } from "../dialects/upstream-error.ts";
+import {
+  corruptAnswer,
+  inBandError,
+  retryAfterSeconds,
+  sayingOf,
+  upstreamError,
+} from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { AnswerHead, CallFault } from "./send.ts";
 
@@ -28,6 +34,10 @@ export class AttemptFailure extends Error {
   readonly lasting: boolean;
   /** How long the upstream asks to be left alone. */
   readonly retryAfterMs: number | null;
+  /** Why, more exactly than by its status: an errno, TLS's reason, the upstream's own code. For the operator alone. */
+  readonly reason: string | null;
+  /** What the upstream said, for the operator alone. */
+  readonly words: string | null;
 
   constructor(
     error: ApiError,
@@ -39,6 +49,8 @@ export class AttemptFailure extends Error {
       readonly answered?: boolean;
       readonly lasting?: boolean;
       readonly retryAfterMs?: number | null;
+      readonly reason?: string | null;
+      readonly words?: string | null;
     },
   ) {
     super(`upstream failed: ${facts.status}`, { cause: error });
@@ -51,7 +63,45 @@ export class AttemptFailure extends Error {
     this.answered = facts.answered ?? false;
     this.lasting = facts.lasting ?? false;
     this.retryAfterMs = facts.retryAfterMs ?? null;
+    this.reason = facts.reason ?? null;
+    this.words = facts.words ?? null;
   }
+}
+
+/** A fault as `gapura_upstream_requests_total` counts it. */
+export function statusOfFault(fault: CallFault): string {
+  switch (fault) {
+    case "stale":
+      return "connect";
+    case "first_byte_timeout":
+    case "deadline":
+    case "idle":
+      return "timeout";
+    case "too_large":
+      return "garbage";
+    default:
+      return fault;
+  }
+}
+
+/** What a status of `gapura_upstream_requests_total` means, in a word that a tenant may read; null: nothing went wrong. */
+export function wordOf(status: string): string | null {
+  const number = Number(status);
+  if (Number.isNaN(number)) return status;
+  if (ACCOUNT_FAULTS.has(number)) return "account";
+  if (number === 429) return "rate_limited";
+  if (number >= 500) return "server_error";
+  return number >= 300 ? "refused" : null;
+}
+
+/** Codes of errors below HTTP: Node's and the system's, and the verdicts of TLS. */
+const CODE = /^[A-Z][A-Z0-9_]{1,63}$/;
+
+/** What stands in the error of a connection; the fault itself where it has no code. */
+function reasonOf(fault: CallFault, cause: unknown): string {
+  if (fault === "connect" && cause === undefined) return "connect_timeout";
+  const { code } = (cause ?? {}) as { code?: unknown };
+  return typeof code === "string" && CODE.test(code) ? code : fault;
 }
 
 /** The client left before its answer had begun. */
@@ -73,38 +123,44 @@ export const timedOut = "The request took longer than this model allows.";
  * @param sent the request had gone out wholly.
  */
 export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): AttemptFailure {
+  const status = statusOfFault(fault);
+  const reason = reasonOf(fault, cause);
   switch (fault) {
     case "connect":
     case "cut":
       return new AttemptFailure(new ApiError("upstream_error", unreachable, { cause }), {
         retry: "connect",
         status: "connect",
+        reason,
         unhealthy: true,
       });
     case "stale":
       return new AttemptFailure(new ApiError("upstream_error", unreachable, { cause }), {
         retry: "connect",
-        status: "connect",
+        status,
+        reason,
         stale: true,
       });
     case "first_byte_timeout":
       return new AttemptFailure(
         new ApiError("timeout", "The model's provider did not begin to answer in time.", { cause }),
-        { retry: "first_byte_timeout", status: "timeout", unhealthy: true },
+        { retry: "first_byte_timeout", status, reason, unhealthy: true },
       );
     // A corrupt answer never ejects, wherever it is found out (rule 1.14).
     case "garbage":
-      return new AttemptFailure(corruptAnswer(fault), { retry: "connect", status: "garbage" });
+      return new AttemptFailure(corruptAnswer(fault), { retry: "connect", status, reason });
     case "deadline":
     case "idle":
       return new AttemptFailure(new ApiError("timeout", timedOut, { cause }), {
         retry: null,
-        status: "timeout",
+        status,
+        reason,
       });
     case "too_large":
       return new AttemptFailure(corruptAnswer(fault), {
         retry: null,
-        status: "garbage",
+        status,
+        reason,
       });
     case "exhausted":
       return new AttemptFailure(
@@ -112,15 +168,16 @@ export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): 
           cause,
           retryAfterSeconds: 1,
         }),
-        { retry: null, status: "exhausted" },
+        { retry: null, status, reason },
       );
     case "unsendable":
       return new AttemptFailure(new ApiError("internal", "The request could not be sent on.", { cause }), {
         retry: null,
-        status: "unsendable",
+        status,
+        reason,
       });
     case "cancelled":
-      return new AttemptFailure(new ClientLeft(sent, cause), { retry: null, status: "cancelled" });
+      return new AttemptFailure(new ClientLeft(sent, cause), { retry: null, status, reason });
   }
 }
 
@@ -149,6 +206,7 @@ export function failureOfStatus(
   return new AttemptFailure(error, {
     ...means,
     status: String(status),
+    ...sayingOf(status, body),
     retryAfterMs: isBusy && header !== null ? retryAfterSeconds(header, now) * 1000 : null,
   });
 }
@@ -161,8 +219,13 @@ export const failureOfErrorBody = (data: Buffer): AttemptFailure =>
 export function failureOfError(error: ApiError): AttemptFailure {
   const { type, code } = (error.cause ?? {}) as { type?: unknown; code?: unknown };
   const status = ACCOUNT_WORDS.get(String(code)) ?? ACCOUNT_WORDS.get(String(type)) ?? error.kind.status;
-  return new AttemptFailure(error, { ...classOfStatus(status), status: String(status) });
+  const saying = typeof code === "string" && code !== "" ? code : type;
+  const reason = typeof saying === "string" && saying !== "" ? saying.slice(0, MAX_CODE) : "in_band_error";
+  return new AttemptFailure(error, { ...classOfStatus(status), status: String(status), reason });
 }
+
+/** More of a code that an upstream made up helps nobody. */
+const MAX_CODE = 64;
 
 /** What a status means for the next candidate and for the upstream's health. */
 type StatusClass = Pick<AttemptFailure, "retry" | "unhealthy" | "answered" | "lasting">;

@@ -3,7 +3,7 @@ import type { Route, Upstream } from "../config/schema.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
-import type { UpstreamCall } from "./send.ts";
+import type { CallFault, UpstreamCall } from "./send.ts";
 
 /** What one candidate is sent. */
 export interface Outgoing {
@@ -34,4 +34,6 @@ export interface UpstreamAnswer {
   readonly call: UpstreamCall;
   /** To be called as soon as the answer's first event, or the whole of it, is there: the upstream is well. */
   accepted(): void;
+  /** Tells why an answer that had begun is none: it broke off, or makes no sense. */
+  broke(fault: CallFault, reason?: string): void;
 }

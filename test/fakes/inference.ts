@@ -146,6 +146,7 @@ export class RecordingMeter implements Meter {
       get settled() {
         return settled;
       },
+      charged: null,
       observe: (observed) => void this.observed.push(observed),
       advance: async () => this.credit.shift() ?? true,
       spend: async (spent) => {

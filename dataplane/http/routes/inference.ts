@@ -60,7 +60,7 @@ async function infer(
       },
       () => {
         metrics.streamFaults.inc({ dialect, kind: "stalled_client" });
-        services.log.info({ id: request.id }, "cut a client that took nothing for a minute");
+        services.log.info({ request_id: request.id }, "cut a client that took nothing for a minute");
       },
     );
     const call: InferenceCall = {
@@ -83,7 +83,7 @@ async function infer(
       if (!sink.started && !sink.closed.aborted) throw error;
       if (!sink.closed.aborted) {
         // The seam says that this cannot happen; the client must not take the answer for whole.
-        services.log.error({ id: request.id, err: error }, "serving failed after the answer had begun");
+        services.log.error({ request_id: request.id, err: error }, "serving failed after the answer had begun");
         request.summary.errorCode ??= error instanceof ApiError ? error.code : "internal";
         sink.cut();
       }
