@@ -28,6 +28,13 @@ const databaseUrlSchema = z
     "sslmode must be disable, require (TLS, and the server's certificate must hold) or no-verify (TLS with whoever answers)",
   );
 
+/** `7d`, `12h`, `0`: in milliseconds. */
+const retention = z
+  .string()
+  .regex(/^(0|[1-9]\d{0,3}[dh])$/, "must be 0, or a number of days or hours such as 7d or 12h")
+  .transform((text) => Number.parseInt(text, 10) * (text.endsWith("h") ? 3_600_000 : 86_400_000))
+  .refine((ms) => ms <= 90 * 86_400_000, "must be at most 90d");
+
 export const environmentSchema = z.object({
   HOST: withDefault(z.string(), "0.0.0.0"),
   PORT: withDefault(port, "8080"),
@@ -47,6 +54,8 @@ export const environmentSchema = z.object({
   OTEL_EXPORTER_OTLP_ENDPOINT: optional(z.url({ protocol: /^https?$/ })),
   /** Bytes of request bodies that this process holds at once (rule 7.2); see `usualBodyBudget`. */
   BODY_BUDGET: optional(bytes),
+  /** How long what is known of a request can be asked for (rule 14.1). */
+  RETENTION_REQUESTS: withDefault(retention, "7d"),
   /** Set in every pod: the address of the API server. */
   KUBERNETES_SERVICE_HOST: withDefault(z.string(), ""),
   /** Names and addresses of the release, with or without a port, as a comma list: web_fetch never reaches them. */

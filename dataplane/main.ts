@@ -6,6 +6,7 @@
  *   main.ts release-organization ID   lets another namespace have an id that nobody declares any more
  *   main.ts adopt     goes on with a restored database, and charges again what Redis knows that it has lost
  *   main.ts reconcile   compares all that keeps books: exit 0 exact, 1 broken (a line each), 2 it cannot look
+ *   main.ts why       tells all that is known of a request: ID [--json]
  *   main.ts audit-log prints who changed which key: [--organization ID] [--key ID] [--since DATE] [--limit N]
  */
 import { randomBytes } from "node:crypto";
@@ -50,6 +51,9 @@ import { memoryLimit } from "./lib/memory-limit.ts";
 import { Recurring } from "./lib/recurring.ts";
 import { within } from "./lib/within.ts";
 import { reconcile } from "./reconcile.ts";
+import { findRequest } from "./requests/read-records.ts";
+import { RequestRecorder } from "./requests/recorder.ts";
+import { parseWhy, whyLines } from "./requests/why-command.ts";
 import { migrate } from "./store/migrate.ts";
 import { openPostgres } from "./store/postgres.ts";
 import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
@@ -86,10 +90,11 @@ try {
   else if (command === "release-organization") await runRelease(rest);
   else if (command === "reconcile") await runReconcile();
   else if (command === "audit-log") await runAuditLog(rest);
+  else if (command === "why") await runWhy(rest);
   else if (command === undefined) await serveForever(readEnvironment(process.env));
   else
     throw new Error(
-      `unknown command ${command}; known: migrate, grant, adopt, reconcile, release-organization, audit-log`,
+      `unknown command ${command}; known: migrate, grant, adopt, reconcile, release-organization, audit-log, why`,
     );
 } catch (error) {
   process.stderr.write(`gapura: ${error instanceof Error ? error.message : String(error)}\n`);
@@ -146,6 +151,18 @@ async function runAuditLog(args: readonly string[]): Promise<void> {
   const postgres = await openPostgres(readDatabaseUrl(process.env), { maxConnections: 1, onError: () => {} });
   try {
     for (const line of await printAuditLog(postgres, query)) process.stdout.write(`${line}\n`);
+  } finally {
+    await postgres.end();
+  }
+}
+
+async function runWhy(args: readonly string[]): Promise<void> {
+  const { id, json } = parseWhy(args);
+  const postgres = await openPostgres(readDatabaseUrl(process.env), { maxConnections: 1, onError: () => {} });
+  try {
+    const request = await findRequest(postgres, id);
+    if (request === null) throw new Error(`${id} is not known, or no longer kept`);
+    for (const line of whyLines(request, json)) process.stdout.write(`${line}\n`);
   } finally {
     await postgres.end();
   }
@@ -239,6 +256,13 @@ async function serveForever(environment: Environment): Promise<void> {
   const bodies = openBodyBudget(environment.BODY_BUDGET ?? usualBodyBudget(memory, heap));
   log.info({ memory, heap, bodies: bodies.total }, "bytes that bodies may take");
   const live = new LiveRequests(loopProbe());
+  const requestRetentionMs = environment.RETENTION_REQUESTS;
+  const recorder =
+    requestRetentionMs === 0
+      ? null
+      : new RequestRecorder({ pool: postgres, clock, log, retentionMs: requestRetentionMs });
+  recorder?.start();
+  const records = recorder === null ? {} : { records: recorder };
   const snapshot = () => {
     if (loader.current !== null) return loader.current;
     throw new ApiError("unavailable", "The service is starting; try again in a moment.");
@@ -256,6 +280,7 @@ async function serveForever(environment: Environment): Promise<void> {
     serve: serveWith(patientCallLimit(admit)),
     snapshot,
     random: Math.random,
+    ...records,
     // Requests that somebody waits for come first.
     busy: () => loader.current === null || pressure.overloaded,
     liveLoad: () => live.load(),
@@ -269,6 +294,7 @@ async function serveForever(environment: Environment): Promise<void> {
       newId,
       directory,
       bodies,
+      ...records,
       preflight: holds.preflight,
       shed: () => {
         pressure.shed();
@@ -287,6 +313,7 @@ async function serveForever(environment: Environment): Promise<void> {
       large,
       sealerOf,
       publicUrl: () => publicUrl,
+      requestRetentionMs,
     }),
   );
   const ops = createOpsServer({
@@ -321,6 +348,7 @@ async function serveForever(environment: Environment): Promise<void> {
   await within(GOODBYE_MS, () => Promise.all([sweeper.stop(), clockKeeper.stop()]));
   await Promise.all([dispatcher.destroy(), fresh.destroy()]);
   await Promise.all([pages.close(), large.close()]);
+  await recorder?.stop();
   await within(LAST_CHARGES_MS, async () => {
     await sync.stop();
     await money.stop();

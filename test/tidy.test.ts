@@ -16,6 +16,7 @@ const layers: readonly (readonly string[])[] = [
   ["inference"],
   ["loop"],
   ["identity"],
+  ["requests"],
   ["files", "billing", "reports"],
   ["tools", "upstream"],
   ["dialects", "tokens"],

@@ -4,9 +4,12 @@ import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
 import type { Holds } from "../billing/holds.ts";
 import { usageRow, type UsageRow } from "../billing/usage-row.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { dialectPath } from "../dialects/dialect.ts";
+import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
 import type { AnswerSink, InferenceCall } from "../inference/call.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Cancellation } from "../lib/cancellation.ts";
+import { requestRecord, type RequestRecords } from "../telemetry/request-record.ts";
 import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
@@ -20,6 +23,8 @@ export interface RunServices {
   readonly snapshot: () => Snapshot;
   readonly log: Logger;
   readonly random: () => number;
+  /** Keeps what is known of each run; absent where none are kept. */
+  readonly records?: RequestRecords;
   /** Other items of the model went well since then, Unix milliseconds. */
   readonly succeededSince: (model: string | null, since: number) => boolean;
 }
@@ -44,6 +49,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
   const summary = newRequestSummary(startRequestSpan("batch item", {}));
   const log = services.log.child({ batch: item.batchId });
   let error: ApiError | null = null;
+  const startedAt = performance.now();
   try {
     await services.serve({
       id: item.requestId,
@@ -76,7 +82,12 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
         ? fault
         : new ApiError("internal", "An unexpected error occurred.", { cause: fault });
   }
+  summary.errorCode = error?.code ?? summary.errorCode;
   endSpan(summary.span, {}, error?.code ?? null);
+  const status = error === null ? 200 : errorStatus(dialectErrorFamily[item.dialect], error);
+  services.records?.add(
+    requestRecord({ ...endOf(item), status, durationMs: performance.now() - startedAt }, summary),
+  );
   const over = { kind: "over", release: charge.release } as const;
   if (error === null) {
     return { ...over, state: "succeeded", line: succeededLine(item.form, item, sink.body), row: charge.row };
@@ -97,6 +108,20 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
   const line = erroredLine(item.form, item, theirs ? inOwnWords(error) : error);
   return { ...over, state: "errored", line, row };
 }
+
+/** What its record says of an item; nobody waited for its first byte. */
+const endOf = (item: ClaimedItem) => ({
+  id: item.requestId,
+  acceptedAt: item.acceptedAt,
+  organizationId: item.organizationId,
+  projectId: item.projectId,
+  keyId: item.keyId,
+  method: "POST",
+  url: dialectPath[item.dialect],
+  dialect: item.dialect,
+  firstByteMs: null,
+  batchId: item.batchId,
+});
 
 /** Nothing that a provider said enters a result (service.md "What becomes of an item"). */
 function inOwnWords(error: ApiError): ApiError {

@@ -9,7 +9,7 @@ import { BatchWorker, type WorkerOptions } from "./worker.ts";
 export interface BatchesOptions
   extends
     Omit<BatchContext, "workerId" | "wake" | "balance">,
-    Pick<RunServices, "serve" | "snapshot" | "random">,
+    Pick<RunServices, "serve" | "snapshot" | "random" | "records">,
     Pick<WorkerOptions, "busy" | "liveLoad" | "rhythm" | "limits"> {
   readonly redis: Redis;
   readonly holds: Holds;
@@ -24,8 +24,22 @@ export interface Batches {
 
 /** Starts nothing yet: `worker.start()` does. */
 export function openBatches(options: BatchesOptions): Batches {
-  const { pool, files, bodies, clock, newId, large, log, redis, holds, serve, snapshot, random, ...rest } =
-    options;
+  const {
+    pool,
+    files,
+    bodies,
+    clock,
+    newId,
+    large,
+    log,
+    redis,
+    holds,
+    serve,
+    snapshot,
+    random,
+    records,
+    ...rest
+  } = options;
   const wakeUps = redisWakeUps(redis);
   const context: BatchContext = {
     pool,
@@ -45,7 +59,13 @@ export function openBatches(options: BatchesOptions): Batches {
   };
   const worker = new BatchWorker({
     context,
-    run: { serve, snapshot, random, meterFor: (claim, onRow) => holds.forItem(claim, onRow) },
+    run: {
+      serve,
+      snapshot,
+      random,
+      ...(records === undefined ? {} : { records }),
+      meterFor: (claim, onRow) => holds.forItem(claim, onRow),
+    },
     charged: (rows, accounts) => holds.charges.ledgerCharged(rows, accounts),
     ...rest,
   });

@@ -176,7 +176,10 @@ export class BatchWorker {
       if (body === null) return;
       end = await runItem(this.#run, item, body);
     } catch (error) {
-      this.#engine.log.warn({ err: error, request_id: item.requestId }, "the body of a batch item could not be read");
+      this.#engine.log.warn(
+        { err: error, request_id: item.requestId },
+        "the body of a batch item could not be read",
+      );
       end = { kind: "again", waitMs: 1_000, because: "stores" };
     } finally {
       lease?.release();

@@ -8,6 +8,7 @@ import type { WorkerPool } from "../lib/worker-pool.ts";
 import type { Serve } from "../inference/serve.ts";
 import { organizationKeyRoutes } from "./admin/organization-keys.ts";
 import { projectRoutes } from "./admin/projects.ts";
+import { requestRecordRoutes } from "./admin/request-records.ts";
 import { reportRoutes } from "./admin/reports.ts";
 import { openApiRoutes } from "./openapi/routes.ts";
 import { batchRoutes } from "./routes/batches.ts";
@@ -32,10 +33,13 @@ export interface ApiParts {
   readonly sealerOf: Parameters<typeof countTokensRoutes>[2];
   /** The address that clients use, without a slash at its end. */
   readonly publicUrl: () => string;
+  /** How long what is known of a request is kept. */
+  readonly requestRetentionMs: number;
 }
 
 export function apiRoutes(parts: ApiParts): readonly Routes[] {
   const { pool, holds, keys, files, context, serve, countUpstream, large, sealerOf, publicUrl } = parts;
+  const { requestRetentionMs } = parts;
   return [
     modelRoutes,
     keyRoutes(keys),
@@ -47,6 +51,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
     organizationKeyRoutes({ pool, keys }),
     projectRoutes({ pool, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
     reportRoutes(pool),
+    requestRecordRoutes({ pool, retentionMs: requestRetentionMs }),
     openApiRoutes,
   ];
 }

@@ -3,6 +3,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { logRequest } from "../telemetry/log.ts";
 import { countRequest } from "../telemetry/metrics.ts";
 import { requestLine } from "../telemetry/request-line.ts";
+import { requestRecord, type RequestRecords } from "../telemetry/request-record.ts";
 import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
 import { pathOf, withoutKeys } from "./error-style.ts";
@@ -62,6 +63,39 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
     summary,
   );
   logRequest(services.log, status >= 500 ? "warn" : "info", line);
+  keepRecord(request, { status, durationMs: whole * 1000 }, services.records);
+}
+
+/** Keeps what is known of the request, once its serving has ended as well. */
+function keepRecord(
+  request: FastifyRequest,
+  { status, durationMs }: { readonly status: number; readonly durationMs: number },
+  records: RequestRecords | undefined,
+): void {
+  if (records === undefined) return;
+  const { summary, caller, dialect, startedAt, firstByteAt } = request;
+  const keep = () =>
+    records.add(
+      requestRecord(
+        {
+          id: request.id,
+          acceptedAt: request.acceptedAt,
+          organizationId: caller?.organizationId ?? null,
+          projectId: caller?.projectId ?? null,
+          keyId: caller?.keyId ?? null,
+          method: request.method,
+          url: withoutKeys(pathOf(request.url)),
+          dialect: dialect ?? null,
+          status,
+          firstByteMs: firstByteAt === null ? null : firstByteAt - startedAt,
+          durationMs,
+          batchId: null,
+        },
+        summary,
+      ),
+    );
+  if (summary.serving) summary.served = keep;
+  else keep();
 }
 
 /** The caller's own id, for finding its request in the log; nothing else is done with it. */

@@ -8,6 +8,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import type { ByteBudget, ByteLease } from "../lib/byte-budget.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
+import type { RequestRecords } from "../telemetry/request-record.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
 import type { KeyKind } from "./auth.ts";
 import type { UnknownCallers } from "./unknown-callers.ts";
@@ -50,6 +51,8 @@ export interface HttpServices {
   snapshot(): Snapshot;
   /** Callers whose keys are not known; those of this server alone unless given. */
   readonly unknownCallers?: UnknownCallers;
+  /** Keeps what is known of requests; absent where none are kept. */
+  readonly records?: RequestRecords;
   /** What is judged before a body is read; absent where nothing is metered. */
   readonly preflight?: Preflight;
   /** Refuses new work when the process is overloaded. @throws ApiError 503 */

@@ -34,7 +34,7 @@ test("an answer reaches the client with both request id headers and one log line
   expect(response.headers.get("keep-alive")).toBe("timeout=620");
   await expect.poll(() => server.logged.length).toBe(1);
   expect(server.logged[0]).toMatchObject({
-    id,
+    request_id: id,
     method: "POST",
     path: "/v1/messages",
     status: 200,

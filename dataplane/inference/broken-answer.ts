@@ -37,7 +37,12 @@ export function unbegunAnswer(error: ApiError, fault: CallFault): AttemptFailure
     case "cut":
       return new AttemptFailure(error, { retry: "connect", status, reason: fault, unhealthy: true });
     case "idle":
-      return new AttemptFailure(error, { retry: "first_byte_timeout", status, reason: fault, unhealthy: true });
+      return new AttemptFailure(error, {
+        retry: "first_byte_timeout",
+        status,
+        reason: fault,
+        unhealthy: true,
+      });
     case "deadline":
       return new AttemptFailure(error, { retry: null, status, reason: fault });
     default:

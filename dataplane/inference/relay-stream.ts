@@ -153,7 +153,10 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
       return this.#tap.inspect(frame);
     } catch (error) {
       metrics.streamFaults.inc({ dialect: this.#job.dialect, kind: "tap" });
-      this.#job.log.error({ request_id: this.#job.requestId, err: error }, "a stream's event could not be looked at");
+      this.#job.log.error(
+        { request_id: this.#job.requestId, err: error },
+        "a stream's event could not be looked at",
+      );
       return PASS;
     }
   }

@@ -143,6 +143,13 @@ export const metrics = {
     help: "Batch items that were put back to run again later.",
     registers,
   }),
+  /** `reason`: full (the store is slow), rate (too many that cost nothing), refused (by the store). */
+  recordsDropped: new Counter({
+    name: "gapura_request_records_dropped_total",
+    help: "Records of requests that were not kept.",
+    labelNames: ["reason"],
+    registers,
+  }),
   configInfo: new Gauge({
     name: "gapura_config_info",
     help: "1 for the configuration that is served.",
@@ -195,6 +202,7 @@ export const metrics = {
 
 /** There from the start: to Prometheus, a counter that first appears as 1 has not increased. */
 for (const outcome of ["served", "rejected"]) metrics.configReloads.inc({ outcome }, 0);
+for (const reason of ["full", "rate", "refused"]) metrics.recordsDropped.inc({ reason }, 0);
 
 /**
  * The metrics of one pair of labels: finding them by their labels for each request costs more than counting. There

@@ -53,6 +53,10 @@ export interface RequestSummary {
   readonly toolCalls: Map<string, number>;
   /** Code of the error that the client was told, also in-band. */
   errorCode: string | null;
+  /** Its serving has not come to its end: a client that left may have its answer read on. */
+  serving: boolean;
+  /** What is to be done then, where the connection ended before. */
+  served: (() => void) | null;
   /** The request's span; null when tracing is off. */
   readonly span: Span | null;
 }
@@ -68,5 +72,7 @@ export const newRequestSummary = (span: Span | null): RequestSummary => ({
   bill: null,
   toolCalls: new Map(),
   errorCode: null,
+  serving: false,
+  served: null,
   span,
 });

@@ -101,7 +101,8 @@ const CODE = /^[A-Z][A-Z0-9_]{1,63}$/;
 function reasonOf(fault: CallFault, cause: unknown): string {
   if (fault === "connect" && cause === undefined) return "connect_timeout";
   const { code } = (cause ?? {}) as { code?: unknown };
-  return typeof code === "string" && CODE.test(code) ? code : fault;
+  if (typeof code === "string" && CODE.test(code)) return code;
+  return fault === "garbage" ? "not_http" : fault;
 }
 
 /** The client left before its answer had begun. */

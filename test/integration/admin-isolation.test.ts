@@ -13,6 +13,7 @@ interface Ids {
   readonly project: string;
   readonly messageBatch: string;
   readonly batch: string;
+  readonly request: string;
 }
 let theirs: Ids;
 
@@ -42,7 +43,12 @@ async function makeIds(owner: Tenant): Promise<Ids> {
   const { body: batch } = await world.call(owner.inference, "POST", "/v1/batches", {
     body: { input_file_id: file, endpoint: item.url, completion_window: "24h" },
   });
+  const asked = await world.call(owner.inference, "POST", "/v1/chat/completions", {
+    body: { model: "m-chat", messages: [{ role: "user", content: "Hello" }] },
+  });
+  await world.plane.records.store();
   return {
+    request: asked.headers.get("request-id") ?? "",
     messageBatch: String(messageBatch["id"]),
     batch: String(batch["id"]),
     file,
@@ -72,6 +78,7 @@ function paths(url: string): string[] {
     file: "file_000000000000000000000000",
     key: "apikey_0000",
     project: "proj_0000",
+    request: "req_0000",
     messageBatch: "msgbatch_0000",
     batch: "batch_0000",
     malformed: "a%00b",

@@ -97,9 +97,14 @@ test("real answers are as the document says", async () => {
     ]);
   };
   for (const answer of answers) await check(answer);
+  await world.plane.records.store();
+  const { body: requests } = await world.call(a.admin, "GET", "/v1/organization/requests");
+  const [{ id = "" } = {}] = requests["data"] as { id?: string }[];
+  await check(["RequestList", a.admin, "GET /v1/organization/requests", undefined]);
+  await check(["Request", a.admin, `GET /v1/organization/requests/${id}`, undefined]);
   // By now the charges are in the reports.
-  const requests = async () => (await world.call(a.admin, "GET", "/v1/organization/usage/completions")).raw;
-  await expect.poll(requests, { timeout: 3000 }).toContain('"num_model_requests":3');
+  const counted = async () => (await world.call(a.admin, "GET", "/v1/organization/usage/completions")).raw;
+  await expect.poll(counted, { timeout: 3000 }).toContain('"num_model_requests":3');
   for (const [schema, path] of [
     ["MessagesUsageReport", "/v1/organizations/usage_report/messages?group_by=model,context_window"],
     ["CostReport", "/v1/organizations/cost_report?group_by=description"],

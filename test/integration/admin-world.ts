@@ -23,6 +23,7 @@ import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
 import { newId, newInferenceKey } from "../../dataplane/lib/ids.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
+import { RequestRecorder } from "../../dataplane/requests/recorder.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
 import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
@@ -80,7 +81,11 @@ export interface AdminPlane {
   readonly directory: KeyDirectory;
   readonly sync: DirectorySync;
   readonly keys: Keys;
+  /** Stores when it is told to. */
+  readonly records: RequestRecorder;
 }
+
+const RETENTION_MS = 7 * 86_400_000;
 
 export class AdminWorld {
   readonly a = tenant("org_a", "a");
@@ -246,9 +251,12 @@ export class AdminWorld {
       large: null,
       sealerOf,
       publicUrl: () => "http://gapura.test",
+      requestRetentionMs: RETENTION_MS,
     });
-    const server = await startTestServer(routes, { snapshot, services: { directory } });
-    this.planes.push({ server, money, directory, sync, keys });
+    const records = new RequestRecorder({ pool, clock: systemClock, log, retentionMs: RETENTION_MS });
+    await records.keepPartitions();
+    const server = await startTestServer(routes, { snapshot, services: { directory, records } });
+    this.planes.push({ server, money, directory, sync, keys, records });
     this.#undo.unshift(async () => {
       await server[Symbol.asyncDispose]();
       await batches.stop(0);

@@ -210,6 +210,23 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
     }),
     answer: json(schemas.costsBody),
   },
+  "GET /v1/organization/requests": {
+    summary: "What became of requests for inference, newest first",
+    query: listQuery(1000).extend({
+      from: z.int().optional().describe("Unix seconds"),
+      to: z.int().optional().describe("Unix seconds, exclusive"),
+      api_key_id: z.string().optional(),
+      project_id: z.string().optional(),
+      model: z.string().optional().describe("Public model id"),
+      status: z.int().min(100).max(599).optional().describe("HTTP status; 499: the client left"),
+      code: z.string().optional().describe("An `error_code`"),
+    }),
+    answer: json(schemas.requestRecordList),
+  },
+  "GET /v1/organization/requests/:id": {
+    summary: "What became of one request, whatever it asked for",
+    answer: json(schemas.requestRecordBody),
+  },
   "GET /openapi.json": {
     summary: "This document",
     answer: json(z.looseObject({ openapi: z.string() })),

@@ -153,6 +153,48 @@ export const creditsState = named(
   }),
 );
 
+// Requests.
+
+export const requestRecordBody = named(
+  "Request",
+  z.looseObject({
+    object: z.literal("organization.request"),
+    id: z.string(),
+    created_at: unixTime,
+    api_key_id: z.string().nullable(),
+    project_id: z.string().nullable(),
+    dialect: z.string().nullable().describe("messages, chat, responses; null: it asked for no inference"),
+    path: z.enum(["relay", "convert", "tools"]).nullable(),
+    model: z.string().nullable(),
+    status: z.int().describe("HTTP status; 499: the client left before the end"),
+    error_code: z.string().nullable().describe("As OpenAI-style errors name it, in every dialect"),
+    streamed: z.boolean(),
+    first_byte_ms: z.number().nullable(),
+    duration_ms: z.number(),
+    tries: z
+      .array(
+        z.looseObject({
+          status: z.int().nullable().describe("Of the provider's answer; null: there was none"),
+          reason: z
+            .string()
+            .nullable()
+            .describe(
+              "connect, timeout, cut, garbage, account, rate_limited, server_error, refused, cancelled, exhausted, unsendable; null: it answered",
+            ),
+          ms: z.number(),
+        }),
+      )
+      .describe("Calls to providers, the first 100"),
+    input_tokens: tokens,
+    output_tokens: tokens,
+    credits,
+    tool_calls: z.int(),
+    batch_id: z.string().nullable(),
+    tags: z.record(z.string(), z.string()),
+  }),
+);
+export const requestRecordList = named("RequestList", list(requestRecordBody));
+
 // Reports.
 
 const isoBuckets = <Result extends z.ZodType>(result: Result) => ({

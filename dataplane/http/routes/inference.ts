@@ -48,6 +48,8 @@ async function infer(
   needs: InferenceRoutesNeeds,
 ): Promise<void> {
   requireJsonType(request.raw);
+  const { summary } = request;
+  summary.serving = true;
   // One function from here to the end: each further one that waits costs every request a microsecond.
   try {
     const body = await readBody(request, limits.inferenceBodyBytes);
@@ -83,7 +85,10 @@ async function infer(
       if (!sink.started && !sink.closed.aborted) throw error;
       if (!sink.closed.aborted) {
         // The seam says that this cannot happen; the client must not take the answer for whole.
-        services.log.error({ request_id: request.id, err: error }, "serving failed after the answer had begun");
+        services.log.error(
+          { request_id: request.id, err: error },
+          "serving failed after the answer had begun",
+        );
         request.summary.errorCode ??= error instanceof ApiError ? error.code : "internal";
         sink.cut();
       }
@@ -94,6 +99,8 @@ async function infer(
   } finally {
     // Not with the connection: a client that left may have its answer read on.
     request.bodyLease.release();
+    summary.serving = false;
+    summary.served?.();
   }
 }
 

@@ -1,0 +1,109 @@
+/** `/v1/organization/requests`: what became of an organization's requests (rule 14.2). */
+import type { DatabasePool } from "slonik";
+import { creditsText } from "../../billing/credits.ts";
+import { findProject } from "../../identity/projects.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { findRequest, listRequests, type KeptRequest } from "../../requests/read-records.ts";
+import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
+import { callerOf, type Routes } from "../route.ts";
+import { pathId, readOne, unixSeconds } from "./requests.ts";
+
+const DEFAULT_LIMIT = 20;
+const MAX_LIMIT = 1000;
+/** The year 9999: what a database's time and a JavaScript date both hold. */
+const LAST_SECOND = 253_402_300_799;
+
+export interface RecordNeeds {
+  readonly pool: DatabasePool;
+  /** 0: none are kept. */
+  readonly retentionMs: number;
+}
+
+export const requestRecordRoutes =
+  ({ pool, retentionMs }: RecordNeeds): Routes =>
+  (app, { clock }) => {
+    const access = { config: { access: "admin" } } as const;
+    const oldest = () => clock.now() - retentionMs;
+
+    app.get("/v1/organization/requests", access, async (request) => {
+      const { organizationId } = callerOf(request);
+      const asked = request.query as Query;
+      const { limit, order, cursor } = readListQuery(asked, MAX_LIMIT);
+      const keyId = readOne(asked, "api_key_id");
+      const model = readOne(asked, "model");
+      const project = readOne(asked, "project_id");
+      const code = readOne(asked, "code");
+      const status = readInteger(asked, "status", 100, 599);
+      const from = readInteger(asked, "from", 0, LAST_SECOND);
+      const to = readInteger(asked, "to", 0, LAST_SECOND);
+      if (from !== null && to !== null && to <= from)
+        throw new ApiError("invalid_value", "to must be after from.", { param: "to" });
+      if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
+      // What no row can hold filters everything out, and never reaches the database.
+      const texts = [keyId, model, project, code].filter((text) => text !== null);
+      if (texts.some((text) => text.includes("\0") || !text.isWellFormed())) return listEnvelope([], false);
+      const projectId =
+        project === "default" ? ((await findProject(pool, organizationId, project))?.id ?? project) : project;
+      const page = await listRequests(
+        pool,
+        {
+          organizationId,
+          keyId,
+          projectId,
+          model,
+          status,
+          code,
+          from: Math.max(oldest(), (from ?? 0) * 1000),
+          to: to === null ? null : to * 1000,
+        },
+        { limit: limit ?? DEFAULT_LIMIT, order, cursor },
+      );
+      if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
+      return listEnvelope(page.items.map(shown), page.hasMore);
+    });
+
+    app.get<{ Params: { id: string } }>("/v1/organization/requests/:id", access, async (request) => {
+      const id = pathId(request.params.id);
+      const found = id === null ? null : await findRequest(pool, id, callerOf(request).organizationId);
+      if (found === null || found.acceptedAt < oldest())
+        throw new ApiError("not_found", "There is no such request, or it is no longer kept.");
+      return shown(found);
+    });
+  };
+
+/** What the tenant may know: nothing of which upstreams there are, and none of their words. */
+function shown(request: KeptRequest) {
+  return {
+    object: "organization.request",
+    id: request.id,
+    created_at: unixSeconds(request.acceptedAt),
+    api_key_id: request.keyId,
+    project_id: request.projectId,
+    dialect: request.dialect,
+    path: request.path,
+    model: request.model,
+    status: request.status,
+    error_code: request.errorCode,
+    streamed: request.streamed,
+    first_byte_ms: request.firstByteMs,
+    duration_ms: request.durationMs,
+    tries: request.tries.map(({ status, fault, ms }) => ({ status, reason: fault, ms })),
+    input_tokens: request.inputTokens,
+    output_tokens: request.outputTokens,
+    credits: creditsText(request.micros),
+    tool_calls: Object.values(request.toolCalls).reduce((sum, times) => sum + times, 0),
+    batch_id: request.batchId,
+    tags: {},
+  };
+}
+
+/** @throws ApiError 400 naming the parameter. */
+function readInteger(query: Query, name: string, least: number, most: number): number | null {
+  const text = readOne(query, name);
+  if (text === null) return null;
+  const value = /^\d{1,15}$/.test(text) ? Number(text) : -1;
+  if (value >= least && value <= most) return value;
+  throw new ApiError("invalid_value", `${name} must be an integer from ${least} to ${most}.`, {
+    param: name,
+  });
+}

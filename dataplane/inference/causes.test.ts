@@ -1,0 +1,165 @@
+/**
+ * An on-call person gets a request id: each way in which an upstream can fail is told apart by `why`, while the client
+ * is told nothing of hosts, keys and words (rules 1.5, 14.1, 14.2).
+ */
+import { once } from "node:events";
+import { createServer, type Server } from "node:net";
+import type { Dispatcher } from "undici";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
+import { noTools } from "../../test/fakes/no-tools.ts";
+import { text, type Step } from "../../test/fakes/upstream/script.ts";
+import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
+import type { ApiError } from "../lib/api-error.ts";
+import { sealing } from "../lib/seal.ts";
+import { whyLines } from "../requests/why-command.ts";
+import { requestRecord } from "../telemetry/request-record.ts";
+import { requestLine } from "../telemetry/request-line.ts";
+import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
+import { Upstreams } from "../upstream/upstreams.ts";
+import { createServe } from "./serve.ts";
+
+const timeouts = { connectMs: 2_000, firstByteMs: 1_000, streamIdleMs: 1_000, requestMs: 6_000 };
+const SECRET = "sk-ant-secret-of-the-account-0001";
+const answer = text("one two three four five six seven eight nine ten ".repeat(60));
+const failing = (status: number, message: string): Step => ({ error: { status, message } });
+
+let fake: FakeUpstream;
+let mail: Server;
+let dispatcher: Dispatcher;
+beforeAll(async () => {
+  fake = await startUpstream();
+  dispatcher = newUpstreamDispatcher();
+  mail = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.on("data", () => void socket.end("220 mail.example ESMTP\r\n"));
+  });
+  mail.listen(0, "127.0.0.1");
+  await once(mail, "listening");
+});
+afterAll(async () => {
+  await dispatcher.destroy();
+  mail.close();
+  await fake.close();
+});
+
+interface Fault {
+  readonly name: string;
+  readonly step?: Step;
+  /** Another address than the scripted upstream's. */
+  readonly url?: () => string;
+  /** status, fault, reason of the last try. */
+  readonly seen: readonly [number | null, string, string | RegExp];
+}
+
+const mailPort = (): number => {
+  const address = mail.address();
+  return typeof address === "object" && address !== null ? address.port : 0;
+};
+
+const faults: readonly Fault[] = [
+  {
+    name: "expired key",
+    step: failing(401, `invalid x-api-key ${SECRET}`),
+    seen: [401, "account", "authentication_error"],
+  },
+  { name: "no credit", step: failing(402, "add credit"), seen: [402, "account", /./] },
+  { name: "unknown model", step: failing(404, "model: gone"), seen: [404, "account", "not_found_error"] },
+  { name: "rate limit", step: failing(429, "slow down"), seen: [429, "rate_limited", "rate_limit_error"] },
+  { name: "500", step: failing(500, "oops"), seen: [500, "server_error", "api_error"] },
+  { name: "HTML with 200", step: withFaults(answer, { html: true }), seen: [200, "garbage", "html"] },
+  { name: "nothing with 200", step: withFaults(answer, { empty: true }), seen: [200, "garbage", "empty"] },
+  { name: "refused", url: () => "http://127.0.0.1:1", seen: [null, "connect", "ECONNREFUSED"] },
+  {
+    name: "unknown host",
+    url: () => "http://nowhere.invalid",
+    seen: [null, "connect", /^(ENOTFOUND|EAI_AGAIN)$/],
+  },
+  {
+    name: "not TLS",
+    url: () => `https://127.0.0.1:${mailPort()}`,
+    seen: [null, "connect", /SSL|EPROTO|TLS/],
+  },
+  {
+    name: "not HTTP",
+    url: () => `http://127.0.0.1:${mailPort()}`,
+    seen: [null, "garbage", /^(HPE_.+|not_http)$/],
+  },
+  {
+    name: "reset",
+    step: withFaults(answer, { reset: true }),
+    seen: [null, "connect", /^(ECONNRESET|UND_ERR_SOCKET)$/],
+  },
+  {
+    name: "silence",
+    step: withFaults(answer, { hang: true }),
+    seen: [null, "timeout", "first_byte_timeout"],
+  },
+  { name: "cut", step: withFaults(answer, { cutAtByte: 1500 }), seen: [200, "cut", "cut"] },
+  { name: "stall", step: withFaults(answer, { stallAtByte: 1500 }), seen: [200, "timeout", "deadline"] },
+];
+
+async function fail({ name, step = answer, url = () => fake.url }: Fault) {
+  const model = `why ${name}`;
+  fake.model(model, step);
+  const route = routeTo([{ ...upstreamOf(url(), "messages", { model }), name: "behind-the-wall" }], {
+    model,
+    timeouts,
+    retries: { attempts: 1, retryOn: ["connect"] },
+  });
+  const body = { model, max_tokens: 50, messages: [{ role: "user", content: "hi" }] };
+  const call = callOf("messages", snapshotOf([route], ["*"]), body);
+  const serve = createServe(
+    new Upstreams(dispatcher, { random: () => 0 }),
+    sealing([{ id: "test", key: Buffer.alloc(32) }]),
+    noTools,
+  );
+  const error = await serve(call).then(
+    () => null,
+    (thrown: unknown) => thrown as ApiError,
+  );
+  if (error === null) throw new Error(`${name} did not fail`);
+  call.summary.errorCode = error.code;
+  const end = {
+    id: call.id,
+    acceptedAt: call.acceptedAt,
+    organizationId: "org_a",
+    projectId: null,
+    keyId: null,
+    method: "POST",
+    url: "/v1/messages",
+    dialect: "messages",
+    status: error.kind.status,
+    firstByteMs: null,
+    durationMs: 1,
+    batchId: null,
+  };
+  const record = requestRecord(end, call.summary);
+  const line = requestLine(
+    { ...end, path: end.url, seconds: 1, organizationId: "org_a", keyId: undefined, clientId: undefined },
+    call.summary,
+  );
+  return { error, record, line, lines: whyLines({ ...record, tries: [...record.tries] }, false) };
+}
+
+test.each(faults)("$name", async (fault) => {
+  const { error, record, line, lines } = await fail(fault);
+  const [status, word, reason] = fault.seen;
+  const said = typeof reason === "string" ? reason : expect.stringMatching(reason);
+  expect(record.tries).toEqual([
+    expect.objectContaining({ upstream: "behind-the-wall", status, fault: word, reason: said }),
+  ]);
+  expect(line).toMatchObject({ reason: said, tries: 1, upstream_status: status ?? undefined });
+  expect(lines.at(-1)).toMatch(/^try 1: behind-the-wall, /);
+  // Neither where the upstream is, nor what it said, nor our key is the client's.
+  expect(error.message).not.toMatch(
+    /127\.0\.0\.1|nowhere|wall|slow down|oops|secret|add credit|x-api-key|10\.0\.0/,
+  );
+  expect(lines.join("\n")).not.toContain(SECRET);
+});
+
+test("no two of them look alike", async () => {
+  const last = await Promise.all(faults.map(async (fault) => (await fail(fault)).lines.at(-1) ?? ""));
+  // Without how long it took.
+  expect(new Set(last.map((line) => line.replace(/[\d.]+ ms/, ""))).size).toBe(faults.length);
+});

@@ -1,0 +1,137 @@
+/**
+ * Keeps what is known of requests (rule 14.1), off their way: records wait in memory for a moment and are stored together.
+ * Nobody waits for them; what the store does not take in time, or what is too much, is counted and forgotten.
+ */
+import { LRUCache } from "lru-cache";
+import type { Logger } from "pino";
+import { sql, type DatabasePool } from "slonik";
+import type { Clock } from "../lib/clock.ts";
+import { Recurring } from "../lib/recurring.ts";
+import { TokenBucket } from "../lib/token-bucket.ts";
+import { within } from "../lib/within.ts";
+import { refusesData } from "../store/postgres.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import type { RequestRecord, RequestRecords } from "../telemetry/request-record.ts";
+import { storedForm } from "./stored-form.ts";
+
+/** How often what has gathered is stored. */
+const STORE_MS = 500;
+const PARTITIONS_MS = 600_000;
+/** Records of one statement, of some 500 bytes each. */
+const AT_ONCE = 500;
+/** Those that wait for the store: some ten seconds of a busy process, and less than 20 MB. */
+const MAX_WAITING = 20_000;
+/**
+ * What costs a caller nothing (a refusal, a list, a wrong key) must not fill the disk: of each organization, and of all
+ * callers without a key together, so many a second are kept.
+ */
+const FREE = { perSecond: 50, burst: 1_000 };
+const KEPT_ORGANIZATIONS = 10_000;
+/** At the end the last records get this long. */
+const LAST_MS = 2_000;
+
+export interface RecorderOptions {
+  readonly pool: DatabasePool;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Older records are forgotten. */
+  readonly retentionMs: number;
+  readonly maxWaiting?: number;
+}
+
+export class RequestRecorder implements RequestRecords {
+  readonly #options: RecorderOptions;
+  readonly #maxWaiting: number;
+  readonly #loops: readonly Recurring[];
+  readonly #free = new LRUCache<string, TokenBucket>({ max: KEPT_ORGANIZATIONS });
+  readonly #debug: boolean;
+  #waiting: RequestRecord[] = [];
+
+  constructor(options: RecorderOptions) {
+    const { log, maxWaiting = MAX_WAITING } = options;
+    this.#options = options;
+    this.#maxWaiting = maxWaiting;
+    this.#debug = log.isLevelEnabled("debug");
+    this.#loops = [
+      new Recurring(log, "request partitions", PARTITIONS_MS, () => this.keepPartitions()),
+      new Recurring(log, "request records", STORE_MS, () => this.store()),
+    ];
+  }
+
+  start(): void {
+    for (const loop of this.#loops) loop.start();
+  }
+
+  async stop(): Promise<void> {
+    try {
+      await within(LAST_MS, async () => {
+        await Promise.all(this.#loops.map((loop) => loop.stop()));
+        await this.store();
+      });
+    } catch (error) {
+      this.#options.log.warn({ err: error, records: this.#waiting.length }, "the last records are lost");
+    }
+  }
+
+  add(record: RequestRecord): void {
+    if (this.#debug) this.#options.log.debug(storedForm(record), "request record");
+    if (this.#waiting.length >= this.#maxWaiting) return dropped("full", 1);
+    if (record.tries.length === 0 && !this.#mayKeep(record.organizationId)) return dropped("rate", 1);
+    this.#waiting.push(record);
+  }
+
+  /** Stores all that waits. @throws Error when the store is away; what could not be stored waits on. */
+  async store(): Promise<void> {
+    while (this.#waiting.length > 0) {
+      const some = this.#waiting.slice(0, AT_ONCE);
+      await this.#insert(some);
+      this.#waiting = this.#waiting.slice(some.length);
+    }
+  }
+
+  /** Makes the partitions of these days, and drops those that are too old. */
+  async keepPartitions(): Promise<void> {
+    const { pool, clock, retentionMs } = this.#options;
+    const oldest = sql.fragment`to_timestamp(${(clock.now() - retentionMs) / 1000})`;
+    await pool.query(sql.unsafe`select make_request_partitions(${oldest})`);
+    await pool.query(sql.unsafe`select drop_request_partitions(${oldest})`);
+  }
+
+  #mayKeep(organizationId: string | null): boolean {
+    const now = performance.now();
+    const of = organizationId ?? "";
+    let bucket = this.#free.get(of);
+    if (bucket === undefined) {
+      bucket = new TokenBucket(FREE.perSecond, FREE.burst, now);
+      this.#free.set(of, bucket);
+    }
+    return bucket.take(1, now) === 0;
+  }
+
+  /** Where one of them is refused (its day has no partition any more), each half is tried by itself. */
+  async #insert(records: readonly RequestRecord[]): Promise<void> {
+    // One statement cannot store two runs of an item.
+    const rows = [...new Map(records.map((record) => [record.id, record])).values()].map(storedForm);
+    try {
+      await this.#options.pool.query(sql.unsafe`
+        insert into request_records
+        select * from jsonb_populate_recordset(null::request_records, ${JSON.stringify(rows)}::jsonb)
+        on conflict (id, accepted_at) do update set
+          status = excluded.status, error = excluded.error, error_code = excluded.error_code, path = excluded.path,
+          model = excluded.model, upstream = excluded.upstream, tries = excluded.tries,
+          first_byte_ms = excluded.first_byte_ms, duration_ms = excluded.duration_ms,
+          input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,
+          credit_micros = excluded.credit_micros, tool_calls = excluded.tool_calls, trace_id = excluded.trace_id
+      `);
+    } catch (error) {
+      if (!refusesData(error)) throw error;
+      if (records.length === 1) return dropped("refused", 1);
+      const middle = Math.ceil(records.length / 2);
+      await this.#insert(records.slice(0, middle));
+      await this.#insert(records.slice(middle));
+    }
+  }
+}
+
+const dropped = (reason: "full" | "rate" | "refused", count: number): void =>
+  metrics.recordsDropped.inc({ reason }, count);

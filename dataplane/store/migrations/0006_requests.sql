@@ -1,0 +1,95 @@
+-- Why requests failed, and who spends (dataplane/requests; rule 14.1): one row for each request, kept for RETENTION_REQUESTS.
+-- Nothing about money reads it. A day's rows leave with their partition.
+
+create table request_records (
+  id text not null,
+  accepted_at timestamptz not null,
+  -- Null: no valid key came with it.
+  organization_id text,
+  project_id text,
+  key_id text,
+  method text not null,
+  url text not null,
+  -- Null: it asked for no inference; found by its id, not listed.
+  dialect text,
+  -- relay, convert, tools; null: it was not served.
+  path text,
+  model text,
+  upstream text,
+  -- HTTP; 499: the client left before the end.
+  status integer not null,
+  -- Of our own table of errors, and as OpenAI-style answers name it.
+  error text,
+  error_code text,
+  streamed boolean,
+  first_byte_ms integer,
+  duration_ms integer not null,
+  -- [{upstream, status, fault, reason, words, ms}]; null: no upstream was asked.
+  tries jsonb,
+  input_tokens bigint,
+  output_tokens bigint,
+  credit_micros bigint,
+  -- {"web_search ok": 2}; null: no tool was called.
+  tool_calls jsonb,
+  batch_id text,
+  trace_id text,
+  -- Another run of a batch item takes the place of the one before.
+  primary key (id, accepted_at)
+) partition by range (accepted_at);
+
+-- One for each way to look: a page is read from an index in its order, whatever it is filtered by.
+create index request_records_time on request_records (organization_id, accepted_at, id) where dialect is not null;
+create index request_records_key on request_records (organization_id, key_id, accepted_at, id) where dialect is not null;
+create index request_records_project on request_records (organization_id, project_id, accepted_at, id)
+  where dialect is not null;
+create index request_records_model on request_records (organization_id, model, accepted_at, id) where dialect is not null;
+create index request_records_status on request_records (organization_id, status, accepted_at, id) where dialect is not null;
+create index request_records_code on request_records (organization_id, error_code, accepted_at, id)
+  where dialect is not null and error_code is not null;
+
+-- Makes the partitions of the days from two ago (items of batches are a day old when they run) to two ahead, as far as they are
+-- not older than what is kept. They are attached, which lets others read and write meanwhile.
+create function make_request_partitions(oldest timestamptz) returns void language plpgsql as $$
+declare
+  today timestamp := date_trunc('day', now() at time zone 'utc');
+  day timestamp;
+  name text;
+begin
+  perform pg_advisory_xact_lock(7104202);
+  perform set_config('lock_timeout', '2s', true);
+  for ahead in -2..2 loop
+    day := today + make_interval(days => ahead);
+    name := 'request_records_' || to_char(day, 'YYYY_MM_DD');
+    if day + interval '1 day' > oldest at time zone 'utc' and to_regclass(name) is null then
+      execute format('create table %I (like request_records including defaults)', name);
+      execute format(
+        'alter table request_records attach partition %I for values from (%L) to (%L)',
+        name,
+        to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00',
+        to_char(day + interval '1 day', 'YYYY-MM-DD') || ' 00:00:00+00'
+      );
+    end if;
+  end loop;
+end
+$$;
+
+-- Drops the partitions of whole days before this moment, and says how many. Whoever reads at that moment is waited for two
+-- seconds; the next round tries again.
+create function drop_request_partitions(oldest timestamptz) returns integer language plpgsql as $$
+declare
+  part regclass;
+  dropped integer := 0;
+begin
+  perform pg_advisory_xact_lock(7104202);
+  perform set_config('lock_timeout', '2s', true);
+  for part in
+    select inhrelid::regclass from pg_inherits
+    where inhparent = 'request_records'::regclass
+      and to_date(right(inhrelid::regclass::text, 10), 'YYYY_MM_DD') + 1 <= (oldest at time zone 'utc')
+  loop
+    execute format('drop table %s', part);
+    dropped := dropped + 1;
+  end loop;
+  return dropped;
+end
+$$;

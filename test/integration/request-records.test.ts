@@ -1,0 +1,179 @@
+/** What became of requests, as a tenant and as an on-call person find it (rules 14.1, 14.2). */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { findRequest } from "../../dataplane/requests/read-records.ts";
+import { whyLines } from "../../dataplane/requests/why-command.ts";
+import { withFaults } from "../fakes/upstream/server.ts";
+import { text } from "../fakes/upstream/script.ts";
+import { AdminWorld, type Tenant } from "./admin-world.ts";
+
+let world: AdminWorld;
+beforeAll(async () => {
+  world = await AdminWorld.open();
+});
+afterAll(async () => {
+  await world?.close();
+});
+
+const listPath = "/v1/organization/requests";
+interface Listed {
+  readonly id: string;
+  readonly [field: string]: unknown;
+}
+
+/** Grants nothing: the organizations have credit from the world's defaults, or are refused. */
+async function ask(tenant: Tenant, model: string, more: object = {}) {
+  const answer = await world.call(tenant.inference, "POST", "/v1/messages", {
+    body: { model, max_tokens: 50, messages: [{ role: "user", content: "Hello" }], ...more },
+    raw: true,
+  });
+  return { id: answer.headers.get("request-id") ?? "", status: answer.status, raw: answer.raw };
+}
+
+async function list(tenant: Tenant, query = ""): Promise<Listed[]> {
+  await world.plane.records.store();
+  const answer = await world.call(tenant.admin, "GET", `${listPath}${query}`);
+  expect([query, answer.status]).toEqual([query, 200]);
+  return answer.body["data"] as Listed[];
+}
+
+test("every request is listed and found by its id: answered, failed, refused", async () => {
+  const { a } = world;
+  world.upstream.model("upstream-model", text("fine", { input: 11, output: 7 }));
+  const fine = await ask(a, "m-messages");
+  const streamed = await ask(a, "m-messages", { stream: true });
+  const unknown = await ask(a, "m-nowhere");
+  const malformed = await ask(a, "m-messages", { messages: "no" });
+  expect([fine.status, streamed.status, unknown.status, malformed.status]).toEqual([200, 200, 404, 400]);
+  const found = await list(a);
+  expect(found.slice(0, 4).map(({ id }) => id)).toEqual(
+    [malformed, unknown, streamed, fine].map(({ id }) => id),
+  );
+  const [bad, none, stream, whole] = found;
+  expect(whole).toMatchObject({
+    object: "organization.request",
+    dialect: "messages",
+    path: "relay",
+    model: "m-messages",
+    status: 200,
+    error_code: null,
+    streamed: false,
+    tries: [{ status: 200, reason: null, ms: expect.any(Number) }],
+    tool_calls: 0,
+    batch_id: null,
+    tags: {},
+  });
+  expect(Number(whole?.["credits"])).toBeGreaterThan(0);
+  expect(Number(whole?.["input_tokens"])).toBeGreaterThan(0);
+  expect(stream).toMatchObject({ streamed: true, status: 200 });
+  expect(none).toMatchObject({
+    status: 404,
+    error_code: "model_not_found",
+    model: null,
+    tries: [],
+    credits: "0",
+  });
+  expect(bad).toMatchObject({ status: 400 });
+  // What asks for no inference is found by its id alone.
+  const models = await world.call(a.inference, "GET", "/v1/models");
+  const id = models.headers.get("request-id") ?? "";
+  expect((await list(a)).map((one) => one.id)).not.toContain(id);
+  const one = await world.call(a.admin, "GET", `${listPath}/${id}`);
+  expect([one.status, one.body["dialect"]]).toEqual([200, null]);
+  // The list and the object say the same.
+  expect((await world.call(a.admin, "GET", `${listPath}/${fine.id}`)).body).toEqual(whole);
+});
+
+test("a tenant learns that a provider failed and how, an operator which one and what it said", async () => {
+  const { a } = world;
+  world.upstream.model("upstream-model", {
+    error: { status: 401, message: "invalid x-api-key sk-ant-0123456789" },
+  });
+  const refused = await ask(a, "m-messages");
+  world.upstream.model("upstream-model", withFaults(text("x"), { html: true }));
+  const page = await ask(a, "m-messages");
+  world.upstream.model("upstream-model", text("fine"));
+  const [html, account] = await list(a, "?code=upstream_error");
+  expect([html?.id, account?.id]).toEqual([page.id, refused.id]);
+  expect(account).toMatchObject({ status: 502, tries: [{ status: 401, reason: "account" }] });
+  expect(html).toMatchObject({ status: 502, tries: [{ status: 200, reason: "garbage" }] });
+  const kept = await findRequest(world.pool, refused.id);
+  if (kept === null) throw new Error("it was not kept");
+  const { upstream } = kept;
+  expect(upstream).not.toBe(null);
+  for (const secret of [String(upstream), "x-api-key", "sk-ant", "authentication_error"]) {
+    expect(refused.raw).not.toContain(secret);
+    expect(JSON.stringify([html, account]).replace('"error_code":"upstream_error"', "")).not.toContain(
+      `"${secret}"`,
+    );
+  }
+  const lines = whyLines(kept, false);
+  expect(lines).toContain("status: 502");
+  expect(lines.at(-1)).toMatch(
+    new RegExp(
+      `^try 1: ${upstream}, 401, account, authentication_error, .* ms: "invalid x-api-key \\[key\\]"$`,
+    ),
+  );
+  const [json = ""] = whyLines(kept, true);
+  expect(JSON.parse(json)).toMatchObject({
+    id: refused.id,
+    error: "upstream_error",
+    organizationId: "org_a",
+  });
+});
+
+test("filters and pages; bad ones are named", async () => {
+  const { a } = world;
+  const all = await list(a, "?limit=1000");
+  expect(await list(a, "?status=404")).toEqual(all.filter(({ status }) => status === 404));
+  expect(await list(a, "?model=m-messages&limit=1000")).toEqual(
+    all.filter(({ model }) => model === "m-messages"),
+  );
+  const [first, second] = all;
+  expect(await list(a, `?limit=1&after=${first?.id}`)).toEqual([second]);
+  expect(await list(a, "?project_id=default&limit=1000")).toEqual(all);
+  expect(await list(a, `?api_key_id=${String(first?.["api_key_id"])}&limit=1000`)).toEqual(all);
+  expect(await list(a, "?from=0&to=1000")).toEqual([]);
+  expect(await list(a, "?model=m%00")).toEqual([]);
+  for (const [query, param] of [
+    ["status=1", "status"],
+    ["status=no", "status"],
+    ["from=yesterday", "from"],
+    ["from=20&to=10", "to"],
+    ["limit=1001", "limit"],
+    ["after=req_none", "after"],
+    ["model=a&model=b", "model"],
+  ]) {
+    const answer = await world.call(a.admin, "GET", `${listPath}?${query}`);
+    expect([query, answer.status, (answer.body["error"] as { param?: string }).param]).toEqual([
+      query,
+      400,
+      param,
+    ]);
+  }
+});
+
+test("another organization's requests are nobody's business", async () => {
+  const { a, b } = world;
+  const theirs = await ask(b, "m-messages");
+  const mine = await list(a, "?limit=1000");
+  expect(mine.map(({ id }) => id)).not.toContain(theirs.id);
+  expect((await list(b)).map(({ id }) => id)).toContain(theirs.id);
+  expect((await world.call(a.admin, "GET", `${listPath}/${theirs.id}`)).status).toBe(404);
+  const [key] = await list(b);
+  expect(await list(a, `?api_key_id=${String(key?.["api_key_id"])}`)).toEqual([]);
+  expect(await list(a, `?project_id=${String(key?.["project_id"])}`)).toEqual([]);
+  expect((await world.call(a.inference, "GET", listPath)).status).toBe(401);
+});
+
+test("callers without a key are found by the operator alone", async () => {
+  const answer = await world.call("sk-svc-nobody", "POST", "/v1/messages", { body: {} });
+  expect(answer.status).toBe(401);
+  const id = answer.headers.get("request-id") ?? "";
+  await world.plane.records.store();
+  expect(await findRequest(world.pool, id)).toMatchObject({
+    organizationId: null,
+    status: 401,
+    errorCode: "invalid_api_key",
+  });
+  expect((await world.call(world.a.admin, "GET", `${listPath}/${id}`)).status).toBe(404);
+});
