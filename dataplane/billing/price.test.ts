@@ -236,6 +236,83 @@ describe("rule 10.3: long prompts", () => {
   });
 });
 
+describe("rule 10.3: tiers of service", () => {
+  const own = { ...sonnet, input: "50", output: "100" };
+  const tiered: Prices = {
+    ...sonnet,
+    tiers: [{ ...sonnet, inputOver: 1000, input: "200" }],
+    serviceTiers: [
+      { name: "priority", multiplier: "2" },
+      { name: "us", multiplier: "1.1" },
+      { ...own, name: "flex" },
+      { ...own, name: "fast", input: "300", tiers: [{ ...own, inputOver: 1000, input: "900" }] },
+    ],
+  };
+  const cost = (charged: string[], tokens: Partial<TokenUsage>, doubtful: string[] = []) =>
+    costMicros(tiered, { ...noTokens, ...tokens, tiers: { charged, doubtful } }, noTools);
+
+  test.each<[string[], string, number, bigint]>([
+    [[], "standard", 10, 960n],
+    [["priority"], "priority", 10, 1920n],
+    [["priority", "us"], "priority+us", 10, 2112n],
+    [["flex"], "flex", 10, 500n],
+    [["flex", "us"], "flex+us", 10, 550n],
+    // Of prices of their own the dearest.
+    [["flex", "fast"], "flex+fast", 10, 3000n],
+    [["flex", "fast", "us", "priority"], "flex+fast+us+priority", 10, 6600n],
+    // A multiplier takes long prompts along; prices of their own hold for every length, or have bounds of their own.
+    [["priority"], "priority", 1001, 400_400n],
+    [["flex"], "flex", 1001, 50_050n],
+    [["fast"], "fast", 1001, 900_900n],
+    // What has no price (any more) is none.
+    [["scale"], "standard", 10, 960n],
+  ])("%o is %s, and costs what it says", (charged, tier, input, total) => {
+    expect(cost(charged, { input })).toMatchObject({ total, tier });
+  });
+
+  test("rule 10.2: what is doubtful is charged where it is dearer", () => {
+    expect(cost([], { input: 10 }, ["flex"])).toMatchObject({ total: 960n, tier: "standard" });
+    expect(cost([], { input: 10 }, ["priority"])).toMatchObject({ total: 1920n, tier: "priority" });
+    expect(cost(["us"], { input: 10 }, ["flex", "fast"])).toMatchObject({ total: 3300n, tier: "us+fast" });
+  });
+
+  test("calls of a loop are charged each by its own, and the row names all of them", () => {
+    const call = (charged: string[]) => ({ ...noTokens, input: 10, tiers: { charged, doubtful: [] } });
+    const calls = [call([]), call(["priority"]), call(["priority"]), noTokens];
+    const sum = { ...noTokens, input: 30 };
+    expect(costMicros(tiered, sum, noTools, calls)).toMatchObject({
+      total: 960n + 2n * 1920n,
+      tier: "standard,priority",
+    });
+  });
+
+  test("the hold takes the dearest set that may apply", () => {
+    const hold = (tiers: string[][]) =>
+      estimateMicros(tiered, { inputTokens: 10, maxOutputTokens: 0, n: 1, tiers });
+    expect(hold([[]])).toBe(1920n);
+    expect(hold([[], ["flex"]])).toBe(1920n);
+    expect(hold([[], ["priority"], ["priority", "us"]])).toBe(4224n);
+  });
+});
+
+describe("rule 10.5: audio", () => {
+  const speaking: Prices = { ...sonnet, audioInput: "1000", audioOutput: "2000" };
+  const heard = { ...noTokens, input: 10, output: 5, audioInput: 4, audioOutput: 3 };
+
+  test("tokens of audio have prices of their own", () => {
+    const { parts } = costMicros(speaking, heard, noTools);
+    expect([parts.input, parts.output]).toEqual([6n * 96n + 4000n, 2n * 480n + 6000n]);
+  });
+  test("without one they cost what others do, and there are no more of them than of all", () => {
+    expect(costMicros(sonnet, heard, noTools).total).toBe(960n + 2400n);
+    expect(costMicros(speaking, { ...heard, input: 1, output: 0 }, noTools).total).toBe(1000n);
+  });
+  test("the hold counts what is heard, and all of the output as spoken", () => {
+    const work = { inputTokens: 10, maxOutputTokens: 5, n: 1, audioInput: 4, speaks: true };
+    expect(estimateMicros(speaking, work)).toBe(1920n + 4000n + 10_000n);
+  });
+});
+
 describe("rule 10.4: prices from a moment on", () => {
   const first = Date.parse("2027-01-01T00:00:00Z");
   const change = (from: number, input: string) => ({ ...sonnet, from, input });

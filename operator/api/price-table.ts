@@ -33,6 +33,15 @@ const cacheFields = (fallback: string) => ({
 
 const ABOVE = "the model's own";
 
+const audioFields = (fallback: string) => ({
+  audioInput: price(`A million tokens of audio that the model hears. ${fallback}`, {
+    example: "40",
+  }).optional(),
+  audioOutput: price(`A million tokens of audio that the model speaks. ${fallback}`, {
+    example: "80",
+  }).optional(),
+});
+
 const tier = z.strictObject({
   inputOver: field(
     z.int().min(1).max(1_000_000_000),
@@ -42,25 +51,111 @@ const tier = z.strictObject({
   input: price(`A million input tokens. Default: ${ABOVE}.`, { example: "6" }).optional(),
   output: price(`A million output tokens. Default: ${ABOVE}.`, { example: "22.50" }).optional(),
   ...cacheFields(ABOVE),
+  ...audioFields(`Default: ${ABOVE}.`),
 });
 export type PriceTier = z.output<typeof tier>;
+
+/** @param most the API server has a budget for what its rules may cost at the most. */
+const tiers = (most: number, description: string) =>
+  field(
+    withRules(listMap(tier, "inputOver", 1, most), [
+      {
+        cel: "self.map(t, t.inputOver).isSorted()",
+        message: "the bounds must rise",
+        fault: (bounds) => {
+          const index = bounds.findIndex(({ inputOver }, at) => inputOver < (bounds[at - 1]?.inputOver ?? 0));
+          return index < 0 ? null : [index, "inputOver"];
+        },
+      },
+    ]),
+    description,
+  ).optional();
+
+/** What no tier can be called: providers' words for the standard one, and for whatever the account says. */
+const standardNames = ["auto", "default", "standard", "standard_only", "global"];
+
+const ownPrices = [
+  "input",
+  "output",
+  "cacheRead",
+  "cacheWrite5m",
+  "cacheWrite1h",
+  "audioInput",
+  "audioOutput",
+  "tiers",
+] as const;
+const hasOwn = `(${ownPrices.map((name) => `has(self.${name})`).join(" || ")})`;
+
+const serviceTier = withRules(
+  z.strictObject({
+    name: field(
+      withRules(
+        z
+          .string()
+          .max(32)
+          .regex(/^[a-z][a-z0-9_-]*$/, "must be lower-case letters, digits, - and _, a letter first"),
+        [
+          {
+            cel: `!(self in [${standardNames.map((name) => `'${name}'`).join(", ")}])`,
+            message: "is the standard tier, whose prices are the model's own",
+            fault: (name) => (standardNames.includes(name) ? [] : null),
+          },
+        ],
+      ),
+      "The value of `service_tier`, `speed`, `inference_geo` or `reasoning.mode` that asks for it, and by which answers report it.",
+      { example: "priority" },
+    ),
+    multiplier: field(
+      withRules(
+        z
+          .string()
+          .max(12)
+          .regex(/^[0-9]{1,4}(\.[0-9]{1,6})?$/, AMOUNT),
+        [
+          {
+            cel: "self.matches('[1-9]')",
+            message: "must be above 0",
+            fault: (text) => (/[1-9]/.test(text) ? null : []),
+          },
+        ],
+      ),
+      "So many times the model's prices, those of long prompts included; or else prices of its own.",
+      { example: "2" },
+    ).optional(),
+    input: price(`A million input tokens. Default: ${ABOVE}.`, { example: "1.5" }).optional(),
+    output: price(`A million output tokens. Default: ${ABOVE}.`, { example: "7.5" }).optional(),
+    ...cacheFields(ABOVE),
+    ...audioFields(`Default: ${ABOVE}.`),
+    tiers: tiers(
+      4,
+      "Prices of long prompts in this tier, as the model's `tiers`; absent prices are this tier's. Without them its prices hold for prompts of every length.",
+    ),
+  }),
+  [
+    {
+      cel: `has(self.multiplier) != ${hasOwn}`,
+      message: "a tier of service has either a multiplier or prices of its own",
+      fault: (entry) => {
+        const own = ownPrices.some((name) => entry[name] !== undefined);
+        return own === (entry.multiplier !== undefined) ? [] : null;
+      },
+    },
+  ],
+);
+export type PricedServiceTier = z.output<typeof serviceTier>;
 
 const tokenPrices = {
   input: price("A million input tokens.", { example: "3" }),
   output: price("A million output tokens.", { example: "15" }),
   ...cacheFields("input"),
-  tiers: field(
-    withRules(listMap(tier, "inputOver", 1, 8), [
-      {
-        cel: "self.map(t, t.inputOver).isSorted()",
-        message: "the bounds must rise",
-        fault: (tiers) => {
-          const index = tiers.findIndex(({ inputOver }, at) => inputOver < (tiers[at - 1]?.inputOver ?? 0));
-          return index < 0 ? null : [index, "inputOver"];
-        },
-      },
-    ]),
+  ...audioFields("Absent: audio is refused."),
+  tiers: tiers(
+    8,
     "Prices of long prompts: the whole request is charged at the dearest tier whose bound its input exceeds; in a tool loop each call by its own input.",
+  ),
+  serviceTiers: field(
+    listMap(serviceTier, "name", 1, 8),
+    "Tiers of the provider that clients may ask for; one that is not named here never goes upstream.",
   ).optional(),
 };
 

@@ -1,7 +1,14 @@
 /** PriceTables: from prices in USD or credits to exact credits. */
-import type { Prices, Rates, Route } from "../../dataplane/config/schema.ts";
+import type { Prices, Rates, Route, ServiceTier } from "../../dataplane/config/schema.ts";
 import { momentMicros } from "../api/moment.ts";
-import { type ModelPrice, type PriceChange, priceDefaults, type PriceTableSpec } from "../api/price-table.ts";
+import {
+  type ModelPrice,
+  type PriceChange,
+  priceDefaults,
+  type PricedServiceTier,
+  type PriceTableSpec,
+  type PriceTier,
+} from "../api/price-table.ts";
 import { multiply } from "./decimal.ts";
 import type { Refusal, Refusals } from "./judge.ts";
 import { type Declared, reference, type Verdict } from "./objects.ts";
@@ -127,31 +134,60 @@ type TokenPrices = Omit<ModelPrice | PriceChange, "model" | "from" | "changes">;
 /** Every class of tokens with a price of its own, in credits. */
 function tokenPrices(entry: TokenPrices, credits: (amount: string) => string) {
   const write5m = entry.cacheWrite5m ?? entry.input;
-  const all = {
+  const all: Rates = {
     input: entry.input,
     output: entry.output,
     cacheRead: entry.cacheRead ?? entry.input,
     cacheWrite5m: write5m,
     cacheWrite1h: entry.cacheWrite1h ?? write5m,
+    ...defined({ audioInput: entry.audioInput, audioOutput: entry.audioOutput }),
   };
-  const { tiers } = entry;
+  const { serviceTiers } = entry;
   return {
     ...ratesOf(all, credits),
-    ...(tiers !== undefined && {
-      tiers: tiers.map(({ inputOver, ...own }) => ({
-        inputOver,
-        ...ratesOf({ ...all, ...defined(own) }, credits),
-      })),
+    ...longPrompts(entry.tiers, all, credits),
+    ...(serviceTiers !== undefined && {
+      serviceTiers: serviceTiers.map((tier) => serviceTierOf(tier, all, credits)),
     }),
   };
 }
 
-const ratesOf = (rates: Rates, credits: (amount: string) => string): Rates => ({
+/** @param all what holds where a tier names no price. */
+const longPrompts = (
+  tiers: readonly PriceTier[] | undefined,
+  all: Rates,
+  credits: (amount: string) => string,
+): Pick<Prices, "tiers"> =>
+  tiers === undefined
+    ? {}
+    : {
+        tiers: tiers.map(({ inputOver, ...own }) => ({
+          inputOver,
+          ...ratesOf({ ...all, ...defined(own) }, credits),
+        })),
+      };
+
+function serviceTierOf(
+  { name, multiplier, tiers, ...own }: PricedServiceTier,
+  all: Rates,
+  credits: (amount: string) => string,
+): ServiceTier {
+  if (multiplier !== undefined) return { name, multiplier };
+  const rates = { ...all, ...defined(own) };
+  return { name, ...ratesOf(rates, credits), ...longPrompts(tiers, rates, credits) };
+}
+
+const ratesOf = (
+  { audioInput, audioOutput, ...rates }: Rates,
+  credits: (amount: string) => string,
+): Rates => ({
   input: credits(rates.input),
   output: credits(rates.output),
   cacheRead: credits(rates.cacheRead),
   cacheWrite5m: credits(rates.cacheWrite5m),
   cacheWrite1h: credits(rates.cacheWrite1h),
+  ...(audioInput !== undefined && { audioInput: credits(audioInput) }),
+  ...(audioOutput !== undefined && { audioOutput: credits(audioOutput) }),
 });
 
 /** Requests are accepted at whole milliseconds: the first one that is not before the moment. */

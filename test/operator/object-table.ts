@@ -496,7 +496,13 @@ const priceRows: Row[] = [
       models: [
         {
           ...price,
+          audioInput: "40",
+          audioOutput: "80",
           tiers: [{ inputOver: 200_000, input: "6" }, { inputOver: 500_000 }],
+          serviceTiers: [
+            { name: "priority", multiplier: "2" },
+            { name: "flex", input: "1.5", output: "7.5", tiers: [{ inputOver: 200_000, input: "3" }] },
+          ],
           changes: [
             { from: "2027-01-01T00:00:00Z", input: "2", output: "9", tiers: [{ inputOver: 1 }] },
             { from: "2027-01-01T00:00:00.000001+00:00", input: "2", output: "8" },
@@ -523,6 +529,56 @@ const priceRows: Row[] = [
       })),
     },
     verdict: "good",
+  },
+  {
+    title: "the most tiers of service, each with the most tiers",
+    spec: {
+      unit: "USD",
+      models: times(200, (index) => ({
+        ...price,
+        model: `m-${index}`,
+        serviceTiers: times(8, (at) => ({
+          name: `tier-${at}`,
+          input: "1",
+          tiers: times(4, (tier) => ({ inputOver: (tier + 1) * 1000 })),
+        })),
+      })),
+    },
+    verdict: "good",
+  },
+  ...[
+    ["a tier of service by both ways", { name: "a", multiplier: "2", input: "1" }, "", /either a multiplier/],
+    ["a tier of service by none", { name: "a" }, "", /either a multiplier/],
+    ["a multiplier of nothing", { name: "a", multiplier: "0.0" }, ".multiplier", /above 0/],
+    ["the standard as a tier of service", { name: "default", multiplier: "2" }, ".name", /standard tier/],
+    [
+      "a tier of service that nobody can ask for",
+      { name: "Fast", multiplier: "2" },
+      ".name",
+      /lower-case|should match/,
+    ],
+    [
+      "bounds of a tier of service that fall",
+      { name: "a", input: "1", tiers: [{ inputOver: 2 }, { inputOver: 1 }] },
+      ".tiers[1].inputOver",
+      /must rise/,
+    ],
+  ].map(([title, tier, path, says]) => ({
+    title: title as string,
+    spec: { unit: "USD", models: [{ ...price, serviceTiers: [tier] }] },
+    verdict: "refused" as const,
+    path: `spec.models[0].serviceTiers[0]${path as string}`,
+    says: says as RegExp,
+  })),
+  {
+    title: "two tiers of service of one name",
+    spec: {
+      unit: "USD",
+      models: [{ ...price, serviceTiers: times(2, () => ({ name: "a", multiplier: "2" })) }],
+    },
+    verdict: "refused",
+    path: "spec.models[0].serviceTiers[1].name",
+    says: /Duplicate value/,
   },
   {
     title: "bounds of tiers that fall",

@@ -293,15 +293,23 @@ const rates = {
   cache_read: decimal,
   cache_write_5m: decimal,
   cache_write_1h: decimal,
-};
-const tokenPrices = {
-  ...rates,
   audio_input: decimal.nullable(),
   audio_output: decimal.nullable(),
-  tiers: z
-    .array(z.looseObject({ input_over: z.int(), ...rates }))
-    .describe("Of requests whose input exceeds the bound"),
-  service_tiers: z.array(z.looseObject({ name: z.string() })),
+};
+const longPrompts = z
+  .array(z.looseObject({ input_over: z.int(), ...rates }))
+  .describe("Of requests whose input exceeds the bound");
+const tokenPrices = {
+  ...rates,
+  tiers: longPrompts,
+  service_tiers: z
+    .array(
+      z.union([
+        z.looseObject({ name: z.string(), multiplier: decimal.describe("So many times the prices") }),
+        z.looseObject({ name: z.string(), multiplier: z.null(), ...rates, tiers: longPrompts }),
+      ]),
+    )
+    .describe("What `service_tier`, `speed`, `inference_geo` and `reasoning.mode` may ask for"),
 };
 export const model = named(
   "Model",

@@ -5,7 +5,15 @@ import { pricingOf } from "./pricing.ts";
 const now = Date.parse("2027-01-01T00:00:00Z");
 const { prices } = sampleRoute("m");
 const rates = { input: "1", output: "2", cacheRead: "3", cacheWrite5m: "4", cacheWrite1h: "5" };
-const shown = { input: "1", output: "2", cache_read: "3", cache_write_5m: "4", cache_write_1h: "5" };
+const shown = {
+  input: "1",
+  output: "2",
+  cache_read: "3",
+  cache_write_5m: "4",
+  cache_write_1h: "5",
+  audio_input: null,
+  audio_output: null,
+};
 
 test("a price that was replaced is not shown, one that comes is shown with its moment", () => {
   const changes = [
@@ -13,7 +21,7 @@ test("a price that was replaced is not shown, one that comes is shown with its m
     { ...rates, from: now },
     { ...rates, from: now + 1, output: "9", tiers: [{ ...rates, inputOver: 10 }] },
   ];
-  const rest = { audio_input: null, audio_output: null, tiers: [], service_tiers: [] };
+  const rest = { tiers: [], service_tiers: [] };
   expect(pricingOf({ ...prices, changes }, now)).toEqual({
     unit: "credit",
     per: 1_000_000,
@@ -40,4 +48,21 @@ test("a price that was replaced is not shown, one that comes is shown with its m
 test("long prompts stand with their bounds", () => {
   const tiers = [{ ...rates, inputOver: 200_000 }];
   expect(pricingOf({ ...prices, tiers }, now).tiers).toEqual([{ input_over: 200_000, ...shown }]);
+});
+
+test("tiers of service stand with their multipliers, or with prices of their own", () => {
+  const serviceTiers = [
+    { name: "priority", multiplier: "2" },
+    { ...rates, name: "flex", audioInput: "8", tiers: [{ ...rates, inputOver: 10 }] },
+  ];
+  expect(pricingOf({ ...prices, serviceTiers }, now).service_tiers).toEqual([
+    { name: "priority", multiplier: "2" },
+    {
+      name: "flex",
+      multiplier: null,
+      ...shown,
+      audio_input: "8",
+      tiers: [{ input_over: 10, ...shown }],
+    },
+  ]);
 });

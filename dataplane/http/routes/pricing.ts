@@ -8,15 +8,22 @@ const ratesOf = (rates: Rates) => ({
   cache_read: rates.cacheRead,
   cache_write_5m: rates.cacheWrite5m,
   cache_write_1h: rates.cacheWrite1h,
+  audio_input: rates.audioInput ?? null,
+  audio_output: rates.audioOutput ?? null,
 });
 
-/** Prices of tokens that a provider may charge in another way are none here yet (rules 10.2, 10.5). */
-const tokenPrices = (prices: Rates & Pick<Prices, "tiers">) => ({
+const withLongPrompts = (prices: Rates & Pick<Prices, "tiers">) => ({
   ...ratesOf(prices),
-  audio_input: null,
-  audio_output: null,
   tiers: (prices.tiers ?? []).map((tier) => ({ input_over: tier.inputOver, ...ratesOf(tier) })),
-  service_tiers: [],
+});
+
+const tokenPrices = (prices: Rates & Pick<Prices, "tiers" | "serviceTiers">) => ({
+  ...withLongPrompts(prices),
+  service_tiers: (prices.serviceTiers ?? []).map((tier) =>
+    "input" in tier
+      ? { name: tier.name, multiplier: null, ...withLongPrompts(tier) }
+      : { name: tier.name, multiplier: tier.multiplier },
+  ),
 });
 
 /**
