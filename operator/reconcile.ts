@@ -1,5 +1,6 @@
 /**
- * observe → plan → publish → status, over ports that a folder and a cluster implement. Nothing here knows which.
+ * Kubernetes' reconcile loop (not that of the books, dataplane/reconcile.ts): observe → plan → publish → status, over ports
+ * that a folder and a cluster implement. Nothing here knows which.
  * Calls of one Reconciler never overlap; whoever drives it puts them in a row.
  */
 import type { Slot, ConfigStatus } from "../dataplane/config/schema.ts";

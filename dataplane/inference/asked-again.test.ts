@@ -1,4 +1,4 @@
-/** What an upstream rejects, and is asked once more without. */
+/** What an upstream rejects, and is asked again without. */
 import { describe, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
 import {
@@ -56,6 +56,19 @@ describe.each(["messages", "responses"] as const)("rule 2.17: %s relayed", (dial
     expect(fake.requests[1]?.text).toContain("And?");
     expect(call.sink.text).toContain("Hello");
     expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: 1 }]);
+  });
+
+  test("a tier that is refused, and then reasoning, are both left out", async () => {
+    fake.next(
+      { error: { status: 400, message: "service_tier: unknown field" } },
+      { error: { status: 400, message: rejected[dialect] } },
+      hello,
+    );
+    const call = callTo(dialect, bodyOf(dialect, withReasoning[dialect]));
+    await serve(call);
+    expect(fake.requests.map(({ text }) => text.includes("service_tier"))).toEqual([true, false, false]);
+    expect(fake.requests.map(({ text }) => text.includes("of-another-account"))).toEqual([true, true, false]);
+    expect(call.sink.text).toContain("Hello");
   });
 
   test("a request without reasoning is not asked again", async () => {

@@ -8,24 +8,20 @@ import { Deadline } from "../lib/deadline.ts";
 import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
 import type { NextCall } from "../loop/next-request.ts";
 import { ClientLeft } from "../upstream/failure.ts";
+import { askAgain, refusedPart } from "./asking-again.ts";
 import { answerEvents } from "./loop-answer.ts";
 import type { LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "./outgoing-request.ts";
-import { rejectsReasoning } from "./rejected-reasoning.ts";
 import type { ToolServices } from "./serve-tools.ts";
-import { rejectsTier, servedTier } from "./standard-tier.ts";
-
-/** The candidate that was asked last, and with what. */
-interface Tried {
-  written: LoopWritten | null;
-  upstream: Upstream | null;
-}
+import { servedTier, tellNoTier } from "./standard-tier.ts";
 
 export class Iterations {
   readonly #services: ToolServices;
   /** The value of `x-gapura-dropped` for the upstream that was asked last. */
   dropped: string | null = null;
+  /** The candidate that was asked last, and with what. */
   #asked: Upstream | null = null;
+  #written: LoopWritten | null = null;
   /** It speaks another dialect than the client. */
   #foreign = false;
   /** So many messages of the conversation are sent without their reasoning: an upstream refused it. */
@@ -48,26 +44,27 @@ export class Iterations {
   }
 
   async #ask(deadline: Deadline, next: (target: Upstream["dialect"]) => NextCall): Promise<ModelAnswer> {
-    let mayForget = true;
-    for (;;) {
-      const tried: Tried = { written: null, upstream: null };
-      try {
-        return await this.#try(deadline, next, tried);
-      } catch (error) {
-        if (tried.upstream !== null && rejectsTier(error, this.#services.tiers, tried.upstream)) continue;
-        // Rule 2.17: reasoning that was made in another account is left out, once for each iteration.
-        if (!mayForget || !rejectsReasoning(error) || tried.written?.reasoning !== true) throw error;
-        mayForget = false;
-        this.#withoutReasoning = tried.written.turns;
-      }
+    const ask = () => this.#try(deadline, next);
+    try {
+      return await ask();
+    } catch (error) {
+      return askAgain(error, ask, async (refusal) => this.#leaveOut(refusal));
     }
   }
 
-  async #try(
-    deadline: Deadline,
-    next: (target: Upstream["dialect"]) => NextCall,
-    tried: Tried,
-  ): Promise<ModelAnswer> {
+  /** See OutgoingRequest. A loop's request has its system turns in front, and asks for no content of reasoning. */
+  #leaveOut(refusal: unknown): boolean {
+    const { tiers } = this.#services;
+    const [upstream, written] = [this.#asked, this.#written];
+    if (upstream === null || written === null) return false;
+    const part = refusedPart(refusal, { upstream, converted: false, reasoningAsked: false, tiers });
+    if (part === "service tier") tellNoTier(tiers, upstream);
+    else if (part === "reasoning" && written.reasoning) this.#withoutReasoning = written.turns;
+    else return false;
+    return true;
+  }
+
+  async #try(deadline: Deadline, next: (target: Upstream["dialect"]) => NextCall): Promise<ModelAnswer> {
     const { call, look, route, conversation, upstreams, work, headers } = this.#services;
     const attempts = upstreams.attempts(upstreamRequest(call, route, look.stream, conversation, deadline));
     for (;;) {
@@ -75,10 +72,10 @@ export class Iterations {
       try {
         call.summary.servingPath = "tools";
         const asked = next(upstream.dialect);
-        tried.upstream = upstream;
         this.#asked = upstream;
-        tried.written = await work.write(upstream, asked, this.#withoutReasoning);
-        const { body, dropped } = tried.written;
+        this.#written = null;
+        this.#written = await work.write(upstream, asked, this.#withoutReasoning);
+        const { body, dropped } = this.#written;
         this.dropped = dropped;
         this.#foreign = upstream.dialect !== call.dialect;
         const answer = await attempts.send({ body, headers: headers(upstream) });

@@ -6,15 +6,14 @@ import type { Dialect } from "../dialects/dialect.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import type { Outgoing, UpstreamRequest } from "../upstream/request.ts";
 import { planTiers, type TierPlan } from "../dialects/tiers.ts";
+import { refusedPart } from "./asking-again.ts";
 import type { InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
 import { conversionFacts, type Converting, type Written } from "./conversion.ts";
 import type { RelayBody } from "./edits.ts";
 import { keepItemOf } from "./item-references.ts";
 import { checkMedia } from "./refuse.ts";
-import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
-import { rejectsSystemTurns } from "./rejected-system-turns.ts";
-import { rejectsTier, tiersToward } from "./standard-tier.ts";
+import { tellNoTier, tiersToward } from "./standard-tier.ts";
 import type { RequestBody } from "./request-body.ts";
 
 /** What a Messages client without a version is taken to speak (service.md "Headers"). */
@@ -147,16 +146,25 @@ export class OutgoingRequest {
     return read instanceof Promise ? read.then(keep) : keep(read);
   }
 
-  /** What an upstream refused can be put in another way, or left out: worth one more try. */
-  async mayBeAskedAgain(error: unknown): Promise<boolean> {
-    if (this.sent.path === "convert" && rejectsSystemTurns(error))
-      return (await this.#read()).hoistSystemTurns();
-    if (this.asked !== null && rejectsTier(error, this.tiers, this.asked)) return true;
-    if (this.sent.reasoningAsked && cannotSealReasoning(error)) {
-      this.#encryptedReasoning = false;
-      return true;
+  /** Leaves out, or puts in another way, what the candidate refused. false: nothing that the request can do without. */
+  async leaveOut(refusal: unknown): Promise<boolean> {
+    const { asked: upstream, tiers } = this;
+    if (upstream === null) return false;
+    const { path, reasoningAsked } = this.sent;
+    switch (refusedPart(refusal, { upstream, converted: path === "convert", reasoningAsked, tiers })) {
+      case "system turns":
+        return (await this.#read()).hoistSystemTurns();
+      case "service tier":
+        tellNoTier(tiers, upstream);
+        return true;
+      case "reasoning's content":
+        this.#encryptedReasoning = false;
+        return true;
+      case "reasoning":
+        return this.#forgetReasoning();
+      case null:
+        return false;
     }
-    return rejectsReasoning(error) && (await this.#forgetReasoning());
   }
 
   /** The reasoning of earlier turns was made in another account: the request goes on without. */

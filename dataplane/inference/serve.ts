@@ -25,6 +25,7 @@ import { ClientLeft } from "../upstream/failure.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
 import { answerJob, settle, type RelayJob } from "./answer-job.ts";
+import { askAgain } from "./asking-again.ts";
 import type { InferenceCall } from "./call.ts";
 import { conversationKey } from "./conversation-key.ts";
 import { conversionFacts } from "./conversion.ts";
@@ -225,15 +226,14 @@ class Serving {
     return conversationKey(this.#seen, principal.organizationId, headers["x-session-id"]);
   }
 
-  /** Asks once more if that is worth it, or gives the hold back. @throws ApiError unless the client has left. */
+  /** Asks again if that is worth it, or gives the hold back. @throws ApiError unless the client has left. */
   async failed(error: unknown, upstreams: Upstreams, deadline: Deadline, bill: Bill): Promise<void> {
-    let last = error;
-    if (await this.outgoing.mayBeAskedAgain(error)) {
-      try {
-        return await this.iterate(upstreams, deadline, bill);
-      } catch (again) {
-        last = again;
-      }
+    let last: unknown;
+    try {
+      const ask = () => this.iterate(upstreams, deadline, bill);
+      return await askAgain(error, ask, (refusal) => this.outgoing.leaveOut(refusal));
+    } catch (again) {
+      last = again;
     }
     const { upstream } = this.#call.summary;
     const told = last instanceof BrokenAnswer ? last.error : last;

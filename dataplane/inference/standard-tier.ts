@@ -12,13 +12,16 @@ const untold = new WeakMap<TierPlan, Set<Upstream>>();
 export const tiersToward = (plan: TierPlan, upstream: Upstream): TierPlan =>
   refusing.has(upstream) || untold.get(plan)?.has(upstream) ? { ...plan, standard: [] } : plan;
 
-/** Whether this upstream may have refused to be told a tier: the same request is worth one more try without. */
-export function rejectsTier(error: unknown, plan: TierPlan, upstream: Upstream): boolean {
-  const isRejected =
-    error instanceof ApiError && error.code === "invalid_request" && error.message.includes("service_tier");
-  if (!isRejected || !tiersToward(plan, upstream).standard.includes(upstream.dialect)) return false;
+/** Whether this upstream may have refused to be told a tier. */
+export const rejectsTier = (error: unknown, plan: TierPlan, upstream: Upstream): boolean =>
+  error instanceof ApiError &&
+  error.code === "invalid_request" &&
+  error.message.includes("service_tier") &&
+  tiersToward(plan, upstream).standard.includes(upstream.dialect);
+
+/** From now on the request tells this upstream no tier. */
+export function tellNoTier(plan: TierPlan, upstream: Upstream): void {
   untold.set(plan, (untold.get(plan) ?? new Set()).add(upstream));
-  return true;
 }
 
 /**

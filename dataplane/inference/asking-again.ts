@@ -1,0 +1,51 @@
+/** What an upstream refuses of a request that can do without it: it is left out, or put in another way, and asked for again. */
+import type { Upstream } from "../config/schema.ts";
+import type { TierPlan } from "../dialects/tiers.ts";
+import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
+import { rejectsSystemTurns } from "./rejected-system-turns.ts";
+import { rejectsTier } from "./standard-tier.ts";
+
+/** The request as the refusing upstream got it. */
+export interface RefusedRequest {
+  readonly upstream: Upstream;
+  readonly converted: boolean;
+  /** The content of reasoning was asked for that the client did not ask for. */
+  readonly reasoningAsked: boolean;
+  readonly tiers: TierPlan;
+}
+
+/** `reasoning`: of earlier turns, which another account made (rule 2.17). */
+export type RefusedPart = "system turns" | "service tier" | "reasoning's content" | "reasoning";
+
+/** null: the refusal is about something else, which the client has to know. */
+export function refusedPart(error: unknown, refused: RefusedRequest): RefusedPart | null {
+  const { upstream, converted, reasoningAsked, tiers } = refused;
+  if (converted && rejectsSystemTurns(error)) return "system turns";
+  if (rejectsTier(error, tiers, upstream)) return "service tier";
+  if (reasoningAsked && cannotSealReasoning(error)) return "reasoning's content";
+  return rejectsReasoning(error) ? "reasoning" : null;
+}
+
+/** Each of the parts, and the tier of a second candidate. */
+const MAX_AGAIN = 5;
+
+/**
+ * Asks again as long as that which was refused could be left out.
+ * @param leaveOut false: there was nothing to leave out.
+ * @throws the last refusal, and what `ask` throws.
+ */
+export async function askAgain<Answer>(
+  error: unknown,
+  ask: () => Promise<Answer>,
+  leaveOut: (error: unknown) => Promise<boolean>,
+): Promise<Answer> {
+  let refusal = error;
+  for (let again = 0; again < MAX_AGAIN && (await leaveOut(refusal)); again += 1) {
+    try {
+      return await ask();
+    } catch (next) {
+      refusal = next;
+    }
+  }
+  throw refusal;
+}
