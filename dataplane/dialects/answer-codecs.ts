@@ -9,6 +9,7 @@ import { readMessagesResponse, weighMessages } from "./messages/read-response.ts
 import { MessagesStreamReader } from "./messages/read-stream.ts";
 import { writeMessagesResponse } from "./messages/write-response.ts";
 import { MessagesStreamWriter } from "./messages/write-stream.ts";
+import { CompactionWriter } from "./responses/compaction.ts";
 import { readResponsesResponse, weighResponses } from "./responses/read-response.ts";
 import { ResponsesStreamReader } from "./responses/read-stream.ts";
 import { writeResponsesResponse } from "./responses/write-response.ts";
@@ -34,6 +35,9 @@ export const answerCodecs: Record<Dialect, AnswerCodec> = {
     readStream: (context) => new ResponsesStreamReader(context),
     weigh: weighResponses,
     writeResponse: writeResponsesResponse,
-    writeStream: (carry, context, annotate) => new ResponsesStreamWriter(carry, context, annotate),
+    writeStream: (carry, context, annotate) =>
+      carry.compacts
+        ? new CompactionWriter(carry, context)
+        : new ResponsesStreamWriter(carry, context, annotate),
   },
 };

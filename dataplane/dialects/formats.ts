@@ -27,9 +27,10 @@ export function readSchemaFormat(format: Cursor): MessagesRequest["output_config
   return { format: { type: "json_schema", schema: format.requiredObject("schema").value } };
 }
 
-/** The client's own format object, flat as in Responses; undefined when it has none or is a Messages client. */
+/** The client's own format object, flat as in Responses; undefined when it has none, is a Messages client, or gets a summary. */
 function clientFormat(carry: Carry): JsonObject | undefined {
   const { request } = carry;
+  if (carry.compacts) return undefined;
   if (carry.dialect === "responses")
     return isObject(request["text"]) && isObject(request["text"]["format"])
       ? request["text"]["format"]

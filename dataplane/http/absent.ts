@@ -18,7 +18,7 @@ const known: readonly (readonly [RegExp, string])[] = [
   ],
   [
     /^\/v1\/responses\/compact$/,
-    "Conversations are not compacted by this service; have a model summarize the conversation with POST /v1/responses and send its summary as input.",
+    "Conversations are not compacted by a resource of their own; end the input of POST /v1/responses with an item of type compaction_trigger.",
   ],
   [
     /^\/v1\/responses\/input_tokens$/,

@@ -15,7 +15,7 @@ export type ServingPath = "relay" | "convert" | "tools";
 export interface PathNeeds {
   readonly dialect: Dialect;
   readonly serverTools: boolean;
-  /** Server-tool history must be restored, and may never go upstream as it is (rule 3.4). */
+  /** Server-tool history, or a compaction, must be restored, and may never go upstream as it is (rule 3.4). */
   readonly restoring: boolean;
 }
 

@@ -64,7 +64,10 @@ export interface ContentFacts {
   firstPdf: Path | null;
   firstAudio: Path | null;
   readonly references: Reference[];
-  /** Blocks or items that only a server tool of ours can have made; they are restored, never relayed (rule 3.4). */
+  /**
+   * Blocks or items that only a server tool of ours can have made, or a summary that we sealed; they are restored,
+   * never relayed (rule 3.4).
+   */
   serverToolHistory: boolean;
   /** Where the input item begins that is being read; -1: none is. */
   itemStart: number;

@@ -6,6 +6,7 @@
 import type { Dialect } from "../dialects/dialect.ts";
 import { serverToolBlocks, serverToolItems } from "../dialects/find-server-tool.ts";
 import { SEALED_PREFIX } from "../dialects/reasoning.ts";
+import { COMPACTED_PREFIX } from "../dialects/responses/compaction.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
@@ -182,8 +183,12 @@ export function refuseStray(reader: JsonReader, facts: ContentFacts, path: Path)
  */
 export function readEncrypted(reader: JsonReader, facts: ContentFacts, path: Path): boolean {
   if (!isOurReasoning(reader)) refuseStray(reader, facts, path);
+  const isCompaction = beginning(reader).startsWith(COMPACTED_PREFIX);
   const span = blobAhead(reader);
-  if (span !== null) facts.reasoningBlobs.push({ ...span, field: "encrypted", entryStart: facts.itemStart });
+  // A summary that only we can read: no upstream gets the item as it is.
+  if (isCompaction) facts.serverToolHistory = true;
+  else if (span !== null)
+    facts.reasoningBlobs.push({ ...span, field: "encrypted", entryStart: facts.itemStart });
   return span !== null;
 }
 

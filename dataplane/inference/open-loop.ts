@@ -105,7 +105,8 @@ export class OpenLoop implements LoopWork {
     const functions = names.map((name) => ({ ...toolFunctions[name] }) as FunctionTool);
     this.#first = { ...request, model: route.model, tools: [...own, ...functions] };
     this.beginning = {
-      tools,
+      // A summary is written without them, whatever the client chose.
+      tools: this.#conversion.carry.compacts ? { ...tools, forced: null } : tools,
       pending,
       citePages,
       clientFunctions: own.length > 0,

@@ -11,6 +11,7 @@ export type IdPrefix =
   | "chatcmpl"
   | "resp"
   | "rs"
+  | "cmp"
   | "fc"
   | "call"
   | "toolu"

@@ -13,6 +13,8 @@ const ORDINARY_ITEMS = new Set([
   "function_call",
   "function_call_output",
   "reasoning",
+  "compaction",
+  "compaction_trigger",
   "item_reference",
   "additional_tools",
   ...serverToolItems,

@@ -32,6 +32,7 @@ export const testCarry = (dialect: Dialect, request: JsonObject = {}, more: Part
   aliases: new Map(),
   namespaces: new Map(),
   stops: [],
+  compacts: false,
   places: new WeakMap(),
   ...more,
 });

@@ -7,6 +7,7 @@ import type { CodecContext, Target } from "../../dataplane/dialects/codecs.ts";
 import { dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { DropNotes } from "../../dataplane/dialects/losses.ts";
 import type { JsonObject } from "../../dataplane/dialects/messages/types.ts";
+import { COMPACTED_PREFIX } from "../../dataplane/dialects/responses/compaction.ts";
 import { requestCodecs } from "../../dataplane/dialects/request-codecs.ts";
 import { mappedSubset, plain } from "../fakes/conversations.ts";
 import { vendorJudge, vendorType } from "./judge.ts";
@@ -33,6 +34,26 @@ function convert(from: Dialect, to: Dialect, body: JsonObject): JsonObject {
   const { request, carry } = requestCodecs[from].readRequest(body, context);
   return plain(requestCodecs[to].writeRequest(request, carry, target, new DropNotes(false))) as JsonObject;
 }
+
+test("500 conversations that go on after a compaction and are compacted again", () => {
+  const sealed = { type: "compaction", id: "cmp_1", encrypted_content: `${COMPACTED_PREFIX}They greeted.` };
+  fc.assert(
+    fc.property(mappedSubset({}, false), (body) => {
+      const { input, ...asked } = convert("messages", "responses", body);
+      const compacted = {
+        ...asked,
+        input: [sealed, ...(input as JsonObject[]), { type: "compaction_trigger" }],
+      };
+      expect(judge("ResponsesRequest", compacted)).toEqual([]);
+      for (const upstream of dialects) {
+        const sent = convert("responses", upstream, compacted);
+        expect(judge(vendorType(upstream, "Request"), sent), upstream).toEqual([]);
+        expect(JSON.stringify(sent)).toContain("They greeted.");
+      }
+    }),
+    { numRuns: 500 },
+  );
+});
 
 describe.each(dialects)("a %s client", (client) => {
   test("500 conversations fit the type of each upstream's vendor", () => {

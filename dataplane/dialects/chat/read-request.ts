@@ -61,6 +61,7 @@ export function readChatRequest(
     aliases: aliases.originals,
     namespaces: new Map(),
     stops,
+    compacts: false,
     places: reading.places,
   };
   return { request, carry };

@@ -65,6 +65,7 @@ export function readMessagesRequest(
     aliases: reading.aliases.originals,
     namespaces: new Map(),
     stops: readStops(root, "stop_sequences"),
+    compacts: false,
     places: reading.places,
   };
   return { request, carry };

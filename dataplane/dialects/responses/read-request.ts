@@ -9,6 +9,7 @@ import { readFileData, readFileUrl, readImageUrl, withDetail } from "../media.ts
 import { openReasoningItem } from "../reasoning.ts";
 import { Aliases, ConversationBuilder } from "../conversation-builder.ts";
 import type { ContentBlockParam, DocumentBlock, JsonObject, MessagesRequest } from "../messages/types.ts";
+import { asCompaction, INSTRUCTION, readCompaction } from "./compaction.ts";
 import { flatName, readResponsesTools, type Namespaces } from "./read-tools.ts";
 
 interface Reading {
@@ -37,9 +38,9 @@ export function readResponsesRequest(
   const instructions = root.text("instructions");
   if (instructions !== undefined && instructions !== "") reading.conversation.instructions(instructions);
   const { serverTools, ...tools } = readResponsesTools(root, aliases, reading.namespaces);
-  readInput(root, reading);
+  const compacts = readInput(root, reading);
   const { system, messages } = reading.conversation.finish();
-  const request: MessagesRequest = {
+  const asked: MessagesRequest = {
     model,
     messages,
     ...(system !== undefined && { system }),
@@ -48,6 +49,7 @@ export function readResponsesRequest(
     ...readThinking(root),
     ...readUser(root),
   };
+  const request = compacts ? asCompaction(asked, serverTools || (tools.tools ?? []).length > 0) : asked;
   const carry: Carry = {
     dialect: "responses",
     request: body,
@@ -55,6 +57,7 @@ export function readResponsesRequest(
     aliases: aliases.originals,
     namespaces: reading.namespaces,
     stops: [],
+    compacts,
     places: reading.places,
   };
   return { request, carry };
@@ -101,11 +104,19 @@ function readUser(root: Cursor): Pick<MessagesRequest, "metadata"> {
   return user_id === undefined ? {} : { metadata: { user_id } };
 }
 
-function readInput(root: Cursor, reading: Reading): void {
+/** @returns whether the input ends with the wish to have it compacted. */
+function readInput(root: Cursor, reading: Reading): boolean {
   const input = root.content("input") ?? root.missing("input");
   if (input.length === 0 && typeof input !== "string") root.fail("input", "at least one item is required");
-  if (typeof input === "string") reading.conversation.user(input);
-  else for (const item of input) readItem(item, reading);
+  if (typeof input === "string") {
+    reading.conversation.user(input);
+    return false;
+  }
+  const last = input.at(-1);
+  const compacts = last?.get("type") === "compaction_trigger";
+  for (const item of compacts ? input.slice(0, -1) : input) readItem(item, reading);
+  if (compacts) reading.conversation.user(INSTRUCTION);
+  return compacts;
 }
 
 function readItem(item: Cursor, reading: Reading): void {
@@ -122,6 +133,12 @@ function readItem(item: Cursor, reading: Reading): void {
       return;
     case "reasoning":
       readReasoning(item, reading);
+      return;
+    case "compaction":
+      reading.conversation.user(readCompaction(item, reading.sealer));
+      return;
+    case "compaction_trigger":
+      item.fail("type", "a compaction_trigger must be the last item of the input");
       return;
     // Read with the tools.
     case "additional_tools":

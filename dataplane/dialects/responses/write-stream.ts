@@ -22,7 +22,7 @@ import {
   textPart,
 } from "./output-items.ts";
 import type { ServerCall, ToolResult } from "./output-items.ts";
-import { isComplete, responseEnd, responseHead } from "./write-response.ts";
+import { isComplete, responseEnd, responseHead } from "./response-frame.ts";
 import type {
   BlockDelta,
   ContentBlock,

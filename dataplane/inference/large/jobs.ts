@@ -29,7 +29,7 @@ import { bodyWithoutReasoning } from "../rejected-reasoning.ts";
 export type RelayRoute = Pick<Route, "model" | "capabilities" | "limits">;
 
 /** The part of a `Carry` that an answer is written with. */
-export interface RemoteCarry extends Pick<Carry, "dialect" | "serverTools" | "stops"> {
+export interface RemoteCarry extends Pick<Carry, "dialect" | "serverTools" | "stops" | "compacts"> {
   readonly aliases: ReadonlyMap<string, string>;
   readonly namespaces: Carry["namespaces"];
   /** JSON of the fields that answers repeat or are shaped by. */
@@ -176,7 +176,7 @@ const echoed = [
 ];
 
 function remoteCarry(
-  { dialect, request, serverTools, stops, aliases, namespaces }: Carry,
+  { dialect, request, serverTools, stops, compacts, aliases, namespaces }: Carry,
   tools: unknown,
 ): RemoteCarry {
   const names = toolNames(tools);
@@ -195,6 +195,7 @@ function remoteCarry(
     dialect,
     serverTools,
     stops,
+    compacts,
     // Ids of earlier calls, of which there may be very many, come in no answer.
     aliases: new Map([...aliases].filter(([alias]) => names.has(alias))),
     namespaces,

@@ -2,6 +2,7 @@
 import { afterAll, describe, expect, test } from "vitest";
 import { routeTo, upstreamOf } from "../../../test/fakes/inference.ts";
 import { dialects, type Dialect } from "../../dialects/dialect.ts";
+import { COMPACTED_PREFIX } from "../../dialects/responses/compaction.ts";
 import { SEALED_PREFIX } from "../../dialects/reasoning.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
@@ -121,6 +122,15 @@ const bodies: Record<Dialect, Record<string, object>> = {
       tools: [{ type: "function", name: "f", parameters: {}, strict: false }],
     },
     search: { tools: [{ type: "web_search" }], input: [{ role: "user", content: filler }] },
+    compaction: {
+      tools: [{ type: "web_search" }],
+      tool_choice: "required",
+      input: [
+        { type: "compaction", encrypted_content: COMPACTED_PREFIX + sealer.seal("They met.") },
+        { role: "user", content: filler },
+        { type: "compaction_trigger" },
+      ],
+    },
   },
 };
 
@@ -175,7 +185,8 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
       const conversion = await requestBody.read(facts, sealer, undefined);
       const hoisted = conversion.hoistSystemTurns();
       const { stops } = conversion.reading(upstream);
-      return { ...text(await conversion.write(upstream, true)), hoisted, stops };
+      const { compacts } = conversion.carry;
+      return { ...text(await conversion.write(upstream, true)), hoisted, stops, compacts };
     });
     told[`loop to ${to}`] = await tell(async () => {
       const loop = await requestBody.openLoop({ ...facts, mayOpen: true }, sealer, undefined);

@@ -1,0 +1,149 @@
+/**
+ * Compaction of a conversation for Responses clients, where the answer is converted: an input that ends with a
+ * `compaction_trigger` has the model write a summary, and the answer is one `compaction` item that holds it sealed. The
+ * client sends that item back in place of what it summarizes, to any model; the model then reads the summary as text.
+ *
+ * Sources: `ResponseInputItem.CompactionTrigger` ("Must be the final input item") and `ResponseCompactionItem` in the
+ * types of openai 7.55; codex-rs/core/src/compact_remote_v2.rs in github.com/openai/codex at 009bd870: Codex streams,
+ * sends its tools and whole history with `{"type": "compaction_trigger"}` behind it, and wants exactly one finished
+ * item of type `compaction` before `response.completed`; later it sends that item behind the user's own messages.
+ */
+import type { ApiError } from "../../lib/api-error.ts";
+import type { Carry, CodecContext, Sealer, StreamWriter } from "../codecs.ts";
+import { type Cursor, fieldError } from "../cursor.ts";
+import type { JsonObject, MessagesEvent, MessagesRequest, MessagesUsage } from "../messages/types.ts";
+import { writeResponsesUsage } from "../usage.ts";
+import { NumberedEvents } from "./numbered-events.ts";
+import { responseEnd, responseHead } from "./response-frame.ts";
+
+/** Begins every compaction that was made here. What providers make is sealed as reasoning is. */
+export const COMPACTED_PREFIX = "gapura_c1_";
+
+/** What the model is told in place of the trigger. */
+export const INSTRUCTION = `Write a summary of this conversation. It will replace the conversation: whoever continues, which may be another model, sees the summary and nothing else of what came before. Do not continue the task itself and call no tools.
+
+Keep, as exactly as it matters:
+- what the user wants, with every constraint and preference that was stated;
+- what was done, found out and decided, and why;
+- the names, paths, commands, values and quotations that are needed to go on;
+- what is unfinished, what failed, and the next steps.
+
+Be brief about everything else. Answer with the summary alone.`;
+
+const PREFACE =
+  "The earlier part of this conversation was replaced by the following summary of it. Go on from there; what it says is done need not be done again.\n\n";
+
+/** The text of a `compaction` item that was made here for this organization. @throws ApiError 400 for any other. */
+export function readCompaction(item: Cursor, sealer: Sealer): string {
+  const sealed = item.requiredText("encrypted_content");
+  const summary = sealed.startsWith(COMPACTED_PREFIX)
+    ? sealer.open(sealed.slice(COMPACTED_PREFIX.length))
+    : null;
+  // Reasoning that does not open is left out; without its summary a conversation would have no memory at all.
+  if (summary === null)
+    throw fieldError(
+      "openai",
+      item.at("encrypted_content"),
+      "this compaction is damaged, belongs to another account or was made by another model's provider",
+      "invalid_request_error",
+    );
+  return PREFACE + summary;
+}
+
+/** The request that has the model write the summary: its tools stay, because history calls them, but none is called. */
+export function asCompaction(request: MessagesRequest, hasTools: boolean): MessagesRequest {
+  const { tool_choice: _choice, output_config: config, ...rest } = request;
+  const { format: _format, ...others } = config ?? {};
+  return {
+    ...rest,
+    ...(hasTools && { tool_choice: { type: "none" } }),
+    ...(Object.keys(others).length > 0 && { output_config: others }),
+  };
+}
+
+/** @returns null where the model wrote nothing: the conversation must not be replaced by that. */
+function compactionItem(summary: string, id: string, context: CodecContext): JsonObject | null {
+  if (summary.trim() === "") return null;
+  const encrypted_content = COMPACTED_PREFIX + context.sealer.seal(summary);
+  const item = { id, type: "compaction", encrypted_content };
+  context.keepItem?.(id, JSON.stringify(item));
+  return item;
+}
+
+/** The output of a whole answer. */
+export function compactionOutput(texts: readonly string[], context: CodecContext): JsonObject[] {
+  const item = compactionItem(texts.join("\n\n"), context.newId("cmp"), context);
+  return item === null ? [] : [item];
+}
+
+/** The summary is not shown as it is written; what else the model does is not shown at all. */
+export class CompactionWriter implements StreamWriter {
+  readonly #context: CodecContext;
+  readonly #head: JsonObject;
+  readonly #id: string;
+  readonly #events = new NumberedEvents();
+  readonly #texts: string[] = [];
+  #end: Extract<MessagesEvent, { type: "message_delta" }> | null = null;
+
+  constructor(carry: Carry, context: CodecContext) {
+    this.#context = context;
+    this.#head = responseHead(context.newId("resp"), carry, context);
+    this.#id = context.newId("cmp");
+  }
+
+  write(events: readonly MessagesEvent[]): { bytes: string; terminal: string } {
+    let bytes = "";
+    let terminal = "";
+    for (const event of events) {
+      if (event.type === "message_stop") terminal += this.#terminal();
+      else bytes += this.#event(event);
+    }
+    return { bytes, terminal };
+  }
+
+  fail(error: ApiError): string {
+    return this.#events.fail(error);
+  }
+
+  #event(event: Exclude<MessagesEvent, { type: "message_stop" }>): string {
+    switch (event.type) {
+      case "message_start":
+        return (
+          this.#events.write("response.created", { response: this.#head }) +
+          this.#events.write("response.in_progress", { response: this.#head })
+        );
+      case "content_block_start":
+        if (event.content_block.type === "text") this.#texts.push(event.content_block.text);
+        return "";
+      case "content_block_delta":
+        if (event.delta.type === "text_delta") this.#texts.push((this.#texts.pop() ?? "") + event.delta.text);
+        // A comment: something has come, and no connection on the way takes this for idleness.
+        return ": ping\n\n";
+      case "message_delta":
+        this.#end = event;
+        return "";
+      case "content_block_stop":
+        return "";
+      case "ping":
+        return ": ping\n\n";
+    }
+  }
+
+  /** The item leaves once it is paid for. */
+  #terminal(): string {
+    const item = compactionItem(this.#texts.join("\n\n"), this.#id, this.#context);
+    const end = responseEnd(this.#end?.delta.stop_reason ?? null, this.#context);
+    const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
+    const output = item === null ? [] : [item];
+    const response = { ...this.#head, ...end, output, usage: writeResponsesUsage(usage) };
+    let bytes = "";
+    for (const type of item === null ? [] : ["response.output_item.added", "response.output_item.done"])
+      bytes += this.#events.write(type, { output_index: 0, item });
+    return (
+      bytes +
+      this.#events.write(end["status"] === "completed" ? "response.completed" : "response.incomplete", {
+        response,
+      })
+    );
+  }
+}
