@@ -1,10 +1,11 @@
 import { defineConfig } from "vitest/config";
 
 /**
- * Four kinds of test, told apart by where they stand:
+ * Five kinds of test, told apart by where they stand:
  *   unit         beside the code, and test/*.test.ts, test/golden: no store, no network, seconds
  *   integration  test/integration, chaos, abuse and *.store.test.ts: real Postgres and Redis, started once by a global set-up
  *   operator     test/operator: a real kube-apiserver and etcd, Postgres and Redis
+ *   console      test/console: the product as a user starts it, and Debian's Chromium on its page
  *   charts       test/charts: helm's output, also before a real kube-apiserver
  */
 export default defineConfig({
@@ -45,6 +46,16 @@ export default defineConfig({
           hookTimeout: 900_000,
           // They wait more than they work, and each has a namespace of its own.
           maxWorkers: 2,
+        },
+      },
+      {
+        test: {
+          name: "console",
+          include: ["test/console/**/*.test.ts"],
+          globalSetup: ["test/console/world.ts"],
+          testTimeout: 60_000,
+          hookTimeout: 180_000,
+          fileParallelism: false,
         },
       },
       {

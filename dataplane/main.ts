@@ -14,6 +14,7 @@ import type { AddressInfo } from "node:net";
 import { readFileSync } from "node:fs";
 import type { Server } from "node:http";
 import { totalmem } from "node:os";
+import { resolve } from "node:path";
 import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import type { Logger } from "pino";
 import { patientCallLimit } from "./batches/patient-tools.ts";
@@ -34,6 +35,7 @@ import { PostgresContents } from "./files/postgres-contents.ts";
 import { S3Contents } from "./files/s3-contents.ts";
 import { openBodyBudget, usualBodyBudget } from "./http/body-budget.ts";
 import { apiRoutes } from "./http/api-routes.ts";
+import { readConsole } from "./http/console.ts";
 import { drain } from "./http/drain.ts";
 import { LiveRequests, loopProbe } from "./http/live-load.ts";
 import { Pressure, processProbe } from "./http/pressure.ts";
@@ -73,6 +75,8 @@ import { countUpstream } from "./upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "./upstream/dispatcher.ts";
 import { UNSEEN_MS } from "./upstream/limits.ts";
 
+/** Where dataplane/console/build.ts leaves it. */
+const CONSOLE_FOLDER = resolve(import.meta.dirname, "../dist/console");
 /** How often expired and abandoned files are looked for. */
 const FILES_SWEEP_MS = 60_000;
 /** How long a store that answers nothing may keep the process at its end. The grace period has 60 s for all of it. */
@@ -287,6 +291,7 @@ async function serveForever(environment: Environment): Promise<void> {
   });
   let publicUrl = environment.PUBLIC_URL?.replace(/\/+$/, "") ?? "";
   let draining = false;
+  const consoleFiles = environment.CONSOLE ? await readConsole(CONSOLE_FOLDER) : undefined;
   const server = createServer(
     {
       log,
@@ -314,6 +319,8 @@ async function serveForever(environment: Environment): Promise<void> {
       sealerOf,
       publicUrl: () => publicUrl,
       requestRetentionMs,
+      acknowledged: (objects) => sync.acknowledged(objects),
+      ...(consoleFiles === undefined ? {} : { consoleFiles }),
     }),
   );
   const ops = createOpsServer({

@@ -1,11 +1,12 @@
 /**
  * `npm run generate`: writes the CRDs, the JSON schemas and docs/configuration.md from operator/api, docs/dialects.md
  * from the field table of the dialects, the table in docs/tools.md from the
- * catalogue of server tools, and the charts' READMEs, schemas and copies of the CRDs.
+ * catalogue of server tools, the types of the console's client, and the charts' READMEs, schemas and copies of the CRDs.
  */
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { chartFiles } from "./chart-files.ts";
+import { consoleTypes } from "./console-types.ts";
 import { dialectsPage } from "../dataplane/dialects/dialects-page.ts";
 import { withServerTools } from "../dataplane/dialects/server-tools-page.ts";
 import { generatedFiles } from "../operator/api/generated.ts";
@@ -27,7 +28,13 @@ export async function readExamples(): Promise<Record<string, string>> {
 export async function everyGeneratedFile(): Promise<(readonly [string, string])[]> {
   const fromApi = [...generatedFiles(await readExamples())];
   const tools = withServerTools(await readFile(join(root, "docs", "tools.md"), "utf8"));
-  return [...fromApi, ["docs/dialects.md", dialectsPage()], ["docs/tools.md", tools], ...chartFiles(fromApi)];
+  return [
+    ...fromApi,
+    ["docs/dialects.md", dialectsPage()],
+    ["docs/tools.md", tools],
+    consoleTypes(),
+    ...chartFiles(fromApi),
+  ];
 }
 
 if (import.meta.main)

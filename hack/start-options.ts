@@ -13,6 +13,8 @@ export interface StartOptions {
   readonly opsPort: number;
   readonly host: string;
   readonly data: string;
+  /** Build and serve the console. */
+  readonly console: boolean;
   /** Flags for the operator. */
   readonly tenancy: readonly string[];
 }
@@ -27,13 +29,14 @@ function readFlags(args: readonly string[], say: (line: string) => void) {
         "ops-port": { type: "string", default: "9090" },
         host: { type: "string", default: "127.0.0.1" },
         data: { type: "string", default: join(root, ".gapura") },
+        "no-console": { type: "boolean", default: false },
         ...tenancyFlags,
       },
     }).values;
   } catch (error) {
     say(error instanceof Error ? error.message : String(error));
     say(
-      `usage: npm start -- [--manifests DIR] [--port N] [--ops-port N] [--host ADDRESS] [--data DIR] ${TENANCY_USAGE}`,
+      `usage: npm start -- [--manifests DIR] [--port N] [--ops-port N] [--host ADDRESS] [--data DIR] [--no-console] ${TENANCY_USAGE}`,
     );
     process.exit(2);
   }
@@ -73,6 +76,7 @@ export function readOptions(args: readonly string[], say: (line: string) => void
     opsPort: port("ops-port", values["ops-port"]),
     host: values.host,
     data: resolve(from, values.data),
+    console: !values["no-console"],
     tenancy: tenancyOf(values, say),
   };
 }

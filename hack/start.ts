@@ -4,7 +4,7 @@
  * last.
  *
  *   npm start -- [--manifests DIR] [--port 8080] [--ops-port 9090] [--host 127.0.0.1] [--data DIR]
- *                [--tenancy Namespaced] [--platform-namespaces A,B] [--quota-objects N] [--quota-bytes N]
+ *                [--no-console] [--tenancy Namespaced] [--platform-namespaces A,B] [--quota-objects N] [--quota-bytes N]
  *   DATABASE_URL, REDIS_URL, REDIS_CACHE_URL   use these stores instead of starting some
  */
 import { spawn, type ChildProcess } from "node:child_process";
@@ -16,6 +16,7 @@ import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import { routingSchema, statusSchema, type Routing } from "../dataplane/config/schema.ts";
+import { buildConsole } from "../dataplane/console/build.ts";
 import { startDemo, type Demo } from "./demo.ts";
 import { printHowToCall, shown } from "./how-to-call.ts";
 import { freePort, startPostgres } from "./postgres.ts";
@@ -94,7 +95,7 @@ async function start(): Promise<void> {
   remember();
   const port = await choosePort("--port", options.port);
   const opsPort = await choosePort("--ops-port", options.opsPort);
-  const [database, redis] = await Promise.all([openPostgres(), openRedis()]);
+  const [database, redis, hasConsole] = await Promise.all([openPostgres(), openRedis(), openConsole()]);
   // Where `npm run reconcile -- --data DIR` finds them.
   fs.writeFileSync(
     join(options.data, "stores.json"),
@@ -117,6 +118,7 @@ async function start(): Promise<void> {
     OPS_PORT: String(opsPort),
     PUBLIC_URL: process.env["PUBLIC_URL"] || address,
     POD_UID: "local",
+    CONSOLE: String(hasConsole),
   };
   fs.mkdirSync(environment.GAPURA_CONFIG_DIR, { recursive: true, mode: 0o700 });
 
@@ -142,7 +144,20 @@ async function start(): Promise<void> {
   const routing = await servedConfiguration(opsAddress);
   say(`health, metrics and configuration: ${opsAddress}`);
   console.log(`ready ${address}`);
+  if (hasConsole) console.log(`console: ${address}/console/`);
   printHowToCall(address, routing, options.data);
+}
+
+/** @returns whether there is one to serve; without one the rest of the product still starts. */
+async function openConsole(): Promise<boolean> {
+  if (!options.console) return false;
+  try {
+    await buildConsole(say);
+    return true;
+  } catch (error) {
+    say(`there will be no console, as it could not be built: ${(error as Error).message}`);
+    return false;
+  }
 }
 
 function inUrl(host: string): string {

@@ -51,6 +51,7 @@ function vitest(...rest: string[]): void {
 
 if (patterns.length === 0) {
   check("types", "tsc", "--noEmit");
+  check("types of the console", "tsc", "--noEmit", "--project", "dataplane/console/src");
   check("lint", "oxlint", "--type-aware");
   check("format", "oxfmt", "--check");
 }

@@ -6,10 +6,13 @@ import type { Keys } from "../identity/keys.ts";
 import type { FileStore } from "../files/file-store.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
 import type { Serve } from "../inference/serve.ts";
+import type { ConfigStatus, Source } from "../config/schema.ts";
+import { configurationRoutes } from "./admin/configuration.ts";
 import { organizationKeyRoutes } from "./admin/organization-keys.ts";
 import { projectRoutes } from "./admin/projects.ts";
 import { requestRecordRoutes } from "./admin/request-records.ts";
 import { reportRoutes } from "./admin/reports.ts";
+import { consoleRoutes, type ConsoleFiles } from "./console.ts";
 import { openApiRoutes } from "./openapi/routes.ts";
 import { batchRoutes } from "./routes/batches.ts";
 import { countTokensRoutes } from "./routes/count-tokens.ts";
@@ -35,11 +38,15 @@ export interface ApiParts {
   readonly publicUrl: () => string;
   /** How long what is known of a request is kept. */
   readonly requestRetentionMs: number;
+  /** What this process holds of the objects of a snapshot. */
+  readonly acknowledged: (objects: readonly Source[]) => ConfigStatus["objects"];
+  /** Absent where no console is served. */
+  readonly consoleFiles?: ConsoleFiles;
 }
 
 export function apiRoutes(parts: ApiParts): readonly Routes[] {
   const { pool, holds, keys, files, context, serve, countUpstream, large, sealerOf, publicUrl } = parts;
-  const { requestRetentionMs } = parts;
+  const { requestRetentionMs, acknowledged, consoleFiles } = parts;
   return [
     modelRoutes,
     keyRoutes(keys),
@@ -52,6 +59,8 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
     projectRoutes({ pool, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
     reportRoutes(pool),
     requestRecordRoutes({ pool, retentionMs: requestRetentionMs }),
+    configurationRoutes(acknowledged),
     openApiRoutes,
+    ...(consoleFiles === undefined ? [] : [consoleRoutes(consoleFiles)]),
   ];
 }

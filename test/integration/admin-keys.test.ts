@@ -55,6 +55,40 @@ describe("objects", () => {
     });
   });
 
+  test("rule 11.7: a key says where it is declared, credit which grants it is made of", async () => {
+    const { id } = await make("made here");
+    for (const path of [ORGANIZATION, PROJECT]) {
+      const { body } = await admin("GET", path);
+      const keys = body["data"] as { id: string; name: string; declared_in: string | null }[];
+      expect(keys.find((key) => key.id === id)?.declared_in).toBeNull();
+      expect(keys.find((key) => key.name === "ci")?.declared_in).toBe("Organization default/org_a");
+    }
+    const { body: credits } = await admin("GET", "/v1/organization/credits");
+    const [grant, ...others] = tenantEntry(world.a).grants;
+    expect(others).toEqual([]);
+    expect(credits["grants"]).toEqual([
+      {
+        name: grant?.name,
+        amount: credits["granted"],
+        granted_at: expect.stringMatching(iso),
+        source: "declared",
+      },
+    ]);
+  });
+
+  test("rule 11.7: the configuration names what an organization lives under, and nothing of another one", async () => {
+    const { body } = await admin("GET", "/v1/organization/configuration");
+    const objects = body["data"] as { id: string; conditions: { type: string }[] }[];
+    expect(objects[0]).toMatchObject({
+      id: "Organization/default/org_a",
+      kind: "Organization",
+      generation: 1,
+      conditions: [{ type: "Programmed" }],
+    });
+    expect(objects.map(({ id }) => id)).toContain("ModelRoute/default/m-chat");
+    expect(JSON.stringify(body)).not.toMatch(/org_b|127\.0\.0\.1|upstream/);
+  });
+
   test("rule 5.1: a key made on one face is the same key under the same id on the other", async () => {
     const { body: made } = await admin("POST", ORGANIZATION, { name: "both" });
     expect(made).toMatchObject({

@@ -252,6 +252,7 @@ export class AdminWorld {
       sealerOf,
       publicUrl: () => "http://gapura.test",
       requestRetentionMs: RETENTION_MS,
+      acknowledged: (objects) => sync.acknowledged(objects),
     });
     const records = new RequestRecorder({ pool, clock: systemClock, log, retentionMs: RETENTION_MS });
     await records.keepPartitions();

@@ -5,10 +5,12 @@
 import type { DatabasePool } from "slonik";
 import { keyStatuses, type ApiKey, type Keys } from "../../identity/keys.ts";
 import { findProject, readOrganizationName } from "../../identity/projects.ts";
+import type { Snapshot } from "../../config/snapshot.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import {
   actorOf,
+  declaredIn,
   isoSeconds,
   keyNotFound,
   pathId,
@@ -53,8 +55,9 @@ export const organizationKeyRoutes =
       if ([workspaceId, createdBy].some((id) => id !== null && pathId(id) === null))
         return listEnvelope([], false);
       const status = readChoice(asked, "status", keyStatuses);
+      const { organizationId } = callerOf(request);
       const page = await keys.list({
-        organizationId: callerOf(request).organizationId,
+        organizationId,
         projectId: null,
         status,
         workspaceId,
@@ -64,7 +67,11 @@ export const organizationKeyRoutes =
         cursor,
       });
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
-      return listEnvelope(page.keys.map(keyObject), page.hasMore);
+      const snapshot = services.snapshot();
+      return listEnvelope(
+        page.keys.map((key) => keyObject(key, organizationId, snapshot)),
+        page.hasMore,
+      );
     });
 
     app.post("/v1/organizations/api_keys", access, async (request) => {
@@ -73,15 +80,15 @@ export const organizationKeyRoutes =
       const project = await findProject(pool, actor.organizationId, "default");
       if (project === null) throw projectNotFound();
       const { key, secret } = await keys.create(actor, project.id, asked);
-      return { ...keyObject(key), key: secret };
+      return { ...keyObject(key, actor.organizationId, services.snapshot()), key: secret };
     });
 
     app.get<{ Params: { id: string } }>("/v1/organizations/api_keys/:id", access, async (request) => {
       const id = pathId(request.params.id);
-      const scope = { organizationId: callerOf(request).organizationId, projectId: null };
-      const key = id === null ? null : await keys.get(scope, id);
+      const { organizationId } = callerOf(request);
+      const key = id === null ? null : await keys.get({ organizationId, projectId: null }, id);
       if (key === null) throw keyNotFound();
-      return keyObject(key);
+      return keyObject(key, organizationId, services.snapshot());
     });
 
     app.post<{ Params: { id: string } }>("/v1/organizations/api_keys/:id", access, async (request) => {
@@ -89,14 +96,15 @@ export const organizationKeyRoutes =
       const id = pathId(request.params.id);
       if (id === null) throw keyNotFound();
       const actor = actorOf(request);
-      const scope = { organizationId: actor.organizationId, projectId: null };
-      const outcome = await keys.update(actor, scope, id, change);
-      return keyObject(requireDone(outcome, actor.organizationId, services.snapshot()));
+      const { organizationId } = actor;
+      const outcome = await keys.update(actor, { organizationId, projectId: null }, id, change);
+      const snapshot = services.snapshot();
+      return keyObject(requireDone(outcome, organizationId, snapshot), organizationId, snapshot);
     });
   };
 
 /** Both the older and the newest form of the object: `workspace_id` and `scope`. */
-function keyObject(key: ApiKey) {
+function keyObject(key: ApiKey, organizationId: string, snapshot: Snapshot) {
   return {
     id: key.id,
     type: "api_key",
@@ -107,6 +115,8 @@ function keyObject(key: ApiKey) {
     created_by: { id: key.createdBy, type: "user" },
     partial_key_hint: key.hint,
     status: key.status,
+    last_used_at: key.lastUsedAt === null ? null : isoSeconds(key.lastUsedAt),
+    declared_in: declaredIn(key, organizationId, snapshot),
     expires_at: key.expiresAt === null ? null : isoSeconds(key.expiresAt),
     principal: null,
   };

@@ -4,15 +4,19 @@
  */
 import type { DatabasePool } from "slonik";
 import { creditsText } from "../../billing/credits.ts";
+import { readGrants } from "../../billing/grants.ts";
 import type { Holds } from "../../billing/holds.ts";
 import type { ApiKey, Keys } from "../../identity/keys.ts";
 import { findProject, readProjects, type Project } from "../../identity/projects.ts";
 import { storageOf, type StorageLimits } from "../../files/storage.ts";
+import type { Snapshot } from "../../config/snapshot.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { listEnvelope, pageOf, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import {
   actorOf,
+  declaredIn,
+  isoSeconds,
   keyNotFound,
   pathId,
   projectNotFound,
@@ -60,6 +64,7 @@ export const projectRoutes =
       const { granted, used, held, available } = await holds.credit(organizationId);
       const stored = await storageOf(pool, organizationId);
       const { maxBytes, maxFiles } = limitsOf(organizationId);
+      const grants = await readGrants(pool, organizationId);
       return {
         object: "organization.credits",
         granted: creditsText(granted),
@@ -67,6 +72,12 @@ export const projectRoutes =
         held: creditsText(held),
         available: creditsText(available),
         storage: { bytes: stored.bytes, max_bytes: maxBytes, files: stored.files, max_files: maxFiles },
+        grants: grants.map(({ name, amount, source, appliedAt }) => ({
+          name,
+          amount: creditsText(amount),
+          granted_at: isoSeconds(appliedAt),
+          source,
+        })),
       };
     });
 
@@ -98,7 +109,11 @@ export const projectRoutes =
         cursor,
       });
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
-      return listEnvelope(page.keys.map(projectKeyObject), page.hasMore);
+      const snapshot = services.snapshot();
+      return listEnvelope(
+        page.keys.map((key) => projectKeyObject(key, organizationId, snapshot)),
+        page.hasMore,
+      );
     });
 
     app.post<OfProject>(projectKeys, access, async (request) => {
@@ -109,7 +124,7 @@ export const projectRoutes =
         throw new ApiError("invalid_request", "This project is archived: no key can be made for it.");
       }
       const { key, secret } = await keys.create(actor, project.id, asked);
-      return { ...projectKeyObject(key), value: secret };
+      return { ...projectKeyObject(key, actor.organizationId, services.snapshot()), value: secret };
     });
 
     app.get<OfKey>(`${projectKeys}/:id`, access, async (request) => {
@@ -118,7 +133,7 @@ export const projectRoutes =
       const id = pathId(request.params.id);
       const key = id === null ? null : await keys.get({ organizationId, projectId: project.id }, id);
       if (key === null) throw keyNotFound();
-      return projectKeyObject(key);
+      return projectKeyObject(key, organizationId, services.snapshot());
     });
 
     app.post<OfKey>(`${projectKeys}/:id`, access, async (request) => {
@@ -129,7 +144,8 @@ export const projectRoutes =
       const id = pathId(request.params.id);
       if (id === null) throw keyNotFound();
       const outcome = await keys.update(actor, { organizationId, projectId: project.id }, id, change);
-      return projectKeyObject(requireDone(outcome, organizationId, services.snapshot()));
+      const snapshot = services.snapshot();
+      return projectKeyObject(requireDone(outcome, organizationId, snapshot), organizationId, snapshot);
     });
 
     app.delete<OfKey>(`${projectKeys}/:id`, access, async (request) => {
@@ -155,7 +171,7 @@ function projectObject(project: Project) {
   };
 }
 
-function projectKeyObject(key: ApiKey) {
+function projectKeyObject(key: ApiKey, organizationId: string, snapshot: Snapshot) {
   return {
     object: "organization.project.api_key",
     id: key.id,
@@ -163,6 +179,7 @@ function projectKeyObject(key: ApiKey) {
     redacted_value: key.hint,
     created_at: unixSeconds(key.createdAt),
     last_used_at: key.lastUsedAt === null ? null : unixSeconds(key.lastUsedAt),
+    declared_in: declaredIn(key, organizationId, snapshot),
     expires_at: key.expiresAt === null ? null : unixSeconds(key.expiresAt),
     owner: { type: "user" },
     owner_project_access: "active",

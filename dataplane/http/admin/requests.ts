@@ -154,8 +154,7 @@ export function requireDone(outcome: KeyOutcome, organizationId: string, snapsho
       throw keyNotFound();
     case "declared":
     case "removed": {
-      const source = snapshot.organization(organizationId)?.source;
-      const resource = source === undefined ? organizationId : `${source.namespace}/${source.name}`;
+      const resource = resourceOf(organizationId, snapshot);
       throw new ApiError(
         "invalid_request",
         outcome.kind === "declared"
@@ -164,6 +163,17 @@ export function requireDone(outcome: KeyOutcome, organizationId: string, snapsho
       );
     }
   }
+}
+
+/** Where a declared key stands, and is changed (rule 11.7); null for one that was made through the API. */
+export function declaredIn(key: ApiKey, organizationId: string, snapshot: Snapshot): string | null {
+  return key.source === "declared" ? `Organization ${resourceOf(organizationId, snapshot)}` : null;
+}
+
+/** `namespace/name` of the resource; its id once nobody declares it. */
+function resourceOf(organizationId: string, snapshot: Snapshot): string {
+  const source = snapshot.organization(organizationId)?.source;
+  return source === undefined ? organizationId : `${source.namespace}/${source.name}`;
 }
 
 /** `2026-11-21T08:30:00Z` */

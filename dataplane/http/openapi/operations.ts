@@ -183,6 +183,10 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
     summary: "Granted, used, held and available credits",
     answer: json(schemas.creditsState),
   },
+  "GET /v1/organization/configuration": {
+    summary: "The objects that the organization lives under, in the generation that is served",
+    answer: json(schemas.configurationList),
+  },
   "GET /v1/organization/usage/completions": {
     summary: "Usage by day or hour, in the second dialect's form",
     query: z.object({

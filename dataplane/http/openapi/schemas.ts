@@ -54,6 +54,12 @@ export const organization = named(
   "Organization",
   z.looseObject({ id: z.string(), type: z.literal("organization"), name: z.string() }),
 );
+const declaredIn = z
+  .string()
+  .nullable()
+  .describe(
+    "`Organization NAMESPACE/NAME` where a resource declares the key, which is then changed only there",
+  );
 const keyFields = {
   id: z.string(),
   type: z.literal("api_key"),
@@ -63,6 +69,8 @@ const keyFields = {
   created_by: z.looseObject({ id: z.string(), type: z.literal("user") }),
   partial_key_hint: z.string(),
   status: z.enum(["active", "inactive"]),
+  last_used_at: isoTime.nullable(),
+  declared_in: declaredIn,
   expires_at: isoTime.nullable(),
 };
 export const apiKey = named("ApiKey", z.looseObject(keyFields));
@@ -121,6 +129,7 @@ const projectKeyFields = {
   redacted_value: z.string(),
   created_at: unixTime,
   last_used_at: unixTime.nullable(),
+  declared_in: declaredIn,
   expires_at: unixTime.nullable(),
   owner: z.looseObject({ type: z.string() }),
 };
@@ -150,7 +159,34 @@ export const creditsState = named(
     storage: z
       .looseObject({ bytes: z.int(), max_bytes: z.int(), files: z.int(), max_files: z.int() })
       .describe("What is kept of files, requests of batches and results, and what may be"),
+    grants: z.array(
+      z.looseObject({
+        name: z.string(),
+        amount: credits,
+        granted_at: isoTime,
+        source: z.enum(["declared", "command"]),
+      }),
+    ),
   }),
+);
+export const configurationList = named(
+  "ConfigurationList",
+  list(
+    named(
+      "ConfigurationObject",
+      z.looseObject({
+        id: z.string(),
+        object: z.literal("organization.configuration"),
+        kind: z.enum(["Organization", "ModelRoute", "ToolPolicy", "PriceTable"]),
+        namespace: z.string(),
+        name: z.string(),
+        generation: z.int(),
+        conditions: z.array(
+          z.looseObject({ type: z.string(), status: z.string(), reason: z.string(), message: z.string() }),
+        ),
+      }),
+    ),
+  ),
 );
 
 // Requests.

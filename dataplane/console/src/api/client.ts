@@ -1,0 +1,102 @@
+/** Calls the public API, the only thing that the console knows of the service (rule 11.1). */
+import type { Operations } from "./schema.ts";
+
+export type Operation = keyof Operations;
+export type Answer<Name extends Operation> = Operations[Name]["answer"];
+type Given<Name extends Operation, Part extends string> =
+  Operations[Name] extends Readonly<Record<Part, infer Value extends object>> ? Value : never;
+
+export interface CallOptions<Name extends Operation> {
+  /** Values for the braces of the path. */
+  readonly path?: Readonly<Record<string, string>>;
+  readonly query?: Given<Name, "query">;
+  readonly body?: Given<Name, "body">;
+  readonly signal?: AbortSignal;
+}
+
+/** An answer that is none: what the service says of it. */
+export class ApiProblem extends Error {
+  readonly status: number;
+  readonly code: string | null;
+  readonly requestId: string | null;
+
+  constructor(status: number, message: string, code: string | null, requestId: string | null) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.requestId = requestId;
+  }
+}
+
+/** @throws ApiProblem; TypeError when the service cannot be reached; AbortError */
+export async function call<Name extends Operation>(
+  key: string,
+  name: Name,
+  { path = {}, query, body, signal }: CallOptions<Name> = {},
+): Promise<Answer<Name>> {
+  const [method = "GET", template = ""] = name.split(" ");
+  const url = template.replace(/\{(\w+)\}/g, (_, part: string) => encodeURIComponent(path[part] ?? ""));
+  const answer = await send(key, `${url}${queryText({ ...query })}`, {
+    method,
+    ...(body === undefined
+      ? {}
+      : { body: JSON.stringify(body), headers: { "content-type": "application/json" } }),
+    ...(signal === undefined ? {} : { signal }),
+  });
+  return (await answer.json()) as Answer<Name>;
+}
+
+/** One request with a key; nothing of it is cached or sent elsewhere. @throws like `call` */
+export async function send(key: string, url: string, init: RequestInit = {}): Promise<Response> {
+  const headers = { ...(init.headers as Record<string, string> | undefined), authorization: `Bearer ${key}` };
+  const answer = await fetch(url, {
+    ...init,
+    headers,
+    cache: "no-store",
+    credentials: "omit",
+    redirect: "error",
+  });
+  if (!answer.ok) throw await problemOf(answer);
+  return answer;
+}
+
+async function problemOf(answer: Response): Promise<ApiProblem> {
+  const text = await answer.text().catch(() => "");
+  const requestId = answer.headers.get("request-id");
+  try {
+    const { error } = JSON.parse(text) as { error: { message: string; code?: string | null; type?: string } };
+    return new ApiProblem(answer.status, error.message, error.code ?? error.type ?? null, requestId);
+  } catch {
+    return new ApiProblem(answer.status, `HTTP ${answer.status}`, null, requestId);
+  }
+}
+
+function queryText(query: Readonly<Record<string, unknown>>): string {
+  const parameters = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value === undefined || value === "") continue;
+    const isList = Array.isArray(value);
+    for (const one of isList ? (value as readonly unknown[]) : [value])
+      parameters.append(isList ? `${name}[]` : name, String(one));
+  }
+  const text = parameters.toString();
+  return text === "" ? "" : `?${text}`;
+}
+
+interface Listed {
+  readonly data: readonly { readonly id: string }[];
+  readonly has_more: boolean;
+}
+/** Every page of a list, at most `most` objects. */
+export async function everyPage<Page extends Listed>(
+  most: number,
+  page: (after: string | undefined) => Promise<Page>,
+): Promise<Page["data"][number][]> {
+  const found: Page["data"][number][] = [];
+  for (let after: string | undefined; found.length < most; after = found.at(-1)?.id) {
+    const { data, has_more: hasMore } = await page(after);
+    found.push(...data);
+    if (!hasMore || data.length === 0) break;
+  }
+  return found;
+}

@@ -1,0 +1,73 @@
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { useLoad } from "./lib/load.ts";
+import { useStore } from "./lib/store.ts";
+import { Problem, ViewLink } from "./parts/basics.tsx";
+import { Shell } from "./parts/shell.tsx";
+import { SignIn } from "./parts/sign-in.tsx";
+import { place, type View } from "./router.ts";
+import { resume, session } from "./session.ts";
+import { useTexts } from "./texts/texts.ts";
+
+/** Each view is a file of its own, loaded when it is first shown. */
+const loaders: Readonly<Record<View, () => Promise<{ readonly default: ComponentType }>>> = {
+  overview: () => import("./views/overview.tsx"),
+  keys: () => import("./views/keys.tsx"),
+  usage: () => import("./views/usage.tsx"),
+  costs: () => import("./views/costs.tsx"),
+  configuration: () => import("./views/configuration.tsx"),
+};
+
+export function App() {
+  const t = useTexts();
+  const current = useStore(session);
+  const resumed = useLoad(async () => {
+    await resume();
+    return true;
+  }, []);
+  useEffect(() => {
+    if (current === null) document.title = `${t.signIn.title} · ${t.product}`;
+  }, [current, t]);
+  if (current === null) {
+    if (resumed.problem !== null) return <Problem problem={resumed.problem} again={resumed.again} />;
+    return resumed.value === null ? <div aria-busy="true" /> : <SignIn />;
+  }
+  return (
+    <Shell>
+      <CurrentView />
+    </Shell>
+  );
+}
+
+function CurrentView() {
+  const t = useTexts();
+  const { view } = useStore(place);
+  const [shown, setShown] = useState<{ readonly view: View; readonly Component: ComponentType } | null>(null);
+  const [problem, setProblem] = useState<Error | null>(null);
+  useEffect(() => {
+    let isCurrent = true;
+    setProblem(null);
+    if (view !== null)
+      loaders[view]().then(
+        (module) => {
+          if (isCurrent) setShown({ view, Component: module.default });
+        },
+        (error: unknown) => {
+          if (isCurrent) setProblem(error instanceof Error ? error : new Error(String(error)));
+        },
+      );
+    return () => {
+      isCurrent = false;
+    };
+  }, [view]);
+  if (view === null)
+    return (
+      <p>
+        {t.shell.notFoundHint} <ViewLink to="overview">{t.shell.toOverview}</ViewLink>
+      </p>
+    );
+  // A new build has other files: the page itself is old.
+  if (problem !== null) return <Problem problem={problem} again={() => location.reload()} />;
+  if (shown?.view !== view) return <div class="skeleton" aria-busy="true" />;
+  return <shown.Component />;
+}

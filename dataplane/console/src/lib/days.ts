@@ -1,0 +1,19 @@
+/** UTC days as `YYYY-MM-DD`: ranges of reports, both ends included as people mean them. */
+const DAY_MS = 86_400_000;
+
+export const dayOf = (unixMs: number): string => new Date(unixMs).toISOString().slice(0, 10);
+export const startOfDay = (day: string): number => Date.parse(`${day}T00:00:00Z`);
+export const addDays = (day: string, days: number): string => dayOf(startOfDay(day) + days * DAY_MS);
+export const isDay = (text: string | null): text is string =>
+  text !== null &&
+  /^\d{4}-\d{2}-\d{2}$/.test(text) &&
+  !Number.isNaN(startOfDay(text)) &&
+  dayOf(startOfDay(text)) === text;
+export const daysBetween = (from: string, to: string): number =>
+  Math.round((startOfDay(to) - startOfDay(from)) / DAY_MS) + 1;
+/** `2026-11-23 04:30` */
+export const minute = (unixMs: number): string =>
+  new Date(unixMs).toISOString().slice(0, 16).replace("T", " ");
+/** Of a time of the API: RFC 3339, or Unix seconds. */
+export const momentOf = (value: string | number): number =>
+  typeof value === "number" ? value * 1000 : Date.parse(value);

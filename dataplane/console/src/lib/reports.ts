@@ -1,0 +1,106 @@
+/** Usage and costs of whole days, as the reports of the API tell them. */
+import type { CompletionsUsage, Costs } from "../api/schema.ts";
+import { admin } from "../session.ts";
+import { addDays, startOfDay } from "./days.ts";
+import { sum } from "./decimal.ts";
+
+/** As many buckets as a page holds at most: a year of hours comes in one. */
+const PAGE_BUCKETS = 10_000;
+
+export interface Range {
+  /** UTC days, both included. */
+  readonly from: string;
+  readonly to: string;
+}
+
+/** The API's range: Unix seconds, the end excluded. */
+const bounds = ({ from, to }: Range) => ({
+  start_time: startOfDay(from) / 1000,
+  end_time: startOfDay(addDays(to, 1)) / 1000,
+});
+
+export type UsageGroup = "model" | "api_key_id" | "project_id" | "batch";
+export interface UsageFilters {
+  readonly models: readonly string[];
+  readonly api_key_ids: readonly string[];
+  readonly project_ids: readonly string[];
+}
+export const noFilters: UsageFilters = { models: [], api_key_ids: [], project_ids: [] };
+
+export type UsageBucket = CompletionsUsage["data"][number];
+export type UsageResult = UsageBucket["results"][number];
+
+export async function readUsage(
+  range: Range,
+  width: "1d" | "1h",
+  group: UsageGroup | null,
+  filters: UsageFilters,
+  signal: AbortSignal,
+): Promise<UsageBucket[]> {
+  const buckets: UsageBucket[] = [];
+  for (let page: number | null = 1; page !== null;) {
+    const answer: CompletionsUsage = await admin("GET /v1/organization/usage/completions", {
+      query: {
+        ...bounds(range),
+        bucket_width: width,
+        limit: PAGE_BUCKETS,
+        page,
+        ...filters,
+        ...(group === null ? {} : { group_by: [group] }),
+      },
+      signal,
+    });
+    buckets.push(...answer.data);
+    page = answer.next_page;
+  }
+  return buckets;
+}
+
+/** What the days cost, in credits: one for each day of the range. */
+export async function readCosts(
+  range: Range,
+  filters: { readonly project_ids?: readonly string[]; readonly api_key_ids?: readonly string[] },
+  signal: AbortSignal,
+): Promise<{ readonly total: string; readonly days: readonly string[] }> {
+  const answer: Costs = await admin("GET /v1/organization/costs", {
+    query: { ...bounds(range), ...filters },
+    signal,
+  });
+  const creditsOf = (results: Costs["results"]) => sum(results.map(({ credits }) => credits));
+  return { total: creditsOf(answer.results), days: answer.data.map(({ results }) => creditsOf(results)) };
+}
+
+export interface UsageSum {
+  readonly requests: number;
+  readonly input: number;
+  readonly cached: number;
+  readonly output: number;
+}
+
+export function sumUsage(results: readonly UsageResult[]): UsageSum {
+  const total = { requests: 0, input: 0, cached: 0, output: 0 };
+  for (const result of results) {
+    total.requests += result.num_model_requests;
+    total.input += result.input_tokens;
+    total.cached += result.input_cached_tokens;
+    total.output += result.output_tokens;
+  }
+  return total;
+}
+
+/** Sums by what `name` calls a result, the most tokens first. */
+export function sumBy(
+  results: readonly UsageResult[],
+  name: (result: UsageResult) => string,
+): { readonly name: string; readonly sum: UsageSum }[] {
+  const groups = new Map<string, UsageResult[]>();
+  for (const result of results) {
+    const group = groups.get(name(result));
+    if (group === undefined) groups.set(name(result), [result]);
+    else group.push(result);
+  }
+  const tokens = ({ input, output }: UsageSum) => input + output;
+  return Array.from(groups, ([title, members]) => ({ name: title, sum: sumUsage(members) })).sort(
+    (one, other) => tokens(other.sum) - tokens(one.sum),
+  );
+}

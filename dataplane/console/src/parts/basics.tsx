@@ -1,0 +1,309 @@
+/** Small pieces that every view is made of. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { ApiProblem } from "../api/client.ts";
+import { minute, momentOf } from "../lib/days.ts";
+import type { Loaded } from "../lib/load.ts";
+import { addressOf, go, type View } from "../router.ts";
+import { useTexts } from "../texts/texts.ts";
+
+interface Children {
+  readonly children: ComponentChildren;
+}
+
+interface ButtonProps extends Children {
+  readonly onClick?: () => void;
+  readonly kind?: "primary" | "danger" | "plain" | "quiet";
+  readonly submits?: boolean;
+  readonly disabled?: boolean;
+  readonly label?: string;
+}
+
+export function Button({ children, onClick, kind = "plain", submits, disabled, label }: ButtonProps) {
+  return (
+    <button
+      type={submits === true ? "submit" : "button"}
+      class={`button ${kind}`}
+      onClick={onClick}
+      disabled={disabled}
+      aria-label={label}
+    >
+      {children}
+    </button>
+  );
+}
+
+/** A link inside of the console. */
+export function ViewLink({
+  to,
+  query,
+  children,
+  current = false,
+}: Children & { to: View; query?: Record<string, string>; current?: boolean }) {
+  const address = addressOf(to, query);
+  return (
+    <a
+      href={address}
+      aria-current={current ? "page" : undefined}
+      onClick={(event) => {
+        if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
+        event.preventDefault();
+        go(address);
+      }}
+    >
+      {children}
+    </a>
+  );
+}
+
+interface FieldProps {
+  readonly label: string;
+  readonly value: string;
+  readonly onInput: (value: string) => void;
+  readonly type?: "text" | "password" | "search" | "date" | "number";
+  readonly hint?: string;
+  readonly required?: boolean;
+  readonly autofocus?: boolean;
+  readonly max?: string;
+  readonly min?: string;
+  readonly maxLength?: number;
+  readonly pattern?: string;
+  readonly inputMode?: "decimal" | "numeric";
+}
+
+export function Field({
+  label,
+  value,
+  onInput,
+  type = "text",
+  hint,
+  autofocus = false,
+  ...rest
+}: FieldProps) {
+  const id = useId();
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    if (autofocus) input.current?.focus();
+  }, [autofocus]);
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <input
+        id={id}
+        ref={input}
+        // The types of attributes differ by this one; those that are given fit it.
+        {...({ type } as { type: "text" })}
+        value={value}
+        autocomplete="off"
+        spellcheck={false}
+        aria-describedby={hint === undefined ? undefined : `${id}-hint`}
+        onInput={(event) => onInput(event.currentTarget.value)}
+        {...rest}
+      />
+      {hint !== undefined && (
+        <p class="hint" id={`${id}-hint`}>
+          {hint}
+        </p>
+      )}
+    </div>
+  );
+}
+
+interface TextAreaProps {
+  readonly label: string;
+  readonly value: string;
+  readonly onInput: (value: string) => void;
+  readonly rows?: number;
+}
+
+export function TextArea({ label, value, onInput, rows = 3 }: TextAreaProps) {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <textarea id={id} rows={rows} value={value} onInput={(event) => onInput(event.currentTarget.value)} />
+    </div>
+  );
+}
+
+interface ChoiceProps {
+  readonly label: string;
+  readonly value: string;
+  readonly onInput: (value: string) => void;
+  /** Values and what they are called. */
+  readonly choices: readonly (readonly [string, string])[];
+}
+
+export function Choice({ label, value, onInput, choices }: ChoiceProps) {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <select id={id} value={value} onInput={(event) => onInput(event.currentTarget.value)}>
+        {choices.map(([name, title]) => (
+          <option key={name} value={name} selected={name === value}>
+            {title}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+interface CheckProps {
+  readonly label: string;
+  readonly checked: boolean;
+  readonly onInput: (checked: boolean) => void;
+  readonly disabled?: boolean;
+}
+
+export function Check({ label, checked, onInput, disabled }: CheckProps) {
+  return (
+    <label class="check">
+      <input
+        type="checkbox"
+        checked={checked}
+        disabled={disabled}
+        onInput={(event) => onInput(event.currentTarget.checked)}
+      />
+      {label}
+    </label>
+  );
+}
+
+/** Copies a text, and says so. */
+export function CopyButton({ text, label }: { text: string; label?: string }) {
+  const t = useTexts();
+  const [copied, setCopied] = useState(false);
+  useEffect(() => {
+    if (!copied) return undefined;
+    const timer = setTimeout(() => setCopied(false), 2000);
+    return () => clearTimeout(timer);
+  }, [copied]);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      copyBySelection(text);
+    }
+    setCopied(true);
+  };
+  return (
+    <>
+      <Button kind="quiet" onClick={() => void copy()} {...(label === undefined ? {} : { label })}>
+        {copied ? t.common.copied : t.common.copy}
+      </Button>
+      <span class="unseen" role="status">
+        {copied ? t.common.copied : ""}
+      </span>
+    </>
+  );
+}
+
+/** Without TLS browsers lend no clipboard, except to a selection. */
+function copyBySelection(text: string): void {
+  const area = document.createElement("textarea");
+  area.value = text;
+  area.className = "unseen";
+  const home = document.querySelector("dialog[open]") ?? document.body;
+  home.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
+
+/** What went wrong, in the service's own words where it has some. */
+export function Problem({ problem, again }: { problem: Error; again?: () => void }) {
+  const t = useTexts();
+  const known = problem instanceof ApiProblem ? problem : null;
+  return (
+    <div class="notice bad" role="alert">
+      <p>{known === null ? t.common.unreachable : known.message}</p>
+      {known !== null && known.requestId !== null && (
+        <p class="hint">{t.common.requestId(known.requestId)}</p>
+      )}
+      {again !== undefined && <Button onClick={again}>{t.common.tryAgain}</Button>}
+    </div>
+  );
+}
+
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <p class="empty-title">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+/** A part of a view that is loaded: busy, failed or there. */
+export function Section<Value>({
+  loaded,
+  title,
+  aside,
+  children,
+}: {
+  readonly loaded: Loaded<Value>;
+  readonly title?: string;
+  readonly aside?: ComponentChildren;
+  readonly children: (value: Value) => ComponentChildren;
+}) {
+  const { value, problem, busy, again } = loaded;
+  const t = useTexts();
+  return (
+    <section class="section" aria-busy={busy}>
+      {(title !== undefined || aside !== undefined) && (
+        <header class="section-head">
+          {title !== undefined && <h2>{title}</h2>}
+          {aside}
+        </header>
+      )}
+      {problem !== null && <Problem problem={problem} again={again} />}
+      {value === null
+        ? busy && (
+            <div class="skeleton" role="status">
+              <span class="unseen">{t.common.loading}</span>
+            </div>
+          )
+        : children(value)}
+    </section>
+  );
+}
+
+export function Badge({ kind, children }: Children & { kind: "good" | "bad" | "warn" | "calm" }) {
+  return <span class={`badge ${kind}`}>{children}</span>;
+}
+
+/** A time of the API, as UTC to the minute. */
+export function Moment({ at }: { at: string | number }) {
+  const text = minute(momentOf(at));
+  return (
+    <time class="moment-text" datetime={`${text.replace(" ", "T")}Z`}>
+      {text}
+    </time>
+  );
+}
+
+/** One figure with its name. */
+export function Figure({
+  name,
+  value,
+  unit,
+  note,
+}: {
+  name: string;
+  value: string;
+  unit?: string;
+  note?: string;
+}) {
+  return (
+    <div class="stat">
+      <dt>{name}</dt>
+      <dd>
+        <span class="stat-value">{value}</span>
+        {unit !== undefined && <span class="stat-unit"> {unit}</span>}
+        {note !== undefined && <span class="stat-note">{note}</span>}
+      </dd>
+    </div>
+  );
+}

@@ -1,0 +1,91 @@
+/** A question or a form over the page. The browser keeps the focus in it, and gives it back when it closes. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useTexts } from "../texts/texts.ts";
+import { Button, Problem } from "./basics.tsx";
+
+interface DialogProps {
+  readonly title: string;
+  readonly onClose: () => void;
+  readonly children: ComponentChildren;
+}
+
+export function Dialog({ title, onClose, children }: DialogProps) {
+  const id = useId();
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const opener = document.activeElement;
+    const dialog = element.current;
+    dialog?.showModal();
+    return () => {
+      dialog?.close();
+      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
+    };
+  }, []);
+  return (
+    <dialog
+      ref={element}
+      aria-labelledby={id}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+    >
+      <h2 id={id}>{title}</h2>
+      {children}
+    </dialog>
+  );
+}
+
+interface FormDialogProps extends DialogProps {
+  /** Of the button that does it. */
+  readonly action: string;
+  readonly dangerous?: boolean;
+  /** Does it; what it throws is shown, and the dialog stays. */
+  readonly onSubmit: () => Promise<void>;
+}
+
+export function FormDialog({
+  title,
+  action,
+  dangerous = false,
+  onSubmit,
+  onClose,
+  children,
+}: FormDialogProps) {
+  const t = useTexts();
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Error | null>(null);
+  const submit = async () => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      await onSubmit();
+    } catch (error) {
+      setProblem(error instanceof Error ? error : new Error(String(error)));
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title={title} onClose={onClose}>
+      <form
+        class="stack"
+        method="post"
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (!busy) void submit();
+        }}
+      >
+        {children}
+        {problem !== null && <Problem problem={problem} />}
+        <div class="row end">
+          <Button onClick={onClose}>{t.common.cancel}</Button>
+          <Button submits kind={dangerous ? "danger" : "primary"} disabled={busy}>
+            {action}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

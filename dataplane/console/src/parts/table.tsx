@@ -1,0 +1,109 @@
+/**
+ * A list as a table; on a narrow screen each row is a card with its columns' names. A long one is shown by the page:
+ * a browser draws fifty rows at once, whatever there are. Roles are written out, as `display` would take them away.
+ */
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { formatCount, useTexts } from "../texts/texts.ts";
+import { Button } from "./basics.tsx";
+
+export interface Column<Row> {
+  readonly title: string;
+  readonly cell: (row: Row) => ComponentChildren;
+  readonly numeric?: boolean;
+  /** The column names the row. */
+  readonly heads?: boolean;
+}
+
+interface TableProps<Row> {
+  /** For readers that do not see the page. */
+  readonly name: string;
+  readonly columns: readonly Column<Row>[];
+  readonly rows: readonly Row[];
+  readonly id: (row: Row) => string;
+}
+
+const PAGE_ROWS = 50;
+
+export function Table<Row>({ name, columns, rows, id }: TableProps<Row>) {
+  const [page, setPage] = useState(0);
+  const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS));
+  const shown = Math.min(page, pages - 1);
+  useEffect(() => {
+    if (shown !== page) setPage(shown);
+  }, [shown, page]);
+  const first = shown * PAGE_ROWS;
+  return (
+    <div class="table-frame">
+      <table role="table" aria-label={name} aria-rowcount={rows.length + 1}>
+        <thead role="rowgroup">
+          <tr role="row">
+            {columns.map(({ title, numeric }) => (
+              <th key={title} role="columnheader" scope="col" class={numeric === true ? "number" : undefined}>
+                {title}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody role="rowgroup">
+          {rows.slice(first, first + PAGE_ROWS).map((row) => (
+            <tr key={id(row)} role="row">
+              {columns.map((column) => cellOf(column, row))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {pages > 1 && (
+        <Pager first={first} shown={PAGE_ROWS} total={rows.length} page={shown} onPage={setPage} />
+      )}
+    </div>
+  );
+}
+
+function cellOf<Row>({ title, cell, numeric, heads }: Column<Row>, row: Row) {
+  const inner = (
+    <>
+      {title !== "" && (
+        <span class="card-label" aria-hidden="true">
+          {title}
+        </span>
+      )}
+      <span class="cell">{cell(row)}</span>
+    </>
+  );
+  if (heads === true)
+    return (
+      <th key={title} role="rowheader" scope="row">
+        {inner}
+      </th>
+    );
+  return (
+    <td key={title} role="cell" class={numeric === true ? "number" : undefined}>
+      {inner}
+    </td>
+  );
+}
+
+interface PagerProps {
+  readonly first: number;
+  readonly shown: number;
+  readonly total: number;
+  readonly page: number;
+  readonly onPage: (page: number) => void;
+}
+
+function Pager({ first, shown, total, page, onPage }: PagerProps) {
+  const t = useTexts();
+  const last = Math.min(first + shown, total);
+  return (
+    <div class="pager">
+      <span>{t.common.range(formatCount(first + 1, t), formatCount(last, t), formatCount(total, t))}</span>
+      <Button disabled={page === 0} onClick={() => onPage(page - 1)}>
+        {t.common.previous}
+      </Button>
+      <Button disabled={last === total} onClick={() => onPage(page + 1)}>
+        {t.common.next}
+      </Button>
+    </div>
+  );
+}

@@ -1,0 +1,45 @@
+/** Which view stands under which address. Everything that a view shows stands in its address, but never a secret. */
+import { Store } from "./lib/store.ts";
+
+export const BASE = "/console/";
+export const views = ["overview", "keys", "usage", "costs", "configuration"] as const;
+export type View = (typeof views)[number];
+
+export interface Place {
+  /** Null: no view has this address. */
+  readonly view: View | null;
+  readonly query: URLSearchParams;
+}
+
+const here = (): Place => {
+  const path = location.pathname.slice(BASE.length).replace(/\/+$/, "");
+  const view =
+    path === "" || path === "index.html" ? "overview" : (views.find((one) => one === path) ?? null);
+  return { view, query: new URLSearchParams(location.search) };
+};
+
+export const place = new Store<Place>(here());
+
+export const addressOf = (view: View, query?: Readonly<Record<string, string>>): string => {
+  const text = new URLSearchParams(query).toString();
+  return `${BASE}${view === "overview" ? "" : view}${text === "" ? "" : `?${text}`}`;
+};
+
+export function go(address: string): void {
+  history.pushState(null, "", address);
+  place.set(here());
+}
+
+/** Changes what the present view shows; an empty value takes a parameter away. */
+export function refine(changes: Readonly<Record<string, string>>): void {
+  const query = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === "") query.delete(name);
+    else query.set(name, value);
+  }
+  const text = query.toString();
+  history.replaceState(null, "", `${location.pathname}${text === "" ? "" : `?${text}`}`);
+  place.set(here());
+}
+
+addEventListener("popstate", () => place.set(here()));

@@ -1,0 +1,42 @@
+/** The language of the page, and figures as it writes them. English comes with the page, others when they are asked for. */
+import { formatDecimal, rupiahOf } from "../lib/decimal.ts";
+import { Store, useStore } from "../lib/store.ts";
+import { en } from "./en.ts";
+
+export type Texts = typeof en;
+export const languages = [
+  ["en", "English"],
+  ["id", "Bahasa Indonesia"],
+] as const;
+type Language = (typeof languages)[number][0];
+
+const KEPT_LANGUAGE = "gapura-language";
+const texts = new Store<Texts>(en);
+export const language = new Store<Language>("en");
+
+export const useTexts = (): Texts => useStore(texts);
+
+export async function chooseLanguage(name: string): Promise<void> {
+  const known = languages.find(([code]) => code === name)?.[0] ?? "en";
+  localStorage.setItem(KEPT_LANGUAGE, known);
+  const chosen = known === "id" ? (await import("./id.ts")).id : en;
+  document.documentElement.lang = known;
+  language.set(known);
+  texts.set(chosen);
+}
+
+export const keptLanguage = (): string => localStorage.getItem(KEPT_LANGUAGE) ?? "en";
+
+export const formatCount = (count: number, { separators }: Texts): string =>
+  formatDecimal(String(count), separators);
+/** Credits in full, down to the micro-credit. */
+export const formatCredits = (credits: string, { separators }: Texts): string =>
+  formatDecimal(credits, separators);
+export const formatRupiah = (credits: string, { separators }: Texts): string =>
+  `Rp ${formatDecimal(rupiahOf(credits), separators)}`;
+export const formatBytes = (bytes: number, t: Texts): string => {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = bytes < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
+  const value = power === 0 ? String(bytes) : (bytes / 1024 ** power).toFixed(1);
+  return `${formatDecimal(value, t.separators)} ${units[power] ?? ""}`;
+};

@@ -1,0 +1,184 @@
+/** Keys and projects: who may call. */
+import { useState } from "preact/hooks";
+import type { ApiKey, Project } from "../api/schema.ts";
+import { useLoad } from "../lib/load.ts";
+import { namesOf, readKeys, readProjects } from "../lib/organization.ts";
+import { useStore } from "../lib/store.ts";
+import { Badge, Button, Choice, CopyButton, Empty, Field, Moment, Section } from "../parts/basics.tsx";
+import { Table, type Column } from "../parts/table.tsx";
+import { place, refine } from "../router.ts";
+import { useTexts, type Texts } from "../texts/texts.ts";
+import { KeyDialog, type Asked } from "./key-dialogs.tsx";
+
+export default function Keys() {
+  const t = useTexts();
+  const { query } = useStore(place);
+  const [asked, setAsked] = useState<Asked | null>(null);
+  const loaded = useLoad(async (signal) => {
+    const [keys, projects] = await Promise.all([readKeys(signal), readProjects(signal)]);
+    return { keys, projects };
+  }, []);
+  const project = query.get("project") ?? "";
+  return (
+    <>
+      <div class="row between">
+        <p class="muted">{t.keys.intro}</p>
+        <Button kind="primary" onClick={() => setAsked({ kind: "create" })}>
+          {t.keys.create}
+        </Button>
+      </div>
+      <Section loaded={loaded}>
+        {({ keys, projects }) => (
+          <>
+            <div class="filters">
+              <Field
+                label={t.common.search}
+                type="search"
+                value={query.get("search") ?? ""}
+                onInput={(search) => refine({ search })}
+              />
+              <Choice
+                label={t.common.status}
+                value={query.get("status") ?? ""}
+                onInput={(status) => refine({ status })}
+                choices={[
+                  ["", t.common.all],
+                  ["active", t.keys.statuses.active],
+                  ["inactive", t.keys.statuses.inactive],
+                ]}
+              />
+              <Choice
+                label={t.keys.project}
+                value={project}
+                onInput={(chosen) => refine({ project: chosen })}
+                choices={[["", t.common.all], ...projects.map(({ id, name }) => [id, name] as const)]}
+              />
+            </div>
+            <KeyTable
+              keys={keys.filter((key) => matches(key, query))}
+              isFiltered={["search", "status", "project"].some((name) => query.has(name))}
+              projects={projects}
+              onAsk={setAsked}
+            />
+            <h2>{t.keys.projects}</h2>
+            <ProjectTable projects={projects} keys={keys} />
+          </>
+        )}
+      </Section>
+      {asked !== null && (
+        <KeyDialog
+          asked={asked}
+          projects={(loaded.value?.projects ?? []).filter(({ status }) => status === "active")}
+          onClose={() => setAsked(null)}
+          onChanged={loaded.again}
+        />
+      )}
+    </>
+  );
+}
+
+function matches(key: ApiKey, query: URLSearchParams): boolean {
+  const search = (query.get("search") ?? "").trim().toLowerCase();
+  return (
+    (query.get("status") ?? key.status) === key.status &&
+    (query.get("project") ?? key.workspace_id) === key.workspace_id &&
+    (search === "" ||
+      [key.name, key.id, key.partial_key_hint].some((text) => text.toLowerCase().includes(search)))
+  );
+}
+
+interface KeyTableProps {
+  readonly keys: readonly ApiKey[];
+  readonly isFiltered: boolean;
+  readonly projects: readonly Project[];
+  readonly onAsk: (asked: Asked) => void;
+}
+
+function KeyTable({ keys, isFiltered, projects, onAsk }: KeyTableProps) {
+  const t = useTexts();
+  if (keys.length === 0) return <Empty title={isFiltered ? t.keys.noMatch : t.keys.noKeys} />;
+  const projectName = namesOf(projects);
+  const columns: Column<ApiKey>[] = [
+    {
+      title: t.keys.name,
+      heads: true,
+      cell: (key) => (
+        <>
+          {key.name}
+          <span class="second">{key.id}</span>
+        </>
+      ),
+    },
+    { title: t.keys.key, cell: (key) => <code>{key.partial_key_hint}</code> },
+    { title: t.keys.project, cell: (key) => projectName(key.workspace_id) },
+    { title: t.common.status, cell: (key) => <KeyStatus status={key.status} t={t} /> },
+    {
+      title: t.keys.lastUsed,
+      cell: (key) => (key.last_used_at === null ? t.common.never : <Moment at={key.last_used_at} />),
+    },
+    { title: t.keys.created, cell: (key) => <Moment at={key.created_at} /> },
+    { title: t.common.actions, cell: (key) => <KeyActions apiKey={key} onAsk={onAsk} /> },
+  ];
+  return <Table name={t.keys.list} columns={columns} rows={keys} id={({ id }) => id} />;
+}
+
+function KeyStatus({ status, t }: { status: ApiKey["status"]; t: Texts }) {
+  return <Badge kind={status === "active" ? "good" : "calm"}>{t.keys.statuses[status]}</Badge>;
+}
+
+function KeyActions({ apiKey, onAsk }: { apiKey: ApiKey; onAsk: (asked: Asked) => void }) {
+  const t = useTexts();
+  // Only its resource changes a declared key; one that was removed there can still be deleted here.
+  if (apiKey.declared_in !== null && apiKey.status === "active")
+    return <span class="second">{t.keys.declared(apiKey.declared_in)}</span>;
+  const ask = (kind: Exclude<Asked["kind"], "create">) => () => onAsk({ kind, apiKey });
+  return (
+    <span class="actions">
+      {apiKey.declared_in === null && (
+        <>
+          <Button kind="quiet" onClick={ask("rename")}>
+            {t.keys.rename}
+          </Button>
+          {apiKey.status === "active" ? (
+            <Button kind="quiet" onClick={ask("deactivate")}>
+              {t.keys.deactivate}
+            </Button>
+          ) : (
+            <Button kind="quiet" onClick={ask("activate")}>
+              {t.keys.activate}
+            </Button>
+          )}
+        </>
+      )}
+      <Button kind="quiet" onClick={ask("delete")}>
+        {t.common.delete}
+      </Button>
+    </span>
+  );
+}
+
+function ProjectTable({ projects, keys }: { projects: readonly Project[]; keys: readonly ApiKey[] }) {
+  const t = useTexts();
+  const counts = new Map<string, number>();
+  for (const { workspace_id: id } of keys) counts.set(id, (counts.get(id) ?? 0) + 1);
+  const columns: Column<Project>[] = [
+    { title: t.keys.name, heads: true, cell: ({ name }) => name },
+    {
+      title: t.keys.id,
+      cell: ({ id }) => (
+        <>
+          <code>{id}</code> <CopyButton text={id} />
+        </>
+      ),
+    },
+    {
+      title: t.common.status,
+      cell: ({ status }) => (
+        <Badge kind={status === "active" ? "good" : "calm"}>{t.keys.projectStatuses[status]}</Badge>
+      ),
+    },
+    { title: t.keys.list, numeric: true, cell: ({ id }) => String(counts.get(id) ?? 0) },
+    { title: t.keys.created, cell: (project) => <Moment at={project.created_at} /> },
+  ];
+  return <Table name={t.keys.projects} columns={columns} rows={projects} id={({ id }) => id} />;
+}

@@ -1,0 +1,151 @@
+/** Where the organization stands: credit, how fast it goes, and who spends it. */
+import type { Credits } from "../api/schema.ts";
+import { addDays, dayOf } from "../lib/days.ts";
+import { approximate, divide, isPositive, subtract, sum } from "../lib/decimal.ts";
+import { useLoad } from "../lib/load.ts";
+import { namesOf, readKeys } from "../lib/organization.ts";
+import { noFilters, readCosts, readUsage, sumBy, sumUsage, type UsageResult } from "../lib/reports.ts";
+import { Empty, Figure, Section, ViewLink } from "../parts/basics.tsx";
+import { Chart } from "../parts/chart.tsx";
+import { Table } from "../parts/table.tsx";
+import { admin } from "../session.ts";
+import { formatCount, formatCredits, formatRupiah, useTexts, type Texts } from "../texts/texts.ts";
+
+const DAYS = 30;
+/** Whole days that the forecast is made from; today is not over. */
+const PACE_DAYS = 7;
+const EVERY_MS = 30_000;
+const TOP = 5;
+
+export default function Overview() {
+  const t = useTexts();
+  const loaded = useLoad(
+    async (signal) => {
+      const to = dayOf(Date.now());
+      const range = { from: addDays(to, 1 - DAYS), to };
+      const [credit, costs, models, keyUsage, keys] = await Promise.all([
+        admin("GET /v1/organization/credits", { signal }),
+        readCosts(range, {}, signal),
+        readUsage(range, "1d", "model", noFilters, signal),
+        readUsage(range, "1d", "api_key_id", noFilters, signal),
+        readKeys(signal),
+      ]);
+      const results = (buckets: typeof models) => buckets.flatMap((bucket) => bucket.results);
+      return { range, credit, costs, models: results(models), keyUsage: results(keyUsage), keys };
+    },
+    [],
+    EVERY_MS,
+  );
+  return (
+    <Section loaded={loaded}>
+      {({ range, credit, costs, models, keyUsage, keys }) => {
+        const used = sumUsage(models);
+        const keyName = namesOf(keys);
+        return (
+          <>
+            <dl class="stats">
+              <Balance credit={credit} t={t} />
+              <Figure
+                name={t.overview.spent(DAYS)}
+                value={formatCredits(costs.total, t)}
+                unit={t.common.credits}
+                note={formatRupiah(costs.total, t)}
+              />
+              <Figure name={t.overview.forecast} {...forecast(credit, costs.days, t)} />
+              <Figure name={t.overview.requests(DAYS)} value={formatCount(used.requests, t)} />
+            </dl>
+            {used.requests === 0 ? (
+              <Empty title={t.overview.unused}>
+                <p>
+                  {t.overview.begin} <ViewLink to="keys">{t.views.keys}</ViewLink>
+                </p>
+              </Empty>
+            ) : (
+              <>
+                <Chart
+                  name={t.overview.burn}
+                  moments={costs.days.map((_, index) => addDays(range.from, index))}
+                  series={[{ name: t.common.credits, values: costs.days.map(approximate) }]}
+                  format={(value) => formatCredits(String(value), t)}
+                />
+                <div class="two">
+                  <Top
+                    title={t.overview.topModels}
+                    results={models}
+                    name={({ model }) => model ?? ""}
+                    t={t}
+                  />
+                  <Top
+                    title={t.overview.topKeys}
+                    results={keyUsage}
+                    name={(result) => keyName(result.api_key_id ?? "")}
+                    t={t}
+                  />
+                </div>
+              </>
+            )}
+            <p class="hint">{t.common.utc}</p>
+          </>
+        );
+      }}
+    </Section>
+  );
+}
+
+function Balance({ credit, t }: { credit: Credits; t: Texts }) {
+  const balance = subtract(credit.granted, credit.used);
+  return (
+    <Figure
+      name={t.overview.balance}
+      value={formatCredits(balance, t)}
+      unit={t.common.credits}
+      note={t.overview.held(formatCredits(credit.held, t))}
+    />
+  );
+}
+
+/** How long the balance lasts at the pace of the last whole days. */
+function forecast(credit: Credits, days: readonly string[], t: Texts) {
+  const pace = divide(sum(days.slice(-PACE_DAYS - 1, -1)), PACE_DAYS, 6);
+  const balance = subtract(credit.granted, credit.used);
+  if (!isPositive(balance)) return { value: t.overview.nothingLeft };
+  if (!isPositive(pace)) return { value: t.overview.noForecast, note: t.overview.noPace(PACE_DAYS) };
+  const left = Math.floor(approximate(balance) / approximate(pace));
+  return {
+    value: t.overview.lasts(formatCount(left, t)),
+    note: t.overview.pace(formatCredits(pace, t), PACE_DAYS),
+  };
+}
+
+interface TopProps {
+  readonly title: string;
+  readonly results: readonly UsageResult[];
+  readonly name: (result: UsageResult) => string;
+  readonly t: Texts;
+}
+
+function Top({ title, results, name, t }: TopProps) {
+  return (
+    <section class="section">
+      <h2>{title}</h2>
+      <Table
+        name={title}
+        rows={sumBy(results, name).slice(0, TOP)}
+        id={(row) => row.name}
+        columns={[
+          { title: t.overview.name, heads: true, cell: (row) => row.name },
+          {
+            title: t.usage.requests,
+            numeric: true,
+            cell: ({ sum: { requests } }) => formatCount(requests, t),
+          },
+          {
+            title: t.usage.tokens,
+            numeric: true,
+            cell: ({ sum: { input, output } }) => formatCount(input + output, t),
+          },
+        ]}
+      />
+    </section>
+  );
+}

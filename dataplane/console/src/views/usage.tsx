@@ -1,0 +1,313 @@
+/** Usage by day or hour: a chart, its figures, and the same as a file. The address holds the whole question. */
+import type { ComponentChildren } from "preact";
+import type { ApiKey, Project } from "../api/schema.ts";
+import { csv, download } from "../lib/csv.ts";
+import { minute } from "../lib/days.ts";
+import { useLoad } from "../lib/load.ts";
+import { namesOf, readKeys, readProjects } from "../lib/organization.ts";
+import {
+  noFilters,
+  readUsage,
+  sumBy,
+  sumUsage,
+  type Range,
+  type UsageBucket,
+  type UsageGroup,
+  type UsageResult,
+  type UsageSum,
+} from "../lib/reports.ts";
+import { useStore } from "../lib/store.ts";
+import { Button, Choice, Empty, Figure, Section } from "../parts/basics.tsx";
+import { Chart, MOST_SERIES } from "../parts/chart.tsx";
+import { RangeFields, rangeOf } from "../parts/range.tsx";
+import { Table, type Column } from "../parts/table.tsx";
+import { place, refine } from "../router.ts";
+import { formatCount, useTexts, type Texts } from "../texts/texts.ts";
+
+const groups = ["model", "api_key_id", "project_id", "batch"] as const satisfies readonly UsageGroup[];
+
+interface Question {
+  readonly range: Range;
+  readonly width: "1d" | "1h";
+  readonly group: UsageGroup | null;
+  readonly model: string;
+  readonly key: string;
+  readonly project: string;
+}
+
+function questionOf(query: URLSearchParams): Question {
+  return {
+    range: rangeOf(query, Date.now()),
+    width: query.get("interval") === "hour" ? "1h" : "1d",
+    group: groups.find((one) => one === query.get("group")) ?? null,
+    model: query.get("model") ?? "",
+    key: query.get("key") ?? "",
+    project: query.get("project") ?? "",
+  };
+}
+
+const oneOf = (text: string): string[] => (text === "" ? [] : [text]);
+
+export default function Usage() {
+  const t = useTexts();
+  const question = questionOf(useStore(place).query);
+  const names = useLoad(async (signal) => {
+    const [keys, projects] = await Promise.all([readKeys(signal), readProjects(signal)]);
+    return { keys, projects };
+  }, []);
+  const loaded = useLoad(
+    async (signal) => {
+      const { range, width, group, model, key, project } = question;
+      const filters = { models: oneOf(model), api_key_ids: oneOf(key), project_ids: oneOf(project) };
+      const [buckets, models] = await Promise.all([
+        readUsage(range, width, group, filters, signal),
+        readUsage(range, "1d", "model", noFilters, signal),
+      ]);
+      const used = new Set(models.flatMap(({ results }) => results.map((result) => result.model ?? "")));
+      return { question, buckets, models: [...used].sort() };
+    },
+    [JSON.stringify(question)],
+  );
+  const { keys, projects } = names.value ?? { keys: [], projects: [] };
+  return (
+    <>
+      <Filters question={question} models={loaded.value?.models ?? []} keys={keys} projects={projects} />
+      <Section loaded={loaded}>
+        {(answer) => <Report {...answer} groupName={groupNamer(answer.question.group, keys, projects, t)} />}
+      </Section>
+      <p class="hint">{t.common.utc}</p>
+    </>
+  );
+}
+
+interface FiltersProps {
+  readonly question: Question;
+  readonly models: readonly string[];
+  readonly keys: readonly ApiKey[];
+  readonly projects: readonly Project[];
+}
+
+function Filters({ question, models, keys, projects }: FiltersProps) {
+  const t = useTexts();
+  const all = ["", t.common.all] as const;
+  const named = (things: readonly { readonly id: string; readonly name: string }[], chosen: string) => {
+    const known = things.map(({ id, name }) => [id, name] as const);
+    // What was deleted since may still be asked for by an address.
+    return chosen === "" || known.some(([id]) => id === chosen)
+      ? [all, ...known]
+      : [all, [chosen, chosen] as const, ...known];
+  };
+  return (
+    <div class="filters">
+      <RangeFields range={question.range} />
+      <Choice
+        label={t.reports.interval}
+        value={question.width === "1h" ? "hour" : "day"}
+        onInput={(interval) => refine({ interval })}
+        choices={[
+          ["day", t.reports.day],
+          ["hour", t.reports.hour],
+        ]}
+      />
+      <Choice
+        label={t.reports.groupBy}
+        value={question.group ?? ""}
+        onInput={(group) => refine({ group })}
+        choices={[["", t.common.none], ...groups.map((one) => [one, t.reports.groups[one]] as const)]}
+      />
+      <Choice
+        label={t.reports.groups.model}
+        value={question.model}
+        onInput={(model) => refine({ model })}
+        choices={named(
+          models.map((model) => ({ id: model, name: model })),
+          question.model,
+        )}
+      />
+      <Choice
+        label={t.reports.groups.api_key_id}
+        value={question.key}
+        onInput={(key) => refine({ key })}
+        choices={named(keys, question.key)}
+      />
+      <Choice
+        label={t.reports.groups.project_id}
+        value={question.project}
+        onInput={(project) => refine({ project })}
+        choices={named(projects, question.project)}
+      />
+    </div>
+  );
+}
+
+/** What a result of the grouped report is called. */
+function groupNamer(
+  group: UsageGroup | null,
+  keys: readonly ApiKey[],
+  projects: readonly Project[],
+  t: Texts,
+): (result: UsageResult) => string {
+  const [keyName, projectName] = [namesOf(keys), namesOf(projects)];
+  return (result) => {
+    if (group === "model") return result.model ?? "";
+    if (group === "api_key_id") return keyName(result.api_key_id ?? "");
+    if (group === "project_id") return projectName(result.project_id ?? "");
+    if (group === "batch") return result.batch === true ? t.reports.batch : t.reports.live;
+    return t.usage.tokens;
+  };
+}
+
+interface ReportProps {
+  readonly question: Question;
+  readonly buckets: readonly UsageBucket[];
+  readonly groupName: (result: UsageResult) => string;
+}
+
+function Report({ question, buckets, groupName }: ReportProps) {
+  const t = useTexts();
+  const results = buckets.flatMap((bucket) => bucket.results);
+  if (results.length === 0)
+    return (
+      <Empty title={t.usage.empty}>
+        <p>{t.usage.emptyHint}</p>
+      </Empty>
+    );
+  const total = sumUsage(results);
+  const groupSums = sumBy(results, groupName);
+  const momentOf = ({ start_time: start }: UsageBucket) => {
+    const text = minute(start * 1000);
+    return question.width === "1d" ? text.slice(0, 10) : text;
+  };
+  return (
+    <>
+      <dl class="stats">
+        <Figure name={t.usage.requests} value={formatCount(total.requests, t)} />
+        <Figure
+          name={t.usage.input}
+          value={formatCount(total.input, t)}
+          note={t.usage.cachedNote(formatCount(total.cached, t))}
+        />
+        <Figure name={t.usage.output} value={formatCount(total.output, t)} />
+      </dl>
+      <Chart
+        name={t.usage.chart}
+        moments={buckets.map(momentOf)}
+        series={seriesOf(buckets, groupSums, question.group, groupName, t)}
+        format={(value) => formatCount(value, t)}
+      />
+      {question.group !== null && (
+        <UsageTable
+          title={t.reports.groups[question.group]}
+          rows={groupSums.map((row) => ({ ...row, head: row.name }))}
+        />
+      )}
+      <UsageTable
+        title={question.width === "1d" ? t.reports.days : t.reports.hours}
+        rows={buckets
+          .filter((bucket) => bucket.results.length > 0)
+          .map((bucket) => ({ head: momentOf(bucket), sum: sumUsage(bucket.results) }))
+          .reverse()}
+        aside={
+          <Button onClick={() => save(question, buckets, momentOf, groupName, t)}>
+            {t.reports.download}
+          </Button>
+        }
+      />
+    </>
+  );
+}
+
+/** The largest groups each for itself, the rest together; ungrouped, what went in and what came out. */
+function seriesOf(
+  buckets: readonly UsageBucket[],
+  groupSums: readonly { readonly name: string }[],
+  group: UsageGroup | null,
+  groupName: (result: UsageResult) => string,
+  t: Texts,
+) {
+  if (group === null) {
+    const sums = buckets.map((bucket) => sumUsage(bucket.results));
+    return [
+      { name: t.usage.input, values: sums.map(({ input }) => input) },
+      { name: t.usage.output, values: sums.map(({ output }) => output) },
+    ];
+  }
+  const own = groupSums.length > MOST_SERIES ? groupSums.slice(0, MOST_SERIES - 1) : groupSums;
+  const index = new Map(own.map(({ name }, position) => [name, position]));
+  const names =
+    groupSums.length > own.length
+      ? [...own.map(({ name }) => name), t.reports.others]
+      : own.map(({ name }) => name);
+  const series = names.map((name) => ({ name, values: buckets.map(() => 0) }));
+  for (const [moment, bucket] of buckets.entries())
+    for (const result of bucket.results) {
+      const values = series[index.get(groupName(result)) ?? own.length]?.values;
+      if (values !== undefined)
+        values[moment] = (values[moment] ?? 0) + result.input_tokens + result.output_tokens;
+    }
+  return series;
+}
+
+interface UsageRow {
+  readonly head: string;
+  readonly sum: UsageSum;
+}
+
+function UsageTable({ title, rows, aside }: { title: string; rows: UsageRow[]; aside?: ComponentChildren }) {
+  const t = useTexts();
+  const count = (name: string, of: (row: UsageSum) => number): Column<UsageRow> => ({
+    title: name,
+    numeric: true,
+    cell: ({ sum }) => formatCount(of(sum), t),
+  });
+  return (
+    <>
+      <div class="section-head">
+        <h2>{title}</h2>
+        {aside}
+      </div>
+      <Table
+        name={title}
+        rows={rows}
+        id={({ head }) => head}
+        columns={[
+          { title, heads: true, cell: ({ head }) => head },
+          count(t.usage.requests, ({ requests }) => requests),
+          count(t.usage.input, ({ input }) => input),
+          count(t.usage.cached, ({ cached }) => cached),
+          count(t.usage.output, ({ output }) => output),
+        ]}
+      />
+    </>
+  );
+}
+
+function save(
+  { range, group }: Question,
+  buckets: readonly UsageBucket[],
+  momentOf: (bucket: UsageBucket) => string,
+  groupName: (result: UsageResult) => string,
+  t: Texts,
+): void {
+  const head = [
+    t.reports.start,
+    ...(group === null ? [] : [t.reports.groups[group]]),
+    t.usage.requests,
+    t.usage.input,
+    t.usage.cached,
+    t.usage.output,
+  ];
+  const rows = buckets.flatMap((bucket) =>
+    bucket.results.map((result) => [
+      momentOf(bucket),
+      ...(group === null ? [] : [groupName(result)]),
+      ...[
+        result.num_model_requests,
+        result.input_tokens,
+        result.input_cached_tokens,
+        result.output_tokens,
+      ].map(String),
+    ]),
+  );
+  download(`usage-${range.from}-${range.to}.csv`, csv([head, ...rows]), "text/csv;charset=utf-8");
+}

@@ -1,0 +1,78 @@
+/**
+ * `GET /v1/organization/configuration` (rule 11.7): which objects an organization lives under, in which generation
+ * they are served, and whether the newest one is. Names of upstreams and their credentials are the platform's.
+ */
+import { allowedRoutes } from "../../config/find-route.ts";
+import type { ConfigStatus, Source } from "../../config/schema.ts";
+import type { Snapshot } from "../../config/snapshot.ts";
+import { listEnvelope } from "../list-query.ts";
+import { callerOf, type Routes } from "../route.ts";
+
+/** What the data plane holds of each object, as `/config/status` tells it to the operator. */
+type Acknowledged = (objects: readonly Source[]) => ConfigStatus["objects"];
+
+export const configurationRoutes =
+  (acknowledged: Acknowledged): Routes =>
+  (app, services) => {
+    app.get("/v1/organization/configuration", { config: { access: "admin" } }, async (request) => {
+      const snapshot = services.snapshot();
+      const objects = configurationOf(snapshot, callerOf(request).organizationId, acknowledged);
+      return listEnvelope(objects, false);
+    });
+  };
+
+/** The organization itself first, then its models, tools and prices, each by name. */
+export function configurationOf(snapshot: Snapshot, organizationId: string, acknowledged: Acknowledged) {
+  const routes = allowedRoutes(snapshot, organizationId);
+  const policies = routes.flatMap((route) => snapshot.policy(route)?.source ?? []);
+  // A route's prices come from a table of its namespace.
+  const namespaces = new Set(routes.map(({ source }) => source.namespace));
+  const tables = snapshot.routing.objects.filter(
+    ({ kind, namespace }) => kind === "PriceTable" && namespaces.has(namespace),
+  );
+  const own = snapshot.organization(organizationId)?.source;
+  const served = [...routes.map(({ source }) => source), ...policies, ...tables].toSorted((one, other) =>
+    idOf(one) < idOf(other) ? -1 : 1,
+  );
+  const newest = new Map(acknowledged(snapshot.routing.objects).map((object) => [object.uid, object]));
+  const seen = new Set<string>();
+  return [...(own === undefined ? [] : [own]), ...served].flatMap((source) => {
+    if (seen.has(source.uid)) return [];
+    seen.add(source.uid);
+    const { kind, namespace, name, generation } = source;
+    return [
+      {
+        id: idOf(source),
+        object: "organization.configuration",
+        kind,
+        namespace,
+        name,
+        generation,
+        conditions: [conditionOf(newest.get(source.uid))],
+      },
+    ];
+  });
+}
+
+const idOf = ({ kind, namespace, name }: Source): string => `${kind}/${namespace}/${name}`;
+
+/** Of the resource's conditions the one that is about this data plane. */
+function conditionOf(object: ConfigStatus["objects"][number] | undefined) {
+  const type = "Programmed";
+  if (object === undefined) {
+    return {
+      type,
+      status: "False",
+      reason: "Pending",
+      message: "A newer generation is not served yet, or was refused; the object's own status says which.",
+    };
+  }
+  const notes = object.notes.map(({ path, reason }) => `${path}: ${reason}`);
+  return {
+    type,
+    status: "True",
+    reason: "Programmed",
+    message:
+      notes.length === 0 ? "This generation is served." : `This generation is served. ${notes.join("; ")}`,
+  };
+}

@@ -1,0 +1,151 @@
+/** The console on the real product: signing in, what stands on every page, the policy, axe (rules 11.1–11.6). */
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect } from "vitest";
+import { axe, desk, openBrowser, openPage, phone, settled, signIn } from "./browser.ts";
+import { consoleTest as test } from "./console-test.ts";
+import { api, ask, theWorld } from "./world.ts";
+
+const views = ["Overview", "Keys", "Usage", "Costs", "Configuration"];
+/** Scripts, styles and texts that come before the first view, as they are sent. */
+const FIRST_LOAD_BYTES = 200 * 1024;
+
+let browser: Browser;
+const { url, admin, inference } = theWorld();
+
+beforeAll(async () => {
+  browser = await openBrowser();
+  await ask();
+});
+afterAll(async () => {
+  await browser?.close();
+});
+
+const storage = (page: Page) =>
+  page.evaluate<string>(
+    "JSON.stringify({ session: { ...sessionStorage }, local: { ...localStorage }, cookie: document.cookie, url: location.href })",
+  );
+
+describe("signing in", () => {
+  test("a key of the wrong kind and a wrong one get one clear sentence each", async () => {
+    const { page, faults } = await openPage(browser, url, desk);
+    await page.goto(`${url}/console/`);
+    for (const [key, sentence] of [
+      [inference, "This is an inference key."],
+      ["sk-adm-svc-wrong", "This admin key is not valid here."],
+      ["", "Enter an admin key."],
+    ] as const) {
+      await page.getByLabel("Admin key").fill(key);
+      await page.getByRole("button", { name: "Sign in" }).click();
+      await page.getByRole("alert").filter({ hasText: sentence }).waitFor();
+    }
+    expect(faults).toEqual([]);
+    await page.context().close();
+  });
+
+  test("the key stays in memory alone unless asked to stay, and signing out forgets it", async () => {
+    const { page } = await openPage(browser, url, desk);
+    await signIn(page, url, admin, false);
+    expect(await storage(page)).not.toContain(admin);
+    await page.reload();
+    await page.getByLabel("Admin key").waitFor();
+
+    await signIn(page, url, admin, true);
+    const kept = JSON.parse(await storage(page)) as Record<string, unknown>;
+    expect(JSON.stringify(kept["session"])).toContain(admin);
+    expect(JSON.stringify([kept["local"], kept["cookie"], kept["url"]])).not.toContain(admin);
+    await page.goto(`${url}/console/keys`);
+    await page.getByRole("heading", { level: 1, name: "Keys" }).waitFor();
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await page.getByLabel("Admin key").waitFor();
+    expect(await storage(page)).not.toContain(admin);
+    await page.context().close();
+  });
+});
+
+describe.each([
+  ["a desk, light", desk],
+  ["a phone, dark", phone],
+])("on %s", (_, look) => {
+  test("every view has its name, its title and its address; axe finds nothing, and nobody else is called", async () => {
+    const { page, faults } = await openPage(browser, url, look);
+    await signIn(page, url, admin);
+    for (const name of views) {
+      if (look === phone) await page.getByRole("button", { name: "Menu" }).click();
+      await page.getByRole("navigation").getByRole("link", { name, exact: true }).click();
+      await page.getByRole("main").getByRole("heading", { level: 1, name }).waitFor();
+      await settled(page);
+      expect(await page.title()).toBe(`${name} · Gapura`);
+      expect([name, await axe(page)]).toEqual([name, []]);
+      expect([name, await page.evaluate("document.documentElement.scrollWidth")]).toEqual([name, look.width]);
+      const address = page.url();
+      await page.goto("about:blank");
+      await page.goto(address);
+      await page.getByRole("heading", { level: 1, name }).waitFor();
+    }
+    expect(faults).toEqual([]);
+    await page.context().close();
+  });
+});
+
+test("the organization and its credit stand on every page, as the API tells them", async () => {
+  const { page } = await openPage(browser, url, desk);
+  await signIn(page, url, admin);
+  const { available } = await api(admin, "GET", "/v1/organization/credits");
+  const [whole = "", fraction] = String(available).split(".");
+  const figure = `${Number(whole).toLocaleString("en")}${fraction === undefined ? "" : `.${fraction}`}`;
+  for (const name of views) {
+    await page.getByRole("link", { name, exact: true }).click();
+    const banner = page.getByRole("banner");
+    await banner.getByText("Demo").waitFor();
+    await banner.getByText(figure, { exact: true }).waitFor();
+  }
+  await page.context().close();
+});
+
+test("the whole way by keyboard: sign in, another view, a dialog and back", async () => {
+  const { page } = await openPage(browser, url, desk);
+  await page.goto(`${url}/console/keys`);
+  await page.getByLabel("Admin key").waitFor();
+  await page.keyboard.type(admin);
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { level: 1, name: "Keys" }).waitFor();
+  await settled(page);
+  const focused = () => page.evaluate<string>("document.activeElement.textContent.trim()");
+  for (let presses = 0; (await focused()) !== "Create key" && presses < 40; presses += 1) {
+    await page.keyboard.press("Tab");
+    expect(
+      await page.evaluate("getComputedStyle(document.activeElement).outlineStyle"),
+      `focus is seen on ${await focused()}`,
+    ).not.toBe("none");
+  }
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog", { name: "Create key" }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  expect(await focused()).toBe("Create key");
+  await page.context().close();
+});
+
+test("another language is one more file of texts", async () => {
+  const { page } = await openPage(browser, url, desk);
+  await page.goto(`${url}/console/`);
+  await page.getByLabel("Language").selectOption("id");
+  await page.getByRole("heading", { level: 1, name: "Masuk" }).waitFor();
+  expect(await page.evaluate("document.documentElement.lang")).toBe("id");
+  await page.context().close();
+});
+
+test("the first load is small and nothing of it holds the page for long", async () => {
+  const { page } = await openPage(browser, url, desk);
+  const sizes: Promise<number>[] = [];
+  page.on("requestfinished", (request) =>
+    sizes.push(request.sizes().then(({ responseBodySize }) => responseBodySize)),
+  );
+  await page.goto(`${url}/console/`);
+  await page.getByLabel("Admin key").waitFor();
+  const bytes = (await Promise.all(sizes)).reduce((total, size) => total + size, 0);
+  expect(sizes.length).toBeLessThan(12);
+  expect(bytes).toBeGreaterThan(5_000);
+  expect(bytes).toBeLessThan(FIRST_LOAD_BYTES);
+  await page.context().close();
+});
