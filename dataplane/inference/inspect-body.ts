@@ -68,6 +68,9 @@ export interface Inspection extends Facts {
   readonly remote: null;
 }
 
+/** What the edits of a relayed body need beside what every look tells (edits.ts). */
+export type EditPlaces = Pick<Inspection, "top" | "objects" | "fields" | "tools">;
+
 /** A look at a body that another thread keeps an eye on (large/jobs.ts): small and plain, whatever the body. */
 export interface RemoteInspection extends Facts {
   readonly body: null;
@@ -76,6 +79,8 @@ export interface RemoteInspection extends Facts {
     readonly beginning: string;
     /** See `mayLeave`. */
     readonly mayLeave: boolean;
+    /** null: they are many, or the body is so large that it is edited where it was looked at. */
+    readonly places: EditPlaces | null;
   };
 }
 

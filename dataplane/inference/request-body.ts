@@ -187,8 +187,17 @@ class RemoteBody implements RequestBody {
     return this.#large.bytes;
   }
 
-  relay(route: RelayRoute, upstream: Upstream, wishes: RelayWishes): Promise<RelayBody> {
-    const { dialect } = this.inspected;
+  relay(
+    route: RelayRoute,
+    upstream: Upstream,
+    wishes: RelayWishes,
+    sealer: Sealer,
+  ): RelayBody | Promise<RelayBody> {
+    const { dialect, remote } = this.inspected;
+    if (remote.places !== null) {
+      const inspected = { ...this.inspected, ...remote.places, body: this.body, remote: null };
+      return relayBody(inspected, route, upstream, wishes, sealer);
+    }
     return this.#large.do("relay", { dialect, route: lean(route), upstream, wishes });
   }
 

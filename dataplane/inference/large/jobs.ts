@@ -20,7 +20,7 @@ import { beginning } from "../conversation-key.ts";
 import { forCountUpstream } from "../count-body.ts";
 import { relayBody, type RelayBody, type RelayWishes } from "../edits.ts";
 import { putFiles, type InlineFile } from "../put-files.ts";
-import { inspectBody, type RemoteInspection, type Inspection } from "../inspect-body.ts";
+import { inspectBody, type EditPlaces, type RemoteInspection, type Inspection } from "../inspect-body.ts";
 import { OpenLoop, type LoopBeginning, type LoopFacts, type LoopWritten } from "../open-loop.ts";
 import { judgedFields } from "../refuse.ts";
 import { bodyWithoutReasoning } from "../rejected-reasoning.ts";
@@ -121,7 +121,25 @@ const openLoop = (facts: LoopFacts, { body, sealer }: JobContext): OpenLoop =>
 /** So many steps of each of many paths are told. */
 const MAX_STEPS = 12;
 
-/** A look without its body, and without what only edits need. */
+/** Up to this size a body is edited by whoever got its look: copying it takes about a millisecond. */
+const EDITED_BY_RECEIVER_BYTES = 4 * 1024 * 1024;
+/** So many places are told, and so much of `include`, which is parsed. */
+const MAX_PLACES = 256;
+const MAX_INCLUDE_BYTES = 16 * 1024;
+
+/** Of most bodies: few fields, and no reasoning that has to be opened or cut out. */
+function editPlaces({ body, top, objects, fields, tools, content }: Inspection): EditPlaces | null {
+  const include = fields.get("include");
+  const isLittle =
+    body.length <= EDITED_BY_RECEIVER_BYTES &&
+    content.reasoningBlobs.length + content.bareReasoning.length === 0 &&
+    (include === undefined || include.end - include.start <= MAX_INCLUDE_BYTES) &&
+    [top, ...objects.values()].reduce((sum, { members }) => sum + members.length, content.tools) <=
+      MAX_PLACES;
+  return isLittle ? { top, objects, fields, tools } : null;
+}
+
+/** A look without its body, and with what only edits need where that is little. */
 function farLook(inspected: Inspection): RemoteInspection {
   const {
     body: _body,
@@ -133,6 +151,7 @@ function farLook(inspected: Inspection): RemoteInspection {
     content,
     ...rest
   } = inspected;
+  const places = editPlaces(inspected);
   if (content.bareReasoning.length > bodyLimits.references) content.bareReasoning.length = 0;
   return {
     ...rest,
@@ -146,7 +165,7 @@ function farLook(inspected: Inspection): RemoteInspection {
       reasoningBlobs: [],
       references: content.references.map((one) => ({ ...one, path: one.path.slice(0, MAX_STEPS) })),
     },
-    remote: { beginning: beginning(inspected), mayLeave: mayLeave(inspected) },
+    remote: { beginning: beginning(inspected), mayLeave: mayLeave(inspected), places },
   };
 }
 

@@ -1,5 +1,5 @@
 /** What another thread does with a body is what would be done here, to the byte (rule 7.3). */
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test, vi } from "vitest";
 import { routeTo, upstreamOf } from "../../../test/fakes/inference.ts";
 import { dialects, type Dialect } from "../../dialects/dialect.ts";
 import { COMPACTED_PREFIX } from "../../dialects/responses/compaction.ts";
@@ -309,4 +309,19 @@ test("whoever leaves is not worked for", async () => {
   closed.abort();
   await expect(waiting).rejects.toThrow("cancelled");
   await Promise.all(before);
+});
+
+test("a body that is relayed is looked at once, unless its reasoning has to be opened or it is very large", async () => {
+  const jobs = vi.spyOn(pool, "run");
+  const wishes = { strict: false, encryptedReasoning: true, tiers: noTiers };
+  const jobsOf = async (dialect: Dialect, body: Buffer) => {
+    jobs.mockClear();
+    const opened = await open(dialect, body, pool);
+    await opened.relay(route, upstreamOf("http://a.example", dialect), wishes, sealer);
+    return jobs.mock.calls.length;
+  };
+  for (const dialect of dialects)
+    expect(await jobsOf(dialect, bytesOf(bodies[dialect]["text"] ?? {}))).toBe(1);
+  expect(await jobsOf("responses", bytesOf(bodies.responses["reasoning"] ?? {}))).toBe(2);
+  expect(await jobsOf("chat", bytesOf({ messages: [{ role: "user", content: filler.repeat(30) }] }))).toBe(2);
 });
