@@ -182,7 +182,8 @@ class ToolServing {
   #brought({ name }: ToolCall, outcome: ToolOutcome): void {
     const said = outcome.kind === "error" ? outcome.code : "ok";
     metrics.toolCalls.inc({ tool: name, outcome: said });
-    const { toolCalls } = this.#services.call.summary;
+    const { summary } = this.#services.call;
+    const toolCalls = (summary.toolCalls ??= new Map());
     toolCalls.set(`${name} ${said}`, (toolCalls.get(`${name} ${said}`) ?? 0) + 1);
     const { prior } = this.#scope;
     if (outcome.kind === "hits") for (const hit of outcome.hits) prior.addFound(hit.url, hit.text);

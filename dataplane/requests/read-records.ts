@@ -21,8 +21,8 @@ const rowSchema = z.object({
   organizationId: z.string().nullable(),
   projectId: z.string().nullable(),
   keyId: z.string().nullable(),
-  method: z.string(),
-  url: z.string(),
+  method: z.string().nullable(),
+  url: z.string().nullable(),
   dialect: z.string().nullable(),
   path: z.string().nullable(),
   model: z.string().nullable(),
@@ -46,10 +46,7 @@ const rowSchema = z.object({
     .bigint()
     .nullable()
     .transform((value) => value ?? 0n),
-  toolCalls: z
-    .record(z.string(), z.number())
-    .nullable()
-    .transform((value) => value ?? {}),
+  toolCalls: z.record(z.string(), z.number()).nullable(),
   batchId: z.string().nullable(),
   traceId: z.string().nullable(),
 });

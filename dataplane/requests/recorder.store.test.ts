@@ -62,7 +62,7 @@ const record = (id: string, more: Partial<RequestRecord> = {}): RequestRecord =>
   inputTokens: 11,
   outputTokens: 7,
   micros: 1_500_000n,
-  toolCalls: {},
+  toolCalls: null,
   batchId: null,
   traceId: null,
   ...more,
@@ -97,6 +97,9 @@ test("what was told of a request is found by its id, whatever others wrote into 
   await records.store();
   expect(await findRequest(pool, "req_1")).toEqual({
     ...told,
+    // Where inference is asked for is known by its dialect.
+    method: null,
+    url: null,
     firstByteMs: 12,
     durationMs: 21,
     tries: [{ ...failed, reason: "ab", words: "\ufffd no" }, asked],

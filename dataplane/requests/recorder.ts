@@ -12,7 +12,7 @@ import { within } from "../lib/within.ts";
 import { refusesData } from "../store/postgres.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { RequestRecord, RequestRecords } from "../telemetry/request-record.ts";
-import { storedForm } from "./stored-form.ts";
+import { storedColumns, storedForm } from "./stored-form.ts";
 
 /** How often what has gathered is stored. */
 const STORE_MS = 500;
@@ -74,7 +74,7 @@ export class RequestRecorder implements RequestRecords {
   }
 
   add(record: RequestRecord): void {
-    if (this.#debug) this.#options.log.debug(storedForm(record), "request record");
+    if (this.#debug) this.#options.log.debug(shownRecord(record), "request record");
     if (this.#waiting.length >= this.#maxWaiting) return dropped("full", 1);
     if (record.tries.length === 0 && !this.#mayKeep(record.organizationId)) return dropped("rate", 1);
     this.#waiting.push(record);
@@ -114,14 +114,9 @@ export class RequestRecorder implements RequestRecords {
     const rows = [...new Map(records.map((record) => [record.id, record])).values()].map(storedForm);
     try {
       await this.#options.pool.query(sql.unsafe`
-        insert into request_records
-        select * from jsonb_populate_recordset(null::request_records, ${JSON.stringify(rows)}::jsonb)
-        on conflict (id, accepted_at) do update set
-          status = excluded.status, error = excluded.error, error_code = excluded.error_code, path = excluded.path,
-          model = excluded.model, upstream = excluded.upstream, tries = excluded.tries,
-          first_byte_ms = excluded.first_byte_ms, duration_ms = excluded.duration_ms,
-          input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens,
-          credit_micros = excluded.credit_micros, tool_calls = excluded.tool_calls, trace_id = excluded.trace_id
+        insert into request_records (${names})
+        select ${values} from jsonb_array_elements(${JSON.stringify(rows)}::jsonb) as row
+        on conflict (id, accepted_at) do update set ${renewed}
       `);
     } catch (error) {
       if (!refusesData(error)) throw error;
@@ -132,6 +127,37 @@ export class RequestRecorder implements RequestRecords {
     }
   }
 }
+
+/** What `why` would tell, for the log: JSON knows no bigint. */
+const shownRecord = ({ id, micros, ...record }: RequestRecord): object => ({
+  request_id: id,
+  ...record,
+  micros: micros.toString(),
+});
+
+const comma = sql.fragment`, `;
+const identifiers = storedColumns.map(([name]) => sql.identifier([name]));
+const names = sql.join(identifiers, comma);
+const values = sql.join(
+  storedColumns.map(([, type], at) => {
+    const text = sql.fragment`(row ->> ${sql.literalValue(String(at))}::integer)`;
+    switch (type) {
+      case "text":
+        return text;
+      case "timestamptz":
+        return sql.fragment`to_timestamp(${text}::bigint / 1000.0)`;
+      case "jsonb":
+        return sql.fragment`nullif(row -> ${sql.literalValue(String(at))}::integer, 'null'::jsonb)`;
+      default:
+        return sql.fragment`${text}::${sql.identifier([type])}`;
+    }
+  }),
+  comma,
+);
+const renewed = sql.join(
+  identifiers.map((name) => sql.fragment`${name} = excluded.${name}`),
+  comma,
+);
 
 const dropped = (reason: "full" | "rate" | "refused", count: number): void =>
   metrics.recordsDropped.inc({ reason }, count);

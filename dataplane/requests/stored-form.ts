@@ -1,50 +1,98 @@
-/** A record as the columns of `request_records` have it. Pure. */
+/**
+ * A record on its way into `request_records`: its columns in their order, without names. There is one for each request, and
+ * what it costs to write it down is the price of keeping it. Pure.
+ */
+import { dialectPath, type Dialect } from "../dialects/dialect.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
+import type { Try } from "../telemetry/request-summary.ts";
 
-/** What is null, none or nothing is left out: most requests say little, and it becomes null in its column. */
-export function storedForm(record: RequestRecord) {
-  const { tries, toolCalls, url } = record;
-  return {
-    id: record.id,
-    accepted_at: new Date(record.acceptedAt).toISOString(),
-    organization_id: record.organizationId ?? undefined,
-    project_id: record.projectId ?? undefined,
-    key_id: record.keyId ?? undefined,
-    method: record.method,
-    url: storable(url).slice(0, MAX_URL),
-    dialect: record.dialect ?? undefined,
-    path: record.path ?? undefined,
-    model: record.model ?? undefined,
-    upstream: record.upstream ?? undefined,
-    status: record.status,
-    error: record.error ?? undefined,
-    error_code: record.errorCode ?? undefined,
-    streamed: record.streamed || undefined,
-    first_byte_ms: record.firstByteMs === null ? undefined : Math.round(record.firstByteMs),
-    duration_ms: Math.round(record.durationMs),
-    tries: tries.length === 0 ? undefined : tries.map(storedTry),
-    input_tokens: record.inputTokens || undefined,
-    output_tokens: record.outputTokens || undefined,
-    credit_micros: record.micros === 0n ? undefined : record.micros.toString(),
-    tool_calls: Object.keys(toolCalls).length === 0 ? undefined : toolCalls,
-    batch_id: record.batchId ?? undefined,
-    trace_id: record.traceId ?? undefined,
-  };
-}
+/** Columns and their types, in the order of `storedForm`. */
+export const storedColumns = [
+  ["id", "text"],
+  ["accepted_at", "timestamptz"],
+  ["organization_id", "text"],
+  ["project_id", "text"],
+  ["key_id", "text"],
+  ["method", "text"],
+  ["url", "text"],
+  ["dialect", "text"],
+  ["path", "text"],
+  ["model", "text"],
+  ["upstream", "text"],
+  ["status", "int4"],
+  ["error", "text"],
+  ["error_code", "text"],
+  ["streamed", "bool"],
+  ["first_byte_ms", "int4"],
+  ["duration_ms", "int4"],
+  ["tries", "jsonb"],
+  ["input_tokens", "int8"],
+  ["output_tokens", "int8"],
+  ["credit_micros", "int8"],
+  ["tool_calls", "jsonb"],
+  ["batch_id", "text"],
+  ["trace_id", "text"],
+] as const satisfies readonly (readonly [
+  string,
+  "text" | "int4" | "int8" | "bool" | "jsonb" | "timestamptz",
+])[];
 
 /** A path may be as long as a request's head. */
 const MAX_URL = 200;
 
-function storedTry({ upstream, status, fault, reason, words, ms }: RequestRecord["tries"][number]) {
+/** Times of acceptance are Unix milliseconds. */
+export function storedForm(record: RequestRecord): readonly unknown[] {
+  const { dialect, tries, toolCalls, firstByteMs, micros } = record;
+  // Where inference is asked for is known by its dialect.
+  const plain = dialect === null;
+  return [
+    record.id,
+    record.acceptedAt,
+    record.organizationId,
+    record.projectId,
+    record.keyId,
+    plain ? record.method : null,
+    plain ? storable(record.url).slice(0, MAX_URL) : null,
+    dialect,
+    record.path,
+    record.model,
+    record.upstream,
+    record.status,
+    record.error,
+    record.errorCode,
+    record.streamed,
+    firstByteMs === null ? null : Math.round(firstByteMs),
+    Math.round(record.durationMs),
+    tries.length === 0 ? null : tries.map(storedTry),
+    record.inputTokens,
+    record.outputTokens,
+    // Within what a double holds exactly, as every balance is (`MAX_MICROS`).
+    Number(micros),
+    toolCalls,
+    record.batchId,
+    record.traceId,
+  ];
+}
+
+/** Most tries went well, and say little. */
+function storedTry(one: Try): object {
+  const { upstream, status, fault, reason, words, ms } = one;
+  if (fault === null) return { upstream, status, ms };
   return {
     upstream,
-    status: status ?? undefined,
-    fault: fault ?? undefined,
-    reason: reason === null ? undefined : storable(reason),
-    words: words === null ? undefined : storable(words),
+    status,
+    fault,
+    reason: reason === null ? null : storable(reason),
+    words: words === null ? null : storable(words),
     ms,
   };
 }
 
 /** What others wrote may hold what Postgres' text cannot. */
 const storable = (text: string): string => text.replaceAll("\0", "").toWellFormed();
+
+/** How a request for inference came; its row does not say. */
+export const requestOf = (dialect: string): { readonly method: string; readonly url: string } => ({
+  method: "POST",
+  url: dialectPath[dialect as Dialect],
+});

@@ -2,6 +2,7 @@
 import { parseArgs } from "node:util";
 import { creditsText } from "../billing/credits.ts";
 import type { KeptRequest } from "./read-records.ts";
+import { requestOf } from "./stored-form.ts";
 
 const usage = "usage: why REQUEST_ID [--json]";
 
@@ -26,7 +27,7 @@ export function whyLines(request: KeptRequest, json: boolean): string[] {
   const facts: [string, string | number | boolean | null][] = [
     ["id", plain.id],
     ["time", time],
-    ["request", `${plain.method} ${plain.url}`],
+    ["request", askedFor(plain)],
     ["organization", plain.organizationId],
     ["project", plain.projectId],
     ["key", plain.keyId],
@@ -45,10 +46,15 @@ export function whyLines(request: KeptRequest, json: boolean): string[] {
     ["input tokens", plain.inputTokens],
     ["output tokens", plain.outputTokens],
     ["credits", credits],
-    ...Object.entries(toolCalls).map(([call, times]) => [`tool ${call}`, times] as [string, number]),
+    ...Object.entries(toolCalls ?? {}).map(([call, times]) => [`tool ${call}`, times] as [string, number]),
     ...tries.map((one, at) => [`try ${at + 1}`, tryText(one)] as [string, string]),
   ];
   return facts.flatMap(([name, value]) => (value === null ? [] : [`${name}: ${value}`]));
+}
+
+function askedFor({ dialect, method, url }: Pick<KeptRequest, "dialect" | "method" | "url">): string {
+  const asked = dialect === null ? { method, url } : requestOf(dialect);
+  return `${asked.method ?? ""} ${asked.url ?? ""}`;
 }
 
 /** `primary, 401, account, authentication_error, 12 ms: invalid x-api-key` */

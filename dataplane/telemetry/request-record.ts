@@ -34,8 +34,8 @@ export interface RequestRecord {
   readonly outputTokens: number;
   /** Micro-credits. */
   readonly micros: bigint;
-  /** By tool and outcome. */
-  readonly toolCalls: Readonly<Record<string, number>>;
+  /** By tool and outcome; null: none was called. */
+  readonly toolCalls: Readonly<Record<string, number>> | null;
   readonly batchId: string | null;
   readonly traceId: string | null;
 }
@@ -78,7 +78,7 @@ export function requestRecord(end: RequestEnd, summary: RequestSummary): Request
     inputTokens: charged?.inputTokens ?? 0,
     outputTokens: charged?.outputTokens ?? 0,
     micros: charged?.micros ?? 0n,
-    toolCalls: Object.fromEntries(summary.toolCalls),
+    toolCalls: summary.toolCalls === null ? null : Object.fromEntries(summary.toolCalls),
     traceId: summary.span?.spanContext().traceId ?? null,
   };
 }

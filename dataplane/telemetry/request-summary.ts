@@ -50,7 +50,7 @@ export interface RequestSummary {
   /** What it holds credit with; null: it was not admitted. */
   bill: { readonly charged: Charged | null } | null;
   /** Finished calls of server tools, by tool and outcome (`web_search ok`). */
-  readonly toolCalls: Map<string, number>;
+  toolCalls: Map<string, number> | null;
   /** Code of the error that the client was told, also in-band. */
   errorCode: string | null;
   /** Its serving has not come to its end: a client that left may have its answer read on. */
@@ -70,7 +70,7 @@ export const newRequestSummary = (span: Span | null): RequestSummary => ({
   tries: 0,
   calls: [],
   bill: null,
-  toolCalls: new Map(),
+  toolCalls: null,
   errorCode: null,
   serving: false,
   served: null,

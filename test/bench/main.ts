@@ -39,6 +39,7 @@ const SCRIPTS = [
   "money",
   "pages",
   "reports",
+  "requests",
   "whole-answers",
 ];
 

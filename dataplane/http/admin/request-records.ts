@@ -91,7 +91,7 @@ function shown(request: KeptRequest) {
     input_tokens: request.inputTokens,
     output_tokens: request.outputTokens,
     credits: creditsText(request.micros),
-    tool_calls: Object.values(request.toolCalls).reduce((sum, times) => sum + times, 0),
+    tool_calls: Object.values(request.toolCalls ?? {}).reduce((sum, times) => sum + times, 0),
     batch_id: request.batchId,
     tags: {},
   };

@@ -8,8 +8,9 @@ create table request_records (
   organization_id text,
   project_id text,
   key_id text,
-  method text not null,
-  url text not null,
+  -- Null where the dialect says it.
+  method text,
+  url text,
   -- Null: it asked for no inference; found by its id, not listed.
   dialect text,
   -- relay, convert, tools; null: it was not served.
@@ -29,7 +30,7 @@ create table request_records (
   input_tokens bigint,
   output_tokens bigint,
   credit_micros bigint,
-  -- {"web_search ok": 2}; null: no tool was called.
+  -- {"web_search ok": 2}
   tool_calls jsonb,
   batch_id text,
   trace_id text,
