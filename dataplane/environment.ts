@@ -54,6 +54,9 @@ export const environmentSchema = z.object({
   LOG_LEVEL: withDefault(z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]), "info"),
   FILES_S3_URL: optional(z.url()),
   OTEL_EXPORTER_OTLP_ENDPOINT: optional(z.url({ protocol: /^https?$/ })),
+  /** How traces name this process, as OpenTelemetry's own programs read them. */
+  OTEL_SERVICE_NAME: optional(z.string()),
+  OTEL_RESOURCE_ATTRIBUTES: optional(z.string()),
   /** Bytes of request bodies that this process holds at once (rule 7.2); see `usualBodyBudget`. */
   BODY_BUDGET: optional(bytes),
   /** How long what is known of a request can be asked for (rule 14.1). */

@@ -17,6 +17,7 @@ import { totalmem } from "node:os";
 import { resolve } from "node:path";
 import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import type { Logger } from "pino";
+import { z } from "zod";
 import { patientCallLimit } from "./batches/patient-tools.ts";
 import { openBatches } from "./batches/start.ts";
 import { adopt } from "./billing/adopt-command.ts";
@@ -61,6 +62,7 @@ import { openPostgres } from "./store/postgres.ts";
 import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
 import { checkPostgres, checkRedis } from "./store/ready.ts";
 import { openRedis, redisReady } from "./store/redis.ts";
+import { metrics } from "./telemetry/metrics.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { startTracing } from "./telemetry/trace.ts";
 import { redisToolCache } from "./tools/cache.ts";
@@ -85,6 +87,9 @@ const GOODBYE_MS = 5_000;
 const LAST_CHARGES_MS = 30_000;
 /** What an organization may keep that has left the snapshot, while its last batches end. */
 const DEFAULT_STORAGE = { maxBytes: 10 * 2 ** 30, maxFiles: 100_000 };
+
+const PACKAGE = new URL("../package.json", import.meta.url);
+const packageSchema = z.object({ version: z.string() });
 
 const [command, ...rest] = process.argv.slice(2);
 try {
@@ -178,8 +183,18 @@ async function serveForever(environment: Environment): Promise<void> {
   setFlagsFromString("--no-parallel-scavenge");
   const log = createLogger(environment.LOG_LEVEL);
   dieOfSurprises(log);
+  const { version } = packageSchema.parse(JSON.parse(readFileSync(PACKAGE, "utf8")));
+  metrics.buildInfo.set({ version, node: process.versions.node }, 1);
   const endpoint = environment.OTEL_EXPORTER_OTLP_ENDPOINT;
-  const stopTracing = endpoint === undefined ? null : await startTracing(endpoint, environment.POD_UID);
+  const stopTracing =
+    endpoint === undefined
+      ? null
+      : await startTracing(endpoint, {
+          podUid: environment.POD_UID,
+          version,
+          serviceName: environment.OTEL_SERVICE_NAME,
+          attributes: environment.OTEL_RESOURCE_ATTRIBUTES,
+        });
   const onError = (store: string) => (error: Error) => log.warn({ store, err: error }, "a store is away");
   const postgres = await openPostgres(environment.DATABASE_URL, { onError: onError("postgres") });
   const redis = openRedis(environment.REDIS_URL, { onError: onError("redis") });

@@ -127,6 +127,21 @@ const rows: readonly (readonly [title: string, panels: readonly Panel[]])[] = [
         queries: [["sum by (job) (gapura_holds{$release})", "{{job}}"]],
       },
       {
+        title: "Slowest stores, 99%",
+        unit: "s",
+        queries: [
+          [
+            "histogram_quantile(0.99, sum by (le, store, operation) (rate(gapura_store_seconds_bucket{$release}[$__rate_interval])))",
+            "{{store}} {{operation}}",
+          ],
+        ],
+      },
+      {
+        title: "Event loop, worst",
+        unit: "s",
+        queries: [["max by (job) (gapura_event_loop_lag_seconds{$release})", "{{job}}"]],
+      },
+      {
         title: "Charges on their way to the ledger",
         unit: "short",
         queries: [["max by (shard) (gapura_usage_lag_entries{$release})", "shard {{shard}}"]],

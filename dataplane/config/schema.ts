@@ -140,6 +140,8 @@ export const routeSchema = z.object({
   }),
   upstreams: z.array(upstreamSchema).min(1),
   affinity: z.enum(["prompt", "none"]),
+  /** Upstreams are sent `traceparent`, where requests are traced; absent: they are not. */
+  propagateTrace: z.boolean().optional(),
   timeouts: z.object({
     connectMs: millisecondsSchema,
     /** null: not set; then 120 s for streams, and a whole answer is bounded by `requestMs` alone. */

@@ -79,7 +79,9 @@ export class Pressure {
 
   sample(): void {
     const full = this.#probe.residentShare() > limits.residentShare;
-    if (this.#probe.loopDelayMs() > limits.loopDelayMs) this.#overload = "loop";
+    const delayMs = this.#probe.loopDelayMs();
+    metrics.loopLag.set(Math.max(0, delayMs) / 1000);
+    if (delayMs > limits.loopDelayMs) this.#overload = "loop";
     else if (this.#probe.heapShare() > limits.heapShare) this.#overload = "heap";
     else this.#overload = full ? "resident" : null;
     // Where all is refused nothing is allocated, so that V8 would never free the bodies that are over.

@@ -19,12 +19,22 @@ export function begin(request: FastifyRequest, reply: FastifyReply, services: Ht
   const { "vendor-version": version, "vendor-beta": beta } = headers;
   if (version !== undefined) headers["anthropic-version"] ??= version;
   if (beta !== undefined) headers["anthropic-beta"] ??= beta;
-  request.summary = newRequestSummary(startRequestSpan("request", headers));
+  request.summary = newRequestSummary(startRequestSpan(spanName(request), headers, () => spanFacts(request)));
   // An inference answer brings its own: headers that were set before are written the slow way.
   if (request.dialect === undefined)
     reply.raw.setHeader("request-id", request.id).setHeader("x-request-id", request.id);
   reply.raw.on("close", () => finish(request, reply, services));
 }
+
+/** As HTTP's semantic conventions name it; the route has no ids in it. */
+const spanName = ({ method, routeOptions }: FastifyRequest): string =>
+  routeOptions.url === undefined ? method : `${method} ${routeOptions.url}`;
+
+const spanFacts = ({ id, method, routeOptions }: FastifyRequest) => ({
+  "http.request.method": method,
+  ...(routeOptions.url === undefined ? {} : { "http.route": routeOptions.url }),
+  "gapura.request_id": id,
+});
 
 /** The line, the counts and the span of a request that is over, whether it was answered or the client left. */
 function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {

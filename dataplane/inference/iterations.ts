@@ -1,4 +1,5 @@
 /** Asks a route's upstreams for the iterations of one tool loop; each may go to another upstream than the one before. */
+import type { Span } from "@opentelemetry/api";
 import type { Upstream } from "../config/schema.ts";
 import type { MessagesEvent } from "../dialects/messages/types.ts";
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
@@ -19,6 +20,8 @@ export class Iterations {
   readonly #services: ToolServices;
   /** The value of `x-gapura-dropped` for the upstream that was asked last. */
   dropped: string | null = null;
+  /** Of the iteration at hand. */
+  #span: Span | null = null;
   /** The candidate that was asked last, and with what. */
   #asked: Upstream | null = null;
   #written: LoopWritten | null = null;
@@ -32,7 +35,8 @@ export class Iterations {
   }
 
   /** One iteration's call. Resolves with the first events of whichever upstream answers. */
-  async ask(next: (target: Upstream["dialect"]) => NextCall): Promise<ModelAnswer> {
+  async ask(next: (target: Upstream["dialect"]) => NextCall, span: Span | null = null): Promise<ModelAnswer> {
+    this.#span = span;
     const deadline = new Deadline(this.#services.route.timeouts.requestMs);
     try {
       return await this.#ask(deadline, next);
@@ -66,7 +70,8 @@ export class Iterations {
 
   async #try(deadline: Deadline, next: (target: Upstream["dialect"]) => NextCall): Promise<ModelAnswer> {
     const { call, look, route, conversation, upstreams, work, headers } = this.#services;
-    const attempts = upstreams.attempts(upstreamRequest(call, route, look.stream, conversation, deadline));
+    const request = upstreamRequest(call, route, look.stream, conversation, deadline);
+    const attempts = upstreams.attempts(this.#span === null ? request : { ...request, span: this.#span });
     for (;;) {
       const upstream = await attempts.next();
       try {

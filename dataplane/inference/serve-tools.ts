@@ -113,7 +113,7 @@ class ToolServing {
     call.summary.bill = bill;
     try {
       await runLoop(this.#input(), {
-        ask: (next) => this.#iterations.ask(next),
+        ask: (next, span) => this.#iterations.ask(next, span),
         runTool: ({ name, input }, signal) => {
           const query = input?.["query"];
           if (typeof query === "string") this.#scope.prior.addQuery(query);
@@ -160,6 +160,7 @@ class ToolServing {
         toolChoice: this.#toolChoice(),
       },
       model: route.model,
+      upstreams: route.upstreams,
       pending,
       serverTools: new Set(declaredToolNames(tools)),
       parallelCalls: policy.parallelCalls,

@@ -17,7 +17,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
 import { BrokenAnswer } from "../loop/model-answer.ts";
-import { inSpan, startSpan } from "../telemetry/trace.ts";
+import { inSpan, modelSpan, startSpan } from "../telemetry/trace.ts";
 import { toolCapabilities } from "../tools/capabilities.ts";
 import type { RunTool } from "../tools/toolbox.ts";
 import type { Attempts } from "../upstream/attempts.ts";
@@ -164,13 +164,12 @@ class Serving {
       this.#conversation(),
       deadline,
     );
-    const ask = () => this.#ask(upstreams.attempts(request), bill);
-    if (summary.span === null) return ask();
-    const span = startSpan("iteration", summary.span, () => ({
-      "gen_ai.operation.name": "chat",
-      "gen_ai.request.model": this.route.model,
-      "gapura.iteration": 1,
-    }));
+    if (summary.span === null) return this.#ask(upstreams.attempts(request), bill);
+    const { model } = this.route;
+    const span = startSpan(`chat ${model}`, summary.span, () =>
+      modelSpan(model, this.route.upstreams, 1, this.#seen.stream),
+    );
+    const ask = () => this.#ask(upstreams.attempts({ ...request, span }), bill);
     return inSpan(span, ask, () => ({
       ...(summary.upstream === null ? {} : { "gapura.upstream": summary.upstream }),
       "gapura.tries": summary.tries,

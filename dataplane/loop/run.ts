@@ -22,7 +22,7 @@ import type { Sealer } from "../dialects/codecs.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
 import { countImplausible } from "../telemetry/metrics.ts";
-import { endSpan, errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
+import { endSpan, errorCode, inSpan, modelSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { CallCredit } from "./call-credit.ts";
 import { BrokenAnswer, type ModelAnswer } from "./model-answer.ts";
@@ -39,6 +39,8 @@ export interface LoopInput {
   readonly rules: LoopRules;
   /** Public model id. */
   readonly model: string;
+  /** Those of the route, for traces. */
+  readonly upstreams?: readonly { readonly dialect: Dialect }[];
   /** Calls of a resent conversation that were never run. */
   readonly pending: readonly ToolCall[];
   readonly serverTools: ReadonlySet<ServerToolName>;
@@ -57,7 +59,7 @@ export interface LoopDeps {
    * Asks an upstream. `next` says what is to be added to the request for whatever dialect the chosen upstream speaks.
    * @throws ApiError when no upstream took the call, BrokenAnswer when one did and its answer is corrupt.
    */
-  ask(next: (target: Dialect) => NextCall): Promise<ModelAnswer>;
+  ask(next: (target: Dialect) => NextCall, span: Span | null): Promise<ModelAnswer>;
   readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
   /** Told what each call brought, in call order, also one that a limit kept from being run. */
   readonly brought: (call: ToolCall, outcome: ToolOutcome) => void;
@@ -185,17 +187,16 @@ class Loop {
       newId: this.#deps.newId,
       citer: this.#citer(target),
     });
-    const span = startSpan("iteration", this.#deps.span, () => ({
-      "gen_ai.operation.name": "chat",
-      "gen_ai.request.model": this.#input.model,
-      "gapura.iteration": this.#asked + 1,
-    }));
+    const { model, streamed } = this.#input;
+    const span = startSpan(`chat ${model}`, this.#deps.span, () =>
+      modelSpan(model, this.#input.upstreams ?? [], this.#asked + 1, streamed),
+    );
     let answer: ModelAnswer | null = null;
     try {
       answer = await this.#deps.ask((dialect) => {
         target.dialect = dialect;
         return this.#next(dialect);
-      });
+      }, span);
       this.#asked += 1;
       this.#upstream = answer.upstream;
       target.dialect = answer.dialect;
@@ -277,7 +278,7 @@ class Loop {
   }
 
   #runTool(call: ToolCall, signal: AbortSignal): Promise<ToolOutcome> {
-    const span = startSpan("tool", this.#deps.span, () => ({
+    const span = startSpan(`execute_tool ${call.name}`, this.#deps.span, () => ({
       "gen_ai.operation.name": "execute_tool",
       "gen_ai.tool.name": call.name,
       "gen_ai.tool.call.id": call.id,

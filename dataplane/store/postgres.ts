@@ -8,6 +8,7 @@ import {
   type Interceptor,
   type QueryResultRow,
 } from "slonik";
+import { countStatement } from "../telemetry/metrics.ts";
 
 export interface PostgresOptions {
   /** Connections of this process; a hundred pods must fit one server, so it is small. Default 10. */
@@ -39,7 +40,7 @@ export async function openPostgres(url: string, options: PostgresOptions): Promi
         connectionRetryLimit: 1,
         // Only serialization failures and deadlocks are retried.
         transactionRetryLimit: 5,
-        interceptors: [rowChecks],
+        interceptors: [rowChecks, timing],
         // The default, DISCARD ALL, costs a round trip for each query. We leave nothing behind in a session:
         // no SET, no temporary table, only transaction-level advisory locks.
         resetConnection: async () => {},
@@ -62,6 +63,15 @@ const rowChecks: Interceptor = {
     if (checked instanceof Promise) throw new TypeError("row schemas are synchronous");
     if (checked.issues !== undefined) throw new SchemaValidationError(query, row, checked.issues);
     return checked.value as QueryResultRow;
+  },
+};
+
+/** What each statement took, from when it was handed over. */
+const timing: Interceptor = {
+  name: "timing",
+  afterQueryExecution: ({ queryInputTime }, { sql }) => {
+    countStatement(sql, Number(process.hrtime.bigint() - BigInt(queryInputTime)) / 1e9);
+    return null;
   },
 };
 

@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { Redis } from "ioredis";
+import { countScript } from "../telemetry/metrics.ts";
 
 export interface RedisOptions {
   /** A command without an answer within this time fails. Default 1 s: then settled rows go straight to the ledger. */
@@ -91,7 +92,10 @@ export function loadScript<Reply>(
     }
     const { source, digest } = script;
     try {
-      return read(await redis.evalsha(digest, keys.length, ...keys, ...args));
+      const startedAt = performance.now();
+      const reply = await redis.evalsha(digest, keys.length, ...keys, ...args);
+      countScript((performance.now() - startedAt) / 1000);
+      return read(reply);
     } catch (error) {
       if (!(error instanceof Error) || !error.message.startsWith("NOSCRIPT")) throw error;
       await unknown?.();

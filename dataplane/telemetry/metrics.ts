@@ -9,8 +9,14 @@ import { TallyCounter, TallyGauge, TallyHistogram, type Observations, type Tally
 export const registry = new Registry();
 const registers = [registry];
 
-/** Answers run from a millisecond (a refusal) to ten minutes (a long stream). */
-const requestSeconds = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
+/**
+ * Answers run from a millisecond (a refusal) to ten minutes (a long stream). There is a series for each bound, dialect and
+ * model: 200 models in three dialects make some 10,000 of these two histograms, so the bounds are few.
+ */
+const answerSeconds = [0.5, 2.5, 10, 60, 600];
+const firstByteSeconds = [0.1, 0.5, 1, 2.5, 10, 60];
+/** Of stores: a millisecond when all is well, five seconds when a statement is about to be given up. */
+const storeSeconds = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1, 5];
 /** What the gateway itself adds: fractions of a millisecond when all is well. */
 const overheadSeconds = [0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.05, 0.25, 1, 5];
 
@@ -26,14 +32,14 @@ export const metrics = {
     name: "gapura_request_duration_seconds",
     help: "From the request's headers to the end of its answer.",
     labelNames: ["dialect", "model"],
-    buckets: requestSeconds,
+    buckets: answerSeconds,
     registers,
   }),
   firstByte: new TallyHistogram({
     name: "gapura_first_byte_seconds",
     help: "From the request's headers to the first byte of its answer.",
     labelNames: ["dialect", "model"],
-    buckets: requestSeconds,
+    buckets: firstByteSeconds,
     registers,
   }),
   overhead: new TallyHistogram({
@@ -150,6 +156,25 @@ export const metrics = {
     labelNames: ["reason"],
     registers,
   }),
+  /** `store`: postgres, with the statement's first word; redis, whose scripts are what requests wait for. */
+  storeSeconds: new TallyHistogram({
+    name: "gapura_store_seconds",
+    help: "What a store took to answer.",
+    labelNames: ["store", "operation"],
+    buckets: storeSeconds,
+    registers,
+  }),
+  loopLag: new Gauge({
+    name: "gapura_event_loop_lag_seconds",
+    help: "By how much the event loop was late on the mean of the last half second.",
+    registers,
+  }),
+  buildInfo: new Gauge({
+    name: "gapura_build_info",
+    help: "1 for the version that runs.",
+    labelNames: ["version", "node"],
+    registers,
+  }),
   configInfo: new Gauge({
     name: "gapura_config_info",
     help: "1 for the configuration that is served.",
@@ -257,6 +282,21 @@ export function countRequest({ dialect, model, status, whole, firstByte, upstrea
   if (firstByte === null) return;
   of.firstByte.observe(firstByte);
   of.overhead.observe(Math.max(0, firstByte - upstreamWait));
+}
+
+const statements = new Set(["select", "insert", "update", "delete", "with", "begin", "commit", "rollback"]);
+
+/** Counts what a statement of Postgres took, by its first word. */
+export function countStatement(text: string, seconds: number): void {
+  const [, word = ""] = /^\s*(\w+)/.exec(text) ?? [];
+  const known = word.toLowerCase();
+  const operation = statements.has(known) ? known : "other";
+  metrics.storeSeconds.series({ store: "postgres", operation }).observe(seconds);
+}
+
+/** Counts what a script of Redis took. */
+export function countScript(seconds: number): void {
+  metrics.storeSeconds.series({ store: "redis", operation: "script" }).observe(seconds);
 }
 
 /** Counts an upstream call that reported more than is possible (rule 7.9). */

@@ -8,7 +8,7 @@ test("without an endpoint every span is null", () => {
   const attributes = () => {
     throw new Error("nobody asks for them");
   };
-  expect(startSpan("iteration", null, attributes)).toBe(null);
+  expect(startSpan("chat alpha", null, attributes)).toBe(null);
   endSpan(null);
 });
 
@@ -24,10 +24,10 @@ test("with an endpoint spans arrive there, children of the caller's trace", asyn
   });
   await new Promise<void>((resolve) => collector.listen(0, "127.0.0.1", resolve));
   const { port } = collector.address() as AddressInfo;
-  const stop = await startTracing(`http://127.0.0.1:${port}/`, "pod-1");
+  const stop = await startTracing(`http://127.0.0.1:${port}/`, { podUid: "pod-1" });
   const trace = "0af7651916cd43dd8448eb211c80319c";
   const request = startRequestSpan("request", { traceparent: `00-${trace}-b7ad6b7169203331-01` });
-  const iteration = startSpan("iteration", request, () => ({ "gen_ai.request.model": "alpha" }));
+  const iteration = startSpan("chat alpha", request, () => ({ "gen_ai.request.model": "alpha" }));
   endSpan(iteration, {}, "upstream_error");
   endSpan(request, { "http.response.status_code": 502 });
   await stop();
@@ -37,7 +37,7 @@ test("with an endpoint spans arrive there, children of the caller's trace", asyn
   for (const part of [
     trace,
     '"request"',
-    '"iteration"',
+    '"chat alpha"',
     '"alpha"',
     '"upstream_error"',
     '"gapura"',

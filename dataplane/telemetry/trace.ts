@@ -2,22 +2,40 @@
  * Traces: spans made by hand (design.md §7). Without an endpoint nothing of the SDK is loaded and every span is
  * null, so that a request pays nothing for it.
  */
-import { context, propagation, SpanStatusCode, trace, type Attributes, type Span } from "@opentelemetry/api";
+import {
+  context,
+  propagation,
+  SpanKind,
+  SpanStatusCode,
+  trace,
+  type Attributes,
+  type Span,
+} from "@opentelemetry/api";
 import type { TracerConfig } from "@opentelemetry/sdk-trace-node";
 import type { IncomingHttpHeaders } from "node:http";
 import { ApiError } from "../lib/api-error.ts";
 
 let enabled = false;
 
+/** How a process names itself to whoever collects its traces. */
+export interface ServiceNames {
+  readonly podUid: string;
+  readonly version?: string;
+  /** `OTEL_SERVICE_NAME`. */
+  readonly serviceName?: string | undefined;
+  /** `OTEL_RESOURCE_ATTRIBUTES`: `key=value,key=value`, values percent-encoded. */
+  readonly attributes?: string | undefined;
+}
+
 /** Loads the SDK and exports to `endpoint`. @returns flushes and stops. */
-export async function startTracing(endpoint: string, podUid: string): Promise<() => Promise<void>> {
+export async function startTracing(endpoint: string, names: ServiceNames): Promise<() => Promise<void>> {
   const [{ BatchSpanProcessor, NodeTracerProvider }, { OTLPTraceExporter }] = await Promise.all([
     import("@opentelemetry/sdk-trace-node"),
     import("@opentelemetry/exporter-trace-otlp-http"),
   ]);
   const url = `${endpoint.replace(/\/+$/, "")}/v1/traces`;
   const provider = new NodeTracerProvider({
-    resource: serviceResource(podUid),
+    resource: serviceResource(names),
     spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter({ url }), { maxQueueSize: 4096 })],
   });
   provider.register();
@@ -29,22 +47,77 @@ export async function startTracing(endpoint: string, podUid: string): Promise<()
   };
 }
 
-/** The little of `@opentelemetry/resources` that is needed to name this process. */
-function serviceResource(podUid: string): NonNullable<TracerConfig["resource"]> {
-  const attributes = { "service.name": "gapura", "service.instance.id": podUid };
+/** The little of `@opentelemetry/resources` that is needed to name this process. What the variables say wins. */
+function serviceResource(names: ServiceNames): NonNullable<TracerConfig["resource"]> {
+  const attributes: Record<string, string> = {
+    "service.name": "gapura",
+    "service.instance.id": names.podUid,
+    ...(names.version === undefined ? {} : { "service.version": names.version }),
+    ...resourceAttributes(names.attributes ?? ""),
+    ...(names.serviceName === undefined ? {} : { "service.name": names.serviceName }),
+  };
   const resource = { attributes, merge: () => resource, getRawAttributes: () => Object.entries(attributes) };
   return resource;
 }
 
-/** The span of a whole request, child of the caller's when the headers carry one; null when tracing is off. */
-export function startRequestSpan(name: string, headers: IncomingHttpHeaders): Span | null {
-  if (!enabled) return null;
-  const parent = propagation.extract(context.active(), headers);
-  return trace.getTracer("gapura").startSpan(name, {}, parent);
+/** As the OpenTelemetry specification writes them; what it cannot be is left out. */
+function resourceAttributes(text: string): Record<string, string> {
+  const pairs = text.split(",").flatMap((pair): [string, string][] => {
+    const [, key = "", value = ""] = /^\s*([^=\s]+)\s*=(.*)$/.exec(pair) ?? [];
+    try {
+      return key === "" ? [] : [[decodeURIComponent(key), decodeURIComponent(value.trim())]];
+    } catch {
+      return [];
+    }
+  });
+  return Object.fromEntries(pairs);
 }
 
-/** What a span is of: a model's call, a tool's call, a hold of credit; `settle` is the charge at the end. */
-export type SpanName = "iteration" | "tool" | "hold" | "settle";
+/** The span of a whole request, child of the caller's when the headers carry one; null when tracing is off. */
+export function startRequestSpan(
+  name: string,
+  headers: IncomingHttpHeaders,
+  attributes: () => Attributes = () => ({}),
+): Span | null {
+  if (!enabled) return null;
+  const parent = propagation.extract(context.active(), headers);
+  const options = { kind: SpanKind.SERVER, attributes: attributes() };
+  return trace.getTracer("gapura").startSpan(name, options, parent);
+}
+
+/** What makes an upstream's spans children of this one: names and values of headers. */
+export function traceHeaders(span: Span): Readonly<Record<string, string>> {
+  const headers: Record<string, string> = {};
+  propagation.inject(trace.setSpan(context.active(), span), headers);
+  // Baggage is the client's, and none of the upstream's business.
+  const { traceparent, tracestate } = headers;
+  return {
+    ...(traceparent === undefined ? {} : { traceparent }),
+    ...(tracestate === undefined ? {} : { tracestate }),
+  };
+}
+
+/**
+ * What a span is of: a model's call (`chat MODEL`), a tool's call (`execute_tool TOOL`), a hold of credit; `settle` is the
+ * charge at the end. Names and attributes of the first two are those of the GenAI semantic conventions.
+ */
+export type SpanName = `chat ${string}` | `execute_tool ${string}` | "hold" | "settle";
+
+/** Who speaks a dialect, as the conventions name it. */
+const providers = { messages: "anthropic", chat: "openai", responses: "openai" } as const;
+/** Of a model's call, which goes to one of these upstreams. */
+export const modelSpan = (
+  model: string,
+  upstreams: readonly { readonly dialect: keyof typeof providers }[],
+  iteration: number,
+  stream: boolean,
+): Attributes => ({
+  "gen_ai.operation.name": "chat",
+  "gen_ai.provider.name": providers[upstreams[0]?.dialect ?? "chat"],
+  "gen_ai.request.model": model,
+  "gen_ai.request.stream": stream,
+  "gapura.iteration": iteration,
+});
 
 /** A span below another; null when tracing is off, and then nothing is made for it. End it with `endSpan`. */
 export function startSpan(
@@ -55,8 +128,14 @@ export function startSpan(
   if (parent === null) return null;
   return trace
     .getTracer("gapura")
-    .startSpan(name, { attributes: attributes() }, trace.setSpan(context.active(), parent));
+    .startSpan(
+      name,
+      { kind: kindOf(name), attributes: attributes() },
+      trace.setSpan(context.active(), parent),
+    );
 }
+
+const kindOf = (name: SpanName): SpanKind => (name.startsWith("chat ") ? SpanKind.CLIENT : SpanKind.INTERNAL);
 
 /** Runs `work` under a span and ends it, with what `told` says of the result or with the error's code. */
 export async function inSpan<Result>(
@@ -87,6 +166,7 @@ export function errorCode(error: unknown): string {
 export function endSpan(span: Span | null, attributes: Attributes = {}, error: string | null = null): void {
   if (span === null) return;
   span.setAttributes(attributes);
-  if (error !== null) span.setStatus({ code: SpanStatusCode.ERROR, message: error });
+  if (error !== null)
+    span.setAttribute("error.type", error).setStatus({ code: SpanStatusCode.ERROR, message: error });
   span.end();
 }

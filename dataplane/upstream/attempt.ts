@@ -2,6 +2,7 @@
 import type { Dispatcher } from "undici";
 import type { Upstream } from "../config/schema.ts";
 import { MAX_TRIES_KEPT, type Try } from "../telemetry/request-summary.ts";
+import { traceHeaders } from "../telemetry/trace.ts";
 import type { Endpoint } from "./endpoints.ts";
 import { AttemptFailure, failureOfCall, failureOfStatus, statusOfFault, wordOf } from "./failure.ts";
 import type { Health } from "./health.ts";
@@ -164,7 +165,7 @@ export class Attempt implements UpstreamAnswer {
   }
 
   #options({ body, headers }: Outgoing, { connectMs, mostFirstByteMs }: AttemptTimeouts) {
-    const { route, stream, batch, credential } = this.#request;
+    const { route, stream, batch, credential, span } = this.#request;
     const { upstream } = this;
     const { origin, path, streamHeaders, wholeHeaders } = this.#endpoint;
     const list = stream ? [...streamHeaders] : [...wholeHeaders];
@@ -177,6 +178,9 @@ export class Attempt implements UpstreamAnswer {
       if (value !== undefined)
         list.push(header, header.toLowerCase() === "authorization" ? `Bearer ${value}` : value);
     }
+    if (span !== undefined && span !== null && route.propagateTrace === true)
+      for (const [name, value] of Object.entries(traceHeaders(span)))
+        if (!Object.hasOwn(upstream.headers, name)) list.push(name, value);
     const { firstByteMs, streamIdleMs } = route.timeouts;
     return {
       origin,

@@ -1,4 +1,5 @@
 /** What is asked of a route's upstreams, and what one of them answers. */
+import type { Span } from "@opentelemetry/api";
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { Deadline } from "../lib/deadline.ts";
@@ -23,6 +24,8 @@ export interface UpstreamRequest {
   /** Never charged: a call that nobody waits for any more ends at once. */
   readonly unbilled?: true;
   readonly summary: RequestSummary;
+  /** Of this call, for upstreams that are told of it; null or absent: nothing is traced. */
+  readonly span?: Span | null;
   readonly credential: (id: string) => string | undefined;
   /** What keeps a conversation on its upstream; null: any. */
   readonly conversation: string | null;

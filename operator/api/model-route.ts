@@ -32,6 +32,7 @@ export const routeDefaults = {
   priority: 0,
   weight: 100,
   affinity: "Prompt",
+  tracing: "None",
   timeouts: { connect: "5s", streamIdle: "120s", request: "10m" },
   retries: { attempts: 2, retryOn: ["Connect", "RateLimited", "ServerError", "FirstByteTimeout"] },
   reference: "default",
@@ -231,6 +232,11 @@ export const modelRouteSpec = withRules(
       z.enum(["Prompt", "None"]),
       "Prompt: a conversation stays on the upstream that has its prompt cached. None: by weight alone.",
       { default: routeDefaults.affinity },
+    ).optional(),
+    tracing: field(
+      z.enum(["Propagate", "None"]),
+      "Propagate: where requests are traced, upstreams get traceparent, so that their spans join the caller's trace. None: they learn nothing of it.",
+      { default: routeDefaults.tracing },
     ).optional(),
     timeouts: field(
       z.strictObject({

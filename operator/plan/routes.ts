@@ -309,6 +309,7 @@ function routeEntry(
     limits: { contextTokens: spec.limits.contextTokens, maxOutputTokens: spec.limits.maxOutputTokens },
     upstreams,
     affinity: (spec.affinity ?? routeDefaults.affinity) === "Prompt" ? "prompt" : "none",
+    ...(spec.tracing === "Propagate" ? { propagateTrace: true } : {}),
     timeouts: spec.timeouts === undefined ? usualTimeouts : timeoutsOf(spec.timeouts),
     retries: spec.retries === undefined ? usualRetries : retriesOf(spec.retries),
     toolPolicy,

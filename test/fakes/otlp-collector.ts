@@ -7,6 +7,7 @@ import { z } from "zod";
 
 const spanSchema = z.object({
   name: z.string(),
+  kind: z.number(),
   traceId: z.string(),
   spanId: z.string(),
   parentSpanId: z.string().optional(),
@@ -23,11 +24,22 @@ const spanSchema = z.object({
   status: z.object({ message: z.string().optional() }),
 });
 const exportSchema = z.object({
-  resourceSpans: z.array(z.object({ scopeSpans: z.array(z.object({ spans: z.array(spanSchema) })) })),
+  resourceSpans: z.array(
+    z.object({
+      resource: z.object({ attributes: spanSchema.shape.attributes }),
+      scopeSpans: z.array(z.object({ spans: z.array(spanSchema) })),
+    }),
+  ),
 });
+
+const kinds = ["UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"];
 
 export interface ExportedSpan {
   readonly name: string;
+  /** SERVER, CLIENT, INTERNAL. */
+  readonly kind: string;
+  /** Attributes of the process that sent it. */
+  readonly resource: Readonly<Record<string, string | number | boolean>>;
   readonly traceId: string;
   readonly spanId: string;
   readonly parentId: string | null;
@@ -70,19 +82,24 @@ export async function startCollector(): Promise<Collector> {
 
 function spansOf(body: string): ExportedSpan[] {
   const { resourceSpans } = exportSchema.parse(JSON.parse(body));
-  return resourceSpans.flatMap(({ scopeSpans }) =>
+  return resourceSpans.flatMap(({ resource, scopeSpans }) =>
     scopeSpans.flatMap(({ spans }) =>
-      spans.map(({ name, traceId, spanId, parentSpanId, attributes, status }) => ({
+      spans.map(({ name, kind, traceId, spanId, parentSpanId, attributes, status }) => ({
         name,
+        kind: kinds[kind] ?? "",
+        resource: plainAll(resource.attributes),
         traceId,
         spanId,
         parentId: parentSpanId ?? null,
-        attributes: Object.fromEntries(attributes.map(({ key, value }) => [key, plain(value)])),
+        attributes: plainAll(attributes),
         error: status.message ?? null,
       })),
     ),
   );
 }
+
+const plainAll = (attributes: z.infer<typeof spanSchema>["attributes"]) =>
+  Object.fromEntries(attributes.map(({ key, value }) => [key, plain(value)]));
 
 function plain({ stringValue, intValue, boolValue }: z.infer<typeof spanSchema>["attributes"][0]["value"]) {
   return stringValue ?? boolValue ?? Number(intValue);

@@ -253,6 +253,7 @@ function snapshotOver(
         sampleUpstream({ dialect, url: upstreamUrl + dialectPath[dialect], model: `upstream-${dialect}` }),
       ],
       toolPolicy: "default/default",
+      ...(dialect === "chat" ? { propagateTrace: true } : {}),
       limits: { contextTokens: 200_000, maxOutputTokens: 2_000 },
       ...route,
       ...more,

@@ -24,7 +24,11 @@ afterAll(async () => {
 });
 beforeEach(async () => {
   collector = await startCollector();
-  stop = await startTracing(collector.url, "pod-1");
+  stop = await startTracing(collector.url, {
+    podUid: "pod-1",
+    serviceName: "gateway",
+    attributes: "service.name=other,deployment.environment.name=test%20bed,broken",
+  });
   return async () => {
     await stop();
     await collector[Symbol.asyncDispose]();
@@ -49,11 +53,20 @@ async function ask(model: string, question: string, more: object = {}): Promise<
 /** Ends the export and returns the request's span and those below it. */
 async function exported() {
   await stop();
-  const [request, ...more] = collector.spans.filter(({ name }) => name === "request");
+  const [request, ...more] = collector.spans.filter(({ kind }) => kind === "SERVER");
   if (request === undefined || more.length > 0) throw new Error("not one span of a request");
-  expect(request).toMatchObject({ traceId: trace, parentId: caller });
+  expect(request).toMatchObject({ name: "POST /v1/messages", traceId: trace, parentId: caller });
+  // What OTEL_SERVICE_NAME says wins over OTEL_RESOURCE_ATTRIBUTES, and that over our own.
+  expect(request.resource).toEqual({
+    "service.name": "gateway",
+    "service.instance.id": "pod-1",
+    "deployment.environment.name": "test bed",
+  });
   const below = collector.spans.filter((span) => span !== request);
-  for (const span of below) expect(span).toMatchObject({ traceId: trace, parentId: request.spanId });
+  for (const span of below) {
+    const kind = span.name.startsWith("chat ") ? "CLIENT" : "INTERNAL";
+    expect(span).toMatchObject({ kind, traceId: trace, parentId: request.spanId });
+  }
   return { request, below };
 }
 
@@ -66,15 +79,20 @@ test.each([
   expect(await ask(model, "hello", { stream })).toBe(200);
   const { request, below } = await exported();
   expect(request.attributes).toMatchObject({
+    "http.request.method": "POST",
+    "http.route": "/v1/messages",
     "http.response.status_code": 200,
+    "gapura.request_id": expect.stringMatching(/^req_/),
     "gen_ai.request.model": model,
     "gapura.path": path,
   });
-  expect(below.map(({ name }) => name)).toEqual(["hold", "settle", "iteration"]);
+  expect(below.map(({ name }) => name)).toEqual(["hold", "settle", `chat ${model}`]);
   expect(below[0]?.attributes).toMatchObject({ "gapura.hold.operation": "open" });
   expect(below[2]?.attributes).toEqual({
     "gen_ai.operation.name": "chat",
+    "gen_ai.provider.name": path === "relay" ? "anthropic" : "openai",
     "gen_ai.request.model": model,
+    "gen_ai.request.stream": stream,
     "gen_ai.usage.input_tokens": USAGE.input,
     "gen_ai.usage.output_tokens": USAGE.output,
     "gapura.iteration": 1,
@@ -88,7 +106,14 @@ test("a tool loop: each iteration, each tool call, each hold", async () => {
   expect(await ask("m-chat", "search for gates", { tools })).toBe(200);
   const { request, below } = await exported();
   expect(request.attributes).toMatchObject({ "gapura.path": "tools" });
-  expect(below.map(({ name }) => name)).toEqual(["hold", "iteration", "tool", "hold", "iteration", "settle"]);
+  expect(below.map(({ name }) => name)).toEqual([
+    "hold",
+    "chat m-chat",
+    "execute_tool web_search",
+    "hold",
+    "chat m-chat",
+    "settle",
+  ]);
   expect(below[1]?.attributes).toMatchObject({ "gapura.iteration": 1, "gen_ai.request.model": "m-chat" });
   expect(below[2]?.attributes).toMatchObject({
     "gen_ai.operation.name": "execute_tool",
@@ -107,11 +132,24 @@ test("a tool loop: each iteration, each tool call, each hold", async () => {
     expect(sent).not.toContain(secret);
 });
 
+test("an upstream learns of the trace where its route says so, as a child of the call to it", async () => {
+  expect(await ask("m-chat", "hello")).toBe(200);
+  const told = world.upstream.requests.at(-1)?.headers["traceparent"];
+  expect(await ask("m-messages", "hello")).toBe(200);
+  expect(world.upstream.requests.at(-1)?.headers["traceparent"]).toBe(undefined);
+  await stop();
+  const [call] = collector.spans.filter(({ name }) => name === "chat m-chat");
+  expect(told).toBe(`00-${trace}-${call?.spanId}-01`);
+});
+
 test("what fails is told by its code, never by an upstream's words", async () => {
   expect(await ask("m-messages", "fail")).toBe(400);
   const { request, below } = await exported();
   expect(request.error).toBe("invalid_request");
-  expect(below.find(({ name }) => name === "iteration")?.error).toBe("invalid_request");
+  expect(below.find(({ kind }) => kind === "CLIENT")).toMatchObject({
+    error: "invalid_request",
+    attributes: { "error.type": "invalid_request" },
+  });
 });
 
 test("without an endpoint nothing is traced", async () => {
