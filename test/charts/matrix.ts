@@ -10,6 +10,10 @@ const restricted = {
   runAsNonRoot: true,
   capabilities: { drop: ["ALL"] },
 };
+const resources = {
+  requests: { cpu: "10m", memory: "16Mi", "ephemeral-storage": "16Mi" },
+  limits: { memory: "64Mi", "ephemeral-storage": "64Mi" },
+};
 const ca = {
   extraVolumes: [{ name: "ca", configMap: { name: "ca" } }],
   extraVolumeMounts: [{ name: "ca", mountPath: "/etc/ca", readOnly: true }],
@@ -64,8 +68,10 @@ export const everything = {
     annotations: { "example.com/owner": "ml" },
     podLabels: { "azure.workload.identity/use": "true" },
     serviceAccount: { annotations: { "eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/gapura" } },
-    initContainers: [{ name: "wait", image: "busybox:1", command: ["true"], securityContext: restricted }],
-    sidecars: [{ name: "proxy", image: "proxy:1", securityContext: restricted }],
+    initContainers: [
+      { name: "wait", image: "busybox:1", command: ["true"], securityContext: restricted, resources },
+    ],
+    sidecars: [{ name: "proxy", image: "proxy:1", securityContext: restricted, resources }],
     extraEnv: [{ name: "A", value: "b" }],
     ...ca,
     podAnnotations: { "example.com/team": "ml" },

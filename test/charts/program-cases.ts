@@ -23,7 +23,10 @@ const ofEachProgram = programs.flatMap(({ group, kind, name, container }): Case[
     read,
     is,
   });
-  const resources = { requests: { cpu: 2, memory: "1Gi" }, limits: { memory: "3Gi" } };
+  const resources = {
+    requests: { cpu: 2, memory: "1Gi", "ephemeral-storage": "1Gi" },
+    limits: { memory: "3Gi", "ephemeral-storage": "3Gi" },
+  };
   const mount = { name: "ca", mountPath: "/etc/ca", readOnly: true };
   return [
     row("resources", resources, pod("containers", 0, "resources")),

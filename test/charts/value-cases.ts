@@ -459,7 +459,7 @@ export const valueCases: readonly Case[] = [
     value: "networkPolicy.enabled",
     set: { networkPolicy: { enabled: true } },
     read: (rendered) => rendered.all("NetworkPolicy").map(({ metadata }) => metadata.name),
-    is: ["gapura-data-plane", "gapura-operator"],
+    is: ["gapura-data-plane", "gapura-operator", "gapura-smoke"],
   },
   {
     value: "networkPolicy.allowTo",
