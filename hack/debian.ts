@@ -89,14 +89,19 @@ async function unpackDebianPackages(
     for (const lists of [[], await ownLists(work)]) {
       if (lists.length > 0) {
         say("fetching Debian's package lists");
-        const update = apt(work, [...lists, "update"]);
-        if (update.status !== 0) problem = lastLine(update.stderr);
+        // Otherwise a mirror that does not answer is only a warning.
+        const update = apt(work, [...lists, "-o", "APT::Update::Error-Mode=any", "update"]);
+        if (update.status !== 0) problem = `Debian's mirror does not answer (${lastLine(update.stderr)})`;
       }
       for (const { debianPackage } of choices) {
         const names = neededPackages(work, lists, debianPackage);
+        if (names.length === 0) {
+          problem ||= `apt knows no ${debianPackage}`;
+          continue;
+        }
         const download = apt(work, [...lists, "download", ...names]);
-        if (names.length === 0 || download.status !== 0) {
-          problem = lastLine(download.stderr) || problem || `apt knows no ${debianPackage}`;
+        if (download.status !== 0) {
+          problem = lastLine(download.stderr);
           continue;
         }
         for (const file of (await fs.readdir(work)).filter((entry) => entry.endsWith(".deb"))) {

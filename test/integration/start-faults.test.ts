@@ -1,8 +1,11 @@
 /** What `npm start` says and does when it cannot go on, or may not take its time. */
-import { execFile, spawn } from "node:child_process";
+import { execFile, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
+import * as fs from "node:fs";
+import { createServer, type AddressInfo } from "node:net";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { findProgram } from "../../hack/debian.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { readKeys, startProduct, temporaryFolder, writeManifests } from "./product.ts";
 
@@ -68,3 +71,116 @@ test("rule 14.7: a second Ctrl-C ends all of it within ten seconds, though an an
   const again = spawn("npm", ["run", "--silent", "reconcile", "--", "--data", data], { cwd: root });
   expect((await once(again, "exit"))[0]).toBe(2);
 }, 120_000);
+
+/** A checkout of which only the way to its packages matters: one that runs, one for tests. */
+function writeCheckout(
+  path: string,
+  lock: object,
+  packages: { readonly needed: string; readonly tool: string },
+) {
+  fs.mkdirSync(join(path, "hack"), { recursive: true });
+  fs.copyFileSync(join(root, "hack/ensure.mjs"), join(path, "hack/ensure.mjs"));
+  const { needed, tool } = packages;
+  const head = { name: "checkout", version: "1.0.0" };
+  const declared = { dependencies: { needed }, devDependencies: { tool } };
+  fs.writeFileSync(join(path, "package.json"), JSON.stringify({ ...head, ...declared }));
+  fs.writeFileSync(
+    join(path, "package-lock.json"),
+    JSON.stringify({ ...head, lockfileVersion: 3, packages: { "": { ...head, ...declared }, ...lock } }),
+  );
+}
+const environment = (more: NodeJS.ProcessEnv): NodeJS.ProcessEnv => ({
+  PATH: process.env["PATH"],
+  HOME: folder.path,
+  npm_config_cache: join(folder.path, "npm-cache"),
+  npm_config_audit: "false",
+  ...more,
+});
+
+test("a mirror that swallows packets: npm and apt give up within a minute, with a sentence", async () => {
+  // The kernel accepts; nobody answers.
+  const mirror = createServer(() => {});
+  mirror.listen(0, "127.0.0.1");
+  await once(mirror, "listening");
+  const address = `http://127.0.0.1:${(mirror.address() as AddressInfo).port}/`;
+  const checkout = join(folder.path, "swallowed");
+  writeCheckout(
+    checkout,
+    { "node_modules/needed": { version: "1.0.0", integrity: `sha512-${"A".repeat(86)}==` } },
+    { needed: "1.0.0", tool: "1.0.0" },
+  );
+  const apt = join(folder.path, "apt");
+  fs.mkdirSync(apt);
+  fs.writeFileSync(join(apt, "sources.list"), `deb [trusted=yes] ${address} ./\n`);
+  fs.writeFileSync(
+    join(apt, "apt.conf"),
+    `Dir::Etc::sourcelist "${apt}/sources.list"; Dir::Etc::sourceparts "-"; Dir::State::lists "${apt}/none";\n`,
+  );
+  const before = { cache: process.env["XDG_CACHE_HOME"], apt: process.env["APT_CONFIG"] };
+  const asked = performance.now();
+  try {
+    const install = spawn(process.execPath, ["hack/ensure.mjs"], {
+      cwd: checkout,
+      env: environment({ npm_config_registry: address }),
+      stdio: ["ignore", "ignore", "pipe"],
+    });
+    let said = "";
+    install.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
+    const ended = once(install, "exit");
+
+    process.env["XDG_CACHE_HOME"] = join(folder.path, "cache");
+    process.env["APT_CONFIG"] = join(apt, "apt.conf");
+    const choices = [{ program: "gapura-no-such-program", debianPackage: "gapura-no-such-package" }];
+    await expect(findProgram({ folder: "none", choices }, () => {})).rejects.toThrow(
+      /^Debian's mirror does not answer \(E: .+\)$/,
+    );
+    await ended;
+    expect(said.trim().split("\n").at(-1)).toBe(
+      "gapura: the packages could not be installed (npm ci: exit 1); does `npm ping` reach your registry, and is there room on the disk?",
+    );
+  } finally {
+    for (const [name, value] of [
+      ["XDG_CACHE_HOME", before.cache],
+      ["APT_CONFIG", before.apt],
+    ] as const) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+    mirror.close();
+  }
+  expect(performance.now() - asked).toBeLessThan(90_000);
+}, 120_000);
+
+test("npm start installs what the product needs; tools and tests install the rest", () => {
+  const checkout = join(folder.path, "fresh");
+  const local = (name: string) => {
+    fs.mkdirSync(join(checkout, name), { recursive: true });
+    fs.writeFileSync(join(checkout, name, "package.json"), JSON.stringify({ name, version: "1.0.0" }));
+    return `file:${name}`;
+  };
+  const link = (name: string, dev: boolean) => ({
+    [name]: { version: "1.0.0", ...(dev ? { dev } : {}) },
+    [`node_modules/${name}`]: { resolved: name, link: true, ...(dev ? { dev } : {}) },
+  });
+  const packages = { needed: local("needed"), tool: local("tool") };
+  writeCheckout(checkout, { ...link("needed", false), ...link("tool", true) }, packages);
+  const ensure = (...args: string[]) =>
+    spawnSync(process.execPath, ["hack/ensure.mjs", ...args], {
+      cwd: checkout,
+      env: environment({ npm_config_offline: "true" }),
+      encoding: "utf8",
+    });
+  const installed = () =>
+    fs.readdirSync(join(checkout, "node_modules")).filter((name) => !name.startsWith("."));
+  fs.writeFileSync(join(checkout, "hack/start.ts"), "console.log('started')");
+  fs.writeFileSync(join(checkout, "hack/test.ts"), "console.log('tested')");
+
+  expect(ensure("hack/start.ts")).toMatchObject({ status: 0, stdout: "started\n" });
+  expect(installed()).toEqual(["needed"]);
+  // Nothing is installed twice.
+  expect(ensure("hack/start.ts").stderr).toBe("");
+  expect(ensure("hack/test.ts")).toMatchObject({ status: 0, stdout: "tested\n" });
+  expect(installed()).toEqual(["needed", "tool"]);
+  expect(ensure("hack/start.ts").stderr).toBe("");
+  expect(installed()).toEqual(["needed", "tool"]);
+});
