@@ -71,6 +71,7 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
   publicUrl: pattern("^(https?://[^/].*)?$"),
   "metrics.prometheusRule.runbookUrl": pattern("^(https?://[^/][^#]*)?$"),
   "metrics.serviceMonitor.interval": pattern("^([0-9]+(ms|s|m|h))+$"),
+  "metrics.prometheusRule.interval": pattern("^([0-9]+(ms|s|m|h))*$"),
   "quickstart.storage": pattern("^[0-9.]+(k|M|G|T|Ki|Mi|Gi|Ti)$"),
   "dataPlane.replicas": { type: ["integer", "null"], minimum: 0 },
   "dataPlane.drainTimeout": { type: "integer", minimum: 1, maximum: 86_400 },

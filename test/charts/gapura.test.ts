@@ -1,3 +1,6 @@
+import { appendFileSync, cpSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
 import { z } from "zod";
@@ -307,6 +310,25 @@ describe("what the programs are told", () => {
       "nginx.ingress.kubernetes.io/proxy-read-timeout": "3600",
     });
   });
+});
+
+test("a released chart's alerts link to its repository, a checkout's to nothing rather than nowhere", async () => {
+  const values = { ...stores, metrics: { prometheusRule: { enabled: true } } };
+  const folder = mkdtempSync(join(tmpdir(), "gapura-chart-"));
+  try {
+    cpSync(resolve(import.meta.dirname, "../../charts/gapura"), folder, { recursive: true });
+    const linksOf = async () =>
+      (await helm(["template", "gapura", folder], values)).out.match(/runbook_url: \S+/g) ?? [];
+    expect(await linksOf()).toEqual([]);
+    // As release.yml does it.
+    appendFileSync(join(folder, "Chart.yaml"), 'sources: ["https://git.example/gapura"]\n');
+    const [link] = await linksOf();
+    expect(link).toMatch(
+      /^runbook_url: https:\/\/git\.example\/gapura\/blob\/v0\.2\.0\/.+#gapuranodataplane$/,
+    );
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 });
 
 describe("gapura-crds", () => {

@@ -45,7 +45,12 @@ export const everything = {
   metrics: {
     serviceAnnotations: { "prometheus.io/scrape": "true" },
     serviceMonitor: { enabled: true, labels: { release: "prometheus" }, interval: "1m" },
-    prometheusRule: { enabled: true, labels: { release: "prometheus" } },
+    prometheusRule: {
+      enabled: true,
+      labels: { release: "prometheus" },
+      annotations: { "example.com/a": "b" },
+      interval: "1m",
+    },
     dashboards: { enabled: true, annotations: { grafana_folder: "Inference" } },
   },
   redisCache: { existingSecret: "cache" },

@@ -97,6 +97,7 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ["/networkPolicy/opsFrom/0", { networkPolicy: { opsFrom: [{ namespace: "monitoring" }] } }],
   ["/metrics/serviceMonitor/interval", { metrics: { serviceMonitor: { interval: 30 } } }],
   ["/metrics/serviceMonitor", { metrics: { serviceMonitor: { enabled: true, additionalLabels: {} } } }],
+  ["/metrics/prometheusRule/interval", { metrics: { prometheusRule: { interval: "every minute" } } }],
   [
     "/metrics/prometheusRule/runbookUrl",
     { metrics: { prometheusRule: { runbookUrl: "docs/operations.md" } } },

@@ -563,6 +563,20 @@ export const valueCases: readonly Case[] = [
     is: "prometheus",
   },
   {
+    value: "metrics.prometheusRule.annotations",
+    base: { metrics: { prometheusRule: { enabled: true } } },
+    set: { metrics: { prometheusRule: { enabled: true, annotations: { "example.com/a": "b" } } } },
+    read: at("PrometheusRule", "gapura", "metadata", "annotations", "example.com/a"),
+    is: "b",
+  },
+  {
+    value: "metrics.prometheusRule.interval",
+    base: { metrics: { prometheusRule: { enabled: true } } },
+    set: { metrics: { prometheusRule: { enabled: true, interval: "2m" } } },
+    read: at("PrometheusRule", "gapura", "spec", "groups", 0, "interval"),
+    is: "2m",
+  },
+  {
     value: "metrics.prometheusRule.runbookUrl",
     base: { metrics: { prometheusRule: { enabled: true } } },
     set: { metrics: { prometheusRule: { enabled: true, runbookUrl: "https://wiki.example/gapura" } } },
