@@ -80,6 +80,10 @@ describe.skipIf(kube === null)("a release", () => {
     const install = await helm(["install", "gapura", "charts/gapura"], stores);
     expect(await completeMigration()).toEqual([]);
     expect({ code: await install.ended, output: install.output() }).toMatchObject({ code: 0 });
+    // Rule 8.1: the notes say who may do what.
+    expect(install.output()).toContain(`Who may do what (tenancy: Trusted; everything: ${home})`);
+    for (const kind of ["ModelRoute", "PriceTable", "ToolPolicy", "Organization"])
+      expect(install.output()).toMatch(new RegExp(`^  ${kind} +\\S.* {2}\\S`, "m"));
     expect(await names()).toEqual(
       expect.arrayContaining(["deployment.apps/gapura-data-plane", "deployment.apps/gapura-operator"]),
     );

@@ -33,6 +33,36 @@ test("a data folder that cannot be written: one sentence, at once", async () => 
   );
 });
 
+/** Whether we may mount: a namespace of users and mounts of our own, which some systems forbid. */
+const mayMount =
+  spawnSync("unshare", ["--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).status === 0;
+
+test.skipIf(!mayMount)("a full disk: one sentence, at once", () => {
+  const disk = join(folder.path, "disk");
+  fs.mkdirSync(disk);
+  const fill = 'head --bytes 100000 /dev/zero > "$1/fill" 2> /dev/null';
+  const script = `mount -t tmpfs -o size=64k none "$1" && mkdir "$1/data" && { ${fill}; exec "$2" "$3" --data "$1/data"; }`;
+  const { status, stderr } = spawnSync(
+    "unshare",
+    [
+      "--map-root-user",
+      "--mount",
+      "sh",
+      "-c",
+      script,
+      "sh",
+      disk,
+      process.execPath,
+      join(root, "hack/start.ts"),
+    ],
+    { encoding: "utf8", timeout: 20_000 },
+  );
+  expect({ status, stderr }).toEqual({
+    status: 1,
+    stderr: `gapura: the disk of ${disk}/data is full (ENOSPC): free some, or choose another folder with --data\n`,
+  });
+});
+
 test("rule 14.7: a second Ctrl-C ends all of it within ten seconds, though an answer still runs", async () => {
   const [manifests, data] = [join(folder.path, "manifests"), join(folder.path, "data")];
   writeManifests(manifests, upstream.url);
