@@ -5,7 +5,18 @@ import { axe, desk, openBrowser, openPage, phone, settled, signIn } from "./brow
 import { consoleTest as test } from "./console-test.ts";
 import { api, ask, theWorld } from "./world.ts";
 
-const views = ["Overview", "Keys", "Usage", "Costs", "Configuration"];
+const views = [
+  "Overview",
+  "Keys",
+  "Usage",
+  "Costs",
+  "Requests",
+  "Models",
+  "Batches",
+  "Files",
+  "Playground",
+  "Configuration",
+];
 /** Scripts, styles and texts that come before the first view, as they are sent. */
 const FIRST_LOAD_BYTES = 200 * 1024;
 
@@ -77,9 +88,8 @@ describe.each([
       expect(await page.title()).toBe(`${name} · Gapura`);
       expect([name, await axe(page)]).toEqual([name, []]);
       expect([name, await page.evaluate("document.documentElement.scrollWidth")]).toEqual([name, look.width]);
-      const address = page.url();
-      await page.goto("about:blank");
-      await page.goto(address);
+      if (look === phone) continue;
+      await page.reload();
       await page.getByRole("heading", { level: 1, name }).waitFor();
     }
     expect(faults).toEqual([]);

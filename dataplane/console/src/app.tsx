@@ -15,6 +15,11 @@ const loaders: Readonly<Record<View, () => Promise<{ readonly default: Component
   keys: () => import("./views/keys.tsx"),
   usage: () => import("./views/usage.tsx"),
   costs: () => import("./views/costs.tsx"),
+  requests: () => import("./views/requests.tsx"),
+  models: () => import("./views/models.tsx"),
+  batches: () => import("./views/batches.tsx"),
+  files: () => import("./views/files.tsx"),
+  playground: () => import("./views/playground.tsx"),
   configuration: () => import("./views/configuration.tsx"),
 };
 

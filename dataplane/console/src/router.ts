@@ -2,7 +2,18 @@
 import { Store } from "./lib/store.ts";
 
 export const BASE = "/console/";
-export const views = ["overview", "keys", "usage", "costs", "configuration"] as const;
+export const views = [
+  "overview",
+  "keys",
+  "usage",
+  "costs",
+  "requests",
+  "models",
+  "batches",
+  "files",
+  "playground",
+  "configuration",
+] as const;
 export type View = (typeof views)[number];
 
 export interface Place {

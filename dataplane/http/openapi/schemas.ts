@@ -352,6 +352,8 @@ export const model = named(
   z.looseObject({
     id: z.string(),
     display_name: z.string(),
+    max_input_tokens: z.int().describe("Of its context"),
+    max_tokens: z.int().describe("Of an answer, the most and the default"),
     capabilities: z.looseObject({
       ...Object.fromEntries(serverToolNames.map((name) => [name, z.looseObject({ supported: z.boolean() })])),
       code_execution: z.literal(false),

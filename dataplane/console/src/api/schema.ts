@@ -340,6 +340,8 @@ export type Costs = {
 export type Model = {
   readonly id: string;
   readonly display_name: string;
+  readonly max_input_tokens: number;
+  readonly max_tokens: number;
   readonly capabilities: {
     readonly web_search: {
       readonly supported: boolean;

@@ -1,0 +1,49 @@
+/** The failed lines of a batch's results, of either kind. */
+export interface FailedLine {
+  readonly customId: string;
+  readonly code: string;
+  readonly message: string;
+}
+
+interface ResultLine {
+  readonly custom_id?: string;
+  /** Messages. */
+  readonly result?: {
+    readonly type: string;
+    readonly error?: { readonly error?: ErrorBody } & ErrorBody;
+  };
+  /** The other dialects: an error of the line itself, or an answer that is one. */
+  readonly error?: ErrorBody | null;
+  readonly response?: { readonly status_code: number; readonly body?: { readonly error?: ErrorBody } } | null;
+}
+interface ErrorBody {
+  readonly type?: string;
+  readonly code?: string | null;
+  readonly message?: string;
+}
+
+/** As many as a page has patience for. */
+const MOST_LINES = 1000;
+
+/** @param text JSON Lines; what succeeded is left out. @throws SyntaxError */
+export function failedLines(text: string): FailedLine[] {
+  const found: FailedLine[] = [];
+  for (const line of text.split("\n")) {
+    if (line.trim() === "") continue;
+    const failed = failureOf(JSON.parse(line) as ResultLine);
+    if (failed !== null) found.push(failed);
+    if (found.length === MOST_LINES) break;
+  }
+  return found;
+}
+
+function failureOf({ custom_id: customId = "", result, error, response }: ResultLine): FailedLine | null {
+  if (result !== undefined) {
+    if (result.type === "succeeded") return null;
+    const body = result.error?.error ?? result.error;
+    return { customId, code: body?.type ?? result.type, message: body?.message ?? "" };
+  }
+  const body = error ?? ((response?.status_code ?? 0) >= 400 ? (response?.body?.error ?? {}) : null);
+  if (body === null) return null;
+  return { customId, code: body.code ?? body.type ?? "", message: body.message ?? "" };
+}

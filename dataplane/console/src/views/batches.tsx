@@ -1,0 +1,271 @@
+/** Batches of both kinds, as they go: what is done, what failed and why, their results. */
+import { useState } from "preact/hooks";
+import { everyPage, send } from "../api/client.ts";
+import type { Batch, MessageBatch } from "../api/schema.ts";
+import { failedLines, type FailedLine } from "../lib/batch-lines.ts";
+import { download } from "../lib/csv.ts";
+import { useLoad } from "../lib/load.ts";
+import { useStore } from "../lib/store.ts";
+import { Badge, Button, Choice, Empty, Moment, Problem, Section } from "../parts/basics.tsx";
+import { Dialog, FormDialog } from "../parts/dialog.tsx";
+import { InferenceGate } from "../parts/inference-gate.tsx";
+import { Table } from "../parts/table.tsx";
+import { place, refine } from "../router.ts";
+import { inference, inferenceKey } from "../session.ts";
+import { formatCount, useTexts } from "../texts/texts.ts";
+
+const MOST_BATCHES = 2000;
+const PAGE_BATCHES = 1000;
+const LIVE_MS = 3_000;
+
+/** Both kinds in one form. */
+interface Row {
+  readonly id: string;
+  readonly kind: "messages" | "openai";
+  readonly status: string;
+  readonly isRunning: boolean;
+  readonly total: number;
+  readonly succeeded: number;
+  readonly failed: number;
+  readonly createdAt: string | number;
+  readonly expiresAt: string | number | null;
+  /** Where its results are; null before there are any. */
+  readonly results: string | null;
+  /** Where its failed lines are. */
+  readonly failures: string | null;
+}
+
+const content = (file: string | null): string | null =>
+  file === null ? null : `/v1/files/${encodeURIComponent(file)}/content`;
+
+function messagesRow(batch: MessageBatch): Row {
+  const { processing, succeeded, errored, canceled, expired } = batch.request_counts;
+  const isRunning = batch.processing_status !== "ended";
+  const results = isRunning ? null : `/v1/messages/batches/${encodeURIComponent(batch.id)}/results`;
+  const failed = errored + canceled + expired;
+  return {
+    id: batch.id,
+    kind: "messages",
+    status: isRunning && batch.cancel_initiated_at !== null ? "cancelling" : batch.processing_status,
+    isRunning,
+    total: processing + succeeded + failed,
+    succeeded,
+    failed,
+    createdAt: batch.created_at,
+    expiresAt: batch.expires_at,
+    results,
+    failures: failed > 0 ? results : null,
+  };
+}
+
+const ends = ["completed", "failed", "expired", "cancelled"];
+
+function openaiRow(batch: Batch): Row {
+  const { total, completed, failed } = batch.request_counts;
+  return {
+    id: batch.id,
+    kind: "openai",
+    status: batch.status,
+    isRunning: !ends.includes(batch.status),
+    total,
+    succeeded: completed,
+    failed,
+    createdAt: batch.created_at,
+    // The contract has one window, of a day.
+    expiresAt: batch.created_at + 86_400,
+    results: content(batch.output_file_id),
+    failures: content(batch.error_file_id),
+  };
+}
+
+async function readBatches(signal: AbortSignal): Promise<Row[]> {
+  const query = (after: string | undefined) => ({
+    query: { limit: PAGE_BATCHES, ...(after === undefined ? {} : { after }) },
+    signal,
+  });
+  const [one, other] = await Promise.all([
+    everyPage(MOST_BATCHES, (after) => inference("GET /v1/messages/batches", query(after))),
+    everyPage(MOST_BATCHES, (after) => inference("GET /v1/batches", query(after))),
+  ]);
+  const at = ({ createdAt }: Row) =>
+    typeof createdAt === "number" ? createdAt * 1000 : Date.parse(createdAt);
+  return [...one.map(messagesRow), ...other.map(openaiRow)].sort((first, second) => at(second) - at(first));
+}
+
+type Asked = { readonly kind: "cancel" | "failures"; readonly row: Row };
+
+export default function Batches() {
+  return (
+    <InferenceGate>
+      <BatchList />
+    </InferenceGate>
+  );
+}
+
+function BatchList() {
+  const t = useTexts();
+  const status = useStore(place).query.get("status") ?? "";
+  const [asked, setAsked] = useState<Asked | null>(null);
+  const [problem, setProblem] = useState<Error | null>(null);
+  const loaded = useLoad(readBatches, [], LIVE_MS);
+  const save = async ({ id, results }: Row) => {
+    setProblem(null);
+    try {
+      const answer = await send(inferenceKey.value ?? "", results ?? "");
+      download(`${id}.jsonl`, await answer.blob(), "application/jsonl");
+    } catch (error) {
+      setProblem(error instanceof Error ? error : new Error(String(error)));
+    }
+  };
+  return (
+    <>
+      <div class="filters">
+        <Choice
+          label={t.common.status}
+          value={status}
+          onInput={(chosen) => refine({ status: chosen })}
+          choices={[
+            ["", t.common.all],
+            ["running", t.batches.running],
+            ["ended", t.batches.ended],
+          ]}
+        />
+      </div>
+      {problem !== null && <Problem problem={problem} />}
+      <Section loaded={loaded.value === null ? loaded : { ...loaded, busy: false }}>
+        {(rows) => {
+          const shown = rows.filter(({ isRunning }) => status === "" || isRunning === (status === "running"));
+          if (shown.length === 0)
+            return (
+              <Empty title={t.batches.empty}>
+                <p>{t.batches.emptyHint}</p>
+              </Empty>
+            );
+          return (
+            <Table
+              name={t.views.batches}
+              rows={shown}
+              id={({ id }) => id}
+              columns={[
+                {
+                  title: t.batches.batch,
+                  heads: true,
+                  cell: ({ id, kind }) => (
+                    <>
+                      {id}
+                      <span class="second">{t.batches.kinds[kind]}</span>
+                    </>
+                  ),
+                },
+                {
+                  title: t.common.status,
+                  cell: ({ status: told, isRunning, failed, succeeded }) => (
+                    <Badge kind={isRunning ? "warn" : failed > 0 && succeeded === 0 ? "bad" : "good"}>
+                      {told.replaceAll("_", " ")}
+                    </Badge>
+                  ),
+                },
+                { title: t.batches.total, numeric: true, cell: ({ total }) => formatCount(total, t) },
+                {
+                  title: t.batches.succeeded,
+                  numeric: true,
+                  cell: ({ succeeded }) => formatCount(succeeded, t),
+                },
+                { title: t.batches.failed, numeric: true, cell: ({ failed }) => formatCount(failed, t) },
+                { title: t.keys.created, cell: ({ createdAt }) => <Moment at={createdAt} /> },
+                {
+                  title: t.files.expires,
+                  cell: ({ expiresAt }) => (expiresAt === null ? "–" : <Moment at={expiresAt} />),
+                },
+                {
+                  title: t.common.actions,
+                  cell: (row) => (
+                    <span class="actions">
+                      {row.isRunning && (
+                        <Button kind="quiet" onClick={() => setAsked({ kind: "cancel", row })}>
+                          {t.common.cancel}
+                        </Button>
+                      )}
+                      {row.results !== null && (
+                        <Button kind="quiet" onClick={() => void save(row)}>
+                          {t.batches.download}
+                        </Button>
+                      )}
+                      {row.failures !== null && (
+                        <Button kind="quiet" onClick={() => setAsked({ kind: "failures", row })}>
+                          {t.batches.failures}
+                        </Button>
+                      )}
+                    </span>
+                  ),
+                },
+              ]}
+            />
+          );
+        }}
+      </Section>
+      {asked?.kind === "cancel" && (
+        <FormDialog
+          title={t.batches.cancelTitle(asked.row.id)}
+          action={t.batches.cancel}
+          dangerous
+          onClose={() => setAsked(null)}
+          onSubmit={async () => {
+            const path = { id: asked.row.id };
+            if (asked.row.kind === "messages")
+              await inference("POST /v1/messages/batches/{id}/cancel", { path });
+            else await inference("POST /v1/batches/{id}/cancel", { path });
+            setAsked(null);
+            loaded.again();
+          }}
+        >
+          <p>{t.batches.cancelText}</p>
+        </FormDialog>
+      )}
+      {asked?.kind === "failures" && <Failures row={asked.row} onClose={() => setAsked(null)} />}
+    </>
+  );
+}
+
+function Failures({ row, onClose }: { row: Row; onClose: () => void }) {
+  const t = useTexts();
+  const loaded = useLoad(
+    async (signal): Promise<FailedLine[]> => {
+      const answer = await send(inferenceKey.value ?? "", row.failures ?? "", { signal });
+      return failedLines(await answer.text());
+    },
+    [row.id],
+  );
+  return (
+    <Dialog title={t.batches.failuresOf(row.id)} onClose={onClose}>
+      <div class="stack">
+        <Section loaded={loaded}>
+          {(lines) => (
+            <Table
+              name={t.batches.failures}
+              rows={lines}
+              id={({ customId }) => customId}
+              columns={[
+                { title: t.batches.line, heads: true, cell: ({ customId }) => customId },
+                {
+                  title: t.batches.reason,
+                  cell: ({ code, message }) => (
+                    <>
+                      {code}
+                      <span class="second">{message}</span>
+                    </>
+                  ),
+                },
+              ]}
+            />
+          )}
+        </Section>
+        <div class="row end">
+          <Button kind="primary" onClick={onClose}>
+            {t.common.close}
+          </Button>
+        </div>
+      </div>
+    </Dialog>
+  );
+}

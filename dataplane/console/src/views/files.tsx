@@ -1,0 +1,173 @@
+/** What is kept, how long, and how much room it takes. */
+import { useState } from "preact/hooks";
+import { everyPage, send } from "../api/client.ts";
+import type { Credits, File as StoredFile } from "../api/schema.ts";
+import { download } from "../lib/csv.ts";
+import { useLoad } from "../lib/load.ts";
+import { Button, Choice, Empty, Moment, Problem, Section } from "../parts/basics.tsx";
+import { FormDialog } from "../parts/dialog.tsx";
+import { InferenceGate } from "../parts/inference-gate.tsx";
+import { Table } from "../parts/table.tsx";
+import { useStore } from "../lib/store.ts";
+import { place, refine } from "../router.ts";
+import { admin, inference, inferenceKey } from "../session.ts";
+import { formatBytes, formatCount, useTexts } from "../texts/texts.ts";
+
+const MOST_FILES = 10_000;
+const PAGE_FILES = 1000;
+
+export default function Files() {
+  return (
+    <InferenceGate>
+      <FileList />
+    </InferenceGate>
+  );
+}
+
+function FileList() {
+  const t = useTexts();
+  const purpose = useStore(place).query.get("purpose") ?? "";
+  const [doomed, setDoomed] = useState<StoredFile | null>(null);
+  const [problem, setProblem] = useState<Error | null>(null);
+  const loaded = useLoad(async (signal) => {
+    const [credit, files] = await Promise.all([
+      admin("GET /v1/organization/credits", { signal }),
+      everyPage(MOST_FILES, (after) =>
+        inference("GET /v1/files", {
+          query: { limit: PAGE_FILES, ...(after === undefined ? {} : { after }) },
+          signal,
+        }),
+      ),
+    ]);
+    return { credit, files };
+  }, []);
+  const save = async (file: StoredFile) => {
+    setProblem(null);
+    try {
+      await saveFile(file.id, file.filename);
+    } catch (error) {
+      setProblem(error instanceof Error ? error : new Error(String(error)));
+    }
+  };
+  return (
+    <>
+      {problem !== null && <Problem problem={problem} />}
+      <Section loaded={loaded}>
+        {({ credit, files }) => {
+          const purposes = [...new Set(files.map((file) => file.purpose))].sort();
+          const shown = files.filter((file) => purpose === "" || file.purpose === purpose);
+          return (
+            <>
+              <Storage credit={credit} />
+              <div class="filters">
+                <Choice
+                  label={t.files.purpose}
+                  value={purpose}
+                  onInput={(chosen) => refine({ purpose: chosen })}
+                  choices={[["", t.common.all], ...purposes.map((one) => [one, one] as const)]}
+                />
+              </div>
+              {shown.length === 0 ? (
+                <Empty title={t.files.empty}>
+                  <p>{t.files.emptyHint}</p>
+                </Empty>
+              ) : (
+                <Table
+                  name={t.views.files}
+                  rows={shown}
+                  id={({ id }) => id}
+                  columns={[
+                    {
+                      title: t.files.name,
+                      heads: true,
+                      cell: (file) => (
+                        <>
+                          {file.filename}
+                          <span class="second">{file.id}</span>
+                        </>
+                      ),
+                    },
+                    { title: t.files.purpose, cell: (file) => file.purpose },
+                    { title: t.files.size, numeric: true, cell: (file) => formatBytes(file.bytes, t) },
+                    {
+                      title: t.keys.created,
+                      cell: (file) => (file.created_at === null ? "–" : <Moment at={file.created_at} />),
+                    },
+                    {
+                      title: t.files.expires,
+                      cell: (file) =>
+                        file.expires_at === null ? t.common.never : <Moment at={file.expires_at} />,
+                    },
+                    {
+                      title: t.common.actions,
+                      cell: (file) => (
+                        <span class="actions">
+                          {file.downloadable && (
+                            <Button kind="quiet" onClick={() => void save(file)}>
+                              {t.files.download}
+                            </Button>
+                          )}
+                          <Button kind="quiet" onClick={() => setDoomed(file)}>
+                            {t.common.delete}
+                          </Button>
+                        </span>
+                      ),
+                    },
+                  ]}
+                />
+              )}
+            </>
+          );
+        }}
+      </Section>
+      {doomed !== null && (
+        <FormDialog
+          title={t.files.deleteTitle(doomed.filename)}
+          action={t.common.delete}
+          dangerous
+          onClose={() => setDoomed(null)}
+          onSubmit={async () => {
+            await inference("DELETE /v1/files/{id}", { path: { id: doomed.id } });
+            setDoomed(null);
+            loaded.again();
+          }}
+        >
+          <p>{t.files.deleteText}</p>
+          <p class="muted">{doomed.id}</p>
+        </FormDialog>
+      )}
+    </>
+  );
+}
+
+/** Fetched with the key, as a link could not carry one. */
+export async function saveFile(id: string, name: string): Promise<void> {
+  const answer = await send(inferenceKey.value ?? "", `/v1/files/${encodeURIComponent(id)}/content`);
+  download(name, await answer.blob(), "application/octet-stream");
+}
+
+function Storage({ credit: { storage } }: { credit: Credits }) {
+  const t = useTexts();
+  const share = storage.max_bytes === 0 ? 1 : storage.bytes / storage.max_bytes;
+  const percent = `${Math.min(100, 100 * share)}%`;
+  return (
+    <div class="card stack">
+      <p class="row between">
+        <span>{t.files.used(formatBytes(storage.bytes, t), formatBytes(storage.max_bytes, t))}</span>
+        <span class="muted">
+          {t.files.count(formatCount(storage.files, t), formatCount(storage.max_files, t))}
+        </span>
+      </p>
+      <span
+        class={share >= 0.9 ? "meter full" : "meter"}
+        role="meter"
+        aria-label={t.files.room}
+        aria-valuemin={0}
+        aria-valuemax={storage.max_bytes}
+        aria-valuenow={storage.bytes}
+      >
+        <span style={{ width: percent }} />
+      </span>
+    </div>
+  );
+}

@@ -1,0 +1,184 @@
+/** What needs an inference key: models, batches, files, the playground; and what a hostile model can do: nothing. */
+import { readFileSync } from "node:fs";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, expect } from "vitest";
+import { axe, desk, openBrowser, openPage, settled, signIn } from "./browser.ts";
+import { consoleTest as test } from "./console-test.ts";
+import { api, theWorld } from "./world.ts";
+
+let browser: Browser;
+let page: Page;
+let faults: readonly string[];
+const { url, admin, inference } = theWorld();
+
+beforeAll(async () => {
+  browser = await openBrowser();
+  ({ page, faults } = await openPage(browser, url, desk));
+  await signIn(page, url, admin);
+});
+afterAll(async () => {
+  await browser?.close();
+});
+
+/** The key stands in memory alone: whoever loads the page anew gives it again. */
+const open = async (view: string) => {
+  await page.goto(`${url}/console/${view}`);
+  await page.getByLabel("Inference key").fill(inference);
+  await page.getByRole("button", { name: "Use key" }).click();
+  await page.getByText("With the inference key").waitFor();
+  await settled(page);
+};
+const send = async (text: string) => {
+  await page.getByLabel("User message").fill(text);
+  await page.getByRole("button", { name: "Send" }).click();
+};
+const scripted = (step: object) => `{{script: ${JSON.stringify(step)}}}`;
+const answer = () => page.getByRole("region", { name: /^demo-/ });
+
+test("an admin key is no inference key; one that is stays in memory alone, from view to view", async () => {
+  await page.goto(`${url}/console/models`);
+  await page.getByLabel("Inference key").fill(admin);
+  await page.getByRole("button", { name: "Use key" }).click();
+  await page.getByRole("alert").getByText("This is an admin key.").waitFor();
+  await page.getByLabel("Inference key").fill(inference);
+  await page.getByRole("button", { name: "Use key" }).click();
+  await page.getByRole("row").filter({ hasText: "demo-chat" }).waitFor();
+  expect(
+    await page.evaluate("JSON.stringify([{ ...sessionStorage }, { ...localStorage }, location.href])"),
+  ).not.toContain(inference);
+  await page.getByRole("link", { name: "Files" }).click();
+  await page.getByText("Storage used").or(page.getByRole("meter")).first().waitFor();
+});
+
+test("a model has its prices as the API tells them, and snippets with this address", async () => {
+  await open("models?model=demo-messages");
+  const { pricing } = (await api(inference, "GET", "/v1/models/demo-messages")) as {
+    pricing: Record<string, string>;
+  };
+  const row = page.getByRole("table", { name: "Prices" }).getByRole("row").nth(1);
+  expect((await row.locator(".cell").allTextContents()).slice(1)).toEqual(
+    ["input", "output", "cache_read", "cache_write_5m", "cache_write_1h"].map((name) => pricing[name]),
+  );
+  for (const client of ["curl", "OpenAI SDK", "Anthropic SDK", "Codex", "Claude Code"]) {
+    await page.getByRole("button", { name: client }).click();
+    await page.getByRole("region", { name: "Code" }).getByText(url).first().waitFor();
+  }
+});
+
+test("a batch ends before one's eyes; its failed lines tell why, its results come as a file", async () => {
+  const params = { max_tokens: 20, messages: [{ role: "user", content: "Hello" }] };
+  const { id } = await api(inference, "POST", "/v1/messages/batches", {
+    requests: [
+      { custom_id: "good", params: { ...params, model: "demo-messages" } },
+      { custom_id: "bad", params: { ...params, model: "nowhere" } },
+    ],
+  });
+  await open("batches");
+  const row = page.getByRole("row").filter({ hasText: String(id) });
+  await row.getByText("ended").waitFor();
+  await row.getByRole("button", { name: "Failed lines" }).click();
+  await page.getByRole("dialog").getByRole("row").filter({ hasText: "bad" }).waitFor();
+  await page.keyboard.press("Escape");
+  const [saved] = await Promise.all([
+    page.waitForEvent("download"),
+    row.getByRole("button", { name: "Download results" }).click(),
+  ]);
+  expect(
+    readFileSync(await saved.path(), "utf8")
+      .trim()
+      .split("\n"),
+  ).toHaveLength(2);
+});
+
+test("a file is listed with its size, and deleted after a question that names it", async () => {
+  const form = new FormData();
+  form.set("purpose", "user_data");
+  form.set("file", new Blob(["x".repeat(2048)]), "notes & more.txt");
+  await fetch(`${url}/v1/files`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${inference}` },
+    body: form,
+  });
+  await open("files");
+  const row = page.getByRole("row").filter({ hasText: "notes & more.txt" });
+  await row.getByText("2.0 KiB").waitFor();
+  await row.getByRole("button", { name: "Delete" }).click();
+  await page
+    .getByRole("dialog", { name: "notes & more.txt" })
+    .getByRole("button", { name: "Delete" })
+    .click();
+  await row.waitFor({ state: "detached" });
+});
+
+test.for(["messages", "chat", "responses"])(
+  "the playground streams %s with tools, sources, tokens and cost",
+  async (dialect) => {
+    await open(`playground?dialect=${dialect}&model=demo-chat`);
+    await page.getByLabel("Web search").check();
+    await send("Search the web for tea");
+    await answer().getByRole("heading", { name: "Sources" }).waitFor();
+    await answer()
+      .getByText(/\d+ in, \d+ out/)
+      .waitFor();
+    await answer().locator("dd").last().getByText(/^\d/).waitFor();
+    await page.getByRole("button", { name: "As code" }).click();
+    await page.getByText("$GAPURA_KEY").waitFor();
+    expect(await axe(page)).toEqual([]);
+  },
+);
+
+test("a hostile answer is text: no script, no picture, no link but http, whatever its length", async () => {
+  await open("playground?model=demo-messages");
+  const markdown = [
+    "<script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'>",
+    "[run](javascript:window.hurt=1) [data](data:text/html,x) ![p](https://evil.test/p.png) [fine](https://fine.test/)",
+    "\u202Eright to left\u202C \u0645\u0631\u062D\u0628\u0627 👩‍👩‍👧‍👦",
+  ].join("\n\n");
+  await send(scripted({ answer: { parts: [{ type: "text", text: markdown }] } }));
+  await answer().getByRole("link", { name: "fine" }).waitFor();
+  expect(await answer().getByRole("link").count()).toBe(1);
+  expect(await answer().getByRole("link").getAttribute("rel")).toContain("noopener");
+  expect(await answer().locator("img, script, iframe").count()).toBe(0);
+  expect(await page.evaluate("window.hurt")).toBeUndefined();
+  expect(faults).toEqual([]);
+});
+
+test("an answer that breaks off says so and keeps what came; Stop ends one that hangs", async () => {
+  await open("playground?model=demo-messages");
+  const half = { parts: [{ type: "text", text: "Half of it, and then nothing more." }] };
+  await send(scripted({ answer: half, faults: { noTerminal: true } }));
+  await answer().getByRole("alert").getByText("The answer broke off").waitFor();
+  await answer().getByText("Half of it").waitFor();
+
+  const before = Date.now();
+  await send(scripted({ answer: half, faults: { stallAtEvent: 4 } }));
+  await answer().getByText(/^Ha/).waitFor();
+  await page.getByRole("button", { name: "Stop" }).click();
+  await answer().getByText("Stopped.").waitFor();
+  expect(await page.getByRole("button", { name: "Send" }).isEnabled()).toBe(true);
+  // The call upstream has ended as well: the request is over and recorded.
+  await expect
+    .poll(
+      async () => {
+        const { data } = await api(admin, "GET", "/v1/organization/requests?limit=1");
+        return (data as { created_at: number; streamed: boolean }[]).some(
+          ({ created_at: at, streamed }) => streamed && at * 1000 >= before - 1000,
+        );
+      },
+      { timeout: 15_000 },
+    )
+    .toBe(true);
+});
+
+test("two models answer beside each other", async () => {
+  await open("playground?model=demo-messages&compare=demo-chat");
+  await send("Hello");
+  await page
+    .getByRole("region", { name: "demo-messages" })
+    .getByText(/\d+ in, \d+ out/)
+    .waitFor();
+  await page
+    .getByRole("region", { name: "demo-chat" })
+    .getByText(/\d+ in, \d+ out/)
+    .waitFor();
+});

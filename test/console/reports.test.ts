@@ -1,0 +1,118 @@
+/** Usage, costs and requests in the console: every figure is the API's (rule 11.3). */
+import { readFileSync } from "node:fs";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, expect } from "vitest";
+import { desk, openBrowser, openPage, settled, signIn } from "./browser.ts";
+import { consoleTest as test } from "./console-test.ts";
+import { api, ask, theWorld } from "./world.ts";
+
+let browser: Browser;
+let page: Page;
+let faults: readonly string[];
+const { url, admin, inference } = theWorld();
+
+beforeAll(async () => {
+  browser = await openBrowser();
+  ({ page, faults } = await openPage(browser, url, desk));
+  await ask(2);
+  await signIn(page, url, admin);
+});
+afterAll(async () => {
+  await browser?.close();
+});
+
+/** The cells of each row of a table. */
+const cells = async (name: string): Promise<string[][]> => {
+  const rows = await page.getByRole("table", { name, exact: true }).getByRole("row").all();
+  const texts = rows.slice(1).map((row) => row.locator(".cell").allTextContents());
+  return await Promise.all(texts);
+};
+const download = async (): Promise<string[]> => {
+  const [saved] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("button", { name: "Download CSV" }).click(),
+  ]);
+  return readFileSync(await saved.path(), "utf8")
+    .trim()
+    .split("\r\n");
+};
+const byRow = (one: readonly string[], other: readonly string[]) => (one.join() < other.join() ? -1 : 1);
+const plain = (figure: string) => figure.replaceAll(",", "");
+
+interface UsageResult {
+  readonly model: string;
+  readonly num_model_requests: number;
+  readonly input_tokens: number;
+  readonly input_cached_tokens: number;
+  readonly output_tokens: number;
+}
+
+test("usage by model is the report's, to the token, on the page and in the file", async () => {
+  await page.goto(`${url}/console/usage?group=model`);
+  await settled(page);
+  const { data } = await api(admin, "GET", "/v1/organization/usage/completions?group_by=model");
+  const expected = (data as { results: UsageResult[] }[])
+    .flatMap(({ results }) => results)
+    .map((one) =>
+      [one.model, one.num_model_requests, one.input_tokens, one.input_cached_tokens, one.output_tokens].map(
+        String,
+      ),
+    )
+    .toSorted(byRow);
+  expect(expected.length).toBeGreaterThan(2);
+  expect((await cells("Model")).map((row) => row.map(plain)).toSorted(byRow)).toEqual(expected);
+  const [, ...lines] = await download();
+  expect(lines.map((line) => line.split(",").slice(1)).toSorted(byRow)).toEqual(expected);
+});
+
+test("a link opens the same view, and an empty range is told as one", async () => {
+  await page.goto(`${url}/console/usage`);
+  await page.getByLabel("Interval").selectOption("hour");
+  await page.getByLabel("Group by").selectOption("api_key_id");
+  await settled(page);
+  await page.reload();
+  await settled(page);
+  expect(await page.getByLabel("Interval").inputValue()).toBe("hour");
+  expect((await cells("Key"))[0]?.[0]).toBe("default");
+  await page.goto(`${url}/console/usage?from=2026-01-01&to=2026-01-02`);
+  await page.getByText("Nothing was used in this range").waitFor();
+});
+
+test("costs by model and by line item sum to what was used, to the micro-credit", async () => {
+  for (const group of ["model", "line_item", "api_key_id"]) {
+    await page.goto(`${url}/console/costs?group=${group}`);
+    await settled(page);
+    const credit = await api(admin, "GET", "/v1/organization/credits");
+    const [, ...lines] = await download();
+    const micros = (text = "0") => {
+      const [whole = "0", fraction = ""] = text.split(".");
+      return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, "0"));
+    };
+    const rows = lines.map((line) => line.split(",").slice(-2));
+    const total = rows.pop();
+    expect(micros(total?.[0])).toBe(micros(String(credit["used"])));
+    expect(rows.reduce((sum, [credits]) => sum + micros(credits), 0n)).toBe(micros(total?.[0]));
+    // A rupiah is a hundredth of a credit.
+    for (const [credits, rupiah] of rows) expect(micros(rupiah)).toBe(micros(credits) * 100n);
+  }
+  const grants = await cells("Grants");
+  expect(grants.map(([name, , , amount]) => [name, amount])).toEqual([["welcome", "100,000"]]);
+});
+
+test("a failed request is found by its status, and tells what happened", async () => {
+  await api(inference, "POST", "/v1/chat/completions", {
+    model: "nowhere",
+    messages: [{ role: "user", content: "Hello" }],
+  });
+  await page.goto(`${url}/console/requests?status=404`);
+  await page.getByLabel("Follow live").check();
+  const found = page
+    .getByRole("table", { name: "Requests" })
+    .getByRole("row")
+    .filter({ hasText: "model_not_found" });
+  await found.first().waitFor();
+  await found.first().getByRole("button", { name: "Details" }).click();
+  await page.getByRole("dialog").getByText("It was answered without calling a model.").waitFor();
+  await page.keyboard.press("Escape");
+  expect(faults).toEqual([]);
+});
