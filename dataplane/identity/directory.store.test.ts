@@ -1,80 +1,48 @@
-import { createHash } from "node:crypto";
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
+import { digest, DirectoryWorld, snapshotOfOrganizations } from "../../test/integration/directory-world.ts";
 import type { OrganizationEntry } from "../config/schema.ts";
-import { Snapshot } from "../config/snapshot.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { DirectorySyncOptions } from "./directory-sync.ts";
+import { KeyDirectory } from "./directory.ts";
 import { systemClock } from "../lib/clock.ts";
 import { newId } from "../lib/ids.ts";
-import { openPostgres } from "../store/postgres.ts";
-import { DirectorySync, type DirectorySyncOptions } from "./directory-sync.ts";
-import { KeyDirectory } from "./directory.ts";
 import { grant } from "../billing/grant-command.ts";
 
-let database: TestDatabase;
+let world: DirectoryWorld;
 let pool: DatabasePool;
 let directory: KeyDirectory;
 let refreshed: string[] = [];
 let logged: { level: number; time: number; organizationId?: string }[] = [];
 beforeAll(async () => {
-  database = await freshDatabase();
-  pool = await openPostgres(database.url, { onError: () => {} });
-  directory = new KeyDirectory({ pool, clock: { now: () => Date.now() } });
+  world = await DirectoryWorld.open();
+  ({ pool, directory } = world);
 });
-afterAll(async () => {
-  await pool.end();
-  await database.drop();
-});
+afterAll(() => world[Symbol.asyncDispose]());
 
-const digest = (key: string) => createHash("sha256").update(key).digest("hex");
 const key = (name: string, secret = name) => ({ name, sha256: digest(secret), hint: "sk-svc-x" });
 const inferenceKey = (name: string, secret = name, project = "default") => ({
   ...key(name, secret),
   project,
 });
 
-const organization = (id: string, more: Partial<OrganizationEntry> = {}): OrganizationEntry => ({
-  source: { kind: "Organization", namespace: "n", name: id, uid: `uid-${id}`, generation: 1 },
-  id,
-  displayName: id,
-  suspended: false,
-  grants: [],
-  allowedModels: ["*"],
-  toolCallsPerMinute: null,
-  storage: { maxBytes: 10 * 2 ** 30, maxFiles: 100_000 },
-  rateLimits: { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null },
-  projects: ["default"],
-  apiKeys: [],
-  adminKeys: [],
-  ...more,
-});
+const organization = (id: string, more: Partial<OrganizationEntry> = {}): OrganizationEntry =>
+  sampleOrganization(id, {
+    source: { kind: "Organization", namespace: "n", name: id, uid: `uid-${id}`, generation: 1 },
+    grants: [],
+    ...more,
+  });
 
 let serial = 1000;
-const snapshotOf = (organizations: OrganizationEntry[], at = (serial += 1)): Snapshot => {
-  const shard = [{ file: "x", sha256: "0".repeat(64) }];
-  return new Snapshot(
-    { schemaVersion: 1, serial: at, hash: "0".repeat(64), routing: shard, credentials: shard },
-    {
-      schemaVersion: 1,
-      serial: at,
-      routes: [],
-      policies: {},
-      organizations,
-      objects: organizations.map(({ source }) => source),
-    },
-    { serial: at, values: {} },
-  );
-};
+const snapshotOf = (organizations: OrganizationEntry[], at = (serial += 1)): Snapshot =>
+  snapshotOfOrganizations(at, organizations);
 
 /** What one pod has. */
 const syncOf = (more: Partial<DirectorySyncOptions> = {}) =>
-  new DirectorySync({
-    pool,
-    clock: systemClock,
-    directory,
-    newId,
+  world.pod({
     log: pino({ level: "error" }, { write: (line: string) => void logged.push(JSON.parse(line)) }),
     holds: {
       refresh: async (ids) => {
@@ -262,7 +230,7 @@ test("rule 7.7: keys in line are found in few queries, and only valid ones are k
 });
 
 test("while Postgres is away a key that was valid stays valid", async () => {
-  const own = await openPostgres(database.url, { onError: () => {} });
+  const own = await world.openPool();
   const cut = new KeyDirectory({ pool: own, clock: { now: () => Date.now() } });
   await copy([organization("org_l", { apiKeys: [inferenceKey("l")] })]);
   expect(await cut.find(digest("l"), 0)).not.toBe(null);

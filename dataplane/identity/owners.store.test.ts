@@ -1,73 +1,35 @@
 /** Rule 8.3: an organization id belongs to the namespace that had it first, until the platform releases it. */
-import { sampleStorage } from "../../test/fakes/sample-snapshot.ts";
-import { createHash } from "node:crypto";
-import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
+import { digest, DirectoryWorld, snapshotOfOrganizations } from "../../test/integration/directory-world.ts";
 import type { OrganizationEntry } from "../config/schema.ts";
-import { Snapshot } from "../config/snapshot.ts";
-import { systemClock } from "../lib/clock.ts";
-import { newId } from "../lib/ids.ts";
-import { openPostgres } from "../store/postgres.ts";
-import { DirectorySync } from "./directory-sync.ts";
-import { KeyDirectory } from "./directory.ts";
+import type { KeyDirectory } from "./directory.ts";
 import { parseRelease, releaseOrganizationId } from "./owners.ts";
 
-let database: TestDatabase;
+let world: DirectoryWorld;
 let pool: DatabasePool;
 let directory: KeyDirectory;
 beforeAll(async () => {
-  database = await freshDatabase();
-  pool = await openPostgres(database.url, { onError: () => {} });
-  directory = new KeyDirectory({ pool, clock: { now: () => Date.now() } });
+  world = await DirectoryWorld.open();
+  ({ pool, directory } = world);
 });
-afterAll(async () => {
-  await pool.end();
-  await database.drop();
-});
+afterAll(() => world[Symbol.asyncDispose]());
 
-const digest = (key: string) => createHash("sha256").update(key).digest("hex");
-const declared = (namespace: string, id: string, secret: string): OrganizationEntry => ({
-  source: { kind: "Organization", namespace, name: id, uid: `${namespace}/${id}`, generation: 1 },
-  id,
-  displayName: namespace,
-  suspended: false,
-  grants: [{ name: `of ${namespace}`, amountMicros: "5000000" }],
-  allowedModels: ["*"],
-  toolCallsPerMinute: null,
-  rateLimits: { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null },
-  storage: sampleStorage,
-  projects: ["default"],
-  apiKeys: [{ name: "one", sha256: digest(secret), hint: "sk-svc-x", project: "default" }],
-  adminKeys: [],
-});
+const declared = (namespace: string, id: string, secret: string): OrganizationEntry =>
+  sampleOrganization(id, {
+    source: { kind: "Organization", namespace, name: id, uid: `${namespace}/${id}`, generation: 1 },
+    displayName: namespace,
+    grants: [{ name: `of ${namespace}`, amountMicros: "5000000" }],
+    apiKeys: [{ name: "one", sha256: digest(secret), hint: "sk-svc-x", project: "default" }],
+  });
 
 let serial = 1000;
 /** What a pod says of a snapshot with these organizations. */
 async function copy(...organizations: OrganizationEntry[]) {
-  const shard = [{ file: "x", sha256: "0".repeat(64) }];
-  const snapshot = new Snapshot(
-    { schemaVersion: 1, serial: (serial += 1), hash: "0".repeat(64), routing: shard, credentials: shard },
-    {
-      schemaVersion: 1,
-      serial,
-      routes: [],
-      policies: {},
-      organizations,
-      objects: organizations.map(({ source }) => source),
-    },
-    { serial, values: {} },
-  );
-  const sync = new DirectorySync({
-    pool,
-    clock: systemClock,
-    directory,
-    newId,
-    log: pino({ level: "silent" }),
-    holds: { refresh: async () => {} },
-  });
+  const snapshot = snapshotOfOrganizations((serial += 1), organizations);
+  const sync = world.pod();
   expect(sync.owned(serial), "before it is copied").toBeUndefined();
   await sync.copy(snapshot);
   await sync.stop();

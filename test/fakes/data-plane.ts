@@ -22,6 +22,8 @@ export interface DataPlaneOptions {
   readonly snapshot: string;
   /** Arguments of Node's own. */
   readonly node?: readonly string[];
+  /** Where it listens; absent: where there is room. */
+  readonly ports?: readonly [port: number, opsPort: number];
   /** Beside what every data plane here gets. */
   readonly environment?: Readonly<Record<string, string>>;
 }
@@ -42,9 +44,10 @@ export class DataPlane {
     stores,
     snapshot,
     node = [],
+    ports,
     environment = {},
   }: DataPlaneOptions): Promise<DataPlane> {
-    const [port, opsPort] = [await freePort(), await freePort()];
+    const [port, opsPort] = ports ?? [await freePort(), await freePort()];
     const child = spawn(process.execPath, [...node, "dataplane/main.ts"], {
       cwd: root,
       stdio: ["ignore", "pipe", "pipe"],
@@ -77,8 +80,13 @@ export class DataPlane {
 
   /** What `/readyz` says; null when nobody answers. */
   async readiness(): Promise<{ readonly ok: boolean; readonly text: string } | null> {
-    const answer = await fetch(`http://127.0.0.1:${this.opsPort}/readyz`).catch(() => null);
-    return answer === null ? null : { ok: answer.ok, text: await answer.text() };
+    try {
+      const signal = AbortSignal.timeout(2_000);
+      const answer = await fetch(`http://127.0.0.1:${this.opsPort}/readyz`, { signal });
+      return { ok: answer.ok, text: await answer.text() };
+    } catch {
+      return null;
+    }
   }
 
   /** @throws Error when it ends before, or takes too long. */

@@ -1,17 +1,14 @@
 /** A pod of the real data plane: the process of the image, and what a kubelet does for it. */
-import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { freePort } from "../../hack/postgres.ts";
-import { hasEnded, stopProcess } from "../../hack/processes.ts";
-import { watchForSurprises } from "../fakes/surprises.ts";
+import { DataPlane } from "../fakes/data-plane.ts";
 import type { KubeClient } from "./kube-client.ts";
 import { DATA_PLANE_LABELS, setPodReady } from "./kube-world.ts";
 import { Kubelet } from "./kubelet.ts";
 
-const root = resolve(import.meta.dirname, "../..");
 const PROBE_MS = 200;
 /** Clients forget the pod before it stops accepting (`preStop` of the chart). */
 const PRE_STOP_MS = 500;
@@ -32,7 +29,7 @@ export class DataPlanePod {
   readonly #path: string;
   readonly #stop = new AbortController();
   #folder = "";
-  #child: ChildProcess | null = null;
+  #plane: DataPlane | null = null;
   #running: Promise<unknown> = Promise.resolve();
   #output = "";
   #kubelet: Kubelet | null = null;
@@ -81,27 +78,21 @@ export class DataPlanePod {
     this.#kubelet = new Kubelet(client, namespace, this.#path, this.#folder);
     this.#kubelet.longestDelayMs = longestDelayMs;
     const options = preload === undefined ? [] : ["--import", join(import.meta.dirname, preload)];
-    this.#child = spawn(process.execPath, [...options, "dataplane/main.ts"], {
-      cwd: root,
-      stdio: ["ignore", "pipe", "pipe"],
-      env: {
-        PATH: process.env["PATH"],
-        HOST: "127.0.0.1",
-        PORT: String(port),
-        OPS_PORT: String(opsPort),
-        POD_UID: pod.metadata?.uid,
-        DATABASE_URL: postgresUrl,
-        REDIS_URL: redisUrl,
-        GAPURA_CONFIG_DIR: this.#folder,
+    const plane = await DataPlane.spawn({
+      stores: { postgresUrl, redisUrl },
+      snapshot: this.#folder,
+      node: options,
+      ports: [port, opsPort],
+      environment: {
+        ...(pod.metadata?.uid === undefined ? {} : { POD_UID: pod.metadata.uid }),
         GAPURA_SEAL_KEYS: await this.#sealKeys(),
         LOG_LEVEL: "info",
-        DRAIN_TIMEOUT: "10",
       },
     });
-    watchForSurprises(this.#child, "a pod");
+    this.#plane = plane;
     // It has an address from now on.
     await setPodReady(client, namespace, name, false);
-    for (const stream of [this.#child.stdout, this.#child.stderr])
+    for (const stream of [plane.process.stdout, plane.process.stderr])
       stream?.on("data", (chunk: Buffer) => (this.#output += chunk.toString()));
     this.#running = Promise.all([this.#kubelet.run(this.#stop.signal), this.#probe()]);
   }
@@ -109,7 +100,7 @@ export class DataPlanePod {
   async untilReady(timeoutMs = 90_000): Promise<void> {
     const deadline = Date.now() + timeoutMs;
     while (!this.isReady) {
-      if (this.#child !== null && hasEnded(this.#child)) throw new Error(`it ended:\n${this.#output}`);
+      if (this.#plane?.alive === false) throw new Error(`it ended:\n${this.#output}`);
       if (Date.now() > deadline) throw new Error(`it does not get ready:\n${this.#output.slice(-2000)}`);
       await sleep(50);
     }
@@ -126,7 +117,7 @@ export class DataPlanePod {
   /** At once. */
   async kill(signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
     this.#isTerminating = true;
-    if (this.#child !== null) await stopProcess(this.#child, signal, 20_000);
+    await this.#plane?.stop(signal);
     this.#stop.abort();
     await this.#running;
     await this.#options.client.call("DELETE", `${this.#path}?gracePeriodSeconds=0`);
@@ -150,11 +141,7 @@ export class DataPlanePod {
   async #probe(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      const answer = await fetch(`${this.opsUrl}/readyz`, { signal: AbortSignal.timeout(2000) }).catch(
-        () => null,
-      );
-      await answer?.text();
-      const ready = answer?.ok === true;
+      const ready = (await this.#plane?.readiness())?.ok === true;
       if (ready !== this.isReady && !this.#isTerminating) {
         await setPodReady(this.#options.client, this.#options.namespace, this.#options.name, ready);
         this.isReady = ready;
