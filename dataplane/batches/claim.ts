@@ -13,7 +13,7 @@ export const SMALL_BODY_BYTES = 256 * 1024;
 const claimedSchema = z.object({
   batchId: z.string(),
   number: z.number(),
-  /** Of this taking alone: what a run stores is compared with it, whoever has the item by then. */
+  /** New with each claim. A run's result is stored only while the item still has this one. */
   claim: z.string(),
   customId: z.string(),
   requestId: z.string(),

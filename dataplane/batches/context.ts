@@ -19,7 +19,7 @@ export interface BatchContext {
   /** Where large requests are read; null: here. */
   readonly large: WorkerPool | null;
   readonly log: Logger;
-  /** This process, as long as it lives. */
+  /** The id of this worker: one for each process. */
   readonly workerId: string;
   /** Tells the workers of every pod that there is something to do. Never fails: they look by themselves, too. */
   readonly wake: () => void;

@@ -80,8 +80,8 @@ export const nothingLeft = sql.fragment`
 `;
 
 /**
- * Counts a batch's items anew where its counters say something else: they move together, so only a fault that nobody
- * has found yet parts them, and no batch shall run for ever, or end early, by it. @returns whether they had to.
+ * Counts a batch's items again where its counters differ from them. Both change in the same transactions, so only a bug
+ * can part them; without this such a batch would never end, or end early. @returns whether anything was corrected.
  */
 export async function correctCounts({ pool, log }: BatchContext, id: string): Promise<boolean> {
   const corrected = await pool.transaction(async (transaction) => {

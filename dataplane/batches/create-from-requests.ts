@@ -140,7 +140,7 @@ const fault = (
   message: string,
 ) => new ApiError(code, `${param}: ${message}`, { param });
 
-/** Forgets a batch that was never seen. One that began, though its maker did not hear of it, keeps its requests. */
+/** Removes a batch that was never shown. If its last commit succeeded and only the answer was lost, it stays. */
 export async function discardBatch({ pool }: BatchContext, id: string): Promise<void> {
   await pool.transaction(async (transaction) => {
     const { rowCount } = await transaction.query(sql.unsafe`

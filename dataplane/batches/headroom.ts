@@ -2,7 +2,7 @@
 export type LiveLoad = "none" | "light" | "heavy";
 
 const LOOK_MS = 100;
-/** With so many a batch begins beside live requests: what it costs is not known yet. */
+/** Items that run at first beside live requests, until it is known what they cost. */
 const FIRST_PLACES = 4;
 
 /**

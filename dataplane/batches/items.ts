@@ -64,7 +64,7 @@ export class ItemWriter {
     this.#waitingBytes = 0;
     const models = items.map(({ body }) => modelOf(body));
     this.model ??= models.find((model) => model !== null) ?? null;
-    // The bodies travel as one value and are cut apart there: an array of them would travel as twice their size.
+    // Sent as one value and cut apart by Postgres: an array of them would be twice as large on the wire.
     const blob = sql.binary(Buffer.concat(items.map(({ body }) => body)));
     let offset = 1;
     const offsets = items.map(({ body }) => (offset += body.length) - body.length);
@@ -111,7 +111,7 @@ export function modelOf(body: Buffer): string | null {
     if (model === undefined || model.length > MAX_MODEL) return null;
     return /^[\x20-\x7e]+$/.test(model) ? model : null;
   } catch (fault) {
-    // Whoever serves it says what is wrong.
+    // Running the item reports what is wrong with it.
     if (fault instanceof JsonFault) return null;
     throw fault;
   }

@@ -36,7 +36,7 @@ const resultCodes: Readonly<Record<ErrorCode, ResultCode>> = {
   overloaded: "upstream_error",
   rate_limited: "upstream_error",
   tokens_rate_limited: "upstream_error",
-  // What it asks for cannot be, or not for whoever asks.
+  // The request asks for something impossible, or for what its organization may not have.
   invalid_request: "invalid_request",
   invalid_request_error: "invalid_request",
   missing_parameter: "invalid_request",
@@ -50,7 +50,7 @@ const resultCodes: Readonly<Record<ErrorCode, ResultCode>> = {
   model_not_found: "invalid_request",
   file_expired: "invalid_request",
   too_large: "invalid_request",
-  // Of HTTP alone: no item is answered so.
+  // Only HTTP requests are answered with these, never an item.
   request_timeout: "invalid_request",
   method_not_allowed: "invalid_request",
   unsupported_media_type: "invalid_request",

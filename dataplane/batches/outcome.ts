@@ -25,9 +25,9 @@ export type RunVerdict =
   /** The upstream failed: tried again, later and later. */
   | { readonly kind: "fault"; readonly waitMs: number };
 
-/** A fault that stays while others of the model go well is the item's own: about six minutes of tries. */
+/** Tries of an item that fails while others of its model succeed: then the fault is its own. About six minutes. */
 const MOST_FAULTS = 12;
-/** Each of these may have taken the route's whole request time-out. */
+/** Tries that may time out: each may take the route's whole request time-out. */
 const MOST_TIMEOUTS = 3;
 const LONGEST_WAIT_MS = 60_000;
 
@@ -59,7 +59,7 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
 function judgeUpstreamError({ error, faults, othersSucceed }: RunEnd, random: number): RunVerdict {
   const { corrupt, upstreamStatus } = (error.cause ?? {}) as { corrupt?: unknown; upstreamStatus?: unknown };
   if (corrupt === "garbage") return { kind: "errored", corrupt: true };
-  // 401, 402, 403, 404 and their like: ours to mend, and no try of this item mends them (rule 4.8).
+  // 401, 402, 403, 404 and the like are faults of the route's configuration: another try would not help (rule 4.8).
   if (typeof upstreamStatus === "number" && upstreamStatus < 500) return { kind: "errored", corrupt: false };
   if (faults + 1 >= MOST_FAULTS && othersSucceed) return { kind: "errored", corrupt: false };
   return { kind: "fault", waitMs: backOff(faults, random) };

@@ -1,6 +1,6 @@
 /**
- * Takes away what nobody can read any more: results after 29 days, rows whose lines are in files, false starts. And
- * mends what would never end.
+ * Deletes what nobody can read any more: results after 29 days, rows whose lines are in files, batches whose creation
+ * broke off. Also corrects batches that would never end.
  */
 import { sql } from "slonik";
 import { z } from "zod";

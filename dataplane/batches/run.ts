@@ -152,7 +152,7 @@ class ItemCharge {
     };
   }
 
-  /** The credit was there: what failed after that was not about credit. */
+  /** The meter has admitted the item, so what fails later is not a lack of credit. */
   get opened(): boolean {
     return this.#request !== null;
   }

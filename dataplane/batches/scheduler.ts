@@ -8,7 +8,7 @@ export interface RunningItem {
   readonly model: string | null;
 }
 
-/** A limit that halves when it was too high and grows by one when all of it went well. */
+/** A limit that is halved when an upstream refuses items, and grows by one when as many as it allows have succeeded. */
 class Pace {
   limit: number;
   /** Nothing begins before, Unix milliseconds. */
@@ -22,7 +22,7 @@ class Pace {
   }
 
   refused(now: number, waitMs: number, running: number): void {
-    // One refusal of many that began together says as much as all of them.
+    // Of items that began together the first refusal halves the limit; the others say nothing new.
     if (now >= this.blockedUntil) this.limit = Math.max(1, Math.floor(Math.min(this.limit, running) / 2));
     this.blockedUntil = Math.max(this.blockedUntil, now + waitMs);
     this.#successes = 0;

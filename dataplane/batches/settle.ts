@@ -66,7 +66,7 @@ export function createSettler(
     }
   }
 
-  /** What is committed is told once. Whoever does not hear of it finds out. */
+  /** Tells what was committed, once. If that fails, accounts and workers find out by looking at the database. */
   async function tell({ mine, late, accounts, again, finished: anyFinished }: Stored): Promise<void> {
     reachedBatchStep("settle.done");
     charged(

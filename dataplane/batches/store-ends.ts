@@ -33,8 +33,8 @@ export interface Stored {
 }
 
 /**
- * Locks in one order: batches by id, their items, accounts. May be repeated, also when it was committed before
- * without anybody hearing of it.
+ * Locks in one order: batches by id, their items, accounts. May be repeated, also after a commit whose answer was
+ * lost.
  */
 export async function storeEnds(
   transaction: DatabaseTransactionConnection,
@@ -98,7 +98,7 @@ async function storeLines(
   return new Set(stored);
 }
 
-/** @returns the claims whose results were stored by a transaction that committed unheard. */
+/** @returns the claims whose results were stored by a transaction whose answer was lost. */
 async function storedBefore(
   db: CommonQueryMethods,
   over: readonly Ended<Over>[],

@@ -32,7 +32,7 @@ export function redisWakeUps(redis: Redis): WakeUps {
   subscriber.on("ready", subscribe);
   return {
     send: () => {
-      // This pod does not depend on Redis to hear itself.
+      // This pod's own worker is woken directly, also without Redis.
       tell();
       redis.publish(CHANNEL, "").catch(() => undefined);
     },

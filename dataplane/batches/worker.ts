@@ -26,7 +26,7 @@ export interface WorkerRhythm {
   readonly beatMs: number;
   /** A worker that was silent for so long is dead: what it had is run by others (rule 4.4). */
   readonly leaseMs: number;
-  /** The net beneath the wake-ups. */
+  /** Workers look for work this often even when nobody wakes them. */
   readonly pollMs: number;
   readonly sweepMs: number;
 }
@@ -35,7 +35,7 @@ const usualRhythm: WorkerRhythm = { beatMs: 5_000, leaseMs: 30_000, pollMs: 1_00
 const usualLimits: SchedulerLimits = { places: 64, placesOfOne: 56 };
 /** Places that became free are filled together. */
 const GATHER_MS = 5;
-/** Saying goodbye may take so long. */
+/** How long a worker that ends waits for Postgres to note it. */
 const LEAVE_MS = 5_000;
 
 export interface WorkerOptions {
@@ -66,7 +66,7 @@ export class BatchWorker {
   #running = new Set<Promise<void>>();
   /** Claims of items that run here or have yet to be stored. */
   readonly #claims = new Set<string>();
-  /** When it was last looked for claims that this worker does not know of, as `performance.now()`. */
+  /** When this worker last looked for claims of its own that it does not know of, as `performance.now()`. */
   #lookedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: WorkerOptions) {
@@ -94,7 +94,7 @@ export class BatchWorker {
   }
 
   async start(): Promise<void> {
-    // Without a sign of life of its own it would be given nothing until the next one.
+    // A worker without a heartbeat is given no items, so the first one is sent now.
     await beat(this.#engine).catch(() => undefined);
     for (const loop of this.#loops) loop.start();
     this.#filling.start();
@@ -109,7 +109,7 @@ export class BatchWorker {
 
   /**
    * Takes nothing more; waits until what runs is stored, at most `timeoutMs`. The rest runs elsewhere. A Postgres that
-   * answers nothing keeps nobody here.
+   * does not answer is not waited for.
    */
   async stop(timeoutMs: number): Promise<void> {
     await within(timeoutMs, async () => {
@@ -140,7 +140,7 @@ export class BatchWorker {
     return items.length > 0 && this.#scheduler.free > 0;
   }
 
-  /** Here, where no claim is under way. */
+  /** Called between two claims, as no claim may be under way meanwhile (`takeUnknown`). */
   async #takeUnknown(): Promise<void> {
     const now = performance.now();
     if (now - this.#lookedAt < this.#beatMs) return;
@@ -165,7 +165,7 @@ export class BatchWorker {
 
   /** Never fails. */
   async #work(item: ClaimedItem): Promise<void> {
-    // Small ones came with their items: all that run together are as much as one large one.
+    // Small bodies came with their items and are not counted: all of them together are as much as one large body.
     const { bodies } = this.#engine;
     const large = item.bodyBytes > SMALL_BODY_BYTES;
     const lease = large ? await bodies.whenRoom(item.organizationId, item.bodyBytes) : null;

@@ -6,7 +6,7 @@ import type { BatchContext } from "./context.ts";
 import { nextStatesOf } from "./next-state.ts";
 import { reachedBatchStep } from "./steps.ts";
 
-/** Says that this worker lives. By Postgres' clock: those of pods differ. */
+/** Stores this worker's heartbeat, in Postgres' time because the clocks of pods differ. */
 export async function beat({ pool, workerId }: BatchContext): Promise<void> {
   await pool.query(sql.unsafe`
     insert into batch_workers (id) values (${workerId})
@@ -14,7 +14,7 @@ export async function beat({ pool, workerId }: BatchContext): Promise<void> {
   `);
 }
 
-/** This worker ends: what it still has may be taken at once. */
+/** This worker ends: the items that it still has may be claimed by others at once. */
 export async function leave({ pool, workerId }: BatchContext): Promise<void> {
   await pool.query(sql.unsafe`delete from batch_workers where id = ${workerId}`);
 }

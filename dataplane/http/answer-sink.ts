@@ -32,7 +32,7 @@ export class HttpAnswerSink implements AnswerSink {
       }
       this.#release();
     });
-    // Written to after the client left: the close event says it all.
+    // A write after the client left: the close event has already said so.
     response.on("error", nothing);
   }
 
@@ -77,7 +77,7 @@ export class HttpAnswerSink implements AnswerSink {
     else this.#response.end(bytes);
   }
 
-  /** Ends without an end, as after a fault that no dialect can say: the client must not take it for whole. */
+  /** Cuts the connection after a fault that the dialect cannot tell: the client must not take the answer for complete. */
   cut(): void {
     this.#response.destroy();
   }

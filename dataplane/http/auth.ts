@@ -22,7 +22,7 @@ export function presentedKey(headers: IncomingHttpHeaders): string | undefined {
   return match?.[1]?.trim();
 }
 
-/** Who asks, and of whom it is found out. */
+/** What finding the caller needs: the request's headers and address, and what knows keys. */
 export interface Authentication {
   readonly headers: IncomingHttpHeaders;
   /** That the client connects from. */

@@ -19,7 +19,7 @@ export function beforeBody(
   return needsCredit === true ? free.then(() => preflight.credit(principal)) : free;
 }
 
-/** A body that takes more to read than a look at the limits does, or may. */
+/** Whether reading the body costs, or may cost, more than asking Redis about the limits. */
 function isLarge(request: IncomingMessage): boolean {
   if (encodingOf(request) !== null) return true;
   const length = announcedLength(request);

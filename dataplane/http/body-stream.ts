@@ -42,7 +42,7 @@ async function* bounded(source: AsyncIterable<Buffer>, maxBytes: number): AsyncG
   }
 }
 
-/** The raw bytes, with an end to silence. */
+/** The raw bytes; a client that sends nothing for too long is given up. */
 async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
   inviteBody(request);
   // The request stays open when the reader stops: its answer is still to be sent.
@@ -64,7 +64,7 @@ async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
     if (error instanceof ApiError) throw error;
     leftEarly = true;
   } finally {
-    // Only without a reader the rest flows away. Not waited for: it ends after a read that is still under way.
+    // The rest can be dropped only once nobody reads. Not awaited: a read that is still under way has to end first.
     Promise.resolve(chunks.return?.())
       .catch(() => undefined)
       .finally(() => dropRest(request));
@@ -79,7 +79,7 @@ async function withinIdleTime<T>(next: Promise<T>): Promise<T> {
     return await Promise.race([next, silence]);
   } finally {
     clearTimeout(timer);
-    // Nobody waits for it any more when the time was up.
+    // After the time-out nobody awaits it, and its rejection must not end the process.
     next.catch(() => undefined);
   }
 }
@@ -125,7 +125,7 @@ export async function feed(
   }
 }
 
-/** Settles when it takes more, or never will. */
+/** Settles when the decoder takes more, or is destroyed. */
 async function roomIn(decoder: Writable): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   decoder.once("drain", resolve).once("close", resolve);

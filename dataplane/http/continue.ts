@@ -1,7 +1,7 @@
 /** `Expect: 100-continue`: a client that asks first sends its body only when it will be read (RFC 9110 §10.1.1). */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 
-/** Requests whose bodies were asked about and not asked for yet. */
+/** Requests that wait for `100 Continue` before they send their bodies. */
 const waiting = new WeakMap<IncomingMessage, ServerResponse>();
 
 /** Node would ask for each such body at once, before anybody has looked at the key. */
@@ -20,6 +20,6 @@ export function inviteBody(request: IncomingMessage): void {
   if (response?.headersSent === false) response.writeContinue();
 }
 
-/** Its body will never come, or unasked: the connection cannot be used for another request. */
+/** The body was not asked for: it may come all the same or never, so the connection cannot serve another request. */
 export const isUninvited = (request: IncomingMessage): boolean =>
   request.headers.expect !== undefined && waiting.has(request);

@@ -39,7 +39,7 @@ export async function* formParts(
   let count = 0;
   let last: Readable | undefined;
   const fail = (error: Error) => {
-    // Only the last part can be open; who is reading it hears of the end as who waits for another does.
+    // Only the last part can be incomplete: its reader is told, and so is whoever waits for a further part.
     last?.destroy(error);
     parts.destroy(error);
   };
@@ -56,7 +56,7 @@ export async function* formParts(
     });
   });
   parser.once("finish", () => parts.push(null));
-  // Its own errors do not destroy it, those of the body do.
+  // The parser's own errors do not destroy it; `feed` destroys it with the body's.
   parser.on("error", (error) => fail(parser.errored ?? incomplete(error)));
   feed(body, parser).catch(fail);
   try {

@@ -12,8 +12,8 @@ const dropping = new WeakSet<IncomingMessage>();
 const lingering = new Set<IncomingMessage>();
 
 /**
- * Drops what is still to come of a request's body: freely up to what costs nothing, from then on in turns with all
- * connections that do the same. Call it before the answer is sent: afterwards Node drops the rest as fast as it comes.
+ * Drops what is still to come of a request's body: the first `freeRestBytes` as fast as they come, the rest in turns
+ * with all connections that do the same. Call it before the answer is sent: afterwards Node drops the rest as fast as it comes.
  */
 export function dropRest(request: IncomingMessage): void {
   const { socket } = request;
@@ -31,7 +31,7 @@ export function dropRest(request: IncomingMessage): void {
 
 /**
  * Ends the connection of an answered request whose body does not end: after `restMs`, or `restIdleMs` of silence, or
- * when more linger than may; and at once when nobody arranged for its rest to be dropped slowly, unless it is small.
+ * when there are more than `limits.lingering`; and at once when a large rest is not being dropped by `dropRest`.
  */
 export function endLingering(request: IncomingMessage): void {
   const { socket } = request;

@@ -2,7 +2,7 @@
 import { performance, type EventLoopUtilization } from "node:perf_hooks";
 import type { LiveLoad } from "../batches/headroom.ts";
 
-/** Somebody waits for this process as long as the last live request is not older. */
+/** This long after the last live request the process counts as waited for. */
 const LIVE_MS = 2_000;
 /** Beyond this share of work in the event loop's time, waiting for a turn is felt. */
 const HEAVY_SHARE = 0.5;

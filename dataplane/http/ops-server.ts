@@ -149,7 +149,7 @@ function rememberFor<Value>(ageMs: number, run: () => Promise<Value>): () => Pro
           if (running === started) running = null;
         }, ageMs).unref();
       };
-      // Those who asked hear of a failure.
+      // A failure is told to those who asked.
       started.then(forget, forget);
     }
     return running;

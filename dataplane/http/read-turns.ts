@@ -18,7 +18,7 @@ export class ReadTurns {
   readonly #perMs: number;
   readonly #line = new Set<Socket>();
   #timer: NodeJS.Timeout | null = null;
-  /** What may be read now, one tick's share at the most; below zero after reads that cost more than was known. */
+  /** Bytes that may be read now, one tick's share at most; below zero after reads that turned out to cost more. */
   #left = 0;
   #filledAt = 0;
 

@@ -117,7 +117,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
   return promise;
 }
 
-/** From here on a body is put together where it will stand: joined at its end, it would be there twice. */
+/** Beyond this a body is copied into one buffer as it comes: joining its pieces at the end would hold it twice. */
 const LARGE_BYTES = 1024 * 1024;
 /** A smaller piece is copied to others: a Buffer of one byte takes some 500 bytes of memory. */
 const SMALL_PIECE_BYTES = 1024;

@@ -1,4 +1,4 @@
-/** How a request begins and ends for those who look on: its record, its ids, its line in the log, its counts. */
+/** What is observed of a request from beginning to end: its record, its ids, its line in the log, its metrics. */
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { logRequest } from "../telemetry/log.ts";
 import { countRequest } from "../telemetry/metrics.ts";
@@ -40,7 +40,7 @@ const spanFacts = ({ id, method, routeOptions }: FastifyRequest) => ({
 function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
   const { summary, caller, startedAt, firstByteAt } = request;
   if (!request.raw.complete) endLingering(request.raw);
-  // An inference gives it back itself, once its serving has ended.
+  // An inference returns its lease itself, once its serving has ended.
   if (request.dialect === undefined) request.bodyLease?.release();
   const status = reply.raw.writableFinished ? reply.raw.statusCode : 499;
   const whole = (performance.now() - startedAt) / 1000;

@@ -25,7 +25,7 @@ declare module "fastify" {
     countsText?: boolean;
   }
   interface FastifyRequest {
-    /** Of the route; Fastify puts its options together anew for whoever asks. */
+    /** Of the route; kept here because Fastify rebuilds a route's options at each access. */
     dialect: Dialect | undefined;
     /** Set by the server's hook; read it through `callerOf`. */
     caller: Principal | null;

@@ -6,7 +6,7 @@
 import type { Socket } from "node:net";
 import { limits } from "./limits.ts";
 
-/** So many looks in a row at which nothing had been taken. Counted, so that a process that was stopped blames nobody. */
+/** So many looks in a row at which nothing had been taken. Looks, not time: a process that was paused must cut nobody. */
 const LOOKS = Math.ceil(limits.stalledClientMs / limits.connectionsCheckMs);
 
 const stalled = new WeakSet<Socket>();

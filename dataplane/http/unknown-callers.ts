@@ -51,7 +51,7 @@ export class UnknownCallers {
     return { within, atOnce: within && this.#lookUps.take(1, now) === 0 };
   }
 
-  /** What `ask` was about, once the key turned out to be valid. */
+  /** Takes back what `ask` counted, once the key turned out to be valid. */
   found(address: string | undefined, { within, atOnce }: CallerLookup): void {
     if (within) this.#bucketOf(address).spend(-1, this.#now());
     if (atOnce) this.#lookUps.spend(-1, this.#now());
@@ -76,7 +76,7 @@ export function tooManyRefusals(): ApiError {
   });
 }
 
-/** What one caller has of addresses: one of IPv4, 2^64 of IPv6. */
+/** The addresses that count as one caller: a single one of IPv4, a /64 of IPv6. */
 export function networkOf(address: string): string {
   if (!address.includes(":") || !ipaddr.IPv6.isValid(address)) return address;
   const parsed = ipaddr.IPv6.parse(address);

@@ -38,7 +38,7 @@ export async function readUpload(
     if (file === null) throw new ApiError("missing_parameter", "The form has no file.", { param: "file" });
     const mimeType = mimeTypeOf(file.contentType, file.filename);
     const filename = safeFilename(file.filename, mimeType);
-    // The stream ends with its part; what follows is read before the file is shown.
+    // The stream ends with the file's part; the rest of the form is read before the file becomes visible.
     async function* source(bytes: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
       let length = 0;
       for await (const piece of bytes) {

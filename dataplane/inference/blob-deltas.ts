@@ -4,7 +4,7 @@ import { frameData, frameName, MAX_EVENT_BYTES, type SseFrame } from "../lib/sse
 import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
 import { PASS, SWALLOW, type FrameAction } from "./usage-tap.ts";
 
-/** A signature that is longer than one event may be is none. */
+/** So many characters of a signature are joined: it cannot be longer than one event may be. */
 const MAX_SIGNATURE_LENGTH = MAX_EVENT_BYTES;
 const SIGNATURE = '"signature_delta"';
 const ENCRYPTED = '"encrypted_content"';

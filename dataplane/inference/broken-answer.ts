@@ -28,8 +28,8 @@ export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {
 }
 
 /**
- * An answer that stopped before anything of it was shown: another upstream may be asked. A break is as if the
- * connection had not been made, whatever bytes came before it; garbage stays garbage.
+ * An answer that stopped before anything of it was shown: another upstream may be asked. A broken connection counts as
+ * one that was never made, whatever bytes came before; bytes that are no answer are the upstream's fault.
  */
 export function unbegunAnswer(error: ApiError, fault: CallFault): AttemptFailure {
   const status = statusOfFault(fault);

@@ -72,7 +72,7 @@ export interface InferenceCall {
   readonly sink: AnswerSink;
   /** Output items of the organization's recent Responses answers; absent where they mean nothing. */
   readonly items?: OutputItems;
-  /** Whoever logs names the request by its id. */
+  /** Lines have to name the request's id themselves. */
   readonly log: Logger;
   /** What serving learns of the request (model, upstream, path), for its log line, metrics and span. */
   readonly summary: RequestSummary;

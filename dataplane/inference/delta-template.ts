@@ -33,7 +33,7 @@ export class DeltaTemplate {
     for (const { start, end } of [...holes, { start: dataEnd, end: dataEnd }]) {
       if (model !== null && model.start >= at && model.end <= start)
         modelAt = { part: fixed.length, offset: model.start - at, length: model.end - model.start };
-      // A copy: the frame's bytes must not be kept in memory by a few of them.
+      // Copied, because a slice would keep the whole frame's buffer in memory.
       fixed.push(Buffer.from(bytes.subarray(at, start)));
       at = end;
     }
@@ -42,7 +42,7 @@ export class DeltaTemplate {
     this.#modelAt = modelAt;
   }
 
-  /** null: the chunk holds no text that could differ, or its shape alone does not tell what weighs so much. */
+  /** null: the chunk holds no text that could differ, or its shape alone does not tell which text was weighed. */
   static of(frame: SseFrame, model: Span | null, weight: number): DeltaTemplate | null {
     const holes: Hole[] = [];
     try {

@@ -28,7 +28,7 @@ type Serve = (call: InferenceCall) => Promise<void>;
 export const withFiles =
   (serve: Serve, files: FileStore, pool: WorkerPool | null = null): Serve =>
   (call) =>
-    // Looking for it in a large body takes as long as a thread that does nothing else may take for a look.
+    // A large body is not searched here: that would hold the event loop; the worker's look finds references anyway.
     (pool !== null && call.body.length > INSPECT_HERE_BYTES) || mayNameFiles(call.body)
       ? inlinedFirst(call, serve, files, pool)
       : serve(call);
@@ -56,7 +56,7 @@ async function inlined(
 ): Promise<RequestBody> {
   const { dialect, bodyBytes, content } = requestBody.inspected;
   const references = content.references.filter(({ kind }) => kind === "file");
-  // What a hosted tool wrote, or reads (`container_upload`), is refused whatever it names.
+  // Ids in a hosted tool's blocks (also `container_upload`) are refused whether or not the file exists.
   if (references.length === 0 || content.hosted.length > 0) return requestBody;
   // Those that are not among them are refused later, with the field's path.
   const held = await files.find(organizationId, differentIds(dialect, references));

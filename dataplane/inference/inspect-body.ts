@@ -71,7 +71,7 @@ export interface Inspection extends Facts {
 /** What the edits of a relayed body need beside what every look tells (edits.ts). */
 export type EditPlaces = Pick<Inspection, "top" | "objects" | "fields" | "tools">;
 
-/** A look at a body that another thread keeps an eye on (large/jobs.ts): small and plain, whatever the body. */
+/** A look that another thread took (large/jobs.ts): small plain data, however large the body is. */
 export interface RemoteInspection extends Facts {
   readonly body: null;
   readonly remote: {
@@ -79,7 +79,7 @@ export interface RemoteInspection extends Facts {
     readonly beginning: string;
     /** See `mayLeave`. */
     readonly mayLeave: boolean;
-    /** null: they are many, or the body is so large that it is edited where it was looked at. */
+    /** null: there are many, or the body is large: then a worker looks at it again and edits it. */
     readonly places: EditPlaces | null;
   };
 }
@@ -313,7 +313,7 @@ class BodyInspector {
     if (this.#contentItems === 0) throw this.#error("invalid_value", name, "must not be empty");
   }
 
-  /** We read it ourselves: usage is injected there. */
+  /** Judged here because the relay injects `include_usage` into it. */
   #checkStreamOptions(fields: ReadonlyMap<string, Member>): void {
     if (this.#dialect === "messages" || present(fields, "stream_options") === undefined) return;
     const options = this.#objects?.get("stream_options");

@@ -165,7 +165,7 @@ function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
     else if (key === "citations" && reader.kind() === "array")
       readCitations(reader, facts, [...path, key], restored);
     else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
-    // Of a result within a block that is restored it is opened, and judged there.
+    // Inside of a block that is restored the blob is opened and judged when it is restored.
     else if (key === "encrypted_content" && path.length === OWN_DEPTH + 2)
       facts.serverToolHistory ||= isOurs(reader);
     else if (isBlobKey(key) && reader.kind() === "string") {
@@ -217,7 +217,7 @@ function readSource(reader: JsonReader, facts: ContentFacts, path: Path): string
 
 /**
  * A sealed index has to be verified, and must not go upstream (rule 3.4).
- * @param restored they stand where that is done.
+ * @param restored the block is one whose blobs are verified when it is restored.
  */
 function readCitations(reader: JsonReader, facts: ContentFacts, path: Path, restored: boolean): void {
   reader.array((index) => {

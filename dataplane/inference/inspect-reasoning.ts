@@ -34,7 +34,7 @@ export interface BlockBlob {
 }
 
 /**
- * The string ahead under such a key. Empty ones are nobody's secret.
+ * The string ahead under such a key; an empty one is left alone.
  * @throws ApiError 400 for the sealed result of a server tool, which has no place here.
  */
 export function readBlockBlob(
@@ -61,7 +61,7 @@ export function keepBlockBlobs(
   for (const { key, span, ours } of found) {
     const field = Object.hasOwn(fields, key) ? fields[key] : undefined;
     if (field !== undefined) blobs.push({ ...span, field, entryStart });
-    // Whatever its block is, it goes back to who made it, or goes with the block.
+    // Sealed by us: opened for the account that made it, or left out together with its block.
     else if (ours) blobs.push({ ...span, field: "signature", entryStart });
   }
 }

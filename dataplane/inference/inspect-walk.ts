@@ -117,7 +117,7 @@ class Walk {
 
   /** The object or array that is a member's value. */
   member(key: string): void {
-    // No id is a list or an object; what an upstream would make of one is not known.
+    // An id is never a list or an object; what an upstream would make of one is unknown, so it is refused.
     if (key === "file_id" || key === "container_id")
       readReference(this.#reader, this.#facts, key === "file_id" ? "file" : "container", [...this.#path]);
     else if (key === "file_ids" && this.#reader.kind() === "array")

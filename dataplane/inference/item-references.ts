@@ -49,7 +49,7 @@ class OrganizationItems implements OutputItems {
 
   keep(id: string, json: Buffer | string): void {
     if (id === "" || id.length > ID_LENGTH_MAX) return;
-    // Failing is a miss later on.
+    // An item that could not be stored is simply not found later on.
     this.#cache.set(this.#key(id), Buffer.from(json), KEPT_MS).catch(() => undefined);
   }
 

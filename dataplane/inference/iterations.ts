@@ -56,7 +56,7 @@ export class Iterations {
     }
   }
 
-  /** See OutgoingRequest. A loop's request has its system turns in front, and asks for no content of reasoning. */
+  /** As `OutgoingRequest.leaveOut`. A loop's request has no system turns in the middle, and asks for no content of reasoning. */
   #leaveOut(refusal: unknown): boolean {
     const { tiers } = this.#services;
     const [upstream, written] = [this.#asked, this.#written];

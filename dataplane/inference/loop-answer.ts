@@ -126,7 +126,7 @@ class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
 
   hurry(): void {}
 
-  /** The loop does it, with what its earlier iterations used. */
+  /** Observing is left to the loop, which adds what its earlier iterations used. */
   observe(): void {}
 
   async complete(last: readonly MessagesEvent[]): Promise<void> {

@@ -32,9 +32,9 @@ export function putFiles({ dialect, body, content }: Inspection, files: readonly
   const edits: Edit[] = [];
   for (const reference of references) {
     const file = held.get(reference.id);
-    // Those in odd places stay, and are refused.
+    // Ids in places where no file can stand are left, and refused later.
     if (file === undefined || reference.objectStart < 0) continue;
-    // Objects within one another: both cannot be written anew.
+    // Of two objects one of which holds the other only one can be rewritten.
     if (reference.objectStart < (edits.at(-1)?.end ?? 0)) throw tooMuchElse();
     edits.push(editOf(dialect, body, root, reference, file));
   }
@@ -86,7 +86,7 @@ function contentOf(
     if (!isImage) throw unsupported(dialect, reference.path, file);
     return { [inside === "image_url" ? "url" : "image_url"]: dataUrl() };
   }
-  // Sound is sent as it is, and has no place for a file.
+  // Audio parts hold their data inline and cannot refer to a file.
   if (inside === "input_audio") throw unsupported(dialect, reference.path, file);
   return { filename: holder["filename"] ?? filename, file_data: dataUrl() };
 }

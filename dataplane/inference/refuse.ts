@@ -93,7 +93,7 @@ function refuseFields(look: Facts): void {
     );
 }
 
-/** Judged without a server tool too (service.md "Errors"): an upstream would say it in its own words. */
+/** Judged also without a server tool (service.md "Errors"), so that the error is in our words and not an upstream's. */
 function refuseCallCap({ fields, maxToolCalls: value }: Facts): void {
   if (present(fields, "max_tool_calls") === undefined) return;
   if (value === undefined || !Number.isSafeInteger(value) || value < 1)
@@ -202,7 +202,7 @@ function refuseToolChoice(look: Facts): void {
 const isClientTool = ({ dialect, tools }: Facts, type: string): boolean =>
   tools.some((tool) => tool.type === type && classOf(dialect, tool) === "client");
 
-/** With a server tool beside it the tool loop judges it. */
+/** When a server tool is declared as well, the tool loop judges the choice. */
 function refuseChatChoice(look: Facts, type: string): void {
   if (!hostedTools.test(type) || declaredServerTools(look).size > 0) return;
   throw notAmongTools(look.dialect, "unsupported_tool", type);

@@ -117,7 +117,7 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
     const isFirst = stream.isOpening;
     if (isFirst) {
       if (frame.dataLines === 0) return this.#hold(frame, PASS);
-      // Bytes that are no answer at all are not the client's, whoever reads them (rule 1.6).
+      // Bytes that are no answer at all are not passed on (rule 1.6).
       if (!isReadable(frame)) return stream.refuse(corruptAnswer("a first event that is not a JSON object"));
       stream.open();
       this.#out = this.#held;

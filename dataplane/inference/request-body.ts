@@ -163,7 +163,7 @@ class LocalBody implements RequestBody {
       : countRemote(remote, this.inspected, this.#place);
   }
 
-  /** Where work is done that takes as long as parsing so much; null: here. It may be looked at here all the same. */
+  /** Where a body of so many bytes is parsed; null: here. (Looking at it has a higher threshold of its own.) */
   #remoteFor(bytes: number): LargeBody | null {
     const { pool, organizationId, closed } = this.#place;
     return pool === null || bytes <= CONVERT_HERE_BYTES
@@ -315,7 +315,7 @@ async function openLoopRemote(
   };
 }
 
-/** What an upstream refused is known here alone. */
+/** Which upstreams refuse to be told a tier is remembered in this thread only, so the facts are adapted here. */
 const toward = <Told extends ConversionFacts>(facts: Told, upstream: Upstream): Told => ({
   ...facts,
   tiers: tiersToward(facts.tiers, upstream),
@@ -324,6 +324,6 @@ const toward = <Told extends ConversionFacts>(facts: Told, upstream: Upstream): 
 const carryOf = ({ echo, ...carry }: RemoteCarry) => ({
   ...carry,
   request: JSON.parse(echo) as JsonObject,
-  // Places are named by whoever refuses something, and that is done where the body is.
+  // Places serve to name a field in an error, and such errors are thrown in the worker.
   places: { get: () => undefined },
 });

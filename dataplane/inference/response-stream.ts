@@ -17,7 +17,7 @@ import type { UpstreamAnswer } from "../upstream/request.ts";
 import type { BodyReader, CallFault } from "../upstream/send.ts";
 import { brokenStream, faultKind, faultOfEnd, isOwed, linger, unbegunAnswer } from "./broken-answer.ts";
 
-/** Time between two observations of a running stream: what a crash of this process would still charge. */
+/** Time between two observations of a running stream; after a crash of this process the last one is charged. */
 const OBSERVE_MS = 1_000;
 
 /** Turns an upstream's bytes into what the consumer gets, and reports to its stream: `open`, `pass`, `finish`, `refuse`. */
@@ -113,7 +113,7 @@ export class ResponseStream<Out> implements BodyReader {
 
   fail(fault: CallFault): void {
     if (this.isOver) return;
-    // Everything that matters came already: what failed is only the closing (rule 2.13).
+    // The answer is complete already; only closing the connection failed (rule 2.13).
     const held = fault === "cancelled" ? null : this.#translator.held();
     if (held !== null) return this.finish(held);
     this.#broke(brokenStream(fault), fault);

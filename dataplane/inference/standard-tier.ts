@@ -3,7 +3,7 @@ import type { Upstream } from "../config/schema.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
 import { ApiError } from "../lib/api-error.ts";
 
-/** As long as their snapshot: a changed route is tried anew. */
+/** Forgotten with their snapshot, so that a changed route is tried again. */
 const refusing = new WeakSet<Upstream>();
 /** The upstreams that a request, known by its plan, tells no tier: they refused it when they were told one. */
 const untold = new WeakMap<TierPlan, Set<Upstream>>();

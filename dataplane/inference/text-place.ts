@@ -24,7 +24,7 @@ export class TextPlace {
     this.#name = shortName(frame);
   }
 
-  /** null: the event holds no such text, or its place alone does not tell what weighs so much. */
+  /** null: the event holds no such text, or its place alone does not tell which text was weighed. */
   static of(frame: SseFrame, weight: number): TextPlace | null {
     const { bytes, dataStart, dataEnd } = frame;
     let place: TextPlace | null = null;

@@ -1,4 +1,4 @@
-/** Whole answers: what they say of themselves, and what becomes of those that are none. */
+/** Whole answers: what they report (usage, model, completeness), and what becomes of bodies that are no answer. */
 import type { CodecContext, KeepItem } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";

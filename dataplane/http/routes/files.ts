@@ -13,7 +13,7 @@ import { readUpload } from "../upload-form.ts";
 
 const DEFAULT_LIMIT = 20;
 const MAX_IDS = 100;
-/** Of a form, beside its file. */
+/** The most that a form may hold beside its file. */
 const FORM_BYTES_MOST = limits.formBytes - limits.fileBytes;
 
 export const fileRoutes =

@@ -84,7 +84,7 @@ async function infer(
     } catch (error) {
       if (!sink.started && !sink.closed.aborted) throw error;
       if (!sink.closed.aborted) {
-        // The seam says that this cannot happen; the client must not take the answer for whole.
+        // By the contract of `InferenceCall` this cannot happen; cut, so that the client does not take the answer for complete.
         services.log.error(
           { request_id: request.id, err: error },
           "serving failed after the answer had begun",
@@ -97,7 +97,7 @@ async function infer(
     // The client left before there was anything to say.
     if (!reply.sent) reply.hijack();
   } finally {
-    // Not with the connection: a client that left may have its answer read on.
+    // Not when the connection closes: the answer of a client that left may still be read on.
     request.bodyLease.release();
     summary.serving = false;
     summary.served?.();

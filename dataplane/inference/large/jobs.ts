@@ -1,7 +1,7 @@
 /**
  * What is done with a large body in another thread (docs/decisions/large-bodies.md). Each job is a function of plain
  * data: the body and what the request's route says; nothing is kept from one to the next. What comes back is small, or
- * bytes: whatever has to be walked to be received would hold up the receiver as it held up whoever made it.
+ * bytes: receiving a large structure would hold the event loop as long as making it held the worker.
  */
 import type { Route, Upstream } from "../../config/schema.ts";
 import type { Carry, Sealer } from "../../dialects/codecs.ts";
@@ -118,7 +118,7 @@ function read(facts: ConversionFacts, { body, sealer }: JobContext): Conversion 
 const openLoop = (facts: LoopFacts, { body, sealer }: JobContext): OpenLoop =>
   new OpenLoop(facts, sealer, parsedBody({ body, dialect: facts.dialect }));
 
-/** So many steps of each of many paths are told. */
+/** Paths to fields are cut after so many steps. */
 const MAX_STEPS = 12;
 
 /** Up to this size a body is edited by whoever got its look: copying it takes about a millisecond. */
@@ -139,7 +139,7 @@ function editPlaces({ body, top, objects, fields, tools, content }: Inspection):
   return isLittle ? { top, objects, fields, tools } : null;
 }
 
-/** A look without its body, and with what only edits need where that is little. */
+/** A look as it is sent back: without the body, and with the places of edits only where they are few. */
 function farLook(inspected: Inspection): RemoteInspection {
   const {
     body: _body,
@@ -204,7 +204,7 @@ function remoteCarry(
   for (const field of dialect === "messages" ? [] : echoed) {
     const value = request[field];
     if (value === undefined) continue;
-    // In Chat it is enough that they are there.
+    // For Chat only the presence of these fields matters.
     const shown = dialect === "chat" && Array.isArray(value) ? [] : value;
     const length = JSON.stringify(shown).length;
     if (length <= room) echo[field] = shown;
@@ -215,7 +215,7 @@ function remoteCarry(
     serverTools,
     stops,
     compacts,
-    // Ids of earlier calls, of which there may be very many, come in no answer.
+    // Only aliases of tool names are needed for answers; those of earlier calls' ids may be very many.
     aliases: new Map([...aliases].filter(([alias]) => names.has(alias))),
     namespaces,
     echo: JSON.stringify(echo),

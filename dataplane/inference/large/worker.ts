@@ -82,6 +82,6 @@ function stepBack(): void {
     const thread = Number(readlinkSync("/proc/thread-self").split("/").at(-1));
     setPriority(thread, constants.priority.PRIORITY_BELOW_NORMAL);
   } catch {
-    // It works all the same.
+    // The work is done all the same without a lower priority.
   }
 }
