@@ -8,8 +8,6 @@ import type { OrganizationEntry } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { DirectorySyncOptions } from "./directory-sync.ts";
 import { KeyDirectory } from "./directory.ts";
-import { systemClock } from "../lib/clock.ts";
-import { newId } from "../lib/ids.ts";
 import { grant } from "../billing/grant-command.ts";
 
 let world: DirectoryWorld;
