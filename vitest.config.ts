@@ -12,6 +12,8 @@ export default defineConfig({
   test: {
     testTimeout: 20_000,
     hookTimeout: 120_000,
+    // Of the global set-ups: stores are stopped, and the answers of the integration tests are judged.
+    teardownTimeout: 60_000,
     projects: [
       {
         test: {
@@ -31,7 +33,8 @@ export default defineConfig({
             "test/{integration,chaos,abuse}/**/*.test.ts",
             "{dataplane,operator,hack}/**/*.store.test.ts",
           ],
-          globalSetup: ["test/integration/stores.ts"],
+          globalSetup: ["test/integration/stores.ts", "test/vendor/judge-tapped.ts"],
+          setupFiles: ["test/vendor/tap.ts"],
           testTimeout: 60_000,
           hookTimeout: 180_000,
           fileParallelism: false,

@@ -4,7 +4,8 @@
  */
 import { describe, expect, test } from "vitest";
 import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
-import { streamFaults, vendorJudge, vendorType } from "../../test/vendor/judge.ts";
+import { streamFaults, vendorJudge } from "../../test/vendor/judge.ts";
+import { vendorType } from "../../test/vendor/vendor-type.ts";
 import type { Step } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
 import { callOn, nameOf, ways, type Way } from "../../test/fakes/ways.ts";

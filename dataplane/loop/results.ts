@@ -185,11 +185,19 @@ const shortCited = (cited: string): string =>
     .slice(0, MAX_CITED)
     .join("");
 
-/** A model's own citation as a client may see it. An upstream may have left its text out. */
-export const shortCitation = (citation: Citation): Citation =>
-  typeof citation.cited_text === "string"
-    ? { ...citation, cited_text: shortCited(citation.cited_text) }
-    : citation;
+/** Into a document; the official types always have the file that it came from. */
+const documentCitations: ReadonlySet<string> = new Set<Citation["type"]>([
+  "char_location",
+  "page_location",
+  "content_block_location",
+]);
+
+/** A model's own citation as a client may see it. An upstream may have left its text out, or the file. */
+export const shortCitation = (citation: Citation): Citation => ({
+  ...citation,
+  ...(typeof citation.cited_text === "string" && { cited_text: shortCited(citation.cited_text) }),
+  ...("file_id" in citation || !documentCitations.has(citation.type) ? {} : { file_id: null }),
+});
 
 /** What each tool takes, as the function that the model is given. */
 export const toolFunctions: Record<

@@ -6,7 +6,8 @@ import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
-import { streamFaults, vendorJudge, vendorType } from "../vendor/judge.ts";
+import { streamFaults, vendorJudge } from "../vendor/judge.ts";
+import { vendorType } from "../vendor/vendor-type.ts";
 import { startProduct, temporaryFolder, type Product } from "./product.ts";
 
 const judge = await vendorJudge();

@@ -3,28 +3,18 @@ import { Ajv, type ErrorObject, type ValidateFunction } from "ajv";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import { framesOf } from "../grammar/sse.ts";
 import { exceptions } from "./exceptions.ts";
-import { vendorSchemas, type Schema, type VendorType } from "./schemas.ts";
+import { seenEvent } from "./seen.ts";
+import { vendorSchemas, type Schema } from "./schemas.ts";
+import type { VendorType } from "./vendor-type.ts";
 
 /** What is wrong with a value, save for what `exceptions.ts` allows; empty when nothing is. */
 export type Judge = (type: VendorType, value: unknown) => string[];
 
-const kinds = { messages: "Messages", chat: "Chat", responses: "Responses" } as const satisfies Record<
-  Dialect,
-  string
->;
-
-/** The vendor's type of a dialect's whole answer, of one event of its stream, of its request. */
-export const vendorType = (dialect: Dialect, what: "Answer" | "Event" | "Request"): VendorType =>
-  `${kinds[dialect]}${what}`;
-
-/** What is wrong with the events of a stream's bytes. Errors in the stream, pings and `[DONE]` have no type. */
+/** What is wrong with the events of a stream's bytes. */
 export function streamFaults(judge: Judge, dialect: Dialect, stream: string): string[] {
   return framesOf(stream).flatMap(({ data }) => {
     if (data === "" || data === "[DONE]") return [];
-    const event = JSON.parse(data) as { readonly type?: unknown; readonly error?: unknown };
-    const typeless =
-      event.type === "ping" || event.type === "error" || (dialect === "chat" && "error" in event);
-    return typeless ? [] : judge(vendorType(dialect, "Event"), event);
+    return seenEvent(dialect, JSON.parse(data) as object).flatMap(({ type, value }) => judge(type, value));
   });
 }
 

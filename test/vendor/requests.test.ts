@@ -10,7 +10,8 @@ import type { JsonObject } from "../../dataplane/dialects/messages/types.ts";
 import { COMPACTED_PREFIX } from "../../dataplane/dialects/responses/compaction.ts";
 import { requestCodecs } from "../../dataplane/dialects/request-codecs.ts";
 import { mappedSubset, plain } from "../fakes/conversations.ts";
-import { vendorJudge, vendorType } from "./judge.ts";
+import { vendorJudge } from "./judge.ts";
+import { vendorType } from "./vendor-type.ts";
 
 const judge = await vendorJudge();
 const context: CodecContext = {

@@ -8,21 +8,7 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { createGenerator } from "ts-json-schema-generator";
 import { cacheFolder } from "../../hack/cache.ts";
-
-/** The names in types.ts. */
-export const vendorTypes = [
-  "MessagesAnswer",
-  "MessagesEvent",
-  "MessagesRequest",
-  "MessagesModel",
-  "ChatAnswer",
-  "ChatEvent",
-  "ChatRequest",
-  "ResponsesAnswer",
-  "ResponsesEvent",
-  "ResponsesRequest",
-] as const;
-export type VendorType = (typeof vendorTypes)[number];
+import { type VendorType, vendorTypes } from "./vendor-type.ts";
 
 const entry = join(import.meta.dirname, "types.ts");
 const sources = ["@anthropic-ai/sdk", "openai", "ts-json-schema-generator"] as const;
@@ -53,7 +39,8 @@ async function fingerprint(): Promise<string> {
     const manifest = await readFile(join(root, "node_modules", name, "package.json"), "utf8");
     hash.update(`${name}@${(JSON.parse(manifest) as { version: string }).version}\n`);
   }
-  for (const file of [entry, import.meta.filename]) hash.update(await readFile(file));
+  for (const file of [entry, import.meta.filename, join(import.meta.dirname, "vendor-type.ts")])
+    hash.update(await readFile(file));
   return hash.digest("hex").slice(0, 24);
 }
 
