@@ -298,6 +298,7 @@ async function serveForever(environment: Environment): Promise<void> {
     holds,
     serve: serveWith(patientCallLimit(admit)),
     snapshot,
+    limitsOf: (keyId, projectId) => directory.limitsOf(keyId, projectId),
     random: Math.random,
     ...records,
     // Requests that somebody waits for come first.

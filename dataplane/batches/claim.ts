@@ -27,6 +27,8 @@ const claimedSchema = z.object({
   organizationId: z.string(),
   projectId: z.string(),
   keyId: z.string(),
+  /** Of the batch. */
+  expiresAt: z.number(),
   form: z.enum(["messages", "openai"]),
   dialect: z.enum(dialects),
   headers: z.string(),
@@ -122,7 +124,7 @@ export async function claimItems(
       case when octet_length(item.body) <= ${SMALL_BODY_BYTES} then item.body end as body,
       item.faults, item.first_fault_at as "firstFaultAt",
       batch.organization_id as "organizationId", batch.project_id as "projectId", batch.key_id as "keyId",
-      batch.form, batch.dialect, batch.headers
+      batch.expires_at as "expiresAt", batch.form, batch.dialect, batch.headers
   `);
   return claimed.toSorted((one, other) => one.number - other.number);
 }

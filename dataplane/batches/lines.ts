@@ -15,6 +15,8 @@ export interface LineItem {
 /** The codes of batch results (service.md "What becomes of an item"). */
 export type ResultCode =
   | "insufficient_quota"
+  | "key_limit_reached"
+  | "project_limit_reached"
   | "invalid_request"
   | "upstream_error"
   | "unsupported_tool"
@@ -24,6 +26,8 @@ export type ResultCode =
 /** How each error of the service is called in results: an error that is new has to be given a name here. */
 const resultCodes: Readonly<Record<ErrorCode, ResultCode>> = {
   insufficient_credit: "insufficient_quota",
+  key_limit_reached: "key_limit_reached",
+  project_limit_reached: "project_limit_reached",
   unsupported_tool: "unsupported_tool",
   unsupported_parameter: "unsupported_parameter",
   thread_unsupported: "unsupported_parameter",
@@ -92,6 +96,8 @@ export function erroredLine(form: BatchForm, item: LineItem, error: ApiError): B
 
 const messagesTypes: Readonly<Record<ResultCode, string>> = {
   insufficient_quota: "billing_error",
+  key_limit_reached: "billing_error",
+  project_limit_reached: "billing_error",
   invalid_request: "invalid_request_error",
   unsupported_tool: "invalid_request_error",
   unsupported_parameter: "invalid_request_error",

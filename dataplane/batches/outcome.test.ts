@@ -7,6 +7,8 @@ const end = (error: ApiError, more: Partial<RunEnd> = {}): RunEnd => ({
   charged: false,
   admitted: true,
   faults: 0,
+  now: 0,
+  expiresAt: 0,
   othersSucceed: false,
   ...more,
 });
@@ -44,4 +46,22 @@ test("rule 4.8: what is ours to mend is not tried again", () => {
 test("back-off grows from half a second to a minute and a half", () => {
   expect([0, 1, 2, 3, 20].map((faults) => backOff(faults, 0))).toEqual([500, 1_000, 2_000, 4_000, 60_000]);
   expect(backOff(20, 0.999)).toBeLessThan(90_001);
+});
+
+test("rule 9.6: an item over a limit waits until that begins anew, unless its batch ends before", () => {
+  const spent = (anew: string | null) =>
+    new ApiError("key_limit_reached", "x", { details: { begins_anew_at: anew } });
+  const now = Date.parse("2026-11-30T23:59:00Z");
+  const of = (error: ApiError, expiresAt: string) =>
+    judgeRun(end(error, { admitted: false, now, expiresAt: Date.parse(expiresAt) }), 0);
+  const anew = "2026-12-01T00:00:00Z";
+  expect(of(spent(anew), "2026-12-01T12:00:00Z")).toEqual({
+    kind: "again",
+    waitMs: 60_000,
+    because: "limit",
+  });
+  expect(of(spent(anew), "2026-12-01T00:00:00Z").kind).toBe("errored");
+  expect(of(spent(null), "2026-12-01T12:00:00Z").kind).toBe("errored");
+  // It is looked at now and then, as the limit may be raised.
+  expect(of(spent("2026-12-30T00:00:00Z"), "2027-01-01T00:00:00Z")).toMatchObject({ waitMs: 300_000 });
 });

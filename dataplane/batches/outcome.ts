@@ -13,6 +13,9 @@ export interface RunEnd {
   readonly admitted: boolean;
   /** Earlier runs of this item that ended in a fault of the upstream. */
   readonly faults: number;
+  /** When it ended, and when its batch does; Unix milliseconds. */
+  readonly now: number;
+  readonly expiresAt: number;
   /** Other items of the same model went well since this item's first fault. */
   readonly othersSucceed: boolean;
 }
@@ -21,7 +24,11 @@ export type RunVerdict =
   /** `corrupt`: an answer came that cannot be read; where nothing was charged for it yet, an estimate is. */
   | { readonly kind: "errored"; readonly corrupt: boolean }
   /** Not the item's fault: it waits its turn again. */
-  | { readonly kind: "again"; readonly waitMs: number; readonly because: "credit" | "model" | "stores" }
+  | {
+      readonly kind: "again";
+      readonly waitMs: number;
+      readonly because: "credit" | "model" | "stores" | "limit";
+    }
   /** The upstream failed: tried again, later and later. */
   | { readonly kind: "fault"; readonly waitMs: number };
 
@@ -30,6 +37,8 @@ const MOST_FAULTS = 12;
 /** Tries that may time out: each may take the route's whole request time-out. */
 const MOST_TIMEOUTS = 3;
 const LONGEST_WAIT_MS = 60_000;
+/** A limit may be raised before it begins anew. */
+const LIMIT_LOOK_MS = 5 * 60_000;
 
 /** `random`: 0 to 1, spreads items that failed together. */
 export function judgeRun(end: RunEnd, random: number): RunVerdict {
@@ -46,6 +55,9 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
     case "overloaded":
       if (!admitted) return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: "stores" };
       return { kind: "fault", waitMs: Math.max(waitMs, backOff(faults, random)) };
+    case "key_limit_reached":
+    case "project_limit_reached":
+      return judgeLimit(end) ?? errored;
     case "upstream_error":
       return judgeUpstreamError(end, random);
     case "timeout":
@@ -54,6 +66,13 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
     default:
       return errored;
   }
+}
+
+/** It waits until its limit begins anew, and is accepted in that window (rule 9.6); null: its batch ends before. */
+function judgeLimit({ error, now, expiresAt }: RunEnd): RunVerdict | null {
+  const anew = Date.parse(String(error.details?.["begins_anew_at"]));
+  if (Number.isNaN(anew) || anew >= expiresAt) return null;
+  return { kind: "again", waitMs: Math.max(1_000, Math.min(anew - now, LIMIT_LOOK_MS)), because: "limit" };
 }
 
 function judgeUpstreamError({ error, faults, othersSucceed }: RunEnd, random: number): RunVerdict {

@@ -5,7 +5,7 @@
  */
 import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
-import { firstLines } from "../billing/reconcile-ledger.ts";
+import { firstLines } from "../billing/report-lines.ts";
 
 /** @returns one line for each broken invariant; none when everything agrees. */
 export async function reconcileBatches(pool: DatabasePool): Promise<readonly string[]> {

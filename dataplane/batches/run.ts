@@ -7,7 +7,9 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { dialectPath } from "../dialects/dialect.ts";
 import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
 import type { AnswerSink, InferenceCall } from "../inference/call.ts";
+import type { Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
+import type { Clock } from "../lib/clock.ts";
 import { Cancellation } from "../lib/cancellation.ts";
 import { requestRecord, type RequestRecords } from "../telemetry/request-record.ts";
 import { newRequestSummary } from "../telemetry/request-summary.ts";
@@ -21,7 +23,10 @@ export interface RunServices {
   /** `Holds.forItem`. */
   readonly meterFor: Holds["forItem"];
   readonly snapshot: () => Snapshot;
+  /** `KeyDirectory.limitsOf`. */
+  readonly limitsOf: (keyId: string, projectId: string) => Promise<Pick<Principal, "limits" | "keyEpoch">>;
   readonly log: Logger;
+  readonly clock: Clock;
   readonly random: () => number;
   /** Keeps what is known of each run; absent where none are kept. */
   readonly records?: RequestRecords;
@@ -64,7 +69,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
         expiresAt: null,
         organizationId: item.organizationId,
         projectId: item.projectId,
-        keyEpoch: 0,
+        ...(await services.limitsOf(item.keyId, item.projectId)),
       },
       snapshot: services.snapshot(),
       meter: charge.meter,
@@ -98,6 +103,8 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
       charged: charge.row !== null,
       admitted: charge.opened,
       faults: item.faults,
+      now: services.clock.now(),
+      expiresAt: item.expiresAt,
       othersSucceed: services.succeededSince(item.model, item.firstFaultAt ?? Number.POSITIVE_INFINITY),
     },
     services.random(),

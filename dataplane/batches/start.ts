@@ -9,7 +9,7 @@ import { BatchWorker, type WorkerOptions } from "./worker.ts";
 export interface BatchesOptions
   extends
     Omit<BatchContext, "workerId" | "wake" | "balance">,
-    Pick<RunServices, "serve" | "snapshot" | "random" | "records">,
+    Pick<RunServices, "serve" | "snapshot" | "random" | "records" | "limitsOf">,
     Pick<WorkerOptions, "busy" | "liveLoad" | "rhythm" | "limits"> {
   readonly redis: Redis;
   readonly holds: Holds;
@@ -24,22 +24,8 @@ export interface Batches {
 
 /** Starts nothing yet: `worker.start()` does. */
 export function openBatches(options: BatchesOptions): Batches {
-  const {
-    pool,
-    files,
-    bodies,
-    clock,
-    newId,
-    large,
-    log,
-    redis,
-    holds,
-    serve,
-    snapshot,
-    random,
-    records,
-    ...rest
-  } = options;
+  const { pool, files, bodies, clock, newId, large, log, redis, holds, ...rest } = options;
+  const { serve, snapshot, random, records, limitsOf } = options;
   const wakeUps = redisWakeUps(redis);
   const context: BatchContext = {
     pool,
@@ -64,6 +50,8 @@ export function openBatches(options: BatchesOptions): Batches {
       snapshot,
       random,
       ...(records === undefined ? {} : { records }),
+      clock,
+      limitsOf,
       meterFor: (claim, onRow) => holds.forItem(claim, onRow),
     },
     charged: (rows, accounts) => holds.charges.ledgerCharged(rows, accounts),

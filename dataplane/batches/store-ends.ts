@@ -125,6 +125,10 @@ async function putBack(
     update batch_items item
     set state = again.state, worker = null, claim = null,
       not_before = clock_timestamp() + again.wait_ms * interval '1 millisecond',
+      -- A limit counts a request in the window in which it is accepted: it is accepted anew when it is tried again.
+      accepted_at = case when again.anew = 1
+        then date_trunc('milliseconds', clock_timestamp() + again.wait_ms * interval '1 millisecond')
+        else item.accepted_at end,
       faults = item.faults + again.fault,
       first_fault_at = case when again.fault = 1 then coalesce(item.first_fault_at, clock_timestamp()) else item.first_fault_at end,
       body = case when again.state = 'waiting' then item.body end
@@ -141,8 +145,12 @@ async function putBack(
       ${sql.array(
         again.map(({ end }) => (end.kind === "fault" ? 1 : 0)),
         "int4",
+      )},
+      ${sql.array(
+        again.map(({ end }) => (end.kind === "again" && end.because === "limit" ? 1 : 0)),
+        "int4",
       )}
-    ) as again (batch_id, number, claim, state, wait_ms, fault)
+    ) as again (batch_id, number, claim, state, wait_ms, fault, anew)
     where ${isClaimed("again")}
     returning item.batch_id as "batchId", item.state
   `);

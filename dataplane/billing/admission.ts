@@ -1,6 +1,6 @@
 /**
- * The line in which requests stand while other requests hold all of their organization's credit (design.md §5):
- * first come, first served, at most 2 s each. Only the first of a line asks Redis again, so a crowd costs no more
+ * The lines in which requests stand while other requests hold all of their organization's credit, or all that is left of a
+ * limit of their key or project (design.md §5): in each, first come, first served, at most 2 s each. Only the first of a line asks Redis again, so a crowd costs no more
  * than one request does.
  */
 import type { Reply } from "./shard.ts";
@@ -16,9 +16,14 @@ interface Visitor {
   readonly attempt: () => Promise<Reply>;
   /** `performance.now()` milliseconds. */
   readonly deadline: number;
+  /** Where one belongs whom nothing but the organization's credit keeps waiting. */
+  readonly organizationId: string;
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: unknown) => void;
 }
+
+/** The line that a `busy` reply is about: of the scope that it names, or of the organization. */
+const lineOf = (reply: Reply, organizationId: string): string => reply[1] || organizationId;
 
 interface Line {
   readonly visitors: Visitor[];
@@ -33,55 +38,67 @@ export class Admission {
     this.#waitMs = waitMs;
   }
 
-  hasLine(organizationId: string): boolean {
-    return this.#lines.has(organizationId);
+  hasLine(name: string): boolean {
+    return this.#lines.has(name);
   }
 
-  /** Tries until the answer is something else than `busy`, or the time is up (then `busy`). */
-  async admit(organizationId: string, attempt: () => Promise<Reply>): Promise<Reply> {
-    const line = this.#lines.get(organizationId);
-    if (line === undefined) {
+  /**
+   * Tries until the answer is something else than `busy`, or the time is up (then `busy`). `name`: the line to stand in if there
+   * is one; what is tried may lead to another.
+   */
+  async admit(organizationId: string, name: string, attempt: () => Promise<Reply>): Promise<Reply> {
+    let own = name;
+    if (!this.#lines.has(name)) {
       const reply = await attempt();
       if (reply[0] !== "busy") return reply;
-    } else if (line.visitors.length >= LONGEST_LINE) {
-      return ["busy"];
+      own = lineOf(reply, organizationId);
     }
     return await new Promise((resolve, reject) => {
-      this.#join(organizationId, { attempt, deadline: performance.now() + this.#waitMs, resolve, reject });
+      const deadline = performance.now() + this.#waitMs;
+      this.#join(own, { attempt, deadline, organizationId, resolve, reject });
     });
   }
 
-  /** Some credit of the organization became free. */
-  freed(organizationId: string): void {
-    this.#lines.get(organizationId)?.wake();
+  /** Something that this line waits for became free. */
+  freed(name: string): void {
+    this.#lines.get(name)?.wake();
   }
 
-  #join(organizationId: string, visitor: Visitor): void {
-    const line = this.#lines.get(organizationId);
-    if (line !== undefined) {
-      line.visitors.push(visitor);
+  #join(name: string, visitor: Visitor): void {
+    const line = this.#lines.get(name);
+    if (line === undefined) {
+      const opened: Line = { visitors: [visitor], wake: () => {} };
+      this.#lines.set(name, opened);
+      this.#serve(name, opened).catch((error: unknown) => {
+        this.#lines.delete(name);
+        for (const { reject } of opened.visitors) reject(error);
+      });
       return;
     }
-    const opened: Line = { visitors: [visitor], wake: () => {} };
-    this.#lines.set(organizationId, opened);
-    this.#serve(organizationId, opened).catch((error: unknown) => {
-      this.#lines.delete(organizationId);
-      for (const { reject } of opened.visitors) reject(error);
-    });
+    const { visitors } = line;
+    if (visitors.length >= LONGEST_LINE) return visitor.resolve(busyIn(name, visitor));
+    // By their deadlines, as one may come from another line; behind the first, whose try may be under way.
+    const place = visitors.findLastIndex(({ deadline }) => deadline <= visitor.deadline);
+    visitors.splice(Math.max(1, place + 1), 0, visitor);
   }
 
-  async #serve(organizationId: string, line: Line): Promise<void> {
+  async #serve(name: string, line: Line): Promise<void> {
     let pauseMs = FIRST_PAUSE_MS;
     for (let first = line.visitors[0]; first !== undefined; first = line.visitors[0]) {
       // Deadlines stand in the order of the line, so nobody behind the first runs out of time before it does.
       if (performance.now() >= first.deadline) {
         line.visitors.shift();
-        first.resolve(["busy"]);
+        first.resolve(busyIn(name, first));
         continue;
       }
       await wait(line, Math.min(pauseMs, first.deadline - performance.now()));
       try {
         const reply = await first.attempt();
+        if (reply[0] === "busy" && lineOf(reply, first.organizationId) !== name) {
+          line.visitors.shift();
+          this.#join(lineOf(reply, first.organizationId), first);
+          continue;
+        }
         if (reply[0] === "busy") {
           pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS);
           continue;
@@ -94,9 +111,12 @@ export class Admission {
       // Where one found room the next may, too.
       pauseMs = 0;
     }
-    this.#lines.delete(organizationId);
+    this.#lines.delete(name);
   }
 }
+
+const busyIn = (name: string, { organizationId }: Visitor): Reply =>
+  name === organizationId ? ["busy", ""] : ["busy", name];
 
 function wait(line: Line, ms: number): Promise<void> {
   return new Promise((resolve) => {

@@ -11,6 +11,8 @@ const request: MeteredRequest = {
   projectId: "proj_1",
   keyId: "apikey_1",
   keyEpoch: 1,
+  limits: [],
+  limitsEpoch: 1,
   model: "modèle \u{1F600}",
   contextTokens: 200_000,
   endpoint: "responses",

@@ -10,7 +10,7 @@ import { countCharge } from "../telemetry/metrics.ts";
 import type { Account } from "./accounts.ts";
 import { encodeRow } from "./charge-text.ts";
 import { accountOperation } from "./gate.ts";
-import type { Correction, HeldBill } from "./held-bill.ts";
+import type { Correction, HeldBill, ScopeArguments } from "./held-bill.ts";
 import { BEFORE_ALL, KeptByShard, type StreamPosition } from "./kept-charges.ts";
 import { LedgerWriter } from "./ledger-writer.ts";
 import { operation, RedisSilent, SHARDS, shardOf, type MeterOperation } from "./shard.ts";
@@ -64,7 +64,7 @@ export class Charges {
 
   /** Resolves when the charge is durable. @throws ApiError when neither store takes it in time; it is made all the same. */
   async settle(bill: HeldBill, row: UsageRow): Promise<void> {
-    const charge = settleOperation(row, bill.correction(allTokens(row.tokens)));
+    const charge = settleOperation(row, bill);
     reachedMoneyStep("settle.sent");
     const deadline = performance.now() + REDIS_MS;
     for (let left = REDIS_MS; left > 0; left = deadline - performance.now()) {
@@ -83,7 +83,7 @@ export class Charges {
 
   /** The ledger charged these rows past a silent Redis: as `ledgerCharged`, and kept in case it loses them again. */
   stored(rows: readonly UsageRow[], accounts: readonly Account[]): void {
-    for (const row of rows) this.#keep(row, settleOperation(row, NO_CORRECTION), BEFORE_ALL);
+    for (const row of rows) this.#keep(row, settleOperation(row, this.#aroundRedis.get(row)), BEFORE_ALL);
     this.ledgerCharged(rows, accounts);
   }
 
@@ -95,11 +95,17 @@ export class Charges {
     }
     for (const row of rows) {
       const bill = this.#aroundRedis.get(row);
-      const correction = bill?.correction(allTokens(row.tokens)) ?? NO_CORRECTION;
       if (bill !== undefined) this.#onEnded(bill);
-      operations
-        .get(row.organizationId)
-        ?.push(operation("release", row.organizationId, bill?.request.id ?? row.id, ...correction, "1"));
+      const { organizationId } = row;
+      const release = operation(
+        "release",
+        organizationId,
+        bill?.request.id ?? row.id,
+        ...correctionOf(row, bill),
+        "1",
+        ...(bill?.scopeArguments ?? UNKNOWN_SCOPES),
+      );
+      operations.get(organizationId)?.push(release);
       // Rows that went around Redis are counted here, those through it where they are settled.
       count(row);
     }
@@ -143,8 +149,7 @@ export class Charges {
   /** One try for a row that Redis did not take in time. */
   #settleOnce(row: UsageRow): Promise<boolean> {
     const bill = this.#aroundRedis.get(row);
-    const correction = bill?.correction(allTokens(row.tokens)) ?? NO_CORRECTION;
-    return this.#chargeInRedis(bill, row, settleOperation(row, correction), REDIS_MS);
+    return this.#chargeInRedis(bill, row, settleOperation(row, bill), REDIS_MS);
   }
 
   async #chargeInLedger(bill: HeldBill, row: UsageRow): Promise<void> {
@@ -170,8 +175,22 @@ export class Charges {
 /** Of a request whose limits are not known here. */
 const NO_CORRECTION: Correction = ["0", "0", "0"];
 
-const settleOperation = (row: UsageRow, correction: Correction): MeterOperation =>
-  operation("settle", row.organizationId, row.id, row.cost.total.toString(), encodeRow(row), ...correction);
+/** As if its limits had changed since: all scopes of the organization are read anew. */
+const UNKNOWN_SCOPES: ScopeArguments = ["", ""];
+
+const correctionOf = (row: UsageRow, bill: HeldBill | undefined): Correction =>
+  bill?.correction(allTokens(row.tokens)) ?? NO_CORRECTION;
+
+const settleOperation = (row: UsageRow, bill: HeldBill | undefined): MeterOperation =>
+  operation(
+    "settle",
+    row.organizationId,
+    row.id,
+    row.cost.total.toString(),
+    encodeRow(row),
+    ...correctionOf(row, bill),
+    ...(bill?.scopeArguments ?? UNKNOWN_SCOPES),
+  );
 
 function count({ model, tokens, cost }: UsageRow): void {
   countCharge(model, Number(cost.total) / 1e6, {

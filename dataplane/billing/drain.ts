@@ -19,6 +19,8 @@ import {
   type LedgerWord,
 } from "./ledger-identity.ts";
 import { drainRows } from "./ledger.ts";
+import { readScopeSpend, type ScopeOf, type ScopeSpend } from "./scope-spend.ts";
+import { scopeNamed } from "./scopes.ts";
 import { BETWEEN_RECORDS, BETWEEN_WORDS, operation, type MeterOperation, type Shard } from "./shard.ts";
 import { reachedMoneyStep } from "./steps.ts";
 
@@ -26,8 +28,10 @@ import { reachedMoneyStep } from "./steps.ts";
 const MOST_ENTRIES_READ = 250;
 /** So many are read at once, about. */
 const CHARGES_READ = 4_000;
-/** Bounds a transaction, and what one script call takes as arguments: five for an account. */
-const CHARGES_AT_ONCE = 1_000;
+/** Bounds a transaction, and what one script call takes as arguments: each charge may name another account and other scopes. */
+const WORDS_AT_ONCE = 5_000;
+const WORDS_OF_ACCOUNT = 5;
+const WORDS_OF_SCOPE = 6;
 /** First half of the advisory lock's key; the second is the shard. */
 const LOCK = 7_104_202;
 const SCRIPT_MS = 2_000;
@@ -35,7 +39,12 @@ const SCRIPT_MS = 2_000;
 /** An entry of the stream: charges on their way. */
 export interface Entry {
   readonly entryId: string;
-  readonly charges: readonly Charge[];
+  readonly charges: readonly WaitingCharge[];
+}
+
+interface WaitingCharge extends Charge {
+  /** Names of the scopes that it counts in (scopes.ts). */
+  readonly scopes: readonly string[];
 }
 
 /** Somebody took an entry out of a stream. */
@@ -149,7 +158,10 @@ export class Drainer {
       .finally(() => (this.#askedAt = null));
     if (accounts === null) return 0;
     reachedMoneyStep("drain.stored");
-    const [outcome] = await shard.run(drainedOperation(accounts, entries), SCRIPT_MS);
+    const spends = await readScopeSpend(this.#options.pool, scopesOf(entries)).catch((error: unknown) => {
+      throw new LedgerAway("the ledger did not tell what scopes spent", { cause: error });
+    });
+    const [outcome] = await shard.run(drainedOperation(accounts, entries, spends), SCRIPT_MS);
     if (outcome === "broken") throw new EntryMissing(`an entry of ${shard.tag}:usage had been taken out`);
     if (outcome === "other") this.#options.onOther();
     if (outcome === "moved" || outcome === "other") return 0;
@@ -187,38 +199,62 @@ export async function readEntries(redis: Redis, { tag }: Shard, most = MOST_ENTR
 }
 
 /** Takes an entry apart (`TAG:usage` in store/meter-shard.lua). */
-function readCharges(fields: readonly string[]): Charge[] {
+function readCharges(fields: readonly string[]): WaitingCharge[] {
   return (fields[1] ?? "").split(BETWEEN_RECORDS).map(readCharge);
 }
 
-function readCharge(packed: string): Charge {
+function readCharge(packed: string): WaitingCharge {
   const first = packed.indexOf(BETWEEN_WORDS);
   const second = packed.indexOf(BETWEEN_WORDS, first + 1);
   const cost = packed.slice(first + 1, second);
   // An entry that none of our scripts wrote is part of no balance.
   if (first < 0 || second < 0 || !/^\d{1,18}$/.test(cost))
-    return { organizationId: "", cost: 0n, text: packed };
-  return { organizationId: packed.slice(0, first), cost: BigInt(cost), text: packed.slice(second + 1) };
+    return { organizationId: "", cost: 0n, text: packed, scopes: [] };
+  const third = packed.indexOf(BETWEEN_WORDS, second + 1);
+  const text = packed.slice(second + 1, third < 0 ? undefined : third);
+  const scopes = third < 0 ? "" : packed.slice(third + 1);
+  const organizationId = packed.slice(0, first);
+  return { organizationId, cost: BigInt(cost), text, scopes: scopes === "" ? [] : scopes.split(" ") };
+}
+
+/** The scopes that charges count in, each once. */
+export function scopesOf(entries: readonly Entry[]): ScopeOf[] {
+  const found = new Map<string, ScopeOf>();
+  for (const { charges } of entries)
+    for (const { organizationId, scopes } of charges)
+      for (const name of scopes) {
+        const scope = found.has(name) ? null : scopeNamed(name);
+        if (scope !== null) found.set(name, { organizationId, scope });
+      }
+  return [...found.values()];
 }
 
 /** Neighbours together, as far as one transaction takes them. */
 function* inRounds(entries: readonly Entry[]): Generator<readonly Entry[]> {
   let round: Entry[] = [];
-  let count = 0;
+  let words = 0;
   for (const entry of entries) {
-    if (count > 0 && count + entry.charges.length > CHARGES_AT_ONCE) {
+    const more = entry.charges.reduce(
+      (sum, { scopes }) => sum + WORDS_OF_ACCOUNT + WORDS_OF_SCOPE * scopes.length,
+      0,
+    );
+    if (round.length > 0 && words + more > WORDS_AT_ONCE) {
       yield round;
       round = [];
-      count = 0;
+      words = 0;
     }
     round.push(entry);
-    count += entry.charges.length;
+    words += more;
   }
-  if (count > 0) yield round;
+  if (round.length > 0) yield round;
 }
 
-/** Tells Redis that the ledger has these entries, its oldest, and what the accounts are with them. */
-export function drainedOperation(accounts: readonly Account[], entries: readonly Entry[]): MeterOperation {
+/** Tells Redis that the ledger has these entries, its oldest, and what the accounts and the spends of scopes are with them. */
+export function drainedOperation(
+  accounts: readonly Account[],
+  entries: readonly Entry[],
+  spends: readonly ScopeSpend[],
+): MeterOperation {
   const charges = entries.flatMap((entry) => entry.charges);
   const ends = [entries[0]?.entryId ?? "", entries.at(-1)?.entryId ?? ""];
   const words = [
@@ -227,12 +263,15 @@ export function drainedOperation(accounts: readonly Account[], entries: readonly
     String(entries.length),
     String(charges.length),
     String(accounts.length),
+    String(spends.length),
   ];
   for (const { organizationId, balance, version } of accounts)
     words.push(organizationId, balance.toString(), version.toString());
+  for (const { organizationId, name, spent, version } of spends)
+    words.push(organizationId, name, (-spent).toString(), version.toString());
   const sums = new Map<string, bigint>();
-  for (const { organizationId, cost } of charges)
-    sums.set(organizationId, (sums.get(organizationId) ?? 0n) + cost);
-  for (const [organizationId, sum] of sums) if (sum !== 0n) words.push(organizationId, sum.toString());
+  for (const { organizationId, cost, scopes } of charges)
+    for (const name of [organizationId, ...scopes]) sums.set(name, (sums.get(name) ?? 0n) + cost);
+  for (const [name, sum] of sums) if (sum !== 0n) words.push(name, sum.toString());
   return operation("drained", ...words);
 }

@@ -5,7 +5,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { readAccounts, type Account, type KeyedAccount } from "./accounts.ts";
 import { Admission } from "./admission.ts";
-import type { HeldBill, RateLimits } from "./held-bill.ts";
+import type { CurrentKey, HeldBill, RateLimits } from "./held-bill.ts";
 import type { HoldsOptions } from "./holds.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MeteredRequest, Micros, Payer } from "./meter.ts";
@@ -13,12 +13,16 @@ import {
   creditEmpty,
   creditReserved,
   limitReached,
+  limitReserved,
+  limitSpent,
   ledgerBehind,
   meterUnavailable,
   rateLimitHeaders,
   tooManyAtOnce,
   type LimitState,
 } from "./rate-limits.ts";
+import { readScopeSpend, scopeOperation } from "./scope-spend.ts";
+import { creditScopes, NO_LIMITS, scopesText } from "./scopes.ts";
 import { operation, RedisSilent, type MeterOperation, type Reply } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
 import { KnownCredit } from "./known-credit.ts";
@@ -35,7 +39,17 @@ const hasLimits = ({ requestsPerMinute, tokensPerMinute, concurrentRequests }: R
 const noLimits: RateLimits = { requestsPerMinute: null, tokensPerMinute: null, concurrentRequests: null };
 
 /** Who asks to be admitted: a request, or a key whose request is not read yet. */
-type Asking = Pick<MeteredRequest, "organizationId" | "keyId"> & { readonly id?: string };
+interface Asking {
+  readonly request: Pick<MeteredRequest, "organizationId" | "keyId"> & { readonly id?: string };
+  /** As of the moment of asking. */
+  readonly scopes: () => string;
+  /** The key is another one than when it was looked up. */
+  readonly renew: (key: CurrentKey) => void;
+}
+
+/** What is known of whether a request may begin is known of its organization, or of its key where that has limits. */
+const payerOf = ({ organizationId, keyId, limits }: Pick<Payer, "organizationId" | "keyId" | "limits">) =>
+  limits.length === 0 ? organizationId : keyId;
 
 /** Limits as arguments of the scripts; 0: no limit. */
 const limitArguments = ({ concurrentRequests, requestsPerMinute, tokensPerMinute }: RateLimits) => [
@@ -45,8 +59,16 @@ const limitArguments = ({ concurrentRequests, requestsPerMinute, tokensPerMinute
 ];
 
 /** Whether another request would be admitted, read from the reply to a hold. */
-const isRoomLeft = ({ requestsPerMinute, tokensPerMinute }: RateLimits, held: Reply): boolean =>
-  !(requestsPerMinute !== null && held[2] === "0") && !(tokensPerMinute !== null && held[4] === "0");
+const isRoomLeft = ([, , ofRequests = "0", requests, , ofTokens = "0", tokens]: Reply): boolean =>
+  !(ofRequests !== "0" && requests === "0") && !(ofTokens !== "0" && tokens === "0");
+
+/** A request with the limits of its key, or a key alone. */
+type Limited = Pick<MeteredRequest, "limits" | "acceptedAt">;
+
+/** The lines that a request may have to stand in. */
+const linesOf = ({ request: { organizationId }, scopes }: HeldBill): readonly string[] =>
+  scopes === "" ? [organizationId] : [organizationId, ...creditScopes(scopes).map(({ name }) => name)];
+
 class OtherServer extends Error {
   override readonly name = "OtherServer";
   override readonly message = "another Postgres answers than the one that Redis knows";
@@ -74,32 +96,36 @@ export class Gate {
 
   /** Holds min(estimate, available) for the bill. @throws ApiError unless the request may run. */
   admit(bill: HeldBill, estimate: Micros): Promise<void> {
-    const { organizationId } = bill.request;
-    if (this.#admission.hasLine(organizationId)) return this.#standInLine(bill, estimate, null);
+    const line = linesOf(bill).find((name) => this.#admission.hasLine(name));
+    if (line !== undefined) return this.#standInLine(bill, estimate, line, null);
     return this.#hold(bill, estimate, (reply) => {
       // The usual case. Otherwise it has to wait for credit, or its account has to be read first.
       if (reply[0] === "held") return this.#admitted(bill, reply);
+      const { organizationId } = bill.request;
+      const name = reply[0] === "busy" ? reply[1] || organizationId : organizationId;
       // A request that waits gets the reply of the moment at which its turn comes.
-      return this.#standInLine(bill, estimate, this.#admission.hasLine(organizationId) ? null : reply);
+      return this.#standInLine(bill, estimate, name, this.#admission.hasLine(name) ? null : reply);
     });
   }
 
   /**
-   * Whether Redis said within the last second that the organization may begin a request. `exactly`: what is known
+   * Whether Redis said within the last second that the payer may begin a request. `exactly`: what is known
    * from then is not enough where limits use up within it.
    */
-  knownFine(organizationId: string, exactly: boolean): boolean {
-    if (!this.#known.mayBegin(organizationId)) return false;
-    return !exactly || !hasLimits(this.#options.limits(organizationId) ?? noLimits);
+  knownFine(payer: Payer, exactly: boolean): boolean {
+    if (!this.#known.mayBegin(payerOf(payer))) return false;
+    if (!exactly) return true;
+    return payer.limits.length === 0 && !hasLimits(this.#options.limits(payer.organizationId) ?? noLimits);
   }
 
   /** Whether a request may begin, without taking anything. @throws ApiError as `admit`, save that no credit is held. */
   async look(payer: Payer, endpoint: Dialect): Promise<void> {
-    const { organizationId } = payer;
-    const limits = this.#options.limits(organizationId) ?? noLimits;
-    const reply = await this.#look(payer, limits);
-    this.#known.learn(organizationId, reply[0] === "fine");
-    if (reply[0] !== "fine") throw this.#refusal(reply, endpoint, limits);
+    const limits = this.#options.limits(payer.organizationId) ?? noLimits;
+    const { reply, asked } = await this.#look(payer, limits);
+    // A scope that others hold may be free when the body has been read.
+    const fine = reply[0] === "fine" || reply[0] === "busy";
+    this.#known.learn(payerOf(payer), fine);
+    if (!fine) throw this.#refusal(reply, endpoint, asked);
   }
 
   /** Whether the balance is above 0. Without Redis the ledger alone is asked. @throws ApiError 401, 402, 503 */
@@ -107,7 +133,7 @@ export class Gate {
     const { organizationId } = payer;
     let reply: Reply;
     try {
-      reply = await this.#look(payer, noLimits);
+      reply = (await this.#look({ ...payer, limits: NO_LIMITS }, noLimits)).reply;
     } catch (error) {
       if (!(error instanceof ApiError) || error.code !== "unavailable") throw error;
       const [account] = await readAccounts(this.#options.pool, [organizationId]).catch((cause: unknown) => {
@@ -116,28 +142,36 @@ export class Gate {
       reply = [account !== undefined && account.balance > 0n ? "fine" : "empty"];
     }
     // Files may be stored while the ledger lags.
-    if (reply[0] !== "fine" && reply[0] !== "full") throw this.#refusal(reply, "chat", noLimits);
+    if (reply[0] !== "fine" && reply[0] !== "full")
+      throw this.#refusal(reply, "chat", { limits: NO_LIMITS, acceptedAt: 0 });
   }
 
-  async #look(payer: Payer, limits: RateLimits): Promise<Reply> {
-    const { organizationId, keyId } = payer;
-    let { keyEpoch } = payer;
-    return await this.#settled(
-      { organizationId, keyId },
+  async #look(payer: Payer, rates: RateLimits): Promise<{ readonly reply: Reply; readonly asked: Limited }> {
+    const { organizationId } = payer;
+    let { keyEpoch, limits } = payer;
+    const acceptedAt = this.#options.clock.now();
+    const scopes = () => scopesText(limits, acceptedAt, true);
+    const reply = await this.#settled(
+      {
+        request: payer,
+        scopes,
+        renew: (key) => {
+          ({ keyEpoch } = key);
+          if (payer.limits !== NO_LIMITS) ({ limits } = key);
+        },
+      },
       () => {
-        const look = operation("look", organizationId, String(keyEpoch), ...limitArguments(limits));
+        const look = operation("look", organizationId, String(keyEpoch), ...limitArguments(rates), scopes());
         return this.#shards.run(organizationId, look);
       },
-      (epoch) => {
-        keyEpoch = epoch;
-      },
     );
+    return { reply, asked: { limits, acceptedAt } };
   }
 
-  /** `first`: what the first try was told, when it was made already. */
-  async #standInLine(bill: HeldBill, estimate: Micros, first: Reply | null): Promise<void> {
+  /** `line`: to stand in if there is one. `first`: what the first try was told, when it was made already. */
+  async #standInLine(bill: HeldBill, estimate: Micros, line: string, first: Reply | null): Promise<void> {
     let known = first;
-    const reply = await this.#admission.admit(bill.request.organizationId, () => {
+    const reply = await this.#admission.admit(bill.request.organizationId, line, () => {
       const told = known;
       known = null;
       return this.#tryHold(bill, estimate, told);
@@ -145,8 +179,14 @@ export class Gate {
     this.#admitted(bill, reply);
   }
 
+  /** What the bill held became free. */
+  freed(bill: HeldBill): void {
+    if (bill.scopes === "") return this.#admission.freed(bill.request.organizationId);
+    for (const line of linesOf(bill)) this.#admission.freed(line);
+  }
+
   /** Some credit of the organization became free. */
-  freed(organizationId: string): void {
+  freedAny(organizationId: string): void {
     this.#admission.freed(organizationId);
   }
 
@@ -171,14 +211,13 @@ export class Gate {
 
   /** `known`: what the first try was told, when it was made already. */
   #tryHold(bill: HeldBill, estimate: Micros, known: Reply | null): Promise<Reply> {
-    return this.#settled(
-      bill.request,
-      () => this.#hold(bill, estimate, (told) => told),
-      (epoch) => {
-        bill.keyEpoch = epoch;
-      },
-      known,
-    );
+    const { request } = bill;
+    const asking = {
+      request,
+      scopes: () => bill.scopes,
+      renew: (key: CurrentKey) => bill.renew(key),
+    };
+    return this.#settled(asking, () => this.#hold(bill, estimate, (told) => told), known);
   }
 
   /**
@@ -186,9 +225,8 @@ export class Gate {
    * try was told, when it was made already. @throws ApiError 401, 503
    */
   async #settled(
-    { organizationId, keyId, id }: Asking,
+    { request: { organizationId, keyId, id }, scopes, renew }: Asking,
     ask: () => Promise<Reply>,
-    newEpoch: (keyEpoch: number) => void,
     known: Reply | null = null,
   ): Promise<Reply> {
     for (let attempt = 0; attempt < 6; attempt += 1) {
@@ -197,10 +235,13 @@ export class Gate {
         case "load":
           await this.load(organizationId);
           break;
+        case "scopes":
+          await this.loadScopes(organizationId, scopes());
+          break;
         case "key": {
-          const keyEpoch = await this.#recheckKey(keyId);
-          if (keyEpoch === null) throw new ApiError("authentication", "invalid x-api-key");
-          newEpoch(keyEpoch);
+          const key = await this.#recheckKey(keyId);
+          if (key === null) throw new ApiError("authentication", "invalid x-api-key");
+          renew(key);
           break;
         }
         case "empty":
@@ -233,6 +274,7 @@ export class Gate {
       bill.item,
       ...limitArguments(bill.limits),
       String(bill.tokensTaken),
+      bill.scopes,
     );
     return this.#shards
       .of(organizationId)
@@ -240,7 +282,14 @@ export class Gate {
       .then(then, (error: unknown) => {
         if (!(error instanceof RedisSilent) || error.sent) {
           // The hold may have been taken although no reply came.
-          const release = operation("release", organizationId, id, ...bill.correction(0), "0");
+          const release = operation(
+            "release",
+            organizationId,
+            id,
+            ...bill.correction(0),
+            "0",
+            ...bill.scopeArguments,
+          );
           inBackground(this.#shards.hand(organizationId, release), this.#options.log, "releasing a hold");
         }
         throw meterUnavailable(error);
@@ -249,56 +298,55 @@ export class Gate {
 
   /** @throws ApiError unless the request may run. */
   #admitted(bill: HeldBill, reply: Reply): void {
-    const { request, limits } = bill;
-    const { organizationId, endpoint } = request;
+    const { request } = bill;
+    const { endpoint } = request;
     if (reply[0] !== "held") {
       // Credit that others hold entirely is credit all the same: no 402.
-      this.#known.learn(organizationId, reply[0] === "busy");
-      throw this.#refusal(reply, endpoint, limits);
+      this.#known.learn(payerOf(request), reply[0] === "busy");
+      throw this.#refusal(reply, endpoint, request);
     }
     bill.amount = BigInt(reply[1] ?? "0");
-    // Batch items have no limits, so their holds say nothing of them.
-    if (endpoint !== "batch") this.#known.learn(organizationId, isRoomLeft(limits, reply));
-    bill.headers = this.#headers(endpoint, limits, reply.slice(2));
+    // Batch items have no limits a minute, so their holds say nothing of them.
+    if (endpoint !== "batch") this.#known.learn(payerOf(request), isRoomLeft(reply));
+    if (reply.length > 2) bill.headers = this.#headers(endpoint, reply.slice(2));
   }
 
-  #refusal(reply: Reply, endpoint: MeteredRequest["endpoint"], limits: RateLimits): ApiError {
-    switch (reply[0]) {
+  #refusal(reply: Reply, endpoint: MeteredRequest["endpoint"], { limits, acceptedAt }: Limited): ApiError {
+    const [word = "", which, letter] = reply;
+    switch (word) {
       case "empty":
         return creditEmpty();
-      case "busy":
-        return creditReserved();
+      case "busy": {
+        const scope = limits.find(({ id }) => which?.startsWith(`/${id}.`));
+        return scope === undefined ? creditReserved() : limitReserved(scope.kind);
+      }
+      case "spent": {
+        const scope = limits.find(({ kind }) => kind[0] === letter);
+        if (scope !== undefined) return limitSpent(scope, acceptedAt);
+        break;
+      }
       case "concurrent":
-        return tooManyAtOnce(limits.concurrentRequests ?? 0);
+        return tooManyAtOnce(which, Number(letter));
       case "limited": {
-        const kind = reply[1] === "tokens" ? "tokens" : "requests";
-        const limit = (kind === "tokens" ? limits.tokensPerMinute : limits.requestsPerMinute) ?? 0;
-        const headers = this.#headers(endpoint, limits, reply.slice(3));
-        return limitReached(kind, limit, Number(reply[2]), headers);
+        const kind = letter === "tokens" ? "tokens" : "requests";
+        const headers = this.#headers(endpoint, reply.slice(5));
+        return limitReached(which, kind, Number(reply[4]), Number(reply[3]), headers);
       }
       case "full":
         return ledgerBehind();
-      default:
-        // `done`: ids are random, so only a bug of ours charges one twice.
-        return new ApiError("internal", "This request was answered already.", {
-          cause: new Error(`the meter said ${reply[0]}`),
-        });
     }
+    // `done`: ids are random, so only a bug of ours charges one twice.
+    return new ApiError("internal", "This request was answered already.", {
+      cause: new Error(`the meter said ${word}`),
+    });
   }
 
-  #headers(
-    endpoint: MeteredRequest["endpoint"],
-    { requestsPerMinute, tokensPerMinute }: RateLimits,
-    [requestsLeft, requestsMs, tokensLeft, tokensMs]: Reply,
-  ): Record<string, string> {
+  /** `states`: of requests and of tokens, each limit, what is left, and milliseconds until it is full. */
+  #headers(endpoint: MeteredRequest["endpoint"], told: Reply): Record<string, string> {
     const states: LimitState[] = [];
-    if (requestsPerMinute !== null) {
-      const remaining = Number(requestsLeft);
-      states.push({ kind: "requests", limit: requestsPerMinute, remaining, fullInMs: Number(requestsMs) });
-    }
-    if (tokensPerMinute !== null) {
-      const remaining = Number(tokensLeft);
-      states.push({ kind: "tokens", limit: tokensPerMinute, remaining, fullInMs: Number(tokensMs) });
+    for (const [index, kind] of (["requests", "tokens"] as const).entries()) {
+      const [limit = 0, remaining = 0, fullInMs = 0] = told.slice(3 * index, 3 * index + 3).map(Number);
+      if (limit > 0) states.push({ kind, limit, remaining, fullInMs });
     }
     return rateLimitHeaders(endpoint, states, this.#options.clock.now());
   }
@@ -309,7 +357,7 @@ export class Gate {
     return this.#options.limits(request.organizationId) ?? noLimits;
   }
 
-  async #recheckKey(keyId: string): Promise<number | null> {
+  async #recheckKey(keyId: string): Promise<CurrentKey | null> {
     try {
       return await this.#options.recheckKey(keyId);
     } catch (error) {
@@ -331,6 +379,24 @@ export class Gate {
       .finally(() => this.#loading.delete(organizationId));
     this.#loading.set(organizationId, loading);
     return loading;
+  }
+
+  /** Brings what the ledger says of a request's scopes (`scopesText`) to Redis. @throws ApiError 503. */
+  async loadScopes(organizationId: string, scopes: string): Promise<void> {
+    try {
+      await this.#compared(async () => {
+        const asked = creditScopes(scopes).map((scope) => ({ organizationId, scope }));
+        const spends = await readScopeSpend(this.#options.pool, asked);
+        await Promise.all(
+          spends.map(async (spend) => {
+            const [word] = await this.#shards.of(organizationId).run(scopeOperation(spend), REDIS_MS);
+            if (word === "other") throw new OtherServer();
+          }),
+        );
+      });
+    } catch (error) {
+      throw meterUnavailable(error);
+    }
   }
 
   async #read(organizationId: string): Promise<KeyedAccount | undefined> {

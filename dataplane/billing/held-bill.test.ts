@@ -12,6 +12,8 @@ const request: MeteredRequest = {
   projectId: "proj_1",
   keyId: "apikey_1",
   keyEpoch: 3,
+  limits: [],
+  limitsEpoch: 1,
   model: "m",
   contextTokens: 1000,
   endpoint: "messages",

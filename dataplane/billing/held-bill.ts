@@ -7,6 +7,7 @@ import { inSpan, startSpan } from "../telemetry/trace.ts";
 import { encodeRow } from "./charge-text.ts";
 import type { Bill, FinalUsage, MeteredRequest, Micros, Observed } from "./meter.ts";
 import { costMicros } from "./price.ts";
+import { scopesText } from "./scopes.ts";
 import { operation, type MeterOperation } from "./shard.ts";
 import { isNothing, promptOf } from "./token-usage.ts";
 import { usageRow, type UsageRow } from "./usage-row.ts";
@@ -25,6 +26,12 @@ export interface HoldOperations {
 
 /** The arguments that correct the organization's token bucket by what was really used. */
 export type Correction = readonly [requestsLimit: string, tokensLimit: string, difference: string];
+
+/** What the scripts are told of a request's scopes, and the key epoch that its limits were looked up under. */
+export type ScopeArguments = readonly [scopes: string, limitsEpoch: string];
+
+/** A key as it is now. */
+export type CurrentKey = Pick<MeteredRequest, "projectId" | "limits"> & { readonly keyEpoch: number };
 
 /** How a bill differs from that of a plain request. */
 export interface BillOptions {
@@ -48,11 +55,12 @@ export interface ItemRun {
 export class HeldBill implements Bill, Seated {
   seat = -1;
   /** As its hold knows it. */
-  readonly request: MeteredRequest;
+  request: MeteredRequest;
   readonly limits: RateLimits;
   /** "1" for a batch item: the sweeper gives its hold back instead of charging it, as it will run again. */
   readonly item: "0" | "1";
-  readonly tokensTaken: number;
+  /** Its key's and its project's limits (`scopesText`). */
+  scopes: string;
   headers: Readonly<Record<string, string>> = {};
   keyEpoch: number | null;
   /** What is held now. */
@@ -61,7 +69,7 @@ export class HeldBill implements Bill, Seated {
   charged: Charged | null = null;
   readonly #holds: HoldOperations;
   /** As its row names it. */
-  readonly #charged: MeteredRequest;
+  #charged: MeteredRequest;
   readonly #options: BillOptions;
   #iterations = 1;
   #seen: Observed | null = null;
@@ -78,7 +86,34 @@ export class HeldBill implements Bill, Seated {
     this.item = request.endpoint === "batch" ? "1" : "0";
     this.keyEpoch = this.request.keyEpoch;
     this.#options = options;
-    this.tokensTaken = limits.tokensPerMinute === null ? 0 : Math.ceil(Math.max(0, request.inputTokens));
+    this.scopes = this.#scopesText();
+  }
+
+  /** Empty for most. */
+  #scopesText(): string {
+    const { limits, acceptedAt } = this.request;
+    return limits.length === 0 ? "" : scopesText(limits, acceptedAt, this.item === "0");
+  }
+
+  /** Its key was looked up again, before it was admitted: it may have other limits, and belong to another project. */
+  renew({ keyEpoch, projectId, limits }: CurrentKey): void {
+    const now = { projectId, limits, limitsEpoch: keyEpoch };
+    this.keyEpoch = keyEpoch;
+    this.request = { ...this.request, ...now };
+    this.#charged = { ...this.#charged, ...now };
+    this.scopes = this.#scopesText();
+  }
+
+  /** Tokens taken from the buckets when it is admitted. */
+  get tokensTaken(): number {
+    return this.#countsTokens ? Math.ceil(Math.max(0, this.request.inputTokens)) : 0;
+  }
+
+  get #countsTokens(): boolean {
+    const { tokensPerMinute } = this.limits;
+    if (tokensPerMinute !== null) return true;
+    if (this.scopes === "" || this.item === "1") return false;
+    return this.request.limits.some(({ limits }) => limits.tokensPerMinute !== undefined);
   }
 
   observe(observed: Observed): void {
@@ -154,12 +189,17 @@ export class HeldBill implements Bill, Seated {
   retake(): MeterOperation {
     const { organizationId, id } = this.request;
     const seen = this.#seen === null ? null : this.#provisional(this.#seen);
-    return operation("retake", organizationId, id, this.amount.toString(), this.item, ...seenArguments(seen));
+    const amount = this.amount.toString();
+    return operation("retake", organizationId, id, amount, this.item, ...seenArguments(seen), this.scopes);
+  }
+
+  get scopeArguments(): ScopeArguments {
+    return [this.scopes, String(this.request.limitsEpoch)];
   }
 
   correction(tokensUsed: number): Correction {
     const { requestsPerMinute, tokensPerMinute } = this.limits;
-    const difference = tokensPerMinute === null ? 0 : tokensUsed - this.tokensTaken;
+    const difference = this.#countsTokens ? tokensUsed - this.tokensTaken : 0;
     return [String(requestsPerMinute ?? 0), String(tokensPerMinute ?? 0), String(difference)];
   }
 

@@ -19,6 +19,7 @@ import {
   holdAttributes,
   seenArguments,
   type BillOptions,
+  type CurrentKey,
   type HoldOperations,
   type ItemRun,
   type RateLimits,
@@ -29,6 +30,8 @@ import { foreignText, type LedgerId } from "./ledger-identity.ts";
 import type { Meter, MeteredRequest, Micros } from "./meter.ts";
 import { Preflight } from "./preflight.ts";
 import { ledgerBehind, meterUnavailable } from "./rate-limits.ts";
+import { readScopeSpend, type ScopeOf } from "./scope-spend.ts";
+import { beginsAnewAt, creditScopes, scopesText, type LimitedScope } from "./scopes.ts";
 import { operation, shardOf, type MeterOperation, type Reply, type Shard } from "./shard.ts";
 import { REDIS_MS, Shards } from "./shards.ts";
 import { reachedMoneyStep } from "./steps.ts";
@@ -49,8 +52,8 @@ export interface HoldsOptions extends ChargesOptions {
   readonly newEpoch: () => string;
   /** The organization's limits by the snapshot of now. */
   readonly limits: (organizationId: string) => RateLimits | undefined;
-  /** The present key epoch when the key is still valid, else null (`KeyDirectory.recheck`). */
-  readonly recheckKey: (keyId: string) => Promise<number | null>;
+  /** The key as it is now when it is still valid, else null (`KeyDirectory.recheck`). */
+  readonly recheckKey: (keyId: string) => Promise<CurrentKey | null>;
   /** How long a request waits for credit that others hold; 2 s unless a test sets another time. */
   readonly waitMs?: number;
   /** Most operations in the backlog for Redis; 20,000 unless a test sets another number. */
@@ -65,6 +68,18 @@ export interface Credit {
   /** What a new request could hold; not below zero. */
   readonly available: Micros;
 }
+
+/** How a limit of credit stands. */
+export interface Standing {
+  readonly scope: LimitedScope;
+  readonly spent: Micros;
+  readonly held: Micros;
+  /** Unix milliseconds; null: never. */
+  readonly beginsAnewAt: number | null;
+}
+
+const anewOf = ({ limits }: LimitedScope, now: number): number | null =>
+  limits.credits === undefined ? null : beginsAnewAt(limits.credits.per, now);
 
 export class Holds implements Meter, HoldOperations {
   readonly #options: HoldsOptions;
@@ -85,7 +100,7 @@ export class Holds implements Meter, HoldOperations {
       ...(mostOwed === undefined ? {} : { mostOwed }),
       onLost: (shard) => this.#lostOperations(shard),
       onRestored: (shard, newest) => this.charges.kept.of(shard).chargedAgain(newest),
-      onTaken: (organizationId) => this.#gate.freed(organizationId),
+      onTaken: (organizationId) => this.#gate.freedAny(organizationId),
     });
     this.#gate = new Gate(options, this.#shards, () => this.guard.look());
     this.preflight = new Preflight(this.#gate, new FreeBudget(this.#shards, options.limits));
@@ -160,6 +175,39 @@ export class Holds implements Meter, HoldOperations {
       }
       if (word === "load" || BigInt(known) < version) await this.#gate.load(organizationId);
     }
+  }
+
+  /** What is left of the credit limits of keys, each given with the scopes that hold for it (rule 9.5). @throws ApiError 503. */
+  async standings(
+    organizationId: string,
+    keys: readonly (readonly LimitedScope[])[],
+  ): Promise<readonly (readonly Standing[])[]> {
+    const now = this.#options.clock.now();
+    const texts = keys.map((scopes) => scopesText(scopes, now, false));
+    const replies = await Promise.all(
+      texts.map((text) =>
+        text === ""
+          ? Promise.resolve([])
+          : this.#shards.run(organizationId, operation("standing", organizationId, text)),
+      ),
+    );
+    // What Redis does not know of no request has asked for.
+    const unknown = new Map<string, ScopeOf>();
+    for (const [index, text] of texts.entries())
+      for (const [place, scope] of creditScopes(text).entries())
+        if (replies[index]?.[1 + 2 * place] === "") unknown.set(scope.name, { organizationId, scope });
+    const spends = await readScopeSpend(this.#options.pool, [...unknown.values()]);
+    const spent = new Map(spends.map((spend) => [spend.name, spend.spent]));
+    return keys.map((scopes, index) => {
+      const names = creditScopes(texts[index] ?? "");
+      return scopes
+        .filter(({ limits }) => limits.credits !== undefined)
+        .map((scope, place) => {
+          const [told = "", held = "0"] = (replies[index] ?? []).slice(1 + 2 * place);
+          const micros = told === "" ? (spent.get(names[place]?.name ?? "") ?? 0n) : BigInt(told);
+          return { scope, spent: micros, held: BigInt(held), beginsAnewAt: anewOf(scope, now) };
+        });
+    });
   }
 
   /** Requests of this process that hold credit. */
@@ -263,12 +311,16 @@ export class Holds implements Meter, HoldOperations {
       (wanted > MAX_MICROS ? MAX_MICROS : wanted).toString(),
       bill.item,
       ...seenArguments(seen),
+      bill.scopes,
     );
     try {
-      const reply = await this.#shards.run(organizationId, more);
-      if (reply[0] !== "load") return reply;
-      await this.#gate.load(organizationId);
-      return await this.#shards.run(organizationId, more);
+      for (let look = 1; ; look += 1) {
+        const reply = await this.#shards.run(organizationId, more);
+        if (look < MOST_LOOKS && reply[0] === "load") await this.#gate.load(organizationId);
+        else if (look < MOST_LOOKS && reply[0] === "scopes")
+          await this.#gate.loadScopes(organizationId, bill.scopes);
+        else return reply;
+      }
     } catch (error) {
       // Without Redis it is unknown whether credit covers another iteration: the loop ends here.
       this.#options.log.warn({ err: error, request_id: id }, "a tool loop's next step could not be held");
@@ -285,7 +337,7 @@ export class Holds implements Meter, HoldOperations {
     this.#ended(bill);
     await this.#shards.hand(
       organizationId,
-      operation("release", organizationId, id, ...bill.correction(0), "0"),
+      operation("release", organizationId, id, ...bill.correction(0), "0", ...bill.scopeArguments),
     );
   }
 
@@ -328,7 +380,7 @@ export class Holds implements Meter, HoldOperations {
 
   #ended(bill: HeldBill): void {
     if (this.#running.delete(bill)) holding.value = this.#running.size;
-    this.#gate.freed(bill.request.organizationId);
+    this.#gate.freed(bill);
   }
 }
 

@@ -1,4 +1,4 @@
-/** What this process knows, without asking, of whether an organization may begin another request (rule 7.1). */
+/** What this process knows, without asking, of whether an organization, or a key with limits, may begin another request (rule 7.1). */
 
 /** Knowledge that is older is asked for anew. */
 const FRESH_MS = 1_000;

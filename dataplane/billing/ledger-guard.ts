@@ -20,7 +20,7 @@ import { creditsText } from "./credits.ts";
 import { foreignText, ledgerOf, readLedgerWord, type LedgerId, type LedgerWord } from "./ledger-identity.ts";
 import { recordLosses, restoreCharges, type KnownAccount, type Loss } from "./ledger-losses.ts";
 import { scanOrganizations } from "./scan-organizations.ts";
-import { operation, type MeterOperation, type Shard } from "./shard.ts";
+import { operation, shardOf, type MeterOperation, type Shard } from "./shard.ts";
 
 /** First half of the advisory lock's key; the second is the shard. */
 const LOCK = 7_104_203;
@@ -124,6 +124,7 @@ export class LedgerGuard {
       if (found.length > 0 && ahead === "refuse") continue;
       const [reply] = await shard.run(operation("adopt", before ?? "", word), SCRIPT_MS);
       if (reply !== "adopted") throw new Error("another data plane compared Redis with another Postgres");
+      await readScopesAgain(shard, names[index] ?? []);
     }
     return losses;
   }
@@ -171,6 +172,13 @@ export class LedgerGuard {
       for (let at = 0; at < charges.length; at += CHARGES_AT_ONCE) {
         const some = charges.slice(at, at + CHARGES_AT_ONCE);
         const restored = await pool.transaction((transaction) => restoreCharges(transaction, some));
+        const organizations = new Set(some.map(({ organizationId }) => organizationId));
+        await Promise.all(
+          [...Map.groupBy(organizations, shardOf)].map(async ([index, ids]) => {
+            const shard = this.#options.shards[index];
+            if (shard !== undefined) await readScopesAgain(shard, ids);
+          }),
+        );
         if (restored > 0n)
           log.warn({ credits: creditsText(restored) }, "made charges again that the ledger lost");
       }
@@ -179,6 +187,14 @@ export class LedgerGuard {
       onOther();
       throw error;
     }
+  }
+}
+
+/** What was spent within limits may be less now, or more. */
+async function readScopesAgain(shard: Shard, organizationIds: readonly string[]): Promise<void> {
+  for (let at = 0; at < organizationIds.length; at += ACCOUNTS_AT_ONCE) {
+    const some = organizationIds.slice(at, at + ACCOUNTS_AT_ONCE);
+    await Promise.all(some.map((id) => shard.run(operation("reread", id), SCRIPT_MS)));
   }
 }
 

@@ -3,6 +3,7 @@
  * live requests are metered through Redis, batch items through one Postgres transaction.
  */
 import type { Span } from "@opentelemetry/api";
+import type { LimitedScope } from "./scopes.ts";
 import type { Prices } from "../config/schema.ts";
 import type { Charged } from "../telemetry/request-summary.ts";
 
@@ -50,6 +51,8 @@ export interface Payer {
   readonly keyId: string;
   /** The organization's key epoch that the key was looked up under; a hold under another epoch is refused. */
   readonly keyEpoch: number;
+  /** The limits that hold for the key under that epoch: its own and its project's. */
+  readonly limits: readonly LimitedScope[];
 }
 
 /** Who and what a request is; fixed when it is accepted. */
@@ -66,6 +69,9 @@ export interface MeteredRequest {
    * null: the work goes on without its key (a batch item).
    */
   readonly keyEpoch: number | null;
+  /** `Payer.limits`, and the key epoch that they were looked up under. */
+  readonly limits: readonly LimitedScope[];
+  readonly limitsEpoch: number;
   /** Public model id. */
   readonly model: string;
   /** The route's `limits.contextTokens`. */

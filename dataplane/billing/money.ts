@@ -5,7 +5,7 @@ import type { DatabasePool } from "slonik";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
-import { Holds } from "./holds.ts";
+import { Holds, type HoldsOptions } from "./holds.ts";
 import type { LedgerId } from "./ledger-identity.ts";
 import { Upkeep } from "./upkeep.ts";
 
@@ -19,8 +19,8 @@ export interface MoneyOptions {
   readonly newId: NewId;
   /** What is served now; null before the first one. */
   readonly snapshot: () => Snapshot | null;
-  /** The present key epoch of the key's organization when the key is still valid, else null. */
-  readonly recheckKey: (keyId: string) => Promise<number | null>;
+  /** As `HoldsOptions`. */
+  readonly recheckKey: HoldsOptions["recheckKey"];
 }
 
 export interface Money {

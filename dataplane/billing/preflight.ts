@@ -21,13 +21,13 @@ export class Preflight {
    * @throws ApiError 401, 402, 429, 503 as the hold.
    */
   inference(payer: Payer, endpoint: Dialect, large: boolean): Promise<void> | undefined {
-    if (this.#gate.knownFine(payer.organizationId, large)) return undefined;
+    if (this.#gate.knownFine(payer, large)) return undefined;
     return counted(this.#gate.look(payer, endpoint));
   }
 
   /** For what costs nothing itself and is only for those who have credit. @throws ApiError 402, 503 */
   async credit(payer: Payer): Promise<void> {
-    if (this.#gate.knownFine(payer.organizationId, false)) return;
+    if (this.#gate.knownFine(payer, false)) return;
     await counted(this.#gate.lookForCredit(payer));
   }
 
@@ -47,7 +47,7 @@ async function counted(look: Promise<void>): Promise<void> {
     await look;
   } catch (error) {
     if (error instanceof ApiError) {
-      if (error.code === "insufficient_credit") metrics.refused.inc({ reason: "credit" });
+      if (error.kind.status === 402) metrics.refused.inc({ reason: "credit" });
       else if (error.kind.status === 429) metrics.refused.inc({ reason: "limit" });
     }
     throw error;

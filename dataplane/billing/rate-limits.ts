@@ -1,6 +1,8 @@
 /** What a client hears of its organization's limits (dialects.md §A3). Pure. */
 import { ApiError } from "../lib/api-error.ts";
+import { creditsText } from "./credits.ts";
 import type { MeteredRequest } from "./meter.ts";
+import { amountOf, beginsAnewAt, type LimitedScope } from "./scopes.ts";
 
 /** One limit, as it stands after this request. */
 export interface LimitState {
@@ -47,7 +49,12 @@ export function retryAfter(ms: number): number {
   return Math.min(60, Math.max(1, Math.ceil(ms / 1000)));
 }
 
+/** Whose limit it is, as the scripts say it: o(rganization), k(ey), p(roject). */
+const owners: Readonly<Record<string, string>> = { k: "this key", p: "this key's project" };
+const ownerOf = (letter: string | undefined): string => owners[letter ?? "o"] ?? "the organization";
+
 export function limitReached(
+  owner: string | undefined,
   kind: LimitState["kind"],
   limit: number,
   waitMs: number,
@@ -55,15 +62,15 @@ export function limitReached(
 ): ApiError {
   return new ApiError(
     kind === "tokens" ? "tokens_rate_limited" : "rate_limited",
-    `The organization's limit of ${limit} ${kind} per minute is reached.`,
+    `The limit of ${ownerOf(owner)} of ${limit} ${kind} per minute is reached.`,
     { retryAfterSeconds: retryAfter(waitMs), headers },
   );
 }
 
-export function tooManyAtOnce(limit: number): ApiError {
+export function tooManyAtOnce(owner: string | undefined, limit: number): ApiError {
   return new ApiError(
     "rate_limited",
-    `The organization's limit of ${limit} requests at the same time is reached.`,
+    `The limit of ${ownerOf(owner)} of ${limit} requests at the same time is reached.`,
     { retryAfterSeconds: 1 },
   );
 }
@@ -73,6 +80,28 @@ export function creditReserved(): ApiError {
   return new ApiError("rate_limited", "This request has to wait: credit is reserved by running requests.", {
     retryAfterSeconds: 1,
   });
+}
+
+/** As `creditReserved`, of what is left of a limit. */
+export function limitReserved(kind: LimitedScope["kind"]): ApiError {
+  const message = `This request has to wait: what is left of the limit of ${ownerOf(kind[0])} is reserved by running requests.`;
+  return new ApiError("rate_limited", message, { retryAfterSeconds: 1 });
+}
+
+/** Rule 9.3: a limit of credit is spent. Never told as the organization's credit. */
+export function limitSpent({ kind, limits }: LimitedScope, acceptedAt: number): ApiError {
+  const { credits } = limits;
+  const per = credits?.per ?? "total";
+  const anew = beginsAnewAt(per, acceptedAt);
+  const at = anew === null ? null : new Date(anew).toISOString().replace(".000Z", "Z");
+  const amount = credits === undefined ? "" : ` of ${creditsText(amountOf(credits))} credits`;
+  const every = per === "total" ? " in total" : ` per ${per}`;
+  const then = at === null ? "It does not begin anew." : `It begins anew at ${at}.`;
+  return new ApiError(
+    kind === "key" ? "key_limit_reached" : "project_limit_reached",
+    `The limit of ${ownerOf(kind[0])}${amount}${every} is reached. ${then}`,
+    { details: { begins_anew_at: at } },
+  );
 }
 
 /** Rule 2.16: Claude Code looks for "Credit balance is too low". */

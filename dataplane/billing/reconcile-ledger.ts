@@ -11,10 +11,12 @@ import { loadScript } from "../store/redis.ts";
 import { creditsText } from "./credits.ts";
 import { foreignText, ledgerOf, readLedgerId } from "./ledger-identity.ts";
 import { readLosses } from "./ledger-losses.ts";
+import { firstLines, MOST_LINES } from "./report-lines.ts";
 import { chargeColumns, summedColumns } from "./ledger.ts";
 import { countDeadLetters, pageDeadLetters } from "./dead-letters.ts";
 import { ServerRun } from "./server-run.ts";
-import { scanOrganizations } from "./scan-organizations.ts";
+import { wrongScopes } from "./reconcile-scopes.ts";
+import { scanOrganizations, scanScopes } from "./scan-organizations.ts";
 import { SHARDS, epochKeys, shardOf, shardTag } from "./shard.ts";
 
 /** An account that Redis has an old version of is read again within 10 s (design.md §5). */
@@ -23,8 +25,6 @@ const BETWEEN_LOOKS_MS = 2_000;
 /** Rule 1.9. */
 const OLDEST_HOLD_MS = 90_000;
 const OLDEST_ENTRY_MS = 60_000;
-/** Lines for one broken invariant; the rest is counted. */
-const MOST_LINES = 50;
 
 export interface LedgerReport {
   /** One line for each broken invariant; none when everything agrees. */
@@ -49,6 +49,7 @@ async function checkLedger(pool: DatabasePool) {
       ...(await wrongBalances(transaction)),
       ...(await wrongCosts(transaction)),
       ...(await wrongHours(transaction)),
+      ...(await wrongDays(transaction)),
       ...(await deadLetters(transaction)),
       ...(await lostCharges(transaction)),
     ];
@@ -137,6 +138,36 @@ async function wrongHours(transaction: CommonQueryMethods): Promise<string[]> {
   );
 }
 
+/** What each key and each project spent on each day is the sum of their rows. */
+async function wrongDays(transaction: CommonQueryMethods): Promise<string[]> {
+  const rows = await transaction.any(
+    sql.type(
+      z.object({ id: z.string(), scope: z.string(), day: z.number(), counted: z.bigint(), kept: z.bigint() }),
+    )`
+      with counted as (
+        select organization_id, scope_id, (extract(epoch from accepted_at) / 86400)::numeric as at, cost_micros
+        from usage cross join lateral (values (key_id), (project_id)) scope (scope_id)
+      ), sums as (
+        select organization_id, scope_id, floor(at)::int as day, sum(cost_micros)::int8 as micros
+        from counted group by 1, 2, 3
+      )
+      select coalesce(sums.organization_id, kept.organization_id) as id, coalesce(sums.scope_id, kept.scope_id) as scope,
+        coalesce(sums.day, kept.day) as day, coalesce(sums.micros, 0)::int8 as counted,
+        coalesce(kept.micros, 0)::int8 as kept
+      from sums full join usage_daily kept
+        on kept.organization_id = sums.organization_id and kept.scope_id = sums.scope_id and kept.day = sums.day
+      where coalesce(sums.micros, 0) <> coalesce(kept.micros, 0)
+      order by 1, 2, 3
+    `,
+  );
+  return firstLines(
+    rows,
+    ({ id, scope, day, counted, kept }) =>
+      `${id}: the rows of ${scope} on ${new Date(day * 86_400_000).toISOString().slice(0, 10)} cost ` +
+      `${creditsText(counted)}, kept is ${creditsText(kept)}`,
+  );
+}
+
 /** Charges that `usage` refuses; data planes try them again, but somebody has to look why. */
 async function deadLetters(transaction: CommonQueryMethods): Promise<string[]> {
   const [letter, count] = [
@@ -179,18 +210,27 @@ interface Books {
 }
 
 const readShard = loadScript(
-  ["shard", "requests", "reconcile"].map((part) => new URL(`../store/meter-${part}.lua`, import.meta.url)),
+  ["shard", "scopes", "requests", "reconcile"].map(
+    (part) => new URL(`../store/meter-${part}.lua`, import.meta.url),
+  ),
   (reply) => z.array(z.array(z.string())).parse(reply),
 );
 
 async function checkMeter(pool: DatabasePool, redis: Redis): Promise<{ broken: string[]; holds: number }> {
   const run = new ServerRun(redis, epochKeys);
   const names = await scanOrganizations(redis);
+  const scopes = await scanScopes(redis);
   const broken = await foreignShards(pool, redis);
   let holds = 0;
   const books: Books[] = [];
+  const spends: Books[] = [];
   for (let shard = 0; shard < SHARDS; shard += 1) {
-    const rows = await readShard(redis, [shardTag(shard)], names[shard] ?? [], () => run.begin());
+    const rows = await readShard(
+      redis,
+      [shardTag(shard)],
+      [...(names[shard] ?? []), ...(scopes[shard] ?? [])],
+      () => run.begin(),
+    );
     const [
       beatAge = "0",
       hold = "",
@@ -211,10 +251,11 @@ async function checkMeter(pool: DatabasePool, redis: Redis): Promise<{ broken: s
     // An entry that no script of ours made is not counted.
     if (Number(waiting) > Number(charges))
       broken.push(`shard ${shard}: ${waiting} charges are said to wait for the ledger, there are ${charges}`);
-    books.push(...rows.map(readBooks));
+    for (const one of rows.map(readBooks)) (one.organizationId.startsWith("/") ? spends : books).push(one);
   }
-  broken.push(...books.flatMap(wrongBooks));
+  broken.push(...[...books, ...spends].flatMap(wrongBooks));
   broken.push(...(await wrongBases(pool, redis, books)));
+  broken.push(...(await wrongScopes(pool, redis)));
   return { broken, holds };
 }
 
@@ -307,14 +348,4 @@ async function stillAt(redis: Redis, books: readonly Books[]): Promise<Books[]> 
     if (version === one.version) found.push(one);
   }
   return found;
-}
-
-/** A line for each row, up to a limit; the rest of `count` is only counted. */
-export function firstLines<Row>(
-  rows: readonly Row[],
-  line: (row: Row) => string,
-  count = rows.length,
-): string[] {
-  const lines = rows.slice(0, MOST_LINES).map(line);
-  return count > MOST_LINES ? [...lines, `and ${count - MOST_LINES} more of the same`] : lines;
 }

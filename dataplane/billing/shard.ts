@@ -35,6 +35,7 @@ const MAX_QUEUED = 50_000;
 
 const parts = [
   "shard",
+  "scopes",
   "requests",
   "limits",
   "account",

@@ -6,7 +6,7 @@ import {
   sampleSnapshot,
   sampleSource,
 } from "../../test/fakes/sample-snapshot.ts";
-import { allowedRoutes, findRoute } from "./find-route.ts";
+import { allowedRoutes, findRoute, type ModelUser } from "./find-route.ts";
 
 const organizationIn = (namespace: string) => {
   const source = { ...sampleSource("Organization", "acme"), namespace, uid: `acme of ${namespace}` };
@@ -23,10 +23,10 @@ const snapshot = sampleSnapshot(
     ],
   }),
 );
-const found = (namespace: string, model: string) =>
-  findRoute(snapshot, `org_${namespace}`, model)?.displayName;
-const listed = (namespace: string) =>
-  allowedRoutes(snapshot, `org_${namespace}`)
+const found = (namespace: string, model: string, limits: ModelUser["limits"] = []) =>
+  findRoute(snapshot, { organizationId: `org_${namespace}`, limits }, model)?.displayName;
+const listed = (namespace: string, limits: ModelUser["limits"] = []) =>
+  allowedRoutes(snapshot, { organizationId: `org_${namespace}`, limits })
     .map(({ model, displayName }) => `${model}: ${displayName}`)
     .toSorted();
 

@@ -1,4 +1,4 @@
-import type { Route } from "./schema.ts";
+import type { Limits, Route } from "./schema.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /** Whether a public model id is within an organization's `models.allow`: ids, or a prefix ending in `*` (rule 1.17). */
@@ -28,24 +28,36 @@ export function routeFor(route: Route, organizationId: string): Route | undefine
   return known.get(own);
 }
 
+/** Who asks: its organization, and the lists of models of its key and project, each of which has to allow one. */
+export interface ModelUser {
+  readonly organizationId: string;
+  readonly limits: readonly { readonly limits: Limits }[];
+}
+
+const mayUse = ({ limits }: ModelUser, allowed: readonly string[], model: string): boolean =>
+  isAllowed(allowed, model) &&
+  limits.every(({ limits: { models } }) => models === undefined || isAllowed(models, model));
+
 /**
- * The route that an organization may use under a public id or alias: one of its own namespace hides one that serves
+ * The route that an organization's key may use under a public id or alias: one of its own namespace hides one that serves
  * all (rule 8.2). Undefined for an unknown model, for one outside `models.allow` and for one without an upstream for this
  * organization alike (rule 1.7); allowed is judged by the public id also for aliases. Claude Code's `[1m]` suffix is not
  * part of a name (dialects.md §F).
  */
-export function findRoute(snapshot: Snapshot, organizationId: string, model: string): Route | undefined {
+export function findRoute(snapshot: Snapshot, user: ModelUser, model: string): Route | undefined {
+  const { organizationId } = user;
   const organization = snapshot.organization(organizationId);
   if (organization === undefined) return undefined;
   const { namespace } = organization.source;
   const named = (name: string) => snapshot.route(name, namespace) ?? snapshot.route(name);
   const route = named(model) ?? named(model.replace(/\[1m\]$/i, ""));
-  if (route === undefined || !isAllowed(organization.allowedModels, route.model)) return undefined;
+  if (route === undefined || !mayUse(user, organization.allowedModels, route.model)) return undefined;
   return routeFor(route, organizationId);
 }
 
-/** Every route that an organization may use, newest first, ties by id. */
-export function allowedRoutes(snapshot: Snapshot, organizationId: string): Route[] {
+/** Every route that an organization's key may use, newest first, ties by id. */
+export function allowedRoutes(snapshot: Snapshot, user: ModelUser): Route[] {
+  const { organizationId } = user;
   const organization = snapshot.organization(organizationId);
   if (organization === undefined) return [];
   const { namespace } = organization.source;
@@ -54,7 +66,7 @@ export function allowedRoutes(snapshot: Snapshot, organizationId: string): Route
       ? snapshot.route(model, namespace) === undefined
       : servesNamespace === namespace;
   return snapshot.newestRoutes.flatMap((route) =>
-    isOffered(route) && isAllowed(organization.allowedModels, route.model)
+    isOffered(route) && mayUse(user, organization.allowedModels, route.model)
       ? (routeFor(route, organizationId) ?? [])
       : [],
   );

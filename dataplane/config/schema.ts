@@ -196,6 +196,21 @@ export const policySchema = z.object({
 });
 export type Policy = z.infer<typeof policySchema>;
 
+/** What a key or a project may spend in each window, by UTC: days, weeks from Monday, months, or ever (rule 9.2). */
+export const limitPeriods = ["day", "week", "month", "total"] as const;
+export type LimitPeriod = (typeof limitPeriods)[number];
+
+/** Limits of a key or of a project; what is absent is not limited. Stands in Postgres in this form as well. */
+export const limitsSchema = z.object({
+  credits: z.object({ amountMicros: z.string().regex(/^\d{1,16}$/), per: z.enum(limitPeriods) }).optional(),
+  /** As `allowedModels`. */
+  models: z.array(z.string()).optional(),
+  requestsPerMinute: z.number().int().positive().optional(),
+  tokensPerMinute: z.number().int().positive().optional(),
+  concurrentRequests: z.number().int().positive().optional(),
+});
+export type Limits = Readonly<z.infer<typeof limitsSchema>>;
+
 /** A declared key: only its digest and a hint ever leave the operator. */
 export const keySchema = z.object({
   name: z.string(),
@@ -227,11 +242,16 @@ export const organizationSchema = z.object({
     maxFiles: z.number().int().nonnegative(),
   }),
   projects: z.array(z.string()).min(1),
+  /** By name of the project; absent: none. */
+  projectLimits: z.record(z.string(), limitsSchema).optional(),
+  /** For inference keys that do not name the limit themselves. */
+  keyDefaults: limitsSchema.optional(),
   apiKeys: z.array(
     keySchema.extend({
       project: z.string(),
       /** Unix milliseconds from which it answers 401; absent: never. */
       expiresAt: z.number().int().optional(),
+      limits: limitsSchema.optional(),
     }),
   ),
   adminKeys: z.array(keySchema),

@@ -49,13 +49,13 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
   const { requestRetentionMs, acknowledged, consoleFiles } = parts;
   return [
     modelRoutes,
-    keyRoutes(keys),
+    keyRoutes(keys, { pool, holds }),
     countTokensRoutes(countUpstream, large, sealerOf),
     inferenceRoutes({ meter: holds, serve }),
     fileRoutes(files),
     messageBatchRoutes(context, publicUrl),
     batchRoutes(context),
-    organizationKeyRoutes({ pool, keys }),
+    organizationKeyRoutes({ pool, keys, holds }),
     projectRoutes({ pool, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
     reportRoutes(pool),
     requestRecordRoutes({ pool, retentionMs: requestRetentionMs }),

@@ -14,14 +14,14 @@ export interface Actor {
   readonly forwardedFor: string | null;
 }
 
-const actions = ["key.created", "key.updated", "key.deleted"] as const;
+const actions = ["key.created", "key.updated", "key.deleted", "project.updated"] as const;
 export type AuditedAction = (typeof actions)[number];
 /** Field by field; null where the field was not there. */
 export type FieldChanges = Readonly<
   Record<string, { readonly from: string | null; readonly to: string | null }>
 >;
 
-/** Writes one line; in the transaction of the change itself, so that neither is without the other. */
+/** Writes one line, of a key or, by its id, a project; in the transaction of the change itself, so that neither is without the other. */
 export async function writeAuditLog(
   transaction: CommonQueryMethods,
   actor: Actor,

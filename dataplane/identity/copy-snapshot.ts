@@ -162,9 +162,21 @@ async function copyBatch(
  * have to be made again.
  */
 export function declarationOf(entry: OrganizationEntry): string {
-  const { displayName, suspended, grants, projects, apiKeys, adminKeys } = entry;
+  const { displayName, suspended, grants, projects, projectLimits, keyDefaults, apiKeys, adminKeys } = entry;
   return createHash("sha256")
-    .update(JSON.stringify([2, displayName, suspended, grants, projects, apiKeys, adminKeys]))
+    .update(
+      JSON.stringify([
+        3,
+        displayName,
+        suspended,
+        grants,
+        projects,
+        projectLimits ?? {},
+        keyDefaults ?? null,
+        apiKeys,
+        adminKeys,
+      ]),
+    )
     .digest("hex");
 }
 
@@ -176,13 +188,14 @@ async function copySome(
 ): Promise<readonly string[]> {
   const stopped = await copyEntries(transaction, entries);
   await copyProjects(transaction, entries, newId);
+  const limited = await copyLimits(transaction, entries);
   const { ended, waiting } = await copyKeys(transaction, entries, newId);
   // Not as declared yet: the next copy looks at them again, and the other key may be gone by then.
   await transaction.query(sql.unsafe`
     update organizations set declaration = '' where id = any(${sql.array([...waiting], "text")})
   `);
   await copyGrants(transaction, entries);
-  for (const id of new Set([...stopped, ...ended])) await bumpKeyEpoch(transaction, id);
+  for (const id of new Set([...stopped, ...limited, ...ended])) await bumpKeyEpoch(transaction, id);
   return waiting;
 }
 
@@ -258,6 +271,44 @@ async function copyProjects(
     update projects set is_default = true
     where ${ours} and not is_default and (organization_id, name) in ${pairs(defaults)}
   `);
+}
+
+/**
+ * Limits of projects, and those of keys that name none. Where the resource says none for a project, those that the admin API
+ * set stay. Returns the organizations in which some changed: what is known of their keys must be looked up again.
+ */
+async function copyLimits(
+  transaction: DatabaseTransactionConnection,
+  entries: readonly OrganizationEntry[],
+): Promise<readonly string[]> {
+  const idSchema = z.object({ id: z.string() });
+  const defaults = await transaction.anyFirst(sql.type(idSchema)`
+    update organizations organization set key_limits = declared.limits::jsonb
+    from ${sql.unnest(
+      entries.map(({ id, keyDefaults }) => [
+        id,
+        keyDefaults === undefined ? null : JSON.stringify(keyDefaults),
+      ]),
+      ["text", "text"],
+    )} as declared (id, limits)
+    where organization.id = declared.id and organization.key_limits is distinct from declared.limits::jsonb
+    returning organization.id
+  `);
+  const declared = entries.flatMap(({ id, projects, projectLimits = {} }) =>
+    projects.map((name) => {
+      const limits = Object.hasOwn(projectLimits, name) ? projectLimits[name] : undefined;
+      return [id, name, limits === undefined ? null : JSON.stringify(limits)] as const;
+    }),
+  );
+  const projects = await transaction.anyFirst(sql.type(idSchema)`
+    update projects project set limits = declared.limits::jsonb, limits_declared = declared.limits is not null
+    from ${sql.unnest(declared, ["text", "text", "text"])} as declared (id, name, limits)
+    where project.organization_id = declared.id and project.name = declared.name
+      and (declared.limits is not null or project.limits_declared)
+      and (project.limits is distinct from declared.limits::jsonb or not project.limits_declared)
+    returning project.organization_id as id
+  `);
+  return [...defaults, ...projects];
 }
 
 /**

@@ -1,7 +1,7 @@
 /** Keys that Organizations declare: copied with a snapshot, and what could not be (rules 5.3, 6.9). */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
-import type { OrganizationEntry } from "../config/schema.ts";
+import { limitsSchema, type Limits, type OrganizationEntry } from "../config/schema.ts";
 import type { NewId } from "../lib/ids.ts";
 
 interface DeclaredKey {
@@ -14,6 +14,7 @@ interface DeclaredKey {
   readonly project: string | null;
   /** Unix milliseconds; null: never. */
   readonly expiresAt: number | null;
+  readonly limits: Limits | null;
 }
 
 const storedSchema = z.object({
@@ -25,6 +26,7 @@ const storedSchema = z.object({
   hint: z.string(),
   projectName: z.string().nullable(),
   expiresAt: z.number().nullable(),
+  limits: limitsSchema.nullable(),
   active: z.boolean(),
 });
 type StoredKey = z.infer<typeof storedSchema>;
@@ -137,6 +139,7 @@ function declaredKeys(entry: OrganizationEntry): DeclaredKey[] {
       organizationId,
       kind: "inference" as const,
       expiresAt: key.expiresAt ?? null,
+      limits: key.limits ?? null,
     })),
     ...entry.adminKeys.map((key) => ({
       ...key,
@@ -144,16 +147,21 @@ function declaredKeys(entry: OrganizationEntry): DeclaredKey[] {
       kind: "admin" as const,
       project: null,
       expiresAt: null,
+      limits: null,
     })),
   ];
 }
+
+/** Fields in the order of the schema. */
+const limitsText = (limits: Limits | null): string => JSON.stringify(limits && limitsSchema.parse(limits));
 
 function isSame(stored: StoredKey, declared: DeclaredKey | undefined): boolean {
   return (
     declared !== undefined &&
     stored.sha256 === declared.sha256 &&
     stored.projectName === declared.project &&
-    stored.expiresAt === declared.expiresAt
+    stored.expiresAt === declared.expiresAt &&
+    limitsText(stored.limits) === limitsText(declared.limits)
   );
 }
 
@@ -163,7 +171,7 @@ async function readStored(
 ): Promise<readonly StoredKey[]> {
   return await transaction.any(sql.type(storedSchema)`
     select key.id, key.organization_id as "organizationId", key.kind, key.name, key.sha256, key.hint,
-      project.name as "projectName", key.expires_at as "expiresAt", key.status = 'active' as active
+      project.name as "projectName", key.expires_at as "expiresAt", key.limits, key.status = 'active' as active
     from api_keys key left join projects project on project.id = key.project_id
     where key.source = 'declared' and key.organization_id = any(${sql.array([...organizationIds], "text")})
   `);
@@ -215,9 +223,9 @@ async function write(
   keys: readonly (DeclaredKey & { readonly id: string })[],
 ): Promise<void> {
   await transaction.query(sql.unsafe`
-    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, expires_at)
+    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, expires_at, limits)
     select declared.id, declared.organization_id, project.id, declared.kind, declared.name, declared.sha256,
-      declared.hint, 'declared', from_unix_ms(declared.expires_ms)
+      declared.hint, 'declared', from_unix_ms(declared.expires_ms), declared.limits::jsonb
     from ${sql.unnest(
       keys.map((key) => [
         key.id,
@@ -228,12 +236,14 @@ async function write(
         key.sha256,
         key.hint,
         key.expiresAt,
+        key.limits === null ? null : limitsText(key.limits),
       ]),
-      ["text", "text", "text", "text", "text", "text", "text", "int8"],
-    )} as declared (id, organization_id, project, kind, name, sha256, hint, expires_ms)
+      ["text", "text", "text", "text", "text", "text", "text", "int8", "text"],
+    )} as declared (id, organization_id, project, kind, name, sha256, hint, expires_ms, limits)
     left join projects project
       on project.organization_id = declared.organization_id and project.name = declared.project
     on conflict (id) do update set project_id = excluded.project_id, sha256 = excluded.sha256,
-      hint = excluded.hint, expires_at = excluded.expires_at, status = 'active', deleted_at = null
+      hint = excluded.hint, expires_at = excluded.expires_at, limits = excluded.limits,
+      status = 'active', deleted_at = null
   `);
 }

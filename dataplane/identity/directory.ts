@@ -8,6 +8,9 @@ import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
+import { limitsSchema } from "../config/schema.ts";
+import type { CurrentKey } from "../billing/held-bill.ts";
+import { effectiveScopes, NO_LIMITS } from "../billing/scopes.ts";
 import { KeyLookupQueue } from "./key-lookup-queue.ts";
 import type { Directory, Principal } from "./principal.ts";
 
@@ -22,7 +25,7 @@ const STALE_MS = 5 * 60_000;
 /** Whoever accepts entries this old accepts the answer of a look-up that is under way. */
 const SHARED_MS = 5_000;
 
-const principalSchema = z.object({
+const rowSchema = z.object({
   kind: z.enum(["inference", "admin"]),
   keyId: z.string(),
   keyName: z.string(),
@@ -30,9 +33,29 @@ const principalSchema = z.object({
   projectId: z.string().nullable(),
   keyEpoch: z.bigint().transform(Number),
   expiresAt: z.number().nullable(),
+  keyLimits: limitsSchema.nullable(),
+  keyDefaults: limitsSchema.nullable(),
+  projectLimits: limitsSchema.nullable(),
 });
+const principalSchema = rowSchema.transform(withScopes);
+const foundSchema = rowSchema
+  .extend({ sha256: z.string() })
+  .transform(({ sha256, ...row }) => ({ sha256, principal: withScopes(row) }));
 
-const foundSchema = principalSchema.extend({ sha256: z.string() });
+function withScopes({
+  keyLimits,
+  keyDefaults,
+  projectLimits,
+  ...principal
+}: z.output<typeof rowSchema>): Principal {
+  // Admin keys spend nothing.
+  const defaults = principal.kind === "inference" ? keyDefaults : null;
+  const limits = effectiveScopes(
+    { id: principal.keyId, limits: keyLimits, defaults },
+    { id: principal.projectId, limits: projectLimits },
+  );
+  return { ...principal, limits };
+}
 
 interface Remembered {
   readonly principal: Principal;
@@ -52,6 +75,11 @@ export class KeyDirectory implements Directory {
   readonly #lookups = new Map<string, Promise<Principal | null>>();
   /** Keys that ended here, with Unix milliseconds: what a look-up from before that answers is not kept. */
   readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
+  /** By key and project: those of a moment ago, for many items of the same batch. */
+  readonly #limits = new LRUCache<string, Pick<Principal, "limits" | "keyEpoch">>({
+    max: 10_000,
+    ttl: 1_000,
+  });
   readonly #line = new KeyLookupQueue((sha256s) => this.#lookUpTogether(sha256s));
   /** Keys used since the last `writeUsed`, with Unix milliseconds. */
   #used = new Map<string, number>();
@@ -98,14 +126,35 @@ export class KeyDirectory implements Directory {
     this.#lookups.delete(sha256);
   }
 
-  /** The present key epoch of the key's organization when the key is still valid, else null. */
-  async recheck(keyId: string): Promise<number | null> {
-    const found = await this.#options.pool.maybeOneFirst(sql.type(z.object({ keyEpoch: z.bigint() }))`
-      select organization.key_epoch as "keyEpoch"
-      from api_keys key join organizations organization on organization.id = key.organization_id
-      where key.id = ${keyId} and ${valid}
+  /** The key as it is now when it is still valid, else null. What is remembered of it is up to that, too. */
+  async recheck(keyId: string): Promise<CurrentKey | null> {
+    const at = this.#options.clock.now();
+    const found = await this.#options.pool.maybeOne(sql.type(foundSchema)`
+      ${principals(sql.fragment`, key.sha256`)} where key.id = ${keyId} and ${valid}
     `);
-    return found === null ? null : Number(found);
+    if (found === null) return null;
+    const { sha256, principal } = found;
+    if (this.#remembered.has(sha256)) this.#remember(sha256, principal, at);
+    return { ...principal, projectId: principal.projectId ?? "" };
+  }
+
+  /** The limits of a key whether it is valid or not, for work that goes on without it, in the project that it was begun in. */
+  async limitsOf(keyId: string, projectId: string): Promise<Pick<Principal, "limits" | "keyEpoch">> {
+    const name = `${keyId} ${projectId}`;
+    const known = this.#limits.get(name);
+    if (known !== undefined) return known;
+    try {
+      const found = await withTimeout(
+        this.#options.pool.maybeOne(sql.type(principalSchema)`
+          ${principals(sql.fragment``, sql.fragment`${projectId}`)} where key.id = ${keyId}
+        `),
+      );
+      const { limits, keyEpoch } = found ?? { limits: NO_LIMITS, keyEpoch: 0 };
+      this.#limits.set(name, { limits, keyEpoch });
+      return { limits, keyEpoch };
+    } catch (error) {
+      throw unavailable(error);
+    }
   }
 
   /** Writes `last_used_at` of the keys used since the last time. */
@@ -152,7 +201,7 @@ export class KeyDirectory implements Directory {
           ${principals(sql.fragment`, key.sha256`)} where key.sha256 = any(${sql.array([...sha256s], "text")}) and ${valid}
         `),
       );
-      const found = new Map(rows.map(({ sha256, ...principal }) => [sha256, principal]));
+      const found = new Map(rows.map(({ sha256, principal }) => [sha256, principal]));
       for (const [sha256, principal] of found) this.#remember(sha256, principal, at);
       return found;
     } catch (error) {
@@ -199,10 +248,12 @@ const unavailable = (cause: unknown) =>
     cause,
   });
 
-const principals = (more = sql.fragment``) => sql.fragment`
+const principals = (more = sql.fragment``, projectId = sql.fragment`key.project_id`) => sql.fragment`
   select key.kind, key.id as "keyId", key.name as "keyName", key.organization_id as "organizationId",
-    key.project_id as "projectId", key.expires_at as "expiresAt", organization.key_epoch as "keyEpoch" ${more}
+    project.id as "projectId", key.expires_at as "expiresAt", organization.key_epoch as "keyEpoch",
+    key.limits as "keyLimits", organization.key_limits as "keyDefaults", project.limits as "projectLimits" ${more}
   from api_keys key join organizations organization on organization.id = key.organization_id
+  left join projects project on project.id = ${projectId} and project.organization_id = organization.id
 `;
 const valid = sql.fragment`
   key.status = 'active' and key.deleted_at is null

@@ -7,6 +7,7 @@ const principal = (keyId: string): Principal => ({
   keyId,
   keyName: "",
   expiresAt: null,
+  limits: [],
   organizationId: "org",
   projectId: null,
   keyEpoch: 0,

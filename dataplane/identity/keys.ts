@@ -13,6 +13,8 @@ import { bumpKeyEpoch } from "../billing/accounts.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "../billing/holds.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
+import { limitsSchema, type Limits } from "../config/schema.ts";
+import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
 import { writeAuditLog, type Actor, type FieldChanges } from "./audit-log.ts";
 
 /** `sk-svc-` and so much of the secret may be shown; 34 characters stay unknown. */
@@ -35,6 +37,8 @@ const keySchema = z.object({
   createdAt: z.number(),
   /** From then on it answers 401; null: never. */
   expiresAt: z.number().nullable(),
+  /** Of its own. */
+  limits: limitsSchema.nullable(),
   lastUsedAt: z.number().nullable(),
 });
 /** Times are Unix milliseconds. */
@@ -43,7 +47,7 @@ export type KeyStatus = ApiKey["status"];
 
 const columns = sql.fragment`
   id, project_id as "projectId", name, hint, status, source, coalesce(created_by, organization_id) as "createdBy",
-  created_at as "createdAt", expires_at as "expiresAt", last_used_at as "lastUsedAt"
+  created_at as "createdAt", expires_at as "expiresAt", limits, last_used_at as "lastUsedAt"
 `;
 /** Admin keys are never listed; deleted ones neither. */
 const shown = sql.fragment`kind = 'inference' and deleted_at is null`;
@@ -66,12 +70,14 @@ export interface KeyChange {
   readonly name?: string;
   readonly status?: KeyStatus;
   readonly expiresAt?: number | null;
+  readonly limits?: LimitsChange | null;
 }
 
 /** What a key is made with. */
 export interface NewKey {
   readonly name: string;
   readonly expiresAt: number | null;
+  readonly limits?: Limits | null;
 }
 
 /**
@@ -138,7 +144,7 @@ export class Keys {
   async create(
     actor: Actor,
     projectId: string,
-    { name, expiresAt }: NewKey,
+    { name, expiresAt, limits = null }: NewKey,
   ): Promise<{ readonly key: ApiKey; readonly secret: string }> {
     const secret = this.#options.newKey();
     const id = this.#options.newId("apikey");
@@ -147,15 +153,16 @@ export class Keys {
       await leaveRoom(transaction, actor.organizationId);
       const made = await transaction.one(sql.type(keySchema)`
         insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, created_by,
-          expires_at)
+          expires_at, limits)
         values (${id}, ${actor.organizationId}, ${projectId}, 'inference', ${name}, ${digest(secret)}, ${hint},
-          'created', ${actor.keyId}, from_unix_ms(${expiresAt}::int8))
+          'created', ${actor.keyId}, from_unix_ms(${expiresAt}::int8), ${jsonb(limits)})
         returning ${columns}
       `);
       await writeAuditLog(transaction, actor, "key.created", id, {
         name: { from: null, to: name },
         project: { from: null, to: projectId },
         ...(expiresAt === null ? {} : { expires_at: { from: null, to: moment(expiresAt) } }),
+        ...(limits === null ? {} : { limits: { from: null, to: JSON.stringify(limits) } }),
       });
       return made;
     });
@@ -169,16 +176,21 @@ export class Keys {
     }
     return await this.#change("update", actor, scope, id, async (transaction, before) => {
       const { name, status, expiresAt } = { ...before, ...change };
-      const changes = differences(before, { name, status, expiresAt });
+      const limits =
+        change.limits === undefined ? before.limits : changedLimits(before.limits, change.limits);
+      const changes = differences(before, { name, status, expiresAt, limits });
       if (Object.keys(changes).length === 0) return { key: before, ended: false };
       const key = await transaction.one(sql.type(keySchema)`
-        update api_keys set name = ${name}, status = ${status}, expires_at = from_unix_ms(${expiresAt}::int8)
+        update api_keys set name = ${name}, status = ${status}, expires_at = from_unix_ms(${expiresAt}::int8),
+          limits = ${jsonb(limits)}
         where id = ${id} returning ${columns}
       `);
       await writeAuditLog(transaction, actor, "key.updated", id, changes);
       // What other processes remember of it must not outlive its new end.
       const sooner = expiresAt !== null && (before.expiresAt === null || expiresAt < before.expiresAt);
-      return { key, ended: before.status === "active" && (status === "inactive" || sooner) };
+      // New limits hold for whoever is admitted from now on.
+      const ended = "limits" in changes || (before.status === "active" && (status === "inactive" || sooner));
+      return { key, ended };
     });
   }
 
@@ -279,15 +291,18 @@ const digest = (secret: string): string => createHash("sha256").update(secret).d
 const moment = (unixMs: number | null): string | null =>
   unixMs === null ? null : new Date(unixMs).toISOString();
 
-type Changeable = Pick<ApiKey, "name" | "status" | "expiresAt">;
-const asLogged = ({ name, status, expiresAt }: Changeable) => ({
+type Changeable = Pick<ApiKey, "name" | "status" | "expiresAt" | "limits">;
+const asLogged = ({ name, status, expiresAt, limits }: Changeable) => ({
   name,
   status,
   expires_at: moment(expiresAt),
+  limits: limits && JSON.stringify(limits),
 });
 
 function differences(before: Changeable, after: Changeable): FieldChanges {
   const [from, to] = [asLogged(before), asLogged(after)];
-  const changed = (["name", "status", "expires_at"] as const).filter((field) => from[field] !== to[field]);
+  const changed = (["name", "status", "expires_at", "limits"] as const).filter(
+    (field) => from[field] !== to[field],
+  );
   return Object.fromEntries(changed.map((field) => [field, { from: from[field], to: to[field] }]));
 }

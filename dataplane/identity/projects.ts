@@ -1,6 +1,7 @@
 /** An organization and its projects, as the admin API shows them. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
+import { limitsSchema } from "../config/schema.ts";
 
 /** A resource says at most this many; the list is read whole. */
 const MOST_PROJECTS = 10_000;
@@ -10,11 +11,16 @@ const projectSchema = z.object({
   name: z.string(),
   createdAt: z.number(),
   archivedAt: z.number().nullable(),
+  limits: limitsSchema.nullable(),
+  /** The Organization resource says them: only there they can be changed. */
+  limitsDeclared: z.boolean(),
 });
 /** `archivedAt`: since when the Organization resource does not list it any more. Times are Unix milliseconds. */
 export type Project = z.infer<typeof projectSchema>;
 
-const columns = sql.fragment`id, name, created_at as "createdAt", archived_at as "archivedAt"`;
+const columns = sql.fragment`id, name, created_at as "createdAt", archived_at as "archivedAt", limits,
+  limits_declared as "limitsDeclared"
+`;
 
 export async function readOrganizationName(pool: CommonQueryMethods, id: string): Promise<string> {
   return await pool.oneFirst(sql.type(z.object({ name: z.string() }))`

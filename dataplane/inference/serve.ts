@@ -105,7 +105,7 @@ function accepted(call: InferenceCall, requestBody: RequestBody, sealer: Sealer)
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
 function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {
-  const route = findRoute(snapshot, principal.organizationId, model);
+  const route = findRoute(snapshot, principal, model);
   if (route !== undefined) return route;
   throw new ApiError("model_not_found", `model: ${model.slice(0, MAX_SHOWN_MODEL)}`, { param: "model" });
 }
@@ -206,6 +206,8 @@ class Serving {
       projectId: principal.projectId ?? "",
       keyId: principal.keyId,
       keyEpoch: batchId === null ? principal.keyEpoch : null,
+      limits: principal.limits,
+      limitsEpoch: principal.keyEpoch,
       model,
       contextTokens: limits.contextTokens,
       endpoint: batchId === null ? dialect : "batch",

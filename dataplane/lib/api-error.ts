@@ -26,6 +26,16 @@ const invalid = (openaiCode: string | null, detailsCode?: string, status = 400):
   retry: false,
 });
 
+/** A limit of credit that a key or its project has (rule 9.3), not the organization's credit. */
+const limitSpent = (code: string): ErrorKind => ({
+  status: 402,
+  messagesType: "billing_error",
+  openaiType: "insufficient_quota",
+  openaiCode: code,
+  detailsCode: code,
+  retry: false,
+});
+
 export const errorKinds = {
   /** Malformed in a way for which the contract has no code. */
   invalid_request: invalid(null),
@@ -56,6 +66,8 @@ export const errorKinds = {
     openaiCode: "insufficient_quota",
     retry: false,
   },
+  key_limit_reached: limitSpent("key_limit_reached"),
+  project_limit_reached: limitSpent("project_limit_reached"),
   permission: {
     status: 403,
     messagesType: "permission_error",

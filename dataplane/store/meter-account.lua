@@ -33,10 +33,29 @@ operations.adopt = function(before, word)
   return { 'adopted' }
 end
 
--- Takes an account as the ledger has it, when that is newer than what is known here.
-local function take_account(organization, base, version, key_epoch)
+-- Whether an entry of the stream stands at another one's place, or before it.
+local function is_up_to(entry, other)
+  local ms, sequence = string.match(entry, '^(%d+)-(%d+)$')
+  local other_ms, other_sequence = string.match(other, '^(%d+)-(%d+)$')
+  ms, other_ms = tonumber(ms), tonumber(other_ms)
+  return ms < other_ms or (ms == other_ms and tonumber(sequence) <= tonumber(other_sequence))
+end
+
+-- Keys are others now, or have other limits: what was charged so far does not say which of the new scopes it is of.
+local function note_moved(organization)
+  write_charges()
+  local youngest = call('XREVRANGE', USAGE, '+', '-', 'COUNT', 1)[1]
+  if youngest then
+    call('HSET', organization_key(organization), 'moved', youngest[1])
+  end
+  read_again(organization)
+end
+
+-- Takes an account as the ledger has it, when that is newer than what is known here. drained: the ledger has the entries of
+-- the stream up to this one; nil: nobody says so.
+local function take_account(organization, base, version, key_epoch, drained)
   local key = organization_key(organization)
-  local before = call('HMGET', key, 'version', 'keyEpoch')
+  local before = call('HMGET', key, 'version', 'keyEpoch', 'moved')
   if not before[1] or tonumber(version) > tonumber(before[1]) then
     insist()
     call('HSET', key, 'base', base, 'version', version)
@@ -44,9 +63,61 @@ local function take_account(organization, base, version, key_epoch)
   -- Null in a drain's books: the key epoch was not read there.
   if key_epoch ~= '' and (not before[2] or tonumber(key_epoch) > tonumber(before[2])) then
     call('HSET', key, 'keyEpoch', key_epoch)
+    note_moved(organization)
+  end
+  if drained and before[3] and is_up_to(before[3], drained) then
+    call('HDEL', key, 'moved')
+    read_again(organization)
   end
   -- Read anew by the next operation of the call.
   known[organization] = nil
+end
+
+-- Takes the spend of a scope as the ledger has it (base: below zero), when that is newer than what is known here, or what is
+-- known here does not count.
+local function take_scope(organization, name, base, version)
+  known[organization] = nil
+  local key, reading = organization_key(name), reading_of(organization)
+  local before = call('HMGET', key, 'version', 'reading')
+  if before[2] ~= reading or tonumber(version) > tonumber(before[1]) then
+    insist()
+    call('HSET', key, 'base', base, 'version', version, 'reading', reading)
+  end
+  call('ZADD', SCOPES, text(now), name)
+  -- Read anew by the next operation of the call.
+  known[name] = nil
+end
+
+-- scope(organization, name, base, version, word of the ledger)
+-- Replies: taken | other (server: nothing is taken).
+operations.scope = function(organization, name, base, version, word)
+  if other_ledger(word) then
+    return { 'other' }
+  end
+  take_scope(organization, name, base, version)
+  return { 'taken' }
+end
+
+-- reread(organization)
+-- The ledger was changed past this Redis. Replies: done.
+operations.reread = function(organization)
+  read_again(organization)
+  return { 'done' }
+end
+
+-- standing(organization, scopes)
+-- For showing what is left of limits. Replies: standing, and for each scope with a limit of credit what was spent (empty: it
+-- has to be read from the ledger) and what is held.
+operations.standing = function(organization, scopes)
+  local reply = { 'standing' }
+  for _, scope in ipairs(scopes_of(scopes)) do
+    if scope.credit then
+      local left, spend = room_of(organization, scope)
+      reply[#reply + 1] = left and text(scope.amount - left) or ''
+      reply[#reply + 1] = left and text(spend.held) or '0'
+    end
+  end
+  return reply
 end
 
 -- account(organization, base, version, keyEpoch, only if known, word of the ledger)

@@ -1,11 +1,12 @@
--- advance(organization, id, spent, wanted, item, row, cost)
+-- advance(organization, id, spent, wanted, item, row, cost, scopes)
 -- One loop iteration ended and the next one begins: the hold becomes `wanted` (spent + next estimate) when the
--- credit covers it, else `spent`. Both are totals, so a repeated call changes nothing. Replies:
+-- credit and each limit of its scopes cover it, else `spent`. Both are totals, so a repeated call changes nothing. Replies:
 --   held          the next iteration is covered
 --   short         it is not; the hold is what was spent
 --   load          the ledger's account has to be read first
+--   scopes        the spend of its scopes has to be read first
 --   done          the request was charged already
-operations.advance = function(organization, id, spent, wanted, item, row, cost)
+operations.advance = function(organization, id, spent, wanted, item, row, cost, scopes)
   local account = books(organization)
   if not account then
     return { 'load' }
@@ -14,15 +15,21 @@ operations.advance = function(organization, id, spent, wanted, item, row, cost)
   if charged == 'final' then
     return { 'done' }
   end
+  if not rooms(organization, account, scopes) then
+    return { 'scopes' }
+  end
   local swept = charged and '1' or ''
   if hold then
     swept = select(5, parts_of(hold))
     give_back(id, hold)
   end
   -- What other requests hold, and what they lack of their estimates.
-  local covered = tonumber(wanted) <= account.base - account.undrained - account.held - account.short
+  local covered = true
+  for _, room in ipairs(rooms(organization, account, scopes)) do
+    covered = covered and tonumber(wanted) <= room.left - room.held - room.short
+  end
   local amount = covered and wanted or spent
   -- There was none when the owner was cut off and its hold swept away: it is back.
-  make_hold(id, organization, amount, '0', item, swept, row, cost)
+  make_hold(id, organization, amount, '0', item, swept, row, cost, scopes)
   return { covered and 'held' or 'short' }
 end

@@ -1,5 +1,6 @@
 -- drained(word of the ledger, first entry, last entry, number of entries, number of their charges, number of accounts,
---   (organization, base, version)..., (organization, sum of its costs)...)
+--   number of scopes, (organization, base, version)..., (organization, scope, base, version)...,
+--   (organization or scope, sum of its costs)...)
 -- The ledger has the stream's oldest entries: deletes them, takes the accounts that they are part of now, and
 -- subtracts their sums from `undrained`. Replies:
 --   drained       done
@@ -9,13 +10,14 @@
 --   broken        an entry from among them was missing, which none of ours takes out: they are deleted and the sums
 --                 left in `undrained`, as too little may be available but never too much
 -- An organization whose key is none of ours is passed over: the others' charges must not wait for it.
-operations.drained = function(word, first, last, count, charged, accounts, ...)
+operations.drained = function(word, first, last, count, charged, accounts, scopes, ...)
   if other_ledger(word) then
     return { 'other' }
   end
   -- The last value is where the next operation begins (meter-apply.lua).
   local values = { ... }
-  local sums = 3 * tonumber(accounts) + 1
+  local told = 3 * tonumber(accounts) + 1
+  local sums = told + 4 * tonumber(scopes)
   -- Entries go in at the end and out at the beginning: with both ends there, those in between are.
   local oldest = call('XRANGE', USAGE, '-', '+', 'COUNT', 1)[1]
   local there = oldest and oldest[1] == first and #call('XRANGE', USAGE, last, last) > 0
@@ -32,8 +34,11 @@ operations.drained = function(word, first, last, count, charged, accounts, ...)
     pcall(volatile, 'SET', DRAINED, last)
   end
   local passed_over = {}
-  for at = 1, sums - 1, 3 do
-    passed_over[values[at]] = not pcall(take_account, values[at], values[at + 1], values[at + 2], '')
+  for at = 1, told - 1, 3 do
+    passed_over[values[at]] = not pcall(take_account, values[at], values[at + 1], values[at + 2], '', last)
+  end
+  for at = told, sums - 1, 4 do
+    passed_over[values[at + 1]] = not pcall(take_scope, unpack(values, at, at + 3))
   end
   if not there then
     return { 'moved' }

@@ -6,12 +6,12 @@ operations.heartbeat = function(id, row, cost)
   if not hold then
     return { charged == 'final' and 'done' or 'gone' }
   end
-  local organization, amount, short, item, swept, seen = parts_of(hold)
+  local organization, amount, short, item, swept, seen, _, scopes = parts_of(hold)
   if row == '' then
     heard[id] = true
     note_lasting(id, item, seen)
   else
-    set_hold(id, organization, amount, short, item, swept, row, cost)
+    set_hold(id, organization, amount, short, item, swept, row, cost, scopes)
   end
   return { 'beaten' }
 end

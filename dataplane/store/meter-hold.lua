@@ -9,8 +9,8 @@ local function too_far_behind()
 end
 
 -- Whether an organization may begin a request, save for what its running ones hold. Returns the reply that refuses it
--- or nil, and with limits the levels of its buckets.
-local function judge(organization, key_epoch, concurrent, requests_limit, tokens_limit, tokens)
+-- or nil, and where there are limits a minute its buckets.
+local function judge(organization, key_epoch, concurrent, requests_limit, tokens_limit, tokens, scopes)
   local account = books(organization)
   if not account then
     return { 'load' }
@@ -25,86 +25,99 @@ local function judge(organization, key_epoch, concurrent, requests_limit, tokens
   if too_far_behind() then
     return { 'full' }
   end
+  local list = scopes_of(scopes)
+  for _, scope in ipairs(list) do
+    if scope.credit then
+      -- The ledger has them in a moment, and then says what they spent.
+      if account.moved or moved[organization] then
+        return { 'busy', scope.credit }
+      end
+      local left, spend = room_of(organization, scope)
+      if not left then
+        return { 'scopes' }
+      end
+      -- A charge may be in the ledger's spend already and not yet drained here: then what is left is not sure, and who
+      -- asks again soon gets to know.
+      if left <= 0 then
+        return { left + spend.undrained <= 0 and 'spent' or 'busy', scope.credit, scope.kind }
+      end
+    end
+  end
   if concurrent > 0 and account.live >= concurrent then
-    return { 'concurrent' }
+    return { 'concurrent', 'o', text(concurrent) }
   end
-  if requests_limit <= 0 and tokens_limit <= 0 then
-    return nil, 0, 0
+  for _, scope in ipairs(list) do
+    if scope.concurrent > 0 and books(scope.name).live >= scope.concurrent then
+      return { 'concurrent', scope.kind, text(scope.concurrent) }
+    end
   end
-  local refused, wait, requests_level, tokens_level = read_buckets(organization, requests_limit, tokens_limit, tokens)
-  if refused ~= '' then
-    return {
-      'limited', refused, text(math.ceil(wait)),
-      text(math.floor(math.max(requests_level, 0))), ms_to_full(requests_limit, requests_level),
-      text(math.floor(math.max(tokens_level, 0))), ms_to_full(tokens_limit, tokens_level),
-    }
-  end
-  return nil, requests_level, tokens_level
+  return judge_buckets(organization, requests_limit, tokens_limit, tokens, list)
 end
 
--- look(organization, keyEpoch, concurrent, requests limit, tokens limit)
--- Takes nothing, and asks for what the smallest request needs. Replies: fine | load | key | empty | full | concurrent | limited …, each as of `hold`.
-operations.look = function(organization, key_epoch, concurrent, requests_limit, tokens_limit)
-  local refusal = judge(organization, key_epoch, tonumber(concurrent), tonumber(requests_limit), tonumber(tokens_limit), 1)
+-- look(organization, keyEpoch, concurrent, requests limit, tokens limit, scopes)
+-- Takes nothing, and asks for what the smallest request needs. Replies: fine | load | scopes | key | empty | spent | busy | full | concurrent | limited …,
+-- each as of `hold`.
+operations.look = function(organization, key_epoch, concurrent, requests_limit, tokens_limit, scopes)
+  local refusal =
+    judge(organization, key_epoch, tonumber(concurrent), tonumber(requests_limit), tonumber(tokens_limit), 1, scopes)
   return refusal or { 'fine' }
 end
 
--- hold(organization, id, estimate, keyEpoch, item, concurrent, requests limit, tokens limit, tokens)
+-- hold(organization, id, estimate, keyEpoch, item, concurrent, requests limit, tokens limit, tokens, scopes)
 -- Admits a request and sets min(estimate, available) aside (rule 1.8). Limits of 0 are none; an empty keyEpoch is
 -- not compared. Replies:
---   held, amount, and where there are limits: requests left, ms to full, tokens left, ms to full
+--   held, amount, and where there are limits a minute, of that which has least left: of requests the limit (0: none), left,
+--                 ms to full, and of tokens the same
 --   done          the request was charged already
 --   load          the ledger's account has to be read first
+--   scopes        the spend of its scopes has to be read first
 --   key           the key was read under an older epoch: look it up again
 --   empty         grants − usage is not above 0
---   busy          there is credit, but other requests hold all of it
+--   spent, scope, kind   the scope's limit of credit is spent
+--   busy, scope   there is credit, but other requests hold all of it: of the organization's ('') or of a scope's
 --   full          the ledger is too far behind
---   concurrent    too many requests of the organization run
---   limited, kind, ms to wait, requests left, ms to full, tokens left, ms to full
-operations.hold = function(organization, id, estimate, key_epoch, item, concurrent, requests_limit, tokens_limit, tokens)
+--   concurrent, kind, limit   too many requests of the organization (o) or of a scope run
+--   limited, kind, requests or tokens, ms to wait, limit, and as of `held`
+operations.hold = function(
+  organization, id, estimate, key_epoch, item, concurrent, requests_limit, tokens_limit, tokens, scopes)
   local hold, charged = read_request(id)
   if hold then
     local _, amount = parts_of(hold)
-    return { 'held', amount, '0', '0', '0', '0' }
+    return { 'held', amount, '0', '0', '0', '0', '0', '0' }
   end
   if charged then
     return { 'done' }
   end
   concurrent, requests_limit, tokens_limit = tonumber(concurrent), tonumber(requests_limit), tonumber(tokens_limit)
-  local refusal, requests_level, tokens_level =
-    judge(organization, key_epoch, concurrent, requests_limit, tokens_limit, tonumber(tokens))
+  local refusal, buckets =
+    judge(organization, key_epoch, concurrent, requests_limit, tokens_limit, tonumber(tokens), scopes)
   if refusal then
     return refusal
   end
-  local account = books(organization)
-  local balance = account.base - account.undrained
   -- What running requests lack of their estimates comes first: else credit that others give back would be promised
   -- twice, and together they could spend more than was there plus one request.
-  local available = balance - account.held - account.short
-  if available <= 0 then
-    return { 'busy' }
+  local available = math.huge
+  for _, room in ipairs(rooms(organization, books(organization), scopes)) do
+    local free = room.left - room.held - room.short
+    if free <= 0 then
+      return { 'busy', room.name or '' }
+    end
+    available = math.min(available, free)
   end
   local amount, short = estimate, '0'
   if tonumber(estimate) > available then
     amount, short = text(available), text(tonumber(estimate) - available)
   end
-  make_hold(id, organization, amount, short, item, '', '', '0')
-  if requests_limit <= 0 and tokens_limit <= 0 then
+  make_hold(id, organization, amount, short, item, '', '', '0', scopes)
+  if not buckets then
     return { 'held', amount }
   end
-  requests_level = requests_level - 1
-  tokens_level = tokens_level - tonumber(tokens)
-  write_buckets(organization, requests_level, tokens_level)
-  return {
-    'held', amount,
-    text(math.floor(math.max(requests_level, 0))), ms_to_full(requests_limit, requests_level),
-    text(math.floor(math.max(tokens_level, 0))), ms_to_full(tokens_limit, tokens_level),
-  }
+  return { 'held', amount, take_from(buckets, tonumber(tokens)) }
 end
 
--- retake(organization, id, amount, item, row, cost)
+-- retake(organization, id, amount, item, row, cost, scopes)
 -- Sets credit of a running request aside again after Redis lost its hold; never refused. Replies: held | done.
-operations.retake = function(organization, id, amount, item, row, cost)
+operations.retake = function(organization, id, amount, item, row, cost, scopes)
   local hold, charged = read_request(id)
   if hold then
     return { 'held' }
@@ -113,6 +126,6 @@ operations.retake = function(organization, id, amount, item, row, cost)
     return { 'done' }
   end
   insist()
-  make_hold(id, organization, amount, '0', item, charged and '1' or '', row, cost)
+  make_hold(id, organization, amount, '0', item, charged and '1' or '', row, cost, scopes)
   return { 'held' }
 end

@@ -1,4 +1,4 @@
--- Rate limits of an organization: buckets that hold a minute's worth and fill evenly. Requests cost 1, tokens what
+-- Rate limits of an organization and of scopes: buckets that hold a minute's worth and fill evenly. Requests cost 1, tokens what
 -- is estimated for the input; after the answer the tokens are corrected by what was really used, so a bucket may
 -- stand below zero. These are no amounts of money: doubles will do.
 
@@ -50,9 +50,83 @@ local function correct_tokens(organization, requests_limit, tokens_limit, differ
   write_buckets(organization, requests_level, tokens_level)
 end
 
+local function correct_all(organization, requests_limit, tokens_limit, difference, scopes)
+  correct_tokens(organization, tonumber(requests_limit), tonumber(tokens_limit), tonumber(difference))
+  for _, scope in ipairs(scopes_of(scopes)) do
+    correct_tokens(scope.name, scope.requests, scope.tokens, tonumber(difference))
+  end
+end
+
 local function ms_to_full(limit, level)
   if limit <= 0 then
     return '0'
   end
   return text(math.ceil((limit - level) * 60000 / limit))
+end
+
+-- The buckets of an organization and of a request's scopes as they are now, and which of their limits refuses it.
+local function read_all(organization, requests_limit, tokens_limit, tokens, list)
+  local buckets, refusal = {}, nil
+  local function look(name, kind, of_requests, of_tokens)
+    if of_requests <= 0 and of_tokens <= 0 then
+      return
+    end
+    local refused, wait, requests_level, tokens_level = read_buckets(name, of_requests, of_tokens, tokens)
+    buckets[#buckets + 1] = {
+      name = name,
+      requests = { limit = of_requests, level = requests_level },
+      tokens = { limit = of_tokens, level = tokens_level },
+    }
+    if refused ~= '' and not refusal then
+      refusal = { kind, refused, text(math.ceil(wait)), text(refused == 'tokens' and of_tokens or of_requests) }
+    end
+  end
+  look(organization, 'o', requests_limit, tokens_limit)
+  for _, scope in ipairs(list) do
+    look(scope.name, scope.kind, scope.requests, scope.tokens)
+  end
+  return buckets, refusal
+end
+
+-- Of requests or of tokens: the limit that has least left, what that is, and the milliseconds until it is full.
+local function tightest(buckets, what)
+  local found
+  for _, bucket in ipairs(buckets) do
+    local one = bucket[what]
+    if one.limit > 0 and (not found or one.level < found.level) then
+      found = one
+    end
+  end
+  if not found then
+    return '0', '0', '0'
+  end
+  return text(found.limit), text(math.floor(math.max(found.level, 0))), ms_to_full(found.limit, found.level)
+end
+
+local function state_of(buckets)
+  local limit, left, ms = tightest(buckets, 'requests')
+  return limit, left, ms, tightest(buckets, 'tokens')
+end
+
+-- The reply that refuses a request, or nil and its buckets; nil: it has none.
+local function judge_buckets(organization, requests_limit, tokens_limit, tokens, list)
+  if requests_limit <= 0 and tokens_limit <= 0 and #list == 0 then
+    return nil
+  end
+  local buckets, refusal = read_all(organization, requests_limit, tokens_limit, tokens, list)
+  if refusal then
+    local kind, refused, wait, limit = unpack(refusal)
+    return { 'limited', kind, refused, wait, limit, state_of(buckets) }
+  end
+  return nil, #buckets > 0 and buckets or nil
+end
+
+-- A request is admitted. Returns what headers tell of the buckets after it.
+local function take_from(buckets, tokens)
+  for _, bucket in ipairs(buckets) do
+    bucket.requests.level = bucket.requests.level - 1
+    bucket.tokens.level = bucket.tokens.level - tokens
+    write_buckets(bucket.name, bucket.requests.level, bucket.tokens.level)
+  end
+  return state_of(buckets)
 end

@@ -1,4 +1,4 @@
--- Not an operation: joined after meter-shard.lua as a script of its own. ARGV: organizations of this shard.
+-- Not an operation: joined after meter-shard.lua as a script of its own. ARGV: organizations and scopes of this shard.
 -- Adds up, at one moment, what the holds and the stream say, beside what the organizations' books say. A hold of another
 -- epoch is in no sum, and waits for the sweep. Replies:
 -- {{organization, base, version, undrained, held, live, sum of its entries, sum of its holds, its live holds,
@@ -15,11 +15,22 @@ for at = 1, #holds, 2 do
     hollow = hollow + 1
   elseif is_current(hold) then
     running = running + 1
-    local organization, amount, lacks, item = parts_of(hold)
-    held[organization] = (held[organization] or 0) + tonumber(amount)
-    short[organization] = (short[organization] or 0) + tonumber(lacks)
-    if item ~= '1' then
-      live[organization] = (live[organization] or 0) + 1
+    local organization, amount, lacks, item, _, _, _, scopes = parts_of(hold)
+    local function count(name, credit, runs)
+      if credit then
+        held[name] = (held[name] or 0) + tonumber(amount)
+        short[name] = (short[name] or 0) + tonumber(lacks)
+      end
+      if runs and item ~= '1' then
+        live[name] = (live[name] or 0) + 1
+      end
+    end
+    count(organization, true, true)
+    for _, scope in ipairs(scopes_of(scopes)) do
+      if scope.credit then
+        count(scope.credit, true, false)
+      end
+      count(scope.name, false, scope.concurrent > 0)
     end
   end
 end
@@ -32,6 +43,9 @@ for _, entry in ipairs(entries) do
     -- An entry that none of our scripts wrote is part of no balance.
     if cost then
       undrained[organization] = (undrained[organization] or 0) + tonumber(cost)
+      for name in string.gmatch(string.match(charge, '\31[^\31]*\31[^\31]*\31(.*)$') or '', '%S+') do
+        undrained[name] = (undrained[name] or 0) + tonumber(cost)
+      end
     end
   end
 end

@@ -1,12 +1,24 @@
--- release(organization, id, requests limit, tokens limit, token difference, done)
+-- release(organization, id, requests limit, tokens limit, token difference, done, scopes, keyEpoch that they were read under)
 -- Gives a hold back without a charge. With done = "1" the ledger has the charge already, and the sweeper or a late
--- settle must not add another. Replies: released.
-operations.release = function(organization, id, requests_limit, tokens_limit, difference, done)
+-- settle must not add another; the spend of its scopes is read there again. Replies: released.
+operations.release = function(
+  organization, id, requests_limit, tokens_limit, difference, done, scopes, key_epoch)
   local hold, charged = read_request(id)
   if hold then
     give_back(id, hold)
   end
   if done == '1' then
+    local account = books(organization)
+    if not account or tonumber(key_epoch) ~= account.keyEpoch then
+      read_again(organization)
+    else
+      for _, scope in ipairs(scopes_of(scopes)) do
+        if scope.credit then
+          call('HDEL', organization_key(scope.credit), 'reading')
+          known[scope.credit] = nil
+        end
+      end
+    end
     if charged ~= 'final' then
       set_request(id, 'final')
       durable[id] = true
@@ -14,6 +26,6 @@ operations.release = function(organization, id, requests_limit, tokens_limit, di
   elseif hold then
     set_request(id, false)
   end
-  correct_tokens(organization, tonumber(requests_limit), tonumber(tokens_limit), tonumber(difference))
+  correct_all(organization, requests_limit, tokens_limit, difference, scopes)
   return { 'released' }
 end

@@ -1,8 +1,8 @@
 -- The requests of a call: their holds, what says that their owners live, and the marks of their charges.
 
 -- A hold is packed: epoch that it was made under, organization, amount, short (what it lacks of its estimate), item ("1"
--- for a batch item), swept ("1" after a provisional charge), row and cost (what the sweeper would charge).
-local HOLD = 'ssssssss'
+-- for a batch item), swept ("1" after a provisional charge), row and cost (what the sweeper would charge), and its scopes.
+local HOLD = 'sssssssss'
 -- Pods charge again, after a loss, what they charged in the last 60 s.
 local CHARGED_MS = 75000
 -- With so few calls in the list their charges are left to the sweep, which forgets so many at once: some milliseconds.
@@ -19,6 +19,8 @@ local durable = {}
 -- What is to be added to the stream; and the youngest entry that this call wrote, or that a charge which was made before
 -- stands at or before.
 local charges, newest = {}, ''
+-- Organizations of charges that may belong to scopes which they do not name (`moved` in meter-shard.lua).
+local moved = {}
 
 local function request_key(id)
   return tag .. ':r:' .. id
@@ -63,43 +65,55 @@ local function note_lasting(id, item, row)
   durable[id] = durable[id] or (row ~= '' and item ~= '1')
 end
 
--- Organization, amount, short, item, swept, row and cost of a packed hold.
+-- Organization, amount, short, item, swept, row, cost and scopes of a packed hold.
 local function parts_of(hold)
   return select(2, struct.unpack(HOLD, hold))
 end
 
 -- Says as well that the request's owner lives.
-local function set_hold(id, organization, amount, short, item, swept, row, cost)
-  set_request(id, struct.pack(HOLD, epoch, organization, amount, short, item, swept, row, cost))
+local function set_hold(id, organization, amount, short, item, swept, row, cost, scopes)
+  set_request(id, struct.pack(HOLD, epoch, organization, amount, short, item, swept, row, cost, scopes))
   heard[id] = true
   note_lasting(id, item, row)
 end
 
-local function make_hold(id, organization, amount, short, item, swept, row, cost)
-  add(organization, 'held', amount)
-  add(organization, 'short', short)
-  if item ~= '1' then
-    add(organization, 'live', '1')
-  end
-  set_hold(id, organization, amount, short, item, swept, row, cost)
+local function make_hold(id, organization, amount, short, item, swept, row, cost, scopes)
+  add_hold(organization, scopes, amount, short, item == '1' and '0' or '1')
+  set_hold(id, organization, amount, short, item, swept, row, cost, scopes)
 end
 
 -- Gives the credit of a packed hold of this epoch back; what becomes of the request is the caller's.
 local function give_back(id, hold)
-  local organization, amount, short, item, _, row = parts_of(hold)
-  add(organization, 'held', negative(amount))
-  add(organization, 'short', negative(short))
-  if item ~= '1' then
-    add(organization, 'live', '-1')
-  end
+  local organization, amount, short, item, _, row, _, scopes = parts_of(hold)
+  add_hold(organization, scopes, negative(amount), negative(short), item == '1' and '0' or '-1')
   heard[id] = false
   note_lasting(id, item, row)
 end
 
--- A key that is none of ours is found by `add`, before anything is changed. kind: final or provisional.
-local function charge(organization, id, hold, cost, row, kind)
+-- A key that is none of ours is found by `books` and `add`, before anything is changed. kind: final or provisional.
+-- key_epoch: that its scopes were read under. Under another one, or an unknown one (''), they may be others by now.
+local function charge(organization, id, hold, cost, row, kind, scopes, key_epoch)
+  local list = scopes_of(scopes)
+  for _, scope in ipairs(list) do
+    if scope.credit then
+      books(scope.credit)
+    end
+  end
   add(organization, 'undrained', cost)
-  charges[#charges + 1] = organization .. '\31' .. cost .. '\31' .. row
+  local packed = organization .. '\31' .. cost .. '\31' .. row
+  if #list > 0 then
+    for _, scope in ipairs(list) do
+      if scope.credit then
+        add(scope.credit, 'undrained', cost)
+      end
+    end
+    packed = packed .. '\31' .. credit_names(scopes)
+  end
+  charges[#charges + 1] = packed
+  local account = known[organization]
+  if not account or tonumber(key_epoch) ~= account.keyEpoch then
+    moved[organization] = true
+  end
   if hold then
     give_back(id, hold)
   end
@@ -139,6 +153,11 @@ local function write_charges()
   for organization, sums in pairs(owed) do
     write_owed(organization, sums, 'undrained')
   end
+  for organization in pairs(moved) do
+    call('HSET', organization_key(organization), 'moved', newest)
+    known[organization] = nil
+  end
+  moved = {}
 end
 
 -- A charge was made before: its owner wants to know behind which entry it does not stand.

@@ -9,6 +9,12 @@
 --   TAG:o:ORG     hash of an organization: base, version (of the ledger's account that base was read at), keyEpoch,
 --                 undrained (charged but not yet in base); and of its holds: held (their sum), short (what they lack of
 --                 their estimates), live (running requests), epoch (the word that these three were counted under)
+--                 reading (grows whenever the spend of its scopes must be read anew), moved (entries of the stream up to
+--                 this one may belong to scopes that they do not name: a limit was set, or a key moved, since)
+--   TAG:s:NAME    as TAG:o:ORG, of a scope of limits (rule 9.1): a key or a project in a window, whose base is its spend there
+--                 as the ledger has it, below zero, and reading the word that it holds under; of a key or project
+--                 without a window only its running requests. NAME: meter-scopes.lua
+--   TAG:scopes    sorted set of the scopes, by the time at which something was told of them
 --   TAG:r:ID      string of a request: its hold while it runs (meter-requests.lua), then for a while "final" or
 --                 "provisional", as it was charged, so that a repeat changes nothing
 --   TAG:charged   list of what was charged finally, oldest first: for each call when that was, and the ids, with a
@@ -36,7 +42,7 @@
 local call = redis.call
 local tag = KEYS[1]
 local BEATS, CHARGED, USAGE, WAITING = tag .. ':beats', tag .. ':charged', tag .. ':usage', tag .. ':waiting'
-local LEDGER = tag .. ':ledger'
+local LEDGER, SCOPES = tag .. ':ledger', tag .. ':scopes'
 local DRAINED, LEADER = tag .. ':drained', tag .. ':leader'
 local CLOCK = tag .. ':clock'
 -- Charges beyond this mean that the ledger is out of reach: new requests are refused.
@@ -95,8 +101,14 @@ local function negative(amount)
   return '-' .. amount
 end
 
+-- Names of scopes begin with a slash, which no organization's does.
+local SLASH = 47
+local function is_scope(name)
+  return string.byte(name) == SLASH
+end
+
 local function organization_key(organization)
-  return tag .. ':o:' .. organization
+  return tag .. (is_scope(organization) and ':s:' or ':o:') .. organization
 end
 
 -- Books by organization: as they are now, and what of that is still to be written (a sum for each field).
@@ -106,20 +118,23 @@ local current = {}
 -- A sum up to here and an amount of 15 digits make a sum that a double holds exactly.
 local MOST_OWED = 4500000000000000
 
--- base, undrained, held, short, keyEpoch, live; nil while the ledger's account has not been read.
+-- base, undrained, held, short, keyEpoch, live, reading, moved; nil while the ledger's account has not been read. Of a scope whose
+-- spend has not been read only its base is nil.
 local function books(organization)
   local account = known[organization]
   if account then
     return account
   end
   local values = call('HMGET', organization_key(organization),
-    'base', 'undrained', 'keyEpoch', 'epoch', 'held', 'live', 'short')
+    'base', 'undrained', 'keyEpoch', 'epoch', 'held', 'live', 'short', 'reading', 'moved')
   current[organization] = values[4] == epoch
-  if not values[1] then
+  if not values[1] and not is_scope(organization) then
     return nil
   end
   account = {
-    base = tonumber(values[1]),
+    base = tonumber(values[1] or nil),
+    reading = values[8] or '',
+    moved = values[9],
     undrained = tonumber(values[2] or 0),
     keyEpoch = tonumber(values[3] or 0),
     held = 0,
@@ -138,7 +153,7 @@ local function books(organization)
   return account
 end
 
--- Adds to a field of an organization whose books were read.
+-- Adds to a field of an organization or a scope whose books were read.
 local function write_sum(organization, field, sum)
   local key = organization_key(organization)
   if field == 'undrained' then
@@ -148,6 +163,9 @@ local function write_sum(organization, field, sum)
   if not current[organization] then
     volatile('HSET', key, 'epoch', epoch, 'held', '0', 'live', '0', 'short', '0')
     current[organization] = true
+    if is_scope(organization) then
+      call('ZADD', SCOPES, text(now), organization)
+    end
   end
   volatile('HINCRBY', key, field, sum)
 end

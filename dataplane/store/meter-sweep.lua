@@ -1,7 +1,7 @@
 local function end_hold(id)
   local value = read_value(id)
   if value and value ~= 'final' and value ~= 'provisional' then
-    local readable, organization, _, _, item, swept, row, cost = pcall(parts_of, value)
+    local readable, organization, _, _, item, swept, row, cost, scopes = pcall(parts_of, value)
     if not readable then
       -- None of ours. It is left alone, but must not stand before those behind it for ever.
       heard[id], durable[id] = false, true
@@ -10,12 +10,16 @@ local function end_hold(id)
     -- One of another epoch is in no sum, but what was observed of it is charged all the same.
     local hold = is_current(value) and value or nil
     if item ~= '1' and row ~= '' and swept ~= '1' then
-      charge(organization, id, hold, cost, row, 'provisional')
+      charge(organization, id, hold, cost, row, 'provisional', scopes, '')
     else
       if hold then
         give_back(id, hold)
       end
       set_request(id, false)
+      -- Its owner may have charged it past this Redis before it died.
+      if scopes ~= '' then
+        read_again(organization)
+      end
     end
   end
   heard[id], durable[id] = false, true
@@ -37,5 +41,7 @@ operations.sweep = function(stale_ms, most)
     pcall(end_hold, id)
   end
   forget_charged(FORGOTTEN_AT_ONCE)
+  write()
+  forget_scopes(most)
   return { 'swept', text(#ids) }
 end

@@ -68,6 +68,65 @@ const key = {
 const rateLimit = (description: string, example: number) =>
   field(z.int().min(1).max(1_000_000_000), description, { example }).optional();
 
+const modelPatterns = (description: string) =>
+  field(
+    set(
+      z
+        .string()
+        .min(1)
+        .max(129)
+        .regex(/^[^*\s]*\*?$/, "must be a model id, or the beginning of some and a * at its end"),
+      500,
+    ),
+    description,
+    { default: ["*"] },
+  ).optional();
+
+/** What a key or a project may at most. `whose`: begins the sentence. */
+const limits = (whose: string) =>
+  field(
+    z.strictObject({
+      credits: field(
+        z.strictObject({
+          amount: field(
+            withRules(
+              z
+                .string()
+                .max(17)
+                .regex(
+                  /^[0-9]{1,10}(\.[0-9]{1,6})?$/,
+                  'must be credits such as "100" or "2.5", in quotes, with at most six decimals',
+                ),
+              [
+                {
+                  cel: null,
+                  message: "must be at most 9000000000",
+                  fault: (text) => (Number(text) <= MAX_GRANT_CREDITS ? null : []),
+                },
+              ],
+            ),
+            "Credits, at most six decimals.",
+            { example: "500" },
+          ),
+          per: field(
+            z.enum(["Day", "Week", "Month", "Total"]),
+            "How often it begins anew, by UTC: each day, each Monday, each first of a month, or never.",
+            { example: "Month" },
+          ),
+        }),
+        "What may be spent; beyond it requests answer 402.",
+      ).optional(),
+      models: field(
+        z.strictObject({ allow: modelPatterns("Model ids, each with at most one trailing star.") }),
+        "Which of the organization's models may be used; others are unknown.",
+      ).optional(),
+      requestsPerMinute: rateLimit("Requests a minute; beyond it they answer 429.", 60),
+      tokensPerMinute: rateLimit("Tokens a minute; beyond it requests answer 429.", 100000),
+      concurrentRequests: rateLimit("Requests at the same time; beyond it they answer 429.", 20),
+    }),
+    whose,
+  ).optional();
+
 /** Index of the first key whose project is not listed; -1: there is none. */
 function unlisted(spec: {
   readonly projects?: readonly { readonly name: string }[] | undefined;
@@ -103,18 +162,7 @@ export const organizationSpec = withRules(
     ).optional(),
     models: field(
       z.strictObject({
-        allow: field(
-          set(
-            z
-              .string()
-              .min(1)
-              .max(129)
-              .regex(/^[^*\s]*\*?$/, "must be a model id, or the beginning of some and a * at its end"),
-            500,
-          ),
-          "Model ids, each with at most one trailing star.",
-          { default: ["*"] },
-        ).optional(),
+        allow: modelPatterns("Model ids, each with at most one trailing star."),
       }),
       "Which models the organization may use.",
     ).optional(),
@@ -140,9 +188,16 @@ export const organizationSpec = withRules(
       }),
       "What the organization may keep: files, requests of batches and results; beyond it uploads and new batches answer 400 storage_limit_reached.",
     ).optional(),
+    keyDefaults: field(
+      z.strictObject({ limits: limits("Each holds for keys that do not name it themselves.") }),
+      "For inference keys, declared here or made through the admin API.",
+    ).optional(),
     projects: field(
       listMap(
-        z.strictObject({ name: field(entryName(), "Name of the project.", { example: "research" }) }),
+        z.strictObject({
+          name: field(entryName(), "Name of the project.", { example: "research" }),
+          limits: limits("What all keys of the project may at most, together."),
+        }),
         "name",
         0,
         100,
@@ -160,6 +215,7 @@ export const organizationSpec = withRules(
           expiresAt: moment("From then on the key answers 401. With seconds and an offset.", {
             example: "2027-12-31T00:00:00Z",
           }).optional(),
+          limits: limits("What the key may at most, within what its project and the organization may."),
           secretKeyRef: key.secretKeyRef,
         }),
         "name",
@@ -195,4 +251,5 @@ export const organizationSpec = withRules(
     },
   ],
 );
+export type LimitsSpec = NonNullable<NonNullable<z.output<typeof organizationSpec>["keyDefaults"]>["limits"]>;
 export type OrganizationSpec = z.output<typeof organizationSpec>;

@@ -1,7 +1,12 @@
 /** Organizations: one id each, grants, and the digests of declared keys. */
-import type { OrganizationEntry } from "../../dataplane/config/schema.ts";
+import type { Limits, OrganizationEntry } from "../../dataplane/config/schema.ts";
 import { bytesOf } from "../api/fields.ts";
-import { DEFAULT_PROJECT, type OrganizationSpec, storageDefaults } from "../api/organization.ts";
+import {
+  DEFAULT_PROJECT,
+  type LimitsSpec,
+  type OrganizationSpec,
+  storageDefaults,
+} from "../api/organization.ts";
 import { momentMicros } from "../api/moment.ts";
 import { describeKey, isKeyOfForm, type KeyForm, lookUp, type SecretKeyRef } from "./credentials.ts";
 import { micros } from "./decimal.ts";
@@ -123,6 +128,8 @@ function compileOrganization(
       maxBytes: bytesOf(spec.storage?.maxBytes ?? storageDefaults.maxBytes),
       maxFiles: spec.storage?.maxFiles ?? storageDefaults.maxFiles,
     },
+    ...(spec.keyDefaults?.limits === undefined ? {} : { keyDefaults: limitsOf(spec.keyDefaults.limits) }),
+    ...projectLimits(spec),
     projects: [...new Set([DEFAULT_PROJECT, ...(spec.projects ?? []).map((project) => project.name)])],
     apiKeys: (spec.apiKeys ?? []).flatMap((key, index) => {
       const known = before?.apiKeys.find((entry) => entry.name === key.name);
@@ -136,6 +143,7 @@ function compileOrganization(
           ...found,
           project: key.project ?? DEFAULT_PROJECT,
           ...(expiresAt === undefined ? {} : { expiresAt }),
+          ...(key.limits === undefined ? {} : { limits: limitsOf(key.limits) }),
         },
       ];
     }),
@@ -149,6 +157,30 @@ function compileOrganization(
     entry,
     verdict: { object, accepted: [], resolved, serves: object.generation, notes: [], facts: { id } },
   };
+}
+
+function limitsOf({ credits, models, ...rates }: LimitsSpec): Limits {
+  const allowed = models?.allow;
+  const given = Object.entries(rates).filter(([, rate]) => rate !== undefined);
+  return {
+    ...(credits === undefined
+      ? {}
+      : { credits: { amountMicros: micros(credits.amount).toString(), per: periods[credits.per] } }),
+    ...(allowed === undefined ? {} : { models: allowed }),
+    ...(Object.fromEntries(given) as Pick<
+      Limits,
+      "requestsPerMinute" | "tokensPerMinute" | "concurrentRequests"
+    >),
+  };
+}
+
+const periods = { Day: "day", Week: "week", Month: "month", Total: "total" } as const;
+
+function projectLimits({ projects = [] }: OrganizationSpec): Pick<OrganizationEntry, "projectLimits"> {
+  const limited = projects.flatMap(({ name, limits }) =>
+    limits === undefined ? [] : [[name, limitsOf(limits)] as const],
+  );
+  return limited.length === 0 ? {} : { projectLimits: Object.fromEntries(limited) };
 }
 
 function conflict(id: string, holder: Declared | undefined, object: Declared, owners: Owners): string {

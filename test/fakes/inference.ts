@@ -255,6 +255,7 @@ export function callOf(
       keyId: "apikey_1",
       keyName: "test",
       expiresAt: null,
+      limits: [],
       organizationId: "org_a",
       projectId: "proj_1",
       keyEpoch: 0,

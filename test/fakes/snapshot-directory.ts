@@ -38,7 +38,7 @@ function principalsOf(snapshot: Snapshot): ReadonlyMap<string, Principal> {
   const principals = new Map<string, Principal>();
   for (const organization of snapshot.routing.organizations) {
     if (organization.suspended) continue;
-    const shared = { organizationId: organization.id, keyEpoch: 0, expiresAt: null };
+    const shared = { organizationId: organization.id, keyEpoch: 0, expiresAt: null, limits: [] };
     for (const key of organization.apiKeys) {
       const owner = { keyId: `apikey_${key.sha256.slice(0, 24)}`, keyName: key.name, projectId: key.project };
       principals.set(key.sha256, { kind: "inference", ...owner, ...shared });

@@ -409,6 +409,129 @@ describe("expiry (rules 9.3 to 9.5)", () => {
   });
 });
 
+describe("limits (rules 9.3 to 9.5)", () => {
+  const own = (key: string, plane = 0) => world.call(key, "GET", "/v1/key", { plane });
+  const none = {
+    credits: null,
+    models: null,
+    requests_per_minute: null,
+    tokens_per_minute: null,
+    concurrent_requests: null,
+  };
+
+  test("are taken, shown and changed on both faces, and told to the holder with what is left", async () => {
+    const { body: made } = await admin("POST", ORGANIZATION, {
+      name: "limited",
+      limits: { credits: { amount: "0.5", per: "month" }, models: ["m-*"] },
+    });
+    const [id, key] = [String(made["id"]), String(made["key"])];
+    const limits = { ...none, credits: { amount: "0.5", per: "month" }, models: ["m-*"] };
+    const now = new Date();
+    const anew = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 1));
+    const standing = {
+      scope: "key",
+      per: "month",
+      amount: "0.5",
+      spent: "0",
+      held: "0",
+      left: "0.5",
+      begins_anew_at: anew.toISOString().replace(".000Z", "Z"),
+    };
+    for (const body of [made, (await admin("GET", `${PROJECT}/${id}`)).body, (await own(key, 1)).body])
+      expect(body).toMatchObject({ limits, standing: [standing] });
+    expect((await ask(key, 1)).status).toBe(200);
+    const spent = Number(((await own(key)).body["standing"] as { spent: string }[])[0]?.spent);
+    expect(spent).toBeGreaterThan(0);
+    const { body: changed } = await admin("POST", `${PROJECT}/${id}`, {
+      limits: { credits: { amount: "0.000001", per: "total" }, models: null, requests_per_minute: 100 },
+    });
+    expect(changed).toMatchObject({
+      limits: { ...none, credits: { amount: "0.000001", per: "total" }, requests_per_minute: 100 },
+    });
+    // At once, on every plane.
+    for (const plane of [0, 1]) {
+      const refused = await ask(key, plane);
+      expect([refused.status, refused.headers.get("x-should-retry")]).toEqual([402, "false"]);
+      expect(refused.body).toMatchObject({
+        error: { type: "insufficient_quota", code: "key_limit_reached" },
+      });
+      expect(refused.raw).not.toContain("Credit balance is too low");
+    }
+    expect((await own(key)).body).toMatchObject({
+      standing: [{ per: "total", spent: String(spent), left: "0", begins_anew_at: null }],
+    });
+    expect((await models(key, 0)).status).toBe(200);
+    expect((await admin("POST", `${ORGANIZATION}/${id}`, { limits: null })).body).toMatchObject({
+      limits: null,
+      standing: [],
+    });
+    expect((await ask(key, 0)).status).toBe(200);
+  });
+
+  test("a model outside of a key's list is unknown to it, and not listed", async () => {
+    const { body: made } = await admin("POST", PROJECT, { name: "few", limits: { models: ["m-messages"] } });
+    const key = String(made["value"]);
+    const { body } = await models(key, 0);
+    expect((body["data"] as { id: string }[]).map((model) => model.id)).toEqual(["m-messages"]);
+    expect((await ask(key, 1)).status).toBe(404);
+    expect((await world.call(key, "GET", "/v1/models/m-chat")).status).toBe(404);
+  });
+
+  test("a project's limits hold for all its keys together", async () => {
+    const { body } = await admin("GET", "/v1/organization/projects");
+    const second = (body as unknown as { data: { id: string; name: string }[] }).data.find(
+      ({ name }) => name === "second",
+    );
+    const path = `/v1/organization/projects/${second?.id}`;
+    const keyOf = async (name: string) =>
+      String((await admin("POST", `${path}/api_keys`, { name })).body["value"]);
+    const [one, two] = [await keyOf("one"), await keyOf("two")];
+    expect((await ask(one, 0)).status).toBe(200);
+    const limited = await admin("POST", path, { limits: { credits: { amount: "0.000001", per: "day" } } });
+    expect(limited.body).toMatchObject({
+      id: second?.id,
+      standing: [{ scope: "project", amount: "0.000001" }],
+    });
+    for (const [index, key] of [one, two].entries())
+      expect((await ask(key, index)).body).toMatchObject({ error: { code: "project_limit_reached" } });
+    expect((await own(two)).body).toMatchObject({ limits: null, standing: [{ scope: "project" }] });
+    expect((await admin("POST", path, { limits: null })).body).toMatchObject({ limits: null });
+    expect((await ask(two, 1)).status).toBe(200);
+  });
+
+  test("what is declared holds, for keys that say nothing as well, and is changed in the Organization alone", async () => {
+    const entry = tenantEntry(world.a, {
+      keyDefaults: { requestsPerMinute: 5_000 },
+      projectLimits: { default: { credits: { amountMicros: "1", per: "total" } } },
+    });
+    await world.declare([entry, tenantEntry(world.b)]);
+    await expect.poll(async () => (await ask(world.a.inference, 1)).raw).toContain("project_limit_reached");
+    const refused = await admin("POST", "/v1/organization/projects/default", { limits: null });
+    expect([refused.status, refused.raw.includes("Organization resource")]).toEqual([400, true]);
+    await world.declare([tenantEntry(world.a), tenantEntry(world.b)]);
+    await expect.poll(async () => (await ask(world.a.inference, 0)).status).toBe(200);
+  });
+
+  test.each([
+    [{ credits: { amount: "-1", per: "month" } }, "limits.credits.amount"],
+    [{ credits: { amount: 5, per: "month" } }, "limits.credits.amount"],
+    [{ credits: { amount: "1", per: "Month" } }, "limits.credits.per"],
+    [{ credits: { amount: "1" } }, "limits.credits.per"],
+    [{ models: ["a*b"] }, "limits.models.0"],
+    [{ requests_per_minute: 0 }, "limits.requests_per_minute"],
+    [{ requestsPerMinute: 5 }, "limits.requestsPerMinute"],
+    ["none", "limits"],
+  ])("limits %j is a 400 that names %s", async (limits, param) => {
+    for (const path of [ORGANIZATION, PROJECT, "/v1/organization/projects/default"]) {
+      const { status, raw } = await admin("POST", path, {
+        ...(path.endsWith("default") ? {} : { name: "x" }),
+        limits,
+      });
+      expect([path, status, raw.includes(param)]).toEqual([path, 400, true]);
+    }
+  });
+});
+
 describe("lists", () => {
   test("rule 5.6: newest first, `asc` is the exact reverse, every walk sees each key once", async () => {
     for (let n = 0; n < 5; n += 1) await make(`page ${n}`);

@@ -67,6 +67,8 @@ test("real answers are as the document says", async () => {
       `DELETE /v1/organization/projects/default/api_keys/${String(other["id"])}`,
       undefined,
     ],
+    ["Key", a.inference, "GET /v1/key", undefined],
+    ["Project", a.admin, "POST /v1/organization/projects/default", {}],
     ["Credits", a.admin, "GET /v1/organization/credits", undefined],
     ["Message", a.inference, "POST /v1/messages", { model: "m-messages", max_tokens: 9, messages: question }],
     ["ChatCompletion", a.inference, "POST /v1/chat/completions", { model: "m-chat", messages: question }],

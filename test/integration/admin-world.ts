@@ -237,6 +237,7 @@ export class AdminWorld {
       holds,
       serve,
       snapshot,
+      limitsOf: (keyId, projectId) => directory.limitsOf(keyId, projectId),
       random: () => 0,
       busy: () => false,
     });

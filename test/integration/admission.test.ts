@@ -74,7 +74,10 @@ beforeAll(async () => {
   for (let pod = 0; pod < 2; pod += 1) {
     const plane = await Plane.open(
       { redisUrl: redis.url, postgresUrl: database.url },
-      { limits: (id) => limits.get(id), recheckKey: async () => (revoked ? null : 1) },
+      {
+        limits: (id) => limits.get(id),
+        recheckKey: async () => (revoked ? null : { keyEpoch: 1, projectId: "proj_test", limits: [] }),
+      },
     );
     const files = new FileStore({
       postgres: plane.pool,
@@ -95,6 +98,7 @@ beforeAll(async () => {
       holds: plane.holds,
       serve,
       snapshot: () => snapshot,
+      limitsOf: async () => ({ limits: [], keyEpoch: 1 }),
       random: () => 0,
     });
     const server = await startTestServer(
@@ -229,7 +233,7 @@ describe("limits of rate and number are judged before a large body", () => {
     // To look takes nothing.
     for (let n = 0; n < 5; n += 1)
       await plane().holds.preflight.inference(
-        { organizationId: organization, keyId: "k", keyEpoch: 1 } as never,
+        { organizationId: organization, keyId: "k", keyEpoch: 1, limits: [] } as never,
         "messages",
         true,
       );
@@ -272,7 +276,7 @@ test("a key that was revoked since it was looked up is refused before a body tha
 
 test("what Redis said within the last second costs nobody a question", async () => {
   await begin(1_000_000n);
-  const principal = { organizationId: organization, keyId: "k", keyEpoch: 1 } as never;
+  const principal = { organizationId: organization, keyId: "k", keyEpoch: 1, limits: [] } as never;
   const { preflight } = plane().holds;
   const asked = preflight.inference(principal, "chat", false);
   expect(asked).toBeInstanceOf(Promise);
@@ -286,10 +290,14 @@ test("what Redis said within the last second costs nobody a question", async () 
   await begin(1_000_000n);
   await plane().holds.open(request(organization), 1n);
   expect(
-    preflight.inference({ organizationId: organization, keyId: "k", keyEpoch: 1 } as never, "chat", false),
+    preflight.inference(
+      { organizationId: organization, keyId: "k", keyEpoch: 1, limits: [] } as never,
+      "chat",
+      false,
+    ),
   ).toBeUndefined();
   // A second later it is asked again.
-  const later = { organizationId: organization, keyId: "k", keyEpoch: 1 } as never;
+  const later = { organizationId: organization, keyId: "k", keyEpoch: 1, limits: [] } as never;
   await expect
     .poll(() => preflight.inference(later, "chat", false) instanceof Promise, { timeout: 5_000 })
     .toBe(true);
@@ -377,6 +385,7 @@ describe("without Redis", () => {
         organizationId: rich,
         keyId: "k",
         keyEpoch: 1,
+        limits: [],
       } as never);
       await expect(credit).resolves.toBeUndefined();
     } finally {

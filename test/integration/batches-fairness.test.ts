@@ -74,6 +74,7 @@ async function create(
     keyId: "key",
     keyName: "",
     expiresAt: null,
+    limits: [],
     organizationId,
     projectId: "default",
     keyEpoch: 0,

@@ -7,7 +7,7 @@ import { reconcileStorage } from "../../dataplane/batches/reconcile-storage.ts";
 import { reconcileBatches } from "../../dataplane/batches/reconcile-batches.ts";
 import type { BatchWorker, WorkerOptions } from "../../dataplane/batches/worker.ts";
 import type { BatchContext } from "../../dataplane/batches/context.ts";
-import { openBatches, type Batches } from "../../dataplane/batches/start.ts";
+import { openBatches, type Batches, type BatchesOptions } from "../../dataplane/batches/start.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import type { Rhythm } from "../../dataplane/billing/upkeep.ts";
 import type { Route } from "../../dataplane/config/schema.ts";
@@ -57,6 +57,8 @@ export interface PlaneOptions {
   readonly storage?: StorageLimits;
   readonly worker?: Partial<Pick<WorkerOptions, "rhythm" | "limits" | "busy" | "liveLoad">>;
   readonly waitMs?: number;
+  /** Limits of the keys that made batches; none unless given. */
+  readonly limitsOf?: BatchesOptions["limitsOf"];
   /** How often the money's upkeep does its work. */
   readonly upkeep?: Partial<Rhythm>;
 }
@@ -136,6 +138,7 @@ export class BatchPlane {
       holds: plane.holds,
       serve,
       snapshot: () => snapshot,
+      limitsOf: options.limitsOf ?? (async () => ({ limits: [], keyEpoch: 1 })),
       random: () => 0,
       ...options.worker,
     });

@@ -39,7 +39,7 @@ export async function startInferenceWorld(): Promise<InferenceWorld> {
   const store = await freshRedis();
   const plane = await Plane.open(
     { redisUrl: store.url, postgresUrl: database.url },
-    { recheckKey: async () => 1 },
+    { recheckKey: async () => ({ keyEpoch: 1, projectId: "proj_test", limits: [] }) },
   );
   await makeOrganization(plane.pool, organization, granted);
   const upstream = await startUpstream();

@@ -14,6 +14,8 @@ export type Action =
     }
   | { readonly do: "release"; readonly bill: number }
   | { readonly do: "grant"; readonly organization: number; readonly amount: number }
+  /** The organization's keys get other limits, or none, or move to its other project. */
+  | { readonly do: "limits"; readonly organization: number; readonly variant: number }
   | { readonly do: "drain"; readonly plane: number }
   /** A drainer between its commit and its script: it may die there, or go on later, when others were faster. */
   | { readonly do: "half drain"; readonly plane: number }
@@ -88,6 +90,14 @@ export const calm = fc.oneof(
 export const wild = fc.oneof(
   { weight: 12, arbitrary: calm },
   { weight: 1, arbitrary: fc.record({ do: fc.constant("crash" as const), plane }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      do: fc.constant("limits" as const),
+      organization: fc.nat(1),
+      variant: fc.nat(3),
+    }),
+  },
   { weight: 2, arbitrary: fc.record({ do: fc.constant("sweep" as const), plane }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant("flush" as const) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constantFrom("restart" as const, "rewrite" as const) }) },

@@ -13,7 +13,13 @@ const HOUR = 3_600_000;
 const folder = new URL("../../dataplane/store/", import.meta.url);
 /** As shard.ts joins them; the first and the last have their place. */
 const names = readdirSync(folder).filter((name) => /^meter-.*\.lua$/.test(name));
-const first = ["meter-shard.lua", "meter-requests.lua", "meter-limits.lua", "meter-account.lua"];
+const first = [
+  "meter-shard.lua",
+  "meter-scopes.lua",
+  "meter-requests.lua",
+  "meter-limits.lua",
+  "meter-account.lua",
+];
 const others = names.filter((name) => ![...first, "meter-apply.lua", "meter-reconcile.lua"].includes(name));
 const text = [...first, ...others, "meter-apply.lua"]
   .map((name) => readFileSync(new URL(name, folder), "utf8"))
@@ -63,11 +69,11 @@ let requests = 0;
 /** The organization may ask six times a minute. */
 const hold = () => {
   requests += 1;
-  return call(operation("hold", "org", `req_${requests}`, "1", "", "0", "0", "6", "0", "0"));
+  return call(operation("hold", "org", `req_${requests}`, "1", "", "0", "0", "6", "0", "0", ""));
 };
 async function useUp(): Promise<void> {
   for (let left = 6; left > 0; left -= 1) expect((await hold())[0]).toBe("held");
-  expect((await hold()).slice(0, 2)).toEqual(["limited", "requests"]);
+  expect((await hold()).slice(0, 2)).toEqual(["limited", "o"]);
 }
 const sweep = async () => Number((await call(operation("sweep", "45000", "100")))[1]);
 
@@ -132,7 +138,7 @@ test("back by an hour and started again, so that the shard's own clock is gone: 
 test("charges are forgotten, whichever way the clock went", async () => {
   const charged = async () => await redis.llen(`${tag}:charged`);
   for (const step of [HOUR, -HOUR]) {
-    await call(operation("settle", "org", `req_charged_${step}`, "1", "row", "0", "0", "0"));
+    await call(operation("settle", "org", `req_charged_${step}`, "1", "row", "0", "0", "0", "", "1"));
     clock += step;
     await pass(60_000);
     await sweep();

@@ -41,17 +41,17 @@ test("amounts enter Lua as decimal strings and change only through HINCRBY: not 
 describe("operations are idempotent by request id: a repeated call changes nothing", () => {
   const row = (id: string, cost: number) => usageRow(request("org_twice", { id }), usage(cost));
   const hold = (id: string): MeterOperation =>
-    operation("hold", "org_twice", id, "100", "", "0", "0", "0", "0", "0");
+    operation("hold", "org_twice", id, "100", "", "0", "0", "0", "0", "0", "");
   const settle = (id: string) =>
-    operation("settle", "org_twice", id, "40", encodeRow(row(id, 40)), "0", "0", "0");
+    operation("settle", "org_twice", id, "40", encodeRow(row(id, 40)), "0", "0", "0", "", "1");
   const operations: Readonly<Record<string, (id: string) => readonly MeterOperation[]>> = {
     hold: (id) => [hold(id)],
-    advance: (id) => [hold(id), operation("advance", "org_twice", id, "30", "80", "0", "", "0")],
-    spend: (id) => [hold(id), operation("spend", "org_twice", id, "30", "180", "0", "", "0")],
+    advance: (id) => [hold(id), operation("advance", "org_twice", id, "30", "80", "0", "", "0", "")],
+    spend: (id) => [hold(id), operation("spend", "org_twice", id, "30", "180", "0", "", "0", "")],
     settle: (id) => [hold(id), settle(id)],
     "settle without a hold": (id) => [settle(id)],
-    release: (id) => [hold(id), operation("release", "org_twice", id, "0", "0", "0", "0")],
-    retake: (id) => [operation("retake", "org_twice", id, "60", "0", "", "0")],
+    release: (id) => [hold(id), operation("release", "org_twice", id, "0", "0", "0", "0", "", "1")],
+    retake: (id) => [operation("retake", "org_twice", id, "60", "0", "", "0", "")],
   };
 
   test.each(Object.entries(operations))("%s", async (name, of) => {

@@ -34,7 +34,7 @@ const settled = async (organization: string, id = "") => {
   const row = encodeRow(usageRow(asked, usage(7)));
   await plane
     .shardFor(organization)
-    .run(operation("settle", organization, asked.id, "7", row, "0", "0", "0"), 1_000);
+    .run(operation("settle", organization, asked.id, "7", row, "0", "0", "0", "", "1"), 1_000);
 };
 const used = async (organization: string) => (await plane.holds.credit(organization)).used;
 

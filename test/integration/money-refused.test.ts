@@ -32,7 +32,7 @@ beforeEach(async () => {
   );
   await plane.redis.flushall();
   await plane.pool.query(sql.unsafe`
-    truncate usage, usage_hourly, dead_letters, accounts, grants, organizations cascade
+    truncate usage, usage_hourly, usage_daily, dead_letters, accounts, grants, organizations cascade
   `);
   await mend();
   await plane.pool.query(sql.unsafe`alter table usage add constraint no_poison check (upstream <> 'poison')`);

@@ -123,7 +123,7 @@ describe("a Redis that was restarted", () => {
     await bill.settle(usage(30));
     await restart(plane);
     const repeated = await plane.holds.shards[shardOf("org")]?.run(
-      operation("retake", "org", bill.request.id, "100", "0", "", "0"),
+      operation("retake", "org", bill.request.id, "100", "0", "", "0", ""),
       1_000,
     );
     expect(repeated).toEqual(["done"]);

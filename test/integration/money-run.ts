@@ -5,12 +5,15 @@
 import { sql } from "slonik";
 import { expect } from "vitest";
 import { z } from "zod";
-import { applyGrant } from "../../dataplane/billing/accounts.ts";
+import { applyGrant, bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
+import type { LimitPeriod, Limits } from "../../dataplane/config/schema.ts";
+import { windowOf, type LimitedScope } from "../../dataplane/billing/scopes.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { decodeRow } from "../../dataplane/billing/charge-text.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
-import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts";
-import type { HeldBill } from "../../dataplane/billing/held-bill.ts";
+import { readScopeSpend } from "../../dataplane/billing/scope-spend.ts";
+import { drainedOperation, readEntries, scopesOf } from "../../dataplane/billing/drain.ts";
+import type { CurrentKey, HeldBill } from "../../dataplane/billing/held-bill.ts";
 import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
 import { shardOf, shardTag, type MeterOperation } from "../../dataplane/billing/shard.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
@@ -21,6 +24,10 @@ import type { Action } from "./money-actions.ts";
 import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
 import { stepClock } from "./redis-clock.ts";
 import { rewriteFile, type TestStore } from "./stores.ts";
+
+const credits = (amount: number, per: LimitPeriod): Limits => ({
+  credits: { amountMicros: String(amount), per },
+});
 
 interface Known {
   readonly bill: HeldBill;
@@ -75,6 +82,15 @@ async function untilDone(act: () => Promise<unknown>): Promise<void> {
   await expect.poll(() => act().then(() => null, String), { timeout: 20_000 }).toBeNull();
 }
 
+const DAY_MS = 86_400_000;
+/** How an organization's keys may be limited: the first key by day, the second in total, and their project by month. */
+const VARIANTS = [
+  { own: 150, shared: 250, project: 0 },
+  { own: 90, shared: 300, project: 1 },
+  { own: null, shared: 200, project: 0 },
+  { own: null, shared: null, project: 1 },
+] as const;
+
 /** One run: two data planes on the same stores, two organizations of one shard. */
 export class Run {
   readonly #stores: RunStores;
@@ -92,6 +108,11 @@ export class Run {
   /** Whether the stores come back older in this run, and have. */
   readonly #isRolledBack: boolean;
   #wasRolledBack = false;
+  /** Of each organization: how its keys are limited, and the key epoch since which they are. */
+  readonly #limits = [
+    { variant: 0, keyEpoch: 1 },
+    { variant: 0, keyEpoch: 1 },
+  ];
 
   constructor(stores: RunStores, id: string, actions: readonly Action[]) {
     this.#stores = stores;
@@ -115,8 +136,41 @@ export class Run {
   #open = () => {
     const { redis, postgres } = this.#stores;
     const stores = { redisUrl: redis.url, postgresUrl: postgres.url };
-    return Plane.open(stores, { running: false, waitMs: 1, rhythm: { staleMs: -1 } });
+    return Plane.open(stores, {
+      running: false,
+      waitMs: 1,
+      rhythm: { staleMs: -1 },
+      recheckKey: async (keyId) => this.#keyNow(keyId),
+    });
   };
+
+  /** The first and the second key of each organization. */
+  #keyId = (organization: number, key: number) => `apikey_${this.#id}_${organization}_${key}`;
+
+  /** A key as it is now. */
+  #keyNow(keyId: string): CurrentKey {
+    const [organization = 0, key = 0] = keyId.split("_").slice(-2).map(Number);
+    const { variant, keyEpoch } = this.#limits[organization] ?? { variant: 0, keyEpoch: 1 };
+    const { own, shared, project } = VARIANTS[variant] ?? VARIANTS[0];
+    const projectId = `proj_${this.#id}_${organization}_${project}`;
+    const limits: LimitedScope[] = [];
+    if (own !== null)
+      limits.push({ kind: "key", id: keyId, limits: credits(own, key === 0 ? "day" : "total") });
+    if (shared !== null) limits.push({ kind: "project", id: projectId, limits: credits(shared, "month") });
+    return { keyEpoch, projectId, limits };
+  }
+
+  async #changeLimits(organization: number, variant: number): Promise<void> {
+    // A ledger that comes back older knows nothing of it.
+    if (this.#isRolledBack) return;
+    const id = this.#name(organization);
+    const now = this.#limits[organization];
+    if (now === undefined) return;
+    now.variant = variant;
+    now.keyEpoch += 1;
+    await this.#pool.transaction((transaction) => bumpKeyEpoch(transaction, id));
+    await this.#at(0).holds.refresh([id]).catch(isAway);
+  }
   #name = (organization: number) => this.#names[organization] ?? "";
   /** Of the shard that both organizations are in. */
   get #tag() {
@@ -165,6 +219,8 @@ export class Run {
         if (this.#isRolledBack) await this.#stores.postgres.save();
         return await this.#at(0).holds.refresh([organizationId]).catch(isAway);
       }
+      case "limits":
+        return await this.#changeLimits(action.organization, action.variant);
       case "drain":
         return void (await this.#at(action.plane).upkeep.drain().catch(isAway));
       case "half drain":
@@ -208,12 +264,18 @@ export class Run {
   }
 
   async #openBill(index: number, organization: number, estimate: number): Promise<void> {
-    const asked = request(this.#name(organization));
+    const keyId = this.#keyId(organization, estimate % 2);
+    const { keyEpoch, limits, projectId } = this.#keyNow(keyId);
+    // Some were accepted before midnight.
+    const acceptedAt = Date.now() - (estimate % 5 === 0 ? DAY_MS : 0);
+    const key = { keyId, projectId, keyEpoch, limits, limitsEpoch: keyEpoch };
+    const asked = request(this.#name(organization), { ...key, acceptedAt });
     try {
       const opened = await this.#at(index).holds.open(asked, BigInt(estimate));
       this.#known.push({
         bill: opened,
-        request: asked,
+        // As it was admitted: its key may have been looked up again.
+        request: opened.request,
         plane: index,
         estimate,
         limit: estimate,
@@ -228,7 +290,8 @@ export class Run {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       const away = this.#cutOff.has(this.#at(index)) ? ["unavailable"] : [];
-      expect(["insufficient_credit", "rate_limited", ...away]).toContain(error.code);
+      const refusals = ["insufficient_credit", "rate_limited", "key_limit_reached", "project_limit_reached"];
+      expect([...refusals, ...away]).toContain(error.code);
     }
   }
 
@@ -294,7 +357,9 @@ export class Run {
         const entries = await readEntries(connection, shard);
         const rows = entries.flatMap(({ charges }) => charges.map(({ text }) => decodeRow(text)));
         const accounts = await pool.transaction((transaction) => chargeRows(transaction, rows));
-        if (entries.length > 0) this.#begun.push({ index, operation: drainedOperation(accounts, entries) });
+        const spends = await readScopeSpend(pool, scopesOf(entries));
+        if (entries.length > 0)
+          this.#begun.push({ index, operation: drainedOperation(accounts, entries, spends) });
       }),
     );
   }
@@ -455,13 +520,60 @@ export class Run {
       expect(credit).toMatchObject({ granted, used: used + gone });
       expect(held).toBe(0n);
     }
+    await this.#judgeLimits();
     const report = await reconcileLedger(this.#pool, this.#at(0).redis);
     expect(report.broken.filter((line) => !/: lost [\d.]+ credits$/.test(line))).toEqual([]);
     expect(report.holds).toBe(0);
   }
 
-  /** Rule 1.8: never more than what was there plus one request. */
+  /** Rule 9.2: what each scope is said to have spent is the sum of its rows. */
+  async #judgeLimits(): Promise<void> {
+    for (const organization of [0, 1])
+      for (const key of [0, 1]) {
+        const keyId = this.#keyId(organization, key);
+        const { limits } = this.#keyNow(keyId);
+        const [standings = []] = await this.#at(0).holds.standings(this.#name(organization), [limits]);
+        for (const { scope, spent, held } of standings) {
+          const counted = await this.#spentIn(scope);
+          expect({ id: scope.id, spent, held }).toEqual({ id: scope.id, spent: counted, held: 0n });
+        }
+      }
+  }
+
+  /** By the rows alone. */
+  async #spentIn({ kind, id, limits }: LimitedScope): Promise<bigint> {
+    const { from, to } = windowOf(limits.credits?.per ?? "total", Date.now());
+    const column = sql.identifier([kind === "key" ? "key_id" : "project_id"]);
+    return await this.#pool.oneFirst(sql.type(z.object({ sum: z.bigint() }))`
+      select coalesce(sum(cost_micros), 0)::int8 as sum from usage
+      where ${column} = ${id} and floor(extract(epoch from accepted_at) / 86400) >= ${from}
+        and floor(extract(epoch from accepted_at) / 86400) < ${to}
+    `);
+  }
+
+  /** Rules 1.8 and 9.1: never more than what was there, or what a limit allows, plus one request. */
   judgeOverdraft(): void {
+    for (const organization of [0, 1])
+      for (const key of [0, 1]) {
+        const { limits } = this.#keyNow(this.#keyId(organization, key));
+        for (const { kind, id, limits: { credits: limit } = {} } of limits) {
+          const per = limit?.per ?? "total";
+          const inScope = this.#known.filter(
+            ({ request: asked }) => (kind === "key" ? asked.keyId : asked.projectId) === id,
+          );
+          for (const [from, them] of Map.groupBy(
+            inScope,
+            ({ request: asked }) => windowOf(per, asked.acceptedAt).from,
+          )) {
+            const used = them.reduce(
+              (sum, { may }) => sum + Math.max(0, ...Array.from(may, (cost) => cost ?? 0)),
+              0,
+            );
+            const largest = Math.max(0, ...them.map((known) => known.limit));
+            expect(used, `${id} from ${from}`).toBeLessThanOrEqual(Number(limit?.amountMicros) + largest);
+          }
+        }
+      }
     for (const organization of [0, 1]) {
       const mine = this.#known.filter(
         ({ request: asked }) => asked.organizationId === this.#name(organization),

@@ -33,10 +33,10 @@ const waiting = (): string => `${shard.tag}:waiting`;
 const book = (field: string) => plane.redis.hget(key(), field);
 const run = (one: MeterOperation) => shard.run(one, 1_000);
 const hold = (id: string, amount: bigint): MeterOperation =>
-  operation("hold", organization, id, amount.toString(), "", "", "0", "0", "0", "0");
+  operation("hold", organization, id, amount.toString(), "", "", "0", "0", "0", "0", "");
 const settle = (id: string, cost: bigint): MeterOperation => {
   const row = encodeRow(usageRow(request(organization, { id }), usage(Number(cost))));
-  return operation("settle", organization, id, cost.toString(), row, "0", "0", "0");
+  return operation("settle", organization, id, cost.toString(), row, "0", "0", "0", "", "1");
 };
 
 describe("the operations of one call", () => {
@@ -56,7 +56,10 @@ describe("the operations of one call", () => {
       run(hold(`req_${count}_c`, 1n)),
       run(operation("balance", organization)),
     ]);
-    expect([second, third]).toEqual([["held", "5"], ["busy"]]);
+    expect([second, third]).toEqual([
+      ["held", "5"],
+      ["busy", ""],
+    ]);
     expect(balance?.slice(0, 3)).toEqual(["balance", "0", MAX_MICROS.toString()]);
     expect(await plane.redis.hmget(key(), "held", "live", "short")).toEqual([
       MAX_MICROS.toString(),
@@ -73,7 +76,7 @@ describe("the operations of one call", () => {
     const accounts = await plane.pool.transaction((transaction) => chargeRows(transaction, rows));
     const [first, drained, second] = await Promise.all([
       run(hold(`req_${count}_a`, 4n)),
-      run(drainedOperation(accounts, entries)),
+      run(drainedOperation(accounts, entries, [])),
       run(hold(`req_${count}_b`, 100n)),
     ]);
     expect([first, drained, second]).toEqual([["held", "4"], ["drained"], ["held", "6"]]);
@@ -89,7 +92,7 @@ describe("the operations of one call", () => {
       [`req_${count}_d`],
     ]);
     expect(await plane.redis.get(waiting())).toBe("4");
-    expect(await run(drainedOperation([], entries.slice(0, 1)))).toEqual(["drained"]);
+    expect(await run(drainedOperation([], entries.slice(0, 1), []))).toEqual(["drained"]);
     expect([await plane.redis.get(waiting()), await book("undrained")]).toEqual(["1", "5"]);
     expect(await plane.upkeep.drain()).toBe(1);
     expect(await plane.redis.exists(waiting())).toBe(0);
@@ -115,8 +118,8 @@ test("an organization whose key is none of ours fails alone", async () => {
   const row = encodeRow(usageRow(request(other), usage(5)));
   const outcomes = await Promise.allSettled([
     run(hold(`req_${count}_mine`, 7n)),
-    run(operation("settle", other, `req_${count}_other`, "5", row, "0", "0", "0")),
-    run(operation("retake", other, `req_${count}_other`, "5", "", "", "0")),
+    run(operation("settle", other, `req_${count}_other`, "5", row, "0", "0", "0", "", "1")),
+    run(operation("retake", other, `req_${count}_other`, "5", "", "", "0", "")),
     run(settle(`req_${count}_mine_too`, 4n)),
   ]);
   expect(outcomes.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "rejected", "fulfilled"]);
@@ -167,7 +170,7 @@ describe("that a request was charged is known for 75 seconds", () => {
 
   test("once, however often it is told", async () => {
     const id = `req_${count}_told`;
-    const release = operation("release", organization, id, "0", "0", "0", "1");
+    const release = operation("release", organization, id, "0", "0", "0", "1", "", "1");
     await run(release);
     await run(release);
     expect(await run(settle(id, 4n))).toEqual(["done"]);
@@ -177,10 +180,10 @@ describe("that a request was charged is known for 75 seconds", () => {
   test("and what was charged provisionally comes back as a hold, which nothing ends but its owner", async () => {
     const id = `req_${count}_late`;
     const row = encodeRow({ ...usageRow(request(organization, { id }), usage(40)), provisional: true });
-    await run(operation("retake", organization, id, "100", "", row, "40"));
+    await run(operation("retake", organization, id, "100", "", row, "40", ""));
     await run(operation("sweep", "-1", "10"));
     expect(await plane.redis.pttl(requestKey(id))).toBeGreaterThan(70_000);
-    await run(operation("retake", organization, id, "100", "", row, "40"));
+    await run(operation("retake", organization, id, "100", "", row, "40", ""));
     expect(await plane.redis.pttl(requestKey(id))).toBe(-1);
     await age(80_000);
     await run(sweep);
@@ -236,9 +239,9 @@ describe("a drainer that tells Redis what the ledger has", () => {
     await settled([1, 2, 3]);
     const entries = await readEntries(plane.redis, shard);
     await settled([4]);
-    expect(await run(drainedOperation([], entries.slice(0, 2)))).toEqual(["drained"]);
+    expect(await run(drainedOperation([], entries.slice(0, 2), []))).toEqual(["drained"]);
     for (const late of [entries, entries.slice(0, 2), entries.slice(1), entries.slice(1, 2)])
-      expect(await run(drainedOperation([], late))).toEqual(["moved"]);
+      expect(await run(drainedOperation([], late, []))).toEqual(["moved"]);
     expect(await book("undrained")).toBe("7");
     expect(await plane.redis.xlen(`${shard.tag}:usage`)).toBe(2);
     await plane.upkeep.drain();
@@ -250,7 +253,7 @@ describe("a drainer that tells Redis what the ledger has", () => {
     const entries = await readEntries(plane.redis, shard);
     await plane.redis.xdel(`${shard.tag}:usage`, entries.at(-1)?.entryId ?? "");
     await plane.redis.hincrby(key(), "undrained", -3);
-    expect(await run(drainedOperation([], entries))).toEqual(["moved"]);
+    expect(await run(drainedOperation([], entries, []))).toEqual(["moved"]);
     expect(await book("undrained")).toBe("3");
     await plane.upkeep.drain();
     expect(await book("undrained")).toBe("0");
@@ -260,7 +263,7 @@ describe("a drainer that tells Redis what the ledger has", () => {
     await settled([1, 2, 3]);
     const entries = await readEntries(plane.redis, shard);
     await plane.redis.xdel(`${shard.tag}:usage`, entries[1]?.entryId ?? "");
-    expect(await run(drainedOperation([], entries))).toEqual(["broken"]);
+    expect(await run(drainedOperation([], entries, []))).toEqual(["broken"]);
     expect(await book("undrained")).toBe("6");
     expect((await reconcileLedger(plane.pool, plane.redis)).broken.join()).toContain(organization);
     await plane.redis.hdel(key(), "undrained");
@@ -270,7 +273,7 @@ describe("a drainer that tells Redis what the ledger has", () => {
 test("a request that comes back after it was swept is not charged provisionally a second time", async () => {
   const id = `req_${count}_back`;
   const row = encodeRow({ ...usageRow(request(organization, { id }), usage(40)), provisional: true });
-  const retake = operation("retake", organization, id, "100", "", row, "40");
+  const retake = operation("retake", organization, id, "100", "", row, "40", "");
   const sweep = operation("sweep", "-1", "10");
   await run(retake);
   await run(sweep);

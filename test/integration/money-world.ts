@@ -48,6 +48,8 @@ export const request = (organizationId: string, more: Partial<MeteredRequest> = 
   projectId: "proj_test",
   keyId: "apikey_test",
   keyEpoch: 1,
+  limits: [],
+  limitsEpoch: 1,
   model: "model",
   contextTokens: 200_000,
   endpoint: "chat",

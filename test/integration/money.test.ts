@@ -26,7 +26,8 @@ beforeAll(async () => {
           org_limits_r: { ...limits, requestsPerMinute: 3 },
           org_limits_t: { ...limits, tokensPerMinute: 1_000 },
         })[id],
-      recheckKey: async (keyId) => (keyId === "valid" ? 2 : null),
+      recheckKey: async (keyId) =>
+        keyId === "valid" ? { keyEpoch: 2, projectId: "proj_test", limits: [] } : null,
     },
   );
 });

@@ -159,7 +159,7 @@ export async function startToolsWorld(options: WorldOptions = {}): Promise<Tools
   const redis = await freshRedis();
   const plane = await Plane.open(
     { redisUrl: redis.url, postgresUrl: database.url },
-    { recheckKey: async () => 1 },
+    { recheckKey: async () => ({ keyEpoch: 1, projectId: "proj_test", limits: [] }) },
   );
   await makeOrganization(plane.pool, organization, options.granted ?? granted);
   await makeOrganization(plane.pool, otherOrganization, granted);

@@ -23,7 +23,7 @@ export const configurationRoutes =
 
 /** The organization itself first, then its models, tools and prices, each by name. */
 export function configurationOf(snapshot: Snapshot, organizationId: string, acknowledged: Acknowledged) {
-  const routes = allowedRoutes(snapshot, organizationId);
+  const routes = allowedRoutes(snapshot, { organizationId, limits: [] });
   const policies = routes.flatMap((route) => snapshot.policy(route)?.source ?? []);
   // A route's prices come from a table of its namespace.
   const namespaces = new Set(routes.map(({ source }) => source.namespace));

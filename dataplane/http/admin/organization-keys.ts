@@ -8,6 +8,7 @@ import { findProject, readOrganizationName } from "../../identity/projects.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
+import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
 import {
   actorOf,
   declaredIn,
@@ -28,12 +29,25 @@ const MAX_LIMIT = 1000;
 export interface AdminNeeds {
   readonly pool: DatabasePool;
   readonly keys: Keys;
+  readonly holds: StandingNeeds["holds"];
 }
 
 export const organizationKeyRoutes =
-  ({ pool, keys }: AdminNeeds): Routes =>
+  ({ pool, keys, holds }: AdminNeeds): Routes =>
   (app, services) => {
     const access = { config: { access: "admin" } } as const;
+    const shown = async (organizationId: string, shownKeys: readonly ApiKey[]) => {
+      const ids = shownKeys.map(({ id }) => id);
+      const standings = await standingsOfKeys({ pool, holds }, organizationId, ids);
+      return shownKeys.map((key) => ({
+        ...keyObject(key, organizationId, services.snapshot()),
+        standing: standings(key.id),
+      }));
+    };
+    const shownOne = async (organizationId: string, key: ApiKey) => {
+      const [one] = await shown(organizationId, [key]);
+      return { ...keyObject(key, organizationId, services.snapshot()), ...one };
+    };
 
     app.get("/v1/organizations/me", access, async (request) => {
       const { organizationId } = callerOf(request);
@@ -67,11 +81,7 @@ export const organizationKeyRoutes =
         cursor,
       });
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
-      const snapshot = services.snapshot();
-      return listEnvelope(
-        page.keys.map((key) => keyObject(key, organizationId, snapshot)),
-        page.hasMore,
-      );
+      return listEnvelope(await shown(callerOf(request).organizationId, page.keys), page.hasMore);
     });
 
     app.post("/v1/organizations/api_keys", access, async (request) => {
@@ -80,7 +90,7 @@ export const organizationKeyRoutes =
       const project = await findProject(pool, actor.organizationId, "default");
       if (project === null) throw projectNotFound();
       const { key, secret } = await keys.create(actor, project.id, asked);
-      return { ...keyObject(key, actor.organizationId, services.snapshot()), key: secret };
+      return { ...(await shownOne(actor.organizationId, key)), key: secret };
     });
 
     app.get<{ Params: { id: string } }>("/v1/organizations/api_keys/:id", access, async (request) => {
@@ -88,7 +98,7 @@ export const organizationKeyRoutes =
       const { organizationId } = callerOf(request);
       const key = id === null ? null : await keys.get({ organizationId, projectId: null }, id);
       if (key === null) throw keyNotFound();
-      return keyObject(key, organizationId, services.snapshot());
+      return shownOne(organizationId, key);
     });
 
     app.post<{ Params: { id: string } }>("/v1/organizations/api_keys/:id", access, async (request) => {
@@ -96,10 +106,10 @@ export const organizationKeyRoutes =
       const id = pathId(request.params.id);
       if (id === null) throw keyNotFound();
       const actor = actorOf(request);
-      const { organizationId } = actor;
-      const outcome = await keys.update(actor, { organizationId, projectId: null }, id, change);
-      const snapshot = services.snapshot();
-      return keyObject(requireDone(outcome, organizationId, snapshot), organizationId, snapshot);
+      const scope = { organizationId: actor.organizationId, projectId: null };
+      const outcome = await keys.update(actor, scope, id, change);
+      const key = requireDone(outcome, actor.organizationId, services.snapshot());
+      return shownOne(actor.organizationId, key);
     });
   };
 
@@ -118,6 +128,7 @@ function keyObject(key: ApiKey, organizationId: string, snapshot: Snapshot) {
     last_used_at: key.lastUsedAt === null ? null : isoSeconds(key.lastUsedAt),
     declared_in: declaredIn(key, organizationId, snapshot),
     expires_at: key.expiresAt === null ? null : isoSeconds(key.expiresAt),
+    limits: limitsObject(key.limits),
     principal: null,
   };
 }

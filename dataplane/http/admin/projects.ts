@@ -13,6 +13,8 @@ import type { Snapshot } from "../../config/snapshot.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { listEnvelope, pageOf, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
+import { changeProjectLimits } from "../../identity/project-limits.ts";
+import { limitsObject, standingsOfKeys, standingsOfProjects } from "./limits.ts";
 import {
   actorOf,
   declaredIn,
@@ -23,6 +25,8 @@ import {
   readChoice,
   readKeyChange,
   readNewKey,
+  readProjectChange,
+  resourceOf,
   requireDone,
   unixSeconds,
 } from "./requests.ts";
@@ -33,7 +37,7 @@ const MAX_LIMIT = 10_000;
 export interface ProjectNeeds {
   readonly pool: DatabasePool;
   readonly keys: Keys;
-  readonly holds: Pick<Holds, "credit">;
+  readonly holds: Pick<Holds, "credit" | "standings" | "refresh">;
   /** How much an organization may keep. */
   readonly limitsOf: (organizationId: string) => StorageLimits;
 }
@@ -49,6 +53,18 @@ export const projectRoutes =
   ({ pool, keys, holds, limitsOf }: ProjectNeeds): Routes =>
   (app, services) => {
     const access = { config: { access: "admin" } } as const;
+    const shown = async (organizationId: string, shownKeys: readonly ApiKey[]) => {
+      const ids = shownKeys.map(({ id }) => id);
+      const standings = await standingsOfKeys({ pool, holds }, organizationId, ids);
+      return shownKeys.map((key) => ({
+        ...projectKeyObject(key, organizationId, services.snapshot()),
+        standing: standings(key.id),
+      }));
+    };
+    const shownOne = async (organizationId: string, key: ApiKey) => {
+      const [one] = await shown(organizationId, [key]);
+      return { ...projectKeyObject(key, organizationId, services.snapshot()), ...one };
+    };
     const projectKeys = "/v1/organization/projects/:project/api_keys";
 
     /** @throws ApiError 404, the same for a foreign and an unknown project. */
@@ -89,7 +105,29 @@ export const projectRoutes =
       const listed = projects.filter(({ archivedAt }) => archivedToo || archivedAt === null);
       // All of them unless a limit is asked for: the contract's list has no pages.
       const { data, hasMore } = pageOf(listed, query, MAX_LIMIT);
-      return listEnvelope(data.map(projectObject), hasMore);
+      const standings = await standingsOfProjects(holds, callerOf(request).organizationId, data);
+      const objects = data.map((project, index) => ({
+        ...projectObject(project),
+        standing: standings[index] ?? [],
+      }));
+      return listEnvelope(objects, hasMore);
+    });
+
+    app.post<OfProject>("/v1/organization/projects/:project", access, async (request) => {
+      const change = await readProjectChange(request);
+      const actor = actorOf(request);
+      const { organizationId } = actor;
+      const project = await projectOf(organizationId, request.params.project);
+      const changed =
+        change === undefined ? project : await changeProjectLimits(pool, holds, actor, project.id, change);
+      if (changed === null) throw projectNotFound();
+      if (changed === "declared")
+        throw new ApiError(
+          "invalid_request",
+          `The limits of this project are declared in the Organization resource ${resourceOf(organizationId, services.snapshot())}; they can be changed only there.`,
+        );
+      const [standing = []] = await standingsOfProjects(holds, organizationId, [changed]);
+      return { ...projectObject(changed), standing };
     });
 
     app.get<OfProject>(projectKeys, access, async (request) => {
@@ -109,11 +147,7 @@ export const projectRoutes =
         cursor,
       });
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
-      const snapshot = services.snapshot();
-      return listEnvelope(
-        page.keys.map((key) => projectKeyObject(key, organizationId, snapshot)),
-        page.hasMore,
-      );
+      return listEnvelope(await shown(organizationId, page.keys), page.hasMore);
     });
 
     app.post<OfProject>(projectKeys, access, async (request) => {
@@ -124,7 +158,7 @@ export const projectRoutes =
         throw new ApiError("invalid_request", "This project is archived: no key can be made for it.");
       }
       const { key, secret } = await keys.create(actor, project.id, asked);
-      return { ...projectKeyObject(key, actor.organizationId, services.snapshot()), value: secret };
+      return { ...(await shownOne(actor.organizationId, key)), value: secret };
     });
 
     app.get<OfKey>(`${projectKeys}/:id`, access, async (request) => {
@@ -133,7 +167,7 @@ export const projectRoutes =
       const id = pathId(request.params.id);
       const key = id === null ? null : await keys.get({ organizationId, projectId: project.id }, id);
       if (key === null) throw keyNotFound();
-      return projectKeyObject(key, organizationId, services.snapshot());
+      return shownOne(organizationId, key);
     });
 
     app.post<OfKey>(`${projectKeys}/:id`, access, async (request) => {
@@ -144,8 +178,7 @@ export const projectRoutes =
       const id = pathId(request.params.id);
       if (id === null) throw keyNotFound();
       const outcome = await keys.update(actor, { organizationId, projectId: project.id }, id, change);
-      const snapshot = services.snapshot();
-      return projectKeyObject(requireDone(outcome, organizationId, snapshot), organizationId, snapshot);
+      return shownOne(organizationId, requireDone(outcome, organizationId, services.snapshot()));
     });
 
     app.delete<OfKey>(`${projectKeys}/:id`, access, async (request) => {
@@ -168,6 +201,7 @@ function projectObject(project: Project) {
     created_at: unixSeconds(project.createdAt),
     archived_at: project.archivedAt === null ? null : unixSeconds(project.archivedAt),
     status: project.archivedAt !== null ? "archived" : "active",
+    limits: limitsObject(project.limits),
   };
 }
 
@@ -181,6 +215,7 @@ function projectKeyObject(key: ApiKey, organizationId: string, snapshot: Snapsho
     last_used_at: key.lastUsedAt === null ? null : unixSeconds(key.lastUsedAt),
     declared_in: declaredIn(key, organizationId, snapshot),
     expires_at: key.expiresAt === null ? null : unixSeconds(key.expiresAt),
+    limits: limitsObject(key.limits),
     owner: { type: "user" },
     owner_project_access: "active",
   };

@@ -8,6 +8,8 @@ import {
   type KeyOutcome,
   type NewKey,
 } from "../../identity/keys.ts";
+import { changedLimits, type LimitsChange } from "../../identity/limits.ts";
+import { readLimits } from "./limits.ts";
 import type { Actor } from "../../identity/audit-log.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -59,13 +61,19 @@ async function readFields<Name extends string>(
 
 /** What a key shall be made with. `now`: Unix milliseconds. @throws ApiError 400, 413, 415 */
 export async function readNewKey(request: FastifyRequest, now: number): Promise<NewKey> {
-  const { name, expires_at } = await readFields(request, ["name", "expires_at"]);
-  return { name: readName(name), expiresAt: readExpiry(expires_at ?? null, now) };
+  const { name, expires_at, limits } = await readFields(request, ["name", "expires_at", "limits"]);
+  return {
+    name: readName(name),
+    expiresAt: readExpiry(expires_at ?? null, now),
+    limits: changedLimits(null, readLimits(limits) ?? null),
+  };
 }
 
 /** `{}` and nulls change nothing, save for the null that clears; one invalid field refuses all of it (rule 5.5). */
 export async function readKeyChange(request: FastifyRequest, now: number): Promise<KeyChange> {
-  const { name, status, expires_at } = await readFields(request, ["name", "status", "expires_at"]);
+  const fields = await readFields(request, ["name", "status", "expires_at", "limits"]);
+  const { name, status, expires_at } = fields;
+  const limits = readLimits(fields.limits);
   const known = keyStatuses.find((one) => one === status);
   if (status !== undefined && status !== null && known === undefined)
     throw new ApiError("invalid_value", "status must be active or inactive.", { param: "status" });
@@ -73,7 +81,13 @@ export async function readKeyChange(request: FastifyRequest, now: number): Promi
     ...(name === undefined || name === null ? {} : { name: readName(name) }),
     ...(known === undefined ? {} : { status: known }),
     ...(expires_at === undefined ? {} : { expiresAt: readExpiry(expires_at, now) }),
+    ...(limits === undefined ? {} : { limits }),
   };
+}
+
+/** What a project's keys may spend together shall become. @throws ApiError 400, 413, 415 */
+export async function readProjectChange(request: FastifyRequest): Promise<LimitsChange | null | undefined> {
+  return readLimits((await readFields(request, ["limits"])).limits);
 }
 
 /** RFC 3339, or Unix seconds (rule 9.4). */
@@ -171,7 +185,7 @@ export function declaredIn(key: ApiKey, organizationId: string, snapshot: Snapsh
 }
 
 /** `namespace/name` of the resource; its id once nobody declares it. */
-function resourceOf(organizationId: string, snapshot: Snapshot): string {
+export function resourceOf(organizationId: string, snapshot: Snapshot): string {
   const source = snapshot.organization(organizationId)?.source;
   return source === undefined ? organizationId : `${source.namespace}/${source.name}`;
 }

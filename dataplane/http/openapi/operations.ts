@@ -128,7 +128,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/organizations/api_keys/:id": { summary: "One key", answer: json(schemas.apiKey) },
   "POST /v1/organizations/api_keys/:id": {
-    summary: "Rename, deactivate or activate a key, or change when it expires",
+    summary: "Rename, deactivate or activate a key, or change when it expires or its limits",
     body: json(schemas.keyChange),
     answer: json(schemas.apiKey),
   },
@@ -156,6 +156,11 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
     query: listQuery(10_000).extend({ include_archived: z.boolean().default(false).optional() }),
     answer: json(schemas.projectList),
   },
+  "POST /v1/organization/projects/:project": {
+    summary: "Change the limits that a project's keys share",
+    body: json(schemas.projectChange),
+    answer: json(schemas.project),
+  },
   "GET /v1/organization/projects/:project/api_keys": {
     summary: "List a project's keys",
     query: listQuery(10_000),
@@ -171,7 +176,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
     answer: json(schemas.projectKey),
   },
   "POST /v1/organization/projects/:project/api_keys/:id": {
-    summary: "Rename, deactivate or activate a key, or change when it expires",
+    summary: "Rename, deactivate or activate a key, or change when it expires or its limits",
     body: json(schemas.keyChange),
     answer: json(schemas.projectKey),
   },

@@ -6,6 +6,8 @@
 import { z } from "zod";
 import { serverToolNames } from "../../dialects/find-server-tool.ts";
 import { serverTools } from "../../dialects/server-tools.ts";
+import { limitsForm } from "../admin/limits.ts";
+import { limitPeriods } from "../../config/schema.ts";
 
 /** Schemas with a name: the document's components. */
 export const components = z.registry<{ readonly id: string }>();
@@ -60,6 +62,34 @@ const declaredIn = z
   .describe(
     "`Organization NAMESPACE/NAME` where a resource declares the key, which is then changed only there",
   );
+const credits = z.string().describe("Decimal number of credits");
+const limitsShown = named(
+  "Limits",
+  z.looseObject({
+    credits: z.looseObject({ amount: credits, per: z.enum(limitPeriods) }).nullable(),
+    models: z.array(z.string()).nullable(),
+    requests_per_minute: z.int().nullable(),
+    tokens_per_minute: z.int().nullable(),
+    concurrent_requests: z.int().nullable(),
+  }),
+);
+const standing = named(
+  "Standing",
+  z.looseObject({
+    scope: z.enum(["key", "project"]),
+    per: z.enum(limitPeriods),
+    amount: credits,
+    spent: credits,
+    held: credits,
+    left: credits,
+    begins_anew_at: isoTime.nullable(),
+  }),
+);
+const limited = {
+  limits: limitsShown.nullable().describe("Its own; null: none"),
+  standing: z.array(standing).describe("How each credit limit stands that holds"),
+};
+const limitsAsked = named("LimitsChange", limitsForm);
 const keyFields = {
   id: z.string(),
   type: z.literal("api_key"),
@@ -72,6 +102,7 @@ const keyFields = {
   last_used_at: isoTime.nullable(),
   declared_in: declaredIn,
   expires_at: isoTime.nullable(),
+  ...limited,
 };
 export const apiKey = named("ApiKey", z.looseObject(keyFields));
 export const newApiKey = named(
@@ -86,7 +117,11 @@ const expiry = z
   .describe("From then on the key answers 401; null: never");
 export const keyToMake = named(
   "NewKey",
-  z.strictObject({ name: z.string().min(1).max(500), expires_at: expiry }),
+  z.strictObject({
+    name: z.string().min(1).max(500),
+    expires_at: expiry,
+    limits: limitsAsked.nullable().optional(),
+  }),
 );
 export const keyChange = named(
   "KeyChange",
@@ -94,7 +129,12 @@ export const keyChange = named(
     name: z.string().min(1).max(500).nullable().optional(),
     status: z.enum(["active", "inactive"]).nullable().optional(),
     expires_at: expiry,
+    limits: limitsAsked.nullable().optional(),
   }),
+);
+export const projectChange = named(
+  "ProjectChange",
+  z.strictObject({ limits: limitsAsked.nullable().optional() }),
 );
 export const ownKey = named(
   "Key",
@@ -105,23 +145,21 @@ export const ownKey = named(
     project_id: z.string(),
     created_at: isoTime,
     expires_at: isoTime.nullable(),
+    ...limited,
   }),
 );
-export const projectList = named(
-  "ProjectList",
-  list(
-    named(
-      "Project",
-      z.looseObject({
-        id: z.string(),
-        object: z.literal("organization.project"),
-        name: z.string(),
-        created_at: unixTime,
-        status: z.enum(["active", "archived"]),
-      }),
-    ),
-  ),
+export const project = named(
+  "Project",
+  z.looseObject({
+    id: z.string(),
+    object: z.literal("organization.project"),
+    name: z.string(),
+    created_at: unixTime,
+    status: z.enum(["active", "archived"]),
+    ...limited,
+  }),
 );
+export const projectList = named("ProjectList", list(project));
 const projectKeyFields = {
   object: z.literal("organization.project.api_key"),
   id: z.string(),
@@ -131,6 +169,7 @@ const projectKeyFields = {
   last_used_at: unixTime.nullable(),
   declared_in: declaredIn,
   expires_at: unixTime.nullable(),
+  ...limited,
   owner: z.looseObject({ type: z.string() }),
 };
 export const projectKey = named("ProjectApiKey", z.looseObject(projectKeyFields));
@@ -147,7 +186,6 @@ export const deletedProjectKey = named(
     deleted: z.literal(true),
   }),
 );
-const credits = z.string().describe("Decimal number of credits");
 export const creditsState = named(
   "Credits",
   z.looseObject({

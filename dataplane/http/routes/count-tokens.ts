@@ -55,7 +55,7 @@ async function count(
   const work = await openBody("messages", bytes, { pool, organizationId, closed });
   const { inspected } = work;
   const snapshot = services.snapshot();
-  const route = findRoute(snapshot, organizationId, inspected.model);
+  const route = findRoute(snapshot, callerOf(request), inspected.model);
   if (route === undefined) throw modelNotFound(inspected.model);
   request.summary.model = route.model;
   // What no upstream may see is counted here (rules 2.10, 3.3, 3.4).

@@ -218,6 +218,7 @@ beforeAll(async () => {
     keyId: "apikey_1",
     keyName: "test",
     expiresAt: null,
+    limits: [],
     organizationId: "org_a",
     projectId: "default",
     keyEpoch: 0,

@@ -1,16 +1,18 @@
 /** `GET /v1/key`: what the holder of an inference key may know of it (rule 9.5). Free. */
 import type { Keys } from "../../identity/keys.ts";
+import { limitsObject, standingsOfKeys, type StandingNeeds } from "../admin/limits.ts";
 import { isoSeconds, keyNotFound } from "../admin/requests.ts";
 import { callerOf, type Routes } from "../route.ts";
 
 export const keyRoutes =
-  (keys: Pick<Keys, "get">): Routes =>
+  (keys: Pick<Keys, "get">, needs: StandingNeeds): Routes =>
   (app) => {
     app.get("/v1/key", { config: { access: "inference" } }, async (request) => {
       const { organizationId, keyId } = callerOf(request);
       const key = await keys.get({ organizationId, projectId: null }, keyId);
       // Deleted a moment ago.
       if (key === null) throw keyNotFound();
+      const standings = await standingsOfKeys(needs, organizationId, [key.id]);
       return {
         object: "key",
         id: key.id,
@@ -18,6 +20,8 @@ export const keyRoutes =
         project_id: key.projectId,
         created_at: isoSeconds(key.createdAt),
         expires_at: key.expiresAt === null ? null : isoSeconds(key.expiresAt),
+        limits: limitsObject(key.limits),
+        standing: standings(key.id),
       };
     });
   };

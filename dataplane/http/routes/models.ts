@@ -18,7 +18,7 @@ export const modelRoutes: Routes = (app, services) => {
   app.get("/v1/models", { config: { access: "inference" } }, async (request) => {
     const snapshot = services.snapshot();
     const family = familyOf(request);
-    const routes = allowedRoutes(snapshot, callerOf(request).organizationId);
+    const routes = allowedRoutes(snapshot, callerOf(request));
     const query = readListQuery(request.query as Query);
     const ids = routes.map((route) => ({ id: route.model, route }));
     const { data, hasMore } = pageOf(ids, query, DEFAULT_LIMIT[family]);
@@ -35,7 +35,7 @@ export const modelRoutes: Routes = (app, services) => {
     async (request) => {
       const snapshot = services.snapshot();
       const model = request.params["*"];
-      const route = findRoute(snapshot, callerOf(request).organizationId, model);
+      const route = findRoute(snapshot, callerOf(request), model);
       if (route === undefined) throw modelNotFound(model);
       return entry(familyOf(request), route, snapshot, services.clock.now());
     },

@@ -9,6 +9,8 @@ create table organizations (
   key_epoch bigint not null default 1,
   -- Digest of the declaration this row was copied from, so that an unchanged one is not copied again.
   declaration text not null,
+  -- Limits of inference keys that name none themselves (config/schema.ts, limitsSchema); null: none.
+  key_limits jsonb,
   created_at timestamptz not null default now(),
   -- The namespace that declared the id first owns it for ever (rule 8.3): another one that declares it is not copied. Null:
   -- the platform released it, and the next one that declares it has it.
@@ -26,6 +28,9 @@ create table projects (
   created_at timestamptz not null default now(),
   -- Set while the Organization resource no longer lists it.
   archived_at timestamptz,
+  -- Shared by its keys (config/schema.ts, limitsSchema); null: none. Declared: the Organization resource says them.
+  limits jsonb,
+  limits_declared boolean not null default false,
   unique (organization_id, name)
 );
 create unique index projects_default on projects (organization_id) where is_default;
@@ -53,6 +58,8 @@ create table api_keys (
   last_used_at timestamptz,
   -- From then on it answers 401; null: never.
   expires_at timestamptz,
+  -- Of its own (config/schema.ts, limitsSchema); null: none.
+  limits jsonb,
   -- Deleted through the admin API: not listed, never active again; its usage stays (rule 5.7).
   deleted_at timestamptz,
   check ((kind = 'admin') = (project_id is null))
@@ -78,7 +85,8 @@ create table audit_log (
   at timestamptz not null default clock_timestamp(),
   -- The admin key that asked for it.
   actor_key_id text not null,
-  action text not null check (action in ('key.created', 'key.updated', 'key.deleted')),
+  action text not null check (action in ('key.created', 'key.updated', 'key.deleted', 'project.updated')),
+  -- Or a project's.
   key_id text not null,
   -- What changed, field by field: {"name": {"from": …, "to": …}}; never a secret.
   changes jsonb not null,

@@ -124,6 +124,16 @@ create table usage_hourly (
   primary key (organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch)
 ) with (fillfactor = 70);
 
+-- What each key and each project spent on each UTC day (of acceptance; days since 1970): from these limits are summed,
+-- whichever window they have (rule 9.2). Moved as usage_hourly is. scope_id is a key's or a project's id.
+create table usage_daily (
+  organization_id text not null,
+  scope_id text not null,
+  day integer not null,
+  micros bigint not null,
+  primary key (organization_id, scope_id, day)
+) with (fillfactor = 70);
+
 -- Makes the partitions of this month and the two after it. Called by the migration and by every data plane now and
 -- then. When the default partition already holds rows of a month, that month stays there.
 create function make_usage_partitions() returns void language plpgsql as $$

@@ -138,6 +138,14 @@ begin
       web_fetch_micros = known.web_fetch_micros + excluded.web_fetch_micros,
       x_search_micros = known.x_search_micros + excluded.x_search_micros,
       cost_micros = known.cost_micros + excluded.cost_micros
+  ), daily as (
+    insert into usage_daily as known (organization_id, scope_id, day, micros)
+    select organization_id, scope_id, hours / 24,
+      sum(input_micros + cache_read_micros + cache_write_5m_micros + cache_write_1h_micros
+        + output_micros + web_search_micros + web_fetch_micros + x_search_micros)
+    from sums cross join lateral (values (key_id), (project_id)) scope (scope_id)
+    group by 1, 2, 3
+    on conflict (organization_id, scope_id, day) do update set micros = known.micros + excluded.micros
   )
   update accounts account
   set balance_micros = account.balance_micros - charge.micros, version = account.version + 1,

@@ -24,6 +24,38 @@ export type Organization = {
   readonly name: string;
 };
 
+export type Limits = {
+  readonly credits: {
+    readonly amount: string;
+    readonly per: "day" | "week" | "month" | "total";
+  } | null;
+  readonly models: readonly (string)[] | null;
+  readonly requests_per_minute: number | null;
+  readonly tokens_per_minute: number | null;
+  readonly concurrent_requests: number | null;
+};
+
+export type Standing = {
+  readonly scope: "key" | "project";
+  readonly per: "day" | "week" | "month" | "total";
+  readonly amount: string;
+  readonly spent: string;
+  readonly held: string;
+  readonly left: string;
+  readonly begins_anew_at: string | null;
+};
+
+export type LimitsChange = {
+  readonly credits?: {
+    readonly amount: string;
+    readonly per: "day" | "week" | "month" | "total";
+  } | null;
+  readonly models?: readonly (string)[] | null;
+  readonly requests_per_minute?: number | null;
+  readonly tokens_per_minute?: number | null;
+  readonly concurrent_requests?: number | null;
+};
+
 export type ApiKey = {
   readonly id: string;
   readonly type: "api_key";
@@ -39,6 +71,8 @@ export type ApiKey = {
   readonly last_used_at: string | null;
   readonly declared_in: string | null;
   readonly expires_at: string | null;
+  readonly limits: Limits | null;
+  readonly standing: readonly (Standing)[];
 };
 
 export type NewApiKey = {
@@ -56,6 +90,8 @@ export type NewApiKey = {
   readonly last_used_at: string | null;
   readonly declared_in: string | null;
   readonly expires_at: string | null;
+  readonly limits: Limits | null;
+  readonly standing: readonly (Standing)[];
   readonly key: string;
 };
 
@@ -71,12 +107,18 @@ export type ApiKeyList = {
 export type NewKey = {
   readonly name: string;
   readonly expires_at?: string | number | null;
+  readonly limits?: LimitsChange | null;
 };
 
 export type KeyChange = {
   readonly name?: string | null;
   readonly status?: "active" | "inactive" | null;
   readonly expires_at?: string | number | null;
+  readonly limits?: LimitsChange | null;
+};
+
+export type ProjectChange = {
+  readonly limits?: LimitsChange | null;
 };
 
 export type Key = {
@@ -86,6 +128,8 @@ export type Key = {
   readonly project_id: string;
   readonly created_at: string;
   readonly expires_at: string | null;
+  readonly limits: Limits | null;
+  readonly standing: readonly (Standing)[];
 };
 
 export type Project = {
@@ -94,6 +138,8 @@ export type Project = {
   readonly name: string;
   readonly created_at: number;
   readonly status: "active" | "archived";
+  readonly limits: Limits | null;
+  readonly standing: readonly (Standing)[];
 };
 
 export type ProjectList = {
@@ -114,6 +160,8 @@ export type ProjectApiKey = {
   readonly last_used_at: number | null;
   readonly declared_in: string | null;
   readonly expires_at: number | null;
+  readonly limits: Limits | null;
+  readonly standing: readonly (Standing)[];
   readonly owner: {
     readonly type: string;
   };
@@ -128,6 +176,8 @@ export type NewProjectApiKey = {
   readonly last_used_at: number | null;
   readonly declared_in: string | null;
   readonly expires_at: number | null;
+  readonly limits: Limits | null;
+  readonly standing: readonly (Standing)[];
   readonly owner: {
     readonly type: string;
   };
@@ -695,6 +745,7 @@ export interface Operations {
   "GET /v1/organizations/usage_report/messages": { query: { starting_at?: string | number; ending_at?: string | number; bucket_width?: "1d" | "1h"; group_by?: readonly ("api_key_id" | "workspace_id" | "model" | "service_tier" | "context_window")[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; workspace_ids?: readonly (string)[]; limit?: number; page?: number }; answer: MessagesUsageReport };
   "GET /v1/organizations/cost_report": { query: { starting_at?: string | number; ending_at?: string | number; group_by?: readonly ("description")[]; models?: readonly (string)[] }; answer: CostReport };
   "GET /v1/organization/projects": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc"; include_archived?: boolean }; answer: ProjectList };
+  "POST /v1/organization/projects/{project_id}": { body: ProjectChange; answer: Project };
   "GET /v1/organization/projects/{project_id}/api_keys": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc" }; answer: ProjectApiKeyList };
   "POST /v1/organization/projects/{project_id}/api_keys": { body: NewKey; answer: NewProjectApiKey };
   "GET /v1/organization/projects/{project_id}/api_keys/{id}": { answer: ProjectApiKey };

@@ -1,0 +1,79 @@
+/** Compares what Redis believes of limits with the rows (rule 9.2), beside running data planes. */
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Redis } from "ioredis";
+import { sql, type DatabasePool } from "slonik";
+import { z } from "zod";
+import { creditsText } from "./credits.ts";
+import { firstLines } from "./report-lines.ts";
+import { scanOrganizations, scanScopes } from "./scan-organizations.ts";
+import { readScopeSpend } from "./scope-spend.ts";
+import { scopeNamed } from "./scopes.ts";
+import { SHARDS, shardTag } from "./shard.ts";
+
+const LOOKS = 8;
+const BETWEEN_LOOKS_MS = 2_000;
+
+/**
+ * What Redis believes that each scope of limits has spent is the sum of its rows, with those on their way. A scope whose spend
+ * will be read from the ledger before it is used again says nothing; what charges change meanwhile is looked at again.
+ */
+export async function wrongScopes(pool: DatabasePool, redis: Redis): Promise<string[]> {
+  let wrong = new Map<string, string>();
+  for (let look = 1; look <= LOOKS; look += 1) {
+    const found = await differingScopes(pool, redis);
+    // Still the same after a while: nobody is at it.
+    wrong = look === 1 ? found : new Map([...found].filter(([name, line]) => wrong.get(name) === line));
+    if (wrong.size === 0) return [];
+    await sleep(BETWEEN_LOOKS_MS);
+  }
+  return firstLines([...wrong.values()], (line) => line);
+}
+
+/** By their names, those whose spend differs now. */
+async function differingScopes(pool: DatabasePool, redis: Redis): Promise<Map<string, string>> {
+  const found = new Map<string, string>();
+  const [names, organizations] = [await scanScopes(redis), await scanOrganizations(redis)];
+  for (let shard = 0; shard < SHARDS; shard += 1) {
+    const scopes = (names[shard] ?? []).flatMap((name) => scopeNamed(name) ?? []);
+    if (scopes.length === 0) continue;
+    const tag = shardTag(shard);
+    const epoch = await redis.get(`${tag}:epoch`);
+    const readings = new Map<string, string>();
+    for (const id of organizations[shard] ?? [])
+      readings.set(id, `${epoch} ${(await redis.hget(`${tag}:o:${id}`, "reading")) ?? ""}`);
+    const owners = await ownersOf(
+      pool,
+      scopes.map(({ id }) => id),
+    );
+    for (const scope of scopes) {
+      const organizationId = owners.get(scope.id);
+      if (organizationId === undefined) continue;
+      const [base, undrained, reading] = await redis.hmget(
+        `${tag}:s:${scope.name}`,
+        "base",
+        "undrained",
+        "reading",
+      );
+      if (typeof base !== "string" || reading !== readings.get(organizationId)) continue;
+      const [spend] = await readScopeSpend(pool, [{ organizationId, scope }]);
+      const spent = spend?.spent ?? 0n;
+      // With charges on their way the two are of different moments.
+      if (-BigInt(base) !== spent && (undrained ?? "0") === "0")
+        found.set(
+          scope.name,
+          `${organizationId}: Redis has ${creditsText(-BigInt(base))} spent in ${scope.name}, its rows cost ${creditsText(spent)}`,
+        );
+    }
+  }
+  return found;
+}
+
+async function ownersOf(pool: DatabasePool, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  const rows = await pool.any(
+    sql.type(z.object({ id: z.string(), organizationId: z.string() }))`
+      select distinct scope_id as id, organization_id as "organizationId" from usage_daily
+      where scope_id = any(${sql.array([...new Set(ids)], "text")})
+    `,
+  );
+  return new Map(rows.map(({ id, organizationId }) => [id, organizationId]));
+}

@@ -1,0 +1,126 @@
+/** Limits and their standings as the admin API reads and shows them (rules 9.4, 9.5). */
+import { z } from "zod";
+import { creditsText } from "../../billing/credits.ts";
+import type { Holds, Standing } from "../../billing/holds.ts";
+import { amountOf, type LimitedScope } from "../../billing/scopes.ts";
+import { limitPeriods, type Limits } from "../../config/schema.ts";
+import { scopesOfKeys, type LimitsChange } from "../../identity/limits.ts";
+import type { DatabasePool } from "slonik";
+import { ApiError } from "../../lib/api-error.ts";
+
+const count = z.int().min(1).max(1_000_000_000).nullable().optional();
+const MOST_CREDITS = 9_000_000_000;
+/** The body's form. */
+export const limitsForm = z.strictObject({
+  credits: z
+    .strictObject({
+      amount: z
+        .string()
+        .regex(/^\d{1,10}(\.\d{1,6})?$/, 'must be credits such as "500" or "2.5", with at most six decimals')
+        .refine((text) => Number(text) <= MOST_CREDITS, "must be at most 9000000000"),
+      per: z.enum(limitPeriods),
+    })
+    .nullable()
+    .optional(),
+  models: z
+    .array(
+      z
+        .string()
+        .max(129)
+        .regex(/^(?=.)[^*\s]*\*?$/, "must be a model id, or the beginning of some and a * at its end"),
+    )
+    .min(1)
+    .max(500)
+    .nullable()
+    .optional(),
+  requests_per_minute: count,
+  tokens_per_minute: count,
+  concurrent_requests: count,
+});
+
+/** undefined: nothing is said; null: all are taken away. @throws ApiError 400 with the path of the field. */
+export function readLimits(value: unknown): LimitsChange | null | undefined {
+  if (value === undefined || value === null) return value;
+  const read = limitsForm.safeParse(value);
+  if (!read.success) {
+    const [issue] = read.error.issues;
+    const unknown = issue?.code === "unrecognized_keys" ? issue.keys : [];
+    const path = ["limits", ...(issue?.path ?? []).map(String), ...unknown.slice(0, 1)]
+      .join(".")
+      .slice(0, 200);
+    const why = unknown.length > 0 ? "is not a known field" : (issue?.message ?? "is not valid");
+    throw new ApiError("invalid_value", `${path}: ${why}.`, { param: path });
+  }
+  const { credits, models, requests_per_minute, tokens_per_minute, concurrent_requests } = read.data;
+  const change = {
+    credits: credits && { amountMicros: microsText(credits.amount), per: credits.per },
+    models,
+    requestsPerMinute: requests_per_minute,
+    tokensPerMinute: tokens_per_minute,
+    concurrentRequests: concurrent_requests,
+  };
+  const said = Object.entries(change).filter(([, field]) => field !== undefined);
+  return Object.fromEntries(said);
+}
+
+function microsText(credits: string): string {
+  const [whole = "0", fraction = ""] = credits.split(".");
+  return BigInt(whole + fraction.padEnd(6, "0")).toString();
+}
+
+export function limitsObject(limits: Limits | null) {
+  if (limits === null) return null;
+  const { credits, models, requestsPerMinute, tokensPerMinute, concurrentRequests } = limits;
+  return {
+    credits: credits === undefined ? null : { amount: creditsText(amountOf(credits)), per: credits.per },
+    models: models ?? null,
+    requests_per_minute: requestsPerMinute ?? null,
+    tokens_per_minute: tokensPerMinute ?? null,
+    concurrent_requests: concurrentRequests ?? null,
+  };
+}
+
+export function standingObject({ scope: { kind, limits }, spent, held, beginsAnewAt }: Standing) {
+  const { credits } = limits;
+  const amount = credits === undefined ? 0n : amountOf(credits);
+  const left = amount - spent - held;
+  return {
+    scope: kind,
+    per: credits?.per ?? "total",
+    amount: creditsText(amount),
+    spent: creditsText(spent),
+    held: creditsText(held),
+    left: creditsText(left > 0n ? left : 0n),
+    begins_anew_at: beginsAnewAt === null ? null : new Date(beginsAnewAt).toISOString().replace(".000Z", "Z"),
+  };
+}
+
+export interface StandingNeeds {
+  readonly pool: DatabasePool;
+  readonly holds: Pick<Holds, "standings">;
+}
+
+/** How the credit limits of keys stand, by key. */
+export async function standingsOfKeys(
+  { pool, holds }: StandingNeeds,
+  organizationId: string,
+  keyIds: readonly string[],
+): Promise<(keyId: string) => readonly ReturnType<typeof standingObject>[]> {
+  const scopesOf = await scopesOfKeys(pool, keyIds);
+  const standings = await holds.standings(organizationId, keyIds.map(scopesOf));
+  const known = new Map(keyIds.map((id, index) => [id, (standings[index] ?? []).map(standingObject)]));
+  return (keyId) => known.get(keyId) ?? [];
+}
+
+/** As `standingsOfKeys`, of projects. */
+export async function standingsOfProjects(
+  holds: StandingNeeds["holds"],
+  organizationId: string,
+  projects: readonly { readonly id: string; readonly limits: Limits | null }[],
+) {
+  const scopes = projects.map(({ id, limits }): readonly LimitedScope[] =>
+    limits === null ? [] : [{ kind: "project", id, limits }],
+  );
+  const standings = await holds.standings(organizationId, scopes);
+  return standings.map((list) => list.map(standingObject));
+}

@@ -1,0 +1,49 @@
+/** Limits of keys and projects as they are stored, and what changes of them mean (rules 9.4, 9.5). */
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
+import { limitsSchema, type Limits } from "../config/schema.ts";
+import { effectiveScopes, NO_LIMITS, type LimitedScope } from "../billing/scopes.ts";
+
+/** Absent fields stay as they are, null takes one away. */
+export type LimitsChange = { readonly [Field in keyof Limits]: Limits[Field] | null };
+
+/** null: none is left. */
+export function changedLimits(before: Limits | null, change: LimitsChange | null): Limits | null {
+  if (change === null) return null;
+  const kept = Object.entries({ ...before, ...change }).filter(
+    ([, value]) => value !== null && value !== undefined,
+  );
+  return kept.length === 0 ? null : limitsSchema.parse(Object.fromEntries(kept));
+}
+
+export const jsonb = (limits: Limits | null) =>
+  limits === null ? sql.fragment`null::jsonb` : sql.jsonb(limits);
+
+const limitedSchema = z.object({
+  id: z.string(),
+  limits: limitsSchema.nullable(),
+  defaults: limitsSchema.nullable(),
+  projectId: z.string().nullable(),
+  projectLimits: limitsSchema.nullable(),
+});
+
+/** The limits that hold for each of these keys, by their ids. */
+export async function scopesOfKeys(
+  pool: CommonQueryMethods,
+  keyIds: readonly string[],
+): Promise<(keyId: string) => readonly LimitedScope[]> {
+  const rows = await pool.any(sql.type(limitedSchema)`
+    select key.id, key.limits, organization.key_limits as defaults, project.id as "projectId",
+      project.limits as "projectLimits"
+    from api_keys key join organizations organization on organization.id = key.organization_id
+    left join projects project on project.id = key.project_id
+    where key.id = any(${sql.array([...keyIds], "text")})
+  `);
+  const scopes = new Map(
+    rows.map(({ projectId, projectLimits, ...key }) => [
+      key.id,
+      effectiveScopes(key, { id: projectId, limits: projectLimits }),
+    ]),
+  );
+  return (keyId) => scopes.get(keyId) ?? NO_LIMITS;
+}

@@ -1,0 +1,108 @@
+-- Limits of keys and projects (rule 9.1). A call says a request's scopes in one text, as its hold does: for each, with
+-- spaces between, k (a key) or p (a project), its id, the window that its credit is limited in ("-": it is not), the amount, and
+-- the limits of running requests, of requests and of tokens a minute (0: none); a semicolon between two. The window is
+-- d, w, m or t and the day that it begins at, as days since 1970.
+
+local NO_SCOPES = {}
+local parsed = { [''] = NO_SCOPES }
+local function scopes_of(scopes)
+  local list = parsed[scopes]
+  if list then
+    return list
+  end
+  list = {}
+  for kind, id, window, amount, concurrent, requests, tokens in
+    string.gmatch(scopes, '(%a) (%S+) (%S+) (%d+) (%d+) (%d+) (%d+)')
+  do
+    list[#list + 1] = {
+      kind = kind,
+      -- Where its running requests and its buckets are counted.
+      name = '/' .. id,
+      -- Where its credit is; nil: it has no such limit.
+      credit = window ~= '-' and '/' .. id .. '.' .. window or nil,
+      amount = tonumber(amount),
+      concurrent = tonumber(concurrent),
+      requests = tonumber(requests),
+      tokens = tonumber(tokens),
+    }
+  end
+  parsed[scopes] = list
+  return list
+end
+
+-- Names of those with a limit of credit, a space between two.
+local function credit_names(scopes)
+  local names = {}
+  for _, scope in ipairs(scopes_of(scopes)) do
+    names[#names + 1] = scope.credit
+  end
+  return table.concat(names, ' ')
+end
+
+-- What a scope's base must have been told under to count.
+local function reading_of(organization)
+  local account = books(organization)
+  return account and epoch .. ' ' .. account.reading or ''
+end
+
+-- The spend of an organization's scopes has to be read from the ledger again, by whoever asks for it.
+local function read_again(organization)
+  call('HINCRBY', organization_key(organization), 'reading', 1)
+  known[organization] = nil
+end
+
+-- What is left of a scope's amount beside what was spent; nil: its spend has to be read first.
+local function room_of(organization, scope)
+  local spend = books(scope.credit)
+  if not spend.base or spend.reading ~= reading_of(organization) then
+    return nil
+  end
+  return scope.amount + spend.base - spend.undrained, spend
+end
+
+-- Credits of an organization and of the scopes of a request: for each what is left, what others hold of it, and what
+-- they lack of their estimates. nil: the spend of a scope has to be read first.
+local function rooms(organization, account, scopes)
+  local list = { { left = account.base - account.undrained, held = account.held, short = account.short } }
+  for _, scope in ipairs(scopes_of(scopes)) do
+    if scope.credit then
+      local left, spend = room_of(organization, scope)
+      if not left then
+        return nil
+      end
+      list[#list + 1] = { name = scope.credit, left = left, held = spend.held, short = spend.short }
+    end
+  end
+  return list
+end
+
+-- Adds to what is held of an organization and of the scopes; `live`: running requests.
+local function add_hold(organization, scopes, amount, short, live)
+  add(organization, 'held', amount)
+  add(organization, 'short', short)
+  add(organization, 'live', live)
+  for _, scope in ipairs(scopes_of(scopes)) do
+    if scope.credit then
+      add(scope.credit, 'held', amount)
+      add(scope.credit, 'short', short)
+    end
+    if scope.concurrent > 0 then
+      add(scope.name, 'live', live)
+    end
+  end
+end
+
+-- A scope that nothing was told of for so long, by the shard's clock, and that nothing runs in is forgotten.
+local FORGOTTEN_SCOPE_MS = 8 * 86400000
+local function forget_scopes(most)
+  for _, name in ipairs(call('ZRANGEBYSCORE', SCOPES, '-inf', text(now - FORGOTTEN_SCOPE_MS), 'LIMIT', 0, most)) do
+    known[name] = nil
+    local spend = books(name)
+    if spend.undrained == 0 and spend.held == 0 and spend.short == 0 and spend.live == 0 then
+      call('DEL', organization_key(name))
+      call('ZREM', SCOPES, name)
+    else
+      call('ZADD', SCOPES, text(now), name)
+    end
+  end
+end

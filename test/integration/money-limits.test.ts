@@ -1,0 +1,315 @@
+/** Limits of keys and projects in the meter (rules 9.1 to 9.3, 9.6), on real stores. */
+import { sql } from "slonik";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
+import { chargeRows } from "../../dataplane/billing/charge.ts";
+import type { CurrentKey } from "../../dataplane/billing/held-bill.ts";
+import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import type { LimitedScope } from "../../dataplane/billing/scopes.ts";
+import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import type { LimitPeriod, Limits } from "../../dataplane/config/schema.ts";
+import { ApiError } from "../../dataplane/lib/api-error.ts";
+import { newId } from "../../dataplane/lib/ids.ts";
+import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
+import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
+
+let database: TestDatabase;
+let redis: TestStore;
+let plane: Plane;
+let second: Plane;
+/** Keys as they are now, by their ids. */
+const keys = new Map<string, CurrentKey>();
+beforeAll(async () => {
+  database = await freshDatabase();
+  redis = await freshRedis();
+  const stores = { redisUrl: redis.url, postgresUrl: database.url };
+  const options = { recheckKey: async (id: string) => keys.get(id) ?? null, waitMs: 600 };
+  [plane, second] = await Promise.all([Plane.open(stores, options), Plane.open(stores, options)]);
+});
+afterAll(async () => {
+  await Promise.all([plane.close(), second.close()]);
+  await redis[Symbol.asyncDispose]();
+  await database.drop();
+});
+
+const credits = (amount: number, per: LimitPeriod = "month"): Limits => ({
+  credits: { amountMicros: String(amount), per },
+});
+const key = (id: string, limits: Limits): LimitedScope => ({ kind: "key", id, limits });
+const project = (id: string, limits: Limits): LimitedScope => ({ kind: "project", id, limits });
+
+/** An organization of its own, and requests of its keys. */
+async function tenant(name: string, credit = 1_000_000n) {
+  const organizationId = `org_${name}`;
+  await makeOrganization(plane.pool, organizationId, credit);
+  const asked = (limits: readonly LimitedScope[], more: Partial<MeteredRequest> = {}) =>
+    request(organizationId, {
+      keyId: limits.find(({ kind }) => kind === "key")?.id ?? `apikey_${name}`,
+      projectId: limits.find(({ kind }) => kind === "project")?.id ?? `proj_${name}`,
+      limits,
+      ...more,
+    });
+  const standing = async (scopes: readonly LimitedScope[], at = plane) =>
+    (await at.holds.standings(organizationId, [scopes]))[0]?.map(({ spent, held }) => [
+      Number(spent),
+      Number(held),
+    ]);
+  return { organizationId, asked, standing };
+}
+
+async function refusal(work: Promise<unknown>): Promise<ApiError> {
+  const error = await work.then(
+    () => null,
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof ApiError)) throw new Error(`no refusal but ${String(error)}`);
+  return error;
+}
+const codeOf = async (work: Promise<unknown>) => (await refusal(work)).code;
+const reconciled = async () => (await reconcileLedger(plane.pool, plane.redis)).broken;
+
+test("rule 9.1: a limit ends at most one request above, on every pod, and is no credit of the organization's", async () => {
+  const { asked, standing, organizationId } = await tenant("one");
+  const scopes = [key("apikey_one", credits(100))];
+  const bill = await plane.holds.open(asked(scopes), 60n);
+  const other = await second.holds.open(asked(scopes), 60n);
+  expect([bill.amount, other.amount]).toEqual([60n, 40n]);
+  // What is left is held by others: it waits, then 429.
+  const waits = await refusal(plane.holds.open(asked(scopes), 1n));
+  expect([waits.code, waits.message]).toEqual(["rate_limited", expect.stringContaining("this key")]);
+  await Promise.all([bill.settle(usage(60)), other.settle(usage(60))]);
+  const spent = await refusal(second.holds.open(asked(scopes), 1n));
+  expect([spent.code, spent.kind.status, spent.retry]).toEqual(["key_limit_reached", 402, false]);
+  expect(spent.message).not.toContain("Credit balance is too low");
+  expect(spent.message).toContain("It begins anew at");
+  expect(await standing(scopes)).toEqual([[120, 0]]);
+  expect(await plane.holds.credit(organizationId)).toMatchObject({ used: 120n, held: 0n });
+  // Another key of the organization goes on.
+  await (await plane.holds.open(asked([key("apikey_other", credits(100))]), 10n)).release();
+});
+
+test("the project's limit is shared by its keys, both hold, and one that is held keeps no other key waiting", async () => {
+  const { asked, standing } = await tenant("shared");
+  const shared = project("proj_shared", credits(100));
+  const [a, b] = [
+    [key("apikey_a", credits(1_000)), shared],
+    [key("apikey_b", credits(30)), shared],
+  ] as const;
+  const bill = await plane.holds.open(asked(a), 80n);
+  const small = await plane.holds.open(asked(b), 50n);
+  expect(small.amount).toBe(20n);
+  const waiting = plane.holds.open(asked(a), 10n).catch((error: unknown) => error);
+  await (await plane.holds.open(asked([key("apikey_free", credits(50))]), 10n)).release();
+  await small.settle(usage(5));
+  // It goes on as soon as there is room.
+  const went = await waiting;
+  expect(went).not.toBeInstanceOf(Error);
+  await (went as typeof bill).release();
+  await bill.settle(usage(96));
+  expect(await standing(b)).toEqual([
+    [5, 0],
+    [101, 0],
+  ]);
+  expect(await codeOf(second.holds.open(asked(b), 1n))).toBe("project_limit_reached");
+});
+
+test("rule 9.2: each window counts what was accepted in it, also when it ends later", async () => {
+  const { asked, standing } = await tenant("windows");
+  const day = 86_400_000;
+  const today = Math.floor(Date.now() / day) * day;
+  const scopes = [key("apikey_windows", credits(100, "day"))];
+  const yesterday = await plane.holds.open(asked(scopes, { acceptedAt: today - 1 }), 70n);
+  const now = await plane.holds.open(asked(scopes, { acceptedAt: today }), 100n);
+  expect(now.amount).toBe(100n);
+  await now.settle(usage(30));
+  await yesterday.settle(usage(99));
+  expect(await standing(scopes)).toEqual([[30, 0]]);
+  const late = await plane.holds.open(asked(scopes, { acceptedAt: today - 5 }), 50n);
+  expect(late.amount).toBe(1n);
+  await late.release();
+  const total = [key("apikey_windows", credits(1_000, "total"))];
+  await expect.poll(() => standing(total)).toEqual([[129, 0]]);
+  await expect.poll(() => standing([key("apikey_windows", credits(1, "day"))])).toEqual([[30, 0]]);
+});
+
+test("a later iteration, and a tool's call, need their estimate inside each limit (rule 3.7)", async () => {
+  const { asked, standing } = await tenant("loop");
+  const scopes = [key("apikey_loop", credits(100)), project("proj_loop", credits(60))];
+  const bill = await plane.holds.open(asked(scopes), 20n);
+  expect(await bill.advance(observed(20), 30n)).toBe(true);
+  expect(await standing(scopes)).toEqual([
+    [0, 50],
+    [0, 50],
+  ]);
+  expect(await bill.spend(observed(30), 10n)).toBe(30n);
+  expect(await bill.advance(observed(30), 40n)).toBe(false);
+  await bill.settle(usage(30));
+  expect(await standing(scopes)).toEqual([
+    [30, 0],
+    [30, 0],
+  ]);
+});
+
+test("rates and numbers of a key hold beside the organization's, and headers tell the tightest", async () => {
+  const { asked } = await tenant("rates");
+  const scopes = [
+    key("apikey_rates", { requestsPerMinute: 3, concurrentRequests: 2 }),
+    project("proj_rates", { requestsPerMinute: 100, tokensPerMinute: 1_000 }),
+  ];
+  const bills = [await plane.holds.open(asked(scopes), 1n), await second.holds.open(asked(scopes), 1n)];
+  expect(bills[1]?.headers).toMatchObject({
+    "x-ratelimit-limit-requests": "3",
+    "x-ratelimit-remaining-requests": "1",
+    "x-ratelimit-limit-tokens": "1000",
+  });
+  const many = await refusal(plane.holds.open(asked(scopes), 1n));
+  expect([many.code, many.message]).toEqual([
+    "rate_limited",
+    expect.stringContaining("this key of 2 requests"),
+  ]);
+  for (const bill of bills) await bill.settle(usage(600));
+  const tokens = await refusal(plane.holds.open(asked(scopes, { inputTokens: 10 }), 1n));
+  expect([tokens.code, tokens.message]).toEqual([
+    "tokens_rate_limited",
+    expect.stringContaining("this key's project of 1000 tokens"),
+  ]);
+  // Batch items are not paced by them.
+  const item = { endpoint: "batch", keyEpoch: null } as const;
+  await (await plane.holds.open(asked(scopes, item), 1n)).release();
+  await (await plane.holds.open(asked(scopes, item), 1n)).release();
+});
+
+test("limits that are set, changed and taken away change no sum, whatever runs meanwhile", async () => {
+  const { asked, standing, organizationId } = await tenant("changed");
+  const free = await plane.holds.open(asked([], { keyId: "apikey_changed" }), 50n);
+  const before = await plane.holds.open(asked([], { keyId: "apikey_changed" }), 50n);
+  await before.settle(usage(40));
+  const limited = (amount: number, keyEpoch: number): CurrentKey => ({
+    keyEpoch,
+    projectId: "proj_changed",
+    limits: [key("apikey_changed", credits(amount))],
+  });
+  const change = async (now: CurrentKey) => {
+    await plane.pool.transaction((transaction) => bumpKeyEpoch(transaction, organizationId));
+    keys.set("apikey_changed", now);
+    await plane.holds.refresh([organizationId]);
+  };
+  await change(limited(100, 2));
+  // Asked with what was remembered from before: the limit holds all the same, on every pod.
+  const stale = asked([], { keyId: "apikey_changed" });
+  const bill = await second.holds.open(stale, 90n);
+  await bill.settle(usage(10));
+  await free.settle(usage(45));
+  const scopes = limited(100, 2).limits;
+  await expect.poll(() => standing(scopes)).toEqual([[95, 0]]);
+  await change({ ...limited(0, 3), limits: [] });
+  await (await plane.holds.open({ ...stale, id: newId("req") }, 7n)).settle(usage(7));
+  await change(limited(100, 4));
+  const asLimited = asked(limited(100, 4).limits, { keyEpoch: 4, limitsEpoch: 4 });
+  await expect.poll(() => standing(scopes)).toEqual([[102, 0]]);
+  expect(await codeOf(plane.holds.open(asLimited, 1n))).toBe("key_limit_reached");
+  await change(limited(200, 5));
+  const raised = { ...asLimited, id: newId("req") };
+  const roomy = await plane.holds.open(raised, 500n);
+  expect(roomy.amount).toBe(98n);
+  await roomy.release();
+  expect(await standing(scopes)).toEqual([[102, 0]]);
+});
+
+test("a key that moves takes its own spend along, and the old project keeps what was spent in it", async () => {
+  const { asked, standing, organizationId } = await tenant("moves");
+  const own = key("apikey_moves", credits(1_000));
+  const [from, to] = [project("proj_from", credits(500)), project("proj_to", credits(500))];
+  const running = await plane.holds.open(asked([own, from]), 20n);
+  await (await plane.holds.open(asked([own, from]), 20n)).settle(usage(15));
+  await plane.pool.transaction((transaction) => bumpKeyEpoch(transaction, organizationId));
+  keys.set("apikey_moves", { keyEpoch: 2, projectId: "proj_to", limits: [own, to] });
+  await plane.holds.refresh([organizationId]);
+  const moved = await second.holds.open(asked([own, from]), 20n);
+  await moved.settle(usage(11));
+  await running.settle(usage(20));
+  await expect
+    .poll(() => standing([own, from]))
+    .toEqual([
+      [46, 0],
+      [35, 0],
+    ]);
+  await expect.poll(() => standing([to])).toEqual([[11, 0]]);
+});
+
+describe("what goes past Redis, and what Redis forgets", () => {
+  test("rows straight to the ledger, flushes and dead pods change no sum", async () => {
+    const { asked, standing } = await tenant("past");
+    const scopes = [key("apikey_past", credits(1_000)), project("proj_past", credits(1_000))];
+    const bill = await plane.holds.open(asked(scopes), 100n);
+    const row = usageRow(bill.request, usage(70));
+    plane.holds.charges.elsewhere(bill, row);
+    const accounts = await plane.pool.transaction((transaction) => chargeRows(transaction, [row]));
+    plane.holds.charges.stored([row], accounts);
+    await plane.holds.payOwed();
+    const both = (spent: number, held: number) => [
+      [spent, held],
+      [spent, held],
+    ];
+    await expect.poll(() => standing(scopes)).toEqual(both(70, 0));
+    const running = await plane.holds.open(asked(scopes), 30n);
+    const charged = await second.holds.open(asked(scopes), 30n);
+    await charged.settle(usage(25));
+    await plane.redis.flushall();
+    await expect.poll(() => standing(scopes), { timeout: 10_000 }).toEqual(both(95, 30));
+    await running.settle(usage(5));
+    await expect.poll(() => standing(scopes)).toEqual(both(100, 0));
+    // Its pod dies when it had observed something.
+    const doomed = await Plane.open({ redisUrl: redis.url, postgresUrl: database.url }, { running: false });
+    const orphan = await doomed.holds.open(asked(scopes), 50n);
+    orphan.observe(observed(33));
+    await doomed.holds.heartbeat();
+    await doomed.vanish();
+    const sweeper = await Plane.open(
+      { redisUrl: redis.url, postgresUrl: database.url },
+      { running: false, rhythm: { staleMs: -1 } },
+    );
+    await sweeper.upkeep.sweep();
+    await sweeper.close();
+    await expect.poll(() => standing(scopes)).toEqual(both(133, 0));
+  });
+
+  test("the ledger keeps what each key and project spent on each day, and the audit recomputes it", async () => {
+    await expect.poll(() => plane.redis.keys("*:beats"), { timeout: 10_000 }).toEqual([]);
+    expect(await reconciled()).toEqual([]);
+    await plane.pool.query(sql.unsafe`
+      update usage_daily set micros = micros + 1 where scope_id = 'apikey_past'
+    `);
+    expect((await reconciled()).join("\n")).toContain("apikey_past");
+    await plane.pool.query(sql.unsafe`
+      update usage_daily set micros = micros - 1 where scope_id = 'apikey_past'
+    `);
+  }, 60_000);
+});
+
+test("1,000 requests at once on a key of 10 credits, over two pods: overspend is at most one request", async () => {
+  const { asked, standing } = await tenant("crowd", 10_000_000_000n);
+  const scopes = [key("apikey_crowd", credits(10_000_000))];
+  const cost = 300_000;
+  let served = 0;
+  const outcomes = await Promise.all(
+    Array.from({ length: 1_000 }, async (_, index) => {
+      try {
+        const bill = await (index % 2 === 0 ? plane : second).holds.open(asked(scopes), BigInt(cost));
+        served += 1;
+        await bill.settle(usage(cost));
+        return "served";
+      } catch (error) {
+        return error instanceof ApiError ? error.code : String(error);
+      }
+    }),
+  );
+  expect(new Set(outcomes)).toEqual(
+    new Set(["served", "rate_limited", "key_limit_reached"].filter((word) => outcomes.includes(word))),
+  );
+  const [[spent = 0] = []] = (await standing(scopes)) ?? [];
+  expect(spent).toBe(served * cost);
+  expect(spent).toBeGreaterThanOrEqual(10_000_000 - cost);
+  expect(spent).toBeLessThan(10_000_000 + cost);
+}, 60_000);
