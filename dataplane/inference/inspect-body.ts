@@ -11,13 +11,9 @@ import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import { unreadable } from "../lib/json-read.ts";
 import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-reader.ts";
-import {
-  noFacts,
-  readChatContent,
-  readMessageContent,
-  readResponsesInput,
-  type ContentFacts,
-} from "./inspect-content.ts";
+import { readMessageContent } from "./inspect-blocks.ts";
+import { noFacts, type ContentFacts } from "./inspect-content.ts";
+import { readChatContent, readResponsesInput } from "./inspect-parts.ts";
 import { readToolChoice, inspectTools, type InspectedChoice, type ToolEntry } from "./inspect-tools.ts";
 import { addReference, bodyFieldError, styleOf, walk, walkMember } from "./inspect-walk.ts";
 

@@ -1,0 +1,172 @@
+/** The part of a look that reads the content parts of Chat, and the items and parts of Responses. */
+import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
+import type { JsonReader, Span } from "../lib/json-reader.ts";
+import { countBlock, countDocument, countImage, skippedMedia, type ContentFacts } from "./inspect-content.ts";
+import { inspectTools } from "./inspect-tools.ts";
+import {
+  addHosted,
+  addReference,
+  hostedBlocks,
+  hostedItems,
+  ownToolBlocks,
+  readEncrypted,
+  readReference,
+  refuseNoList,
+  searchCalls,
+  walk,
+  walkMember,
+  type Path,
+} from "./inspect-walk.ts";
+
+/** A Chat message's content. @throws ApiError 400 when it is an object. */
+export function readChatContent(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  facts.blocks = 0;
+  const kind = reader.kind();
+  if (kind === "object") refuseNoList(facts, path);
+  if (kind !== "array") return;
+  reader.array((index) => {
+    countBlock(facts, path);
+    const here = [...path, index];
+    if (reader.kind() !== "object") return walk(reader, facts, here);
+    let type: string | undefined;
+    let isPdf = false;
+    reader.object((key) => {
+      if (key === "type") type = reader.string();
+      else if (key === "text") return;
+      else if (key === "image_url" || key === "file" || key === "input_audio")
+        isPdf = readMedia(reader, facts, [...here, key]);
+      else walkMember(reader, facts, key, here);
+    });
+    countMedia(facts, type, here, isPdf);
+  });
+}
+
+/** A part's media: an address, or an object around it. @returns whether it is a PDF's bytes. */
+function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): boolean {
+  const kind = reader.kind();
+  let isPdf = false;
+  if (kind === "string") facts.mediaBytes += skippedMedia(reader, true);
+  if (kind === "array") walk(reader, facts, path);
+  if (kind !== "object") return false;
+  const start = reader.position;
+  reader.object((key) => {
+    if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
+    else if (key === "url") facts.mediaBytes += skippedMedia(reader, true);
+    else if (key === "data" || key === "file_data") {
+      isPdf = isPdfData(reader);
+      facts.mediaBytes += skippedMedia(reader, false);
+    } else walkMember(reader, facts, key, path);
+  });
+  return isPdf;
+}
+
+function countMedia(facts: ContentFacts, type: string | undefined, path: Path, isPdf: boolean): void {
+  if (type === undefined) return;
+  if (type === "image_url" || type === "input_image" || type === "computer_screenshot")
+    countImage(facts, path);
+  else if (type === "file" || type === "input_file") countDocument(facts, path, isPdf);
+  else if (type === "input_audio") facts.firstAudio ??= path;
+  // Nobody but a server tool makes these, and no dialect of these parts knows them.
+  else if (
+    ownToolBlocks.has(type) ||
+    hostedBlocks.test(type) ||
+    hostedItems.test(type) ||
+    searchCalls.has(type)
+  )
+    addHosted(facts, type, path);
+}
+
+const PDF_DATA = "data:application/pdf";
+
+/** Whether the string ahead is a data URL of a PDF, or bare base64 of one (`%PDF`). */
+function isPdfData(reader: JsonReader): boolean {
+  reader.kind();
+  const at = reader.position + 1;
+  const beginning = reader.bytes.toString("latin1", at, at + PDF_DATA.length);
+  return beginning === PDF_DATA || beginning.startsWith("JVBERi");
+}
+
+/** The items of a Responses `input`. @returns their number. */
+export function readResponsesInput(reader: JsonReader, facts: ContentFacts): number {
+  return reader.array((index) => {
+    if (index === bodyLimits.messages) throw limitExceeded("messages", "openai", ["input"]);
+    const kind = reader.kind();
+    const start = reader.position;
+    facts.blocks = 0;
+    if (kind === "object") readItem(reader, facts, index);
+    else if (kind === "array") walk(reader, facts, ["input", index]);
+    else reader.skip();
+    facts.inputItems.push({ start, end: reader.position });
+  });
+}
+
+function readItem(reader: JsonReader, facts: ContentFacts, index: number): void {
+  const path = ["input", index];
+  const start = reader.position;
+  let type: string | undefined;
+  let role: string | undefined;
+  let id = "";
+  let content = false;
+  let parts = 0;
+  let encrypted = false;
+  facts.itemStart = start;
+  reader.object((key) => {
+    if (key === "type") type = reader.string();
+    else if (key === "encrypted_content" && reader.kind() === "string")
+      encrypted = readEncrypted(reader, facts, [...path, key]);
+    else if (key === "role") role = reader.string();
+    else if (key === "id") id = reader.string() ?? "";
+    else if (key === "content" || key === "output") {
+      content ||= key === "content";
+      parts += readParts(reader, facts, [...path, key]);
+    } else if (key === "tools") inspectTools(reader, facts, [...path, key], facts.additionalTools);
+    else if (key === "container_id") readReference(reader, facts, "container", [...path, key], start);
+    else walkMember(reader, facts, key, path);
+  });
+  facts.itemStart = -1;
+  const span: Span = { start, end: reader.position };
+  // The type of a reference may be left out; an item with neither role nor content is nothing else.
+  if (type === "item_reference" || (type === undefined && role === undefined && !content))
+    addReference(facts, { ...span, path, kind: "item", id, objectStart: start });
+  if (role === "user") facts.firstUser ??= span;
+  if (type === undefined) return;
+  if (type === "reasoning" && !encrypted && parts === 0) facts.bareReasoning.push({ ...span, id });
+  else if (searchCalls.has(type)) {
+    if (!facts.searchCalls.some((call) => call.type === type)) facts.searchCalls.push({ type, path });
+  } else if (ownToolBlocks.has(type) || hostedBlocks.test(type) || hostedItems.test(type))
+    addHosted(facts, type, path);
+}
+
+/** An array of parts. @returns how many. @throws ApiError 400 for an object. */
+function readParts(reader: JsonReader, facts: ContentFacts, path: Path): number {
+  const kind = reader.kind();
+  if (kind === "object") refuseNoList(facts, path);
+  if (kind !== "array") return 0;
+  return reader.array((index) => {
+    countBlock(facts, path);
+    const inner = reader.kind();
+    if (inner === "object") readPart(reader, facts, [...path, index]);
+    else if (inner === "array") walk(reader, facts, [...path, index]);
+  });
+}
+
+function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  const start = reader.position;
+  let type: string | undefined;
+  let isPdf = false;
+  reader.object((key) => {
+    if (key === "type") type = reader.string();
+    else if (key === "text") return;
+    else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
+    else if (key === "image_url" && reader.kind() === "string")
+      facts.mediaBytes += skippedMedia(reader, true);
+    // What stands at an address is taken for a PDF, as in Messages' `url` sources.
+    else if (key === "file_url") isPdf ||= reader.kind() !== "null";
+    else if (key === "file_data") {
+      isPdf ||= isPdfData(reader);
+      facts.mediaBytes += skippedMedia(reader, false);
+    } else if (key === "input_audio") readMedia(reader, facts, [...path, key]);
+    else walkMember(reader, facts, key, path);
+  });
+  countMedia(facts, type, path, isPdf);
+}
