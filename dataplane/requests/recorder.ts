@@ -25,7 +25,7 @@ const MAX_WAITING = 20_000;
  * What costs a caller nothing (a refusal, a list, a wrong key) must not fill the disk: of each organization, and of all
  * callers without a key together, so many a second are kept.
  */
-const FREE = { perSecond: 50, burst: 1_000 };
+const FREE = { perSecond: 5, burst: 1_000 };
 const KEPT_ORGANIZATIONS = 10_000;
 /** At the end the last records get this long. */
 const LAST_MS = 2_000;
