@@ -222,6 +222,12 @@ export const valueCases: readonly Case[] = [
     is: { name: "PUBLIC_URL", value: "https://llm.example.com" },
   },
   {
+    value: "console.enabled",
+    set: { console: { enabled: true } },
+    read: env("data-plane", "CONSOLE"),
+    is: { name: "CONSOLE", value: "true" },
+  },
+  {
     value: "logLevel",
     set: { logLevel: "debug" },
     read: (rendered) => ["data-plane", "operator"].map((program) => env(program, "LOG_LEVEL")(rendered)),

