@@ -15,7 +15,7 @@ import { isWholeInput, toolInput } from "./tool-input.ts";
 import type { ContentBlock, MessagesEvent } from "./messages/types.ts";
 
 /** Characters of one answer; whoever sends more is broken. */
-const MAX_CHARACTERS = 64 * 1024 * 1024;
+export const MAX_ANSWER_CHARACTERS = 64 * 1024 * 1024;
 
 export type PieceKind = "text" | "thinking" | "tool_use";
 
@@ -104,7 +104,7 @@ export class BlockOrder {
     piece.weight += weight;
     this.#weight += weight;
     this.#characters += text.length;
-    if (this.#characters > MAX_CHARACTERS) throw corruptAnswer("the answer has no end");
+    if (this.#characters > MAX_ANSWER_CHARACTERS) throw corruptAnswer("the answer has no end");
     if (piece.state === "closed") {
       if (text.trim() === "") return;
       throw corruptAnswer("a content block goes on after its end");

@@ -1,4 +1,8 @@
 /** Where the bytes of files are. Two implementations, one suite of tests (contents.store.test.ts). */
+
+/** The most that is held of a file while it is stored: a part of S3's, which has at least 5 MiB, at most 10,000 to a file. */
+export const HELD_BYTES = 8 * 1024 * 1024;
+
 export interface FileContents {
   /** Name in the `storage` column: a file is read from where it was written. */
   readonly storage: "postgres" | "s3";

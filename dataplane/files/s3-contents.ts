@@ -3,10 +3,8 @@
  * `FILES_S3_URL`: `https://ACCESS_KEY:SECRET_KEY@HOST/BUCKET?region=REGION` (path style; region default `auto`).
  */
 import { S3mini, S3ServiceError } from "s3mini";
-import { piecesOf, type FileContents } from "./contents.ts";
+import { HELD_BYTES, piecesOf, type FileContents } from "./contents.ts";
 
-/** S3 takes parts of at least 5 MiB, and at most 10,000 of them. */
-const PART_BYTES = 8 * 1024 * 1024;
 const READ_BYTES = 4 * 1024 * 1024;
 const REQUEST_TIMEOUT_MS = 60_000;
 const TYPE = "application/octet-stream";
@@ -32,9 +30,9 @@ export class S3Contents implements FileContents {
   }
 
   async write(id: string, source: AsyncIterable<Buffer>, onProgress: () => Promise<void>): Promise<number> {
-    const pieces = piecesOf(source, PART_BYTES)[Symbol.asyncIterator]();
+    const pieces = piecesOf(source, HELD_BYTES)[Symbol.asyncIterator]();
     const first = await pieces.next();
-    if (first.done === true || first.value.length < PART_BYTES) {
+    if (first.done === true || first.value.length < HELD_BYTES) {
       const whole = first.done === true ? Buffer.alloc(0) : first.value;
       await this.#s3.putObject(id, whole, TYPE);
       return whole.length;

@@ -1,3 +1,4 @@
+import { HELD_BYTES } from "../files/contents.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
 
 /** Every limit of the HTTP side, in one place. Bytes and milliseconds. */
@@ -10,8 +11,8 @@ export const limits = {
   fileBytes: 512 * 1024 * 1024,
   /** An upload's whole form, encoded and decoded: its file, its fields and the headers of them all. */
   formBytes: 520 * 1024 * 1024,
-  /** What a store holds of an upload at once: the largest part that one takes (files/s3-contents.ts). */
-  uploadHeldBytes: 8 * 1024 * 1024,
+  /** What a store holds of an upload at once: the largest part that one takes. */
+  uploadHeldBytes: HELD_BYTES,
   /** One field of an upload's form, and how many there may be. */
   formFieldBytes: 64 * 1024,
   formFields: 50,

@@ -17,7 +17,7 @@ import { tellNoTier, tiersToward } from "./standard-tier.ts";
 import type { RequestBody } from "./request-body.ts";
 
 /** What a Messages client without a version is taken to speak (service.md "Headers"). */
-const DEFAULT_VERSION = "2023-06-01";
+export const DEFAULT_VERSION = "2023-06-01";
 
 /** What a candidate was sent. */
 export interface Sent {

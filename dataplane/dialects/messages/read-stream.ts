@@ -5,6 +5,7 @@
  *
  *   nothing ──message_start──> running ──message_stop──> over
  */
+import { MAX_ANSWER_CHARACTERS } from "../block-order.ts";
 import { writeArguments } from "../arguments.ts";
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
@@ -23,9 +24,6 @@ import type {
   MessagesResponse,
   MessagesUsage,
 } from "./types.ts";
-
-/** Characters of one answer; whoever sends more is broken. */
-const MAX_CHARACTERS = 64 * 1024 * 1024;
 
 interface OpenBlock {
   readonly kind: ContentBlock["type"];
@@ -176,7 +174,7 @@ export class MessagesStreamReader implements StreamReader {
       case "signature_delta":
         // Whole as a rule; one in pieces is sealed, and sent back, as one.
         open.signature += stringOf(delta["signature"]) ?? "";
-        if (open.signature.length > MAX_CHARACTERS) throw corruptAnswer("the answer has no end");
+        if (open.signature.length > MAX_ANSWER_CHARACTERS) throw corruptAnswer("the answer has no end");
         return;
       case "citations_delta":
         return this.#push(
@@ -194,7 +192,7 @@ export class MessagesStreamReader implements StreamReader {
     if (delta.type === "text_delta") this.#write(delta.text);
     else if (delta.type === "input_json_delta") this.#write(delta.partial_json);
     else if (delta.type === "thinking_delta") this.#write(delta.thinking);
-    if (this.#characters > MAX_CHARACTERS) throw corruptAnswer("the answer has no end");
+    if (this.#characters > MAX_ANSWER_CHARACTERS) throw corruptAnswer("the answer has no end");
     out.push({ type: "content_block_delta", index: this.#nextIndex, delta });
   }
 

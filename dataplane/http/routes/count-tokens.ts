@@ -11,13 +11,12 @@ import { openBody, type RequestBody } from "../../inference/request-body.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
 import type { WorkerPool } from "../../lib/worker-pool.ts";
 import type { CountUpstream } from "../../upstream/count-tokens.ts";
+import { DEFAULT_VERSION } from "../../inference/outgoing-request.ts";
 import { limits } from "../limits.ts";
 import { clientGone } from "../body-errors.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
 import { modelNotFound } from "./models.ts";
-
-const DEFAULT_VERSION = "2023-06-01";
 
 /** @param pool where large bodies are worked on; null: here. */
 export const countTokensRoutes =
