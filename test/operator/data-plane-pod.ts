@@ -21,6 +21,10 @@ export interface DataPlanePodOptions {
   readonly redisUrl: string;
   /** Loaded before the data plane. */
   readonly preload?: string;
+  /** What the operator and Services select it by. */
+  readonly labels?: Readonly<Record<string, string>>;
+  /** Wins over what the test sets, but for addresses. */
+  readonly environment?: Readonly<Record<string, string>>;
   readonly longestDelayMs?: number;
 }
 
@@ -32,6 +36,7 @@ export class DataPlanePod {
   #plane: DataPlane | null = null;
   #running: Promise<unknown> = Promise.resolve();
   #output = "";
+  #environment: Readonly<Record<string, string>> = {};
   #kubelet: Kubelet | null = null;
   #isTerminating = false;
   isReady = false;
@@ -46,6 +51,11 @@ export class DataPlanePod {
   get kubelet(): Kubelet {
     if (this.#kubelet === null) throw new Error("the pod was not started");
     return this.#kubelet;
+  }
+
+  /** Of its process. */
+  get environment(): Readonly<Record<string, string>> {
+    return this.#environment;
   }
 
   /** Everything it logged so far. */
@@ -68,7 +78,7 @@ export class DataPlanePod {
     const pod = await client.must("POST", `/api/v1/namespaces/${namespace}/pods`, {
       apiVersion: "v1",
       kind: "Pod",
-      metadata: { name, labels: DATA_PLANE_LABELS },
+      metadata: { name, labels: this.#options.labels ?? DATA_PLANE_LABELS },
       spec: {
         // A pod with a node ends in two steps, as in a cluster.
         nodeName: "node-1",
@@ -77,17 +87,27 @@ export class DataPlanePod {
     });
     this.#kubelet = new Kubelet(client, namespace, this.#path, this.#folder);
     this.#kubelet.longestDelayMs = longestDelayMs;
+    this.#environment = {
+      PATH: process.env["PATH"] ?? "",
+      DATABASE_URL: postgresUrl,
+      REDIS_URL: redisUrl,
+      LOG_LEVEL: "info",
+      DRAIN_TIMEOUT: "10",
+      ...this.#options.environment,
+      HOST: "127.0.0.1",
+      PORT: String(port),
+      OPS_PORT: String(opsPort),
+      POD_UID: pod.metadata?.uid ?? "",
+      GAPURA_CONFIG_DIR: this.#folder,
+      GAPURA_SEAL_KEYS: await this.#sealKeys(),
+    };
     const options = preload === undefined ? [] : ["--import", join(import.meta.dirname, preload)];
     const plane = await DataPlane.spawn({
       stores: { postgresUrl, redisUrl },
       snapshot: this.#folder,
       node: options,
       ports: [port, opsPort],
-      environment: {
-        ...(pod.metadata?.uid === undefined ? {} : { POD_UID: pod.metadata.uid }),
-        GAPURA_SEAL_KEYS: await this.#sealKeys(),
-        LOG_LEVEL: "info",
-      },
+      environment: this.#environment,
     });
     this.#plane = plane;
     // It has an address from now on.
