@@ -42,7 +42,7 @@ export function wholeCompletion(answer: Answer, context: RenderContext): object 
       finish_reason: finishReasons[stopOf(answer)],
     })),
     ...(context.noUsage ? {} : { usage: usage(answer, context) }),
-    service_tier: "default",
+    service_tier: answer.tiers?.service_tier ?? "default",
     system_fingerprint: "fp_fake",
     ...answer.extra,
   };
@@ -56,7 +56,7 @@ export function completionChunks(answer: Answer, context: RenderContext): WireEv
       object: "chat.completion.chunk",
       created: context.createdAt,
       model: answer.model ?? context.model,
-      service_tier: "default",
+      service_tier: answer.tiers?.service_tier ?? "default",
       system_fingerprint: "fp_fake",
       choices,
       ...(context.includeUsage ? { usage: null } : {}),

@@ -95,9 +95,9 @@ function usage(answer: Answer, context: RenderContext) {
     output_tokens: counts.output,
     output_tokens_details: { thinking_tokens: counts.reasoning },
     server_tool_use: null,
-    service_tier: "standard",
-    inference_geo: null,
-    speed: null,
+    service_tier: answer.tiers?.service_tier ?? "standard",
+    inference_geo: answer.tiers?.inference_geo ?? null,
+    speed: answer.tiers?.speed ?? null,
   };
 }
 

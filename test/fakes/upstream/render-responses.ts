@@ -198,7 +198,7 @@ function shell(answer: Answer, context: RenderContext) {
     prompt_cache_retention: null,
     reasoning: { effort: null, summary: null },
     safety_identifier: null,
-    service_tier: "default",
+    service_tier: answer.tiers?.service_tier ?? "default",
     store: false,
     temperature: 1,
     text: { format: { type: "text" } },

@@ -53,6 +53,12 @@ export interface Answer {
   readonly deltaChars?: number;
   /** Default: the model of the request. */
   readonly model?: string;
+  /** By what it says that it was served; absent: the standard of its dialect. */
+  readonly tiers?: {
+    readonly service_tier?: string;
+    readonly speed?: string;
+    readonly inference_geo?: string;
+  };
   /** Top-level fields added to the whole answer (or to the first event's object). */
   readonly extra?: object;
 }

@@ -1,0 +1,273 @@
+/**
+ * Rules 10.1 to 10.3: each field that changes a price, where its tier has one: what reaches each upstream, what is
+ * named, what is held and what is charged, on every path. Without a price: unpriced.test.ts.
+ */
+import { describe, expect, test } from "vitest";
+import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { declaredSearch, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
+import type { Answer, Step } from "../../test/fakes/upstream/script.ts";
+import { usageRow } from "../billing/usage-row.ts";
+import type { Route } from "../config/schema.ts";
+import { type Dialect, dialects } from "../dialects/dialect.ts";
+
+const { callTo, fake, serve, refusal } = await serveOneUpstream();
+
+const names = ["priority", "flex", "fast", "us", "pro"] as const;
+const times = { priority: 2n, flex: 1n, fast: 6n, us: 3n, pro: 4n } as const;
+const serviceTiers = names.map((name) => ({ name, multiplier: name === "flex" ? "0.5" : `${times[name]}` }));
+const { prices } = routeTo([]);
+const route: Partial<Route> = { prices: { ...prices, serviceTiers } };
+
+type Tiers = NonNullable<Answer["tiers"]>;
+const usage = { input: 100, output: 50 };
+const standardCost = 200n;
+const hello = (tiers: Tiers = {}): Step => ({
+  answer: { parts: [{ type: "text", text: "hello" }], usage, tiers },
+});
+
+const ways = ["whole", "streamed", "tools", "streamed tools", "batch"] as const;
+type Way = (typeof ways)[number];
+
+function asked(client: Dialect, upstream: Dialect, way: Way, more: object, headers = {}) {
+  const tools = way.includes("tools") ? declaredSearch[client] : {};
+  const body = bodyOf(client, { ...more, ...tools, ...(way.includes("streamed") && { stream: true }) });
+  const served = routeTo([upstreamOf(fake.url, upstream)], {
+    ...route,
+    ...(way.includes("tools") && { toolPolicy: "p" }),
+  });
+  const call = callTo(client, body, { headers });
+  const snapshot = snapshotOf([served], ["*"], {}, { p: toolPolicy });
+  return { ...call, snapshot, ...(way === "batch" && { batchId: "batch_1" }) };
+}
+
+const sent = () => fake.requests.map(({ text }) => JSON.parse(text) as Record<string, unknown>);
+
+/** What the only request was charged, and by which tier. */
+function charged({ meter }: ReturnType<typeof asked>) {
+  const [opened] = meter.opened;
+  const [settled] = meter.settled;
+  if (opened === undefined || settled === undefined) throw new Error("nothing was charged");
+  const { cost, serviceTier, implausible } = usageRow(opened.request, settled);
+  expect(opened.estimate).toBeGreaterThanOrEqual(cost.total);
+  return { total: cost.total, serviceTier, implausible };
+}
+
+/** The fields of dialects.md §I, each with the tier that it asks for and with where it stands in a body. */
+const fields: readonly {
+  client: Dialect;
+  body: Record<string, unknown>;
+  tier: keyof typeof times;
+  named: string;
+  /** Upstreams that know the field. */
+  goesTo: readonly Dialect[];
+  headers?: object;
+}[] = [
+  {
+    client: "messages",
+    body: { speed: "fast" },
+    tier: "fast",
+    named: "speed",
+    goesTo: ["messages"],
+    headers: { "anthropic-beta": "fast-mode-2026-02-01" },
+  },
+  {
+    client: "messages",
+    body: { inference_geo: "us" },
+    tier: "us",
+    named: "inference_geo",
+    goesTo: ["messages"],
+  },
+  {
+    client: "chat",
+    body: { service_tier: "priority" },
+    tier: "priority",
+    named: "service_tier",
+    goesTo: ["chat", "responses"],
+  },
+  {
+    client: "chat",
+    body: { service_tier: "flex" },
+    tier: "flex",
+    named: "service_tier",
+    goesTo: ["chat", "responses"],
+  },
+  {
+    client: "responses",
+    body: { service_tier: "priority" },
+    tier: "priority",
+    named: "service_tier",
+    goesTo: ["chat", "responses"],
+  },
+  {
+    client: "responses",
+    body: { reasoning: { mode: "pro" } },
+    tier: "pro",
+    named: "reasoning.mode",
+    goesTo: ["responses"],
+  },
+];
+const costOf = (tier: keyof typeof times) =>
+  tier === "flex" ? standardCost / 2n : standardCost * times[tier];
+const reportOf = (body: Record<string, unknown>): Tiers => {
+  const { service_tier, speed, inference_geo } = body as Tiers;
+  return {
+    ...(service_tier !== undefined && { service_tier }),
+    ...(speed !== undefined && { speed }),
+    ...(inference_geo !== undefined && { inference_geo }),
+  };
+};
+
+const cells = fields.flatMap((field) =>
+  dialects.flatMap((upstream) =>
+    ways
+      .filter((way) => way !== "batch" || upstream === field.client)
+      .map((way) => ({ ...field, upstream, way })),
+  ),
+);
+
+describe.each(cells)(
+  "$client $named to $upstream, $way",
+  ({ client, body, tier, named, upstream, way, goesTo, headers = {} }) => {
+    const goes = goesTo.includes(upstream);
+
+    test("a tier with a price goes where it is known, and is charged as it is reported", async () => {
+      fake.next(hello(goes ? reportOf(body) : {}));
+      const call = asked(client, upstream, way, body, headers);
+      await serve(call);
+      const [first = {}] = sent();
+      const drops = String(call.sink.headers["x-gapura-dropped"] ?? "").split(", ");
+      if (goes) {
+        expect(first).toMatchObject(body);
+        expect(drops).not.toContain(named);
+        if (client === "messages" && named === "speed")
+          expect(fake.requests[0]?.headers["anthropic-beta"]).toBe("fast-mode-2026-02-01");
+      } else {
+        expect(JSON.stringify(first)).not.toContain(`"${tier}"`);
+        expect(drops).toContain(named);
+      }
+      expect(charged(call)).toEqual({
+        total: goes ? costOf(tier) : standardCost,
+        serviceTier: goes ? tier : "standard",
+        implausible: false,
+      });
+    });
+
+    test("an answer that says nothing of it is charged as it was sent", async () => {
+      // Chat and Responses report a tier always: `auto` is no report.
+      fake.next(hello({ service_tier: "auto" }));
+      const call = asked(client, upstream, way, body, headers);
+      await serve(call);
+      expect(charged(call)).toMatchObject({
+        total: goes ? costOf(tier) : standardCost,
+        serviceTier: goes ? tier : "standard",
+      });
+    });
+
+    test("under strict it is refused only where it would be left out", async () => {
+      fake.next(hello());
+      const call = asked(client, upstream, way, body, { ...headers, "x-gapura-strict": "true" });
+      if (goes) await serve(call);
+      else expect(await refusal(call)).toMatchObject({ code: "unsupported_parameter", param: named });
+      expect(sent()).toHaveLength(goes ? 1 : 0);
+    });
+  },
+);
+
+describe.each(ways)("service_tier, %s", (way) => {
+  test.each(["chat", "responses"] as const)(
+    "%s: what is reported is charged, not what was sent",
+    async (dialect) => {
+      fake.next(hello({ service_tier: "default" }), hello({ service_tier: "flex" }));
+      const refused = asked(dialect, dialect, way, { service_tier: "priority" });
+      await serve(refused);
+      expect(charged(refused)).toEqual({ total: standardCost, serviceTier: "standard", implausible: false });
+      const other = asked(dialect, dialect, way, { service_tier: "priority" });
+      await serve(other);
+      expect(charged(other)).toEqual({ total: standardCost / 2n, serviceTier: "flex", implausible: false });
+    },
+  );
+
+  test.each(dialects)(
+    "%s: one without a price is flagged, and the dearest of what was sent holds",
+    async (dialect) => {
+      fake.next(hello({ service_tier: "turbo" }), hello({ service_tier: "turbo" }));
+      const told = asked(dialect, dialect, way, dialect === "messages" ? {} : { service_tier: "flex" });
+      await serve(told);
+      expect(charged(told)).toEqual({ total: standardCost, serviceTier: "standard", implausible: true });
+      if (dialect === "messages") return;
+      const dear = asked(dialect, dialect, way, { service_tier: "priority" });
+      await serve(dear);
+      expect(charged(dear)).toEqual({ total: 2n * standardCost, serviceTier: "priority", implausible: true });
+    },
+  );
+
+  test.each(dialects)(
+    "%s: a request that leaves its tier open is charged by what the account chose",
+    async (dialect) => {
+      fake.next(hello({ service_tier: "priority" }));
+      const call = asked(dialect, dialect, way, {}, { "x-gapura-strict": "true" });
+      await serve(call);
+      expect(sent()[0]).not.toHaveProperty("service_tier");
+      expect(charged(call)).toEqual({
+        total: 2n * standardCost,
+        serviceTier: "priority",
+        implausible: false,
+      });
+    },
+  );
+
+  test.each(dialects)("%s: one that asks for the standard is told so upstream", async (dialect) => {
+    fake.next(hello());
+    const standard = dialect === "messages" ? "standard_only" : "default";
+    const call = asked(dialect, dialect, way, { service_tier: standard });
+    await serve(call);
+    expect(sent()[0]).toMatchObject({ service_tier: standard });
+    expect(charged(call)).toMatchObject({ total: standardCost, serviceTier: "standard" });
+  });
+
+  test("several at once multiply", async () => {
+    fake.next(hello({ speed: "fast", inference_geo: "us" }));
+    const call = asked("messages", "messages", way, { speed: "fast", inference_geo: "us" });
+    await serve(call);
+    expect(charged(call)).toMatchObject({ total: 18n * standardCost, serviceTier: "fast+us" });
+  });
+});
+
+test.each(["whole", "streamed"] as const)("each call of a tool loop by its own tier, %s", async (way) => {
+  fake.next(
+    {
+      answer: {
+        parts: [{ type: "tool", name: "web_search", input: { query: "gates" } }],
+        usage,
+        tiers: { service_tier: "priority" },
+      },
+    },
+    hello(),
+  );
+  const call = asked("chat", "chat", way === "whole" ? "tools" : "streamed tools", {});
+  await serve(call);
+  expect(charged(call)).toMatchObject({ total: 3n * standardCost, serviceTier: "priority,standard" });
+});
+
+test.each(["chat", "responses"] as const)(
+  "%s: a stream that breaks off is charged by the tier that it named",
+  async (dialect) => {
+    fake.next({
+      answer: {
+        parts: [{ type: "text", text: "hello there ".repeat(20) }],
+        tiers: { service_tier: "priority" },
+      },
+      faults: { cutAtEvent: 10 },
+    });
+    const call = asked(dialect, dialect, "streamed", {});
+    await serve(call);
+    expect(charged(call)).toMatchObject({ serviceTier: "priority" });
+  },
+);
+
+test("a converted answer tells its client the tier", async () => {
+  fake.next(hello({ service_tier: "priority" }));
+  const call = asked("chat", "responses", "whole", { service_tier: "priority" });
+  await serve(call);
+  expect(JSON.parse(call.sink.text)).toMatchObject({ service_tier: "priority" });
+});
