@@ -12,13 +12,19 @@ import type { Facts } from "./inspect-body.ts";
 const USUAL_IMAGE_TOKENS = 1_500;
 const USUAL_DOCUMENT_TOKENS = 5_000;
 
+/** Base64 of the audio that is one token: 0.1 s of the poorest MP3 (8 kbit/s), and of a usual recording. */
+const LEAST_AUDIO_BYTES = 130;
+const USUAL_AUDIO_BYTES = 1_000;
+
 const textBytes = ({ bodyBytes, content }: Facts): number => Math.max(0, bodyBytes - content.mediaBytes);
 
 /** The most that a request may use, for its hold. No tokenizer on the hot path. */
 export function estimateWork(look: Facts, route: Route): EstimatedWork {
-  const { images, documents } = look.content;
+  const { images, documents, audioBytes } = look.content;
   const most = route.limits.maxOutputTokens;
   return {
+    audioInput: Math.min(Math.ceil(audioBytes / LEAST_AUDIO_BYTES), route.limits.contextTokens),
+    speaks: look.speaks,
     inputTokens: estimateInputTokens({ textBytes: textBytes(look), images, documents }),
     maxOutputTokens: Math.min(askedOutput(look) ?? most, most),
     n: look.choices,
@@ -48,6 +54,11 @@ export const askedOutput = ({ limits }: Facts): number | undefined =>
 
 /** Input tokens to charge when the upstream reports none; never more than what was held. */
 export function usualInputTokens(look: Facts): number {
-  const { images, documents } = look.content;
-  return tokensOfBytes(textBytes(look)) + images * USUAL_IMAGE_TOKENS + documents * USUAL_DOCUMENT_TOKENS;
+  const { images, documents, audioBytes } = look.content;
+  return (
+    tokensOfBytes(textBytes(look)) +
+    images * USUAL_IMAGE_TOKENS +
+    documents * USUAL_DOCUMENT_TOKENS +
+    Math.ceil(audioBytes / USUAL_AUDIO_BYTES)
+  );
 }

@@ -52,7 +52,8 @@ export interface Facts {
   readonly background: boolean | undefined;
   readonly maxToolCalls: number | undefined;
   readonly tierFields: TierFields;
-  /** Chat's `modalities` ask for more than text. */
+  /** Chat's `modalities` ask for audio, or for anything else than that and text. */
+  readonly speaks: boolean;
   readonly otherOutputs: boolean;
 }
 
@@ -129,6 +130,7 @@ class BodyInspector {
   #background: boolean | undefined;
   #maxToolCalls: number | undefined;
   #tierFields: { -readonly [Name in keyof TierFields]: string } | null = null;
+  #speaks = false;
   #otherOutputs = false;
   #contentItems: number | null = null;
 
@@ -168,6 +170,7 @@ class BodyInspector {
       background: this.#background,
       maxToolCalls: this.#maxToolCalls,
       tierFields: this.#tierFields ?? noTierFields,
+      speaks: this.#speaks,
       otherOutputs: this.#otherOutputs,
     };
   }
@@ -237,7 +240,9 @@ class BodyInspector {
       case "modalities":
         if (this.#dialect === "chat" && reader.kind() === "array")
           reader.array(() => {
-            this.#otherOutputs = reader.string() !== "text" || this.#otherOutputs;
+            const output = reader.string();
+            if (output === "audio") this.#speaks = true;
+            else if (output !== "text") this.#otherOutputs = true;
           });
         else walkMember(reader, this.#content, key, noPath);
         return;

@@ -34,6 +34,8 @@ export interface ContentFacts {
   tools: number;
   /** Bytes of base64 media, which are not text. */
   mediaBytes: number;
+  /** Part of `mediaBytes`. */
+  audioBytes: number;
   images: number;
   documents: number;
   /** Where the first image and the first PDF stand; a document of text is neither. */
@@ -68,6 +70,7 @@ export const noFacts = (dialect: Dialect): ContentFacts => ({
   blocks: 0,
   tools: 0,
   mediaBytes: 0,
+  audioBytes: 0,
   images: 0,
   documents: 0,
   firstImage: null,

@@ -54,7 +54,9 @@ function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): boolean
     else if (key === "url") facts.mediaBytes += skippedMedia(reader, true);
     else if (key === "data" || key === "file_data") {
       isPdf = isPdfData(reader);
-      facts.mediaBytes += skippedMedia(reader, false);
+      const bytes = skippedMedia(reader, false);
+      facts.mediaBytes += bytes;
+      if (path.at(-1) === "input_audio") facts.audioBytes += bytes;
     } else walkMember(reader, facts, key, path);
   });
   return isPdf;

@@ -3,7 +3,7 @@
  * fields that would read or write state of the shared upstream account, planned features, foreign ids.
  * Sources: service.md "Errors", rules 2.10, 2.11, 2.16, 3.1–3.3, dialects.md §B1, §B3, §F.
  */
-import type { Policy, Route } from "../config/schema.ts";
+import type { Policy, Prices, Route } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { serverToolNames, serverToolOf } from "../dialects/find-server-tool.ts";
 import { serverTools, type ServerToolName } from "../dialects/server-tools.ts";
@@ -175,18 +175,28 @@ export function checkMedia(look: Facts, { capabilities }: Route): void {
   if (firstPdf !== null && !capabilities.pdfInput) throw noMedia(look, firstPdf, "PDF documents");
 }
 
-/** @throws ApiError for audio, and for outputs other than text: nothing here has a price for them (rule 10.5). */
-export function checkPricedMedia(look: Facts): void {
+/** @throws ApiError for what the model hears, says or shows without a price for it (rule 10.5). */
+export function checkPricedMedia(look: Facts, prices: Prices): void {
+  const { firstAudio } = look.content;
+  if (firstAudio !== null && prices.audioInput === undefined)
+    throw noMedia(look, [...firstAudio, "type"], "audio");
+  if (look.otherOutputs || (look.speaks && prices.audioOutput === undefined)) throw noOutput(look);
+}
+
+/** Audio goes to upstreams of the client's dialect alone, and to no tool loop. @throws ApiError */
+export function checkSilent(look: Facts): void {
   const { firstAudio } = look.content;
   if (firstAudio !== null) throw noMedia(look, [...firstAudio, "type"], "audio");
-  if (look.otherOutputs)
-    throw bodyFieldError(
-      "unsupported_content",
-      look.dialect,
-      ["modalities"],
-      "the model is offered with outputs of text alone",
-    );
+  if (look.speaks) throw noOutput(look);
 }
+
+const noOutput = (look: Facts) =>
+  bodyFieldError(
+    "unsupported_content",
+    look.dialect,
+    ["modalities"],
+    "the model is not offered with such outputs",
+  );
 
 const noMedia = ({ dialect }: Facts, path: readonly PathStep[], what: string) =>
   bodyFieldError("unsupported_content", dialect, path, `the model does not support ${what} as content`);

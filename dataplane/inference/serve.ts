@@ -33,7 +33,7 @@ import { convertStream } from "./convert-stream.ts";
 import { convertWhole } from "./convert-whole.ts";
 import { askedOutput, estimateWork, possibleUsage, usualInputTokens } from "./estimate.ts";
 import { knownItems, refersToItems } from "./item-references.ts";
-import { checkPricedMedia, checkServerTools, refuse } from "./refuse.ts";
+import { checkPricedMedia, checkServerTools, checkSilent, refuse } from "./refuse.ts";
 import { OutgoingRequest, upstreamRequest } from "./outgoing-request.ts";
 import { relayStream } from "./relay-stream.ts";
 import { AnswerSeal } from "./seal-answer.ts";
@@ -98,7 +98,7 @@ function accepted(call: InferenceCall, requestBody: RequestBody, sealer: Sealer)
   const route = routeOf(call, inspected.model);
   call.summary.model = route.model;
   call.summary.streamed = inspected.stream;
-  checkPricedMedia(inspected);
+  checkPricedMedia(inspected, pricesAt(route.prices, call.acceptedAt));
   checkServerTools(inspected, route, call.snapshot.policy(route));
   return new Serving(call, requestBody, route, sealer);
 }
@@ -134,6 +134,7 @@ class Serving {
   }
 
   async toolServices(policy: Policy, upstreams: Upstreams, runTool: RunTool): Promise<ToolServices> {
+    checkSilent(this.#seen);
     const facts = {
       ...conversionFacts(this.#call, this.#seen, this.route, this.outgoing.tiers),
       mayOpen: toolCapabilities(this.route, policy).web_fetch,

@@ -135,7 +135,7 @@ describe.each(cells)(
       const call = asked(client, upstream, way, body, headers);
       await serve(call);
       const [first = {}] = sent();
-      const drops = String(call.sink.headers["x-gapura-dropped"] ?? "").split(", ");
+      const drops = (call.sink.headers["x-gapura-dropped"] ?? "").split(", ");
       if (goes) {
         expect(first).toMatchObject(body);
         expect(drops).not.toContain(named);
@@ -264,6 +264,54 @@ test.each(["chat", "responses"] as const)(
     expect(charged(call)).toMatchObject({ serviceTier: "priority" });
   },
 );
+
+describe("rule 10.5: audio with a price", () => {
+  const speaking = { prices: { ...prices, audioInput: "40", audioOutput: "80" } };
+  const audio = { type: "input_audio", input_audio: { data: "A".repeat(4000), format: "wav" } };
+  const body = {
+    messages: [{ role: "user", content: [audio] }],
+    modalities: ["text", "audio"],
+    audio: { voice: "alloy", format: "wav" },
+  };
+
+  test.each([false, true])(
+    "goes to a Chat upstream, and is charged as audio; streamed: %s",
+    async (stream) => {
+      const answer = { parts: [{ type: "text" as const, text: "hello" }] };
+      fake.next({ answer: { ...answer, usage: { ...usage, audio: [60, 40] } } });
+      const call = callTo("chat", bodyOf("chat", { ...body, stream }), { route: speaking });
+      await serve(call);
+      const { stream: _stream, ...asIs } = sent()[0] ?? {};
+      expect(asIs).toMatchObject(body);
+      const total = 40n + 60n * 40n + 2n * 10n + 40n * 80n;
+      expect(charged(call)).toEqual({ total, serviceTier: "standard", implausible: false });
+    },
+  );
+
+  test.each(["messages", "responses"] as const)(
+    "is refused where the only upstream speaks %s",
+    async (dialect) => {
+      const served = routeTo([upstreamOf(fake.url, dialect)], speaking);
+      for (const [more, param] of [
+        [{ messages: body.messages }, "messages[0].content[0].type"],
+        [{ modalities: body.modalities }, "modalities"],
+      ] as const) {
+        const call = { ...callTo("chat", bodyOf("chat", more)), snapshot: snapshotOf([served]) };
+        expect(await refusal(call)).toMatchObject({ code: "unsupported_content", param });
+        expect(call.meter.opened).toEqual([]);
+      }
+    },
+  );
+
+  test("is refused beside server tools, and images are whatever their price", async () => {
+    const served = routeTo([upstreamOf(fake.url, "chat")], { ...speaking, toolPolicy: "p" });
+    const snapshot = snapshotOf([served], ["*"], {}, { p: toolPolicy });
+    for (const more of [{ ...declaredSearch.chat, modalities: ["audio"] }, { modalities: ["image"] }]) {
+      const call = { ...callTo("chat", bodyOf("chat", more)), snapshot };
+      expect(await refusal(call)).toMatchObject({ code: "unsupported_content", param: "modalities" });
+    }
+  });
+});
 
 test("a converted answer tells its client the tier", async () => {
   fake.next(hello({ service_tier: "priority" }));

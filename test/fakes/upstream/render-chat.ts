@@ -143,10 +143,10 @@ function usage(answer: Answer, context: RenderContext) {
     prompt_tokens: prompt,
     completion_tokens: counts.output,
     total_tokens: prompt + counts.output,
-    prompt_tokens_details: { cached_tokens: counts.cacheRead, audio_tokens: 0 },
+    prompt_tokens_details: { cached_tokens: counts.cacheRead, audio_tokens: counts.audio[0] },
     completion_tokens_details: {
       reasoning_tokens: counts.reasoning,
-      audio_tokens: 0,
+      audio_tokens: counts.audio[1],
       accepted_prediction_tokens: 0,
       rejected_prediction_tokens: 0,
     },

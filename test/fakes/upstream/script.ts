@@ -13,6 +13,8 @@ export interface ScriptedUsage {
   /** Reasoning included. */
   readonly output?: number;
   readonly reasoning?: number;
+  /** Chat: tokens of audio, part of input and of output. */
+  readonly audio?: readonly [heard: number, spoken: number];
 }
 
 export type Part =
@@ -194,6 +196,7 @@ export function usageOf(answer: Answer, context: RenderContext): Required<Script
     cacheWrite1h: 0,
     output: Math.max(1, Math.ceil(characters / 4)),
     reasoning: 0,
+    audio: [0, 0],
     ...answer.usage,
   };
 }
