@@ -21,7 +21,7 @@ export interface UsageRow {
   readonly estimated: boolean;
   /** Settled from what a dead owner had seen; the owner's own row replaces it, never the other way round. */
   readonly provisional: boolean;
-  /** An upstream reported more than is possible; the counters hold what was believed. */
+  /** An upstream reported more than is possible, or a tier without a price; the counters hold what was believed. */
   readonly implausible: boolean;
   readonly tokens: TokenUsage;
   readonly tools: ToolUsage;

@@ -78,13 +78,15 @@ upstream that is \`dedicatedTo\` one organization gives and takes them as the pr
 ## What changes a price
 
 The column *Price* says what a field does to what the provider charges, on every path. **tier**: another price for the
-same tokens. It goes upstream only where the model's PriceTable names the tier; no table can name one yet, so it is left
-out, named in \`x-gapura-dropped\` and refused under strict, but for the values that ask for the standard. Of
-\`reasoning\` that is \`mode\` alone. Where a request leaves the tier open (\`auto\`, or no \`service_tier\`), the upstream is told
-its standard one (\`standard_only\`, \`default\`), which is neither a drop nor refused; an upstream that does not know the field is asked
-again without. **own**: tokens with prices of their own; audio, and outputs other than text, are refused with 400.
+same tokens. It goes upstream only where \`serviceTiers\` of the model's PriceTable name the value; else it is left out, named
+in \`x-gapura-dropped\` and refused under strict, but for the values that ask for the standard. Of \`reasoning\` that is \`mode\`
+alone. Where a request leaves the tier open (\`auto\`, or no \`service_tier\`), the upstream is told its standard one
+(\`standard_only\`, \`default\`), which is neither a drop nor refused, unless the table names a tier that its account may choose:
+\`priority\` of Messages, any but \`fast\`, \`us\` and \`pro\` of the others. An upstream that does not know the field is asked
+again without. **own**: tokens with prices of their own; audio goes where the table has \`audioInput\` and \`audioOutput\`, from Chat
+clients to Chat upstreams, without server tools; it is refused with 400 elsewhere, as are outputs of other kinds.
 **account**: names an account of the provider; never goes. The beta \`context-1m-…\` goes where the table has \`tiers\`,
-\`fast-mode-…\` stays here; a beta that stays is named \`anthropic-beta:NAME\`.
+\`fast-mode-…\` where it names \`fast\`; a beta that stays is named \`anthropic-beta:NAME\`. What is charged: billing.md.
 
 This page is generated (\`npm run generate\`) from \`dataplane/dialects/request-fields.ts\`.`;
 
