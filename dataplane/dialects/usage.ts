@@ -101,7 +101,8 @@ function tierUsage(
   tier: string | null | undefined,
 ): Pick<MessagesUsage, "service_tier" | "tiers" | "implausible"> | null {
   const service_tier = tier ?? reported?.service_tier;
-  const said = typeof tier === "string" ? { service_tier: tier } : null;
+  // The standard one goes without saying.
+  const said = typeof tier === "string" && tier !== "default" ? { service_tier: tier } : null;
   if (expected === undefined) return said;
   const { inference_geo, speed } = reported ?? {};
   const fields = {

@@ -11,8 +11,6 @@ const sum = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
   cacheWrite1h: a.cacheWrite1h + b.cacheWrite1h,
   output: a.output + b.output,
   reasoning: a.reasoning + b.reasoning,
-  audioInput: (a.audioInput ?? 0) + (b.audioInput ?? 0),
-  audioOutput: (a.audioOutput ?? 0) + (b.audioOutput ?? 0),
 });
 
 export class LoopUsage {
@@ -20,7 +18,7 @@ export class LoopUsage {
   /** Tokens of each iteration that is over. */
   readonly #calls: TokenUsage[] = [];
   #current = noTokens;
-  /** What the last iteration reports of its tier, for the answer. */
+  /** What the last iteration reports of its tier, for the answer; the standard one goes without saying. */
   #served: Pick<MessagesUsage, "service_tier" | "inference_geo" | "speed"> = {};
   #estimated = false;
   #currentEstimated = false;
@@ -32,7 +30,7 @@ export class LoopUsage {
   observe(usage: MessagesUsage): void {
     this.#current = tokensOf(usage);
     const { service_tier, inference_geo, speed } = usage;
-    this.#served = { ...this.#served, ...defined({ service_tier, inference_geo, speed }) };
+    this.#served = unusual({ service_tier, inference_geo, speed });
     this.#currentEstimated = usage.estimated === true;
     this.#currentImplausible = usage.implausible === true;
   }
@@ -83,7 +81,6 @@ export class LoopUsage {
   get usage(): MessagesUsage {
     const { tokens, tools } = this.observed;
     return {
-      ...this.#served,
       input_tokens: tokens.input,
       output_tokens: tokens.output,
       cache_creation_input_tokens: tokens.cacheWrite5m + tokens.cacheWrite1h,
@@ -98,9 +95,13 @@ export class LoopUsage {
         web_fetch_requests: tools.webFetches,
         x_search_requests: tools.xSearches,
       },
+      ...this.#served,
     };
   }
 }
 
-const defined = <T extends object>(values: T): Partial<T> =>
-  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Partial<T>;
+const unusual = <T extends object>(values: T): Partial<T> =>
+  Object.fromEntries(
+    Object.entries(values).filter(([, value]) => typeof value === "string" && !usual.has(value)),
+  ) as Partial<T>;
+const usual: ReadonlySet<string> = new Set(["standard", "default"]);
