@@ -115,7 +115,7 @@ export function differences(declared: ModelPrice, found: CatalogueModel, now: nu
 function effective(prices: Rates): Rates {
   const { input, cacheRead = input, cacheWrite5m = input, cacheWrite1h = cacheWrite5m } = prices;
   const all = { ...prices, cacheRead, cacheWrite5m, cacheWrite1h };
-  return Object.fromEntries(Object.entries(all).filter(([, price]) => price !== undefined)) as Rates;
+  return Object.fromEntries(Object.entries(all).filter(([, price]) => price !== undefined));
 }
 
 function compared(where: string, here: Rates, there: Rates): string[] {
