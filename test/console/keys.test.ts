@@ -35,6 +35,8 @@ test("a key's whole life: made, shown once, renamed, switched off and on, delete
   await page.getByRole("button", { name: "Create key" }).click();
   const creating = page.getByRole("dialog", { name: "Create key" });
   await creating.getByLabel("Name").fill("<b>night</b> batch");
+  await creating.getByLabel("Credit limit").fill("12.5");
+  await creating.getByLabel("Per").selectOption("week");
   await creating.getByRole("button", { name: "Create key" }).click();
   const shown = page.getByRole("dialog", { name: "“<b>night</b> batch” is ready" });
   const secret = (await shown.locator("code").textContent()) ?? "";
@@ -46,6 +48,9 @@ test("a key's whole life: made, shown once, renamed, switched off and on, delete
   await row("<b>night</b> batch").waitFor();
   expect(await page.content()).not.toContain(secret);
   expect(await statusOf(secret)).toBe(200);
+  expect(await api(secret, "GET", "/v1/key")).toMatchObject({
+    limits: { credits: { amount: "12.5", per: "week" } },
+  });
 
   const renaming = await press("<b>night</b> batch", "Rename");
   await renaming.getByLabel("Name").fill("night");

@@ -54,6 +54,9 @@ export function KeyDialog({ asked, projects, onClose, onChanged }: KeyDialogProp
   );
 }
 
+const periods = ["day", "week", "month", "total"] as const;
+type Period = (typeof periods)[number];
+
 type PartProps = Omit<KeyDialogProps, "asked" | "projects">;
 
 function RenameKey({ apiKey, onClose, onChanged }: PartProps & { apiKey: ApiKey }) {
@@ -80,12 +83,17 @@ function CreateKey({ projects, onClose, onChanged }: PartProps & { projects: rea
   const t = useTexts();
   const [name, setName] = useState("");
   const [project, setProject] = useState(projects.find((one) => one.name === "default")?.id ?? "default");
+  const [amount, setAmount] = useState("");
+  const [per, setPer] = useState<Period>("month");
   const [secret, setSecret] = useState<string | null>(null);
   if (secret !== null) return <NewSecret name={name} secret={secret} onClose={onClose} />;
   const submit = async () => {
     const made = await admin("POST /v1/organization/projects/{project_id}/api_keys", {
       path: { project_id: project },
-      body: { name },
+      body: {
+        name,
+        ...(amount.trim() === "" ? {} : { limits: { credits: { amount: amount.trim(), per } } }),
+      },
     });
     setSecret(made.value);
     onChanged();
@@ -98,6 +106,20 @@ function CreateKey({ projects, onClose, onChanged }: PartProps & { projects: rea
         value={project}
         onInput={setProject}
         choices={projects.map((one) => [one.id, one.name])}
+      />
+      <Field
+        label={t.keys.limit}
+        value={amount}
+        onInput={setAmount}
+        inputMode="decimal"
+        pattern="[0-9]+([.][0-9]+)?"
+        hint={t.keys.limitHint}
+      />
+      <Choice
+        label={t.keys.per}
+        value={per}
+        onInput={(chosen) => setPer(periods.find((one) => one === chosen) ?? "month")}
+        choices={periods.map((one) => [one, t.keys.periods[one]])}
       />
     </FormDialog>
   );
