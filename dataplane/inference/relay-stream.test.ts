@@ -23,6 +23,22 @@ describe.each(dialects)("%s", (dialect) => {
     expect(seen.size).toBe(1);
   });
 
+  test("a stream of CRLF lines passes to its last byte, also when it comes byte by byte", async () => {
+    const body = bodyOf(dialect, { stream: true, stream_options: { include_usage: true } });
+    const plain = { upstream: { model: "public-model" } };
+    fake.next(hello);
+    const asItIs = callTo(dialect, body, plain);
+    await serve(asItIs);
+    const crlf = asItIs.sink.text.replaceAll("\n", "\r\n");
+    expect(crlf.endsWith("\r\n\r\n")).toBe(true);
+    for (const chunkBytes of [1, 3, 100_000]) {
+      fake.next({ raw: { body: crlf, contentType: "text/event-stream" }, faults: { chunkBytes } });
+      const call = callTo(dialect, body, plain);
+      await serve(call);
+      expect(call.sink.text).toBe(crlf);
+    }
+  });
+
   test("the first event leaves at once, before those that came in the same packet are looked at", async () => {
     fake.next(hello);
     const apart = callTo(dialect, bodyOf(dialect, { stream: true }));
