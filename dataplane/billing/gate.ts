@@ -1,6 +1,7 @@
 /** Who may begin: one request's way to a hold, and what a refused one is told (design.md §5, rule 1.8). */
 import { setImmediate } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
+import { isWithinLimits } from "../config/find-route.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { readAccounts, type Account, type KeyedAccount } from "./accounts.ts";
@@ -215,7 +216,13 @@ export class Gate {
     const asking = {
       request,
       scopes: () => bill.scopes,
-      renew: (key: CurrentKey) => bill.renew(key),
+      renew: (key: CurrentKey) => {
+        const { model } = request;
+        // Its route was found by what the key was remembered to allow.
+        if (!isWithinLimits(key.limits, model))
+          throw new ApiError("model_not_found", `model: ${model}`, { param: "model" });
+        bill.renew(key);
+      },
     };
     return this.#settled(asking, () => this.#hold(bill, estimate, (told) => told), known);
   }

@@ -40,8 +40,8 @@ import type { UsageRow } from "./usage-row.ts";
 /** How often the ledger and Redis are read until both are at the same version of an account. */
 const MOST_LOOKS = 5;
 const IDLE_LOOK_MS = 20;
-/** Heartbeats that one shard is told at once: a script call of some milliseconds. */
-const BEATS_AT_ONCE = 128;
+/** Heartbeats, or questions of one organization, that a shard gets at once: a script call of some milliseconds. */
+const ASKED_AT_ONCE = 128;
 
 export interface HoldsOptions extends ChargesOptions {
   readonly redis: Redis;
@@ -177,25 +177,23 @@ export class Holds implements Meter, HoldOperations {
     }
   }
 
-  /** What is left of the credit limits of keys, each given with the scopes that hold for it (rule 9.5). @throws ApiError 503. */
+  /**
+   * What is left of the credit limits of keys, each given with the scopes that hold for it (rule 9.5). Without Redis the
+   * ledger alone says it: a key that was just made must be shown. Few ask at once, as holds wait behind them.
+   */
   async standings(
     organizationId: string,
     keys: readonly (readonly LimitedScope[])[],
   ): Promise<readonly (readonly Standing[])[]> {
     const now = this.#options.clock.now();
     const texts = keys.map((scopes) => scopesText(scopes, now, false));
-    const replies = await Promise.all(
-      texts.map((text) =>
-        text === ""
-          ? Promise.resolve([])
-          : this.#shards.run(organizationId, operation("standing", organizationId, text)),
-      ),
-    );
+    const replies = await this.#askStandings(organizationId, texts);
     // What Redis does not know of no request has asked for.
     const unknown = new Map<string, ScopeOf>();
     for (const [index, text] of texts.entries())
       for (const [place, scope] of creditScopes(text).entries())
-        if (replies[index]?.[1 + 2 * place] === "") unknown.set(scope.name, { organizationId, scope });
+        if ((replies[index]?.[1 + 2 * place] ?? "") === "")
+          unknown.set(scope.name, { organizationId, scope });
     const spends = await readScopeSpend(this.#options.pool, [...unknown.values()]);
     const spent = new Map(spends.map((spend) => [spend.name, spend.spent]));
     return keys.map((scopes, index) => {
@@ -208,6 +206,19 @@ export class Holds implements Meter, HoldOperations {
           return { scope, spent: micros, held: BigInt(held), beginsAnewAt: anewOf(scope, now) };
         });
     });
+  }
+
+  async #askStandings(organizationId: string, texts: readonly string[]): Promise<readonly Reply[]> {
+    const replies: Reply[] = [];
+    const ask = (text: string) =>
+      text === "" ? [] : this.#shards.run(organizationId, operation("standing", organizationId, text));
+    try {
+      for (let at = 0; at < texts.length; at += ASKED_AT_ONCE)
+        replies.push(...(await Promise.all(texts.slice(at, at + ASKED_AT_ONCE).map(ask))));
+    } catch (error) {
+      this.#options.log.warn({ err: error, organizationId }, "what limits have left is told without Redis");
+    }
+    return replies;
   }
 
   /** Requests of this process that hold credit. */
@@ -353,8 +364,8 @@ export class Holds implements Meter, HoldOperations {
 
   /** A few at a time: behind all of ten thousand, a new request's hold would wait for too long. */
   async #beatInTurns(bills: readonly HeldBill[]): Promise<void> {
-    for (let at = 0; at < bills.length; at += BEATS_AT_ONCE) {
-      const heard = await Promise.all(bills.slice(at, at + BEATS_AT_ONCE).map((bill) => this.#beat(bill)));
+    for (let at = 0; at < bills.length; at += ASKED_AT_ONCE) {
+      const heard = await Promise.all(bills.slice(at, at + ASKED_AT_ONCE).map((bill) => this.#beat(bill)));
       // With a silent Redis each portion would wait for its time-out; the rest follows with the next heartbeat.
       if (heard.includes(false)) return;
     }

@@ -129,9 +129,5 @@ export function effectiveScopes(
   return scopes.length === 0 ? NO_LIMITS : scopes;
 }
 
-/** Lists of models of which one has to be allowed by each. */
-export const modelLists = (scopes: readonly LimitedScope[]): readonly (readonly string[])[] =>
-  scopes.flatMap(({ limits: { models } }) => (models === undefined ? [] : [models]));
-
 /** Micro-credits that a limit of credit allows. */
 export const amountOf = (credits: NonNullable<Limits["credits"]>): Micros => BigInt(credits.amountMicros);

@@ -34,9 +34,12 @@ export interface ModelUser {
   readonly limits: readonly { readonly limits: Limits }[];
 }
 
-const mayUse = ({ limits }: ModelUser, allowed: readonly string[], model: string): boolean =>
-  isAllowed(allowed, model) &&
+/** Whether the limits of a key and its project allow a model. */
+export const isWithinLimits = (limits: ModelUser["limits"], model: string): boolean =>
   limits.every(({ limits: { models } }) => models === undefined || isAllowed(models, model));
+
+const mayUse = ({ limits }: ModelUser, allowed: readonly string[], model: string): boolean =>
+  isAllowed(allowed, model) && isWithinLimits(limits, model);
 
 /**
  * The route that an organization's key may use under a public id or alias: one of its own namespace hides one that serves

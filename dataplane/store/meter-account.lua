@@ -73,13 +73,15 @@ local function take_account(organization, base, version, key_epoch, drained)
   known[organization] = nil
 end
 
--- Takes the spend of a scope as the ledger has it (base: below zero), when that is newer than what is known here, or what is
--- known here does not count.
+-- Takes the spend of a scope as the ledger has it (base: below zero), when that is newer than what is known here; or, when what
+-- is known here does not count, not older than the organization's account: an older one lacks charges that the account has.
 local function take_scope(organization, name, base, version)
   known[organization] = nil
   local key, reading = organization_key(name), reading_of(organization)
   local before = call('HMGET', key, 'version', 'reading')
-  if before[2] ~= reading or tonumber(version) > tonumber(before[1]) then
+  local counts = before[2] == reading
+  local least = tonumber((counts and before[1] or call('HGET', organization_key(organization), 'version')) or 0)
+  if tonumber(version) > least or (not counts and tonumber(version) == least) then
     insist()
     call('HSET', key, 'base', base, 'version', version, 'reading', reading)
   end
@@ -114,7 +116,7 @@ operations.standing = function(organization, scopes)
     if scope.credit then
       local left, spend = room_of(organization, scope)
       reply[#reply + 1] = left and text(scope.amount - left) or ''
-      reply[#reply + 1] = left and text(spend.held) or '0'
+      reply[#reply + 1] = text((spend or books(scope.credit)).held)
     end
   end
   return reply

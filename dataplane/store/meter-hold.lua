@@ -8,6 +8,25 @@ local function too_far_behind()
   return behind
 end
 
+-- Whether charges wait for the ledger that may belong to scopes which they do not name. Once the entry that was noted is gone
+-- from the stream, the ledger has them, whosever the later ones are.
+local function is_moving(organization, account)
+  if moved[organization] then
+    return true
+  end
+  if not account.moved then
+    return false
+  end
+  local oldest = call('XRANGE', USAGE, '-', '+', 'COUNT', 1)[1]
+  if oldest and is_up_to(oldest[1], account.moved) then
+    return true
+  end
+  call('HDEL', organization_key(organization), 'moved')
+  account.moved = nil
+  read_again(organization)
+  return false
+end
+
 -- Whether an organization may begin a request, save for what its running ones hold. Returns the reply that refuses it
 -- or nil, and where there are limits a minute its buckets.
 local function judge(organization, key_epoch, concurrent, requests_limit, tokens_limit, tokens, scopes)
@@ -29,7 +48,7 @@ local function judge(organization, key_epoch, concurrent, requests_limit, tokens
   for _, scope in ipairs(list) do
     if scope.credit then
       -- The ledger has them in a moment, and then says what they spent.
-      if account.moved or moved[organization] then
+      if is_moving(organization, account) then
         return { 'busy', scope.credit }
       end
       local left, spend = room_of(organization, scope)

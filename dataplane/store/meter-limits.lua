@@ -5,8 +5,15 @@
 -- A bucket is full long before it is forgotten, and the server's clock, which expiry goes by, may step.
 local FORGOTTEN_MS = 7 * 86400000
 
+-- The level of a bucket without a limit: more than any limit.
+local UNLIMITED = 1e15
+
 -- The bucket's level now.
 local function filled(level, limit, at)
+  -- Without a limit it stays full: requests must not count against one that is set later.
+  if limit <= 0 then
+    return UNLIMITED
+  end
   -- A restarted server forgets the shard's clock; what it kept may be of a later time.
   if not level or at - now > MOST_PASSED then
     return limit

@@ -101,6 +101,7 @@ local function forget_scopes(most)
     if spend.undrained == 0 and spend.held == 0 and spend.short == 0 and spend.live == 0 then
       call('DEL', organization_key(name))
       call('ZREM', SCOPES, name)
+      known[name], current[name] = nil, nil
     else
       call('ZADD', SCOPES, text(now), name)
     end

@@ -7,6 +7,7 @@ import type { CurrentKey } from "../../dataplane/billing/held-bill.ts";
 import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import type { LimitedScope } from "../../dataplane/billing/scopes.ts";
+import { shardOf } from "../../dataplane/billing/shard.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import type { LimitPeriod, Limits } from "../../dataplane/config/schema.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
@@ -87,6 +88,40 @@ test("rule 9.1: a limit ends at most one request above, on every pod, and is no 
   expect(await plane.holds.credit(organizationId)).toMatchObject({ used: 120n, held: 0n });
   // Another key of the organization goes on.
   await (await plane.holds.open(asked([key("apikey_other", credits(100))]), 10n)).release();
+});
+
+describe("stores of their own", () => {
+  const scopes = [key("apikey_late", credits(100))];
+  const asked = () => request("org_late", { keyId: "apikey_late", limits: scopes });
+
+  test("charges of others that waited for the ledger keep nobody waiting once it has them", async () => {
+    const own = await freshDatabase();
+    const server = await freshRedis();
+    // Nothing is drained unless it is said.
+    const idle = await Plane.open(
+      { redisUrl: server.url, postgresUrl: own.url },
+      { running: false, waitMs: 100 },
+    );
+    try {
+      const neighbour = Array.from({ length: 1_000 }, (_, n) => `org_neighbour${n}`).find(
+        (id) => shardOf(id) === shardOf("org_late"),
+      );
+      for (const id of ["org_late", neighbour ?? ""]) await makeOrganization(idle.pool, id, 1_000n);
+      await (await idle.holds.open(request(neighbour ?? ""), 10n)).settle(usage(5));
+      // Redis knows nothing of its account yet, nor whose that charge is.
+      expect(await codeOf(idle.holds.open(asked(), 10n))).toBe("rate_limited");
+      await idle.upkeep.drain();
+      await (await idle.holds.open(asked(), 10n)).settle(usage(7));
+      await idle.upkeep.drain();
+      await server.kill();
+      // Without Redis the ledger tells what is spent: a key that was just made must be shown.
+      expect(await idle.holds.standings("org_late", [scopes])).toMatchObject([[{ spent: 7n, held: 0n }]]);
+    } finally {
+      await idle.close();
+      await server[Symbol.asyncDispose]();
+      await own.drop();
+    }
+  });
 });
 
 test("the project's limit is shared by its keys, both hold, and one that is held keeps no other key waiting", async () => {
