@@ -26,6 +26,15 @@ test.each([
   expect(plan(fields, undefined, nothing)).toEqual({ ...noTiers, dropped, standard: all });
 });
 
+test("a tier that only service_tier asks for is none in another field, nor the other way round", () => {
+  const offers: Offers = { tiers: ["flex", "fast", "pro"], longPrompts: false };
+  const fields = { service_tier: "fast", speed: "flex", inference_geo: "batch", mode: "flex" };
+  expect(plan(fields, undefined, offers)).toMatchObject({
+    asked: {},
+    dropped: ["service_tier", "speed", "inference_geo", "reasoning.mode"],
+  });
+});
+
 test("what is named goes, what is not stays; the account may choose among what is named", () => {
   const fields = { service_tier: "flex", speed: "fast" };
   expect(plan(fields, undefined, { ...nothing, tiers: ["flex"] })).toMatchObject({

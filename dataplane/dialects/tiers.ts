@@ -83,6 +83,11 @@ const reportedStandard: Readonly<Record<TierField, readonly string[]>> = {
 /** Tiers that a field of their own asks for: no account chooses them for `service_tier`. */
 const withOwnField = ["fast", "us", "pro"];
 
+/** Tiers that `service_tier` alone asks for: in another field they would be charged at their price and served at the usual one. */
+const ofServiceTier = ["flex", "priority", "scale", "batch"];
+const isValueOf = (field: TierField, tier: string): boolean =>
+  !(field === "service_tier" ? withOwnField : ofServiceTier).includes(tier);
+
 /** Which of the tiers with a price an account may choose by itself, in `service_tier`. */
 const choosable = (upstream: Dialect, offered: readonly string[]): readonly string[] =>
   // `auto` of a Messages account is its committed capacity and nothing else.
@@ -113,7 +118,7 @@ export function planTiers({ fields, beta, client, upstreams }: TierRequest, offe
   for (const name of tierFields) {
     const value = fields[name];
     if (value === undefined || standardValues[name].includes(value)) continue;
-    if (offered.includes(value)) asked[name] = value;
+    if (offered.includes(value) && isValueOf(name, value)) asked[name] = value;
     else dropped.push(fieldNames[name]);
   }
   const betas = beta?.split(",").map((name) => name.trim()) ?? [];

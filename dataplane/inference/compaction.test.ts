@@ -115,11 +115,13 @@ describe.each(converted.map((way) => [nameOf(way), way] as const))("%s", (_, way
 
   test("what does not open is refused before any upstream is asked", async () => {
     const sealed = (plain: string, organization: string) =>
-      COMPACTED_PREFIX + sealerOf(organization).seal(plain);
+      COMPACTED_PREFIX + sealerOf(organization).seal(COMPACTED_PREFIX + plain);
     for (const encrypted_content of [
       sealed(SUMMARY, "org_b"),
       `${sealed(SUMMARY, "org_a").slice(0, -4)}AAAA`,
       "gAAAAABmade-by-a-provider",
+      // Something else that was sealed for this organization, as reasoning is.
+      COMPACTED_PREFIX + sealerOf("org_a").seal(SUMMARY),
     ]) {
       const refused = ask(way, [{ type: "compaction", encrypted_content }, user("Go on")], summary);
       await expect(refused).rejects.toMatchObject({

@@ -14,7 +14,7 @@ import { answerEvents } from "./loop-answer.ts";
 import type { LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "./outgoing-request.ts";
 import type { ToolServices } from "./serve-tools.ts";
-import { servedTier, tellNoTier } from "./standard-tier.ts";
+import { servedTier, tellNoTier, tellTierAgain } from "./standard-tier.ts";
 
 export class Iterations {
   readonly #services: ToolServices;
@@ -63,8 +63,10 @@ export class Iterations {
     if (upstream === null || written === null) return false;
     const part = refusedPart(refusal, { upstream, converted: false, reasoningAsked: false, tiers });
     if (part === "service tier") tellNoTier(tiers, upstream);
-    else if (part === "reasoning" && written.reasoning) this.#withoutReasoning = written.turns;
-    else return false;
+    else if (part === "reasoning" && written.reasoning) {
+      tellTierAgain(tiers, upstream);
+      this.#withoutReasoning = written.turns;
+    } else return false;
     return true;
   }
 

@@ -13,7 +13,7 @@ import { conversionFacts, type Converting, type Written } from "./conversion.ts"
 import type { RelayBody } from "./edits.ts";
 import { keepItemOf } from "./item-references.ts";
 import { checkMedia, checkSilent } from "./refuse.ts";
-import { tellNoTier, tiersToward } from "./standard-tier.ts";
+import { tellNoTier, tellTierAgain, tiersToward } from "./standard-tier.ts";
 import type { RequestBody } from "./request-body.ts";
 
 /** What a Messages client without a version is taken to speak (service.md "Headers"). */
@@ -154,14 +154,17 @@ export class OutgoingRequest {
     const { path, reasoningAsked } = this.sent;
     switch (refusedPart(refusal, { upstream, converted: path === "convert", reasoningAsked, tiers })) {
       case "system turns":
+        tellTierAgain(tiers, upstream);
         return (await this.#read()).hoistSystemTurns();
       case "service tier":
         tellNoTier(tiers, upstream);
         return true;
       case "reasoning's content":
+        tellTierAgain(tiers, upstream);
         this.#encryptedReasoning = false;
         return true;
       case "reasoning":
+        tellTierAgain(tiers, upstream);
         return this.#forgetReasoning();
       case null:
         return false;

@@ -24,6 +24,11 @@ export function tellNoTier(plan: TierPlan, upstream: Upstream): void {
   untold.set(plan, (untold.get(plan) ?? new Set()).add(upstream));
 }
 
+/** Something else was left out since: that it serves then proves nothing about tiers. */
+export function tellTierAgain(plan: TierPlan, upstream: Upstream): void {
+  untold.get(plan)?.delete(upstream);
+}
+
 /**
  * This upstream serves the request. Where it did not before it was told no tier, it is told none from now on: an error's
  * words alone prove nothing, as they may be the client's.

@@ -89,8 +89,8 @@ function paths(url: string): string[] {
     ...Object.values(theirs).map((id) => filled(theirs.project, id)),
     ...Object.values(nobody).map((id) => filled(nobody.project, id)),
   ];
-  // The own keys of the own project are no one else's.
-  return all.filter((path) => !path.endsWith("/projects/default/api_keys"));
+  // The own project and its own keys are no one else's.
+  return all.filter((path) => !/\/projects\/default(\/api_keys)?$/.test(path));
 }
 
 const stateOf = () =>

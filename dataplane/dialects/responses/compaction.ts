@@ -36,9 +36,11 @@ const PREFACE =
 /** The text of a `compaction` item that was made here for this organization. @throws ApiError 400 for any other. */
 export function readCompaction(item: Cursor, sealer: Sealer): string {
   const sealed = item.requiredText("encrypted_content");
-  const summary = sealed.startsWith(COMPACTED_PREFIX)
+  const opened = sealed.startsWith(COMPACTED_PREFIX)
     ? sealer.open(sealed.slice(COMPACTED_PREFIX.length))
     : null;
+  // The kind is sealed too: sealed reasoning must not open as text, nor a summary as reasoning.
+  const summary = opened?.startsWith(COMPACTED_PREFIX) ? opened.slice(COMPACTED_PREFIX.length) : null;
   // Reasoning that does not open is left out; without its summary a conversation would have no memory at all.
   if (summary === null)
     throw fieldError(
@@ -64,7 +66,7 @@ export function asCompaction(request: MessagesRequest, hasTools: boolean): Messa
 /** @returns null where the model wrote nothing: the conversation must not be replaced by that. */
 function compactionItem(summary: string, id: string, context: CodecContext): JsonObject | null {
   if (summary.trim() === "") return null;
-  const encrypted_content = COMPACTED_PREFIX + context.sealer.seal(summary);
+  const encrypted_content = COMPACTED_PREFIX + context.sealer.seal(COMPACTED_PREFIX + summary);
   const item = { id, type: "compaction", encrypted_content };
   context.keepItem?.(id, JSON.stringify(item));
   return item;

@@ -126,7 +126,10 @@ const bodies: Record<Dialect, Record<string, object>> = {
       tools: [{ type: "web_search" }],
       tool_choice: "required",
       input: [
-        { type: "compaction", encrypted_content: COMPACTED_PREFIX + sealer.seal("They met.") },
+        {
+          type: "compaction",
+          encrypted_content: COMPACTED_PREFIX + sealer.seal(`${COMPACTED_PREFIX}They met.`),
+        },
         { role: "user", content: filler },
         { type: "compaction_trigger" },
       ],
