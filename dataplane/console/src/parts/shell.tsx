@@ -15,7 +15,8 @@ const CREDIT_EVERY_MS = 10_000;
 
 export function Shell({ children }: { children: ComponentChildren }) {
   const t = useTexts();
-  const { view } = useStore(place);
+  const at = useStore(place);
+  const { view } = at;
   const [open, setOpen] = useState(false);
   const heading = useRef<HTMLHeadingElement>(null);
   const title = view === null ? t.shell.notFound : t.views[view];
@@ -24,8 +25,9 @@ export function Shell({ children }: { children: ComponentChildren }) {
   }, [title, t]);
   // The first view is where the page begins; each later one is where its reader goes on.
   const isFirst = useRef(true);
+  // Whoever chose the view that is open already wants to see it too.
+  useEffect(() => setOpen(false), [at]);
   useEffect(() => {
-    setOpen(false);
     if (isFirst.current) isFirst.current = false;
     else heading.current?.focus({ preventScroll: true });
     scrollTo(0, 0);
