@@ -148,8 +148,8 @@ export function sayingOf(
   const said = code === "" ? type : code;
   const aboutTheRequest = status === 400 || status === 413 || status === 422;
   return {
-    reason: isPage ? "html" : said === "" ? null : withoutSecrets(said.slice(0, 64), null),
-    words: message === "" || aboutTheRequest ? null : withoutSecrets(message.slice(0, MAX_WORDS), null),
+    reason: isPage ? "html" : said === "" ? null : withoutSecrets(said, null).slice(0, 64),
+    words: message === "" || aboutTheRequest ? null : withoutSecrets(message, null).slice(0, MAX_WORDS),
   };
 }
 
@@ -260,7 +260,11 @@ const secrets: readonly (readonly [RegExp, string])[] = [
   [/\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b/g, "[address]"],
 ];
 
-function withoutSecrets(message: string, names: { upstreamModel: string; model: string } | null): string {
+/** What looks like a key, an id or an address is taken out; `names`: and the upstream's model becomes the public one. */
+export function withoutSecrets(
+  message: string,
+  names: { upstreamModel: string; model: string } | null,
+): string {
   let text = message.slice(0, MESSAGE_MAX_CHARACTERS);
   for (const [pattern, stand] of secrets) text = text.replaceAll(pattern, stand);
   return names === null ? text : text.replaceAll(names.upstreamModel, names.model);

@@ -16,7 +16,7 @@ import { storedColumns, storedForm } from "./stored-form.ts";
 
 /** How often what has gathered is stored. */
 const STORE_MS = 500;
-const PARTITIONS_MS = 600_000;
+const PARTITIONS_MS = 60_000;
 /** Records of one statement, of some 500 bytes each. */
 const AT_ONCE = 500;
 /** Those that wait for the store: some ten seconds of a busy process, and less than 20 MB. */

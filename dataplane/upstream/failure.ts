@@ -10,6 +10,7 @@ import {
   retryAfterSeconds,
   sayingOf,
   upstreamError,
+  withoutSecrets,
 } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { AnswerHead, CallFault } from "./send.ts";
@@ -221,7 +222,10 @@ export function failureOfError(error: ApiError): AttemptFailure {
   const { type, code } = (error.cause ?? {}) as { type?: unknown; code?: unknown };
   const status = ACCOUNT_WORDS.get(String(code)) ?? ACCOUNT_WORDS.get(String(type)) ?? error.kind.status;
   const saying = typeof code === "string" && code !== "" ? code : type;
-  const reason = typeof saying === "string" && saying !== "" ? saying.slice(0, MAX_CODE) : "in_band_error";
+  const reason =
+    typeof saying === "string" && saying !== ""
+      ? withoutSecrets(saying, null).slice(0, MAX_CODE)
+      : "in_band_error";
   return new AttemptFailure(error, { ...classOfStatus(status), status: String(status), reason });
 }
 

@@ -18,8 +18,10 @@ export const readKeys = (signal: AbortSignal): Promise<ApiKey[]> =>
 export const readProjects = async (signal: AbortSignal): Promise<readonly Project[]> =>
   (await admin("GET /v1/organization/projects", { query: { include_archived: true }, signal })).data;
 
-/** Names by id; an id that is not there any more stands for itself. */
+/** Names by id, no two alike: those that share one have their ids beside it. An id that is not there any more stands for itself. */
 export const namesOf = (things: readonly { readonly id: string; readonly name: string }[]) => {
-  const names = new Map(things.map(({ id, name }) => [id, name]));
+  const times = new Map<string, number>();
+  for (const { name } of things) times.set(name, (times.get(name) ?? 0) + 1);
+  const names = new Map(things.map(({ id, name }) => [id, times.get(name) === 1 ? name : `${name} (${id})`]));
   return (id: string): string => names.get(id) ?? id;
 };

@@ -67,8 +67,12 @@ export function FormDialog({
       setBusy(false);
     }
   };
+  // What is under way has something to show: a new key is told once.
+  const close = () => {
+    if (!busy) onClose();
+  };
   return (
-    <Dialog title={title} onClose={onClose}>
+    <Dialog title={title} onClose={close}>
       <form
         class="stack"
         method="post"
@@ -80,7 +84,9 @@ export function FormDialog({
         {children}
         {problem !== null && <Problem problem={problem} />}
         <div class="row end">
-          <Button onClick={onClose}>{t.common.cancel}</Button>
+          <Button disabled={busy} onClick={close}>
+            {t.common.cancel}
+          </Button>
           <Button submits kind={dangerous ? "danger" : "primary"} disabled={busy}>
             {action}
           </Button>

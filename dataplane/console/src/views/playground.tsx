@@ -261,9 +261,10 @@ function Answer({ question, signal, onEnd }: AnswerProps) {
       });
     };
     stream(question, signal, show)
-      .then(async (requestId) => {
+      .then((requestId) => {
         setIsRunning(false);
-        setCredits(await costOf(requestId));
+        // It takes a moment to be known; the next question need not wait for it.
+        void costOf(requestId).then(setCredits, () => {});
       })
       .catch((error: unknown) => {
         if (!signal.aborted) setProblem(error instanceof Error ? error : new Error(String(error)));
