@@ -31,6 +31,12 @@ import { KnownCredit } from "./known-credit.ts";
 /** Least time between two reads of the ledger for an account that looked empty. */
 const RECHECK_MS = 1_000;
 
+/**
+ * A request asks so often at most. Its key, its account and the spend of its scopes may each have to be read anew, and again
+ * while keys and limits are changed; then a round of all three takes some milliseconds.
+ */
+const MOST_ASKED = 16;
+
 type Accounts = ReadonlyMap<string, KeyedAccount>;
 /** Accounts read in one query. */
 const READ_AT_ONCE = 500;
@@ -236,7 +242,7 @@ export class Gate {
     ask: () => Promise<Reply>,
     known: Reply | null = null,
   ): Promise<Reply> {
-    for (let attempt = 0; attempt < 6; attempt += 1) {
+    for (let attempt = 0; attempt < MOST_ASKED; attempt += 1) {
       const reply = attempt === 0 && known !== null ? known : await ask();
       switch (reply[0]) {
         case "load":
