@@ -45,6 +45,17 @@ test("what it writes into the charts is there to be written", () => {
   expect(values.match(/^ {2}digest: ""$/gm)).toHaveLength(1);
 });
 
+test("the images of others that it looks up are there to be found", () => {
+  // As `sed` finds them.
+  expect(read("Dockerfile").match(/^FROM node:[^ ]*$/gm)).toHaveLength(1);
+  expect(script).toContain(String.raw`s/^FROM \(node:[^ ]*\)$/\1/p`);
+  expect(read("charts/gapura/values.yaml").match(/^ {4}image: [a-z]*:\d*$/gm)).toEqual([
+    "    image: postgres:18",
+    "    image: redis:8",
+  ]);
+  expect(script).toContain(String.raw`s/^    image: \([a-z]*:[0-9]*\)$/\1/p`);
+});
+
 test("the charts and the package are of one version", () => {
   const { version } = JSON.parse(read("package.json")) as { version: string };
   for (const chart of ["gapura", "gapura-crds"])
