@@ -210,8 +210,8 @@ export class Holds implements Meter, HoldOperations {
 
   async #askStandings(organizationId: string, texts: readonly string[]): Promise<readonly Reply[]> {
     const replies: Reply[] = [];
-    const ask = (text: string) =>
-      text === "" ? [] : this.#shards.run(organizationId, operation("standing", organizationId, text));
+    const ask = async (text: string): Promise<Reply> =>
+      text === "" ? [] : await this.#shards.run(organizationId, operation("standing", organizationId, text));
     try {
       for (let at = 0; at < texts.length; at += ASKED_AT_ONCE)
         replies.push(...(await Promise.all(texts.slice(at, at + ASKED_AT_ONCE).map(ask))));
