@@ -37,7 +37,9 @@ function convert(from: Dialect, to: Dialect, body: JsonObject): JsonObject {
 }
 
 test("500 conversations that go on after a compaction and are compacted again", () => {
-  const sealed = { type: "compaction", id: "cmp_1", encrypted_content: `${COMPACTED_PREFIX}They greeted.` };
+  // The sealer of these tests leaves what it seals as it is; the kind stands inside of the seal too.
+  const sealedSummary = `${COMPACTED_PREFIX}${COMPACTED_PREFIX}They greeted.`;
+  const sealed = { type: "compaction", id: "cmp_1", encrypted_content: sealedSummary };
   fc.assert(
     fc.property(mappedSubset({}, false), (body) => {
       const { input, ...asked } = convert("messages", "responses", body);
