@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { creditReserved, limitReserved } from "../billing/rate-limits.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { backOff, judgeRun, type RunEnd } from "./outcome.ts";
 
@@ -26,6 +27,15 @@ test("rule 4.1: credit that others hold is waited for; none at all is the end", 
   expect(judgeRun(end(new ApiError("insufficient_credit", "x"), { admitted: false }), 0).kind).toBe(
     "errored",
   );
+});
+
+test("rule 9.6: what is left of a key's limit and held by others is no lack of the organization's credit", () => {
+  for (const kind of ["key", "project"] as const)
+    expect(judgeRun(end(limitReserved(kind), { admitted: false }), 0)).toMatchObject({
+      kind: "again",
+      because: "limit",
+    });
+  expect(judgeRun(end(creditReserved(), { admitted: false }), 0)).toMatchObject({ because: "credit" });
 });
 
 test("rule 4.4: faults are tried for as long as the upstream fails for everybody", () => {

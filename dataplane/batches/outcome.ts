@@ -2,6 +2,7 @@
  * What an item's run means: an answer, an error, or another try (service.md "What becomes of an item"; rules 4.1,
  * 4.3, 4.4, 4.8). Pure.
  */
+import { RESERVED_LIMIT } from "../billing/rate-limits.ts";
 import type { ApiError } from "../lib/api-error.ts";
 
 /** What is known when a run ended. */
@@ -49,8 +50,7 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
   switch (error.code) {
     case "rate_limited":
     case "tokens_rate_limited":
-      // Before it was admitted it is the credit that others hold (rule 4.1).
-      return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: admitted ? "model" : "credit" };
+      return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: reasonToWait(end) };
     case "unavailable":
     case "overloaded":
       if (!admitted) return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: "stores" };
@@ -66,6 +66,12 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
     default:
       return errored;
   }
+}
+
+/** Before it was admitted it is the credit that others hold (rule 4.1): all of it, or what is left of its key's limit. */
+function reasonToWait({ error, admitted }: RunEnd): "credit" | "model" | "limit" {
+  if (admitted) return "model";
+  return error.cause === RESERVED_LIMIT ? "limit" : "credit";
 }
 
 /** It waits until its limit begins anew, and is accepted in that window (rule 9.6); null: its batch ends before. */

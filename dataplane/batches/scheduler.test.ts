@@ -46,3 +46,17 @@ test("an organization whose credit is held rests; others go on", () => {
   expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 500))).toEqual({ b1: 4 });
   expect(scheduler.share(open("a1", "b1"), 1_000).get("a1")).toBe(1);
 });
+
+test("rule 9.6: a key at its limit pauses its own batch, and no other of its organization", () => {
+  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 8 });
+  const items = Array.from({ length: 4 }, () => running("a", "a1"));
+  for (const item of items) scheduler.begin(item);
+  for (const item of items) scheduler.limitRefused(item, 0, 1_000);
+  for (const item of items) scheduler.end(item);
+  expect(Object.fromEntries(scheduler.share(open("a1", "a2"), 500))).toEqual({ a2: 8 });
+  expect(scheduler.share(open("a1"), 500)).toEqual(new Map());
+  // Then half as many as before, and one more for each so many that go well.
+  expect(Object.fromEntries(scheduler.share(open("a1", "a2"), 1_000))).toEqual({ a1: 2, a2: 6 });
+  for (let index = 0; index < 2; index += 1) scheduler.succeeded(running("a", "a1"), 1_000);
+  expect(scheduler.share(open("a1"), 1_000).get("a1")).toBe(3);
+});

@@ -51,6 +51,7 @@ export class BatchScheduler {
   readonly #running = new Set<RunningItem>();
   readonly #models = new Map<string, Pace>();
   readonly #organizations = new Map<string, Pace>();
+  readonly #batches = new Map<string, Pace>();
   /** When an item of a model last went well, Unix milliseconds. */
   readonly #successAt = new Map<string, number>();
 
@@ -78,9 +79,10 @@ export class BatchScheduler {
     this.#running.delete(item);
   }
 
-  succeeded({ model, organizationId }: RunningItem, now: number): void {
+  succeeded({ model, organizationId, batchId }: RunningItem, now: number): void {
     this.#models.get(model ?? "")?.succeeded();
     this.#organizations.get(organizationId)?.succeeded();
+    this.#batches.get(batchId)?.succeeded();
     if (model !== null) remember(this.#successAt, model, now);
   }
 
@@ -106,6 +108,11 @@ export class BatchScheduler {
     );
   }
 
+  /** A limit of the batch's key or project is spent, or held: its organization's other batches go on (rule 9.6). */
+  limitRefused({ batchId }: RunningItem, now: number, waitMs: number): void {
+    this.#refuse(this.#batches, batchId, now, waitMs, (one) => one.batchId === batchId);
+  }
+
   /** Models that nothing more may begin for now. */
   blockedModels(now: number): string[] {
     return [...this.#models.keys()].filter((model) => this.#modelRoom(model, now) <= 0);
@@ -118,9 +125,8 @@ export class BatchScheduler {
   }
 
   #modelRoom(model: string, now: number): number {
-    const pace = this.#models.get(model);
-    if (pace === undefined) return Number.POSITIVE_INFINITY;
-    return now < pace.blockedUntil ? 0 : pace.limit - this.#count((one) => one.model === model);
+    const running = this.#count((one) => one.model === model);
+    return this.#roomLeft(this.#models.get(model), running, now);
   }
 
   /**
@@ -129,6 +135,7 @@ export class BatchScheduler {
    */
   share(open: readonly BatchInLine[], now: number): Map<string, number> {
     const byOrganization = new Map<string, { running: number; room: number; batches: Map<string, number> }>();
+    const rooms = new Map<string, number>();
     for (const { id, organizationId } of open) {
       let entry = byOrganization.get(organizationId);
       if (entry === undefined) {
@@ -136,15 +143,16 @@ export class BatchScheduler {
         entry = { running, room: this.#roomOf(organizationId, running, now), batches: new Map() };
         byOrganization.set(organizationId, entry);
       }
-      entry.batches.set(
-        id,
-        this.#count((one) => one.batchId === id),
-      );
+      const own = this.#count((one) => one.batchId === id);
+      const room = this.#roomLeft(this.#batches.get(id), own, now);
+      if (room <= 0) continue;
+      rooms.set(id, room);
+      entry.batches.set(id, own);
     }
     const shares = new Map<string, number>();
     for (let free = this.free; free > 0; free -= 1) {
       const entry = least(
-        [...byOrganization.values()].filter(({ room }) => room > 0),
+        [...byOrganization.values()].filter(({ room, batches }) => room > 0 && batches.size > 0),
         ({ running }) => running,
       );
       const batch = entry === undefined ? undefined : least([...entry.batches], ([, running]) => running);
@@ -152,16 +160,22 @@ export class BatchScheduler {
       const [id, running] = batch;
       entry.running += 1;
       entry.room -= 1;
-      entry.batches.set(id, running + 1);
-      shares.set(id, (shares.get(id) ?? 0) + 1);
+      const share = (shares.get(id) ?? 0) + 1;
+      shares.set(id, share);
+      if (share < (rooms.get(id) ?? 0)) entry.batches.set(id, running + 1);
+      else entry.batches.delete(id);
     }
     return shares;
   }
 
   #roomOf(organizationId: string, running: number, now: number): number {
-    const pace = this.#organizations.get(organizationId);
-    if (pace !== undefined && now < pace.blockedUntil) return 0;
-    return Math.min(this.#limits.placesOfOne, pace?.limit ?? Number.POSITIVE_INFINITY) - running;
+    const room = this.#roomLeft(this.#organizations.get(organizationId), running, now);
+    return Math.min(this.#limits.placesOfOne - running, room);
+  }
+
+  #roomLeft(pace: Pace | undefined, running: number, now: number): number {
+    if (pace === undefined) return Number.POSITIVE_INFINITY;
+    return now < pace.blockedUntil ? 0 : pace.limit - running;
   }
 
   #refuse(

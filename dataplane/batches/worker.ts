@@ -197,6 +197,8 @@ export class BatchWorker {
       this.#scheduler.modelRefused(item, now, end.waitMs);
     else if (end.kind === "again" && end.because === "credit")
       this.#scheduler.creditRefused(item, now, end.waitMs);
+    else if (end.kind === "again" && end.because === "limit")
+      this.#scheduler.limitRefused(item, now, end.waitMs);
   }
 
   async #takeFromDead(leaseMs: number): Promise<void> {

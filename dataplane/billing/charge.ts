@@ -62,19 +62,19 @@ export async function chargeAll(
   return await chargeDoubtful(transaction, charges);
 }
 
-/** Makes a dead letter a usage row. False: it is still refused, or still cannot be read. */
-export async function retryDeadLetter(pool: DatabasePool, letter: DeadLetter): Promise<boolean> {
+/** Makes a dead letter a usage row, and returns whose that is. null: it is still refused, or still cannot be read. */
+export async function retryDeadLetter(pool: DatabasePool, letter: DeadLetter): Promise<string | null> {
   const row = tryDecode(letter.text);
-  if (row === null) return false;
+  if (row === null) return null;
   try {
     await pool.transaction(async (transaction) => {
       await lockAccounts(transaction, [row.organizationId, letter.organizationId ?? row.organizationId]);
       await takeOut(transaction, letter.id);
       await storeRows(transaction, [encodeRow(row)]);
     });
-    return true;
+    return row.organizationId;
   } catch (error) {
-    if (refusesData(error)) return false;
+    if (refusesData(error)) return null;
     throw error;
   }
 }

@@ -280,6 +280,11 @@ export class Holds implements Meter, HoldOperations {
     reachedMoneyStep("heartbeat.done");
   }
 
+  /** The ledger's rows of an organization were changed past Redis, which must not go on with what scopes had spent. Never fails. */
+  readScopesAgain(organizationId: string): Promise<void> {
+    return this.#shards.hand(organizationId, operation("reread", organizationId));
+  }
+
   /** Hands over what Redis did not take before. Never fails. */
   async payOwed(): Promise<void> {
     await this.#shards.retryPending();

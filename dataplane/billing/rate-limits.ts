@@ -82,10 +82,13 @@ export function creditReserved(): ApiError {
   });
 }
 
+/** What `limitReserved` says to programs. */
+export const RESERVED_LIMIT = { reserved: "limit" } as const;
+
 /** As `creditReserved`, of what is left of a limit. */
 export function limitReserved(kind: LimitedScope["kind"]): ApiError {
   const message = `This request has to wait: what is left of the limit of ${ownerOf(kind[0])} is reserved by running requests.`;
-  return new ApiError("rate_limited", message, { retryAfterSeconds: 1 });
+  return new ApiError("rate_limited", message, { retryAfterSeconds: 1, cause: RESERVED_LIMIT });
 }
 
 /** Rule 9.3: a limit of credit is spent. Never told as the organization's credit. */

@@ -13,13 +13,16 @@ const PAGE = 100;
 export class DeadLetterRetry {
   readonly #pool: DatabasePool;
   readonly #log: Logger;
+  /** An organization's rows changed past Redis: it must read its scopes' spend again. */
+  readonly #readAgain: (organizationId: string) => Promise<void>;
   /** Complained about already. */
   readonly #named = new LRUCache<string, true>({ max: 10_000 });
   #lastId = "";
 
-  constructor(pool: DatabasePool, log: Logger) {
+  constructor(pool: DatabasePool, log: Logger, readAgain: (organizationId: string) => Promise<void>) {
     this.#pool = pool;
     this.#log = log;
+    this.#readAgain = readAgain;
   }
 
   /** One round. @throws when Postgres is away. */
@@ -29,8 +32,10 @@ export class DeadLetterRetry {
     for (const letter of page) {
       const { id, organizationId, charged, reason } = letter;
       const about = { requestId: id, organizationId, credits: creditsText(charged) };
-      if (await retryDeadLetter(this.#pool, letter)) {
+      const payer = await retryDeadLetter(this.#pool, letter);
+      if (payer !== null) {
         this.#log.warn(about, "a dead letter is in the ledger now");
+        await this.#readAgain(payer);
       } else if (!this.#named.has(id)) {
         this.#named.set(id, true);
         this.#log.error({ ...about, reason }, "the ledger refuses a charge: it is a dead letter");

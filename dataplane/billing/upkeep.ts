@@ -103,7 +103,7 @@ export class Upkeep {
     this.#leaders = new ShardLeaders({ pod, random, shards: holds.shards });
     const { ledgerMs } = this.#rhythm;
     this.#guardLoop = new Recurring(log, "ledger", ledgerMs, () => this.look());
-    this.#deadLetters = new DeadLetterRetry(pool, log);
+    this.#deadLetters = new DeadLetterRetry(pool, log, (id) => holds.readScopesAgain(id));
     const { watchMs, drainMs, heartbeatMs, sweepMs } = this.#rhythm;
     const leads = (shard: number) => this.#leaders.has(shard);
     this.#loops = [

@@ -6,6 +6,8 @@ import { z } from "zod";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { LedgerWriter } from "../../dataplane/billing/ledger-writer.ts";
+import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
+import type { LimitedScope } from "../../dataplane/billing/scopes.ts";
 import { countDeadLetters } from "../../dataplane/billing/dead-letters.ts";
 import { DeadLetterRetry } from "../../dataplane/billing/retry-dead-letters.ts";
 import { BETWEEN_WORDS, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
@@ -52,8 +54,8 @@ const balance = () =>
   plane.pool.oneFirst(sql.type(z.object({ balance: z.bigint() }))`
     select balance_micros as balance from accounts where organization_id = 'org'
   `);
-const settled = async (cost: number, upstream = "primary") =>
-  await (await plane.holds.open(request("org"), 100n)).settle(usage(cost, { upstream }));
+const settled = async (cost: number, upstream = "primary", more: Partial<MeteredRequest> = {}) =>
+  await (await plane.holds.open(request("org", more), 100n)).settle(usage(cost, { upstream }));
 const log = pino({ level: "silent" });
 const stream = `${shardTag(shardOf("org"))}:usage`;
 const entry = (cost: string, row: string) => ["org", cost, row].join(BETWEEN_WORDS);
@@ -196,10 +198,15 @@ describe("exactly once", () => {
 });
 
 test("a dead letter is counted, tried again, and becomes a row when the ledger takes it", async () => {
-  await settled(3);
-  await settled(40, POISON);
+  const limits: LimitedScope[] = [
+    { kind: "key", id: "apikey_test", limits: { credits: { amountMicros: "500", per: "month" } } },
+  ];
+  const spent = async () => (await plane.holds.standings("org", [limits]))[0]?.[0]?.spent;
+  await settled(3, "primary", { limits });
+  await settled(40, POISON, { limits });
   await plane.upkeep.drain();
-  const retry = new DeadLetterRetry(plane.pool, log);
+  expect(await spent()).toBe(3n);
+  const retry = new DeadLetterRetry(plane.pool, log, (id) => plane.holds.readScopesAgain(id));
   await retry.look();
   expect((await metrics.deadLetters.get()).values).toEqual([{ value: 1, labels: {} }]);
   await mend();
@@ -207,6 +214,8 @@ test("a dead letter is counted, tried again, and becomes a row when the ledger t
   expect((await metrics.deadLetters.get()).values).toEqual([{ value: 0, labels: {} }]);
   expect(await ids()).toHaveLength(2);
   expect(await balance()).toBe(957n);
+  // Its key's limit has it as well, though no request asked for that.
+  expect(await spent()).toBe(43n);
   await plane.holds.refresh(["org"]);
   expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
 });
