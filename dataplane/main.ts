@@ -53,6 +53,7 @@ import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
 import { memoryLimit } from "./lib/memory-limit.ts";
 import { Recurring } from "./lib/recurring.ts";
 import { within } from "./lib/within.ts";
+import { NotificationSender } from "./notifications/sender.ts";
 import { reconcile } from "./reconcile.ts";
 import { findRequest } from "./requests/read-records.ts";
 import { RequestRecorder } from "./requests/recorder.ts";
@@ -253,6 +254,16 @@ async function serveForever(environment: Environment): Promise<void> {
     apiServer: environment.KUBERNETES_SERVICE_HOST,
   });
   const own = ownAddresses(ownHere);
+  const sender = new NotificationSender({
+    pool: postgres,
+    clock,
+    log,
+    snapshot: () => loader.current,
+    random: Math.random,
+    resolver: dnsResolver(),
+    own,
+  });
+  sender.start();
   const upstreams = new Upstreams(dispatcher, { fresh });
   const serveWith = (admitToolCall: AdmitToolCall) => {
     const runTool = createToolbox({
@@ -368,7 +379,7 @@ async function serveForever(environment: Environment): Promise<void> {
   // Answers whose clients have left are still read for their usage reports.
   await holds.idle(UNSEEN_MS + 1_000);
   await loader.stop();
-  await within(GOODBYE_MS, () => Promise.all([sweeper.stop(), clockKeeper.stop()]));
+  await within(GOODBYE_MS, () => Promise.all([sweeper.stop(), clockKeeper.stop(), sender.stop()]));
   await Promise.all([dispatcher.destroy(), fresh.destroy()]);
   await Promise.all([pages.close(), large.close()]);
   await recorder?.stop();

@@ -16,7 +16,7 @@ const layers: readonly (readonly string[])[] = [
   ["inference"],
   ["loop"],
   ["identity"],
-  ["requests"],
+  ["requests", "notifications"],
   ["files", "billing", "reports"],
   ["tools", "upstream"],
   ["dialects", "tokens"],

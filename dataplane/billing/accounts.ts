@@ -122,7 +122,9 @@ export async function applyGrant(
   `);
   const changed = await transaction.one(sql.type(accountSchema)`
     update accounts
-    set balance_micros = balance_micros + ${grant.amount}, version = version + 1, changed_at = clock_timestamp()
+    set balance_micros = balance_micros + ${grant.amount}, version = version + 1, changed_at = clock_timestamp(),
+      full_micros = ${grant.amount > 0n ? sql.fragment`balance_micros` : sql.fragment`full_micros`} + ${grant.amount},
+      fillings = fillings + ${grant.amount > 0n ? 1 : 0}
     where organization_id = ${grant.organizationId}
     returning organization_id as "organizationId", balance_micros as balance, version, ${ledgerWord}
   `);

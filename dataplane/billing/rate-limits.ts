@@ -2,7 +2,7 @@
 import { ApiError } from "../lib/api-error.ts";
 import { creditsText } from "./credits.ts";
 import type { MeteredRequest } from "./meter.ts";
-import { amountOf, beginsAnewAt, type LimitedScope } from "./scopes.ts";
+import { amountOf, anewText, beginsAnewAt, type LimitedScope } from "./scopes.ts";
 
 /** One limit, as it stands after this request. */
 export interface LimitState {
@@ -95,8 +95,7 @@ export function limitReserved(kind: LimitedScope["kind"]): ApiError {
 export function limitSpent({ kind, limits }: LimitedScope, acceptedAt: number): ApiError {
   const { credits } = limits;
   const per = credits?.per ?? "total";
-  const anew = beginsAnewAt(per, acceptedAt);
-  const at = anew === null ? null : new Date(anew).toISOString().replace(".000Z", "Z");
+  const at = anewText(beginsAnewAt(per, acceptedAt));
   const amount = credits === undefined ? "" : ` of ${creditsText(amountOf(credits))} credits`;
   const every = per === "total" ? " in total" : ` per ${per}`;
   const then = at === null ? "It does not begin anew." : `It begins anew at ${at}.`;

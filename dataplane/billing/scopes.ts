@@ -3,6 +3,7 @@
  * grants: what is left of it is its amount − what its rows of the window cost − what is held. Pure.
  */
 import type { LimitPeriod, Limits } from "../config/schema.ts";
+import { DAY_MS } from "../lib/clock.ts";
 import type { Micros } from "./meter.ts";
 
 /** A key or a project with limits. */
@@ -15,7 +16,6 @@ export interface LimitedScope {
 /** What one has that nobody limits. */
 export const NO_LIMITS: readonly LimitedScope[] = [];
 
-const DAY_MS = 86_400_000;
 /** Days since 1970. */
 type Day = number;
 /** `to` is not part of it. */
@@ -64,6 +64,10 @@ export function beginsAnewAt(per: LimitPeriod, unixMs: number): number | null {
   const { to } = windowOf(per, unixMs);
   return to === EVER.to ? null : to * DAY_MS;
 }
+
+/** RFC 3339 without fractions: windows begin at whole seconds. null: never. */
+export const anewText = (unixMs: number | null): string | null =>
+  unixMs === null ? null : new Date(unixMs).toISOString().replace(".000Z", "Z");
 
 /** How the scripts know a window (store/meter-scopes.lua): a letter and its first day. */
 function windowWord(per: LimitPeriod, unixMs: number): string {

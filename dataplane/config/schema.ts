@@ -211,6 +211,18 @@ export const limitsSchema = z.object({
 });
 export type Limits = Readonly<z.infer<typeof limitsSchema>>;
 
+/** Who is told when credit is spent (rule 9.8). */
+const notificationSchema = z.object({
+  url: z.string(),
+  /** Id in the credentials part; null: it is not there, so nothing is sent. */
+  credential: z.string().nullable(),
+  /** Per cent. */
+  thresholds: z.array(z.number().int().positive()),
+  allowCidrs: z.array(z.string()),
+  allowPorts: z.array(z.number().int()),
+});
+export type Notification = z.infer<typeof notificationSchema>;
+
 /** A declared key: only its digest and a hint ever leave the operator. */
 export const keySchema = z.object({
   name: z.string(),
@@ -244,6 +256,10 @@ export const organizationSchema = z.object({
   projects: z.array(z.string()).min(1),
   /** By name of the project; absent: none. */
   projectLimits: z.record(z.string(), limitsSchema).optional(),
+  /** What running requests hold: what answers usually take (rule 9.7); absent: their whole output limit. */
+  hold: z.literal("typical").optional(),
+  /** Absent: none. */
+  notifications: z.array(notificationSchema).optional(),
   /** For inference keys that do not name the limit themselves. */
   keyDefaults: limitsSchema.optional(),
   apiKeys: z.array(

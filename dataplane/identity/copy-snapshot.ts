@@ -163,6 +163,7 @@ async function copyBatch(
  */
 export function declarationOf(entry: OrganizationEntry): string {
   const { displayName, suspended, grants, projects, projectLimits, keyDefaults, apiKeys, adminKeys } = entry;
+  const told = toldOf(entry);
   return createHash("sha256")
     .update(
       JSON.stringify([
@@ -175,10 +176,17 @@ export function declarationOf(entry: OrganizationEntry): string {
         keyDefaults ?? null,
         apiKeys,
         adminKeys,
+        ...(told === null ? [] : [told]),
       ]),
     )
     .digest("hex");
 }
+
+/** What the ledger has to know of notifications: no secret. null: there are none. */
+const toldOf = ({ notifications }: OrganizationEntry): string | null =>
+  notifications === undefined
+    ? null
+    : JSON.stringify(notifications.map(({ url, thresholds }) => ({ url, thresholds })));
 
 /** Returns the organizations that declare a secret which another key has. */
 async function copySome(
@@ -213,19 +221,21 @@ async function copyEntries(
     `),
   );
   await transaction.query(sql.unsafe`
-    insert into organizations (id, display_name, suspended, declaration, namespace)
-    select * from ${sql.unnest(
+    insert into organizations (id, display_name, suspended, declaration, namespace, notifications)
+    select id, display_name, suspended, declaration, namespace, notifications::jsonb from ${sql.unnest(
       entries.map((entry) => [
         entry.id,
         entry.displayName,
         entry.suspended,
         declarationOf(entry),
         entry.source.namespace,
+        toldOf(entry),
       ]),
-      ["text", "text", "bool", "text", "text"],
-    )}
+      ["text", "text", "bool", "text", "text", "text"],
+    )} as declared (id, display_name, suspended, declaration, namespace, notifications)
     on conflict (id) do update set display_name = excluded.display_name, suspended = excluded.suspended,
-      declaration = excluded.declaration, namespace = excluded.namespace, deleted_at = null
+      declaration = excluded.declaration, namespace = excluded.namespace,
+      notifications = excluded.notifications, deleted_at = null
   `);
   await transaction.query(sql.unsafe`
     insert into accounts (organization_id) select unnest(${sql.array(ids, "text")}) on conflict do nothing

@@ -15,6 +15,7 @@ import { expiredKeys, type KeyNote, keyNotes, keysBySecret } from "./declared-ke
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "../billing/holds.ts";
 import { type Owned, readOwned } from "./owners.ts";
+import { refusedDestinations, type RefusedDestination } from "../notifications/deliveries.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
 
 const RETRY_MS = 1_000;
@@ -48,6 +49,7 @@ export class DirectorySync {
   #opened: ReturnType<typeof keysBySecret> = new Map();
   /** Ids of the snapshot copied last that belong to other namespaces. */
   #foreign: readonly string[] = [];
+  #destinations: readonly RefusedDestination[] = [];
   #owned: { readonly serial: number; readonly owned: Owned } | null = null;
   /** How many times in a row Postgres refused some of the snapshot's organizations. */
   #refusals = 0;
@@ -64,6 +66,7 @@ export class DirectorySync {
     this.#writing = setInterval(() => {
       inBackground(this.#writeUsed(), log, "writing last uses of keys");
       inBackground(this.#readOwned(), log, "reading who owns organization ids");
+      inBackground(this.#readDestinations(), log, "reading which destinations are refused");
     }, WRITE_USED_MS);
   }
 
@@ -98,7 +101,12 @@ export class DirectorySync {
       if (source.kind !== "Organization") return [{ ...source, notes: [] }];
       const copied = this.#notes.get(identity(source));
       if (copied === undefined) return [];
-      const notes = [...copied.notes, ...expiredKeys(copied.entry, this.#options.clock.now())];
+      const { entry } = copied;
+      const notes = [
+        ...copied.notes,
+        ...expiredKeys(entry, this.#options.clock.now()),
+        ...destinationNotes(entry, this.#destinations),
+      ];
       return [{ ...source, notes: notes.map(({ path, reason }) => ({ path, reason })) }];
     });
   }
@@ -175,6 +183,14 @@ export class DirectorySync {
     }
   }
 
+  async #readDestinations(): Promise<void> {
+    try {
+      this.#destinations = await refusedDestinations(this.#options.pool);
+    } catch (error) {
+      this.#options.log.debug({ err: error }, "refused destinations are not read");
+    }
+  }
+
   /**
    * What a secret opened before its declaration changed must not be remembered: its key may be another organization's
    * by now, or have another secret. A copy by another process changes that too, so this does not ask who made it.
@@ -196,5 +212,16 @@ export class DirectorySync {
     }
   }
 }
+
+/** Receivers to which nothing is sent, because of where their name leads (rule 9.8). */
+const destinationNotes = (
+  { id, notifications = [] }: OrganizationEntry,
+  refused: readonly RefusedDestination[],
+): ConfigStatus["objects"][number]["notes"] =>
+  notifications.flatMap(({ url }, index) =>
+    refused.some((one) => one.organizationId === id && one.url === url)
+      ? [{ path: `spec.notifications[${index}].url`, reason: "DestinationRefused" }]
+      : [],
+  );
 
 const identity = ({ uid, generation }: Source): string => `${uid}/${generation}`;

@@ -47,14 +47,16 @@ export interface ToolServices {
   readonly conversation: string | null;
   /** Takes the hold of the first iteration. */
   readonly open: () => Promise<Bill>;
+  /** What is held of an output limit (rule 9.7). */
+  readonly heldOutput: (limit: number) => number;
   readonly tiers: TierPlan;
   /** Headers for an upstream, beside those of its route. */
   readonly headers: (upstream: Upstream) => Readonly<Record<string, string>>;
 }
 
-/** @throws ApiError as long as nothing was written; everything is settled or released then. */
-export async function serveWithTools(services: ToolServices): Promise<void> {
-  await new ToolServing(services).run();
+/** @returns its bill. @throws ApiError as long as nothing was written; everything is settled or released then. */
+export function serveWithTools(services: ToolServices): Promise<Bill> {
+  return new ToolServing(services).run();
 }
 
 class ToolServing {
@@ -107,7 +109,7 @@ class ToolServing {
   readonly #mayBeCited = ({ url }: { readonly url: string }) =>
     this.#services.call.dialect !== "chat" || !this.#scope.prior.isOwnWriting(url);
 
-  async run(): Promise<void> {
+  async run(): Promise<Bill> {
     const { call, sealer, runTool } = this.#services;
     const bill = await this.#services.open();
     call.summary.bill = bill;
@@ -132,13 +134,14 @@ class ToolServing {
       });
       this.#end(bill);
     } catch (error) {
-      if (call.sink.closed.aborted) return;
+      if (call.sink.closed.aborted) return bill;
       if (this.#stream === null) throw error;
       const told =
         error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error });
       if (told !== error) call.log.error({ request_id: call.id, err: error }, "a tool loop failed");
       this.#stream.fail(told);
     }
+    return bill;
   }
 
   #input(): LoopInput {
@@ -203,7 +206,8 @@ class ToolServing {
       documents: size.documents + added.documents,
     });
     const tiers = this.#services.tiers.possible;
-    return estimateMicros(this.#prices, { inputTokens, maxOutputTokens: next.maxTokens, n: 1, tiers });
+    const maxOutputTokens = this.#services.heldOutput(next.maxTokens);
+    return estimateMicros(this.#prices, { inputTokens, maxOutputTokens, n: 1, tiers });
   }
 
   async #emit(events: readonly MessagesEvent[], bill: Bill): Promise<void> {

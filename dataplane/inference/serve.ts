@@ -39,6 +39,7 @@ import { relayStream } from "./relay-stream.ts";
 import { AnswerSeal } from "./seal-answer.ts";
 import { serveWithTools, type ToolServices } from "./serve-tools.ts";
 import { relayWhole } from "./relay-whole.ts";
+import { TypicalOutput } from "./typical-output.ts";
 import { servedTier } from "./standard-tier.ts";
 import { edited, openBody, type RequestBody } from "./request-body.ts";
 import type { AnyInspection } from "./inspect-body.ts";
@@ -52,14 +53,14 @@ export type Serve = (call: InferenceCall) => Promise<void>;
  * @returns what `http` and `batches` call; see `InferenceCall` for its contract. One function from the first look to
  * the end: each further one that waits costs every request a microsecond.
  */
-export const createServe =
-  (
-    upstreams: Upstreams,
-    sealerOf: (organizationId: string) => Sealer,
-    runTool: RunTool,
-    pool: WorkerPool | null = null,
-  ): Serve =>
-  async (call) => {
+export function createServe(
+  upstreams: Upstreams,
+  sealerOf: (organizationId: string) => Sealer,
+  runTool: RunTool,
+  pool: WorkerPool | null = null,
+): Serve {
+  const outputs = new TypicalOutput();
+  return async (call) => {
     const { organizationId } = call.principal;
     const opening =
       call.requestBody ??
@@ -69,9 +70,12 @@ export const createServe =
       const edits = await knownItems(requestBody.inspected, call.items);
       if (edits.length > 0) requestBody = await edited(requestBody, edits);
     }
-    const serving = accepted(call, requestBody, sealerOf(organizationId));
+    const serving = accepted(call, requestBody, sealerOf(organizationId), outputs);
     const policy = serving.toolPolicy();
-    if (policy !== undefined) return serveWithTools(await serving.toolServices(policy, upstreams, runTool));
+    if (policy !== undefined) {
+      serving.learn(await serveWithTools(await serving.toolServices(policy, upstreams, runTool)));
+      return;
+    }
     const reading = serving.outgoing.checkReadable();
     if (reading instanceof Promise) await reading;
     const bill = await serving.open();
@@ -79,15 +83,22 @@ export const createServe =
     const deadline = new Deadline(serving.route.timeouts.requestMs);
     try {
       await serving.iterate(upstreams, deadline, bill);
+      serving.learn(bill);
     } catch (error) {
       await serving.failed(error, upstreams, deadline, bill);
     } finally {
       deadline.dispose();
     }
   };
+}
 
 /** @throws ApiError for what no upstream may see, and for a model that the organization may not use. */
-function accepted(call: InferenceCall, requestBody: RequestBody, sealer: Sealer): Serving {
+function accepted(
+  call: InferenceCall,
+  requestBody: RequestBody,
+  sealer: Sealer,
+  outputs: TypicalOutput,
+): Serving {
   const { inspected } = requestBody;
   // A batch has no stream to answer with (service.md "Batches").
   if (call.batchId !== null && inspected.stream)
@@ -100,7 +111,7 @@ function accepted(call: InferenceCall, requestBody: RequestBody, sealer: Sealer)
   call.summary.streamed = inspected.stream;
   checkPricedMedia(inspected, pricesAt(route.prices, call.acceptedAt));
   checkServerTools(inspected, route, call.snapshot.policy(route));
-  return new Serving(call, requestBody, route, sealer);
+  return new Serving(call, requestBody, route, sealer, outputs);
 }
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
@@ -116,12 +127,20 @@ class Serving {
   readonly route: Route;
   readonly outgoing: OutgoingRequest;
   readonly #sealer: Sealer;
+  readonly #outputs: TypicalOutput;
 
-  constructor(call: InferenceCall, requestBody: RequestBody, route: Route, sealer: Sealer) {
+  constructor(
+    call: InferenceCall,
+    requestBody: RequestBody,
+    route: Route,
+    sealer: Sealer,
+    outputs: TypicalOutput,
+  ) {
     this.#call = call;
     this.route = route;
     this.outgoing = new OutgoingRequest(call, requestBody, route, sealer);
     this.#sealer = sealer;
+    this.#outputs = outputs;
   }
 
   get #seen(): AnyInspection {
@@ -150,6 +169,7 @@ class Serving {
       runTool,
       conversation: this.#conversation(),
       open: () => this.open(),
+      heldOutput: (limit) => this.heldOutput(limit),
       tiers: this.outgoing.tiers,
       headers: ({ dialect }) => this.outgoing.headers(dialect),
     };
@@ -216,9 +236,22 @@ class Serving {
       prices,
       inputTokens: usualInputTokens(this.#seen),
     };
-    const work = { ...estimateWork(this.#seen, this.route), tiers: this.outgoing.tiers.possible };
+    const most = estimateWork(this.#seen, this.route);
+    const maxOutputTokens = this.heldOutput(most.maxOutputTokens);
+    const work = { ...most, maxOutputTokens, tiers: this.outgoing.tiers.possible };
     const estimate = estimateMicros(prices, work);
     return meter.open(request, estimate, summary.span);
+  }
+
+  /** What is held of an output limit (rule 9.7). */
+  heldOutput(limit: number): number {
+    const { snapshot, principal } = this.#call;
+    return this.#outputs.held(snapshot.organization(principal.organizationId), this.route, limit);
+  }
+
+  /** The answer is over. */
+  learn({ settled }: Bill): void {
+    this.#outputs.learn(this.route, settled, this.#seen.choices);
   }
 
   #conversation(): string | null {

@@ -5,7 +5,8 @@
 import type { CommonQueryMethods } from "slonik";
 import type { Micros } from "../billing/meter.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
-import { DAY_MS, invalid, type BucketRange } from "./parameters.ts";
+import { DAY_MS } from "../lib/clock.ts";
+import { invalid, type BucketRange } from "./parameters.ts";
 import { readSums, type Filters, type SumColumn } from "./sums.ts";
 
 const MAX_DAYS = 366;

@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ApiError } from "../lib/api-error.ts";
+import { DAY_MS } from "../lib/clock.ts";
 import {
-  DAY_MS,
   HOUR_MS,
   parseMoment,
   readGroups,

@@ -3,9 +3,9 @@
  * an argument. Every parameter that cannot be read is a 400 that names it as the client wrote it.
  */
 import { ApiError } from "../lib/api-error.ts";
+import { DAY_MS } from "../lib/clock.ts";
 
 export const HOUR_MS = 3_600_000;
-export const DAY_MS = 24 * HOUR_MS;
 const DEFAULT_RANGE_MS = 7 * DAY_MS;
 /** The last midnight of the year 9999: whatever a bucket around it ends at still has four digits. */
 const LATEST_MS = 253_402_214_400_000;

@@ -3,7 +3,8 @@ import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { summedColumns } from "../billing/ledger.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { DAY_MS, type BucketRange } from "./parameters.ts";
+import { DAY_MS } from "../lib/clock.ts";
+import type { BucketRange } from "./parameters.ts";
 
 /** Columns that may be summed. */
 const summable = ["requests", ...summedColumns] as const;

@@ -67,6 +67,13 @@ export const metrics = {
     help: "Requests of this process that hold credit.",
     registers,
   }),
+  /** `outcome`: taken, failed or refused (by the URL guard). */
+  notifications: new Counter({
+    name: "gapura_notifications_total",
+    help: "Tries to tell a receiver of spent credit.",
+    labelNames: ["outcome"],
+    registers,
+  }),
   usageLag: new Gauge({
     name: "gapura_usage_lag_entries",
     help: "Settled requests that are not in the ledger yet.",

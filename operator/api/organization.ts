@@ -1,10 +1,12 @@
 /** Organization: who may call, and with which credit (configuration.md "Organization" is made from it). */
 import { z } from "zod";
+import { allowCIDRs, allowPorts } from "./egress.ts";
 import { moment } from "./moment.ts";
 import {
   byteQuantity,
   entryName,
   field,
+  httpUrl,
   listMap,
   organizationId,
   secretKeyRef,
@@ -15,6 +17,8 @@ import {
 export const DEFAULT_PROJECT = "default";
 /** What the compiler takes where the manifest is silent. */
 export const storageDefaults = { maxBytes: "10Gi", maxFiles: 100_000 } as const;
+export const holdDefault = "Worst";
+export const thresholdDefaults = [50, 80, 100] as const;
 /** Balances above this are refused (design.md §5), so a grant is too. */
 const MAX_GRANT_CREDITS = 9_000_000_000;
 /**
@@ -127,6 +131,45 @@ const limits = (whose: string) =>
     whose,
   ).optional();
 
+/** How much of the output is held while a request runs (rule 9.7). */
+const hold = () =>
+  field(
+    z.enum(["Worst", "Typical"]),
+    "What a running request holds: Worst its whole output limit; Typical what answers of its model usually take, so that a small balance serves many at once and may be overrun by what runs.",
+    { default: holdDefault },
+  ).optional();
+
+const notification = withRules(
+  z.strictObject({
+    url: field(httpUrl(), "Where messages are posted to, without a query.", {
+      example: "https://hooks.example.com/credit",
+    }),
+    secretRef: field(
+      secretKeyRef(),
+      "The secret that messages are signed with (Standard Webhooks): whsec_ and 24 to 64 bytes in base64.",
+    ),
+    thresholds: field(
+      set(z.int().min(1).max(100), 10).min(1),
+      "Per cent of a limit, or of the balance since the last grant, at which one message is sent.",
+      { default: thresholdDefaults },
+    ).optional(),
+    allowCIDRs: allowCIDRs(),
+    allowPorts: allowPorts(),
+  }),
+  [
+    {
+      cel: null,
+      message: "the port is neither 80 nor 443: name it in allowPorts",
+      fault: ({ url, allowPorts: ports = [] }) => {
+        const port = URL.parse(url)?.port;
+        return port === undefined || port === "" || [80, 443, ...ports].includes(Number(port))
+          ? null
+          : ["url"];
+      },
+    },
+  ],
+);
+
 /** Index of the first key whose project is not listed; -1: there is none. */
 function unlisted(spec: {
   readonly projects?: readonly { readonly name: string }[] | undefined;
@@ -188,8 +231,12 @@ export const organizationSpec = withRules(
       }),
       "What the organization may keep: files, requests of batches and results; beyond it uploads and new batches answer 400 storage_limit_reached.",
     ).optional(),
+    hold: hold(),
     keyDefaults: field(
-      z.strictObject({ limits: limits("Each holds for keys that do not name it themselves.") }),
+      z.strictObject({
+        hold: hold(),
+        limits: limits("Each holds for keys that do not name it themselves."),
+      }),
       "For inference keys, declared here or made through the admin API.",
     ).optional(),
     projects: field(
@@ -204,6 +251,10 @@ export const organizationSpec = withRules(
       ),
       'Projects that keys belong to. The project "default" is always there.',
       { default: [{ name: DEFAULT_PROJECT }] },
+    ).optional(),
+    notifications: field(
+      listMap(notification, "url", 0, 10),
+      "Who is told when a key, a project or the organization has spent so much: one signed message for each threshold, scope and window.",
     ).optional(),
     apiKeys: field(
       listMap(

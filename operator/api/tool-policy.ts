@@ -1,7 +1,7 @@
 /** ToolPolicy: which server tools run, with which engines and bounds (configuration.md "ToolPolicy" is made from it). */
 import { z } from "zod";
-import { duration, field, httpUrl, objectName, secretKeyRef, set, withRules } from "./fields.ts";
-import { cidrFault, parseCidr } from "./cidr.ts";
+import { duration, field, httpUrl, objectName, secretKeyRef, withRules } from "./fields.ts";
+import { allowCIDRs, allowPorts } from "./egress.ts";
 
 export const policyDefaults = {
   enabled: true,
@@ -81,44 +81,8 @@ const webSearch = z.strictObject({
 
 const egress = withRules(
   z.strictObject({
-    allowCIDRs: field(
-      withRules(
-        set(
-          withRules(
-            z
-              .string()
-              .min(1)
-              .max(64)
-              .regex(/^[0-9A-Fa-f:.]+\/[0-9]{1,3}$/, "must be a network such as 10.0.0.0/8 or fd00::/8"),
-            [
-              {
-                cel: "isCIDR(self)",
-                message: "must be a network, such as 10.20.0.0/16",
-                fault: (entry) => (parseCidr(entry) === null ? [] : null),
-              },
-            ],
-          ),
-          64,
-        ),
-        [
-          {
-            cel: null,
-            message: "must be a network that holds no link-local and no cloud-metadata address",
-            fault: (entries) => {
-              const index = entries.findIndex(
-                (entry) => parseCidr(entry) !== null && cidrFault(entry) !== null,
-              );
-              return index < 0 ? null : [index];
-            },
-          },
-        ],
-      ),
-      "Networks beside the public internet, for an intranet; never link-local or cloud metadata.",
-      { example: ["10.20.0.0/16"] },
-    ).optional(),
-    allowPorts: field(set(z.int().min(1).max(65_535), 64), "Ports beside 80 and 443.", {
-      example: [8443],
-    }).optional(),
+    allowCIDRs: allowCIDRs(),
+    allowPorts: allowPorts(),
     proxy: field(
       z
         .string()

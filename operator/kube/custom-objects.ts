@@ -109,11 +109,16 @@ function readObject(kind: Kind, object: RawObject, before: CustomObject | undefi
   };
 }
 
-/** Every `secretKeyRef.name`: the one form in which a spec names a Secret. */
+/** Every name in a `secretKeyRef` or `secretRef`: the forms in which a spec names a Secret. */
 function collectSecretNames(value: unknown, names: Set<string>): void {
   if (typeof value !== "object" || value === null) return;
   for (const [key, inner] of Object.entries(value)) {
-    if (key === "secretKeyRef" && typeof inner === "object" && inner !== null && "name" in inner) {
+    if (
+      (key === "secretKeyRef" || key === "secretRef") &&
+      typeof inner === "object" &&
+      inner !== null &&
+      "name" in inner
+    ) {
       if (typeof inner.name === "string") names.add(inner.name);
     } else collectSecretNames(inner, names);
   }

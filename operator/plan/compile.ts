@@ -118,6 +118,7 @@ function compileOnce(
     judge,
     owners: known,
     secrets,
+    credentials,
     wanted,
   });
 

@@ -36,17 +36,19 @@ export class CredentialCollector {
 
   /**
    * Resolves one reference and keeps its value. `heldBefore`: the object's last published entry used the same
-   * credential, so that its last value stays when the Secret is gone. An id of null: there is no value.
+   * credential, so that its last value stays when the Secret is gone. `faultOf`: what is wrong with a value. An id of null:
+   * there is no value.
    */
   resolve(
     namespace: string,
     ref: SecretKeyRef,
     path: () => string,
     heldBefore: (id: string) => boolean,
+    faultOf: (value: string) => string | null = headerFault,
   ): { readonly id: string | null; readonly fault: Fault<ResolvedReason> | null } {
     const id = `${namespace}/${ref.name}/${ref.key}`;
     const current = lookUp(this.#secrets, namespace, ref);
-    const invalid = current.found ? headerFault(current.value) : null;
+    const invalid = current.found ? faultOf(current.value) : null;
     if (current.found && invalid === null) {
       this.values[id] = current.value;
       return { id, fault: null };
@@ -85,6 +87,15 @@ function headerFault(value: string): string | null {
   if (value.length > MAX_CREDENTIAL)
     return `the value has ${value.length} characters, more than the ${MAX_CREDENTIAL} of the longest credential`;
   return /^[\t -~\u0080-\u00ff]*$/.test(value) ? null : "the value holds characters that no header can carry";
+}
+
+/** What signs webhooks: https://www.standardwebhooks.com */
+export function signingSecretFault(value: string): string | null {
+  const [, base64 = ""] = /^(?:whsec_)?([A-Za-z0-9+/]+={0,2})$/.exec(value) ?? [];
+  const bytes = Buffer.from(base64, "base64");
+  return bytes.length >= 24 && bytes.length <= 64 && bytes.toString("base64") === base64
+    ? null
+    : "the value is no secret for signing (whsec_ and 24 to 64 bytes in base64)";
 }
 
 /** `sk-svc-` and 40 base62 characters; `sk-adm-svc-` and further characters (service.md "Authentication"). */

@@ -1,14 +1,23 @@
 /** Organizations: one id each, grants, and the digests of declared keys. */
-import type { Limits, OrganizationEntry } from "../../dataplane/config/schema.ts";
+import type { Limits, Notification, OrganizationEntry } from "../../dataplane/config/schema.ts";
 import { bytesOf } from "../api/fields.ts";
 import {
   DEFAULT_PROJECT,
   type LimitsSpec,
   type OrganizationSpec,
   storageDefaults,
+  thresholdDefaults,
 } from "../api/organization.ts";
 import { momentMicros } from "../api/moment.ts";
-import { describeKey, isKeyOfForm, type KeyForm, lookUp, type SecretKeyRef } from "./credentials.ts";
+import {
+  type CredentialCollector,
+  describeKey,
+  isKeyOfForm,
+  type KeyForm,
+  lookUp,
+  type SecretKeyRef,
+  signingSecretFault,
+} from "./credentials.ts";
 import { micros } from "./decimal.ts";
 import type { Judge } from "./judge.ts";
 import {
@@ -33,6 +42,7 @@ export interface OrganizationContext {
   /** Who owns which id. */
   readonly owners: Owners;
   readonly secrets: Secrets;
+  readonly credentials: CredentialCollector;
   /** Receives the keys that have to be made. */
   readonly wanted: WantedKey[];
 }
@@ -88,6 +98,8 @@ function compileOrganization(
   const last = lastGood(object, context);
   const keepLastGood = (accepted: readonly Fault[]): Outcome => {
     const kept = last !== undefined && holders.get(last.id) === object ? last : null;
+    for (const { credential } of kept?.notifications ?? [])
+      if (credential !== null) context.credentials.keep(credential);
     const serves = kept?.source.generation ?? null;
     const facts = kept === null ? {} : { id: kept.id };
     return { entry: kept, verdict: { object, accepted, resolved: [], serves, notes: [], facts } };
@@ -128,7 +140,9 @@ function compileOrganization(
       maxBytes: bytesOf(spec.storage?.maxBytes ?? storageDefaults.maxBytes),
       maxFiles: spec.storage?.maxFiles ?? storageDefaults.maxFiles,
     },
+    ...((spec.keyDefaults?.hold ?? spec.hold) === "Typical" ? { hold: "typical" } : {}),
     ...(spec.keyDefaults?.limits === undefined ? {} : { keyDefaults: limitsOf(spec.keyDefaults.limits) }),
+    ...notificationsOf(object, spec, before, context, resolved),
     ...projectLimits(spec),
     projects: [...new Set([DEFAULT_PROJECT, ...(spec.projects ?? []).map((project) => project.name)])],
     apiKeys: (spec.apiKeys ?? []).flatMap((key, index) => {
@@ -157,6 +171,38 @@ function compileOrganization(
     entry,
     verdict: { object, accepted: [], resolved, serves: object.generation, notes: [], facts: { id } },
   };
+}
+
+function notificationsOf(
+  object: Declared,
+  { notifications = [] }: OrganizationSpec,
+  before: OrganizationEntry | undefined,
+  { credentials }: OrganizationContext,
+  faults: Fault<ResolvedReason>[],
+): Pick<OrganizationEntry, "notifications"> {
+  if (notifications.length === 0) return {};
+  const entries = notifications.map((declared, index): Notification => {
+    const path = () => pathText(["spec", "notifications", index, "secretRef"]);
+    const heldBefore = (id: string) =>
+      before?.notifications?.some(({ credential }) => credential === id) === true;
+    const { secretRef } = declared;
+    const { id, fault } = credentials.resolve(
+      object.namespace,
+      secretRef,
+      path,
+      heldBefore,
+      signingSecretFault,
+    );
+    if (fault !== null) faults.push(fault);
+    return {
+      url: declared.url,
+      credential: id,
+      thresholds: declared.thresholds ?? [...thresholdDefaults],
+      allowCidrs: declared.allowCIDRs ?? [],
+      allowPorts: declared.allowPorts ?? [],
+    };
+  });
+  return { notifications: entries };
 }
 
 function limitsOf({ credits, models, ...rates }: LimitsSpec): Limits {

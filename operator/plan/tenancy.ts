@@ -136,16 +136,24 @@ function organizationFaults(object: Declared, spec: OrganizationSpec, fault: Mak
         `an Organization of this namespace grants itself no credit: remove the grants; the platform team adds credit with main.ts grant --organization ${id}`,
       ),
     );
+  for (const [index, { allowCIDRs = [], allowPorts = [] }] of (spec.notifications ?? []).entries())
+    for (const name of openedBy({ allowCIDRs, allowPorts }))
+      faults.push(
+        fault(
+          `spec.notifications[${index}].${name}`,
+          "a notification of this namespace opens nothing beyond the public internet: remove the field, or have the platform team declare the Organization",
+        ),
+      );
   return faults;
 }
 
+/** The fields that are not empty. */
+const openedBy = (fields: Readonly<Record<string, readonly unknown[]>>): string[] =>
+  Object.keys(fields).filter((name) => (fields[name] ?? []).length > 0);
+
 function policyFaults(spec: ToolPolicySpec, fault: MakeFault): Fault[] {
   const { allowCIDRs = [], allowPorts = [], proxy } = spec.webFetch?.egress ?? {};
-  const opened = [
-    ...(allowCIDRs.length > 0 ? ["allowCIDRs"] : []),
-    ...(allowPorts.length > 0 ? ["allowPorts"] : []),
-    ...(proxy === undefined ? [] : ["proxy"]),
-  ];
+  const opened = [...openedBy({ allowCIDRs, allowPorts }), ...(proxy === undefined ? [] : ["proxy"])];
   return opened.map((name) =>
     fault(
       `spec.webFetch.egress.${name}`,
@@ -155,8 +163,14 @@ function policyFaults(spec: ToolPolicySpec, fault: MakeFault): Fault[] {
 }
 
 /** Whether what was served before may go on; after a switch of the tenancy it may not (rule 8.2). */
-export const mayKeepOrganization = ({ id, grants, source }: OrganizationEntry, tenancy: Tenancy): boolean =>
-  !isTenant(tenancy, source.namespace) || (id === defaultId(source) && grants.length === 0);
+export const mayKeepOrganization = (
+  { id, grants, notifications = [], source }: OrganizationEntry,
+  tenancy: Tenancy,
+): boolean =>
+  !isTenant(tenancy, source.namespace) ||
+  (id === defaultId(source) &&
+    grants.length === 0 &&
+    notifications.every(({ allowCidrs, allowPorts }) => allowCidrs.length + allowPorts.length === 0));
 
 export function mayKeepPolicy({ webFetch, source }: Policy, tenancy: Tenancy): boolean {
   if (!isTenant(tenancy, source.namespace) || webFetch === null) return true;

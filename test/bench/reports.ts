@@ -12,7 +12,7 @@ import { z } from "zod";
 import { completionsUsage } from "../../dataplane/reports/completions-usage.ts";
 import { costReport } from "../../dataplane/reports/cost-report.ts";
 import { messagesUsage } from "../../dataplane/reports/messages-usage.ts";
-import { DAY_MS } from "../../dataplane/reports/parameters.ts";
+import { DAY_MS } from "../../dataplane/lib/clock.ts";
 import { statement } from "../../dataplane/reports/sums.ts";
 import { migrate } from "../../dataplane/store/migrate.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";

@@ -141,9 +141,12 @@ export const sampleCredentials = (serial: number, values: Record<string, string>
   values,
 });
 
-export function sampleSnapshot(routing: Routing = sampleRouting(1)): Snapshot {
+export function sampleSnapshot(
+  routing: Routing = sampleRouting(1),
+  credentials: Record<string, string> = {},
+): Snapshot {
   const index = indexOf("a", routing, [], []);
-  return new Snapshot(index, routing, sampleCredentials(routing.serial));
+  return new Snapshot(index, routing, sampleCredentials(routing.serial, credentials));
 }
 
 function indexOf(slot: Slot, routing: Routing, pieces: Buffer[], credentials: Buffer[]): SnapshotIndex {

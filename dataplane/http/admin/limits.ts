@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { creditsText } from "../../billing/credits.ts";
 import type { Holds, Standing } from "../../billing/holds.ts";
-import { amountOf, type LimitedScope } from "../../billing/scopes.ts";
+import { amountOf, anewText, type LimitedScope } from "../../billing/scopes.ts";
 import { limitPeriods, type Limits } from "../../config/schema.ts";
 import { scopesOfKeys, type LimitsChange } from "../../identity/limits.ts";
 import type { DatabasePool } from "slonik";
@@ -91,7 +91,7 @@ export function standingObject({ scope: { kind, limits }, spent, held, beginsAne
     spent: creditsText(spent),
     held: creditsText(held),
     left: creditsText(left > 0n ? left : 0n),
-    begins_anew_at: beginsAnewAt === null ? null : new Date(beginsAnewAt).toISOString().replace(".000Z", "Z"),
+    begins_anew_at: anewText(beginsAnewAt),
   };
 }
 

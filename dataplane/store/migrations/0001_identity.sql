@@ -11,6 +11,8 @@ create table organizations (
   declaration text not null,
   -- Limits of inference keys that name none themselves (config/schema.ts, limitsSchema); null: none.
   key_limits jsonb,
+  -- Who is told of spent credit: [{"url": …, "thresholds": [50, …]}], in per cent (rule 9.8); null: nobody.
+  notifications jsonb,
   created_at timestamptz not null default now(),
   -- The namespace that declared the id first owns it for ever (rule 8.3): another one that declares it is not copied. Null:
   -- the platform released it, and the next one that declares it has it.
@@ -68,6 +70,14 @@ create index api_keys_organization on api_keys (organization_id, position desc);
 create index api_keys_project on api_keys (project_id, position desc);
 -- A declared key is known by its name: a new secret under the same name is the same key.
 create unique index api_keys_declared on api_keys (organization_id, kind, name) where source = 'declared';
+
+-- Whatever may have a limit of credit, by the id that stands in usage rows, and the limit that holds for it; null: none.
+create view limited_scopes as
+  select key.organization_id, 'key' as kind, key.id, coalesce(key.limits -> 'credits', organization.key_limits -> 'credits') as credits
+  from api_keys key join organizations organization on organization.id = key.organization_id
+  where key.kind = 'inference'
+  union all
+  select organization_id, 'project', id, limits -> 'credits' from projects;
 
 -- The highest snapshot serials whose copying was begun, and ended (design.md §2). Nothing below the first is ever
 -- copied again, even when its copying broke off in the middle.

@@ -32,6 +32,9 @@ create table grants (
 create table accounts (
   organization_id text primary key,
   balance_micros bigint not null default 0,
+  -- The balance right after the last grant, and how many there were; a negative one only lowers the first.
+  full_micros bigint not null default 0,
+  fillings integer not null default 0,
   -- Grows with every change of the balance or of the key epoch; Redis takes only newer versions.
   version bigint not null default 1,
   -- One pod looks for changed accounts, every few seconds, and reads them all.
@@ -187,3 +190,44 @@ create table ledger_losses (
   lost_micros bigint not null,
   found_at timestamptz not null default clock_timestamp()
 );
+
+-- What a notification tells (rule 9.8): that a scope has spent so many per cent of its amount. Written in the transaction of the
+-- charge that crossed the line (note_thresholds in 0003_charging.sql), once for each threshold, scope and window.
+create table threshold_messages (
+  -- Its receivers know it by this.
+  id text primary key default 'msg_' || replace(gen_random_uuid()::text, '-', ''),
+  organization_id text not null,
+  scope text not null check (scope in ('organization', 'project', 'key')),
+  scope_id text not null,
+  -- As in limits; null: an organization's balance since its last grant.
+  per text,
+  -- Its window: the first day, days since 1970; of an organization the number of its last grant.
+  from_day integer not null,
+  -- The day after its last one; null: it has no end.
+  to_day integer,
+  -- Per cent.
+  threshold integer not null,
+  amount_micros bigint not null,
+  spent_micros bigint not null,
+  crossed_at timestamptz not null default clock_timestamp(),
+  unique nulls not distinct (organization_id, scope, scope_id, per, from_day, threshold)
+);
+create index threshold_messages_ended on threshold_messages (to_day);
+
+-- A message on its way to one of its receivers (dataplane/notifications).
+create table webhook_deliveries (
+  message_id text not null references threshold_messages (id) on delete cascade,
+  organization_id text not null,
+  url text not null,
+  -- When it is to be tried next; whoever tries it moves this first.
+  next_at timestamptz not null default clock_timestamp(),
+  tries integer not null default 0,
+  -- Taken by its receiver, or given up; null: neither yet.
+  ended_at timestamptz,
+  -- What became of the last try; null: it was taken.
+  failure text,
+  primary key (message_id, url)
+);
+create index webhook_deliveries_due on webhook_deliveries (organization_id, next_at) where ended_at is null;
+create index webhook_deliveries_refused on webhook_deliveries (organization_id, url)
+where failure = 'refused' and ended_at is null;

@@ -157,6 +157,83 @@ begin
     from sums group by 1
   ) charge
   where account.organization_id = charge.organization_id;
+  perform note_thresholds(came);
+end
+$$;
+
+-- The window of a limit in which a day lies, as windowOf in billing/scopes.ts; to_day null: it has no end.
+create function limit_window(per text, day integer, out from_day integer, out to_day integer)
+language plpgsql immutable as $$
+begin
+  case per
+    when 'day' then
+      from_day := day;
+      to_day := day + 1;
+    when 'week' then
+      -- 1970 began on a Thursday.
+      from_day := day - (day + 3) % 7;
+      to_day := from_day + 7;
+    when 'month' then
+      from_day := date_trunc('month', date '1970-01-01' + day)::date - date '1970-01-01';
+      to_day := (date_trunc('month', date '1970-01-01' + day) + interval '1 month')::date - date '1970-01-01';
+    else
+      from_day := 0;
+  end case;
+end
+$$;
+
+-- Notes which thresholds were crossed by rows that came into `usage`, for the organizations that want to be told of them.
+create function note_thresholds(came charge[]) returns void language plpgsql as $$
+declare
+  told text[];
+begin
+  select array_agg(id) into told from organizations
+  where id in (select organization_id from unnest(came)) and notifications is not null;
+  if told is null then
+    return;
+  end if;
+  with charged as (
+    select distinct organization_id, scope_id, (accepted_ms / 86400000)::integer as day
+    from unnest(came) cross join lateral (values (key_id), (project_id)) scope (scope_id)
+    where organization_id = any (told)
+  ), limits as (
+    select distinct charged.organization_id, limited.kind as scope, limited.id as scope_id,
+      limited.credits ->> 'per' as per, bounds.from_day, bounds.to_day,
+      (limited.credits ->> 'amountMicros')::bigint as amount
+    from charged
+    join limited_scopes limited on limited.organization_id = charged.organization_id and limited.id = charged.scope_id
+    cross join lateral limit_window(limited.credits ->> 'per', charged.day) bounds
+    where limited.credits is not null
+  ), standings as (
+    select limits.*, (
+      select sum(micros) from usage_daily daily
+      where daily.organization_id = limits.organization_id and daily.scope_id = limits.scope_id
+        and (daily.day >= limits.from_day or limits.to_day is null) and (daily.day < limits.to_day or limits.to_day is null)
+    )::bigint as spent
+    from limits
+    union all
+    select organization_id, 'organization', organization_id, null, fillings, null, full_micros, full_micros - balance_micros
+    from accounts where organization_id = any (told)
+  ), crossed as (
+    insert into threshold_messages (
+      organization_id, scope, scope_id, per, from_day, to_day, threshold, amount_micros, spent_micros
+    )
+    select standing.organization_id, scope, scope_id, per, from_day, to_day, threshold, amount, spent
+    from standings standing cross join lateral (
+      select distinct percent::integer as threshold
+      from organizations organization, jsonb_array_elements(organization.notifications) notification,
+        jsonb_array_elements_text(notification -> 'thresholds') percent
+      where organization.id = standing.organization_id
+    ) thresholds
+    where amount > 0 and spent >= amount / 100.0 * threshold
+    on conflict do nothing
+    returning id, organization_id, threshold
+  )
+  insert into webhook_deliveries (message_id, organization_id, url)
+  select distinct crossed.id, organization_id, notification ->> 'url'
+  from crossed join organizations organization on organization.id = crossed.organization_id,
+    jsonb_array_elements(organization.notifications) notification
+  where notification -> 'thresholds' @> to_jsonb(crossed.threshold);
 end
 $$;
 

@@ -27,7 +27,7 @@ export interface GuardOptions {
 }
 
 /** Thrown (as the cause of undici's error) when the guard refused a connection: nothing was connected. */
-class ConnectionRefusedByGuard extends Error {
+export class ConnectionRefusedByGuard extends Error {
   constructor(reason: string) {
     super(reason);
     this.name = "ConnectionRefusedByGuard";

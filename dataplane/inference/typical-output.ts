@@ -1,0 +1,62 @@
+/**
+ * How many output tokens the answers of a route usually have, for organizations that hold no more than that (rule 9.7). As this
+ * process saw it: others learn by themselves. A process that has seen none holds the least.
+ */
+import { LRUCache } from "lru-cache";
+import type { FinalUsage } from "../billing/meter.ts";
+import type { OrganizationEntry, Route } from "../config/schema.ts";
+
+/** Held at least, unless the request's own limit is lower. */
+const LEAST_TOKENS = 1_024;
+/** Answers that are remembered of a route, and how many new ones it takes to look at them again. */
+const REMEMBERED = 256;
+const LOOKED_AT_EACH = 16;
+const MOST_ROUTES = 5_000;
+
+interface Seen {
+  /** A ring of output tokens; `count`: how many ever came. */
+  readonly tokens: Float64Array;
+  count: number;
+  usual: number;
+  lookedAt: number;
+}
+
+export class TypicalOutput {
+  readonly #routes = new LRUCache<string, Seen>({ max: MOST_ROUTES });
+
+  /** Of an answer that went well, with so many choices. */
+  learn({ source }: Pick<Route, "source">, settled: FinalUsage | null, choices: number): void {
+    if (settled === null || settled.status !== "ok") return;
+    let seen = this.#routes.get(source.uid);
+    if (seen === undefined) {
+      seen = { tokens: new Float64Array(REMEMBERED), count: 0, usual: 0, lookedAt: 0 };
+      this.#routes.set(source.uid, seen);
+    }
+    for (const { output } of settled.calls ?? [settled.tokens]) {
+      seen.tokens[seen.count % REMEMBERED] = output / choices;
+      seen.count += 1;
+    }
+  }
+
+  /** What is held of an output limit: all of it, unless the organization says Typical. */
+  held(
+    organization: OrganizationEntry | undefined,
+    { source }: Pick<Route, "source">,
+    limit: number,
+  ): number {
+    if (organization?.hold !== "typical") return limit;
+    const seen = this.#routes.get(source.uid);
+    return Math.min(limit, Math.max(LEAST_TOKENS, seen === undefined ? 0 : usualOf(seen)));
+  }
+}
+
+/** The 95th percentile. */
+function usualOf(seen: Seen): number {
+  const { count, lookedAt } = seen;
+  if (lookedAt === 0 || count - lookedAt >= LOOKED_AT_EACH || count < LOOKED_AT_EACH) {
+    const known = seen.tokens.slice(0, Math.min(count, REMEMBERED)).sort();
+    seen.usual = Math.ceil(known[Math.ceil(known.length * 0.95) - 1] ?? 0);
+    seen.lookedAt = count;
+  }
+  return seen.usual;
+}

@@ -1,0 +1,117 @@
+/** Messages on their way (webhook_deliveries in store/migrations/0002_ledger.sql), for all pods that send them. */
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
+import { DAY_MS } from "../lib/clock.ts";
+import type { ThresholdMessage } from "./message.ts";
+
+/** A message for one of its receivers. */
+export interface DueDelivery extends ThresholdMessage {
+  readonly url: string;
+  /** This one included. */
+  readonly tries: number;
+}
+
+/** What kept a receiver from getting it: `refused`: the URL guard. */
+export type DeliveryFailure = "refused" | "not declared" | "failed";
+
+/** Whoever has a delivery must be done with it by then; else another pod takes it. */
+const LEASE_SECONDS = 60;
+/** Messages whose window ended so long ago are forgotten: no charge of then can come any more. */
+const FORGOTTEN_DAYS = 62;
+
+const deliverySchema = z.object({
+  id: z.string(),
+  organizationId: z.string(),
+  scope: z.enum(["organization", "project", "key"]),
+  scopeId: z.string(),
+  per: z.string().nullable(),
+  toDay: z.number().nullable(),
+  threshold: z.number(),
+  amount: z.bigint(),
+  spent: z.bigint(),
+  crossedAt: z.number(),
+  url: z.string(),
+  tries: z.number(),
+});
+
+/**
+ * Takes what is due, at most `most`, and `ofOne` of an organization, so that none waits behind another's receiver; nothing of
+ * `busy` ones.
+ */
+export async function claimDeliveries(
+  pool: CommonQueryMethods,
+  { most, ofOne, busy }: { readonly most: number; readonly ofOne: number; readonly busy: readonly string[] },
+): Promise<readonly DueDelivery[]> {
+  return await pool.any(sql.type(deliverySchema)`
+    with recursive waiting (organization_id) as (
+      (select min(organization_id) from webhook_deliveries where ended_at is null)
+      union all
+      select (
+        select min(next.organization_id) from webhook_deliveries next
+        where next.ended_at is null and next.organization_id > waiting.organization_id
+      ) from waiting where waiting.organization_id is not null
+    ), due as materialized (
+      select due.message_id, due.url
+      from (select organization_id from waiting order by random()) organization
+      cross join lateral (
+        select message_id, url from webhook_deliveries delivery
+        where ended_at is null and delivery.organization_id = organization.organization_id
+          and delivery.organization_id <> all (${sql.array([...busy], "text")}) and next_at <= clock_timestamp()
+        order by next_at limit ${ofOne} for update skip locked
+      ) due
+      limit ${most}
+    ), taken as (
+      update webhook_deliveries delivery
+      set tries = tries + 1, next_at = clock_timestamp() + make_interval(secs => ${LEASE_SECONDS})
+      from due where delivery.message_id = due.message_id and delivery.url = due.url
+      returning delivery.message_id, delivery.url, delivery.tries
+    )
+    select message.id, message.organization_id as "organizationId", message.scope, message.scope_id as "scopeId",
+      message.per, message.to_day as "toDay", message.threshold, message.amount_micros as amount,
+      message.spent_micros as spent, message.crossed_at as "crossedAt", taken.url, taken.tries
+    from taken join threshold_messages message on message.id = taken.message_id
+  `);
+}
+
+/** It was taken, or is given up. */
+export async function endDelivery(
+  pool: CommonQueryMethods,
+  { id, url }: DueDelivery,
+  failure: DeliveryFailure | null,
+): Promise<void> {
+  await pool.query(sql.unsafe`
+    update webhook_deliveries set ended_at = clock_timestamp(), failure = ${failure}
+    where message_id = ${id} and url = ${url}
+  `);
+}
+
+/** It is tried again later. */
+export async function postponeDelivery(
+  pool: CommonQueryMethods,
+  { id, url }: DueDelivery,
+  failure: DeliveryFailure,
+  waitMs: number,
+): Promise<void> {
+  await pool.query(sql.unsafe`
+    update webhook_deliveries
+    set failure = ${failure}, next_at = clock_timestamp() + make_interval(secs => ${waitMs / 1000})
+    where message_id = ${id} and url = ${url} and ended_at is null
+  `);
+}
+
+/** Forgets windows that are long over. */
+export async function forgetMessages(pool: CommonQueryMethods, now: number): Promise<void> {
+  const today = Math.floor(now / DAY_MS);
+  await pool.query(sql.unsafe`delete from threshold_messages where to_day < ${today - FORGOTTEN_DAYS}`);
+}
+
+const refusedSchema = z.object({ organizationId: z.string(), url: z.string() });
+export type RefusedDestination = z.infer<typeof refusedSchema>;
+
+/** Receivers whose address the URL guard refuses, as the tries say that are still going on. */
+export async function refusedDestinations(pool: CommonQueryMethods): Promise<readonly RefusedDestination[]> {
+  return await pool.any(sql.type(refusedSchema)`
+    select distinct organization_id as "organizationId", url from webhook_deliveries
+    where failure = 'refused' and ended_at is null
+  `);
+}

@@ -1,0 +1,69 @@
+/** One try to deliver a message: through the URL guard, without redirects, bounded in time and in what is read. */
+import { request } from "undici";
+import type { Notification } from "../config/schema.ts";
+import { egressRules } from "../tools/url-guard/address.ts";
+import { ConnectionRefusedByGuard, guardedDispatcher } from "../tools/url-guard/dispatcher.ts";
+import { judgeUrl } from "../tools/url-guard/judge-url.ts";
+import type { OwnAddresses } from "../tools/url-guard/own-addresses.ts";
+import type { Resolver } from "../tools/url-guard/resolver.ts";
+
+/** Each try has so long (rule 9.8). */
+export const TRY_MS = 15_000;
+
+/** `reason` is for the log. */
+export type SendOutcome =
+  | { readonly kind: "taken" }
+  | { readonly kind: "refused" | "failed"; readonly reason: string };
+
+export interface SendDeps {
+  readonly resolver: Resolver;
+  readonly own?: OwnAddresses;
+  readonly timeoutMs?: number;
+}
+
+/** Never throws. */
+export async function sendMessage(
+  { url, allowCidrs, allowPorts }: Notification,
+  headers: Readonly<Record<string, string>>,
+  body: string,
+  { resolver, own, timeoutMs = TRY_MS }: SendDeps,
+): Promise<SendOutcome> {
+  const rules = egressRules({ allowCidrs, allowPorts });
+  const verdict = judgeUrl(url, rules);
+  if (!verdict.allowed) return { kind: "refused", reason: verdict.reason };
+  const signal = AbortSignal.timeout(timeoutMs);
+  const dispatcher = guardedDispatcher({
+    rules,
+    resolver,
+    proxy: null,
+    signal,
+    ...(own === undefined ? {} : { own }),
+  });
+  try {
+    const response = await request(verdict.url, { method: "POST", dispatcher, signal, headers, body });
+    const { statusCode } = response;
+    // What it says is of no interest: its status decides.
+    response.body.on("error", () => undefined).destroy();
+    return statusCode >= 200 && statusCode <= 299
+      ? { kind: "taken" }
+      : { kind: "failed", reason: `status ${statusCode}` };
+  } catch (error) {
+    const cause = refusalIn(error);
+    if (cause !== null) return { kind: "refused", reason: cause.message };
+    return { kind: "failed", reason: signal.aborted ? "no answer in time" : nameOf(error) };
+  } finally {
+    await dispatcher.destroy();
+  }
+}
+
+function refusalIn(error: unknown): ConnectionRefusedByGuard | null {
+  for (let inner = error; inner instanceof Error; inner = inner.cause)
+    if (inner instanceof ConnectionRefusedByGuard) return inner;
+  return null;
+}
+
+/** Of an error its code or name: a message may hold addresses. */
+function nameOf(error: unknown): string {
+  if (!(error instanceof Error)) return "failed";
+  return "code" in error && typeof error.code === "string" ? error.code : error.name;
+}

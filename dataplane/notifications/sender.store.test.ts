@@ -1,0 +1,243 @@
+/** Sending what crossed a threshold (rule 9.8) to real receivers: one message id each, and none holds up another. */
+import { once } from "node:events";
+import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { pino } from "pino";
+import { sql, type DatabasePool } from "slonik";
+import { Webhook } from "standardwebhooks";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { z } from "zod";
+import { sampleOrganization, sampleRouting, sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
+import { DirectoryWorld } from "../../test/integration/directory-world.ts";
+import { anewText } from "../billing/scopes.ts";
+import type { Notification } from "../config/schema.ts";
+import { DAY_MS, systemClock } from "../lib/clock.ts";
+import type { Resolver } from "../tools/url-guard/resolver.ts";
+import { claimDeliveries, refusedDestinations } from "./deliveries.ts";
+import { NotificationSender, pauseAfter } from "./sender.ts";
+
+const SECRET = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
+
+interface Came {
+  readonly path: string;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+let receiver: Server;
+let port = 0;
+const came: Came[] = [];
+/** What becomes of a request, by its path. */
+const answers: Record<string, (response: ServerResponse) => void> = {
+  "/good": (response) => response.writeHead(204).end(),
+  "/fails": (response) => response.writeHead(500).end("no"),
+  "/redirects": (response) => response.writeHead(302, { location: "/good" }).end(),
+  "/hangs": () => {},
+  "/endless": (response) => {
+    response.writeHead(200);
+    response.write("x".repeat(100_000));
+  },
+};
+let world: DirectoryWorld;
+let pool: DatabasePool;
+beforeAll(async () => {
+  world = await DirectoryWorld.open();
+  ({ pool } = world);
+  receiver = createServer((incoming, response) => {
+    let body = "";
+    incoming.setEncoding("utf8").on("data", (piece: string) => (body += piece));
+    incoming.on("end", () => {
+      const { url: path = "", headers } = incoming;
+      came.push({ path, headers, body });
+      answers[path]?.(response);
+    });
+  });
+  receiver.listen(0, "127.0.0.1");
+  await once(receiver, "listening");
+  ({ port } = receiver.address() as AddressInfo);
+});
+afterAll(async () => {
+  receiver.closeAllConnections();
+  receiver.close();
+  await world[Symbol.asyncDispose]();
+});
+beforeEach(async () => {
+  came.length = 0;
+  await pool.query(sql.unsafe`truncate threshold_messages, webhook_deliveries`);
+});
+const senders: NotificationSender[] = [];
+afterEach(async () => {
+  await Promise.all(senders.splice(0).map((sender) => sender.stop()));
+});
+
+const url = (path: string) => `http://127.0.0.1:${port}${path}`;
+const inside = { allowCidrs: ["127.0.0.0/8"] };
+const told = (path: string, more: Partial<Notification> = {}): Notification => ({
+  url: url(path),
+  credential: "ns/hooks/secret",
+  thresholds: [50],
+  ...inside,
+  allowPorts: [port],
+  ...more,
+});
+
+/** A pod whose snapshot says these notifications of these organizations. */
+function pod(notifications: Readonly<Record<string, readonly Notification[]>>, resolver?: Resolver) {
+  const organizations = Object.entries(notifications).map(([id, list]) =>
+    sampleOrganization(id, { notifications: [...list] }),
+  );
+  const snapshot = sampleSnapshot(sampleRouting(1, { organizations }), { "ns/hooks/secret": SECRET });
+  const sender = new NotificationSender({
+    pool,
+    clock: systemClock,
+    log: pino({ level: "silent" }),
+    snapshot: () => snapshot,
+    random: () => 0,
+    resolver: resolver ?? { resolve: async () => [] },
+    timeoutMs: 400,
+    lookMs: 20,
+  });
+  senders.push(sender);
+  sender.start();
+  return sender;
+}
+
+const TODAY = Math.floor(Date.now() / DAY_MS);
+let made = 0;
+async function crossed(organizationId: string, urls: readonly string[]): Promise<string> {
+  const id = await pool.oneFirst(sql.type(z.object({ id: z.string() }))`
+    insert into threshold_messages (
+      organization_id, scope, scope_id, per, from_day, to_day, threshold, amount_micros, spent_micros
+    )
+    values (${organizationId}, 'key', ${`apikey_${(made += 1)}`}, 'day', ${TODAY}, ${TODAY + 1}, 50, 1000000, 500001)
+    returning id
+  `);
+  for (const one of urls)
+    await pool.query(sql.unsafe`
+      insert into webhook_deliveries (message_id, organization_id, url) values (${id}, ${organizationId}, ${one})
+    `);
+  return id;
+}
+const state = async () =>
+  Object.fromEntries(
+    (
+      await pool.any(
+        sql.type(
+          z.object({
+            url: z.string(),
+            ended: z.boolean(),
+            failure: z.string().nullable(),
+            tries: z.number(),
+          }),
+        )`select url, ended_at is not null as ended, failure, tries from webhook_deliveries`,
+      )
+    ).map(({ url: one, ended, failure, tries }) => [new URL(one).pathname, { ended, failure, tries }]),
+  );
+/** As if the pauses were over. */
+const hurry = () =>
+  pool.query(sql.unsafe`update webhook_deliveries set next_at = clock_timestamp() where ended_at is null`);
+
+test("a message is signed as Standard Webhooks says, and sent once", async () => {
+  const id = await crossed("org_a", [url("/good")]);
+  pod({ org_a: [told("/good")] });
+  pod({ org_a: [told("/good")] });
+  await expect.poll(state).toEqual({ "/good": { ended: true, failure: null, tries: 1 } });
+  await hurry();
+  expect(came).toHaveLength(1);
+  const [message] = came;
+  expect(message?.headers["webhook-id"]).toBe(id);
+  expect(new Webhook(SECRET).verify(message?.body ?? "", message?.headers as Record<string, string>)).toEqual(
+    {
+      type: "credit.threshold",
+      timestamp: expect.stringMatching(/^\d{4}-.*Z$/),
+      data: {
+        organization_id: "org_a",
+        scope: "key",
+        id: expect.stringMatching(/^apikey_/),
+        per: "day",
+        threshold: 50,
+        amount: "1",
+        spent: "0.500001",
+        begins_anew_at: anewText((TODAY + 1) * DAY_MS),
+      },
+    },
+  );
+});
+
+test("receivers that fail, hang, redirect or never end keep their message's id, and hold up nobody", async () => {
+  const bad = ["/fails", "/redirects", "/hangs"];
+  const ids = new Map<string, string>();
+  for (const path of bad) ids.set(path, await crossed("org_a", [url(path)]));
+  // More hanging ones than one organization has places.
+  for (let index = 0; index < 40; index += 1) await crossed("org_a", [url("/hangs")]);
+  const good = await crossed("org_b", [url("/good"), url("/endless")]);
+  pod({ org_a: bad.map((path) => told(path)), org_b: [told("/good"), told("/endless")] });
+  await expect
+    .poll(async () => came.filter(({ path }) => path === "/good" || path === "/endless").length)
+    .toBe(2);
+  await expect
+    .poll(() => bad.every((path) => came.some((one) => one.headers["webhook-id"] === ids.get(path))), {
+      timeout: 20_000,
+    })
+    .toBe(true);
+  await expect.poll(async () => (await state())["/fails"]).toMatchObject({ ended: false, failure: "failed" });
+  await hurry();
+  const tries = (path: string) => came.filter(({ headers }) => headers["webhook-id"] === ids.get(path));
+  await expect.poll(() => Math.min(...bad.map((path) => tries(path).length)), { timeout: 20_000 }).toBe(2);
+  // The redirect was not followed, and what was taken is not sent again.
+  expect(came.filter(({ path }) => path === "/good")).toHaveLength(1);
+  expect(came.find(({ path }) => path === "/good")?.headers["webhook-id"]).toBe(good);
+  for (const path of bad) expect(new Set(tries(path).map(({ body }) => body)).size).toBe(1);
+});
+
+test("after a day it is given up", async () => {
+  await crossed("org_a", [url("/fails")]);
+  await pool.query(sql.unsafe`update threshold_messages set crossed_at = now() - interval '25 hours'`);
+  pod({ org_a: [told("/fails")] });
+  await expect.poll(state).toEqual({ "/fails": { ended: true, failure: "failed", tries: 1 } });
+});
+
+test("rule 8.6: nothing is sent to an address that the guard refuses, and the status can tell it", async () => {
+  await crossed("org_a", [url("/good")]);
+  await crossed("org_b", ["http://inside.example/hook"]);
+  pod(
+    {
+      org_a: [told("/good", { allowCidrs: [] })],
+      org_b: [{ ...told("/"), url: "http://inside.example/hook" }],
+    },
+    { resolve: async () => ["169.254.169.254"] },
+  );
+  await expect
+    .poll(async () => (await refusedDestinations(pool)).map(({ organizationId }) => organizationId).sort())
+    .toEqual(["org_a", "org_b"]);
+  expect(came).toEqual([]);
+});
+
+test("what is not declared here, or has no secret yet, waits", async () => {
+  await crossed("org_a", [url("/good")]);
+  pod({ org_a: [told("/good", { credential: null })] });
+  await expect.poll(state).toMatchObject({ "/good": { ended: false, failure: "not declared" } });
+  pod({ org_a: [told("/good")] });
+  await hurry();
+  await expect
+    .poll(async () => {
+      await hurry();
+      return (await state())["/good"];
+    })
+    .toMatchObject({ ended: true, failure: null });
+  expect(came).toHaveLength(1);
+});
+
+test("what one pod has taken no other takes, also when it dies with it for a minute", async () => {
+  for (let index = 0; index < 20; index += 1) await crossed("org_a", [url("/good")]);
+  const take = () => claimDeliveries(pool, { most: 64, ofOne: 8, busy: [] });
+  const taken = (await Promise.all([take(), take(), take(), take()])).flat();
+  expect(new Set(taken.map(({ id }) => id)).size).toBe(taken.length);
+  expect(taken.length).toBeGreaterThanOrEqual(8);
+  expect(await claimDeliveries(pool, { most: 64, ofOne: 8, busy: ["org_a"] })).toEqual([]);
+});
+
+test("pauses grow from ten seconds to two hours", () => {
+  expect([1, 2, 3, 4, 20].map((tries) => pauseAfter(tries, 0))).toEqual([
+    10_000, 30_000, 90_000, 270_000, 7_200_000,
+  ]);
+});

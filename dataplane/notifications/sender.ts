@@ -1,0 +1,134 @@
+/**
+ * Sends what has crossed a threshold (rule 9.8). Every pod has one and all do the same: what one has taken the others leave
+ * alone for a minute, and what one has not finished when it dies is taken by another, under the same id.
+ */
+import type { Logger } from "pino";
+import type { DatabasePool } from "slonik";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Clock } from "../lib/clock.ts";
+import { inBackground } from "../lib/in-background.ts";
+import { Recurring } from "../lib/recurring.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import {
+  claimDeliveries,
+  endDelivery,
+  forgetMessages,
+  postponeDelivery,
+  type DueDelivery,
+  type DeliveryFailure,
+} from "./deliveries.ts";
+import { messageBody, messageHeaders } from "./message.ts";
+import { sendMessage, type SendDeps } from "./send.ts";
+
+/** The first try comes within 10 s of the charge. */
+const LOOK_MS = 1_000;
+const FORGET_MS = 3_600_000;
+/** Tries of this process at once, and of them those of one organization. */
+const PLACES = 64;
+const OF_ONE = 8;
+const GIVEN_UP_MS = 24 * 3_600_000;
+const FIRST_PAUSE_MS = 10_000;
+const LONGEST_PAUSE_MS = 2 * 3_600_000;
+/** What is wrong here may be mended at any time, and costs the receiver nothing. */
+const OWN_PAUSE_MS = 60_000;
+
+/** After so many tries: 10 s, 30 s, 90 s … 2 h, each up to half as long again. `random`: 0 to 1. */
+export const pauseAfter = (tries: number, random: number): number =>
+  Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 3 ** Math.min(tries - 1, 10)) * (1 + random / 2);
+
+export interface SenderOptions extends SendDeps {
+  readonly pool: DatabasePool;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** What is served now; null before the first one. */
+  readonly snapshot: () => Snapshot | null;
+  readonly random: () => number;
+  /** Milliseconds between two looks; `LOOK_MS` unless a test has less patience. */
+  readonly lookMs?: number;
+}
+
+export class NotificationSender {
+  readonly #options: SenderOptions;
+  readonly #loops: readonly Recurring[];
+  /** Tries under way, by organization. */
+  readonly #under = new Map<string, number>();
+  readonly #running = new Set<Promise<void>>();
+  #stopped = false;
+
+  constructor(options: SenderOptions) {
+    this.#options = options;
+    const { log, pool, clock, lookMs = LOOK_MS } = options;
+    this.#loops = [
+      new Recurring(log, "notifications", lookMs, () => this.#look()),
+      new Recurring(log, "old notifications", FORGET_MS, () => forgetMessages(pool, clock.now())),
+    ];
+  }
+
+  start(): void {
+    for (const loop of this.#loops) loop.start();
+  }
+
+  /** Takes nothing more, and waits for the tries under way. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await Promise.all(this.#loops.map((loop) => loop.stop()));
+    await Promise.all(this.#running);
+  }
+
+  async #look(): Promise<void> {
+    const { pool, log, lookMs = LOOK_MS } = this.#options;
+    while (!this.#stopped) {
+      const busy = [...this.#under].flatMap(([id, count]) => (count >= OF_ONE ? [id] : []));
+      const free = PLACES - this.#running.size;
+      const taken = free <= 0 ? [] : await claimDeliveries(pool, { most: free, ofOne: OF_ONE, busy });
+      for (const delivery of taken) {
+        const trying = this.#try(delivery).finally(() => this.#running.delete(trying));
+        this.#running.add(trying);
+        inBackground(trying, log, "sending a notification");
+      }
+      if (taken.length === 0) return;
+      // More may be due than an organization gets at once.
+      await Promise.race([...this.#running, new Promise((done) => setTimeout(done, lookMs))]);
+    }
+  }
+
+  async #try(delivery: DueDelivery): Promise<void> {
+    const { organizationId } = delivery;
+    this.#under.set(organizationId, (this.#under.get(organizationId) ?? 0) + 1);
+    try {
+      await this.#settle(delivery, await this.#send(delivery));
+    } finally {
+      const left = (this.#under.get(organizationId) ?? 1) - 1;
+      if (left > 0) this.#under.set(organizationId, left);
+      else this.#under.delete(organizationId);
+    }
+  }
+
+  /** null: it was taken. */
+  async #send(delivery: DueDelivery): Promise<DeliveryFailure | null> {
+    const { clock, log } = this.#options;
+    const { id, organizationId, url } = delivery;
+    const snapshot = this.#options.snapshot();
+    const declared = snapshot?.organization(organizationId)?.notifications?.find((one) => one.url === url);
+    const secret = snapshot?.credential(declared?.credential ?? "");
+    if (declared === undefined || secret === undefined) return "not declared";
+    const body = messageBody(delivery);
+    const headers = messageHeaders(id, clock.now(), body, secret);
+    const outcome = await sendMessage(declared, headers, body, this.#options);
+    metrics.notifications.inc({ outcome: outcome.kind });
+    if (outcome.kind === "taken") return null;
+    log.warn(
+      { organizationId, message: id, tries: delivery.tries, reason: outcome.reason },
+      "a notification was not taken",
+    );
+    return outcome.kind;
+  }
+
+  async #settle(delivery: DueDelivery, failure: DeliveryFailure | null): Promise<void> {
+    const { pool, clock, random } = this.#options;
+    if (failure === null || clock.now() - delivery.crossedAt >= GIVEN_UP_MS)
+      return await endDelivery(pool, delivery, failure);
+    const waitMs = failure === "failed" ? pauseAfter(delivery.tries, random()) : OWN_PAUSE_MS;
+    await postponeDelivery(pool, delivery, failure, waitMs);
+  }
+}

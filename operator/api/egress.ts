@@ -1,0 +1,44 @@
+/** What may be reached beside the public internet on ports 80 and 443, for whoever declares it (rules 3.16, 9.8). */
+import { z } from "zod";
+import { cidrFault, parseCidr } from "./cidr.ts";
+import { field, set, withRules } from "./fields.ts";
+
+export const allowCIDRs = () =>
+  field(
+    withRules(
+      set(
+        withRules(
+          z
+            .string()
+            .min(1)
+            .max(64)
+            .regex(/^[0-9A-Fa-f:.]+\/[0-9]{1,3}$/, "must be a network such as 10.0.0.0/8 or fd00::/8"),
+          [
+            {
+              cel: "isCIDR(self)",
+              message: "must be a network, such as 10.20.0.0/16",
+              fault: (entry) => (parseCidr(entry) === null ? [] : null),
+            },
+          ],
+        ),
+        64,
+      ),
+      [
+        {
+          cel: null,
+          message: "must be a network that holds no link-local and no cloud-metadata address",
+          fault: (entries) => {
+            const index = entries.findIndex(
+              (entry) => parseCidr(entry) !== null && cidrFault(entry) !== null,
+            );
+            return index < 0 ? null : [index];
+          },
+        },
+      ],
+    ),
+    "Networks beside the public internet, for an intranet; never link-local or cloud metadata.",
+    { example: ["10.20.0.0/16"] },
+  ).optional();
+
+export const allowPorts = () =>
+  field(set(z.int().min(1).max(65_535), 64), "Ports beside 80 and 443.", { example: [8443] }).optional();
