@@ -12,6 +12,8 @@ type Range = readonly [Address, number];
 export interface EgressRules {
   readonly ranges: readonly Range[];
   readonly ports: ReadonlySet<number>;
+  /** Addresses of `ranges` may be reached on every port. */
+  readonly anyPortInside: boolean;
 }
 
 export type AddressVerdict =
@@ -57,6 +59,7 @@ const compatible = ipaddr.parseCIDR("::/96");
 export function egressRules(egress: {
   readonly allowCidrs: readonly string[];
   readonly allowPorts: readonly number[];
+  readonly anyPortInside?: boolean;
 }): EgressRules {
   return {
     ranges: egress.allowCidrs.flatMap((cidr) => {
@@ -67,6 +70,7 @@ export function egressRules(egress: {
       }
     }),
     ports: new Set([...defaultPorts, ...egress.allowPorts]),
+    anyPortInside: egress.anyPortInside ?? false,
   };
 }
 
@@ -85,9 +89,17 @@ export function judgeAddress(text: string, rules: EgressRules): AddressVerdict {
   if (kind === "unicast" && (address.kind() === "ipv4" || within(address, globalUnicast))) {
     return { allowed: true };
   }
-  if (rules.ranges.some((range) => within(address, range))) return { allowed: true };
+  if (isInside(address, rules)) return { allowed: true };
   return { allowed: false, reason: `not a public address (${kind})` };
 }
+
+/** Whether a judged address may be reached on a port. */
+export const judgePort = (address: string, port: number, rules: EgressRules): boolean =>
+  rules.ports.has(port) ||
+  (rules.anyPortInside && isIP(address) !== 0 && isInside(ipaddr.parse(address), rules));
+
+const isInside = (address: Address, { ranges }: EgressRules) =>
+  ranges.some((range) => within(address, range));
 
 /** `::127.0.0.1` and its like; `::1` itself is loopback and may be opened by a policy. */
 const isCompatible = (address: Address) => within(address, compatible) && address.range() !== "loopback";

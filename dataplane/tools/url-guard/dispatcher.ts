@@ -6,7 +6,7 @@
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { Agent, type buildConnector, type Dispatcher } from "undici";
-import { judgeAddress, type EgressRules } from "./address.ts";
+import { judgeAddress, judgePort, type EgressRules } from "./address.ts";
 import { connected } from "./connected.ts";
 import { isInternalName, judgeUrl } from "./judge-url.ts";
 import type { OwnAddresses } from "./own-addresses.ts";
@@ -72,6 +72,8 @@ async function connectGuarded(origin: string, options: GuardOptions): Promise<So
   if (!verdict.allowed) throw new ConnectionRefusedByGuard(verdict.reason);
   const { host, port, literal } = verdict;
   const targets = literal ? [host] : await judgedTargets(host, options);
+  if (!targets.every((target) => judgePort(target, port, options.rules)))
+    throw new ConnectionRefusedByGuard("port not allowed");
   await refuseOwn(targets, port, options);
   const socket = await firstConnected(targets, port, options);
   return verdict.url.protocol === "https:" ? await secure(socket, host, literal, options) : socket;

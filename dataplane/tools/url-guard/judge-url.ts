@@ -39,7 +39,8 @@ export function judgeUrl(text: string, rules: EgressRules): UrlVerdict {
   if (parts === null) return refuse("unclear host or port");
   const port = url.port === "" ? (url.protocol === "https:" ? 443 : 80) : Number(url.port);
   if (parts[2] !== undefined && Number(parts[2]) !== port) return refuse("unclear port");
-  if (!rules.ports.has(port)) return refuse("port not allowed");
+  // Else it depends on the address.
+  if (!rules.ports.has(port) && !rules.anyPortInside) return refuse("port not allowed");
   const host = plainHost(parts[1] ?? "", url.hostname);
   if (host === null) return refuse("host not written plainly");
   const literal = isIPv4(host) || isIPv6(host);
