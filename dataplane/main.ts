@@ -25,6 +25,8 @@ import { grant, parseGrant } from "./billing/grant-command.ts";
 import { DirectorySync } from "./identity/directory-sync.ts";
 import { KeyDirectory } from "./identity/directory.ts";
 import { Keys } from "./identity/keys.ts";
+import { TokenPeople } from "./identity/people.ts";
+import { guardedFetchJson } from "./identity/tokens/fetch-json.ts";
 import { readLedgerId } from "./billing/ledger-identity.ts";
 import { startMoney } from "./billing/money.ts";
 import { parseRelease, releaseOrganizationId } from "./identity/owners.ts";
@@ -80,6 +82,8 @@ import { UNSEEN_MS } from "./upstream/limits.ts";
 
 /** Where dataplane/console/build.ts leaves it. */
 const CONSOLE_FOLDER = resolve(import.meta.dirname, "../dist/console");
+/** How often it is looked which issuers' keys are to be read anew. */
+const ISSUERS_LOOK_MS = 2_000;
 /** How often expired and abandoned files are looked for. */
 const FILES_SWEEP_MS = 60_000;
 /** How long a store that answers nothing may keep the process at its end. The grace period has 60 s for all of it. */
@@ -219,6 +223,14 @@ async function serveForever(environment: Environment): Promise<void> {
     recheckKey: (keyId) => directory.recheck(keyId),
   });
   const { holds } = money;
+  const people = new TokenPeople({
+    snapshot: () => loader.current,
+    directory,
+    fetchJson: guardedFetchJson(dnsResolver()),
+    clock,
+  });
+  const issuers = new Recurring(log, "issuers", ISSUERS_LOOK_MS, () => people.refresh());
+  issuers.start();
   const sync = new DirectorySync({ pool: postgres, clock, directory, holds, newId, log });
   sync.start();
   await money.begin();
@@ -325,6 +337,7 @@ async function serveForever(environment: Environment): Promise<void> {
       clock,
       newId,
       directory,
+      people,
       bodies,
       ...records,
       preflight: holds.preflight,
@@ -379,7 +392,9 @@ async function serveForever(environment: Environment): Promise<void> {
   // Answers whose clients have left are still read for their usage reports.
   await holds.idle(UNSEEN_MS + 1_000);
   await loader.stop();
-  await within(GOODBYE_MS, () => Promise.all([sweeper.stop(), clockKeeper.stop(), sender.stop()]));
+  await within(GOODBYE_MS, () =>
+    Promise.all([sweeper.stop(), clockKeeper.stop(), sender.stop(), issuers.stop()]),
+  );
   await Promise.all([dispatcher.destroy(), fresh.destroy()]);
   await Promise.all([pages.close(), large.close()]);
   await recorder?.stop();

@@ -45,8 +45,8 @@ export interface ToolUsage {
 
 /** Whose credit a request takes, and the key that it came with. */
 export interface Payer {
-  /** Of the key. */
-  readonly kind: "inference" | "admin";
+  /** What it may: ask models; all of the admin API; read it. */
+  readonly kind: "inference" | "admin" | "viewer";
   readonly organizationId: string;
   readonly keyId: string;
   /** The organization's key epoch that the key was looked up under; a hold under another epoch is refused. */

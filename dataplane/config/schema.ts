@@ -223,6 +223,33 @@ const notificationSchema = z.object({
 });
 export type Notification = z.infer<typeof notificationSchema>;
 
+/** What a person may do (rule 13.3): inference, reading the admin API, all of the admin API. */
+export const roles = ["member", "viewer", "admin"] as const;
+export type Role = (typeof roles)[number];
+
+const identityRuleSchema = z.object({
+  /** Each claim equals its text, or has it as an item; a name may be a path of names with dots between them. */
+  claims: z.record(z.string(), z.string()),
+  role: z.enum(roles),
+  /** Members only: where they work, and what each of them may. */
+  project: z.string().optional(),
+  limits: limitsSchema.optional(),
+});
+export type IdentityRule = z.infer<typeof identityRuleSchema>;
+
+/** Whose tokens are accepted beside keys, and for what (rules.md §13). */
+export const identitySchema = z.object({
+  issuer: z.string(),
+  audiences: z.array(z.string()).min(1),
+  /** null: what the issuer's discovery document says. */
+  jwksUrl: z.string().nullable(),
+  allowCidrs: z.array(z.string()),
+  allowPorts: z.array(z.number().int()),
+  /** The first that matches decides. */
+  rules: z.array(identityRuleSchema),
+});
+export type IdentityEntry = Readonly<z.infer<typeof identitySchema>>;
+
 /** A declared key: only its digest and a hint ever leave the operator. */
 export const keySchema = z.object({
   name: z.string(),
@@ -271,6 +298,8 @@ export const organizationSchema = z.object({
     }),
   ),
   adminKeys: z.array(keySchema),
+  /** Absent: keys alone. */
+  identity: identitySchema.optional(),
 });
 export type OrganizationEntry = z.infer<typeof organizationSchema>;
 

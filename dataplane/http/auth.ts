@@ -1,11 +1,13 @@
-/** Who is calling. Source: service.md "Authentication", dialects.md §A1, rules.md 5.8. */
+/** Who is calling, and whether they may call this. Source: service.md "Authentication", dialects.md §A1, rules.md 5.8, 13.3. */
 import { hash } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
-import type { Directory, Principal } from "../identity/principal.ts";
+import type { Directory, People, Principal } from "../identity/principal.ts";
+import { hasTokenForm } from "../identity/tokens/verify.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { tooManyRefusals, type UnknownCallers } from "./unknown-callers.ts";
 
-export type KeyKind = Principal["kind"];
+/** What a route serves. A person is served as a key of the kind that their role stands for. */
+export type KeyKind = "inference" | "admin";
 
 const shapes: Record<KeyKind, RegExp> = {
   inference: /^sk-svc-[0-9A-Za-z]{40}$/,
@@ -13,6 +15,8 @@ const shapes: Record<KeyKind, RegExp> = {
 };
 const prefixes: Record<KeyKind, string> = { inference: "sk-svc-", admin: "sk-adm-svc-" };
 const names: Record<KeyKind, string> = { inference: "an inference key", admin: "an admin key" };
+/** Of people. */
+const roles: Record<Principal["kind"], string> = { inference: "Member", admin: "Admin", viewer: "Viewer" };
 
 /** `x-api-key` first, else the bearer token; undefined when there is neither. */
 export function presentedKey(headers: IncomingHttpHeaders): string | undefined {
@@ -22,27 +26,31 @@ export function presentedKey(headers: IncomingHttpHeaders): string | undefined {
   return match?.[1]?.trim();
 }
 
-/** What finding the caller needs: the request's headers and address, and what knows keys. */
+/** What finding the caller needs: the request's method, headers and address, and what knows keys and tokens. */
 export interface Authentication {
+  readonly method: string;
   readonly headers: IncomingHttpHeaders;
   /** That the client connects from. */
   readonly address: string | undefined;
   readonly needed: KeyKind;
   readonly directory: Directory;
+  /** Absent: tokens are accepted from nobody. */
+  readonly people: People | undefined;
   readonly unknownCallers: UnknownCallers;
   /** How old a remembered answer may be. */
   readonly maxAgeMs: number;
 }
 
 /**
- * Finds the owner of the request's key; at once when it is remembered.
+ * Finds who holds the request's key or token; at once when it is remembered.
  * @throws ApiError 401; the message never repeats what was sent. A key of the wrong kind is told apart by its
- * prefix alone, so that the answer says nothing about whether such a key exists. 429 when the address has sent too
- * many that are not valid.
+ * prefix alone, so that the answer says nothing about whether such a key exists. 403 when a viewer would change
+ * something. 429 when the address has sent too many that are not valid.
  */
 export function authenticate(asked: Authentication): Principal | Promise<Principal> {
-  const { headers, address, needed, directory, unknownCallers, maxAgeMs } = asked;
+  const { headers, address, needed, directory, people, unknownCallers, maxAgeMs } = asked;
   const key = presentedKey(headers);
+  if (people !== undefined && key !== undefined && hasTokenForm(key)) return findPerson(asked, people, key);
   const fault = key === undefined ? missingKey(needed) : faultOf(key, needed);
   if (key === undefined || fault !== null) throw unknownCallers.refusal(address, fault ?? invalidKey());
   const sha256 = hash("sha256", key, "hex");
@@ -50,7 +58,7 @@ export function authenticate(asked: Authentication): Principal | Promise<Princip
   const found = directory.find(sha256, maxAgeMs);
   const check = (principal: Principal | null) => {
     if (principal === null) throw unknownCallers.refusal(address, invalidKey());
-    return checked(principal, needed);
+    return checkedKey(principal, needed);
   };
   return found instanceof Promise ? found.then(check) : check(found);
 }
@@ -63,7 +71,36 @@ async function findUnknown(
   const principal = await (lookup.atOnce ? directory.find(sha256, maxAgeMs) : directory.findQueued(sha256));
   if (principal === null) throw lookup.within ? invalidKey() : tooManyRefusals();
   unknownCallers.found(address, lookup);
-  return checked(principal, needed);
+  return checkedKey(principal, needed);
+}
+
+/** A token is verified whoever sent how many that are not valid: only its refusals are counted. */
+function findPerson(asked: Authentication, people: People, token: string): Principal | Promise<Principal> {
+  const found = people.find(token);
+  if (!(found instanceof Promise)) return checkedPerson(found, asked);
+  return found.then(
+    (person) => checkedPerson(person, asked),
+    (error: unknown) => {
+      const isRefused = error instanceof ApiError && error.code === "authentication";
+      throw isRefused ? asked.unknownCallers.refusal(asked.address, error) : error;
+    },
+  );
+}
+
+/** @throws ApiError 401, 403 */
+function checkedPerson(person: Principal, { method, needed }: Authentication): Principal {
+  const { kind } = person;
+  if (kind === needed) return person;
+  if (kind !== "viewer" || needed !== "admin")
+    throw new ApiError(
+      "authentication",
+      `invalid x-api-key: this endpoint needs ${names[needed]} (${prefixes[needed]}…) or a token with the role ${needed === "admin" ? "Admin or Viewer" : "Member"}; yours has the role ${roles[kind]}.`,
+    );
+  if (method === "GET" || method === "HEAD") return person;
+  throw new ApiError(
+    "permission",
+    "The role Viewer reads the admin API and changes nothing: this needs the role Admin.",
+  );
 }
 
 /** What is wrong with a key by its form alone. */
@@ -73,7 +110,7 @@ function faultOf(key: string, needed: KeyKind): ApiError | null {
   return shapes[needed].test(key) ? null : invalidKey();
 }
 
-function checked(principal: Principal, needed: KeyKind): Principal {
+function checkedKey(principal: Principal, needed: KeyKind): Principal {
   if (principal.kind !== needed) throw wrongKind(needed);
   return principal;
 }

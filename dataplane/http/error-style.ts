@@ -35,9 +35,10 @@ export function withLiteralPercents(url: string): string {
   return path.replaceAll("%", "%25") + url.slice(path.length);
 }
 
-/** Our own wherever they stand, and what has the form of other services' keys. */
-const keys = /sk-(?:adm-)?svc-[^/?#\s"'\\]{8,}|(?<![A-Za-z0-9])sk-[^/?#\s"'\\]{20,}/g;
+/** Our own wherever they stand, what has the form of other services' keys, and tokens. */
+const keys =
+  /sk-(?:adm-)?svc-[^/?#\s"'\\]{8,}|(?<![A-Za-z0-9])sk-[^/?#\s"'\\]{20,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?/g;
 
 /** A text without the keys that a client put where they do not belong: no answer and no line repeats one (rule 5.8). */
 export const withoutKeys = (text: string): string =>
-  text.includes("sk-") ? text.replace(keys, "[key removed]") : text;
+  text.includes("sk-") || text.includes("eyJ") ? text.replace(keys, "[key removed]") : text;

@@ -2,7 +2,7 @@
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import type { Logger } from "pino";
 import type { Preflight } from "../billing/preflight.ts";
-import type { Directory, Principal } from "../identity/principal.ts";
+import type { Directory, People, Principal } from "../identity/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { ByteBudget, ByteLease } from "../lib/byte-budget.ts";
@@ -15,7 +15,10 @@ import type { UnknownCallers } from "./unknown-callers.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
-    /** Which kind of key a route needs; every route must say. `none`: open to everybody. */
+    /**
+     * Which kind of key a route needs, or which role of a person; every route must say. Of `admin` routes a viewer may use those that
+     * are read. `none`: open to everybody.
+     */
     access?: KeyKind | "none";
     /** Set on inference routes: the label of their metrics. */
     dialect?: Dialect;
@@ -46,6 +49,8 @@ export interface HttpServices {
   readonly clock: Clock;
   readonly newId: NewId;
   readonly directory: Directory;
+  /** Absent where no tokens are accepted. */
+  readonly people?: People;
   readonly bodies: ByteBudget;
   /** The snapshot to serve a new request from. @throws ApiError 503 before the first one was loaded. */
   snapshot(): Snapshot;

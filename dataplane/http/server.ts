@@ -47,7 +47,7 @@ export interface HttpServer {
 
 export function createServer(services: HttpServices, routes: readonly Routes[]): HttpServer {
   const { log } = services;
-  const { directory, unknownCallers = new UnknownCallers() } = services;
+  const { directory, people, unknownCallers = new UnknownCallers() } = services;
   let draining = false;
   const app = Fastify({
     logger: false,
@@ -154,8 +154,17 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     if (dialect !== undefined || (access === "inference" && request.method === "POST")) services.shed?.();
     const maxAgeMs = dialect === undefined ? FREE_KEY_AGE_MS : BILLED_KEY_AGE_MS;
     const address = socket.remoteAddress;
-    const { headers } = request;
-    const caller = authenticate({ headers, address, needed: access, directory, unknownCallers, maxAgeMs });
+    const { headers, method } = request;
+    const caller = authenticate({
+      method,
+      headers,
+      address,
+      needed: access,
+      directory,
+      people,
+      unknownCallers,
+      maxAgeMs,
+    });
     const goOn = () => done();
     const known = (principal: Principal) => {
       showedKey(socket);

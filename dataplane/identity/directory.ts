@@ -12,6 +12,7 @@ import { limitsSchema } from "../config/schema.ts";
 import type { CurrentKey } from "../billing/held-bill.ts";
 import { effectiveScopes, NO_LIMITS } from "../billing/scopes.ts";
 import { KeyLookupQueue } from "./key-lookup-queue.ts";
+import { type Person, writePerson } from "./person.ts";
 import type { Directory, Principal } from "./principal.ts";
 
 const MOST_REMEMBERED = 50_000;
@@ -22,11 +23,16 @@ const LOOKUP_MS = 2_000;
  * be only this pod that cannot reach it.
  */
 const STALE_MS = 5 * 60_000;
+/**
+ * Of a person nothing is looked up while a request waits: what ends them is their token and their organization's rules, which
+ * this process has. What may be older is the rest, such as their project's limits.
+ */
+const PERSON_AGE_MS = 30_000;
 /** Whoever accepts entries this old accepts the answer of a look-up that is under way. */
 const SHARED_MS = 5_000;
 
 const rowSchema = z.object({
-  kind: z.enum(["inference", "admin"]),
+  kind: z.enum(["inference", "admin", "viewer"]),
   keyId: z.string(),
   keyName: z.string(),
   organizationId: z.string(),
@@ -107,6 +113,38 @@ export class KeyDirectory implements Directory {
     const principal = await this.#line.find(sha256);
     if (principal !== null) this.#used.set(principal.keyId, this.#options.clock.now());
     return principal;
+  }
+
+  /**
+   * The principal of a person whom the organization's rules name; at once when it is remembered.
+   * @throws ApiError 503 when Postgres is away, or does not have the organization yet.
+   */
+  person(person: Person): Principal | Promise<Principal> {
+    const { sha256, name } = person;
+    const now = this.#options.clock.now();
+    const remembered = this.#remembered.get(sha256);
+    const isKnown = remembered !== undefined && (name === null || name === remembered.principal.keyName);
+    if (!isKnown) return this.#introduce(person);
+    // Postgres may be away: what is remembered is still right.
+    if (now - remembered.at >= PERSON_AGE_MS) this.#askOnce(sha256).catch(() => undefined);
+    this.#used.set(remembered.principal.keyId, now);
+    return remembered.principal;
+  }
+
+  async #introduce(person: Person): Promise<Principal> {
+    try {
+      const { sha256, name } = person;
+      let principal = await this.#askOnce(sha256);
+      if (principal === null || (name !== null && name !== principal.keyName)) {
+        await withTimeout(writePerson(this.#options.pool, person));
+        principal = await this.#ask(sha256);
+      }
+      if (principal === null) throw new Error("the organization or its project is not in Postgres yet");
+      this.#used.set(principal.keyId, this.#options.clock.now());
+      return principal;
+    } catch (error) {
+      throw unavailable(error);
+    }
   }
 
   async #findAnew(

@@ -15,6 +15,7 @@ import type { Holds } from "../billing/holds.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
 import { limitsSchema, type Limits } from "../config/schema.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
+import type { Principal } from "./principal.ts";
 import { writeAuditLog, type Actor, type FieldChanges } from "./audit-log.ts";
 
 /** `sk-svc-` and so much of the secret may be shown; 34 characters stay unknown. */
@@ -31,7 +32,7 @@ const keySchema = z.object({
   name: z.string(),
   hint: z.string(),
   status: z.enum(keyStatuses),
-  source: z.enum(["declared", "created"]),
+  source: z.enum(["declared", "created", "identity"]),
   /** Who made it: an admin key, or for a declared key the organization itself. */
   createdBy: z.string(),
   createdAt: z.number(),
@@ -49,8 +50,8 @@ const columns = sql.fragment`
   id, project_id as "projectId", name, hint, status, source, coalesce(created_by, organization_id) as "createdBy",
   created_at as "createdAt", expires_at as "expiresAt", limits, last_used_at as "lastUsedAt"
 `;
-/** Admin keys are never listed; deleted ones neither. */
-const shown = sql.fragment`kind = 'inference' and deleted_at is null`;
+/** Admin keys are never listed; deleted ones neither. People are no keys. */
+const shown = sql.fragment`kind = 'inference' and deleted_at is null and source <> 'identity'`;
 
 /** Which keys: all of an organization, or those of one of its projects. */
 export interface KeyScope {
@@ -112,6 +113,14 @@ export class Keys {
   async get(scope: KeyScope, id: string): Promise<ApiKey | null> {
     return await this.#options.pool.maybeOne(sql.type(keySchema)`
       select ${columns} from api_keys where id = ${id} and ${inScope(scope)}
+    `);
+  }
+
+  /** As whoever it is sees itself; a person too. */
+  async own({ organizationId, keyId }: Pick<Principal, "organizationId" | "keyId">): Promise<ApiKey | null> {
+    return await this.#options.pool.maybeOne(sql.type(keySchema)`
+      select ${columns} from api_keys
+      where id = ${keyId} and organization_id = ${organizationId} and kind = 'inference' and deleted_at is null
     `);
   }
 

@@ -1,9 +1,12 @@
 import type { Payer } from "../billing/meter.ts";
 
-/** Who is calling: the result of looking up a key. */
+/**
+ * Who is calling: a key, or a person with a token (rule 13.2). Whoever takes one asks no further which of both it is:
+ * `keyId` is `apikey_…` or `usr_…`.
+ */
 export interface Principal extends Payer {
   readonly keyName: string;
-  /** The key's project; admin keys have none. */
+  /** Of who may ask models; others have none. */
   readonly projectId: string | null;
   /** Unix milliseconds from which the key is refused; null: never. */
   readonly expiresAt: number | null;
@@ -20,4 +23,9 @@ export interface Directory {
   knows(sha256: string): boolean;
   /** As `find` for a key that is not known, of those who send too many such: it costs the store next to nothing. */
   findQueued(sha256: string): Promise<Principal | null>;
+}
+
+/** Finds who sent a token; at once when it is remembered. @throws ApiError 401, 503 */
+export interface People {
+  find(token: string): Principal | Promise<Principal>;
 }

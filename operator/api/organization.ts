@@ -1,6 +1,8 @@
 /** Organization: who may call, and with which credit (configuration.md "Organization" is made from it). */
 import { z } from "zod";
 import { allowCIDRs, allowPorts } from "./egress.ts";
+import { identity } from "./identity.ts";
+import { DEFAULT_PROJECT, limitFields, MAX_GRANT_CREDITS, modelPatterns, rateLimit } from "./limits.ts";
 import { moment } from "./moment.ts";
 import {
   byteQuantity,
@@ -14,13 +16,10 @@ import {
   withRules,
 } from "./fields.ts";
 
-export const DEFAULT_PROJECT = "default";
 /** What the compiler takes where the manifest is silent. */
 export const storageDefaults = { maxBytes: "10Gi", maxFiles: 100_000 } as const;
 export const holdDefault = "Worst";
 export const thresholdDefaults = [50, 80, 100] as const;
-/** Balances above this are refused (design.md §5), so a grant is too. */
-const MAX_GRANT_CREDITS = 9_000_000_000;
 /**
  * White space may stay, as YAML's block texts end with a line break. Postgres keeps no NUL:
  * https://www.postgresql.org/docs/current/datatype-character.html
@@ -69,68 +68,6 @@ const key = {
   ),
 };
 
-const rateLimit = (description: string, example: number) =>
-  field(z.int().min(1).max(1_000_000_000), description, { example }).optional();
-
-const modelPatterns = (description: string) =>
-  field(
-    set(
-      z
-        .string()
-        .min(1)
-        .max(129)
-        .regex(/^[^*\s]*\*?$/, "must be a model id, or the beginning of some and a * at its end"),
-      500,
-    ),
-    description,
-    { default: ["*"] },
-  ).optional();
-
-/** What a key or a project may at most. `whose`: begins the sentence. */
-const limits = (whose: string) =>
-  field(
-    z.strictObject({
-      credits: field(
-        z.strictObject({
-          amount: field(
-            withRules(
-              z
-                .string()
-                .max(17)
-                .regex(
-                  /^[0-9]{1,10}(\.[0-9]{1,6})?$/,
-                  'must be credits such as "100" or "2.5", in quotes, with at most six decimals',
-                ),
-              [
-                {
-                  cel: null,
-                  message: "must be at most 9000000000",
-                  fault: (text) => (Number(text) <= MAX_GRANT_CREDITS ? null : []),
-                },
-              ],
-            ),
-            "Credits, at most six decimals.",
-            { example: "500" },
-          ),
-          per: field(
-            z.enum(["Day", "Week", "Month", "Total"]),
-            "How often it begins anew, by UTC: each day, each Monday, each first of a month, or never.",
-            { example: "Month" },
-          ),
-        }),
-        "What may be spent; beyond it requests answer 402.",
-      ).optional(),
-      models: field(
-        z.strictObject({ allow: modelPatterns("Model ids, each with at most one trailing star.") }),
-        "Which of the organization's models may be used; others are unknown.",
-      ).optional(),
-      requestsPerMinute: rateLimit("Requests a minute; beyond it they answer 429.", 60),
-      tokensPerMinute: rateLimit("Tokens a minute; beyond it requests answer 429.", 100000),
-      concurrentRequests: rateLimit("Requests at the same time; beyond it they answer 429.", 20),
-    }),
-    whose,
-  ).optional();
-
 /** How much of the output is held while a request runs (rule 9.7). */
 const hold = () =>
   field(
@@ -170,13 +107,13 @@ const notification = withRules(
   ],
 );
 
-/** Index of the first key whose project is not listed; -1: there is none. */
-function unlisted(spec: {
-  readonly projects?: readonly { readonly name: string }[] | undefined;
-  readonly apiKeys?: readonly { readonly project?: string | undefined }[] | undefined;
-}): number {
-  const known = new Set([DEFAULT_PROJECT, ...(spec.projects ?? []).map((project) => project.name)]);
-  return (spec.apiKeys ?? []).findIndex((entry) => !known.has(entry.project ?? DEFAULT_PROJECT));
+/** Index of the first entry whose project is not listed; -1: there is none. */
+function unlisted(
+  entries: readonly { readonly project?: string | undefined }[] | undefined,
+  projects: readonly { readonly name: string }[] | undefined,
+): number {
+  const known = new Set([DEFAULT_PROJECT, ...(projects ?? []).map((project) => project.name)]);
+  return (entries ?? []).findIndex((entry) => !known.has(entry.project ?? DEFAULT_PROJECT));
 }
 
 export const organizationSpec = withRules(
@@ -235,7 +172,7 @@ export const organizationSpec = withRules(
     keyDefaults: field(
       z.strictObject({
         hold: hold(),
-        limits: limits("Each holds for keys that do not name it themselves."),
+        limits: limitFields("Each holds for keys that do not name it themselves."),
       }),
       "For inference keys, declared here or made through the admin API.",
     ).optional(),
@@ -243,7 +180,7 @@ export const organizationSpec = withRules(
       listMap(
         z.strictObject({
           name: field(entryName(), "Name of the project.", { example: "research" }),
-          limits: limits("What all keys of the project may at most, together."),
+          limits: limitFields("What all keys of the project may at most, together."),
         }),
         "name",
         0,
@@ -266,7 +203,7 @@ export const organizationSpec = withRules(
           expiresAt: moment("From then on the key answers 401. With seconds and an offset.", {
             example: "2027-12-31T00:00:00Z",
           }).optional(),
-          limits: limits("What the key may at most, within what its project and the organization may."),
+          limits: limitFields("What the key may at most, within what its project and the organization may."),
           secretKeyRef: key.secretKeyRef,
         }),
         "name",
@@ -279,6 +216,10 @@ export const organizationSpec = withRules(
       listMap(z.strictObject(key), "name", 0, 50),
       "Keys of the admin API (sk-adm-svc-…). A key removed from the list is revoked.",
     ).optional(),
+    identity: field(
+      identity,
+      "People and programs with tokens (JWT) of an OpenID provider, accepted where keys are.",
+    ).optional(),
   }),
   [
     {
@@ -286,12 +227,22 @@ export const organizationSpec = withRules(
       message: "apiKeys name a project that is not in projects",
       naming: {
         cel: `'the project "' + self.apiKeys.map(k, has(k.project) && k.project != 'default' && !(has(self.projects) && self.projects.exists(p, p.name == k.project)), k.project)[0] + '" is not in projects'`,
-        of: (spec) => `the project "${spec.apiKeys?.[unlisted(spec)]?.project}" is not in projects`,
+        of: (spec) =>
+          `the project "${spec.apiKeys?.[unlisted(spec.apiKeys, spec.projects)]?.project}" is not in projects`,
       },
       fieldPath: ".apiKeys",
       fault: (spec) => {
-        const index = unlisted(spec);
+        const index = unlisted(spec.apiKeys, spec.projects);
         return index < 0 ? null : ["apiKeys", index, "project"];
+      },
+    },
+    {
+      cel: "!has(self.identity) || self.identity.rules.all(r, !has(r.project) || r.project == 'default' || (has(self.projects) && self.projects.exists(p, p.name == r.project)))",
+      message: "identity.rules name a project that is not in projects",
+      fieldPath: ".identity.rules",
+      fault: (spec) => {
+        const index = unlisted(spec.identity?.rules, spec.projects);
+        return index < 0 ? null : ["identity", "rules", index, "project"];
       },
     },
   ],

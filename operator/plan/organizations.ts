@@ -1,8 +1,13 @@
 /** Organizations: one id each, grants, and the digests of declared keys. */
-import type { Limits, Notification, OrganizationEntry } from "../../dataplane/config/schema.ts";
+import type {
+  IdentityEntry,
+  Limits,
+  Notification,
+  OrganizationEntry,
+} from "../../dataplane/config/schema.ts";
 import { bytesOf } from "../api/fields.ts";
+import { DEFAULT_PROJECT } from "../api/limits.ts";
 import {
-  DEFAULT_PROJECT,
   type LimitsSpec,
   type OrganizationSpec,
   storageDefaults,
@@ -166,6 +171,7 @@ function compileOrganization(
       const found = resolveKey(object, "adminKeys", index, key.secretKeyRef, known, context, resolved);
       return found === null ? [] : [{ name: key.name, ...found }];
     }),
+    ...(spec.identity === undefined ? {} : { identity: identityOf(spec.identity) }),
   };
   return {
     entry,
@@ -220,6 +226,23 @@ function limitsOf({ credits, models, ...rates }: LimitsSpec): Limits {
   };
 }
 
+function identityOf(spec: NonNullable<OrganizationSpec["identity"]>): IdentityEntry {
+  return {
+    issuer: spec.issuer,
+    audiences: spec.audiences,
+    jwksUrl: spec.jwksURL ?? null,
+    allowCidrs: spec.allowCIDRs ?? [],
+    allowPorts: spec.allowPorts ?? [],
+    rules: spec.rules.map(({ claims = {}, role, project = DEFAULT_PROJECT, limits }) => ({
+      claims,
+      role: roles[role],
+      ...(role === "Member" ? { project } : {}),
+      ...(limits === undefined ? {} : { limits: limitsOf(limits) }),
+    })),
+  };
+}
+
+const roles = { Member: "member", Viewer: "viewer", Admin: "admin" } as const;
 const periods = { Day: "day", Week: "week", Month: "month", Total: "total" } as const;
 
 function projectLimits({ projects = [] }: OrganizationSpec): Pick<OrganizationEntry, "projectLimits"> {

@@ -144,6 +144,14 @@ function organizationFaults(object: Declared, spec: OrganizationSpec, fault: Mak
           "a notification of this namespace opens nothing beyond the public internet: remove the field, or have the platform team declare the Organization",
         ),
       );
+  const { allowCIDRs = [], allowPorts = [] } = spec.identity ?? {};
+  for (const name of openedBy({ allowCIDRs, allowPorts }))
+    faults.push(
+      fault(
+        `spec.identity.${name}`,
+        "an Organization of this namespace opens nothing beyond the public internet: remove the field, or have the platform team declare it in one of its namespaces",
+      ),
+    );
   return faults;
 }
 
@@ -163,14 +171,18 @@ function policyFaults(spec: ToolPolicySpec, fault: MakeFault): Fault[] {
 }
 
 /** Whether what was served before may go on; after a switch of the tenancy it may not (rule 8.2). */
-export const mayKeepOrganization = (
-  { id, grants, notifications = [], source }: OrganizationEntry,
+export function mayKeepOrganization(
+  { id, grants, notifications = [], identity, source }: OrganizationEntry,
   tenancy: Tenancy,
-): boolean =>
-  !isTenant(tenancy, source.namespace) ||
-  (id === defaultId(source) &&
+): boolean {
+  if (!isTenant(tenancy, source.namespace)) return true;
+  const opening = identity === undefined ? notifications : [...notifications, identity];
+  return (
+    id === defaultId(source) &&
     grants.length === 0 &&
-    notifications.every(({ allowCidrs, allowPorts }) => allowCidrs.length + allowPorts.length === 0));
+    opening.every(({ allowCidrs, allowPorts }) => allowCidrs.length + allowPorts.length === 0)
+  );
+}
 
 export function mayKeepPolicy({ webFetch, source }: Policy, tenancy: Tenancy): boolean {
   if (!isTenant(tenancy, source.namespace) || webFetch === null) return true;

@@ -3,6 +3,7 @@
  * private key lies in the repository. Just enough DER for X.509 v3 (RFC 5280).
  */
 import { generateKeyPairSync, randomBytes, sign } from "node:crypto";
+import { isIPv4 } from "node:net";
 
 const der = (tag: number, ...parts: readonly Buffer[]): Buffer => {
   const content = Buffer.concat(parts);
@@ -30,7 +31,7 @@ export interface Certificate {
   readonly cert: string;
 }
 
-/** Valid from 2020 to 2100; the certificate is its own authority. */
+/** For these names and IPv4 addresses, valid from 2020 to 2100; the certificate is its own authority. */
 export function selfSigned(names: readonly string[]): Certificate {
   const own = authority(names[0] ?? "");
   return own.sign(names, { isAuthority: true, keys: own.keys });
@@ -74,11 +75,15 @@ function authority(name: string) {
       names: readonly string[],
       { isAuthority, keys: { privateKey, publicKey }, organization, notAfter }: Subject,
     ): Certificate => {
-      const dnsNames = sequence(...names.map((dns) => der(0x82, Buffer.from(dns))));
+      const alternatives = sequence(
+        ...names.map((one) =>
+          isIPv4(one) ? der(0x87, Buffer.from(one.split(".").map(Number))) : der(0x82, Buffer.from(one)),
+        ),
+      );
       const constraints = sequence(...(isAuthority ? [der(0x01, Buffer.from([0xff]))] : []));
       const extensions = sequence(
         sequence(basicConstraints, der(0x04, constraints)),
-        sequence(subjectAltName, der(0x04, dnsNames)),
+        sequence(subjectAltName, der(0x04, alternatives)),
       );
       const body = sequence(
         der(0xa0, integer(Buffer.from([2]))),

@@ -1,4 +1,6 @@
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
+import { effectiveScopes } from "../../dataplane/billing/scopes.ts";
+import type { Person } from "../../dataplane/identity/person.ts";
 import type { Directory, Principal } from "../../dataplane/identity/principal.ts";
 
 /**
@@ -27,6 +29,13 @@ export class SnapshotDirectory implements Directory {
   /** It remembers nothing. */
   knows(): boolean {
     return false;
+  }
+
+  /** Of people it takes what the rules say. */
+  person({ id, organizationId, kind, project, limits, name }: Person): Principal {
+    const scopes = effectiveScopes({ id, limits, defaults: null }, { id: null, limits: null });
+    const owner = { keyId: id, keyName: name ?? "", organizationId, projectId: project };
+    return { kind, ...owner, keyEpoch: 0, expiresAt: null, limits: scopes };
   }
 
   findQueued(sha256: string): Promise<Principal | null> {

@@ -3,7 +3,7 @@ import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import type { ServedRoute } from "../../dataplane/http/route.ts";
-import { AdminWorld, type Tenant } from "./admin-world.ts";
+import { AdminWorld, identityOf, type Tenant, tenantEntry } from "./admin-world.ts";
 
 let world: AdminWorld;
 /** Ids that belong to one organization. */
@@ -16,15 +16,8 @@ interface Ids {
   readonly request: string;
 }
 let theirs: Ids;
-
-beforeAll(async () => {
-  world = await AdminWorld.open();
-  theirs = await makeIds(world.b);
-  await makeIds(world.a);
-});
-afterAll(async () => {
-  await world?.close();
-});
+let a: Tenant;
+let b: Tenant;
 
 async function makeIds(owner: Tenant): Promise<Ids> {
   const { body: made } = await world.call(owner.admin, "POST", "/v1/organizations/api_keys", {
@@ -102,7 +95,35 @@ const stateOf = () =>
     ) as things where organization_id = 'org_b' order by id
   `);
 
-describe("another organization's ids", () => {
+/** The same organizations' people, of one issuer, instead of their keys. */
+async function asPeople(): Promise<void> {
+  await world.declare(
+    [world.a, world.b].map((tenant) => tenantEntry(tenant, { identity: identityOf(world.issuer, tenant) })),
+  );
+  const [first, second] = [world.a, world.b].map((tenant) => ({
+    id: tenant.id,
+    inference: world.token(tenant, "ml"),
+    admin: world.token(tenant, "owners"),
+  }));
+  if (first === undefined || second === undefined) throw new Error("there are two tenants");
+  [a, b] = [first, second];
+}
+
+describe.each([
+  ["keys", async () => {}],
+  ["tokens of one issuer", asPeople],
+])("another organization's ids, with %s", (_, prepare) => {
+  beforeAll(async () => {
+    world = await AdminWorld.open();
+    ({ a, b } = world);
+    await prepare();
+    theirs = await makeIds(b);
+    await makeIds(a);
+  });
+  afterAll(async () => {
+    await world?.close();
+  });
+
   test("every route with an id in its path answers for them as for ids of nobody, and changes nothing", async () => {
     const before = await stateOf();
     const walked: string[] = [];
@@ -115,7 +136,7 @@ describe("another organization's ids", () => {
       for (const path of paths(route.url)) {
         const change = route.url.endsWith("/projects/:project") ? { limits: null } : { name: "taken over" };
         const body = route.method === "POST" ? { body: change } : {};
-        const answer = await world.call(keyFor(route, world.a), route.method, path, body);
+        const answer = await world.call(keyFor(route, a), route.method, path, body);
         expect([route.method, path, answer.status]).toEqual([route.method, path, 404]);
         const own = path.includes("/projects/default/");
         const words = answer.raw.replaceAll(/(file|apikey|proj|req|batch|msgbatch)_\w+|a\\+u0000b/g, "ID");
@@ -134,7 +155,7 @@ describe("another organization's ids", () => {
     for (const route of world.plane.server.server.routes) {
       if (route.method !== "GET" || route.url.includes("*") || /:id\b/.test(route.url)) continue;
       const path = route.url.replace(":project", "default");
-      const own = await world.call(keyFor(route, world.a), "GET", path);
+      const own = await world.call(keyFor(route, a), "GET", path);
       expect([path, own.status]).toEqual([path, 200]);
       for (const id of Object.values(theirs)) {
         expect(own.raw).not.toContain(id);
@@ -147,7 +168,7 @@ describe("another organization's ids", () => {
           "project_ids",
           "ids",
         ]) {
-          const asked = await world.call(keyFor(route, world.a), "GET", `${path}?${parameter}=${id}`);
+          const asked = await world.call(keyFor(route, a), "GET", `${path}?${parameter}=${id}`);
           expect(asked.raw.replaceAll(/"message":"[^"]*"/g, "")).not.toContain(`"${id}"`);
           expect([200, 400]).toContain(asked.status);
         }
@@ -163,7 +184,7 @@ describe("another organization's ids", () => {
     });
     const answers = [];
     for (const file of [theirs.file, "file_000000000000000000000000"]) {
-      const answer = await world.call(world.a.inference, "POST", "/v1/batches", { body: wanted(file) });
+      const answer = await world.call(a.inference, "POST", "/v1/batches", { body: wanted(file) });
       expect(answer.status).toBe(400);
       answers.push(answer.raw.replaceAll(file, "ID"));
     }
@@ -172,7 +193,7 @@ describe("another organization's ids", () => {
 
   test("a file of theirs in a request is unknown, before anything goes upstream", async () => {
     const asked = world.upstream.requests.length;
-    const answer = await world.call(world.a.inference, "POST", "/v1/messages", {
+    const answer = await world.call(a.inference, "POST", "/v1/messages", {
       body: {
         model: "m-messages",
         max_tokens: 10,
@@ -193,8 +214,8 @@ describe("another organization's ids", () => {
         .replace(":project", "default")
         .replace(":id", theirs.file)
         .replace("*", "m-chat");
-      const wrong = route.access === "admin" ? world.a.inference : world.a.admin;
-      for (const key of [wrong, "", `${world.a.admin}x`, `${world.a.inference}x`]) {
+      const wrong = route.access === "admin" ? a.inference : a.admin;
+      for (const key of [wrong, "", `${a.admin}x`, `${a.inference}x`]) {
         const answer = await world.call(key, route.method, path, route.method === "POST" ? { body: {} } : {});
         expect([route.method, path, answer.status]).toEqual([route.method, path, 401]);
         expect(answer.headers.get("x-should-retry")).toBe("false");

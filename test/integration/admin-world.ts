@@ -9,10 +9,11 @@ import type { DatabasePool } from "slonik";
 import { DirectorySync } from "../../dataplane/identity/directory-sync.ts";
 import { KeyDirectory } from "../../dataplane/identity/directory.ts";
 import { Keys } from "../../dataplane/identity/keys.ts";
+import { TokenPeople } from "../../dataplane/identity/people.ts";
 import { readLedgerId } from "../../dataplane/billing/ledger-identity.ts";
 import { startMoney, type Money } from "../../dataplane/billing/money.ts";
 import { openBatches } from "../../dataplane/batches/start.ts";
-import type { OrganizationEntry } from "../../dataplane/config/schema.ts";
+import type { IdentityEntry, OrganizationEntry } from "../../dataplane/config/schema.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
 import { FileStore } from "../../dataplane/files/file-store.ts";
@@ -30,6 +31,7 @@ import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { countUpstream } from "../../dataplane/upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { upstreamOf } from "../fakes/inference.ts";
+import { FakeIssuer, signingKey } from "../fakes/issuer.ts";
 import {
   sampleOrganization,
   sampleRoute,
@@ -74,6 +76,25 @@ export function tenantEntry(
   });
 }
 
+/** Of one organization, by its own audience: group `ml` are members, `watchers` viewers, `owners` admins. */
+export const identityOf = (
+  issuer: FakeIssuer,
+  { id }: Tenant,
+  more: Partial<IdentityEntry> = {},
+): IdentityEntry => ({
+  issuer: issuer.url,
+  audiences: [id],
+  jwksUrl: null,
+  allowCidrs: [],
+  allowPorts: [],
+  rules: [
+    { claims: { groups: "ml" }, role: "member", project: "default" },
+    { claims: { groups: "watchers" }, role: "viewer" },
+    { claims: { groups: "owners" }, role: "admin" },
+  ],
+  ...more,
+});
+
 /** One data plane. */
 export interface AdminPlane {
   readonly server: TestServer;
@@ -93,6 +114,8 @@ export class AdminWorld {
   readonly pool: DatabasePool;
   readonly databaseUrl: string;
   readonly upstream: FakeUpstream;
+  readonly issuer = new FakeIssuer("https://login.test", Date.now);
+  readonly signer = signingKey("EC", "one");
   readonly planes: AdminPlane[] = [];
   snapshot: Snapshot;
   readonly #redisUrl: string;
@@ -111,6 +134,7 @@ export class AdminWorld {
     this.#redisUrl = redisUrl;
     this.upstream = upstream;
     this.#undo = undo;
+    this.issuer.publish(this.signer);
     this.snapshot = this.#snapshotOf([tenantEntry(this.a), tenantEntry(this.b)]);
   }
 
@@ -143,7 +167,12 @@ export class AdminWorld {
     for (const { sync } of this.planes) await sync.copy(this.snapshot);
   }
 
-  /** `fetch` with a key on a plane; JSON in and out. */
+  /** A token for an organization. */
+  token({ id }: Tenant, group: string, claims: Readonly<Record<string, unknown>> = {}): string {
+    return this.issuer.token(this.signer, { aud: id, groups: [group], ...claims }, { alg: "ES256" });
+  }
+
+  /** `fetch` with a key or a token on a plane; JSON in and out. */
   async call(
     key: string,
     method: string,
@@ -257,7 +286,9 @@ export class AdminWorld {
     });
     const records = new RequestRecorder({ pool, clock: systemClock, log, retentionMs: RETENTION_MS });
     await records.keepPartitions();
-    const server = await startTestServer(routes, { snapshot, services: { directory, records } });
+    const { fetchJson } = this.issuer;
+    const people = new TokenPeople({ snapshot, directory, fetchJson, clock: systemClock });
+    const server = await startTestServer(routes, { snapshot, services: { directory, people, records } });
     this.planes.push({ server, money, directory, sync, keys, records });
     this.#undo.unshift(async () => {
       await server[Symbol.asyncDispose]();

@@ -635,6 +635,14 @@ const key = (name: string, more: object = {}) => ({
   secretKeyRef: { name: "keys", key: name },
   ...more,
 });
+const identity = (more: object = {}, rule: object = {}) => ({
+  identity: {
+    issuer: "https://login.example.com",
+    audiences: ["gapura"],
+    rules: [{ claims: { groups: "ml" }, role: "Member", ...rule }],
+    ...more,
+  },
+});
 const organizationRows: Row[] = [
   { title: "nothing at all", spec: {}, verdict: "good" },
   {
@@ -751,6 +759,93 @@ const organizationRows: Row[] = [
     spec: { displayName: "\u001b[31mAcme" },
     verdict: "refused",
     path: "spec.displayName",
+  },
+  { title: "tokens of an issuer", spec: identity(), verdict: "good" },
+  {
+    title: "100 rules about 16 claims each, some of them in Unicode and with dots",
+    spec: identity({
+      rules: times(100, (index) => ({
+        claims: Object.fromEntries(times(16, (at) => [`größe.${at}`, `日本-${index}`])),
+        role: "Viewer",
+      })),
+    }),
+    verdict: "good",
+  },
+  {
+    title: "a rule for every token",
+    spec: identity({ rules: [{ role: "Member" }, { claims: {}, role: "Admin" }] }),
+    verdict: "good",
+  },
+  {
+    title: "an issuer without TLS",
+    spec: identity({ issuer: "http://login.example.com" }),
+    verdict: "refused",
+    path: "spec.identity.issuer",
+  },
+  {
+    title: "keys without TLS",
+    spec: identity({ jwksURL: "http://login.example.com/keys" }),
+    verdict: "refused",
+    path: "spec.identity.jwksURL",
+  },
+  {
+    title: "tokens for anybody",
+    spec: identity({ audiences: [] }),
+    verdict: "refused",
+    path: "spec.identity.audiences",
+  },
+  {
+    title: "tokens without rules",
+    spec: identity({ rules: [] }),
+    verdict: "refused",
+    path: "spec.identity.rules",
+  },
+  {
+    title: "a role that is none",
+    spec: identity({}, { role: "Owner" }),
+    verdict: "refused",
+    path: "spec.identity.rules[0].role",
+    says: /Unsupported value/,
+  },
+  {
+    title: "a viewer's project",
+    spec: identity({}, { role: "Viewer", project: "default" }),
+    verdict: "refused",
+    path: "spec.identity.rules[0].project",
+    says: /only the role Member has a project and limits/,
+  },
+  {
+    title: "an admin's limits",
+    spec: identity({}, { role: "Admin", limits: { requestsPerMinute: 1 } }),
+    verdict: "refused",
+    path: "spec.identity.rules[0].limits",
+    says: /only the role Member has a project and limits/,
+  },
+  {
+    title: "a rule with an unknown project",
+    spec: { projects: [{ name: "lab" }], ...identity({}, { project: "other" }) },
+    verdict: "refused",
+    path: "spec.identity.rules[0].project",
+    says: /identity.rules name a project that is not in projects/,
+  },
+  {
+    title: "a claim that is no text",
+    spec: identity({}, { claims: { email_verified: true } }),
+    verdict: "refused",
+    path: "spec.identity.rules[0].claims.email_verified",
+  },
+  {
+    title: "17 claims in one rule",
+    spec: identity({}, { claims: Object.fromEntries(times(17, (at) => [`c${at}`, "x"])) }),
+    verdict: "refused",
+    path: "spec.identity.rules[0].claims",
+    says: /must have at most 16 items/,
+  },
+  {
+    title: "an issuer among cloud metadata",
+    spec: identity({ allowCIDRs: ["169.254.0.0/16"] }),
+    verdict: "condition",
+    path: "spec.identity.allowCIDRs[0]",
   },
   { title: "a name with a line break at its end", spec: { displayName: "Größe 🦩\n" }, verdict: "good" },
 ].map((row) => ({ kind: "Organization" as const, ...row }) as Row);

@@ -1,18 +1,18 @@
-/** `GET /v1/key`: what the holder of an inference key may know of it (rule 9.5). Free. */
+/** `GET /v1/key`: what the holder of an inference key or a token may know of it (rule 9.5). Free. */
 import type { Keys } from "../../identity/keys.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "../admin/limits.ts";
 import { isoSeconds, keyNotFound } from "../admin/requests.ts";
 import { callerOf, type Routes } from "../route.ts";
 
 export const keyRoutes =
-  (keys: Pick<Keys, "get">, needs: StandingNeeds): Routes =>
+  (keys: Pick<Keys, "own">, needs: StandingNeeds): Routes =>
   (app) => {
     app.get("/v1/key", { config: { access: "inference" } }, async (request) => {
-      const { organizationId, keyId } = callerOf(request);
-      const key = await keys.get({ organizationId, projectId: null }, keyId);
+      const caller = callerOf(request);
+      const key = await keys.own(caller);
       // Deleted a moment ago.
       if (key === null) throw keyNotFound();
-      const standings = await standingsOfKeys(needs, organizationId, [key.id]);
+      const standings = await standingsOfKeys(needs, caller.organizationId, [key.id]);
       return {
         object: "key",
         id: key.id,

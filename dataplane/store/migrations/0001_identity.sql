@@ -37,20 +37,22 @@ create table projects (
 );
 create unique index projects_default on projects (organization_id) where is_default;
 
+-- Keys, and people with tokens (dataplane/identity/person.ts): whoever may call.
 create table api_keys (
   id text primary key,
   organization_id text not null references organizations (id),
-  -- Admin keys belong to the organization alone.
+  -- Who has the admin API belongs to the organization alone.
   project_id text references projects (id),
-  kind text not null check (kind in ('inference', 'admin')),
+  -- A viewer reads the admin API.
+  kind text not null check (kind in ('inference', 'admin', 'viewer')),
   name text not null,
-  -- SHA-256 of the whole key, hex; null once the key can never be valid again.
+  -- SHA-256 of the whole key, hex; null once the key can never be valid again. Of a person a digest of who it is.
   sha256 text unique,
   -- What may be shown of the key: its prefix and at most 16 characters of the secret.
   hint text not null,
   status text not null default 'active' check (status in ('active', 'inactive')),
-  -- `declared` in an Organization resource, or `created` through the admin API.
-  source text not null check (source in ('declared', 'created')),
+  -- `declared` in an Organization resource, or `created` through the admin API; `identity`: it came with a token.
+  source text not null check (source in ('declared', 'created', 'identity')),
   -- Order of creation, total and stable, for lists (rule 5.6).
   position bigint generated always as identity,
   -- Of the moment of `position`; a transaction's beginning may have waited for others.
@@ -64,10 +66,10 @@ create table api_keys (
   limits jsonb,
   -- Deleted through the admin API: not listed, never active again; its usage stays (rule 5.7).
   deleted_at timestamptz,
-  check ((kind = 'admin') = (project_id is null))
+  check ((kind = 'inference') = (project_id is not null))
 );
-create index api_keys_organization on api_keys (organization_id, position desc);
-create index api_keys_project on api_keys (project_id, position desc);
+create index api_keys_organization on api_keys (organization_id, position desc) where source <> 'identity';
+create index api_keys_project on api_keys (project_id, position desc) where source <> 'identity';
 -- A declared key is known by its name: a new secret under the same name is the same key.
 create unique index api_keys_declared on api_keys (organization_id, kind, name) where source = 'declared';
 

@@ -1,0 +1,144 @@
+/** People over a real directory (rules 13.1, 13.2): what is written of them, and what a token seen before costs. */
+import { sql } from "slonik";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { z } from "zod";
+import { DirectoryWorld, snapshotOfOrganizations } from "../../test/integration/directory-world.ts";
+import { FakeIssuer, signingKey } from "../../test/fakes/issuer.ts";
+import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
+import type { IdentityEntry, OrganizationEntry } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import { systemClock } from "../lib/clock.ts";
+import { KeyDirectory } from "./directory.ts";
+import { TokenPeople } from "./people.ts";
+
+const issuer = new FakeIssuer("https://login.test", Date.now);
+const signer = signingKey("EC", "one");
+issuer.publish(signer);
+const token = (claims: Readonly<Record<string, unknown>> = {}) =>
+  issuer.token(signer, claims, { alg: "ES256" });
+
+let world: DirectoryWorld;
+let snapshot: Snapshot;
+let serial = 0;
+beforeAll(async () => {
+  world = await DirectoryWorld.open();
+});
+afterAll(() => world[Symbol.asyncDispose]());
+
+const identity: IdentityEntry = {
+  issuer: issuer.url,
+  audiences: ["gapura"],
+  jwksUrl: null,
+  allowCidrs: [],
+  allowPorts: [],
+  rules: [
+    { claims: { groups: "research" }, role: "member", project: "research", limits: { requestsPerMinute: 5 } },
+    { claims: { groups: "ml" }, role: "member", project: "default" },
+    { claims: { groups: "owners" }, role: "admin" },
+  ],
+};
+const declare = async (more: Partial<OrganizationEntry> = {}, isCopied = true) => {
+  const entry = sampleOrganization("org_acme", { identity, projects: ["default", "research"], ...more });
+  snapshot = snapshotOfOrganizations((serial += 1), [entry]);
+  if (!isCopied) return;
+  const pod = world.pod();
+  await pod.copy(snapshot);
+  await pod.stop();
+};
+const people = (directory: Pick<KeyDirectory, "person"> = world.directory, of = issuer) =>
+  new TokenPeople({ snapshot: () => snapshot, directory, fetchJson: of.fetchJson, clock: systemClock });
+
+const rows = async () =>
+  await world.pool.any(
+    sql.type(
+      z.object({
+        id: z.string(),
+        kind: z.string(),
+        project: z.string().nullable(),
+        name: z.string(),
+        limits: z.unknown(),
+      }),
+    )`
+      select key.id, key.kind, project.name as project, key.name, key.limits
+      from api_keys key left join projects project on project.id = key.project_id
+      where key.source = 'identity' order by key.position
+    `,
+  );
+
+test("a person is not served before their organization is in Postgres, and is one row from then on, as the last token says", async () => {
+  await declare({}, false);
+  const all = people();
+  await expect(all.find(token())).rejects.toMatchObject({ code: "unavailable" });
+  expect(await rows()).toEqual([]);
+  await declare();
+  const member = await all.find(token());
+  expect(member).toMatchObject({ kind: "inference", organizationId: "org_acme", keyEpoch: 1, limits: [] });
+  const { keyId: id } = member;
+  expect(await rows()).toEqual([{ id, kind: "inference", project: "default", name: "", limits: null }]);
+  const research = await all.find(token({ groups: ["research", "ml"], name: "Ada" }));
+  expect(research).toMatchObject({
+    keyId: id,
+    keyName: "Ada",
+    limits: [{ kind: "key", id, limits: { requestsPerMinute: 5 } }],
+  });
+  const limits = { requestsPerMinute: 5 };
+  expect(await rows()).toEqual([{ id, kind: "inference", project: "research", name: "Ada", limits }]);
+  expect(await all.find(token({ groups: ["owners"] }))).toMatchObject({
+    keyId: id,
+    kind: "admin",
+    projectId: null,
+  });
+  expect(await rows()).toEqual([{ id, kind: "admin", project: null, name: "Ada", limits: null }]);
+  await all.find(token({ groups: ["owners"], name: "Ada L." }));
+  expect(await rows()).toMatchObject([{ name: "Ada L." }]);
+});
+
+test("the limits of keyDefaults hold for people that the rule gives none of that field", async () => {
+  await declare({ keyDefaults: { requestsPerMinute: 60, concurrentRequests: 2 } });
+  const { limits } = await people().find(token({ sub: "limited", groups: ["research"] }));
+  expect(limits).toMatchObject([{ limits: { requestsPerMinute: 5, concurrentRequests: 2 } }]);
+});
+
+test("what a batch of theirs may goes on without a token", async () => {
+  await declare();
+  const { keyId } = await people().find(token({ sub: "batcher", groups: ["research"] }));
+  const project = await world.pool.oneFirst(sql.type(z.object({ id: z.string() }))`
+    select id from projects where organization_id = 'org_acme' and name = 'research'
+  `);
+  expect(await world.directory.limitsOf(keyId, project)).toMatchObject({
+    limits: [{ kind: "key", id: keyId, limits: { requestsPerMinute: 5 } }],
+  });
+  expect(await world.directory.recheck(keyId)).toMatchObject({ keyId, projectId: project });
+});
+
+test("a token seen before needs neither Postgres nor its issuer, at once; nor does another one of the same person Postgres", async () => {
+  await declare();
+  const pool = await world.openPool();
+  const directory = new KeyDirectory({ pool, clock: systemClock });
+  const all = people(directory);
+  const known = token({ sub: "quick" });
+  const first = await all.find(known);
+  await pool.end();
+  const asked = issuer.asked.length;
+  expect(all.find(known), "no promise").toBe(first);
+  expect(await all.find(token({ sub: "quick", jti: "next" }))).toBe(first);
+  expect(issuer.asked.length).toBe(asked);
+  await expect(all.find(token({ sub: "slow" }))).rejects.toMatchObject({ code: "unavailable" });
+});
+
+test("a person of an id that belongs to another namespace is not served", async () => {
+  await declare();
+  const source = { ...sampleOrganization("org_acme").source, namespace: "evil" };
+  await declare({ source }, false);
+  await expect(people().find(token({ sub: "thief" }))).rejects.toMatchObject({ code: "unavailable" });
+  expect((await rows()).length).toBeGreaterThan(0);
+  await declare();
+});
+
+test("whoever is asked for a thousand times at once is looked up and written once", async () => {
+  await declare();
+  const all = people();
+  const text = token({ sub: "crowd" });
+  const found = await Promise.all(Array.from({ length: 1000 }, async () => await all.find(text)));
+  expect(new Set(found).size).toBe(1);
+});

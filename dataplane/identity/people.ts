@@ -1,0 +1,177 @@
+/**
+ * Who sent a token (rules.md §13): verifies it, finds the organization whose rules accept it, and remembers both by a
+ * digest of the whole token until it ends, its key vanishes, or the declarations of its issuer change.
+ */
+import { hash } from "node:crypto";
+import { LRUCache } from "lru-cache";
+import type { IdentityEntry, OrganizationEntry } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Clock } from "../lib/clock.ts";
+import type { KeyDirectory } from "./directory.ts";
+import { personOf, type Person } from "./person.ts";
+import type { People, Principal } from "./principal.ts";
+import { isFor, nameIn, ruleFor } from "./tokens/claims.ts";
+import { furthest, issuerAway, refusedToken, type TokenFault } from "./tokens/faults.ts";
+import type { FetchJson } from "./tokens/fetch-json.ts";
+import { IssuerKeys } from "./tokens/issuer-keys.ts";
+import type { IssuerKey } from "./tokens/key-set.ts";
+import { readToken, type UnverifiedToken, type VerifiedToken, verifyToken } from "./tokens/verify.ts";
+
+const MOST_REMEMBERED = 50_000;
+
+/** An organization that accepts tokens, with the keys of their issuer. */
+interface Acceptance {
+  readonly organization: OrganizationEntry;
+  readonly identity: IdentityEntry;
+  readonly keys: IssuerKeys;
+}
+
+/** All that is declared for one issuer; another object as soon as any of it is declared otherwise. */
+interface Accepted {
+  readonly text: string;
+  /** By namespace and name. */
+  readonly acceptances: readonly Acceptance[];
+}
+
+interface Remembered {
+  readonly issuer: string;
+  readonly accepted: Accepted;
+  readonly keys: IssuerKeys;
+  readonly key: IssuerKey;
+  /** Unix milliseconds. */
+  readonly until: number;
+  readonly person: Person;
+}
+
+export interface TokenPeopleOptions {
+  readonly snapshot: () => Snapshot | null;
+  readonly directory: Pick<KeyDirectory, "person">;
+  readonly fetchJson: FetchJson;
+  readonly clock: Clock;
+}
+
+export class TokenPeople implements People {
+  readonly #options: TokenPeopleOptions;
+  readonly #remembered = new LRUCache<string, Remembered>({ max: MOST_REMEMBERED });
+  /** Tokens that are being judged, by the same digest. */
+  readonly #judging = new Map<string, Promise<Principal>>();
+  /** Of the snapshot that was looked at last. */
+  #snapshot: Snapshot | null = null;
+  #accepted: ReadonlyMap<string, Accepted> = new Map();
+  /** By what they depend on. */
+  #keys: ReadonlyMap<string, IssuerKeys> = new Map();
+
+  constructor(options: TokenPeopleOptions) {
+    this.#options = options;
+  }
+
+  find(token: string): Principal | Promise<Principal> {
+    const sha256 = hash("sha256", token, "hex");
+    const known = this.#remembered.get(sha256);
+    if (known !== undefined && this.#stands(known)) return this.#options.directory.person(known.person);
+    const same = this.#judging.get(sha256);
+    if (same !== undefined) return same;
+    const judging = this.#judge(token, sha256).finally(() => this.#judging.delete(sha256));
+    this.#judging.set(sha256, judging);
+    return judging;
+  }
+
+  /** Reads the keys of issuers anew whose tokens come; to be called every few seconds. @throws what kept it from one. */
+  async refresh(): Promise<void> {
+    this.#look();
+    const all = [...new Set(this.#keys.values())];
+    await Promise.all(all.map((keys) => keys.refresh()));
+    const failed = all.find(({ failure }) => failure !== null);
+    if (failed !== undefined) throw new Error("keys of an issuer cannot be read", { cause: failed.failure });
+  }
+
+  #stands({ issuer, accepted, keys, key, until }: Remembered): boolean {
+    return this.#look().get(issuer) === accepted && this.#options.clock.now() < until && keys.stillHas(key);
+  }
+
+  /** @throws ApiError 401, 503 */
+  async #judge(token: string, sha256: string): Promise<Principal> {
+    const said = readToken(token);
+    if (typeof said === "string") throw refusedToken(said);
+    const accepted = this.#look().get(said.issuer);
+    if (accepted === undefined) throw refusedToken("issuer");
+    const verified = new Map<IssuerKeys, VerifiedToken | TokenFault>();
+    const faults: TokenFault[] = [];
+    for (const acceptance of accepted.acceptances) {
+      const { keys } = acceptance;
+      const result = verified.get(keys) ?? (await this.#verify(token, said, keys));
+      verified.set(keys, result);
+      const person = typeof result === "string" ? result : decide(acceptance, said.issuer, result);
+      if (typeof person === "string") {
+        faults.push(person);
+        // Whom a rule names is nobody else's, also while it is refused.
+        if (person === "suspended") break;
+      } else if (typeof result !== "string") {
+        const { until, key } = result;
+        this.#remembered.set(sha256, { issuer: said.issuer, accepted, keys, key, until, person });
+        return await this.#options.directory.person(person);
+      }
+    }
+    throw refusedToken(furthest(faults));
+  }
+
+  /** @throws ApiError 503 */
+  async #verify(token: string, said: UnverifiedToken, keys: IssuerKeys): Promise<VerifiedToken | TokenFault> {
+    const set = await keys.keysFor(said.header);
+    if (set === "away") throw issuerAway(keys.failure);
+    return set === "kid" ? set : await verifyToken(token, said, set, this.#options.clock.now());
+  }
+
+  /** What the present snapshot accepts, by issuer. What did not change is the same object as before. */
+  #look(): ReadonlyMap<string, Accepted> {
+    const snapshot = this.#options.snapshot();
+    if (snapshot === this.#snapshot || snapshot === null) return this.#accepted;
+    this.#snapshot = snapshot;
+    const { fetchJson, clock } = this.#options;
+    const places = new Map<string, IssuerKeys>();
+    const keysOf = ({ issuer, jwksUrl, allowCidrs, allowPorts }: IdentityEntry): IssuerKeys => {
+      const place = { issuer, jwksUrl, allowCidrs, allowPorts };
+      const text = JSON.stringify(place);
+      const keys = places.get(text) ?? this.#keys.get(text) ?? new IssuerKeys(place, fetchJson, clock);
+      places.set(text, keys);
+      return keys;
+    };
+    const declared = snapshot.routing.organizations.flatMap((organization) => {
+      const { identity } = organization;
+      return identity === undefined ? [] : [{ organization, identity, keys: keysOf(identity) }];
+    });
+    const byIssuer = Map.groupBy(declared, ({ identity }) => identity.issuer);
+    this.#accepted = new Map(
+      Array.from(byIssuer, ([issuer, acceptances]) => {
+        const sorted = acceptances.toSorted((one, other) => (placeOf(one) < placeOf(other) ? -1 : 1));
+        const text = JSON.stringify(sorted.map(textOf));
+        const before = this.#accepted.get(issuer);
+        return [issuer, before?.text === text ? before : { text, acceptances: sorted }];
+      }),
+    );
+    this.#keys = places;
+    return this.#accepted;
+  }
+}
+
+const placeOf = ({ organization: { source } }: Acceptance): string => `${source.namespace}/${source.name}`;
+
+const textOf = ({ organization: { id, suspended, source }, identity }: Acceptance) => [
+  id,
+  suspended,
+  source.namespace,
+  identity,
+];
+
+/** Whom an organization's rules make of a token's holder. */
+function decide(
+  { organization, identity }: Acceptance,
+  issuer: string,
+  { claims, subject }: VerifiedToken,
+): Person | TokenFault {
+  if (!isFor(claims, identity.audiences)) return "audience";
+  const rule = ruleFor(identity.rules, claims);
+  if (rule === undefined) return "rule";
+  if (organization.suspended) return "suspended";
+  return personOf(organization, { issuer, subject, name: nameIn(claims) }, rule);
+}

@@ -1,0 +1,99 @@
+import { describe, expect, test } from "vitest";
+import type { IdentityRule } from "../../config/schema.ts";
+import { claimAt, isFor, nameIn, ruleFor } from "./claims.ts";
+
+describe("a claim by its name", () => {
+  const claims = {
+    groups: ["a", "b"],
+    realm_access: { roles: ["x"], deep: { er: "y" } },
+    "kubernetes.io": { namespace: "lab", serviceaccount: { name: "runner" } },
+    "https://example.com/roles": ["z"],
+    a: { b: { c: "short" } },
+    "a.b": { c: "long" },
+    list: [{ name: "inner" }],
+    nothing: null,
+  };
+  test.each([
+    ["groups", ["a", "b"]],
+    ["realm_access.roles", ["x"]],
+    ["realm_access.deep.er", "y"],
+    ["kubernetes.io.namespace", "lab"],
+    ["kubernetes.io.serviceaccount.name", "runner"],
+    ["https://example.com/roles", ["z"]],
+    ["a.b.c", "long"],
+    ["list.name", undefined],
+    ["list.0", undefined],
+    ["nothing", null],
+    ["nothing.more", undefined],
+    ["groups.length", undefined],
+    ["__proto__", undefined],
+    ["constructor.name", undefined],
+    [".groups", undefined],
+    ["groups.", undefined],
+    ["..", undefined],
+  ])("%s", (name, value) => {
+    expect(claimAt(claims, name)).toEqual(value);
+  });
+});
+
+const rule = (claims: IdentityRule["claims"], project = "default"): IdentityRule => ({
+  claims,
+  role: "member",
+  project,
+});
+
+describe("the first rule whose claims all match decides", () => {
+  test.each([
+    ["a text", { team: "ml" }, { team: "ml" }, true],
+    ["another text", { team: "ml" }, { team: "ML" }, false],
+    ["an item", { groups: "ml" }, { groups: ["ops", "ml"] }, true],
+    ["no item", { groups: "ml" }, { groups: ["ml-ops"] }, false],
+    ["a part of a text is none", { groups: "ml" }, { groups: "ops ml" }, false],
+    ["a list in a list is none", { groups: "ml" }, { groups: [["ml"]] }, false],
+    ["true", { email_verified: "true" }, { email_verified: true }, true],
+    ["false is not true", { email_verified: "true" }, { email_verified: false }, false],
+    ["a number", { level: "3" }, { level: 3 }, true],
+    ["null is no text", { level: "null" }, { level: null }, false],
+    ["an object is no text", { level: "[object Object]" }, { level: {} }, false],
+    ["all of two", { a: "1", b: "2" }, { a: "1", b: "2" }, true],
+    ["one of two", { a: "1", b: "2" }, { a: "1" }, false],
+    ["none asked", {}, { a: "1" }, true],
+    ["Unicode", { team: "Größe 日本" }, { team: ["Größe 日本"] }, true],
+    ["composed is not decomposed", { team: "Zoë" }, { team: "Zoe\u0308" }, false],
+    ["the empty text", { team: "" }, { team: "" }, true],
+    ["the empty text is not absence", { team: "" }, {}, false],
+    ["a name of every object", { toString: "x" }, {}, false],
+  ])("%s", (_, wanted, claims, matches) => {
+    expect(ruleFor([rule(wanted)], claims) !== undefined).toBe(matches);
+  });
+
+  test("not the best one", () => {
+    const rules = [rule({ a: "1" }, "first"), rule({ a: "1", b: "2" }, "second"), rule({}, "third")];
+    expect(ruleFor(rules, { a: "1", b: "2" })?.project).toBe("first");
+    expect(ruleFor(rules, { b: "2" })?.project).toBe("third");
+  });
+});
+
+test.each([
+  ["gapura", true],
+  [["other", "gapura"], true],
+  ["gapura-2", false],
+  [["other"], false],
+  [[], false],
+  [undefined, false],
+  [{ gapura: true }, false],
+  [[["gapura"]], false],
+])("the audience %j", (aud, fits) => {
+  expect(isFor({ aud }, ["gapura", "also"])).toBe(fits);
+});
+
+test.each([
+  [{ name: "Ada", email: "ada@example.com" }, "Ada"],
+  [{ preferred_username: "ada", email: "ada@example.com" }, "ada"],
+  [{ name: "", email: "ada@example.com" }, "ada@example.com"],
+  [{ name: ["Ada"] }, null],
+  [{ name: "A\0d\ud800a" }, "Ad\ufffda"],
+  [{}, null],
+])("a name for the console: %j", (claims, name) => {
+  expect(nameIn(claims)).toBe(name);
+});

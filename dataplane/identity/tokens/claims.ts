@@ -1,0 +1,50 @@
+/** What the claims of a verified token say of its holder (rules 13.1, 13.3). Pure. */
+import type { IdentityRule } from "../../config/schema.ts";
+
+export type Claims = Readonly<Record<string, unknown>>;
+
+const isObject = (value: unknown): value is Claims =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/**
+ * The claim of this name, else the one that its dots lead to. Names may have dots themselves, such as `kubernetes.io`:
+ * the longest name that is there is taken at each step. undefined: there is none.
+ */
+export function claimAt(claims: Claims, name: string): unknown {
+  if (Object.hasOwn(claims, name)) return claims[name];
+  for (let dot = name.lastIndexOf("."); dot > 0; dot = name.lastIndexOf(".", dot - 1)) {
+    const head = name.slice(0, dot);
+    const inner = Object.hasOwn(claims, head) ? claims[head] : undefined;
+    const found = isObject(inner) ? claimAt(inner, name.slice(dot + 1)) : undefined;
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+/** Texts are compared letter by letter, without case folding or Unicode normalization; numbers and booleans as JSON writes them. */
+const equals = (value: unknown, wanted: string): boolean =>
+  typeof value === "string"
+    ? value === wanted
+    : (typeof value === "number" || typeof value === "boolean") && String(value) === wanted;
+
+const says = (value: unknown, wanted: string): boolean =>
+  Array.isArray(value) ? value.some((item) => equals(item, wanted)) : equals(value, wanted);
+
+/** The first rule whose claims all match; undefined: none does. */
+export const ruleFor = (rules: readonly IdentityRule[], claims: Claims): IdentityRule | undefined =>
+  rules.find((rule) =>
+    Object.entries(rule.claims).every(([name, wanted]) => says(claimAt(claims, name), wanted)),
+  );
+
+/** Whether the token is for one of these. */
+export const isFor = ({ aud }: Claims, audiences: readonly string[]): boolean =>
+  [aud].flat().some((one) => typeof one === "string" && audiences.includes(one));
+
+/** What its holder may be called in the console: their name, else their mail address; null: the token says neither. */
+export function nameIn(claims: Claims): string | null {
+  const named = [claims["name"], claims["preferred_username"], claims["email"]].find(
+    (value) => typeof value === "string" && value !== "",
+  );
+  // Postgres keeps no NUL, and no half of a character.
+  return typeof named === "string" ? named.toWellFormed().replaceAll("\0", "").slice(0, 500) : null;
+}

@@ -1,0 +1,40 @@
+/** Why a token is refused, in words for whoever sent it. Nothing of the token is repeated. */
+import { ApiError } from "../../lib/api-error.ts";
+
+/** In the order of the checks: of several organizations' refusals the one that came furthest is told. */
+const words = {
+  malformed: "the token is malformed",
+  size: "the token is larger than 16 KiB",
+  issuer: "no organization accepts tokens of this issuer",
+  algorithm: "the token's algorithm is not one of RS256, PS256, ES256 and EdDSA",
+  kid: "the token names no key (kid), and its issuer has several",
+  key: "the token's key is none of its issuer's",
+  signature: "the token's signature is not its issuer's",
+  claims: "the token's exp, nbf, iat or sub is not what it has to be",
+  expiry: "the token has no expiry (exp)",
+  subject: "the token has no subject (sub)",
+  expired: "the token has expired",
+  early: "the token is not valid yet",
+  audience: "the token is for another audience",
+  rule: "no rule of the organization matches the token's claims",
+  suspended: "the organization is suspended",
+} as const;
+export type TokenFault = keyof typeof words;
+
+const order = Object.keys(words) as TokenFault[];
+export const furthest = (faults: readonly TokenFault[]): TokenFault =>
+  faults.toSorted((one, other) => order.indexOf(other) - order.indexOf(one))[0] ?? "issuer";
+
+/** With the words that clients know of a key that is refused (http/auth.ts). */
+export const refusedToken = (fault: TokenFault): ApiError =>
+  new ApiError("authentication", `invalid x-api-key: ${words[fault]}.`);
+
+export const issuerAway = (cause?: unknown): ApiError =>
+  new ApiError(
+    "unavailable",
+    "The keys of the token's issuer cannot be read right now. Try again in a moment.",
+    {
+      retryAfterSeconds: 5,
+      cause,
+    },
+  );

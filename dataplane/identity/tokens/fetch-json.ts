@@ -1,0 +1,51 @@
+/** Documents of issuers: discovery and key sets, through the URL guard (rule 13.4). */
+import { request } from "undici";
+import type { IdentityEntry } from "../../config/schema.ts";
+import { readPageBody } from "../../tools/web-fetch/body.ts";
+import { egressRules } from "../../tools/url-guard/address.ts";
+import { guardedDispatcher } from "../../tools/url-guard/dispatcher.ts";
+import { judgeUrl } from "../../tools/url-guard/judge-url.ts";
+import type { Resolver } from "../../tools/url-guard/resolver.ts";
+
+/** The largest providers' have a twentieth of it. */
+const MOST_BYTES = 512 * 1024;
+const FETCH_MS = 5_000;
+
+/** Reads one JSON document. @throws Error that says why not, for the log. */
+export type FetchJson = (
+  url: string,
+  opened: Pick<IdentityEntry, "allowCidrs" | "allowPorts">,
+) => Promise<unknown>;
+
+/** @param ca certificate authorities to trust instead of the system's and those of `NODE_EXTRA_CA_CERTS`, PEM */
+export const guardedFetchJson =
+  (resolver: Resolver, ca?: string): FetchJson =>
+  async (url, opened) => {
+    const rules = egressRules({ ...opened, anyPortInside: true });
+    const verdict = judgeUrl(url, rules);
+    if (!verdict.allowed) throw new Error(verdict.reason);
+    if (verdict.url.protocol !== "https:") throw new Error("not https");
+    const signal = AbortSignal.timeout(FETCH_MS);
+    // Nothing is kept open between one look and the next.
+    const dispatcher = guardedDispatcher({
+      rules,
+      resolver,
+      proxy: null,
+      signal,
+      ...(ca === undefined ? {} : { ca }),
+    });
+    try {
+      const { statusCode, body } = await request(verdict.url, {
+        dispatcher,
+        signal,
+        headers: { accept: "application/json", "accept-encoding": "identity" },
+      });
+      // A redirect is one of these: who moved says so in the declaration.
+      if (statusCode !== 200) throw new Error(`status ${statusCode}`);
+      const read = await readPageBody(body, "", MOST_BYTES);
+      if (read.kind === "failed") throw new Error(read.detail);
+      return JSON.parse(read.bytes.toString("utf8")) as unknown;
+    } finally {
+      await dispatcher.destroy();
+    }
+  };

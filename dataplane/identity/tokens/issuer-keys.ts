@@ -1,0 +1,136 @@
+/**
+ * The keys of one issuer, as this process last read them (rule 13.1). They are read in the background while tokens of
+ * the issuer come, so that requests seldom wait, and a key that vanished is refused within a minute. Tokens that name
+ * unknown keys cause one look in 30 s, however many come.
+ */
+import { z } from "zod";
+import type { IdentityEntry } from "../../config/schema.ts";
+import type { Clock } from "../../lib/clock.ts";
+import type { FetchJson } from "./fetch-json.ts";
+import { type IssuerKey, type KeySet, keysFor, readKeySet, type TokenHeader } from "./key-set.ts";
+
+/** Where an issuer's keys are, and what is opened to reach them. */
+export type IssuerPlace = Pick<IdentityEntry, "issuer" | "jwksUrl" | "allowCidrs" | "allowPorts">;
+
+/** The background reads anew after so long; with the round of looks and a fetch it stays below `MOST_AGE_MS`. */
+const REFRESH_MS = 40_000;
+/** Older keys are read anew before a token is believed: a key that vanished may be among them. */
+const MOST_AGE_MS = 55_000;
+/** An issuer whose tokens nobody sent for so long is left in peace. */
+const IN_USE_MS = 10 * 60_000;
+/** While the issuer is away, so long after its last good answer. */
+const STALE_MS = 10 * 60_000;
+const UNKNOWN_KEY_MS = 30_000;
+/** After a failure nobody asks again sooner. */
+const FAILURE_PAUSE_MS = 5_000;
+const DISCOVERY_MS = 60 * 60_000;
+
+const discoverySchema = z.object({ issuer: z.string(), jwks_uri: z.string() });
+
+export class IssuerKeys {
+  readonly #place: IssuerPlace;
+  readonly #fetchJson: FetchJson;
+  readonly #clock: Clock;
+  #keys: KeySet = [];
+  /** Unix milliseconds: of the last good answer, of the last look, of the last one for an unknown key, of the last use. */
+  #goodAt = Number.NEGATIVE_INFINITY;
+  #lookedAt = Number.NEGATIVE_INFINITY;
+  #unknownAt = Number.NEGATIVE_INFINITY;
+  #usedAt = Number.NEGATIVE_INFINITY;
+  #failure: unknown = null;
+  #looking: Promise<void> | null = null;
+  #discovered: { readonly url: string; readonly at: number } | null = null;
+
+  constructor(place: IssuerPlace, fetchJson: FetchJson, clock: Clock) {
+    this.#place = place;
+    this.#fetchJson = fetchJson;
+    this.#clock = clock;
+  }
+
+  /** Whether a token that this key signed may be believed at once, as it was before. */
+  stillHas(key: IssuerKey): boolean {
+    const now = this.#clock.now();
+    this.#usedAt = now;
+    return this.#isFresh(now) && this.#keys.includes(key);
+  }
+
+  /**
+   * The keys that a token may be signed with; none: it names one that the issuer does not have. `kid`: it has to name
+   * one. `away`: the issuer's keys cannot be read, and those of before are too old.
+   */
+  async keysFor(header: TokenHeader): Promise<KeySet | "kid" | "away"> {
+    const now = this.#clock.now();
+    this.#usedAt = now;
+    const isFresh = this.#isFresh(now);
+    if (!isFresh) await this.#look(now);
+    if (this.#clock.now() - this.#goodAt > STALE_MS) return "away";
+    const found = keysFor(this.#keys, header);
+    const isKnown = found === "kid" || found.length > 0 || this.#keys.some(({ kid }) => kid === header.kid);
+    if (isKnown || !isFresh) return found;
+    if (this.#looking === null) {
+      if (now - this.#unknownAt < UNKNOWN_KEY_MS) return found;
+      this.#unknownAt = now;
+    }
+    await this.#look(now);
+    return keysFor(this.#keys, header);
+  }
+
+  /** Reads them anew when it is time. */
+  async refresh(): Promise<void> {
+    const now = this.#clock.now();
+    if (now - this.#usedAt < IN_USE_MS && now - this.#lookedAt >= REFRESH_MS) await this.#look(now);
+  }
+
+  /** Why the last look failed; null: it did not. */
+  get failure(): unknown {
+    return this.#failure;
+  }
+
+  #isFresh(now: number): boolean {
+    if (now - this.#goodAt <= MOST_AGE_MS) return true;
+    // The issuer is away, and was asked a moment ago.
+    const pause = this.#keys.length === 0 ? FAILURE_PAUSE_MS : MOST_AGE_MS;
+    return this.#failure !== null && now - this.#lookedAt <= pause && now - this.#goodAt <= STALE_MS;
+  }
+
+  /** One look for all who ask at the same time. Never throws. */
+  #look(now: number): Promise<void> {
+    if (this.#looking !== null) return this.#looking;
+    if (this.#failure !== null && now - this.#lookedAt < FAILURE_PAUSE_MS) return Promise.resolve();
+    this.#lookedAt = now;
+    this.#looking = this.#read()
+      .then(
+        (keys) => {
+          this.#keys = keys;
+          this.#goodAt = now;
+          this.#failure = null;
+        },
+        (error: unknown) => {
+          this.#failure = error;
+          this.#discovered = null;
+        },
+      )
+      .finally(() => {
+        this.#looking = null;
+      });
+    return this.#looking;
+  }
+
+  async #read(): Promise<KeySet> {
+    return readKeySet(await this.#fetchJson(await this.#address(), this.#place), this.#keys);
+  }
+
+  async #address(): Promise<string> {
+    const { issuer, jwksUrl } = this.#place;
+    if (jwksUrl !== null) return jwksUrl;
+    const now = this.#clock.now();
+    if (this.#discovered !== null && now - this.#discovered.at < DISCOVERY_MS) return this.#discovered.url;
+    const url = `${issuer.replace(/\/$/, "")}/.well-known/openid-configuration`;
+    const read = discoverySchema.safeParse(await this.#fetchJson(url, this.#place));
+    if (!read.success) throw new Error("not a discovery document");
+    // OpenID Connect Discovery 1.0, section 4.3: else one issuer could speak for another.
+    if (read.data.issuer !== issuer) throw new Error("the discovery document is another issuer's");
+    this.#discovered = { url: read.data.jwks_uri, at: now };
+    return read.data.jwks_uri;
+  }
+}

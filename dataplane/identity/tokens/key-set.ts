@@ -1,0 +1,81 @@
+/** The public keys of an issuer (RFC 7517), as far as tokens may be signed with them (rule 13.1). Pure. */
+import type { JWK } from "jose";
+import { z } from "zod";
+
+/** What each algorithm signs with. No other one is ever taken: none of them works with a shared secret. */
+const families = {
+  RS256: { kty: "RSA" },
+  PS256: { kty: "RSA" },
+  ES256: { kty: "EC", crv: "P-256" },
+  EdDSA: { kty: "OKP", crv: "Ed25519" },
+} as const;
+export type Algorithm = keyof typeof families;
+export const algorithms = Object.keys(families) as Algorithm[];
+
+const MOST_KEYS = 100;
+/** Keys of one id that are tried, one after the other. */
+const MOST_TRIED = 4;
+
+const text = z.string().min(1).max(8192);
+const common = {
+  kid: z.string().max(1024).optional(),
+  alg: z.string().optional(),
+  use: z.string().optional(),
+  key_ops: z.array(z.string()).optional(),
+};
+/** Of each key nothing but its public part. */
+const keySchema = z.discriminatedUnion("kty", [
+  z.object({ kty: z.literal("RSA"), n: text, e: text, ...common }),
+  z.object({ kty: z.literal("EC"), crv: z.literal("P-256"), x: text, y: text, ...common }),
+  z.object({ kty: z.literal("OKP"), crv: z.literal("Ed25519"), x: text, ...common }),
+]);
+const documentSchema = z.object({ keys: z.array(z.unknown()).max(MOST_KEYS) });
+
+/** The same object for as long as the issuer publishes the same key. */
+export interface IssuerKey {
+  /** What verifies; imported once for each algorithm, as long as it is the same object. */
+  readonly jwk: JWK & { readonly kty: string };
+  readonly kid: string | undefined;
+  /** The only algorithm that it is for; undefined: any of its kind. */
+  readonly alg: string | undefined;
+  /** Tells it from every other. */
+  readonly text: string;
+}
+export type KeySet = readonly IssuerKey[];
+
+/**
+ * Keys for encryption, for other algorithms and of unknown forms are left out: an issuer may publish them beside.
+ * @throws Error when it is no key set.
+ */
+export function readKeySet(document: unknown, before: KeySet): KeySet {
+  const read = documentSchema.safeParse(document);
+  if (!read.success) throw new Error("not a JSON Web Key Set");
+  return read.data.keys.flatMap((entry) => {
+    const key = keySchema.safeParse(entry);
+    if (!key.success) return [];
+    const { use = "sig", key_ops = ["verify"], kid, alg, ...jwk } = key.data;
+    if (use !== "sig" || !key_ops.includes("verify")) return [];
+    const written = JSON.stringify({ kid, alg, ...jwk });
+    return [before.find((known) => known.text === written) ?? { jwk, kid, alg, text: written }];
+  });
+}
+
+export interface TokenHeader {
+  readonly alg: Algorithm;
+  readonly kid: string | undefined;
+}
+
+/** Keys that the token may be signed with; `kid`: it has to name one, as there are several. */
+export function keysFor(set: KeySet, { alg, kid }: TokenHeader): KeySet | "kid" {
+  if (kid === undefined && set.length > 1) return "kid";
+  const named = kid === undefined ? set : set.filter((key) => key.kid === kid);
+  return named.filter((key) => mayVerify(key, alg)).slice(0, MOST_TRIED);
+}
+
+/** A key's own `alg` binds: what was made for one algorithm verifies no other. */
+function mayVerify({ jwk, alg: only }: IssuerKey, alg: Algorithm): boolean {
+  const family = families[alg];
+  if (jwk.kty !== family.kty || ("crv" in family && jwk.crv !== family.crv)) return false;
+  // RFC 9864 gives EdDSA over this curve a name of its own.
+  return only === undefined || only === alg || (alg === "EdDSA" && only === "Ed25519");
+}

@@ -1,0 +1,99 @@
+/** Is a token what it says it is? (rule 13.1) No I/O: who has the keys brings them. */
+import { decodeJwt, decodeProtectedHeader, errors, jwtVerify } from "jose";
+import type { Claims } from "./claims.ts";
+import type { TokenFault } from "./faults.ts";
+import { algorithms, type IssuerKey, type KeySet, type TokenHeader } from "./key-set.ts";
+
+/** The largest tokens that are known, with hundreds of groups, have half of this. */
+const MOST_CHARACTERS = 16 * 1024;
+/** How far the clocks of issuers and holders may be wrong. */
+export const LEEWAY_SECONDS = 60;
+
+/** Whether a credential has the form of a token: nothing else is ever read as one. */
+export const hasTokenForm = (credential: string): boolean =>
+  /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*$/.test(credential);
+
+export interface UnverifiedToken {
+  readonly header: TokenHeader;
+  /** As it says: nothing but which keys to try may follow from it. */
+  readonly issuer: string;
+}
+
+/** What a token says of itself before anything is known of it. */
+export function readToken(token: string): UnverifiedToken | TokenFault {
+  if (token.length > MOST_CHARACTERS) return "size";
+  let header: Record<string, unknown>;
+  let issuer: unknown;
+  try {
+    header = decodeProtectedHeader(token);
+    issuer = decodeJwt(token).iss;
+  } catch {
+    return "malformed";
+  }
+  const { alg, kid } = header;
+  if (typeof issuer !== "string" || typeof alg !== "string") return "malformed";
+  if (kid !== undefined && typeof kid !== "string") return "malformed";
+  const known = algorithms.find((algorithm) => algorithm === alg);
+  return known === undefined ? "algorithm" : { header: { alg: known, kid }, issuer };
+}
+
+export interface VerifiedToken {
+  readonly claims: Claims;
+  readonly subject: string;
+  /** Unix milliseconds from which it is refused. */
+  readonly until: number;
+  readonly key: IssuerKey;
+}
+
+/** `keys`: those that it may be signed with. `now`: Unix milliseconds. */
+export async function verifyToken(
+  token: string,
+  { header, issuer }: UnverifiedToken,
+  keys: KeySet,
+  now: number,
+): Promise<VerifiedToken | TokenFault> {
+  let fault: TokenFault = "key";
+  for (const key of keys) {
+    const verified = await verifyWith(token, { header, issuer }, key, now);
+    if (verified !== "signature") return verified;
+    fault = verified;
+  }
+  return fault;
+}
+
+async function verifyWith(
+  token: string,
+  { header, issuer }: UnverifiedToken,
+  key: IssuerKey,
+  now: number,
+): Promise<VerifiedToken | TokenFault> {
+  let claims: Claims;
+  try {
+    const { payload } = await jwtVerify(token, key.jwk, {
+      algorithms: [header.alg],
+      issuer,
+      clockTolerance: LEEWAY_SECONDS,
+      currentDate: new Date(now),
+    });
+    claims = payload;
+  } catch (error) {
+    return faultOf(error);
+  }
+  const { sub, exp } = claims;
+  if (exp === undefined) return "expiry";
+  // JSON may say 1e999.
+  if (!Number.isFinite(exp)) return "claims";
+  if (sub === undefined || sub === "") return "subject";
+  if (typeof sub !== "string") return "claims";
+  return { claims, subject: sub, until: (Number(exp) + LEEWAY_SECONDS) * 1000, key };
+}
+
+function faultOf(error: unknown): TokenFault {
+  if (error instanceof errors.JWTExpired) return "expired";
+  if (error instanceof errors.JWTClaimValidationFailed)
+    return error.claim === "nbf" && error.reason === "check_failed" ? "early" : "claims";
+  // What is not told apart by then is broken in a form of its own: a header that has to be understood, a weak key.
+  if (error instanceof errors.JWTInvalid || error instanceof errors.JWSInvalid) return "malformed";
+  if (error instanceof errors.JOSENotSupported) return "malformed";
+  return "signature";
+}

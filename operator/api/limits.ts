@@ -1,0 +1,70 @@
+/** Limits of keys, projects and people (rule 9.1). */
+import { z } from "zod";
+import { field, set, withRules } from "./fields.ts";
+
+/** There is always a project of this name. */
+export const DEFAULT_PROJECT = "default";
+/** Balances above this are refused (design.md §5), so a grant is too. */
+export const MAX_GRANT_CREDITS = 9_000_000_000;
+
+export const rateLimit = (description: string, example: number) =>
+  field(z.int().min(1).max(1_000_000_000), description, { example }).optional();
+
+export const modelPatterns = (description: string) =>
+  field(
+    set(
+      z
+        .string()
+        .min(1)
+        .max(129)
+        .regex(/^[^*\s]*\*?$/, "must be a model id, or the beginning of some and a * at its end"),
+      500,
+    ),
+    description,
+    { default: ["*"] },
+  ).optional();
+
+/** What a key or a project may at most. `whose`: begins the sentence. */
+export const limitFields = (whose: string) =>
+  field(
+    z.strictObject({
+      credits: field(
+        z.strictObject({
+          amount: field(
+            withRules(
+              z
+                .string()
+                .max(17)
+                .regex(
+                  /^[0-9]{1,10}(\.[0-9]{1,6})?$/,
+                  'must be credits such as "100" or "2.5", in quotes, with at most six decimals',
+                ),
+              [
+                {
+                  cel: null,
+                  message: "must be at most 9000000000",
+                  fault: (text) => (Number(text) <= MAX_GRANT_CREDITS ? null : []),
+                },
+              ],
+            ),
+            "Credits, at most six decimals.",
+            { example: "500" },
+          ),
+          per: field(
+            z.enum(["Day", "Week", "Month", "Total"]),
+            "How often it begins anew, by UTC: each day, each Monday, each first of a month, or never.",
+            { example: "Month" },
+          ),
+        }),
+        "What may be spent; beyond it requests answer 402.",
+      ).optional(),
+      models: field(
+        z.strictObject({ allow: modelPatterns("Model ids, each with at most one trailing star.") }),
+        "Which of the organization's models may be used; others are unknown.",
+      ).optional(),
+      requestsPerMinute: rateLimit("Requests a minute; beyond it they answer 429.", 60),
+      tokensPerMinute: rateLimit("Tokens a minute; beyond it requests answer 429.", 100000),
+      concurrentRequests: rateLimit("Requests at the same time; beyond it they answer 429.", 20),
+    }),
+    whose,
+  ).optional();

@@ -1,0 +1,274 @@
+/** People and programs with tokens (rules.md §13) in the whole service: money, limits, reports, records, trail. */
+import { sql } from "slonik";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { readAuditLog } from "../../dataplane/identity/audit-log.ts";
+import type { IdentityEntry, OrganizationEntry } from "../../dataplane/config/schema.ts";
+import { AdminWorld, identityOf, tenantEntry } from "./admin-world.ts";
+
+let world: AdminWorld;
+beforeAll(async () => {
+  world = await AdminWorld.open();
+});
+afterAll(async () => {
+  await world?.close();
+});
+
+/** Declares organization a with these rules, and b beside it. */
+const declare = (more: Partial<IdentityEntry> = {}, entry: Partial<OrganizationEntry> = {}) =>
+  world.declare([
+    tenantEntry(world.a, { identity: identityOf(world.issuer, world.a, more), ...entry }),
+    tenantEntry(world.b, { identity: identityOf(world.issuer, world.b) }),
+  ]);
+
+const bodies = {
+  "/v1/messages": { model: "m-messages", max_tokens: 5, messages: [{ role: "user", content: "Hi" }] },
+  "/v1/chat/completions": { model: "m-chat", max_tokens: 5, messages: [{ role: "user", content: "Hi" }] },
+  "/v1/responses": { model: "m-responses", max_output_tokens: 16, input: "Hi" },
+} as const;
+const infer = (token: string, path: keyof typeof bodies = "/v1/chat/completions", plane = 0) =>
+  world.call(token, "POST", path, { body: bodies[path], plane });
+const own = async (token: string) => (await world.call(token, "GET", "/v1/key")).body;
+const admin = (path: string) => world.call(world.a.admin, "GET", path);
+const settled = async () => {
+  for (const { money } of world.planes) await money.holds.idle(5_000);
+};
+
+describe("a member", () => {
+  test("asks models in the three dialects, on every plane, and is one principal in usage, costs and records", async () => {
+    await declare();
+    const token = world.token(world.a, "ml", { sub: "ada", name: "Ada" });
+    for (const path of Object.keys(bodies) as (keyof typeof bodies)[])
+      for (const plane of [0, 1])
+        expect([path, (await infer(token, path, plane)).status]).toEqual([path, 200]);
+    const { id } = await own(token);
+    expect(id).toMatch(/^usr_[0-9A-Za-z]{24}$/);
+    await settled();
+    await expect
+      .poll(
+        async () => {
+          const rows = await world.pool.any(sql.type(z.object({ keyId: z.string(), count: z.bigint() }))`
+          select key_id as "keyId", count(*) as count from usage where organization_id = ${world.a.id} group by 1
+        `);
+          return rows.map(({ keyId, count }) => [keyId, Number(count)]);
+        },
+        { timeout: 10_000 },
+      )
+      .toEqual([[id, 6]]);
+    const usage = await admin(
+      `/v1/organization/usage/completions?group_by=api_key_id&api_key_ids=${String(id)}`,
+    );
+    const results = (usage.body["data"] as { results: Record<string, unknown>[] }[]).flatMap(
+      (bucket) => bucket.results,
+    );
+    expect(results).toMatchObject([{ api_key_id: id, num_model_requests: 6 }]);
+    const messages = await admin(
+      `/v1/organizations/usage_report/messages?group_by[]=api_key_id&api_key_ids[]=${String(id)}`,
+    );
+    expect(messages.raw).toContain(String(id));
+    const costs = await admin(`/v1/organization/costs?api_key_ids=${String(id)}`);
+    expect(
+      Number((costs.body["results"] as { amount: { value: number } }[])[0]?.amount.value),
+    ).toBeGreaterThan(0);
+    for (const plane of world.planes) await plane.records.store();
+    const records = await admin(`/v1/organization/requests?api_key_id=${String(id)}`);
+    expect((records.body["data"] as { path: string }[]).filter(({ path }) => path === "relay")).toHaveLength(
+      6,
+    );
+  });
+
+  test("uploads a file, makes batches and lists models, and the batch is theirs", async () => {
+    await declare();
+    const token = world.token(world.a, "ml", { sub: "ada" });
+    const batch = await world.call(token, "POST", "/v1/messages/batches", {
+      body: { requests: [{ custom_id: "one", params: bodies["/v1/messages"] }] },
+    });
+    expect(batch.status).toBe(200);
+    const keyId = await world.pool.oneFirst(sql.type(z.object({ key: z.string() }))`
+      select key_id as key from batches where id = ${String(batch.body["id"])}
+    `);
+    expect(keyId).toBe((await own(token))["id"]);
+    const models = await world.call(token, "GET", "/v1/models");
+    expect((models.body["data"] as unknown[]).length).toBe(3);
+  });
+
+  test("is no key: no list shows them, and none of the admin API's routes for keys knows their id", async () => {
+    await declare();
+    const { id } = await own(world.token(world.a, "ml", { sub: "ada" }));
+    for (const path of ["/v1/organizations/api_keys", "/v1/organization/projects/default/api_keys"]) {
+      expect((await admin(path)).raw).not.toContain("usr_");
+      expect((await admin(`${path}/${String(id)}`)).status).toBe(404);
+      const change = { body: { name: "taken" } };
+      expect((await world.call(world.a.admin, "POST", `${path}/${String(id)}`, change)).status).toBe(404);
+    }
+    const path = `/v1/organization/projects/default/api_keys/${String(id)}`;
+    expect((await world.call(world.a.admin, "DELETE", path)).status).toBe(404);
+  });
+
+  test("of one organization is nobody to the other, though both have the same issuer and subject", async () => {
+    await declare();
+    const [one, other] = await Promise.all(
+      [world.a, world.b].map(async (tenant) => (await own(world.token(tenant, "ml", { sub: "same" })))["id"]),
+    );
+    expect(one).not.toBe(other);
+    const both = world.token(world.a, "ml", { sub: "same", aud: [world.b.id, world.a.id] });
+    expect((await own(both))["id"], "the first by namespace and name").toBe(one);
+  });
+});
+
+describe("limits", () => {
+  const rules = (limits: IdentityEntry["rules"][number]["limits"]): Partial<IdentityEntry> => ({
+    rules: [{ claims: { groups: "ml" }, role: "member", project: "default", ...(limits && { limits }) }],
+  });
+
+  test("are each person's own, like a key's, and hold over all planes", async () => {
+    await declare(rules({ credits: { amountMicros: "1", per: "month" } }));
+    const [ada, bob] = ["ada-limited", "bob-limited"].map((sub) => world.token(world.a, "ml", { sub }));
+    if (ada === undefined || bob === undefined) throw new Error("two");
+    expect((await infer(ada)).status).toBe(200);
+    await settled();
+    const refused = await infer(ada, "/v1/chat/completions", 1);
+    expect([refused.status, refused.body]).toMatchObject([
+      402,
+      { error: { type: "insufficient_quota", code: "key_limit_reached" } },
+    ]);
+    expect((await infer(ada, "/v1/messages", 1)).body).toMatchObject({ error: { type: "billing_error" } });
+    const { limits, standing } = await own(ada);
+    expect([limits, standing]).toMatchObject([
+      { credits: { amount: "0.000001", per: "month" } },
+      [{ scope: "key", per: "month", left: "0" }],
+    ]);
+    expect((await infer(bob, "/v1/messages")).status).toBe(200);
+  });
+
+  test("follow the declaration at once", async () => {
+    const token = world.token(world.a, "ml", { sub: "carol" });
+    await declare(rules({ credits: { amountMicros: "1", per: "month" } }));
+    expect((await infer(token)).status).toBe(200);
+    await settled();
+    expect((await infer(token)).status).toBe(402);
+    await declare(rules({ credits: { amountMicros: "1000000000", per: "month" } }));
+    expect((await infer(token, "/v1/chat/completions", 1)).status).toBe(200);
+    await declare(rules({ models: ["m-chat"] }));
+    expect((await infer(token)).status).toBe(200);
+    expect((await infer(token, "/v1/messages")).status).toBe(404);
+    expect(((await world.call(token, "GET", "/v1/models")).body["data"] as unknown[]).length).toBe(1);
+  });
+
+  test("of requests a minute, and of the project, hold as well", async () => {
+    await declare(rules({ requestsPerMinute: 1 }));
+    const token = world.token(world.a, "ml", { sub: "dan" });
+    expect((await infer(token)).status).toBe(200);
+    expect((await infer(token)).status).toBe(429);
+    await declare();
+    const limited = { limits: { credits: { amount: "0.000001", per: "total" } } };
+    const project = "/v1/organization/projects/default";
+    expect((await world.call(world.a.admin, "POST", project, { body: limited })).status).toBe(200);
+    await settled();
+    await infer(token);
+    await settled();
+    const refused = await infer(token, "/v1/chat/completions", 1);
+    expect([refused.status, refused.body]).toMatchObject([402, { error: { code: "project_limit_reached" } }]);
+    expect((await world.call(world.a.admin, "POST", project, { body: { limits: null } })).status).toBe(200);
+    expect((await infer(token)).status).toBe(200);
+  });
+});
+
+describe("a person ends", () => {
+  test("with the rule, the audience, the identity, the organization, its suspension: at once, on every plane and route", async () => {
+    const token = world.token(world.a, "ml", { sub: "eve" });
+    const statuses = async () => [
+      (await infer(token)).status,
+      (await infer(token, "/v1/messages", 1)).status,
+      (await world.call(token, "GET", "/v1/models")).status,
+    ];
+    const entry = (more: Partial<OrganizationEntry>) => world.declare([tenantEntry(world.a, more)]);
+    const identity = identityOf(world.issuer, world.a);
+    const ends: Partial<OrganizationEntry>[] = [
+      { identity: { ...identity, rules: [{ claims: { groups: "owners" }, role: "admin" }] } },
+      { identity: { ...identity, audiences: ["other"] } },
+      { identity: { ...identity, issuer: "https://other.test" } },
+      {},
+      { identity, suspended: true },
+    ];
+    for (const [index, end] of ends.entries()) {
+      await declare();
+      expect([index, await statuses()]).toEqual([index, [200, 200, 200]]);
+      await entry(end);
+      expect([index, await statuses()]).toEqual([index, [401, 401, 401]]);
+    }
+    await world.declare([tenantEntry(world.b)]);
+    expect(await statuses()).toEqual([401, 401, 401]);
+    await declare();
+    expect(await statuses()).toEqual([200, 200, 200]);
+  });
+
+  test("no earlier when a key of the organization ends: what is held anew is theirs", async () => {
+    await declare();
+    const token = world.token(world.a, "ml", { sub: "frank" });
+    expect((await infer(token)).status).toBe(200);
+    const made = await world.call(world.a.admin, "POST", "/v1/organizations/api_keys", {
+      body: { name: "short" },
+    });
+    const path = `/v1/organization/projects/default/api_keys/${String(made.body["id"])}`;
+    expect((await world.call(world.a.admin, "DELETE", path)).status).toBe(200);
+    for (const plane of [0, 1]) expect((await infer(token, "/v1/chat/completions", plane)).status).toBe(200);
+  });
+
+  test("as member, and begins as admin, when their groups change", async () => {
+    await declare();
+    const asMember = world.token(world.a, "ml", { sub: "grace" });
+    const asAdmin = world.token(world.a, "owners", { sub: "grace" });
+    for (let times = 0; times < 2; times += 1) {
+      expect((await infer(asMember)).status).toBe(200);
+      expect((await world.call(asAdmin, "GET", "/v1/organization/credits")).status).toBe(200);
+      expect((await infer(asAdmin)).status).toBe(401);
+      expect((await world.call(asMember, "GET", "/v1/organization/credits")).status).toBe(401);
+    }
+  });
+});
+
+describe("roles on every route", () => {
+  const path = (url: string) =>
+    url.replace(":project", "default").replace(":id", "apikey_0000").replace("*", "m-chat");
+
+  test("a viewer reads all of the admin API and changes nothing; neither they nor an admin may infer", async () => {
+    await declare();
+    const viewer = world.token(world.a, "watchers");
+    const owner = world.token(world.a, "owners");
+    const member = world.token(world.a, "ml");
+    const walked: string[] = [];
+    for (const { access, method, url } of world.plane.server.server.routes) {
+      if (access === "none" || method === "HEAD") continue;
+      walked.push(`${method} ${url}`);
+      const ask = async (token: string) =>
+        (await world.call(token, method, path(url), method === "POST" ? { body: {} } : {})).status;
+      const served = (status: number) => ![401, 403].includes(status);
+      const found = [await ask(viewer), await ask(owner), await ask(member)];
+      if (access === "inference") expect([url, found.map(served)]).toEqual([url, [false, false, true]]);
+      else {
+        expect([url, found.map(served)]).toEqual([url, [method === "GET", true, false]]);
+        if (method !== "GET") expect([url, found[0]]).toEqual([url, 403]);
+      }
+    }
+    expect(walked).toContain("DELETE /v1/organization/projects/:project/api_keys/:id");
+    expect(walked).toContain("GET /v1/organization/requests/:id");
+  });
+
+  test("what an admin changes stands in the audit log under their id", async () => {
+    await declare();
+    const owner = world.token(world.a, "owners", { sub: "owner", name: "Olga Owner" });
+    const made = await world.call(owner, "POST", "/v1/organizations/api_keys", {
+      body: { name: "by a person" },
+    });
+    expect(made.body).toMatchObject({ created_by: { type: "user", id: expect.stringMatching(/^usr_/) } });
+    const [entry] = await readAuditLog(world.pool, {
+      organizationId: world.a.id,
+      keyId: String(made.body["id"]),
+      since: null,
+      limit: 1,
+    });
+    expect(entry?.actorKeyId).toBe((made.body["created_by"] as { id: string }).id);
+    expect(world.plane.server.logged.some((line) => JSON.stringify(line).includes("Olga"))).toBe(false);
+  });
+});
