@@ -8,8 +8,9 @@ import { TokenBucket } from "../lib/token-bucket.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { RateLimits } from "./held-bill.ts";
 import type { Payer } from "./meter.ts";
-import { retryAfter } from "./rate-limits.ts";
-import { operation } from "./shard.ts";
+import { limitReached, retryAfter } from "./rate-limits.ts";
+import { scopesText } from "./scopes.ts";
+import { operation, type Reply } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
 
 const REQUESTS_PER_MINUTE = 6_000;
@@ -60,6 +61,24 @@ export class FreeBudget {
     if (waitMs <= 0) return;
     if (kind === "requests") this.#usedUp.set(name, performance.now() + waitMs);
     throw refused(kind, perMinute, waitMs);
+  }
+
+  /** Counts a request in what its key and project may ask a minute (rule 9.5). @throws ApiError 429 */
+  async pace({ organizationId, limits }: Payer): Promise<void> {
+    if (limits.every((scope) => scope.limits.requestsPerMinute === undefined)) return;
+    if (performance.now() < this.#askRedisFrom) return;
+    const rates = limits.map(({ limits: { credits: _, ...rest }, ...scope }) => ({ ...scope, limits: rest }));
+    let reply: Reply;
+    try {
+      const pace = operation("pace", scopesText(rates, 0, true));
+      reply = await this.#shards.of(organizationId).run(pace, REDIS_MS);
+    } catch {
+      // Nothing free needs Redis.
+      this.#askRedisFrom = performance.now() + SILENT_MS;
+      return;
+    }
+    const [word, owner, waitMs, limit] = reply;
+    if (word === "limited") throw limitReached(owner, "requests", Number(limit), Number(waitMs), {});
   }
 
   /** What is used up and for how many milliseconds, 0 for nothing; null: Redis is silent. */

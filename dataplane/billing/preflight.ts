@@ -31,9 +31,15 @@ export class Preflight {
     await counted(this.#gate.lookForCredit(payer));
   }
 
-  /** One request to an endpoint that costs nothing, which is to count so many bytes of text. @throws ApiError 429 */
-  async free(payer: Payer, text: number): Promise<void> {
+  /** One request to an endpoint that costs nothing. @throws ApiError 429 */
+  async free(payer: Payer): Promise<void> {
+    await this.#free.take(payer, { requests: 1, text: 0, takeText: false });
+  }
+
+  /** The same to one that counts so many bytes of text, at least. @throws ApiError 429 */
+  async counting(payer: Payer, text: number): Promise<void> {
     await this.#free.take(payer, { requests: 1, text, takeText: false });
+    await counted(this.#free.pace(payer));
   }
 
   /** So many bytes of text are about to be counted. @throws ApiError 429 */

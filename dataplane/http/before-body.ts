@@ -15,7 +15,8 @@ export function beforeBody(
   preflight: Preflight,
 ): Promise<void> | undefined {
   if (dialect !== undefined) return preflight.inference(principal, dialect, isLarge(request));
-  const free = preflight.free(principal, countsText === true ? leastText(request) : 0);
+  if (countsText === true) return preflight.counting(principal, leastText(request));
+  const free = preflight.free(principal);
   return needsCredit === true ? free.then(() => preflight.credit(principal)) : free;
 }
 

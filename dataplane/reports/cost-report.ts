@@ -2,7 +2,7 @@
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
-import { readGroups, readList, readRange, readWidth, type ReportQuery } from "./parameters.ts";
+import { readGroups, readList, readOwners, readRange, readWidth, type ReportQuery } from "./parameters.ts";
 import { buckets } from "./sums.ts";
 import { isoTime, rupiahText } from "./values.ts";
 
@@ -15,7 +15,7 @@ export async function costReport(
 ) {
   const range = readRange(query, "starting_at", "ending_at", readWidth(query, ["1d"]), now);
   const grouped = readGroups(query, ["description"]).length > 0;
-  const filters = { models: readList(query, ["models", "model_ids"]) };
+  const filters = { models: readList(query, ["models", "model_ids"]), ...readOwners(query) };
   const { days, total } = await readCharges(pool, { organizationId, range, grouped, filters }, "starting_at");
   return {
     results: total.map(result),

@@ -2,7 +2,7 @@
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
-import { readGroups, readList, readRange, readWidth, type ReportQuery } from "./parameters.ts";
+import { readGroups, readOwners, readRange, readWidth, type ReportQuery } from "./parameters.ts";
 import { buckets } from "./sums.ts";
 import { rupiahNumber, unixTime } from "./values.ts";
 
@@ -15,10 +15,7 @@ export async function costs(
 ) {
   const range = readRange(query, "start_time", "end_time", readWidth(query, ["1d"]), now);
   const grouped = readGroups(query, ["line_item"]).length > 0;
-  const filters = {
-    projectIds: readList(query, ["project_ids"]),
-    keyIds: readList(query, ["api_key_ids"]),
-  };
+  const filters = readOwners(query);
   const { days, total } = await readCharges(pool, { organizationId, range, grouped, filters }, "start_time");
   return {
     object: "page",

@@ -122,6 +122,12 @@ export function readList(query: ReportQuery, names: readonly string[]): readonly
   return given ? values : null;
 }
 
+/** Filters by project and by key, of both cost reports (rule 9.5). @throws ApiError 400 */
+export const readOwners = (query: ReportQuery) => ({
+  projectIds: readList(query, ["project_ids"]),
+  keyIds: readList(query, ["api_key_ids"]),
+});
+
 /** @throws ApiError 400 naming the parameter. */
 export function readBoolean(query: ReportQuery, name: string): boolean | null {
   const text = readOne(query, name);

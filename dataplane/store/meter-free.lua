@@ -31,3 +31,23 @@ operations.free = function(organization, group, per_minute, size, requests, byte
   volatile('PEXPIRE', key, '120000')
   return { 'taken' }
 end
+
+-- pace(scopes)
+-- A request that costs nothing counts in the requests a minute of its key and project (rule 9.5); their tokens it leaves alone.
+-- Replies: taken | limited, kind, ms to wait, limit.
+operations.pace = function(scopes)
+  local buckets = {}
+  for _, scope in ipairs(scopes_of(scopes)) do
+    if scope.requests > 0 then
+      local refused, wait, requests_level, tokens_level = read_buckets(scope.name, scope.requests, scope.tokens, 0)
+      if refused == 'requests' then
+        return { 'limited', scope.kind, text(math.ceil(wait)), text(scope.requests) }
+      end
+      buckets[#buckets + 1] = { scope.name, requests_level - 1, tokens_level }
+    end
+  end
+  for _, bucket in ipairs(buckets) do
+    write_buckets(unpack(bucket))
+  end
+  return { 'taken' }
+end

@@ -309,7 +309,7 @@ describe("endpoints that cost nothing share a budget of the organization (rule 7
   /** How many of so many requests go through, taking turns between the pods. */
   const through = async (count: number, kind: "inference" | "admin" = "inference") => {
     const outcomes = await Promise.allSettled(
-      Array.from({ length: count }, (_, n) => plane(n % 2).holds.preflight.free(caller(kind), 0)),
+      Array.from({ length: count }, (_, n) => plane(n % 2).holds.preflight.free(caller(kind))),
     );
     return outcomes.filter(({ status }) => status === "fulfilled").length;
   };
@@ -373,7 +373,7 @@ describe("without Redis", () => {
     redis.freeze();
     try {
       const passed = Array.from({ length: 1_200 }, () =>
-        plane().holds.preflight.free({ organizationId: rich, kind: "inference" } as never, 0),
+        plane().holds.preflight.free({ organizationId: rich, kind: "inference" } as never),
       );
       const outcomes = await Promise.allSettled(passed);
       const through = outcomes.filter(({ status }) => status === "fulfilled").length;

@@ -215,6 +215,39 @@ test("rates and numbers of a key hold beside the organization's, and headers tel
   await (await plane.holds.open(asked(scopes, item), 1n)).release();
 });
 
+test("what is free and counts tokens takes from the requests a minute, and from nothing else", async () => {
+  const { asked } = await tenant("paced");
+  const scopes = [
+    key("apikey_paced", { requestsPerMinute: 3, tokensPerMinute: 100, ...credits(1) }),
+    project("proj_paced", { requestsPerMinute: 100 }),
+  ];
+  const { organizationId } = asked(scopes);
+  const payer = {
+    kind: "inference",
+    organizationId,
+    keyId: "apikey_paced",
+    keyEpoch: 1,
+    limits: scopes,
+  } as const;
+  const bill = await plane.holds.open(asked(scopes, { inputTokens: 100 }), 1n);
+  await bill.settle(usage(90));
+  // Its credit and its tokens are used up.
+  await plane.holds.preflight.counting(payer, 10);
+  await second.holds.preflight.counting(payer, 10);
+  const many = await refusal(plane.holds.preflight.counting(payer, 10));
+  expect([many.code, many.message]).toEqual([
+    "rate_limited",
+    expect.stringContaining("this key of 3 requests per minute"),
+  ]);
+  expect(many.retryAfterSeconds).toBeGreaterThan(10);
+  // Neither are its tokens full again, nor was the project asked by who was refused.
+  const tokens = asked([key("apikey_paced", { tokensPerMinute: 100 })], { inputTokens: 90 });
+  expect(await codeOf(plane.holds.open(tokens, 1n))).toBe("tokens_rate_limited");
+  const free = asked([project("proj_paced", { requestsPerMinute: 100 })]);
+  expect((await plane.holds.open(free, 1n)).headers["x-ratelimit-remaining-requests"]).toBe("96");
+  await plane.holds.preflight.counting({ ...payer, limits: [] }, 10);
+});
+
 test("limits that are set, changed and taken away change no sum, whatever runs meanwhile", async () => {
   const { asked, standing, organizationId } = await tenant("changed");
   const free = await plane.holds.open(asked([], { keyId: "apikey_changed" }), 50n);

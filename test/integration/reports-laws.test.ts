@@ -289,6 +289,18 @@ describe("usage", () => {
             rupiah,
           ),
         ).toBe(sumOf(charged.results ?? [], rupiah));
+        for (const [name, values] of [
+          ["api_key_ids", all.keys],
+          ["project_ids[]", all.projects],
+        ] as const) {
+          const kept = await Promise.all(
+            [...values, "unknown"].map((value) =>
+              read(costReport, organizationId, { ...whole, [name]: value }),
+            ),
+          );
+          const rows = kept.flatMap(({ results }) => results ?? []);
+          expect(sumOf(rows, rupiah), name).toBe(sumOf(charged.results ?? [], rupiah));
+        }
       }),
       { numRuns: 5 },
     );

@@ -259,7 +259,7 @@ describe("rule 5.13: a bad parameter is a 400 in the style of the family, and na
   test.each(hostile)("a hostile filter %s finds nothing and breaks nothing", async (value) => {
     for (const [path, names] of [
       [MESSAGES, ["models", "models[]", "model_ids", "api_key_ids", "api_key_ids[]", "api_key_id"]],
-      [COST_REPORT, ["models"]],
+      [COST_REPORT, ["models", "api_key_ids", "project_ids"]],
       [COMPLETIONS, ["models", "project_ids"]],
     ] as const) {
       for (const name of names) {

@@ -148,7 +148,14 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/organizations/cost_report": {
     summary: "What was charged, in the first dialect's form",
-    query: z.object({ starting_at: start, ending_at: end, group_by: groups("description"), models: ids }),
+    query: z.object({
+      starting_at: start,
+      ending_at: end,
+      group_by: groups("description"),
+      models: ids,
+      api_key_ids: ids,
+      project_ids: ids,
+    }),
     answer: json(schemas.costReportBody),
   },
   "GET /v1/organization/projects": {
