@@ -64,10 +64,10 @@ async function play(name: string, hold: "worst" | "typical", kill: boolean) {
   for (const known of outputs.values())
     for (let index = 0; index < 100; index += 1) known.learn(route, answer(random), 1);
   let served = 0;
-  let dead: Promise<void> | null = null;
+  const killed: Promise<void>[] = [];
   const ask = async (plane: Plane) => {
     for (;;) {
-      if (plane === victim && dead !== null) return;
+      if (plane === victim && killed.length > 0) return;
       const known = outputs.get(plane);
       const maxOutputTokens = known?.held(entry, route, MOST_OUTPUT) ?? 0;
       const estimate = estimateMicros(plainPrices, { inputTokens: INPUT, maxOutputTokens, n: 1 });
@@ -77,14 +77,14 @@ async function play(name: string, hold: "worst" | "typical", kill: boolean) {
         const used = answer(random);
         bill.observe({ ...used, tokens: { ...used.tokens, output: 100 } });
         await sleep(20 + 200 * random());
-        if (plane === victim && dead !== null) return;
+        if (plane === victim && killed.length > 0) return;
         await bill.settle(used);
         known?.learn(route, used, 1);
         served += 1;
-        if (kill && served === 200) dead = victim.vanish();
+        if (kill && served === 200) killed.push(victim.vanish());
         return;
       } catch (error) {
-        if (plane === victim && dead !== null) return;
+        if (plane === victim && killed.length > 0) return;
         if (!(error instanceof ApiError)) throw error;
         // What others hold may come back.
         if (error.code === "rate_limited") continue;
@@ -98,19 +98,19 @@ async function play(name: string, hold: "worst" | "typical", kill: boolean) {
     const plane = planes[index % planes.length];
     if (plane === undefined) return;
     await ask(plane);
-    if (plane !== victim || dead === null) await ask(plane);
+    if (plane !== victim || killed.length === 0) await ask(plane);
   });
   await Promise.all(work);
-  await dead;
+  await Promise.all(killed);
   const standing = async () => (await survivor.holds.standings(organizationId, [limits]))[0]?.[0];
   await expect.poll(async () => (await standing())?.held, { timeout: 20_000 }).toBe(0n);
   const spent = Number((await standing())?.spent);
   await Promise.all(
-    planes.filter((plane) => plane !== victim || dead === null).map((plane) => plane.upkeep.drain()),
+    planes.filter((plane) => plane !== victim || killed.length === 0).map((plane) => plane.upkeep.drain()),
   );
   const { broken } = await reconcileLedger(survivor.pool, survivor.redis);
   await Promise.all(
-    planes.filter((plane) => plane !== victim || dead === null).map((plane) => plane.close()),
+    planes.filter((plane) => plane !== victim || killed.length === 0).map((plane) => plane.close()),
   );
   return { spent, served, broken };
 }
