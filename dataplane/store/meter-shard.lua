@@ -34,8 +34,8 @@
 -- restarts. Replicas get all of it. A restart ends the epoch (dataplane/billing/server-run.ts), and holds and sums
 -- of another epoch count for nothing, as the file may say anything of them (docs/decisions/redis-durability.md).
 --
--- Every command costs this server more than the words of it, and it serves all pods: so a request has one key, all
--- requests of a call are read at once, and what its operations change is written once, at the call's end.
+-- Every command costs this server more than the words of it, and it serves all pods: so a request has one key, and what a
+-- call's operations change is written once, at the call's end.
 --
 -- Amounts are decimal strings of micro-credits and change only through HINCRBY. Each lies within ±9×10^15, so a
 -- comparison in Lua's doubles (exact up to 2^53) is exact; writing one needs %.0f, as `tostring` keeps 14 digits.
