@@ -3,7 +3,7 @@ import type { KubeAccess } from "../../hack/kube-apiserver.ts";
 import { mustKubectl } from "../charts/kubectl.ts";
 import { type FakeUpstream, startUpstream } from "../fakes/upstream/server.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "../integration/stores.ts";
-import { DataPlanePod } from "./data-plane-pod.ts";
+import { DataPlanePod, type DataPlanePodOptions } from "./data-plane-pod.ts";
 import { KubeClient } from "./kube-client.ts";
 import { type OperatorOptions, type OperatorProcess, startOperator } from "./kube-world.ts";
 import { Objects, priceSpec, routeSpec } from "./objects.ts";
@@ -83,7 +83,10 @@ export class DataPlaneWorld {
     return operator;
   }
 
-  async addPod(name: string, preload?: string): Promise<DataPlanePod> {
+  async addPod(
+    name: string,
+    more: Pick<DataPlanePodOptions, "preload" | "environment"> = {},
+  ): Promise<DataPlanePod> {
     const pod = new DataPlanePod({
       client: this.client,
       namespace: this.objects.namespace,
@@ -91,7 +94,7 @@ export class DataPlaneWorld {
       postgresUrl: this.#stores.database.url,
       redisUrl: this.#stores.redis.url,
       longestDelayMs: DELAY_MS,
-      ...(preload === undefined ? {} : { preload }),
+      ...more,
     });
     this.pods.push(pod);
     await pod.start();

@@ -50,7 +50,7 @@ describe.skipIf(access === null)("two releases side by side", () => {
       expect(new Set(await published())).toEqual(new Set([1]));
 
       // Beside a pod of the next release the old one still decides.
-      await (await world.addPod("next-0", NEXT)).untilReady();
+      await (await world.addPod("next-0", { preload: NEXT })).untilReady();
       await world.editToSay("third words");
       await untilProgrammed();
       await untilPublished(1);

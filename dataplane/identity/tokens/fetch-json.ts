@@ -10,6 +10,8 @@ import type { Resolver } from "../../tools/url-guard/resolver.ts";
 /** The largest providers' have a twentieth of it. */
 const MOST_BYTES = 512 * 1024;
 const FETCH_MS = 5_000;
+/** A Kubernetes API server answers 406 to who names the first alone and asks for its keys. */
+const ACCEPT = "application/json, application/jwk-set+json";
 
 /** Reads one JSON document. @throws Error that says why not, for the log. */
 export type FetchJson = (
@@ -38,7 +40,7 @@ export const guardedFetchJson =
       const { statusCode, body } = await request(verdict.url, {
         dispatcher,
         signal,
-        headers: { accept: "application/json", "accept-encoding": "identity" },
+        headers: { accept: ACCEPT, "accept-encoding": "identity" },
       });
       // A redirect is one of these: who moved says so in the declaration.
       if (statusCode !== 200) throw new Error(`status ${statusCode}`);
