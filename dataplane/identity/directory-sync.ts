@@ -166,6 +166,7 @@ export class DirectorySync {
     this.#notes = new Map(
       organizations.map((entry) => [identity(entry.source), { entry, notes: notes.get(entry.id) ?? [] }]),
     );
+    await this.#readDestinations();
     this.#foreign = foreign;
     this.#owned = { serial: snapshot.index.serial, owned: await readOwned(pool, foreign) };
     return refused.length + foreign.length === 0;

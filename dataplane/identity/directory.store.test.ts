@@ -109,6 +109,38 @@ test("rule 9.3: an expired key is refused, told in the Organization, and valid a
   expect(await find("brief")).toMatchObject({ keyId: before?.keyId, expiresAt: null });
 });
 
+test("rule 9.8: receivers that get nothing, because of where their name leads, are told in the status", async () => {
+  const told = (url: string) => ({
+    url,
+    credential: null,
+    thresholds: [50],
+    allowCidrs: [],
+    allowPorts: [],
+  });
+  const entry = sampleOrganization("org_told", {
+    notifications: [told("https://fine.example/hook"), told("https://inside.example/hook")],
+  });
+  const message = await pool.oneFirst(sql.type(z.object({ id: z.string() }))`
+    insert into threshold_messages (
+      organization_id, scope, scope_id, from_day, threshold, amount_micros, spent_micros
+    )
+    values ('org_told', 'organization', 'org_told', 1, 50, 100, 50)
+    returning id
+  `);
+  await pool.query(sql.unsafe`
+    insert into webhook_deliveries (message_id, organization_id, url, failure)
+    values (${message}, 'org_told', 'https://inside.example/hook', 'refused'),
+      (${message}, 'org_told', 'https://fine.example/hook', 'failed')
+  `);
+  const snapshot = snapshotOf([entry]);
+  const sync = world.pod();
+  await sync.copy(snapshot);
+  await sync.stop();
+  expect(sync.acknowledged([entry.source])[0]?.notes).toEqual([
+    { path: "spec.notifications[1].url", reason: "DestinationRefused" },
+  ]);
+});
+
 test("a new secret under the same name is the same key, and secrets may change places", async () => {
   await copy([organization("org_b", { apiKeys: [inferenceKey("one", "s1"), inferenceKey("two", "s2")] })]);
   const one = await find("s1");

@@ -132,6 +132,7 @@ const statusSchema: JsonSchema = {
     engine: text("ToolPolicy: engine of web_search.", 64),
     models: count("PriceTable: number of priced models."),
     id: text("Organization: the id under which it is charged.", 253),
+    limits: text("Organization: its limits of credit, of keys and projects.", 512),
   },
 };
 

@@ -92,6 +92,12 @@ export const kinds: Readonly<Record<Kind, KindInfo>> = {
         jsonPath: ".spec.displayName",
         description: "Name shown to people.",
       },
+      {
+        name: "Limits",
+        type: "string",
+        jsonPath: ".status.limits",
+        description: "Limits of credit, of keys and projects.",
+      },
     ],
   },
 };

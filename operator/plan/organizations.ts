@@ -1,18 +1,8 @@
 /** Organizations: one id each, grants, and the digests of declared keys. */
-import type {
-  IdentityEntry,
-  Limits,
-  Notification,
-  OrganizationEntry,
-} from "../../dataplane/config/schema.ts";
+import type { IdentityEntry, Notification, OrganizationEntry } from "../../dataplane/config/schema.ts";
 import { bytesOf } from "../api/fields.ts";
 import { DEFAULT_PROJECT } from "../api/limits.ts";
-import {
-  type LimitsSpec,
-  type OrganizationSpec,
-  storageDefaults,
-  thresholdDefaults,
-} from "../api/organization.ts";
+import { type OrganizationSpec, storageDefaults, thresholdDefaults } from "../api/organization.ts";
 import { momentMicros } from "../api/moment.ts";
 import {
   type CredentialCollector,
@@ -25,6 +15,7 @@ import {
 } from "./credentials.ts";
 import { micros } from "./decimal.ts";
 import type { Judge } from "./judge.ts";
+import { limitFacts, limitsOf, projectLimits } from "./limits.ts";
 import {
   type Declared,
   type Fault,
@@ -175,7 +166,14 @@ function compileOrganization(
   };
   return {
     entry,
-    verdict: { object, accepted: [], resolved, serves: object.generation, notes: [], facts: { id } },
+    verdict: {
+      object,
+      accepted: [],
+      resolved,
+      serves: object.generation,
+      notes: [],
+      facts: { id, ...limitFacts(spec) },
+    },
   };
 }
 
@@ -211,21 +209,6 @@ function notificationsOf(
   return { notifications: entries };
 }
 
-function limitsOf({ credits, models, ...rates }: LimitsSpec): Limits {
-  const allowed = models?.allow;
-  const given = Object.entries(rates).filter(([, rate]) => rate !== undefined);
-  return {
-    ...(credits === undefined
-      ? {}
-      : { credits: { amountMicros: micros(credits.amount).toString(), per: periods[credits.per] } }),
-    ...(allowed === undefined ? {} : { models: allowed }),
-    ...(Object.fromEntries(given) as Pick<
-      Limits,
-      "requestsPerMinute" | "tokensPerMinute" | "concurrentRequests"
-    >),
-  };
-}
-
 function identityOf(spec: NonNullable<OrganizationSpec["identity"]>): IdentityEntry {
   return {
     issuer: spec.issuer,
@@ -243,14 +226,6 @@ function identityOf(spec: NonNullable<OrganizationSpec["identity"]>): IdentityEn
 }
 
 const roles = { Member: "member", Viewer: "viewer", Admin: "admin" } as const;
-const periods = { Day: "day", Week: "week", Month: "month", Total: "total" } as const;
-
-function projectLimits({ projects = [] }: OrganizationSpec): Pick<OrganizationEntry, "projectLimits"> {
-  const limited = projects.flatMap(({ name, limits }) =>
-    limits === undefined ? [] : [[name, limitsOf(limits)] as const],
-  );
-  return limited.length === 0 ? {} : { projectLimits: Object.fromEntries(limited) };
-}
 
 function conflict(id: string, holder: Declared | undefined, object: Declared, owners: Owners): string {
   const owner = holder?.namespace ?? owners.get(id);

@@ -1,10 +1,12 @@
 /** The CRDs on a real API server: what it takes, what it refuses, what it shows. */
+import { spawnSync } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import { parse } from "yaml";
 import { API_VERSION } from "../../operator/api/fields.ts";
 import { type Kind, KINDS, kinds } from "../../operator/api/kinds.ts";
+import { kubeTool } from "../charts/helm.ts";
 import { gapuraPath, KubeClient, type KubeObject } from "./kube-client.ts";
 import { objectTable } from "./object-table.ts";
 
@@ -152,6 +154,40 @@ describe.skipIf(access === null)("CRDs on a real kube-apiserver", () => {
       ["Age", 0],
       ["Message", 1],
     ]);
+  });
+
+  test("kubectl explains limits, shows them in a column, and names the place of a bad one", async () => {
+    const kubectl = await kubeTool("kubectl");
+    const run = (args: readonly string[], input = "") =>
+      spawnSync(kubectl, [...args, "--namespace", namespace], {
+        input,
+        encoding: "utf8",
+        timeout: 30_000,
+        env: { PATH: process.env["PATH"], HOME: "/nonexistent", KUBECONFIG: access?.kubeconfig ?? "" },
+      });
+    const limited = (amount: string) => `{apiVersion: gapura.dev/v1alpha1, kind: Organization,
+      metadata: {name: limited}, spec: {keyDefaults: {limits: {credits: {amount: "${amount}", per: Month}}}}}`;
+    const bad = run(["apply", "-f", "-"], limited("-5"));
+    expect([bad.status, bad.stderr]).toEqual([
+      1,
+      expect.stringContaining("spec.keyDefaults.limits.credits.amount"),
+    ]);
+    expect(run(["apply", "-f", "-"], limited("50")).status).toBe(0);
+    const path = gapuraPath("organizations", namespace, "limited");
+    const made = await client.must("GET", path);
+    await client.must("PUT", `${path}/status`, {
+      ...made,
+      status: { observedGeneration: 1, conditions: [], id: "org_limited", limits: "each key 50/Month" },
+    });
+    const [head = "", row = ""] = run(["get", "organizations", "limited"]).stdout.split("\n");
+    expect(row.slice(head.indexOf("LIMITS")), head).toMatch(/^each key 50\/Month /);
+    const explained = (field: string) =>
+      run(["explain", `organizations.spec.${field}`]).stdout.replaceAll(/\s+/g, " ");
+    expect(explained("apiKeys.limits.credits")).toContain("beyond it requests answer 402");
+    expect(explained("apiKeys.limits.credits.per")).toContain("by UTC: each day, each Monday");
+    expect(explained("apiKeys.expiresAt")).toContain("answers 401");
+    expect(explained("notifications")).toContain("one signed message for each threshold, scope and window");
+    expect(explained("hold")).toContain("its whole output limit");
   });
 
   test("server-side apply by two managers merges upstreams by name", async () => {

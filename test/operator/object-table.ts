@@ -643,6 +643,14 @@ const identity = (more: object = {}, rule: object = {}) => ({
     ...more,
   },
 });
+const credits = (amount: string, per: string) => ({ amount, per });
+const limitedKey = (limits: object) => ({ name: "ci", secretKeyRef: { name: "s", key: "k" }, limits });
+const notification = (more: object = {}) => ({
+  url: "https://hooks.example.com/credit",
+  secretRef: { name: "hooks", key: "secret" },
+  ...more,
+});
+
 const organizationRows: Row[] = [
   { title: "nothing at all", spec: {}, verdict: "good" },
   {
@@ -759,6 +767,130 @@ const organizationRows: Row[] = [
     spec: { displayName: "\u001b[31mAcme" },
     verdict: "refused",
     path: "spec.displayName",
+  },
+  {
+    title: "limits of keys and projects, an end, a hold",
+    spec: {
+      hold: "Worst",
+      keyDefaults: { hold: "Typical", limits: { credits: credits("0.5", "Day") } },
+      projects: [{ name: "lab", limits: { credits: credits("9000000000", "Total"), concurrentRequests: 1 } }],
+      apiKeys: [limitedKey({ credits: credits("500", "Month"), models: { allow: ["a-*"] } })],
+    },
+    verdict: "good",
+  },
+  {
+    title: "200 keys with all limits",
+    spec: {
+      apiKeys: times(200, (index) => ({
+        ...limitedKey({
+          credits: credits("500", "Month"),
+          models: { allow: ["a-*", "b"] },
+          requestsPerMinute: 1,
+          tokensPerMinute: 1,
+          concurrentRequests: 1,
+        }),
+        name: `key-${index}`,
+      })),
+    },
+    verdict: "good",
+  },
+  {
+    title: "a window that there is not",
+    spec: { apiKeys: [limitedKey({ credits: credits("5", "Year") })] },
+    verdict: "refused",
+    path: "spec.apiKeys[0].limits.credits.per",
+    says: /Unsupported value: "Year": supported values: "Day", "Week", "Month", "Total"/,
+  },
+  {
+    title: "a limit below nothing",
+    spec: { projects: [{ name: "lab", limits: { credits: credits("-5", "Day") } }] },
+    verdict: "refused",
+    path: "spec.projects[0].limits.credits.amount",
+    says: /spec.projects\[0\].limits.credits.amount/,
+  },
+  {
+    title: "a limit of credit without a window",
+    spec: { keyDefaults: { limits: { credits: { amount: "5" } } } },
+    verdict: "refused",
+    path: "spec.keyDefaults.limits.credits.per",
+    says: /spec.keyDefaults.limits.credits.per: Required value/,
+  },
+  {
+    title: "a limit above all credit",
+    spec: { keyDefaults: { limits: { credits: credits("9999999999", "Day") } } },
+    verdict: "condition",
+    path: "spec.keyDefaults.limits.credits.amount",
+    says: /at most 9000000000/,
+  },
+  {
+    title: "no request a minute",
+    spec: { apiKeys: [limitedKey({ requestsPerMinute: 0 })] },
+    verdict: "refused",
+    path: "spec.apiKeys[0].limits.requestsPerMinute",
+    says: /spec.apiKeys\[0\].limits.requestsPerMinute/,
+  },
+  {
+    title: "a limit that is spelled wrongly",
+    spec: { apiKeys: [limitedKey({ requestPerMinute: 5 })] },
+    verdict: "refused",
+    path: "spec.apiKeys[0].limits.requestPerMinute",
+    says: /unknown field "spec.apiKeys\[0\].limits.requestPerMinute"/,
+  },
+  {
+    title: "an end that is no moment",
+    spec: { apiKeys: [{ ...limitedKey({}), expiresAt: "tomorrow" }] },
+    verdict: "refused",
+    path: "spec.apiKeys[0].expiresAt",
+    says: /spec.apiKeys\[0\].expiresAt/,
+  },
+  {
+    title: "a hold that there is not",
+    spec: { hold: "Best" },
+    verdict: "refused",
+    path: "spec.hold",
+    says: /spec.hold: Unsupported value: "Best"/,
+  },
+  {
+    title: "ten receivers, with 64 networks and ports each",
+    spec: {
+      notifications: times(10, (index) =>
+        notification({
+          url: `https://hooks-${index}.example.com/credit`,
+          thresholds: times(10, (at) => 10 * at + 10),
+          allowCIDRs: times(64, (at) => `10.${at}.0.0/16`),
+          allowPorts: times(64, (at) => 1_000 + at),
+        }),
+      ),
+    },
+    verdict: "good",
+  },
+  {
+    title: "a receiver that speaks no HTTP",
+    spec: { notifications: [notification({ url: "ftp://hooks.example.com/credit" })] },
+    verdict: "refused",
+    path: "spec.notifications[0].url",
+    says: /spec.notifications\[0\].url/,
+  },
+  {
+    title: "a receiver at another port than is allowed",
+    spec: { notifications: [notification({ url: "https://hooks.example.com:9443/credit" })] },
+    verdict: "condition",
+    path: "spec.notifications[0].url",
+    says: /name it in allowPorts/,
+  },
+  {
+    title: "a receiver beside cloud metadata",
+    spec: { notifications: [notification({ allowCIDRs: ["169.254.0.0/16"] })] },
+    verdict: "condition",
+    path: "spec.notifications[0].allowCIDRs[0]",
+    says: /link-local/,
+  },
+  {
+    title: "a threshold beyond all",
+    spec: { notifications: [notification({ thresholds: [50, 101] })] },
+    verdict: "refused",
+    path: "spec.notifications[0].thresholds[1]",
+    says: /spec.notifications\[0\].thresholds\[1\]/,
   },
   { title: "tokens of an issuer", spec: identity(), verdict: "good" },
   {

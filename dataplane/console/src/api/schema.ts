@@ -743,7 +743,7 @@ export interface Operations {
   "GET /v1/organizations/api_keys/{id}": { answer: ApiKey };
   "POST /v1/organizations/api_keys/{id}": { body: KeyChange; answer: ApiKey };
   "GET /v1/organizations/usage_report/messages": { query: { starting_at?: string | number; ending_at?: string | number; bucket_width?: "1d" | "1h"; group_by?: readonly ("api_key_id" | "workspace_id" | "model" | "service_tier" | "context_window")[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; workspace_ids?: readonly (string)[]; limit?: number; page?: number }; answer: MessagesUsageReport };
-  "GET /v1/organizations/cost_report": { query: { starting_at?: string | number; ending_at?: string | number; group_by?: readonly ("description")[]; models?: readonly (string)[] }; answer: CostReport };
+  "GET /v1/organizations/cost_report": { query: { starting_at?: string | number; ending_at?: string | number; group_by?: readonly ("description")[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; project_ids?: readonly (string)[] }; answer: CostReport };
   "GET /v1/organization/projects": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc"; include_archived?: boolean }; answer: ProjectList };
   "POST /v1/organization/projects/{project_id}": { body: ProjectChange; answer: Project };
   "GET /v1/organization/projects/{project_id}/api_keys": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc" }; answer: ProjectApiKeyList };
