@@ -4,6 +4,7 @@ import { bytesOf } from "../api/fields.ts";
 import { DEFAULT_PROJECT } from "../api/limits.ts";
 import { type OrganizationSpec, storageDefaults, thresholdDefaults } from "../api/organization.ts";
 import { momentMicros } from "../api/moment.ts";
+import { foreignAudiences, withoutAudiences } from "./audiences.ts";
 import {
   type CredentialCollector,
   describeKey,
@@ -52,7 +53,25 @@ interface Outcome {
 export function compileOrganizations(objects: readonly Declared[], context: OrganizationContext): Outcome[] {
   const holders = idHolders(objects, context);
   const outcomes = objects.map((object) => compileOrganization(object, holders, context));
-  return giveKeys(outcomes, context.prior);
+  return giveKeys(giveAudiences(outcomes, context), context.prior);
+}
+
+/** An audience that belongs to another namespace costs only the audience. */
+function giveAudiences(outcomes: readonly Outcome[], { prior, tenancy }: OrganizationContext): Outcome[] {
+  const foreignOf = foreignAudiences(outcomes, prior, tenancy);
+  return outcomes.map((outcome) => {
+    const { entry, verdict } = outcome;
+    const foreign = entry === null ? [] : foreignOf(entry);
+    if (entry === null || foreign.length === 0) return outcome;
+    const notes = foreign.map(
+      (audience) =>
+        `served without tokens for the audience "${audience}" of this issuer, which belong to another namespace; have the provider issue tokens for an audience of your own`,
+    );
+    return {
+      entry: withoutAudiences(entry, foreign),
+      verdict: { ...verdict, notes: [...verdict.notes, ...notes] },
+    };
+  });
 }
 
 /** What it served before, as far as that may go on. */
