@@ -8,16 +8,19 @@ import {
 } from "../../../test/fakes/sample-snapshot.ts";
 import { configurationOf } from "./configuration.ts";
 
-const [alpha, hidden, table] = [
+const [alpha, hidden, table, foreign] = [
   sampleSource("ModelRoute", "alpha"),
   sampleSource("ModelRoute", "hidden"),
   sampleSource("PriceTable", "default"),
+  // In the same namespace, but no route of org_x is charged by it.
+  sampleSource("PriceTable", "secret-customer"),
 ];
+const hiddenRoute = sampleRoute("hidden");
 const snapshot = sampleSnapshot(
   sampleRouting(1, {
-    routes: [sampleRoute("alpha"), sampleRoute("hidden")],
+    routes: [sampleRoute("alpha"), { ...hiddenRoute, prices: { ...hiddenRoute.prices, source: foreign } }],
     organizations: [sampleOrganization("org_x", { allowedModels: ["alpha"] }), sampleOrganization("org_y")],
-    objects: [alpha, hidden, table],
+    objects: [alpha, hidden, table, foreign],
   }),
 );
 

@@ -25,14 +25,12 @@ export const configurationRoutes =
 export function configurationOf(snapshot: Snapshot, organizationId: string, acknowledged: Acknowledged) {
   const routes = allowedRoutes(snapshot, { organizationId, limits: [] });
   const policies = routes.flatMap((route) => snapshot.policy(route)?.source ?? []);
-  // A route's prices come from a table of its namespace.
-  const namespaces = new Set(routes.map(({ source }) => source.namespace));
-  const tables = snapshot.routing.objects.filter(
-    ({ kind, namespace }) => kind === "PriceTable" && namespaces.has(namespace),
-  );
+  // Only the tables that these routes are charged by: others of a shared namespace may name other organizations.
+  const tables = routes.map(({ prices }) => prices.source);
   const own = snapshot.organization(organizationId)?.source;
+  // A table may serve routes in several generations, the newest stands for it.
   const served = [...routes.map(({ source }) => source), ...policies, ...tables].toSorted((one, other) =>
-    idOf(one) < idOf(other) ? -1 : 1,
+    idOf(one) === idOf(other) ? other.generation - one.generation : idOf(one) < idOf(other) ? -1 : 1,
   );
   const newest = new Map(acknowledged(snapshot.routing.objects).map((object) => [object.uid, object]));
   const seen = new Set<string>();
