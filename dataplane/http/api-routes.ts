@@ -12,6 +12,7 @@ import { organizationKeyRoutes } from "./admin/organization-keys.ts";
 import { projectRoutes } from "./admin/projects.ts";
 import { requestRecordRoutes } from "./admin/request-records.ts";
 import { reportRoutes } from "./admin/reports.ts";
+import { userRoutes } from "./admin/users.ts";
 import { consoleRoutes, type ConsoleFiles } from "./console.ts";
 import { openApiRoutes } from "./openapi/routes.ts";
 import { batchRoutes } from "./routes/batches.ts";
@@ -57,6 +58,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
     batchRoutes(context),
     organizationKeyRoutes({ pool, keys, holds }),
     projectRoutes({ pool, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
+    userRoutes({ pool, holds }),
     reportRoutes(pool),
     requestRecordRoutes({ pool, retentionMs: requestRetentionMs }),
     configurationRoutes(acknowledged),

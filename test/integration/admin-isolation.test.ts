@@ -14,6 +14,8 @@ interface Ids {
   readonly messageBatch: string;
   readonly batch: string;
   readonly request: string;
+  /** Of whom makes requests: a key, or a person. */
+  readonly principal: string;
 }
 let theirs: Ids;
 let a: Tenant;
@@ -42,6 +44,7 @@ async function makeIds(owner: Tenant): Promise<Ids> {
   await world.plane.records.store();
   return {
     request: asked.headers.get("request-id") ?? "",
+    principal: String((await world.call(owner.inference, "GET", "/v1/key")).body["id"]),
     messageBatch: String(messageBatch["id"]),
     batch: String(batch["id"]),
     file,
@@ -72,6 +75,7 @@ function paths(url: string): string[] {
     key: "apikey_0000",
     project: "proj_0000",
     request: "req_0000",
+    principal: "usr_0000",
     messageBatch: "msgbatch_0000",
     batch: "batch_0000",
     malformed: "a%00b",
@@ -139,7 +143,10 @@ describe.each([
         const answer = await world.call(keyFor(route, a), route.method, path, body);
         expect([route.method, path, answer.status]).toEqual([route.method, path, 404]);
         const own = path.includes("/projects/default/");
-        const words = answer.raw.replaceAll(/(file|apikey|proj|req|batch|msgbatch)_\w+|a\\+u0000b/g, "ID");
+        const words = answer.raw.replaceAll(
+          /(file|apikey|proj|req|batch|msgbatch|usr)_\w+|a\\+u0000b/g,
+          "ID",
+        );
         answers.set(own, (answers.get(own) ?? new Set()).add(words));
       }
       for (const words of answers.values()) expect([route.url, words.size]).toEqual([route.url, 1]);

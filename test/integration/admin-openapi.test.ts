@@ -52,6 +52,7 @@ test("real answers are as the document says", async () => {
     ["ApiKey", a.admin, `GET /v1/organizations/api_keys/${String(made["id"])}`, undefined],
     ["ApiKey", a.admin, `POST /v1/organizations/api_keys/${String(made["id"])}`, { name: "w" }],
     ["ConfigurationList", a.admin, "GET /v1/organization/configuration", undefined],
+    ["UserList", a.admin, "GET /v1/organization/users", undefined],
     ["ProjectList", a.admin, "GET /v1/organization/projects", undefined],
     ["ProjectApiKeyList", a.admin, "GET /v1/organization/projects/default/api_keys", undefined],
     ["NewProjectApiKey", a.admin, "POST /v1/organization/projects/default/api_keys", { name: "v" }],

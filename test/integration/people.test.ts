@@ -105,6 +105,40 @@ describe("a member", () => {
     expect((await world.call(world.a.admin, "DELETE", path)).status).toBe(404);
   });
 
+  test("is listed to admins with the name that a token says, page by page", async () => {
+    await declare();
+    for (const [sub, name] of [
+      ["list-1", "Ada"],
+      ["list-2", undefined],
+      ["list-3", "Zoë 🦩"],
+    ])
+      expect((await world.call(world.token(world.a, "ml", { sub, name }), "GET", "/v1/models")).status).toBe(
+        200,
+      );
+    const first = await admin("/v1/organization/users?limit=2");
+    const [newest, second] = first.body["data"] as { id: string }[];
+    expect(first.body).toMatchObject({
+      object: "list",
+      has_more: true,
+      data: [
+        { object: "organization.user", name: "Zoë 🦩", role: "member", limits: null, standing: [] },
+        { name: null, role: "member" },
+      ],
+    });
+    const next = await admin(`/v1/organization/users?limit=1&after=${second?.id}`);
+    expect(next.body["data"]).toMatchObject([{ name: "Ada" }]);
+    expect((await admin(`/v1/organization/users/${newest?.id}`)).body).toMatchObject({
+      id: newest?.id,
+      name: "Zoë 🦩",
+    });
+    const foreign = await world.call(world.b.admin, "GET", `/v1/organization/users/${newest?.id}`);
+    expect([foreign.status, (await world.call(world.b.admin, "GET", "/v1/organization/users")).raw]).toEqual([
+      404,
+      expect.not.stringContaining("Zoë"),
+    ]);
+    expect((await admin(`/v1/organization/users?after=apikey_0000`)).status).toBe(400);
+  });
+
   test("of one organization is nobody to the other, though both have the same issuer and subject", async () => {
     await declare();
     const [one, other] = await Promise.all(

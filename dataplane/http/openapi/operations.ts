@@ -226,6 +226,12 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
     }),
     answer: json(schemas.costsBody),
   },
+  "GET /v1/organization/users": {
+    summary: "People who came with tokens, the newest first",
+    query: listQuery(1000),
+    answer: json(schemas.userList),
+  },
+  "GET /v1/organization/users/:id": { summary: "One of them", answer: json(schemas.user) },
   "GET /v1/organization/requests": {
     summary: "What became of requests for inference, newest first",
     query: listQuery(1000).extend({

@@ -269,6 +269,21 @@ export const requestRecordBody = named(
 );
 export const requestRecordList = named("RequestList", list(requestRecordBody));
 
+export const user = named(
+  "User",
+  z.looseObject({
+    object: z.literal("organization.user"),
+    id: z.string().describe("Stands where a key's id stands"),
+    name: z.string().nullable().describe("As their token says; null: it does not"),
+    role: z.enum(["member", "viewer", "admin"]),
+    project_id: z.string().nullable().describe("Of a member; null: of another role"),
+    added_at: unixTime,
+    last_used_at: unixTime.nullable(),
+    ...limited,
+  }),
+);
+export const userList = named("UserList", list(user));
+
 // Reports.
 
 const isoBuckets = <Result extends z.ZodType>(result: Result) => ({

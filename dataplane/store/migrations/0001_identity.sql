@@ -69,6 +69,7 @@ create table api_keys (
   check ((kind = 'inference') = (project_id is not null))
 );
 create index api_keys_organization on api_keys (organization_id, position desc) where source <> 'identity';
+create index api_keys_people on api_keys (organization_id, position desc) where source = 'identity';
 create index api_keys_project on api_keys (project_id, position desc) where source <> 'identity';
 -- A declared key is known by its name: a new secret under the same name is the same key.
 create unique index api_keys_declared on api_keys (organization_id, kind, name) where source = 'declared';

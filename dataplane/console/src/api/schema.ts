@@ -279,6 +279,27 @@ export type RequestList = {
   readonly next_page: string | null;
 };
 
+export type User = {
+  readonly object: "organization.user";
+  readonly id: string;
+  readonly name: string | null;
+  readonly role: "member" | "viewer" | "admin";
+  readonly project_id: string | null;
+  readonly added_at: number;
+  readonly last_used_at: number | null;
+  readonly limits: Limits | null;
+  readonly standing: readonly (Standing)[];
+};
+
+export type UserList = {
+  readonly object: "list";
+  readonly data: readonly (User)[];
+  readonly first_id: string | null;
+  readonly last_id: string | null;
+  readonly has_more: boolean;
+  readonly next_page: string | null;
+};
+
 export type MessagesUsageReport = {
   readonly data: readonly ({
     readonly starting_at: string;
@@ -755,6 +776,8 @@ export interface Operations {
   "GET /v1/organization/configuration": { answer: ConfigurationList };
   "GET /v1/organization/usage/completions": { query: { start_time?: string | number; end_time?: string | number; bucket_width?: "1d" | "1h"; group_by?: readonly ("project_id" | "api_key_id" | "model" | "batch")[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; project_ids?: readonly (string)[]; batch?: boolean; limit?: number; page?: number }; answer: CompletionsUsage };
   "GET /v1/organization/costs": { query: { start_time?: string | number; end_time?: string | number; bucket_width?: "1d"; group_by?: readonly ("line_item")[]; project_ids?: readonly (string)[]; api_key_ids?: readonly (string)[] }; answer: Costs };
+  "GET /v1/organization/users": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc" }; answer: UserList };
+  "GET /v1/organization/users/{id}": { answer: User };
   "GET /v1/organization/requests": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc"; from?: number; to?: number; api_key_id?: string; project_id?: string; model?: string; status?: number; code?: string }; answer: RequestList };
   "GET /v1/organization/requests/{id}": { answer: Request };
   "GET /openapi.json": { answer: {
