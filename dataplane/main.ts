@@ -72,7 +72,7 @@ import { redisToolCache } from "./tools/cache.ts";
 import { redisCallLimit, type AdmitToolCall } from "./tools/call-limit.ts";
 import { createToolbox } from "./tools/toolbox.ts";
 import { ownAddresses, ownPlaces } from "./tools/url-guard/own-addresses.ts";
-import { dnsResolver } from "./tools/url-guard/resolver.ts";
+import { dnsResolver, systemResolver } from "./tools/url-guard/resolver.ts";
 import { ExtractionPool } from "./tools/web-fetch/extract/pool.ts";
 import { RobotsCache } from "./tools/web-fetch/robots-cache.ts";
 import { Upstreams } from "./upstream/upstreams.ts";
@@ -226,7 +226,7 @@ async function serveForever(environment: Environment): Promise<void> {
   const people = new TokenPeople({
     snapshot: () => loader.current,
     directory,
-    fetchJson: guardedFetchJson(dnsResolver()),
+    fetchJson: guardedFetchJson(systemResolver),
     clock,
   });
   const issuers = new Recurring(log, "issuers", ISSUERS_LOOK_MS, () => people.refresh());

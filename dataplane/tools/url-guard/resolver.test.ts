@@ -1,7 +1,7 @@
 import { createSocket, type Socket } from "node:dgram";
 import { once } from "node:events";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { dnsResolver } from "./resolver.ts";
+import { dnsResolver, systemResolver } from "./resolver.ts";
 
 const A = 1;
 const AAAA = 28;
@@ -64,5 +64,17 @@ describe("the resolver", () => {
     const started = performance.now();
     await expect(resolve("silent.example", AbortSignal.timeout(100))).rejects.toThrow(/timeout/);
     expect(performance.now() - started).toBeLessThan(2_000);
+  });
+});
+
+describe("as the system resolves", () => {
+  test("names of the hosts file are known", async () => {
+    const found = await systemResolver.resolve("localhost", AbortSignal.timeout(5_000));
+    expect(found.length).toBeGreaterThan(0);
+    for (const address of found) expect(["127.0.0.1", "::1"]).toContain(address);
+  });
+
+  test("nobody waits for it beyond the signal", async () => {
+    await expect(systemResolver.resolve("localhost", AbortSignal.abort())).rejects.toThrow("aborted");
   });
 });

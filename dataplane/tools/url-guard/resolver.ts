@@ -1,4 +1,4 @@
-import { Resolver as DnsResolver } from "node:dns/promises";
+import { lookup, Resolver as DnsResolver } from "node:dns/promises";
 
 /** Turns a name into addresses; an argument wherever names are resolved, so that tests never ask a real server. */
 export interface Resolver {
@@ -34,3 +34,22 @@ export function dnsResolver(servers: readonly string[] = []): Resolver {
     },
   };
 }
+
+/**
+ * Asks as the system does, with its hosts file and search list: for the few names that operators declare themselves, such
+ * as a Service of the cluster. Each look-up takes a thread of libuv's.
+ */
+export const systemResolver: Resolver = {
+  async resolve(name, signal) {
+    signal.throwIfAborted();
+    const { promise, reject } = Promise.withResolvers<never>();
+    const cancel = () => reject(new Error("the name did not resolve in time"));
+    signal.addEventListener("abort", cancel, { once: true });
+    try {
+      const found = await Promise.race([lookup(name, { all: true }), promise]);
+      return found.map(({ address }) => address);
+    } finally {
+      signal.removeEventListener("abort", cancel);
+    }
+  },
+};
