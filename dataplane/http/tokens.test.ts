@@ -8,6 +8,7 @@ import {
   sampleKeys,
   sampleOrganization,
   sampleRouting,
+  sampleSource,
   sampleSnapshot,
 } from "../../test/fakes/sample-snapshot.ts";
 import { SnapshotDirectory } from "../../test/fakes/snapshot-directory.ts";
@@ -56,12 +57,16 @@ const identity = (of: FakeIssuer, more: Partial<IdentityEntry> = {}): IdentityEn
 });
 
 const organizations = [
-  sampleOrganization("org_a", { identity: identity(issuer) }),
   sampleOrganization("org_b", {
+    source: { ...sampleSource("Organization", "b"), namespace: "a-b" },
     identity: identity(issuer, {
       audiences: ["beta"],
       rules: [{ claims: { team: "b" }, role: "member", project: "default" }],
     }),
+  }),
+  sampleOrganization("org_a", {
+    source: { ...sampleSource("Organization", "a"), namespace: "a" },
+    identity: identity(issuer),
   }),
   sampleOrganization("org_off", {
     suspended: true,

@@ -87,6 +87,8 @@ export class KeyDirectory implements Directory {
     ttl: 1_000,
   });
   readonly #line = new KeyLookupQueue((sha256s) => this.#lookUpTogether(sha256s));
+  /** Members who came with tokens, by their ids, as the newest one said here. */
+  readonly #members = new LRUCache<string, Person>({ max: MOST_REMEMBERED });
   /** Keys used since the last `writeUsed`, with Unix milliseconds. */
   #used = new Map<string, number>();
 
@@ -123,28 +125,33 @@ export class KeyDirectory implements Directory {
     const { sha256, name } = person;
     const now = this.#options.clock.now();
     const remembered = this.#remembered.get(sha256);
+    if (person.kind === "inference") this.#members.set(person.id, person);
     const isKnown = remembered !== undefined && (name === null || name === remembered.principal.keyName);
-    if (!isKnown) return this.#introduce(person);
+    if (!isKnown) return this.#introduced(person);
     // Postgres may be away: what is remembered is still right.
     if (now - remembered.at >= PERSON_AGE_MS) this.#askOnce(sha256).catch(() => undefined);
     this.#used.set(remembered.principal.keyId, now);
     return remembered.principal;
   }
 
-  async #introduce(person: Person): Promise<Principal> {
+  async #introduced(person: Person): Promise<Principal> {
     try {
-      const { sha256, name } = person;
-      let principal = await this.#askOnce(sha256);
-      if (principal === null || (name !== null && name !== principal.keyName)) {
-        await withTimeout(writePerson(this.#options.pool, person));
-        principal = await this.#ask(sha256);
-      }
+      const principal = await this.#introduce(person);
       if (principal === null) throw new Error("the organization or its project is not in Postgres yet");
       this.#used.set(principal.keyId, this.#options.clock.now());
       return principal;
     } catch (error) {
       throw unavailable(error);
     }
+  }
+
+  /** Their principal as it is now, written first where it is not there like this; null: their organization does not serve. */
+  async #introduce(person: Person): Promise<Principal | null> {
+    const { sha256, name } = person;
+    const principal = await this.#ask(sha256);
+    if (principal !== null && (name === null || name === principal.keyName)) return principal;
+    await withTimeout(writePerson(this.#options.pool, person));
+    return await this.#ask(sha256);
   }
 
   async #findAnew(
@@ -166,6 +173,12 @@ export class KeyDirectory implements Directory {
 
   /** The key as it is now when it is still valid, else null. What is remembered of it is up to that, too. */
   async recheck(keyId: string): Promise<CurrentKey | null> {
+    const member = this.#members.get(keyId);
+    if (member !== undefined) {
+      // Not as any token of theirs said last, which may have been for another role.
+      const principal = await this.#introduce(member);
+      return principal && { ...principal, projectId: principal.projectId ?? "" };
+    }
     const at = this.#options.clock.now();
     const found = await this.#options.pool.maybeOne(sql.type(foundSchema)`
       ${principals(sql.fragment`, key.sha256`)} where key.id = ${keyId} and ${valid}

@@ -91,7 +91,7 @@ export type KeyOutcome =
 
 export interface KeysOptions {
   readonly pool: DatabasePool;
-  readonly directory: Pick<KeyDirectory, "forget">;
+  readonly directory: Pick<KeyDirectory, "forget" | "recheck">;
   readonly holds: Pick<Holds, "refresh">;
   readonly newId: NewId;
   /** Makes the secret of a new key; from a cryptographic source. */
@@ -118,10 +118,13 @@ export class Keys {
 
   /** As whoever it is sees itself; a person too. */
   async own({ organizationId, keyId }: Pick<Principal, "organizationId" | "keyId">): Promise<ApiKey | null> {
-    return await this.#options.pool.maybeOne(sql.type(keySchema)`
-      select ${columns} from api_keys
-      where id = ${keyId} and organization_id = ${organizationId} and kind = 'inference' and deleted_at is null
-    `);
+    const read = () =>
+      this.#options.pool.maybeOne(sql.type(keySchema)`
+        select ${columns} from api_keys
+        where id = ${keyId} and organization_id = ${organizationId} and kind = 'inference' and deleted_at is null
+      `);
+    // A token of the same person for another role may have come since.
+    return (await read()) ?? ((await this.#options.directory.recheck(keyId)) === null ? null : await read());
   }
 
   /** One page, in the order asked for; null when the cursor names no key of the scope. */

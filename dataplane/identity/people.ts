@@ -143,7 +143,7 @@ export class TokenPeople implements People {
     const byIssuer = Map.groupBy(declared, ({ identity }) => identity.issuer);
     this.#accepted = new Map(
       Array.from(byIssuer, ([issuer, acceptances]) => {
-        const sorted = acceptances.toSorted((one, other) => (placeOf(one) < placeOf(other) ? -1 : 1));
+        const sorted = acceptances.toSorted(byPlace);
         const text = JSON.stringify(sorted.map(textOf));
         const before = this.#accepted.get(issuer);
         return [issuer, before?.text === text ? before : { text, acceptances: sorted }];
@@ -154,7 +154,12 @@ export class TokenPeople implements People {
   }
 }
 
-const placeOf = ({ organization: { source } }: Acceptance): string => `${source.namespace}/${source.name}`;
+/** By namespace, then by name. */
+function byPlace({ organization: one }: Acceptance, { organization: other }: Acceptance): number {
+  const [a, b] = [one.source, other.source];
+  if (a.namespace !== b.namespace) return a.namespace < b.namespace ? -1 : 1;
+  return a.name < b.name ? -1 : 1;
+}
 
 const textOf = ({ organization: { id, suspended, source }, identity }: Acceptance) => [
   id,

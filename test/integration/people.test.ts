@@ -257,9 +257,38 @@ describe("a person ends", () => {
       expect((await infer(asMember)).status).toBe(200);
       expect((await world.call(asAdmin, "GET", "/v1/organization/credits")).status).toBe(200);
       expect((await infer(asAdmin)).status).toBe(401);
+      expect(await own(asMember)).toMatchObject({ object: "key", id: expect.stringMatching(/^usr_/) });
       expect((await world.call(asMember, "GET", "/v1/organization/credits")).status).toBe(401);
     }
   });
+});
+
+test("a member's request is their project's, though a token of theirs for another role came last and all is looked up anew", async () => {
+  await declare();
+  const asMember = world.token(world.a, "ml", { sub: "heidi" });
+  const asAdmin = world.token(world.a, "owners", { sub: "heidi" });
+  expect((await infer(asMember)).status).toBe(200);
+  const { id, project_id } = await own(asMember);
+  for (let times = 0; times < 2; times += 1) {
+    expect((await world.call(asAdmin, "GET", "/v1/organization/credits")).status).toBe(200);
+    // Moves the key epoch.
+    const made = await world.call(asAdmin, "POST", "/v1/organizations/api_keys", { body: { name: "short" } });
+    const path = `/v1/organization/projects/default/api_keys/${String(made.body["id"])}`;
+    expect((await world.call(asAdmin, "DELETE", path)).status).toBe(200);
+    expect((await infer(asMember)).status).toBe(200);
+  }
+  await settled();
+  await expect
+    .poll(
+      async () => {
+        const rows = await world.pool.any(sql.type(z.object({ project: z.string(), count: z.bigint() }))`
+        select project_id as project, count(*) as count from usage where key_id = ${String(id)} group by 1
+      `);
+        return rows.map(({ project, count }) => [project, Number(count)]);
+      },
+      { timeout: 10_000 },
+    )
+    .toEqual([[project_id, 3]]);
 });
 
 describe("roles on every route", () => {
