@@ -76,13 +76,12 @@ export class TokenPeople implements People {
     return judging;
   }
 
-  /** Reads the keys of issuers anew whose tokens come; to be called every few seconds. @throws what kept it from one. */
+  /** Reads the keys of issuers anew whose tokens come; to be called every few seconds. @throws what is to be logged. */
   async refresh(): Promise<void> {
     this.#look();
-    const all = [...new Set(this.#keys.values())];
-    await Promise.all(all.map((keys) => keys.refresh()));
-    const failed = all.find(({ failure }) => failure !== null);
-    if (failed !== undefined) throw new Error("keys of an issuer cannot be read", { cause: failed.failure });
+    const read = await Promise.allSettled(Array.from(this.#keys.values(), (keys) => keys.refresh()));
+    const failed = read.flatMap((one) => (one.status === "rejected" ? [one.reason as unknown] : []));
+    if (failed.length > 0) throw new AggregateError(failed, "keys of issuers cannot be read");
   }
 
   #stands({ issuer, accepted, keys, key, until }: Remembered): boolean {

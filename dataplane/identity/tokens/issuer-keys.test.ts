@@ -13,6 +13,7 @@ let keys: IssuerKeys;
 const clock = { now: () => now };
 beforeEach(() => {
   now = 1_800_000_000_000;
+  told = [];
   issuer = new FakeIssuer("https://login.test", () => now);
   issuer.publish(one);
   const place = { issuer: issuer.url, jwksUrl: null, allowCidrs: [], allowPorts: [] };
@@ -27,9 +28,10 @@ const find = async (kid: string | undefined) => {
 const pass = async (ms: number) => {
   for (let gone = 0; gone < ms; gone += 2_000) {
     now += 2_000;
-    await keys.refresh();
+    await keys.refresh().catch((error: unknown) => told.push(error));
   }
 };
+let told: unknown[] = [];
 
 test("a thousand tokens at the same time cause one look, and later ones none", async () => {
   await Promise.all(Array.from({ length: 1000 }, () => find("one")));
@@ -91,6 +93,9 @@ describe("while the issuer is away", () => {
     expect(keys.stillHas(key)).toBe(false);
     expect(await find("one")).toBe("away");
     expect(looks(), "about every 40 s").toBeLessThan(20);
+    expect(told.length, "for the log, about every minute").toBeGreaterThan(5);
+    expect(told.length).toBeLessThanOrEqual(11);
+    expect(String(told[0])).toContain("the keys of https://login.test cannot be read");
     issuer.isAway = false;
     await pass(6_000);
     expect(await find("one")).toEqual(["one"]);

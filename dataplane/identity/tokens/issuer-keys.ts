@@ -23,6 +23,7 @@ const STALE_MS = 10 * 60_000;
 const UNKNOWN_KEY_MS = 30_000;
 /** After a failure nobody asks again sooner. */
 const FAILURE_PAUSE_MS = 5_000;
+const TELL_MS = 60_000;
 const DISCOVERY_MS = 60 * 60_000;
 
 const discoverySchema = z.object({ issuer: z.string(), jwks_uri: z.string() });
@@ -37,6 +38,8 @@ export class IssuerKeys {
   #lookedAt = Number.NEGATIVE_INFINITY;
   #unknownAt = Number.NEGATIVE_INFINITY;
   #usedAt = Number.NEGATIVE_INFINITY;
+  /** And of the last failure that was told. */
+  #toldAt = Number.NEGATIVE_INFINITY;
   #failure: unknown = null;
   #looking: Promise<void> | null = null;
   #discovered: { readonly url: string; readonly at: number } | null = null;
@@ -75,10 +78,13 @@ export class IssuerKeys {
     return keysFor(this.#keys, header);
   }
 
-  /** Reads them anew when it is time. */
+  /** Reads them anew when it is time. @throws Error, once a minute, while they cannot be read. */
   async refresh(): Promise<void> {
     const now = this.#clock.now();
     if (now - this.#usedAt < IN_USE_MS && now - this.#lookedAt >= REFRESH_MS) await this.#look(now);
+    if (this.#failure === null || this.#lookedAt - this.#toldAt < TELL_MS) return;
+    this.#toldAt = this.#lookedAt;
+    throw new Error(`the keys of ${this.#place.issuer} cannot be read`, { cause: this.#failure });
   }
 
   /** Why the last look failed; null: it did not. */
