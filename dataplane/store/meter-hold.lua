@@ -34,9 +34,9 @@ local function judge(organization, key_epoch, concurrent, requests_limit, tokens
   if not account then
     return { 'load' }
   end
-  if key_epoch ~= '' and tonumber(key_epoch) ~= account.keyEpoch then
+  if key_epoch ~= '' and key_epoch ~= account.keyEpoch then
     -- Newer than what is known here, or older: either way one of the two has to be read again.
-    return { tonumber(key_epoch) > account.keyEpoch and 'load' or 'key' }
+    return { tonumber(key_epoch) > tonumber(account.keyEpoch) and 'load' or 'key' }
   end
   if account.base - account.undrained <= 0 then
     return { 'empty' }
@@ -45,7 +45,8 @@ local function judge(organization, key_epoch, concurrent, requests_limit, tokens
     return { 'full' }
   end
   local list = scopes_of(scopes)
-  for _, scope in ipairs(list) do
+  for n = 1, #list do
+    local scope = list[n]
     if scope.credit then
       -- The ledger has them in a moment, and then says what they spent.
       if is_moving(organization, account) then
@@ -65,7 +66,8 @@ local function judge(organization, key_epoch, concurrent, requests_limit, tokens
   if concurrent > 0 and account.live >= concurrent then
     return { 'concurrent', 'o', text(concurrent) }
   end
-  for _, scope in ipairs(list) do
+  for n = 1, #list do
+    local scope = list[n]
     if scope.concurrent > 0 and books(scope.name).live >= scope.concurrent then
       return { 'concurrent', scope.kind, text(scope.concurrent) }
     end
@@ -78,7 +80,7 @@ end
 -- each as of `hold`.
 operations.look = function(organization, key_epoch, concurrent, requests_limit, tokens_limit, scopes)
   local refusal =
-    judge(organization, key_epoch, tonumber(concurrent), tonumber(requests_limit), tonumber(tokens_limit), 1, scopes)
+    judge(organization, key_epoch, number(concurrent), number(requests_limit), number(tokens_limit), 1, scopes)
   return refusal or { 'fine' }
 end
 
@@ -107,21 +109,17 @@ operations.hold = function(
   if charged then
     return { 'done' }
   end
-  concurrent, requests_limit, tokens_limit = tonumber(concurrent), tonumber(requests_limit), tonumber(tokens_limit)
+  concurrent, requests_limit, tokens_limit = number(concurrent), number(requests_limit), number(tokens_limit)
   local refusal, buckets =
-    judge(organization, key_epoch, concurrent, requests_limit, tokens_limit, tonumber(tokens), scopes)
+    judge(organization, key_epoch, concurrent, requests_limit, tokens_limit, tokens, scopes)
   if refusal then
     return refusal
   end
   -- What running requests lack of their estimates comes first: else credit that others give back would be promised
   -- twice, and together they could spend more than was there plus one request.
-  local available = math.huge
-  for _, room in ipairs(rooms(organization, books(organization), scopes)) do
-    local free = room.left - room.held - room.short
-    if free <= 0 then
-      return { 'busy', room.name or '' }
-    end
-    available = math.min(available, free)
+  local available, busy = least_free(books(organization), scopes)
+  if busy then
+    return { 'busy', busy }
   end
   local amount, short = estimate, '0'
   if tonumber(estimate) > available then

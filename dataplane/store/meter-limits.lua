@@ -58,8 +58,15 @@ local function correct_tokens(organization, requests_limit, tokens_limit, differ
 end
 
 local function correct_all(organization, requests_limit, tokens_limit, difference, scopes)
-  correct_tokens(organization, tonumber(requests_limit), tonumber(tokens_limit), tonumber(difference))
-  for _, scope in ipairs(scopes_of(scopes)) do
+  if difference == '0' then
+    return
+  end
+  if tokens_limit ~= '0' then
+    correct_tokens(organization, tonumber(requests_limit), tonumber(tokens_limit), tonumber(difference))
+  end
+  local list = scopes_of(scopes)
+  for n = 1, #list do
+    local scope = list[n]
     correct_tokens(scope.name, scope.requests, scope.tokens, tonumber(difference))
   end
 end
@@ -89,7 +96,8 @@ local function read_all(organization, requests_limit, tokens_limit, tokens, list
     end
   end
   look(organization, 'o', requests_limit, tokens_limit)
-  for _, scope in ipairs(list) do
+  for n = 1, #list do
+    local scope = list[n]
     look(scope.name, scope.kind, scope.requests, scope.tokens)
   end
   return buckets, refusal
@@ -120,7 +128,7 @@ local function judge_buckets(organization, requests_limit, tokens_limit, tokens,
   if requests_limit <= 0 and tokens_limit <= 0 and #list == 0 then
     return nil
   end
-  local buckets, refusal = read_all(organization, requests_limit, tokens_limit, tokens, list)
+  local buckets, refusal = read_all(organization, requests_limit, tokens_limit, tonumber(tokens), list)
   if refusal then
     local kind, refused, wait, limit = unpack(refusal)
     return { 'limited', kind, refused, wait, limit, state_of(buckets) }

@@ -9,7 +9,7 @@ operations.release = function(
   end
   if done == '1' then
     local account = books(organization)
-    if not account or tonumber(key_epoch) ~= account.keyEpoch then
+    if not account or key_epoch ~= account.keyEpoch then
       read_again(organization)
     else
       for _, scope in ipairs(scopes_of(scopes)) do

@@ -78,14 +78,14 @@ local function set_hold(id, organization, amount, short, item, swept, row, cost,
 end
 
 local function make_hold(id, organization, amount, short, item, swept, row, cost, scopes)
-  add_hold(organization, scopes, amount, short, item == '1' and '0' or '1')
+  add_hold(organization, scopes, number(amount), number(short), item == '1' and 0 or 1)
   set_hold(id, organization, amount, short, item, swept, row, cost, scopes)
 end
 
 -- Gives the credit of a packed hold of this epoch back; what becomes of the request is the caller's.
 local function give_back(id, hold)
   local organization, amount, short, item, _, row, _, scopes = parts_of(hold)
-  add_hold(organization, scopes, negative(amount), negative(short), item == '1' and '0' or '-1')
+  add_hold(organization, scopes, -number(amount), -number(short), item == '1' and 0 or -1)
   heard[id] = false
   note_lasting(id, item, row)
 end
@@ -94,24 +94,27 @@ end
 -- key_epoch: that its scopes were read under. Under another one, or an unknown one (''), they may be others by now.
 local function charge(organization, id, hold, cost, row, kind, scopes, key_epoch)
   local list = scopes_of(scopes)
-  for _, scope in ipairs(list) do
+  for n = 1, #list do
+    local scope = list[n]
     if scope.credit then
       books(scope.credit)
     end
   end
-  add(organization, 'undrained', cost)
+  local change = number(cost)
+  add(organization, 'undrained', change)
   local packed = organization .. '\31' .. cost .. '\31' .. row
   if #list > 0 then
-    for _, scope in ipairs(list) do
+    for n = 1, #list do
+      local scope = list[n]
       if scope.credit then
-        add(scope.credit, 'undrained', cost)
+        add(scope.credit, 'undrained', change)
       end
     end
     packed = packed .. '\31' .. credit_names(scopes)
   end
   charges[#charges + 1] = packed
   local account = known[organization]
-  if not account or tonumber(key_epoch) ~= account.keyEpoch then
+  if not account or key_epoch ~= account.keyEpoch then
     moved[organization] = true
   end
   if hold then

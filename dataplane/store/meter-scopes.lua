@@ -5,6 +5,7 @@
 
 local NO_SCOPES = {}
 local parsed = { [''] = NO_SCOPES }
+-- Most requests have no scopes: what each of them passes counts through the list, as `ipairs` costs two calls for an empty one.
 local function scopes_of(scopes)
   local list = parsed[scopes]
   if list then
@@ -63,17 +64,39 @@ end
 -- Credits of an organization and of the scopes of a request: for each what is left, what others hold of it, and what
 -- they lack of their estimates. nil: the spend of a scope has to be read first.
 local function rooms(organization, account, scopes)
-  local list = { { left = account.base - account.undrained, held = account.held, short = account.short } }
+  local found = { { left = account.base - account.undrained, held = account.held, short = account.short } }
   for _, scope in ipairs(scopes_of(scopes)) do
     if scope.credit then
       local left, spend = room_of(organization, scope)
       if not left then
         return nil
       end
-      list[#list + 1] = { name = scope.credit, left = left, held = spend.held, short = spend.short }
+      found[#found + 1] = { left = left, held = spend.held, short = spend.short }
     end
   end
-  return list
+  return found
+end
+
+-- What a new request may take of the credits of an organization and of its scopes, whose spend was read; and the first that
+-- has nothing free: '' (the organization) or a scope's name.
+local function least_free(account, scopes)
+  local least = account.base - account.undrained - account.held - account.short
+  if least <= 0 then
+    return least, ''
+  end
+  local list = scopes_of(scopes)
+  for n = 1, #list do
+    local scope = list[n]
+    if scope.credit then
+      local spend = books(scope.credit)
+      local free = scope.amount + spend.base - spend.undrained - spend.held - spend.short
+      if free <= 0 then
+        return free, scope.credit
+      end
+      least = math.min(least, free)
+    end
+  end
+  return least
 end
 
 -- Adds to what is held of an organization and of the scopes; `live`: running requests.
@@ -81,7 +104,9 @@ local function add_hold(organization, scopes, amount, short, live)
   add(organization, 'held', amount)
   add(organization, 'short', short)
   add(organization, 'live', live)
-  for _, scope in ipairs(scopes_of(scopes)) do
+  local list = scopes_of(scopes)
+  for n = 1, #list do
+    local scope = list[n]
     if scope.credit then
       add(scope.credit, 'held', amount)
       add(scope.credit, 'short', short)

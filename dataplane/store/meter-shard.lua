@@ -93,12 +93,12 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- Redis does not read "-0" as a number.
-local function negative(amount)
-  if amount == '0' then
-    return '0'
+-- Lua reads the text of a number twice, which costs as much as a dozen table accesses; most limits and corrections are 0.
+local function number(words)
+  if words == '0' then
+    return 0
   end
-  return '-' .. amount
+  return tonumber(words)
 end
 
 -- Names of scopes begin with a slash, which no organization's does.
@@ -115,7 +115,7 @@ end
 local known, owed = {}, {}
 -- By organization: whether the sums of its holds are those of this epoch.
 local current = {}
--- A sum up to here and an amount of 15 digits make a sum that a double holds exactly.
+-- Sums within this and one more amount make a sum that a double holds exactly, or are written one by one.
 local MOST_OWED = 4500000000000000
 
 -- base, undrained, held, short, keyEpoch, live, reading, moved; nil while the ledger's account has not been read. Of a scope whose
@@ -136,7 +136,7 @@ local function books(organization)
     reading = values[8] or '',
     moved = values[9],
     undrained = tonumber(values[2] or 0),
-    keyEpoch = tonumber(values[3] or 0),
+    keyEpoch = values[3] or '0',
     held = 0,
     live = 0,
     short = 0,
@@ -170,9 +170,17 @@ local function write_sum(organization, field, sum)
   volatile('HINCRBY', key, field, sum)
 end
 
--- Changes undrained, held, short or live of an organization; `amount` may be negative.
-local function add(organization, field, amount)
-  if amount == '0' then
+-- Writes what `add` gathered for a field.
+local function write_owed(organization, sums, field)
+  if sums[field] and sums[field] ~= 0 then
+    write_sum(organization, field, text(sums[field]))
+    sums[field] = 0
+  end
+end
+
+-- Changes undrained, held, short or live of an organization; `change` may be negative.
+local function add(organization, field, change)
+  if change == 0 then
     return
   end
   local sums = owed[organization]
@@ -182,29 +190,17 @@ local function add(organization, field, amount)
     sums = {}
     owed[organization] = sums
   end
-  local change = tonumber(amount)
   local account = known[organization]
   if account then
     account[field] = account[field] + change
   end
-  if #amount > 15 then
-    write_sum(organization, field, amount)
-    return
-  end
   local sum = (sums[field] or 0) + change
-  if math.abs(sum) > MOST_OWED then
-    write_sum(organization, field, text(sum))
+  if sum > MOST_OWED or sum < -MOST_OWED then
+    write_owed(organization, sums, field)
+    write_sum(organization, field, text(change))
     sum = 0
   end
   sums[field] = sum
-end
-
--- Writes what `add` gathered for a field.
-local function write_owed(organization, sums, field)
-  if sums[field] and sums[field] ~= 0 then
-    write_sum(organization, field, text(sums[field]))
-    sums[field] = 0
-  end
 end
 
 local function write_books()
