@@ -40,6 +40,7 @@ const SCRIPTS = [
   "pages",
   "reports",
   "requests",
+  "settle",
   "whole-answers",
 ];
 
