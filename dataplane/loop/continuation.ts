@@ -88,7 +88,7 @@ export function restoreConversation(
       appendTurn(out, message);
       continue;
     }
-    const turns = new Turns({
+    const splitter = new MessageSplitter({
       at: ["messages", index, "content"],
       declared,
       citePages,
@@ -96,11 +96,11 @@ export function restoreConversation(
       searches,
       pages,
     });
-    for (const [at, block] of content.entries()) turns.add(block, at);
+    for (const [at, block] of content.entries()) splitter.add(block, at);
     // Only the newest turn may still owe results; what an older one owes was given up by the client.
     const mayRun = index === lastAssistant && index >= messages.length - 2;
-    pending = turns.finish(mayRun);
-    for (const turn of turns.out) appendTurn(out, turn);
+    pending = splitter.finish(mayRun);
+    for (const turn of splitter.out) appendTurn(out, turn);
   }
   return { messages: out, pending, searches, pages };
 }
@@ -137,7 +137,7 @@ const holdsResults = (turn: JsonObject) =>
   Array.isArray(turn["content"]) &&
   turn["content"].some((block) => isObject(block) && block["type"] === "tool_result");
 
-interface TurnsOptions {
+interface MessageSplitterOptions {
   /** Where the message's content stands. */
   readonly at: readonly PathStep[];
   readonly declared: ReadonlySet<ServerToolName>;
@@ -148,16 +148,16 @@ interface TurnsOptions {
   readonly pages: Pick<SearchHit, "url" | "text">[];
 }
 
-/** One assistant message being taken apart. */
-class Turns {
+/** Splits one assistant message into the turns that the model knows. */
+class MessageSplitter {
   out: JsonObject[] = [];
-  readonly #options: TurnsOptions;
+  readonly #options: MessageSplitterOptions;
   #assistant: JsonValue[] = [];
   #results: JsonObject[] = [];
   /** Calls without a result yet, in order. */
   readonly #open = new Map<string, ToolCall>();
 
-  constructor(options: TurnsOptions) {
+  constructor(options: MessageSplitterOptions) {
     this.#options = options;
   }
 
