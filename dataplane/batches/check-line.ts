@@ -1,6 +1,7 @@
 /** One line of a batch's input file (rules 4.9–4.12, dialects.md §A8). Pure. */
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
 import { BODY_LIMIT } from "../lib/body-limits.ts";
+import { withoutMark } from "../lib/byte-order-mark.ts";
 import { readJsonFields, type FieldsRead } from "../lib/json-fields.ts";
 import { MAX_ITEM_BYTES } from "./batch.ts";
 import type { CustomIds } from "./custom-ids.ts";
@@ -23,8 +24,7 @@ export type CheckedLine =
 export const lineFields = ["custom_id", "method", "url", "body"] as const;
 
 /** A line as it is read: a byte order mark may stand before the first one. */
-export const lineText = (bytes: Buffer, line: number): Buffer =>
-  line === 1 && bytes.subarray(0, 3).equals(BYTE_ORDER_MARK) ? bytes.subarray(3) : bytes;
+export const lineText = (bytes: Buffer, line: number): Buffer => (line === 1 ? withoutMark(bytes) : bytes);
 
 /**
  * Judges one line.
@@ -72,5 +72,3 @@ export function checkLine(
     item: { customId: JSON.stringify(customId.text), body: text.subarray(body.start, body.end) },
   };
 }
-
-const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);

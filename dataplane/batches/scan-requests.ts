@@ -5,6 +5,7 @@
  */
 import { ApiError } from "../lib/api-error.ts";
 import { BODY_LIMIT } from "../lib/body-limits.ts";
+import { BYTE_ORDER_MARK } from "../lib/byte-order-mark.ts";
 import {
   BACKSLASH,
   CLOSE_ARRAY,
@@ -22,8 +23,6 @@ import { MAX_ITEM_BYTES } from "./batch.ts";
 const MAX_ELEMENT_BYTES = MAX_ITEM_BYTES + 64 * 1024;
 /** Other top-level fields are read and ignored, keys included. */
 const MAX_OTHER_BYTES = 128 * 1024;
-
-const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 
 /** What is expected next. `value` and `element` collect a piece; the rest is punctuation. */
 type Place =

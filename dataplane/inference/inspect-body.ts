@@ -8,6 +8,7 @@ import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { TierFields } from "../dialects/tiers.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
+import { withoutMark } from "../lib/byte-order-mark.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import { unreadable } from "../lib/json-read.ts";
 import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-reader.ts";
@@ -92,7 +93,7 @@ const fieldNames = {
 
 /** @throws ApiError 400 when the body is not a JSON object of the dialect's basic shape (rules 1.4, 1.17). */
 export function inspectBody(dialect: Dialect, body: Buffer): Inspection {
-  const bytes = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.subarray(3) : body;
+  const bytes = withoutMark(body);
   if (isBlank(bytes))
     throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
   try {

@@ -1,5 +1,6 @@
 /** Reads a JSON object that a client sent, and says precisely what is wrong with one that cannot be read (rule 1.4). */
 import { ApiError } from "./api-error.ts";
+import { withoutMark } from "./byte-order-mark.ts";
 import { fieldPath } from "./field-path.ts";
 import { placeOf } from "./json-place.ts";
 import { JsonFault, JsonReader } from "./json-reader.ts";
@@ -12,7 +13,7 @@ export type JsonObjectRead = Record<string, unknown>;
  * key twice at the top level, or beyond the limits of body-limits.ts.
  */
 export function readJsonObject(body: Buffer): JsonObjectRead {
-  const bytes = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.subarray(3) : body;
+  const bytes = withoutMark(body);
   if (isBlank(bytes)) {
     throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
   }

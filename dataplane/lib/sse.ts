@@ -3,6 +3,7 @@
  * Two forms: `SseScanner` finds the frames in the bytes without copying or decoding them, for relay;
  * `SseReader` yields decoded events, for conversion.
  */
+import { BYTE_ORDER_MARK, beginsWithMark } from "./byte-order-mark.ts";
 
 /** One event may be this long (rule 2.14); a longer one ends the stream. */
 export const MAX_EVENT_BYTES = 8 * 1024 * 1024;
@@ -173,11 +174,11 @@ export class SseScanner {
 
   /** @returns false while it is not yet clear whether the stream begins with a byte order mark. */
   #skipBom(bytes: Buffer): boolean {
-    if (bytes[0] === 0xef && bytes.length < 3) return false;
+    if (bytes[0] === BYTE_ORDER_MARK[0] && bytes.length < BYTE_ORDER_MARK.length) return false;
     this.#atStart = false;
-    if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) {
-      this.#lineStart = 3;
-      this.#searched = 3;
+    if (beginsWithMark(bytes)) {
+      this.#lineStart = BYTE_ORDER_MARK.length;
+      this.#searched = BYTE_ORDER_MARK.length;
     }
     return true;
   }
