@@ -70,10 +70,82 @@ test("a key's whole life: made, shown once, renamed, switched off and on, delete
   expect(faults).toEqual([]);
 });
 
+const projectRow = () =>
+  page.getByRole("table", { name: "Projects" }).getByRole("row").filter({ hasText: "default" });
+
+test("limits of a key are changed, shown with what is spent of them, and cleared", async () => {
+  const made = await api(admin, "POST", "/v1/organizations/api_keys", {
+    name: "limited",
+    limits: { requests_per_minute: 50, concurrent_requests: 4 },
+  });
+  const secret = String(made["key"]);
+  const limitsNow = async () => (await api(secret, "GET", "/v1/key"))["limits"];
+  await page.goto(`${url}/console/keys`);
+  const first = await press("limited", "Limits");
+  await first.getByLabel("Credit limit").fill("750.5");
+  await first.getByLabel("Per").selectOption("total");
+  await first.getByLabel("Models").fill("demo-chat, demo-mess*");
+  await first.getByLabel("Requests at once").fill("");
+  await first.getByLabel("Expires").fill("2027-12-31T10:20");
+  expect(await axe(page)).toEqual([]);
+  await first.getByRole("button", { name: "Save limits" }).click();
+  await row("limited").getByText("0 of 750.5 credits in total").waitFor();
+  await row("limited").getByText("50 requests a minute · demo-chat, demo-mess*").waitFor();
+  await row("limited").getByText("2027-12-31 10:20").waitFor();
+  expect(await limitsNow()).toEqual({
+    credits: { amount: "750.5", per: "total" },
+    models: ["demo-chat", "demo-mess*"],
+    requests_per_minute: 50,
+    tokens_per_minute: null,
+    concurrent_requests: null,
+  });
+
+  await api(secret, "POST", "/v1/chat/completions", {
+    model: "demo-chat",
+    messages: [{ role: "user", content: "Hello" }],
+  });
+  const { standing } = (await api(secret, "GET", "/v1/key")) as { standing: { spent: string }[] };
+  expect(Number(standing[0]?.spent)).toBeGreaterThan(0);
+  await page.reload();
+  const bar = row("limited").getByRole("meter");
+  expect(await bar.getAttribute("aria-valuetext")).toBe(`${standing[0]?.spent} of 750.5 credits in total`);
+  expect(Number(await bar.getAttribute("aria-valuenow"))).toBe(Number(standing[0]?.spent));
+
+  const second = await press("limited", "Limits");
+  for (const name of ["Credit limit", "Models", "Requests a minute", "Expires"])
+    await second.getByLabel(name).fill("");
+  await second.getByRole("button", { name: "Save limits" }).click();
+  await row("limited").getByRole("meter").waitFor({ state: "detached" });
+  expect(await api(secret, "GET", "/v1/key")).toMatchObject({ limits: null, expires_at: null });
+});
+
+test("limits of a project are changed and stand beside those of its keys; a refusal keeps what was typed", async () => {
+  await page.goto(`${url}/console/keys`);
+  await projectRow().getByRole("button", { name: "Limits" }).click();
+  const dialog = page.getByRole("dialog", { name: "Limits of “default”" });
+  await dialog.getByLabel("Credit limit").fill("9000000001");
+  await dialog.getByRole("button", { name: "Save limits" }).click();
+  await dialog.getByRole("alert").getByText("limits.credits.amount: must be at most 9000000000").waitFor();
+  await dialog.getByLabel("Credit limit").fill("90000");
+  await dialog.getByLabel("Per").selectOption("day");
+  await dialog.getByRole("button", { name: "Save limits" }).click();
+  await projectRow()
+    .getByText(/ of 90,000 credits a day/)
+    .waitFor();
+  await row("Organization default/demo")
+    .getByText(/^Project: .* of 90,000 credits a day/)
+    .waitFor();
+  const { data } = await api(admin, "GET", "/v1/organization/projects");
+  const [{ id, limits } = { id: "", limits: null }] = data as { id: string; limits: unknown }[];
+  expect(limits).toMatchObject({ credits: { amount: "90000", per: "day" } });
+  await api(admin, "POST", `/v1/organization/projects/${id}`, { limits: null });
+});
+
 test("a declared key says where it stands and offers no change", async () => {
   await page.goto(`${url}/console/keys`);
-  await row("default").getByText("Declared in Organization default/demo").waitFor();
-  expect(await row("default").getByRole("button").count()).toBe(0);
+  const declared = row("Organization default/demo");
+  await declared.getByText("Declared in Organization default/demo").waitFor();
+  expect(await declared.getByRole("button").count()).toBe(0);
 });
 
 test("filters stand in the address and open again; what matches nothing says so", async () => {

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect } from "vitest";
-import { desk, openBrowser, openPage, settled, signIn } from "./browser.ts";
+import { axe, desk, openBrowser, openPage, settled, signIn } from "./browser.ts";
 import { consoleTest as test } from "./console-test.ts";
 import { api, ask, theWorld } from "./world.ts";
 
@@ -99,6 +99,27 @@ test("costs by model and by line item sum to what was used, to the micro-credit"
   expect(grants.map(([name, , , amount]) => [name, amount])).toEqual([["welcome", "100,000"]]);
 });
 
+test("requests of one key or project are found by filters that stand in the link", async () => {
+  const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "sought" });
+  const [key, id] = [String(made["key"]), String(made["id"])];
+  const question = { model: "demo-chat", messages: [{ role: "user", content: "Hello" }] };
+  await api(key, "POST", "/v1/chat/completions", question);
+  await api(inference, "POST", "/v1/chat/completions", question);
+  await page.goto(`${url}/console/requests`);
+  await page.getByLabel("Follow live").check();
+  await page.getByLabel("Key", { exact: true }).selectOption(id);
+  await expect
+    .poll(async () => (await cells("Requests").catch(() => [])).length, { timeout: 15_000 })
+    .toBe(1);
+  expect((await cells("Requests"))[0]?.[2]).toBe("sought");
+  await page.reload();
+  await settled(page);
+  expect(await page.getByLabel("Key", { exact: true }).inputValue()).toBe(id);
+  expect(await cells("Requests")).toHaveLength(1);
+  await page.goto(`${url}/console/requests?key=${id}&project=elsewhere`);
+  await page.getByText("No request matches").waitFor();
+});
+
 test("a failed request is found by its status, and tells what happened", async () => {
   const refused = await fetch(`${url}/v1/chat/completions`, {
     method: "POST",
@@ -110,9 +131,16 @@ test("a failed request is found by its status, and tells what happened", async (
   await page.getByLabel("Follow live").check();
   const found = page.getByRole("table", { name: "Requests" }).getByRole("row").filter({ hasText: id });
   await found.getByText("model_not_found").waitFor();
-  await found.getByRole("button", { name: "Details" }).click();
-  await page.getByRole("dialog").getByText("It was answered without calling a model.").waitFor();
-  await page.keyboard.press("Escape");
+  await found.getByRole("link", { name: "Details" }).click();
+  await page.getByRole("heading", { name: id }).waitFor();
+  // Its address is a link that opens it again, and the list it was found in.
+  await page.reload();
+  await page.getByText("It was answered without calling a model.").waitFor();
+  await settled(page);
+  expect(await axe(page)).toEqual([]);
+  await page.getByRole("link", { name: "All requests" }).click();
+  await found.waitFor();
+  expect(new URL(page.url()).search).toBe("?status=404");
   // Other tests of this world fail requests of their own meanwhile: what the page shows is what its own question was answered.
   const [answer] = await Promise.all([
     page.waitForResponse((response) => response.url().includes("/v1/organization/requests?")),

@@ -60,7 +60,7 @@ interface FieldProps {
   readonly label: string;
   readonly value: string;
   readonly onInput: (value: string) => void;
-  readonly type?: "text" | "password" | "search" | "date" | "number";
+  readonly type?: "text" | "password" | "search" | "date" | "datetime-local";
   readonly hint?: string;
   readonly required?: boolean;
   readonly autofocus?: boolean;
@@ -147,6 +147,24 @@ export function Choice({ label, value, onInput, choices }: ChoiceProps) {
         ))}
       </select>
     </div>
+  );
+}
+
+interface IdChoiceProps extends Omit<ChoiceProps, "choices"> {
+  readonly things: readonly { readonly id: string; readonly name: string }[];
+}
+
+/** A filter: all, or one by its name. What was deleted since may still be asked for by an address. */
+export function IdChoice({ things, ...choice }: IdChoiceProps) {
+  const t = useTexts();
+  const { value } = choice;
+  const isUnknown = value !== "" && !things.some(({ id }) => id === value);
+  const known = things.map(({ id, name }) => [id, name] as const);
+  return (
+    <Choice
+      {...choice}
+      choices={[["", t.common.all], ...(isUnknown ? [[value, value] as const] : []), ...known]}
+    />
   );
 }
 
@@ -281,6 +299,32 @@ export function Moment({ at }: { at: string | number }) {
     <time class="moment-text" datetime={`${text.replace(" ", "T")}Z`}>
       {text}
     </time>
+  );
+}
+
+interface MeterProps {
+  readonly label: string;
+  /** The exact figures, where no text beside the bar says them. */
+  readonly text?: string;
+  readonly value: number;
+  readonly most: number;
+}
+
+/** How much of something is used, as a bar that warns near its end. */
+export function Meter({ label, text, value, most }: MeterProps) {
+  const share = most === 0 ? 1 : Math.min(1, value / most);
+  return (
+    <span
+      class={share >= 0.9 ? "meter full" : "meter"}
+      role="meter"
+      aria-label={label}
+      aria-valuemin={0}
+      aria-valuemax={most}
+      aria-valuenow={Math.min(value, most)}
+      aria-valuetext={text}
+    >
+      <span style={{ width: `${100 * share}%` }} />
+    </span>
   );
 }
 

@@ -26,7 +26,11 @@ export function Shell({ children }: { children: ComponentChildren }) {
   // The first view is where the page begins; each later one is where its reader goes on.
   const isFirst = useRef(true);
   // Whoever chose the view that is open already wants to see it too.
-  useEffect(() => setOpen(false), [at]);
+  useEffect(() => {
+    setOpen(false);
+    // What was pressed may have gone with what it stood in: the reader goes on at the top of what came.
+    if (!isFirst.current && document.activeElement === document.body) heading.current?.focus();
+  }, [at]);
   useEffect(() => {
     if (isFirst.current) isFirst.current = false;
     else heading.current?.focus({ preventScroll: true });

@@ -4,7 +4,7 @@ import { everyPage, send } from "../api/client.ts";
 import type { Credits, File as StoredFile } from "../api/schema.ts";
 import { download } from "../lib/csv.ts";
 import { useLoad } from "../lib/load.ts";
-import { Button, Choice, Empty, Moment, Problem, Section } from "../parts/basics.tsx";
+import { Button, Choice, Empty, Meter, Moment, Problem, Section } from "../parts/basics.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Table } from "../parts/table.tsx";
@@ -148,8 +148,6 @@ export async function saveFile(id: string, name: string): Promise<void> {
 
 function Storage({ credit: { storage } }: { credit: Credits }) {
   const t = useTexts();
-  const share = storage.max_bytes === 0 ? 1 : storage.bytes / storage.max_bytes;
-  const percent = `${Math.min(100, 100 * share)}%`;
   return (
     <div class="card stack">
       <p class="row between">
@@ -158,16 +156,7 @@ function Storage({ credit: { storage } }: { credit: Credits }) {
           {t.files.count(formatCount(storage.files, t), formatCount(storage.max_files, t))}
         </span>
       </p>
-      <span
-        class={share >= 0.9 ? "meter full" : "meter"}
-        role="meter"
-        aria-label={t.files.room}
-        aria-valuemin={0}
-        aria-valuemax={storage.max_bytes}
-        aria-valuenow={storage.bytes}
-      >
-        <span style={{ width: percent }} />
-      </span>
+      <Meter label={t.files.room} value={storage.bytes} most={storage.max_bytes} />
     </div>
   );
 }

@@ -1,14 +1,17 @@
 /** What can be done with a key, each as one dialog that names it. */
 import { useState } from "preact/hooks";
 import type { ApiKey, Project } from "../api/schema.ts";
+import { changeOf, draftOf, expiryDraft, expiryOf, type LimitsDraft } from "../lib/limits.ts";
 import { Button, Choice, CopyButton, Field } from "../parts/basics.tsx";
 import { Dialog, FormDialog } from "../parts/dialog.tsx";
+import { CreditLimitFields, OtherLimitFields } from "../parts/limits.tsx";
 import { admin } from "../session.ts";
 import { useTexts } from "../texts/texts.ts";
 
 export type Asked =
   | { readonly kind: "create" }
-  | { readonly kind: "rename" | "deactivate" | "activate" | "delete"; readonly apiKey: ApiKey };
+  | { readonly kind: "rename" | "deactivate" | "activate" | "delete"; readonly apiKey: ApiKey }
+  | { readonly kind: "limits"; readonly of: ApiKey | Project };
 
 interface KeyDialogProps {
   readonly asked: Asked;
@@ -23,6 +26,7 @@ export function KeyDialog({ asked, projects, onClose, onChanged }: KeyDialogProp
   const t = useTexts();
   if (asked.kind === "create")
     return <CreateKey projects={projects} onClose={onClose} onChanged={onChanged} />;
+  if (asked.kind === "limits") return <ChangeLimits of={asked.of} onClose={onClose} onChanged={onChanged} />;
   const { kind, apiKey } = asked;
   if (kind === "rename") return <RenameKey apiKey={apiKey} onClose={onClose} onChanged={onChanged} />;
   const words = t.keys.questions[kind];
@@ -54,9 +58,6 @@ export function KeyDialog({ asked, projects, onClose, onChanged }: KeyDialogProp
   );
 }
 
-const periods = ["day", "week", "month", "total"] as const;
-type Period = (typeof periods)[number];
-
 type PartProps = Omit<KeyDialogProps, "asked" | "projects">;
 
 function RenameKey({ apiKey, onClose, onChanged }: PartProps & { apiKey: ApiKey }) {
@@ -83,16 +84,18 @@ function CreateKey({ projects, onClose, onChanged }: PartProps & { projects: rea
   const t = useTexts();
   const [name, setName] = useState("");
   const [project, setProject] = useState(projects.find((one) => one.name === "default")?.id ?? "default");
-  const [amount, setAmount] = useState("");
-  const [per, setPer] = useState<Period>("month");
+  const [draft, setDraft] = useState<LimitsDraft>(draftOf(null));
+  const [expiry, setExpiry] = useState("");
   const [secret, setSecret] = useState<string | null>(null);
   if (secret !== null) return <NewSecret name={name} secret={secret} onClose={onClose} />;
   const submit = async () => {
+    const limits = changeOf(null, draft);
     const made = await admin("POST /v1/organization/projects/{project_id}/api_keys", {
       path: { project_id: project },
       body: {
         name,
-        ...(amount.trim() === "" ? {} : { limits: { credits: { amount: amount.trim(), per } } }),
+        ...(limits === null ? {} : { limits }),
+        ...(expiry === "" ? {} : { expires_at: expiryOf(expiry) }),
       },
     });
     setSecret(made.value);
@@ -107,21 +110,54 @@ function CreateKey({ projects, onClose, onChanged }: PartProps & { projects: rea
         onInput={setProject}
         choices={projects.map((one) => [one.id, one.name])}
       />
-      <Field
-        label={t.keys.limit}
-        value={amount}
-        onInput={setAmount}
-        inputMode="decimal"
-        pattern="[0-9]+([.][0-9]+)?"
-        hint={t.keys.limitHint}
-      />
-      <Choice
-        label={t.keys.per}
-        value={per}
-        onInput={(chosen) => setPer(periods.find((one) => one === chosen) ?? "month")}
-        choices={periods.map((one) => [one, t.keys.periods[one]])}
-      />
+      <CreditLimitFields draft={draft} onInput={setDraft} />
+      <details class="stack">
+        <summary>{t.limits.more}</summary>
+        <OtherLimitFields draft={draft} onInput={setDraft} />
+        <ExpiryField value={expiry} onInput={setExpiry} />
+      </details>
     </FormDialog>
+  );
+}
+
+/** Of a key, or of a project, whose keys spend together. */
+function ChangeLimits({ of, onClose, onChanged }: PartProps & { of: ApiKey | Project }) {
+  const t = useTexts();
+  const isKey = "workspace_id" in of;
+  const expiresAt = isKey ? of.expires_at : null;
+  const [draft, setDraft] = useState<LimitsDraft>(draftOf(of.limits));
+  const [expiry, setExpiry] = useState(expiryDraft(expiresAt));
+  const submit = async () => {
+    const limits = changeOf(of.limits, draft);
+    const body = {
+      ...(limits === null ? {} : { limits }),
+      ...(expiry === expiryDraft(expiresAt) ? {} : { expires_at: expiryOf(expiry) }),
+    };
+    if (isKey) await admin("POST /v1/organizations/api_keys/{id}", { path: { id: of.id }, body });
+    else await admin("POST /v1/organization/projects/{project_id}", { path: { project_id: of.id }, body });
+    onChanged();
+    onClose();
+  };
+  return (
+    <FormDialog title={t.limits.title(of.name)} action={t.limits.save} onSubmit={submit} onClose={onClose}>
+      <p class="muted">{isKey ? t.limits.ofKey : t.limits.ofProject}</p>
+      <CreditLimitFields draft={draft} onInput={setDraft} autofocus />
+      <OtherLimitFields draft={draft} onInput={setDraft} />
+      {isKey && <ExpiryField value={expiry} onInput={setExpiry} />}
+    </FormDialog>
+  );
+}
+
+function ExpiryField({ value, onInput }: { value: string; onInput: (value: string) => void }) {
+  const t = useTexts();
+  return (
+    <Field
+      label={t.keys.expires}
+      type="datetime-local"
+      value={value}
+      onInput={onInput}
+      hint={t.keys.expiresHint}
+    />
   );
 }
 

@@ -4,7 +4,18 @@ import type { ApiKey, Project } from "../api/schema.ts";
 import { useLoad } from "../lib/load.ts";
 import { namesOf, readKeys, readProjects } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
-import { Badge, Button, Choice, CopyButton, Empty, Field, Moment, Section } from "../parts/basics.tsx";
+import {
+  Badge,
+  Button,
+  Choice,
+  CopyButton,
+  Empty,
+  Field,
+  IdChoice,
+  Moment,
+  Section,
+} from "../parts/basics.tsx";
+import { LimitsShown } from "../parts/limits.tsx";
 import { Table, type Column } from "../parts/table.tsx";
 import { place, refine } from "../router.ts";
 import { useTexts, type Texts } from "../texts/texts.ts";
@@ -18,7 +29,6 @@ export default function Keys() {
     const [keys, projects] = await Promise.all([readKeys(signal), readProjects(signal)]);
     return { keys, projects };
   }, []);
-  const project = query.get("project") ?? "";
   return (
     <>
       <div class="row between">
@@ -47,11 +57,11 @@ export default function Keys() {
                   ["inactive", t.keys.statuses.inactive],
                 ]}
               />
-              <Choice
+              <IdChoice
                 label={t.keys.project}
-                value={project}
-                onInput={(chosen) => refine({ project: chosen })}
-                choices={[["", t.common.all], ...projects.map(({ id, name }) => [id, name] as const)]}
+                value={query.get("project") ?? ""}
+                onInput={(project) => refine({ project })}
+                things={projects}
               />
             </div>
             <KeyTable
@@ -61,7 +71,7 @@ export default function Keys() {
               onAsk={setAsked}
             />
             <h2>{t.keys.projects}</h2>
-            <ProjectTable projects={projects} keys={keys} />
+            <ProjectTable projects={projects} keys={keys} onAsk={setAsked} />
           </>
         )}
       </Section>
@@ -113,10 +123,18 @@ function KeyTable({ keys, isFiltered, projects, onAsk }: KeyTableProps) {
     { title: t.keys.project, cell: (key) => projectName(key.workspace_id) },
     { title: t.common.status, cell: (key) => <KeyStatus status={key.status} t={t} /> },
     {
+      title: t.limits.name,
+      cell: ({ limits, standing }) => <LimitsShown limits={limits} standing={standing} of="key" />,
+    },
+    {
       title: t.keys.lastUsed,
       cell: (key) => (key.last_used_at === null ? t.common.never : <Moment at={key.last_used_at} />),
     },
     { title: t.keys.created, cell: (key) => <Moment at={key.created_at} /> },
+    {
+      title: t.keys.expires,
+      cell: (key) => (key.expires_at === null ? t.common.never : <Moment at={key.expires_at} />),
+    },
     { title: t.common.actions, cell: (key) => <KeyActions apiKey={key} onAsk={onAsk} /> },
   ];
   return <Table name={t.keys.list} columns={columns} rows={keys} id={({ id }) => id} />;
@@ -131,13 +149,16 @@ function KeyActions({ apiKey, onAsk }: { apiKey: ApiKey; onAsk: (asked: Asked) =
   // Only its resource changes a declared key; one that was removed there can still be deleted here.
   if (apiKey.declared_in !== null && apiKey.status === "active")
     return <span class="second">{t.keys.declared(apiKey.declared_in)}</span>;
-  const ask = (kind: Exclude<Asked["kind"], "create">) => () => onAsk({ kind, apiKey });
+  const ask = (kind: Exclude<Asked["kind"], "create" | "limits">) => () => onAsk({ kind, apiKey });
   return (
     <span class="actions">
       {apiKey.declared_in === null && (
         <>
           <Button kind="quiet" onClick={ask("rename")}>
             {t.keys.rename}
+          </Button>
+          <Button kind="quiet" onClick={() => onAsk({ kind: "limits", of: apiKey })}>
+            {t.limits.name}
           </Button>
           {apiKey.status === "active" ? (
             <Button kind="quiet" onClick={ask("deactivate")}>
@@ -157,7 +178,13 @@ function KeyActions({ apiKey, onAsk }: { apiKey: ApiKey; onAsk: (asked: Asked) =
   );
 }
 
-function ProjectTable({ projects, keys }: { projects: readonly Project[]; keys: readonly ApiKey[] }) {
+interface ProjectTableProps {
+  readonly projects: readonly Project[];
+  readonly keys: readonly ApiKey[];
+  readonly onAsk: (asked: Asked) => void;
+}
+
+function ProjectTable({ projects, keys, onAsk }: ProjectTableProps) {
   const t = useTexts();
   const counts = new Map<string, number>();
   for (const { workspace_id: id } of keys) counts.set(id, (counts.get(id) ?? 0) + 1);
@@ -178,7 +205,19 @@ function ProjectTable({ projects, keys }: { projects: readonly Project[]; keys: 
       ),
     },
     { title: t.keys.list, numeric: true, cell: ({ id }) => String(counts.get(id) ?? 0) },
+    {
+      title: t.limits.name,
+      cell: ({ limits, standing }) => <LimitsShown limits={limits} standing={standing} of="project" />,
+    },
     { title: t.keys.created, cell: (project) => <Moment at={project.created_at} /> },
+    {
+      title: t.common.actions,
+      cell: (project) => (
+        <Button kind="quiet" onClick={() => onAsk({ kind: "limits", of: project })}>
+          {t.limits.name}
+        </Button>
+      ),
+    },
   ];
   return <Table name={t.keys.projects} columns={columns} rows={projects} id={({ id }) => id} />;
 }

@@ -146,7 +146,15 @@ function Failures({ newest, t }: { newest: readonly Request[]; t: Texts }) {
         rows={failures}
         id={({ id }) => id}
         columns={[
-          { title: t.requests.request, heads: true, cell: ({ id }) => id },
+          {
+            title: t.requests.request,
+            heads: true,
+            cell: ({ id }) => (
+              <ViewLink to="requests" query={{ request: id }}>
+                {id}
+              </ViewLink>
+            ),
+          },
           { title: t.requests.at, cell: (request) => <Moment at={request.created_at} /> },
           { title: t.reports.groups.model, cell: ({ model }) => model ?? "–" },
           {

@@ -17,7 +17,7 @@ import {
   type UsageSum,
 } from "../lib/reports.ts";
 import { useStore } from "../lib/store.ts";
-import { Button, Choice, Empty, Figure, Section } from "../parts/basics.tsx";
+import { Button, Choice, Empty, Figure, IdChoice, Section } from "../parts/basics.tsx";
 import { Chart, MOST_SERIES } from "../parts/chart.tsx";
 import { RangeFields, rangeOf } from "../parts/range.tsx";
 import { Table, type Column } from "../parts/table.tsx";
@@ -89,14 +89,6 @@ interface FiltersProps {
 
 function Filters({ question, models, keys, projects }: FiltersProps) {
   const t = useTexts();
-  const all = ["", t.common.all] as const;
-  const named = (things: readonly { readonly id: string; readonly name: string }[], chosen: string) => {
-    const known = things.map(({ id, name }) => [id, name] as const);
-    // What was deleted since may still be asked for by an address.
-    return chosen === "" || known.some(([id]) => id === chosen)
-      ? [all, ...known]
-      : [all, [chosen, chosen] as const, ...known];
-  };
   return (
     <div class="filters">
       <RangeFields range={question.range} />
@@ -115,26 +107,23 @@ function Filters({ question, models, keys, projects }: FiltersProps) {
         onInput={(group) => refine({ group })}
         choices={[["", t.common.none], ...groups.map((one) => [one, t.reports.groups[one]] as const)]}
       />
-      <Choice
+      <IdChoice
         label={t.reports.groups.model}
         value={question.model}
         onInput={(model) => refine({ model })}
-        choices={named(
-          models.map((model) => ({ id: model, name: model })),
-          question.model,
-        )}
+        things={models.map((model) => ({ id: model, name: model }))}
       />
-      <Choice
+      <IdChoice
         label={t.reports.groups.api_key_id}
         value={question.key}
         onInput={(key) => refine({ key })}
-        choices={named(keys, question.key)}
+        things={keys}
       />
-      <Choice
+      <IdChoice
         label={t.reports.groups.project_id}
         value={question.project}
         onInput={(project) => refine({ project })}
-        choices={named(projects, question.project)}
+        things={projects}
       />
     </div>
   );

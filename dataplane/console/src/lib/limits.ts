@@ -1,0 +1,60 @@
+/** Limits as a form holds them: texts, of which an empty one is no limit. */
+import type { Limits, LimitsChange } from "../api/schema.ts";
+
+export const periods = ["day", "week", "month", "total"] as const;
+export type Period = (typeof periods)[number];
+
+export interface LimitsDraft {
+  /** Credits. */
+  readonly amount: string;
+  readonly per: Period;
+  /** Ids, or beginnings of some with a `*`, apart by commas or spaces. */
+  readonly models: string;
+  readonly requests: string;
+  readonly tokens: string;
+  readonly concurrent: string;
+}
+
+export function draftOf(limits: Limits | null): LimitsDraft {
+  const count = (value: number | null | undefined) => (value ?? "").toString();
+  return {
+    amount: limits?.credits?.amount ?? "",
+    per: limits?.credits?.per ?? "month",
+    models: (limits?.models ?? []).join(", "),
+    requests: count(limits?.requests_per_minute),
+    tokens: count(limits?.tokens_per_minute),
+    concurrent: count(limits?.concurrent_requests),
+  };
+}
+
+/** What a draft changes: whoever else changes another field meanwhile keeps theirs. Null: it changes nothing. */
+export function changeOf(before: Limits | null, draft: LimitsDraft): LimitsChange | null {
+  const [old, wanted] = [fieldsOf(draftOf(before)), fieldsOf(draft)];
+  const changed = Object.entries(wanted).filter(
+    ([name, value]) => JSON.stringify(value) !== JSON.stringify(old[name as keyof LimitsChange]),
+  );
+  return changed.length === 0 ? null : Object.fromEntries(changed);
+}
+
+function fieldsOf({
+  amount,
+  per,
+  models,
+  requests,
+  tokens,
+  concurrent,
+}: LimitsDraft): Required<LimitsChange> {
+  const count = (text: string) => (text.trim() === "" ? null : Number(text));
+  const ids = models.split(/[\s,]+/).filter((id) => id !== "");
+  return {
+    credits: amount.trim() === "" ? null : { amount: amount.trim(), per },
+    models: ids.length === 0 ? null : ids,
+    requests_per_minute: count(requests),
+    tokens_per_minute: count(tokens),
+    concurrent_requests: count(concurrent),
+  };
+}
+
+/** An expiry as the browser's field has it: UTC to the minute, empty for never. */
+export const expiryDraft = (expiresAt: string | null): string => expiresAt?.slice(0, 16) ?? "";
+export const expiryOf = (draft: string): string | null => (draft === "" ? null : `${draft.slice(0, 16)}:00Z`);
