@@ -134,8 +134,23 @@ test("a hostile answer is text: no script, no picture, no link but http, whateve
     "[run](javascript:window.hurt=1) [data](data:text/html,x) ![p](https://evil.test/p.png) [fine](https://fine.test/)",
     "\u202Eright to left\u202C \u0645\u0631\u062D\u0628\u0627 👩‍👩‍👧‍👦",
   ].join("\n\n");
-  await send(scripted({ answer: { parts: [{ type: "text", text: markdown }] } }));
+  // What a hostile page would have a search cite.
+  const cite = (url: string) => ({
+    type: "web_search_result_location",
+    url,
+    title: "<img src=x onerror='window.hurt = 1'>",
+    cited_text: "",
+    encrypted_index: "x",
+  });
+  const citations = [cite("javascript:window.hurt=1"), cite("data:text/html,<script>window.hurt=1</script>")];
+  await send(scripted({ answer: { parts: [{ type: "text", text: markdown, citations }] } }));
   await answer().getByRole("link", { name: "fine" }).waitFor();
+  await answer().getByText("<img src=x onerror='window.hurt = 1'>", { exact: true }).first().waitFor();
+  const foreign = answer().locator("p", { hasText: "\u0645\u0631\u062D\u0628\u0627" });
+  expect(await foreign.textContent()).toContain("👩‍👩‍👧‍👦");
+  expect(await page.evaluate("getComputedStyle(document.querySelector('.answer p')).unicodeBidi")).toBe(
+    "plaintext",
+  );
   expect(await answer().getByRole("link").count()).toBe(1);
   expect(await answer().getByRole("link").getAttribute("rel")).toContain("noopener");
   expect(await answer().locator("img, script, iframe").count()).toBe(0);
@@ -168,6 +183,51 @@ test("an answer that breaks off says so and keeps what came; Stop ends one that 
       { timeout: 15_000 },
     )
     .toBe(true);
+});
+
+test("however deep and long an answer is, the page stays at hand", async () => {
+  await open("playground?model=demo-messages");
+  await page.evaluate(
+    "window.longest = 0; new PerformanceObserver((list) => { for (const { duration } of list.getEntries()) window.longest = Math.max(window.longest, duration); }).observe({ type: 'longtask' })",
+  );
+  const parts = (text: string) => ({ answer: { parts: [{ type: "text", text }], deltaChars: 60_000 } });
+  await send(scripted(parts(`${"> - ".repeat(20_000)}deep\n\n${"**a ".repeat(4_000)}the end`)));
+  await answer().getByText("the end").waitFor();
+  await page.getByRole("button", { name: "Send" }).waitFor();
+  await settled(page);
+  await send(scripted(parts(`${"**Two megabytes.** ".repeat(110_000)}the very end`)));
+  // Typing two megabytes at once is the test's own burden.
+  await page.evaluate("window.longest = 0");
+  await answer()
+    .getByText(/the very end$/)
+    .waitFor();
+  await settled(page);
+  // Measured: 0.1 s, and 18 s when all of it was one block of text.
+  expect(await page.evaluate<number>("window.longest")).toBeLessThan(2_000);
+  await page.getByLabel("User message").fill("still at hand");
+  expect(faults).toEqual([]);
+});
+
+test("Stop ends both of two answers that are compared, and tells what each cost", async () => {
+  await open("playground?model=demo-messages&compare=demo-chat");
+  const ids: Promise<string | null>[] = [];
+  page.on("response", (response) => {
+    if (response.url().endsWith("/v1/messages")) ids.push(response.headerValue("request-id"));
+  });
+  const half = { parts: [{ type: "text", text: "Half of it, and then nothing more." }] };
+  await send(scripted({ answer: half, faults: { stallAtEvent: 4 } }));
+  const panes = ["demo-messages", "demo-chat"].map((name) => page.getByRole("region", { name }));
+  for (const pane of panes) await pane.getByText(/^Ha/).waitFor();
+  await page.getByRole("button", { name: "Stop" }).click();
+  for (const pane of panes) await pane.getByText("Stopped.").waitFor();
+  // A stalled request is recorded only once its upstream's call was given up.
+  expect(ids).toHaveLength(2);
+  for (const id of await Promise.all(ids))
+    await expect
+      .poll(() => api(admin, "GET", `/v1/organization/requests/${id}`), { timeout: 15_000 })
+      .toHaveProperty("credits");
+  for (const pane of panes) await pane.locator("dd").last().getByText(/^\d/).waitFor();
+  page.removeAllListeners("response");
 });
 
 test("two models answer beside each other", async () => {

@@ -2,22 +2,29 @@
  * A model's Markdown, drawn from its tokens: no markup is ever made, so none can be smuggled in. HTML in it is text,
  * a link opens only http and https (rule 11.4), an image is its words.
  */
-import { lexer, type Token, type Tokens } from "marked";
+import type { Token, Tokens } from "marked";
 import type { ComponentChildren } from "preact";
+import { readMarkdown } from "../lib/markdown.ts";
 
 /** Longer texts are shown as they are: reading them anew with every piece would hold the page. */
 const MOST_CHARACTERS = 100_000;
+/** Such a text is cut into blocks, so that a browser lays out those that are seen, and no others. */
+const BLOCK = /[^]{1,8000}(?:\n|$)|[^]{1,8000}(?:\s|$)|[^]{1,8000}/gu;
 
 export function Markdown({ text }: { text: string }) {
   if (text.length > MOST_CHARACTERS)
     return (
       <div class="answer plain-text" dir="auto">
-        {text}
+        {text.match(BLOCK)?.map((block, index) => (
+          <div key={index} class="block">
+            {block}
+          </div>
+        ))}
       </div>
     );
   return (
     <div class="answer" dir="auto">
-      {drawAll(lexer(text))}
+      {drawAll(readMarkdown(text))}
     </div>
   );
 }

@@ -247,30 +247,34 @@ function Answer({ question, signal, onEnd }: AnswerProps) {
   const [isRunning, setIsRunning] = useState(true);
   const [firstByteMs, setFirstByteMs] = useState<number | null>(null);
   const [credits, setCredits] = useState<string | null>(null);
-  // The newest play, drawn at most once for each picture of the screen.
+  // The newest play; what is drawn follows it.
   const newest = useRef<Play>(nothingYet);
   useEffect(() => {
     const began = performance.now();
-    let frame = 0;
+    let timer = 0;
     const show = (next: Play) => {
       if (newest.current === nothingYet) setFirstByteMs(Math.round(performance.now() - began));
       newest.current = next;
-      frame ||= requestAnimationFrame(() => {
-        frame = 0;
+      timer ||= setTimeout(() => {
+        timer = 0;
         setPlay(newest.current);
-      });
+      }, drawingPause(next.text));
     };
-    stream(question, signal, show)
-      .then((requestId) => {
-        setIsRunning(false);
-        // It takes a moment to be known; the next question need not wait for it.
-        void costOf(requestId).then(setCredits, () => {});
-      })
-      .catch((error: unknown) => {
+    const run = async () => {
+      let requestId: string | null = null;
+      try {
+        const answer = await ask(question, signal);
+        requestId = answer.headers.get("request-id");
+        await readPlay(answer, show);
+      } catch (error) {
         if (!signal.aborted) setProblem(error instanceof Error ? error : new Error(String(error)));
-        setIsRunning(false);
-      })
-      .finally(onEnd);
+      }
+      setIsRunning(false);
+      onEnd();
+      // It takes a moment to be known; the next question need not wait for it.
+      setCredits(await costOf(requestId));
+    };
+    void run();
   }, []);
   return (
     <section class="card stack" aria-label={question.model} aria-busy={isRunning}>
@@ -316,19 +320,22 @@ function Answer({ question, signal, onEnd }: AnswerProps) {
   );
 }
 
-/** @returns the id of the request. @throws ApiProblem; AbortError when it was stopped */
-async function stream(
-  question: Question,
-  signal: AbortSignal,
-  show: (play: Play) => void,
-): Promise<string | null> {
+/** A long answer takes long to draw: it is drawn less often, so that the page stays at hand. Milliseconds. */
+const drawingPause = (text: string): number => Math.min(1000, 16 + text.length / 500);
+
+/** @throws ApiProblem; AbortError when it was stopped */
+function ask(question: Question, signal: AbortSignal): Promise<Response> {
   const { path, body } = requestOf(question);
-  const answer = await send(inferenceKey.value ?? "", path, {
+  return send(inferenceKey.value ?? "", path, {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
     signal,
   });
+}
+
+/** @throws AbortError; TypeError when the connection breaks */
+async function readPlay(answer: Response, show: (play: Play) => void): Promise<void> {
   let play = nothingYet;
   let buffered = "";
   const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
@@ -340,7 +347,6 @@ async function stream(
     for (const event of events) play = advance(play, event);
     show({ ...play });
   }
-  return answer.headers.get("request-id");
 }
 
 /** What the books say it cost; null when they do not say so soon. */
