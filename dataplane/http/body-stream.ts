@@ -7,7 +7,6 @@ import { bodyTimeout, clientGone, bodyTooLarge, unknownEncoding } from "./body-e
 import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
 import { dropRest } from "./linger.ts";
-import { Frames, readTurns } from "./read-turns.ts";
 
 /** The request's content encoding; null for none. */
 export function encodingOf(request: IncomingMessage): string | null {
@@ -47,7 +46,6 @@ async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
   inviteBody(request);
   // The request stays open when the reader stops: its answer is still to be sent.
   const chunks = request.iterator({ destroyOnReturn: false });
-  const frames = new Frames(request);
   let leftEarly = false;
   // Once its reader is gone, a request that breaks off must not end the process.
   request.on("error", () => {});
@@ -55,9 +53,7 @@ async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
     for (;;) {
       const next = await withinIdleTime(chunks.next());
       if (next.done === true) break;
-      const piece = next.value as Buffer;
-      if (frames.add(piece.length)) readTurns.wait(request.socket);
-      yield piece;
+      yield next.value as Buffer;
     }
     leftEarly = !request.complete;
   } catch (error) {

@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage } from "node:http";
 import { limits } from "./limits.ts";
-import { Frames, readTurns } from "./read-turns.ts";
+import { readTurns } from "./read-turns.ts";
 
 /** Requests whose rest is being dropped. */
 const dropping = new WeakSet<IncomingMessage>();
@@ -19,11 +19,10 @@ export function dropRest(request: IncomingMessage): void {
   const { socket } = request;
   if (request.complete || socket.destroyed || dropping.has(request)) return;
   dropping.add(request);
-  const frames = new Frames(request);
   let bytes = 0;
   request.on("data", (chunk: Buffer) => {
     bytes += chunk.length;
-    if (frames.add(chunk.length) || bytes > limits.freeRestBytes) readTurns.wait(socket);
+    if (bytes > limits.freeRestBytes) readTurns.wait(socket);
   });
   request.once("end", () => readTurns.leave(socket));
   request.resume();

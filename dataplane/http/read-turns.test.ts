@@ -98,35 +98,6 @@ test("a connection goes on after a refused body of usual length", async () => {
   socket.destroy();
 });
 
-test("a body in chunks of one byte arrives whole, takes its turns, and little memory", async () => {
-  const bodies: Buffer[] = [];
-  await using server = await startTestServer([
-    inferenceRoutes({
-      meter,
-      serve: ({ body }) => {
-        bodies.push(body);
-        return Promise.reject(new ApiError("invalid_request", "seen"));
-      },
-    }),
-  ]);
-  const text = JSON.stringify({ model: "m", input: "abcdefgh".repeat(8_000) });
-  const chunks = Array.from(text, (character) => `1\r\n${character}\r\n`).join("");
-  const before = process.memoryUsage.rss();
-  const socket = connect(server.port, "127.0.0.1");
-  socket.write(
-    `POST /v1/responses HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\n` +
-      `content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n`,
-  );
-  const began = performance.now();
-  socket.write(`${chunks}0\r\n\r\n`);
-  expect(await answered(socket)).toBe("400");
-  expect(bodies[0]?.toString()).toBe(text);
-  // Six reads of 64 KiB, most of which cost what 11 MiB do.
-  expect(performance.now() - began).toBeGreaterThan(400);
-  expect(process.memoryUsage.rss() - before).toBeLessThan(64 * MiB);
-  socket.destroy();
-});
-
 test("more requests than may wait for their answers end the connection; others get all of theirs", async () => {
   await using server = await startTestServer([]);
   const ask = async (times: number) => {

@@ -9,10 +9,6 @@ import { limits } from "./limits.ts";
 /** Node reads so much of a connection at once. */
 const READ_BYTES = 64 * 1024;
 const TICK_MS = 5;
-/** The least that a chunk's frame adds to its bytes (`1\r\n`, `\r\n`). */
-const FRAME_BYTES = 5;
-/** A chunk takes a microsecond of the event loop, in which 1 KiB of a plain body would be read. */
-const CHUNK_COST_BYTES = 1024;
 
 export class ReadTurns {
   readonly #perMs: number;
@@ -83,39 +79,3 @@ function pauseAgain(this: Socket): void {
 
 /** Those of this process. */
 export const readTurns = new ReadTurns();
-
-/** What a body costs beside its bytes: the frames of its chunks. */
-export class Frames {
-  readonly #socket: Socket;
-  readonly #chunked: boolean;
-  /** Of the connection, before the body. */
-  readonly #before: number;
-  #bytes = 0;
-  #parts = 0;
-  #paid = 0;
-
-  constructor({ socket, headers }: { readonly socket: Socket; readonly headers: object }) {
-    this.#socket = socket;
-    this.#chunked = "transfer-encoding" in headers;
-    this.#before = this.#chunked ? socket.bytesRead : 0;
-  }
-
-  /**
-   * A part of the body has come. Where frames outweigh what is in them, they are paid for.
-   * @returns whether they do.
-   */
-  add(bytes: number): boolean {
-    if (!this.#chunked) return false;
-    this.#bytes += bytes;
-    this.#parts += 1;
-    // The connection's count lacks what it has read before the body was looked at; parts may be several chunks.
-    const counted = this.#socket.bytesRead - this.#before - this.#bytes;
-    const frames = Math.max(counted, this.#parts * FRAME_BYTES);
-    if (frames <= limits.frameBytes + this.#bytes / 16) return false;
-    if (frames > this.#paid) {
-      readTurns.spend(((frames - this.#paid) / FRAME_BYTES) * CHUNK_COST_BYTES);
-      this.#paid = frames;
-    }
-    return true;
-  }
-}

@@ -8,7 +8,8 @@ import { encodingOf, streamBody } from "./body-stream.ts";
 import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
 import { dropRest } from "./linger.ts";
-import { Frames, readTurns } from "./read-turns.ts";
+import { readTurns } from "./read-turns.ts";
+import { SMALL_PIECE_BYTES, SmallPieces } from "./small-pieces.ts";
 
 /** A request as far as its body is concerned. */
 export type BodyRequest = Pick<FastifyRequest, "raw" | "bodyLease">;
@@ -80,7 +81,6 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
     return promise;
   }
   const pieces = new Pieces(announced);
-  const frames = new Frames(request);
   const idle = setTimeout(() => {
     // Who waits for a turn is not silent.
     if (readTurns.isWaiting(request.socket)) idle.refresh();
@@ -103,7 +103,6 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
       dropRest(request);
       return;
     }
-    if (frames.add(chunk.length)) readTurns.wait(request.socket);
     pieces.add(chunk);
     idle.refresh();
   };
@@ -119,18 +118,14 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
 
 /** Beyond this a body is copied into one buffer as it comes: joining its pieces at the end would hold it twice. */
 const LARGE_BYTES = 1024 * 1024;
-/** A smaller piece is copied to others: a Buffer of one byte takes some 500 bytes of memory. */
-const SMALL_PIECE_BYTES = 1024;
-const BLOCK_BYTES = 16 * 1024;
 
 /** A body on its way in. */
 class Pieces {
   length = 0;
   readonly #announced: number;
   #parts: Buffer[] = [];
-  /** The last of the parts where small pieces are gathered in it, and how much of it they fill. */
-  #block: Buffer | null = null;
-  #filled = 0;
+  /** Those that came after all of `#parts`. */
+  readonly #small = new SmallPieces();
   /** Room for all of it, made once so much has come that the announcement is to be believed. */
   #whole: Buffer | null = null;
 
@@ -141,43 +136,35 @@ class Pieces {
 
   add(chunk: Buffer): void {
     if (this.#whole === null && this.length > LARGE_BYTES && this.#announced > 0) {
+      this.#push(this.#small.take());
       this.#whole = Buffer.allocUnsafeSlow(this.#announced);
       let at = 0;
       for (const part of this.#parts) at += part.copy(this.#whole, at, 0, this.length - at);
       this.#parts = [];
     }
     if (this.#whole !== null) chunk.copy(this.#whole, this.length);
-    else if (this.#parts.length === 0 || chunk.length > SMALL_PIECE_BYTES) this.#push(chunk);
-    else this.#gather(chunk);
+    else if (this.length > 0 && chunk.length <= SMALL_PIECE_BYTES) this.#push(this.#small.add(chunk));
+    else {
+      this.#push(this.#small.take());
+      this.#push(chunk);
+    }
     this.length += chunk.length;
   }
 
-  #push(part: Buffer): void {
-    const last = this.#parts.length - 1;
-    if (this.#block !== null) this.#parts[last] = this.#block.subarray(0, this.#filled);
-    this.#block = null;
-    this.#parts.push(part);
-  }
-
-  #gather(chunk: Buffer): void {
-    if (this.#block === null || this.#filled + chunk.length > BLOCK_BYTES) {
-      const block = Buffer.allocUnsafeSlow(BLOCK_BYTES);
-      this.#push(block);
-      this.#block = block;
-      this.#filled = 0;
-    }
-    this.#filled += chunk.copy(this.#block, this.#filled);
+  #push(part: Buffer | null): void {
+    if (part !== null) this.#parts.push(part);
   }
 
   whole(): Buffer {
     if (this.#whole !== null) return this.#whole.subarray(0, this.length);
+    this.#push(this.#small.take());
     const [only] = this.#parts;
     return this.#parts.length === 1 && only !== undefined ? only : Buffer.concat(this.#parts, this.length);
   }
 
   drop(): void {
     this.#parts = [];
-    this.#block = null;
+    this.#small.take();
     this.#whole = null;
   }
 }

@@ -19,6 +19,7 @@ import { authenticate } from "./auth.ts";
 import { refuseConnection } from "./bare-socket.ts";
 import { beforeBody } from "./before-body.ts";
 import { ClientGone } from "./body-errors.ts";
+import { boundChunks } from "./chunked-bodies.ts";
 import { isUninvited, letBodiesWait } from "./continue.ts";
 import { errorStyle, pathOf, withLiteralPercents, withoutKeys } from "./error-style.ts";
 import { announceKeyless, KeylessConnections, showedKey } from "./keyless-connections.ts";
@@ -87,6 +88,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
   letBodiesWait(app.server);
   boundPipelining(app.server);
+  boundChunks(app.server);
   const connections = new Set<Socket>();
   app.server.on("connection", (socket) => {
     connections.add(socket);

@@ -1,0 +1,64 @@
+/**
+ * Bodies in chunks (RFC 9112 §7.1). Node hands over each chunk by itself, and counts the bytes in them only: 64 KiB in chunks of
+ * one byte are 65,536 Buffers that wait until somebody reads the body. Here small chunks are put together as they are
+ * parsed, and a connection whose frames outweigh what is in them is read in turns from then on, whoever reads the body.
+ */
+import type { IncomingMessage, Server } from "node:http";
+import { limits } from "./limits.ts";
+import { readTurns } from "./read-turns.ts";
+import { SMALL_PIECE_BYTES, SmallPieces } from "./small-pieces.ts";
+
+/** The least that a chunk's frame adds to its bytes (`1\r\n`, `\r\n`). */
+const FRAME_BYTES = 5;
+/** A chunk takes one to two microseconds of the event loop, in which 1 KiB of a plain body would be read and looked at. */
+const CHUNK_COST_BYTES = 1024;
+
+/** Call it before anything else listens to the server's requests. */
+export function boundChunks(server: Server): void {
+  server.prependListener("request", (request: IncomingMessage) => {
+    if ("transfer-encoding" in request.headers) gatherChunks(request);
+  });
+}
+
+function gatherChunks(request: IncomingMessage): void {
+  const { socket } = request;
+  const push = request.push.bind(request);
+  const small = new SmallPieces();
+  let flushing = false;
+  let bytes = 0;
+  let chunks = 0;
+
+  /** @returns whether more may come. */
+  const flush = (): boolean => {
+    const gathered = small.take();
+    return gathered === null || push(gathered);
+  };
+  /** Ticks and promises would come after each chunk. */
+  const afterThisRead = () => {
+    flushing = false;
+    // As Node does where a push says that enough is waiting.
+    if (!flush()) socket.pause();
+  };
+
+  request.push = (chunk: Buffer | null): boolean => {
+    if (chunk === null) {
+      flush();
+      readTurns.leave(socket);
+      return push(null);
+    }
+    bytes += chunk.length;
+    chunks += 1;
+    if (chunks * FRAME_BYTES > limits.frameBytes + bytes / 16) {
+      readTurns.spend(CHUNK_COST_BYTES);
+      readTurns.wait(socket);
+    }
+    if (chunk.length > SMALL_PIECE_BYTES) {
+      flush();
+      return push(chunk);
+    }
+    if (!flushing) setImmediate(afterThisRead);
+    flushing = true;
+    const full = small.add(chunk);
+    return full === null || push(full);
+  };
+}
