@@ -1,6 +1,6 @@
 /**
  * `npm run bench`: Gapura beside nginx and a bare relay, in one run on one machine (docs/performance.md).
- *   npm run bench                    the parts `relay`, `latency`, `convert`, `streams` and `routes`
+ *   npm run bench                    the parts `relay`, `latency`, `convert`, `streams`, `routes` and `limits`
  *   npm run bench -- NAME            one part: those, `profile`, or a script of this folder (`money`, `pages`, ...)
  *   npm run bench -- --quick         shorter rounds and fewer streams
  *   npm run bench -- --plot          also draws docs/performance/*.svg
@@ -14,6 +14,7 @@ import { renderTable } from "./figures.ts";
 import { load } from "./load.ts";
 import { convert } from "./parts/convert.ts";
 import { latency } from "./parts/latency.ts";
+import { limits } from "./parts/limits.ts";
 import { roundsOf, type Part } from "./parts/part.ts";
 import { relay } from "./parts/relay.ts";
 import { routes } from "./parts/routes.ts";
@@ -44,7 +45,7 @@ const SCRIPTS = [
   "whole-answers",
 ];
 
-const parts: Readonly<Record<string, Part>> = { relay, latency, convert, streams, routes };
+const parts: Readonly<Record<string, Part>> = { relay, latency, convert, streams, routes, limits };
 
 await main(positionals[0]);
 

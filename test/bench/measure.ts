@@ -12,6 +12,8 @@ export interface Subject {
   readonly mode: Mode;
   /** Where it differs from the contestant's own path for the mode. */
   readonly path?: string;
+  /** Another one than the bench's usual. */
+  readonly key?: string;
 }
 
 export interface Rounds {
@@ -68,8 +70,8 @@ export async function measure(subjects: readonly Subject[], rounds: Rounds): Pro
 const warm = new Set<string>();
 
 async function warmUp(subject: Subject, rounds: Rounds): Promise<void> {
-  const { contestant, mode, path = "" } = subject;
-  const what = `${contestant.pid} ${mode} ${path}`;
+  const { contestant, mode, path = "", key = "" } = subject;
+  const what = `${contestant.pid} ${mode} ${path} ${key}`;
   if (warm.has(what)) return;
   warm.add(what);
   const enough = isStream(subject.mode) ? WARM_UP.stream : WARM_UP.json;
@@ -82,8 +84,13 @@ async function warmUp(subject: Subject, rounds: Rounds): Promise<void> {
   } while (requests < enough && performance.now() - started < atMostMs);
 }
 
-async function once({ contestant, mode, path }: Subject, { ms, width }: Rounds) {
-  const request = requestFor({ path: path ?? contestant.path(mode), model: mode, stream: isStream(mode) });
+async function once({ contestant, mode, path, key }: Subject, { ms, width }: Rounds) {
+  const request = requestFor({
+    path: path ?? contestant.path(mode),
+    model: mode,
+    stream: isStream(mode),
+    ...(key === undefined ? {} : { key }),
+  });
   const before = treeCpuMicros(contestant.pid);
   const result = await load({ port: contestant.port, request, width, ms });
   if (result.shed > 0)

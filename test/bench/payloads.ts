@@ -212,10 +212,12 @@ export interface BenchRequest {
   readonly path: string;
   readonly model: string;
   readonly stream: boolean;
+  /** The usual one unless it is given. */
+  readonly key?: string;
 }
 
 /** A request of about 1 kB, valid in the dialect of its path. */
-export function requestFor({ path, model, stream }: BenchRequest): Buffer {
+export function requestFor({ path, model, stream, key = sampleKeys.inference }: BenchRequest): Buffer {
   const messages = [{ role: "user", content: "Please say something. ".repeat(36) }];
   const isChat = path !== dialectPath.messages && path !== dialectPath.responses;
   const body = JSON.stringify({
@@ -231,7 +233,7 @@ export function requestFor({ path, model, stream }: BenchRequest): Buffer {
     `POST ${path} HTTP/1.1`,
     "host: 127.0.0.1",
     "content-type: application/json",
-    `authorization: Bearer ${sampleKeys.inference}`,
+    `authorization: Bearer ${key}`,
     "accept: */*",
     "user-agent: bench",
     `content-length: ${Buffer.byteLength(body)}`,

@@ -13,6 +13,8 @@ import {
 import { dialectOf, modes, type Mode } from "./payloads.ts";
 import { waitFor } from "./wait-for.ts";
 
+/** Of a key of the same organization that three limits hold for: two of credit and one of rate. */
+export const LIMITED_KEY = `sk-svc-${"limited0".repeat(5)}`;
 /** A hundred million credits: no bench runs out of them. */
 const PLENTY_MICROS = "100000000000000";
 
@@ -69,15 +71,32 @@ function routing(serial: number, upstreamPort: number, others: number, edit: str
     ...modes.map((mode) => route(mode, mode)),
     ...Array.from({ length: others }, (_, n) => route(`other/model-${n}`, "json")),
   ];
+  const keyed = (name: string, key: string, project = "default") => ({
+    name,
+    sha256: sha256(key),
+    hint: key.slice(0, 14),
+    project,
+  });
   const organization = (id: string, key: string) =>
     sampleOrganization(id, {
       grants: [{ name: "start", amountMicros: PLENTY_MICROS }],
-      apiKeys: [{ name: "bench", sha256: sha256(key), hint: key.slice(0, 14), project: "default" }],
+      apiKeys: [keyed("bench", key)],
     });
+  const credits = { amountMicros: PLENTY_MICROS, per: "month" } as const;
+  const bench = organization("org_bench", sampleKeys.inference);
+  const limited = {
+    ...keyed("limited", LIMITED_KEY, "limited"),
+    limits: { credits, requestsPerMinute: 1e9 },
+  };
   return sampleRouting(serial, {
     routes,
     organizations: [
-      organization("org_bench", sampleKeys.inference),
+      {
+        ...bench,
+        projects: ["default", "limited"],
+        projectLimits: { limited: { credits } },
+        apiKeys: [...bench.apiKeys, limited],
+      },
       organization("org_other", sampleKeys.narrow),
     ],
     objects: routes.map(({ source }) => source),
