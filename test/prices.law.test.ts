@@ -19,6 +19,7 @@ const classes = [
   "cacheWrite1h",
   "audioInput",
   "audioOutput",
+  "imageOutput",
 ] as const;
 type Class = (typeof classes)[number];
 type Written = { [Name in Class]?: string };
@@ -57,22 +58,30 @@ function filled(row: Written, over: Written): Record<Class, string> {
     cacheWrite1h: pick("cacheWrite1h") ?? cacheWrite5m,
     audioInput: pick("audioInput") ?? input,
     audioOutput: pick("audioOutput") ?? output,
+    imageOutput: pick("imageOutput") ?? output,
   };
 }
 
 function rowCost(row: Record<Class, string>, call: TokenUsage): bigint {
-  const { audioInput = 0, audioOutput = 0 } = call;
+  const { audioInput = 0, audioOutput = 0, imageOutput = 0 } = call;
   const parts: readonly (readonly [Class, number])[] = [
     ["input", call.input - audioInput],
     ["audioInput", audioInput],
     ["cacheRead", call.cacheRead],
     ["cacheWrite5m", call.cacheWrite5m],
     ["cacheWrite1h", call.cacheWrite1h],
-    ["output", call.output - audioOutput],
+    ["output", call.output - audioOutput - imageOutput],
     ["audioOutput", audioOutput],
+    ["imageOutput", imageOutput],
   ];
   return parts.reduce((sum, [name, tokens]) => sum + exact(row[name]) * BigInt(tokens), 0n);
 }
+
+const media = ["audioInput", "audioOutput", "imageOutput"];
+const withoutMedia = (row: Written): Written =>
+  Object.fromEntries(Object.entries(row).filter(([name]) => !media.includes(name)));
+const mediaOf = (row: Written): Written =>
+  Object.fromEntries(media.flatMap((name) => (name in row ? [[name, row[name as Class]]] : [])));
 
 const most = (values: readonly bigint[]) => values.reduce((a, b) => (a > b ? a : b));
 
@@ -80,16 +89,15 @@ const most = (values: readonly bigint[]) => values.reduce((a, b) => (a > b ? a :
 function rowsCost(
   own: Record<Class, string>,
   tiers: readonly Bounded[],
-  audio: Written,
+  media: Written,
   call: TokenUsage,
 ): bigint {
   const prompt = call.input + call.cacheRead + call.cacheWrite5m + call.cacheWrite1h;
   const reached = tiers.filter(({ inputOver }) => prompt > inputOver);
   if (reached.length === 0) return rowCost(own, call);
-  // Audio without a price of its own costs what text does, also of a long prompt.
+  // Audio and images without a price of their own cost what text does, also of a long prompt.
   const plain = (row: Bounded): Written => {
-    const { audioInput: _heard, audioOutput: _spoken, ...rest } = own;
-    return { ...rest, ...audio, ...row };
+    return { ...withoutMedia(own), ...media, ...row };
   };
   return most(reached.map((row) => rowCost(filled(plain(row), {}), call)));
 }
@@ -97,21 +105,16 @@ function rowsCost(
 /** In units of the table, times ONE squared, for a million tokens. */
 function callCost(entry: Entry, call: TokenUsage): bigint {
   const base = filled(entry, {});
-  const audioOf = (row: Written): Written => ({
-    ...(row.audioInput !== undefined && { audioInput: row.audioInput }),
-    ...(row.audioOutput !== undefined && { audioOutput: row.audioOutput }),
-  });
   const found = new Map(entry.serviceTiers?.map((tier) => [tier.name, tier]));
   const cost = (names: readonly string[]) => {
     const tiers = names.flatMap((name) => found.get(name) ?? []);
     const own = tiers.filter(({ multiplier }) => multiplier === undefined);
     const costs = own.map((tier) => {
-      const { audioInput: _heard, audioOutput: _spoken, ...rest } = base;
-      const audio = { ...audioOf(entry), ...audioOf(tier) };
-      const row = filled({ ...rest, ...audio, ...withoutNames(tier) }, {});
-      return rowsCost(row, tier.tiers ?? [], audio, call);
+      const media = { ...mediaOf(entry), ...mediaOf(tier) };
+      const row = filled({ ...withoutMedia(base), ...media, ...withoutNames(tier) }, {});
+      return rowsCost(row, tier.tiers ?? [], media, call);
     });
-    const dearest = costs.length > 0 ? most(costs) : rowsCost(base, entry.tiers ?? [], audioOf(entry), call);
+    const dearest = costs.length > 0 ? most(costs) : rowsCost(base, entry.tiers ?? [], mediaOf(entry), call);
     const factor = tiers.reduce((product, { multiplier = "1" }) => (product * exact(multiplier)) / ONE, ONE);
     return dearest * factor;
   };
@@ -196,14 +199,19 @@ const call = fc
     output: count,
     heard: count,
     spoken: count,
+    drawn: count,
     tiers: tiersOfCall,
   })
-  .map(({ heard, spoken, ...tokens }): TokenUsage => ({
-    ...tokens,
-    reasoning: 0,
-    audioInput: Math.min(heard, tokens.input),
-    audioOutput: Math.min(spoken, tokens.output),
-  }));
+  .map(({ heard, spoken, drawn, ...tokens }): TokenUsage => {
+    const audioOutput = Math.min(spoken, tokens.output);
+    return {
+      ...tokens,
+      reasoning: 0,
+      audioInput: Math.min(heard, tokens.input),
+      audioOutput,
+      imageOutput: Math.min(drawn, tokens.output - audioOutput),
+    };
+  });
 
 test("rule 10.4: what is written, at the moment of acceptance, exactly and rounded once", () => {
   fc.assert(
@@ -263,6 +271,7 @@ const added = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
   reasoning: 0,
   audioInput: (a.audioInput ?? 0) + (b.audioInput ?? 0),
   audioOutput: (a.audioOutput ?? 0) + (b.audioOutput ?? 0),
+  imageOutput: (a.imageOutput ?? 0) + (b.imageOutput ?? 0),
 });
 
 const declared = (spec: object): Declared => ({

@@ -30,6 +30,8 @@ export interface TokenUsage {
   /** Part of `input` and of `output`; absent: none. */
   readonly audioInput?: number;
   readonly audioOutput?: number;
+  /** Tokens of images that the model made; part of `output`. */
+  readonly imageOutput?: number;
   /** Of one call; absent: the standard one. */
   readonly tiers?: ServedTiers;
 }

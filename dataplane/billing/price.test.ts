@@ -295,6 +295,26 @@ describe("rule 10.3: tiers of service", () => {
   });
 });
 
+describe("rule 10.5: images made", () => {
+  const drawing: Prices = { ...sonnet, audioOutput: "2000", imageOutput: "3000" };
+  const drawn = { ...noTokens, input: 10, output: 9, audioOutput: 3, imageOutput: 5 };
+
+  test("their tokens have a price of their own, beside those of audio and of text", () => {
+    expect(costMicros(drawing, drawn, noTools).parts.output).toBe(1n * 480n + 3n * 2000n + 5n * 3000n);
+    expect(costMicros(sonnet, drawn, noTools).parts.output).toBe(9n * 480n);
+  });
+  test("there are no more of them than the output has beside its audio", () => {
+    expect(costMicros(drawing, { ...drawn, output: 4 }, noTools).parts.output).toBe(3n * 2000n + 3000n);
+  });
+  test("the hold takes the dearest of what may come out", () => {
+    const work = { inputTokens: 0, maxOutputTokens: 5, n: 2 };
+    expect(estimateMicros(drawing, { ...work, draws: true })).toBe(30_000n);
+    expect(estimateMicros(drawing, { ...work, draws: true, speaks: true })).toBe(30_000n);
+    expect(estimateMicros(drawing, { ...work, speaks: true })).toBe(20_000n);
+    expect(estimateMicros(drawing, work)).toBe(4800n);
+  });
+});
+
 describe("rule 10.5: audio", () => {
   const speaking: Prices = { ...sonnet, audioInput: "1000", audioOutput: "2000" };
   const heard = { ...noTokens, input: 10, output: 5, audioInput: 4, audioOutput: 3 };

@@ -39,8 +39,9 @@ export interface EstimatedWork {
   readonly tiers?: readonly (readonly string[])[];
   /** Tokens of audio at the most, beside `inputTokens`. */
   readonly audioInput?: number;
-  /** The model may speak: every token of its output may be one of audio. */
+  /** The model may speak, or make images: every token of its output may be one of those. */
   readonly speaks?: boolean;
+  readonly draws?: boolean;
 }
 
 /**
@@ -51,7 +52,10 @@ export const MAX_TOKENS_PER_REQUEST = 1_000_000_000;
 
 const tokenClasses = ["input", "cacheRead", "cacheWrite5m", "cacheWrite1h", "output"] as const;
 type TokenClass = (typeof tokenClasses)[number];
-type TokenRates = Readonly<Record<TokenClass | "audioInput" | "audioOutput", bigint>>;
+/** Parts of input and of output with prices of their own (rule 10.5). */
+const mediaClasses = ["audioInput", "audioOutput", "imageOutput"] as const;
+type MediaClass = (typeof mediaClasses)[number];
+type TokenRates = Readonly<Record<TokenClass | MediaClass, bigint>>;
 
 /** Prices of one tier of service. */
 interface ScaledTier {
@@ -230,12 +234,13 @@ function tokenParts({ standard, tiers }: ScaledTier, tokens: TokenUsage): TokenP
   const output = count(tokens.output);
   const heard = least(count(tokens.audioInput ?? 0), input);
   const spoken = least(count(tokens.audioOutput ?? 0), output);
+  const drawn = least(count(tokens.imageOutput ?? 0), output - spoken);
   const at = (rates: TokenRates): TokenParts => ({
     input: (input - heard) * rates.input + heard * rates.audioInput,
     cacheRead: count(tokens.cacheRead) * rates.cacheRead,
     cacheWrite5m: count(tokens.cacheWrite5m) * rates.cacheWrite5m,
     cacheWrite1h: count(tokens.cacheWrite1h) * rates.cacheWrite1h,
-    output: (output - spoken) * rates.output + spoken * rates.audioOutput,
+    output: (output - spoken - drawn) * rates.output + spoken * rates.audioOutput + drawn * rates.imageOutput,
   });
   if (tiers.length === 0) return at(standard);
   const prompt = input + count(tokens.cacheRead) + count(tokens.cacheWrite5m) + count(tokens.cacheWrite1h);
@@ -262,13 +267,17 @@ export function estimateMicros(prices: Prices, work: EstimatedWork): Micros {
   const output = count(work.maxOutputTokens) * count(work.n);
   const at = (rates: TokenRates): TokenParts => {
     const dearestInput = largest(rates.input, rates.cacheWrite5m, rates.cacheWrite1h);
-    const spoken = work.speaks === true ? largest(rates.output, rates.audioOutput) : rates.output;
+    const dearestOutput = largest(
+      rates.output,
+      work.speaks === true ? rates.audioOutput : 0n,
+      work.draws === true ? rates.imageOutput : 0n,
+    );
     return {
       input: text * dearestInput + heard * largest(dearestInput, rates.audioInput),
       cacheRead: 0n,
       cacheWrite5m: 0n,
       cacheWrite1h: 0n,
-      output: output * spoken,
+      output: output * dearestOutput,
     };
   };
   const most = (tier: ScaledTier): TokenParts => {
@@ -329,7 +338,7 @@ function scaledOf(prices: Prices): ScaledPrices {
   return scaled;
 }
 
-const rateNames = [...tokenClasses, "audioInput", "audioOutput"] as const;
+const rateNames = [...tokenClasses, ...mediaClasses] as const;
 const ratesIn = (rates: Rates) => rateNames.flatMap((name) => rates[name] ?? []);
 const mostDigits = (texts: readonly string[]) => Math.max(0, ...texts.map((text) => fraction(text).length));
 
@@ -345,6 +354,7 @@ function scaledTier(
     output: integer(rates.output),
     audioInput: integer(rates.audioInput ?? rates.input),
     audioOutput: integer(rates.audioOutput ?? rates.output),
+    imageOutput: integer(rates.imageOutput ?? rates.output),
   });
   return {
     standard: ratesOf(own),

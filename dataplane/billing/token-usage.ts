@@ -34,7 +34,7 @@ export function tokensOf(usage: MessagesUsage): TokenUsage {
     cacheWrite1h: oneHour,
     output: usage.output_tokens,
     reasoning: Math.min(usage.output_tokens, usage.output_tokens_details?.thinking_tokens ?? 0),
-    ...(usage.audio !== undefined && { audioInput: usage.audio.input, audioOutput: usage.audio.output }),
+    ...usage.media,
     ...(usage.tiers !== undefined && { tiers: usage.tiers }),
   };
 }

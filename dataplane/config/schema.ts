@@ -59,9 +59,10 @@ const ratesSchema = z.object({
   cacheRead: decimalSchema,
   cacheWrite5m: decimalSchema,
   cacheWrite1h: decimalSchema,
-  /** Absent: the model hears nothing, or does not speak (rule 10.5). */
+  /** Absent: the model hears nothing, does not speak, or makes no images (rule 10.5). */
   audioInput: decimalSchema.optional(),
   audioOutput: decimalSchema.optional(),
+  imageOutput: decimalSchema.optional(),
 });
 export type Rates = z.infer<typeof ratesSchema>;
 

@@ -12,7 +12,8 @@ import type {
   MessagesUsage,
 } from "./messages/types.ts";
 import type { Dialect } from "./dialect.ts";
-import type { PossibleUsage } from "./usage.ts";
+import type { CountedOutput } from "./output-estimate.ts";
+import type { ExpectedMedia, PossibleUsage } from "./usage.ts";
 
 /** Seals a blob to the organization, and opens one again; null when it is foreign, damaged or not ours. */
 export interface Sealer {
@@ -37,6 +38,8 @@ export interface CodecContext {
    * (`message_start`; LangChain never reads a later one), or whose upstream never reports any.
    */
   readonly estimatedInputTokens?: number;
+  /** Absent: nothing but text is expected. */
+  readonly media?: ExpectedMedia;
   /** Bounds of what an upstream's report is believed; absent: no bounds. */
   readonly possible?: PossibleUsage;
   /** Stop sequences that the upstream does not apply: its answer is cut here (stop-sequences.ts). Absent: none. */
@@ -48,6 +51,9 @@ export interface CodecContext {
   /** Told every finished output item of a Responses answer; absent: none is kept. */
   readonly keepItem?: KeepItem;
 }
+
+/** What an answer's usage is counted by where its upstream does not report it, or not as it can be (`countedUsage`). */
+export type UsageContext = Pick<CodecContext, "estimatedInputTokens" | "media" | "possible">;
 
 /** Keeps an output item for later references, whole as `json`: with what the client did not ask to be shown. */
 export type KeepItem = (id: string, json: Buffer | string) => void;
@@ -183,7 +189,7 @@ export interface AnswerCodec {
   readResponse(body: JsonObject, context: CodecContext): MessagesResponse;
   readStream(context: CodecContext): StreamReader;
   /** What the model wrote in a whole answer, weighed (output-estimate.ts). */
-  weigh(body: JsonObject): number;
+  written(body: JsonObject): CountedOutput;
 }
 
 export interface Codec extends RequestCodec, AnswerCodec {}

@@ -83,8 +83,9 @@ in \`x-gapura-dropped\` and refused under strict, but for the values that ask fo
 alone. Where a request leaves the tier open (\`auto\`, or no \`service_tier\`), the upstream is told its standard one
 (\`standard_only\`, \`default\`), which is neither a drop nor refused, unless the table names a tier that its account may choose:
 \`priority\` of Messages, any but \`fast\`, \`us\` and \`pro\` of the others. An upstream that does not know the field is asked
-again without. **own**: tokens with prices of their own; audio goes where the table has \`audioInput\` and \`audioOutput\`, from Chat
-clients to Chat upstreams, without server tools; it is refused with 400 elsewhere, as are outputs of other kinds.
+again without. **own**: tokens with prices of their own; audio goes where the table has \`audioInput\` and \`audioOutput\`, the
+output \`image\` where it has \`imageOutput\`, from Chat clients to Chat upstreams, without server tools; both are refused with
+400 elsewhere, as are outputs of other kinds.
 **account**: names an account of the provider; never goes. The beta \`context-1m-…\` goes where the table has \`tiers\`,
 \`fast-mode-…\` where it names \`fast\`; a beta that stays is named \`anthropic-beta:NAME\`. What is charged: billing.md.
 

@@ -9,6 +9,32 @@ const LATIN = 3;
 const CJK = 8;
 const TOKEN = 12;
 
+/** Of base64 characters of audio: speech that is streamed (PCM, 24,000 samples of 16 bits a second) has 20 tokens a second. */
+const AUDIO_LENGTH = 3_200;
+/** Of an image that was made, whatever its size. */
+const IMAGE_TOKENS = 1_300;
+
+/** An output that was counted here, in tokens. */
+export interface CountedOutput {
+  /** All of it. */
+  readonly tokens: number;
+  /** Those of them that have prices of their own (rule 10.5). */
+  readonly media?: { readonly audioOutput: number; readonly imageOutput: number };
+}
+
+export const writtenText = (weight: number): CountedOutput => ({ tokens: tokensOfWeight(weight) });
+
+/** Of text by its weight (the transcript of what is spoken with it), audio by the length of its base64, and images. */
+export function writtenWith(weight: number, audioLength: number, images: number): CountedOutput {
+  if (audioLength + images === 0) return writtenText(weight);
+  const audioOutput = Math.ceil(audioLength / AUDIO_LENGTH);
+  const imageOutput = images * IMAGE_TOKENS;
+  return {
+    tokens: tokensOfWeight(weight) + audioOutput + imageOutput,
+    media: { audioOutput, imageOutput },
+  };
+}
+
 export const tokensOfWeight = (weight: number): number => Math.ceil(weight / TOKEN);
 
 /** Of bytes that nobody reads as text: those of a request, or of an answer that is none. */

@@ -2,10 +2,21 @@
  * Token usage in the three dialects (dialects.md §D4). The hub counts as Messages does: `input_tokens` excludes
  * what was read from or written to a cache; OpenAI's prompt total includes both.
  */
-import type { CodecContext } from "./codecs.ts";
+import type { UsageContext } from "./codecs.ts";
 import { countOf, objectOf } from "./fields.ts";
 import type { JsonObject, MessagesUsage } from "./messages/types.ts";
+import type { CountedOutput } from "./output-estimate.ts";
 import { type ExpectedTiers, servedTiers } from "./tiers.ts";
+
+/** What of a request has prices of its own (rule 10.5). */
+export interface ExpectedMedia {
+  /** Tokens of audio in the prompt, as estimated here. */
+  readonly audioInput: number;
+  /** What the answer may hold beside text. */
+  readonly outputs: readonly ("audioOutput" | "imageOutput")[];
+}
+
+type Media = NonNullable<MessagesUsage["media"]>;
 
 /** What one upstream call can use at the most (rule 7.9). */
 export interface PossibleUsage {
@@ -77,21 +88,58 @@ export function cacheWrites(usage: MessagesUsage): {
  */
 export function countedUsage(
   reported: MessagesUsage | null,
-  { estimatedInputTokens = 0, possible }: Pick<CodecContext, "estimatedInputTokens" | "possible">,
-  written: () => number,
+  { estimatedInputTokens = 0, media: expected, possible }: UsageContext,
+  written: () => CountedOutput,
   final = true,
   tier?: string | null,
 ): MessagesUsage {
   const served = tierUsage(reported, possible?.tiers, tier);
-  if (reported === null)
-    return { input_tokens: estimatedInputTokens, output_tokens: written(), ...served, estimated: true };
-  const believed = possible === undefined ? reported : plausibleUsage(reported, possible, written);
+  if (reported === null) {
+    const { tokens, media } = written();
+    const counted = { input_tokens: estimatedInputTokens, output_tokens: tokens, estimated: true };
+    const audioInput = expected?.audioInput ?? 0;
+    return {
+      ...counted,
+      ...served,
+      ...(audioInput + (media ? 1 : 0) > 0 && { media: { audioInput, ...media } }),
+    };
+  }
+  const believed =
+    possible === undefined ? reported : plausibleUsage(reported, possible, () => written().tokens);
   const { input_tokens, output_tokens } = believed;
-  const input = prompt(believed) === 0 ? estimatedInputTokens : input_tokens;
-  const output = final && output_tokens > 0 ? output_tokens : Math.max(output_tokens, written());
-  if (final && input === input_tokens && output === output_tokens)
+  const isInputKnown = prompt(believed) > 0;
+  const isOutputKnown = final && output_tokens > 0;
+  const output = isOutputKnown ? output_tokens : Math.max(output_tokens, written().tokens);
+  const media = expected && countedMedia(believed.media, expected, written, isInputKnown, isOutputKnown);
+  if (final && isInputKnown && output === output_tokens && media === undefined)
     return served === null ? believed : { ...believed, ...served };
-  return { ...believed, ...served, input_tokens: input, output_tokens: output, estimated: true };
+  return {
+    ...believed,
+    ...served,
+    input_tokens: isInputKnown ? input_tokens : estimatedInputTokens,
+    output_tokens: output,
+    ...(media !== undefined && { media }),
+    estimated: true,
+  };
+}
+
+/** What was heard, said and drawn of a request that has to do with it; undefined: as it is reported. */
+function countedMedia(
+  reported: Media = {},
+  { audioInput, outputs }: ExpectedMedia,
+  written: () => CountedOutput,
+  isInputKnown: boolean,
+  isOutputKnown: boolean,
+): Media | undefined {
+  const counted: Media = {};
+  if (audioInput > 0 && (!isInputKnown || reported.audioInput === undefined)) counted.audioInput = audioInput;
+  const open = outputs.filter((name) => !isOutputKnown || reported[name] === undefined);
+  const seen = open.length === 0 ? undefined : written().media;
+  for (const name of open) {
+    const tokens = seen?.[name] ?? 0;
+    if (tokens > (reported[name] ?? 0)) counted[name] = tokens;
+  }
+  return Object.keys(counted).length === 0 ? undefined : { ...reported, ...counted };
 }
 
 /** What a call's report says of tiers, and what that comes to (rule 10.2); null: nothing but the standard. */
@@ -155,18 +203,26 @@ export function readChatUsage(raw: unknown): MessagesUsage | null {
   if (usage === null) return null;
   const input = objectOf(usage["prompt_tokens_details"]);
   const cached = input?.["cached_tokens"] ?? usage["prompt_cache_hit_tokens"] ?? usage["cached_tokens"];
-  const heard = countOf(input?.["audio_tokens"]);
-  const spoken = countOf(objectOf(usage["completion_tokens_details"])?.["audio_tokens"]);
+  const output = objectOf(usage["completion_tokens_details"]);
   const read = fromOpenai({
     input: countOf(usage["prompt_tokens"]),
     cached: countOf(cached),
     written: countOf(input?.["cache_write_tokens"]),
     output: countOf(usage["completion_tokens"]),
-    reasoning: objectOf(usage["completion_tokens_details"])?.["reasoning_tokens"],
+    reasoning: output?.["reasoning_tokens"],
     total: countOf(usage["total_tokens"]),
   });
-  return read === null || heard + spoken === 0 ? read : { ...read, audio: { input: heard, output: spoken } };
+  if (read === null) return null;
+  const media = {
+    ...reported("audioInput", input?.["audio_tokens"]),
+    ...reported("audioOutput", output?.["audio_tokens"]),
+    ...reported("imageOutput", output?.["image_tokens"]),
+  };
+  return Object.keys(media).length === 0 ? read : { ...read, media };
 }
+
+const reported = (name: keyof Media, value: unknown): Media =>
+  typeof value === "number" ? { [name]: countOf(value) } : {};
 
 /** A Responses `usage`; null when nothing is reported. */
 export function readResponsesUsage(raw: unknown): MessagesUsage | null {
@@ -215,7 +271,7 @@ export function writeMessagesUsage(usage: MessagesUsage): JsonObject {
   const {
     estimated: _estimated,
     implausible: _implausible,
-    audio: _audio,
+    media: _media,
     tiers: _tiers,
     ...reported
   } = usage;
@@ -251,11 +307,11 @@ export const writeChatUsage = (usage: MessagesUsage): JsonObject => ({
   prompt_tokens_details: {
     cached_tokens: cacheRead(usage),
     cache_write_tokens: cacheWritten(usage),
-    audio_tokens: usage.audio?.input ?? 0,
+    audio_tokens: usage.media?.audioInput ?? 0,
   },
   completion_tokens_details: {
     reasoning_tokens: reasoning(usage),
-    audio_tokens: usage.audio?.output ?? 0,
+    audio_tokens: usage.media?.audioOutput ?? 0,
     accepted_prediction_tokens: 0,
     rejected_prediction_tokens: 0,
   },

@@ -2,7 +2,7 @@
 import type { Logger } from "pino";
 import type { Bill, FinalUsage } from "../billing/meter.ts";
 import { noTools, tokensOf } from "../billing/token-usage.ts";
-import type { CodecContext, KeepItem } from "../dialects/codecs.ts";
+import type { KeepItem, UsageContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import type { ApiError } from "../lib/api-error.ts";
@@ -53,7 +53,7 @@ export interface RelayJob extends AnswerJob {
   readonly usageInjected: boolean;
   readonly choices: number;
   /** What is charged where the upstream reports nothing, and the bounds of what it is believed. */
-  readonly usage: Pick<CodecContext, "estimatedInputTokens" | "possible">;
+  readonly usage: UsageContext;
   /** Told the output items of a Responses answer; undefined: none is kept. */
   readonly keepItem: KeepItem | undefined;
   /** Seals what the upstream hands out to be sent back; null: it passes as it is. */

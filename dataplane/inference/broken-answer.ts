@@ -1,5 +1,5 @@
 /** What becomes of answers that break off or cannot be read, streamed and whole: what is told, and whether it costs. */
-import type { CodecContext } from "../dialects/codecs.ts";
+import type { UsageContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { tokensOfBytes } from "../dialects/output-estimate.ts";
@@ -58,10 +58,8 @@ export const isOwed = ({ sent, received }: UpstreamCall, fault: CallFault): bool
   received > 0 || (fault === "cancelled" && sent);
 
 /** What an answer cost that cannot be read: the prompt, and what was received (rule 1.6). */
-export const usageOfBytes = (
-  context: Pick<CodecContext, "estimatedInputTokens" | "possible">,
-  received: number,
-): MessagesUsage => countedUsage(null, context, () => tokensOfBytes(received));
+export const usageOfBytes = (context: UsageContext, received: number): MessagesUsage =>
+  countedUsage(null, context, () => ({ tokens: tokensOfBytes(received) }));
 
 /** The fault of a stream that ended in an orderly way, but too early: bytes without an event were no stream at all. */
 export const faultOfEnd = (isBegun: boolean, { received }: UpstreamCall): CallFault =>

@@ -1,6 +1,7 @@
-import { weighMessage } from "../dialects/chat/read-response.ts";
+import { audioLengthIn, imagesIn, weighMessage } from "../dialects/chat/read-response.ts";
 import { arrayOf, objectOf, parseJson } from "../dialects/fields.ts";
 import type { JsonObject } from "../dialects/messages/types.ts";
+import { type CountedOutput, writtenWith } from "../dialects/output-estimate.ts";
 import { readChatUsage } from "../dialects/usage.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
@@ -36,6 +37,12 @@ const NULL_START = 0x6e;
 export class ChatTap extends Tap {
   readonly #finished = new Set<number>();
   #template: DeltaTemplate | null = null;
+  #audioLength = 0;
+  #images = 0;
+
+  override get written(): CountedOutput {
+    return writtenWith(this.weight, this.#audioLength, this.#images);
+  }
 
   inspect(frame: SseFrame): FrameAction {
     if (frame.dataLines === 0) return PASS;
@@ -51,7 +58,10 @@ export class ChatTap extends Tap {
     return (arrayOf(chunk["choices"]) ?? []).reduce<number>((sum, value) => {
       const choice = objectOf(value);
       // A few servers call the delta `message`.
-      return sum + weighMessage(objectOf(choice?.["delta"]) ?? objectOf(choice?.["message"]) ?? {});
+      const delta = objectOf(choice?.["delta"]) ?? objectOf(choice?.["message"]) ?? {};
+      this.#audioLength += audioLengthIn(delta);
+      this.#images += imagesIn(delta);
+      return sum + weighMessage(delta);
     }, 0);
   }
 
@@ -68,9 +78,13 @@ export class ChatTap extends Tap {
       const inspected = this.#readChunk(frame);
       if (inspected !== null) return inspected.kind === "terminal" ? { ...inspected, model } : inspected;
     } else {
+      const media = this.#audioLength + this.#images;
       const weight = this.weighRead(frame);
       this.weight += weight;
-      if (frame.dataLines === 1 && this.learns()) this.#template = DeltaTemplate.of(frame, model, weight);
+      // Frames like it would be weighed by their text alone.
+      const isText = this.#audioLength + this.#images === media;
+      if (isText && frame.dataLines === 1 && this.learns())
+        this.#template = DeltaTemplate.of(frame, model, weight);
     }
     return model === null ? PASS : { kind: "patch", model };
   }

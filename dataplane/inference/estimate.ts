@@ -4,7 +4,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { tokensOfBytes } from "../dialects/output-estimate.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { ExpectedTiers } from "../dialects/tiers.ts";
-import type { PossibleUsage } from "../dialects/usage.ts";
+import type { ExpectedMedia, PossibleUsage } from "../dialects/usage.ts";
 import { estimateInputTokens } from "../tokens/estimate.ts";
 import type { Facts } from "./inspect-body.ts";
 
@@ -25,6 +25,7 @@ export function estimateWork(look: Facts, route: Route): EstimatedWork {
   return {
     audioInput: Math.min(Math.ceil(audioBytes / LEAST_AUDIO_BYTES), route.limits.contextTokens),
     speaks: look.speaks,
+    draws: look.draws,
     inputTokens: estimateInputTokens({ textBytes: textBytes(look), images, documents }),
     maxOutputTokens: Math.min(askedOutput(look) ?? most, most),
     n: look.choices,
@@ -52,6 +53,17 @@ export function possibleUsage(
 export const askedOutput = ({ limits }: Facts): number | undefined =>
   limits.length === 0 ? undefined : Math.max(...limits.map(({ value }) => value));
 
+const audioTokens = (bytes: number): number => Math.ceil(bytes / USUAL_AUDIO_BYTES);
+
+/** What of a request has prices of its own; undefined: it has to do with text alone. */
+export function expectedMedia({ content, speaks, draws }: Facts): ExpectedMedia | undefined {
+  if (content.audioBytes === 0 && !speaks && !draws) return undefined;
+  return {
+    audioInput: audioTokens(content.audioBytes),
+    outputs: [...(speaks ? (["audioOutput"] as const) : []), ...(draws ? (["imageOutput"] as const) : [])],
+  };
+}
+
 /** Input tokens to charge when the upstream reports none; never more than what was held. */
 export function usualInputTokens(look: Facts): number {
   const { images, documents, audioBytes } = look.content;
@@ -59,6 +71,6 @@ export function usualInputTokens(look: Facts): number {
     tokensOfBytes(textBytes(look)) +
     images * USUAL_IMAGE_TOKENS +
     documents * USUAL_DOCUMENT_TOKENS +
-    Math.ceil(audioBytes / USUAL_AUDIO_BYTES)
+    audioTokens(audioBytes)
   );
 }

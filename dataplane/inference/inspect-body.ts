@@ -53,8 +53,9 @@ export interface Facts {
   readonly background: boolean | undefined;
   readonly maxToolCalls: number | undefined;
   readonly tierFields: TierFields;
-  /** Chat's `modalities` ask for audio, or for anything else than that and text. */
+  /** Chat's `modalities` ask for audio, for images, or for anything else than these and text. */
   readonly speaks: boolean;
+  readonly draws: boolean;
   readonly otherOutputs: boolean;
 }
 
@@ -132,6 +133,7 @@ class BodyInspector {
   #maxToolCalls: number | undefined;
   #tierFields: { -readonly [Name in keyof TierFields]: string } | null = null;
   #speaks = false;
+  #draws = false;
   #otherOutputs = false;
   #contentItems: number | null = null;
 
@@ -172,6 +174,7 @@ class BodyInspector {
       maxToolCalls: this.#maxToolCalls,
       tierFields: this.#tierFields ?? noTierFields,
       speaks: this.#speaks,
+      draws: this.#draws,
       otherOutputs: this.#otherOutputs,
     };
   }
@@ -243,6 +246,7 @@ class BodyInspector {
           reader.array(() => {
             const output = reader.string();
             if (output === "audio") this.#speaks = true;
+            else if (output === "image") this.#draws = true;
             else if (output !== "text") this.#otherOutputs = true;
           });
         else walkMember(reader, this.#content, key, noPath);

@@ -115,7 +115,7 @@ export class Iterations {
     const context = this.#asked === null ? work.context : work.reading(this.#asked);
     return new BrokenAnswer(error, {
       upstream: call.summary.upstream ?? "",
-      usage: countedUsage(null, context, () => 0),
+      usage: countedUsage(null, context, () => ({ tokens: 0 })),
       corrupt: false,
     });
   }

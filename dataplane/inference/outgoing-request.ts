@@ -12,7 +12,7 @@ import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choos
 import { conversionFacts, type Converting, type Written } from "./conversion.ts";
 import type { RelayBody } from "./edits.ts";
 import { keepItemOf } from "./item-references.ts";
-import { checkMedia, checkSilent } from "./refuse.ts";
+import { checkMedia, checkTextOnly } from "./refuse.ts";
 import { tellNoTier, tellTierAgain, tiersToward } from "./standard-tier.ts";
 import type { RequestBody } from "./request-body.ts";
 
@@ -140,7 +140,7 @@ export class OutgoingRequest {
 
   #read(): Converting | Promise<Converting> {
     if (this.conversion !== null) return this.conversion;
-    checkSilent(this.requestBody.inspected);
+    checkTextOnly(this.requestBody.inspected);
     const facts = conversionFacts(this.#call, this.requestBody.inspected, this.#route, this.tiers);
     const read = this.requestBody.read(facts, this.#sealer, this.keepItem);
     const keep = (conversion: Converting) => (this.conversion = conversion);

@@ -180,14 +180,19 @@ export function checkPricedMedia(look: Facts, prices: Prices): void {
   const { firstAudio } = look.content;
   if (firstAudio !== null && prices.audioInput === undefined)
     throw noMedia(look, [...firstAudio, "type"], "audio");
-  if (look.otherOutputs || (look.speaks && prices.audioOutput === undefined)) throw noOutput(look);
+  if (
+    look.otherOutputs ||
+    (look.speaks && prices.audioOutput === undefined) ||
+    (look.draws && prices.imageOutput === undefined)
+  )
+    throw noOutput(look);
 }
 
-/** Audio goes to upstreams of the client's dialect alone, and to no tool loop. @throws ApiError */
-export function checkSilent(look: Facts): void {
+/** Audio, and images made, belong to upstreams of the client's dialect alone, and to no tool loop. @throws ApiError */
+export function checkTextOnly(look: Facts): void {
   const { firstAudio } = look.content;
   if (firstAudio !== null) throw noMedia(look, [...firstAudio, "type"], "audio");
-  if (look.speaks) throw noOutput(look);
+  if (look.speaks || look.draws) throw noOutput(look);
 }
 
 const noOutput = (look: Facts) =>

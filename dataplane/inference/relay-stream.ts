@@ -5,7 +5,6 @@
 import { chatErrorChunk, messagesErrorEvent, responsesErrorEvent } from "../dialects/errors.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
-import { tokensOfWeight } from "../dialects/output-estimate.ts";
 import { corruptAnswer, inBandError } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import type { ApiError } from "../lib/api-error.ts";
@@ -69,8 +68,8 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
   }
 
   get usage(): MessagesUsage {
-    const { usage, tier, weight, final } = this.#tap;
-    return countedUsage(usage, this.#job.usage, () => tokensOfWeight(weight), final, tier);
+    const { usage, tier, final } = this.#tap;
+    return countedUsage(usage, this.#job.usage, () => this.#tap.written, final, tier);
   }
 
   push(chunk: Buffer): void {

@@ -1,6 +1,5 @@
 /** Relay of a whole answer: its bytes with the model's name patched (design.md §4.2). */
 import { objectOf, parseJson } from "../dialects/fields.ts";
-import { tokensOfWeight } from "../dialects/output-estimate.ts";
 import { codecs } from "../dialects/registry.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
@@ -21,8 +20,8 @@ export async function relayWhole(job: RelayJob, answer: UpstreamAnswer): Promise
   });
   answer.accepted();
   const bytes = splice(body, wholeEdits(job, seen, body));
-  const weigh = () => codecs[dialect].weigh(objectOf(parseJson(body.toString("utf8"))) ?? {});
-  const usage = countedUsage(seen.usage, job.usage, () => tokensOfWeight(weigh()), true, seen.tier);
+  const written = () => codecs[dialect].written(objectOf(parseJson(body.toString("utf8"))) ?? {});
+  const usage = countedUsage(seen.usage, job.usage, written, true, seen.tier);
   await settle(job, usage, answer.upstream.name, "ok");
   sendWhole(job.sink, bytes, job.headers);
 }

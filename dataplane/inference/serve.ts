@@ -31,9 +31,9 @@ import { conversationKey } from "./conversation-key.ts";
 import { conversionFacts } from "./conversion.ts";
 import { convertStream } from "./convert-stream.ts";
 import { convertWhole } from "./convert-whole.ts";
-import { askedOutput, estimateWork, possibleUsage, usualInputTokens } from "./estimate.ts";
+import { askedOutput, estimateWork, expectedMedia, possibleUsage, usualInputTokens } from "./estimate.ts";
 import { knownItems, refersToItems } from "./item-references.ts";
-import { checkPricedMedia, checkServerTools, checkSilent, refuse } from "./refuse.ts";
+import { checkPricedMedia, checkServerTools, checkTextOnly, refuse } from "./refuse.ts";
 import { OutgoingRequest, upstreamRequest } from "./outgoing-request.ts";
 import { relayStream } from "./relay-stream.ts";
 import { AnswerSeal } from "./seal-answer.ts";
@@ -153,7 +153,7 @@ class Serving {
   }
 
   async toolServices(policy: Policy, upstreams: Upstreams, runTool: RunTool): Promise<ToolServices> {
-    checkSilent(this.#seen);
+    checkTextOnly(this.#seen);
     const facts = {
       ...conversionFacts(this.#call, this.#seen, this.route, this.outgoing.tiers),
       mayOpen: toolCapabilities(this.route, policy).web_fetch,
@@ -278,7 +278,9 @@ class Serving {
       // The upstream has the prompt, and charges it (rule 1.11).
       await settle(
         job,
-        countedUsage(null, this.#usageContext(this.outgoing.asked?.dialect ?? this.#call.dialect), () => 0),
+        countedUsage(null, this.#usageContext(this.outgoing.asked?.dialect ?? this.#call.dialect), () => ({
+          tokens: 0,
+        })),
         upstream,
         "cancelled",
       );
@@ -315,8 +317,10 @@ class Serving {
   #usageContext(upstream: Dialect): RelayJob["usage"] {
     const inspected = this.#seen;
     const tiers = expectedTiers(this.outgoing.tiers, this.#call.dialect, upstream);
+    const media = expectedMedia(inspected);
     return {
       estimatedInputTokens: usualInputTokens(inspected),
+      ...(media !== undefined && { media }),
       possible: possibleUsage(this.route, upstream, askedOutput(inspected), inspected.choices, tiers),
     };
   }

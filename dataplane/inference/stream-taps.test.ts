@@ -2,7 +2,6 @@ import fc from "fast-check";
 import { tokensOf } from "../billing/token-usage.ts";
 import { describe, expect, test } from "vitest";
 import type { Dialect } from "../dialects/dialect.ts";
-import { tokensOfWeight } from "../dialects/output-estimate.ts";
 import { SseScanner } from "../lib/sse.ts";
 import { streamTap } from "./stream-taps.ts";
 import type { TapOptions } from "./usage-tap.ts";
@@ -39,7 +38,7 @@ function tapped(
   }
   scanner.end();
   const tokens = tap.usage === null ? null : tokensOf(tap.usage);
-  return { sent, kinds, tokens, final: tap.final, estimated: tokensOfWeight(tap.weight), faults: tap.faults };
+  return { sent, kinds, tokens, final: tap.final, estimated: tap.written.tokens, faults: tap.faults };
 }
 
 const chunk = (delta: object, more: object = {}, finish: string | null = null) =>

@@ -6,6 +6,7 @@
 import type { KeepItem } from "../dialects/codecs.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
 import type { JsonObject, MessagesUsage } from "../dialects/messages/types.ts";
+import { type CountedOutput, writtenText } from "../dialects/output-estimate.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import type { Edit } from "../lib/json-splice.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
@@ -59,8 +60,8 @@ export interface StreamTap {
   readonly tier: string | null;
   /** The report is that of the whole answer. */
   readonly final: boolean;
-  /** Weight of what the model wrote so far (output-estimate.ts). */
-  readonly weight: number;
+  /** What the model wrote so far. */
+  readonly written: CountedOutput;
   /** Events that could not be read. */
   readonly faults: number;
   /** Responses: the `sequence_number` of what would come next (rule 2.13). Meant for a stream's end. */
@@ -74,7 +75,8 @@ export abstract class Tap implements StreamTap {
   final = false;
   faults = 0;
   protected readonly options: TapOptions;
-  weight = 0;
+  /** Of the text that the model wrote so far (output-estimate.ts). */
+  protected weight = 0;
   #place: TextPlace | null = null;
   #lessons = 0;
 
@@ -83,6 +85,10 @@ export abstract class Tap implements StreamTap {
   }
 
   abstract inspect(frame: SseFrame): FrameAction;
+
+  get written(): CountedOutput {
+    return writtenText(this.weight);
+  }
 
   get nextNumber(): number {
     return 0;

@@ -1,10 +1,10 @@
 /** Whole answers: what they report (usage, model, completeness), and what becomes of bodies that are no answer. */
-import type { CodecContext, KeepItem } from "../dialects/codecs.ts";
+import type { CodecContext, KeepItem, UsageContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { objectOf, parseJson, textOf } from "../dialects/fields.ts";
 import type { JsonObject, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
-import { tokensOfWeight } from "../dialects/output-estimate.ts";
+import { writtenText } from "../dialects/output-estimate.ts";
 import { codecs } from "../dialects/registry.ts";
 import {
   failureOfResponse,
@@ -117,8 +117,6 @@ export interface WholeAnswer<Read> {
   readonly read: Read;
 }
 
-type UsageContext = Pick<CodecContext, "estimatedInputTokens" | "possible">;
-
 /**
  * Reads a whole answer, for relay, conversion and the tool loop alike.
  * @param client the client's dialect.
@@ -207,6 +205,6 @@ function failedUsage(body: JsonObject, context: UsageContext): MessagesUsage | n
   const isFailed = isResponse(body) && failureOfResponse(body) !== null;
   const usage = isFailed ? readResponsesUsage(body["usage"]) : null;
   if (usage === null) return null;
-  const written = () => tokensOfWeight(weighResponses(body));
+  const written = () => writtenText(weighResponses(body));
   return countedUsage(usage, context, written, true, textOf(body["service_tier"]));
 }

@@ -11,7 +11,16 @@ const sum = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
   cacheWrite1h: a.cacheWrite1h + b.cacheWrite1h,
   output: a.output + b.output,
   reasoning: a.reasoning + b.reasoning,
+  ...summed("audioInput", a, b),
+  ...summed("audioOutput", a, b),
+  ...summed("imageOutput", a, b),
 });
+
+/** Of tokens that most calls have none of. */
+const summed = (name: "audioInput" | "audioOutput" | "imageOutput", a: TokenUsage, b: TokenUsage) => {
+  const tokens = (a[name] ?? 0) + (b[name] ?? 0);
+  return tokens === 0 ? {} : { [name]: tokens };
+};
 
 export class LoopUsage {
   #finished = noTokens;

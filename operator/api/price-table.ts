@@ -33,12 +33,15 @@ const cacheFields = (fallback: string) => ({
 
 const ABOVE = "the model's own";
 
-const audioFields = (fallback: string) => ({
+const mediaFields = (fallback: string) => ({
   audioInput: price(`A million tokens of audio that the model hears. ${fallback}`, {
     example: "40",
   }).optional(),
   audioOutput: price(`A million tokens of audio that the model speaks. ${fallback}`, {
     example: "80",
+  }).optional(),
+  imageOutput: price(`A million tokens of images that the model makes. ${fallback}`, {
+    example: "30",
   }).optional(),
 });
 
@@ -51,7 +54,7 @@ const tier = z.strictObject({
   input: price(`A million input tokens. Default: ${ABOVE}.`, { example: "6" }).optional(),
   output: price(`A million output tokens. Default: ${ABOVE}.`, { example: "22.50" }).optional(),
   ...cacheFields(ABOVE),
-  ...audioFields(`Default: ${ABOVE}.`),
+  ...mediaFields(`Default: ${ABOVE}.`),
 });
 export type PriceTier = z.output<typeof tier>;
 
@@ -82,6 +85,7 @@ const ownPrices = [
   "cacheWrite1h",
   "audioInput",
   "audioOutput",
+  "imageOutput",
   "tiers",
 ] as const;
 const hasOwn = `(${ownPrices.map((name) => `has(self.${name})`).join(" || ")})`;
@@ -125,7 +129,7 @@ const serviceTier = withRules(
     input: price(`A million input tokens. Default: ${ABOVE}.`, { example: "1.5" }).optional(),
     output: price(`A million output tokens. Default: ${ABOVE}.`, { example: "7.5" }).optional(),
     ...cacheFields(ABOVE),
-    ...audioFields(`Default: ${ABOVE}.`),
+    ...mediaFields(`Default: ${ABOVE}.`),
     tiers: tiers(
       4,
       "Prices of long prompts in this tier, as the model's `tiers`; absent prices are this tier's. Without them its prices hold for prompts of every length.",
@@ -148,7 +152,7 @@ const tokenPrices = {
   input: price("A million input tokens.", { example: "3" }),
   output: price("A million output tokens.", { example: "15" }),
   ...cacheFields("input"),
-  ...audioFields("Absent: audio is refused."),
+  ...mediaFields("Absent: the model is not offered with it."),
   tiers: tiers(
     8,
     "Prices of long prompts: the whole request is charged at the dearest tier whose bound its input exceeds; in a tool loop each call by its own input.",

@@ -140,7 +140,11 @@ function tokenPrices(entry: TokenPrices, credits: (amount: string) => string) {
     cacheRead: entry.cacheRead ?? entry.input,
     cacheWrite5m: write5m,
     cacheWrite1h: entry.cacheWrite1h ?? write5m,
-    ...defined({ audioInput: entry.audioInput, audioOutput: entry.audioOutput }),
+    ...defined({
+      audioInput: entry.audioInput,
+      audioOutput: entry.audioOutput,
+      imageOutput: entry.imageOutput,
+    }),
   };
   const { serviceTiers } = entry;
   return {
@@ -178,7 +182,7 @@ function serviceTierOf(
 }
 
 const ratesOf = (
-  { audioInput, audioOutput, ...rates }: Rates,
+  { audioInput, audioOutput, imageOutput, ...rates }: Rates,
   credits: (amount: string) => string,
 ): Rates => ({
   input: credits(rates.input),
@@ -188,6 +192,7 @@ const ratesOf = (
   cacheWrite1h: credits(rates.cacheWrite1h),
   ...(audioInput !== undefined && { audioInput: credits(audioInput) }),
   ...(audioOutput !== undefined && { audioOutput: credits(audioOutput) }),
+  ...(imageOutput !== undefined && { imageOutput: credits(imageOutput) }),
 });
 
 /** Requests are accepted at whole milliseconds: the first one that is not before the moment. */

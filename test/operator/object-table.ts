@@ -498,6 +498,7 @@ const priceRows: Row[] = [
           ...price,
           audioInput: "40",
           audioOutput: "80",
+          imageOutput: "30",
           tiers: [{ inputOver: 200_000, input: "6" }, { inputOver: 500_000 }],
           serviceTiers: [
             { name: "priority", multiplier: "2" },

@@ -6,7 +6,7 @@ import { markReasoning } from "../reasoning.ts";
 import { parsedInput, toolInput } from "../tool-input.ts";
 import { refusalDetails } from "../refusal.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
-import { tokensOfWeight, weightOf, weightOfArguments } from "../output-estimate.ts";
+import { weightOf, weightOfArguments, type CountedOutput, writtenWith } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import type {
   ContentBlock,
@@ -46,7 +46,7 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
     usage: countedUsage(
       readChatUsage(body["usage"]),
       context,
-      () => tokensOfWeight(weighChat(body)),
+      () => writtenInChat(body),
       true,
       stringOf(body["service_tier"]),
     ),
@@ -71,19 +71,32 @@ export function saidIn(message: JsonObject): { text: string; thinking: string; r
 }
 
 /** What the model wrote in a whole answer. */
-export const weighChat = (body: JsonObject): number =>
-  (arrayOf(body["choices"]) ?? []).reduce<number>((sum, choice) => {
-    const message = objectOf(objectOf(choice)?.["message"]);
-    return message === null ? sum : sum + weighMessage(message);
-  }, 0);
+export function writtenInChat(body: JsonObject): CountedOutput {
+  const messages = (arrayOf(body["choices"]) ?? []).map(
+    (choice) => objectOf(objectOf(choice)?.["message"]) ?? {},
+  );
+  const sumOf = (of: (message: JsonObject) => number) =>
+    messages.reduce((sum, message) => sum + of(message), 0);
+  return writtenWith(sumOf(weighMessage), sumOf(audioLengthIn), sumOf(imagesIn));
+}
 
-/** Of a message or a delta. */
+/** Base64 of what is spoken in a message or a delta. */
+export const audioLengthIn = (message: JsonObject): number =>
+  stringOf(objectOf(message["audio"])?.["data"])?.length ?? 0;
+
+/** Images in a message or a delta, as the upstreams that make them say it. */
+export const imagesIn = (message: JsonObject): number => arrayOf(message["images"])?.length ?? 0;
+
+/** The text of a message or a delta, that of its speech included. */
 export function weighMessage(message: JsonObject): number {
   const { text, thinking, refusal } = saidIn(message);
   const calls = [...(arrayOf(message["tool_calls"]) ?? []), { function: message["function_call"] ?? null }];
   return calls.reduce<number>(
     (sum, call) => sum + weightOfArguments(objectOf(objectOf(call)?.["function"])?.["arguments"]),
-    weightOf(text) + weightOf(thinking) + weightOf(refusal),
+    weightOf(text) +
+      weightOf(thinking) +
+      weightOf(refusal) +
+      weightOf(stringOf(objectOf(message["audio"])?.["transcript"]) ?? ""),
   );
 }
 

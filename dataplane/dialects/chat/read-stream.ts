@@ -11,7 +11,7 @@ import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
 import { MAX_CALLS, parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
-import { tokensOfWeight } from "../output-estimate.ts";
+import { writtenText } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
 import { saidIn, chatStopReason, toolId } from "./read-response.ts";
@@ -48,7 +48,7 @@ export class ChatStreamReader implements StreamReader {
     return countedUsage(
       this.#reported,
       this.#context,
-      () => tokensOfWeight(this.#blocks.weight),
+      () => writtenText(this.#blocks.weight),
       this.#final,
       this.#tier,
     );

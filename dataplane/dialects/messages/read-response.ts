@@ -4,7 +4,7 @@ import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { boundedInput, toolInput } from "../tool-input.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
-import { tokensOfWeight, weightOf, weightOfArguments } from "../output-estimate.ts";
+import { writtenText, weightOf, weightOfArguments } from "../output-estimate.ts";
 import { countedUsage, readMessagesUsage } from "../usage.ts";
 import type { ContentBlock, JsonObject, JsonValue, MessagesResponse, StopReason } from "./types.ts";
 
@@ -26,9 +26,7 @@ export function readMessagesResponse(body: JsonObject, context: CodecContext): M
     stop_reason: messagesStopReason(body["stop_reason"], toolUsed),
     stop_sequence: stringOf(body["stop_sequence"]),
     ...stopDetails(body),
-    usage: countedUsage(readMessagesUsage(reported, null), context, () =>
-      tokensOfWeight(weighMessages(body)),
-    ),
+    usage: countedUsage(readMessagesUsage(reported, null), context, () => writtenText(weighMessages(body))),
   };
 }
 

@@ -11,7 +11,7 @@ import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.t
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { boundedInput, toolInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
-import { tokensOfWeight, weightOf } from "../output-estimate.ts";
+import { writtenText, weightOf } from "../output-estimate.ts";
 import { countedUsage, readMessagesUsage } from "../usage.ts";
 import { readBlock, stopDetails, messagesStopReason } from "./read-response.ts";
 import type {
@@ -61,7 +61,7 @@ export class MessagesStreamReader implements StreamReader {
   }
 
   get usage(): MessagesUsage {
-    return countedUsage(this.#reported, this.#context, () => tokensOfWeight(this.#weight), this.#final);
+    return countedUsage(this.#reported, this.#context, () => writtenText(this.#weight), this.#final);
   }
 
   step(event: SseEvent): MessagesEvent[] {

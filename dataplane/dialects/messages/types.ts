@@ -241,8 +241,11 @@ export interface MessagesUsage {
   service_tier?: string | null;
   inference_geo?: string | null;
   speed?: string | null;
-  /** Tokens of audio, a part of `input_tokens` and of `output_tokens`. Inside the process, and in Chat. */
-  audio?: { input: number; output: number };
+  /**
+   * Tokens with prices of their own (rule 10.5), parts of `input_tokens` and of `output_tokens`; absent: not reported.
+   * Inside the process, and in Chat.
+   */
+  media?: { audioInput?: number; audioOutput?: number; imageOutput?: number };
   /** By which tiers with a price the call was served; absent: the standard one. Inside the process only. */
   tiers?: { charged: readonly string[]; doubtful: readonly string[] };
   /** Counted by us, or half of it, for what the upstream did not report (so far). Inside the process only; no client sees it. */

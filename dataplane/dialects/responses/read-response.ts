@@ -6,7 +6,7 @@ import { markReasoning } from "../reasoning.ts";
 import { parsedInput, toolInput } from "../tool-input.ts";
 import type { ApiError } from "../../lib/api-error.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
-import { tokensOfWeight, weightOf, weightOfArguments } from "../output-estimate.ts";
+import { writtenText, weightOf, weightOfArguments } from "../output-estimate.ts";
 import { countedUsage, readResponsesUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
 import type { ContentBlock, JsonObject, MessagesResponse, StopReason } from "../messages/types.ts";
@@ -49,7 +49,7 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
     usage: countedUsage(
       readResponsesUsage(body["usage"]),
       context,
-      () => tokensOfWeight(weighResponses(body)),
+      () => writtenText(weighResponses(body)),
       true,
       stringOf(body["service_tier"]),
     ),

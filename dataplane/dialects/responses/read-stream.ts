@@ -13,7 +13,7 @@ import type { Piece } from "../block-order.ts";
 import { arrayOf, countOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
-import { tokensOfWeight, weightOf } from "../output-estimate.ts";
+import { writtenText, weightOf } from "../output-estimate.ts";
 import { countedUsage, readResponsesUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
 import {
@@ -55,7 +55,7 @@ export class ResponsesStreamReader implements StreamReader {
   }
 
   get usage(): MessagesUsage {
-    const written = () => tokensOfWeight(this.#blocks.weight);
+    const written = () => writtenText(this.#blocks.weight);
     return countedUsage(this.#reported, this.#context, written, true, this.#tier);
   }
 

@@ -384,6 +384,7 @@ const rates = {
   cache_write_1h: decimal,
   audio_input: decimal.nullable(),
   audio_output: decimal.nullable(),
+  image_output: decimal.nullable(),
 };
 const longPrompts = z
   .array(z.looseObject({ input_over: z.int(), ...rates }))

@@ -13,6 +13,7 @@ const shown = {
   cache_write_1h: "5",
   audio_input: null,
   audio_output: null,
+  image_output: null,
 };
 
 test("a price that was replaced is not shown, one that comes is shown with its moment", () => {

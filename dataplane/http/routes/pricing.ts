@@ -10,6 +10,7 @@ const ratesOf = (rates: Rates) => ({
   cache_write_1h: rates.cacheWrite1h,
   audio_input: rates.audioInput ?? null,
   audio_output: rates.audioOutput ?? null,
+  image_output: rates.imageOutput ?? null,
 });
 
 const withLongPrompts = (prices: Rates & Pick<Prices, "tiers">) => ({

@@ -37,6 +37,7 @@ export function wholeCompletion(answer: Answer, context: RenderContext): object 
         annotations: citationsOf(answer),
         ...(reasoning === "" ? {} : { reasoning_content: reasoning }),
         ...(calls.length === 0 ? {} : { tool_calls: calls }),
+        ...mediaOf(answer, context),
       },
       logprobs: null,
       finish_reason: finishReasons[stopOf(answer)],
@@ -68,7 +69,7 @@ export function completionChunks(answer: Answer, context: RenderContext): WireEv
     const delta = (fields: object) =>
       events.push(chunk([{ index, delta: fields, logprobs: null, finish_reason: null }]));
     delta({ role: "assistant", content: "", refusal: null });
-    for (const fields of deltas(answer, context)) delta(fields);
+    for (const fields of [...deltas(answer, context), ...mediaDeltas(answer, context)]) delta(fields);
     const citations = citationsOf(answer);
     if (citations.length > 0) delta({ annotations: citations });
   }
@@ -128,6 +129,30 @@ function toolCalls(answer: Answer, context: RenderContext): object[] {
     }));
 }
 
+const imageOf = (url: string) => ({ type: "image_url", image_url: { url } });
+
+/** In a whole message. */
+function mediaOf({ media = {} }: Answer, context: RenderContext): object {
+  const made = { id: `audio_fake${context.serial}`, expires_at: context.createdAt + 3600 };
+  return {
+    ...(media.speech !== undefined && { audio: { ...made, ...media.speech } }),
+    ...(media.images !== undefined && { images: media.images.map(imageOf) }),
+  };
+}
+
+function mediaDeltas({ media = {}, deltaChars }: Answer, context: RenderContext): object[] {
+  const { speech, images = [] } = media;
+  const drawn = images.map((url) => ({ images: [imageOf(url)] }));
+  if (speech === undefined) return drawn;
+  return [
+    { audio: { id: `audio_fake${context.serial}` } },
+    ...pieces(speech.transcript, deltaChars).map((transcript) => ({ audio: { transcript } })),
+    ...pieces(speech.data, deltaChars ?? 500).map((data) => ({ audio: { data } })),
+    { audio: { expires_at: context.createdAt + 3600 } },
+    ...drawn,
+  ];
+}
+
 function textOf(answer: Answer, type: "text" | "thinking" | "refusal"): string {
   return answer.parts.map((part) => (part.type === type ? part.text : "")).join("");
 }
@@ -147,6 +172,7 @@ function usage(answer: Answer, context: RenderContext) {
     completion_tokens_details: {
       reasoning_tokens: counts.reasoning,
       audio_tokens: counts.audio[1],
+      ...(counts.images > 0 && { image_tokens: counts.images }),
       accepted_prediction_tokens: 0,
       rejected_prediction_tokens: 0,
     },

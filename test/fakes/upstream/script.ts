@@ -15,6 +15,8 @@ export interface ScriptedUsage {
   readonly reasoning?: number;
   /** Chat: tokens of audio, part of input and of output. */
   readonly audio?: readonly [heard: number, spoken: number];
+  /** Chat: tokens of images made, part of output. */
+  readonly images?: number;
 }
 
 export type Part =
@@ -50,6 +52,11 @@ export interface Answer {
   /** Default: `tool` when there is a tool part, `refusal` when there is a refusal, else `end`. */
   readonly stop?: Stop;
   readonly stopSequence?: string;
+  /** Chat: what is spoken (`data` in base64) and the addresses of images made, behind the parts. */
+  readonly media?: {
+    readonly speech?: { readonly data: string; readonly transcript: string };
+    readonly images?: readonly string[];
+  };
   readonly usage?: ScriptedUsage;
   /** Characters in one streamed delta; default: one word each. */
   readonly deltaChars?: number;
@@ -197,6 +204,7 @@ export function usageOf(answer: Answer, context: RenderContext): Required<Script
     output: Math.max(1, Math.ceil(characters / 4)),
     reasoning: 0,
     audio: [0, 0],
+    images: 0,
     ...answer.usage,
   };
 }

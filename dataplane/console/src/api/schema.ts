@@ -436,6 +436,7 @@ export type Model = {
     readonly cache_write_1h: string;
     readonly audio_input: string | null;
     readonly audio_output: string | null;
+    readonly image_output: string | null;
     readonly tiers: readonly ({
       readonly input_over: number;
       readonly input: string;
@@ -445,6 +446,7 @@ export type Model = {
       readonly cache_write_1h: string;
       readonly audio_input: string | null;
       readonly audio_output: string | null;
+      readonly image_output: string | null;
     })[];
     readonly service_tiers: readonly ({
       readonly name: string;
@@ -459,6 +461,7 @@ export type Model = {
       readonly cache_write_1h: string;
       readonly audio_input: string | null;
       readonly audio_output: string | null;
+      readonly image_output: string | null;
       readonly tiers: readonly ({
         readonly input_over: number;
         readonly input: string;
@@ -468,6 +471,7 @@ export type Model = {
         readonly cache_write_1h: string;
         readonly audio_input: string | null;
         readonly audio_output: string | null;
+        readonly image_output: string | null;
       })[];
     })[];
     readonly changes: readonly ({
@@ -479,6 +483,7 @@ export type Model = {
       readonly cache_write_1h: string;
       readonly audio_input: string | null;
       readonly audio_output: string | null;
+      readonly image_output: string | null;
       readonly tiers: readonly ({
         readonly input_over: number;
         readonly input: string;
@@ -488,6 +493,7 @@ export type Model = {
         readonly cache_write_1h: string;
         readonly audio_input: string | null;
         readonly audio_output: string | null;
+        readonly image_output: string | null;
       })[];
       readonly service_tiers: readonly ({
         readonly name: string;
@@ -502,6 +508,7 @@ export type Model = {
         readonly cache_write_1h: string;
         readonly audio_input: string | null;
         readonly audio_output: string | null;
+        readonly image_output: string | null;
         readonly tiers: readonly ({
           readonly input_over: number;
           readonly input: string;
@@ -511,6 +518,7 @@ export type Model = {
           readonly cache_write_1h: string;
           readonly audio_input: string | null;
           readonly audio_output: string | null;
+          readonly image_output: string | null;
         })[];
       })[];
     })[];
