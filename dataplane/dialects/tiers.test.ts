@@ -11,7 +11,7 @@ const plan = (
   upstreams: readonly Dialect[] = [client],
 ) => planTiers({ fields, beta, client, upstreams }, offers);
 
-const nothing: Offers = { tiers: [], longPrompts: false };
+const nothing: Offers = { tiers: [], longPrompts: false, thinking: true };
 const all = ["messages", "chat", "responses"];
 
 test.each([
@@ -27,7 +27,7 @@ test.each([
 });
 
 test("a tier that only service_tier asks for is none in another field, nor the other way round", () => {
-  const offers: Offers = { tiers: ["flex", "fast", "pro"], longPrompts: false };
+  const offers: Offers = { tiers: ["flex", "fast", "pro"], longPrompts: false, thinking: true };
   const fields = { service_tier: "fast", speed: "flex", inference_geo: "batch", mode: "flex" };
   expect(plan(fields, undefined, offers)).toMatchObject({
     asked: {},
@@ -51,7 +51,7 @@ test("betas of dearer prices stay by name, the others go", () => {
     dropped: ["anthropic-beta:fast-mode-2026-02-01", "anthropic-beta:context-1m-2025-08-07"],
     betas: "interleaved-thinking-2025-05-14",
   });
-  expect(plan({}, beta, { tiers: ["fast"], longPrompts: true })).toMatchObject({
+  expect(plan({}, beta, { tiers: ["fast"], longPrompts: true, thinking: true })).toMatchObject({
     dropped: [],
     betas: "fast-mode-2026-02-01,interleaved-thinking-2025-05-14,context-1m-2025-08-07",
   });
@@ -100,7 +100,13 @@ describe("by what a request may be charged, for its hold", () => {
     ],
   ];
   test.each(cases)("%s: %o", (_what, fields, client, upstreams, expected) => {
-    const { possible } = plan(fields, undefined, { tiers, longPrompts: false }, client, upstreams);
+    const { possible } = plan(
+      fields,
+      undefined,
+      { tiers, longPrompts: false, thinking: true },
+      client,
+      upstreams,
+    );
     const sets = possible.map((set) => set.join("+"));
     for (const set of expected) expect(sets).toContain(set);
     if (!("speed" in fields) && client !== "chat") expect(sets.toSorted()).toEqual(expected.toSorted());
@@ -108,7 +114,7 @@ describe("by what a request may be charged, for its hold", () => {
 });
 
 test("the client's own word for the standard is told to every upstream", () => {
-  const offers = { tiers: ["priority"], longPrompts: false };
+  const offers = { tiers: ["priority"], longPrompts: false, thinking: true };
   expect(plan({ service_tier: "default" }, undefined, offers, "chat").standard).toEqual(all);
   expect(plan({ service_tier: "auto" }, undefined, offers, "chat").standard).toEqual([]);
 });

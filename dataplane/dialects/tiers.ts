@@ -20,6 +20,8 @@ export interface Offers {
   readonly tiers: readonly string[];
   /** Prompts beyond the usual length. */
   readonly longPrompts: boolean;
+  /** Reasoning goes upstream, and with it its mode. */
+  readonly thinking: boolean;
 }
 
 /** Plain data: large requests are written in another thread. */
@@ -118,11 +120,12 @@ export function planTiers({ fields, beta, client, upstreams }: TierRequest, offe
   for (const name of tierFields) {
     const value = fields[name];
     if (value === undefined || standardValues[name].includes(value)) continue;
-    if (offered.includes(value) && isValueOf(name, value)) asked[name] = value;
+    const isOffered = offered.includes(value) && isValueOf(name, value);
+    if (isOffered && (name !== "mode" || offers.thinking)) asked[name] = value;
     else dropped.push(fieldNames[name]);
   }
   const betas = beta?.split(",").map((name) => name.trim()) ?? [];
-  const kept = betas.filter((name) => isOffered(name, offers));
+  const kept = betas.filter((name) => goes(name, offers));
   const isStandard =
     fields.service_tier !== undefined &&
     asked.service_tier === undefined &&
@@ -229,7 +232,7 @@ export function servedTiers(
   return { tiers: isStandard ? null : { charged, doubtful }, isPriced };
 }
 
-function isOffered(beta: string, { tiers, longPrompts }: Offers): boolean {
+function goes(beta: string, { tiers, longPrompts }: Offers): boolean {
   const priced = pricedBetas.find(([beginning]) => beta.startsWith(beginning));
   if (priced === undefined) return true;
   const [, tier] = priced;

@@ -82,7 +82,11 @@ export class OutgoingRequest {
       upstreams: route.upstreams.map(({ dialect }) => dialect),
     };
     const offered = serviceTiers.map(({ name }) => name);
-    this.tiers = planTiers(asked, { tiers: offered, longPrompts: tiers !== undefined });
+    this.tiers = planTiers(asked, {
+      tiers: offered,
+      longPrompts: tiers !== undefined,
+      thinking: route.capabilities.thinking,
+    });
   }
 
   /** What no candidate can read is refused before anything is held for it. @throws ApiError */

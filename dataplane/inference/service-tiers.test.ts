@@ -28,11 +28,11 @@ const hello = (tiers: Tiers = {}): Step => ({
 const ways = ["whole", "streamed", "tools", "streamed tools", "batch"] as const;
 type Way = (typeof ways)[number];
 
-function asked(client: Dialect, upstream: Dialect, way: Way, more: object, headers = {}) {
+function asked(client: Dialect, upstream: Dialect, way: Way, more: object, headers = {}, around = route) {
   const tools = way.includes("tools") ? declaredSearch[client] : {};
   const body = bodyOf(client, { ...more, ...tools, ...(way.includes("streamed") && { stream: true }) });
   const served = routeTo([upstreamOf(fake.url, upstream)], {
-    ...route,
+    ...around,
     ...(way.includes("tools") && { toolPolicy: "p" }),
   });
   const call = callTo(client, body, { headers });
@@ -418,4 +418,32 @@ test("a converted answer tells its client the tier", async () => {
   const call = asked("chat", "responses", "whole", { service_tier: "priority" });
   await serve(call);
   expect(JSON.parse(call.sink.text)).toMatchObject({ service_tier: "priority" });
+});
+
+describe.each(dialects)("a model that does not think, on %s", (upstream) => {
+  test.each(ways.filter((way) => way !== "batch" || upstream === "responses"))(
+    "is asked for no mode of thinking, and charged for none, %s",
+    async (way) => {
+      const { capabilities } = routeTo([]);
+      const still = { capabilities: { ...capabilities, thinking: false } };
+      for (const tiers of [serviceTiers, []]) {
+        fake.reset();
+        fake.next(hello());
+        const body = { reasoning: { mode: "pro", effort: "high" } };
+        const call = asked(
+          "responses",
+          upstream,
+          way,
+          body,
+          {},
+          { ...still, prices: { ...prices, serviceTiers: tiers } },
+        );
+        await serve(call);
+        expect(JSON.stringify(sent())).not.toContain('"pro"');
+        const drops = call.sink.headers["x-gapura-dropped"]?.split(", ") ?? [];
+        expect(drops.filter((name) => name === "reasoning.mode")).toHaveLength(1);
+        expect(charged(call)).toEqual({ total: standardCost, serviceTier: "standard", implausible: false });
+      }
+    },
+  );
 });
