@@ -21,7 +21,7 @@ const views = [
 const FIRST_LOAD_BYTES = 200 * 1024;
 
 let browser: Browser;
-const { url, admin, inference } = theWorld();
+const { url, admin, inference, keys } = theWorld();
 
 beforeAll(async () => {
   browser = await openBrowser();
@@ -109,6 +109,26 @@ test("the organization and its credit stand on every page, as the API tells them
     await banner.getByText("Demo").waitFor();
     await banner.getByText(figure, { exact: true }).waitFor();
   }
+  await page.context().close();
+});
+
+test("without credit every page says what will fail, and it does", async () => {
+  const { page, faults } = await openPage(browser, url, phone);
+  await signIn(page, url, keys.empty.admin);
+  const refused = await fetch(`${url}/v1/chat/completions`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${keys.empty.inference}`, "content-type": "application/json" },
+    body: JSON.stringify({ model: "demo-chat", messages: [{ role: "user", content: "Hello" }] }),
+  });
+  expect(refused.status).toBe(402);
+  for (const name of views) {
+    await page.getByRole("button", { name: "Menu" }).click();
+    await page.getByRole("navigation").getByRole("link", { name, exact: true }).click();
+    await page.getByRole("main").getByRole("heading", { level: 1, name }).waitFor();
+    await page.getByRole("status").getByText("No credit is left. Requests, new batches").waitFor();
+  }
+  expect(await axe(page)).toEqual([]);
+  expect(faults).toEqual([]);
   await page.context().close();
 });
 

@@ -5,11 +5,18 @@ import { inject } from "vitest";
 import type { TestProject } from "vitest/node";
 import { startProduct, temporaryFolder } from "../integration/product.ts";
 
+/** Organizations: one that calls the demo's models, one without credit, one with very much of everything. */
+const names = ["demo", "empty", "many"] as const;
+type Name = (typeof names)[number];
+export const MANY_MODELS = 1000;
+
 export interface ConsoleWorld {
   readonly url: string;
   readonly admin: string;
   readonly inference: string;
   readonly databaseUrl: string;
+  /** Of the other organizations. */
+  readonly keys: Readonly<Record<Name, { readonly admin: string; readonly inference: string }>>;
 }
 
 declare module "vitest" {
@@ -21,21 +28,73 @@ declare module "vitest" {
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const folder = temporaryFolder();
   const data = join(folder.path, "data");
-  const manifests = resolve(import.meta.dirname, "../../hack/demo");
+  const manifests = join(folder.path, "manifests");
+  writeManifests(manifests);
   const product = await startProduct({ manifests, data });
   const read = (...path: string[]) => fs.readFileSync(join(data, ...path), "utf8").trim();
   const { databaseUrl } = JSON.parse(read("stores.json")) as { databaseUrl: string };
-  project.provide("console", {
-    url: product.url,
-    admin: read("secrets", "default", "demo-admin", "admin-key"),
-    inference: read("secrets", "default", "demo-key", "api-key"),
-    databaseUrl,
+  const secret = (name: string, file: string) => read("secrets", "default", name, file);
+  const keysOf = (name: Name) => ({
+    admin: secret(`${name}-admin`, "admin-key"),
+    inference: secret(`${name}-key`, "api-key"),
   });
+  const keys = { demo: keysOf("demo"), empty: keysOf("empty"), many: keysOf("many") };
+  project.provide("console", { url: product.url, ...keys.demo, databaseUrl, keys });
   return async () => {
     await product.stop();
     folder[Symbol.dispose]();
   };
 }
+
+function writeManifests(folder: string): void {
+  fs.cpSync(resolve(import.meta.dirname, "../../hack/demo"), folder, { recursive: true });
+  const demo = join(folder, "organization.yaml");
+  const text = fs.readFileSync(demo, "utf8");
+  fs.writeFileSync(demo, text.replace("  credits:", '  models: { allow: ["demo*"] }\n  credits:'));
+  const models = Array.from({ length: MANY_MODELS }, (_, index) => `many-${String(index).padStart(4, "0")}`);
+  const objects = [
+    organization("empty", "Nothing left", [], ["demo*"]),
+    organization("many", "Very many", [{ name: "welcome", amount: "9000000" }], ["many-*"]),
+    {
+      kind: "PriceTable",
+      metadata: { name: "many" },
+      spec: {
+        unit: "USD",
+        creditsPerUSD: "32",
+        models: models.map((model) => ({ model, input: "1", output: "2" })),
+      },
+    },
+    ...models.map((name) => ({
+      kind: "ModelRoute",
+      metadata: { name },
+      spec: {
+        limits: { contextTokens: 100_000, maxOutputTokens: 1000 },
+        upstreams: [{ name: "local", dialect: "Messages", baseURL: "http://127.0.0.1:9400" }],
+        priceTableRef: { name: "many" },
+      },
+    })),
+  ];
+  const documents = objects.map((object) => JSON.stringify({ apiVersion: "gapura.dev/v1alpha1", ...object }));
+  fs.writeFileSync(join(folder, "many.yaml"), documents.join("\n---\n"));
+}
+
+const organization = (
+  name: Name,
+  displayName: string,
+  grants: readonly { readonly name: string; readonly amount: string }[],
+  allow: readonly string[],
+) => ({
+  kind: "Organization",
+  metadata: { name },
+  spec: {
+    id: `org_${name}`,
+    displayName,
+    models: { allow },
+    credits: { grants },
+    apiKeys: [{ name: "default", secretKeyRef: { name: `${name}-key`, key: "api-key" } }],
+    adminKeys: [{ name: "root", secretKeyRef: { name: `${name}-admin`, key: "admin-key" } }],
+  },
+});
 
 export const theWorld = (): ConsoleWorld => inject("console");
 

@@ -83,20 +83,22 @@ function queryText(query: Readonly<Record<string, unknown>>): string {
   return text === "" ? "" : `?${text}`;
 }
 
-interface Listed {
-  readonly data: readonly { readonly id: string }[];
+interface Page<One> {
+  readonly data: readonly One[];
   readonly has_more: boolean;
 }
-/** Every page of a list, at most `most` objects. */
-export async function everyPage<Page extends Listed>(
+/** Every page of a list, at most `most` objects. `show` is told of what has come before the last page has. */
+export async function everyPage<One extends { readonly id: string }>(
   most: number,
-  page: (after: string | undefined) => Promise<Page>,
-): Promise<Page["data"][number][]> {
-  const found: Page["data"][number][] = [];
+  page: (after: string | undefined) => Promise<Page<One>>,
+  show: (some: readonly One[]) => void = () => {},
+): Promise<readonly One[]> {
+  const found: One[] = [];
   for (let after: string | undefined; found.length < most; after = found.at(-1)?.id) {
     const { data, has_more: hasMore } = await page(after);
     found.push(...data);
     if (!hasMore || data.length === 0) break;
+    show([...found]);
   }
   return found;
 }

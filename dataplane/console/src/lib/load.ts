@@ -10,11 +10,12 @@ export interface Loaded<Value> {
 }
 
 /**
+ * @param load may show a part before the whole has come
  * @param inputs what the answer depends on; a change drops the running request
  * @param everyMs loads again after so long; 0: never
  */
 export function useLoad<Value>(
-  load: (signal: AbortSignal) => Promise<Value>,
+  load: (signal: AbortSignal, show: (part: Value) => void) => Promise<Value>,
   inputs: readonly unknown[],
   everyMs = 0,
 ): Loaded<Value> {
@@ -29,7 +30,10 @@ export function useLoad<Value>(
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     setState((before) => ({ ...before, busy: true }));
-    load(stop.signal).then(
+    const show = (part: Value) => {
+      if (!stop.signal.aborted) setState({ value: part, problem: null, busy: true });
+    };
+    load(stop.signal, show).then(
       (value) => {
         if (stop.signal.aborted) return;
         setState({ value, problem: null, busy: false });

@@ -254,14 +254,16 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-/** A part of a view that is loaded: busy, failed or there. */
+/** A part of a view that is loaded: busy, failed or there. `busy`: something beside it is on its way too. */
 export function Section<Value>({
   loaded,
   title,
   aside,
+  busy: isBusy = false,
   children,
 }: {
   readonly loaded: Loaded<Value>;
+  readonly busy?: boolean;
   readonly title?: string;
   readonly aside?: ComponentChildren;
   readonly children: (value: Value) => ComponentChildren;
@@ -269,7 +271,7 @@ export function Section<Value>({
   const { value, problem, busy, again } = loaded;
   const t = useTexts();
   return (
-    <section class="section" aria-busy={busy}>
+    <section class="section" aria-busy={busy || isBusy}>
       {(title !== undefined || aside !== undefined) && (
         <header class="section-head">
           {title !== undefined && <h2>{title}</h2>}

@@ -50,7 +50,7 @@ export const en = {
     signOut: "Sign out",
     available: "Available credit",
     noCredit:
-      "No credit is left. Every request is refused with 402 until credit is granted; batches fail too.",
+      "No credit is left. Requests, new batches and uploads are refused with 402, and what batches have left fails, until credit is granted. Reading and deleting still work.",
     heldCredit: "All remaining credit is reserved by running requests. New requests wait, then get 429.",
     notFound: "There is no such page",
     notFoundHint: "The address may be old.",

@@ -51,7 +51,8 @@ export const id: Texts = {
     language: "Bahasa",
     signOut: "Keluar",
     available: "Kredit tersedia",
-    noCredit: "Kredit habis. Semua permintaan ditolak dengan 402 sampai kredit ditambah; batch juga gagal.",
+    noCredit:
+      "Kredit habis. Permintaan, batch baru, dan unggahan ditolak dengan 402, dan sisa batch gagal, sampai kredit ditambah. Membaca dan menghapus tetap bisa.",
     heldCredit:
       "Semua sisa kredit sedang ditahan permintaan yang berjalan. Permintaan baru menunggu, lalu mendapat 429.",
     notFound: "Halaman ini tidak ada",

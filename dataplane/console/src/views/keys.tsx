@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { ApiKey, Project } from "../api/schema.ts";
 import { useLoad } from "../lib/load.ts";
-import { namesOf, readKeys, readProjects } from "../lib/organization.ts";
+import { forgetNames, namesOf, readKeys, readProjects } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
 import {
   Badge,
@@ -25,9 +25,10 @@ export default function Keys() {
   const t = useTexts();
   const { query } = useStore(place);
   const [asked, setAsked] = useState<Asked | null>(null);
-  const loaded = useLoad(async (signal) => {
-    const [keys, projects] = await Promise.all([readKeys(signal), readProjects(signal)]);
-    return { keys, projects };
+  const loaded = useLoad<{ keys: readonly ApiKey[]; projects: readonly Project[] }>(async (signal, show) => {
+    forgetNames();
+    const projects = await readProjects(signal);
+    return { keys: await readKeys(signal, (keys) => show({ keys, projects })), projects };
   }, []);
   return (
     <>

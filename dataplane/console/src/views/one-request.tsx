@@ -2,7 +2,7 @@
 import type { Request } from "../api/schema.ts";
 import { minute, momentOf } from "../lib/days.ts";
 import { useLoad } from "../lib/load.ts";
-import { namesOf, readKeys, readProjects } from "../lib/organization.ts";
+import { useNames, type Names } from "../lib/organization.ts";
 import { asCurl, dialects } from "../lib/playground.ts";
 import { Badge, CopyButton, Section, ViewLink } from "../parts/basics.tsx";
 import { Code } from "../parts/snippets.tsx";
@@ -26,15 +26,9 @@ export function Outcome({ request: { status, error_code: code } }: { request: Re
 export function OneRequest({ id }: { id: string }) {
   const t = useTexts();
   const { request: _, ...list } = Object.fromEntries(place.value.query);
+  const names = useNames();
   const loaded = useLoad(
-    async (signal) => {
-      const [request, keys, projects] = await Promise.all([
-        admin("GET /v1/organization/requests/{id}", { path: { id }, signal }),
-        readKeys(signal),
-        readProjects(signal),
-      ]);
-      return { request, keyName: namesOf(keys), projectName: namesOf(projects) };
-    },
+    (signal) => admin("GET /v1/organization/requests/{id}", { path: { id }, signal }),
     [id],
   );
   return (
@@ -47,18 +41,19 @@ export function OneRequest({ id }: { id: string }) {
       <h2 class="row">
         <span class="breaks">{id}</span> <CopyButton text={id} />
       </h2>
-      <Section loaded={loaded}>{(value) => <What {...value} />}</Section>
+      <Section loaded={loaded} busy={names.busy}>
+        {(request) => <What request={request} names={names} />}
+      </Section>
     </>
   );
 }
 
 interface WhatProps {
   readonly request: Request;
-  readonly keyName: (id: string) => string;
-  readonly projectName: (id: string) => string;
+  readonly names: Names;
 }
 
-function What({ request, keyName, projectName }: WhatProps) {
+function What({ request, names: { keyName, projectName } }: WhatProps) {
   const t = useTexts();
   const { api_key_id: key, project_id: project } = request;
   const facts: [string, string][] = [

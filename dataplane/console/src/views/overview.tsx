@@ -3,7 +3,7 @@ import type { Credits, Request } from "../api/schema.ts";
 import { addDays, dayOf } from "../lib/days.ts";
 import { approximate, divide, isPositive, subtract, sum } from "../lib/decimal.ts";
 import { useLoad } from "../lib/load.ts";
-import { namesOf, readKeys } from "../lib/organization.ts";
+import { useNames } from "../lib/organization.ts";
 import { noFilters, readCosts, readUsage, sumBy, sumUsage, type UsageResult } from "../lib/reports.ts";
 import { Badge, Empty, Figure, Moment, Section, ViewLink } from "../parts/basics.tsx";
 import { Chart } from "../parts/chart.tsx";
@@ -21,16 +21,16 @@ const NEWEST = 500;
 
 export default function Overview() {
   const t = useTexts();
+  const { keyName, busy } = useNames();
   const loaded = useLoad(
     async (signal) => {
       const to = dayOf(Date.now());
       const range = { from: addDays(to, 1 - DAYS), to };
-      const [credit, costs, models, keyUsage, keys, newest] = await Promise.all([
+      const [credit, costs, models, keyUsage, newest] = await Promise.all([
         admin("GET /v1/organization/credits", { signal }),
         readCosts(range, {}, signal),
         readUsage(range, "1d", "model", noFilters, signal),
         readUsage(range, "1d", "api_key_id", noFilters, signal),
-        readKeys(signal),
         admin("GET /v1/organization/requests", { query: { limit: NEWEST }, signal }),
       ]);
       const results = (buckets: typeof models) => buckets.flatMap((bucket) => bucket.results);
@@ -40,7 +40,6 @@ export default function Overview() {
         costs,
         models: results(models),
         keyUsage: results(keyUsage),
-        keys,
         newest: newest.data,
       };
     },
@@ -48,10 +47,9 @@ export default function Overview() {
     EVERY_MS,
   );
   return (
-    <Section loaded={loaded}>
-      {({ range, credit, costs, models, keyUsage, keys, newest }) => {
+    <Section loaded={loaded} busy={busy}>
+      {({ range, credit, costs, models, keyUsage, newest }) => {
         const used = sumUsage(models);
-        const keyName = namesOf(keys);
         return (
           <>
             <dl class="stats">

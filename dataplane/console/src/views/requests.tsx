@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { addDays, isDay, startOfDay } from "../lib/days.ts";
 import { useLoad } from "../lib/load.ts";
-import { namesOf, readKeys, readProjects } from "../lib/organization.ts";
+import { useNames } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
 import { Check, Empty, Field, IdChoice, Section, ViewLink } from "../parts/basics.tsx";
 import { Table } from "../parts/table.tsx";
@@ -26,17 +26,12 @@ function RequestList() {
   const { query } = useStore(place);
   const [live, setLive] = useState(false);
   const asked = questionOf(query);
-  const names = useLoad(async (signal) => {
-    const [keys, projects] = await Promise.all([readKeys(signal), readProjects(signal)]);
-    return { keys, projects };
-  }, []);
-  const { keys, projects } = names.value ?? { keys: [], projects: [] };
+  const { keys, projects, keyName, busy } = useNames();
   const loaded = useLoad(
     (signal) => admin("GET /v1/organization/requests", { query: { limit: MOST, ...asked }, signal }),
     [JSON.stringify(asked)],
     live ? LIVE_MS : 0,
   );
-  const keyName = namesOf(keys);
   return (
     <>
       <div class="filters">
@@ -78,7 +73,7 @@ function RequestList() {
         <Field label={t.requests.code} value={query.get("code") ?? ""} onInput={(code) => refine({ code })} />
         <Check label={t.requests.live} checked={live} onInput={setLive} />
       </div>
-      <Section loaded={loaded}>
+      <Section loaded={loaded} busy={busy}>
         {({ data }) =>
           data.length === 0 ? (
             <Empty title={t.requests.empty}>

@@ -1,10 +1,9 @@
 /** Usage by day or hour: a chart, its figures, and the same as a file. The address holds the whole question. */
 import type { ComponentChildren } from "preact";
-import type { ApiKey, Project } from "../api/schema.ts";
 import { csv, download } from "../lib/csv.ts";
 import { minute } from "../lib/days.ts";
 import { useLoad } from "../lib/load.ts";
-import { namesOf, readKeys, readProjects } from "../lib/organization.ts";
+import { useNames, type Names } from "../lib/organization.ts";
 import {
   noFilters,
   readUsage,
@@ -51,10 +50,7 @@ const oneOf = (text: string): string[] => (text === "" ? [] : [text]);
 export default function Usage() {
   const t = useTexts();
   const question = questionOf(useStore(place).query);
-  const names = useLoad(async (signal) => {
-    const [keys, projects] = await Promise.all([readKeys(signal), readProjects(signal)]);
-    return { keys, projects };
-  }, []);
+  const names = useNames();
   const loaded = useLoad(
     async (signal) => {
       const { range, width, group, model, key, project } = question;
@@ -68,12 +64,11 @@ export default function Usage() {
     },
     [JSON.stringify(question)],
   );
-  const { keys, projects } = names.value ?? { keys: [], projects: [] };
   return (
     <>
-      <Filters question={question} models={loaded.value?.models ?? []} keys={keys} projects={projects} />
-      <Section loaded={loaded}>
-        {(answer) => <Report {...answer} groupName={groupNamer(answer.question.group, keys, projects, t)} />}
+      <Filters question={question} models={loaded.value?.models ?? []} names={names} />
+      <Section loaded={loaded} busy={names.busy}>
+        {(answer) => <Report {...answer} groupName={groupNamer(answer.question.group, names, t)} />}
       </Section>
       <p class="hint">{t.common.utc}</p>
     </>
@@ -83,11 +78,10 @@ export default function Usage() {
 interface FiltersProps {
   readonly question: Question;
   readonly models: readonly string[];
-  readonly keys: readonly ApiKey[];
-  readonly projects: readonly Project[];
+  readonly names: Names;
 }
 
-function Filters({ question, models, keys, projects }: FiltersProps) {
+function Filters({ question, models, names: { keys, projects } }: FiltersProps) {
   const t = useTexts();
   return (
     <div class="filters">
@@ -132,11 +126,9 @@ function Filters({ question, models, keys, projects }: FiltersProps) {
 /** What a result of the grouped report is called. */
 function groupNamer(
   group: UsageGroup | null,
-  keys: readonly ApiKey[],
-  projects: readonly Project[],
+  { keyName, projectName }: Names,
   t: Texts,
 ): (result: UsageResult) => string {
-  const [keyName, projectName] = [namesOf(keys), namesOf(projects)];
   return (result) => {
     if (group === "model") return result.model ?? "";
     if (group === "api_key_id") return keyName(result.api_key_id ?? "");
