@@ -183,7 +183,8 @@ function tokenCharge(
   return { parts: sums, tier: [...tiers].join(",") || STANDARD };
 }
 
-const STANDARD = "standard";
+/** What rows and reports call the tier whose prices are the model's own. */
+export const STANDARD = "standard";
 const noTiers: ServedTiers = { charged: [], doubtful: [] };
 
 /** Of one call: of what is doubtful, whatever makes it dearest (rule 10.2). */

@@ -4,6 +4,7 @@
  */
 import type { CommonQueryMethods } from "slonik";
 import type { Micros } from "../billing/meter.ts";
+import { STANDARD } from "../billing/price.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
 import { DAY_MS } from "../lib/clock.ts";
 import { invalid, type BucketRange } from "./parameters.ts";
@@ -169,7 +170,7 @@ async function readGrouped(
   return { days, total: [...total.values()] };
 }
 
-/** The lines of one model, without those of which there was nothing. */
+/** The lines of one model in one tier of service, without those of which there was nothing. */
 function chargesOf(
   model: string,
   serviceTier: string,
@@ -177,7 +178,8 @@ function chargesOf(
 ): ChargeGroup[] {
   return lines.flatMap(({ costType, tokenType, words, micros, amounts }) => {
     if (sums[micros] === 0n && amounts.every((column) => sums[column] === 0n)) return [];
-    const description = `${model}, ${words}`;
+    const tier = serviceTier === STANDARD ? [] : [serviceTier];
+    const description = [model, ...tier, words].join(", ");
     return [{ micros: sums[micros], of: { description, costType, tokenType, model, serviceTier } }];
   });
 }

@@ -8,7 +8,7 @@ import type { RunTool } from "../../dataplane/tools/toolbox.ts";
 import { text, toolCall, type Step } from "../fakes/upstream/script.ts";
 import { withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { openGround, type Ground } from "./batches-ground.ts";
-import { BatchPlane, bodyOf, line, type Json } from "./batches-world.ts";
+import { BatchPlane, bodyOf, line, routesTo, type Json } from "./batches-world.ts";
 import { makeOrganization } from "./money-world.ts";
 import { freshDatabase, freshRedis } from "./stores.ts";
 
@@ -26,7 +26,14 @@ const runTool: RunTool = async () => ({
 beforeAll(async () => {
   ground = await openGround();
   ({ upstream } = ground);
-  plane = await BatchPlane.open(ground.stores, { upstreamUrl: upstream.url, runTool, waitMs: 50 });
+  const plain = routesTo(upstream.url);
+  const tiered = plain.map((route) => ({
+    ...route,
+    model: route.model.replace("m-", "t-"),
+    prices: { ...route.prices, serviceTiers: [{ name: "priority", multiplier: "2" }] },
+  }));
+  const routes = [...plain, ...tiered];
+  plane = await BatchPlane.open(ground.stores, { upstreamUrl: upstream.url, routes, runTool, waitMs: 50 });
   await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
 });
 afterAll(async () => {
@@ -119,6 +126,12 @@ const rowsOf = (id: string) =>
     where batch_id = ${id} and endpoint = 'batch' order by cost_micros
   `);
 
+const tiersOf = (id: string) =>
+  plane.pool.any(sql.type(z.object({ cost: z.bigint(), tier: z.string() }))`
+    select cost_micros as cost, service_tier as tier from usage where batch_id = ${id}
+  `);
+const usage = { input: 1_000, output: 100 };
+
 const dialects = ["messages", "chat", "responses"] as const;
 const withSearch = {
   messages: (more: object = {}) =>
@@ -161,6 +174,27 @@ describe.each(dialects)("%s", (dialect) => {
     expect(await rowsOf(id)).toEqual([
       { cost: 300n * 96n + 30n * 480n + 320_000n, status: "ok", iterations: 2, estimated: false },
     ]);
+  });
+
+  test("rule 10.2: a tier with a price goes upstream and is charged as reported, one without stays here", async () => {
+    const asked = { messages: "auto", chat: "priority", responses: "priority" }[dialect];
+    const [goes, stays] = [bodyOf[dialect](), bodyOf[dialect]()].map((body) => ({
+      ...body,
+      service_tier: asked,
+    }));
+    const tiers = { service_tier: "priority" };
+    upstream.model(model, { answer: { parts: [{ type: "text", text: "fine" }], usage, tiers } });
+    const { id } = await run(dialect, { a: { ...goes, model: `t-${dialect}` } });
+    const standard = { messages: "standard_only", chat: "default", responses: "default" }[dialect];
+    const sentTier = () =>
+      upstream.requests.map(({ text: sent }) => (JSON.parse(sent) as Json)["service_tier"]);
+    expect(sentTier()).toEqual([asked]);
+    expect(await tiersOf(id)).toEqual([{ cost: 2n * 144_000n, tier: "priority" }]);
+    upstream.reset();
+    upstream.model(model, { answer: { parts: [{ type: "text", text: "fine" }], usage } });
+    const { id: other } = await run(dialect, { a: { ...stays, model: `m-${dialect}` } });
+    expect(sentTier()).toEqual([standard]);
+    expect(await tiersOf(other)).toEqual([{ cost: 144_000n, tier: "standard" }]);
   });
 
   test(`upstream rejects at the first loop iteration: ${end}, not billed, without the provider's words`, async () => {

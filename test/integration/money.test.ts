@@ -5,10 +5,13 @@ import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { applyGrant, bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
+import { pricesAt } from "../../dataplane/billing/price.ts";
 import type { UsageRow } from "../../dataplane/billing/usage-row.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
+import { costReport } from "../../dataplane/reports/cost-report.ts";
+import { messagesUsage } from "../../dataplane/reports/messages-usage.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
-import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
+import { Plane, makeOrganization, observed, plainPrices, request, usage } from "./money-world.ts";
 
 let database: TestDatabase;
 let redis: TestStore;
@@ -285,6 +288,64 @@ describe("dead owners", () => {
     await expect.poll(() => rows("org_late")).toEqual([{ cost: 90n, provisional: false }]);
     const credit = { granted: 1_000n, used: 90n, held: 0n, available: 910n };
     await expect.poll(() => owner.holds.credit("org_late")).toEqual(credit);
+    await owner.close();
+  });
+
+  test("rules 10.2, 10.4: the tier that came late replaces the one seen, at the prices of acceptance, in every sum", async () => {
+    const changed = Date.parse("2027-01-01T00:00:00Z");
+    const prices = pricesAt(
+      {
+        ...plainPrices,
+        serviceTiers: [
+          { name: "fast", multiplier: "6" },
+          { name: "us", multiplier: "1.5" },
+        ],
+        changes: [{ ...plainPrices, from: changed, input: "100" }],
+      },
+      changed - 1,
+    );
+    await makeOrganization(plane.pool, "org_tiers", 10_000n);
+    const stores = { redisUrl: redis.url, postgresUrl: database.url };
+    const owner = await Plane.open(stores, swept);
+    const asked = request("org_tiers", { prices, acceptedAt: changed - 1, contextTokens: 1_000_000 });
+    const bill = await owner.holds.open(asked, 1_000n);
+    const told = (input: number, charged: string[]) => ({
+      ...usage(input),
+      tokens: { ...usage(input).tokens, tiers: { charged, doubtful: [] } },
+    });
+    bill.observe(told(70, ["us"]));
+    await owner.holds.heartbeat();
+    await owner.upkeep.sweep();
+    await owner.upkeep.drain();
+    const shown = async () => {
+      const range = { starting_at: "2026-12-31", ending_at: "2027-01-01" };
+      const query = { ...range, group_by: "service_tier,context_window" };
+      const used = await messagesUsage(plane.pool, "org_tiers", query, changed);
+      const costs = await costReport(plane.pool, "org_tiers", { ...range, group_by: "description" }, changed);
+      const rows = [
+        ...used.data.flatMap(({ results }) => results),
+        ...costs.results.map(({ description, credits, service_tier }) => ({
+          description,
+          credits,
+          service_tier,
+        })),
+      ];
+      return JSON.parse(JSON.stringify(rows)) as unknown;
+    };
+    const line = (input: number, tier: string, credits: string) => [
+      expect.objectContaining({
+        uncached_input_tokens: input,
+        service_tier: tier,
+        context_window: 1_000_000,
+      }),
+      { description: `model, ${tier}, uncached input tokens`, credits, service_tier: tier },
+    ];
+    await expect.poll(shown).toEqual(line(70, "us", "0.000105"));
+    // The owner is back, long after the prices changed.
+    await bill.settle(told(90, ["fast", "us"]));
+    await owner.upkeep.drain();
+    await expect.poll(shown).toEqual(line(90, "fast+us", "0.00081"));
+    expect(await owner.holds.credit("org_tiers")).toMatchObject({ used: 810n, held: 0n });
     await owner.close();
   });
 

@@ -47,6 +47,12 @@ const oddPrices: Prices = {
   tools: { webSearch: "0.0007", webFetch: "0", xSearchPost: "0.0333333", xSearchProfile: "320" },
 };
 
+const serviceTiers = [
+  { name: "priority", multiplier: "2" },
+  { name: "fast", multiplier: "6.5" },
+  { name: "us", multiplier: "1.1" },
+];
+
 const count = fc.oneof(fc.constant(0), fc.integer({ min: 1, max: 50 }), fc.integer({ min: 1, max: 200_000 }));
 const few = fc.integer({ min: 0, max: 3 });
 const traffic = fc.array(
@@ -63,7 +69,8 @@ const traffic = fc.array(
     model: fc.constantFrom<string>("m,1", "m 2", "m'3"),
     contextTokens: fc.constantFrom(8000, 200_000),
     batch: fc.boolean(),
-    prices: fc.constantFrom(plainPrices, oddPrices),
+    prices: fc.constantFrom(plainPrices, oddPrices, { ...oddPrices, serviceTiers }),
+    tiers: fc.constantFrom([], ["priority"], ["fast", "us"]),
     status: fc.constantFrom("ok", "error", "cancelled"),
     provisional: fc.constantFrom(false, false, false, true),
     tokens: fc.record({
@@ -87,7 +94,8 @@ async function play(items: typeof traffic extends fc.Arbitrary<infer Items> ? It
   await makeOrganization(pool, organizationId, 1_000_000_000_000n);
   const provisional: UsageRow[] = [];
   const final: UsageRow[] = [];
-  for (const { at, batch, tokens, tools, status, provisional: early, ...of } of items) {
+  for (const { at, batch, tokens: counted, tiers, tools, status, provisional: early, ...of } of items) {
+    const tokens = { ...counted, tiers: { charged: tiers, doubtful: [] } };
     const asked = request(organizationId, {
       ...of,
       acceptedAt: start + at,
@@ -95,9 +103,9 @@ async function play(items: typeof traffic extends fc.Arbitrary<infer Items> ? It
       batchId: batch ? "msgbatch_1" : null,
     });
     const used = { tokens, tools, status, estimated: false, iterations: 1, upstream: "u" };
-    // A sweeper charged half of it before the owner came back.
+    // A sweeper charged half of it before the owner came back, and before its upstream told a tier.
     if (early) {
-      const half = { ...used, tokens: { ...tokens, input: Math.floor(tokens.input / 2) } };
+      const half = { ...used, tokens: { ...counted, input: Math.floor(tokens.input / 2) } };
       provisional.push(usageRow(asked, half, true));
     }
     final.push(usageRow(asked, used));
@@ -344,6 +352,23 @@ describe("usage", () => {
             },
           });
         }
+        const byTier = await read(messagesUsage, organizationId, {
+          ...whole,
+          group_by: "service_tier,context_window",
+        });
+        const output: Record<string, number> = {};
+        for (const { serviceTier, contextTokens, tokens } of rows) {
+          const name = `${serviceTier} ${contextTokens}`;
+          output[name] = (output[name] ?? 0) + tokens.output;
+        }
+        const told: Record<string, number> = {};
+        for (const { service_tier, context_window, output_tokens } of byTier.data.flatMap(
+          (day) => day.results,
+        )) {
+          const name = `${String(service_tier)} ${String(context_window)}`;
+          told[name] = (told[name] ?? 0) + Number(output_tokens);
+        }
+        expect(told).toEqual(output);
         const [completions] = (
           await read(completionsUsage, organizationId, { ...whole, end_time: "2026-03-29" })
         ).data;
@@ -414,7 +439,7 @@ describe("costs", () => {
         const expected = new Map<string, bigint>();
         const add = (row: UsageRow, type: string, token: string | null, micros: bigint, used: number) => {
           if (used === 0 && micros === 0n) return;
-          const name = JSON.stringify([row.model, type, token]);
+          const name = JSON.stringify([row.model, row.serviceTier, type, token]);
           expected.set(name, (expected.get(name) ?? 0n) + micros);
         };
         for (const row of rows) {
@@ -443,16 +468,21 @@ describe("costs", () => {
         const shown = results.map(
           (result) =>
             [
-              JSON.stringify([result["model"], result["cost_type"], result["token_type"]]),
+              JSON.stringify([
+                result["model"],
+                result["service_tier"],
+                result["cost_type"],
+                result["token_type"],
+              ]),
               rupiah(result),
             ] as const,
         );
         expect(new Map(shown)).toEqual(expected);
         expect(shown).toHaveLength(expected.size);
         expect(new Set(results.map(({ description }) => description)).size).toBe(results.length);
-        expect(
-          results.every(({ description, service_tier: tier }) => description !== "" && tier === "standard"),
-        ).toBe(true);
+        expect(results.every(({ description }) => description !== "")).toBe(true);
+        const lines = (await read(costs, organizationId, { ...whole, group_by: "line_item" })).results ?? [];
+        expect(new Set(lines.map(({ line_item: line }) => line)).size).toBe(results.length);
       }),
       runs,
     );
