@@ -58,9 +58,13 @@ export function Chart({ name, moments, series, format }: ChartProps) {
             <path key={series[index]?.name} class={`series-${index % MOST_SERIES}`} d={path} />
           ))}
         </svg>
-        {labelled.map((index) => (
-          <span key={index} class="moment" style={{ left: percent(index + 0.5, moments.length) }}>
-            {moments[index]}
+        {labelled.map((index, place) => (
+          <span
+            key={index}
+            class={place % 2 === 0 ? "moment" : "moment minor"}
+            style={{ left: percent(index + 0.5, moments.length) }}
+          >
+            {moments[index]?.replace(" 00:00", "")}
           </span>
         ))}
         {pointed !== null && (

@@ -79,7 +79,6 @@ export const id: Texts = {
     create: "Buat kunci",
     name: "Nama",
     id: "ID",
-    key: "Kunci",
     project: "Proyek",
     lastUsed: "Terakhir dipakai",
     created: "Dibuat",

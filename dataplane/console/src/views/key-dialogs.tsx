@@ -111,10 +111,12 @@ function CreateKey({ projects, onClose, onChanged }: PartProps & { projects: rea
         choices={projects.map((one) => [one.id, one.name])}
       />
       <CreditLimitFields draft={draft} onInput={setDraft} />
-      <details class="stack">
+      <details>
         <summary>{t.limits.more}</summary>
-        <OtherLimitFields draft={draft} onInput={setDraft} />
-        <ExpiryField value={expiry} onInput={setExpiry} />
+        <div class="stack">
+          <OtherLimitFields draft={draft} onInput={setDraft} />
+          <ExpiryField value={expiry} onInput={setExpiry} />
+        </div>
       </details>
     </FormDialog>
   );

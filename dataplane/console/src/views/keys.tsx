@@ -116,11 +116,13 @@ function KeyTable({ keys, isFiltered, projects, onAsk }: KeyTableProps) {
       cell: (key) => (
         <>
           {key.name}
+          <span class="second">
+            <code>{key.partial_key_hint}</code>
+          </span>
           <span class="second">{key.id}</span>
         </>
       ),
     },
-    { title: t.keys.key, cell: (key) => <code>{key.partial_key_hint}</code> },
     { title: t.keys.project, cell: (key) => projectName(key.workspace_id) },
     { title: t.common.status, cell: (key) => <KeyStatus status={key.status} t={t} /> },
     {
@@ -129,9 +131,15 @@ function KeyTable({ keys, isFiltered, projects, onAsk }: KeyTableProps) {
     },
     {
       title: t.keys.lastUsed,
-      cell: (key) => (key.last_used_at === null ? t.common.never : <Moment at={key.last_used_at} />),
+      cell: (key) => (
+        <>
+          {key.last_used_at === null ? t.common.never : <Moment at={key.last_used_at} />}
+          <span class="second">
+            {t.keys.created} <Moment at={key.created_at} />
+          </span>
+        </>
+      ),
     },
-    { title: t.keys.created, cell: (key) => <Moment at={key.created_at} /> },
     {
       title: t.keys.expires,
       cell: (key) => (key.expires_at === null ? t.common.never : <Moment at={key.expires_at} />),

@@ -2,7 +2,7 @@
 import type { Model } from "../api/schema.ts";
 import { useLoad } from "../lib/load.ts";
 import { useStore } from "../lib/store.ts";
-import { Badge, Button, CopyButton, Empty, Field, Moment, Section } from "../parts/basics.tsx";
+import { Badge, CopyButton, Empty, Field, Moment, Section, ViewLink } from "../parts/basics.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Snippets } from "../parts/snippets.tsx";
 import { Table } from "../parts/table.tsx";
@@ -85,11 +85,9 @@ function ModelTable({ models }: { models: readonly Model[] }) {
         {
           title: t.common.actions,
           cell: ({ id }) => (
-            <span class="actions">
-              <Button kind="quiet" onClick={() => refine({ model: id })}>
-                {t.models.details}
-              </Button>
-            </span>
+            <ViewLink to="models" query={{ ...Object.fromEntries(place.value.query), model: id }}>
+              {t.models.details}
+            </ViewLink>
           ),
         },
       ]}
@@ -99,14 +97,17 @@ function ModelTable({ models }: { models: readonly Model[] }) {
 
 function OneModel({ model }: { model: Model }) {
   const t = useTexts();
+  const { model: _, ...list } = Object.fromEntries(place.value.query);
   const abilities = Object.entries(model.capabilities).flatMap(([name, value]) =>
     typeof value === "object" && (value as { supported?: boolean }).supported === true ? [name] : [],
   );
   return (
     <>
-      <div class="row">
-        <Button onClick={() => refine({ model: "" })}>{t.models.back}</Button>
-      </div>
+      <p class="back">
+        <ViewLink to="models" query={list}>
+          {t.models.back}
+        </ViewLink>
+      </p>
       <h2>
         <code>{model.id}</code> <CopyButton text={model.id} />
       </h2>

@@ -33,7 +33,7 @@ export function OneRequest({ id }: { id: string }) {
   );
   return (
     <>
-      <p>
+      <p class="back">
         <ViewLink to="requests" query={list}>
           {t.overview.allRequests}
         </ViewLink>

@@ -179,11 +179,13 @@ function Report({ question, buckets, groupName }: ReportProps) {
       {question.group !== null && (
         <UsageTable
           title={t.reports.groups[question.group]}
+          head={t.reports.groups[question.group]}
           rows={groupSums.map((row) => ({ ...row, head: row.name }))}
         />
       )}
       <UsageTable
         title={question.width === "1d" ? t.reports.days : t.reports.hours}
+        head={t.reports.start}
         rows={buckets
           .filter((bucket) => bucket.results.length > 0)
           .map((bucket) => ({ head: momentOf(bucket), sum: sumUsage(bucket.results) }))
@@ -234,7 +236,15 @@ interface UsageRow {
   readonly sum: UsageSum;
 }
 
-function UsageTable({ title, rows, aside }: { title: string; rows: UsageRow[]; aside?: ComponentChildren }) {
+interface UsageTableProps {
+  readonly title: string;
+  /** What its rows are. */
+  readonly head: string;
+  readonly rows: readonly UsageRow[];
+  readonly aside?: ComponentChildren;
+}
+
+function UsageTable({ title, head: headTitle, rows, aside }: UsageTableProps) {
   const t = useTexts();
   const count = (name: string, of: (row: UsageSum) => number): Column<UsageRow> => ({
     title: name,
@@ -252,7 +262,7 @@ function UsageTable({ title, rows, aside }: { title: string; rows: UsageRow[]; a
         rows={rows}
         id={({ head }) => head}
         columns={[
-          { title, heads: true, cell: ({ head }) => head },
+          { title: headTitle, heads: true, cell: ({ head }) => head },
           count(t.usage.requests, ({ requests }) => requests),
           count(t.usage.input, ({ input }) => input),
           count(t.usage.cached, ({ cached }) => cached),
