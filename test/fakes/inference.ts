@@ -92,12 +92,13 @@ export function snapshotOf(
   allowedModels = ["*"],
   credentials: Record<string, string> = {},
   policies: Record<string, Policy> = {},
+  organizationId = "org_a",
 ): Snapshot {
   const serial = 1;
   const index = { schemaVersion: 1, serial, hash: "", routing: [], credentials: [] };
   const organization = {
     source: { ...source, kind: "Organization" as const },
-    id: "org_a",
+    id: organizationId,
     displayName: "A",
     suspended: false,
     grants: [],
