@@ -17,6 +17,7 @@ const request: MeteredRequest = {
   contextTokens: 200_000,
   endpoint: "responses",
   batchId: null,
+  tags: `quote=a"b\\(c,team=m l`,
   prices: {
     source: { kind: "PriceTable", namespace: "n", name: "p", uid: "u", generation: 1 },
     input: "0.3",
@@ -78,7 +79,7 @@ test("a row is a value of Postgres' type `charge`", () => {
   );
   const text =
     '(1,1790000000123,req_1,org,proj_1,apikey_1,"a ""b"" \\\\c,",200000,standard,responses,batch_1,ok,2,,t,f,' +
-    "12,1,2,3,34,5,1,2,3,4,5,3,0,1,2,37,320000,0,2240002,t)";
+    '12,1,2,3,34,5,1,2,3,4,5,3,0,1,2,37,320000,0,2240002,t,"quote=a""b\\\\(c,team=m l")';
   expect(encodeRow(row)).toBe(text);
   expect(chargeArray([text, "x"])).toBe(`{"${text.replace(/["\\]/g, (letter) => `\\${letter}`)}","x"}`);
 });

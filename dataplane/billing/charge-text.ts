@@ -60,6 +60,7 @@ export function encodeRow(row: UsageRow): string {
     parts.webFetch,
     parts.xSearch,
     flag(row.implausible),
+    word(row.tags),
   ];
   return `(${words.join(",")})`;
 }
@@ -112,6 +113,10 @@ const valueSchema = z.object({
   webFetchMicros: micros,
   xSearchMicros: micros,
   implausible: boolean,
+  tags: z
+    .string()
+    .nullable()
+    .transform((text) => text ?? ""),
 });
 const names = Object.keys(valueSchema.shape);
 
@@ -142,6 +147,7 @@ export function decodeRow(text: string): UsageRow {
     serviceTier: value.serviceTier,
     endpoint: value.endpoint,
     batchId: value.batchId,
+    tags: value.tags,
     status: value.status,
     iterations: value.iterations,
     upstream: value.upstream,

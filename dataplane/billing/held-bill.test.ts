@@ -18,6 +18,7 @@ const request: MeteredRequest = {
   contextTokens: 1000,
   endpoint: "messages",
   batchId: null,
+  tags: "",
   prices: routeTo([]).prices,
   inputTokens: 10,
 };

@@ -80,6 +80,8 @@ export interface MeteredRequest {
   readonly contextTokens: number;
   readonly endpoint: "messages" | "chat" | "responses" | "batch";
   readonly batchId: string | null;
+  /** As `readTags` writes them; empty: none. */
+  readonly tags: string;
   /** The prices that held when the request was accepted (`pricesAt`). */
   readonly prices: Prices;
   /** Estimate of the input, for the organization's tokens-per-minute limit; corrected by what was really used. */

@@ -104,7 +104,7 @@ async function wrongCosts(transaction: CommonQueryMethods): Promise<string[]> {
 }
 
 /** Hourly sums are the sums of their rows. */
-async function wrongHours(transaction: CommonQueryMethods): Promise<string[]> {
+export async function wrongHours(transaction: CommonQueryMethods): Promise<string[]> {
   const columns = summedColumns.map((column) => sql.identifier([column]));
   const list = sql.join(columns, sql.fragment`, `);
   const sums = sql.join(
@@ -112,14 +112,14 @@ async function wrongHours(transaction: CommonQueryMethods): Promise<string[]> {
     sql.fragment`, `,
   );
   const keys = sql.fragment`
-    organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch
+    organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch, tags
   `;
   const rows = await transaction.any(
     sql.type(z.object({ id: z.string(), hour: z.number(), model: z.string() }))`
       with counted as (
         select organization_id, date_trunc('hour', accepted_at, 'UTC') as hour, project_id, key_id, model,
-          context_tokens, service_tier, endpoint = 'batch' as batch, count(*) as requests, ${sums}
-        from usage group by 1, 2, 3, 4, 5, 6, 7, 8
+          context_tokens, service_tier, endpoint = 'batch' as batch, coalesce(tags, '') as tags, count(*) as requests, ${sums}
+        from usage group by 1, 2, 3, 4, 5, 6, 7, 8, 9
       ), kept as (
         -- What was moved away leaves a row of zeros.
         select ${keys}, requests, ${list} from usage_hourly where requests <> 0

@@ -15,6 +15,8 @@ export interface UsageRow {
   readonly serviceTier: string;
   readonly endpoint: MeteredRequest["endpoint"];
   readonly batchId: string | null;
+  /** The tenant's own, as `readTags` writes them; empty: none. */
+  readonly tags: string;
   readonly status: FinalUsage["status"];
   readonly iterations: number;
   readonly upstream: string | null;
@@ -43,6 +45,7 @@ export function usageRow(request: MeteredRequest, usage: FinalUsage, provisional
     serviceTier: tier,
     endpoint: request.endpoint,
     batchId: request.batchId,
+    tags: request.tags,
     status: usage.status,
     iterations: Math.min(billableCount(usage.iterations), 1000),
     upstream: usage.upstream,

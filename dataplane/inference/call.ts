@@ -62,6 +62,7 @@ export interface InferenceCall {
     readonly accept?: string;
     readonly "x-gapura-strict"?: string;
     readonly "x-session-id"?: string;
+    readonly "x-gapura-tags"?: string;
   };
   readonly principal: Principal;
   /** One snapshot from start to end. */

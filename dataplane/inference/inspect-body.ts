@@ -48,6 +48,8 @@ export interface Facts {
   readonly cacheKey: string | null;
   /** Who the client says is asking: a user's, or in Claude Code a session's, id. */
   readonly userKey: string | null;
+  /** `metadata.tags`, as the client wrote it. */
+  readonly tags: string | null;
   /** The values of `store` and `background` where they are booleans, and of `max_tool_calls` where it is a number. */
   readonly store: boolean | undefined;
   readonly background: boolean | undefined;
@@ -121,6 +123,7 @@ class BodyInspector {
   #cacheKey: string | null = null;
   #safetyKey: string | null = null;
   #userKey: string | null = null;
+  #tags: string | null = null;
   #objects: Map<string, ObjectSpan> | null = null;
   #model: string | undefined;
   #stream: boolean | undefined;
@@ -169,6 +172,7 @@ class BodyInspector {
       content: this.#content,
       cacheKey: this.#cacheKey,
       userKey: this.#safetyKey ?? this.#userKey,
+      tags: this.#tags,
       store: this.#store,
       background: this.#background,
       maxToolCalls: this.#maxToolCalls,
@@ -208,10 +212,7 @@ class BodyInspector {
         else walkMember(reader, this.#content, key, noPath);
         return;
       case "metadata":
-        if (this.#dialect === "messages" && reader.kind() === "object")
-          reader.object((name) => {
-            if (name === "user_id") this.#userKey = this.#readKey() ?? this.#userKey;
-          });
+        if (reader.kind() === "object") reader.object((name) => this.#readMetadata(name));
         return;
       case "thinking":
       case "output_config":
@@ -279,6 +280,15 @@ class BodyInspector {
     const isNull = this.#reader.kind() === "null";
     const value = this.#reader.string();
     if (!isNull) (this.#tierFields ??= {})[name] = value ?? "";
+  }
+
+  #readMetadata(name: string): void {
+    if (name === "user_id" && this.#dialect === "messages") this.#userKey = this.#readKey() ?? this.#userKey;
+    if (name !== "tags" || this.#reader.kind() === "null") return;
+    const tags = this.#reader.string();
+    if (tags === undefined)
+      throw bodyFieldError("invalid_type", this.#dialect, ["metadata", name], "must be a string");
+    this.#tags = tags;
   }
 
   /** null: it holds no name for anything. */

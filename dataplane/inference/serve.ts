@@ -34,6 +34,7 @@ import { convertWhole } from "./convert-whole.ts";
 import { askedOutput, estimateWork, expectedMedia, possibleUsage, usualInputTokens } from "./estimate.ts";
 import { knownItems, refersToItems } from "./item-references.ts";
 import { checkPricedMedia, checkServerTools, checkTextOnly, refuse } from "./refuse.ts";
+import { readTags } from "../lib/tags.ts";
 import { OutgoingRequest, upstreamRequest } from "./outgoing-request.ts";
 import { relayStream } from "./relay-stream.ts";
 import { AnswerSeal } from "./seal-answer.ts";
@@ -105,6 +106,7 @@ function accepted(
     throw new ApiError("invalid_value", "stream: a request of a batch cannot be streamed.", {
       param: "stream",
     });
+  call.summary.tags = tagsOf(call, inspected);
   refuse(inspected);
   const route = routeOf(call, inspected.model);
   call.summary.model = route.model;
@@ -112,6 +114,13 @@ function accepted(
   checkPricedMedia(inspected, pricesAt(route.prices, call.acceptedAt));
   checkServerTools(inspected, route, call.snapshot.policy(route));
   return new Serving(call, requestBody, route, sealer, outputs);
+}
+
+/** The header's, else `metadata.tags`; null: none. @throws ApiError 400 naming where they stand (rule 14.4). */
+function tagsOf({ headers }: InferenceCall, { tags }: AnyInspection): string | null {
+  const header = headers["x-gapura-tags"];
+  if (header !== undefined && header !== "") return readTags(header, "x-gapura-tags") || null;
+  return tags === null ? null : readTags(tags, "metadata.tags") || null;
 }
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
@@ -233,6 +242,7 @@ class Serving {
       contextTokens: limits.contextTokens,
       endpoint: batchId === null ? dialect : "batch",
       batchId,
+      tags: summary.tags ?? "",
       prices,
       inputTokens: usualInputTokens(this.#seen),
     };

@@ -7,8 +7,9 @@ import type { Micros } from "../billing/meter.ts";
 import { STANDARD } from "../billing/price.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
 import { DAY_MS } from "../lib/clock.ts";
+import type { Tag } from "../lib/tags.ts";
 import { invalid, type BucketRange } from "./parameters.ts";
-import { readSums, type Filters, type SumColumn } from "./sums.ts";
+import { readSums, type Filters, type Sum, type SumColumn } from "./sums.ts";
 
 const MAX_DAYS = 366;
 
@@ -80,7 +81,14 @@ const lines = [
 
 const columns: readonly SumColumn[] = lines.flatMap(({ micros, amounts }) => [micros, ...amounts]);
 
-/** One row of a cost report: the whole, or one model's charges for one thing. */
+/** What a cost report is grouped by. */
+export interface ChargesBy {
+  /** By model, tier and what was charged for. */
+  readonly lines: boolean;
+  readonly tag: string | null;
+}
+
+/** One row of a cost report: the whole, or one group's charges; what it is not grouped by is null. */
 export interface ChargeGroup {
   readonly micros: Micros;
   readonly of: {
@@ -90,6 +98,7 @@ export interface ChargeGroup {
     readonly model: string;
     readonly serviceTier: string;
   } | null;
+  readonly tag: Tag | null;
 }
 
 export interface ChargedDay {
@@ -101,6 +110,7 @@ export interface ChargedDay {
 /** Days with charges, and the charges of all of them together. */
 export interface ChargeSums {
   readonly days: readonly ChargedDay[];
+  /** The dearest first. */
   readonly total: readonly ChargeGroup[];
 }
 
@@ -110,76 +120,46 @@ export async function readCharges(
   query: {
     readonly organizationId: string;
     readonly range: BucketRange;
-    readonly grouped: boolean;
+    readonly by: ChargesBy;
     readonly filters: Filters;
   },
   startName: string,
 ): Promise<ChargeSums> {
-  const { organizationId, range, filters } = query;
+  const { organizationId, range, by, filters } = query;
   if (Math.floor(range.askedMs / DAY_MS) > MAX_DAYS) {
     throw invalid(startName, `${startName} must be at most ${MAX_DAYS} days before the end.`);
   }
-  return query.grouped
-    ? await readGrouped(pool, organizationId, range, filters)
-    : await readTotals(pool, organizationId, range, filters);
-}
-
-async function readTotals(
-  pool: CommonQueryMethods,
-  organizationId: string,
-  range: BucketRange,
-  filters: Filters,
-): Promise<ChargeSums> {
   const sums = await readSums(pool, {
     organizationId,
     range,
-    groupBy: [],
+    groupBy: by.lines ? ["model", "service_tier"] : [],
+    groupTag: by.tag,
     filters,
-    columns: ["cost_micros"],
+    columns: by.lines ? columns : ["cost_micros"],
   });
-  const days = sums.map(({ at, sums: { cost_micros } }) => ({
-    at,
-    charges: [{ micros: cost_micros, of: null }],
-  }));
-  const total = sums.reduce((sum, day) => sum + day.sums.cost_micros, 0n);
-  return { days, total: [{ micros: total, of: null }] };
-}
-
-async function readGrouped(
-  pool: CommonQueryMethods,
-  organizationId: string,
-  range: BucketRange,
-  filters: Filters,
-): Promise<ChargeSums> {
-  const groupBy = ["model", "service_tier"] as const;
-  const sums = await readSums(pool, { organizationId, range, groupBy, filters, columns });
-  const total = new Map<string, ChargeGroup>();
   const days = Array.from(
     Map.groupBy(sums, ({ at }) => at),
-    ([at, found]) => ({
-      at,
-      charges: found.flatMap(({ model, serviceTier, sums: of }) =>
-        chargesOf(model ?? "", serviceTier ?? "", of),
-      ),
-    }),
+    ([at, found]) => ({ at, charges: found.flatMap((sum) => (by.lines ? linesOf(sum) : [wholeOf(sum)])) }),
   );
-  for (const charge of days.flatMap(({ charges }) => charges)) {
-    const key = JSON.stringify(charge.of);
-    total.set(key, { ...charge, micros: (total.get(key)?.micros ?? 0n) + charge.micros });
+  const total = new Map<string, ChargeGroup>();
+  for (const { micros, ...group } of days.flatMap(({ charges }) => charges)) {
+    const key = JSON.stringify(group);
+    total.set(key, { ...group, micros: (total.get(key)?.micros ?? 0n) + micros });
   }
-  return { days, total: [...total.values()] };
+  const grouped = by.lines || by.tag !== null;
+  if (!grouped && total.size === 0) total.set("", { micros: 0n, of: null, tag: null });
+  return { days, total: [...total.values()].sort((a, b) => Number(b.micros - a.micros)) };
 }
 
+const wholeOf = ({ tag, sums }: Sum<SumColumn>): ChargeGroup => ({ micros: sums.cost_micros, of: null, tag });
+
 /** The lines of one model in one tier of service, without those of which there was nothing. */
-function chargesOf(
-  model: string,
-  serviceTier: string,
-  sums: Readonly<Record<SumColumn, bigint>>,
-): ChargeGroup[] {
+function linesOf({ model, serviceTier, tag, sums }: Sum<SumColumn>): ChargeGroup[] {
   return lines.flatMap(({ costType, tokenType, words, micros, amounts }) => {
     if (sums[micros] === 0n && amounts.every((column) => sums[column] === 0n)) return [];
-    const tier = serviceTier === STANDARD ? [] : [serviceTier];
-    const description = [model, ...tier, words].join(", ");
-    return [{ micros: sums[micros], of: { description, costType, tokenType, model, serviceTier } }];
+    const tier = serviceTier === STANDARD ? [] : [serviceTier ?? ""];
+    const description = [model ?? "", ...tier, words].join(", ");
+    const of = { description, costType, tokenType, model: model ?? "", serviceTier: serviceTier ?? "" };
+    return [{ micros: sums[micros], of, tag }];
   });
 }

@@ -1,5 +1,6 @@
 /** `GET /v1/organization/usage/completions`. Source: service.md "Reports", rules 5.9–5.14, 5.19. */
 import type { CommonQueryMethods } from "slonik";
+import { creditsText } from "../billing/credits.ts";
 import { readBoolean, readList, type ReportQuery } from "./parameters.ts";
 import { buckets, type Sum, type SumColumn } from "./sums.ts";
 import { readUsage, type UsageFace } from "./usage.ts";
@@ -23,6 +24,7 @@ const face = {
     "cache_write_5m_tokens",
     "cache_write_1h_tokens",
     "output_tokens",
+    "cost_micros",
   ],
 } as const satisfies UsageFace<SumColumn>;
 
@@ -42,12 +44,27 @@ export async function completionsUsage(
       end_time: unixTime(to),
       results: found.map(result),
     })),
+    results: dearestFirst(sums).map(result),
     has_more: page.hasMore,
     next_page: page.next,
   };
 }
 
-function result({ sums, ...of }: Sum<(typeof face.columns)[number]>) {
+type UsageSum = Sum<(typeof face.columns)[number]>;
+
+/** The groups over all buckets of the page: who, or what, spends most. */
+function dearestFirst(sums: readonly UsageSum[]): readonly UsageSum[] {
+  const groups = new Map<string, UsageSum>();
+  for (const { at, sums: more, ...of } of sums) {
+    const key = JSON.stringify(of);
+    const known = groups.get(key);
+    const columns = face.columns.map((column) => [column, (known?.sums[column] ?? 0n) + more[column]]);
+    groups.set(key, { at, ...of, sums: Object.fromEntries(columns) as UsageSum["sums"] });
+  }
+  return [...groups.values()].sort((one, other) => Number(other.sums.cost_micros - one.sums.cost_micros));
+}
+
+function result({ sums, ...of }: UsageSum) {
   const written = sums.cache_write_5m_tokens + sums.cache_write_1h_tokens;
   return {
     object: "organization.usage.completions.result",
@@ -55,9 +72,11 @@ function result({ sums, ...of }: Sum<(typeof face.columns)[number]>) {
     input_cached_tokens: whole(sums.cache_read_tokens),
     output_tokens: whole(sums.output_tokens),
     num_model_requests: whole(sums.requests),
+    credits: creditsText(sums.cost_micros),
     project_id: of.projectId,
     api_key_id: of.keyId,
     model: of.model,
     batch: of.batch,
+    tag: of.tag,
   };
 }

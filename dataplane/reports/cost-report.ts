@@ -14,9 +14,10 @@ export async function costReport(
   now: number,
 ) {
   const range = readRange(query, "starting_at", "ending_at", readWidth(query, ["1d"]), now);
-  const grouped = readGroups(query, ["description"]).length > 0;
+  const { groups, tag } = readGroups(query, ["description"]);
+  const by = { lines: groups.length > 0, tag };
   const filters = { models: readList(query, ["models", "model_ids"]), ...readOwners(query) };
-  const { days, total } = await readCharges(pool, { organizationId, range, grouped, filters }, "starting_at");
+  const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "starting_at");
   return {
     results: total.map(result),
     data: buckets(range, days, (from, to, [day]) => ({
@@ -29,7 +30,7 @@ export async function costReport(
   };
 }
 
-function result({ micros, of }: ChargeGroup) {
+function result({ micros, of, tag }: ChargeGroup) {
   return {
     currency: "IDR",
     amount: rupiahText(micros),
@@ -39,5 +40,6 @@ function result({ micros, of }: ChargeGroup) {
     model: of?.model ?? null,
     token_type: of?.tokenType ?? null,
     service_tier: of?.serviceTier ?? null,
+    tag,
   };
 }

@@ -14,9 +14,10 @@ export async function costs(
   now: number,
 ) {
   const range = readRange(query, "start_time", "end_time", readWidth(query, ["1d"]), now);
-  const grouped = readGroups(query, ["line_item"]).length > 0;
+  const { groups, tag } = readGroups(query, ["line_item"]);
+  const by = { lines: groups.length > 0, tag };
   const filters = readOwners(query);
-  const { days, total } = await readCharges(pool, { organizationId, range, grouped, filters }, "start_time");
+  const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "start_time");
   return {
     object: "page",
     results: total.map(result),
@@ -31,12 +32,13 @@ export async function costs(
   };
 }
 
-function result({ micros, of }: ChargeGroup) {
+function result({ micros, of, tag }: ChargeGroup) {
   return {
     object: "organization.costs.result",
     amount: { value: rupiahNumber(micros), currency: "idr" },
     credits: creditsText(micros),
     line_item: of?.description ?? null,
     project_id: null,
+    tag,
   };
 }

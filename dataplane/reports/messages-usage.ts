@@ -66,5 +66,6 @@ function result({ sums, ...of }: Sum<(typeof face.columns)[number]>) {
     model: of.model,
     service_tier: of.serviceTier,
     context_window: of.contextTokens,
+    tag: of.tag,
   };
 }

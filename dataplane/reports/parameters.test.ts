@@ -9,6 +9,7 @@ import {
   readList,
   readBucketPage,
   readRange,
+  readTagFilter,
   readWidth,
   type ReportQuery,
 } from "./parameters.ts";
@@ -233,12 +234,36 @@ describe("lists", () => {
     expect(refusal(() => readList({ "model_ids[]": "a,".repeat(1000) + "a" }, names))).toBe("model_ids[]");
   });
 
+  test("rule 14.4: one tag filters", () => {
+    expect(readTagFilter({ "tags[team]": "ml" })).toEqual({ name: "team", value: "ml" });
+    expect(readTagFilter({ model: "x" })).toBe(null);
+    expect(refusal(() => readTagFilter({ "tags[a]": "x", "tags[b]": "y" }))).toBe("tags[b]");
+    expect(refusal(() => readTagFilter({ tags: "team=ml" }))).toBe("tags");
+    for (const name of ["tags[]", "tags[a", "tags[a b]"])
+      expect(refusal(() => readTagFilter({ [name]: "x" }))).toBe(name);
+    for (const value of ["", ["a", "b"]])
+      expect(refusal(() => readTagFilter({ "tags[a]": value }))).toBe("tags[a]");
+  });
+
   test("groups are distinct and known", () => {
-    expect(readGroups({ "group_by[]": ["model", "model,batch"] }, ["batch", "model"])).toEqual([
-      "model",
-      "batch",
-    ]);
-    for (const group of ["Model", "model;", "constructor", "__proto__", "hour", "organization_id"]) {
+    expect(readGroups({ "group_by[]": ["model", "model,batch"] }, ["batch", "model"])).toEqual({
+      groups: ["model", "batch"],
+      tag: null,
+    });
+    expect(readGroups({ group_by: "tag:team,model,tag:team" }, ["model"])).toEqual({
+      groups: ["model"],
+      tag: "team",
+    });
+    for (const group of [
+      "Model",
+      "model;",
+      "constructor",
+      "__proto__",
+      "hour",
+      "organization_id",
+      "tag:",
+      "tag:a,tag:b",
+    ]) {
       expect(refusal(() => readGroups({ group_by: group }, ["model"]))).toBe("group_by");
     }
   });

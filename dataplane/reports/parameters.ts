@@ -4,6 +4,7 @@
  */
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS } from "../lib/clock.ts";
+import { isTagName, type Tag } from "../lib/tags.ts";
 
 export const HOUR_MS = 3_600_000;
 const DEFAULT_RANGE_MS = 7 * DAY_MS;
@@ -88,17 +89,40 @@ export function readBucketPage(query: ReportQuery, range: BucketRange, maxLimit:
   };
 }
 
-/** Distinct names to group by, each one of `known`. @throws ApiError 400 naming `group_by`. */
-export function readGroups<Group extends string>(
-  query: ReportQuery,
-  known: readonly Group[],
-): readonly Group[] {
-  const groups = readList(query, ["group_by"]) ?? [];
-  return Array.from(new Set(groups), (text) => {
+const TAG_GROUP = "tag:";
+
+/** What a report is grouped by: names, and at most one tag (rule 14.4). */
+export interface Groups<Group extends string> {
+  readonly groups: readonly Group[];
+  /** Its name; null: by none. */
+  readonly tag: string | null;
+}
+
+/** Distinct names to group by, each one of `known`, or `tag:NAME`. @throws ApiError 400 naming `group_by`. */
+export function readGroups<Group extends string>(query: ReportQuery, known: readonly Group[]): Groups<Group> {
+  const asked = new Set(readList(query, ["group_by"]));
+  const tags = [...asked].filter((text) => text.startsWith(TAG_GROUP));
+  const [tag = null] = tags.map((text) => text.slice(TAG_GROUP.length));
+  if (tags.length > 1) throw invalid("group_by", "group_by can have one tag.");
+  if (tag !== null && !isTagName(tag)) throw invalid("group_by", "group_by has a tag that cannot be.");
+  const groups = [...asked].flatMap((text) => {
+    if (text.startsWith(TAG_GROUP)) return [];
     const group = known.find((one) => one === text);
-    if (group === undefined) throw invalid("group_by", `group_by can be ${known.join(", ")}.`);
-    return group;
+    if (group === undefined) throw invalid("group_by", `group_by can be ${known.join(", ")}, tag:NAME.`);
+    return [group];
   });
+  return { groups, tag };
+}
+
+/** The tag that `tags[NAME]=value` filters by; null: none. @throws ApiError 400 naming the parameter. */
+export function readTagFilter(query: ReportQuery): Tag | null {
+  const given = Object.keys(query).filter((name) => /^tags(?:$|\[)/.test(name));
+  const [param, second] = given;
+  if (param === undefined) return null;
+  if (second !== undefined) throw invalid(second, `${second}: a report is filtered by one tag.`);
+  const [, name = ""] = /^tags\[(.*)\]$/.exec(param) ?? [];
+  if (!isTagName(name)) throw invalid(param, `${param}: a tag is written as tags[NAME]=value.`);
+  return { name, value: readOne(query, param) ?? "" };
 }
 
 /**
@@ -122,10 +146,11 @@ export function readList(query: ReportQuery, names: readonly string[]): readonly
   return given ? values : null;
 }
 
-/** Filters by project and by key, of both cost reports (rule 9.5). @throws ApiError 400 */
+/** Filters by project, key and tag, of both cost reports (rules 9.5, 14.4). @throws ApiError 400 */
 export const readOwners = (query: ReportQuery) => ({
   projectIds: readList(query, ["project_ids"]),
   keyIds: readList(query, ["api_key_ids"]),
+  tag: readTagFilter(query),
 });
 
 /** @throws ApiError 400 naming the parameter. */

@@ -4,6 +4,7 @@ import { z } from "zod";
 import { summedColumns } from "../billing/ledger.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS } from "../lib/clock.ts";
+import type { Tag } from "../lib/tags.ts";
 import type { BucketRange } from "./parameters.ts";
 
 /** Columns that may be summed. */
@@ -18,12 +19,15 @@ export interface Filters {
   readonly keyIds?: readonly string[] | null;
   readonly projectIds?: readonly string[] | null;
   readonly batch?: boolean | null;
+  readonly tag?: Tag | null;
 }
 
 export interface SumsQuery<Column extends SumColumn> {
   readonly organizationId: string;
   readonly range: BucketRange;
   readonly groupBy: readonly GroupColumn[];
+  /** The tag that it is grouped by; null: by none. */
+  readonly groupTag?: string | null;
   readonly filters: Filters;
   readonly columns: readonly Column[];
 }
@@ -38,6 +42,8 @@ export interface Sum<Column extends SumColumn> {
   readonly serviceTier: string | null;
   readonly contextTokens: number | null;
   readonly batch: boolean | null;
+  /** Null where the report is not grouped by one, and for what has no such tag. */
+  readonly tag: Tag | null;
   readonly sums: Readonly<Record<Column, bigint>>;
 }
 
@@ -52,6 +58,7 @@ const rowSchema = z.object({
   service_tier: z.string().nullable(),
   context_tokens: z.bigint().transform(Number).nullable(),
   batch: z.boolean().nullable(),
+  tag: z.string().nullable(),
   ...(Object.fromEntries(summable.map((column) => [column, z.bigint().optional()])) as Record<
     SumColumn,
     z.ZodOptional<z.ZodBigInt>
@@ -93,6 +100,7 @@ export async function readSums<Column extends SumColumn>(
     serviceTier: row.service_tier,
     contextTokens: row.context_tokens,
     batch: row.batch,
+    tag: row.tag === null ? null : { name: query.groupTag ?? "", value: row.tag },
     sums: Object.fromEntries(query.columns.map((column) => [column, row[column] ?? 0n])) as Record<
       Column,
       bigint
@@ -101,7 +109,14 @@ export async function readSums<Column extends SumColumn>(
 }
 
 /** The statement of `readSums`, for the bench to explain. */
-export function statement({ organizationId, range, groupBy, filters, columns }: SumsQuery<SumColumn>) {
+export function statement({
+  organizationId,
+  range,
+  groupBy,
+  groupTag = null,
+  filters,
+  columns,
+}: SumsQuery<SumColumn>) {
   // Half the time of date_trunc, which looks a time zone up for every row.
   const bucket =
     range.widthMs === DAY_MS
@@ -112,8 +127,13 @@ export function statement({ organizationId, range, groupBy, filters, columns }: 
     .filter((column) => !groupBy.includes(column))
     .map((column) => sql.fragment`null::${sql.identifier([types[column]])} as ${sql.identifier([column])}`);
   const comma = sql.fragment`, `;
+  const tag = groupTag === null ? sql.fragment`null::text` : valueOfTag(groupTag);
+  const order = sql.join(
+    [sql.fragment`1`, ...grouped, ...(groupTag === null ? [] : [sql.fragment`tag`])],
+    comma,
+  );
   return sql.fragment`
-    select ${bucket} as at, ${sql.join([...grouped, ...absent], comma)}, ${sql.join(
+    select ${bucket} as at, ${tag} as tag, ${sql.join([...grouped, ...absent], comma)}, ${sql.join(
       columns.map(
         (column) => sql.fragment`sum(${sql.identifier([column])})::int8 as ${sql.identifier([column])}`,
       ),
@@ -123,15 +143,27 @@ export function statement({ organizationId, range, groupBy, filters, columns }: 
     where organization_id = ${organizationId} and hour >= ${moment(range.from)} and hour < ${moment(range.to)}
       ${anyOf("model", filters.models)} ${anyOf("key_id", filters.keyIds)} ${anyOf("project_id", filters.projectIds)}
       ${typeof filters.batch === "boolean" ? sql.fragment`and batch = ${filters.batch}` : sql.fragment``}
-    group by ${sql.join([sql.fragment`1`, ...grouped], comma)}
+      ${withTag(filters.tag)}
+    group by ${order}
     -- Sums of a provisional row that was taken back may be left as zeros.
     having sum(requests) > 0
-    order by ${sql.join([sql.fragment`1`, ...grouped], comma)}
+    order by ${order}
     limit ${MAX_SUMS + 1}
   `;
 }
 
 const moment = (unixMs: number) => sql.fragment`${new Date(unixMs).toISOString()}::timestamptz`;
+
+/** The text after `NAME=`, up to the next comma; null where there is none (no tag has an empty value). */
+const valueOfTag = (name: string) =>
+  sql.fragment`nullif(split_part(split_part(',' || tags, ${`,${name}=`}, 2), ',', 1), '')`;
+
+function withTag(tag: Tag | null | undefined) {
+  if (tag === null || tag === undefined) return sql.fragment``;
+  // What no tag can be matches nothing.
+  if (/[^\x20-\x7e]|,/.test(tag.value)) return sql.fragment`and false`;
+  return sql.fragment`and strpos(',' || tags || ',', ${`,${tag.name}=${tag.value},`}) > 0`;
+}
 
 /** Values that no column can hold match nothing, and never reach the database. */
 function anyOf(column: GroupColumn, values: readonly string[] | null | undefined) {

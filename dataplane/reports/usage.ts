@@ -4,6 +4,7 @@ import {
   readGroups,
   readBucketPage,
   readRange,
+  readTagFilter,
   readWidth,
   type BucketPage,
   type ReportQuery,
@@ -37,12 +38,13 @@ export async function readUsage<Column extends SumColumn>(
   const range = readRange(query, start, end, readWidth(query, ["1d", "1h"]), now);
   const page = readBucketPage(query, range, maxLimit);
   const asked = readGroups(query, Object.keys(groups));
-  const groupBy = asked.flatMap((group) => groups[group] ?? []);
+  const groupBy = asked.groups.flatMap((group) => groups[group] ?? []);
   const sums = await readSums(pool, {
     organizationId,
     range: page.range,
     groupBy,
-    filters: filters(query),
+    groupTag: asked.tag,
+    filters: { ...filters(query), tag: readTagFilter(query) },
     columns,
   });
   return { page, sums };

@@ -49,6 +49,7 @@ const rowSchema = z.object({
   toolCalls: z.record(z.string(), z.number()).nullable(),
   batchId: z.string().nullable(),
   traceId: z.string().nullable(),
+  tags: z.string().nullable(),
 });
 /** A request as it was kept. */
 export type KeptRequest = z.output<typeof rowSchema>;
@@ -58,7 +59,7 @@ const columns = sql.fragment`
   method, url, dialect, path, model, upstream, status, error, error_code as "errorCode", streamed,
   first_byte_ms as "firstByteMs", duration_ms as "durationMs", tries, input_tokens as "inputTokens",
   output_tokens as "outputTokens", credit_micros as micros, tool_calls as "toolCalls", batch_id as "batchId",
-  trace_id as "traceId"
+  trace_id as "traceId", tags
 `;
 
 /** One by its id; of whichever organization when none is named. null: unknown, another's, or too old. */

@@ -65,6 +65,7 @@ const record = (id: string, more: Partial<RequestRecord> = {}): RequestRecord =>
   toolCalls: null,
   batchId: null,
   traceId: null,
+  tags: null,
   ...more,
 });
 

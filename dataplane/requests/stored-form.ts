@@ -32,6 +32,7 @@ export const storedColumns = [
   ["tool_calls", "jsonb"],
   ["batch_id", "text"],
   ["trace_id", "text"],
+  ["tags", "text"],
 ] as const satisfies readonly (readonly [
   string,
   "text" | "int4" | "int8" | "bool" | "jsonb" | "timestamptz",
@@ -71,6 +72,7 @@ export function storedForm(record: RequestRecord): readonly unknown[] {
     toolCalls,
     record.batchId,
     record.traceId,
+    record.tags,
   ];
 }
 

@@ -38,6 +38,7 @@ export function whyLines(request: KeptRequest, json: boolean): string[] {
     ["streamed", plain.streamed],
     ["batch", plain.batchId],
     ["trace", plain.traceId],
+    ["tags", plain.tags],
     ["status", plain.status],
     ["error", plain.error],
     ["error code", plain.errorCode],

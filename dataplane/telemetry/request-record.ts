@@ -38,6 +38,8 @@ export interface RequestRecord {
   readonly toolCalls: Readonly<Record<string, number>> | null;
   readonly batchId: string | null;
   readonly traceId: string | null;
+  /** The tenant's own marks (lib/tags.ts); null: none. */
+  readonly tags: string | null;
 }
 
 /** Whoever keeps records. */
@@ -80,6 +82,7 @@ export function requestRecord(end: RequestEnd, summary: RequestSummary): Request
     micros: charged?.micros ?? 0n,
     toolCalls: summary.toolCalls === null ? null : Object.fromEntries(summary.toolCalls),
     traceId: summary.span?.spanContext().traceId ?? null,
+    tags: summary.tags,
   };
 }
 

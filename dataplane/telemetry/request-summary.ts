@@ -51,6 +51,8 @@ export interface RequestSummary {
   bill: { readonly charged: Charged | null } | null;
   /** Finished calls of server tools, by tool and outcome (`web_search ok`). */
   toolCalls: Map<string, number> | null;
+  /** The tenant's own marks on it (lib/tags.ts); null: none. Never a label of a metric. */
+  tags: string | null;
   /** Code of the error that the client was told, also in-band. */
   errorCode: string | null;
   /** Its serving has not come to its end: a client that left may have its answer read on. */
@@ -71,6 +73,7 @@ export const newRequestSummary = (span: Span | null): RequestSummary => ({
   calls: [],
   bill: null,
   toolCalls: null,
+  tags: null,
   errorCode: null,
   serving: false,
   served: null,

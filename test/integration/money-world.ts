@@ -54,6 +54,7 @@ export const request = (organizationId: string, more: Partial<MeteredRequest> = 
   contextTokens: 200_000,
   endpoint: "chat",
   batchId: null,
+  tags: "",
   prices: plainPrices,
   inputTokens: 0,
   ...more,

@@ -103,6 +103,7 @@ describe("real traffic", () => {
         model: null,
         token_type: null,
         service_tier: null,
+        tag: null,
       },
     ]);
     const micros = await world.pool.oneFirst(sql.type(z.object({ micros: z.bigint() }))`
@@ -168,6 +169,7 @@ describe("envelopes without any traffic", () => {
           model: null,
           token_type: null,
           service_tier: null,
+          tag: null,
         },
       ],
       data: [{ starting_at: "2020-01-01T00:00:00Z", ending_at: "2020-01-02T00:00:00Z", results: [] }],

@@ -3,6 +3,7 @@ import type { DatabasePool } from "slonik";
 import { creditsText } from "../../billing/credits.ts";
 import { findProject } from "../../identity/projects.ts";
 import { ApiError } from "../../lib/api-error.ts";
+import { tagsOf } from "../../lib/tags.ts";
 import { findRequest, listRequests, type KeptRequest } from "../../requests/read-records.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
@@ -93,7 +94,7 @@ function shown(request: KeptRequest) {
     credits: creditsText(request.micros),
     tool_calls: Object.values(request.toolCalls ?? {}).reduce((sum, times) => sum + times, 0),
     batch_id: request.batchId,
-    tags: {},
+    tags: tagsOf(request.tags ?? ""),
   };
 }
 

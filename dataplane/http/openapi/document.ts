@@ -1,5 +1,6 @@
 /** The OpenAPI 3.1 document, made from the table of operations. Pure. */
 import { z } from "zod";
+import { MAX_TAG_LENGTH, MAX_TAGS } from "../../lib/tags.ts";
 import { errorStyle } from "../error-style.ts";
 import { operations, type ApiOperation } from "./operations.ts";
 import { components, messagesError, openAIError } from "./schemas.ts";
@@ -9,6 +10,15 @@ export type Json = Readonly<Record<string, unknown>>;
 /** Names of path parameters as they are shown. */
 const parameterNames: Readonly<Record<string, string>> = { project: "project_id", id: "id" };
 const MODEL_PARAMETER = "model";
+
+/** Of each request for inference (rule 14.4). */
+const tagsHeader = {
+  name: "x-gapura-tags",
+  in: "header",
+  required: false,
+  description: `The organization's own marks, for its reports: at most ${MAX_TAGS} of at most ${MAX_TAG_LENGTH} characters.`,
+  schema: { type: "string", example: "team=ml,feature=search" },
+};
 
 export interface ApiDocument {
   readonly openapi: "3.1.0";
@@ -58,8 +68,12 @@ function operationObject(method: string, path: string, operation: ApiOperation):
     required: true,
     schema: { type: "string" },
   }));
-  const parameters = [...inPath, ...queryParameters(operation.query)];
   const { body, answer, streams } = operation;
+  const parameters = [
+    ...inPath,
+    ...queryParameters(operation.query),
+    ...(streams === true ? [tagsHeader] : []),
+  ];
   const content: Record<string, Json> = {
     [answer.type]: answer.schema === null ? {} : { schema: reference(answer.schema) },
     ...(streams === true ? { "text/event-stream": { schema: { type: "string" } } } : {}),
@@ -98,9 +112,15 @@ function queryParameters(query: z.ZodObject | undefined): Json[] {
     name,
     in: "query",
     required: false,
-    ...(typeof schema === "object" && schema.type === "array" ? { style: "form", explode: true } : {}),
+    ...styleOf(schema),
     schema,
   }));
+}
+
+function styleOf(schema: unknown): Json {
+  const { type } = schema as { readonly type?: unknown };
+  if (type === "array") return { style: "form", explode: true };
+  return type === "object" ? { style: "deepObject", explode: true } : {};
 }
 
 const place = (id: string) => `#/components/schemas/${id}`;

@@ -39,7 +39,15 @@ const pages = (maxLimit: number) => ({
 });
 const width = z.enum(["1d", "1h"]).default("1d").optional();
 const ids = z.array(z.string()).optional().describe("Repeated, separated by commas, or as `name[]`");
-const groups = (...names: [string, ...string[]]) => z.array(z.enum(names)).optional();
+const groups = (...names: string[]) =>
+  z
+    .array(z.string().regex(new RegExp(`^(?:${names.join("|")}|tag:.+)$`)))
+    .optional()
+    .describe("`tag:NAME`: by one tag");
+const tags = z
+  .record(z.string(), z.string())
+  .optional()
+  .describe("`tags[NAME]=value`: what carries this tag");
 
 export const operations: Readonly<Record<string, ApiOperation>> = {
   "POST /v1/messages": {
@@ -142,6 +150,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       models: ids,
       api_key_ids: ids,
       workspace_ids: ids,
+      tags,
       ...pages(1000),
     }),
     answer: json(schemas.messagesUsageReport),
@@ -155,6 +164,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       models: ids,
       api_key_ids: ids,
       project_ids: ids,
+      tags,
     }),
     answer: json(schemas.costReportBody),
   },
@@ -210,6 +220,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       api_key_ids: ids,
       project_ids: ids,
       batch: z.boolean().optional(),
+      tags,
       ...pages(10_000),
     }),
     answer: json(schemas.completionsUsageBody),
@@ -223,6 +234,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       group_by: groups("line_item"),
       project_ids: ids,
       api_key_ids: ids,
+      tags,
     }),
     answer: json(schemas.costsBody),
   },

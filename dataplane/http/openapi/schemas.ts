@@ -286,6 +286,8 @@ export const userList = named("UserList", list(user));
 
 // Reports.
 
+/** Null where the report is not grouped by a tag, and for what does not carry it. */
+const tag = z.looseObject({ name: z.string(), value: z.string() }).nullable();
 const isoBuckets = <Result extends z.ZodType>(result: Result) => ({
   data: z.array(z.looseObject({ starting_at: isoTime, ending_at: isoTime, results: z.array(result) })),
   has_more: z.boolean(),
@@ -322,6 +324,7 @@ export const messagesUsageReport = named(
         model: z.string().nullable(),
         service_tier: z.string().nullable(),
         context_window: z.int().nullable(),
+        tag,
       }),
     ),
   ),
@@ -335,28 +338,31 @@ const costReportResult = z.looseObject({
   model: z.string().nullable(),
   token_type: z.string().nullable(),
   service_tier: z.string().nullable(),
+  tag,
 });
 export const costReportBody = named(
   "CostReport",
   z.looseObject({ results: z.array(costReportResult), ...isoBuckets(costReportResult) }),
 );
+const completionsUsageResult = z.looseObject({
+  object: z.literal("organization.usage.completions.result"),
+  input_tokens: tokens,
+  input_cached_tokens: tokens,
+  output_tokens: tokens,
+  num_model_requests: z.int(),
+  credits,
+  model: z.string().nullable(),
+  api_key_id: z.string().nullable(),
+  project_id: z.string().nullable(),
+  batch: z.boolean().nullable(),
+  tag,
+});
 export const completionsUsageBody = named(
   "CompletionsUsage",
-  z.looseObject(
-    unixBuckets(
-      z.looseObject({
-        object: z.literal("organization.usage.completions.result"),
-        input_tokens: tokens,
-        input_cached_tokens: tokens,
-        output_tokens: tokens,
-        num_model_requests: z.int(),
-        model: z.string().nullable(),
-        api_key_id: z.string().nullable(),
-        project_id: z.string().nullable(),
-        batch: z.boolean().nullable(),
-      }),
-    ),
-  ),
+  z.looseObject({
+    results: z.array(completionsUsageResult).describe("Of all buckets of the page, the dearest first"),
+    ...unixBuckets(completionsUsageResult),
+  }),
 );
 const costsResult = z.looseObject({
   object: z.literal("organization.costs.result"),
@@ -364,6 +370,7 @@ const costsResult = z.looseObject({
   credits,
   line_item: z.string().nullable(),
   project_id: z.string().nullable(),
+  tag,
 });
 export const costsBody = named(
   "Costs",

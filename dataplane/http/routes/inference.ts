@@ -110,6 +110,7 @@ const passedHeaders = [
   "accept",
   "x-gapura-strict",
   "x-session-id",
+  "x-gapura-tags",
 ] as const satisfies readonly (keyof InferenceCall["headers"])[];
 
 /** Only these go further: a key never leaves this room. */

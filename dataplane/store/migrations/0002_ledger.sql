@@ -87,6 +87,8 @@ create table usage (
   stored_at timestamptz not null default clock_timestamp(),
   -- An upstream reported more than is possible, and was believed only so far (rule 7.9).
   implausible boolean not null default false,
+  -- The tenant's own marks, as lib/tags.ts writes them: a=b,c=d, in the order of their names. Null: none.
+  tags text,
   primary key (accepted_at, id)
 ) partition by range (accepted_at);
 create table usage_default partition of usage default;
@@ -124,7 +126,9 @@ create table usage_hourly (
   web_fetch_micros bigint not null,
   x_search_micros bigint not null,
   cost_micros bigint not null,
-  primary key (organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch)
+  -- As in `usage`; empty: none.
+  tags text not null default '',
+  primary key (organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch, tags)
 ) with (fillfactor = 70);
 
 -- What each key and each project spent on each UTC day (of acceptance; days since 1970): from these limits are summed,

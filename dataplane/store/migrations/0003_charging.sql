@@ -40,7 +40,8 @@ create type charge as (
   web_search_micros bigint,
   web_fetch_micros bigint,
   x_search_micros bigint,
-  implausible boolean
+  implausible boolean,
+  tags text
 );
 
 create function from_unix_ms(ms bigint) returns timestamptz language sql stable as $$
@@ -56,7 +57,7 @@ create function charge_of(stored usage) returns charge language sql stable as $$
     stored.output_tokens, stored.reasoning_tokens, stored.web_searches, stored.web_fetches, stored.x_searches,
     stored.x_posts, stored.x_profiles, stored.input_micros, stored.cache_read_micros, stored.cache_write_5m_micros,
     stored.cache_write_1h_micros, stored.output_micros, stored.web_search_micros, stored.web_fetch_micros,
-    stored.x_search_micros, stored.implausible
+    stored.x_search_micros, stored.implausible, stored.tags
   )::charge
 $$;
 
@@ -68,7 +69,7 @@ begin
     status, iterations, upstream, estimated, provisional, input_tokens, cache_read_tokens, cache_write_5m_tokens,
     cache_write_1h_tokens, output_tokens, reasoning_tokens, web_searches, web_fetches, x_searches, x_posts, x_profiles,
     input_micros, cache_read_micros, cache_write_5m_micros, cache_write_1h_micros, output_micros, web_search_micros,
-    web_fetch_micros, x_search_micros, cost_micros, stored_at, implausible
+    web_fetch_micros, x_search_micros, cost_micros, stored_at, implausible, tags
   )
   select from_unix_ms(accepted_ms), id, organization_id, project_id, key_id, model,
     context_tokens, service_tier, endpoint, batch_id, status, iterations, upstream, estimated, provisional,
@@ -77,7 +78,7 @@ begin
     cache_write_1h_micros, output_micros, web_search_micros, web_fetch_micros, x_search_micros,
     input_micros + cache_read_micros + cache_write_5m_micros + cache_write_1h_micros + output_micros + web_search_micros
     + web_fetch_micros + x_search_micros,
-    clock_timestamp(), implausible
+    clock_timestamp(), implausible, tags
   from unnest(came);
 end
 $$;
@@ -87,7 +88,7 @@ create function charge_books(came charge[], went charge[]) returns void language
 begin
   with sums as materialized (
     select organization_id, accepted_ms / 3600000 as hours, project_id, key_id, model, context_tokens, service_tier,
-      endpoint = 'batch' as batch, sum(sign) as requests,
+      endpoint = 'batch' as batch, coalesce(tags, '') as tags, sum(sign) as requests,
       sum(sign * input_tokens) as input_tokens, sum(sign * cache_read_tokens) as cache_read_tokens,
       sum(sign * cache_write_5m_tokens) as cache_write_5m_tokens,
       sum(sign * cache_write_1h_tokens) as cache_write_1h_tokens, sum(sign * output_tokens) as output_tokens,
@@ -99,24 +100,24 @@ begin
       sum(sign * web_search_micros) as web_search_micros, sum(sign * web_fetch_micros) as web_fetch_micros,
       sum(sign * x_search_micros) as x_search_micros
     from (select 1 as sign, * from unnest(came) union all select -1, * from unnest(went)) moved
-    group by 1, 2, 3, 4, 5, 6, 7, 8
+    group by 1, 2, 3, 4, 5, 6, 7, 8, 9
   ), hourly as (
     insert into usage_hourly as known (
-      organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch, requests,
+      organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch, tags, requests,
       input_tokens, cache_read_tokens, cache_write_5m_tokens, cache_write_1h_tokens, output_tokens, reasoning_tokens,
       web_searches, web_fetches, x_searches, x_posts, x_profiles, input_micros, cache_read_micros,
       cache_write_5m_micros, cache_write_1h_micros, output_micros, web_search_micros, web_fetch_micros, x_search_micros,
       cost_micros
     )
     select organization_id, from_unix_ms(hours * 3600000), project_id, key_id, model, context_tokens, service_tier, batch,
-      requests,
+      tags, requests,
       input_tokens, cache_read_tokens, cache_write_5m_tokens, cache_write_1h_tokens, output_tokens, reasoning_tokens,
       web_searches, web_fetches, x_searches, x_posts, x_profiles, input_micros, cache_read_micros,
       cache_write_5m_micros, cache_write_1h_micros, output_micros, web_search_micros, web_fetch_micros, x_search_micros,
       input_micros + cache_read_micros + cache_write_5m_micros + cache_write_1h_micros + output_micros
       + web_search_micros + web_fetch_micros + x_search_micros
     from sums
-    on conflict (organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch) do update set
+    on conflict (organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch, tags) do update set
       requests = known.requests + excluded.requests,
       input_tokens = known.input_tokens + excluded.input_tokens,
       cache_read_tokens = known.cache_read_tokens + excluded.cache_read_tokens,

@@ -34,6 +34,8 @@ create table request_records (
   tool_calls jsonb,
   batch_id text,
   trace_id text,
+  -- The tenant's own marks, as in `usage`; null: none.
+  tags text,
   -- Another run of a batch item takes the place of the one before.
   primary key (id, accepted_at)
 ) partition by range (accepted_at);

@@ -320,6 +320,10 @@ export type MessagesUsageReport = {
       readonly model: string | null;
       readonly service_tier: string | null;
       readonly context_window: number | null;
+      readonly tag: {
+        readonly name: string;
+        readonly value: string;
+      } | null;
     })[];
   })[];
   readonly has_more: boolean;
@@ -336,6 +340,10 @@ export type CostReport = {
     readonly model: string | null;
     readonly token_type: string | null;
     readonly service_tier: string | null;
+    readonly tag: {
+      readonly name: string;
+      readonly value: string;
+    } | null;
   })[];
   readonly data: readonly ({
     readonly starting_at: string;
@@ -349,6 +357,10 @@ export type CostReport = {
       readonly model: string | null;
       readonly token_type: string | null;
       readonly service_tier: string | null;
+      readonly tag: {
+        readonly name: string;
+        readonly value: string;
+      } | null;
     })[];
   })[];
   readonly has_more: boolean;
@@ -356,6 +368,22 @@ export type CostReport = {
 };
 
 export type CompletionsUsage = {
+  readonly results: readonly ({
+    readonly object: "organization.usage.completions.result";
+    readonly input_tokens: number;
+    readonly input_cached_tokens: number;
+    readonly output_tokens: number;
+    readonly num_model_requests: number;
+    readonly credits: string;
+    readonly model: string | null;
+    readonly api_key_id: string | null;
+    readonly project_id: string | null;
+    readonly batch: boolean | null;
+    readonly tag: {
+      readonly name: string;
+      readonly value: string;
+    } | null;
+  })[];
   readonly object: "page";
   readonly data: readonly ({
     readonly object: "bucket";
@@ -367,10 +395,15 @@ export type CompletionsUsage = {
       readonly input_cached_tokens: number;
       readonly output_tokens: number;
       readonly num_model_requests: number;
+      readonly credits: string;
       readonly model: string | null;
       readonly api_key_id: string | null;
       readonly project_id: string | null;
       readonly batch: boolean | null;
+      readonly tag: {
+        readonly name: string;
+        readonly value: string;
+      } | null;
     })[];
   })[];
   readonly has_more: boolean;
@@ -387,6 +420,10 @@ export type Costs = {
     readonly credits: string;
     readonly line_item: string | null;
     readonly project_id: string | null;
+    readonly tag: {
+      readonly name: string;
+      readonly value: string;
+    } | null;
   })[];
   readonly object: "page";
   readonly data: readonly ({
@@ -402,6 +439,10 @@ export type Costs = {
       readonly credits: string;
       readonly line_item: string | null;
       readonly project_id: string | null;
+      readonly tag: {
+        readonly name: string;
+        readonly value: string;
+      } | null;
     })[];
   })[];
   readonly has_more: boolean;
@@ -771,8 +812,8 @@ export interface Operations {
   "POST /v1/organizations/api_keys": { body: NewKey; answer: NewApiKey };
   "GET /v1/organizations/api_keys/{id}": { answer: ApiKey };
   "POST /v1/organizations/api_keys/{id}": { body: KeyChange; answer: ApiKey };
-  "GET /v1/organizations/usage_report/messages": { query: { starting_at?: string | number; ending_at?: string | number; bucket_width?: "1d" | "1h"; group_by?: readonly ("api_key_id" | "workspace_id" | "model" | "service_tier" | "context_window")[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; workspace_ids?: readonly (string)[]; limit?: number; page?: number }; answer: MessagesUsageReport };
-  "GET /v1/organizations/cost_report": { query: { starting_at?: string | number; ending_at?: string | number; group_by?: readonly ("description")[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; project_ids?: readonly (string)[] }; answer: CostReport };
+  "GET /v1/organizations/usage_report/messages": { query: { starting_at?: string | number; ending_at?: string | number; bucket_width?: "1d" | "1h"; group_by?: readonly (string)[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; workspace_ids?: readonly (string)[]; tags?: Readonly<Record<string, unknown>>; limit?: number; page?: number }; answer: MessagesUsageReport };
+  "GET /v1/organizations/cost_report": { query: { starting_at?: string | number; ending_at?: string | number; group_by?: readonly (string)[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; project_ids?: readonly (string)[]; tags?: Readonly<Record<string, unknown>> }; answer: CostReport };
   "GET /v1/organization/projects": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc"; include_archived?: boolean }; answer: ProjectList };
   "POST /v1/organization/projects/{project_id}": { body: ProjectChange; answer: Project };
   "GET /v1/organization/projects/{project_id}/api_keys": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc" }; answer: ProjectApiKeyList };
@@ -782,8 +823,8 @@ export interface Operations {
   "DELETE /v1/organization/projects/{project_id}/api_keys/{id}": { answer: DeletedProjectApiKey };
   "GET /v1/organization/credits": { answer: Credits };
   "GET /v1/organization/configuration": { answer: ConfigurationList };
-  "GET /v1/organization/usage/completions": { query: { start_time?: string | number; end_time?: string | number; bucket_width?: "1d" | "1h"; group_by?: readonly ("project_id" | "api_key_id" | "model" | "batch")[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; project_ids?: readonly (string)[]; batch?: boolean; limit?: number; page?: number }; answer: CompletionsUsage };
-  "GET /v1/organization/costs": { query: { start_time?: string | number; end_time?: string | number; bucket_width?: "1d"; group_by?: readonly ("line_item")[]; project_ids?: readonly (string)[]; api_key_ids?: readonly (string)[] }; answer: Costs };
+  "GET /v1/organization/usage/completions": { query: { start_time?: string | number; end_time?: string | number; bucket_width?: "1d" | "1h"; group_by?: readonly (string)[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; project_ids?: readonly (string)[]; batch?: boolean; tags?: Readonly<Record<string, unknown>>; limit?: number; page?: number }; answer: CompletionsUsage };
+  "GET /v1/organization/costs": { query: { start_time?: string | number; end_time?: string | number; bucket_width?: "1d"; group_by?: readonly (string)[]; project_ids?: readonly (string)[]; api_key_ids?: readonly (string)[]; tags?: Readonly<Record<string, unknown>> }; answer: Costs };
   "GET /v1/organization/users": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc" }; answer: UserList };
   "GET /v1/organization/users/{id}": { answer: User };
   "GET /v1/organization/requests": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc"; from?: number; to?: number; api_key_id?: string; project_id?: string; model?: string; status?: number; code?: string }; answer: RequestList };
