@@ -31,6 +31,7 @@ export function consoleTypes(): readonly [string, string] {
 interface Parameter {
   readonly name: string;
   readonly in: string;
+  readonly required: boolean;
   readonly schema: Json;
 }
 type Contents = Readonly<Record<string, { readonly schema?: Json }>>;
@@ -42,14 +43,15 @@ function operationType(operation: Json): string {
   const { content } = (operation["responses"] as Record<string, { content: Contents }>)["200"] ?? {};
   const answer = content?.["application/json"]?.schema;
   const fields = [
-    ...(query.length === 0
-      ? []
-      : [`query: { ${query.map(({ name, schema }) => `${name}?: ${typeOf(schema, "    ")}`).join("; ")} }`]),
+    ...(query.length === 0 ? [] : [`query: { ${query.map(parameterType).join("; ")} }`]),
     ...(body?.schema === undefined ? [] : [`body: ${typeOf(body.schema, "    ")}`]),
     `answer: ${answer === undefined ? "unknown" : typeOf(answer, "    ")}`,
   ];
   return `{ ${fields.join("; ")} }`;
 }
+
+const parameterType = ({ name, required, schema }: Parameter): string =>
+  `${name}${required ? "" : "?"}: ${typeOf(schema, "    ")}`;
 
 function typeOf(schema: Json, indent: string): string {
   const reference = schema["$ref"];

@@ -14,7 +14,7 @@ import { readSums, type Filters, type Sum, type SumColumn } from "./sums.ts";
 const MAX_DAYS = 366;
 
 /** What is charged for: its names in the reports, its credits, and how much of it there was. */
-const lines = [
+export const lines = [
   {
     costType: "tokens",
     tokenType: "uncached_input_tokens",
@@ -151,14 +151,18 @@ export async function readCharges(
   return { days, total: [...total.values()].sort((a, b) => Number(b.micros - a.micros)) };
 }
 
+/** As reports and exports call what was charged for: the tier of service only where it has prices of its own. */
+export function describeCharge(model: string, serviceTier: string, words: string): string {
+  return [model, ...(serviceTier === STANDARD ? [] : [serviceTier]), words].join(", ");
+}
+
 const wholeOf = ({ tag, sums }: Sum<SumColumn>): ChargeGroup => ({ micros: sums.cost_micros, of: null, tag });
 
 /** The lines of one model in one tier of service, without those of which there was nothing. */
 function linesOf({ model, serviceTier, tag, sums }: Sum<SumColumn>): ChargeGroup[] {
   return lines.flatMap(({ costType, tokenType, words, micros, amounts }) => {
     if (sums[micros] === 0n && amounts.every((column) => sums[column] === 0n)) return [];
-    const tier = serviceTier === STANDARD ? [] : [serviceTier ?? ""];
-    const description = [model ?? "", ...tier, words].join(", ");
+    const description = describeCharge(model ?? "", serviceTier ?? "", words);
     const of = { description, costType, tokenType, model: model ?? "", serviceTier: serviceTier ?? "" };
     return [{ micros: sums[micros], of, tag }];
   });

@@ -1,9 +1,11 @@
-/** The four usage and cost reports of the admin API; what they show stands in `reports/`. */
+/** The usage and cost reports of the admin API, and the export of costs; what they show stands in `reports/`. */
+import { Readable } from "node:stream";
 import type { FastifyInstance } from "fastify";
 import type { DatabasePool } from "slonik";
 import { completionsUsage } from "../../reports/completions-usage.ts";
 import { costReport } from "../../reports/cost-report.ts";
 import { costs } from "../../reports/costs.ts";
+import { exportCosts } from "../../reports/focus/export.ts";
 import { messagesUsage } from "../../reports/messages-usage.ts";
 import type { ReportQuery } from "../../reports/parameters.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
@@ -23,4 +25,15 @@ export const reportRoutes =
         report(pool, callerOf(request).organizationId, request.query as ReportQuery, clock.now()),
       );
     }
+    app.get("/v1/organization/costs/export", { config: { access: "admin" } }, (request, reply) => {
+      const { organizationId } = callerOf(request);
+      const { type, name, contents } = exportCosts(pool, organizationId, request.query as ReportQuery);
+      return reply
+        .headers({
+          "content-type": type,
+          "content-disposition": `attachment; filename="${name}"`,
+          "x-content-type-options": "nosniff",
+        })
+        .send(Readable.from(contents, { objectMode: false }));
+    });
   };

@@ -75,7 +75,11 @@ function operationObject(method: string, path: string, operation: ApiOperation):
     ...(streams === true ? [tagsHeader] : []),
   ];
   const content: Record<string, Json> = {
-    [answer.type]: answer.schema === null ? {} : { schema: reference(answer.schema) },
+    ...Object.fromEntries(
+      [answer.type]
+        .flat()
+        .map((type) => [type, answer.schema === null ? {} : { schema: reference(answer.schema) }]),
+    ),
     ...(streams === true ? { "text/event-stream": { schema: { type: "string" } } } : {}),
   };
   return {
@@ -107,11 +111,11 @@ function errorOf(path: string): Json {
 
 function queryParameters(query: z.ZodObject | undefined): Json[] {
   if (query === undefined) return [];
-  const { properties = {} } = z.toJSONSchema(query, { io: "input" });
+  const { properties = {}, required = [] } = z.toJSONSchema(query, { io: "input" });
   return Object.entries(properties).map(([name, schema]) => ({
     name,
     in: "query",
-    required: false,
+    required: required.includes(name),
     ...styleOf(schema),
     schema,
   }));

@@ -1,12 +1,13 @@
 /** Every operation of the service, under the method and URL that its route has. */
 import { z } from "zod";
+import { exportFormats, exportTypes } from "../../reports/focus/export.ts";
 import * as schemas from "./schemas.ts";
 
 export interface ApiOperation {
   readonly summary: string;
   readonly query?: z.ZodObject;
   readonly body?: { readonly type: "application/json" | "multipart/form-data"; readonly schema: z.ZodType };
-  readonly answer: { readonly type: string; readonly schema: z.ZodType | null };
+  readonly answer: { readonly type: string | readonly string[]; readonly schema: z.ZodType | null };
   /** `stream: true` in the body: the answer is a stream of server-sent events. */
   readonly streams?: true;
 }
@@ -237,6 +238,17 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       tags,
     }),
     answer: json(schemas.costsBody),
+  },
+  "GET /v1/organization/costs/export": {
+    summary: "A month's charges as a file of FOCUS 1.2",
+    query: z.object({
+      format: z.enum(exportFormats),
+      month: z
+        .string()
+        .regex(/^\d{4}-\d{2}$/)
+        .describe("Of UTC, such as 2026-11"),
+    }),
+    answer: { type: exportTypes, schema: null },
   },
   "GET /v1/organization/users": {
     summary: "People who came with tokens, the newest first",

@@ -1,0 +1,92 @@
+/**
+ * A month of one organization's charges for the FOCUS export, in pages: by UTC day and by everything that charges are kept by.
+ * Each page is a statement of its own, so that a client that reads slowly holds nothing of the database.
+ */
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
+import { DAY_MS } from "../../lib/clock.ts";
+import { lines } from "../charges.ts";
+import type { SumColumn } from "../sums.ts";
+
+/** Small enough to be written without a pause that other requests would feel. */
+const PAGE = 250;
+
+const columns = [...new Set<SumColumn>(lines.flatMap(({ micros, amounts }) => [micros, ...amounts]))];
+
+const groupSchema = z.object({
+  projectId: z.string(),
+  keyId: z.string(),
+  model: z.string(),
+  contextTokens: z.bigint(),
+  serviceTier: z.string(),
+  batch: z.boolean(),
+  tags: z.string(),
+  organizationName: z.string().nullable(),
+  projectName: z.string().nullable(),
+  keyName: z.string().nullable(),
+  ...(Object.fromEntries(columns.map((column) => [column, z.bigint().optional()])) as Record<
+    SumColumn,
+    z.ZodOptional<z.ZodBigInt>
+  >),
+});
+/** What one key used of one model on one day, in one way and under one set of tags. */
+export type DayGroup = z.output<typeof groupSchema> & {
+  /** Unix milliseconds of the day's start. */
+  readonly day: number;
+};
+
+/** @param month Unix milliseconds of its start and of its end. */
+export async function* monthPages(
+  pool: CommonQueryMethods,
+  organizationId: string,
+  month: { readonly from: number; readonly to: number },
+): AsyncGenerator<readonly DayGroup[]> {
+  for (let day = month.from; day < month.to; day += DAY_MS) {
+    let after: DayGroup | null = null;
+    do {
+      const page: readonly DayGroup[] = await dayPage(pool, organizationId, day, after);
+      if (page.length > 0) yield page;
+      after = page.length < PAGE ? null : (page.at(-1) ?? null);
+    } while (after !== null);
+  }
+}
+
+async function dayPage(
+  pool: CommonQueryMethods,
+  organizationId: string,
+  day: number,
+  after: DayGroup | null,
+): Promise<readonly DayGroup[]> {
+  const comma = sql.fragment`, `;
+  const names = columns.map((column) => sql.identifier([column]));
+  const sums = sql.join(
+    names.map((name) => sql.fragment`sum(${name})::int8 as ${name}`),
+    comma,
+  );
+  const key = sql.fragment`project_id, key_id, model, context_tokens, service_tier, batch, tags`;
+  const beyond =
+    after === null
+      ? sql.fragment``
+      : sql.fragment`and (${key}) > (${after.projectId}, ${after.keyId}, ${after.model}, ${after.contextTokens},
+          ${after.serviceTier}, ${after.batch}, ${after.tags})`;
+  const rows = await pool.any(sql.type(groupSchema)`
+    with groups as (
+      select ${key}, ${sums} from usage_hourly
+      where organization_id = ${organizationId}
+        and hour >= ${moment(day)} and hour < ${moment(day + DAY_MS)} ${beyond}
+      group by ${key}
+      -- Sums of a provisional row that was taken back may be left as zeros.
+      having sum(requests) > 0
+      order by ${key} limit ${PAGE}
+    )
+    select project_id as "projectId", key_id as "keyId", model, context_tokens as "contextTokens",
+      service_tier as "serviceTier", batch, tags, ${sql.join(names, comma)},
+      (select display_name from organizations where id = ${organizationId}) as "organizationName",
+      (select name from projects where id = project_id and organization_id = ${organizationId}) as "projectName",
+      (select name from api_keys where id = key_id and organization_id = ${organizationId}) as "keyName"
+    from groups order by ${key}
+  `);
+  return rows.map((row) => ({ day, ...row }));
+}
+
+const moment = (unixMs: number) => sql.fragment`${new Date(unixMs).toISOString()}::timestamptz`;
