@@ -1,0 +1,193 @@
+/** Over random traffic every figure of every page is the API's, and the ledger's (rule 11.3). */
+import { sql, type DatabasePool } from "slonik";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, expect, vi } from "vitest";
+import { z } from "zod";
+import { openPostgres } from "../../dataplane/store/postgres.ts";
+import { desk, openBrowser, openPage, settled, signIn } from "./browser.ts";
+import { consoleTest as test } from "./console-test.ts";
+import { api, theWorld } from "./world.ts";
+
+const REQUESTS = 40;
+const SEED = 31;
+
+let browser: Browser;
+let page: Page;
+let pool: DatabasePool;
+const { url, admin, inference, databaseUrl } = theWorld();
+
+beforeAll(async () => {
+  browser = await openBrowser();
+  ({ page } = await openPage(browser, url, desk));
+  pool = await openPostgres(databaseUrl, { statementTimeoutMs: 10_000, onError: () => {} });
+  await randomTraffic();
+  await signIn(page, url, admin);
+});
+afterAll(async () => {
+  await pool?.end();
+  await browser?.close();
+});
+
+/** Numbers from 0 to `below`, the same in each run. */
+function random(seed: number): (below: number) => number {
+  let state = seed;
+  return (below) => {
+    state = (state * 1_103_515_245 + 12_345) % 2_147_483_648;
+    return Math.floor((state / 2_147_483_648) * below);
+  };
+}
+
+async function randomTraffic(): Promise<void> {
+  const next = random(SEED);
+  const limits = { credits: { amount: "5000", per: "month" } };
+  const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "equal", limits });
+  const keys = [inference, String(made["key"])];
+  const models = ["demo-messages", "demo-chat", "demo-responses"];
+  const paths = ["/v1/messages", "/v1/chat/completions"];
+  for (let turn = 0; turn < REQUESTS; turn += 1) {
+    const usage = { input: next(5000), cacheRead: next(900), output: 1 + next(700) };
+    const step = { answer: { parts: [{ type: "text", text: "Yes." }], usage } };
+    const answer = await fetch(`${url}${paths[next(2)]}`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${keys[next(2)]}`, "content-type": "application/json" },
+      body: JSON.stringify({
+        model: models[next(3)],
+        max_tokens: 1000,
+        stream: next(2) === 1,
+        messages: [{ role: "user", content: `{{script: ${JSON.stringify(step)}}}` }],
+      }),
+    });
+    expect(answer.status).toBe(200);
+    await answer.text();
+  }
+  // The ledger is written a moment after an answer.
+  await vi.waitFor(
+    async () => {
+      const { held, used } = await api(admin, "GET", "/v1/organization/credits");
+      const [all] = await ledger("organization_id");
+      expect([held, all?.micros]).toEqual(["0", micros(String(used))]);
+    },
+    { timeout: 15_000, interval: 100 },
+  );
+}
+
+const open = async (view: string) => {
+  await page.goto(`${url}/console/${view}`);
+  await page.getByRole("heading", { level: 1 }).waitFor();
+  await settled(page);
+};
+const plain = (figure = "") => figure.replaceAll(",", "");
+/** The cells of each row of a table, figures without their separators. */
+const cells = async (name: string): Promise<string[][]> => {
+  const rows = await page.getByRole("table", { name, exact: true }).getByRole("row").all();
+  const texts = await Promise.all(rows.slice(1).map((row) => row.locator(".cell").allTextContents()));
+  return texts.map((row) => row.map(plain));
+};
+const figure = async (name: string): Promise<string> =>
+  plain(
+    (await page.locator(".stat").filter({ hasText: name }).locator(".stat-value").textContent()) ?? undefined,
+  );
+const micros = (text: string) => {
+  const [whole = "0", fraction = ""] = text.split(".");
+  return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, "0"));
+};
+const byName = (one: readonly string[], other: readonly string[]) =>
+  (one[0] ?? "") < (other[0] ?? "") ? -1 : 1;
+
+const sumSchema = z.object({
+  name: z.string(),
+  requests: z.bigint(),
+  input: z.bigint(),
+  cached: z.bigint(),
+  output: z.bigint(),
+  micros: z.bigint(),
+});
+type Column = "model" | "key_id" | "project_id" | "organization_id";
+/** What the ledger's own rows say, by one of their columns. */
+const ledger = (column: Column) =>
+  pool.any(sql.type(sumSchema)`
+    select ${sql.identifier([column])} as name, count(*)::int8 as requests,
+      sum(input_tokens + cache_read_tokens + cache_write_5m_tokens + cache_write_1h_tokens)::int8 as input,
+      sum(cache_read_tokens)::int8 as cached, sum(output_tokens)::int8 as output, sum(cost_micros)::int8 as micros
+    from usage where organization_id = 'org_demo' group by 1
+  `);
+
+const names = async (column: Column) => {
+  const { data } = await api(
+    admin,
+    "GET",
+    column === "key_id" ? "/v1/organizations/api_keys?limit=1000" : "/v1/organization/projects",
+  );
+  const known = new Map((data as { id: string; name: string }[]).map(({ id, name }) => [id, name]));
+  return (id: string) => known.get(id) ?? id;
+};
+
+test("usage and costs of each group are the ledger's, to the token and the micro-credit", async () => {
+  for (const [group, title, column] of [
+    ["model", "Model", "model"],
+    ["api_key_id", "Key", "key_id"],
+    ["project_id", "Project", "project_id"],
+  ] as const) {
+    const sums = await ledger(column);
+    const nameOf = column === "model" ? (id: string) => id : await names(column);
+    const counted = sums.map(({ name, ...sum }) => [
+      nameOf(name),
+      ...[sum.requests, sum.input, sum.cached, sum.output].map(String),
+    ]);
+    await open(`usage?group=${group}`);
+    expect((await cells(title)).toSorted(byName)).toEqual(counted.toSorted(byName));
+    await open(`costs?group=${group}`);
+    const charged = (await cells(title)).map(([name = "", credits = "", rupiah = ""]) => {
+      expect(micros(rupiah.replace("Rp ", ""))).toBe(micros(credits) * 100n);
+      return [name, String(micros(credits))];
+    });
+    const expected = sums.map((sum) => [nameOf(sum.name), String(sum.micros)]);
+    const total = sums.reduce((all, sum) => all + sum.micros, 0n);
+    expect(charged.toSorted(byName)).toEqual([...expected, ["Total", String(total)]].toSorted(byName));
+  }
+});
+
+test("the overview, the banner and the costs' head tell the same balance as the ledger", async () => {
+  const [all] = await ledger("organization_id");
+  const used = all?.micros ?? 0n;
+  const granted = await pool.oneFirst(sql.type(z.object({ sum: z.bigint() }))`
+    select sum(amount_micros)::int8 as sum from grants where organization_id = 'org_demo'
+  `);
+  await open("");
+  expect(micros(await figure("Balance"))).toBe(granted - used);
+  expect(micros(await figure("Spent in 30 days"))).toBe(used);
+  expect(await figure("Requests in 30 days")).toBe(String(all?.requests));
+  expect(micros(plain((await page.locator(".credit b").textContent()) ?? ""))).toBe(granted - used);
+  const byTokens = (await ledger("model")).map(({ name, requests, input, output }) => [
+    name,
+    String(requests),
+    String(input + output),
+  ]);
+  expect((await cells("Top models")).toSorted(byName)).toEqual(byTokens.toSorted(byName));
+  await open("costs");
+  expect(micros(await figure("Charged in this range"))).toBe(used);
+  expect(micros(await figure("Balance"))).toBe(granted - used);
+  expect(micros(await figure("Granted in all"))).toBe(granted);
+});
+
+test("a key's bar is what its rows cost, and its requests add up to it", async () => {
+  const { data } = await api(admin, "GET", "/v1/organizations/api_keys?limit=1000");
+  const key = (data as { id: string; name: string }[]).find(({ name }) => name === "equal");
+  const spent = (await ledger("key_id")).find(({ name }) => name === key?.id)?.micros ?? 0n;
+  expect(spent).toBeGreaterThan(0n);
+  await open("keys?search=equal");
+  const meter = page.getByRole("row").filter({ hasText: "equal" }).getByRole("meter");
+  const [shown = ""] = ((await meter.getAttribute("aria-valuetext")) ?? "").split(" of ");
+  expect(micros(plain(shown))).toBe(spent);
+  // Records are written some moments later than the ledger.
+  await expect
+    .poll(
+      async () => {
+        await open(`requests?key=${key?.id}`);
+        const rows = await cells("Requests");
+        return rows.reduce((sum, row) => sum + micros(row[7] ?? "0"), 0n);
+      },
+      { timeout: 20_000 },
+    )
+    .toBe(spent);
+});
