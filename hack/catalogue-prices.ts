@@ -3,7 +3,7 @@ import type { ModelPrice } from "../operator/api/price-table.ts";
 import { momentMicros } from "../operator/api/moment.ts";
 import type { CatalogueModel, CataloguePrice } from "./price-catalogue.ts";
 
-/** Our names of the catalogue's prices; others (images, pages, hours) have no place in a PriceTable. */
+/** Our names of the catalogue's prices; others (pages, hours, searches) have no place in a PriceTable. */
 const names = {
   input: "input_mtok",
   output: "output_mtok",
@@ -12,6 +12,7 @@ const names = {
   cacheWrite1h: "cache_write_1h_mtok",
   audioInput: "input_audio_mtok",
   audioOutput: "output_audio_mtok",
+  imageOutput: "output_image_mtok",
 } as const;
 const known = Object.keys(names) as (keyof typeof names)[];
 

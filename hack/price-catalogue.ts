@@ -65,18 +65,32 @@ export async function readCatalogue(from: string, asked: readonly string[]): Pro
   const folder = mkdtempSync(join(tmpdir(), "gapura-prices-"));
   try {
     const options = ["--ignore-scripts", "--no-save", "--no-package-lock", "--no-audit", "--no-fund"];
-    await run("npm", ["install", "--prefix", folder, ...options, "--", from], { timeout: FETCH_MS });
+    await run("npm", ["install", "--prefix", folder, ...options, "--", from], { timeout: FETCH_MS }).catch(
+      (error: unknown) => {
+        throw new Error(`npm cannot fetch ${from}: ${reasonOf(error)}`);
+      },
+    );
     return await readFolder(join(folder, "node_modules", from.replace(/(?!^)@.*$/, "")), asked);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
+/** Why a command failed: what it said last that is more than where its log is. */
+function reasonOf(error: unknown): string {
+  const { stderr = "", message = "" } = error as { stderr?: string; message?: string };
+  const said = stderr.split("\n").map((line) => line.replace(/^npm error\s*/, "").trim());
+  return said.find((line) => /^(?:\d{3} |\w*Error\b)/.test(line)) ?? message.split("\n")[0] ?? "";
+}
+
+const manifestSchema = z.looseObject({ name: z.string(), version: z.string(), module: z.string() });
+
 async function readFolder(given: string, asked: readonly string[]): Promise<Catalogue> {
   const folder = realpathSync(given);
-  const manifest = z
-    .looseObject({ name: z.string(), version: z.string(), module: z.string() })
-    .parse(JSON.parse(readFileSync(join(folder, "package.json"), "utf8")));
+  const read = manifestSchema.safeParse(JSON.parse(readFileSync(join(folder, "package.json"), "utf8")));
+  const isNone = `${given.replace(/^.*node_modules\//, "")} is no catalogue of the form of @pydantic/genai-prices`;
+  if (!read.success) throw new Error(`${isNone}: ${z.prettifyError(read.error)}`);
+  const manifest = read.data;
   const { stdout } = await run(
     process.execPath,
     [
@@ -89,7 +103,9 @@ async function readFolder(given: string, asked: readonly string[]): Promise<Cata
       JSON.stringify(asked),
     ],
     { cwd: folder, env: {}, timeout: READ_MS, maxBuffer: 16 * 1024 * 1024 },
-  );
+  ).catch((error: unknown) => {
+    throw new Error(`${isNone}: ${reasonOf(error)}`);
+  });
   const found = z.array(modelSchema.nullable()).length(asked.length).parse(JSON.parse(stdout));
   return {
     name: manifest.name,

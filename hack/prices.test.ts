@@ -14,7 +14,13 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 const models = {
   small: {
     id: "small-1",
-    prices: { input_mtok: 0.075, output_mtok: 0.3, input_audio_mtok: 0.7, images_kcount: 1 },
+    prices: {
+      input_mtok: 0.075,
+      output_mtok: 0.3,
+      input_audio_mtok: 0.7,
+      output_image_mtok: 30,
+      images_kcount: 1,
+    },
   },
   large: {
     id: "large-1",
@@ -81,7 +87,7 @@ test("--models writes a PriceTable with its source, the prices of now, and those
           tiers: [{ inputOver: 200_000, input: "6", output: "15", cacheWrite5m: "3.75" }],
           changes: [{ from: "9999-01-01T00:00:00Z", input: "1", output: "2" }],
         },
-        { model: "small", input: "0.075", output: "0.3", audioInput: "0.7" },
+        { model: "small", input: "0.075", output: "0.3", audioInput: "0.7", imageOutput: "30" },
       ],
     },
   });
@@ -113,7 +119,7 @@ export const calcPrice = () => null;`,
   );
   const { code, error } = await prices("--from", join(folder, "hostile"), "--models", "a");
   expect(code).toBe(2);
-  expect(error).toContain("ERR_ACCESS_DENIED");
+  expect(error).toContain("Access to this API has been restricted");
 });
 
 test("--check names each price that differs, and looks by the names of upstreams", async () => {
@@ -138,7 +144,7 @@ spec: {upstreams: [{name: one, model: large}]}
   const folderOf = ["--check", join(folder, "manifests")];
   expect(await prices(...folderOf)).toMatchObject({
     code: 0,
-    out: "table.yaml: PriceTable usd: nobody-knows: not in prices-of-tests\nprices agree with prices-of-tests 1.2.3\n",
+    out: "table.yaml: PriceTable usd: nobody-knows: not in prices-of-tests\ncompared 1 model with prices-of-tests 1.2.3: the prices agree\n",
   });
   write("manifests/table.yaml", table("USD", "2.5") + "---" + table("Credit", "1"));
   const { code, out } = await prices(...folderOf);
@@ -147,9 +153,37 @@ spec: {upstreams: [{name: one, model: large}]}
     "table.yaml: PriceTable usd: public: input is 2.5, the catalogue has 3 (test:large-1)",
     "table.yaml: PriceTable usd: nobody-knows: not in prices-of-tests",
     "table.yaml: PriceTable credit: in credits, not compared",
-    "compared with prices-of-tests 1.2.3",
+    "compared 1 model with prices-of-tests 1.2.3",
     "",
   ]);
+});
+
+test("where nothing could be compared, nothing is said to agree", async () => {
+  mkdirSync(join(folder, "unknown"));
+  const spec = { unit: "USD", models: [{ model: "nobody-knows", input: "1", output: "1" }] };
+  const table = { kind: "PriceTable", metadata: { name: "t" }, spec };
+  write("unknown/table.yaml", JSON.stringify(table));
+  const { code, out } = await prices("--check", join(folder, "unknown"));
+  expect([code, out.split("\n").at(-2)]).toEqual([0, "compared 0 models with prices-of-tests 1.2.3"]);
+  write("unknown/table.yaml", JSON.stringify({ ...table, spec: { ...spec, unit: "Euro" } }));
+  const broken = await prices("--check", join(folder, "unknown"));
+  expect(broken).toMatchObject({ code: 2, out: "" });
+  expect(broken.error).toMatch(/^prices: ✖ Invalid option.*\n.*→ at unit\n$/);
+});
+
+test("a package that is no catalogue is called that", async () => {
+  mkdirSync(join(folder, "pad"));
+  write("pad/package.json", JSON.stringify({ name: "pad", version: "1.0.0", main: "index.js" }));
+  const missing = await prices("--from", join(folder, "pad"), "--models", "a");
+  expect(missing.code).toBe(2);
+  expect(missing.error).toContain("pad is no catalogue of the form of @pydantic/genai-prices");
+  write("pad/package.json", JSON.stringify({ name: "pad", version: "1.0.0", module: "index.js" }));
+  write("pad/index.js", "export const pad = 1;");
+  const other = await prices("--from", join(folder, "pad"), "--models", "a");
+  expect(other.code).toBe(2);
+  expect(other.error).toContain(
+    "pad is no catalogue of the form of @pydantic/genai-prices: TypeError: calcPrice",
+  );
 });
 
 describe("prices of a model", () => {

@@ -4,7 +4,7 @@
  * `npm run prices -- --from @pydantic/genai-prices --models a,b` prints a PriceTable in US dollars. A model is an id of
  *   the catalogue, also `provider:id`; `public=id` gives it the name that clients send.
  * `npm run prices -- --check DIR` names what the PriceTables in a folder of manifests say otherwise, looking each model up
- *   by its id and by the names of its upstreams. Exit 0 when all agree, 1 when something differs, 2 when it cannot look.
+ *   by its id and by the names of its upstreams. Exit 0 when nothing that could be compared differs, 1 when something differs, 2 when it cannot look.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -95,6 +95,7 @@ async function check(from: string, folder: string, now: Date): Promise<boolean> 
   );
   const { name, version, models: found } = await readCatalogue(from, [...asked]);
   let agree = true;
+  let compared = 0;
   for (const { where, spec } of tables) {
     if (spec.unit !== "USD") {
       console.log(`${where}: in credits, not compared`);
@@ -108,13 +109,17 @@ async function check(from: string, folder: string, now: Date): Promise<boolean> 
         console.log(`${where}: ${entry.model}: not in ${name}`);
         continue;
       }
+      compared += 1;
       for (const line of differences(entry, model, now.getTime())) {
         agree = false;
         console.log(`${where}: ${entry.model}: ${line} (${model.provider}:${model.id})`);
       }
     }
   }
-  console.log(agree ? `prices agree with ${name} ${version}` : `compared with ${name} ${version}`);
+  const models = compared === 1 ? "1 model" : `${compared} models`;
+  console.log(
+    `compared ${models} with ${name} ${version}${agree && compared > 0 ? ": the prices agree" : ""}`,
+  );
   return agree;
 }
 
@@ -132,6 +137,7 @@ try {
   if (values.check === undefined) await write(from, models, new Date());
   else if (!(await check(from, resolve(here, values.check), new Date()))) process.exitCode = 1;
 } catch (error) {
-  console.error(`prices: ${error instanceof Error ? error.message : String(error)}`);
+  const reason = error instanceof z.ZodError ? z.prettifyError(error) : (error as Error).message;
+  console.error(`prices: ${reason}`);
   process.exitCode = 2;
 }
