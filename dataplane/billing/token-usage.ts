@@ -34,7 +34,19 @@ export function tokensOf(usage: MessagesUsage): TokenUsage {
     cacheWrite1h: oneHour,
     output: usage.output_tokens,
     reasoning: Math.min(usage.output_tokens, usage.output_tokens_details?.thinking_tokens ?? 0),
-    ...usage.media,
+    ...mediaTokens(usage),
     ...(usage.tiers !== undefined && { tiers: usage.tiers }),
+  };
+}
+
+/** Parts of input and output are no more than these, whatever an upstream says (rule 7.9). */
+function mediaTokens({ media, input_tokens, output_tokens }: MessagesUsage) {
+  if (media === undefined) return {};
+  const { audioInput = 0, audioOutput = 0, imageOutput = 0 } = media;
+  const spoken = Math.min(audioOutput, output_tokens);
+  return {
+    audioInput: Math.min(audioInput, input_tokens),
+    audioOutput: spoken,
+    imageOutput: Math.min(imageOutput, output_tokens - spoken),
   };
 }

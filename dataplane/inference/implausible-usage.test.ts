@@ -93,6 +93,19 @@ test.each(
   expect(promptOf(charge.tokens)).toBe(CONTEXT + 7);
 });
 
+test.each(ways.filter(({ upstream }) => upstream === "chat").map((way) => [nameOf(way), way] as const))(
+  "tokens of audio and of images are part of what is believed: %s",
+  async (_name, way) => {
+    fake.next(text("Hi", { input: 1e30, output: 1e30, audio: [1e30, 5], images: 1e30 }));
+    const call = callOn(fake.url, way);
+    await serve(call);
+    const [charge] = call.meter.settled as [FinalUsage];
+    const { output } = charge.tokens;
+    expect(charge.implausible).toBe(true);
+    expect(charge.tokens).toMatchObject({ audioInput: CONTEXT, audioOutput: 5, imageOutput: output - 5 });
+  },
+);
+
 test("n choices may use n times the limit", async () => {
   const way = { path: "relay", client: "chat", upstream: "chat", stream: false } as const;
   for (const [output, believed] of [
