@@ -10,12 +10,19 @@ const face = {
   start: "start_time",
   end: "end_time",
   maxLimit: 10_000,
-  groups: { project_id: "project_id", api_key_id: "key_id", model: "model", batch: "batch" },
+  groups: {
+    project_id: "project_id",
+    api_key_id: "key_id",
+    model: "model",
+    batch: "batch",
+    service_tier: "service_tier",
+  },
   filters: (query: ReportQuery) => ({
     models: readList(query, ["models"]),
     keyIds: readList(query, ["api_key_ids"]),
     projectIds: readList(query, ["project_ids"]),
     batch: readBoolean(query, "batch"),
+    serviceTiers: readList(query, ["service_tiers"]),
   }),
   columns: [
     "requests",
@@ -77,6 +84,7 @@ function result({ sums, ...of }: UsageSum) {
     api_key_id: of.keyId,
     model: of.model,
     batch: of.batch,
+    service_tier: of.serviceTier,
     tag: of.tag,
   };
 }

@@ -19,6 +19,7 @@ export interface Filters {
   readonly keyIds?: readonly string[] | null;
   readonly projectIds?: readonly string[] | null;
   readonly batch?: boolean | null;
+  readonly serviceTiers?: readonly string[] | null;
   readonly tag?: Tag | null;
 }
 
@@ -143,7 +144,7 @@ export function statement({
     where organization_id = ${organizationId} and hour >= ${moment(range.from)} and hour < ${moment(range.to)}
       ${anyOf("model", filters.models)} ${anyOf("key_id", filters.keyIds)} ${anyOf("project_id", filters.projectIds)}
       ${typeof filters.batch === "boolean" ? sql.fragment`and batch = ${filters.batch}` : sql.fragment``}
-      ${withTag(filters.tag)}
+      ${anyOf("service_tier", filters.serviceTiers)} ${withTag(filters.tag)}
     group by ${order}
     -- Sums of a provisional row that was taken back may be left as zeros.
     having sum(requests) > 0

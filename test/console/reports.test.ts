@@ -99,6 +99,81 @@ test("costs by model and by line item sum to what was used, to the micro-credit"
   expect(grants.map(([name, , , amount]) => [name, amount])).toEqual([["welcome", "100,000"]]);
 });
 
+test("usage and costs are told by tier and by tag, and of one tag alone, as the link says", async () => {
+  for (const [team, times] of [
+    ["ml", 2],
+    ["search", 1],
+  ] as const)
+    for (let time = 0; time < times; time += 1)
+      await fetch(`${url}/v1/chat/completions`, {
+        method: "POST",
+        headers: {
+          authorization: `Bearer ${inference}`,
+          "content-type": "application/json",
+          "x-gapura-tags": `team=${team}`,
+        },
+        body: JSON.stringify({ model: "demo-chat", messages: [{ role: "user", content: "Hello" }] }),
+      });
+  const report = async (query: string) =>
+    (await api(admin, "GET", `/v1/organization/usage/completions?${query}`))["results"] as (UsageResult & {
+      service_tier: string;
+      credits: string;
+      tag: { value: string } | null;
+    })[];
+  await expect.poll(async () => (await report("group_by=tag:team")).length, { timeout: 10_000 }).toBe(3);
+
+  await page.goto(`${url}/console/usage`);
+  await page.getByLabel("Group by").selectOption("tag");
+  await page.getByLabel("Tag", { exact: true }).fill("team");
+  await expect.poll(async () => (await cells("team").catch(() => [])).length).toBe(3);
+  await page.reload();
+  await settled(page);
+  const byTeam = (await cells("team")).map(([name, requests]) => [name, requests]);
+  expect(byTeam).toEqual(
+    expect.arrayContaining([
+      ["ml", "2"],
+      ["search", "1"],
+    ]),
+  );
+
+  await page.goto(`${url}/console/costs?group=tag&tag=team`);
+  await settled(page);
+  const expected = (await report("group_by=tag:team")).map(({ tag, credits }) => [
+    tag?.value ?? "Without it",
+    credits,
+  ]);
+  expect((await cells("team")).slice(0, -1).map(([name, credits]) => [name, plain(credits ?? "")])).toEqual(
+    expected,
+  );
+
+  await page.getByLabel("Group by").selectOption("service_tier");
+  await page.getByLabel("Tag value").fill("ml");
+  const [tier] = await report("group_by=service_tier&tags[team]=ml");
+  await expect.poll(() => cells("Tier").catch(() => [])).toHaveLength(2);
+  await settled(page);
+  expect((await cells("Tier")).map(([name, credits]) => [name, plain(credits ?? "")])).toEqual([
+    ["standard", tier?.credits],
+    ["Total", tier?.credits],
+  ]);
+  await page.goto(`${url}/console/usage?tier=priority`);
+  await page.getByText("Nothing was used in this range").waitFor();
+});
+
+test("a month of costs is exported as FOCUS, with the key that is signed in", async () => {
+  await page.goto(`${url}/console/costs`);
+  await page.getByRole("button", { name: "FOCUS export" }).click();
+  const dialog = page.getByRole("dialog", { name: "FOCUS export" });
+  expect(await axe(page)).toEqual([]);
+  const month = new Date().toISOString().slice(0, 7);
+  expect(await dialog.getByLabel("Month").inputValue()).toBe(month);
+  const [saved] = await Promise.all([
+    page.waitForEvent("download"),
+    dialog.getByRole("button", { name: "Download" }).click(),
+  ]);
+  expect(saved.suggestedFilename()).toBe(`focus-${month}.csv`);
+  expect(readFileSync(await saved.path(), "utf8")).toMatch(/BilledCost/);
+});
+
 test("requests of one key or project are found by filters that stand in the link", async () => {
   const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "sought" });
   const [key, id] = [String(made["key"]), String(made["id"])];

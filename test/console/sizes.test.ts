@@ -121,6 +121,7 @@ test("each view is at hand soon, and no list is longer in the page than its read
     `usage?${range}&interval=hour`,
     `usage?${range}&group=api_key_id`,
     "costs",
+    "costs?group=api_key_id",
     `costs?from=${day(364)}&to=${day(0)}`,
     "requests",
     "requests?status=502",

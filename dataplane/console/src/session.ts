@@ -2,7 +2,7 @@
  * Who is signed in. Keys stand in memory; the admin key, when asked to stay, in `sessionStorage` as well (rule 11.2).
  * Neither is ever written anywhere else.
  */
-import { ApiProblem, call, type Answer, type CallOptions, type Operation } from "./api/client.ts";
+import { ApiProblem, call, send, type Answer, type CallOptions, type Operation } from "./api/client.ts";
 import { Store } from "./lib/store.ts";
 
 const KEPT_KEY = "gapura-admin-key";
@@ -46,15 +46,22 @@ export async function resume(): Promise<void> {
   }
 }
 
-/** A call with the admin key. One that is no longer valid signs out. */
-export async function admin<Name extends Operation>(
+/** A call with the admin key. */
+export const admin = <Name extends Operation>(
   name: Name,
   options?: CallOptions<Name>,
-): Promise<Answer<Name>> {
+): Promise<Answer<Name>> => asAdmin((key) => call(key, name, options));
+
+/** A file that the admin key may have: a link could not carry the key. */
+export const adminFile = (url: string): Promise<Blob> =>
+  asAdmin(async (key) => await (await send(key, url)).blob());
+
+/** A key that is no longer valid signs out. */
+async function asAdmin<Value>(ask: (key: string) => Promise<Value>): Promise<Value> {
   const current = session.value;
   if (current === null) throw new Error("nobody is signed in");
   try {
-    return await call(current.adminKey, name, options);
+    return await ask(current.adminKey);
   } catch (error) {
     if (error instanceof ApiProblem && error.status === 401 && session.value === current) {
       signOut();

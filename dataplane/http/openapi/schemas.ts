@@ -355,6 +355,7 @@ const completionsUsageResult = z.looseObject({
   api_key_id: z.string().nullable(),
   project_id: z.string().nullable(),
   batch: z.boolean().nullable(),
+  service_tier: z.string().nullable(),
   tag,
 });
 export const completionsUsageBody = named(

@@ -75,6 +75,10 @@ function queryText(query: Readonly<Record<string, unknown>>): string {
   const parameters = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
     if (value === undefined || value === "") continue;
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
+      for (const [key, one] of Object.entries(value)) parameters.append(`${name}[${key}]`, String(one));
+      continue;
+    }
     const isList = Array.isArray(value);
     for (const one of isList ? (value as readonly unknown[]) : [value])
       parameters.append(isList ? `${name}[]` : name, String(one));

@@ -379,6 +379,7 @@ export type CompletionsUsage = {
     readonly api_key_id: string | null;
     readonly project_id: string | null;
     readonly batch: boolean | null;
+    readonly service_tier: string | null;
     readonly tag: {
       readonly name: string;
       readonly value: string;
@@ -400,6 +401,7 @@ export type CompletionsUsage = {
       readonly api_key_id: string | null;
       readonly project_id: string | null;
       readonly batch: boolean | null;
+      readonly service_tier: string | null;
       readonly tag: {
         readonly name: string;
         readonly value: string;
@@ -823,7 +825,7 @@ export interface Operations {
   "DELETE /v1/organization/projects/{project_id}/api_keys/{id}": { answer: DeletedProjectApiKey };
   "GET /v1/organization/credits": { answer: Credits };
   "GET /v1/organization/configuration": { answer: ConfigurationList };
-  "GET /v1/organization/usage/completions": { query: { start_time?: string | number; end_time?: string | number; bucket_width?: "1d" | "1h"; group_by?: readonly (string)[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; project_ids?: readonly (string)[]; batch?: boolean; tags?: Readonly<Record<string, unknown>>; limit?: number; page?: number }; answer: CompletionsUsage };
+  "GET /v1/organization/usage/completions": { query: { start_time?: string | number; end_time?: string | number; bucket_width?: "1d" | "1h"; group_by?: readonly (string)[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; project_ids?: readonly (string)[]; batch?: boolean; service_tiers?: readonly (string)[]; tags?: Readonly<Record<string, unknown>>; limit?: number; page?: number }; answer: CompletionsUsage };
   "GET /v1/organization/costs": { query: { start_time?: string | number; end_time?: string | number; bucket_width?: "1d"; group_by?: readonly (string)[]; project_ids?: readonly (string)[]; api_key_ids?: readonly (string)[]; tags?: Readonly<Record<string, unknown>> }; answer: Costs };
   "GET /v1/organization/costs/export": { query: { format: "focus-csv" | "focus-parquet"; month: string }; answer: unknown };
   "GET /v1/organization/users": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc" }; answer: UserList };

@@ -19,16 +19,48 @@ const bounds = ({ from, to }: Range) => ({
   end_time: startOfDay(addDays(to, 1)) / 1000,
 });
 
-export type UsageGroup = "model" | "api_key_id" | "project_id" | "batch";
+export type UsageGroup = "model" | "api_key_id" | "project_id" | "service_tier" | "batch" | `tag:${string}`;
+/** A tag by its name and its value. */
+export type TagFilter = Readonly<Record<string, string>>;
 export interface UsageFilters {
-  readonly models: readonly string[];
-  readonly api_key_ids: readonly string[];
-  readonly project_ids: readonly string[];
+  readonly models?: readonly string[];
+  readonly api_key_ids?: readonly string[];
+  readonly project_ids?: readonly string[];
+  readonly service_tiers?: readonly string[];
+  readonly tags?: TagFilter;
 }
-export const noFilters: UsageFilters = { models: [], api_key_ids: [], project_ids: [] };
 
 export type UsageBucket = CompletionsUsage["data"][number];
 export type UsageResult = UsageBucket["results"][number];
+
+/** What a result of a report that is grouped so is called by the API; ids of keys and projects, not their names. */
+export function groupValue(group: UsageGroup, result: UsageResult): string {
+  switch (group) {
+    case "model":
+    case "api_key_id":
+    case "project_id":
+    case "service_tier":
+      return result[group] ?? "";
+    case "batch":
+      return String(result.batch);
+    default:
+      return result.tag?.value ?? "";
+  }
+}
+
+/** What a whole range used and cost, by groups. */
+export async function readGroups(
+  range: Range,
+  group: UsageGroup,
+  filters: UsageFilters,
+  signal: AbortSignal,
+): Promise<UsageResult[]> {
+  const { results } = await admin("GET /v1/organization/usage/completions", {
+    query: { ...bounds(range), limit: PAGE_BUCKETS, ...filters, group_by: [group] },
+    signal,
+  });
+  return [...results];
+}
 
 export async function readUsage(
   range: Range,
@@ -59,7 +91,7 @@ export async function readUsage(
 /** What the days cost, in credits: one for each day of the range. */
 export async function readCosts(
   range: Range,
-  filters: { readonly project_ids?: readonly string[]; readonly api_key_ids?: readonly string[] },
+  filters: { readonly tags?: TagFilter },
   signal: AbortSignal,
 ): Promise<{ readonly total: string; readonly days: readonly string[] }> {
   const answer: Costs = await admin("GET /v1/organization/costs", {

@@ -60,7 +60,7 @@ interface FieldProps {
   readonly label: string;
   readonly value: string;
   readonly onInput: (value: string) => void;
-  readonly type?: "text" | "password" | "search" | "date" | "datetime-local";
+  readonly type?: "text" | "password" | "search" | "date" | "datetime-local" | "month";
   readonly hint?: string;
   readonly required?: boolean;
   readonly autofocus?: boolean;

@@ -1,66 +1,77 @@
 /** What was charged, to the micro-credit, in credits and in rupiah; and what it was paid from. */
+import { useState } from "preact/hooks";
 import type { Answer } from "../api/client.ts";
-import type { CostReport, Credits } from "../api/schema.ts";
+import type { Credits } from "../api/schema.ts";
 import { csv, download } from "../lib/csv.ts";
 import { approximate, compare, rupiahOf, subtract, sum } from "../lib/decimal.ts";
 import { useLoad } from "../lib/load.ts";
-import { namesOf, readKeys, readProjects } from "../lib/organization.ts";
-import { noFilters, readCosts, readUsage, type Range } from "../lib/reports.ts";
+import { useNames, type Names } from "../lib/organization.ts";
+import {
+  groupValue,
+  readCosts,
+  readGroups,
+  type Range,
+  type TagFilter,
+  type UsageGroup,
+} from "../lib/reports.ts";
 import { useStore } from "../lib/store.ts";
-import { Badge, Button, Choice, Empty, Figure, Moment, Section } from "../parts/basics.tsx";
+import { Badge, Button, Choice, Empty, Field, Figure, Moment, Section } from "../parts/basics.tsx";
+import { FormDialog } from "../parts/dialog.tsx";
 import { Chart } from "../parts/chart.tsx";
+import { GroupChoice, groupOf, groupTitle, TagFields, tagsOf, valueTitle } from "../parts/groups.tsx";
 import { daysOf, RangeFields, rangeOf } from "../parts/range.tsx";
 import { Table } from "../parts/table.tsx";
 import { addDays, startOfDay } from "../lib/days.ts";
-import { place, refine } from "../router.ts";
-import { admin } from "../session.ts";
+import { place } from "../router.ts";
+import { admin, adminFile } from "../session.ts";
 import { formatCount, formatCredits, formatRupiah, useTexts } from "../texts/texts.ts";
 
-const groups = ["model", "line_item", "api_key_id", "project_id"] as const;
-type CostGroup = (typeof groups)[number];
+const costGroups = [
+  "model",
+  "line_item",
+  "api_key_id",
+  "project_id",
+  "service_tier",
+  "batch",
+  "tag",
+] as const;
+
+type CostGroup = UsageGroup | "line_item";
 
 interface CostRow {
-  readonly name: string;
+  /** As the API has it: of keys and projects the id. */
+  readonly value: string;
   readonly credits: string;
 }
-
-/** The report has no groups of keys and projects: each is asked for by itself, so many at once. */
-const AT_ONCE = 6;
 
 export default function Costs() {
   const t = useTexts();
   const { query } = useStore(place);
+  const names = useNames();
+  const [isExporting, setIsExporting] = useState(false);
   const range = rangeOf(query, Date.now());
-  const group = groups.find((one) => one === query.get("group")) ?? "model";
+  const group: CostGroup = query.get("group") === "line_item" ? "line_item" : (groupOf(query) ?? "model");
+  const tags = tagsOf(query);
   const loaded = useLoad(
     async (signal) => {
       const [credit, costs, rows] = await Promise.all([
         admin("GET /v1/organization/credits", { signal }),
-        readCosts(range, {}, signal),
-        readRows(range, group, signal),
+        readCosts(range, { tags }, signal),
+        group === "line_item" ? readLines(range, tags, signal) : readGroupCosts(range, group, tags, signal),
       ]);
-      return {
-        range,
-        group,
-        credit,
-        costs,
-        rows: rows.toSorted((one, other) => compare(other.credits, one.credits)),
-      };
+      return { range, group, credit, costs, rows };
     },
-    [range.from, range.to, group],
+    [range.from, range.to, group, JSON.stringify(tags)],
   );
   return (
     <>
       <div class="filters">
         <RangeFields range={range} />
-        <Choice
-          label={t.reports.groupBy}
-          value={group}
-          onInput={(chosen) => refine({ group: chosen })}
-          choices={groups.map((one) => [one, t.reports.groups[one]])}
-        />
+        <GroupChoice groups={costGroups} />
+        <TagFields />
+        <Button onClick={() => setIsExporting(true)}>{t.costs.focus}</Button>
       </div>
-      <Section loaded={loaded}>
+      <Section loaded={loaded} busy={names.busy}>
         {(answer) => (
           <>
             <Sums credit={answer.credit} total={answer.costs.total} />
@@ -76,7 +87,7 @@ export default function Costs() {
                   series={[{ name: t.common.credits, values: answer.costs.days.map(approximate) }]}
                   format={(value) => formatCredits(String(value), t)}
                 />
-                <CostTable {...answer} total={answer.costs.total} />
+                <CostTable {...answer} names={names} total={answer.costs.total} />
               </>
             )}
             <Grants credit={answer.credit} />
@@ -86,7 +97,40 @@ export default function Costs() {
       <p class="hint">
         {t.costs.rate} {t.common.utc}
       </p>
+      {isExporting && <FocusExport month={range.to.slice(0, 7)} onClose={() => setIsExporting(false)} />}
     </>
+  );
+}
+
+/** A month for tools that compare what clouds cost (FOCUS, the FinOps Foundation's form). */
+function FocusExport({ month: first, onClose }: { month: string; onClose: () => void }) {
+  const t = useTexts();
+  const [month, setMonth] = useState(first);
+  const [format, setFormat] = useState("focus-csv");
+  const submit = async () => {
+    const file = await adminFile(`/v1/organization/costs/export?${new URLSearchParams({ format, month })}`);
+    const isCsv = format === "focus-csv";
+    download(
+      `focus-${month}.${isCsv ? "csv" : "parquet"}`,
+      file,
+      isCsv ? "text/csv" : "application/octet-stream",
+    );
+    onClose();
+  };
+  return (
+    <FormDialog title={t.costs.focus} action={t.files.download} onSubmit={submit} onClose={onClose}>
+      <p class="muted">{t.costs.focusText}</p>
+      <Field label={t.costs.month} type="month" value={month} onInput={setMonth} required autofocus />
+      <Choice
+        label={t.costs.format}
+        value={format}
+        onInput={setFormat}
+        choices={[
+          ["focus-csv", "CSV"],
+          ["focus-parquet", "Parquet"],
+        ]}
+      />
+    </FormDialog>
   );
 }
 
@@ -121,12 +165,14 @@ interface CostTableProps {
   readonly range: Range;
   readonly group: CostGroup;
   readonly rows: readonly CostRow[];
+  readonly names: Names;
   readonly total: string;
 }
 
-function CostTable({ range, group, rows, total }: CostTableProps) {
+function CostTable({ range, group, rows: values, names, total }: CostTableProps) {
   const t = useTexts();
-  const title = t.reports.groups[group];
+  const title = group === "line_item" ? t.reports.groups[group] : groupTitle(group, t);
+  const rows = values.map(({ value, credits }) => ({ name: valueTitle(group, value, names, t), credits }));
   const save = () => {
     const lines = [...rows, { name: t.common.total, credits: total }].map(({ name, credits }) => [
       name,
@@ -184,8 +230,18 @@ function Grants({ credit: { grants } }: { credit: Credits }) {
   );
 }
 
-async function readRows(range: Range, group: CostGroup, signal: AbortSignal): Promise<CostRow[]> {
-  if (group === "api_key_id" || group === "project_id") return await rowsByScope(range, group, signal);
+/** One call tells what each model, key, project, tier or tag cost, however many there are. */
+async function readGroupCosts(
+  range: Range,
+  group: UsageGroup,
+  tags: TagFilter,
+  signal: AbortSignal,
+): Promise<CostRow[]> {
+  const results = await readGroups(range, group, { tags }, signal);
+  return results.map((result) => ({ value: groupValue(group, result), credits: result.credits }));
+}
+
+async function readLines(range: Range, tags: TagFilter, signal: AbortSignal): Promise<CostRow[]> {
   const report: Answer<"GET /v1/organizations/cost_report"> = await admin(
     "GET /v1/organizations/cost_report",
     {
@@ -193,47 +249,15 @@ async function readRows(range: Range, group: CostGroup, signal: AbortSignal): Pr
         starting_at: startOfDay(range.from) / 1000,
         ending_at: startOfDay(addDays(range.to, 1)) / 1000,
         group_by: ["description"],
+        tags,
       },
       signal,
     },
   );
-  return collect(
-    report.results,
-    group === "model" ? ({ model }) => model ?? "" : ({ description }) => description ?? "",
-  );
-}
-
-function collect(
-  results: CostReport["results"],
-  nameOf: (result: CostReport["results"][number]) => string,
-): CostRow[] {
   const found = new Map<string, string>();
-  for (const result of results) {
-    const name = nameOf(result);
-    found.set(name, sum([found.get(name) ?? "0", result.credits]));
-  }
-  return Array.from(found, ([name, credits]) => ({ name, credits }));
-}
-
-/** Each key or project that was used in the range, with its own costs. */
-async function rowsByScope(
-  range: Range,
-  group: "api_key_id" | "project_id",
-  signal: AbortSignal,
-): Promise<CostRow[]> {
-  const [buckets, named] = await Promise.all([
-    readUsage(range, "1d", group, noFilters, signal),
-    group === "api_key_id" ? readKeys(signal) : readProjects(signal),
-  ]);
-  const nameOf = namesOf(named);
-  const ids = [...new Set(buckets.flatMap(({ results }) => results.map((result) => result[group] ?? "")))];
-  const rows: CostRow[] = [];
-  for (let next = 0; next < ids.length; next += AT_ONCE) {
-    const some = ids.slice(next, next + AT_ONCE).map(async (id) => {
-      const filter = group === "api_key_id" ? { api_key_ids: [id] } : { project_ids: [id] };
-      return { name: nameOf(id), credits: (await readCosts(range, filter, signal)).total };
-    });
-    rows.push(...(await Promise.all(some)));
-  }
-  return rows;
+  for (const { description, credits } of report.results)
+    found.set(description ?? "", sum([found.get(description ?? "") ?? "0", credits]));
+  return Array.from(found, ([value, credits]) => ({ value, credits })).toSorted((one, other) =>
+    compare(other.credits, one.credits),
+  );
 }

@@ -4,7 +4,7 @@ import { addDays, dayOf } from "../lib/days.ts";
 import { approximate, divide, isPositive, subtract, sum } from "../lib/decimal.ts";
 import { useLoad } from "../lib/load.ts";
 import { useNames } from "../lib/organization.ts";
-import { noFilters, readCosts, readUsage, sumBy, sumUsage, type UsageResult } from "../lib/reports.ts";
+import { readCosts, readGroups, sumBy, sumUsage, type UsageResult } from "../lib/reports.ts";
 import { Badge, Empty, Figure, Moment, Section, ViewLink } from "../parts/basics.tsx";
 import { Chart } from "../parts/chart.tsx";
 import { Table } from "../parts/table.tsx";
@@ -29,17 +29,16 @@ export default function Overview() {
       const [credit, costs, models, keyUsage, newest] = await Promise.all([
         admin("GET /v1/organization/credits", { signal }),
         readCosts(range, {}, signal),
-        readUsage(range, "1d", "model", noFilters, signal),
-        readUsage(range, "1d", "api_key_id", noFilters, signal),
+        readGroups(range, "model", {}, signal),
+        readGroups(range, "api_key_id", {}, signal),
         admin("GET /v1/organization/requests", { query: { limit: NEWEST }, signal }),
       ]);
-      const results = (buckets: typeof models) => buckets.flatMap((bucket) => bucket.results);
       return {
         range,
         credit,
         costs,
-        models: results(models),
-        keyUsage: results(keyUsage),
+        models,
+        keyUsage,
         newest: newest.data,
       };
     },

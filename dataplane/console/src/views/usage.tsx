@@ -5,11 +5,13 @@ import { minute } from "../lib/days.ts";
 import { useLoad } from "../lib/load.ts";
 import { useNames, type Names } from "../lib/organization.ts";
 import {
-  noFilters,
+  groupValue,
+  readGroups,
   readUsage,
   sumBy,
   sumUsage,
   type Range,
+  type TagFilter,
   type UsageBucket,
   type UsageGroup,
   type UsageResult,
@@ -18,12 +20,11 @@ import {
 import { useStore } from "../lib/store.ts";
 import { Button, Choice, Empty, Figure, IdChoice, Section } from "../parts/basics.tsx";
 import { Chart, MOST_SERIES } from "../parts/chart.tsx";
+import { GroupChoice, groupOf, groups, groupTitle, TagFields, tagsOf, valueTitle } from "../parts/groups.tsx";
 import { RangeFields, rangeOf } from "../parts/range.tsx";
 import { Table, type Column } from "../parts/table.tsx";
 import { place, refine } from "../router.ts";
 import { formatCount, useTexts, type Texts } from "../texts/texts.ts";
-
-const groups = ["model", "api_key_id", "project_id", "batch"] as const satisfies readonly UsageGroup[];
 
 interface Question {
   readonly range: Range;
@@ -32,16 +33,20 @@ interface Question {
   readonly model: string;
   readonly key: string;
   readonly project: string;
+  readonly tier: string;
+  readonly tags: TagFilter;
 }
 
 function questionOf(query: URLSearchParams): Question {
   return {
     range: rangeOf(query, Date.now()),
     width: query.get("interval") === "hour" ? "1h" : "1d",
-    group: groups.find((one) => one === query.get("group")) ?? null,
+    group: groupOf(query),
     model: query.get("model") ?? "",
     key: query.get("key") ?? "",
     project: query.get("project") ?? "",
+    tier: query.get("tier") ?? "",
+    tags: tagsOf(query),
   };
 }
 
@@ -53,20 +58,33 @@ export default function Usage() {
   const names = useNames();
   const loaded = useLoad(
     async (signal) => {
-      const { range, width, group, model, key, project } = question;
-      const filters = { models: oneOf(model), api_key_ids: oneOf(key), project_ids: oneOf(project) };
-      const [buckets, models] = await Promise.all([
+      const { range, width, group, model, key, project, tier, tags } = question;
+      const filters = {
+        models: oneOf(model),
+        api_key_ids: oneOf(key),
+        project_ids: oneOf(project),
+        service_tiers: oneOf(tier),
+        tags,
+      };
+      const [buckets, models, tiers] = await Promise.all([
         readUsage(range, width, group, filters, signal),
-        readUsage(range, "1d", "model", noFilters, signal),
+        readGroups(range, "model", {}, signal),
+        readGroups(range, "service_tier", {}, signal),
       ]);
-      const used = new Set(models.flatMap(({ results }) => results.map((result) => result.model ?? "")));
-      return { question, buckets, models: [...used].sort() };
+      const used = (by: "model" | "service_tier", results: readonly UsageResult[]) =>
+        results.map((result) => result[by] ?? "").sort();
+      return { question, buckets, models: used("model", models), tiers: used("service_tier", tiers) };
     },
     [JSON.stringify(question)],
   );
   return (
     <>
-      <Filters question={question} models={loaded.value?.models ?? []} names={names} />
+      <Filters
+        question={question}
+        models={loaded.value?.models ?? []}
+        tiers={loaded.value?.tiers ?? []}
+        names={names}
+      />
       <Section loaded={loaded} busy={names.busy}>
         {(answer) => <Report {...answer} groupName={groupNamer(answer.question.group, names, t)} />}
       </Section>
@@ -78,10 +96,11 @@ export default function Usage() {
 interface FiltersProps {
   readonly question: Question;
   readonly models: readonly string[];
+  readonly tiers: readonly string[];
   readonly names: Names;
 }
 
-function Filters({ question, models, names: { keys, projects } }: FiltersProps) {
+function Filters({ question, models, tiers, names: { keys, projects } }: FiltersProps) {
   const t = useTexts();
   return (
     <div class="filters">
@@ -95,12 +114,7 @@ function Filters({ question, models, names: { keys, projects } }: FiltersProps) 
           ["hour", t.reports.hour],
         ]}
       />
-      <Choice
-        label={t.reports.groupBy}
-        value={question.group ?? ""}
-        onInput={(group) => refine({ group })}
-        choices={[["", t.common.none], ...groups.map((one) => [one, t.reports.groups[one]] as const)]}
-      />
+      <GroupChoice groups={groups} none />
       <IdChoice
         label={t.reports.groups.model}
         value={question.model}
@@ -119,23 +133,21 @@ function Filters({ question, models, names: { keys, projects } }: FiltersProps) 
         onInput={(project) => refine({ project })}
         things={projects}
       />
+      <IdChoice
+        label={t.reports.groups.service_tier}
+        value={question.tier}
+        onInput={(tier) => refine({ tier })}
+        things={tiers.map((tier) => ({ id: tier, name: tier }))}
+      />
+      <TagFields />
     </div>
   );
 }
 
 /** What a result of the grouped report is called. */
-function groupNamer(
-  group: UsageGroup | null,
-  { keyName, projectName }: Names,
-  t: Texts,
-): (result: UsageResult) => string {
-  return (result) => {
-    if (group === "model") return result.model ?? "";
-    if (group === "api_key_id") return keyName(result.api_key_id ?? "");
-    if (group === "project_id") return projectName(result.project_id ?? "");
-    if (group === "batch") return result.batch === true ? t.reports.batch : t.reports.live;
-    return t.usage.tokens;
-  };
+function groupNamer(group: UsageGroup | null, names: Names, t: Texts): (result: UsageResult) => string {
+  return (result) =>
+    group === null ? t.usage.tokens : valueTitle(group, groupValue(group, result), names, t);
 }
 
 interface ReportProps {
@@ -178,8 +190,8 @@ function Report({ question, buckets, groupName }: ReportProps) {
       />
       {question.group !== null && (
         <UsageTable
-          title={t.reports.groups[question.group]}
-          head={t.reports.groups[question.group]}
+          title={groupTitle(question.group, t)}
+          head={groupTitle(question.group, t)}
           rows={groupSums.map((row) => ({ ...row, head: row.name }))}
         />
       )}
@@ -282,7 +294,7 @@ function save(
 ): void {
   const head = [
     t.reports.start,
-    ...(group === null ? [] : [t.reports.groups[group]]),
+    ...(group === null ? [] : [groupTitle(group, t)]),
     t.usage.requests,
     t.usage.input,
     t.usage.cached,

@@ -1,0 +1,75 @@
+/** What a report is grouped by and which tag it is of: the choices, and how they stand in its address. */
+import type { Names } from "../lib/organization.ts";
+import type { TagFilter, UsageGroup } from "../lib/reports.ts";
+import { useStore } from "../lib/store.ts";
+import { place, refine } from "../router.ts";
+import { useTexts, type Texts } from "../texts/texts.ts";
+import { Choice, Field } from "./basics.tsx";
+
+/** Of the reports; `tag` is the one that is named beside it. */
+export const groups = ["model", "api_key_id", "project_id", "service_tier", "batch", "tag"] as const;
+type Group = (typeof groups)[number] | "line_item";
+
+/** A tag is only one once it has a name. */
+export function groupOf(query: URLSearchParams): UsageGroup | null {
+  const group = groups.find((one) => one === query.get("group")) ?? null;
+  const name = tagName(query);
+  if (group === "tag") return name === "" ? null : `tag:${name}`;
+  return group;
+}
+
+const tagName = (query: URLSearchParams): string => (query.get("tag") ?? "").trim();
+
+export function tagsOf(query: URLSearchParams): TagFilter {
+  const [name, value] = [tagName(query), (query.get("value") ?? "").trim()];
+  return name === "" || value === "" ? {} : { [name]: value };
+}
+
+export const groupTitle = (group: UsageGroup, t: Texts): string =>
+  group.startsWith("tag:") ? group.slice("tag:".length) : t.reports.groups[group as Exclude<Group, "tag">];
+
+/** What a group's value is called. */
+export function valueTitle(
+  group: UsageGroup | "line_item",
+  value: string,
+  { keyName, projectName }: Names,
+  t: Texts,
+): string {
+  if (group === "api_key_id") return keyName(value);
+  if (group === "project_id") return projectName(value);
+  if (group === "batch") return value === "true" ? t.reports.batch : t.reports.live;
+  return value === "" ? t.reports.untagged : value;
+}
+
+/** @param none it may also be grouped by nothing, which is its default then */
+export function GroupChoice({ groups: shown, none = false }: { groups: readonly Group[]; none?: boolean }) {
+  const t = useTexts();
+  const { query } = useStore(place);
+  const chosen = shown.find((one) => one === query.get("group")) ?? (none ? "" : (shown[0] ?? ""));
+  return (
+    <Choice
+      label={t.reports.groupBy}
+      value={chosen}
+      onInput={(group) => refine({ group })}
+      choices={[
+        ...(none ? [["", t.common.none] as const] : []),
+        ...shown.map((one) => [one, t.reports.groups[one]] as const),
+      ]}
+    />
+  );
+}
+
+export function TagFields() {
+  const t = useTexts();
+  const { query } = useStore(place);
+  return (
+    <>
+      <Field label={t.reports.groups.tag} value={query.get("tag") ?? ""} onInput={(tag) => refine({ tag })} />
+      <Field
+        label={t.reports.tagValue}
+        value={query.get("value") ?? ""}
+        onInput={(value) => refine({ value })}
+      />
+    </>
+  );
+}
