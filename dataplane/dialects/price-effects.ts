@@ -28,7 +28,8 @@ export const priceEffects: Readonly<Record<Dialect, Readonly<Record<PriceEffect,
     ),
     tier: words(`service_tier`),
     own: words(`modalities audio`),
-    account: [],
+    // Of providers that speak Chat beside its vendor.
+    account: words(`models provider plugins search_parameters enable_search`),
   },
   responses: {
     none: words(

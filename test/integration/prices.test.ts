@@ -116,10 +116,10 @@ const autoRow = (client: Dialect): Row => ({
       : { sent: { service_tier: standardTier(upstream) }, dropped: [] },
 });
 
-const accountRow = (field: string): Row => ({
+const accountRow = (client: Dialect, field: string, value: unknown = "acct_1"): Row => ({
   title: field,
-  client: "messages",
-  body: { [field]: "acct_1" },
+  client,
+  body: { [field]: value },
   price: {},
   answer: {},
   outcome: () => ({ sent: { [field]: undefined }, dropped: [field] }),
@@ -194,8 +194,13 @@ const rows: readonly Row[] = [
     upstreams: ["messages"],
     outcome: ({ isPriced }) => ({ cost: STANDARD_COST + 30n * (isPriced ? 7n : 2n) }),
   },
-  accountRow("user_profile_id"),
-  accountRow("workspace_id"),
+  accountRow("messages", "user_profile_id"),
+  accountRow("messages", "workspace_id"),
+  accountRow("chat", "models", ["dearest/model"]),
+  accountRow("chat", "provider", { order: ["dearest"] }),
+  accountRow("chat", "plugins", [{ id: "web" }]),
+  accountRow("chat", "search_parameters", { mode: "on" }),
+  accountRow("chat", "enable_search", true),
   ...openai.flatMap((client) => [
     autoRow(client),
     ...["flex", "priority", "scale"].map((tier) =>
@@ -395,7 +400,7 @@ describe.each(rows)("$client, $title", (row) => {
 
 /** Names that a price can keep here. */
 const isOurs =
-  /^(service_tier|speed|inference_geo|reasoning\.mode|user_profile_id|workspace_id|anthropic-beta:.*)$/;
+  /^(service_tier|speed|inference_geo|reasoning\.mode|user_profile_id|workspace_id|models|provider|plugins|search_parameters|enable_search|anthropic-beta:.*)$/;
 
 const microsOf = (credits: string): bigint => {
   const [whole = "0", rest = ""] = credits.split(".");
