@@ -126,6 +126,32 @@ test("a token seen before needs neither Postgres nor its issuer, at once; nor do
   await expect(all.find(token({ sub: "slow" }))).rejects.toMatchObject({ code: "unavailable" });
 });
 
+test("tokens of one person that name them otherwise, in turn, need Postgres no more once each was seen", async () => {
+  await declare();
+  const pool = await world.openPool();
+  const all = people(new KeyDirectory({ pool, clock: systemClock }));
+  const named = ["Ada", "Ada L.", undefined].map((name) => token({ sub: "renamed", name }));
+  for (const one of named) await all.find(one);
+  await pool.end();
+  for (const one of [...named, ...named]) expect(all.find(one), "no promise").not.toBeInstanceOf(Promise);
+});
+
+test("a token seen before costs a small part of one that is verified", async () => {
+  await declare();
+  const all = people();
+  const known = token({ sub: "timed", groups: ["ml", ...Array.from({ length: 50 }, (_, n) => `group-${n}`)] });
+  await all.find(known);
+  const fresh = Array.from({ length: 100 }, (_, jti) => token({ sub: "timed", jti }));
+  const each = async (tokens: readonly string[]) => {
+    const begun = performance.now();
+    for (const one of tokens) await all.find(one);
+    return (performance.now() - begun) / tokens.length;
+  };
+  const verified = await each(fresh);
+  const seen = await each(Array.from({ length: 20_000 }, () => known));
+  expect(seen / verified).toBeLessThan(0.2);
+});
+
 test("a person of an id that belongs to another namespace is not served", async () => {
   await declare();
   const source = { ...sampleOrganization("org_acme").source, namespace: "evil" };

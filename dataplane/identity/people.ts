@@ -107,8 +107,11 @@ export class TokenPeople implements People {
         if (person === "suspended") break;
       } else if (typeof result !== "string") {
         const { until, key } = result;
-        this.#remembered.set(sha256, { issuer: said.issuer, accepted, keys, key, until, person });
-        return await this.#options.directory.person(person);
+        const principal = await this.#options.directory.person(person);
+        // Their name is written now: tokens of other names that come in turn write nothing again.
+        const known = { ...person, name: null };
+        this.#remembered.set(sha256, { issuer: said.issuer, accepted, keys, key, until, person: known });
+        return principal;
       }
     }
     throw refusedToken(furthest(faults));

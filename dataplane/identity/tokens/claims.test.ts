@@ -92,6 +92,8 @@ test.each([
   [{ preferred_username: "ada", email: "ada@example.com" }, "ada"],
   [{ name: "", email: "ada@example.com" }, "ada@example.com"],
   [{ name: ["Ada"] }, null],
+  [{ name: `${"a".repeat(499)}🦩` }, "a".repeat(499)],
+  [{ name: `${"a".repeat(498)}🦩 and more` }, `${"a".repeat(498)}🦩`],
   [{ name: "A\0d\ud800a" }, "Ad\ufffda"],
   [{}, null],
 ])("a name for the console: %j", (claims, name) => {

@@ -40,11 +40,16 @@ export const ruleFor = (rules: readonly IdentityRule[], claims: Claims): Identit
 export const isFor = ({ aud }: Claims, audiences: readonly string[]): boolean =>
   [aud].flat().some((one) => typeof one === "string" && audiences.includes(one));
 
+const MOST_NAME = 500;
+
 /** What its holder may be called in the console: their name, else their mail address; null: the token says neither. */
 export function nameIn(claims: Claims): string | null {
   const named = [claims["name"], claims["preferred_username"], claims["email"]].find(
     (value) => typeof value === "string" && value !== "",
   );
+  if (typeof named !== "string") return null;
   // Postgres keeps no NUL, and no half of a character.
-  return typeof named === "string" ? named.toWellFormed().replaceAll("\0", "").slice(0, 500) : null;
+  const shown = named.replaceAll("\0", "").slice(0, MOST_NAME);
+  // A copy: what is kept for as long as the token must not keep the whole claim with it.
+  return Buffer.from(shown.replace(/[\ud800-\udbff]$/, "")).toString();
 }

@@ -137,6 +137,18 @@ describe("documents", () => {
     expect(await find("two")).toEqual(["two"]);
   });
 
+  test("keys that cost dearly to verify with are left out: large exponents, more than 8192 bits", async () => {
+    const rsa = signingKey("RSA", "rsa").jwk;
+    issuer.published = [
+      { ...rsa, kid: "exponent", e: "A".repeat(342) },
+      { ...rsa, kid: "modulus", n: "_".repeat(1368) },
+      { ...rsa, kid: "usual", e: "AQAAAQ" },
+    ];
+    const found = async (kid: string) => await keys.keysFor({ alg: "RS256", kid });
+    expect([await found("exponent"), await found("modulus")]).toEqual([[], []]);
+    expect(await found("usual")).toMatchObject([{ kid: "usual" }]);
+  });
+
   test("keys of the same id are all tried, and private parts are dropped", async () => {
     const again = signingKey("EC", "one");
     const secret = again.privateKey.export({ format: "jwk" });

@@ -16,7 +16,12 @@ const MOST_KEYS = 100;
 /** Keys of one id that are tried, one after the other. */
 const MOST_TRIED = 4;
 
-const text = z.string().min(1).max(8192);
+/** 8192 bits. */
+const MOST_MODULUS = 1366;
+/** 32 bits: whoever verifies pays for every one more, and the owner of an issuer's keys may be nobody's friend. */
+const MOST_EXPONENT = 6;
+
+const text = z.string().min(1).max(MOST_MODULUS);
 const common = {
   kid: z.string().max(1024).optional(),
   alg: z.string().optional(),
@@ -25,7 +30,7 @@ const common = {
 };
 /** Of each key nothing but its public part. */
 const keySchema = z.discriminatedUnion("kty", [
-  z.object({ kty: z.literal("RSA"), n: text, e: text, ...common }),
+  z.object({ kty: z.literal("RSA"), n: text, e: text.max(MOST_EXPONENT), ...common }),
   z.object({ kty: z.literal("EC"), crv: z.literal("P-256"), x: text, y: text, ...common }),
   z.object({ kty: z.literal("OKP"), crv: z.literal("Ed25519"), x: text, ...common }),
 ]);
