@@ -139,7 +139,10 @@ test("tokens of one person that name them otherwise, in turn, need Postgres no m
 test("a token seen before costs a small part of one that is verified", async () => {
   await declare();
   const all = people();
-  const known = token({ sub: "timed", groups: ["ml", ...Array.from({ length: 50 }, (_, n) => `group-${n}`)] });
+  const known = token({
+    sub: "timed",
+    groups: ["ml", ...Array.from({ length: 50 }, (_, n) => `group-${n}`)],
+  });
   await all.find(known);
   const fresh = Array.from({ length: 100 }, (_, jti) => token({ sub: "timed", jti }));
   const each = async (tokens: readonly string[]) => {

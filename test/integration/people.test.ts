@@ -295,27 +295,98 @@ describe("roles on every route", () => {
   const path = (url: string) =>
     url.replace(":project", "default").replace(":id", "apikey_0000").replace("*", "m-chat");
 
-  test("a viewer reads all of the admin API and changes nothing; neither they nor an admin may infer", async () => {
+  /** What is refused says so in these words, of both families. */
+  const fault = (status: number, raw: string) => {
+    const { error } = JSON.parse(raw) as { error: { message: string; type: string; code?: string } };
+    return { status, message: error.message, kind: error.code ?? error.type };
+  };
+  const unauthorized = (message: string) => ({
+    status: 401,
+    message: `invalid x-api-key: ${message}`,
+    kind: expect.stringMatching(/^(invalid_api_key|authentication_error)$/),
+  });
+  const needs = {
+    inference: "this endpoint needs an inference key (sk-svc-…)",
+    admin: "this endpoint needs an admin key (sk-adm-svc-…)",
+  } as const;
+  const roles = { inference: "Member", admin: "Admin or Viewer" } as const;
+  const wrongRole = (access: keyof typeof roles, role: string) =>
+    unauthorized(`${needs[access]} or a token with the role ${roles[access]}; yours has the role ${role}.`);
+  const readsOnly = {
+    status: 403,
+    message: "The role Viewer reads the admin API and changes nothing: this needs the role Admin.",
+    kind: expect.stringMatching(/^(insufficient_permissions|permission_error)$/),
+  };
+
+  test("each serves its own and refuses the other in words: a viewer reads all of the admin API and changes nothing; neither they nor an admin may infer", async () => {
     await declare();
-    const viewer = world.token(world.a, "watchers");
-    const owner = world.token(world.a, "owners");
-    const member = world.token(world.a, "ml");
+    const callers = {
+      Viewer: world.token(world.a, "watchers"),
+      Admin: world.token(world.a, "owners"),
+      Member: world.token(world.a, "ml"),
+    };
+    const stranger = world.token(world.b, "owners");
     const walked: string[] = [];
     for (const { access, method, url } of world.plane.server.server.routes) {
       if (access === "none" || method === "HEAD") continue;
       walked.push(`${method} ${url}`);
       const ask = async (token: string) =>
-        (await world.call(token, method, path(url), method === "POST" ? { body: {} } : {})).status;
-      const served = (status: number) => ![401, 403].includes(status);
-      const found = [await ask(viewer), await ask(owner), await ask(member)];
-      if (access === "inference") expect([url, found.map(served)]).toEqual([url, [false, false, true]]);
-      else {
-        expect([url, found.map(served)]).toEqual([url, [method === "GET", true, false]]);
-        if (method !== "GET") expect([url, found[0]]).toEqual([url, 403]);
+        await world.call(token, method, path(url), method === "POST" ? { body: {} } : { raw: true });
+      const isRefused = async (token: string, wanted: unknown) => {
+        const { status, raw, headers } = await ask(token);
+        expect([method, url, fault(status, raw)]).toEqual([method, url, wanted]);
+        expect(headers.get("x-should-retry")).toBe("false");
+      };
+      const isServed = async (token: string) =>
+        expect([401, 403], `${method} ${url}`).not.toContain((await ask(token)).status);
+      if (access === "inference") {
+        await isServed(callers.Member);
+        for (const role of ["Viewer", "Admin"] as const)
+          await isRefused(callers[role], wrongRole(access, role));
+        await isRefused(world.a.admin, unauthorized(`${needs[access]}.`));
+      } else {
+        await isServed(callers.Admin);
+        await isRefused(callers.Member, wrongRole(access, "Member"));
+        await isRefused(world.a.inference, unauthorized(`${needs[access]}.`));
+        if (method === "GET") await isServed(callers.Viewer);
+        else await isRefused(callers.Viewer, readsOnly);
       }
+      // Another organization's admin is one there, and nobody here.
+      if (access === "admin") await isServed(stranger);
+      else await isRefused(stranger, wrongRole(access, "Admin"));
+      if (access === "admin" && method === "GET") expect((await ask(stranger)).raw).not.toContain(world.a.id);
     }
     expect(walked).toContain("DELETE /v1/organization/projects/:project/api_keys/:id");
     expect(walked).toContain("GET /v1/organization/requests/:id");
+  });
+
+  test("a viewer who asked for each change has changed nothing", async () => {
+    await declare();
+    const state = () =>
+      world.pool.anyFirst(sql.type(z.object({ text: z.string() }))`
+        select text from (
+          select id, organization_id, api_keys.name || status || coalesce(deleted_at::text, '') || coalesce(limits::text, '') as text
+          from api_keys where source <> 'identity'
+          union all select id, organization_id, name || coalesce(limits::text, '') from projects
+        ) as things where organization_id = ${world.a.id} order by id
+      `);
+    const viewer = world.token(world.a, "watchers");
+    const made = await world.call(world.a.admin, "POST", "/v1/organizations/api_keys", {
+      body: { name: "kept" },
+    });
+    const before = await state();
+    for (const { access, method, url } of world.plane.server.server.routes) {
+      if (access !== "admin" || !["POST", "DELETE"].includes(method)) continue;
+      const own = url.replace(":project", "default").replace(":id", String(made.body["id"]));
+      const answer = await world.call(
+        viewer,
+        method,
+        own,
+        method === "POST" ? { body: { name: "new" } } : {},
+      );
+      expect([method, own, answer.status]).toEqual([method, own, 403]);
+    }
+    expect(await state()).toEqual(before);
   });
 
   test("what an admin changes stands in the audit log under their id", async () => {
