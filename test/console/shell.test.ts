@@ -19,6 +19,9 @@ const views = [
 ];
 /** Scripts, styles and texts that come before the first view, as they are sent. */
 const FIRST_LOAD_BYTES = 200 * 1024;
+/** What one more view adds to it: its own files, and its questions to the API. */
+const VIEW_BYTES = 64 * 1024;
+const VIEW_CALLS = 9;
 
 let browser: Browser;
 const { url, admin, inference, keys } = theWorld();
@@ -165,17 +168,35 @@ test("another language is one more file of texts", async () => {
   await page.context().close();
 });
 
-test("the first load is small and nothing of it holds the page for long", async () => {
+test("the first load is small, each view adds little, and nothing holds the page for long", async () => {
   const { page } = await openPage(browser, url, desk);
-  const sizes: Promise<number>[] = [];
-  page.on("requestfinished", (request) =>
-    sizes.push(request.sizes().then(({ responseBodySize }) => responseBodySize)),
+  await page.addInitScript(
+    "window.longest = 0; new PerformanceObserver((list) => { for (const { duration } of list.getEntries()) window.longest = Math.max(window.longest, duration); }).observe({ type: 'longtask', buffered: true })",
   );
+  let sizes: Promise<number>[] = [];
+  let calls = 0;
+  page.on("requestfinished", (request) => {
+    if (request.url().includes("/v1/")) calls += 1;
+    else sizes.push(request.sizes().then(({ responseBodySize }) => responseBodySize));
+  });
+  const bytes = async () => (await Promise.all(sizes)).reduce((total, size) => total + size, 0);
   await page.goto(`${url}/console/`);
   await page.getByLabel("Admin key").waitFor();
-  const bytes = (await Promise.all(sizes)).reduce((total, size) => total + size, 0);
   expect(sizes.length).toBeLessThan(12);
-  expect(bytes).toBeGreaterThan(5_000);
-  expect(bytes).toBeLessThan(FIRST_LOAD_BYTES);
+  expect(await bytes()).toBeGreaterThan(5_000);
+  expect(await bytes()).toBeLessThan(FIRST_LOAD_BYTES);
+  await signIn(page, url, admin);
+  for (const name of views) {
+    await settled(page);
+    [sizes, calls] = [[], 0];
+    await page.getByRole("link", { name, exact: true }).click();
+    await page.getByRole("main").getByRole("heading", { level: 1, name }).waitFor();
+    await settled(page);
+    expect([name, sizes.length < 12]).toEqual([name, true]);
+    expect(await bytes(), name).toBeLessThan(VIEW_BYTES);
+    // The balance is asked for again every ten seconds.
+    expect(calls, name).toBeLessThanOrEqual(VIEW_CALLS);
+  }
+  expect(await page.evaluate<number>("window.longest")).toBeLessThan(1_000);
   await page.context().close();
 });

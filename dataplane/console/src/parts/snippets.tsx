@@ -63,11 +63,16 @@ export function Snippets({ model }: { model: string }) {
   );
 }
 
-export function Code({ text }: { text: string }) {
+/** @param of tells it from others on the same page */
+export function Code({ text, of }: { text: string; of?: string }) {
   const t = useTexts();
   return (
     <div class="code">
-      <pre tabIndex={0} role="region" aria-label={t.models.code}>
+      <pre
+        tabIndex={0}
+        role="region"
+        aria-label={of === undefined ? t.models.code : `${t.models.code}: ${of}`}
+      >
         <code>{text}</code>
       </pre>
       <CopyButton text={text} />

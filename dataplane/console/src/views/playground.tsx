@@ -163,7 +163,10 @@ function Form({ models }: { models: readonly string[] }) {
           </Button>
           <Button onClick={() => setIsCode(!isCode)}>{t.playground.asCode}</Button>
         </div>
-        {isCode && questions.map((one) => <Code key={one.model} text={asCurl(one, location.origin)} />)}
+        {isCode &&
+          questions.map((one, index) => (
+            <Code key={index} text={asCurl(one, location.origin)} of={`${index + 1}. ${one.model}`} />
+          ))}
       </form>
       {asking === null ? (
         <Empty title={t.playground.nothing} />
