@@ -10,7 +10,8 @@ import { priceEffects } from "../dialects/price-effects.ts";
 import { leavesTierOpen, standardTier, type TierPlan } from "../dialects/tiers.ts";
 import type { Member, ObjectSpan } from "../lib/json-reader.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
-import { present, type Inspection } from "./inspect-body.ts";
+import type { Inspection } from "./inspect-body.ts";
+import { present } from "./inspect-fields.ts";
 import { isOffline } from "./refuse.ts";
 import {
   openRequestReasoning,

@@ -4,26 +4,19 @@
  * nobody's business but the upstream's are not judged.
  */
 import type { Dialect } from "../dialects/dialect.ts";
-import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { TierFields } from "../dialects/tiers.ts";
-import { ApiError, type ErrorCode } from "../lib/api-error.ts";
+import { ApiError } from "../lib/api-error.ts";
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import { withoutMark } from "../lib/byte-order-mark.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import { unreadable } from "../lib/json-read.ts";
 import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-reader.ts";
 import { readMessageContent } from "./inspect-blocks.ts";
+import { FieldChecks, fieldNames, type LimitField } from "./inspect-fields.ts";
 import { noFacts, type ContentFacts } from "./inspect-content.ts";
 import { readChatContent, readResponsesInput } from "./inspect-parts.ts";
 import { readToolChoice, inspectTools, type InspectedChoice, type ToolEntry } from "./inspect-tools.ts";
 import { addReference, bodyFieldError, styleOf, walk, walkMember } from "./inspect-walk.ts";
-
-/** A field that limits the output. */
-export interface LimitField {
-  readonly name: string;
-  readonly member: Member;
-  readonly value: number;
-}
 
 /** What routing, refusing and holding need to know of a request: plain data. */
 export interface Facts {
@@ -87,13 +80,6 @@ export interface RemoteInspection extends Facts {
 
 export type AnyInspection = Inspection | RemoteInspection;
 
-/** Which fields hold what, in each dialect. */
-const fieldNames = {
-  messages: { content: "messages", limits: ["max_tokens"] },
-  chat: { content: "messages", limits: ["max_tokens", "max_completion_tokens"] },
-  responses: { content: "input", limits: ["max_output_tokens"] },
-} as const satisfies Record<Dialect, { content: string; limits: readonly string[] }>;
-
 /** @throws ApiError 400 when the body is not a JSON object of the dialect's basic shape (rules 1.4, 1.17). */
 export function inspectBody(dialect: Dialect, body: Buffer): Inspection {
   const bytes = withoutMark(body);
@@ -152,8 +138,9 @@ class BodyInspector {
       throw new ApiError("invalid_type", "The request body must be a JSON object.");
     const top = reader.members((key) => this.#field(key));
     const fields = new Map(top.members.map((member) => [member.key, asAbsent(member, reader.bytes)]));
-    this.#checkContent(fields);
-    this.#checkStreamOptions(fields);
+    const checks = new FieldChecks(this.#dialect, fields);
+    checks.content(this.#contentItems);
+    checks.streamOptions(this.#objects?.get("stream_options"));
     return {
       dialect: this.#dialect,
       body: reader.bytes,
@@ -163,10 +150,10 @@ class BodyInspector {
       top,
       fields,
       objects: this.#objects ?? noObjects,
-      model: this.#checkedModel(fields),
-      stream: this.#checkedStream(fields),
-      limits: this.#checkedLimits(fields),
-      choices: this.#checkedChoices(fields),
+      model: checks.model(this.#model),
+      stream: checks.stream(this.#stream),
+      limits: checks.limits(this.#limits),
+      choices: checks.choices(this.#choices),
       tools: [...this.#tools, ...this.#content.additionalTools],
       toolChoice: this.#toolChoice,
       content: this.#content,
@@ -311,83 +298,7 @@ class BodyInspector {
     const read = this.#dialect === "responses" ? readResponsesInput : readMessages(this.#dialect);
     this.#contentItems = read(reader, this.#content);
   }
-
-  #error(code: ErrorCode, field: string, problem: string): ApiError {
-    return bodyFieldError(code, this.#dialect, [field], problem);
-  }
-
-  #checkContent(fields: ReadonlyMap<string, Member>): void {
-    const name = fieldNames[this.#dialect].content;
-    const member = present(fields, name);
-    if (member === undefined) throw this.#error("missing_parameter", name, "Field required");
-    if (this.#contentItems === null)
-      throw this.#error(
-        "invalid_type",
-        name,
-        name === "input" ? "must be a string or an array" : "must be an array",
-      );
-    if (this.#contentItems === 0) throw this.#error("invalid_value", name, "must not be empty");
-  }
-
-  /** Judged here because the relay injects `include_usage` into it. */
-  #checkStreamOptions(fields: ReadonlyMap<string, Member>): void {
-    if (this.#dialect === "messages" || present(fields, "stream_options") === undefined) return;
-    const options = this.#objects?.get("stream_options");
-    if (options === undefined) throw this.#error("invalid_type", "stream_options", "must be an object");
-    const usage = options.members.find(({ key }) => key === "include_usage");
-    if (usage !== undefined && usage.kind !== "boolean" && usage.kind !== "null")
-      throw bodyFieldError(
-        "invalid_type",
-        this.#dialect,
-        ["stream_options", "include_usage"],
-        "must be a boolean",
-      );
-  }
-
-  #checkedModel(fields: ReadonlyMap<string, Member>): string {
-    if (present(fields, "model") === undefined)
-      throw this.#error("missing_parameter", "model", "Field required");
-    if (this.#model === undefined) throw this.#error("invalid_type", "model", "must be a string");
-    if (this.#model === "") throw this.#error("invalid_value", "model", "must not be empty");
-    return this.#model;
-  }
-
-  #checkedStream(fields: ReadonlyMap<string, Member>): boolean {
-    if (present(fields, "stream") === undefined) return false;
-    if (this.#stream === undefined) throw this.#error("invalid_type", "stream", "must be a boolean");
-    return this.#stream;
-  }
-
-  #checkedLimits(fields: ReadonlyMap<string, Member>): LimitField[] {
-    const least = leastOutput[this.#dialect];
-    const given: LimitField[] = [];
-    for (const [index, name] of fieldNames[this.#dialect].limits.entries()) {
-      const member = present(fields, name);
-      if (member === undefined) continue;
-      const value = this.#limits[index];
-      if (value === undefined || !Number.isInteger(value))
-        throw this.#error("invalid_type", name, "must be an integer");
-      if (value < least) throw this.#error("invalid_value", name, `must be at least ${least}`);
-      given.push({ name, member, value });
-    }
-    return given;
-  }
-
-  #checkedChoices(fields: ReadonlyMap<string, Member>): number {
-    if (this.#dialect !== "chat" || present(fields, "n") === undefined) return 1;
-    const value = this.#choices;
-    if (value === undefined || !Number.isInteger(value))
-      throw this.#error("invalid_type", "n", "must be an integer");
-    if (value < 1 || value > 128) throw this.#error("invalid_value", "n", "must be between 1 and 128");
-    return value;
-  }
 }
-
-/**
- * Least output limits. Messages allows 0: it warms the prompt cache without an answer (dialects.md §B1). Responses
- * asks for as many as its vendor does (dialects.md §B3).
- */
-const leastOutput: Readonly<Record<Dialect, number>> = { messages: 0, chat: 1, responses: OUTPUT_TOKENS_MIN };
 
 /** An empty list of remote servers asks for none: it counts as absent, like null. */
 const asAbsent = (member: Member, body: Buffer): Member =>
@@ -396,12 +307,6 @@ const asAbsent = (member: Member, body: Buffer): Member =>
   /^\[\s*\]$/.test(body.toString("latin1", member.start, member.end))
     ? { ...member, kind: "null" }
     : member;
-
-/** A field that is there and not null (rule 1.17). */
-export function present(fields: ReadonlyMap<string, Member>, name: string): Member | undefined {
-  const member = fields.get(name);
-  return member === undefined || member.kind === "null" ? undefined : member;
-}
 
 const readMessages =
   (dialect: "messages" | "chat") =>

@@ -10,7 +10,8 @@ import { serverTools, type ServerToolName } from "../dialects/server-tools.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { allToolsOff, toolCapabilities } from "../tools/capabilities.ts";
-import { present, type Facts } from "./inspect-body.ts";
+import type { Facts } from "./inspect-body.ts";
+import { present } from "./inspect-fields.ts";
 import type { ToolEntry } from "./inspect-tools.ts";
 import { bodyFieldError } from "./inspect-walk.ts";
 
