@@ -8,14 +8,18 @@ const isObject = (value: unknown): value is Claims =>
 
 /**
  * The claim of this name, else the one that its dots lead to. Names may have dots themselves, such as `kubernetes.io`:
- * the longest name that is there is taken at each step. undefined: there is none.
+ * the longest name that is there is taken at each step. undefined: there is none. Looks at each claim at most once,
+ * as the owner of an issuer writes both sides. `from`: where in the name to begin.
  */
-export function claimAt(claims: Claims, name: string): unknown {
-  if (Object.hasOwn(claims, name)) return claims[name];
-  for (let dot = name.lastIndexOf("."); dot > 0; dot = name.lastIndexOf(".", dot - 1)) {
-    const head = name.slice(0, dot);
-    const inner = Object.hasOwn(claims, head) ? claims[head] : undefined;
-    const found = isObject(inner) ? claimAt(inner, name.slice(dot + 1)) : undefined;
+export function claimAt(claims: Claims, name: string, from = 0): unknown {
+  const heads = Object.keys(claims).filter((key) => {
+    const end = from + key.length;
+    return (end === name.length || (key !== "" && name[end] === ".")) && name.startsWith(key, from);
+  });
+  for (const head of heads.toSorted((one, other) => other.length - one.length)) {
+    const end = from + head.length;
+    const inner = claims[head];
+    const found = end === name.length ? inner : isObject(inner) ? claimAt(inner, name, end + 1) : undefined;
     if (found !== undefined) return found;
   }
   return undefined;
