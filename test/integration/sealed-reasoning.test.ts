@@ -8,10 +8,14 @@ import type { ResponseInput } from "openai/resources/responses/responses";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { Dispatcher } from "undici";
 import { dialectPath, dialects } from "../../dataplane/dialects/dialect.ts";
+import { TokenPeople } from "../../dataplane/identity/people.ts";
+import { systemClock } from "../../dataplane/lib/clock.ts";
 import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
 import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
+import { FakeIssuer, signingKey } from "../fakes/issuer.ts";
+import { SnapshotDirectory } from "../fakes/snapshot-directory.ts";
 import { RecordingMeter } from "../fakes/inference.ts";
 import { noTools } from "../fakes/no-tools.ts";
 import { sealerOf } from "../fakes/one-upstream.ts";
@@ -30,6 +34,23 @@ import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 
 const keys = { org_one: sampleKeys.inference, org_two: sampleKeys.narrow } as const;
 type Organization = keyof typeof keys;
+const issuer = new FakeIssuer("https://login.test", Date.now);
+const signer = signingKey("RSA", "one");
+issuer.publish(signer);
+/** One person's, with a rule in both organizations. */
+const tokens = {
+  org_one: issuer.token(signer, { aud: "org_one" }),
+  org_two: issuer.token(signer, { aud: "org_two" }),
+} as const;
+const callers = { keys, tokens } as const;
+let credentials: Readonly<Record<Organization, string>> = keys;
+/** By what callers hold, and whether answers are streams. */
+const cases = [
+  ["keys", false],
+  ["keys", true],
+  ["tokens", false],
+  ["tokens", true],
+] as const;
 let fake: FakeUpstream;
 let dispatcher: Dispatcher;
 let server: TestServer;
@@ -53,6 +74,14 @@ beforeAll(async () => {
   const organizations = Object.entries(keys).map(([id, key]) =>
     sampleOrganization(id, {
       apiKeys: [{ name: "ci", sha256: sha256(key), hint: key.slice(0, 14), project: "default" }],
+      identity: {
+        issuer: issuer.url,
+        audiences: [id],
+        jwksUrl: null,
+        allowCidrs: [],
+        allowPorts: [],
+        rules: [{ claims: {}, role: "member", project: "default" }],
+      },
     }),
   );
   const routeOf = (model: string, dedicatedTo: string | null) =>
@@ -66,6 +95,14 @@ beforeAll(async () => {
   const serve = createServe(new Upstreams(dispatcher), sealerOf, noTools);
   server = await startTestServer([inferenceRoutes({ meter: new RecordingMeter(), serve })], {
     snapshot: () => snapshot,
+    services: {
+      people: new TokenPeople({
+        snapshot: () => snapshot,
+        directory: new SnapshotDirectory(() => snapshot),
+        fetchJson: issuer.fetchJson,
+        clock: systemClock,
+      }),
+    },
   });
 });
 beforeEach(() => fake.reset());
@@ -76,9 +113,9 @@ afterAll(async () => {
 });
 
 const anthropic = (organization: Organization) =>
-  new Anthropic({ baseURL: server.url, apiKey: keys[organization], maxRetries: 0 });
+  new Anthropic({ baseURL: server.url, apiKey: credentials[organization], maxRetries: 0 });
 const openai = (organization: Organization) =>
-  new OpenAI({ baseURL: `${server.url}/v1`, apiKey: keys[organization], maxRetries: 0 });
+  new OpenAI({ baseURL: `${server.url}/v1`, apiKey: credentials[organization], maxRetries: 0 });
 const lastSent = () => fake.requests.at(-1)?.text ?? "{}";
 
 const question: Anthropic.MessageParam = { role: "user", content: "2 + 2?" };
@@ -107,7 +144,11 @@ async function messagesBack(model: string, organization: Organization, said: Ant
   return messages[1]?.content;
 }
 
-describe.each([false, true])("the Anthropic SDK (stream: %s)", (stream) => {
+describe.each(cases)("the Anthropic SDK with %s (stream: %s)", (caller, stream) => {
+  beforeAll(() => {
+    credentials = callers[caller];
+  });
+
   test("gives the provider back what it made, and only for its own organization", async () => {
     const said = await messagesAnswer("shared-messages", stream);
     expect(said.content.map(({ type }) => type)).toEqual([
@@ -183,7 +224,11 @@ async function responsesBack(organization: Organization, said: OpenAI.Responses.
   return input.filter(({ type }) => type === "reasoning").map((item) => item.encrypted_content);
 }
 
-describe.each([false, true])("the OpenAI SDK, as Codex uses it (stream: %s)", (stream) => {
+describe.each(cases)("the OpenAI SDK, as Codex uses it with %s (stream: %s)", (caller, stream) => {
+  beforeAll(() => {
+    credentials = callers[caller];
+  });
+
   test("gives the provider back what it made, and only for its own organization", async () => {
     const said = await responsesAnswer(stream);
     const blobs = said.output.flatMap((item) =>
