@@ -1,19 +1,17 @@
 /**
- * Does to two data planes on real stores what an interleaving says, keeps in mind what may have become of each request,
+ * Does to three data planes on real stores what an interleaving says, keeps in mind what may have become of each request,
  * and judges what stands in the books in the end.
  */
 import { sql } from "slonik";
 import { expect } from "vitest";
 import { z } from "zod";
 import { applyGrant, bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
-import type { LimitPeriod, Limits } from "../../dataplane/config/schema.ts";
-import { windowOf, type LimitedScope } from "../../dataplane/billing/scopes.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { decodeRow } from "../../dataplane/billing/charge-text.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { readScopeSpend } from "../../dataplane/billing/scope-spend.ts";
 import { drainedOperation, readEntries, scopesOf } from "../../dataplane/billing/drain.ts";
-import type { CurrentKey, HeldBill } from "../../dataplane/billing/held-bill.ts";
+import type { HeldBill } from "../../dataplane/billing/held-bill.ts";
 import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
 import { shardOf, shardTag, type MeterOperation } from "../../dataplane/billing/shard.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
@@ -22,12 +20,9 @@ import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
 import type { Action } from "./money-actions.ts";
 import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
+import { RunLimits } from "./money-run-limits.ts";
 import { stepClock } from "./redis-clock.ts";
 import { rewriteFile, type TestStore } from "./stores.ts";
-
-const credits = (amount: number, per: LimitPeriod): Limits => ({
-  credits: { amountMicros: String(amount), per },
-});
 
 interface Known {
   readonly bill: HeldBill;
@@ -49,6 +44,9 @@ interface Known {
   /** No store and no data plane knows of it any more: the loss of three (docs/decisions/money.md). */
   isLost: boolean;
 }
+
+/** What may stand in the ledger of it in the end. */
+const mostOf = ({ may }: Known) => Math.max(0, ...Array.from(may, (cost) => cost ?? 0));
 
 export interface RunStores {
   readonly redis: TestStore;
@@ -82,16 +80,7 @@ async function untilDone(act: () => Promise<unknown>): Promise<void> {
   await expect.poll(() => act().then(() => null, String), { timeout: 20_000 }).toBeNull();
 }
 
-const DAY_MS = 86_400_000;
-/** How an organization's keys may be limited: the first key by day, the second in total, and their project by month. */
-const VARIANTS = [
-  { own: 150, shared: 250, project: 0 },
-  { own: 90, shared: 300, project: 1 },
-  { own: null, shared: 200, project: 0 },
-  { own: null, shared: null, project: 1 },
-] as const;
-
-/** One run: two data planes on the same stores, two organizations of one shard. */
+/** One run: three data planes on the same stores, two organizations of one shard. */
 export class Run {
   readonly #stores: RunStores;
   readonly #id: string;
@@ -108,11 +97,7 @@ export class Run {
   /** Whether the stores come back older in this run, and have. */
   readonly #isRolledBack: boolean;
   #wasRolledBack = false;
-  /** Of each organization: how its keys are limited, and the key epoch since which they are. */
-  readonly #limits = [
-    { variant: 0, keyEpoch: 1 },
-    { variant: 0, keyEpoch: 1 },
-  ];
+  readonly #limits: RunLimits;
 
   constructor(stores: RunStores, id: string, actions: readonly Action[]) {
     this.#stores = stores;
@@ -120,13 +105,14 @@ export class Run {
       ({ do: what }) => what === "roll Postgres back" || what === "swap Redis",
     );
     this.#id = id;
+    this.#limits = new RunLimits(id);
     const names = Array.from({ length: 500 }, (_, index) => `org_${id}_${index}`);
     const second = names.find((name, index) => index > 0 && shardOf(name) === shardOf(names[0] ?? ""));
     this.#names = [names[0] ?? "", second ?? ""];
   }
 
   async begin(): Promise<void> {
-    this.#planes = await Promise.all([this.#open(), this.#open()]);
+    this.#planes = await Promise.all([this.#open(), this.#open(), this.#open()]);
     await this.#planes[0]?.redis.flushall();
     for (const organization of [0, 1]) await makeOrganization(this.#pool, this.#name(organization), 400n);
     for (const { upkeep } of this.#planes) await upkeep.look();
@@ -140,34 +126,15 @@ export class Run {
       running: false,
       waitMs: 1,
       rhythm: { staleMs: -1 },
-      recheckKey: async (keyId) => this.#keyNow(keyId),
+      recheckKey: async (keyId) => this.#limits.keyNow(keyId),
     });
   };
-
-  /** The first and the second key of each organization. */
-  #keyId = (organization: number, key: number) => `apikey_${this.#id}_${organization}_${key}`;
-
-  /** A key as it is now. */
-  #keyNow(keyId: string): CurrentKey {
-    const [organization = 0, key = 0] = keyId.split("_").slice(-2).map(Number);
-    const { variant, keyEpoch } = this.#limits[organization] ?? { variant: 0, keyEpoch: 1 };
-    const { own, shared, project } = VARIANTS[variant] ?? VARIANTS[0];
-    const projectId = `proj_${this.#id}_${organization}_${project}`;
-    const limits: LimitedScope[] = [];
-    if (own !== null)
-      limits.push({ kind: "key", id: keyId, limits: credits(own, key === 0 ? "day" : "total") });
-    if (shared !== null) limits.push({ kind: "project", id: projectId, limits: credits(shared, "month") });
-    return { keyEpoch, projectId, limits };
-  }
 
   async #changeLimits(organization: number, variant: number): Promise<void> {
     // A ledger that comes back older knows nothing of it.
     if (this.#isRolledBack) return;
     const id = this.#name(organization);
-    const now = this.#limits[organization];
-    if (now === undefined) return;
-    now.variant = variant;
-    now.keyEpoch += 1;
+    this.#limits.change(organization, variant);
     await this.#pool.transaction((transaction) => bumpKeyEpoch(transaction, id));
     await this.#at(0).holds.refresh([id]).catch(isAway);
   }
@@ -264,10 +231,11 @@ export class Run {
   }
 
   async #openBill(index: number, organization: number, estimate: number): Promise<void> {
-    const keyId = this.#keyId(organization, estimate % 2);
-    const { keyEpoch, limits, projectId } = this.#keyNow(keyId);
-    // Some were accepted before midnight.
-    const acceptedAt = Date.now() - (estimate % 5 === 0 ? DAY_MS : 0);
+    const keyId = this.#limits.keyId(organization, estimate % 2);
+    const { keyEpoch, limits, projectId } = this.#limits.keyNow(keyId);
+    // Half of them now, the others at the ends of windows.
+    const { moments } = this.#limits;
+    const acceptedAt = moments[Math.max(0, ((estimate >> 1) % 6) - 2)] ?? Date.now();
     const key = { keyId, projectId, keyEpoch, limits, limitsEpoch: keyEpoch };
     const asked = request(this.#name(organization), { ...key, acceptedAt });
     try {
@@ -520,68 +488,20 @@ export class Run {
       expect(credit).toMatchObject({ granted, used: used + gone });
       expect(held).toBe(0n);
     }
-    await this.#judgeLimits();
+    await this.#limits.judge(this.#at(0), names);
     const report = await reconcileLedger(this.#pool, this.#at(0).redis);
     expect(report.broken.filter((line) => !/: lost [\d.]+ credits$/.test(line))).toEqual([]);
     expect(report.holds).toBe(0);
   }
 
-  /** Rule 9.2: what each scope is said to have spent is the sum of its rows. */
-  async #judgeLimits(): Promise<void> {
-    for (const organization of [0, 1])
-      for (const key of [0, 1]) {
-        const keyId = this.#keyId(organization, key);
-        const { limits } = this.#keyNow(keyId);
-        const [standings = []] = await this.#at(0).holds.standings(this.#name(organization), [limits]);
-        for (const { scope, spent, held } of standings) {
-          const counted = await this.#spentIn(scope);
-          expect({ id: scope.id, spent, held }).toEqual({ id: scope.id, spent: counted, held: 0n });
-        }
-      }
-  }
-
-  /** By the rows alone. */
-  async #spentIn({ kind, id, limits }: LimitedScope): Promise<bigint> {
-    const { from, to } = windowOf(limits.credits?.per ?? "total", Date.now());
-    const column = sql.identifier([kind === "key" ? "key_id" : "project_id"]);
-    return await this.#pool.oneFirst(sql.type(z.object({ sum: z.bigint() }))`
-      select coalesce(sum(cost_micros), 0)::int8 as sum from usage
-      where ${column} = ${id} and floor(extract(epoch from accepted_at) / 86400) >= ${from}
-        and floor(extract(epoch from accepted_at) / 86400) < ${to}
-    `);
-  }
-
   /** Rules 1.8 and 9.1: never more than what was there, or what a limit allows, plus one request. */
   judgeOverdraft(): void {
-    for (const organization of [0, 1])
-      for (const key of [0, 1]) {
-        const { limits } = this.#keyNow(this.#keyId(organization, key));
-        for (const { kind, id, limits: { credits: limit } = {} } of limits) {
-          const per = limit?.per ?? "total";
-          const inScope = this.#known.filter(
-            ({ request: asked }) => (kind === "key" ? asked.keyId : asked.projectId) === id,
-          );
-          for (const [from, them] of Map.groupBy(
-            inScope,
-            ({ request: asked }) => windowOf(per, asked.acceptedAt).from,
-          )) {
-            const used = them.reduce(
-              (sum, { may }) => sum + Math.max(0, ...Array.from(may, (cost) => cost ?? 0)),
-              0,
-            );
-            const largest = Math.max(0, ...them.map((known) => known.limit));
-            expect(used, `${id} from ${from}`).toBeLessThanOrEqual(Number(limit?.amountMicros) + largest);
-          }
-        }
-      }
+    this.#limits.judgeOverdraft(this.#known.map((known) => ({ ...known, cost: mostOf(known) })));
     for (const organization of [0, 1]) {
       const mine = this.#known.filter(
         ({ request: asked }) => asked.organizationId === this.#name(organization),
       );
-      const used = mine.reduce(
-        (sum, { may }) => sum + Math.max(0, ...Array.from(may, (cost) => cost ?? 0)),
-        0,
-      );
+      const used = mine.reduce((sum, known) => sum + mostOf(known), 0);
       const largest = Math.max(0, ...mine.map(({ limit }) => limit));
       expect(used).toBeLessThanOrEqual(Number(this.#granted[organization]) + largest);
     }
