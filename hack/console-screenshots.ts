@@ -1,6 +1,6 @@
 /**
  * Takes the pictures of docs/console.md from a running `npm start` with the demo manifests:
- *   node hack/console-screenshots.ts http://127.0.0.1:8080 .gapura
+ *   node hack/ensure.mjs hack/console-screenshots.ts http://127.0.0.1:8080 .gapura
  */
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";

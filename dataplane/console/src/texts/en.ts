@@ -84,7 +84,7 @@ export const en = {
     statuses: { active: "Active", inactive: "Inactive" },
     projectStatuses: { active: "Active", archived: "Archived" },
     limit: "Credit limit",
-    limitHint: "Credits; without one the key may spend whatever the organization has.",
+    limitHint: "Credits; without one, whatever the organization has may be spent.",
     per: "Per",
     periods: { day: "Day", week: "Week", month: "Month", total: "In total" },
     noKeys: "There is no key yet. Create one, and programs can call.",
@@ -215,6 +215,7 @@ export const en = {
     rupiah: "Rupiah",
     empty: "Nothing was charged in this range",
     grants: "Grants",
+    prices: "Prices, with their tiers and coming changes, stand with each model.",
     focus: "FOCUS export",
     focusText:
       "One month of charges in the FinOps Foundation's form, for tools that compare what clouds cost.",

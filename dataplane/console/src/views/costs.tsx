@@ -15,7 +15,7 @@ import {
   type UsageGroup,
 } from "../lib/reports.ts";
 import { useStore } from "../lib/store.ts";
-import { Badge, Button, Choice, Empty, Field, Figure, Moment, Section } from "../parts/basics.tsx";
+import { Badge, Button, Choice, Empty, Field, Figure, Moment, Section, ViewLink } from "../parts/basics.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Chart } from "../parts/chart.tsx";
 import { GroupChoice, groupOf, groupTitle, TagFields, tagsOf, valueTitle } from "../parts/groups.tsx";
@@ -95,7 +95,7 @@ export default function Costs() {
         )}
       </Section>
       <p class="hint">
-        {t.costs.rate} {t.common.utc}
+        {t.costs.rate} {t.common.utc} {t.costs.prices} <ViewLink to="models">{t.views.models}</ViewLink>
       </p>
       {isExporting && <FocusExport month={range.to.slice(0, 7)} onClose={() => setIsExporting(false)} />}
     </>

@@ -222,9 +222,11 @@ function ProjectTable({ projects, keys, onAsk }: ProjectTableProps) {
     {
       title: t.common.actions,
       cell: (project) => (
-        <Button kind="quiet" onClick={() => onAsk({ kind: "limits", of: project })}>
-          {t.limits.name}
-        </Button>
+        <span class="actions">
+          <Button kind="quiet" onClick={() => onAsk({ kind: "limits", of: project })}>
+            {t.limits.name}
+          </Button>
+        </span>
       ),
     },
   ];
