@@ -299,12 +299,8 @@ async function serveForever(environment: Environment): Promise<void> {
   log.info({ memory, heap, bodies: bodies.total }, "bytes that bodies may take");
   const live = new LiveRequests(loopProbe());
   const requestRetentionMs = environment.RETENTION_REQUESTS;
-  const recorder =
-    requestRetentionMs === 0
-      ? null
-      : new RequestRecorder({ pool: postgres, clock, log, retentionMs: requestRetentionMs });
-  recorder?.start();
-  const records = recorder === null ? {} : { records: recorder };
+  const records = new RequestRecorder({ pool: postgres, clock, log, retentionMs: requestRetentionMs });
+  records.start();
   const snapshot = () => {
     if (loader.current !== null) return loader.current;
     throw new ApiError("unavailable", "The service is starting; try again in a moment.");
@@ -323,7 +319,7 @@ async function serveForever(environment: Environment): Promise<void> {
     snapshot,
     limitsOf: (keyId, projectId) => directory.limitsOf(keyId, projectId),
     random: Math.random,
-    ...records,
+    records,
     // Requests that somebody waits for come first.
     busy: () => loader.current === null || pressure.overloaded,
     liveLoad: () => live.load(),
@@ -339,7 +335,7 @@ async function serveForever(environment: Environment): Promise<void> {
       directory,
       people,
       bodies,
-      ...records,
+      records,
       preflight: holds.preflight,
       shed: () => {
         pressure.shed();
@@ -397,7 +393,7 @@ async function serveForever(environment: Environment): Promise<void> {
   );
   await Promise.all([dispatcher.destroy(), fresh.destroy()]);
   await Promise.all([pages.close(), large.close()]);
-  await recorder?.stop();
+  await records.stop();
   await within(LAST_CHARGES_MS, async () => {
     await sync.stop();
     await money.stop();

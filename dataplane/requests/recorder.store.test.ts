@@ -278,3 +278,20 @@ async function planOf(filter: RequestFilter): Promise<string> {
   await listRequests(explaining as never, filter, { limit: 20, order: "desc", cursor: null });
   return lines.join("\n");
 }
+
+test("a retention of 0 keeps none, forgets those that were kept, and still tells the debug log", async () => {
+  const before = await recorder();
+  before.add(record("req_before"));
+  await before.store();
+  expect(await findRequest(pool, "req_before")).not.toBe(null);
+  const lines: string[] = [];
+  const debugLog = pino({ level: "debug" }, { write: (line: string) => void lines.push(line) });
+  const none = await recorder({ retentionMs: 0, log: debugLog });
+  expect(await findRequest(pool, "req_before")).toBe(null);
+  none.add(record("req_told"));
+  await none.store();
+  expect(await findRequest(pool, "req_told")).toBe(null);
+  expect(lines.map((line) => JSON.parse(line) as object)).toMatchObject([{ request_id: "req_told" }]);
+  // Kept again from the next look on.
+  await recorder();
+});

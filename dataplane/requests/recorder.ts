@@ -34,7 +34,7 @@ export interface RecorderOptions {
   readonly pool: DatabasePool;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Older records are forgotten. */
+  /** Older records are forgotten; 0: none are kept, and those that were are forgotten. */
   readonly retentionMs: number;
   readonly maxWaiting?: number;
 }
@@ -75,6 +75,7 @@ export class RequestRecorder implements RequestRecords {
 
   add(record: RequestRecord): void {
     if (this.#debug) this.#options.log.debug(shownRecord(record), "request record");
+    if (this.#options.retentionMs === 0) return;
     if (this.#waiting.length >= this.#maxWaiting) return dropped("full", 1);
     if (record.tries.length === 0 && !this.#mayKeep(record.organizationId)) return dropped("rate", 1);
     this.#waiting.push(record);
@@ -92,7 +93,10 @@ export class RequestRecorder implements RequestRecords {
   /** Makes the partitions of these days, and drops those that are too old. */
   async keepPartitions(): Promise<void> {
     const { pool, clock, retentionMs } = this.#options;
-    const oldest = sql.fragment`to_timestamp(${(clock.now() - retentionMs) / 1000})`;
+    const oldest =
+      retentionMs === 0
+        ? sql.fragment`'infinity'::timestamptz`
+        : sql.fragment`to_timestamp(${(clock.now() - retentionMs) / 1000})`;
     await pool.query(sql.unsafe`select make_request_partitions(${oldest})`);
     await pool.query(sql.unsafe`select drop_request_partitions(${oldest})`);
   }
