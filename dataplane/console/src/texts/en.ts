@@ -61,7 +61,6 @@ export const en = {
     intro: "Use an admin key of your organization. It stays in this browser tab.",
     key: "Admin key",
     stay: "Stay signed in",
-    stayHint: "Until this tab is closed.",
     submit: "Sign in",
     empty: "Enter an admin key.",
     inferenceKey: "This is an inference key. Sign in with an admin key; those begin with sk-adm-svc-.",

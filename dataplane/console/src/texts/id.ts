@@ -64,7 +64,6 @@ export const id: Texts = {
     intro: "Gunakan kunci admin organisasi Anda. Kunci hanya disimpan di tab peramban ini.",
     key: "Kunci admin",
     stay: "Tetap masuk",
-    stayHint: "Sampai tab ini ditutup.",
     submit: "Masuk",
     empty: "Isi kunci admin.",
     inferenceKey: "Ini kunci inferensi. Masuklah dengan kunci admin, yang diawali sk-adm-svc-.",
