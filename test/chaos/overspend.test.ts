@@ -50,6 +50,8 @@ let folder: string;
 let upstream: FakeUpstream;
 let observer: Plane;
 let planes: DataPlane[] = [];
+/** All that were ever started. */
+const spawned: DataPlane[] = [];
 /** A thousand connections take a busy machine longer than clients usually wait. */
 const client = new Agent({ connections: 1_000, connect: { timeout: 60_000 } });
 /** A key that nothing limits teaches data planes what answers usually take. */
@@ -74,7 +76,7 @@ beforeAll(async () => {
   observer = await Plane.open(stores, { running: false, rhythm: { staleMs: DEAD_MS } });
 }, 120_000);
 afterAll(async () => {
-  await Promise.all(planes.map((plane) => plane.stop("SIGKILL")));
+  await Promise.all(spawned.map((plane) => plane.stop("SIGKILL")));
   await client.destroy();
   await observer.close();
   await upstream.close();
@@ -85,6 +87,7 @@ afterAll(async () => {
 /** A data plane that has seen thirty answers. */
 async function start(): Promise<DataPlane> {
   const plane = await DataPlane.spawn({ stores, snapshot: folder });
+  spawned.push(plane);
   await plane.ready();
   await Promise.all(Array.from({ length: 30 }, () => ask(plane, TEACHER, false)));
   return plane;
