@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { readDatabaseUrl, readEnvironment } from "./environment.ts";
+import { readRedisAddress } from "./store/redis-address.ts";
 
 const needed = { DATABASE_URL: "postgres://x", REDIS_URL: "redis://x", GAPURA_CONFIG_DIR: "/x" };
 const budget = (value: string) => readEnvironment({ ...needed, BODY_BUDGET: value }).BODY_BUDGET;
@@ -40,4 +41,27 @@ test.each(["verify-full", "prefer", ""])("sslmode=%s is refused by what there is
 
 test("a command without a store is told which variable is missing", () => {
   expect(() => readDatabaseUrl({})).toThrow(/DATABASE_URL is missing/);
+});
+
+test.each([
+  "http://x",
+  "redis-sentinel://s1",
+  "redis-sentinel:///main",
+  "redis-sentinel://u:%zz@s1/main",
+  "",
+])("REDIS_URL=%j is refused by name, without its words", (url) => {
+  expect(() => readEnvironment({ ...needed, REDIS_URL: url })).toThrow(
+    /REDIS_URL: (must be redis:|holds a %)/,
+  );
+});
+
+test("the sentinels' password goes with each Redis that has sentinels", () => {
+  const { REDIS_URL, REDIS_CACHE_URL } = readEnvironment({
+    ...needed,
+    REDIS_URL: "redis-sentinel://s1,s2/main",
+    REDIS_CACHE_URL: "redis://cache",
+    SENTINEL_PASSWORD: "p&=%",
+  });
+  expect(readRedisAddress(REDIS_URL)).toMatchObject({ sentinelPassword: "p&=%" });
+  expect(REDIS_CACHE_URL).toBe("redis://cache");
 });

@@ -1,5 +1,6 @@
 /** The data plane's environment (design.md §7), read once by `main.ts`. */
 import { z } from "zod";
+import { readRedisAddress, withSentinelPassword } from "./store/redis-address.ts";
 
 const port = z.coerce.number().int().min(0).max(65_535);
 /** An empty variable counts as absent: charts and shells set such. */
@@ -15,9 +16,13 @@ const units: Readonly<Record<string, number>> = { Mi: 1024 ** 2, Gi: 1024 ** 3 }
 const withDefault = <Schema extends z.ZodType>(schema: Schema, value: string) =>
   z.preprocess((given) => (given === undefined || given === "" ? value : given), schema);
 
-const redisUrl = z
-  .string()
-  .regex(/^(rediss?|unix):\/\//, "must start with redis://, rediss:// or unix:// (the path of a socket)");
+const redisUrl = z.string().superRefine((url, context) => {
+  try {
+    readRedisAddress(url);
+  } catch (error) {
+    context.addIssue((error as Error).message);
+  }
+});
 
 const SSL_MODES = ["disable", "require", "no-verify"];
 const databaseUrlSchema = z
@@ -84,7 +89,15 @@ export const readDatabaseUrl = (variables: Variables): string =>
   read(environmentSchema.pick({ DATABASE_URL: true }), variables).DATABASE_URL;
 
 function read<Schema extends z.ZodType>(schema: Schema, variables: Variables): z.infer<Schema> {
-  const parsed = schema.safeParse({ ...variables, DATABASE_URL: databaseUrl(variables) });
+  const { SENTINEL_PASSWORD = "", REDIS_URL, REDIS_CACHE_URL } = variables;
+  const redis = (url: string | undefined) =>
+    url === undefined ? undefined : withSentinelPassword(url, SENTINEL_PASSWORD);
+  const parsed = schema.safeParse({
+    ...variables,
+    DATABASE_URL: databaseUrl(variables),
+    REDIS_URL: redis(REDIS_URL),
+    REDIS_CACHE_URL: redis(REDIS_CACHE_URL),
+  });
   if (parsed.success) return parsed.data;
   const lines = parsed.error.issues.map((issue) => {
     const name = issue.path.join(".");

@@ -7,15 +7,17 @@ import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { z } from "zod";
+import { readStores } from "../dataplane/environment.ts";
 import { reconcile } from "../dataplane/reconcile.ts";
 
 /** Written by hack/start.ts. */
 const storesSchema = z.object({ databaseUrl: z.string(), redisUrl: z.string() });
 
 function storeAddresses(data: string | undefined): z.infer<typeof storesSchema> {
-  const { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl } = process.env;
-  if (data === undefined && databaseUrl !== undefined && redisUrl !== undefined)
+  if (data === undefined && "DATABASE_URL" in process.env && "REDIS_URL" in process.env) {
+    const { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl } = readStores(process.env);
     return { databaseUrl, redisUrl };
+  }
   // npm runs us in the repository's folder; paths are meant from where the user stands.
   const folder = resolve(process.env["INIT_CWD"] ?? process.cwd(), data ?? ".gapura");
   const file = join(folder, "stores.json");

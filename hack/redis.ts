@@ -35,6 +35,8 @@ export interface RedisOptions {
    * not a power cut. Never `everysec`: docs/decisions/redis-durability.md.
    */
   readonly durable: boolean;
+  /** Port of 127.0.0.1 of the server that it copies. */
+  readonly replicaOf?: number;
   readonly say: Say;
 }
 
@@ -86,7 +88,7 @@ export async function startRedis(options: RedisOptions): Promise<RedisServer> {
   }
 }
 
-function settings(where: Where, folder: string, { durable }: RedisOptions): string[] {
+function settings(where: Where, folder: string, { durable, replicaOf }: RedisOptions): string[] {
   const values = {
     // A socket that a killed server left is removed by the next one.
     ...("path" in where
@@ -107,6 +109,7 @@ function settings(where: Where, folder: string, { durable }: RedisOptions): stri
     "auto-aof-rewrite-min-size": "256mb",
     save: "",
     daemonize: "no",
+    ...(replicaOf === undefined ? {} : { replicaof: `127.0.0.1 ${replicaOf}` }),
   };
   return Object.entries(values).flatMap(([name, value]) => [`--${name}`, value]);
 }
@@ -154,7 +157,7 @@ async function stopLeftover(folder: string, say: Say): Promise<void> {
 }
 
 /** @throws Error naming what to install. */
-async function findRedis(say: Say): Promise<Program> {
+export async function findRedis(say: Say): Promise<Program> {
   try {
     return await findProgram({ folder: `redis-${arch()}`, choices: REDIS }, say);
   } catch (error) {

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { Redis } from "ioredis";
 import { countScript } from "../telemetry/metrics.ts";
+import { readRedisAddress, reconnectDelayMs } from "./redis-address.ts";
 
 export interface RedisOptions {
   /** A command without an answer within this time fails. Default 1 s: then settled rows go straight to the ledger. */
@@ -12,23 +13,23 @@ export interface RedisOptions {
 }
 
 /**
- * Connects to `redis://`, `rediss://` or, for the path of a socket, `unix://`. While the connection is down, commands fail at once instead of queueing:
+ * Connects to what `readRedisAddress` reads. While the connection is down, commands fail at once instead of queueing:
  * a request must not wait for credit that nobody can look up, and a command that its caller gave up on must not
  * run minutes later. `duplicate()` it for blocking reads and subscriptions.
  */
 export function openRedis(url: string, options: RedisOptions): Redis {
-  // The library takes a socket as a bare path.
-  const place = url.startsWith("unix:") ? decodeURIComponent(new URL(url).pathname) : url;
-  const redis = new Redis(place, {
+  const manner = {
     connectTimeout: 2_000,
     commandTimeout: options.commandTimeoutMs ?? 1_000,
     enableOfflineQueue: false,
     autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: 0,
-    retryStrategy: (attempt) => Math.min(50 * attempt, 1_000),
+    retryStrategy: reconnectDelayMs,
     // After a failover an old address may answer as a replica: connect anew.
-    reconnectOnError: (error) => error.message.startsWith("READONLY"),
-  });
+    reconnectOnError: (error: Error) => error.message.startsWith("READONLY"),
+  };
+  const place = readRedisAddress(url);
+  const redis = place === null ? new Redis(url, manner) : new Redis({ ...place, ...manner });
   redis.on("error", options.onError);
   return redis;
 }

@@ -291,6 +291,12 @@ export const valueCases: readonly Case[] = [
     is: secret("REDIS_URL", "rd", "uri"),
   },
   {
+    value: "redis.sentinelPasswordKey",
+    set: { redis: { existingSecret: "rd", sentinelPasswordKey: "sentinels" } },
+    read: env("data-plane", "SENTINEL_PASSWORD"),
+    is: secret("SENTINEL_PASSWORD", "rd", "sentinels"),
+  },
+  {
     value: "redisCache.existingSecret",
     set: { redisCache: { existingSecret: "cache" } },
     read: env("data-plane", "REDIS_CACHE_URL"),

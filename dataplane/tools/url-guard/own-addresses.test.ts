@@ -62,7 +62,7 @@ describe("names", () => {
 describe("what is ours", () => {
   const stores = [
     ["postgres://u:p%40ss@db.example:6432/gapura?sslmode=require", 5432],
-    ["redis-sentinel://u:p@s1:26379,s2:26379/main/0", 6379],
+    ["redis-sentinel://u:p@s1:26379,s2:26379/main/0?sentinelPassword=p", 6379],
     [undefined, 6379],
     ["postgres://u@/gapura?host=/run/postgres", 5432],
   ] as const;

@@ -1,0 +1,69 @@
+/** What `REDIS_URL` may say (rule 12.1). */
+import type { RedisOptions } from "ioredis";
+
+const FORMS =
+  "must be redis://, rediss:// (TLS), unix:// with the path of a socket, or " +
+  "redis-sentinel://USER:PASS@HOST:26379,HOST:26379/MASTER_NAME/DB (rediss-sentinel:// for TLS)";
+const SENTINEL = /^(rediss?)-sentinel:\/\/(?:([^@/]*)@)?([^@/?]+)\/([^/?]+)(?:\/(\d{1,5}))?\/?(?:\?(.*))?$/;
+const SENTINEL_PORT = 26_379;
+/** A master that stopped may never answer our goodbye. */
+const GOODBYE_MS = 500;
+const SENTINEL_TIMEOUT_MS = 2_000;
+/** Before another attempt to connect, counted from 1. */
+export const reconnectDelayMs = (attempt: number) => Math.min(50 * attempt, 1_000);
+
+/** Where a Redis is, as the library takes it. */
+export type RedisPlace = Omit<RedisOptions, "replyMapping">;
+
+/**
+ * Reads an address. Of a set of sentinels it becomes the way to whatever is master, which is looked up anew for each connection;
+ * a failover that the sentinels tell of ends the connection, as an old master may be stopped or cut off and never say so.
+ * `user:pass` are the data nodes'; sentinels are asked without, or with `?sentinelPassword=`.
+ * @returns null for `redis://`, `rediss://`, which the library reads itself. @throws Error that holds nothing of the address.
+ */
+export function readRedisAddress(url: string): RedisPlace | null {
+  // The library takes a socket as a path.
+  if (url.startsWith("unix:")) return { path: decodeURIComponent(new URL(url).pathname) };
+  if (/^rediss?:\/\//.test(url)) return null;
+  const [, scheme, login, hosts = "", name = "", db, query] = SENTINEL.exec(url) ?? [];
+  if (scheme === undefined) throw new Error(FORMS);
+  const [user, ...password] = login?.split(":") ?? [];
+  const sentinelPassword = new URLSearchParams(query).get("sentinelPassword");
+  return {
+    sentinels: hosts.split(",").map(readHost),
+    name: decoded(name),
+    ...(user ? { username: decoded(user) } : {}),
+    ...(password.length > 0 ? { password: decoded(password.join(":")) } : {}),
+    ...(sentinelPassword ? { sentinelPassword } : {}),
+    ...(db === undefined ? {} : { db: Number(db) }),
+    ...(scheme === "rediss" ? { tls: {}, enableTLSForSentinelMode: true, sentinelTLS: {} } : {}),
+    failoverDetector: true,
+    disconnectTimeout: GOODBYE_MS,
+    sentinelCommandTimeout: SENTINEL_TIMEOUT_MS,
+    sentinelRetryStrategy: reconnectDelayMs,
+    sentinelReconnectStrategy: reconnectDelayMs,
+  };
+}
+
+function readHost(text: string): { host: string; port: number } {
+  const { hostname = "", port = "" } = URL.parse(`redis://${text}`) ?? {};
+  if (hostname === "") throw new Error(FORMS);
+  return {
+    host: hostname.replace(/^\[|\]$/g, ""),
+    port: port === "" ? SENTINEL_PORT : Number(port),
+  };
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw new Error("holds a % that begins no escape; write it as %25");
+  }
+}
+
+/** The address with the sentinels' password in it, where there are sentinels. */
+export function withSentinelPassword(url: string, password: string): string {
+  if (password === "" || !/^rediss?-sentinel:/.test(url)) return url;
+  return `${url}${url.includes("?") ? "&" : "?"}sentinelPassword=${encodeURIComponent(password)}`;
+}
