@@ -6,7 +6,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { readAccounts, type Account, type KeyedAccount } from "./accounts.ts";
 import { Admission } from "./admission.ts";
-import type { CurrentKey, HeldBill, RateLimits } from "./held-bill.ts";
+import type { CurrentKey, HeldBill, RateLimits, ScopeArguments } from "./held-bill.ts";
 import type { HoldsOptions } from "./holds.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MeteredRequest, Micros, Payer } from "./meter.ts";
@@ -49,7 +49,7 @@ const noLimits: RateLimits = { requestsPerMinute: null, tokensPerMinute: null, c
 interface Asking {
   readonly request: Pick<MeteredRequest, "organizationId" | "keyId"> & { readonly id?: string };
   /** As of the moment of asking. */
-  readonly scopes: () => string;
+  readonly scopes: () => ScopeArguments;
   /** The key is another one than when it was looked up. */
   readonly renew: (key: CurrentKey) => void;
 }
@@ -157,7 +157,7 @@ export class Gate {
     const { organizationId } = payer;
     let { keyEpoch, limits } = payer;
     const acceptedAt = this.#options.clock.now();
-    const scopes = () => scopesText(limits, acceptedAt, true);
+    const scopes = (): ScopeArguments => [scopesText(limits, acceptedAt, true), String(keyEpoch)];
     const reply = await this.#settled(
       {
         request: payer,
@@ -168,7 +168,13 @@ export class Gate {
         },
       },
       () => {
-        const look = operation("look", organizationId, String(keyEpoch), ...limitArguments(rates), scopes());
+        const look = operation(
+          "look",
+          organizationId,
+          String(keyEpoch),
+          ...limitArguments(rates),
+          scopes()[0],
+        );
         return this.#shards.run(organizationId, look);
       },
     );
@@ -221,7 +227,7 @@ export class Gate {
     const { request } = bill;
     const asking = {
       request,
-      scopes: () => bill.scopes,
+      scopes: () => bill.scopeArguments,
       renew: (key: CurrentKey) => {
         const { model } = request;
         // Its route was found by what the key was remembered to allow.
@@ -394,15 +400,17 @@ export class Gate {
     return loading;
   }
 
-  /** Brings what the ledger says of a request's scopes (`scopesText`) to Redis. @throws ApiError 503. */
-  async loadScopes(organizationId: string, scopes: string): Promise<void> {
+  /** Brings what the ledger says of a request's scopes to Redis. @throws ApiError 503. */
+  async loadScopes(organizationId: string, [scopes, limitsEpoch]: ScopeArguments): Promise<void> {
     try {
       await this.#compared(async () => {
         const asked = creditScopes(scopes).map((scope) => ({ organizationId, scope }));
         const spends = await readScopeSpend(this.#options.pool, asked);
         await Promise.all(
           spends.map(async (spend) => {
-            const [word] = await this.#shards.of(organizationId).run(scopeOperation(spend), REDIS_MS);
+            const [word] = await this.#shards
+              .of(organizationId)
+              .run(scopeOperation(spend, limitsEpoch), REDIS_MS);
             if (word === "other") throw new OtherServer();
           }),
         );

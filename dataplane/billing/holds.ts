@@ -334,7 +334,7 @@ export class Holds implements Meter, HoldOperations {
         const reply = await this.#shards.run(organizationId, more);
         if (look < MOST_LOOKS && reply[0] === "load") await this.#gate.load(organizationId);
         else if (look < MOST_LOOKS && reply[0] === "scopes")
-          await this.#gate.loadScopes(organizationId, bill.scopes);
+          await this.#gate.loadScopes(organizationId, bill.scopeArguments);
         else return reply;
       }
     } catch (error) {

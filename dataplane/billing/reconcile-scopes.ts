@@ -15,7 +15,8 @@ const BETWEEN_LOOKS_MS = 2_000;
 
 /**
  * What Redis believes that each scope of limits has spent is the sum of its rows, with those on their way. A scope whose spend
- * will be read from the ledger before it is used again says nothing; what charges change meanwhile is looked at again.
+ * will be read from the ledger before it is used again says nothing, nor one that was asked for under older keys: its limit may
+ * be gone. What charges change meanwhile is looked at again.
  */
 export async function wrongScopes(pool: DatabasePool, redis: Redis): Promise<string[]> {
   let wrong = new Map<string, string>();
@@ -38,9 +39,11 @@ async function differingScopes(pool: DatabasePool, redis: Redis): Promise<Map<st
     if (scopes.length === 0) continue;
     const tag = shardTag(shard);
     const epoch = await redis.get(`${tag}:epoch`);
-    const readings = new Map<string, string>();
-    for (const id of organizations[shard] ?? [])
-      readings.set(id, `${epoch} ${(await redis.hget(`${tag}:o:${id}`, "reading")) ?? ""}`);
+    const current = new Map<string, string>();
+    for (const id of organizations[shard] ?? []) {
+      const [reading, keyEpoch] = await redis.hmget(`${tag}:o:${id}`, "reading", "keyEpoch");
+      current.set(id, `${epoch} ${reading ?? ""} ${keyEpoch ?? ""}`);
+    }
     const owners = await ownersOf(
       pool,
       scopes.map(({ id }) => id),
@@ -48,13 +51,14 @@ async function differingScopes(pool: DatabasePool, redis: Redis): Promise<Map<st
     for (const scope of scopes) {
       const organizationId = owners.get(scope.id);
       if (organizationId === undefined) continue;
-      const [base, undrained, reading] = await redis.hmget(
+      const [base, undrained, reading, keyEpoch] = await redis.hmget(
         `${tag}:s:${scope.name}`,
         "base",
         "undrained",
         "reading",
+        "keyEpoch",
       );
-      if (typeof base !== "string" || reading !== readings.get(organizationId)) continue;
+      if (typeof base !== "string" || `${reading} ${keyEpoch}` !== current.get(organizationId)) continue;
       const [spend] = await readScopeSpend(pool, [{ organizationId, scope }]);
       const spent = spend?.spent ?? 0n;
       // With charges on their way the two are of different moments.

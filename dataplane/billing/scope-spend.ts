@@ -51,12 +51,9 @@ export async function readScopeSpend(
   `);
 }
 
-/** Tells Redis of it. */
-export const scopeOperation = ({
-  organizationId,
-  name,
-  spent,
-  version,
-  ledger,
-}: ScopeSpend): MeterOperation =>
-  operation("scope", organizationId, name, (-spent).toString(), version.toString(), ledger);
+/** Tells Redis of it. `limitsEpoch`: the key epoch that the limits were looked up under, as text. */
+export const scopeOperation = (
+  { organizationId, name, spent, version, ledger }: ScopeSpend,
+  limitsEpoch: string,
+): MeterOperation =>
+  operation("scope", organizationId, name, (-spent).toString(), version.toString(), ledger, limitsEpoch);

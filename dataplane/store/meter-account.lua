@@ -75,28 +75,32 @@ end
 
 -- Takes the spend of a scope as the ledger has it (base: below zero), when that is newer than what is known here; or, when what
 -- is known here does not count, not older than the organization's account: an older one lacks charges that the account has.
-local function take_scope(organization, name, base, version)
+-- key_epoch: that whoever asked for it knows the scope by; nil: nobody asked, so what does not count stays so.
+local function take_scope(organization, name, base, version, key_epoch)
   known[organization] = nil
   local key, reading = organization_key(name), reading_of(organization)
   local before = call('HMGET', key, 'version', 'reading')
-  local counts = before[2] == reading
-  local least = tonumber((counts and before[1] or call('HGET', organization_key(organization), 'version')) or 0)
-  if tonumber(version) > least or (not counts and tonumber(version) == least) then
+  if before[2] == reading then
+    if tonumber(version) > tonumber(before[1]) then
+      insist()
+      call('HSET', key, 'base', base, 'version', version)
+    end
+  elseif key_epoch and tonumber(version) >= tonumber(call('HGET', organization_key(organization), 'version') or 0) then
     insist()
-    call('HSET', key, 'base', base, 'version', version, 'reading', reading)
+    call('HSET', key, 'base', base, 'version', version, 'reading', reading, 'keyEpoch', key_epoch)
   end
   call('ZADD', SCOPES, text(now), name)
   -- Read anew by the next operation of the call.
   known[name] = nil
 end
 
--- scope(organization, name, base, version, word of the ledger)
+-- scope(organization, name, base, version, word of the ledger, key epoch that the scope is known by)
 -- Replies: taken | other (server: nothing is taken).
-operations.scope = function(organization, name, base, version, word)
+operations.scope = function(organization, name, base, version, word, key_epoch)
   if other_ledger(word) then
     return { 'other' }
   end
-  take_scope(organization, name, base, version)
+  take_scope(organization, name, base, version, key_epoch)
   return { 'taken' }
 end
 

@@ -12,8 +12,9 @@
 --                 reading (grows whenever the spend of its scopes must be read anew), moved (entries of the stream up to
 --                 this one may belong to scopes that they do not name: a limit was set, or a key moved, since)
 --   TAG:s:NAME    as TAG:o:ORG, of a scope of limits (rule 9.1): a key or a project in a window, whose base is its spend there
---                 as the ledger has it, below zero, and reading the word that it holds under; of a key or project
---                 without a window only its running requests. NAME: meter-scopes.lua
+--                 as the ledger has it, below zero, reading the word that it holds under, and keyEpoch that of whoever asked for
+--                 it: charges of a later one may belong to it without naming it, as the limit may be gone. Of a key or
+--                 project without a window only its running requests. NAME: meter-scopes.lua
 --   TAG:scopes    sorted set of the scopes, by the time at which something was told of them
 --   TAG:r:ID      string of a request: its hold while it runs (meter-requests.lua), then for a while "final" or
 --                 "provisional", as it was charged, so that a repeat changes nothing

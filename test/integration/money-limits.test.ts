@@ -7,7 +7,7 @@ import type { CurrentKey } from "../../dataplane/billing/held-bill.ts";
 import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import type { LimitedScope } from "../../dataplane/billing/scopes.ts";
-import { shardOf } from "../../dataplane/billing/shard.ts";
+import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import type { LimitPeriod, Limits } from "../../dataplane/config/schema.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
@@ -305,6 +305,24 @@ test("a key that moves takes its own spend along, and the old project keeps what
     ]);
   await expect.poll(() => standing([to])).toEqual([[11, 0]]);
 });
+
+test("a request goes on under a limit that was taken away; what is charged past it is no fault of Redis'", async () => {
+  const { asked, organizationId } = await tenant("lifted");
+  const running = await plane.holds.open(asked([key("apikey_lifted", credits(100))]), 10n);
+  await plane.pool.transaction((transaction) => bumpKeyEpoch(transaction, organizationId));
+  const now = { keyEpoch: 2, projectId: "proj_lifted", limits: [] };
+  keys.set("apikey_lifted", now);
+  await plane.holds.refresh([organizationId]);
+  expect(await running.spend(observed(3), 10n)).toBeGreaterThan(0n);
+  await (
+    await plane.holds.open(asked([], { keyId: "apikey_lifted", limitsEpoch: 2, keyEpoch: 2 }), 7n)
+  ).settle(usage(7));
+  const waiting = () => plane.redis.xlen(`${shardTag(shardOf(organizationId))}:usage`);
+  await expect.poll(waiting, { timeout: 10_000 }).toBe(0);
+  const told = await reconciled();
+  await running.settle(usage(5));
+  expect(told).toEqual([]);
+}, 60_000);
 
 describe("what goes past Redis, and what Redis forgets", () => {
   test("rows straight to the ledger, flushes and dead pods change no sum", async () => {
