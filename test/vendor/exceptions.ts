@@ -6,18 +6,23 @@ export const exceptions: readonly {
   readonly fault: RegExp;
   readonly why: string;
   readonly tapped?: boolean;
+  /** The vendor's own API does so: no gateway is blamed for it. */
+  readonly vendors?: true;
 }[] = [
   {
     fault: /^Responses(?:Answer|Event\/response) must have required property 'output_text'/,
     why: "The SDK itself adds it; the vendor's API does not send it.",
+    vendors: true,
   },
   {
     fault: /^Responses(?:Answer|Event\/response)\/user must be string/,
     why: "The vendor sends null where no user was given, and its other types allow that.",
+    vendors: true,
   },
   {
     fault: /^ResponsesEvent\/response\/usage must be object/,
     why: "The vendor sends null until the end (dialects.md §C3).",
+    vendors: true,
   },
   {
     fault:
@@ -31,11 +36,13 @@ export const exceptions: readonly {
   {
     fault: /^Responses(?:Answer|Event\/response)\/tool_choice/,
     why: "The client's own choice, repeated; the vendor's type lacks the newer name `web_search`, which its API takes.",
+    vendors: true,
   },
   {
     fault:
       /^Responses(?:Answer|Event\/response)\/tools\[\](?: must have required property 'description'|\/search_context_size)/,
     why: "The client's own tools, repeated as it wrote them; a null counts as absent.",
+    vendors: true,
     tapped: true,
   },
   {
@@ -45,6 +52,7 @@ export const exceptions: readonly {
   {
     fault: /^MessagesError\/error value of tag "type" .*"tagValue":"request_too_large"/,
     why: "The vendor's API says it (dialects.md §A2); its types lack it.",
+    vendors: true,
     tapped: true,
   },
   {

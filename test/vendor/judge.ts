@@ -18,8 +18,11 @@ export function streamFaults(judge: Judge, dialect: Dialect, stream: string): st
   });
 }
 
-/** @param used told the number of each exception that was needed. */
-export async function vendorJudge(used?: Set<number>): Promise<Judge> {
+/**
+ * @param used told the number of each exception that was needed.
+ * @param allowed all exceptions, or only those that are the vendors' own, for other gateways.
+ */
+export async function vendorJudge(used?: Set<number>, allowed: "all" | "vendors" = "all"): Promise<Judge> {
   const schemas = await vendorSchemas();
   const ajv = new Ajv({ strict: false, allErrors: true, discriminator: true, validateFormats: false });
   const compiled = new Map<VendorType, ValidateFunction>();
@@ -34,7 +37,9 @@ export async function vendorJudge(used?: Set<number>): Promise<Judge> {
     const inner = (validate.errors ?? []).filter(({ keyword }) => keyword !== "if");
     const lines = inner.map((error) => line(type, error));
     return [...new Set(lines)].filter((text) => {
-      const index = exceptions.findIndex(({ fault }) => fault.test(text));
+      const index = exceptions.findIndex(
+        ({ fault, vendors }) => (allowed === "all" || vendors === true) && fault.test(text),
+      );
       if (index >= 0) used?.add(index);
       return index < 0;
     });

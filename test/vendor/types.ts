@@ -3,6 +3,7 @@ import type * as Anthropic from "@anthropic-ai/sdk/resources/index.mjs";
 import type { ErrorResponse } from "@anthropic-ai/sdk/resources/shared.mjs";
 import type * as Chat from "openai/resources/chat/completions/completions.mjs";
 import type * as Responses from "openai/resources/responses/responses.mjs";
+import type { Model } from "openai/resources/models.mjs";
 import type { ErrorObject } from "openai/resources/shared.mjs";
 
 export type MessagesAnswer = Anthropic.Message;
@@ -12,6 +13,7 @@ export type MessagesModel = Anthropic.ModelInfo;
 
 export type MessagesError = ErrorResponse;
 export type OpenaiError = { error: ErrorObject };
+export type OpenaiModel = Model;
 
 export type ChatAnswer = Chat.ChatCompletion;
 export type ChatEvent = Chat.ChatCompletionChunk;

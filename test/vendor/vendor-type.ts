@@ -9,6 +9,7 @@ export const vendorTypes = [
   "MessagesModel",
   "MessagesError",
   "OpenaiError",
+  "OpenaiModel",
   "ChatAnswer",
   "ChatEvent",
   "ChatRequest",

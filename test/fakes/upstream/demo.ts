@@ -63,13 +63,19 @@ function limited(request: ReadRequest, thinking: readonly Part[], full: string):
 }
 
 /** The tools to call now; null: answer in words. */
-function chooseTool({ tools, toolChoice, question, rounds }: ReadRequest): readonly ReadTool[] | null {
+function chooseTool({
+  tools,
+  toolChoice,
+  parallel,
+  question,
+  rounds,
+}: ReadRequest): readonly ReadTool[] | null {
   if (tools.length === 0 || toolChoice === "none") return null;
   if (typeof toolChoice === "object") return tools.filter(({ name }) => name === toolChoice.name);
   const wanted = tools.filter((tool) => isWanted(tool, question));
   if (toolChoice === "required" && wanted.length === 0) return tools.slice(0, 1);
   if (wanted.length === 0 || rounds > 0) return null;
-  return wanted.slice(0, 3);
+  return wanted.slice(0, parallel ? 3 : 1);
 }
 
 const intents: Readonly<Record<string, RegExp>> = {

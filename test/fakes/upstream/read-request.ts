@@ -22,6 +22,8 @@ export interface ReadRequest {
   readonly rounds: number;
   readonly tools: readonly ReadTool[];
   readonly toolChoice: "auto" | "none" | "required" | { readonly name: string };
+  /** False: one call at a time. */
+  readonly parallel: boolean;
   readonly maxTokens: number | null;
   readonly stopSequences: readonly string[];
   readonly thinking: boolean;
@@ -60,6 +62,9 @@ export function readRequest(dialect: Dialect, bodyText: string): ReadRequest {
     rounds: after.filter(({ calls }) => calls).length,
     tools: list(body["tools"]).flatMap(readTool),
     toolChoice: readToolChoice(body["tool_choice"]),
+    parallel:
+      body["parallel_tool_calls"] !== false &&
+      object(body["tool_choice"])["disable_parallel_tool_use"] !== true,
     maxTokens: firstNumber(body["max_tokens"], body["max_completion_tokens"], body["max_output_tokens"]),
     stopSequences: [body["stop_sequences"], body["stop"]].flat().filter((stop) => typeof stop === "string"),
     thinking:
