@@ -65,6 +65,12 @@ export interface Ground {
   readonly samples: Map<string, Promise<Answer>>;
 }
 
+/** Status 0: the client left before an answer. */
+function succeeded(answer: Answer): Answer {
+  if (answer.status !== 200 && answer.status !== 0) throw new Skipped(`answered with ${answer.status}`);
+  return answer;
+}
+
 /** One check at work. */
 export class Probe {
   readonly ground: Ground;
@@ -112,9 +118,12 @@ export class Probe {
 
   /** A sample that has to be there for a check to look at. */
   async good(body: object): Promise<Answer> {
-    const answer = await this.sample(body);
-    if (answer.status !== 200) throw new Skipped(`answered with ${answer.status}`);
-    return answer;
+    return succeeded(await this.sample(body));
+  }
+
+  /** The same for a request that is asked anew. */
+  async goodPost(body: object, more: Partial<Question> = {}): Promise<Answer> {
+    return succeeded(await this.post(body, more));
   }
 
   fault(text: string, { question }: Pick<Answer, "question">): void {

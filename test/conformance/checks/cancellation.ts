@@ -16,7 +16,7 @@ async function leave(probe: Probe, faults: Faults, left: Answer["question"]["lea
   const mark = `left-${probe.form.dialect}-${probe.model}-${JSON.stringify(faults).length}-${Date.now()}`;
   const prompt = `${mark} ${scripted({ answer: { parts: [{ type: "text", text: words }] }, faults })}`;
   const asked = probe.form.body({ prompt, stream: true });
-  const answer = await probe.post(asked, left === undefined ? {} : { leave: left });
+  const answer = await probe.goodPost(asked, left === undefined ? {} : { leave: left });
   const until = performance.now() + NOTICE_MS;
   for (;;) {
     const log = (await probe.ground.upstream?.()) ?? [];
@@ -36,7 +36,7 @@ export const cancellation: readonly Check[] = [
     says: "After a client went away in the middle of a stream, the next request of its key is served.",
     run: async (probe) => {
       const body = probe.form.body({ prompt: "Count to 200", stream: true });
-      await probe.post(body, { leave: { afterBytes: LEAVE_AFTER_BYTES } });
+      await probe.goodPost(body, { leave: { afterBytes: LEAVE_AFTER_BYTES } });
       const answer = await probe.post(probe.form.body(hello));
       probe.expect(answer.status === 200, `status ${answer.status}: ${short(answer.text)}`, answer);
     },

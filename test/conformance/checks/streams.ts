@@ -114,7 +114,7 @@ export const streams: readonly Check[] = [
     slow: true,
     run: async (probe) => {
       const text = "one two three four five six seven eight";
-      const answer = await probe.post(
+      const answer = await probe.goodPost(
         probe.form.body({
           prompt: scripted({
             answer: { parts: [{ type: "text", text }] },
