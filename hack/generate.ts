@@ -1,7 +1,7 @@
 /**
  * `npm run generate`: writes the CRDs, the JSON schemas and docs/configuration.md from operator/api, docs/dialects.md
  * from the field table of the dialects, the table in docs/tools.md from the
- * catalogue of server tools, the types of the console's client, and the charts' READMEs, schemas and copies of the CRDs.
+ * catalogue of server tools, the one in docs/conformance.md from the checks, the types of the console's client, and the charts' READMEs, schemas and copies of the CRDs.
  */
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
@@ -11,6 +11,7 @@ import { dialectsPage } from "../dataplane/dialects/dialects-page.ts";
 import { withServerTools } from "../dataplane/dialects/server-tools-page.ts";
 import { generatedFiles } from "../operator/api/generated.ts";
 import { KINDS } from "../operator/api/kinds.ts";
+import { withChecks } from "../test/conformance/page.ts";
 
 const root = resolve(import.meta.dirname, "..");
 
@@ -32,6 +33,7 @@ export async function everyGeneratedFile(): Promise<(readonly [string, string])[
     ...fromApi,
     ["docs/dialects.md", dialectsPage()],
     ["docs/tools.md", tools],
+    ["docs/conformance.md", withChecks(await readFile(join(root, "docs", "conformance.md"), "utf8"))],
     consoleTypes(),
     ...chartFiles(fromApi),
   ];
