@@ -9,8 +9,8 @@ import type { UsageRow } from "./usage-row.ts";
 /** Of the form. */
 const VERSION = 1;
 
-/** Words that Postgres reads as they are; empty ones are nulls. */
-const plain = /^[^\s"(),\\\p{Cc}]+$/u;
+/** Some of the words that Postgres reads as they are, among them all ids; empty ones are nulls. */
+const plain = /^[\w./:@-]+$/;
 
 /** A text word. A control character would break the packed operation (shard.ts) that the row travels in. */
 function word(text: string | null): string {

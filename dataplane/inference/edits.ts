@@ -92,11 +92,10 @@ class RelayEdits {
     const { body, top } = this.#look;
     if (strict) refuseDrops(this.#dropped);
     const { members } = top;
-    const edits = [
-      ...insertMembers(top, this.#inserted, members.length - this.#removed.size),
-      ...this.#edits,
-      ...removeEntries(members, (index) => this.#removed.has(members[index]?.key ?? "")),
-    ];
+    const edits = insertMembers(top, this.#inserted, members.length - this.#removed.size);
+    edits.push(...this.#edits);
+    if (this.#removed.size > 0)
+      edits.push(...removeEntries(members, (index) => this.#removed.has(members[index]?.key ?? "")));
     return {
       body: splice(body, edits),
       usageInjected: this.#usageInjected,
@@ -122,8 +121,9 @@ class RelayEdits {
   /** Takes fields out and says so. */
   drop(names: readonly string[]): void {
     for (const name of names) {
+      if (!this.#look.fields.has(name)) continue;
+      this.#removed.add(name);
       if (present(this.#look.fields, name) !== undefined) this.#dropped.push(name);
-      if (this.#look.fields.has(name)) this.#removed.add(name);
     }
   }
 
