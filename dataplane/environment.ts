@@ -56,6 +56,8 @@ export const environmentSchema = z.object({
   PUBLIC_URL: optional(z.url({ protocol: /^https?$/ })),
   /** Serve the console, which the image holds, under `/console/` (rule 11.1). */
   CONSOLE: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
+  /** Tell Prometheus the balance and the spend of each organization (rule 14.6). */
+  METRICS_ORGANIZATIONS: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
   LOG_LEVEL: withDefault(z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]), "info"),
   FILES_S3_URL: optional(z.url()),
   OTEL_EXPORTER_OTLP_ENDPOINT: optional(z.url({ protocol: /^https?$/ })),

@@ -17,10 +17,12 @@ import { totalmem } from "node:os";
 import { resolve } from "node:path";
 import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import type { Logger } from "pino";
+import type { DatabasePool } from "slonik";
 import { z } from "zod";
 import { patientCallLimit } from "./batches/patient-tools.ts";
 import { openBatches } from "./batches/start.ts";
 import { adopt } from "./billing/adopt-command.ts";
+import { readBalances } from "./billing/balance-metrics.ts";
 import { grant, parseGrant } from "./billing/grant-command.ts";
 import { DirectorySync } from "./identity/directory-sync.ts";
 import { KeyDirectory } from "./identity/directory.ts";
@@ -65,7 +67,7 @@ import { openPostgres } from "./store/postgres.ts";
 import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
 import { checkPostgres, checkRedis } from "./store/ready.ts";
 import { openRedis, redisReady } from "./store/redis.ts";
-import { metrics } from "./telemetry/metrics.ts";
+import { metrics, showOrganizations } from "./telemetry/metrics.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { startTracing } from "./telemetry/trace.ts";
 import { redisToolCache } from "./tools/cache.ts";
@@ -85,6 +87,7 @@ const CONSOLE_FOLDER = resolve(import.meta.dirname, "../dist/console");
 /** How often it is looked which issuers' keys are to be read anew. */
 const ISSUERS_LOOK_MS = 2_000;
 /** How often expired and abandoned files are looked for. */
+const BALANCES_MS = 15_000;
 const FILES_SWEEP_MS = 60_000;
 /** How long a store that answers nothing may keep the process at its end. The grace period has 60 s for all of it. */
 const GOODBYE_MS = 5_000;
@@ -290,6 +293,7 @@ async function serveForever(environment: Environment): Promise<void> {
   const serve = serveWith(admit);
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
   sweeper.start();
+  const balances = environment.METRICS_ORGANIZATIONS ? showBalances(postgres, loader, log) : null;
   const apiKeys = new Keys({ pool: postgres, directory, holds, newId, newKey: newInferenceKey });
   const memory = memoryLimit(readText, totalmem());
   const pressure = new Pressure(processProbe(memory));
@@ -389,7 +393,7 @@ async function serveForever(environment: Environment): Promise<void> {
   await holds.idle(UNSEEN_MS + 1_000);
   await loader.stop();
   await within(GOODBYE_MS, () =>
-    Promise.all([sweeper.stop(), clockKeeper.stop(), sender.stop(), issuers.stop()]),
+    Promise.all([sweeper.stop(), clockKeeper.stop(), sender.stop(), issuers.stop(), balances?.stop()]),
   );
   await Promise.all([dispatcher.destroy(), fresh.destroy()]);
   await Promise.all([pages.close(), large.close()]);
@@ -406,6 +410,19 @@ async function serveForever(environment: Environment): Promise<void> {
   ops.close();
   log.flush();
   process.exit(0);
+}
+
+/** Prometheus is told of each organization that is served (rule 14.6). */
+function showBalances(pool: DatabasePool, loader: SnapshotLoader, log: Logger): Recurring {
+  const shown = showOrganizations((id) => {
+    const source = loader.current?.organization(id)?.source;
+    return source === undefined ? undefined : `${source.namespace}/${source.name}`;
+  });
+  const recurring = new Recurring(log, "balances of organizations", BALANCES_MS, async () =>
+    shown.balances(await readBalances(pool)),
+  );
+  recurring.start();
+  return recurring;
 }
 
 /** Without keys a pod makes its own: what it seals opens nowhere else and not after a restart. */

@@ -192,11 +192,16 @@ const settleOperation = (row: UsageRow, bill: HeldBill | undefined): MeterOperat
     ...(bill?.scopeArguments ?? UNKNOWN_SCOPES),
   );
 
-function count({ model, tokens, cost }: UsageRow): void {
-  countCharge(model, Number(cost.total) / 1e6, {
-    input: tokens.input,
-    cache_read: tokens.cacheRead,
-    cache_write: tokens.cacheWrite5m + tokens.cacheWrite1h,
-    output: tokens.output,
+function count({ organizationId, model, tokens, cost }: UsageRow): void {
+  countCharge({
+    organizationId,
+    model,
+    credits: Number(cost.total) / 1e6,
+    tokens: {
+      input: tokens.input,
+      cache_read: tokens.cacheRead,
+      cache_write: tokens.cacheWrite5m + tokens.cacheWrite1h,
+      output: tokens.output,
+    },
   });
 }

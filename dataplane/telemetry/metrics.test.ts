@@ -1,6 +1,13 @@
 import { expect, test } from "vitest";
 import { dialects } from "../dialects/dialect.ts";
-import { countRequest, countStatement, metrics, registry } from "./metrics.ts";
+import {
+  countCharge,
+  countRequest,
+  countStatement,
+  metrics,
+  registry,
+  showOrganizations,
+} from "./metrics.ts";
 
 test("200 models in each dialect make no more series than a scrape can hold", async () => {
   for (const dialect of dialects)
@@ -22,4 +29,30 @@ test("a statement is counted by its first word, and by no word that somebody mad
   countStatement("vacuum full", 2);
   countStatement("", 0);
   expect(await operations()).toEqual(new Set(["select", "other"]));
+});
+
+test("rule 14.6: nothing is told of organizations unless that is wanted, and then of those that are served", async () => {
+  const charge = (organizationId: string) =>
+    countCharge({
+      organizationId,
+      model: "m",
+      credits: 2,
+      tokens: { input: 1, cache_read: 0, cache_write: 0, output: 1 },
+    });
+  charge("org_a");
+  expect(await registry.metrics()).not.toContain("gapura_organization_");
+  const shown = showOrganizations((id) => (id === "org_gone" ? undefined : `ns/${id}`));
+  shown.balances([
+    ["org_a", 5.5],
+    ["org_gone", 1],
+  ]);
+  for (const id of ["org_a", "org_b", "org_gone"]) charge(id);
+  const told = (await registry.metrics())
+    .split("\n")
+    .filter((line) => line.startsWith("gapura_organization_"));
+  expect(told).toEqual([
+    'gapura_organization_balance_credits{organization="ns/org_a"} 5.5',
+    'gapura_organization_spend_credits_total{organization="ns/org_a"} 2',
+    'gapura_organization_spend_credits_total{organization="ns/org_b"} 2',
+  ]);
 });

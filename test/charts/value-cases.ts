@@ -228,6 +228,12 @@ export const valueCases: readonly Case[] = [
     is: { name: "CONSOLE", value: "true" },
   },
   {
+    value: "metrics.organizations",
+    set: { metrics: { organizations: true } },
+    read: env("data-plane", "METRICS_ORGANIZATIONS"),
+    is: { name: "METRICS_ORGANIZATIONS", value: "true" },
+  },
+  {
     value: "logLevel",
     set: { logLevel: "debug" },
     read: (rendered) => ["data-plane", "operator"].map((program) => env(program, "LOG_LEVEL")(rendered)),

@@ -67,7 +67,11 @@ describe.skipIf(tools === null)("Prometheus beside a data plane", () => {
     database = await freshDatabase();
     const manifests = join(folder.path, "manifests");
     writeManifests(manifests, upstream.url);
-    product = await startProduct({ manifests, data, environment: { DATABASE_URL: database.url } });
+    product = await startProduct({
+      manifests,
+      data,
+      environment: { DATABASE_URL: database.url, METRICS_ORGANIZATIONS: "true" },
+    });
     await post("/v1/messages/batches", {
       requests: [{ custom_id: "a", params: { model: "m-chat", max_tokens: 50, messages: hello } }],
     });
@@ -109,6 +113,31 @@ describe.skipIf(tools === null)("Prometheus beside a data plane", () => {
     await upstream?.close();
     folder[Symbol.dispose]();
   });
+
+  test("rule 14.6: tells the balance and the spend of each organization, where that is wanted", async () => {
+    const resultSchema = z.object({
+      data: z.object({
+        result: z.array(
+          z.object({ metric: z.record(z.string(), z.string()), value: z.tuple([z.number(), z.string()]) }),
+        ),
+      }),
+    });
+    const query =
+      'sum by (organization) ({__name__=~"gapura_organization_(balance_credits|spend_credits_total)"})';
+    const sums = async () => {
+      const { data: found } = resultSchema.parse(await get("/api/v1/query", { query }));
+      return found.result.map(({ metric, value }) => [
+        metric["organization"],
+        Math.round(Number(value[1]) * 1e6),
+      ]);
+    };
+    // All of its charges were made by this one process, so both together are what it was granted.
+    await expect.poll(sums, { timeout: 40_000, interval: 500 }).toEqual([["default/acme", 1_000_000_000]]);
+    const spent = resultSchema.parse(
+      await get("/api/v1/query", { query: "gapura_organization_spend_credits_total > 0" }),
+    );
+    expect(spent.data.result).toHaveLength(1);
+  }, 60_000);
 
   test("evaluates every alert without an error", async () => {
     const rulesSchema = z.object({

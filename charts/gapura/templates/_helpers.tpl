@@ -89,7 +89,7 @@ the object, and nobody could say which one holds. */}}
 
 {{/* The value by which a variable of the chart is set, where there is one. */}}
 {{- define "gapura.valueOf" -}}
-{{- $values := dict "DRAIN_TIMEOUT" "dataPlane.drainTimeout" "CONSOLE" "console.enabled" "LOG_LEVEL" "logLevel" "PUBLIC_URL" "publicUrl" "OWN_HOSTS" "ownHosts" "DATABASE_URL" "postgres.existingSecret" "REDIS_URL" "redis.existingSecret" "SENTINEL_PASSWORD" "redis.sentinelPasswordKey" "REDIS_CACHE_URL" "redisCache.existingSecret" "GAPURA_SEAL_KEYS" "sealKeys.existingSecret" "FILES_S3_URL" "files.s3.existingSecret" "TENANCY" "tenancy" "PLATFORM_NAMESPACES" "platformNamespaces" "QUOTA_OBJECTS" "quotas.objects" "QUOTA_BYTES" "quotas.bytes" "WATCH_NAMESPACES" "watchNamespaces" -}}
+{{- $values := dict "DRAIN_TIMEOUT" "dataPlane.drainTimeout" "CONSOLE" "console.enabled" "METRICS_ORGANIZATIONS" "metrics.organizations" "LOG_LEVEL" "logLevel" "PUBLIC_URL" "publicUrl" "OWN_HOSTS" "ownHosts" "DATABASE_URL" "postgres.existingSecret" "REDIS_URL" "redis.existingSecret" "SENTINEL_PASSWORD" "redis.sentinelPasswordKey" "REDIS_CACHE_URL" "redisCache.existingSecret" "GAPURA_SEAL_KEYS" "sealKeys.existingSecret" "FILES_S3_URL" "files.s3.existingSecret" "TENANCY" "tenancy" "PLATFORM_NAMESPACES" "platformNamespaces" "QUOTA_OBJECTS" "quotas.objects" "QUOTA_BYTES" "quotas.bytes" "WATCH_NAMESPACES" "watchNamespaces" -}}
 {{- with get $values . }} by the value {{ . }}{{ end -}}
 {{- end -}}
 

@@ -1,0 +1,20 @@
+/** What Prometheus is told of organizations' credit (rule 14.6). */
+import type { DatabasePool } from "slonik";
+import { pageAccounts } from "./accounts.ts";
+
+/** Accounts read in one query. */
+const PAGE = 1_000;
+/** More series are of no use to anybody, and of cost to Prometheus. */
+const MOST_ACCOUNTS = 20_000;
+
+/** The balance of each account in credits, of the first 20,000 by their ids. */
+export async function readBalances(pool: DatabasePool): Promise<readonly (readonly [string, number])[]> {
+  const balances: [string, number][] = [];
+  let after = "";
+  for (;;) {
+    const page = await pageAccounts(pool, after, PAGE);
+    for (const { organizationId, balance } of page) balances.push([organizationId, Number(balance) / 1e6]);
+    after = page.at(-1)?.organizationId ?? "";
+    if (page.length < PAGE || balances.length >= MOST_ACCOUNTS) return balances;
+  }
+}
