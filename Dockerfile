@@ -24,5 +24,5 @@ COPY operator operator
 COPY --from=console /app/dist dist
 USER 65532:65532
 EXPOSE 8080 9090 9091
-ENTRYPOINT ["node", "--disable-warning=ExperimentalWarning"]
+ENTRYPOINT ["node", "--max-semi-space-size=16", "--disable-warning=ExperimentalWarning"]
 CMD ["dataplane/main.ts"]

@@ -34,6 +34,7 @@ import { startMoney } from "./billing/money.ts";
 import { parseRelease, releaseOrganizationId } from "./identity/owners.ts";
 import { parseAuditQuery, printAuditLog } from "./identity/audit-log-command.ts";
 import { SnapshotLoader } from "./config/load.ts";
+import type { Snapshot } from "./config/snapshot.ts";
 import { readDatabaseUrl, readEnvironment, readStores, type Environment } from "./environment.ts";
 import { FileStore, type FileStoreOptions } from "./files/file-store.ts";
 import { PostgresContents } from "./files/postgres-contents.ts";
@@ -248,7 +249,12 @@ async function serveForever(environment: Environment): Promise<void> {
       : openRedis(environment.REDIS_CACHE_URL, { onError: onError("redis cache") });
   const cache = redisToolCache(cacheRedis);
   const pages = new ExtractionPool();
-  pages.warm();
+  // Where no policy lets a model open pages, two processes that load a parser are memory for nothing.
+  const warmPages = (snapshot: Snapshot | null) => {
+    if (snapshot?.opensPages === true) pages.warm();
+  };
+  warmPages(loader.current);
+  loader.subscribe(warmPages);
   const admit = redisCallLimit(redis);
   const keys = sealKeys(environment, log);
   const sealerOf = sealing(keys);

@@ -19,6 +19,7 @@ import { routingSchema, statusSchema, type Routing } from "../dataplane/config/s
 import { buildConsole } from "../dataplane/console/build.ts";
 import { startDemo, type Demo } from "./demo.ts";
 import { printHowToCall, shown } from "./how-to-call.ts";
+import { NODE_FLAGS } from "./node-flags.ts";
 import { freePort, startPostgres } from "./postgres.ts";
 import { startReaper } from "./reaper.ts";
 import { startRedis } from "./redis.ts";
@@ -245,7 +246,7 @@ function run(
   environment: Readonly<Record<string, string>>,
   args: readonly string[] = [],
 ): ChildProcess {
-  const child = spawn(process.execPath, [program, ...args], {
+  const child = spawn(process.execPath, [...NODE_FLAGS, program, ...args], {
     cwd: root,
     env: { ...process.env, ...environment },
     detached: true,

@@ -43,6 +43,11 @@ export class Snapshot {
     return route.toolPolicy === null ? undefined : this.routing.policies[route.toolPolicy];
   }
 
+  /** Whether any policy lets a model open pages. */
+  get opensPages(): boolean {
+    return Object.values(this.routing.policies).some(({ webFetch }) => webFetch !== null);
+  }
+
   #routesOf(namespace: string | undefined): Map<string, Route> {
     let routes = this.#routes.get(namespace);
     if (routes === undefined) this.#routes.set(namespace, (routes = new Map<string, Route>()));

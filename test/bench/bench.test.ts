@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { median, percentile, ratio, renderTable } from "./figures.ts";
 import { answers, requestFor } from "./payloads.ts";
 import { parseRss, parseStat } from "./proc.ts";
-import { barChart } from "./svg.ts";
+import { barChart, timeLine } from "./svg.ts";
 
 test("CPU time and parent are read behind a program name with spaces and parentheses", () => {
   const rest = "S 7 1 1 0 -1 4194304 1 0 0 0 120 34 0 0 20 0 1 0 6";
@@ -66,4 +66,20 @@ describe("the raw upstream's answers", () => {
       .split("\r\n\r\n");
     expect(Number(/content-length: (\d+)/.exec(head)?.[1])).toBe(Buffer.byteLength(body));
   });
+});
+
+test("a line over time begins at zero and ends with its last point", () => {
+  const svg = timeLine({
+    title: "memory",
+    unit: "MiB",
+    points: [
+      { at: 0, value: 200 },
+      { at: 60, value: 420 },
+    ],
+    marks: [{ at: 30, label: "10,000 <streams>" }],
+  });
+  const levels = [...svg.matchAll(/font-size="12">(\d+)</g)].map(([, level]) => level);
+  expect(levels).toEqual(["0", "100", "200", "300", "400", "500"]);
+  expect(svg).toContain("10,000 &lt;streams&gt;");
+  expect(svg).toMatch(/points="56\.0,\d+\.\d 624\.0,\d+\.\d"/);
 });

@@ -37,6 +37,7 @@ const SCRIPTS = [
   "batches",
   "chaos",
   "idle-pods",
+  "memory",
   "money",
   "pages",
   "reports",
@@ -53,7 +54,8 @@ async function main(name: string | undefined): Promise<void> {
   if (name === "profile") return profile();
   if (name !== undefined && SCRIPTS.includes(name)) {
     const script = join(import.meta.dirname, `${name}.ts`);
-    process.exitCode = spawnSync(process.execPath, [script], { stdio: "inherit" }).status ?? 1;
+    const given = [script, ...(values.plot ? ["--plot"] : [])];
+    process.exitCode = spawnSync(process.execPath, given, { stdio: "inherit" }).status ?? 1;
     return;
   }
   if (name !== undefined && parts[name] === undefined)

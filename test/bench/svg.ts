@@ -1,4 +1,4 @@
-/** Bar charts as SVG text, without a library: a few bars with their values. */
+/** Charts as SVG text, without a library: a few bars with their values, or one line over time. */
 
 export interface Bar {
   readonly label: string;
@@ -54,6 +54,50 @@ export function barChart({ title, unit, bars, limit }: Chart): string {
     "</svg>",
     "",
   ].join("\n");
+}
+
+export interface TimeLine {
+  readonly title: string;
+  readonly unit: string;
+  /** At these seconds, in order. */
+  readonly points: readonly { readonly at: number; readonly value: number }[];
+  /** What happened when. */
+  readonly marks: readonly { readonly at: number; readonly label: string }[];
+}
+
+const PLOT = { left: 56, right: 16, top: 44, bottom: 36, height: 240 };
+
+/** A value over seconds; its axis begins at zero. */
+export function timeLine({ title, unit, points, marks }: TimeLine): string {
+  const { left, right, top, bottom, height } = PLOT;
+  const step = niceStep(Math.max(...points.map(({ value }) => value)));
+  const most = step * Math.ceil(Math.max(...points.map(({ value }) => value)) / step);
+  const last = Math.max(1, ...points.map(({ at }) => at));
+  const x = (at: number) => (left + (at / last) * (WIDTH - left - right)).toFixed(1);
+  const y = (value: number) => (top + (1 - value / most) * (height - top - bottom)).toFixed(1);
+  const levels = Array.from({ length: Math.round(most / step) + 1 }, (_, at) => at * step);
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" font-family="sans-serif" font-size="14">`,
+    `<rect width="${WIDTH}" height="${height}" fill="#ffffff"/>`,
+    `<text x="12" y="24" font-weight="bold">${escaped(`${title} (${unit})`)}</text>`,
+    ...levels.flatMap((level) => [
+      `<line x1="${left}" x2="${WIDTH - right}" y1="${y(level)}" y2="${y(level)}" stroke="#dde3ea"/>`,
+      `<text x="${left - 6}" y="${Number(y(level)) + 5}" text-anchor="end" font-size="12">${level}</text>`,
+    ]),
+    ...marks.flatMap(({ at, label }) => [
+      `<line x1="${x(at)}" x2="${x(at)}" y1="${top}" y2="${height - bottom}" stroke="#b4c3d3" stroke-dasharray="3 4"/>`,
+      `<text x="${x(at)}" y="${height - 14}" font-size="12" text-anchor="${at > last / 2 ? "end" : "start"}">${escaped(label)}</text>`,
+    ]),
+    `<polyline fill="none" stroke="#3b6ea5" stroke-width="2" points="${points.map(({ at, value }) => `${x(at)},${y(value)}`).join(" ")}"/>`,
+    "</svg>",
+    "",
+  ].join("\n");
+}
+
+/** 1, 2 or 5 times a power of ten, so that there are at most six levels. */
+function niceStep(most: number): number {
+  const power = 10 ** Math.floor(Math.log10(Math.max(1e-9, most)));
+  return [0.2, 0.5, 1, 2].map((times) => times * power).find((step) => most / step <= 6) ?? 2 * power;
 }
 
 const shown = (value: number) => value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2);

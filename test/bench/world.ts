@@ -10,6 +10,7 @@ import { join, resolve } from "node:path";
 import pg from "pg";
 import { dialectPath } from "../../dataplane/dialects/dialect.ts";
 import { migrate } from "../../dataplane/store/migrate.ts";
+import { NODE_FLAGS } from "../../hack/node-flags.ts";
 import { freePort, startPostgres } from "../../hack/postgres.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { startRedis } from "../../hack/redis.ts";
@@ -121,7 +122,7 @@ export class World {
     const profiling = profileTo === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profileTo}`];
     const child = spawn(
       "taskset",
-      ["-c", PROXY_CORE, process.execPath, ...profiling, join(root, "dataplane/main.ts")],
+      ["-c", PROXY_CORE, process.execPath, ...profiling, ...NODE_FLAGS, join(root, "dataplane/main.ts")],
       {
         stdio: ["ignore", log, log],
         env: {

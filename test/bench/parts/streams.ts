@@ -14,11 +14,15 @@ const OPEN_MS = 6_000;
 /** What a contestant did last is over by then. */
 const SETTLE_MS = 2_000;
 
-/** Memory of streams that stay open, and what a request costs beside them. Two descriptors of the proxy each. */
+/** So many streams can a proxy have open with so many descriptors, two for each. */
+export const streamsWithin = (descriptors: number, wanted: number) =>
+  Math.min(wanted, Math.floor((descriptors - OTHER_DESCRIPTORS) / 2));
+
+/** Memory of streams that stay open, and what a request costs beside them. */
 export async function streams({ contestants, quick, say }: Bench): Promise<Outcome> {
   const wanted = quick ? 1_000 : 10_000;
   const descriptors = Number(spawnSync("sh", ["-c", "ulimit -n"], { encoding: "utf8" }).stdout);
-  const count = Math.min(wanted, Math.floor((descriptors - OTHER_DESCRIPTORS) / 2));
+  const count = streamsWithin(descriptors, wanted);
   const rows: string[][] = [];
   const bars: Bar[] = [];
   for (const { contestant } of subjects(contestants, "open")) {
