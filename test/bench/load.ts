@@ -65,6 +65,48 @@ export async function load({ port, request, width, ms }: LoadOptions): Promise<L
   }
 }
 
+export interface SparseOptions {
+  readonly port: number;
+  readonly request: Buffer;
+  readonly perSecond: number;
+  readonly ms: number;
+}
+
+/**
+ * Requests at fixed moments, whether or not earlier ones are answered, on connections that are kept: what users' traffic
+ * is like. @throws Error at the first answer that is neither 200 nor 503, or is cut.
+ */
+export async function sparseLoad({ port, request, perSecond, ms }: SparseOptions): Promise<LoadResult> {
+  const idle: Client[] = [];
+  const all: Client[] = [];
+  const answers: Promise<Answer>[] = [];
+  const started = performance.now();
+  const ask = async (): Promise<Answer> => {
+    const client = idle.pop() ?? (await Client.open(port));
+    if (!all.includes(client)) all.push(client);
+    const answer = await client.ask(request);
+    idle.push(client);
+    return answer;
+  };
+  try {
+    for (let sent = 0; (sent * 1_000) / perSecond < ms; sent += 1) {
+      await sleep(Math.max(0, started + (sent * 1_000) / perSecond - performance.now()));
+      answers.push(ask());
+    }
+    const answered = await Promise.all(answers);
+    const served = answered.filter(({ shed }) => !shed);
+    return {
+      requests: served.length,
+      ms: performance.now() - started,
+      firstByteMs: served.map(({ firstByteMs }) => firstByteMs),
+      wholeMs: served.map(({ wholeMs }) => wholeMs),
+      shed: answered.length - served.length,
+    };
+  } finally {
+    for (const client of all) client.close();
+  }
+}
+
 interface Running {
   readonly startedAt: number;
   readonly resolve: (answer: Answer) => void;

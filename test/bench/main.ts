@@ -1,7 +1,8 @@
 /**
  * `npm run bench`: Gapura beside nginx and a bare relay, in one run on one machine (docs/performance.md).
  *   npm run bench                    the parts `relay`, `latency`, `convert`, `streams`, `routes` and `limits`
- *   npm run bench -- NAME            one part: those, `profile`, or a script of this folder (`money`, `pages`, ...)
+ *   npm run bench -- NAME            one part: those, `mixed`, `sparse`, `profile`, or a script of this folder (`money`, ...)
+ *   npm run bench -- against DIR     this checkout beside another one, in turns
  *   npm run bench -- --quick         shorter rounds and fewer streams
  *   npm run bench -- --plot          also draws docs/performance/*.svg
  */
@@ -12,12 +13,15 @@ import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { renderTable } from "./figures.ts";
 import { load } from "./load.ts";
+import { against } from "./parts/against.ts";
 import { convert } from "./parts/convert.ts";
 import { latency } from "./parts/latency.ts";
 import { limits } from "./parts/limits.ts";
+import { mixed } from "./parts/mixed.ts";
 import { roundsOf, type Part } from "./parts/part.ts";
 import { relay } from "./parts/relay.ts";
 import { routes } from "./parts/routes.ts";
+import { sparse } from "./parts/sparse.ts";
 import { streams } from "./parts/streams.ts";
 import { requestFor } from "./payloads.ts";
 import { readProfile, type HotSpot } from "./profile.ts";
@@ -47,10 +51,13 @@ const SCRIPTS = [
 ];
 
 const parts: Readonly<Record<string, Part>> = { relay, latency, convert, streams, routes, limits };
+/** Named on the command line only. */
+const onRequest: Readonly<Record<string, Part>> = { mixed, sparse, against };
 
-await main(positionals[0]);
+await main(positionals[0], positionals[1]);
 
-async function main(name: string | undefined): Promise<void> {
+/** @param checkout for `against`. */
+async function main(name: string | undefined, checkout: string | undefined): Promise<void> {
   if (name === "profile") return profile();
   if (name !== undefined && SCRIPTS.includes(name)) {
     const script = join(import.meta.dirname, `${name}.ts`);
@@ -58,9 +65,10 @@ async function main(name: string | undefined): Promise<void> {
     process.exitCode = spawnSync(process.execPath, given, { stdio: "inherit" }).status ?? 1;
     return;
   }
-  if (name !== undefined && parts[name] === undefined)
+  const known = { ...parts, ...onRequest };
+  if (name !== undefined && known[name] === undefined)
     throw new Error(
-      `there is no bench ${name}: ${[...Object.keys(parts), "profile", ...SCRIPTS].join(", ")}`,
+      `there is no bench ${name}: ${[...Object.keys(known), "profile", ...SCRIPTS].join(", ")}`,
     );
   const started = performance.now();
   const seconds = () => Math.round((performance.now() - started) / 1_000);
@@ -73,10 +81,11 @@ async function main(name: string | undefined): Promise<void> {
     gapura: await world.gapura(),
   };
   if (contestants.nginx === null) console.log("nginx is not installed: its rows are missing");
-  for (const [part, run] of Object.entries(parts)) {
+  for (const [part, run] of Object.entries(name === undefined ? parts : known)) {
     if (name !== undefined && part !== name) continue;
     say(part);
-    const { tables, charts = {} } = await run({ world, contestants, quick, rounds: roundsOf(quick), say });
+    const bench = { world, contestants, quick, rounds: roundsOf(quick), checkout, say };
+    const { tables, charts = {} } = await run(bench);
     for (const table of tables) console.log(`\n${renderTable(table)}`);
     if (values.plot) plot(charts);
   }

@@ -109,7 +109,7 @@ export class World {
 
   /** The real data plane with everything on, and a Redis and a database of its own. */
   async gapura(options: GapuraOptions = {}): Promise<GapuraProcess> {
-    const { profileTo, configuration, redisSynced = true } = options;
+    const { profileTo, configuration, redisSynced = true, checkout = root, tracesTo } = options;
     const folder = await mkdtemp(join(this.folder, "gapura-"));
     const snapshots = new Snapshots(join(folder, "snapshot"), this.upstreamPort);
     const [port, opsPort] = [await freePort(), await freePort()];
@@ -122,7 +122,7 @@ export class World {
     const profiling = profileTo === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profileTo}`];
     const child = spawn(
       "taskset",
-      ["-c", PROXY_CORE, process.execPath, ...profiling, ...NODE_FLAGS, join(root, "dataplane/main.ts")],
+      ["-c", PROXY_CORE, process.execPath, ...profiling, ...NODE_FLAGS, join(checkout, "dataplane/main.ts")],
       {
         stdio: ["ignore", log, log],
         env: {
@@ -136,6 +136,7 @@ export class World {
           OPS_PORT: String(opsPort),
           POD_UID: "bench",
           DRAIN_TIMEOUT: "2",
+          ...(tracesTo === undefined ? {} : { OTEL_EXPORTER_OTLP_ENDPOINT: tracesTo }),
         },
       },
     );
@@ -200,6 +201,10 @@ export interface GapuraOptions {
   readonly configuration?: string;
   /** False: its Redis answers before what it wrote is on the disk. */
   readonly redisSynced?: boolean;
+  /** The folder of another checkout of ours, with the same schema of the database. */
+  readonly checkout?: string;
+  /** An OTLP collector that is sent the spans of every request. */
+  readonly tracesTo?: string;
 }
 
 const pidOf = ({ pid }: ChildProcess): number => {

@@ -3,6 +3,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { NODE_FLAGS } from "../../hack/node-flags.ts";
 import { freePort } from "../../hack/postgres.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 import { watchForSurprises } from "./surprises.ts";
@@ -48,7 +49,7 @@ export class DataPlane {
     environment = {},
   }: DataPlaneOptions): Promise<DataPlane> {
     const [port, opsPort] = ports ?? [await freePort(), await freePort()];
-    const child = spawn(process.execPath, [...node, "dataplane/main.ts"], {
+    const child = spawn(process.execPath, [...NODE_FLAGS, ...node, "dataplane/main.ts"], {
       cwd: root,
       stdio: ["ignore", "pipe", "pipe"],
       env: {

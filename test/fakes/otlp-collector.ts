@@ -11,6 +11,8 @@ const spanSchema = z.object({
   traceId: z.string(),
   spanId: z.string(),
   parentSpanId: z.string().optional(),
+  startTimeUnixNano: z.string(),
+  endTimeUnixNano: z.string(),
   attributes: z.array(
     z.object({
       key: z.string(),
@@ -43,6 +45,7 @@ export interface ExportedSpan {
   readonly traceId: string;
   readonly spanId: string;
   readonly parentId: string | null;
+  readonly ms: number;
   readonly attributes: Readonly<Record<string, string | number | boolean>>;
   /** Of a span that ended in an error. */
   readonly error: string | null;
@@ -84,8 +87,9 @@ function spansOf(body: string): ExportedSpan[] {
   const { resourceSpans } = exportSchema.parse(JSON.parse(body));
   return resourceSpans.flatMap(({ resource, scopeSpans }) =>
     scopeSpans.flatMap(({ spans }) =>
-      spans.map(({ name, kind, traceId, spanId, parentSpanId, attributes, status }) => ({
+      spans.map(({ name, kind, traceId, spanId, parentSpanId, attributes, status, ...times }) => ({
         name,
+        ms: Number(BigInt(times.endTimeUnixNano) - BigInt(times.startTimeUnixNano)) / 1e6,
         kind: kinds[kind] ?? "",
         resource: plainAll(resource.attributes),
         traceId,

@@ -7,6 +7,7 @@ import { randomUUID } from "node:crypto";
 import { resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
+import { NODE_FLAGS } from "../../hack/node-flags.ts";
 import { freePort } from "../../hack/postgres.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 import { podOf, type Rendered } from "../charts/helm.ts";
@@ -103,7 +104,7 @@ export class ChartPod {
     this.#container = container;
     this.#graceMs = graceSeconds * 1000;
     this.ports = ports;
-    this.child = spawn(process.execPath, [...(options.nodeOptions ?? []), ...container.args], {
+    this.child = spawn(process.execPath, [...NODE_FLAGS, ...(options.nodeOptions ?? []), ...container.args], {
       cwd: options.folder ?? root,
       env: environmentOf(options, container, ports),
       stdio: ["ignore", "pipe", "pipe"],

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
+import { NODE_FLAGS } from "../../hack/node-flags.ts";
 import type { KubeAccess } from "../../hack/kube-apiserver.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { accountToken, startOperatorOfChart, type Started } from "../charts/service-account.ts";
@@ -134,7 +135,7 @@ export class Controllers {
     if (this.#done.has(uid) || container?.args === undefined) return;
     this.#done.add(uid);
     const startTime = moment();
-    const child = spawn(process.execPath, container.args, {
+    const child = spawn(process.execPath, [...NODE_FLAGS, ...container.args], {
       cwd: root,
       env: { PATH: process.env["PATH"], ...(await this.#environment(container)) },
       stdio: "ignore",

@@ -6,6 +6,7 @@ import { type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pino } from "pino";
+import { NODE_FLAGS } from "../../hack/node-flags.ts";
 import { SnapshotLoader } from "../../dataplane/config/load.ts";
 import type { KubeAccess } from "../../hack/kube-apiserver.ts";
 import { watchForSurprises } from "../fakes/surprises.ts";
@@ -36,7 +37,7 @@ export function startOperator(
   { preload, environment = {} }: OperatorOptions = {},
 ): OperatorProcess {
   const options = preload === undefined ? [] : ["--import", join(import.meta.dirname, preload)];
-  const child = spawn(process.execPath, [...options, main], {
+  const child = spawn(process.execPath, [...NODE_FLAGS, ...options, main], {
     env: {
       PATH: process.env["PATH"],
       KUBECONFIG: access.kubeconfig,

@@ -18,6 +18,8 @@ export interface Bench {
   readonly quick: boolean;
   /** Enough requests at once to keep one core busy. */
   readonly rounds: Rounds;
+  /** The folder of another checkout, to compare with. */
+  readonly checkout?: string | undefined;
   /** Tells how far it is, on standard error. */
   readonly say: (line: string) => void;
 }
