@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { readDatabaseUrl, readEnvironment } from "./environment.ts";
+import { readDatabaseUrl, readEnvironment, readMigrateUrl } from "./environment.ts";
 import { readRedisAddress } from "./store/redis-address.ts";
 
 const needed = { DATABASE_URL: "postgres://x", REDIS_URL: "redis://x", GAPURA_CONFIG_DIR: "/x" };
@@ -31,6 +31,20 @@ test("user and password that stand apart may hold any characters", () => {
   expect([url.username, url.password].map(decodeURIComponent)).toEqual(["ga@pura", "p@s/s:w%41#é ?"]);
   expect(url.href).toMatch(/@db\.internal:6432\/ledger\?sslmode=require$/);
   expect(readDatabaseUrl({ DATABASE_URL: "postgres://a:b@c/d" })).toBe("postgres://a:b@c/d");
+});
+
+test("rule 12.3: migrations go where MIGRATE_DATABASE_URL says, with the same user, else where all goes", () => {
+  const pooled = "postgres://pooler:6432/ledger";
+  const direct = "postgres://db:5432/ledger";
+  expect(readMigrateUrl({ DATABASE_URL: pooled })).toBe(pooled);
+  expect(readMigrateUrl({ DATABASE_URL: pooled, MIGRATE_DATABASE_URL: "" })).toBe(pooled);
+  expect(readMigrateUrl({ DATABASE_URL: pooled, MIGRATE_DATABASE_URL: direct })).toBe(direct);
+  expect(readMigrateUrl({ MIGRATE_DATABASE_URL: direct, DATABASE_USER: "u", DATABASE_PASSWORD: "p@" })).toBe(
+    "postgres://u:p%40@db:5432/ledger",
+  );
+  expect(() => readMigrateUrl({ MIGRATE_DATABASE_URL: "mysql://secret" })).toThrow(
+    /MIGRATE_DATABASE_URL: must start with postgres:\/\/[^]*(?!secret)/,
+  );
 });
 
 test.each(["verify-full", "prefer", ""])("sslmode=%s is refused by what there is instead", (mode) => {

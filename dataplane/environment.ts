@@ -45,6 +45,7 @@ export const environmentSchema = z.object({
   PORT: withDefault(port, "8080"),
   OPS_PORT: withDefault(port, "9090"),
   POD_UID: withDefault(z.string(), "local"),
+  /** Of the server, or of a PgBouncer in transaction mode before it (rule 12.3). */
   DATABASE_URL: databaseUrlSchema,
   REDIS_URL: redisUrl,
   /** Default: REDIS_URL. */
@@ -86,6 +87,13 @@ export const readEnvironment = (variables: Variables): Environment => read(envir
 export const readStores = (variables: Variables) =>
   read(environmentSchema.pick({ DATABASE_URL: true, REDIS_URL: true }), variables);
 
+/** Where migrations go: past a PgBouncer, when MIGRATE_DATABASE_URL says so. @throws like `readEnvironment`. */
+export function readMigrateUrl(variables: Variables): string {
+  const { MIGRATE_DATABASE_URL: direct = "" } = variables;
+  if (direct === "") return readDatabaseUrl(variables);
+  return read(z.object({ MIGRATE_DATABASE_URL: databaseUrlSchema }), variables).MIGRATE_DATABASE_URL;
+}
+
 /** What commands need that use the ledger alone. @throws like `readEnvironment`. */
 export const readDatabaseUrl = (variables: Variables): string =>
   read(environmentSchema.pick({ DATABASE_URL: true }), variables).DATABASE_URL;
@@ -96,7 +104,7 @@ function read<Schema extends z.ZodType>(schema: Schema, variables: Variables): z
     url === undefined ? undefined : withSentinelPassword(url, SENTINEL_PASSWORD);
   const parsed = schema.safeParse({
     ...variables,
-    DATABASE_URL: databaseUrl(variables),
+    ...databaseUrls(variables),
     REDIS_URL: redis(REDIS_URL),
     REDIS_CACHE_URL: redis(REDIS_CACHE_URL),
   });
@@ -109,14 +117,18 @@ function read<Schema extends z.ZodType>(schema: Schema, variables: Variables): z
 }
 
 /**
- * DATABASE_URL, with DATABASE_USER and DATABASE_PASSWORD where they are given: they may hold any characters, which only
- * we can escape.
+ * The addresses of Postgres, with DATABASE_USER and DATABASE_PASSWORD where they are given: they may hold any characters,
+ * which only we can escape.
  */
-function databaseUrl(variables: Variables): string | undefined {
-  const { DATABASE_URL: given, DATABASE_USER: user = "", DATABASE_PASSWORD: password = "" } = variables;
-  const url = URL.parse(given ?? "");
-  if (url === null || (user === "" && password === "")) return given;
-  if (user !== "") url.username = encodeURIComponent(user);
-  if (password !== "") url.password = encodeURIComponent(password);
-  return url.href;
+function databaseUrls(variables: Variables): Variables {
+  const { DATABASE_USER: user = "", DATABASE_PASSWORD: password = "" } = variables;
+  const named = (given: string | undefined) => {
+    const url = URL.parse(given ?? "");
+    if (url === null || (user === "" && password === "")) return given;
+    if (user !== "") url.username = encodeURIComponent(user);
+    if (password !== "") url.password = encodeURIComponent(password);
+    return url.href;
+  };
+  const { DATABASE_URL, MIGRATE_DATABASE_URL } = variables;
+  return { DATABASE_URL: named(DATABASE_URL), MIGRATE_DATABASE_URL: named(MIGRATE_DATABASE_URL) };
 }

@@ -35,7 +35,13 @@ import { parseRelease, releaseOrganizationId } from "./identity/owners.ts";
 import { parseAuditQuery, printAuditLog } from "./identity/audit-log-command.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import type { Snapshot } from "./config/snapshot.ts";
-import { readDatabaseUrl, readEnvironment, readStores, type Environment } from "./environment.ts";
+import {
+  readDatabaseUrl,
+  readEnvironment,
+  readMigrateUrl,
+  readStores,
+  type Environment,
+} from "./environment.ts";
 import { FileStore, type FileStoreOptions } from "./files/file-store.ts";
 import { PostgresContents } from "./files/postgres-contents.ts";
 import { S3Contents } from "./files/s3-contents.ts";
@@ -120,7 +126,7 @@ try {
 }
 
 async function runMigrations(): Promise<void> {
-  await migrate(readDatabaseUrl(process.env), { say: (line) => process.stderr.write(`gapura: ${line}\n`) });
+  await migrate(readMigrateUrl(process.env), { say: (line) => process.stderr.write(`gapura: ${line}\n`) });
 }
 
 async function runGrant(args: readonly string[]): Promise<void> {

@@ -55,8 +55,10 @@ async function unpackedProgram(tree: string, choices: Wanted["choices"]): Promis
   const libraries = await libraryFolders(tree);
   const environment = { LD_LIBRARY_PATH: libraries.join(":") };
   for (const { program } of choices) {
-    const path = join(tree, "usr", "bin", program);
-    if (spawnSync(path, ["--version"], { env: environment }).status === 0) return { path, environment };
+    for (const folder of ["bin", "sbin"]) {
+      const path = join(tree, "usr", folder, program);
+      if (spawnSync(path, ["--version"], { env: environment }).status === 0) return { path, environment };
+    }
   }
   return null;
 }

@@ -1,17 +1,12 @@
 /**
  * Copies organizations, projects, declared keys and grants of a snapshot into Postgres (design.md §2; rules 1.10,
- * 1.16, 5.3, 6.9): under a lock, never from a serial below one that was begun before, and each organization only
+ * 1.16, 5.3, 6.9): in turns, never from a serial below one that was begun before, and each organization only
  * when its declaration changed. Repeating a copy, or going on with one that broke off, changes nothing twice.
  */
 import { createHash } from "node:crypto";
-import {
-  sql,
-  type DatabasePool,
-  type DatabasePoolConnection,
-  type DatabaseTransactionConnection,
-} from "slonik";
+import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
-import type { OrganizationEntry, Routing } from "../config/schema.ts";
+import type { OrganizationEntry } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { NewId } from "../lib/ids.ts";
 import { refusesData } from "../store/postgres.ts";
@@ -20,7 +15,6 @@ import { copyKeys } from "./declared-keys.ts";
 import { bumpKeyEpoch } from "../billing/accounts.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
 
-const LOCK = 7_104_203;
 /** Organizations in one transaction. */
 const AT_ONCE = 200;
 
@@ -38,86 +32,156 @@ export interface Refused {
   readonly error: unknown;
 }
 
-/** Copies unless a newer snapshot was copied, or begun to be copied, before. */
+/** Another data plane has begun to copy a newer snapshot. */
+class Superseded extends Error {
+  override readonly name = "Superseded";
+}
+
+/** Copies unless a newer snapshot was copied, or begun to be copied, before; stops where a newer one is begun meanwhile. */
 export async function copySnapshot(pool: DatabasePool, snapshot: Snapshot, newId: NewId): Promise<Copied> {
   const { serial } = snapshot.index;
-  return await pool.connect(async (connection) => {
-    // Of the session, not of a transaction: the copy is several transactions.
-    await connection.query(sql.unsafe`select pg_advisory_lock(${LOCK})`);
-    try {
-      if (!(await begin(connection, serial)))
-        return { changed: [], refused: [], foreign: await readForeign(connection, snapshot.routing) };
-      reachedMoneyStep("directory.begun");
-      const copied = await copyOrganizations(connection, snapshot.routing, newId);
-      // Else each pod tries again, and so knows what it must not call programmed.
-      if (copied.refused.length + copied.foreign.length === 0)
-        await connection.query(sql.unsafe`update directory_state set copied_serial = ${serial}`);
-      return copied;
-    } finally {
-      await connection.query(sql.unsafe`select pg_advisory_unlock(${LOCK})`);
-    }
-  });
+  const { organizations } = snapshot.routing;
+  if (!(await begin(pool, serial)))
+    return { changed: [], refused: [], foreign: await readForeign(pool, organizations) };
+  reachedMoneyStep("directory.begun");
+  const copy = new Copy(pool, serial, newId);
+  try {
+    await copy.run(organizations);
+  } catch (error) {
+    if (!(error instanceof Superseded)) throw error;
+    return { changed: [...copy.changed], refused: [], foreign: await readForeign(pool, organizations) };
+  }
+  const { refused, foreign } = copy;
+  // Else each pod tries again, and so knows what it must not call programmed.
+  if (refused.length + foreign.length === 0)
+    await pool.query(
+      sql.unsafe`update directory_state set copied_serial = ${serial} where begun_serial = ${serial}`,
+    );
+  return { changed: [...copy.changed], refused, foreign };
 }
 
 /** False: this snapshot, or a newer one, was copied already. */
-async function begin(connection: DatabasePoolConnection, serial: number): Promise<boolean> {
-  const state = await connection.one(
-    sql.type(z.object({ begun: z.bigint(), copied: z.bigint() }))`
-      select begun_serial as begun, copied_serial as copied from directory_state
-    `,
-  );
-  if (BigInt(serial) < state.begun || BigInt(serial) === state.copied) return false;
-  await connection.query(sql.unsafe`update directory_state set begun_serial = ${serial}`);
-  return true;
+async function begin(pool: DatabasePool, serial: number): Promise<boolean> {
+  return await pool.transaction(async (transaction) => {
+    const state = await transaction.one(
+      sql.type(z.object({ begun: z.bigint(), copied: z.bigint() }))`
+        select begun_serial as begun, copied_serial as copied from directory_state for update
+      `,
+    );
+    if (BigInt(serial) < state.begun || BigInt(serial) === state.copied) return false;
+    await transaction.query(sql.unsafe`update directory_state set begun_serial = ${serial}`);
+    return true;
+  });
 }
 
-async function copyOrganizations(
-  connection: DatabasePoolConnection,
-  { organizations }: Routing,
-  newId: NewId,
-): Promise<Copied> {
-  const foreign = await readForeign(connection, { organizations });
-  const others = new Set(foreign);
-  const own = organizations.filter(({ id }) => !others.has(id));
-  const known = new Map(
-    (
-      await connection.any(
-        // One without an owner gets one by being copied.
-        sql.type(z.object({ id: z.string(), declaration: z.string() }))`
-          select id, case when namespace is null then '' else declaration end as declaration
-          from organizations where deleted_at is null
-        `,
-      )
-    ).map(({ id, declaration }) => [id, declaration]),
-  );
-  const news = own
-    .filter((entry) => known.get(entry.id) !== declarationOf(entry))
-    .sort((one, other) => (one.id < other.id ? -1 : 1));
-  // First, so that their keys' secrets are free for other organizations.
-  const declared = new Set(own.map(({ id }) => id));
-  const deleted = [...known.keys()].filter((id) => !declared.has(id)).sort();
-  for (const id of deleted) await connection.transaction((transaction) => deleteOne(transaction, id));
-  const refused: Refused[] = [];
-  const waiting = new Set<string>();
-  for (let at = 0; at < news.length; at += AT_ONCE) {
-    const batch = await copyBatch(connection, news.slice(at, at + AT_ONCE), newId);
-    refused.push(...batch.refused);
-    for (const id of batch.waiting) waiting.add(id);
+/**
+ * One copy. Several data planes copy the same snapshot at the same time, in turns: a transaction holds the row of the
+ * directory's state, and copies what another has not copied since.
+ */
+class Copy {
+  readonly changed = new Set<string>();
+  readonly refused: Refused[] = [];
+  foreign: readonly string[] = [];
+  readonly #pool: DatabasePool;
+  readonly #serial: number;
+  readonly #newId: NewId;
+
+  constructor(pool: DatabasePool, serial: number, newId: NewId) {
+    this.#pool = pool;
+    this.#serial = serial;
+    this.#newId = newId;
   }
-  // A secret may have come before the organization that lets it go.
-  const again = news.filter(({ id }) => waiting.has(id));
-  if (again.length > 0) refused.push(...(await copyBatch(connection, again, newId)).refused);
-  const kept = new Set(refused.map(({ organizationId }) => organizationId));
-  const copied = news.map(({ id }) => id).filter((id) => !kept.has(id));
-  return { changed: [...copied, ...deleted], refused, foreign };
+
+  /** @throws Superseded */
+  async run(organizations: readonly OrganizationEntry[]): Promise<void> {
+    this.foreign = await readForeign(this.#pool, organizations);
+    const others = new Set(this.foreign);
+    const own = organizations.filter(({ id }) => !others.has(id));
+    const known = await readDeclarations(this.#pool);
+    const news = own
+      .filter((entry) => known.get(entry.id) !== declarationOf(entry))
+      .sort((one, other) => (one.id < other.id ? -1 : 1));
+    // First, so that their keys' secrets are free for other organizations.
+    const declared = new Set(own.map(({ id }) => id));
+    const deleted = [...known.keys()].filter((id) => !declared.has(id)).sort();
+    for (const id of deleted)
+      if (await this.#inTurn((transaction) => deleteOne(transaction, id))) this.changed.add(id);
+    const waiting = new Set<string>();
+    for (let at = 0; at < news.length; at += AT_ONCE)
+      for (const id of await this.#copyBatch(news.slice(at, at + AT_ONCE))) waiting.add(id);
+    // A secret may have come before the organization that lets it go.
+    const again = news.filter(({ id }) => waiting.has(id));
+    if (again.length > 0) await this.#copyBatch(again);
+  }
+
+  /**
+   * In one transaction; when Postgres refuses that, each by itself, so that one bad object blocks no other. Returns the
+   * organizations that declare a secret which another key has.
+   */
+  async #copyBatch(entries: readonly OrganizationEntry[]): Promise<readonly string[]> {
+    try {
+      const { copied, waiting } = await this.#inTurn(async (transaction) => {
+        const known = await readDeclarations(
+          transaction,
+          entries.map(({ id }) => id),
+        );
+        const news = entries.filter((entry) => known.get(entry.id) !== declarationOf(entry));
+        return {
+          copied: news,
+          waiting: news.length === 0 ? [] : await copySome(transaction, news, this.#newId),
+        };
+      });
+      for (const { id } of copied) this.changed.add(id);
+      return waiting;
+    } catch (error) {
+      if (!refusesData(error)) throw error;
+      const [only, another] = entries;
+      if (only !== undefined && another === undefined) {
+        this.refused.push({ organizationId: only.id, error });
+        return [];
+      }
+    }
+    const waiting: string[] = [];
+    for (const entry of entries) waiting.push(...(await this.#copyBatch([entry])));
+    return waiting;
+  }
+
+  /** @throws Superseded */
+  async #inTurn<Result>(
+    work: (transaction: DatabaseTransactionConnection) => Promise<Result>,
+  ): Promise<Result> {
+    return await this.#pool.transaction(async (transaction) => {
+      const begun = await transaction.oneFirst(sql.type(z.object({ begun: z.bigint() }))`
+        select begun_serial as begun from directory_state for update
+      `);
+      if (begun !== BigInt(this.#serial)) throw new Superseded();
+      return await work(transaction);
+    });
+  }
+}
+
+/** What organizations were copied from; of all, without ids. */
+async function readDeclarations(
+  database: CommonQueryMethods,
+  ids?: readonly string[],
+): Promise<ReadonlyMap<string, string>> {
+  // One without an owner gets one by being copied.
+  const rows = await database.any(
+    sql.type(z.object({ id: z.string(), declaration: z.string() }))`
+      select id, case when namespace is null then '' else declaration end as declaration
+      from organizations
+      where deleted_at is null ${ids === undefined ? sql.fragment`` : sql.fragment`and id = any(${sql.array([...ids], "text")})`}
+    `,
+  );
+  return new Map(rows.map(({ id, declaration }) => [id, declaration]));
 }
 
 /** Ids of the snapshot that belong to another namespace than the one that declares them (rule 8.3). */
 async function readForeign(
-  connection: DatabasePoolConnection,
-  { organizations }: Pick<Routing, "organizations">,
+  pool: DatabasePool,
+  organizations: readonly OrganizationEntry[],
 ): Promise<readonly string[]> {
-  return await connection.anyFirst(sql.type(z.object({ id: z.string() }))`
+  return await pool.anyFirst(sql.type(z.object({ id: z.string() }))`
     select id from organizations
     join ${sql.unnest(
       organizations.map(({ id, source }) => [id, source.namespace]),
@@ -126,35 +190,6 @@ async function readForeign(
     where organizations.namespace <> declared.namespace
     order by id
   `);
-}
-
-interface Batch {
-  readonly refused: readonly Refused[];
-  /** Organizations that declare a secret which another key has. */
-  readonly waiting: readonly string[];
-}
-
-/** In one transaction; when Postgres refuses that, each by itself, so that one bad object blocks no other. */
-async function copyBatch(
-  connection: DatabasePoolConnection,
-  entries: readonly OrganizationEntry[],
-  newId: NewId,
-): Promise<Batch> {
-  try {
-    const waiting = await connection.transaction((transaction) => copySome(transaction, entries, newId));
-    return { refused: [], waiting };
-  } catch (error) {
-    if (!refusesData(error)) throw error;
-    const [only, another] = entries;
-    if (only !== undefined && another === undefined)
-      return { refused: [{ organizationId: only.id, error }], waiting: [] };
-  }
-  const batches: Batch[] = [];
-  for (const entry of entries) batches.push(await copyBatch(connection, [entry], newId));
-  return {
-    refused: batches.flatMap(({ refused }) => refused),
-    waiting: batches.flatMap(({ waiting }) => waiting),
-  };
 }
 
 /**
@@ -323,11 +358,13 @@ async function copyLimits(
 
 /**
  * Rule 1.16: all its keys answer 401; data and balance stay, and the same id restores them. Its keys keep their
- * secrets until another organization declares them.
+ * secrets until another organization declares them. False: it is deleted already.
  */
-async function deleteOne(transaction: DatabaseTransactionConnection, id: string): Promise<void> {
-  await transaction.query(sql.unsafe`
-    update organizations set deleted_at = now() where id = ${id}
+async function deleteOne(transaction: DatabaseTransactionConnection, id: string): Promise<boolean> {
+  const { rowCount } = await transaction.query(sql.unsafe`
+    update organizations set deleted_at = now() where id = ${id} and deleted_at is null
   `);
+  if (rowCount === 0) return false;
   await bumpKeyEpoch(transaction, id);
+  return true;
 }

@@ -1,6 +1,6 @@
 /**
  * Migrations: plain SQL files `migrations/NNNN_name.sql`, each run once, in order, in a transaction of its own,
- * under an advisory lock so that pods starting together do not race. Why not a library:
+ * under an advisory lock of that transaction so that pods starting together do not race. Why not a library:
  * docs/decisions/migrations.md.
  */
 import { createHash } from "node:crypto";
@@ -63,23 +63,13 @@ export async function migrate(
   client.on("error", () => {});
   await client.connect();
   try {
-    await client.query("select pg_advisory_lock($1)", [LOCK]);
-    await client.query(
-      `create table if not exists schema_migrations (
-         version integer primary key,
-         name text not null,
-         sha256 text not null,
-         applied_at timestamptz not null default now()
-       )`,
-    );
-    const pending = findPending(migrations, await readApplied(client));
-    for (const migration of pending) {
-      options.say?.(`migrating the database: ${migration.name}`);
-      await apply(client, migration);
+    const done: string[] = [];
+    for (;;) {
+      const migration = await applyNext(client, migrations, options.say);
+      if (migration === null) return done;
+      done.push(migration.name);
     }
-    return pending.map(({ name }) => name);
   } finally {
-    // Ends the session, and with it the lock.
     await client.end();
   }
 }
@@ -124,23 +114,48 @@ export function findPending(migrations: readonly Migration[], applied: readonly 
   return migrations.filter(({ version }) => !done.has(version));
 }
 
-async function apply(client: pg.Client, migration: Migration): Promise<void> {
+/** Applies the oldest that is pending; null: there is none. */
+async function applyNext(
+  client: pg.Client,
+  migrations: readonly Migration[],
+  say: (line: string) => void = () => {},
+): Promise<Migration | null> {
   await client.query("begin");
   try {
-    await client.query(migration.sql);
-    await client.query("insert into schema_migrations (version, name, sha256) values ($1, $2, $3)", [
-      migration.version,
-      migration.name,
-      migration.sha256,
-    ]);
+    // Of the transaction: a session may be another one after it (rule 12.3).
+    await client.query("select pg_advisory_xact_lock($1)", [LOCK]);
+    await client.query(
+      `create table if not exists schema_migrations (
+         version integer primary key,
+         name text not null,
+         sha256 text not null,
+         applied_at timestamptz not null default now()
+       )`,
+    );
+    const [migration = null] = findPending(migrations, await readApplied(client));
+    if (migration !== null) {
+      say(`migrating the database: ${migration.name}`);
+      await apply(client, migration);
+    }
     await client.query("commit");
+    return migration;
   } catch (error) {
     await client.query("rollback").catch(() => {});
-    throw new Error(
-      `migration ${migration.name} failed: ${error instanceof Error ? error.message : String(error)}`,
-      {
-        cause: error,
-      },
-    );
+    throw error;
+  }
+}
+
+async function apply(client: pg.Client, { version, name, sql, sha256 }: Migration): Promise<void> {
+  try {
+    await client.query(sql);
+    await client.query("insert into schema_migrations (version, name, sha256) values ($1, $2, $3)", [
+      version,
+      name,
+      sha256,
+    ]);
+  } catch (cause) {
+    throw new Error(`migration ${name} failed: ${cause instanceof Error ? cause.message : String(cause)}`, {
+      cause,
+    });
   }
 }

@@ -4,16 +4,21 @@ import {
   createPool,
   InvalidInputError,
   SchemaValidationError,
+  sql,
   type DatabasePool,
   type Interceptor,
   type QueryResultRow,
 } from "slonik";
 import { countStatement } from "../telemetry/metrics.ts";
+import { boundedDriver } from "./postgres-driver.ts";
+
+/** A transaction whose process stands still, and all who wait for its locks, would wait for ever. */
+const IDLE_IN_TRANSACTION_MS = 30_000;
 
 export interface PostgresOptions {
   /** Connections of this process; a hundred pods must fit one server, so it is small. Default 10. */
   readonly maxConnections?: number;
-  /** Postgres itself ends a statement that runs longer. Default 15 s; reports may ask for more. */
+  /** A statement that takes longer is cancelled. Default 15 s; reports may ask for more. */
   readonly statementTimeoutMs?: number;
   /** How long to keep trying while Postgres is not there yet. Default 30 s. */
   readonly connectWithinMs?: number;
@@ -30,27 +35,40 @@ export async function openPostgres(url: string, options: PostgresOptions): Promi
   const deadline = Date.now() + (options.connectWithinMs ?? 30_000);
   for (let attempt = 1; ; attempt += 1) {
     try {
-      // createPool asks the server for its type numbers, so it fails while the server is away.
       const pool = await createPool(url, {
+        driverFactory: boundedDriver({
+          statementMs: options.statementTimeoutMs ?? 15_000,
+          idleInTransactionMs: IDLE_IN_TRANSACTION_MS,
+        }),
         maxPoolSize: options.maxConnections ?? 10,
-        statementTimeout: options.statementTimeoutMs ?? 15_000,
-        idleInTransactionSessionTimeout: 30_000,
         connectionTimeout: 5_000,
         idleTimeout: 30_000,
         connectionRetryLimit: 1,
         // Only serialization failures and deadlocks are retried.
         transactionRetryLimit: 5,
         interceptors: [rowChecks, timing],
-        // The default, DISCARD ALL, costs a round trip for each query. We leave nothing behind in a session:
-        // no SET, no temporary table, only transaction-level advisory locks.
+        // The default, DISCARD ALL, costs a round trip for each query. We leave nothing behind in a session, which a
+        // PgBouncer gives to somebody else after each transaction: no SET, no temporary table, only advisory locks
+        // of transactions (rule 12.3).
         resetConnection: async () => {},
       });
       pool.on("error", options.onError);
-      return pool;
+      return await answering(pool);
     } catch (error) {
       if (Date.now() >= deadline) throw error;
       await sleep(Math.min(100 * attempt, 1_000));
     }
+  }
+}
+
+/** @throws Error when nobody answers. */
+async function answering(pool: DatabasePool): Promise<DatabasePool> {
+  try {
+    await pool.query(sql.unsafe`select 1`);
+    return pool;
+  } catch (error) {
+    await pool.end();
+    throw error;
   }
 }
 
@@ -84,7 +102,7 @@ const dataClasses = new Set(["22", "23", "44", "54", "P0"]);
  */
 export function refusesData(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    // slonik keeps neither the state (22P02) nor the cause of a text that is none of its type.
+    // slonik keeps no cause of a value that it does not take.
     if (cause instanceof RangeError || cause instanceof InvalidInputError) return true;
     const state: unknown = "code" in cause ? cause.code : undefined;
     if (typeof state === "string" && /^[0-9A-Z]{5}$/.test(state)) return dataClasses.has(state.slice(0, 2));

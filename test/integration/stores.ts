@@ -16,6 +16,7 @@ import { migrate, readMigrations } from "../../dataplane/store/migrate.ts";
 import { startPostgres, type PostgresServer } from "../../hack/postgres.ts";
 import { processesIn, signalAll, stopProcess } from "../../hack/processes.ts";
 import { startRedis, type RedisServer } from "../../hack/redis.ts";
+import { startPooler } from "./pooler.ts";
 
 declare module "vitest" {
   export interface ProvidedContext {
@@ -23,6 +24,8 @@ declare module "vitest" {
     readonly postgresUrl: string;
     /** Name of a migrated database to copy. */
     readonly templateDatabase: string;
+    /** The same server through a PgBouncer, when TEST_POOLER is set: `freshDatabase` gives this one. */
+    readonly pooledUrl: string | null;
   }
 }
 
@@ -33,7 +36,9 @@ const TEMPLATE = "gapura_template";
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const folder = await mkdtemp(join(tmpdir(), "gapura-stores-"));
   const postgres = await startPostgres({ folder: join(folder, "postgres"), durable: false, say });
+  const pooler = process.env["TEST_POOLER"] === "true" ? await startPooler(postgres.url()) : null;
   const stop = async () => {
+    await pooler?.[Symbol.asyncDispose]();
     await postgres.stop();
     await rm(folder, { recursive: true, force: true });
   };
@@ -42,6 +47,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await migrate(postgres.url(TEMPLATE), { say });
     project.provide("postgresUrl", postgres.url());
     project.provide("templateDatabase", TEMPLATE);
+    project.provide("pooledUrl", pooler?.through(postgres.url()) ?? null);
     return stop;
   } catch (error) {
     await stop();
@@ -63,7 +69,7 @@ export async function freshDatabase(options: { readonly migrated?: boolean } = {
   const name = `test_${process.pid}_${(made += 1)}`;
   const template = (options.migrated ?? true) ? inject("templateDatabase") : "template1";
   await execute(server, `create database ${name} template ${template}`);
-  const url = new URL(server);
+  const url = new URL(inject("pooledUrl") ?? server);
   url.pathname = `/${name}`;
   const drop = () => execute(server, `drop database if exists ${name} with (force)`);
   return { url: url.href, drop, [Symbol.asyncDispose]: drop };
