@@ -158,12 +158,24 @@ test("the overview, the banner and the costs' head tell the same balance as the 
   expect(micros(await figure("Spent in 30 days"))).toBe(used);
   expect(await figure("Requests in 30 days")).toBe(String(all?.requests));
   expect(micros(plain((await page.locator(".credit b").textContent()) ?? ""))).toBe(granted - used);
-  const byTokens = (await ledger("model")).map(({ name, requests, input, output }) => [
-    name,
-    String(requests),
-    String(input + output),
-  ]);
-  expect((await cells("Top models")).toSorted(byName)).toEqual(byTokens.toSorted(byName));
+  for (const [title, column] of [
+    ["Top models", "model"],
+    ["Top keys", "key_id"],
+  ] as const) {
+    const nameOf = column === "model" ? (id: string) => id : await names(column);
+    // Whoever spends most stands first.
+    const spenders = (await ledger(column))
+      .toSorted((one, other) => Number(other.micros - one.micros))
+      .slice(0, 5)
+      .map(({ name, requests, input, output, micros: charged }) => [
+        nameOf(name),
+        String(requests),
+        String(input + output),
+        String(charged),
+      ]);
+    const shown = (await cells(title)).map((row) => row.with(3, String(micros(row[3] ?? ""))));
+    expect(shown).toEqual(spenders);
+  }
   await open("costs");
   expect(micros(await figure("Charged in this range"))).toBe(used);
   expect(micros(await figure("Balance"))).toBe(granted - used);

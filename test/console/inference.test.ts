@@ -4,12 +4,17 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect } from "vitest";
 import { axe, desk, openBrowser, openPage, settled, signIn } from "./browser.ts";
 import { consoleTest as test } from "./console-test.ts";
-import { api, theWorld } from "./world.ts";
+import { api, pricedModel, theWorld } from "./world.ts";
 
 let browser: Browser;
 let page: Page;
 let faults: readonly string[];
-const { url, admin, inference } = theWorld();
+const {
+  url,
+  admin,
+  inference,
+  keys: { many },
+} = theWorld();
 
 beforeAll(async () => {
   browser = await openBrowser();
@@ -88,6 +93,88 @@ test("a batch ends before one's eyes; its failed lines tell why, its results com
       .trim()
       .split("\n"),
   ).toHaveLength(2);
+});
+
+test("prices stand on Costs as they apply now, with tiers and announced changes, and as the API tells them", async () => {
+  const other = await openPage(browser, url, desk);
+  await signIn(other.page, url, many.admin);
+  await other.page.goto(`${url}/console/costs`);
+  await other.page.getByLabel("Inference key").fill(many.inference);
+  await other.page.getByRole("button", { name: "Use key" }).click();
+  await other.page.getByLabel("Search").fill(pricedModel);
+  const table = other.page.getByRole("table", { name: "Prices" });
+  await expect.poll(() => table.getByRole("row").count()).toBe(5);
+  const { pricing } = (await api(many.inference, "GET", `/v1/models/${pricedModel}`)) as {
+    pricing: {
+      input: string;
+      output: string;
+      tiers: { input: string; output: string }[];
+      changes: { input: string; output: string }[];
+    };
+  };
+  const rows = await table.getByRole("row").all();
+  const cells = await Promise.all(
+    rows.slice(1).map(async (row) => (await row.locator(".cell").allTextContents()).slice(0, 4)),
+  );
+  expect(cells).toEqual([
+    [pricedModel, "Every request", pricing.input, pricing.output],
+    [pricedModel, "Input over 50,000 tokens", pricing.tiers[0]?.input, pricing.tiers[0]?.output],
+    [pricedModel, "Tier priority", "× 2", "× 2"],
+    [
+      pricedModel,
+      "From 2099-01-01 00:00 UTC Announced",
+      pricing.changes[0]?.input,
+      pricing.changes[0]?.output,
+    ],
+  ]);
+  expect(await axe(other.page)).toEqual([]);
+  expect(other.faults).toEqual([]);
+  await other.page.context().close();
+});
+
+test("a model's health is judged by its requests, and leads to them", async () => {
+  const ask = async (faults: object) => {
+    const step = { answer: { parts: [{ type: "text", text: "Some words of an answer." }] }, faults };
+    const answer = await fetch(`${url}/v1/messages`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${many.inference}`, "content-type": "application/json" },
+      body: JSON.stringify({
+        model: pricedModel,
+        max_tokens: 100,
+        stream: true,
+        messages: [{ role: "user", content: scripted(step) }],
+      }),
+    });
+    await answer.text().catch(() => "");
+  };
+  const other = await openPage(browser, url, desk);
+  await signIn(other.page, url, many.admin);
+  await other.page.goto(`${url}/console/models?model=${pricedModel}`);
+  await other.page.getByLabel("Inference key").fill(many.inference);
+  await other.page.getByRole("button", { name: "Use key" }).click();
+  await other.page.getByText("Not called lately").waitFor();
+  await ask({});
+  await ask({});
+  await ask({ noTerminal: true });
+  const shows = async (count: string) => {
+    // Records are written some moments after the answer; the page asks again by itself, more seldom than a test waits.
+    await other.page.getByRole("link", { name: "All models" }).click();
+    await other.page.getByLabel("Search").fill(pricedModel);
+    await other.page.getByRole("link", { name: "Details" }).click();
+    await other.page.getByText("Health").waitFor();
+    await settled(other.page);
+    return (await other.page.getByText(count).count()) > 0;
+  };
+  await expect.poll(() => shows("1 of 3 failed"), { timeout: 30_000, interval: 300 }).toBe(true);
+  await other.page.getByText("Some failures").waitFor();
+  await other.page.getByRole("link", { name: "Its requests" }).click();
+  await expect
+    .poll(() => other.page.getByRole("table", { name: "Requests" }).getByRole("row").count())
+    .toBe(4);
+  // An answer that broke off is no good one, whatever its status.
+  expect(await other.page.locator("td .badge.bad").allTextContents()).toEqual(["200"]);
+  expect(other.faults).toEqual([]);
+  await other.page.context().close();
 });
 
 test("a file is listed with its size, and deleted after a question that names it", async () => {

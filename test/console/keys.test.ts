@@ -8,7 +8,7 @@ import { api, theWorld } from "./world.ts";
 let browser: Browser;
 let page: Page;
 let faults: readonly string[];
-const { url, admin } = theWorld();
+const { url, admin, keys } = theWorld();
 
 beforeAll(async () => {
   browser = await openBrowser();
@@ -146,6 +146,25 @@ test("a declared key says where it stands and offers no change", async () => {
   const declared = row("Organization default/demo");
   await declared.getByText("Declared in Organization default/demo").waitFor();
   expect(await declared.getByRole("button").count()).toBe(0);
+});
+
+test("a project whose limits are declared shows them, says where they stand and offers no change", async () => {
+  const other = await openPage(browser, url, desk);
+  await signIn(other.page, url, keys.empty.admin);
+  await other.page.goto(`${url}/console/keys`);
+  const projects = other.page.getByRole("table", { name: "Projects" }).getByRole("row");
+  const ruled = projects.filter({ hasText: "ruled" });
+  await ruled.getByText("Its limits are declared in Organization default/empty;").waitFor();
+  await ruled.getByText("0 of 5,000 credits a month").waitFor();
+  expect(await ruled.getByRole("button", { name: "Limits" }).count()).toBe(0);
+  await projects.filter({ hasText: "None" }).getByRole("button", { name: "Limits" }).waitFor();
+  const { data } = await api(keys.empty.admin, "GET", "/v1/organization/projects");
+  const declaredIn = (data as { name: string; limits_declared_in: string | null }[]).map(
+    ({ name, limits_declared_in: place }) => [name, place],
+  );
+  expect(Object.fromEntries(declaredIn)).toEqual({ default: null, ruled: "Organization default/empty" });
+  expect(other.faults).toEqual([]);
+  await other.page.context().close();
 });
 
 test("filters stand in the address and open again; what matches nothing says so", async () => {

@@ -159,6 +159,36 @@ test("usage and costs are told by tier and by tag, and of one tag alone, as the 
   await page.getByText("Nothing was used in this range").waitFor();
 });
 
+test("four hundred days of costs are asked for in parts and told whole", async () => {
+  await page.goto(`${url}/console/costs`);
+  await page.getByRole("button", { name: "400 days" }).click();
+  await settled(page);
+  const [from, to] = await Promise.all(["From", "To"].map((name) => page.getByLabel(name).inputValue()));
+  expect((Date.parse(to ?? "") - Date.parse(from ?? "")) / 86_400_000).toBe(399);
+  const { used } = await api(admin, "GET", "/v1/organization/credits");
+  const charged = page.locator(".stat").filter({ hasText: "Charged in this range" }).locator(".stat-value");
+  expect(plain((await charged.textContent()) ?? "")).toBe(used);
+  for (const group of ["model", "line_item"]) {
+    await page.getByLabel("Group by").selectOption(group);
+    await settled(page);
+    expect(plain((await cells(group === "model" ? "Model" : "Line item")).at(-1)?.[1] ?? "")).toBe(used);
+  }
+});
+
+test("usage of batches and of all else is told apart", async () => {
+  await page.goto(`${url}/console/usage`);
+  await page.getByLabel("Batch or live").selectOption("false");
+  await settled(page);
+  const [live] = (
+    (await api(admin, "GET", "/v1/organization/usage/completions?batch=false"))["results"] as UsageResult[]
+  ).map((result) => result.num_model_requests);
+  const requests = page.locator(".stat").filter({ hasText: "Requests" }).locator(".stat-value");
+  expect(plain((await requests.textContent()) ?? "")).toBe(String(live));
+  await page.goto(`${url}/console/usage?batch=true&to=2026-01-02`);
+  await page.getByText("Nothing was used in this range").waitFor();
+  expect(await page.getByLabel("Batch or live").inputValue()).toBe("true");
+});
+
 test("a month of costs is exported as FOCUS, with the key that is signed in", async () => {
   await page.goto(`${url}/console/costs`);
   await page.getByRole("button", { name: "FOCUS export" }).click();
@@ -221,8 +251,12 @@ test("a failed request is found by its status, and tells what happened", async (
     page.waitForResponse((response) => response.url().includes("/v1/organization/requests?")),
     page.getByRole("link", { name: "Overview" }).click(),
   ]);
-  const { data } = (await answer.json()) as { data: { id: string; status: number }[] };
-  const failed = data.filter(({ status }) => status >= 400).map((request) => request.id);
+  const { data } = (await answer.json()) as {
+    data: { id: string; status: number; error_code: string | null }[];
+  };
+  const failed = data
+    .filter(({ status, error_code: code }) => status >= 400 || code !== null)
+    .map((request) => request.id);
   expect(failed).toContain(id);
   await page.getByRole("table", { name: "Last failures" }).waitFor();
   expect((await cells("Last failures")).map(([first]) => first)).toEqual(failed.slice(0, 5));

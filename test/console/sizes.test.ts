@@ -122,7 +122,8 @@ test("each view is at hand soon, and no list is longer in the page than its read
     `usage?${range}&group=api_key_id`,
     "costs",
     "costs?group=api_key_id",
-    `costs?from=${day(364)}&to=${day(0)}`,
+    `costs?${range}`,
+    `costs?${range}&group=line_item`,
     "requests",
     "requests?status=502",
     "models",
@@ -140,6 +141,24 @@ test("each view is at hand soon, and no list is longer in the page than its read
   process.stderr.write(`console: milliseconds to each view: ${JSON.stringify(took)}\n`);
   for (const [path, [usable]] of Object.entries(took)) expect(usable, path).toBeLessThan(MOST_MS);
   expect(faults).toEqual([]);
+});
+
+test("older requests follow the newest, page after page, and a filter begins anew", async () => {
+  const first = async () => (await page.getByRole("rowheader").first().textContent()) ?? "";
+  await opened("requests?status=502");
+  const newest = await first();
+  await page.getByRole("link", { name: "Older requests" }).click();
+  await settled(page);
+  await expect.poll(first).not.toBe(newest);
+  expect(new URL(page.url()).searchParams.get("after")).toMatch(/^req_many_/);
+  // 1,000 of the 100,000 failed: two pages of five hundred.
+  expect(await page.getByRole("link", { name: "Older requests" }).count()).toBe(0);
+  await page.getByText("1–50 of 500").waitFor();
+  await page.getByRole("link", { name: "Newest requests" }).click();
+  await expect.poll(first).toBe(newest);
+  await page.goBack();
+  await page.getByLabel("Status").fill("200");
+  await expect.poll(() => new URL(page.url()).searchParams.has("after")).toBe(false);
 });
 
 test("the last of ten thousand keys is found by its name, and the pages lead to every one", async () => {

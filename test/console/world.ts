@@ -9,6 +9,8 @@ import { startProduct, temporaryFolder } from "../integration/product.ts";
 const names = ["demo", "empty", "many"] as const;
 type Name = (typeof names)[number];
 export const MANY_MODELS = 1000;
+/** Of its thousand models the one that has prices of every sort. */
+export const pricedModel = "many-0042";
 
 export interface ConsoleWorld {
   readonly url: string;
@@ -46,6 +48,13 @@ export default async function setup(project: TestProject): Promise<() => Promise
   };
 }
 
+const ruledLimits = { credits: { amount: "5000", per: "Month" } };
+const priced = {
+  tiers: [{ inputOver: 50_000, input: "2", output: "3" }],
+  serviceTiers: [{ name: "priority", multiplier: "2" }],
+  changes: [{ from: "2099-01-01T00:00:00Z", input: "0.5", output: "1.5" }],
+};
+
 function writeManifests(folder: string): void {
   fs.cpSync(resolve(import.meta.dirname, "../../hack/demo"), folder, { recursive: true });
   const demo = join(folder, "organization.yaml");
@@ -53,7 +62,7 @@ function writeManifests(folder: string): void {
   fs.writeFileSync(demo, text.replace("  credits:", '  models: { allow: ["demo*"] }\n  credits:'));
   const models = Array.from({ length: MANY_MODELS }, (_, index) => `many-${String(index).padStart(4, "0")}`);
   const objects = [
-    organization("empty", "Nothing left", [], ["demo*"]),
+    organization("empty", "Nothing left", [], ["demo*"], [{ name: "ruled", limits: ruledLimits }]),
     organization("many", "Very many", [{ name: "welcome", amount: "9000000" }], ["many-*"]),
     {
       kind: "PriceTable",
@@ -61,7 +70,12 @@ function writeManifests(folder: string): void {
       spec: {
         unit: "USD",
         creditsPerUSD: "32",
-        models: models.map((model) => ({ model, input: "1", output: "2" })),
+        models: models.map((model) => ({
+          model,
+          input: "1",
+          output: "2",
+          ...(model === pricedModel ? priced : {}),
+        })),
       },
     },
     ...models.map((name) => ({
@@ -83,6 +97,7 @@ const organization = (
   displayName: string,
   grants: readonly { readonly name: string; readonly amount: string }[],
   allow: readonly string[],
+  projects: readonly object[] = [],
 ) => ({
   kind: "Organization",
   metadata: { name },
@@ -91,6 +106,7 @@ const organization = (
     displayName,
     models: { allow },
     credits: { grants },
+    ...(projects.length === 0 ? {} : { projects }),
     apiKeys: [{ name: "default", secretKeyRef: { name: `${name}-key`, key: "api-key" } }],
     adminKeys: [{ name: "root", secretKeyRef: { name: `${name}-admin`, key: "admin-key" } }],
   },

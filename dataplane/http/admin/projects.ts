@@ -101,13 +101,14 @@ export const projectRoutes =
       const asked = request.query as Query;
       const query = readListQuery(asked, MAX_LIMIT);
       const archivedToo = readChoice(asked, "include_archived", ["true", "false"]) === "true";
-      const projects = await readProjects(pool, callerOf(request).organizationId);
+      const { organizationId } = callerOf(request);
+      const projects = await readProjects(pool, organizationId);
       const listed = projects.filter(({ archivedAt }) => archivedToo || archivedAt === null);
       // All of them unless a limit is asked for: the contract's list has no pages.
       const { data, hasMore } = pageOf(listed, query, MAX_LIMIT);
-      const standings = await standingsOfProjects(holds, callerOf(request).organizationId, data);
+      const standings = await standingsOfProjects(holds, organizationId, data);
       const objects = data.map((project, index) => ({
-        ...projectObject(project),
+        ...projectObject(project, organizationId, services.snapshot()),
         standing: standings[index] ?? [],
       }));
       return listEnvelope(objects, hasMore);
@@ -127,7 +128,7 @@ export const projectRoutes =
           `The limits of this project are declared in the Organization resource ${resourceOf(organizationId, services.snapshot())}; they can be changed only there.`,
         );
       const [standing = []] = await standingsOfProjects(holds, organizationId, [changed]);
-      return { ...projectObject(changed), standing };
+      return { ...projectObject(changed, organizationId, services.snapshot()), standing };
     });
 
     app.get<OfProject>(projectKeys, access, async (request) => {
@@ -193,7 +194,7 @@ export const projectRoutes =
     });
   };
 
-function projectObject(project: Project) {
+function projectObject(project: Project, organizationId: string, snapshot: Snapshot) {
   return {
     id: project.id,
     object: "organization.project",
@@ -202,6 +203,9 @@ function projectObject(project: Project) {
     archived_at: project.archivedAt === null ? null : unixSeconds(project.archivedAt),
     status: project.archivedAt !== null ? "archived" : "active",
     limits: limitsObject(project.limits),
+    limits_declared_in: project.limitsDeclared
+      ? `Organization ${resourceOf(organizationId, snapshot)}`
+      : null,
   };
 }
 

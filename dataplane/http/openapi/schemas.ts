@@ -156,6 +156,12 @@ export const project = named(
     name: z.string(),
     created_at: unixTime,
     status: z.enum(["active", "archived"]),
+    limits_declared_in: z
+      .string()
+      .nullable()
+      .describe(
+        "`Organization NAMESPACE/NAME` where a resource declares the limits, which then change only there",
+      ),
     ...limited,
   }),
 );

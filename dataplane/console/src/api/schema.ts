@@ -138,6 +138,7 @@ export type Project = {
   readonly name: string;
   readonly created_at: number;
   readonly status: "active" | "archived";
+  readonly limits_declared_in: string | null;
   readonly limits: Limits | null;
   readonly standing: readonly (Standing)[];
 };

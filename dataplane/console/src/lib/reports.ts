@@ -27,6 +27,7 @@ export interface UsageFilters {
   readonly api_key_ids?: readonly string[];
   readonly project_ids?: readonly string[];
   readonly service_tiers?: readonly string[];
+  readonly batch?: boolean;
   readonly tags?: TagFilter;
 }
 
@@ -88,18 +89,37 @@ export async function readUsage(
   return buckets;
 }
 
+/** The reports of costs reach over no more (rule 5.19): a longer range is asked for in parts. */
+const MOST_COST_DAYS = 366;
+
+/** The parts of a range, in turn, each as long as a report of costs may be. */
+export function costParts(range: Range): Range[] {
+  const parts: Range[] = [];
+  for (let from = range.from; from <= range.to;) {
+    const last = addDays(from, MOST_COST_DAYS - 1);
+    const to = last < range.to ? last : range.to;
+    parts.push({ from, to });
+    from = addDays(to, 1);
+  }
+  return parts;
+}
+
 /** What the days cost, in credits: one for each day of the range. */
 export async function readCosts(
   range: Range,
   filters: { readonly tags?: TagFilter },
   signal: AbortSignal,
 ): Promise<{ readonly total: string; readonly days: readonly string[] }> {
-  const answer: Costs = await admin("GET /v1/organization/costs", {
-    query: { ...bounds(range), ...filters },
-    signal,
-  });
+  const answers = await Promise.all(
+    costParts(range).map((part) =>
+      admin("GET /v1/organization/costs", { query: { ...bounds(part), ...filters }, signal }),
+    ),
+  );
   const creditsOf = (results: Costs["results"]) => sum(results.map(({ credits }) => credits));
-  return { total: creditsOf(answer.results), days: answer.data.map(({ results }) => creditsOf(results)) };
+  return {
+    total: sum(answers.map(({ results }) => creditsOf(results))),
+    days: answers.flatMap(({ data }) => data.map(({ results }) => creditsOf(results))),
+  };
 }
 
 export interface UsageSum {

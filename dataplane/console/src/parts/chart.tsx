@@ -99,11 +99,11 @@ export function Chart({ name, moments, series, format }: ChartProps) {
   );
 }
 
-/** 1, 2, 2.5, 4 or 5 times a power of ten, so that four lines have round names. */
+/** So that four lines have round names, and the highest bar fills most of the room. */
 function niceCeiling(value: number): number {
   if (value <= 0) return LINES;
   const power = 10 ** Math.floor(Math.log10(value));
-  return ([1, 2, 4, 5, 8, 10].find((factor) => factor * power >= value) ?? 10) * power;
+  return ([1, 1.2, 1.6, 2, 2.4, 3.2, 4, 5, 6, 8, 10].find((factor) => factor * power >= value) ?? 10) * power;
 }
 
 /** About six of them, evenly spread. */

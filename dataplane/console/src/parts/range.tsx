@@ -6,8 +6,10 @@ import { useTexts } from "../texts/texts.ts";
 import { Field } from "./basics.tsx";
 
 const USUAL_DAYS = 30;
-/** As far as one report reaches. */
-const MOST_DAYS = 366;
+/** The longest that a view is quick with (docs/console.md). */
+const MOST_DAYS = 400;
+/** Up to today. */
+const usualRanges = [1, 7, USUAL_DAYS, 90, MOST_DAYS];
 
 /** Of an address; whatever it lacks or has wrong is the last thirty days. */
 export function rangeOf(query: URLSearchParams, now: number): Range {
@@ -26,6 +28,7 @@ export function RangeFields({ range }: { range: Range }) {
         label={t.reports.from}
         type="date"
         value={range.from}
+        min={addDays(range.to, 1 - MOST_DAYS)}
         max={range.to}
         onInput={(from) => isDay(from) && refine({ from })}
       />
@@ -37,6 +40,30 @@ export function RangeFields({ range }: { range: Range }) {
         onInput={(to) => isDay(to) && refine({ to })}
       />
     </>
+  );
+}
+
+/** The ranges that people mean most, each by one press. */
+export function RangeChoice({ range }: { range: Range }) {
+  const t = useTexts();
+  const today = dayOf(Date.now());
+  return (
+    <div class="tabs" role="group" aria-label={t.reports.range}>
+      {usualRanges.map((days) => {
+        const from = addDays(today, 1 - days);
+        return (
+          <button
+            key={days}
+            type="button"
+            class="button"
+            aria-pressed={range.from === from && range.to === today}
+            onClick={() => refine({ from, to: today })}
+          >
+            {days === 1 ? t.reports.today : t.reports.lastDays(days)}
+          </button>
+        );
+      })}
+    </div>
   );
 }
 

@@ -2,8 +2,8 @@
  * A list as a table; on a narrow screen each row is a card with its columns' names. A long one is shown by the page:
  * a browser draws fifty rows at once, whatever there are. Roles are written out, as `display` would take them away.
  */
-import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import type { ComponentChildren, RefObject } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { formatCount, useTexts } from "../texts/texts.ts";
 import { Button } from "./basics.tsx";
 
@@ -33,8 +33,14 @@ export function Table<Row>({ name, columns, rows, id }: TableProps<Row>) {
     if (shown !== page) setPage(shown);
   }, [shown, page]);
   const first = shown * PAGE_ROWS;
+  const frame = useRef<HTMLDivElement>(null);
+  const scrolls = useScrolls(frame);
   return (
-    <div class="table-frame">
+    <div
+      class="table-frame"
+      ref={frame}
+      {...(scrolls ? { tabIndex: 0, role: "region", "aria-label": name } : {})}
+    >
       <table role="table" aria-label={name} aria-rowcount={rows.length + 1}>
         <thead role="rowgroup">
           <tr role="row">
@@ -58,6 +64,19 @@ export function Table<Row>({ name, columns, rows, id }: TableProps<Row>) {
       )}
     </div>
   );
+}
+
+/** Whether a frame is too narrow for what it holds: it can have the focus then, so that keys scroll it. */
+function useScrolls(frame: RefObject<HTMLElement | null>): boolean {
+  const [scrolls, setScrolls] = useState(false);
+  useEffect(() => {
+    const { current } = frame;
+    if (current === null) return undefined;
+    const observer = new ResizeObserver(() => setScrolls(current.scrollWidth > current.clientWidth));
+    for (const element of [current, ...current.children]) observer.observe(element);
+    return () => observer.disconnect();
+  }, [frame]);
+  return scrolls;
 }
 
 function cellOf<Row>({ title, cell, numeric, heads }: Column<Row>, row: Row) {

@@ -1,12 +1,13 @@
 /** What was charged, to the micro-credit, in credits and in rupiah; and what it was paid from. */
 import { useState } from "preact/hooks";
-import type { Answer } from "../api/client.ts";
 import type { Credits } from "../api/schema.ts";
 import { csv, download } from "../lib/csv.ts";
 import { approximate, compare, rupiahOf, subtract, sum } from "../lib/decimal.ts";
 import { useLoad } from "../lib/load.ts";
+import { isFound, readModels } from "../lib/models.ts";
 import { useNames, type Names } from "../lib/organization.ts";
 import {
+  costParts,
   groupValue,
   readCosts,
   readGroups,
@@ -19,7 +20,9 @@ import { Badge, Button, Choice, Empty, Field, Figure, Moment, Section, ViewLink 
 import { FormDialog } from "../parts/dialog.tsx";
 import { Chart } from "../parts/chart.tsx";
 import { GroupChoice, groupOf, groupTitle, TagFields, tagsOf, valueTitle } from "../parts/groups.tsx";
-import { daysOf, RangeFields, rangeOf } from "../parts/range.tsx";
+import { PriceTable } from "../parts/prices.tsx";
+import { daysOf, RangeChoice, RangeFields, rangeOf } from "../parts/range.tsx";
+import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Table } from "../parts/table.tsx";
 import { addDays, startOfDay } from "../lib/days.ts";
 import { place } from "../router.ts";
@@ -65,6 +68,7 @@ export default function Costs() {
   );
   return (
     <>
+      <RangeChoice range={range} />
       <div class="filters">
         <RangeFields range={range} />
         <GroupChoice groups={costGroups} />
@@ -95,10 +99,48 @@ export default function Costs() {
         )}
       </Section>
       <p class="hint">
-        {t.costs.rate} {t.common.utc} {t.costs.prices} <ViewLink to="models">{t.views.models}</ViewLink>
+        {t.costs.rate} {t.common.utc}
       </p>
+      <Prices />
       {isExporting && <FocusExport month={range.to.slice(0, 7)} onClose={() => setIsExporting(false)} />}
     </>
+  );
+}
+
+/** Of every model that an inference key may call: only such a key is told of models. */
+function Prices() {
+  const t = useTexts();
+  return (
+    <section class="section">
+      <h2>{t.models.prices}</h2>
+      <InferenceGate>
+        <PriceList />
+      </InferenceGate>
+    </section>
+  );
+}
+
+function PriceList() {
+  const t = useTexts();
+  const [search, setSearch] = useState("");
+  const loaded = useLoad(readModels, []);
+  return (
+    <Section loaded={loaded}>
+      {(models) => {
+        const found = models.filter((model) => isFound(model, search));
+        return (
+          <>
+            <div class="filters">
+              <Field label={t.common.search} type="search" value={search} onInput={setSearch} />
+            </div>
+            {found.length === 0 ? <Empty title={t.models.empty} /> : <PriceTable models={found} named />}
+            <p class="hint">
+              {t.costs.prices} <ViewLink to="models">{t.views.models}</ViewLink>
+            </p>
+          </>
+        );
+      }}
+    </Section>
   );
 }
 
@@ -242,20 +284,21 @@ async function readGroupCosts(
 }
 
 async function readLines(range: Range, tags: TagFilter, signal: AbortSignal): Promise<CostRow[]> {
-  const report: Answer<"GET /v1/organizations/cost_report"> = await admin(
-    "GET /v1/organizations/cost_report",
-    {
-      query: {
-        starting_at: startOfDay(range.from) / 1000,
-        ending_at: startOfDay(addDays(range.to, 1)) / 1000,
-        group_by: ["description"],
-        tags,
-      },
-      signal,
-    },
+  const reports = await Promise.all(
+    costParts(range).map((part) =>
+      admin("GET /v1/organizations/cost_report", {
+        query: {
+          starting_at: startOfDay(part.from) / 1000,
+          ending_at: startOfDay(addDays(part.to, 1)) / 1000,
+          group_by: ["description"],
+          tags,
+        },
+        signal,
+      }),
+    ),
   );
   const found = new Map<string, string>();
-  for (const { description, credits } of report.results)
+  for (const { description, credits } of reports.flatMap(({ results }) => results))
     found.set(description ?? "", sum([found.get(description ?? "") ?? "0", credits]));
   return Array.from(found, ([value, credits]) => ({ value, credits })).toSorted((one, other) =>
     compare(other.credits, one.credits),

@@ -221,13 +221,16 @@ function ProjectTable({ projects, keys, onAsk }: ProjectTableProps) {
     { title: t.keys.created, cell: (project) => <Moment at={project.created_at} /> },
     {
       title: t.common.actions,
-      cell: (project) => (
-        <span class="actions">
-          <Button kind="quiet" onClick={() => onAsk({ kind: "limits", of: project })}>
-            {t.limits.name}
-          </Button>
-        </span>
-      ),
+      cell: (project) =>
+        project.limits_declared_in === null ? (
+          <span class="actions">
+            <Button kind="quiet" onClick={() => onAsk({ kind: "limits", of: project })}>
+              {t.limits.name}
+            </Button>
+          </span>
+        ) : (
+          <span class="second">{t.keys.limitsDeclared(project.limits_declared_in)}</span>
+        ),
     },
   ];
   return <Table name={t.keys.projects} columns={columns} rows={projects} id={({ id }) => id} />;

@@ -1,16 +1,22 @@
 /** Which models may be called, what they can and cost, and how to call them from here. */
 import type { Model } from "../api/schema.ts";
+import { healthOf, healthWord } from "../lib/health.ts";
 import { useLoad } from "../lib/load.ts";
+import { isFound, readModels } from "../lib/models.ts";
 import { useStore } from "../lib/store.ts";
-import { Badge, CopyButton, Empty, Field, Moment, Section, ViewLink } from "../parts/basics.tsx";
+import { Badge, CopyButton, Empty, Field, Section, ViewLink } from "../parts/basics.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
+import { PriceTable } from "../parts/prices.tsx";
 import { Snippets } from "../parts/snippets.tsx";
 import { Table } from "../parts/table.tsx";
 import { place, refine } from "../router.ts";
-import { inference } from "../session.ts";
-import { formatCount, formatCredits, useTexts, type Texts } from "../texts/texts.ts";
+import { admin } from "../session.ts";
+import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
 
-const MOST_MODELS = 10_000;
+/** What health is judged by. */
+const HEALTH_SECONDS = 3600;
+const MOST_REQUESTS = 1000;
+const HEALTH_EVERY_MS = 30_000;
 
 export default function Models() {
   return (
@@ -23,32 +29,29 @@ export default function Models() {
 function ModelList() {
   const t = useTexts();
   const { query } = useStore(place);
-  const loaded = useLoad(
-    (signal) => inference("GET /v1/models", { query: { limit: MOST_MODELS }, signal }),
-    [],
-  );
+  const loaded = useLoad(readModels, []);
   const chosen = query.get("model");
-  const search = (query.get("search") ?? "").toLowerCase();
+  const search = query.get("search") ?? "";
   return (
     <Section loaded={loaded}>
-      {({ data }) => {
-        const model = data.find(({ id }) => id === chosen);
+      {(models) => {
+        const model = models.find(({ id }) => id === chosen);
         if (model !== undefined) return <OneModel model={model} />;
-        const found = data.filter(({ id, display_name: name }) =>
-          [id, name].some((text) => text.toLowerCase().includes(search)),
-        );
+        const found = models.filter((one) => isFound(one, search));
         return (
           <>
             <div class="filters">
               <Field
                 label={t.common.search}
                 type="search"
-                value={query.get("search") ?? ""}
+                value={search}
                 onInput={(text) => refine({ search: text })}
               />
             </div>
             {found.length === 0 ? <Empty title={t.models.empty} /> : <ModelTable models={found} />}
-            <p class="hint">{t.models.per}</p>
+            <p class="hint">
+              {t.models.per} {t.models.healthHint(formatCount(MOST_REQUESTS, t))}
+            </p>
           </>
         );
       }}
@@ -58,6 +61,7 @@ function ModelList() {
 
 function ModelTable({ models }: { models: readonly Model[] }) {
   const t = useTexts();
+  const health = useHealth();
   return (
     <Table
       name={t.views.models}
@@ -74,6 +78,7 @@ function ModelTable({ models }: { models: readonly Model[] }) {
             </>
           ),
         },
+        { title: t.models.health, cell: ({ id }) => <HealthShown loaded={health} model={id} /> },
         {
           title: t.models.context,
           numeric: true,
@@ -98,6 +103,7 @@ function ModelTable({ models }: { models: readonly Model[] }) {
 function OneModel({ model }: { model: Model }) {
   const t = useTexts();
   const { model: _, ...list } = Object.fromEntries(place.value.query);
+  const health = useHealth(model.id);
   const abilities = Object.entries(model.capabilities).flatMap(([name, value]) =>
     typeof value === "object" && (value as { supported?: boolean }).supported === true ? [name] : [],
   );
@@ -114,6 +120,13 @@ function OneModel({ model }: { model: Model }) {
       <dl class="facts card">
         <dt>{t.models.name}</dt>
         <dd>{model.display_name}</dd>
+        <dt>{t.models.health}</dt>
+        <dd>
+          <HealthShown loaded={health} model={model.id} />
+          <ViewLink to="requests" query={{ model: model.id }}>
+            {t.models.itsRequests}
+          </ViewLink>
+        </dd>
         <dt>{t.models.context}</dt>
         <dd>{formatCount(model.max_input_tokens, t)}</dd>
         <dt>{t.models.maxOutput}</dt>
@@ -128,73 +141,19 @@ function OneModel({ model }: { model: Model }) {
         </dd>
       </dl>
       <h2>{t.models.prices}</h2>
-      <Prices model={model} t={t} />
+      <PriceTable models={[model]} />
+      <ToolPrices model={model} />
       <h2>{t.models.call}</h2>
       <Snippets model={model.id} />
     </>
   );
 }
 
-type Rates = Pick<Model["pricing"], "input" | "output" | "cache_read" | "cache_write_5m" | "cache_write_1h">;
-interface PriceRow {
-  readonly when: string;
-  readonly rates: Rates;
-}
-
-function Prices({ model: { pricing }, t }: { model: Model; t: Texts }) {
-  const tiersOf = (tiers: Model["pricing"]["tiers"], prefix: string): PriceRow[] =>
-    tiers.map((tier) => ({
-      when: `${prefix}${t.models.over(formatCount(tier.input_over, t))}`,
-      rates: tier,
-    }));
-  const rows: PriceRow[] = [
-    { when: t.models.now, rates: pricing },
-    ...tiersOf(pricing.tiers, ""),
-    ...pricing.service_tiers.flatMap((tier) =>
-      "input" in tier
-        ? [
-            { when: t.models.tier(tier.name), rates: tier },
-            ...tiersOf(tier.tiers, `${t.models.tier(tier.name)}, `),
-          ]
-        : [],
-    ),
-    ...pricing.changes.flatMap((change) => [
-      { when: t.models.from(change.from), rates: change },
-      ...tiersOf(change.tiers, `${t.models.from(change.from)}, `),
-    ]),
-  ];
-  const price = (title: string, of: (rates: Rates) => string) => ({
-    title,
-    numeric: true,
-    cell: ({ rates }: PriceRow) => formatCredits(of(rates), t),
-  });
-  const multipliers = pricing.service_tiers.filter((tier) => !("input" in tier));
+function ToolPrices({ model: { pricing } }: { model: Model }) {
+  const t = useTexts();
   const { tools } = pricing;
   return (
     <>
-      <Table
-        name={t.models.prices}
-        rows={rows}
-        id={({ when }) => when}
-        columns={[
-          { title: t.models.when, heads: true, cell: ({ when }) => when },
-          price(t.models.input, (rates) => rates.input),
-          price(t.models.output, (rates) => rates.output),
-          price(t.models.cacheRead, (rates) => rates.cache_read),
-          price(t.models.cacheWrite5m, (rates) => rates.cache_write_5m),
-          price(t.models.cacheWrite1h, (rates) => rates.cache_write_1h),
-        ]}
-      />
-      <p class="hint">
-        {t.models.per}
-        {multipliers.map(({ name, multiplier }) => ` ${t.models.multiplied(name, multiplier ?? "1")}`)}
-        {pricing.changes.length > 0 && (
-          <>
-            {" "}
-            {t.models.nextChange} <Moment at={pricing.changes[0]?.from ?? ""} />.
-          </>
-        )}
-      </p>
       <dl class="facts card">
         <dt>{t.models.webSearch}</dt>
         <dd>{formatCredits(tools.web_search, t)}</dd>
@@ -206,6 +165,40 @@ function Prices({ model: { pricing }, t }: { model: Model; t: Texts }) {
         <dd>{formatCredits(tools.x_search_profile, t)}</dd>
       </dl>
       <p class="hint">{t.models.perThousand}</p>
+    </>
+  );
+}
+
+/** Of the newest requests of the last hour: of all models, or of one. */
+function useHealth(model?: string) {
+  return useLoad(
+    async (signal) => {
+      const from = Math.floor(Date.now() / 1000) - HEALTH_SECONDS;
+      const query = { limit: MOST_REQUESTS, from, ...(model === undefined ? {} : { model }) };
+      return healthOf((await admin("GET /v1/organization/requests", { query, signal })).data);
+    },
+    [model],
+    HEALTH_EVERY_MS,
+  );
+}
+
+const badges = { unknown: "calm", good: "good", shaky: "warn", failing: "bad" } as const;
+
+function HealthShown({ loaded, model }: { loaded: ReturnType<typeof useHealth>; model: string }) {
+  const t = useTexts();
+  // Records may be away, or not kept: nothing is known then.
+  if (loaded.value === null) return <>{loaded.busy ? "…" : "–"}</>;
+  const health = loaded.value.get(model);
+  const word = healthWord(health);
+  return (
+    <>
+      <Badge kind={badges[word]}>{t.models.healths[word]}</Badge>
+      {health !== undefined && (
+        <span class="second">
+          {t.models.failed(formatCount(health.failed, t), formatCount(health.requests, t))}
+          {health.firstByteP95 !== null && ` · p95 ${health.firstByteP95} ms`}
+        </span>
+      )}
     </>
   );
 }

@@ -4,24 +4,15 @@ import { minute, momentOf } from "../lib/days.ts";
 import { useLoad } from "../lib/load.ts";
 import { useNames, type Names } from "../lib/organization.ts";
 import { asCurl, dialects } from "../lib/playground.ts";
-import { Badge, CopyButton, Section, ViewLink } from "../parts/basics.tsx";
+import { CopyButton, Section, ViewLink } from "../parts/basics.tsx";
+import { milliseconds, Outcome } from "../parts/outcome.tsx";
 import { Code } from "../parts/snippets.tsx";
 import { place } from "../router.ts";
 import { admin } from "../session.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
 
-export const milliseconds = (value: number | null): string => (value === null ? "–" : `${value} ms`);
 export const secondOf = ({ created_at: at }: Request): string =>
   `${minute(momentOf(at))}:${new Date(at * 1000).toISOString().slice(17, 19)}`;
-
-export function Outcome({ request: { status, error_code: code } }: { request: Request }) {
-  return (
-    <>
-      <Badge kind={status < 400 ? "good" : "bad"}>{String(status)}</Badge>
-      {code !== null && <span class="second">{code}</span>}
-    </>
-  );
-}
 
 export function OneRequest({ id }: { id: string }) {
   const t = useTexts();

@@ -1,12 +1,14 @@
 /** Where the organization stands: credit, how fast it goes, and who spends it. */
 import type { Credits, Request } from "../api/schema.ts";
 import { addDays, dayOf } from "../lib/days.ts";
-import { approximate, divide, isPositive, subtract, sum } from "../lib/decimal.ts";
+import { approximate, compare, divide, isPositive, subtract, sum } from "../lib/decimal.ts";
+import { firstBytes, hasFailed, percentile } from "../lib/health.ts";
 import { useLoad } from "../lib/load.ts";
 import { useNames } from "../lib/organization.ts";
-import { readCosts, readGroups, sumBy, sumUsage, type UsageResult } from "../lib/reports.ts";
-import { Badge, Empty, Figure, Moment, Section, ViewLink } from "../parts/basics.tsx";
+import { readCosts, readGroups, sumUsage, type UsageResult } from "../lib/reports.ts";
+import { Empty, Figure, Moment, Section, ViewLink } from "../parts/basics.tsx";
 import { Chart } from "../parts/chart.tsx";
+import { milliseconds, Outcome } from "../parts/outcome.tsx";
 import { Table } from "../parts/table.tsx";
 import { admin } from "../session.ts";
 import { formatCount, formatCredits, formatRupiah, useTexts, type Texts } from "../texts/texts.ts";
@@ -104,36 +106,28 @@ export default function Overview() {
 
 /** Errors and first bytes of the newest requests. */
 function Health({ newest, t }: { newest: readonly Request[]; t: Texts }) {
-  const failed = newest.filter(({ status }) => status >= 400).length;
-  const firstBytes = newest
-    .flatMap(({ first_byte_ms: ms }) => (ms === null ? [] : [ms]))
-    .sort((one, other) => one - other);
+  const failed = newest.filter(hasFailed).length;
+  const sorted = firstBytes(newest);
   const count = formatCount(newest.length, t);
   return (
     <dl class="stats">
       <Figure name={t.overview.errors} value={formatCount(failed, t)} note={t.overview.ofNewest(count)} />
       <Figure
         name={t.overview.firstByte(50)}
-        value={percentile(firstBytes, 50)}
+        value={milliseconds(percentile(sorted, 50))}
         note={t.overview.ofNewest(count)}
       />
       <Figure
         name={t.overview.firstByte(95)}
-        value={percentile(firstBytes, 95)}
+        value={milliseconds(percentile(sorted, 95))}
         note={t.overview.ofNewest(count)}
       />
     </dl>
   );
 }
 
-/** By nearest rank. */
-function percentile(sorted: readonly number[], percent: number): string {
-  const value = sorted[Math.ceil((percent / 100) * sorted.length) - 1];
-  return value === undefined ? "–" : `${value} ms`;
-}
-
 function Failures({ newest, t }: { newest: readonly Request[]; t: Texts }) {
-  const failures = newest.filter(({ status }) => status >= 400).slice(0, TOP);
+  const failures = newest.filter(hasFailed).slice(0, TOP);
   if (failures.length === 0) return null;
   return (
     <section class="section">
@@ -156,12 +150,7 @@ function Failures({ newest, t }: { newest: readonly Request[]; t: Texts }) {
           { title: t.reports.groups.model, cell: ({ model }) => model ?? "–" },
           {
             title: t.common.status,
-            cell: ({ status, error_code: code }) => (
-              <>
-                <Badge kind="bad">{String(status)}</Badge>
-                {code !== null && <span class="second">{code}</span>}
-              </>
-            ),
+            cell: (request) => <Outcome request={request} />,
           },
         ]}
       />
@@ -210,20 +199,21 @@ function Top({ title, results, name, t }: TopProps) {
       <h2>{title}</h2>
       <Table
         name={title}
-        rows={sumBy(results, name).slice(0, TOP)}
-        id={(row) => row.name}
+        rows={results.toSorted((one, other) => compare(other.credits, one.credits)).slice(0, TOP)}
+        id={name}
         columns={[
-          { title: t.overview.name, heads: true, cell: (row) => row.name },
+          { title: t.overview.name, heads: true, cell: name },
           {
             title: t.usage.requests,
             numeric: true,
-            cell: ({ sum: { requests } }) => formatCount(requests, t),
+            cell: ({ num_model_requests: requests }) => formatCount(requests, t),
           },
           {
             title: t.usage.tokens,
             numeric: true,
-            cell: ({ sum: { input, output } }) => formatCount(input + output, t),
+            cell: (result) => formatCount(result.input_tokens + result.output_tokens, t),
           },
+          { title: t.costs.credits, numeric: true, cell: ({ credits }) => formatCredits(credits, t) },
         ]}
       />
     </section>

@@ -12,16 +12,16 @@ import {
   type Question,
 } from "../lib/playground.ts";
 import { useLoad } from "../lib/load.ts";
+import { readModels } from "../lib/models.ts";
 import { useStore } from "../lib/store.ts";
 import { Button, Check, Choice, Empty, Problem, Section, TextArea } from "../parts/basics.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Markdown, SafeLink } from "../parts/markdown.tsx";
 import { Code } from "../parts/snippets.tsx";
 import { place, refine } from "../router.ts";
-import { admin, inference, inferenceKey } from "../session.ts";
+import { admin, inferenceKey } from "../session.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
 
-const MOST_MODELS = 10_000;
 const MOST_IMAGE_BYTES = 5 * 1024 * 1024;
 /** The record of a request is written a moment after its end. */
 const COST_TRIES = 8;
@@ -41,10 +41,7 @@ export default function Playground() {
 
 function Bench() {
   const t = useTexts();
-  const models = useLoad(
-    async (signal) => (await inference("GET /v1/models", { query: { limit: MOST_MODELS }, signal })).data,
-    [],
-  );
+  const models = useLoad(readModels, []);
   return (
     <Section loaded={models}>
       {(list) =>

@@ -5,13 +5,14 @@ import { useLoad } from "../lib/load.ts";
 import { useNames } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
 import { Check, Empty, Field, IdChoice, Section, ViewLink } from "../parts/basics.tsx";
+import { milliseconds, Outcome } from "../parts/outcome.tsx";
 import { Table } from "../parts/table.tsx";
 import { place, refine } from "../router.ts";
 import { admin } from "../session.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
-import { milliseconds, OneRequest, Outcome, secondOf } from "./one-request.tsx";
+import { OneRequest, secondOf } from "./one-request.tsx";
 
-/** The newest so many; older ones are found by their day. */
+/** At once; a link leads to older ones. */
 const MOST = 500;
 const LIVE_MS = 3_000;
 
@@ -26,11 +27,13 @@ function RequestList() {
   const { query } = useStore(place);
   const [live, setLive] = useState(false);
   const asked = questionOf(query);
+  const isOlder = query.has("after");
+  const { after: _, ...newest } = Object.fromEntries(query);
   const { keys, projects, keyName, busy } = useNames();
   const loaded = useLoad(
     (signal) => admin("GET /v1/organization/requests", { query: { limit: MOST, ...asked }, signal }),
     [JSON.stringify(asked)],
-    live ? LIVE_MS : 0,
+    live && !isOlder ? LIVE_MS : 0,
   );
   return (
     <>
@@ -39,96 +42,110 @@ function RequestList() {
           label={t.reports.from}
           type="date"
           value={query.get("from") ?? ""}
-          onInput={(from) => refine({ from })}
+          onInput={(from) => filter({ from })}
         />
         <Field
           label={t.reports.to}
           type="date"
           value={query.get("to") ?? ""}
-          onInput={(to) => refine({ to })}
+          onInput={(to) => filter({ to })}
         />
         <Field
           label={t.reports.groups.model}
           value={query.get("model") ?? ""}
-          onInput={(model) => refine({ model })}
+          onInput={(model) => filter({ model })}
         />
         <IdChoice
           label={t.reports.groups.api_key_id}
           value={query.get("key") ?? ""}
-          onInput={(key) => refine({ key })}
+          onInput={(key) => filter({ key })}
           things={keys}
         />
         <IdChoice
           label={t.reports.groups.project_id}
           value={query.get("project") ?? ""}
-          onInput={(project) => refine({ project })}
+          onInput={(project) => filter({ project })}
           things={projects}
         />
         <Field
           label={t.common.status}
           inputMode="numeric"
           value={query.get("status") ?? ""}
-          onInput={(status) => refine({ status })}
+          onInput={(status) => filter({ status })}
         />
-        <Field label={t.requests.code} value={query.get("code") ?? ""} onInput={(code) => refine({ code })} />
-        <Check label={t.requests.live} checked={live} onInput={setLive} />
+        <Field label={t.requests.code} value={query.get("code") ?? ""} onInput={(code) => filter({ code })} />
+        <Check label={t.requests.live} checked={live} onInput={setLive} disabled={isOlder} />
       </div>
       <Section loaded={loaded} busy={busy}>
-        {({ data }) =>
-          data.length === 0 ? (
-            <Empty title={t.requests.empty}>
-              <p>{t.requests.emptyHint}</p>
-            </Empty>
-          ) : (
-            <Table
-              name={t.views.requests}
-              rows={data}
-              id={({ id }) => id}
-              columns={[
-                {
-                  title: t.requests.request,
-                  heads: true,
-                  cell: (request) => (
-                    <>
-                      <span class="moment-text">{secondOf(request)}</span>
-                      <span class="second">{request.id}</span>
-                    </>
-                  ),
-                },
-                { title: t.reports.groups.model, cell: ({ model }) => model ?? "–" },
-                {
-                  title: t.reports.groups.api_key_id,
-                  cell: (request) => (request.api_key_id === null ? "–" : keyName(request.api_key_id)),
-                },
-                { title: t.common.status, cell: (request) => <Outcome request={request} /> },
-                {
-                  title: t.requests.firstByte,
-                  numeric: true,
-                  cell: (request) => milliseconds(request.first_byte_ms),
-                },
-                {
-                  title: t.requests.duration,
-                  numeric: true,
-                  cell: (request) => milliseconds(request.duration_ms),
-                },
-                {
-                  title: t.usage.tokens,
-                  numeric: true,
-                  cell: (request) => formatCount(request.input_tokens + request.output_tokens, t),
-                },
-                { title: t.costs.credits, numeric: true, cell: ({ credits }) => formatCredits(credits, t) },
-                {
-                  title: t.common.actions,
-                  cell: (request) => (
-                    <ViewLink to="requests" query={{ ...Object.fromEntries(query), request: request.id }}>
-                      {t.models.details}
-                    </ViewLink>
-                  ),
-                },
-              ]}
-            />
-          )
-        }
+        {({ data, has_more: hasMore, last_id: last }) => (
+          <>
+            {data.length === 0 ? (
+              <Empty title={t.requests.empty}>
+                <p>{t.requests.emptyHint}</p>
+              </Empty>
+            ) : (
+              <Table
+                name={t.views.requests}
+                rows={data}
+                id={({ id }) => id}
+                columns={[
+                  {
+                    title: t.requests.request,
+                    heads: true,
+                    cell: (request) => (
+                      <>
+                        <span class="moment-text">{secondOf(request)}</span>
+                        <span class="second">{request.id}</span>
+                      </>
+                    ),
+                  },
+                  { title: t.reports.groups.model, cell: ({ model }) => model ?? "–" },
+                  {
+                    title: t.reports.groups.api_key_id,
+                    cell: (request) => (request.api_key_id === null ? "–" : keyName(request.api_key_id)),
+                  },
+                  { title: t.common.status, cell: (request) => <Outcome request={request} /> },
+                  {
+                    title: t.requests.firstByte,
+                    numeric: true,
+                    cell: (request) => milliseconds(request.first_byte_ms),
+                  },
+                  {
+                    title: t.requests.duration,
+                    numeric: true,
+                    cell: (request) => milliseconds(request.duration_ms),
+                  },
+                  {
+                    title: t.usage.tokens,
+                    numeric: true,
+                    cell: (request) => formatCount(request.input_tokens + request.output_tokens, t),
+                  },
+                  { title: t.costs.credits, numeric: true, cell: ({ credits }) => formatCredits(credits, t) },
+                  {
+                    title: t.common.actions,
+                    cell: (request) => (
+                      <ViewLink to="requests" query={{ ...Object.fromEntries(query), request: request.id }}>
+                        {t.models.details}
+                      </ViewLink>
+                    ),
+                  },
+                ]}
+              />
+            )}
+            <p class="row">
+              {isOlder && (
+                <ViewLink to="requests" query={newest}>
+                  {t.requests.toNewest}
+                </ViewLink>
+              )}
+              {hasMore && last !== null && (
+                <ViewLink to="requests" query={{ ...newest, after: last }}>
+                  {t.requests.older}
+                </ViewLink>
+              )}
+            </p>
+          </>
+        )}
       </Section>
       <p class="hint">
         {t.requests.newest(formatCount(MOST, t))} {t.common.utc}
@@ -136,6 +153,9 @@ function RequestList() {
     </>
   );
 }
+
+/** Another filter begins with its newest requests. */
+const filter = (changes: Readonly<Record<string, string>>): void => refine({ ...changes, after: "" });
 
 function questionOf(query: URLSearchParams) {
   const [from, to, status] = [query.get("from"), query.get("to"), query.get("status")];
@@ -152,5 +172,6 @@ function questionOf(query: URLSearchParams) {
     ...text("code", "code"),
     ...text("key", "api_key_id"),
     ...text("project", "project_id"),
+    ...text("after", "after"),
   };
 }

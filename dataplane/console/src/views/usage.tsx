@@ -21,7 +21,7 @@ import { useStore } from "../lib/store.ts";
 import { Button, Choice, Empty, Figure, IdChoice, Section } from "../parts/basics.tsx";
 import { Chart, MOST_SERIES } from "../parts/chart.tsx";
 import { GroupChoice, groupOf, groups, groupTitle, TagFields, tagsOf, valueTitle } from "../parts/groups.tsx";
-import { RangeFields, rangeOf } from "../parts/range.tsx";
+import { RangeChoice, RangeFields, rangeOf } from "../parts/range.tsx";
 import { Table, type Column } from "../parts/table.tsx";
 import { place, refine } from "../router.ts";
 import { formatCount, useTexts, type Texts } from "../texts/texts.ts";
@@ -34,6 +34,8 @@ interface Question {
   readonly key: string;
   readonly project: string;
   readonly tier: string;
+  /** Of batches alone, of all else alone, or null: both. */
+  readonly batch: boolean | null;
   readonly tags: TagFilter;
 }
 
@@ -46,9 +48,15 @@ function questionOf(query: URLSearchParams): Question {
     key: query.get("key") ?? "",
     project: query.get("project") ?? "",
     tier: query.get("tier") ?? "",
+    batch: batchOf(query),
     tags: tagsOf(query),
   };
 }
+
+const batchOf = (query: URLSearchParams): boolean | null => {
+  const batch = query.get("batch");
+  return batch === "true" || batch === "false" ? batch === "true" : null;
+};
 
 const oneOf = (text: string): string[] => (text === "" ? [] : [text]);
 
@@ -58,12 +66,13 @@ export default function Usage() {
   const names = useNames();
   const loaded = useLoad(
     async (signal) => {
-      const { range, width, group, model, key, project, tier, tags } = question;
+      const { range, width, group, model, key, project, tier, batch, tags } = question;
       const filters = {
         models: oneOf(model),
         api_key_ids: oneOf(key),
         project_ids: oneOf(project),
         service_tiers: oneOf(tier),
+        ...(batch === null ? {} : { batch }),
         tags,
       };
       const [buckets, models, tiers] = await Promise.all([
@@ -103,44 +112,57 @@ interface FiltersProps {
 function Filters({ question, models, tiers, names: { keys, projects } }: FiltersProps) {
   const t = useTexts();
   return (
-    <div class="filters">
-      <RangeFields range={question.range} />
-      <Choice
-        label={t.reports.interval}
-        value={question.width === "1h" ? "hour" : "day"}
-        onInput={(interval) => refine({ interval })}
-        choices={[
-          ["day", t.reports.day],
-          ["hour", t.reports.hour],
-        ]}
-      />
-      <GroupChoice groups={groups} none />
-      <IdChoice
-        label={t.reports.groups.model}
-        value={question.model}
-        onInput={(model) => refine({ model })}
-        things={models.map((model) => ({ id: model, name: model }))}
-      />
-      <IdChoice
-        label={t.reports.groups.api_key_id}
-        value={question.key}
-        onInput={(key) => refine({ key })}
-        things={keys}
-      />
-      <IdChoice
-        label={t.reports.groups.project_id}
-        value={question.project}
-        onInput={(project) => refine({ project })}
-        things={projects}
-      />
-      <IdChoice
-        label={t.reports.groups.service_tier}
-        value={question.tier}
-        onInput={(tier) => refine({ tier })}
-        things={tiers.map((tier) => ({ id: tier, name: tier }))}
-      />
-      <TagFields />
-    </div>
+    <>
+      <RangeChoice range={question.range} />
+      <div class="filters">
+        <RangeFields range={question.range} />
+        <Choice
+          label={t.reports.interval}
+          value={question.width === "1h" ? "hour" : "day"}
+          onInput={(interval) => refine({ interval })}
+          choices={[
+            ["day", t.reports.day],
+            ["hour", t.reports.hour],
+          ]}
+        />
+        <GroupChoice groups={groups} none />
+        <IdChoice
+          label={t.reports.groups.model}
+          value={question.model}
+          onInput={(model) => refine({ model })}
+          things={models.map((model) => ({ id: model, name: model }))}
+        />
+        <IdChoice
+          label={t.reports.groups.api_key_id}
+          value={question.key}
+          onInput={(key) => refine({ key })}
+          things={keys}
+        />
+        <IdChoice
+          label={t.reports.groups.project_id}
+          value={question.project}
+          onInput={(project) => refine({ project })}
+          things={projects}
+        />
+        <IdChoice
+          label={t.reports.groups.service_tier}
+          value={question.tier}
+          onInput={(tier) => refine({ tier })}
+          things={tiers.map((tier) => ({ id: tier, name: tier }))}
+        />
+        <Choice
+          label={t.reports.groups.batch}
+          value={question.batch === null ? "" : String(question.batch)}
+          onInput={(batch) => refine({ batch })}
+          choices={[
+            ["", t.common.all],
+            ["true", t.reports.batch],
+            ["false", t.reports.live],
+          ]}
+        />
+        <TagFields />
+      </div>
+    </>
   );
 }
 

@@ -1,0 +1,17 @@
+/** How a request ended. */
+import type { Request } from "../api/schema.ts";
+import { hasFailed } from "../lib/health.ts";
+import { Badge } from "./basics.tsx";
+
+export const milliseconds = (value: number | null): string => (value === null ? "–" : `${value} ms`);
+
+/** An answer that broke off has a good status, sent before, and a code that says why it ended. */
+export function Outcome({ request }: { request: Request }) {
+  const { status, error_code: code } = request;
+  return (
+    <>
+      <Badge kind={hasFailed(request) ? "bad" : "good"}>{String(status)}</Badge>
+      {code !== null && <span class="second">{code}</span>}
+    </>
+  );
+}
