@@ -37,7 +37,9 @@ export default defineConfig({
           setupFiles: ["test/vendor/tap.ts"],
           testTimeout: 60_000,
           hookTimeout: 180_000,
-          fileParallelism: false,
+          // Each file has databases, Redis servers and ports of its own.
+          maxWorkers: 2,
+          sequence: { groupOrder: 1 },
         },
       },
       {
@@ -49,6 +51,7 @@ export default defineConfig({
           hookTimeout: 900_000,
           // They wait more than they work, and each has a namespace of its own.
           maxWorkers: 2,
+          sequence: { groupOrder: 1 },
         },
       },
       {

@@ -48,7 +48,7 @@ const newest = async () => {
 };
 const models = async () => (await newest())?.published?.routing.routes.map(({ model }) => model).join(" ");
 
-async function until<T>(what: () => Promise<T>, wanted: T, timeoutMs = 8000): Promise<void> {
+async function expectSoon<T>(what: () => Promise<T>, wanted: T, timeoutMs = 8000): Promise<void> {
   const deadline = Date.now() + timeoutMs;
   let found = await what();
   while (found !== wanted && Date.now() < deadline) {
@@ -95,16 +95,16 @@ describe("watching", () => {
   test("an edit, a rename over a file, a new nested folder and a deletion are published within a second", async () => {
     await write("routes/one.yaml", route("m"));
     start();
-    await until(models, "m");
+    await expectSoon(models, "m");
     const startedMs = Date.now();
     await write("routes/deep/er/two.json", JSON.stringify(parseRoute("n")));
-    await until(models, "m n");
+    await expectSoon(models, "m n");
     // Editors write beside the file and rename over it.
     await fs.writeFile(path("manifests", "routes", ".one.yaml.swp"), route("k"));
     await fs.rename(path("manifests", "routes", ".one.yaml.swp"), path("manifests", "routes", "one.yaml"));
-    await until(models, "k n");
+    await expectSoon(models, "k n");
     await fs.rm(path("manifests", "routes", "deep"), { recursive: true });
-    await until(models, "k");
+    await expectSoon(models, "k");
     // Three changes; a busy test machine gets some air.
     expect(Date.now() - startedMs).toBeLessThan(6000);
   });
@@ -112,14 +112,20 @@ describe("watching", () => {
   test("rule 1.12: broken YAML keeps its file's objects, is named with its line, and heals", async () => {
     await write("one.yaml", route("m"));
     start();
-    await until(models, "m");
+    await expectSoon(models, "m");
     const uid = (await newest())?.published?.routing.routes[0]?.source.uid;
     await write("one.yaml", `${route("m")}\n  bad: [`);
-    await until(async () => lines.some((line) => line.startsWith(`${path("manifests", "one.yaml")}:`)), true);
-    await until(async () => lines.some((line) => line.startsWith("ModelRoute default/m Unreadable")), true);
+    await expectSoon(
+      async () => lines.some((line) => line.startsWith(`${path("manifests", "one.yaml")}:`)),
+      true,
+    );
+    await expectSoon(
+      async () => lines.some((line) => line.startsWith("ModelRoute default/m Unreadable")),
+      true,
+    );
     expect(await models()).toBe("m");
     await write("one.yaml", route("m", "https://b.example"));
-    await until(
+    await expectSoon(
       async () => (await newest())?.published?.routing.routes[0]?.upstreams[0]?.url,
       "https://b.example/v1/messages",
     );
@@ -136,23 +142,23 @@ describe("watching", () => {
     );
     await write("one.yaml", `${secret}---\n${keyed}---\n${route("n")}`);
     start();
-    await until(models, "m n");
+    await expectSoon(models, "m n");
     expect((await newest())?.published?.credentials).toEqual({ "default/up/key": "value" });
     expect(lines).toContain(
       `${path("manifests", "one.yaml")}:1 Secret default/up metadata.lables: Invalid: is not a known field`,
     );
     await write("one.yaml", `${secret}---\n${keyed}`);
-    await until(models, "m");
+    await expectSoon(models, "m");
   });
 
   test("uid and generation survive a restart; nothing is published anew when nothing changed", async () => {
     await write("one.yaml", route("m"));
     start();
-    await until(models, "m");
+    await expectSoon(models, "m");
     const before = await newest();
     await end();
     start();
-    await until(async () => lines.filter((line) => line.startsWith("ModelRoute default/m")).length, 2);
+    await expectSoon(async () => lines.filter((line) => line.startsWith("ModelRoute default/m")).length, 2);
     expect((await newest())?.published?.routing).toEqual(before?.published?.routing);
   });
 
@@ -160,7 +166,7 @@ describe("watching", () => {
     start();
     for (let edit = 1; edit <= 500; edit += 1)
       await write("one.yaml", route("m", `https://e${edit}.example`));
-    await until(
+    await expectSoon(
       async () => (await newest())?.published?.routing.routes[0]?.upstreams[0]?.url,
       "https://e500.example/v1/messages",
     );
@@ -171,13 +177,16 @@ describe("failures", () => {
   test("a folder that goes away leaves everything served, is told once, and is read again when it is back", async () => {
     await write("one.yaml", route("m"));
     start();
-    await until(models, "m");
+    await expectSoon(models, "m");
     await fs.rename(path("manifests"), path("elsewhere"));
-    await until(async () => lines.filter((line) => line.startsWith("the folder could not be")).length, 1);
+    await expectSoon(
+      async () => lines.filter((line) => line.startsWith("the folder could not be")).length,
+      1,
+    );
     expect(await models()).toBe("m");
     await fs.rename(path("elsewhere"), path("manifests"));
     await write("one.yaml", route("n"));
-    await until(models, "n");
+    await expectSoon(models, "n");
     expect(lines.filter((line) => line.startsWith("the folder could not be"))).toHaveLength(1);
   });
 });
@@ -186,7 +195,7 @@ describe("keys", () => {
   test("a missing key is generated, mode 0600, printed by place and never by value, and stays", async () => {
     await write("organization.yaml", organization);
     start();
-    await until(async () => (await newest())?.published?.routing.organizations[0]?.apiKeys.length, 1);
+    await expectSoon(async () => (await newest())?.published?.routing.organizations[0]?.apiKeys.length, 1);
     const file = path("data", "secrets", "default", "keys", "api-key");
     const value = (await fs.readFile(file, "utf8")).trim();
     expect(value).toMatch(/^sk-svc-[A-Za-z0-9]{40}$/);
@@ -199,7 +208,7 @@ describe("keys", () => {
     expect((await newest())?.published?.routing.organizations[0]?.apiKeys[0]?.sha256).toBe(digest);
     await end();
     start();
-    await until(
+    await expectSoon(
       async () => lines.filter((line) => line.startsWith("Organization default/acme Ready")).length,
       2,
     );
@@ -213,7 +222,7 @@ describe("keys", () => {
       "apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\nstringData: {api-key: hunter2}\n",
     );
     start();
-    await until(async () => (await newest())?.published?.routing.organizations[0]?.adminKeys.length, 1);
+    await expectSoon(async () => (await newest())?.published?.routing.organizations[0]?.adminKeys.length, 1);
     expect((await newest())?.published?.routing.organizations[0]?.apiKeys).toEqual([]);
     expect(lines.join("\n")).toContain("spec.apiKeys[0].secretKeyRef: SecretInvalid");
     expect(lines.join("\n")).not.toContain("hunter2");
@@ -236,7 +245,7 @@ describe("keys", () => {
       route("m").replace('a.example"', 'a.example", credentials: {secretKeyRef: {name: up, key: key}}'),
     );
     start();
-    await until(models, "m");
+    await expectSoon(models, "m");
     const generated = (
       await fs.readFile(path("data", "secrets", "default", "keys", "admin-key"), "utf8")
     ).trim();
@@ -269,22 +278,22 @@ describe("acknowledgement", () => {
     };
     await write("one.yaml", route("m"));
     start(url());
-    await until(models, "m");
-    await until(
+    await expectSoon(models, "m");
+    await expectSoon(
       async () => lines.some((line) => line === "ModelRoute default/m Ready=False Pending: 0/1 pods"),
       true,
     );
     await take();
-    await until(
+    await expectSoon(
       async () => lines.some((line) => line === "ModelRoute default/m Ready=True Ready: 1/1 pods"),
       true,
     );
     await write("one.yaml", route("m", "https://b.example"));
     const slots = async () =>
       (await fs.readdir(path("out"))).filter((name) => name.endsWith("index.json")).length;
-    await until(slots, 2);
+    await expectSoon(slots, 2);
     await take();
-    await until(slots, 1);
+    await expectSoon(slots, 1);
   });
 
   test("rule 6.1: a data plane that hangs holds up no edit", async () => {
@@ -293,11 +302,11 @@ describe("acknowledgement", () => {
     server.on("request", () => (asked += 1));
     await write("one.yaml", route("m"));
     start(url());
-    await until(async () => asked > 0, true);
+    await expectSoon(async () => asked > 0, true);
     for (const name of ["n", "k"]) {
       const editedAt = performance.now();
       await write("one.yaml", route(name));
-      await until(models, name);
+      await expectSoon(models, name);
       expect(performance.now() - editedAt).toBeLessThan(1900);
     }
     server.closeAllConnections();
@@ -307,7 +316,7 @@ describe("acknowledgement", () => {
     answer = () => ({ serial: "seven" });
     await write("one.yaml", route("m"));
     start(url());
-    await until(
+    await expectSoon(
       async () => lines.some((line) => line.includes("ModelRoute default/m Ready=False NoPods: 0/0 pods")),
       true,
     );

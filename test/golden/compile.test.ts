@@ -161,7 +161,7 @@ const describeStatus = (status: ObjectStatus) =>
     },
   ] as const;
 
-async function judge(name: string, options: CaseOptions, expected: string): Promise<void> {
+async function expectGolden(name: string, options: CaseOptions, expected: string): Promise<void> {
   const result = await run(name, options, false);
   await expect(`${JSON.stringify(result, null, 2)}\n`).toMatchFileSnapshot(join(cases, name, expected));
   expect(await run(name, options, true), "a restarted operator comes to the same").toEqual(result);
@@ -170,13 +170,13 @@ async function judge(name: string, options: CaseOptions, expected: string): Prom
 
 describe("compile", async () => {
   test.for(names)("%s", async (name) => {
-    await judge(name, await optionsOf(name), "expected.json");
+    await expectGolden(name, await optionsOf(name), "expected.json");
   });
 
   const both = await Promise.all(names.map(async (name) => ((await optionsOf(name)).both === true ? [name] : [])));
   test.for(both.flat())("%s under Namespaced", async (name) => {
     const options = { ...(await optionsOf(name)), tenancy: [{ tenancy: "Namespaced" }] };
-    await judge(name, options, "expected-namespaced.json");
+    await expectGolden(name, options, "expected-namespaced.json");
   });
 
   test("every reason of Accepted and ResolvedRefs has a case", async () => {

@@ -98,7 +98,10 @@ describe("what is refused at create", () => {
       },
     });
     const { id } = (await answer.json()) as { id: string };
-    await plane.ended(`/v1/messages/batches/${id}`);
+    expect(await plane.ended(`/v1/messages/batches/${id}`)).toMatchObject({
+      processing_status: "ended",
+      request_counts: { succeeded: 2, errored: 0 },
+    });
   });
 
   test("a body over 256 MiB is 413, answered and not cut off, nothing stored", async () => {

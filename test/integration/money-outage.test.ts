@@ -44,7 +44,7 @@ const charged = () =>
       sql.type(z.object({ used: z.bigint() }))`select coalesce(sum(cost_micros), 0)::int8 as used from usage`,
     )
     .catch(() => null);
-async function isExact(used: bigint): Promise<void> {
+async function expectCharged(used: bigint): Promise<void> {
   await expect.poll(charged, { timeout: 10_000 }).toBe(used);
   const credit = { granted: 1_000n, used, held: 0n, available: 1_000n - used };
   await expect.poll(() => plane.holds.credit("org").catch(() => null), { timeout: 10_000 }).toEqual(credit);
@@ -67,7 +67,7 @@ test("Redis is frozen: a new request is refused within 2 s, a charge goes straig
   redis.resume();
   await redisReady(plane.redis, 5_000);
   await second.settle(usage(30));
-  await isExact(70n);
+  await expectCharged(70n);
 });
 
 const owed = async () => (await metrics.pending.get()).values[0]?.value;
@@ -87,7 +87,7 @@ test("Redis is frozen for long: what is owed to it is bounded, and the sweeper g
   expect((await dropped()) - before).toBeGreaterThanOrEqual(290);
   redis.resume();
   await redisReady(plane.redis, 5_000);
-  await isExact(0n);
+  await expectCharged(0n);
   await expect.poll(owed, { timeout: 10_000 }).toBe(0);
 });
 
@@ -126,7 +126,7 @@ test("Redis is killed and comes back: charges and holds go on", async () => {
   expect(await failure(plane.holds.open(request("org"), 1n))).toMatchObject({ code: "unavailable" });
   await redis.start();
   await bill.settle(usage(30));
-  await isExact(50n);
+  await expectCharged(50n);
 });
 
 test("Redis forgets everything: what was charged and not yet in the ledger is charged again, what runs is held again", async () => {
@@ -145,7 +145,7 @@ test("Redis forgets everything: what was charged and not yet in the ledger is ch
     .poll(() => plane.holds.credit("org").catch(() => null), { timeout: 10_000 })
     .toEqual({ granted: 1_000n, used: 60n, held: 100n, available: 840n });
   await running.settle(usage(5));
-  await isExact(65n);
+  await expectCharged(65n);
 });
 
 test("Postgres restarts: requests are served and charged meanwhile", async () => {
@@ -155,7 +155,7 @@ test("Postgres restarts: requests are served and charged meanwhile", async () =>
     await (await plane.holds.open(request("org"), 100n)).settle(usage(10));
   }
   await postgres.start();
-  await isExact(51n);
+  await expectCharged(51n);
 });
 
 test("both stores are silent: the end of an answer is withheld, then refused for good, and charged when one is back", async () => {
@@ -170,7 +170,7 @@ test("both stores are silent: the end of an answer is withheld, then refused for
   await postgres.start();
   await expect.poll(charged, { timeout: 10_000 }).toBe(80n);
   redis.resume();
-  await isExact(80n);
+  await expectCharged(80n);
 });
 
 test("Redis forgets everything just before a data plane leaves: what it charged is in the ledger when it is gone", async () => {
@@ -180,7 +180,7 @@ test("Redis forgets everything just before a data plane leaves: what it charged 
   await plane.redis.flushall();
   await plane.close();
   plane = await Plane.open({ redisUrl: redis.url, postgresUrl: postgres.url });
-  await isExact(60n);
+  await expectCharged(60n);
 });
 
 test("Redis forgets everything and nobody asks it for anything: what was charged is there again within half a second", async () => {
@@ -201,7 +201,7 @@ test("Redis forgets everything and nobody asks it for anything: what was charged
   await plane.vanish();
   plane = watcher;
   await plane.upkeep.drain();
-  await isExact(60n);
+  await expectCharged(60n);
 });
 
 test("Postgres is away longer than charges are kept for: what Redis forgets then is charged again all the same", async () => {
@@ -214,7 +214,7 @@ test("Postgres is away longer than charges are kept for: what Redis forgets then
   }
   await plane.redis.flushall();
   await postgres.start();
-  await isExact(201n);
+  await expectCharged(201n);
   await expect.poll(() => plane.holds.waitingBytes, { timeout: 10_000 }).toBe(0);
 });
 
@@ -235,7 +235,7 @@ test("more waits for the ledger than can be kept: new requests are refused, thos
   await expect.poll(keptBytes, { timeout: 10_000 }).toBeGreaterThan(0);
   await second.settle(usage(10));
   await postgres.start();
-  await isExact(20n);
+  await expectCharged(20n);
   await expect.poll(() => plane.holds.waitingBytes, { timeout: 10_000 }).toBe(0);
   await (await plane.holds.open(request("org"), 1n)).release();
 });

@@ -164,6 +164,7 @@ test("a waiting request runs as soon as another one ends", async () => {
   await bill.release();
   const held = await second;
   await held.settle(usage(1));
+  expect(await plane.holds.credit("org_line")).toEqual({ granted: 100n, used: 1n, held: 0n, available: 99n });
 });
 
 test("a grant makes an empty organization serve", async () => {

@@ -160,6 +160,7 @@ describe.skipIf(access === null)("an operator in trouble", () => {
     await sleep(1500);
     await first().writeKubeconfig("the-second-token");
     await edit();
+    expect(served()).toContain(`edit-${edits}.`);
   });
 
   test("rule 6.10: a leader that was frozen and is woken writes nothing, whatever the clocks say", async () => {

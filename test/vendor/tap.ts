@@ -1,5 +1,5 @@
 /**
- * Vitest's set-up of the integration tests: whatever a test fetches from the gateway, itself or through an SDK, is kept
+ * Vitest's set-up of the integration tests, in each worker, which add to one file: whatever a test fetches from the gateway, itself or through an SDK, is kept
  * for the judge, each shape once, and judged when all tests are over (`judge-tapped.ts`).
  */
 import { appendFileSync } from "node:fs";
