@@ -62,6 +62,7 @@ test.each([
   "redis-sentinel://s1",
   "redis-sentinel:///main",
   "redis-sentinel://u:%zz@s1/main",
+  "redis-cluster://c1/1",
   "",
 ])("REDIS_URL=%j is refused by name, without its words", (url) => {
   expect(() => readEnvironment({ ...needed, REDIS_URL: url })).toThrow(

@@ -1,6 +1,6 @@
 /** The data plane's environment (design.md §7), read once by `main.ts`. */
 import { z } from "zod";
-import { readRedisAddress, withSentinelPassword } from "./store/redis-address.ts";
+import { checkRedisAddress, withSentinelPassword } from "./store/redis-address.ts";
 
 const port = z.coerce.number().int().min(0).max(65_535);
 /** An empty variable counts as absent: charts and shells set such. */
@@ -18,7 +18,7 @@ const withDefault = <Schema extends z.ZodType>(schema: Schema, value: string) =>
 
 const redisUrl = z.string().superRefine((url, context) => {
   try {
-    readRedisAddress(url);
+    checkRedisAddress(url);
   } catch (error) {
     context.addIssue((error as Error).message);
   }

@@ -37,6 +37,8 @@ export interface RedisOptions {
   readonly durable: boolean;
   /** Port of 127.0.0.1 of the server that it copies. */
   readonly replicaOf?: number;
+  /** A node of a cluster, which knows no other yet. */
+  readonly cluster?: { readonly nodeTimeoutMs: number };
   readonly say: Say;
 }
 
@@ -88,7 +90,7 @@ export async function startRedis(options: RedisOptions): Promise<RedisServer> {
   }
 }
 
-function settings(where: Where, folder: string, { durable, replicaOf }: RedisOptions): string[] {
+function settings(where: Where, folder: string, { durable, replicaOf, cluster }: RedisOptions): string[] {
   const values = {
     // A socket that a killed server left is removed by the next one.
     ...("path" in where
@@ -110,6 +112,14 @@ function settings(where: Where, folder: string, { durable, replicaOf }: RedisOpt
     save: "",
     daemonize: "no",
     ...(replicaOf === undefined ? {} : { replicaof: `127.0.0.1 ${replicaOf}` }),
+    ...(cluster === undefined
+      ? {}
+      : {
+          "cluster-enabled": "yes",
+          "cluster-node-timeout": String(cluster.nodeTimeoutMs),
+          // Other masters go on while one has none in its place.
+          "cluster-require-full-coverage": "no",
+        }),
   };
   return Object.entries(values).flatMap(([name, value]) => [`--${name}`, value]);
 }

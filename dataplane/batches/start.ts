@@ -1,5 +1,5 @@
 /** Everything of a data plane that has to do with batches, put together. */
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../store/redis-servers.ts";
 import type { Holds } from "../billing/holds.ts";
 import type { RunServices } from "./run.ts";
 import type { BatchContext } from "./context.ts";
@@ -11,7 +11,7 @@ export interface BatchesOptions
     Omit<BatchContext, "workerId" | "wake" | "balance">,
     Pick<RunServices, "serve" | "snapshot" | "random" | "records" | "limitsOf">,
     Pick<WorkerOptions, "busy" | "liveLoad" | "rhythm" | "limits"> {
-  readonly redis: Redis;
+  readonly redis: RedisStore;
   readonly holds: Holds;
 }
 

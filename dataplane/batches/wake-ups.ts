@@ -1,5 +1,5 @@
 /** Wakes the workers of all pods through Redis. Without Redis they find work by looking, a little later. */
-import type { Redis } from "ioredis";
+import { duplicateToListen, type RedisStore } from "../store/redis-servers.ts";
 
 const CHANNEL = "gapura:batches";
 
@@ -12,10 +12,10 @@ export interface WakeUps {
 }
 
 /** `redis`: its options are taken over for a connection of one's own, and `send` uses it. */
-export function redisWakeUps(redis: Redis): WakeUps {
+export function redisWakeUps(redis: RedisStore): WakeUps {
   // Left to itself the client subscribes anew after each break with a promise that nobody awaits: on a busy machine
   // that time-out would end the process.
-  const subscriber = redis.duplicate({ autoResubscribe: false });
+  const subscriber = duplicateToListen(redis);
   subscriber.on("error", () => {});
   const listeners = new Set<() => void>();
   const tell = () => {

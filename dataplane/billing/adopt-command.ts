@@ -1,5 +1,5 @@
 /** `main.ts adopt`: takes a restored Postgres for the ledger, and charges again what Redis knows and it has lost. */
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../store/redis-servers.ts";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { creditsText } from "./credits.ts";
@@ -10,7 +10,7 @@ import { Shards } from "./shards.ts";
 /** One line for each organization that lost charges, and one to end with. @throws Error when it cannot be done. */
 export async function adopt(
   pool: DatabasePool,
-  redis: Redis,
+  redis: RedisStore,
   { log, newEpoch }: { readonly log: Logger; readonly newEpoch: () => string },
 ): Promise<readonly string[]> {
   const ledger = await readLedgerId(pool);

@@ -7,6 +7,7 @@ import { ReplyError, type Redis } from "ioredis";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { refusesData } from "../store/postgres.ts";
+import { isSlotMoving, serverOf, type RedisStore } from "../store/redis-servers.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Account } from "./accounts.ts";
 import { chargeAll, type Charge } from "./charge.ts";
@@ -58,7 +59,7 @@ export class LedgerAway extends Error {
 }
 
 export interface DrainerOptions {
-  readonly redis: Redis;
+  readonly redis: RedisStore;
   readonly pool: DatabasePool;
   /** That of `pool`. */
   readonly ledger: LedgerId;
@@ -93,15 +94,19 @@ export class Drainer {
     const lengths = await Promise.allSettled(mine.map(({ shard }) => redis.xlen(`${shard.tag}:usage`)));
     let moved = 0;
     let failure: unknown = null;
-    for (const [at, { index }] of mine.entries()) {
+    const away = new Set<Redis | null>();
+    for (const [at, { shard, index }] of mine.entries()) {
+      const server = serverOf(redis, `${shard.tag}:usage`);
       try {
         const length = lengths[at];
-        if (length === undefined || !isMine(index)) continue;
+        if (length === undefined || !isMine(index) || away.has(server)) continue;
         if (length.status === "rejected") throw length.reason;
         moved += await this.#shard(index, length.value);
       } catch (error) {
-        // The others must not wait for a shard with keys that are none of ours; for a store that is away all do.
-        if (!(error instanceof ReplyError || error instanceof EntryMissing)) throw error;
+        if (error instanceof LedgerAway) throw error;
+        // The others must not wait for a shard with keys that are none of ours; for a server that is away all its shards do.
+        if (!(error instanceof ReplyError || error instanceof EntryMissing || isSlotMoving(error)))
+          away.add(server);
         failure ??= error;
       }
     }
@@ -193,7 +198,11 @@ export class Drainer {
 }
 
 /** The oldest entries of a shard. */
-export async function readEntries(redis: Redis, { tag }: Shard, most = MOST_ENTRIES_READ): Promise<Entry[]> {
+export async function readEntries(
+  redis: RedisStore,
+  { tag }: Shard,
+  most = MOST_ENTRIES_READ,
+): Promise<Entry[]> {
   const raw = await redis.xrange(`${tag}:usage`, "-", "+", "COUNT", most);
   return raw.map(([entryId, fields]) => ({ entryId, charges: readCharges(fields) }));
 }

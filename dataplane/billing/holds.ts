@@ -3,8 +3,8 @@
  * a request has ended: charges.ts. The scripts are store/meter-*.lua; how rows come from there into the ledger: drain.ts; what keeps holds alive
  * and accounts fresh: upkeep.ts; every crash between two writes: docs/decisions/money.md.
  */
+import type { RedisStore } from "../store/redis-servers.ts";
 import type { Span } from "@opentelemetry/api";
-import type { Redis } from "ioredis";
 import type { Clock } from "../lib/clock.ts";
 import { Roster } from "../lib/roster.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -44,7 +44,7 @@ const IDLE_LOOK_MS = 20;
 const ASKED_AT_ONCE = 128;
 
 export interface HoldsOptions extends ChargesOptions {
-  readonly redis: Redis;
+  readonly redis: RedisStore;
   readonly clock: Clock;
   /** That of `pool` (`readLedgerId`). */
   readonly ledger: LedgerId;
@@ -265,11 +265,6 @@ export class Holds implements Meter, HoldOperations {
 
   get shards(): readonly Shard[] {
     return this.#shards.all;
-  }
-
-  /** Redis may have lost writes, though its epochs are there: another server answers, or it was restarted. */
-  lost(): void {
-    for (const shard of this.#shards.all) shard.lost();
   }
 
   /** Sends heartbeats of the running requests, with the usage observed so far. Never fails. */

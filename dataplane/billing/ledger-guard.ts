@@ -9,7 +9,7 @@
  * somebody may have restored an old backup on purpose. It says so, charges nothing and waits: for another data plane that
  * knows, or for `main.ts adopt`.
  */
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../store/redis-servers.ts";
 import type { Logger } from "pino";
 import type { DatabasePool, DatabaseTransactionConnection } from "slonik";
 import { sql } from "slonik";
@@ -32,7 +32,7 @@ const CHARGES_AT_ONCE = 500;
 export type Ahead = "refuse" | "charge";
 
 export interface LedgerGuardOptions {
-  readonly redis: Redis;
+  readonly redis: RedisStore;
   readonly pool: DatabasePool;
   readonly log: Logger;
   /** That of `pool`. */

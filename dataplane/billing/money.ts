@@ -1,18 +1,22 @@
 /** Everything of a data plane that has to do with credit, put together and started in the right order. */
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../store/redis-servers.ts";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
+import { redisReady } from "../store/redis.ts";
 import { Holds, type HoldsOptions } from "./holds.ts";
 import type { LedgerId } from "./ledger-identity.ts";
 import { Upkeep } from "./upkeep.ts";
 
+/** Until all masters of a cluster are connected; one that is lost is asked again later. */
+const CONNECT_MS = 2_000;
+
 export interface MoneyOptions {
   /** That of `pool` (`readLedgerId`). */
   readonly ledger: LedgerId;
-  readonly redis: Redis;
+  readonly redis: RedisStore;
   readonly pool: DatabasePool;
   readonly clock: Clock;
   readonly log: Logger;
@@ -46,9 +50,13 @@ export function startMoney(options: MoneyOptions): Money {
   });
   const upkeep = new Upkeep({ redis, pool, holds, log, pod: newId("req"), random: Math.random });
   upkeep.start();
-  const begin = () =>
-    upkeep.look().catch((error: unknown) => {
+  const begin = async () => {
+    try {
+      await redisReady(redis, CONNECT_MS);
+      await upkeep.look();
+    } catch (error) {
       log.warn({ err: error }, "could not compare Redis with the ledger");
-    });
+    }
+  };
   return { begin, holds, upkeep, stop: () => upkeep.stop() };
 }

@@ -3,8 +3,8 @@
  * it: accounts, hourly sums, and Redis (design.md §5). Works beside running data planes: Postgres is read as of one
  * moment, a shard of Redis as of one moment, and what may differ for a moment is looked at again.
  */
+import type { RedisStore } from "../store/redis-servers.ts";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Redis } from "ioredis";
 import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { loadScript } from "../store/redis.ts";
@@ -34,7 +34,7 @@ export interface LedgerReport {
   readonly holds: number;
 }
 
-export async function reconcileLedger(pool: DatabasePool, redis: Redis): Promise<LedgerReport> {
+export async function reconcileLedger(pool: DatabasePool, redis: RedisStore): Promise<LedgerReport> {
   const ledger = await checkLedger(pool);
   const meter = await checkMeter(pool, redis);
   return { ...ledger, broken: [...ledger.broken, ...meter.broken], holds: meter.holds };
@@ -216,7 +216,10 @@ const readShard = loadScript(
   (reply) => z.array(z.array(z.string())).parse(reply),
 );
 
-async function checkMeter(pool: DatabasePool, redis: Redis): Promise<{ broken: string[]; holds: number }> {
+async function checkMeter(
+  pool: DatabasePool,
+  redis: RedisStore,
+): Promise<{ broken: string[]; holds: number }> {
   const run = new ServerRun(redis, epochKeys);
   const names = await scanOrganizations(redis);
   const scopes = await scanScopes(redis);
@@ -229,7 +232,7 @@ async function checkMeter(pool: DatabasePool, redis: Redis): Promise<{ broken: s
       redis,
       [shardTag(shard)],
       [...(names[shard] ?? []), ...(scopes[shard] ?? [])],
-      () => run.begin(),
+      (server) => run.begin(server),
     );
     const [
       beatAge = "0",
@@ -260,7 +263,7 @@ async function checkMeter(pool: DatabasePool, redis: Redis): Promise<{ broken: s
 }
 
 /** A Redis database belongs to one ledger. */
-async function foreignShards(pool: DatabasePool, redis: Redis): Promise<string[]> {
+async function foreignShards(pool: DatabasePool, redis: RedisStore): Promise<string[]> {
   const ours = await readLedgerId(pool);
   const epochs = await Promise.all(epochKeys.map((key) => redis.get(key)));
   const theirs = new Set(epochs.map(ledgerOf).filter((ledger) => ledger !== null && ledger !== ours));
@@ -292,7 +295,7 @@ function wrongBooks(books: Books): string[] {
  * The base that Redis has is the balance of the same version. A version behind the ledger's is in order for some
  * seconds; one that Redis is ahead of cannot be, as Redis was read first.
  */
-async function wrongBases(pool: DatabasePool, redis: Redis, books: readonly Books[]): Promise<string[]> {
+async function wrongBases(pool: DatabasePool, redis: RedisStore, books: readonly Books[]): Promise<string[]> {
   const lines: string[] = [];
   let behind = books.filter(({ version }) => version !== "");
   for (let look = 1; behind.length > 0; look += 1) {
@@ -340,7 +343,7 @@ async function readBalances(pool: DatabasePool, books: readonly Books[]) {
 }
 
 /** Those that Redis still has the same version of. */
-async function stillAt(redis: Redis, books: readonly Books[]): Promise<Books[]> {
+async function stillAt(redis: RedisStore, books: readonly Books[]): Promise<Books[]> {
   const found: Books[] = [];
   for (const one of books) {
     const tag = shardTag(shardOf(one.organizationId));

@@ -1,6 +1,6 @@
 /** Compares what Redis believes of limits with the rows (rule 9.2), beside running data planes. */
+import type { RedisStore } from "../store/redis-servers.ts";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Redis } from "ioredis";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { creditsText } from "./credits.ts";
@@ -18,7 +18,7 @@ const BETWEEN_LOOKS_MS = 2_000;
  * will be read from the ledger before it is used again says nothing, nor one that was asked for under older keys: its limit may
  * be gone. What charges change meanwhile is looked at again.
  */
-export async function wrongScopes(pool: DatabasePool, redis: Redis): Promise<string[]> {
+export async function wrongScopes(pool: DatabasePool, redis: RedisStore): Promise<string[]> {
   let wrong = new Map<string, string>();
   for (let look = 1; look <= LOOKS; look += 1) {
     const found = await differingScopes(pool, redis);
@@ -31,7 +31,7 @@ export async function wrongScopes(pool: DatabasePool, redis: Redis): Promise<str
 }
 
 /** By their names, those whose spend differs now. */
-async function differingScopes(pool: DatabasePool, redis: Redis): Promise<Map<string, string>> {
+async function differingScopes(pool: DatabasePool, redis: RedisStore): Promise<Map<string, string>> {
   const found = new Map<string, string>();
   const [names, organizations] = [await scanScopes(redis), await scanOrganizations(redis)];
   for (let shard = 0; shard < SHARDS; shard += 1) {

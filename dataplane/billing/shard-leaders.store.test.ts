@@ -5,10 +5,10 @@ import { openRedis, redisReady } from "../store/redis.ts";
 import { ShardLeaders } from "./shard-leaders.ts";
 import { SHARDS } from "./shard.ts";
 import { Shards } from "./shards.ts";
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../store/redis-servers.ts";
 
 let store: TestStore;
-let redis: Redis;
+let redis: RedisStore;
 let shards: Shards;
 beforeAll(async () => {
   store = await freshRedis();

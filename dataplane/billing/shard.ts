@@ -3,6 +3,7 @@
  * idle gateway pays one round trip for an operation; while a call is under way the next operations gather.
  */
 import type { Redis } from "ioredis";
+import type { RedisStore } from "../store/redis-servers.ts";
 import { loadScript } from "../store/redis.ts";
 import { ForeignLedger, foreignText, ledgerOf, type LedgerId } from "./ledger-identity.ts";
 import { BEFORE_ALL, isUpTo, type StreamPosition } from "./kept-charges.ts";
@@ -92,14 +93,14 @@ interface Waiting {
 }
 
 export interface ShardOptions {
-  readonly redis: Redis;
+  readonly redis: RedisStore;
   /** 0 … SHARDS − 1. */
   readonly index: number;
   readonly ledger: LedgerId;
   /** Makes the random word of a new epoch. */
   readonly newEpoch: () => string;
   /** Must resolve before the first script call to a server that was started anew. */
-  readonly onNewRun: () => Promise<void>;
+  readonly onNewRun: (server: Redis) => Promise<void>;
   /** What to do again, in this order, when Redis turns out to have lost what it knew. */
   readonly onLost: (shard: number) => readonly MeterOperation[];
   /** All of that is done; no charge of it stands behind this entry of the stream. */
@@ -314,9 +315,12 @@ function answer({ resolve, reject }: Waiting, reply: Reply): void {
   reject(new RedisSilent("Redis refused an operation", { sent: true, cause: new Error(reply[1]) }));
 }
 
+/** With them the tags lie evenly in the slots of a cluster, one in each sixteenth, however many masters share them. */
+const SPREAD = [0, 3, 11, 108, 41, 59, 61, 79, 11, 142, 21, 39, 13, 18, 2, 1];
+
 /** Hash tag of a shard: all its keys begin with it. */
 export function shardTag(index: number): string {
-  return `{gapura-meter-${index}}`;
+  return `{gapura-meter-${index}-${SPREAD[index]}}`;
 }
 
 /** Where each shard's epoch stands: without it, or under another word, nothing is done (meter-apply.lua). */

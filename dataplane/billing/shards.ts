@@ -1,4 +1,5 @@
 /** The sixteen shards of the meter, and a backlog of operations for which no caller waits. */
+import type { Redis } from "ioredis";
 import { metrics } from "../telemetry/metrics.ts";
 import { meterUnavailable } from "./rate-limits.ts";
 import { ServerRun } from "./server-run.ts";
@@ -46,7 +47,7 @@ export class Shards {
     this.#onTaken = onTaken;
     this.#mostOwed = mostOwed;
     const run = new ServerRun(options.redis, epochKeys);
-    const onNewRun = () => run.begin();
+    const onNewRun = (server: Redis) => run.begin(server);
     this.all = Array.from({ length: SHARDS }, (_, index) => new Shard({ ...options, index, onNewRun }));
   }
 

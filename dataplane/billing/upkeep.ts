@@ -3,7 +3,7 @@
  * Redis for losses; the sweeper, the drainer and the look for accounts that Redis has an old version of run in one pod for
  * each shard (shard-leaders.ts), though each step is safe to run in several at once.
  */
-import type { Redis } from "ioredis";
+import { ServerRuns, lookForMasters, masterName, serverOf, type RedisStore } from "../store/redis-servers.ts";
 import { LRUCache } from "lru-cache";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
@@ -59,7 +59,7 @@ const STUCK_MS = 1_500;
 const LOOK_BACK_MOST_MS = 3_600_000;
 
 export interface UpkeepOptions {
-  readonly redis: Redis;
+  readonly redis: RedisStore;
   readonly pool: DatabasePool;
   readonly holds: Holds;
   readonly log: Logger;
@@ -82,11 +82,10 @@ export class Upkeep {
   readonly #told = new LRUCache<string, bigint>({ max: 200_000 });
   /** When this pod last told Redis of every change, in milliseconds of `performance.now()`. */
   #toldAt = Number.NEGATIVE_INFINITY;
-  /** `run_id` of the server that answered last; empty: unknown. */
-  #server = "";
-  #isSame = false;
+  readonly #runs = new ServerRuns();
+  /** `run_id` of the server that answered last, by shard; empty: unknown. */
+  readonly #servers: string[];
   #looked = false;
-  readonly #onBreak = () => (this.#isSame = false);
 
   constructor(options: UpkeepOptions) {
     this.#options = options;
@@ -100,6 +99,7 @@ export class Upkeep {
       word: () => holds.guard.word,
       onOther: () => this.#lookSoon(),
     });
+    this.#servers = holds.shards.map(() => "");
     this.#leaders = new ShardLeaders({ pod, random, shards: holds.shards });
     const { ledgerMs } = this.#rhythm;
     this.#guardLoop = new Recurring(log, "ledger", ledgerMs, () => this.look());
@@ -120,7 +120,6 @@ export class Upkeep {
   }
 
   start(): void {
-    this.#options.redis.on("close", this.#onBreak);
     for (const loop of this.#loops) loop.start();
   }
 
@@ -129,7 +128,6 @@ export class Upkeep {
    * again when Redis forgot it, until the ledger has all of it.
    */
   async stop(timeoutMs = 10_000): Promise<void> {
-    this.#options.redis.off("close", this.#onBreak);
     // A Postgres that hangs would block the drainer for ever.
     await Promise.race([Promise.all(this.#loops.map((loop) => loop.stop())), pause(timeoutMs)]);
     const deadline = performance.now() + timeoutMs;
@@ -160,24 +158,51 @@ export class Upkeep {
     return this.#looked ? this.#options.holds.fault : "Redis has not been looked at yet";
   }
 
-  /** Looks at every shard, with one short read each: what its epoch is, what the ledger has of it, and who leads it. */
+  /**
+   * Looks at every shard, with one short read each: what its epoch is, what the ledger has of it, and who leads it. One whose
+   * master is away does not keep the others waiting. @throws for the first of those, at the end.
+   */
   async watch(): Promise<void> {
     const { redis, holds } = this.#options;
-    await this.#look();
-    await Promise.all(
-      holds.shards.map(async ({ tag }, index) => {
-        const keys = ["epoch", "drained", "leader", "waiting"].map((name) => `${tag}:${name}`);
-        const [epoch = null, drained = null, leader = null, waiting] = await redis.mget(keys);
-        // A new connection may lead to another server, whose stream has other entries.
-        holds.sawShard(index, epoch, this.#isSame ? drained : null);
-        this.#leaders.saw(index, leader, performance.now());
-        metrics.usageLag.set({ shard: String(index) }, Number(waiting ?? 0));
-      }),
-    );
+    const runs = [...this.#servers];
+    const looks = await Promise.allSettled(holds.shards.map(({ tag }, index) => this.#lookAt(tag, index)));
+    const failed = looks.find((look) => look.status === "rejected");
+    if (failed !== undefined) lookForMasters(redis);
+    const others = new Set(this.#servers.flatMap((run, index) => (run === runs[index] ? [] : [index])));
+    if (others.size > 0) this.#tellAgain(others);
+    if (looks.every((look) => look.status === "rejected")) throw failed?.reason;
     this.#looked = true;
     const now = performance.now();
     if (this.#drainer.waitsFor(now) > STUCK_MS) await this.#leaders.resign(now);
     else await this.#leaders.claim(now);
+    if (failed !== undefined) throw failed.reason;
+  }
+
+  /**
+   * A server with another `run_id` was restarted, was a replica until now, or was given the shard's slot: writes that were
+   * acknowledged may be missing though the epoch is there (design.md §5), so recent charges and running holds are made again.
+   */
+  async #lookAt(tag: string, index: number): Promise<void> {
+    const { redis, holds } = this.#options;
+    const keys = ["epoch", "drained", "leader", "waiting"].map((name) => `${tag}:${name}`);
+    const [first = ""] = keys;
+    const server = serverOf(redis, first);
+    if (server === null) throw new Error(`the Redis master ${masterName(redis, first)} is away`);
+    const run = await this.#runs.of(server);
+    const before = this.#servers[index];
+    this.#servers[index] = run;
+    if (before !== "" && run !== before) holds.shards[index]?.lost();
+    // Of this very server: the stream of another one has other entries.
+    const [epoch = null, drained = null, leader = null, waiting] = await server.mget(keys);
+    holds.sawShard(index, epoch, this.#runs.knows(server) ? drained : null);
+    this.#leaders.saw(index, leader, performance.now());
+    metrics.usageLag.set({ shard: String(index) }, Number(waiting ?? 0));
+  }
+
+  /** Other servers have these shards, and may have old versions of their accounts. */
+  #tellAgain(shards: ReadonlySet<number>): void {
+    for (const id of this.#told.keys()) if (shards.has(shardOf(id))) this.#told.delete(id);
+    this.#toldAt = Number.NEGATIVE_INFINITY;
   }
 
   /** Looks which Postgres answers, and what that one has lost. @throws when a store is away. */
@@ -249,12 +274,15 @@ export class Upkeep {
   /** Tells Redis of every account; a replica that was promoted may have an old version of any. */
   async #tellAll(): Promise<void> {
     let last = "";
+    let failure: unknown = null;
     for (let size = PAGE; size === PAGE;) {
       const page = await pageAccounts(this.#options.pool, last, PAGE);
-      await this.#tell(page);
+      // Other shards' masters may answer.
+      await this.#tell(page).catch((error: unknown) => (failure ??= error));
       last = page.at(-1)?.organizationId ?? "";
       size = page.length;
     }
+    if (failure !== null) throw failure;
   }
 
   async #tell(accounts: readonly KeyedAccount[]): Promise<void> {
@@ -269,23 +297,6 @@ export class Upkeep {
         this.#told.set(account.organizationId, account.version);
       }),
     );
-  }
-
-  /**
-   * A server with another `run_id` was restarted, or was a replica until now: writes that were acknowledged may be
-   * missing though the epochs are there (design.md §5), so recent charges and running holds are made again.
-   */
-  async #look(): Promise<void> {
-    if (this.#isSame) return;
-    const info = await this.#options.redis.info("server");
-    const server = /run_id:(\w+)/.exec(info)?.[1] ?? "";
-    // Set before `lost`, which a break of the connection in the meantime would only repeat.
-    this.#isSame = true;
-    if (server === this.#server) return;
-    if (this.#server !== "") this.#options.holds.lost();
-    this.#server = server;
-    this.#told.clear();
-    this.#toldAt = Number.NEGATIVE_INFINITY;
   }
 }
 

@@ -52,6 +52,14 @@ test("readiness names what is wrong: a store that fails, hangs, or would forget 
   expect(text).toMatch(/ok fine/);
 });
 
+test("readiness names what is amiss though requests can be served", async () => {
+  const lost = { degraded: "of 3 masters 10.0.0.1:6379 does not answer" };
+  const get = await start({ checks: [{ name: "redis", run: () => Promise.resolve(lost) }] });
+  const [status, text] = await get("/readyz");
+  expect(status).toBe(200);
+  expect(text).toContain("ok redis: of 3 masters 10.0.0.1:6379 does not answer\n");
+});
+
 test("readiness flips while draining", async () => {
   let draining = false;
   const get = await start({ draining: () => draining });

@@ -5,6 +5,7 @@ import { shownRouting } from "../config/dump.ts";
 import { ACCEPTED_SCHEMA_VERSIONS, type ConfigStatus } from "../config/schema.ts";
 import type { SnapshotLoader } from "../config/load.ts";
 import { inBackground } from "../lib/in-background.ts";
+import type { Degraded } from "../store/ready.ts";
 import { registry } from "../telemetry/metrics.ts";
 import { pathOf } from "./error-style.ts";
 import { openApiDocument } from "./openapi/document.ts";
@@ -13,8 +14,8 @@ import { apiPage } from "./openapi/page.ts";
 /** One thing that must be well before this process may get requests. */
 export interface ReadinessCheck {
   readonly name: string;
-  /** null when well, else what is wrong, in a few words. Gives up when the signal says so. */
-  run(signal: AbortSignal): Promise<string | null>;
+  /** null when well, else what is wrong, in a few words; or what is amiss without that. Gives up when the signal says so. */
+  run(signal: AbortSignal): Promise<string | Degraded | null>;
 }
 
 export interface OpsNeeds {
@@ -115,9 +116,12 @@ function statusOf({ loader, podUid, acknowledged, owned }: OpsNeeds): ConfigStat
 async function readReadiness(needs: OpsNeeds): Promise<Answer> {
   const lines: string[] = [];
   let ready = true;
-  const say = (name: string, fault: string | null) => {
-    if (fault !== null) ready = false;
-    lines.push(`${fault === null ? "ok" : "FAIL"} ${name}${fault === null ? "" : `: ${fault}`}`);
+  const say = (name: string, found: string | Degraded | null) => {
+    if (typeof found === "string") ready = false;
+    const words = typeof found === "string" ? found : found?.degraded;
+    lines.push(
+      `${typeof found === "string" ? "FAIL" : "ok"} ${name}${words === undefined ? "" : `: ${words}`}`,
+    );
   };
   say("serving", needs.draining() ? "draining" : null);
   say("configuration", needs.loader.current === null ? "no snapshot is loaded" : null);
@@ -127,7 +131,7 @@ async function readReadiness(needs: OpsNeeds): Promise<Answer> {
   return { status: ready ? 200 : 503, text: `${lines.join("\n")}\n` };
 }
 
-async function runCheck(check: ReadinessCheck, signal: AbortSignal): Promise<string | null> {
+async function runCheck(check: ReadinessCheck, signal: AbortSignal): Promise<string | Degraded | null> {
   const { promise, resolve } = Promise.withResolvers<string>();
   signal.addEventListener("abort", () => resolve("no answer in time"), { once: true });
   try {

@@ -1,5 +1,5 @@
 /** Who may refer to what. Libraries that do, over many steps: test/integration/client-libraries.test.ts. */
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../store/redis-servers.ts";
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
@@ -17,7 +17,7 @@ import { createServe, type Serve } from "./serve.ts";
 import { noTools } from "../../test/fakes/no-tools.ts";
 
 let store: TestStore;
-let redis: Redis;
+let redis: RedisStore;
 let fake: FakeUpstream;
 let dispatcher: Dispatcher;
 let serve: Serve;

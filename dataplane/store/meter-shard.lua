@@ -1,7 +1,7 @@
 -- What all scripts of the meter share: the keys of one shard, the time, and the books of one organization.
 -- The files meter-*.lua are joined into one script (dataplane/billing/shard.ts), this one first.
 --
--- All keys of a shard share one hash tag, so that a script touches one slot. KEYS[1] is the tag, `{gapura-meter-7}`:
+-- All keys of a shard share one hash tag, so that a script touches one slot. KEYS[1] is the tag, `{gapura-meter-7-79}`:
 --   TAG:ledger    the ledger and the run of its server that the bases of this shard are from
 --   TAG:clock     when a call of this shard was last noted: the server's clock, and the shard's
 --   TAG:epoch     the ledger's id and a random word; another word or none means that this Redis lost what it knew

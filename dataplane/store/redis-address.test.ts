@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { readRedisAddress } from "./redis-address.ts";
+import { checkRedisAddress, readClusterAddress, readRedisAddress } from "./redis-address.ts";
 
 test("an address of sentinels: hosts, master, login and database", () => {
   expect(
@@ -38,6 +38,29 @@ test("one server is the library's to read, a socket is a path", () => {
   expect(readRedisAddress("rediss://host")).toBeNull();
   expect(readRedisAddress("unix:///run/a%20b/redis.sock")).toEqual({ path: "/run/a b/redis.sock" });
 });
+
+test("an address of a cluster: some of its nodes, and the login of all", () => {
+  expect(readClusterAddress("redis-cluster://ga%40pura:p%3A:s@c1:7000,c2,[fd00::1]:6380")).toEqual({
+    nodes: [
+      { host: "c1", port: 7_000 },
+      { host: "c2", port: 6_379 },
+      { host: "fd00::1", port: 6_380 },
+    ],
+    login: { username: "ga@pura", password: "p::s" },
+  });
+  expect(readClusterAddress("rediss-cluster://c1/")).toEqual({
+    nodes: [{ host: "c1", port: 6_379 }],
+    login: { tls: {} },
+  });
+  expect(readClusterAddress("redis://c1")).toBeNull();
+});
+
+test.each(["redis-cluster://", "redis-cluster://c1/1", "redis-cluster://c1,", "redis-cluster://c1?db=1"])(
+  "%j is no cluster",
+  (url) => {
+    expect(() => checkRedisAddress(url)).toThrow(/must be redis:\/\/.*redis-cluster:\/\/USER:PASS@HOST:6379/);
+  },
+);
 
 test.each([
   "",

@@ -2,10 +2,13 @@
 import type { RedisOptions } from "ioredis";
 
 const FORMS =
-  "must be redis://, rediss:// (TLS), unix:// with the path of a socket, or " +
-  "redis-sentinel://USER:PASS@HOST:26379,HOST:26379/MASTER_NAME/DB (rediss-sentinel:// for TLS)";
+  "must be redis://, rediss:// (TLS), unix:// with the path of a socket, " +
+  "redis-sentinel://USER:PASS@HOST:26379,HOST:26379/MASTER_NAME/DB (rediss-sentinel:// for TLS), or " +
+  "redis-cluster://USER:PASS@HOST:6379,HOST:6379 (rediss-cluster:// for TLS)";
 const SENTINEL = /^(rediss?)-sentinel:\/\/(?:([^@/]*)@)?([^@/?]+)\/([^/?]+)(?:\/(\d{1,5}))?\/?(?:\?(.*))?$/;
+const CLUSTER = /^(rediss?)-cluster:\/\/(?:([^@/]*)@)?([^@/?]+)\/?$/;
 const SENTINEL_PORT = 26_379;
+const CLUSTER_PORT = 6_379;
 /** A master that stopped may never answer our goodbye. */
 const GOODBYE_MS = 500;
 const SENTINEL_TIMEOUT_MS = 2_000;
@@ -14,6 +17,28 @@ export const reconnectDelayMs = (attempt: number) => Math.min(50 * attempt, 1_00
 
 /** Where a Redis is, as the library takes it. */
 export type RedisPlace = Omit<RedisOptions, "replyMapping">;
+
+/** Where a Redis Cluster is: some of its nodes, which tell of the others. */
+export interface ClusterPlace {
+  readonly nodes: { host: string; port: number }[];
+  readonly login: Pick<RedisPlace, "username" | "password" | "tls">;
+}
+
+/** Reads `redis-cluster://`. @returns null for every other form. @throws Error that holds nothing of the address. */
+export function readClusterAddress(url: string): ClusterPlace | null {
+  if (!/^rediss?-cluster:/.test(url)) return null;
+  const [, scheme, login, hosts = ""] = CLUSTER.exec(url) ?? [];
+  if (scheme === undefined) throw new Error(FORMS);
+  return {
+    nodes: hosts.split(",").map((host) => readHost(host, CLUSTER_PORT)),
+    login: { ...readLogin(login), ...(scheme === "rediss" ? { tls: {} } : {}) },
+  };
+}
+
+/** @throws Error, that holds nothing of the address, when it is of no known form. */
+export function checkRedisAddress(url: string): void {
+  if (readClusterAddress(url) === null) readRedisAddress(url);
+}
 
 /**
  * Reads an address. Of a set of sentinels it becomes the way to whatever is master, which is looked up anew for each connection;
@@ -27,13 +52,11 @@ export function readRedisAddress(url: string): RedisPlace | null {
   if (/^rediss?:\/\//.test(url)) return null;
   const [, scheme, login, hosts = "", name = "", db, query] = SENTINEL.exec(url) ?? [];
   if (scheme === undefined) throw new Error(FORMS);
-  const [user, ...password] = login?.split(":") ?? [];
   const sentinelPassword = new URLSearchParams(query).get("sentinelPassword");
   return {
-    sentinels: hosts.split(",").map(readHost),
+    sentinels: hosts.split(",").map((host) => readHost(host, SENTINEL_PORT)),
     name: decoded(name),
-    ...(user ? { username: decoded(user) } : {}),
-    ...(password.length > 0 ? { password: decoded(password.join(":")) } : {}),
+    ...readLogin(login),
     ...(sentinelPassword ? { sentinelPassword } : {}),
     ...(db === undefined ? {} : { db: Number(db) }),
     ...(scheme === "rediss" ? { tls: {}, enableTLSForSentinelMode: true, sentinelTLS: {} } : {}),
@@ -45,12 +68,20 @@ export function readRedisAddress(url: string): RedisPlace | null {
   };
 }
 
-function readHost(text: string): { host: string; port: number } {
+function readLogin(login: string | undefined): { username?: string; password?: string } {
+  const [user, ...password] = login?.split(":") ?? [];
+  return {
+    ...(user ? { username: decoded(user) } : {}),
+    ...(password.length > 0 ? { password: decoded(password.join(":")) } : {}),
+  };
+}
+
+function readHost(text: string, usualPort: number): { host: string; port: number } {
   const { hostname = "", port = "" } = URL.parse(`redis://${text}`) ?? {};
   if (hostname === "") throw new Error(FORMS);
   return {
     host: hostname.replace(/^\[|\]$/g, ""),
-    port: port === "" ? SENTINEL_PORT : Number(port),
+    port: port === "" ? usualPort : Number(port),
   };
 }
 

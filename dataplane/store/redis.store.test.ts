@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import type { Redis } from "ioredis";
+import type { RedisStore } from "./redis-servers.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
 import { freshRedis, type TestStore } from "../../test/integration/stores.ts";
@@ -10,7 +10,7 @@ import { loadScript, openRedis, redisReady } from "./redis.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "gapura-lua-"));
 let store: TestStore;
-let redis: Redis;
+let redis: RedisStore;
 
 beforeAll(async () => {
   store = await freshRedis();

@@ -1,9 +1,10 @@
 /** The connection to Redis (holds, limits, wake-ups; design.md §5) and typed Lua scripts. */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { Redis } from "ioredis";
+import { Cluster, Redis } from "ioredis";
 import { countScript } from "../telemetry/metrics.ts";
-import { readRedisAddress, reconnectDelayMs } from "./redis-address.ts";
+import { readClusterAddress, readRedisAddress, reconnectDelayMs } from "./redis-address.ts";
+import { connectAtOnce, mastersOf, serverOf, type RedisStore } from "./redis-servers.ts";
 
 export interface RedisOptions {
   /** A command without an answer within this time fails. Default 1 s: then settled rows go straight to the ledger. */
@@ -12,30 +13,74 @@ export interface RedisOptions {
   readonly onError: (error: Error) => void;
 }
 
+/** Whoever asks for the slots of a node that hangs goes on to the next one. */
+const SLOTS_MS = 500;
+/** While a slot moves its keys are at two servers, and scripts wait; so often, until the command fails. */
+const MOVING_PAUSE_MS = 100;
+
 /**
- * Connects to what `readRedisAddress` reads. While the connection is down, commands fail at once instead of queueing:
- * a request must not wait for credit that nobody can look up, and a command that its caller gave up on must not
- * run minutes later. `duplicate()` it for blocking reads and subscriptions.
+ * Connects to what `readRedisAddress` and `readClusterAddress` read. While the connection is down, commands fail at once instead of
+ * queueing: a request must not wait for credit that nobody can look up, and a command that its caller gave up on must not
+ * run minutes later.
  */
-export function openRedis(url: string, options: RedisOptions): Redis {
+export function openRedis(url: string, options: RedisOptions): RedisStore {
   const manner = {
     connectTimeout: 2_000,
     commandTimeout: options.commandTimeoutMs ?? 1_000,
-    enableOfflineQueue: false,
     autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: 0,
+  };
+  const cluster = readClusterAddress(url);
+  if (cluster !== null) {
+    const redis = new Cluster(cluster.nodes, {
+      redisOptions: { ...manner, ...cluster.login },
+      enableOfflineQueue: false,
+      clusterRetryStrategy: reconnectDelayMs,
+      slotsRefreshTimeout: SLOTS_MS,
+      // Who has lost its master hears so at once; upkeep.ts has the slots looked up anew until there is another.
+      retryDelayOnFailover: 0,
+      retryDelayOnClusterDown: 0,
+      retryDelayOnTryAgain: MOVING_PAUSE_MS,
+      // A certificate is checked against the name, so that is kept to connect with.
+      dnsLookup: (name, done) => done(null, name),
+    });
+    redis.on("error", options.onError);
+    redis.on("node error", options.onError);
+    connectAtOnce(redis);
+    return redis;
+  }
+  const single = {
+    ...manner,
+    enableOfflineQueue: false,
     retryStrategy: reconnectDelayMs,
     // After a failover an old address may answer as a replica: connect anew.
     reconnectOnError: (error: Error) => error.message.startsWith("READONLY"),
   };
   const place = readRedisAddress(url);
-  const redis = place === null ? new Redis(url, manner) : new Redis({ ...place, ...manner });
+  const redis = place === null ? new Redis(url, single) : new Redis({ ...place, ...single });
   redis.on("error", options.onError);
   return redis;
 }
 
-/** Resolves when commands can be sent. @throws Error after `timeoutMs`. */
-export async function redisReady(redis: Redis, timeoutMs: number): Promise<void> {
+/** Between two looks whether all masters of a cluster are connected. */
+const LOOK_MS = 10;
+
+/** Resolves when commands can be sent, to each master of a cluster. @throws Error after `timeoutMs`. */
+export async function redisReady(redis: RedisStore, timeoutMs: number): Promise<void> {
+  const deadline = performance.now() + timeoutMs;
+  await clientReady(redis, timeoutMs);
+  if (!(redis instanceof Cluster)) return;
+  for (;;) {
+    const masters = [...mastersOf(redis)];
+    const lacking = masters.find(([, server]) => server?.status !== "ready");
+    if (lacking === undefined && masters.length > 0) return;
+    if (performance.now() > deadline)
+      throw new Error(`the Redis master ${lacking?.[0] ?? ""} is not reachable (waited ${timeoutMs} ms)`);
+    await new Promise((done) => setTimeout(done, LOOK_MS));
+  }
+}
+
+async function clientReady(redis: RedisStore, timeoutMs: number): Promise<void> {
   if (redis.status === "ready") return;
   await new Promise<void>((done, fail) => {
     const ready = () => {
@@ -52,22 +97,23 @@ export async function redisReady(redis: Redis, timeoutMs: number): Promise<void>
 
 /**
  * Sends one Lua script: atomic on the server, whose keys must all lie in one slot. A server that does not know it (it is
- * new, or was restarted) is sent its text, after `unknown` is done.
+ * new, or was restarted) is sent its text, after `unknown` is done for that server.
  */
 export type Script<Reply> = (
-  redis: Redis,
+  redis: RedisStore,
   keys: readonly string[],
   args: readonly (string | number | Buffer)[],
-  unknown?: () => Promise<void>,
+  unknown?: (server: Redis) => Promise<void>,
 ) => Promise<Reply>;
 
-const databaseOf = (redis: Redis): number => redis.options.db ?? 0;
+/** A cluster has one alone. */
+const databaseOf = (redis: RedisStore): number => (redis instanceof Cluster ? 0 : (redis.options.db ?? 0));
 
 /** Under which a server knows a script. */
 export const scriptDigest = (source: string): string => createHash("sha1").update(source).digest("hex");
 
 /** A script of this database alone: whether the server knows it says nothing of its other databases. */
-export const textFor = (redis: Redis, source: string): string =>
+export const textFor = (redis: RedisStore, source: string): string =>
   `-- database ${databaseOf(redis)}\n${source}`;
 
 /**
@@ -96,16 +142,52 @@ export function loadScript<Reply>(
       known.set(databaseOf(redis), script);
     }
     const { source, digest } = script;
-    try {
+    const timed = async (all: readonly string[]) => {
       const startedAt = performance.now();
-      const reply = await redis.evalsha(digest, keys.length, ...keys, ...args);
+      const reply = await redis.evalsha(digest, all.length, ...all, ...args);
       countScript((performance.now() - startedAt) / 1000);
       return read(reply);
+    };
+    if (redis instanceof Cluster) return await inCluster(redis, keys, source, timed, unknown);
+    try {
+      return await timed(keys);
     } catch (error) {
-      if (!(error instanceof Error) || !error.message.startsWith("NOSCRIPT")) throw error;
-      await unknown?.();
+      if (!isUnknown(error)) throw error;
+      await unknown?.(redis);
       // Which also stores it.
       return read(await redis.eval(source, keys.length, ...keys, ...args));
     }
   };
+}
+
+const isUnknown = (error: unknown): boolean => error instanceof Error && error.message.startsWith("NOSCRIPT");
+
+/** Servers that a script's slot may come to one after another while it is called. */
+const MOST_SERVERS = 4;
+
+/**
+ * In a cluster a script must not run while its slot moves, as a part of its keys, which it does not name, is at the other server
+ * then. So it names one more than it has, which never exists: a slot that moves is refused to a command that has not all
+ * of its keys in one place (`ASK`, then `TRYAGAIN`: cluster specification, "MULTI KEYS operations"). And a server gets a text
+ * only by the connection by which `unknown` was done: another may have the slot by then.
+ */
+async function inCluster<Reply>(
+  redis: Cluster,
+  keys: readonly string[],
+  source: string,
+  call: (keys: readonly string[]) => Promise<Reply>,
+  unknown?: (server: Redis) => Promise<void>,
+): Promise<Reply> {
+  const [first = ""] = keys;
+  const all = [...keys, `${first}:none`];
+  for (let servers = 1; ; servers += 1) {
+    try {
+      return await call(all);
+    } catch (error) {
+      const server = serverOf(redis, first);
+      if (!isUnknown(error) || server === null || servers === MOST_SERVERS) throw error;
+      await unknown?.(server);
+      await server.script("LOAD", source);
+    }
+  }
 }

@@ -1,11 +1,11 @@
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../store/redis-servers.ts";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { freshRedis, type TestStore } from "../../test/integration/stores.ts";
 import { openRedis, redisReady } from "../store/redis.ts";
 import { MAX_ENTRY_BYTES, redisToolCache } from "./cache.ts";
 
 let server: TestStore;
-let redis: Redis;
+let redis: RedisStore;
 
 beforeAll(async () => {
   server = await freshRedis();

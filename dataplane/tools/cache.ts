@@ -3,7 +3,7 @@
  * miss. Entries are at most 1 MiB, and the oldest go when the total is full (design.md §5: money's Redis may be the
  * same one, so a cache must never fill it).
  */
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../store/redis-servers.ts";
 import { loadScript } from "../store/redis.ts";
 
 export interface ToolCache {
@@ -24,7 +24,7 @@ const PREFIX = "gapura:{tool-cache}";
 const put = loadScript(new URL("./cache-put.lua", import.meta.url), (reply) => reply === 1);
 
 /** @param maxBytes largest total of all entries, over every pod that uses this Redis. */
-export function redisToolCache(redis: Redis, maxBytes = MAX_CACHE_BYTES): ToolCache {
+export function redisToolCache(redis: RedisStore, maxBytes = MAX_CACHE_BYTES): ToolCache {
   return {
     async get(key) {
       return await answered(redis.getBuffer(`${PREFIX}:entry:${key}`));

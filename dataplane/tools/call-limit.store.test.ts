@@ -1,11 +1,11 @@
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../store/redis-servers.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { freshRedis, type TestStore } from "../../test/integration/stores.ts";
 import { openRedis, redisReady } from "../store/redis.ts";
 import { redisCallLimit } from "./call-limit.ts";
 
 let server: TestStore;
-let pods: Redis[];
+let pods: RedisStore[];
 beforeAll(async () => {
   server = await freshRedis();
   pods = [1, 2].map(() => openRedis(server.url, { onError: () => undefined }));

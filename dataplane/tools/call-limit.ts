@@ -1,5 +1,5 @@
 /** Tool calls an organization may make in a minute, live requests and batches together (service.md "Limits"). */
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../store/redis-servers.ts";
 import { nanoid } from "nanoid";
 import { loadScript } from "../store/redis.ts";
 
@@ -10,6 +10,6 @@ const count = loadScript(new URL("./call-limit.lua", import.meta.url), (reply) =
 
 /** @throws whatever ioredis throws when Redis is out of reach. */
 export const redisCallLimit =
-  (redis: Redis): AdmitToolCall =>
+  (redis: RedisStore): AdmitToolCall =>
   (organizationId, limit) =>
     count(redis, [`gapura:tool-calls:{${organizationId}}`], [limit, nanoid(12)]);

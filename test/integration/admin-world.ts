@@ -3,7 +3,7 @@
  * scripted upstream behind one model of each dialect, and two organizations with keys of both kinds.
  */
 import { randomBytes } from "node:crypto";
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../../dataplane/store/redis-servers.ts";
 import { pino } from "pino";
 import type { DatabasePool } from "slonik";
 import { DirectorySync } from "../../dataplane/identity/directory-sync.ts";
@@ -218,7 +218,7 @@ export class AdminWorld {
 
   async #addPlane(): Promise<void> {
     const log = pino({ level: "silent" });
-    const redis: Redis = openRedis(this.#redisUrl, { onError: () => {} });
+    const redis: RedisStore = openRedis(this.#redisUrl, { onError: () => {} });
     await redisReady(redis, 5_000);
     const { pool } = this;
     const ledger = await readLedgerId(pool);

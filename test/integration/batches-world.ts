@@ -1,5 +1,5 @@
 /** A data plane's worth of batches on real stores, with a scripted upstream: what the tests of batches stand on. */
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../../dataplane/store/redis-servers.ts";
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
@@ -157,7 +157,7 @@ export class BatchPlane {
     return this.plane.pool;
   }
 
-  get redis(): Redis {
+  get redis(): RedisStore {
     return this.plane.redis;
   }
 

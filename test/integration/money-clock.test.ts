@@ -3,7 +3,7 @@
  * a server here, so the scripts are run as they are but for where they read it.
  */
 import { readFileSync, readdirSync } from "node:fs";
-import type { Redis } from "ioredis";
+import type { RedisStore } from "../../dataplane/store/redis-servers.ts";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { operation, shardTag, type MeterOperation } from "../../dataplane/billing/shard.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
@@ -29,7 +29,7 @@ const CLOCK = "call('TIME')";
 const script = text.replace(CLOCK, "{ tonumber(ARGV[4]), tonumber(ARGV[5]) }");
 
 let store: TestStore;
-let redis: Redis;
+let redis: RedisStore;
 beforeAll(async () => {
   store = await freshRedis();
   redis = openRedis(store.url, { onError: () => {} });

@@ -72,7 +72,7 @@ describe("Redis' file", () => {
 describe("a Redis that was restarted", () => {
   test("counts no hold of its earlier run, whatever its file says of it, until the owner takes it again", async () => {
     const [runs, ends, charged] = [await open(300n), await open(300n), await open(300n)];
-    await rewriteFile(plane.redis);
+    await rewriteFile(plane.server);
     await ends.release();
     await charged.settle(usage(10));
     const other = await openPlane(45_000);
@@ -105,7 +105,7 @@ describe("a Redis that was restarted", () => {
 
   test("is swept clean of what its file kept of them", async () => {
     const bills = await Promise.all(Array.from({ length: 20 }, () => open(10n)));
-    await rewriteFile(plane.redis);
+    await rewriteFile(plane.server);
     await Promise.all(bills.map((bill) => bill.release()));
     await plane.vanish();
     plane = await openPlane(-1);
@@ -170,7 +170,7 @@ test("two databases of one server restart each by itself", async () => {
   try {
     await makeOrganization(beside.pool, "org", 1_000n);
     const bill = await beside.holds.open(request("org"), 300n);
-    await rewriteFile(plane.redis);
+    await rewriteFile(plane.server);
     await bill.settle(usage(30));
     await restart(plane, beside);
     await plane.upkeep.sweep();
@@ -190,7 +190,7 @@ describe("the run of a server", () => {
     const before = await epochs();
     expect(before).not.toContain(null);
     const run = new ServerRun(plane.redis, epochKeys);
-    await run.begin();
+    await run.begin(plane.server);
     expect(await epochs()).toEqual(before);
   });
 
@@ -206,11 +206,11 @@ describe("the run of a server", () => {
 
   test("does not begin on a server that keeps the old epochs", async () => {
     await plane.redis.script("FLUSH");
-    const administrator = plane.redis.duplicate({ enableOfflineQueue: true });
+    const administrator = plane.server.duplicate({ enableOfflineQueue: true });
     // Nobody listens there: a replica that waits for its master.
     await administrator.replicaof("127.0.0.1", "1");
     const run = new ServerRun(plane.redis, epochKeys);
-    await expect(run.begin()).rejects.toThrow("READONLY");
+    await expect(run.begin(plane.server)).rejects.toThrow("READONLY");
     await administrator.replicaof("NO", "ONE");
     const before = await administrator.get(`${tag}:epoch`);
     expect(before).not.toBe(null);

@@ -17,6 +17,7 @@ import { shardOf, shardTag, type MeterOperation } from "../../dataplane/billing/
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import { readLosses } from "../../dataplane/billing/ledger-losses.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
+import { allServers } from "../../dataplane/store/redis-servers.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
 import type { Action } from "./money-actions.ts";
 import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
@@ -204,7 +205,8 @@ export class Run {
       case "restart":
         return await this.#restart();
       case "rewrite":
-        return await rewriteFile(this.#connected().redis);
+        await Promise.all(allServers(this.#connected().redis).map(rewriteFile));
+        return;
       case "cut off":
         // The other stays, as somebody has to see what happens to the stores.
         if (this.#cutOff.size > 0) return;
@@ -220,7 +222,10 @@ export class Run {
       case "swap Redis":
         return await this.#swap();
       case "clock":
-        return await stepClock(this.#connected().redis, action.hours * 3_600_000);
+        await Promise.all(
+          allServers(this.#connected().redis).map((one) => stepClock(one, action.hours * 3_600_000)),
+        );
+        return;
       case "advance":
       case "spend":
       case "beat":

@@ -1,4 +1,5 @@
 /** Real stores with organizations in them, and data planes' worth of meters on top, for the money tests. */
+import { allServers, type RedisStore } from "../../dataplane/store/redis-servers.ts";
 import type { Redis } from "ioredis";
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
@@ -76,12 +77,12 @@ export interface PlaneStores {
 
 /** What one data plane has of the money: a meter and its upkeep on connections of its own. */
 export class Plane {
-  readonly redis: Redis;
+  readonly redis: RedisStore;
   readonly pool: DatabasePool;
   readonly holds: Holds;
   readonly upkeep: Upkeep;
 
-  private constructor(redis: Redis, pool: DatabasePool, holds: Holds, upkeep: Upkeep) {
+  private constructor(redis: RedisStore, pool: DatabasePool, holds: Holds, upkeep: Upkeep) {
     this.redis = redis;
     this.pool = pool;
     this.holds = holds;
@@ -134,6 +135,13 @@ export class Plane {
     await upkeep.look();
     if (options.running ?? true) upkeep.start();
     return new Plane(redis, pool, holds, upkeep);
+  }
+
+  /** Its Redis, which is one server. */
+  get server(): Redis {
+    const [server, ...others] = allServers(this.redis);
+    if (server === undefined || others.length > 0) throw new Error("this Redis is not one server");
+    return server;
   }
 
   /** The part of the meter that counts this organization. */

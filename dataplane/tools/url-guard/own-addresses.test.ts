@@ -63,6 +63,7 @@ describe("what is ours", () => {
   const stores = [
     ["postgres://u:p%40ss@db.example:6432/gapura?sslmode=require", 5432],
     ["redis-sentinel://u:p@s1:26379,s2:26379/main/0?sentinelPassword=p", 6379],
+    ["redis-cluster://u:p@c1:7000,c2", 6379],
     [undefined, 6379],
     ["postgres://u@/gapura?host=/run/postgres", 5432],
   ] as const;
@@ -79,6 +80,8 @@ describe("what is ours", () => {
       { host: "db.example", port: null },
       { host: "s1", port: null },
       { host: "s2", port: null },
+      { host: "c1", port: null },
+      { host: "c2", port: null },
       { host: "gapura.ns.svc", port: null },
       { host: "gapura-pods.ns.svc", port: null },
       { host: "10.0.0.5", port: 6443 },
@@ -91,6 +94,8 @@ describe("what is ours", () => {
       { host: "db.example", port: 6432 },
       { host: "s1", port: 26379 },
       { host: "s2", port: 26379 },
+      { host: "c1", port: 7000 },
+      { host: "c2", port: 6379 },
     ]);
     const listeners: OwnPlace[] = [];
     const held = own(listeners);
