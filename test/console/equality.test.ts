@@ -182,6 +182,125 @@ test("the overview, the banner and the costs' head tell the same balance as the 
   expect(micros(await figure("Granted in all"))).toBe(granted);
 });
 
+/** What the ledger's own rows say of each day or hour, the newest first. */
+const ledgerOver = (unit: "day" | "hour") =>
+  pool.any(sql.type(sumSchema)`
+    select to_char(date_trunc(${unit}, accepted_at at time zone 'utc'), 'YYYY-MM-DD HH24:MI') as name, count(*)::int8 as requests,
+      sum(input_tokens + cache_read_tokens + cache_write_5m_tokens + cache_write_1h_tokens)::int8 as input,
+      sum(cache_read_tokens)::int8 as cached, sum(output_tokens)::int8 as output, sum(cost_micros)::int8 as micros
+    from usage where organization_id = 'org_demo' group by 1 order by 1 desc
+  `);
+
+test("each day and each hour of usage is the ledger's, and so are their sums", async () => {
+  const [all] = await ledger("organization_id");
+  for (const [interval, title] of [
+    ["day", "By day"],
+    ["hour", "By hour"],
+  ] as const) {
+    await open(`usage?interval=${interval}`);
+    const counted = (await ledgerOver(interval)).map(({ name, ...sum }) => [
+      interval === "day" ? name.slice(0, 10) : name,
+      ...[sum.requests, sum.input, sum.cached, sum.output].map(String),
+    ]);
+    expect(await cells(title)).toEqual(counted);
+    const sums = ["Requests", "Input tokens", "Output tokens"].map((name) => figure(name));
+    expect(await Promise.all(sums)).toEqual([all?.requests, all?.input, all?.output].map(String));
+  }
+});
+
+test("line items of costs are those of the report, and add up to the ledger's charge", async () => {
+  const [all] = await ledger("organization_id");
+  const { results } = await api(admin, "GET", "/v1/organizations/cost_report?group_by=description");
+  const expected = new Map<string, bigint>();
+  for (const { description, credits } of results as { description: string; credits: string }[])
+    expected.set(plain(description), (expected.get(plain(description)) ?? 0n) + micros(credits));
+  await open("costs?group=line_item");
+  const shown = (await cells("Line item")).map(
+    ([name = "", credits = ""]) => [name, micros(credits)] as const,
+  );
+  expect(shown.pop()).toEqual(["Total", all?.micros]);
+  expect(new Map(shown)).toEqual(expected);
+  expect(shown.reduce((sum, [, charged]) => sum + charged, 0n)).toBe(all?.micros);
+});
+
+test("errors and first bytes of the overview are those of the newest records", async () => {
+  const [answer] = await Promise.all([
+    page.waitForResponse((response) => response.url().includes("/v1/organization/requests?")),
+    open(""),
+  ]);
+  const { data } = (await answer.json()) as {
+    data: { status: number; error_code: string | null; first_byte_ms: number | null }[];
+  };
+  const failed = data.filter(({ status, error_code: code }) => status >= 400 || code !== null).length;
+  const firstBytes = data
+    .flatMap(({ first_byte_ms: ms }) => (ms === null ? [] : [ms]))
+    .toSorted((one, other) => one - other);
+  expect(firstBytes.length).toBeGreaterThan(REQUESTS / 2);
+  const rank = (percent: number) => `${firstBytes[Math.ceil((percent / 100) * firstBytes.length) - 1]} ms`;
+  expect(await Promise.all(["Errors", "First byte, p50", "First byte, p95"].map(figure))).toEqual([
+    String(failed),
+    rank(50),
+    rank(95),
+  ]);
+});
+
+test("batches and files are counted as the API and the store count them", async () => {
+  const next = random(SEED + 1);
+  const params = { max_tokens: 20, messages: [{ role: "user", content: "Hello" }] };
+  const made: string[] = [];
+  for (let turn = 0; turn < 2; turn += 1) {
+    const requests = Array.from({ length: 2 + next(4) }, (_, index) => ({
+      custom_id: `line-${index}`,
+      params: { ...params, model: next(3) === 0 ? "nowhere" : "demo-messages" },
+    }));
+    made.push(String((await api(inference, "POST", "/v1/messages/batches", { requests }))["id"]));
+  }
+  const form = new FormData();
+  form.set("purpose", "user_data");
+  form.set("file", new Blob(["x".repeat(2000 + next(9000))]), "counted.txt");
+  await fetch(`${url}/v1/files`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${inference}` },
+    body: form,
+  });
+  interface Counts {
+    readonly processing_status: string;
+    readonly request_counts: Readonly<Record<string, number>>;
+  }
+  const batchOf = async (id: string) =>
+    (await api(inference, "GET", `/v1/messages/batches/${id}`)) as unknown as Counts;
+  for (const id of made)
+    await expect.poll(async () => (await batchOf(id)).processing_status, { timeout: 30_000 }).toBe("ended");
+
+  await page.goto(`${url}/console/batches`);
+  await page.getByLabel("Inference key").fill(inference);
+  await page.getByRole("button", { name: "Use key" }).click();
+  await page.getByRole("table", { name: "Batches" }).waitFor();
+  const rows = await cells("Batches");
+  for (const id of made) {
+    const { succeeded = 0, errored = 0, canceled = 0, expired = 0 } = (await batchOf(id)).request_counts;
+    const failed = errored + canceled + expired;
+    const row = rows.find(([name]) => name?.startsWith(id));
+    expect(row?.slice(1, 5)).toEqual(["ended", ...[succeeded + failed, succeeded, failed].map(String)]);
+  }
+
+  await page.getByRole("link", { name: "Files", exact: true }).click();
+  await page.getByRole("table", { name: "Files" }).waitFor();
+  await settled(page);
+  const { storage } = (await api(admin, "GET", "/v1/organization/credits")) as {
+    storage: { bytes: number; files: number };
+  };
+  const room = page.getByRole("meter", { name: "Storage used" });
+  expect(await room.getAttribute("aria-valuenow")).toBe(String(storage.bytes));
+  await page.getByText(`${storage.files} of 100,000 files`).waitFor();
+  const sizes = await pool.any(sql.type(z.object({ name: z.string(), bytes: z.bigint() }))`
+    select filename as name, size_bytes as bytes from files
+    where organization_id = 'org_demo' and state = 'ready' and filename = 'counted.txt'
+  `);
+  const size = (await cells("Files")).find(([name]) => name?.startsWith("counted.txt"))?.[2];
+  expect(size).toContain(`${sizes[0]?.bytes} bytes`);
+});
+
 test("a key's bar is what its rows cost, and its requests add up to it", async () => {
   const { data } = await api(admin, "GET", "/v1/organizations/api_keys?limit=1000");
   const key = (data as { id: string; name: string }[]).find(({ name }) => name === "equal");
@@ -202,4 +321,19 @@ test("a key's bar is what its rows cost, and its requests add up to it", async (
       { timeout: 20_000 },
     )
     .toBe(spent);
+  // One by one: model, status, tokens and credits of each are those of its row in the ledger.
+  const charged = await pool.any(sql.type(
+    sumSchema.pick({ name: true, micros: true }).extend({ tokens: z.bigint() }),
+  )`
+    select model as name, cost_micros as micros,
+      input_tokens + cache_read_tokens + cache_write_5m_tokens + cache_write_1h_tokens + output_tokens as tokens
+    from usage where organization_id = 'org_demo' and key_id = ${key?.id ?? ""}
+  `);
+  const inOrder = (lines: readonly string[]) => lines.toSorted();
+  const shownRows = (await cells("Requests")).map((row) =>
+    [row[1], row[3], row[6], String(micros(row[7] ?? ""))].join(" "),
+  );
+  expect(inOrder(shownRows)).toEqual(
+    inOrder(charged.map(({ name, tokens, micros: cost }) => `${name} 200 ${tokens} ${cost}`)),
+  );
 });

@@ -82,6 +82,9 @@ describe.each([
     await page.getByRole("link", { name: "Details" }).first().click();
     await page.getByText("Call it").waitFor();
     await judge("one model");
+    await goTo(page, "Costs");
+    await page.getByRole("table", { name: "Prices" }).waitFor();
+    await judge("Costs: prices");
     await goTo(page, "Batches");
     await page.getByRole("button", { name: "Failed lines" }).first().waitFor();
     await judge("Batches");
@@ -93,7 +96,7 @@ describe.each([
     await page.getByLabel("Compare").check();
     await page.getByRole("button", { name: "As code" }).click();
     await judge("Playground");
-    expect(judged).toHaveLength(15);
+    expect(judged).toHaveLength(16);
     expect(faults).toEqual([]);
     await page.context().close();
   });

@@ -1,6 +1,7 @@
 /**
  * An organization with very much of everything: 10,000 keys with limits, 400 days of usage, 1,000 models, 100,000
- * requests, a thousand files. Each view is to be at hand in 1.5 s on a machine of its own (measured: docs/console.md).
+ * requests (CONSOLE_REQUESTS of them: ten million take a quarter of an hour to make), a thousand files. Each view is to
+ * be at hand in 1.5 s on a machine of its own (measured: docs/console.md).
  */
 import { sql, type DatabasePool } from "slonik";
 import type { Browser, Page } from "playwright-core";
@@ -12,6 +13,10 @@ import { MANY_MODELS, theWorld } from "./world.ts";
 
 const KEYS = 10_000;
 const DAYS = 399;
+const REQUESTS = Number(process.env["CONSOLE_REQUESTS"] ?? 100_000);
+/** They lie within the two days that the store has partitions for, one in a hundred of them failed. */
+const REQUEST_MS = 15;
+const FILL_MS = 3_000_000;
 /** The machines of CI are slower than ours, and do other things besides. */
 const MOST_MS = 6_000;
 /** More rows than this are never in the page at once. */
@@ -27,13 +32,13 @@ const {
 } = theWorld();
 
 beforeAll(async () => {
-  const pool = await openPostgres(databaseUrl, { statementTimeoutMs: 120_000, onError: () => {} });
+  const pool = await openPostgres(databaseUrl, { statementTimeoutMs: FILL_MS, onError: () => {} });
   await fill(pool);
   await pool.end();
   browser = await openBrowser();
   ({ page, faults } = await openPage(browser, url, desk));
   await signIn(page, url, many.admin);
-});
+}, FILL_MS);
 afterAll(async () => {
   await browser?.close();
 });
@@ -74,9 +79,9 @@ async function fill(pool: DatabasePool): Promise<void> {
   await pool.query(sql.unsafe`
     insert into request_records (id, accepted_at, organization_id, project_id, key_id, dialect, path, model, upstream,
       status, streamed, first_byte_ms, duration_ms, tries, input_tokens, output_tokens, credit_micros)
-    select 'req_many_' || n, now() - n * interval '1 second', 'org_many', ${project}, 'apikey_many_' || 1 + n % ${KEYS - 1},
+    select 'req_many_' || n, now() - n * ${REQUEST_MS} * interval '1 ms', 'org_many', ${project}, 'apikey_many_' || 1 + n % ${KEYS - 1},
       'chat', 'relay', 'many-0001', 'local', case when n % 100 = 0 then 502 else 200 end, false, 120, 900, '[]', 300, 67, 13867
-    from generate_series(1, 100000) n
+    from generate_series(1, ${REQUESTS}) n
   `);
   await pool.query(sql.unsafe`
     insert into files (id, organization_id, state, position, filename, mime_type, purpose, storage, created_at, touched_at)
@@ -151,8 +156,7 @@ test("older requests follow the newest, page after page, and a filter begins ane
   await settled(page);
   await expect.poll(first).not.toBe(newest);
   expect(new URL(page.url()).searchParams.get("after")).toMatch(/^req_many_/);
-  // 1,000 of the 100,000 failed: two pages of five hundred.
-  expect(await page.getByRole("link", { name: "Older requests" }).count()).toBe(0);
+  expect(await page.getByRole("link", { name: "Older requests" }).count()).toBe(REQUESTS > 100_000 ? 1 : 0);
   await page.getByText("1–50 of 500").waitFor();
   await page.getByRole("link", { name: "Newest requests" }).click();
   await expect.poll(first).toBe(newest);

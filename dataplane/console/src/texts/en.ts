@@ -333,6 +333,7 @@ export const en = {
     size: "Size",
     expires: "Expires",
     download: "Download",
+    bytes: (count: string) => `${count} bytes`,
     room: "Storage used",
     used: (bytes: string, most: string) => `${bytes} of ${most} used`,
     count: (files: string, most: string) => `${files} of ${most} files`,

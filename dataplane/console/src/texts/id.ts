@@ -333,6 +333,7 @@ export const id: Texts = {
     size: "Ukuran",
     expires: "Kedaluwarsa",
     download: "Unduh",
+    bytes: (count: string) => `${count} byte`,
     room: "Penyimpanan terpakai",
     used: (bytes: string, most: string) => `${bytes} dari ${most} terpakai`,
     count: (files: string, most: string) => `${files} dari ${most} berkas`,

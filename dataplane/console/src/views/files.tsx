@@ -88,7 +88,7 @@ function FileList() {
                       ),
                     },
                     { title: t.files.purpose, cell: (file) => file.purpose },
-                    { title: t.files.size, numeric: true, cell: (file) => formatBytes(file.bytes, t) },
+                    { title: t.files.size, numeric: true, cell: (file) => <Bytes count={file.bytes} /> },
                     {
                       title: t.keys.created,
                       cell: (file) => (file.created_at === null ? "–" : <Moment at={file.created_at} />),
@@ -146,12 +146,26 @@ export async function saveFile(id: string, name: string): Promise<void> {
   download(name, await answer.blob(), "application/octet-stream");
 }
 
+/** Short, and to the byte. */
+function Bytes({ count }: { count: number }) {
+  const t = useTexts();
+  return (
+    <>
+      {formatBytes(count, t)}
+      <span class="second">{t.files.bytes(formatCount(count, t))}</span>
+    </>
+  );
+}
+
 function Storage({ credit: { storage } }: { credit: Credits }) {
   const t = useTexts();
   return (
     <div class="card stack">
       <p class="row between">
-        <span>{t.files.used(formatBytes(storage.bytes, t), formatBytes(storage.max_bytes, t))}</span>
+        <span>
+          {t.files.used(formatBytes(storage.bytes, t), formatBytes(storage.max_bytes, t))}
+          <span class="second">{t.files.bytes(formatCount(storage.bytes, t))}</span>
+        </span>
         <span class="muted">
           {t.files.count(formatCount(storage.files, t), formatCount(storage.max_files, t))}
         </span>
