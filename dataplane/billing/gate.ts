@@ -148,8 +148,8 @@ export class Gate {
       });
       reply = [account !== undefined && account.balance > 0n ? "fine" : "empty"];
     }
-    // Files may be stored while the ledger lags.
-    if (reply[0] !== "fine" && reply[0] !== "full")
+    // Files may be stored while the ledger lags, or has yet to say that the credit is spent.
+    if (reply[0] !== "fine" && reply[0] !== "full" && reply[0] !== "busy")
       throw this.#refusal(reply, "chat", { limits: NO_LIMITS, acceptedAt: 0 });
   }
 

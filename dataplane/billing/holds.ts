@@ -3,6 +3,7 @@
  * a request has ended: charges.ts. The scripts are store/meter-*.lua; how rows come from there into the ledger: drain.ts; what keeps holds alive
  * and accounts fresh: upkeep.ts; every crash between two writes: docs/decisions/money.md.
  */
+import { setTimeout } from "node:timers/promises";
 import type { RedisStore } from "../store/redis-servers.ts";
 import type { Span } from "@opentelemetry/api";
 import type { Clock } from "../lib/clock.ts";
@@ -40,6 +41,9 @@ import type { UsageRow } from "./usage-row.ts";
 /** How often the ledger and Redis are read until both are at the same version of an account. */
 const MOST_LOOKS = 5;
 const IDLE_LOOK_MS = 20;
+/** A tool loop asks so often and so long for what the ledger will have said after its next drain: four a second. */
+const UNSURE_LOOKS = 10;
+const UNSURE_LOOK_MS = 100;
 /** Heartbeats, or questions of one organization, that a shard gets at once: a script call of some milliseconds. */
 const ASKED_AT_ONCE = 128;
 
@@ -229,8 +233,7 @@ export class Holds implements Meter, HoldOperations {
   /** Resolves when no request of this process holds credit any more, or after that time. */
   async idle(timeoutMs: number): Promise<void> {
     const deadline = performance.now() + timeoutMs;
-    while (this.#running.size > 0 && performance.now() < deadline)
-      await new Promise((done) => setTimeout(done, IDLE_LOOK_MS));
+    while (this.#running.size > 0 && performance.now() < deadline) await setTimeout(IDLE_LOOK_MS);
   }
 
   /** Charges that neither store has taken yet. */
@@ -288,7 +291,11 @@ export class Holds implements Meter, HoldOperations {
   // What a HeldBill asks of its meter.
 
   async advance(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow | null): Promise<boolean> {
-    const reply = await this.#goOn("advance", bill, spent, next, seen);
+    let reply = await this.#goOn("advance", bill, spent, next, seen);
+    for (let look = 1; look < UNSURE_LOOKS && reply?.[0] === "unsure"; look += 1) {
+      await setTimeout(UNSURE_LOOK_MS);
+      reply = await this.#goOn("advance", bill, spent, next, seen);
+    }
     if (reply === null) return false;
     const covered = reply[0] === "held";
     bill.amount = covered ? spent + next : spent;

@@ -38,8 +38,13 @@ local function judge(organization, key_epoch, concurrent, requests_limit, tokens
     -- Newer than what is known here, or older: either way one of the two has to be read again.
     return { tonumber(key_epoch) > tonumber(account.keyEpoch) and 'load' or 'key' }
   end
-  if account.base - account.undrained <= 0 then
+  -- Between a drain's commit and its word to this Redis, charges may be in the ledger's account and still undrained here. So
+  -- only the ledger says that nothing is left; who asks again soon gets to know.
+  if account.base <= 0 then
     return { 'empty' }
+  end
+  if account.base - account.undrained <= 0 then
+    return { 'busy', '' }
   end
   if too_far_behind() then
     return { 'full' }
@@ -56,8 +61,7 @@ local function judge(organization, key_epoch, concurrent, requests_limit, tokens
       if not left then
         return { 'scopes' }
       end
-      -- A charge may be in the ledger's spend already and not yet drained here: then what is left is not sure, and who
-      -- asks again soon gets to know.
+      -- As of the organization: spent is what the ledger says to be.
       if left <= 0 then
         return { left + spend.undrained <= 0 and 'spent' or 'busy', scope.credit, scope.kind }
       end
@@ -93,9 +97,10 @@ end
 --   load          the ledger's account has to be read first
 --   scopes        the spend of its scopes has to be read first
 --   key           the key was read under an older epoch: look it up again
---   empty         grants − usage is not above 0
+--   empty         grants − usage is not above 0 in the ledger
 --   spent, scope, kind   the scope's limit of credit is spent
---   busy, scope   there is credit, but other requests hold all of it: of the organization's ('') or of a scope's
+--   busy, scope   there is credit, but other requests hold all of it, or the ledger has yet to say whether there is: of the
+--                 organization's ('') or of a scope's
 --   full          the ledger is too far behind
 --   concurrent, kind, limit   too many requests of the organization (o) or of a scope run
 --   limited, kind, requests or tokens, ms to wait, limit, and as of `held`

@@ -61,17 +61,24 @@ local function room_of(organization, scope)
   return scope.amount + spend.base - spend.undrained, spend
 end
 
--- Credits of an organization and of the scopes of a request: for each what is left, what others hold of it, and what
--- they lack of their estimates. nil: the spend of a scope has to be read first.
+-- Credits of an organization and of the scopes of a request: for each what is left, what others hold of it, what they lack
+-- of their estimates, and what is undrained: so much more may be left, as the ledger may have it already. nil: the spend of a scope has to be read first.
 local function rooms(organization, account, scopes)
-  local found = { { left = account.base - account.undrained, held = account.held, short = account.short } }
+  local found = {
+    {
+      left = account.base - account.undrained,
+      held = account.held,
+      short = account.short,
+      undrained = account.undrained,
+    },
+  }
   for _, scope in ipairs(scopes_of(scopes)) do
     if scope.credit then
       local left, spend = room_of(organization, scope)
       if not left then
         return nil
       end
-      found[#found + 1] = { left = left, held = spend.held, short = spend.short }
+      found[#found + 1] = { left = left, held = spend.held, short = spend.short, undrained = spend.undrained }
     end
   end
   return found

@@ -36,6 +36,7 @@ async function play(moments: readonly (readonly Action[])[], more?: (run: Run) =
 const seed = process.env["MONEY_SEED"];
 const runsOf = (usual: number) => ({
   numRuns: Number(process.env["MONEY_RUNS"] ?? usual),
+  endOnFailure: process.env["MONEY_SHRINK"] === "0",
   ...(seed === undefined ? {} : { seed: Number(seed) }),
 });
 const LIMIT_MS = process.env["MONEY_RUNS"] === undefined ? 300_000 : 7_200_000;

@@ -1,8 +1,9 @@
 /** Limits of keys and projects in the meter (rules 9.1 to 9.3, 9.6), on real stores. */
 import { sql } from "slonik";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
-import { chargeRows } from "../../dataplane/billing/charge.ts";
+import { chargeAll, chargeRows } from "../../dataplane/billing/charge.ts";
+import { readEntries } from "../../dataplane/billing/drain.ts";
 import type { CurrentKey } from "../../dataplane/billing/held-bill.ts";
 import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
@@ -93,34 +94,57 @@ test("rule 9.1: a limit ends at most one request above, on every pod, and is no 
 describe("stores of their own", () => {
   const scopes = [key("apikey_late", credits(100))];
   const asked = () => request("org_late", { keyId: "apikey_late", limits: scopes });
+  let own: TestDatabase;
+  let server: TestStore;
+  /** Nothing is drained unless it is said. */
+  let idle: Plane;
+  beforeEach(async () => {
+    [own, server] = await Promise.all([freshDatabase(), freshRedis()]);
+    idle = await Plane.open({ redisUrl: server.url, postgresUrl: own.url }, { running: false, waitMs: 100 });
+  });
+  afterEach(async () => {
+    await idle.close();
+    await server[Symbol.asyncDispose]();
+    await own.drop();
+  });
 
   test("charges of others that waited for the ledger keep nobody waiting once it has them", async () => {
-    const own = await freshDatabase();
-    const server = await freshRedis();
-    // Nothing is drained unless it is said.
-    const idle = await Plane.open(
-      { redisUrl: server.url, postgresUrl: own.url },
-      { running: false, waitMs: 100 },
+    const neighbour = Array.from({ length: 1_000 }, (_, n) => `org_neighbour${n}`).find(
+      (id) => shardOf(id) === shardOf("org_late"),
     );
-    try {
-      const neighbour = Array.from({ length: 1_000 }, (_, n) => `org_neighbour${n}`).find(
-        (id) => shardOf(id) === shardOf("org_late"),
-      );
-      for (const id of ["org_late", neighbour ?? ""]) await makeOrganization(idle.pool, id, 1_000n);
-      await (await idle.holds.open(request(neighbour ?? ""), 10n)).settle(usage(5));
-      // Redis knows nothing of its account yet, nor whose that charge is.
-      expect(await codeOf(idle.holds.open(asked(), 10n))).toBe("rate_limited");
-      await idle.upkeep.drain();
-      await (await idle.holds.open(asked(), 10n)).settle(usage(7));
-      await idle.upkeep.drain();
-      await server.kill();
-      // Without Redis the ledger tells what is spent: a key that was just made must be shown.
-      expect(await idle.holds.standings("org_late", [scopes])).toMatchObject([[{ spent: 7n, held: 0n }]]);
-    } finally {
-      await idle.close();
-      await server[Symbol.asyncDispose]();
-      await own.drop();
+    for (const id of ["org_late", neighbour ?? ""]) await makeOrganization(idle.pool, id, 1_000n);
+    await (await idle.holds.open(request(neighbour ?? ""), 10n)).settle(usage(5));
+    // Redis knows nothing of its account yet, nor whose that charge is.
+    expect(await codeOf(idle.holds.open(asked(), 10n))).toBe("rate_limited");
+    await idle.upkeep.drain();
+    await (await idle.holds.open(asked(), 10n)).settle(usage(7));
+    await idle.upkeep.drain();
+    await server.kill();
+    // Without Redis the ledger tells what is spent: a key that was just made must be shown.
+    expect(await idle.holds.standings("org_late", [scopes])).toMatchObject([[{ spent: 7n, held: 0n }]]);
+  });
+
+  test("rule 1.8: while a drainer that died has told Redis nothing, what may be counted twice is no spent credit", async () => {
+    await makeOrganization(idle.pool, "org_twice", 100n);
+    const loop = await idle.holds.open(request("org_twice"), 10n);
+    await (await idle.holds.open(request("org_twice"), 60n)).settle(usage(60));
+    for (const shard of idle.holds.shards) {
+      const charges = (await readEntries(idle.redis, shard)).flatMap((entry) => entry.charges);
+      await idle.pool.transaction((transaction) => chargeAll(transaction, charges));
     }
+    // As the look for changed accounts, or a grant: 40 are left in the ledger, and 60 of the others seem undrained.
+    await idle.holds.refresh(["org_twice"]);
+    expect(await codeOf(idle.holds.open(request("org_twice"), 10n))).toBe("rate_limited");
+    await expect(
+      idle.holds.preflight.credit({ ...request("org_twice"), kind: "inference", keyEpoch: 1 }),
+    ).resolves.toBeUndefined();
+    // A tool loop goes on when the next drainer has said it.
+    const next = loop.advance(observed(5), 20n);
+    await idle.upkeep.drain();
+    expect(await next).toBe(true);
+    await (await idle.holds.open(request("org_twice"), 10n)).settle(usage(10));
+    await loop.settle(usage(25));
+    expect(await idle.holds.credit("org_twice")).toMatchObject({ used: 95n, available: 5n });
   });
 });
 

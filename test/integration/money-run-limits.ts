@@ -98,6 +98,30 @@ export class RunLimits {
     }
   }
 
+  /** Of a request that was told that a limit is spent: of what it had when it asked, or has since, one is. */
+  judgeRefusal(
+    spent: readonly Spent[],
+    {
+      keyId,
+      acceptedAt,
+      kind,
+      limits,
+    }: Pick<MeteredRequest, "keyId" | "acceptedAt" | "limits"> & Pick<LimitedScope, "kind">,
+  ): void {
+    const rooms = [...limits, ...this.keyNow(keyId).limits]
+      .filter((scope) => scope.kind === kind)
+      .map((scope) => {
+        const { amountMicros = "0", per = "total" } = scope.limits.credits ?? {};
+        const { from } = windowOf(per, acceptedAt);
+        const used = spent
+          .filter(({ request: one }) => (kind === "key" ? one.keyId : one.projectId) === scope.id)
+          .filter(({ request: one }) => windowOf(per, one.acceptedAt).from === from)
+          .reduce((sum, { cost }) => sum + cost, 0);
+        return Number(amountMicros) - used;
+      });
+    expect(Math.min(...rooms), `${keyId} is told that its ${kind}'s limit is spent`).toBeLessThanOrEqual(0);
+  }
+
   /** Rule 9.2: what each scope is said to have spent is the sum of its rows, and who asks next is answered by that. */
   async judge(plane: Plane, organizationIds: readonly string[]): Promise<void> {
     for (const [organization, organizationId] of organizationIds.entries()) {

@@ -46,6 +46,16 @@ interface Known {
   isLost: boolean;
 }
 
+/** A request that was not admitted. */
+interface Refused {
+  readonly organization: number;
+  readonly keyId: string;
+  readonly acceptedAt: number;
+  readonly code: string;
+  /** That its key and its project had when it asked. */
+  readonly limits: MeteredRequest["limits"];
+}
+
 /** What may stand in the ledger of it in the end. */
 const mostOf = ({ may }: Known) => Math.max(0, ...Array.from(may, (cost) => cost ?? 0));
 
@@ -95,6 +105,8 @@ export class Run {
   readonly #names: readonly string[];
   #grants = 0;
   readonly #cutOff = new Set<Plane>();
+  /** Of this moment. */
+  #refused: Refused[] = [];
   /** Whether the stores come back older in this run, and have. */
   readonly #isRolledBack: boolean;
   #wasRolledBack = false;
@@ -156,13 +168,44 @@ export class Run {
   /** What happens at once goes to Redis in one call, as far as one plane does it. A crash or a loss happens alone. */
   async takeAtOnce(actions: readonly Action[]): Promise<void> {
     const alone = (action: Action) => ALONE.has(action.do);
+    const granted = [...this.#granted];
+    this.#refused = [];
     const outcomes = await Promise.allSettled(
       actions.filter((action) => !alone(action)).map((action) => this.#take(action)),
     );
     for (const outcome of outcomes) if (outcome.status === "rejected") throw outcome.reason;
     // What a sweep met was perhaps what a heartbeat of the same moment had told.
     if (actions.some((action) => action.do === "sweep")) this.#mayBeSwept();
+    for (const refused of this.#refused) this.#judgeRefusal(refused, granted);
     for (const action of actions.filter(alone)) await this.#take(action);
+  }
+
+  /**
+   * Nobody is told that credit is spent while there is some, whatever is on its way between the stores. granted: before the
+   * moment; spent is what may have been after it, so that what else happened in it excuses nothing.
+   */
+  #judgeRefusal(
+    { organization, keyId, acceptedAt, code, limits }: Refused,
+    granted: readonly bigint[],
+  ): void {
+    // What a ledger that comes back older has lost counts as spent.
+    if (this.#isRolledBack) return;
+    const name = this.#name(organization);
+    const spent = this.#known.map((known) => ({ ...known, cost: mostOf(known) }));
+    if (code === "insufficient_credit") {
+      const mine = spent.filter(({ request: asked }) => asked.organizationId === name);
+      const used = mine.reduce((sum, { cost }) => sum + cost, 0);
+      expect(used, `${name} is told that its credit is spent`).toBeGreaterThanOrEqual(
+        Number(granted[organization]),
+      );
+    }
+    if (code === "key_limit_reached" || code === "project_limit_reached")
+      this.#limits.judgeRefusal(spent, {
+        keyId,
+        acceptedAt,
+        kind: code.startsWith("key") ? "key" : "project",
+        limits,
+      });
   }
 
   #mayBeSwept(): void {
@@ -265,6 +308,7 @@ export class Run {
       const away = this.#cutOff.has(this.#at(index)) ? ["unavailable"] : [];
       const refusals = ["insufficient_credit", "rate_limited", "key_limit_reached", "project_limit_reached"];
       expect([...refusals, ...away]).toContain(error.code);
+      this.#refused.push({ organization, keyId, acceptedAt, code: error.code ?? "", limits });
     }
   }
 
