@@ -1,5 +1,6 @@
 /**
- * Flags of Node that our programs run with, as the image has them in its entry point.
+ * Flags of Node that our programs run with, as the image has them in its entry point: what V8 must know before its heap is
+ * there. Other flags the programs set themselves.
  * Node 24 lets the young generation grow to 128 MiB; with 32 MiB a data plane under full load is resident with a fifth
  * less (docs/performance.md, *Memory*). The old generation has Node's own limit, which follows the pod's memory limit.
  */
