@@ -33,6 +33,13 @@ const databaseUrlSchema = z
     "sslmode must be disable, require (TLS, and the server's certificate must hold) or no-verify (TLS with whoever answers)",
   );
 
+const httpUrl = z.url({ protocol: /^https?$/ });
+
+/** A list of exporters, of which we have one: true where it is among them. */
+const otlpExporter = withDefault(z.string(), "otlp").transform((list) =>
+  list.split(",").some((exporter) => exporter.trim() === "otlp"),
+);
+
 /** `7d`, `12h`, `0`: in milliseconds. */
 const retention = z
   .string()
@@ -54,15 +61,22 @@ export const environmentSchema = z.object({
   /** `kid:base64,...`; the first one seals. */
   GAPURA_SEAL_KEYS: optional(z.string()),
   /** The address that clients use, for links in answers. */
-  PUBLIC_URL: optional(z.url({ protocol: /^https?$/ })),
+  PUBLIC_URL: optional(httpUrl),
   /** Serve the console, which the image holds, under `/console/` (rule 11.1). */
   CONSOLE: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
   /** Tell Prometheus the balance and the spend of each organization (rule 14.6). */
   METRICS_ORGANIZATIONS: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
   LOG_LEVEL: withDefault(z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]), "info"),
   FILES_S3_URL: optional(z.url()),
-  OTEL_EXPORTER_OTLP_ENDPOINT: optional(z.url({ protocol: /^https?$/ })),
-  /** How traces name this process, as OpenTelemetry's own programs read them. */
+  /** Where traces and the GenAI metrics go (rule 14.3), as OpenTelemetry's own programs read it. */
+  OTEL_EXPORTER_OTLP_ENDPOINT: optional(httpUrl),
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: optional(httpUrl),
+  OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: optional(httpUrl),
+  OTEL_TRACES_EXPORTER: otlpExporter,
+  OTEL_METRICS_EXPORTER: otlpExporter,
+  /** Milliseconds between two exports of metrics. */
+  OTEL_METRIC_EXPORT_INTERVAL: withDefault(z.coerce.number().int().min(1_000).max(3_600_000), "60000"),
+  /** How telemetry names this process, as OpenTelemetry's own programs read them. */
   OTEL_SERVICE_NAME: optional(z.string()),
   OTEL_RESOURCE_ATTRIBUTES: optional(z.string()),
   /** Bytes of request bodies that this process holds at once (rule 7.2); see `usualBodyBudget`. */

@@ -76,7 +76,7 @@ import { checkPostgres, checkRedis } from "./store/ready.ts";
 import { openRedis, redisReady } from "./store/redis.ts";
 import { metrics, showOrganizations } from "./telemetry/metrics.ts";
 import { createLogger } from "./telemetry/log.ts";
-import { startTracing } from "./telemetry/trace.ts";
+import { startTelemetry } from "./telemetry/start.ts";
 import { redisToolCache } from "./tools/cache.ts";
 import { redisCallLimit, type AdmitToolCall } from "./tools/call-limit.ts";
 import { createToolbox } from "./tools/toolbox.ts";
@@ -200,16 +200,7 @@ async function serveForever(environment: Environment): Promise<void> {
   dieOfSurprises(log);
   const { version } = packageSchema.parse(JSON.parse(readFileSync(PACKAGE, "utf8")));
   metrics.buildInfo.set({ version, node: process.versions.node }, 1);
-  const endpoint = environment.OTEL_EXPORTER_OTLP_ENDPOINT;
-  const stopTracing =
-    endpoint === undefined
-      ? null
-      : await startTracing(endpoint, {
-          podUid: environment.POD_UID,
-          version,
-          serviceName: environment.OTEL_SERVICE_NAME,
-          attributes: environment.OTEL_RESOURCE_ATTRIBUTES,
-        });
+  const stopTelemetry = await startTelemetry(environment, version);
   const onError = (store: string) => (error: Error) => log.warn({ store, err: error }, "a store is away");
   const postgres = await openPostgres(environment.DATABASE_URL, { onError: onError("postgres") });
   const redis = openRedis(environment.REDIS_URL, { onError: onError("redis") });
@@ -416,7 +407,7 @@ async function serveForever(environment: Environment): Promise<void> {
   });
   // The stores go last: until here running requests were settling their charges.
   await within(GOODBYE_MS, () =>
-    Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), stopTracing?.()]),
+    Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), stopTelemetry()]),
   );
   ops.closeAllConnections();
   ops.close();

@@ -2,7 +2,6 @@
  * Serves one inference (design.md §4): looks at the request, refuses what no upstream may see, finds the route,
  * takes a hold, asks the route's upstreams, and passes the answer on in whatever way its path says.
  */
-import type { Attributes } from "@opentelemetry/api";
 import type { Bill, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros, pricesAt } from "../billing/price.ts";
 import { promptOf } from "../billing/token-usage.ts";
@@ -17,7 +16,8 @@ import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
 import { BrokenAnswer } from "../loop/model-answer.ts";
-import { inSpan, modelSpan, startSpan } from "../telemetry/trace.ts";
+import { beginModelCall, type ModelTokens } from "../telemetry/model-call.ts";
+import { errorCode } from "../telemetry/trace.ts";
 import { toolCapabilities } from "../tools/capabilities.ts";
 import type { RunTool } from "../tools/toolbox.ts";
 import type { Attempts } from "../upstream/attempts.ts";
@@ -194,17 +194,30 @@ class Serving {
       this.#conversation(),
       deadline,
     );
-    if (summary.span === null) return this.#ask(upstreams.attempts(request), bill);
-    const { model } = this.route;
-    const span = startSpan(`chat ${model}`, summary.span, () =>
-      modelSpan(model, this.route.upstreams, 1, this.#seen.stream),
+    const { model, upstreams: asked } = this.route;
+    const call = beginModelCall(summary.span, {
+      model,
+      upstreams: asked,
+      iteration: 1,
+      stream: this.#seen.stream,
+    });
+    if (call === null) return this.#ask(upstreams.attempts(request), bill);
+    const end = (error: string | null) =>
+      call.end({
+        tokens: chargedTokens(bill),
+        attributes: {
+          ...(summary.upstream === null ? {} : { "gapura.upstream": summary.upstream }),
+          "gapura.tries": summary.tries,
+        },
+        error,
+      });
+    return this.#ask(upstreams.attempts({ ...request, span: call.span }), bill).then(
+      () => end(null),
+      (error: unknown) => {
+        end(errorCode(error));
+        throw error;
+      },
     );
-    const ask = () => this.#ask(upstreams.attempts({ ...request, span }), bill);
-    return inSpan(span, ask, () => ({
-      ...(summary.upstream === null ? {} : { "gapura.upstream": summary.upstream }),
-      "gapura.tries": summary.tries,
-      ...usageAttributes(bill),
-    }));
   }
 
   /** Asks until an upstream's answer is the client's. Small requests are written without waiting: it costs a microsecond. */
@@ -336,13 +349,8 @@ class Serving {
   }
 }
 
-/** What was charged, for a span. */
-function usageAttributes({ settled }: Bill): Attributes {
-  if (settled === null) return {};
-  return {
-    "gen_ai.usage.input_tokens": promptOf(settled.tokens),
-    "gen_ai.usage.output_tokens": settled.tokens.output,
-  };
+function chargedTokens({ settled }: Bill): ModelTokens | null {
+  return settled === null ? null : { input: promptOf(settled.tokens), output: settled.tokens.output };
 }
 
 /** null: nothing is sealed, because the account serves this organization alone, or nobody verifies it (Chat). */

@@ -22,7 +22,8 @@ import type { Sealer } from "../dialects/codecs.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
 import { countImplausible } from "../telemetry/metrics.ts";
-import { endSpan, errorCode, inSpan, modelSpan, startSpan } from "../telemetry/trace.ts";
+import { beginModelCall, type ModelTokens } from "../telemetry/model-call.ts";
+import { errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { CallCredit } from "./call-credit.ts";
 import { BrokenAnswer, type ModelAnswer } from "./model-answer.ts";
@@ -188,15 +189,18 @@ class Loop {
       citer: this.#citer(target),
     });
     const { model, streamed } = this.#input;
-    const span = startSpan(`chat ${model}`, this.#deps.span, () =>
-      modelSpan(model, this.#input.upstreams ?? [], this.#asked + 1, streamed),
-    );
+    const call = beginModelCall(this.#deps.span, {
+      model,
+      upstreams: this.#input.upstreams ?? [],
+      iteration: this.#asked + 1,
+      stream: streamed,
+    });
     let answer: ModelAnswer | null = null;
     try {
       answer = await this.#deps.ask((dialect) => {
         target.dialect = dialect;
         return this.#next(dialect);
-      }, span);
+      }, call?.span ?? null);
       this.#asked += 1;
       this.#upstream = answer.upstream;
       target.dialect = answer.dialect;
@@ -209,7 +213,7 @@ class Loop {
       }
       const { usage, upstream } = answer;
       this.#commit(usage);
-      endSpan(span, usageAttributes(usage, upstream));
+      call?.end({ tokens: tokensOf(usage), attributes: upstreamAttribute(upstream) });
       return { read, usage };
     } catch (error) {
       const broken = error instanceof BrokenAnswer ? error : null;
@@ -222,7 +226,11 @@ class Loop {
       const usage = broken?.usage ?? answer?.usage ?? null;
       if (usage === null) this.#tally.discard();
       else this.#commit(usage);
-      endSpan(span, usage === null ? {} : usageAttributes(usage, this.#upstream), errorCode(told));
+      call?.end({
+        tokens: usage === null ? null : tokensOf(usage),
+        attributes: usage === null ? {} : upstreamAttribute(this.#upstream),
+        error: errorCode(told),
+      });
       if (first || this.#deps.signal.aborted) throw told;
       this.#failed = true;
       // A failure pauses the answer (rule 3.8), a corrupt one fails it (service.md "What becomes of an item").
@@ -362,10 +370,12 @@ interface Asked {
   readonly usage: MessagesUsage;
 }
 
-function usageAttributes(usage: MessagesUsage, upstream: string | null): Attributes {
-  return {
-    ...(upstream === null ? {} : { "gapura.upstream": upstream }),
-    "gen_ai.usage.input_tokens": usage.input_tokens,
-    "gen_ai.usage.output_tokens": usage.output_tokens,
-  };
-}
+const upstreamAttribute = (upstream: string | null): Attributes =>
+  upstream === null ? {} : { "gapura.upstream": upstream };
+
+const tokensOf = ({
+  input_tokens: input,
+  cache_read_input_tokens: read,
+  cache_creation_input_tokens: written,
+  output_tokens: output,
+}: MessagesUsage): ModelTokens => ({ input: input + (read ?? 0) + (written ?? 0), output });

@@ -24,7 +24,7 @@ test("with an endpoint spans arrive there, children of the caller's trace", asyn
   });
   await new Promise<void>((resolve) => collector.listen(0, "127.0.0.1", resolve));
   const { port } = collector.address() as AddressInfo;
-  const stop = await startTracing(`http://127.0.0.1:${port}/`, { podUid: "pod-1" });
+  const stop = await startTracing(`http://127.0.0.1:${port}/v1/traces`, { podUid: "pod-1" });
   const trace = "0af7651916cd43dd8448eb211c80319c";
   const request = startRequestSpan("request", { traceparent: `00-${trace}-b7ad6b7169203331-01` });
   const iteration = startSpan("chat alpha", request, () => ({ "gen_ai.request.model": "alpha" }));

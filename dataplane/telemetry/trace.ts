@@ -11,29 +11,18 @@ import {
   type Attributes,
   type Span,
 } from "@opentelemetry/api";
-import type { TracerConfig } from "@opentelemetry/sdk-trace-node";
 import type { IncomingHttpHeaders } from "node:http";
 import { ApiError } from "../lib/api-error.ts";
+import { serviceResource, type ServiceNames } from "./resource.ts";
 
 let enabled = false;
 
-/** How a process names itself to whoever collects its traces. */
-export interface ServiceNames {
-  readonly podUid: string;
-  readonly version?: string;
-  /** `OTEL_SERVICE_NAME`. */
-  readonly serviceName?: string | undefined;
-  /** `OTEL_RESOURCE_ATTRIBUTES`: `key=value,key=value`, values percent-encoded. */
-  readonly attributes?: string | undefined;
-}
-
-/** Loads the SDK and exports to `endpoint`. @returns flushes and stops. */
-export async function startTracing(endpoint: string, names: ServiceNames): Promise<() => Promise<void>> {
+/** Loads the SDK and exports to `url`. @returns flushes and stops. */
+export async function startTracing(url: string, names: ServiceNames): Promise<() => Promise<void>> {
   const [{ BatchSpanProcessor, NodeTracerProvider }, { OTLPTraceExporter }] = await Promise.all([
     import("@opentelemetry/sdk-trace-node"),
     import("@opentelemetry/exporter-trace-otlp-http"),
   ]);
-  const url = `${endpoint.replace(/\/+$/, "")}/v1/traces`;
   const provider = new NodeTracerProvider({
     resource: serviceResource(names),
     spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter({ url }), { maxQueueSize: 4096 })],
@@ -45,32 +34,6 @@ export async function startTracing(endpoint: string, names: ServiceNames): Promi
     await provider.shutdown();
     for (const api of [trace, context, propagation]) api.disable();
   };
-}
-
-/** The little of `@opentelemetry/resources` that is needed to name this process. What the variables say wins. */
-function serviceResource(names: ServiceNames): NonNullable<TracerConfig["resource"]> {
-  const attributes: Record<string, string> = {
-    "service.name": "gapura",
-    "service.instance.id": names.podUid,
-    ...(names.version === undefined ? {} : { "service.version": names.version }),
-    ...resourceAttributes(names.attributes ?? ""),
-    ...(names.serviceName === undefined ? {} : { "service.name": names.serviceName }),
-  };
-  const resource = { attributes, merge: () => resource, getRawAttributes: () => Object.entries(attributes) };
-  return resource;
-}
-
-/** As the OpenTelemetry specification writes them; what it cannot be is left out. */
-function resourceAttributes(text: string): Record<string, string> {
-  const pairs = text.split(",").flatMap((pair): [string, string][] => {
-    const [, key = "", value = ""] = /^\s*([^=\s]+)\s*=(.*)$/.exec(pair) ?? [];
-    try {
-      return key === "" ? [] : [[decodeURIComponent(key), decodeURIComponent(value.trim())]];
-    } catch {
-      return [];
-    }
-  });
-  return Object.fromEntries(pairs);
 }
 
 /** The span of a whole request, child of the caller's when the headers carry one; null when tracing is off. */
@@ -102,22 +65,6 @@ export function traceHeaders(span: Span): Readonly<Record<string, string>> {
  * charge at the end. Names and attributes of the first two are those of the GenAI semantic conventions.
  */
 export type SpanName = `chat ${string}` | `execute_tool ${string}` | "hold" | "settle";
-
-/** Who speaks a dialect, as the conventions name it. */
-const providers = { messages: "anthropic", chat: "openai", responses: "openai" } as const;
-/** Of a model's call, which goes to one of these upstreams. */
-export const modelSpan = (
-  model: string,
-  upstreams: readonly { readonly dialect: keyof typeof providers }[],
-  iteration: number,
-  stream: boolean,
-): Attributes => ({
-  "gen_ai.operation.name": "chat",
-  "gen_ai.provider.name": providers[upstreams[0]?.dialect ?? "chat"],
-  "gen_ai.request.model": model,
-  "gen_ai.request.stream": stream,
-  "gapura.iteration": iteration,
-});
 
 /** A span below another; null when tracing is off, and then nothing is made for it. End it with `endSpan`. */
 export function startSpan(

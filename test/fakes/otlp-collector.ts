@@ -1,4 +1,4 @@
-/** An OTLP collector over HTTP on loopback: keeps every span that it is sent. */
+/** An OTLP collector over HTTP on loopback: keeps every span and every histogram that it is sent. */
 import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -34,6 +34,36 @@ const exportSchema = z.object({
   ),
 });
 
+const metricsSchema = z.object({
+  resourceMetrics: z.array(
+    z.object({
+      resource: z.object({ attributes: spanSchema.shape.attributes }),
+      scopeMetrics: z.array(
+        z.object({
+          metrics: z.array(
+            z.object({
+              name: z.string(),
+              unit: z.string(),
+              histogram: z.object({
+                aggregationTemporality: z.number(),
+                dataPoints: z.array(
+                  z.object({
+                    attributes: spanSchema.shape.attributes,
+                    count: z.number(),
+                    sum: z.number(),
+                    bucketCounts: z.array(z.number()),
+                    explicitBounds: z.array(z.number()),
+                  }),
+                ),
+              }),
+            }),
+          ),
+        }),
+      ),
+    }),
+  ),
+});
+
 const kinds = ["UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"];
 
 export interface ExportedSpan {
@@ -51,11 +81,24 @@ export interface ExportedSpan {
   readonly error: string | null;
 }
 
+/** One series of a histogram, cumulative. */
+export interface ExportedHistogram {
+  readonly name: string;
+  readonly unit: string;
+  readonly resource: Readonly<Record<string, string | number | boolean>>;
+  readonly attributes: Readonly<Record<string, string | number | boolean>>;
+  readonly count: number;
+  readonly sum: number;
+  readonly bounds: readonly number[];
+}
+
 export interface Collector extends AsyncDisposable {
   /** For `OTEL_EXPORTER_OTLP_ENDPOINT`. */
   readonly url: string;
   /** In the order of their ends. */
   readonly spans: ExportedSpan[];
+  /** Of the newest export. */
+  histograms: readonly ExportedHistogram[];
   /** Everything that came, as it came. */
   readonly bodies: string[];
 }
@@ -66,21 +109,43 @@ export async function startCollector(): Promise<Collector> {
   const server = createServer((request, response) => {
     void text(request).then((body) => {
       bodies.push(`${request.url} ${body}`);
-      spans.push(...spansOf(body));
+      if (request.url === "/v1/metrics") collector.histograms = histogramsOf(body);
+      else spans.push(...spansOf(body));
       response.writeHead(200, { "content-type": "application/json" }).end("{}");
     });
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
-  return {
+  const collector: Collector = {
     url: `http://127.0.0.1:${port}`,
     spans,
+    histograms: [],
     bodies,
     [Symbol.asyncDispose]: async () => {
       server.close().closeAllConnections();
     },
   };
+  return collector;
+}
+
+/** @throws ZodError for what is no cumulative histogram. */
+function histogramsOf(body: string): ExportedHistogram[] {
+  return metricsSchema.parse(JSON.parse(body)).resourceMetrics.flatMap(({ resource, scopeMetrics }) =>
+    scopeMetrics.flatMap(({ metrics }) =>
+      metrics.flatMap(({ name, unit, histogram }) =>
+        histogram.dataPoints.map(({ attributes, count, sum, explicitBounds }) => ({
+          name,
+          unit,
+          resource: plainAll(resource.attributes),
+          attributes: plainAll(attributes),
+          count,
+          sum,
+          bounds: explicitBounds,
+        })),
+      ),
+    ),
+  );
 }
 
 function spansOf(body: string): ExportedSpan[] {

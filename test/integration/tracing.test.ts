@@ -24,7 +24,7 @@ afterAll(async () => {
 });
 beforeEach(async () => {
   collector = await startCollector();
-  stop = await startTracing(collector.url, {
+  stop = await startTracing(`${collector.url}/v1/traces`, {
     podUid: "pod-1",
     serviceName: "gateway",
     attributes: "service.name=other,deployment.environment.name=test%20bed,broken",
