@@ -317,6 +317,39 @@ test("Stop ends both of two answers that are compared, and tells what each cost"
   page.removeAllListeners("response");
 });
 
+test("a conversation goes on: the next question is sent with what was said, until a new one begins", async () => {
+  await open("playground?model=demo-messages");
+  const region = () => page.getByRole("region", { name: "demo-messages" });
+  await send(scripted({ answer: { parts: [{ type: "text", text: "<b>Seven</b> gates." }] } }));
+  await region().getByText("gates.").waitFor();
+  await page.getByRole("button", { name: "Ask further" }).click();
+  const before = page.getByRole("region", { name: "Said before" });
+  await before.getByText("<b>Seven</b> gates.", { exact: true }).waitFor();
+  expect(await page.evaluate("document.activeElement.labels?.[0]?.textContent")).toBe("User message");
+  expect(await page.getByLabel("User message").inputValue()).toBe("");
+  const [request] = await Promise.all([
+    page.waitForRequest((one) => one.url().endsWith("/v1/messages")),
+    send("And where?"),
+  ]);
+  expect(request.postDataJSON()).toMatchObject({
+    messages: [
+      { role: "user" },
+      { role: "assistant", content: "<b>Seven</b> gates." },
+      { role: "user", content: "And where?" },
+    ],
+  });
+  await region()
+    .getByText(/\d+ in, \d+ out/)
+    .waitFor();
+  await page.getByRole("button", { name: "As code" }).click();
+  await page.getByText("And where?").last().waitFor();
+  expect(await page.locator("pre").first().textContent()).toContain("<b>Seven</b> gates.");
+  expect(await axe(page)).toEqual([]);
+  await page.getByRole("button", { name: "New conversation" }).click();
+  await before.waitFor({ state: "detached" });
+  expect(faults).toEqual([]);
+});
+
 test("two models answer beside each other", async () => {
   await open("playground?model=demo-messages&compare=demo-chat");
   await send("Hello");

@@ -5,6 +5,7 @@ const question: Question = {
   dialect: "messages",
   model: "m",
   system: "",
+  earlier: [],
   text: "It's 5",
   images: ["data:image/png;base64,AAAA"],
   webSearch: true,
@@ -29,6 +30,26 @@ test("a question is a request of each dialect, with its picture and its tools in
   });
   expect(requestOf({ ...question, dialect: "responses", posts: true })).toMatchObject({
     body: { tools: [{ type: "web_search" }, { type: "x_search" }] },
+  });
+});
+
+test("a conversation goes on with what was said before, in each dialect's form", () => {
+  const turn = { text: "One?", images: ["data:image/gif;base64,BBBB"], answer: "Yes." };
+  const later: Question = { ...question, text: "Two?", images: [], earlier: [turn], system: "S" };
+  const bodyOf = (dialect: Question["dialect"]) => requestOf({ ...later, dialect }).body;
+  const [answer, now] = [
+    { role: "assistant", content: "Yes." },
+    { role: "user", content: "Two?" },
+  ];
+  const first = (content: readonly object[]) => ({ role: "user", content });
+  expect(bodyOf("messages")).toMatchObject({
+    messages: [first([{ source: { data: "BBBB" } }, { text: "One?" }]), answer, now],
+  });
+  expect(bodyOf("chat")).toMatchObject({
+    messages: [{ role: "system" }, first([{ text: "One?" }, { type: "image_url" }]), answer, now],
+  });
+  expect(bodyOf("responses")).toMatchObject({
+    input: [first([{ type: "input_text" }, { type: "input_image" }]), answer, now],
   });
 });
 

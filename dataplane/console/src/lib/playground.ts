@@ -2,10 +2,20 @@
 export const dialects = ["messages", "chat", "responses"] as const;
 export type PlayDialect = (typeof dialects)[number];
 
+/** An earlier exchange of the same conversation. */
+export interface Turn {
+  readonly text: string;
+  /** `data:` URLs. */
+  readonly images: readonly string[];
+  readonly answer: string;
+}
+
 export interface Question {
   readonly dialect: PlayDialect;
   readonly model: string;
   readonly system: string;
+  /** The oldest first. */
+  readonly earlier: readonly Turn[];
   readonly text: string;
   /** `data:` URLs. */
   readonly images: readonly string[];
@@ -29,46 +39,73 @@ export function requestOf(question: Question): { readonly path: string; readonly
 
 const systemOf = (system: string, name: string) => (system.trim() === "" ? {} : { [name]: system });
 
-function messagesBody({ model, system, text, images, webSearch, openPages, posts }: Question): object {
+/** What was said before and now, as each dialect writes messages. */
+function conversation(
+  { earlier, text, images }: Question,
+  contentOf: (words: string, pictures: readonly string[]) => unknown,
+): object[] {
+  return [
+    ...earlier.flatMap((turn) => [
+      { role: "user", content: contentOf(turn.text, turn.images) },
+      { role: "assistant", content: turn.answer },
+    ]),
+    { role: "user", content: contentOf(text, images) },
+  ];
+}
+
+function messagesContent(text: string, images: readonly string[]): unknown {
+  const pictures = images.map((url) => {
+    const [, type = "", data = ""] = /^data:([^;]+);base64,(.*)$/s.exec(url) ?? [];
+    return { type: "image", source: { type: "base64", media_type: type, data } };
+  });
+  return pictures.length === 0 ? text : [...pictures, { type: "text", text }];
+}
+
+function messagesBody(question: Question): object {
+  const { model, system, webSearch, openPages, posts } = question;
   const tools = [
     ...(webSearch ? [{ type: "web_search_20260318", name: "web_search" }] : []),
     ...(openPages ? [{ type: "web_fetch_20260318", name: "web_fetch" }] : []),
     ...(posts ? [{ type: "x_search_20261005", name: "x_search" }] : []),
   ];
-  const pictures = images.map((url) => {
-    const [, type = "", data = ""] = /^data:([^;]+);base64,(.*)$/s.exec(url) ?? [];
-    return { type: "image", source: { type: "base64", media_type: type, data } };
-  });
-  const content = pictures.length === 0 ? text : [...pictures, { type: "text", text }];
   return {
     model,
     max_tokens: MAX_TOKENS,
     stream: true,
     ...systemOf(system, "system"),
-    messages: [{ role: "user", content }],
+    messages: conversation(question, messagesContent),
     ...(tools.length === 0 ? {} : { tools }),
   };
 }
 
-function chatBody({ model, system, text, images, webSearch }: Question): object {
+function chatContent(text: string, images: readonly string[]): unknown {
   const pictures = images.map((url) => ({ type: "image_url", image_url: { url } }));
-  const content = pictures.length === 0 ? text : [{ type: "text", text }, ...pictures];
+  return pictures.length === 0 ? text : [{ type: "text", text }, ...pictures];
+}
+
+function chatBody(question: Question): object {
+  const { model, system, webSearch } = question;
   return {
     model,
     stream: true,
     stream_options: { include_usage: true },
     messages: [
       ...(system.trim() === "" ? [] : [{ role: "system", content: system }]),
-      { role: "user", content },
+      ...conversation(question, chatContent),
     ],
     ...(webSearch ? { web_search_options: {} } : {}),
   };
 }
 
-function responsesBody({ model, system, text, images, webSearch, posts }: Question): object {
+function responsesContent(text: string, images: readonly string[]): unknown {
   const pictures = images.map((url) => ({ type: "input_image", image_url: url }));
-  const input =
-    pictures.length === 0 ? text : [{ role: "user", content: [{ type: "input_text", text }, ...pictures] }];
+  return pictures.length === 0 ? text : [{ type: "input_text", text }, ...pictures];
+}
+
+function responsesBody(question: Question): object {
+  const { model, system, earlier, text, images, webSearch, posts } = question;
+  const isPlain = earlier.length === 0 && images.length === 0;
+  const input = isPlain ? text : conversation(question, responsesContent);
   const tools = [...(webSearch ? [{ type: "web_search" }] : []), ...(posts ? [{ type: "x_search" }] : [])];
   return {
     model,

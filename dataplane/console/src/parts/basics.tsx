@@ -114,14 +114,26 @@ interface TextAreaProps {
   readonly value: string;
   readonly onInput: (value: string) => void;
   readonly rows?: number;
+  /** Has the focus whenever this grows. */
+  readonly focus?: number;
 }
 
-export function TextArea({ label, value, onInput, rows = 3 }: TextAreaProps) {
+export function TextArea({ label, value, onInput, rows = 3, focus = 0 }: TextAreaProps) {
   const id = useId();
+  const area = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => {
+    if (focus > 0) area.current?.focus();
+  }, [focus]);
   return (
     <div class="field">
       <label for={id}>{label}</label>
-      <textarea id={id} rows={rows} value={value} onInput={(event) => onInput(event.currentTarget.value)} />
+      <textarea
+        id={id}
+        ref={area}
+        rows={rows}
+        value={value}
+        onInput={(event) => onInput(event.currentTarget.value)}
+      />
     </div>
   );
 }

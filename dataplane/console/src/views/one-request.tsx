@@ -100,7 +100,15 @@ function Again({ request: { dialect, model } }: { request: Request }) {
   const t = useTexts();
   const known = dialects.find((one) => one === dialect);
   if (known === undefined || model === null) return null;
-  const plain = { system: "", text: "…", images: [], webSearch: false, openPages: false, posts: false };
+  const plain = {
+    system: "",
+    earlier: [],
+    text: "…",
+    images: [],
+    webSearch: false,
+    openPages: false,
+    posts: false,
+  };
   return (
     <>
       <h3>{t.requests.againTitle}</h3>

@@ -10,6 +10,7 @@ import {
   requestOf,
   type Play,
   type Question,
+  type Turn,
 } from "../lib/playground.ts";
 import { useLoad } from "../lib/load.ts";
 import { readModels } from "../lib/models.ts";
@@ -64,6 +65,11 @@ function Form({ models }: { models: readonly string[] }) {
   const [system, setSystem] = useState("");
   const [text, setText] = useState("");
   const [images, setImages] = useState<readonly string[]>([]);
+  const [turns, setTurns] = useState<readonly Said[]>([]);
+  /** Of the running or last question, by its pane; null: it has not ended. */
+  const [answers, setAnswers] = useState<readonly (string | null)[]>([]);
+  /** The button that begins or goes on with a conversation goes away: the next question has the focus then. */
+  const [focus, setFocus] = useState(0);
   const [webSearch, setWebSearch] = useState(false);
   const [openPages, setOpenPages] = useState(false);
   const [posts, setPosts] = useState(false);
@@ -76,10 +82,12 @@ function Form({ models }: { models: readonly string[] }) {
   const dialect = dialects.find((one) => one === query.get("dialect")) ?? "messages";
   const other = known("compare");
   // Outside of Messages pages are opened by the search itself, and Chat knows no posts.
-  const question = (model: string): Question => ({
+  const question = (model: string, pane: number): Question => ({
     dialect,
     model,
     system,
+    // A second model that joined later hears what the first one said.
+    earlier: turns.map((turn) => ({ ...turn, answer: turn.answers[pane] ?? turn.answers[0] ?? "" })),
     text,
     images,
     webSearch,
@@ -90,7 +98,24 @@ function Form({ models }: { models: readonly string[] }) {
   const ask = () => {
     setStopper(new AbortController());
     setRunning(questions.length);
+    setAnswers(questions.map(() => null));
     setAsking({ number: (asking?.number ?? 0) + 1, questions });
+  };
+  const answered = answers.flatMap((answer) => (answer === null || answer.trim() === "" ? [] : [answer]));
+  const askFurther = () => {
+    const last = asking?.questions[0];
+    setTurns([...turns, { text: last?.text ?? "", images: last?.images ?? [], answers: answered }]);
+    setAsking(null);
+    setAnswers([]);
+    setText("");
+    setImages([]);
+    setFocus(focus + 1);
+  };
+  const beginAnew = () => {
+    setTurns([]);
+    setAsking(null);
+    setAnswers([]);
+    setFocus(focus + 1);
   };
   return (
     <div class="two bench">
@@ -134,7 +159,8 @@ function Form({ models }: { models: readonly string[] }) {
           />
         )}
         <TextArea label={t.playground.system} value={system} onInput={setSystem} rows={2} />
-        <TextArea label={t.playground.message} value={text} onInput={setText} rows={5} />
+        {turns.length > 0 && <Conversation turns={turns} onForget={beginAnew} isRunning={running > 0} />}
+        <TextArea label={t.playground.message} value={text} onInput={setText} rows={5} focus={focus} />
         <Images images={images} onChange={setImages} />
         <div class="row">
           <Check label={t.playground.webSearch} checked={webSearch} onInput={setWebSearch} />
@@ -159,6 +185,9 @@ function Form({ models }: { models: readonly string[] }) {
             {t.playground.stop}
           </Button>
           <Button onClick={() => setIsCode(!isCode)}>{t.playground.asCode}</Button>
+          {answers.length > 0 && answered.length === answers.length && (
+            <Button onClick={askFurther}>{t.playground.further}</Button>
+          )}
         </div>
         {isCode &&
           questions.map((one, index) => (
@@ -173,11 +202,54 @@ function Form({ models }: { models: readonly string[] }) {
             key={`${asking.number}-${index}`}
             question={one}
             signal={stopper.signal}
-            onEnd={() => setRunning((count) => count - 1)}
+            onEnd={(answer) => {
+              setRunning((count) => count - 1);
+              setAnswers((before) => before.with(index, answer));
+            }}
           />
         ))
       )}
     </div>
+  );
+}
+
+/** What was said before, of each pane's model. */
+interface Said extends Omit<Turn, "answer"> {
+  readonly answers: readonly string[];
+}
+
+interface ConversationProps {
+  readonly turns: readonly Said[];
+  readonly onForget: () => void;
+  readonly isRunning: boolean;
+}
+
+/** More than three lines of it; megabytes would hold the page. */
+const SHOWN_CHARS = 1000;
+
+function Conversation({ turns, onForget, isRunning }: ConversationProps) {
+  const t = useTexts();
+  return (
+    <section class="stack" aria-label={t.playground.earlier}>
+      <div class="section-head">
+        <h2>{t.playground.earlier}</h2>
+        <Button kind="quiet" onClick={onForget} disabled={isRunning}>
+          {t.playground.anew}
+        </Button>
+      </div>
+      {turns.map(({ text, answers }, index) => (
+        <div key={index} class="step">
+          <p class="clipped">
+            <b>{text.slice(0, SHOWN_CHARS)}</b>
+          </p>
+          {answers.map((answer, pane) => (
+            <p key={pane} class="clipped">
+              {answer.slice(0, SHOWN_CHARS)}
+            </p>
+          ))}
+        </div>
+      ))}
+    </section>
   );
 }
 
@@ -237,7 +309,8 @@ const dataUrlOf = (file: Blob): Promise<string> =>
 interface AnswerProps {
   readonly question: Question;
   readonly signal: AbortSignal;
-  readonly onEnd: () => void;
+  /** Is told what came, all of it or not. */
+  readonly onEnd: (text: string) => void;
 }
 
 function Answer({ question, signal, onEnd }: AnswerProps) {
@@ -270,7 +343,7 @@ function Answer({ question, signal, onEnd }: AnswerProps) {
         if (!signal.aborted) setProblem(error instanceof Error ? error : new Error(String(error)));
       }
       setIsRunning(false);
-      onEnd();
+      onEnd(newest.current.text);
       // It takes a moment to be known; the next question need not wait for it.
       setCredits(await costOf(requestId));
     };
