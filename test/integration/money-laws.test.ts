@@ -6,7 +6,8 @@
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, test } from "vitest";
 import { calm, faulty, moments, wild, type Action } from "./money-actions.ts";
-import { Run } from "./money-run.ts";
+import { LAWS_LIMIT_MS, play as playOn, runsOf } from "./money-play.ts";
+import type { Run } from "./money-run.ts";
 import { freshPostgres, freshRedis, type TestStore } from "./stores.ts";
 
 let postgres: TestStore;
@@ -18,28 +19,8 @@ afterAll(async () => {
   await Promise.all([redis[Symbol.asyncDispose](), postgres[Symbol.asyncDispose]()]);
 });
 
-let runs = 0;
-async function play(moments: readonly (readonly Action[])[], more?: (run: Run) => void): Promise<void> {
-  const run = new Run({ redis, postgres }, String((runs += 1)), moments.flat());
-  await run.begin();
-  try {
-    for (const actions of moments) await run.takeAtOnce(actions);
-    await run.end();
-    await run.judge();
-    more?.(run);
-  } finally {
-    await run.close();
-  }
-}
-
-/** MONEY_RUNS=200 for a longer run, MONEY_SEED for one that can be repeated: a failure prints its seed and steps. */
-const seed = process.env["MONEY_SEED"];
-const runsOf = (usual: number) => ({
-  numRuns: Number(process.env["MONEY_RUNS"] ?? usual),
-  endOnFailure: process.env["MONEY_SHRINK"] === "0",
-  ...(seed === undefined ? {} : { seed: Number(seed) }),
-});
-const LIMIT_MS = process.env["MONEY_RUNS"] === undefined ? 300_000 : 7_200_000;
+const play = (moments: readonly (readonly Action[])[], more?: (run: Run) => void) =>
+  playOn({ redis, postgres }, moments, more);
 
 describe("any interleaving", () => {
   test(
@@ -50,7 +31,7 @@ describe("any interleaving", () => {
         runsOf(25),
       );
     },
-    LIMIT_MS,
+    LAWS_LIMIT_MS,
   );
 
   test(
@@ -61,7 +42,7 @@ describe("any interleaving", () => {
         runsOf(8),
       );
     },
-    LIMIT_MS,
+    LAWS_LIMIT_MS,
   );
 
   test(
@@ -74,6 +55,6 @@ describe("any interleaving", () => {
         runsOf(12),
       );
     },
-    LIMIT_MS,
+    LAWS_LIMIT_MS,
   );
 });

@@ -60,7 +60,7 @@ interface Refused {
 const mostOf = ({ may }: Known) => Math.max(0, ...Array.from(may, (cost) => cost ?? 0));
 
 export interface RunStores {
-  readonly redis: TestStore;
+  readonly redis: Pick<TestStore, "url" | "kill" | "start" | "save" | "rollBack">;
   readonly postgres: Pick<TestStore, "url" | "save" | "rollBack">;
 }
 
@@ -126,7 +126,7 @@ export class Run {
 
   async begin(): Promise<void> {
     this.#planes = await Promise.all([this.#open(), this.#open(), this.#open()]);
-    await this.#planes[0]?.redis.flushall();
+    await this.#forget(this.#at(0));
     for (const organization of [0, 1]) await makeOrganization(this.#pool, this.#name(organization), 400n);
     for (const { upkeep } of this.#planes) await upkeep.look();
     await this.#copy();
@@ -413,11 +413,15 @@ export class Run {
   }
 
   async #flush(): Promise<void> {
-    await this.#connected().redis.flushall();
+    await this.#forget(this.#connected());
     for (const known of this.#settled()) known.isForgotten = true;
     // Each plane notices with its next call, here a sweep, which meets what was held again.
     this.#mayBeSwept();
     for (const { upkeep } of this.#planes) await upkeep.sweep().catch(isAway);
+  }
+
+  async #forget({ redis }: Plane): Promise<void> {
+    await Promise.all(allServers(redis).map((server) => server.flushall()));
   }
 
   /** A plane that reaches Redis. */

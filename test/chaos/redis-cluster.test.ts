@@ -14,9 +14,9 @@ import { allServers } from "../../dataplane/store/redis-servers.ts";
 import { redisCallLimit } from "../../dataplane/tools/call-limit.ts";
 import { redisToolCache } from "../../dataplane/tools/cache.ts";
 import { checkRedis } from "../../dataplane/store/ready.ts";
-import { Plane, makeOrganization, request, usage } from "./money-world.ts";
-import { startRedisCluster, type RedisCluster } from "./redis-cluster.ts";
-import { freshDatabase, type TestDatabase } from "./stores.ts";
+import { Plane, makeOrganization, request, usage } from "../integration/money-world.ts";
+import { startRedisCluster, type RedisCluster } from "../integration/redis-cluster.ts";
+import { freshDatabase, type TestDatabase } from "../integration/stores.ts";
 
 const COST = 3;
 let cluster: RedisCluster;
