@@ -32,11 +32,14 @@ const answers: Record<string, (response: ServerResponse) => void> = {
   "/fails": (response) => response.writeHead(500).end("no"),
   "/redirects": (response) => response.writeHead(302, { location: "/good" }).end(),
   "/hangs": () => {},
+  "/slow": (response) => void setTimeout(() => response.writeHead(204).end(), slowMs),
   "/endless": (response) => {
     response.writeHead(200);
     response.write("x".repeat(100_000));
   },
 };
+/** How long `/slow` takes: longer than a try may. */
+let slowMs = 1_000;
 let world: DirectoryWorld;
 let pool: DatabasePool;
 beforeAll(async () => {
@@ -132,9 +135,11 @@ const state = async () =>
       )
     ).map(({ url: one, ended, failure, tries }) => [new URL(one).pathname, { ended, failure, tries }]),
   );
-/** As if the pauses were over. */
+/** As if the pauses were over, and what failed before were forgotten. */
 const hurry = () =>
-  pool.query(sql.unsafe`update webhook_deliveries set next_at = clock_timestamp() where ended_at is null`);
+  pool.query(
+    sql.unsafe`update webhook_deliveries set next_at = clock_timestamp(), failure = null where ended_at is null`,
+  );
 
 test("a message is signed as Standard Webhooks says, and sent once", async () => {
   const id = await crossed("org_a", [url("/good")]);
@@ -187,6 +192,45 @@ test("receivers that fail, hang, redirect or never end keep their message's id, 
   expect(came.filter(({ path }) => path === "/good")).toHaveLength(1);
   expect(came.find(({ path }) => path === "/good")?.headers["webhook-id"]).toBe(good);
   for (const path of bad) expect(new Set(tries(path).map(({ body }) => body)).size).toBe(1);
+});
+
+test("a receiver that is slow for an hour gets each message under its one id, and keeps nobody waiting", async () => {
+  // What a threshold, a scope and a window have crossed, each its message.
+  const ids = new Set<string>();
+  for (let index = 0; index < 12; index += 1) ids.add(await crossed("org_a", [url("/slow")]));
+  pod({ org_a: [told("/slow")], org_b: [told("/good")] });
+  const of = (id: string) => came.filter(({ headers }) => headers["webhook-id"] === id);
+  let waitedMs = 0;
+  let rounds = 0;
+  for (; waitedMs < 3_600_000; rounds += 1) {
+    await expect.poll(() => [...ids].every((id) => of(id).length > rounds), { timeout: 20_000 }).toBe(true);
+    // All of them wait for their next try: nobody is at them.
+    const pause = () =>
+      pool.oneFirst(sql.type(z.object({ pause: z.number() }))`
+        select min(extract(epoch from next_at - clock_timestamp()))::float8 as pause from webhook_deliveries
+        where ended_at is null and failure = 'failed' and tries = ${rounds + 1} having count(*) = ${ids.size}
+      `);
+    let seconds = 0;
+    await expect
+      .poll(async () => (seconds = await pause().catch(() => 0)) > 0, { timeout: 20_000 })
+      .toBe(true);
+    waitedMs += Math.ceil(seconds) * 1_000;
+    // Others are served meanwhile.
+    const good = await crossed("org_b", [url("/good")]);
+    await expect.poll(() => of(good).length).toBe(1);
+    if (waitedMs < 3_600_000) await hurry();
+  }
+  // 10 s, 30 s, 90 s, 270 s, 810 s, 2,430 s.
+  expect(rounds).toBe(6);
+  slowMs = 0;
+  await hurry();
+  await expect
+    .poll(async () => (await state())["/slow"], { timeout: 20_000 })
+    .toEqual({ ended: true, failure: null, tries: 7 });
+  await expect.poll(() => [...ids].every((id) => of(id).length === 7)).toBe(true);
+  const slow = came.filter(({ path }) => path === "/slow");
+  expect(new Set(slow.map(({ headers }) => String(headers["webhook-id"])))).toEqual(ids);
+  for (const id of ids) expect(new Set(of(id).map(({ body }) => body)).size).toBe(1);
 });
 
 test("after a day it is given up", async () => {
