@@ -38,6 +38,11 @@ export class Admission {
     this.#waitMs = waitMs;
   }
 
+  /** Whether anybody stands in any line: mostly nobody does. */
+  get hasLines(): boolean {
+    return this.#lines.size > 0;
+  }
+
   hasLine(name: string): boolean {
     return this.#lines.has(name);
   }

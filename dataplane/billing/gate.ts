@@ -103,7 +103,9 @@ export class Gate {
 
   /** Holds min(estimate, available) for the bill. @throws ApiError unless the request may run. */
   admit(bill: HeldBill, estimate: Micros): Promise<void> {
-    const line = linesOf(bill).find((name) => this.#admission.hasLine(name));
+    const line = this.#admission.hasLines
+      ? linesOf(bill).find((name) => this.#admission.hasLine(name))
+      : undefined;
     if (line !== undefined) return this.#standInLine(bill, estimate, line, null);
     return this.#hold(bill, estimate, (reply) => {
       // The usual case. Otherwise it has to wait for credit, or its account has to be read first.
@@ -194,7 +196,7 @@ export class Gate {
 
   /** What the bill held became free. */
   freed(bill: HeldBill): void {
-    if (bill.scopes === "") return this.#admission.freed(bill.request.organizationId);
+    if (!this.#admission.hasLines) return;
     for (const line of linesOf(bill)) this.#admission.freed(line);
   }
 

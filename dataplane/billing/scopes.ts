@@ -74,11 +74,24 @@ function windowWord(per: LimitPeriod, unixMs: number): string {
   return per === "total" ? "t0" : letters[per] + String(windowOf(per, unixMs).from);
 }
 
+/** Texts of paced scopes, which stay the same for a key's requests of one day. */
+const textsOfDays = new WeakMap<readonly LimitedScope[], { readonly day: Day; readonly text: string }>();
+
 /**
  * The scopes of a request as the scripts take them (store/meter-scopes.lua); empty: none. `paced`: its limits of rate and number
- * hold as well.
+ * hold as well. What is limited is not changed in place: it is read once for a day.
  */
 export function scopesText(scopes: readonly LimitedScope[], acceptedAt: number, paced: boolean): string {
+  if (!paced) return writeScopes(scopes, acceptedAt, paced);
+  const day = Math.floor(acceptedAt / DAY_MS);
+  const known = textsOfDays.get(scopes);
+  if (known?.day === day) return known.text;
+  const text = writeScopes(scopes, acceptedAt, paced);
+  textsOfDays.set(scopes, { day, text });
+  return text;
+}
+
+function writeScopes(scopes: readonly LimitedScope[], acceptedAt: number, paced: boolean): string {
   let text = "";
   for (const { kind, id, limits } of scopes) {
     const { credits } = limits;
