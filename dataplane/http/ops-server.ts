@@ -7,6 +7,7 @@ import type { SnapshotLoader } from "../config/load.ts";
 import { inBackground } from "../lib/in-background.ts";
 import type { Degraded } from "../store/ready.ts";
 import { registry } from "../telemetry/metrics.ts";
+import { OPEN_METRICS_TYPE, openMetricsOf, takesOpenMetrics } from "../telemetry/open-metrics.ts";
 import { pathOf } from "./error-style.ts";
 import { openApiDocument } from "./openapi/document.ts";
 import { apiPage } from "./openapi/page.ts";
@@ -36,14 +37,13 @@ const CHECK_AGE_MS = 500;
 
 export function createOpsServer(needs: OpsNeeds): Server {
   const readiness = rememberFor(CHECK_AGE_MS, () => readReadiness(needs));
-  const answers: Record<string, () => Promise<Answer> | Answer> = {
+  const answers: Record<string, (request: IncomingMessage) => Promise<Answer> | Answer> = {
     "/healthz": () => ({ status: 200, text: "ok\n" }),
     "/readyz": () => readiness(),
-    "/metrics": async () => ({
-      status: 200,
-      text: await registry.metrics(),
-      type: registry.contentType,
-    }),
+    "/metrics": async ({ headers }) =>
+      takesOpenMetrics(headers.accept)
+        ? { status: 200, text: await openMetricsOf(registry), type: OPEN_METRICS_TYPE }
+        : { status: 200, text: await registry.metrics(), type: registry.contentType },
     "/openapi.json": () => json(openApiDocument()),
     "/api": () => ({ status: 200, text: apiPage(), type: "text/html; charset=utf-8" }),
     "/config/status": () => json(statusOf(needs)),
@@ -74,7 +74,7 @@ const json = (value: unknown): Answer => ({
 async function respond(
   request: IncomingMessage,
   response: ServerResponse,
-  answers: Readonly<Record<string, () => Promise<Answer> | Answer>>,
+  answers: Readonly<Record<string, (request: IncomingMessage) => Promise<Answer> | Answer>>,
   log: Logger,
 ): Promise<void> {
   const path = pathOf(request.url ?? "/");
@@ -84,7 +84,7 @@ async function respond(
   else if (answer === undefined) result = { status: 404, text: `${Object.keys(answers).join(" ")}\n` };
   else {
     try {
-      result = await answer();
+      result = await answer(request);
     } catch (error) {
       log.error({ err: error, path }, "the ops port failed");
       result = { status: 500, text: "failed\n" };

@@ -5,7 +5,7 @@ import { countRequest } from "../telemetry/metrics.ts";
 import { requestLine } from "../telemetry/request-line.ts";
 import { requestRecord, type RequestRecords } from "../telemetry/request-record.ts";
 import { newRequestSummary } from "../telemetry/request-summary.ts";
-import { endSpan, startRequestSpan } from "../telemetry/trace.ts";
+import { endSpan, exemplarOf, startRequestSpan } from "../telemetry/trace.ts";
 import { pathOf, withoutKeys } from "./error-style.ts";
 import { loggedId } from "./logged-id.ts";
 import { endLingering } from "./linger.ts";
@@ -51,6 +51,7 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
     whole,
     firstByte: firstByteAt === null ? null : (firstByteAt - startedAt) / 1000,
     upstreamWait: summary.upstreamWaitMs / 1000,
+    exemplar: exemplarOf(summary.span, services.clock.now()),
   });
   if (summary.span !== null) {
     const of =

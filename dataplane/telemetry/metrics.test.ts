@@ -12,7 +12,15 @@ import {
 test("200 models in each dialect make no more series than a scrape can hold", async () => {
   for (const dialect of dialects)
     for (let model = 0; model < 200; model += 1)
-      countRequest({ dialect, model: `m${model}`, status: 200, whole: 1, firstByte: 0.5, upstreamWait: 0.4 });
+      countRequest({
+        dialect,
+        model: `m${model}`,
+        status: 200,
+        whole: 1,
+        firstByte: 0.5,
+        upstreamWait: 0.4,
+        exemplar: null,
+      });
   const text = await registry.metrics();
   const lines = (name: string) => text.split("\n").filter((line) => line.startsWith(name)).length;
   expect(lines("gapura_request_duration_seconds") + lines("gapura_first_byte_seconds")).toBeLessThanOrEqual(

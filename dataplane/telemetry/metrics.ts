@@ -3,7 +3,14 @@
  * `upstream` are names out of the snapshot, never what a client sent; no label holds a key, a user or an id.
  */
 import { Counter, Gauge, Registry } from "prom-client";
-import { TallyCounter, TallyGauge, TallyHistogram, type Observations, type Tally } from "./tally.ts";
+import {
+  TallyCounter,
+  TallyGauge,
+  TallyHistogram,
+  type Exemplar,
+  type Observations,
+  type Tally,
+} from "./tally.ts";
 
 /** Read by the ops port. */
 export const registry = new Registry();
@@ -274,10 +281,13 @@ export interface Answered {
   readonly firstByte: number | null;
   /** Spent waiting for upstreams before the first byte. */
   readonly upstreamWait: number;
+  /** null: its trace is not kept. */
+  readonly exemplar: Exemplar | null;
 }
 
 /** Counts one answered request. */
-export function countRequest({ dialect, model, status, whole, firstByte, upstreamWait }: Answered): void {
+export function countRequest(answered: Answered): void {
+  const { dialect, model, status, whole, firstByte, upstreamWait, exemplar } = answered;
   const of = requestMetricsOf(dialect, model);
   let counter = of.requests.get(status);
   if (counter === undefined) {
@@ -285,10 +295,10 @@ export function countRequest({ dialect, model, status, whole, firstByte, upstrea
     of.requests.set(status, counter);
   }
   counter.value += 1;
-  of.duration.observe(whole);
+  of.duration.observe(whole, exemplar);
   if (firstByte === null) return;
-  of.firstByte.observe(firstByte);
-  of.overhead.observe(Math.max(0, firstByte - upstreamWait));
+  of.firstByte.observe(firstByte, exemplar);
+  of.overhead.observe(Math.max(0, firstByte - upstreamWait), exemplar);
 }
 
 const statements = new Set(["select", "insert", "update", "delete", "with", "begin", "commit", "rollback"]);

@@ -80,12 +80,21 @@ export class TallyGauge<Name extends string> extends Gauge<Name> {
   }
 }
 
+/** The trace of one observation, for OpenMetrics. */
+export interface Exemplar {
+  readonly traceId: string;
+  /** Unix seconds. */
+  readonly at: number;
+}
+
 /** What was observed of one series. */
 export class Observations {
   /** Ascending. */
   readonly #bounds: readonly number[];
   /** How many were at most a bound and above the one before it; last, those above all bounds. */
   readonly #counts: number[];
+  /** The newest of each bucket; null: none was traced. */
+  #exemplars: (({ readonly value: number } & Exemplar) | undefined)[] | null = null;
   #sum = 0;
 
   constructor(bounds: readonly number[]) {
@@ -93,12 +102,14 @@ export class Observations {
     this.#counts = Array.from({ length: bounds.length + 1 }, () => 0);
   }
 
-  observe(value: number): void {
+  /** @param exemplar of a request whose trace is kept. */
+  observe(value: number, exemplar: Exemplar | null = null): void {
     const bounds = this.#bounds;
     let at = 0;
     while (at < bounds.length && value > (bounds[at] as number)) at += 1;
     this.#counts[at] = (this.#counts[at] as number) + 1;
     this.#sum += value;
+    if (exemplar !== null) (this.#exemplars ??= [])[at] = { value, ...exemplar };
   }
 
   /** The values of a histogram's series, as prom-client tells them. */
@@ -106,7 +117,15 @@ export class Observations {
     let count = 0;
     const buckets = [...this.#bounds, "+Inf"].map((le, at) => {
       count += this.#counts[at] ?? 0;
-      return { metricName: `${name}_bucket`, labels: { le, ...labels }, value: count };
+      const kept = this.#exemplars?.[at];
+      return {
+        metricName: `${name}_bucket`,
+        labels: { le, ...labels },
+        value: count,
+        ...(kept !== undefined && {
+          exemplar: { labelSet: { trace_id: kept.traceId }, value: kept.value, timestamp: kept.at },
+        }),
+      };
     });
     return [
       ...buckets,

@@ -8,12 +8,14 @@ import {
   SpanKind,
   SpanStatusCode,
   trace,
+  TraceFlags,
   type Attributes,
   type Span,
 } from "@opentelemetry/api";
 import type { IncomingHttpHeaders } from "node:http";
 import { ApiError } from "../lib/api-error.ts";
 import { serviceResource, type ServiceNames } from "./resource.ts";
+import type { Exemplar } from "./tally.ts";
 
 let enabled = false;
 
@@ -46,6 +48,13 @@ export function startRequestSpan(
   const parent = propagation.extract(context.active(), headers);
   const options = { kind: SpanKind.SERVER, attributes: attributes() };
   return trace.getTracer("gapura").startSpan(name, options, parent);
+}
+
+/** Points from a histogram to the trace of this span; null where it is not kept. @param now Unix milliseconds. */
+export function exemplarOf(span: Span | null, now: number): Exemplar | null {
+  const context = span?.spanContext();
+  if (context === undefined || (context.traceFlags & TraceFlags.SAMPLED) === 0) return null;
+  return { traceId: context.traceId, at: now / 1_000 };
 }
 
 /** What makes an upstream's spans children of this one: names and values of headers. */

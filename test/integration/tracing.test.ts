@@ -1,5 +1,7 @@
 /** What a trace shows of a request (design.md §7), read where it is exported to. */
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { registry } from "../../dataplane/telemetry/metrics.ts";
+import { openMetricsOf } from "../../dataplane/telemetry/open-metrics.ts";
 import { startTracing } from "../../dataplane/telemetry/trace.ts";
 import { startCollector, type Collector } from "../fakes/otlp-collector.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
@@ -150,6 +152,14 @@ test("what fails is told by its code, never by an upstream's words", async () =>
     error: "invalid_request",
     attributes: { "error.type": "invalid_request" },
   });
+});
+
+test("histograms point to traces that are kept, in OpenMetrics only", async () => {
+  expect(await ask("m-chat", "hello")).toBe(200);
+  expect(await openMetricsOf(registry)).toMatch(
+    new RegExp(`^gapura_request_duration_seconds_bucket.*model="m-chat".* # \\{trace_id="${trace}"\\} `, "m"),
+  );
+  expect(await registry.metrics()).not.toContain(trace);
 });
 
 test("without an endpoint nothing is traced", async () => {
