@@ -18,7 +18,7 @@ import { resolve } from "node:path";
 import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
-import { z } from "zod";
+import manifest from "../package.json" with { type: "json" };
 import { patientCallLimit } from "./batches/patient-tools.ts";
 import { openBatches } from "./batches/start.ts";
 import { adopt } from "./billing/adopt-command.ts";
@@ -102,9 +102,6 @@ const GOODBYE_MS = 5_000;
 const LAST_CHARGES_MS = 30_000;
 /** What an organization may keep that has left the snapshot, while its last batches end. */
 const DEFAULT_STORAGE = { maxBytes: 10 * 2 ** 30, maxFiles: 100_000 };
-
-const PACKAGE = new URL("../package.json", import.meta.url);
-const packageSchema = z.object({ version: z.string() });
 
 const [command, ...rest] = process.argv.slice(2);
 try {
@@ -198,7 +195,7 @@ async function serveForever(environment: Environment): Promise<void> {
   setFlagsFromString("--no-parallel-scavenge");
   const log = createLogger(environment.LOG_LEVEL);
   dieOfSurprises(log);
-  const { version } = packageSchema.parse(JSON.parse(readFileSync(PACKAGE, "utf8")));
+  const { version } = manifest;
   metrics.buildInfo.set({ version, node: process.versions.node }, 1);
   const stopTelemetry = await startTelemetry(environment, version);
   const onError = (store: string) => (error: Error) => log.warn({ store, err: error }, "a store is away");

@@ -1,9 +1,17 @@
 /** The operator's metrics and its ops server: /healthz, /readyz, /metrics. */
 import { createServer, type Server } from "node:http";
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
+import manifest from "../../package.json" with { type: "json" };
 
 export class Telemetry {
   readonly registry = new Registry();
+  readonly #build: Gauge = new Gauge({
+    name: "gapura_operator_build_info",
+    help: "1 for the version that runs.",
+    labelNames: ["version", "node"],
+    registers: [this.registry],
+    collect: (): void => this.#build.set({ version: manifest.version, node: process.versions.node }, 1),
+  });
   readonly calls = new Counter({
     name: "gapura_operator_api_calls_total",
     help: "Answers of the API server; status 0: none.",
