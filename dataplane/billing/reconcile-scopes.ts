@@ -7,11 +7,13 @@ import { creditsText } from "./credits.ts";
 import { firstLines } from "./report-lines.ts";
 import { scanOrganizations, scanScopes } from "./scan-organizations.ts";
 import { readScopeSpend } from "./scope-spend.ts";
-import { scopeNamed } from "./scopes.ts";
+import { scopeNamed, type CreditScope } from "./scopes.ts";
 import { SHARDS, shardTag } from "./shard.ts";
 
 const LOOKS = 8;
 const BETWEEN_LOOKS_MS = 2_000;
+/** An organization's people may be a hundred thousand, each with limits. */
+const SCOPES_AT_ONCE = 500;
 
 /**
  * What Redis believes that each scope of limits has spent is the sum of its rows, with those on their way. A scope whose spend
@@ -44,32 +46,46 @@ async function differingScopes(pool: DatabasePool, redis: RedisStore): Promise<M
       const [reading, keyEpoch] = await redis.hmget(`${tag}:o:${id}`, "reading", "keyEpoch");
       current.set(id, `${epoch} ${reading ?? ""} ${keyEpoch ?? ""}`);
     }
-    const owners = await ownersOf(
-      pool,
-      scopes.map(({ id }) => id),
-    );
-    for (const scope of scopes) {
-      const organizationId = owners.get(scope.id);
-      if (organizationId === undefined) continue;
-      const [base, undrained, reading, keyEpoch] = await redis.hmget(
-        `${tag}:s:${scope.name}`,
-        "base",
-        "undrained",
-        "reading",
-        "keyEpoch",
-      );
-      if (typeof base !== "string" || `${reading} ${keyEpoch}` !== current.get(organizationId)) continue;
-      const [spend] = await readScopeSpend(pool, [{ organizationId, scope }]);
-      const spent = spend?.spent ?? 0n;
-      // With charges on their way the two are of different moments.
-      if (-BigInt(base) !== spent && (undrained ?? "0") === "0")
-        found.set(
-          scope.name,
-          `${organizationId}: Redis has ${creditsText(-BigInt(base))} spent in ${scope.name}, its rows cost ${creditsText(spent)}`,
-        );
-    }
+    for (let at = 0; at < scopes.length; at += SCOPES_AT_ONCE)
+      await addDiffering(pool, redis, tag, current, scopes.slice(at, at + SCOPES_AT_ONCE), found);
   }
   return found;
+}
+
+/** `current`: by organization, what a spend must have been told under to count. */
+async function addDiffering(
+  pool: DatabasePool,
+  redis: RedisStore,
+  tag: string,
+  current: ReadonlyMap<string, string>,
+  scopes: readonly CreditScope[],
+  found: Map<string, string>,
+): Promise<void> {
+  const owners = await ownersOf(
+    pool,
+    scopes.map(({ id }) => id),
+  );
+  const asked = scopes.flatMap((scope) => {
+    const organizationId = owners.get(scope.id);
+    return organizationId === undefined ? [] : [{ organizationId, scope }];
+  });
+  const told = await Promise.all(
+    asked.map(({ scope }) =>
+      redis.hmget(`${tag}:s:${scope.name}`, "base", "undrained", "reading", "keyEpoch"),
+    ),
+  );
+  const spends = new Map((await readScopeSpend(pool, asked)).map(({ name, spent }) => [name, spent]));
+  for (const [index, { organizationId, scope }] of asked.entries()) {
+    const [base, undrained, reading, keyEpoch] = told[index] ?? [];
+    if (typeof base !== "string" || `${reading} ${keyEpoch}` !== current.get(organizationId)) continue;
+    const spent = spends.get(scope.name) ?? 0n;
+    // With charges on their way the two are of different moments.
+    if (-BigInt(base) !== spent && (undrained ?? "0") === "0")
+      found.set(
+        scope.name,
+        `${organizationId}: Redis has ${creditsText(-BigInt(base))} spent in ${scope.name}, its rows cost ${creditsText(spent)}`,
+      );
+  }
 }
 
 async function ownersOf(pool: DatabasePool, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {

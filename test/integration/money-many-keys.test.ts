@@ -7,7 +7,7 @@ import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { makeOrganization, Plane, request, usage } from "./money-world.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 
-/** `MANY_KEYS=100000` for the figures in docs/performance.md. */
+/** `MANY_KEYS=20000` for the figures in docs/performance.md. */
 const KEYS = Number(process.env["MANY_KEYS"] ?? 2_000);
 const AT_ONCE = 1_000;
 const AMOUNT = 100;
