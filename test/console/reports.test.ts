@@ -73,7 +73,8 @@ test("a link opens the same view, and an empty range is told as one", async () =
   await page.reload();
   await settled(page);
   expect(await page.getByLabel("Interval").inputValue()).toBe("hour");
-  expect((await cells("Key"))[0]?.[0]).toBe("default");
+  // Other files of tests have keys of their own in this world, in whichever order they run.
+  expect((await cells("Key")).map(([name]) => name)).toContain("default");
   await page.goto(`${url}/console/usage?from=2026-01-01&to=2026-01-02`);
   await page.getByText("Nothing was used in this range").waitFor();
 });
