@@ -1,7 +1,9 @@
 /** The connection to Redis (holds, limits, wake-ups; design.md §5) and typed Lua scripts. */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { Cluster, Redis } from "ioredis";
+import type connectors from "ioredis/built/connectors/StandaloneConnector.js";
 import { countScript } from "../telemetry/metrics.ts";
 import { readClusterAddress, readRedisAddress, reconnectDelayMs } from "./redis-address.ts";
 import { connectAtOnce, mastersOf, serverOf, type RedisStore } from "./redis-servers.ts";
@@ -11,6 +13,28 @@ export interface RedisOptions {
   readonly commandTimeoutMs?: number;
   /** Hears of every broken connection; reconnecting goes on by itself. */
   readonly onError: (error: Error) => void;
+}
+
+// Not told by the library's index. By `require`, as tools differ in what `import` makes of such a module's default.
+const { default: StandaloneConnector } = createRequire(import.meta.url)(
+  "ioredis/built/connectors/StandaloneConnector.js",
+) as typeof connectors;
+
+/**
+ * A node is left while TLS begins when it does not answer in time, and tells a second error then, for which the library listens no
+ * more: it would end the process (ioredis 6.0.0, `stream.once("error")` in Redis.js).
+ */
+class NodeConnector extends StandaloneConnector {
+  // The library's type of a connector's class says no more of its options.
+  constructor(options: unknown) {
+    super(options as ConstructorParameters<typeof StandaloneConnector>[0]);
+  }
+
+  override async connect(tell: Parameters<InstanceType<typeof StandaloneConnector>["connect"]>[0]) {
+    const stream = await super.connect(tell);
+    stream.on("error", () => {});
+    return stream;
+  }
 }
 
 /** Whoever asks for the slots of a node that hangs goes on to the next one. */
@@ -33,7 +57,7 @@ export function openRedis(url: string, options: RedisOptions): RedisStore {
   const cluster = readClusterAddress(url);
   if (cluster !== null) {
     const redis = new Cluster(cluster.nodes, {
-      redisOptions: { ...manner, ...cluster.login },
+      redisOptions: { ...manner, ...cluster.login, Connector: NodeConnector },
       enableOfflineQueue: false,
       clusterRetryStrategy: reconnectDelayMs,
       slotsRefreshTimeout: SLOTS_MS,
