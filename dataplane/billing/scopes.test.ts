@@ -1,6 +1,14 @@
 import { expect, test } from "vitest";
 import type { LimitPeriod } from "../config/schema.ts";
-import { beginsAnewAt, creditScopes, effectiveScopes, scopeNamed, scopesText, windowOf } from "./scopes.ts";
+import {
+  anewText,
+  beginsAnewAt,
+  creditScopes,
+  effectiveScopes,
+  scopeNamed,
+  scopesText,
+  windowOf,
+} from "./scopes.ts";
 
 const at = (text: string) => Date.parse(text);
 const day = (text: string) => at(`${text}T00:00:00Z`) / 86_400_000;
@@ -47,4 +55,19 @@ test("rule 9.4: defaults hold for what a key does not name itself", () => {
   expect(key({ requestsPerMinute: 5 })).toEqual([
     { kind: "key", id: "k", limits: { requestsPerMinute: 5, models: ["a"] } },
   ]);
+});
+
+test("who has no limits has no scope, and a project's stand beside the key's", () => {
+  const none = { id: "k", limits: {}, defaults: null };
+  expect(effectiveScopes(none, { id: null, limits: { requestsPerMinute: 1 } })).toEqual([]);
+  expect(effectiveScopes(none, { id: "p", limits: {} })).toEqual([]);
+  expect(effectiveScopes(none, { id: "p", limits: null })).toEqual([]);
+  expect(effectiveScopes(none, { id: "p", limits: { requestsPerMinute: 1 } })).toEqual([
+    { kind: "project", id: "p", limits: { requestsPerMinute: 1 } },
+  ]);
+});
+
+test("a moment is told in whole seconds, and no moment as null", () => {
+  expect(anewText(at("2026-11-24T00:00:00Z"))).toBe("2026-11-24T00:00:00Z");
+  expect(anewText(null)).toBeNull();
 });

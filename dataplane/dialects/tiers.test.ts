@@ -1,7 +1,16 @@
 /** Rules 10.1 and 10.2: what of a request's tiers goes upstream. */
 import { describe, expect, test } from "vitest";
 import type { Dialect } from "./dialect.ts";
-import { noTiers, planTiers, servedTiers, type TierFields, withoutDropped, type Offers } from "./tiers.ts";
+import {
+  leavesTierOpen,
+  noTiers,
+  planTiers,
+  servedTiers,
+  standardTier,
+  type TierFields,
+  withoutDropped,
+  type Offers,
+} from "./tiers.ts";
 
 const plan = (
   fields: TierFields,
@@ -166,4 +175,29 @@ test.each<[string, TierFields, TierFields, string[], string[], boolean]>([
   const served = servedTiers({ sent, offered: ["flex", "priority", "fast", "us"] }, reported);
   expect(served.tiers ?? { charged: [], doubtful: [] }).toEqual({ charged, doubtful });
   expect(served.isPriced).toBe(isPriced);
+});
+
+test("each dialect has a word for the standard, and what is not said leaves the account its choice", () => {
+  expect((["messages", "chat", "responses"] as const).map(standardTier)).toEqual([
+    "standard_only",
+    "default",
+    "default",
+  ]);
+  expect([undefined, null, "auto", "default", "", 7].map(leavesTierOpen)).toEqual([
+    true,
+    true,
+    true,
+    false,
+    false,
+    false,
+  ]);
+});
+
+test("a mode of thinking goes only where the model thinks", () => {
+  const offers: Offers = { tiers: ["pro"], longPrompts: false, thinking: true };
+  expect(plan({ mode: "pro" }, undefined, offers)).toMatchObject({ asked: { mode: "pro" }, dropped: [] });
+  expect(plan({ mode: "pro" }, undefined, { ...offers, thinking: false })).toMatchObject({
+    asked: {},
+    dropped: ["reasoning.mode"],
+  });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { egressRules, judgeAddress } from "./address.ts";
+import { egressRules, judgeAddress, judgePort } from "./address.ts";
 
 const publicOnly = egressRules({ allowCidrs: [], allowPorts: [] });
 const everything = egressRules({ allowCidrs: ["0.0.0.0/0", "::/0"], allowPorts: [] });
@@ -123,4 +123,20 @@ describe("rule 3.16: allowCIDRs never opens link-local, metadata or embedded add
       allowed: true,
     });
   });
+  test("a range opens what lies in it and nothing beside it", () => {
+    const rules = egressRules({ allowCidrs: ["10.20.0.0/16", "fd12::/16"], allowPorts: [] });
+    const inside = ["10.20.0.0", "10.20.255.255", "fd12::1"];
+    const beside = ["10.19.255.255", "10.21.0.0", "fd13::1"];
+    expect(inside.map((address) => judgeAddress(address, rules).allowed)).toEqual([true, true, true]);
+    expect(beside.map((address) => judgeAddress(address, rules).allowed)).toEqual([false, false, false]);
+  });
+});
+
+test("any port is open inside the ranges alone, and only where the policy says so", () => {
+  const egress = { allowCidrs: ["10.0.0.0/8"], allowPorts: [8443] };
+  const anywhere = egressRules({ ...egress, anyPortInside: true });
+  expect([443, 8443, 9000].map((port) => judgePort("1.1.1.1", port, anywhere))).toEqual([true, true, false]);
+  expect(judgePort("10.0.0.1", 9000, anywhere)).toBe(true);
+  expect(judgePort("10.0.0.1", 9000, egressRules(egress))).toBe(false);
+  expect(judgePort("a.example", 9000, anywhere)).toBe(false);
 });

@@ -219,6 +219,27 @@ describe("the form of a URL", () => {
     expect(judgeUrl(url, rules)).toMatchObject({ allowed: true, host, port: expectedPort });
   });
 
+  test("a port that no rule names is refused, unless the address decides", () => {
+    const refused = { allowed: false, reason: "port not allowed" };
+    expect(judgeUrl("http://a.example:8080/", rules)).toMatchObject(refused);
+    const inside = egressRules({ allowCidrs: ["10.0.0.0/8"], allowPorts: [], anyPortInside: true });
+    expect(judgeUrl("http://a.example:8080/", inside)).toMatchObject({ allowed: true, port: 8080 });
+  });
+
+  test("a URL has 4,096 characters at most, and a name 253", () => {
+    const url = "https://a.example/";
+    const long = (length: number) => url + "a".repeat(length - url.length);
+    expect(judgeUrl(long(4096), rules)).toMatchObject({ allowed: true });
+    expect(judgeUrl(long(4097), rules)).toMatchObject({ allowed: false, reason: "URL too long" });
+    const labels = `${"a".repeat(63)}.`.repeat(3);
+    const name = (length: number) => labels + "b".repeat(length - labels.length);
+    expect([isHostName(name(253)), isHostName(`${name(253)}.`), isHostName(name(254))]).toEqual([
+      true,
+      true,
+      false,
+    ]);
+  });
+
   test("what is no URL at all is told from what is refused", () => {
     expect(judgeUrl("not a url", rules)).toMatchObject({ allowed: false, malformed: true });
     expect(judgeUrl("ftp://example.com/", rules)).toMatchObject({ allowed: false, malformed: false });
