@@ -21,7 +21,7 @@ export default defineConfig({
           include: [
             "{dataplane,operator,hack}/**/*.test.ts",
             "test/*.test.ts",
-            "test/{golden,fakes,bench,grammar,vendor,conformance}/**/*.test.ts",
+            "test/{golden,fakes,bench,grammar,vendor,conformance,mutation}/**/*.test.ts",
           ],
           exclude: ["**/*.store.test.ts"],
         },
