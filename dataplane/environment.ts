@@ -54,6 +54,10 @@ export const environmentSchema = z.object({
   POD_UID: withDefault(z.string(), "local"),
   /** Of the server, or of a PgBouncer in transaction mode before it (rule 12.3). */
   DATABASE_URL: databaseUrlSchema,
+  /** A replica for reports and lists. Default: DATABASE_URL. */
+  DATABASE_READ_URL: optional(databaseUrlSchema),
+  /** The most connections of this process to each of them. */
+  DATABASE_CONNECTIONS: withDefault(z.coerce.number().int().min(2).max(100), "10"),
   REDIS_URL: redisUrl,
   /** Default: REDIS_URL. */
   REDIS_CACHE_URL: optional(redisUrl),
@@ -143,6 +147,10 @@ function databaseUrls(variables: Variables): Variables {
     if (password !== "") url.password = encodeURIComponent(password);
     return url.href;
   };
-  const { DATABASE_URL, MIGRATE_DATABASE_URL } = variables;
-  return { DATABASE_URL: named(DATABASE_URL), MIGRATE_DATABASE_URL: named(MIGRATE_DATABASE_URL) };
+  const { DATABASE_URL, MIGRATE_DATABASE_URL, DATABASE_READ_URL } = variables;
+  return {
+    DATABASE_URL: named(DATABASE_URL),
+    MIGRATE_DATABASE_URL: named(MIGRATE_DATABASE_URL),
+    DATABASE_READ_URL: named(DATABASE_READ_URL),
+  };
 }

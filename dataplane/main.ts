@@ -70,8 +70,9 @@ import { findRequest } from "./requests/read-records.ts";
 import { RequestRecorder } from "./requests/recorder.ts";
 import { parseWhy, whyLines } from "./requests/why-command.ts";
 import { migrate } from "./store/migrate.ts";
-import { openPostgres } from "./store/postgres.ts";
+import { createPostgresPool, openPostgres } from "./store/postgres.ts";
 import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
+import { primaryReads, ReplicaReads } from "./store/reads.ts";
 import { checkPostgres, checkRedis } from "./store/ready.ts";
 import { openRedis, redisReady } from "./store/redis.ts";
 import { metrics, showOrganizations } from "./telemetry/metrics.ts";
@@ -199,8 +200,25 @@ async function serveForever(environment: Environment): Promise<void> {
   metrics.buildInfo.set({ version, node: process.versions.node }, 1);
   const stopTelemetry = await startTelemetry(environment, version);
   const onError = (store: string) => (error: Error) => log.warn({ store, err: error }, "a store is away");
-  const postgres = await openPostgres(environment.DATABASE_URL, { onError: onError("postgres") });
+  const maxConnections = environment.DATABASE_CONNECTIONS;
+  const postgres = await openPostgres(environment.DATABASE_URL, {
+    maxConnections,
+    onError: onError("postgres"),
+  });
   const redis = openRedis(environment.REDIS_URL, { onError: onError("redis") });
+  const replica =
+    environment.DATABASE_READ_URL === undefined
+      ? null
+      : await createPostgresPool(environment.DATABASE_READ_URL, {
+          maxConnections,
+          onError: onError("postgres replica"),
+        });
+  const replicaReads =
+    replica === null
+      ? null
+      : new ReplicaReads({ primary: postgres, replica, redis, log, elapsed: () => performance.now() });
+  replicaReads?.start();
+  const reads = replicaReads ?? primaryReads(postgres);
 
   // Of whatever expires: this machine's clock may be wrong.
   const clock = await PostgresClock.start(postgres);
@@ -261,6 +279,7 @@ async function serveForever(environment: Environment): Promise<void> {
   const ownHere = ownPlaces({
     stores: [
       [environment.DATABASE_URL, 5432],
+      [environment.DATABASE_READ_URL, 5432],
       [environment.REDIS_URL, 6379],
       [environment.REDIS_CACHE_URL, 6379],
       [environment.FILES_S3_URL, 443],
@@ -294,7 +313,7 @@ async function serveForever(environment: Environment): Promise<void> {
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());
   sweeper.start();
   const balances = environment.METRICS_ORGANIZATIONS ? showBalances(postgres, loader, log) : null;
-  const apiKeys = new Keys({ pool: postgres, directory, holds, newId, newKey: newInferenceKey });
+  const apiKeys = new Keys({ pool: postgres, directory, holds, reads, newId, newKey: newInferenceKey });
   const memory = memoryLimit(readText, totalmem());
   const pressure = new Pressure(processProbe(memory));
   pressure.start();
@@ -349,6 +368,7 @@ async function serveForever(environment: Environment): Promise<void> {
     },
     apiRoutes({
       pool: postgres,
+      reads,
       holds,
       keys: apiKeys,
       files,
@@ -393,7 +413,14 @@ async function serveForever(environment: Environment): Promise<void> {
   await holds.idle(UNSEEN_MS + 1_000);
   await loader.stop();
   await within(GOODBYE_MS, () =>
-    Promise.all([sweeper.stop(), clockKeeper.stop(), sender.stop(), issuers.stop(), balances?.stop()]),
+    Promise.all([
+      sweeper.stop(),
+      clockKeeper.stop(),
+      sender.stop(),
+      issuers.stop(),
+      balances?.stop(),
+      replicaReads?.stop(),
+    ]),
   );
   await Promise.all([dispatcher.destroy(), fresh.destroy()]);
   await Promise.all([pages.close(), large.close()]);
@@ -404,7 +431,7 @@ async function serveForever(environment: Environment): Promise<void> {
   });
   // The stores go last: until here running requests were settling their charges.
   await within(GOODBYE_MS, () =>
-    Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), stopTelemetry()]),
+    Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), replica?.end(), stopTelemetry()]),
   );
   ops.closeAllConnections();
   ops.close();

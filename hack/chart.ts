@@ -66,6 +66,9 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
   "service.loadBalancerSourceRanges": { type: "array", items: pattern(CIDR) },
   "postgres.host": pattern("^[A-Za-z0-9.-]*$"),
   "postgres.port": port,
+  "postgres.migrateHost": pattern("^[A-Za-z0-9.-]*(:[0-9]{1,5})?$"),
+  "postgres.readHost": pattern("^[A-Za-z0-9.-]*(:[0-9]{1,5})?$"),
+  "postgres.connections": { type: "integer", minimum: 2, maximum: 100 },
   "postgres.sslMode": { enum: ["disable", "require", "no-verify"] },
   // An address, or nothing.
   publicUrl: pattern("^(https?://[^/].*)?$"),

@@ -175,13 +175,13 @@ function environment(): NodeJS.ProcessEnv {
   return { PATH: process.env["PATH"], LC_ALL: "C", TZ: "UTC" };
 }
 
-/** Waits for the pid file of this very process to say `ready`. False: it ended, or took too long and was ended. */
+/** Waits for the pid file of this very process to say `ready`, or `standby` for a replica. False: it ended, or took too long and was ended. */
 async function becomesReady(child: ChildProcess, folder: string): Promise<boolean> {
   const deadline = Date.now() + START_TIMEOUT_MS;
   while (Date.now() < deadline) {
     if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return false;
     const lines = (await readPidFile(folder)) ?? [];
-    if (Number(lines[0]) === child.pid && lines[7]?.trim() === "ready") return true;
+    if (Number(lines[0]) === child.pid && /^(ready|standby)$/.test(lines[7]?.trim() ?? "")) return true;
     await sleep(15);
   }
   await stopProcess(child, "SIGQUIT", 5_000);

@@ -5,6 +5,7 @@ import type { Holds } from "../billing/holds.ts";
 import type { Keys } from "../identity/keys.ts";
 import type { FileStore } from "../files/file-store.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
+import type { Reads } from "../store/reads.ts";
 import type { Serve } from "../inference/serve.ts";
 import type { ConfigStatus, Source } from "../config/schema.ts";
 import { configurationRoutes } from "./admin/configuration.ts";
@@ -26,6 +27,8 @@ import type { Routes } from "./route.ts";
 
 export interface ApiParts {
   readonly pool: DatabasePool;
+  /** Where lists and reports are read. */
+  readonly reads: Reads;
   readonly holds: Holds;
   readonly keys: Keys;
   readonly files: FileStore;
@@ -46,7 +49,8 @@ export interface ApiParts {
 }
 
 export function apiRoutes(parts: ApiParts): readonly Routes[] {
-  const { pool, holds, keys, files, context, serve, countUpstream, large, sealerOf, publicUrl } = parts;
+  const { pool, reads, holds, keys, files, context, serve, countUpstream, large, sealerOf, publicUrl } =
+    parts;
   const { requestRetentionMs, acknowledged, consoleFiles } = parts;
   return [
     modelRoutes,
@@ -56,11 +60,11 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
     fileRoutes(files),
     messageBatchRoutes(context, publicUrl),
     batchRoutes(context),
-    organizationKeyRoutes({ pool, keys, holds }),
-    projectRoutes({ pool, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
-    userRoutes({ pool, holds }),
-    reportRoutes(pool),
-    requestRecordRoutes({ pool, retentionMs: requestRetentionMs }),
+    organizationKeyRoutes({ pool, reads, keys, holds }),
+    projectRoutes({ pool, reads, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
+    userRoutes({ reads, holds }),
+    reportRoutes(reads),
+    requestRecordRoutes({ reads, retentionMs: requestRetentionMs }),
     configurationRoutes(acknowledged),
     openApiRoutes,
     ...(consoleFiles === undefined ? [] : [consoleRoutes(consoleFiles)]),

@@ -9,6 +9,7 @@ import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
 import { pageFrom, type PageAsked } from "../store/list-page.ts";
+import type { Reads } from "../store/reads.ts";
 import { bumpKeyEpoch } from "../billing/accounts.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "../billing/holds.ts";
@@ -93,6 +94,7 @@ export interface KeysOptions {
   readonly pool: DatabasePool;
   readonly directory: Pick<KeyDirectory, "forget" | "recheck">;
   readonly holds: Pick<Holds, "refresh">;
+  readonly reads: Pick<Reads, "changing">;
   readonly newId: NewId;
   /** Makes the secret of a new key; from a cryptographic source. */
   readonly newKey: () => string;
@@ -110,8 +112,13 @@ export class Keys {
     this.#options = options;
   }
 
-  async get(scope: KeyScope, id: string): Promise<ApiKey | null> {
-    return await this.#options.pool.maybeOne(sql.type(keySchema)`
+  /** `from`: where it is read; the primary, unless it may be of a moment ago. */
+  async get(
+    scope: KeyScope,
+    id: string,
+    from: CommonQueryMethods = this.#options.pool,
+  ): Promise<ApiKey | null> {
+    return await from.maybeOne(sql.type(keySchema)`
       select ${columns} from api_keys where id = ${id} and ${inScope(scope)}
     `);
   }
@@ -130,13 +137,13 @@ export class Keys {
   /** One page, in the order asked for; null when the cursor names no key of the scope. */
   async list(
     query: KeyListQuery,
+    from: CommonQueryMethods = this.#options.pool,
   ): Promise<{ readonly keys: readonly ApiKey[]; readonly hasMore: boolean } | null> {
-    const { pool } = this.#options;
     const { cursor, status, workspaceId, createdBy } = query;
-    const position = cursor === null ? null : await positionOf(pool, query, cursor.id);
+    const position = cursor === null ? null : await positionOf(from, query, cursor.id);
     if (cursor !== null && position === null) return null;
     const page = pageFrom(query, position);
-    const rows = await pool.any(sql.type(keySchema)`
+    const rows = await from.any(sql.type(keySchema)`
       select ${columns} from api_keys
       where ${inScope(query)}
         ${status === null ? sql.fragment`` : sql.fragment`and status = ${status}`}
@@ -161,6 +168,7 @@ export class Keys {
     const secret = this.#options.newKey();
     const id = this.#options.newId("apikey");
     const hint = `${secret.slice(0, HINT_CHARACTERS)}...`;
+    await this.#options.reads.changing(actor.organizationId);
     const key = await this.#options.pool.transaction(async (transaction) => {
       await leaveRoom(transaction, actor.organizationId);
       const made = await transaction.one(sql.type(keySchema)`
@@ -230,7 +238,8 @@ export class Keys {
       before: ApiKey,
     ) => Promise<{ readonly key: ApiKey; readonly ended: boolean }>,
   ): Promise<KeyOutcome> {
-    const { pool, directory } = this.#options;
+    const { pool, directory, reads } = this.#options;
+    await reads.changing(actor.organizationId);
     const done = await pool.transaction(async (transaction) => {
       // In the order that copying a snapshot locks: the organization, its keys, its account.
       await transaction.query(sql.unsafe`

@@ -27,38 +27,45 @@ export interface PostgresOptions {
 }
 
 /**
- * Opens the pool. int8 arrives as bigint, timestamptz as Unix milliseconds (number), rows of `sql.type(schema)`
- * are checked by their schema.
+ * Opens the pool, as `createPostgresPool` does, and waits until Postgres answers.
  * @throws Error when Postgres cannot be reached within `connectWithinMs`.
  */
 export async function openPostgres(url: string, options: PostgresOptions): Promise<DatabasePool> {
   const deadline = Date.now() + (options.connectWithinMs ?? 30_000);
   for (let attempt = 1; ; attempt += 1) {
     try {
-      const pool = await createPool(url, {
-        driverFactory: boundedDriver({
-          statementMs: options.statementTimeoutMs ?? 15_000,
-          idleInTransactionMs: IDLE_IN_TRANSACTION_MS,
-        }),
-        maxPoolSize: options.maxConnections ?? 10,
-        connectionTimeout: 5_000,
-        idleTimeout: 30_000,
-        connectionRetryLimit: 1,
-        // Only serialization failures and deadlocks are retried.
-        transactionRetryLimit: 5,
-        interceptors: [rowChecks, timing],
-        // The default, DISCARD ALL, costs a round trip for each query. We leave nothing behind in a session, which a
-        // PgBouncer gives to somebody else after each transaction: no SET, no temporary table, only advisory locks
-        // of transactions (rule 12.3).
-        resetConnection: async () => {},
-      });
-      pool.on("error", options.onError);
-      return await answering(pool);
+      return await answering(await createPostgresPool(url, options));
     } catch (error) {
       if (Date.now() >= deadline) throw error;
       await sleep(Math.min(100 * attempt, 1_000));
     }
   }
+}
+
+/**
+ * A pool that asks nobody yet. int8 arrives as bigint, timestamptz as Unix milliseconds (number), rows of
+ * `sql.type(schema)` are checked by their schema.
+ */
+export async function createPostgresPool(url: string, options: PostgresOptions): Promise<DatabasePool> {
+  const pool = await createPool(url, {
+    driverFactory: boundedDriver({
+      statementMs: options.statementTimeoutMs ?? 15_000,
+      idleInTransactionMs: IDLE_IN_TRANSACTION_MS,
+    }),
+    maxPoolSize: options.maxConnections ?? 10,
+    connectionTimeout: 5_000,
+    idleTimeout: 30_000,
+    connectionRetryLimit: 1,
+    // Only serialization failures and deadlocks are retried.
+    transactionRetryLimit: 5,
+    interceptors: [rowChecks, timing],
+    // The default, DISCARD ALL, costs a round trip for each query. We leave nothing behind in a session, which a
+    // PgBouncer gives to somebody else after each transaction: no SET, no temporary table, only advisory locks
+    // of transactions (rule 12.3).
+    resetConnection: async () => {},
+  });
+  pool.on("error", options.onError);
+  return pool;
 }
 
 /** @throws Error when nobody answers. */

@@ -87,6 +87,16 @@ export const metrics = {
     labelNames: ["shard"],
     registers,
   }),
+  replicaUp: new Gauge({
+    name: "gapura_read_replica_up",
+    help: "1 while reports and lists are read from DATABASE_READ_URL; 0 while all is read from DATABASE_URL.",
+    registers,
+  }),
+  replicaLag: new Gauge({
+    name: "gapura_read_replica_lag_seconds",
+    help: "By how much DATABASE_READ_URL is behind DATABASE_URL, to the second.",
+    registers,
+  }),
   ledgerLost: new Counter({
     name: "gapura_ledger_lost_credits_total",
     help: "Credits charged by their sum, as Postgres came back without charges that Redis knows of.",

@@ -129,6 +129,7 @@ describe("what a schema cannot see is refused by a sentence", () => {
     ["dataPlane", "DRAIN_TIMEOUT", "dataPlane.drainTimeout"],
     ["operator", "TENANCY", "tenancy"],
     ["migrations", "DATABASE_URL", "postgres.existingSecret"],
+    ["dataPlane", "DATABASE_CONNECTIONS", "postgres.connections"],
   ])("a variable of the chart a second time in %s.extraEnv: %s", async (group, name, value) => {
     const extraEnv = [
       { name: "A", value: "b" },
@@ -136,6 +137,12 @@ describe("what a schema cannot see is refused by a sentence", () => {
     ];
     expect(await refusal({ [group]: { extraEnv } })).toContain(
       `${group}.extraEnv[1]: ${name} is set by the chart by the value ${value}; it cannot stand twice`,
+    );
+  });
+
+  test.each(["migrate", "read"])("postgres.%sHost without a host", async (prefix) => {
+    expect(await refusal({ postgres: { existingSecret: "pg", [`${prefix}Host`]: "db" } })).toContain(
+      `postgres.${prefix}Host: goes with postgres.host; put a URL into the Secret and its key into postgres.${prefix}Key`,
     );
   });
 

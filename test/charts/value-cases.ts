@@ -270,6 +270,35 @@ export const valueCases: readonly Case[] = [
     read: (rendered) => ["data-plane", "migrate"].map((program) => env(program, "DATABASE_URL")(rendered)),
     is: ["data-plane", "migrate"].map(() => ({ name: "DATABASE_URL", value: url })),
   })),
+  ...(
+    [
+      ["migrate", "migrate", "MIGRATE_DATABASE_URL"],
+      ["read", "data-plane", "DATABASE_READ_URL"],
+    ] as const
+  ).flatMap(([prefix, program, name]): Case[] => [
+    {
+      value: `postgres.${prefix}Key`,
+      set: { postgres: { existingSecret: "pg", [`${prefix}Key`]: "other" } },
+      read: env(program, name),
+      is: secret(name, "pg", "other"),
+    },
+    ...(["db-direct", "db-direct:6543"] as const).map((host): Case => ({
+      value: `postgres.${prefix}Host`,
+      base: { postgres: apart },
+      set: { postgres: { ...apart, [`${prefix}Host`]: host } },
+      read: env(program, name),
+      is: {
+        name,
+        value: `postgres://${host.includes(":") ? host : `${host}:5432`}/gapura?sslmode=require`,
+      },
+    })),
+  ]),
+  {
+    value: "postgres.connections",
+    set: { postgres: { existingSecret: "pg", connections: 5 } },
+    read: env("data-plane", "DATABASE_CONNECTIONS"),
+    is: { name: "DATABASE_CONNECTIONS", value: "5" },
+  },
   {
     value: "postgres.userKey",
     base: { postgres: apart },

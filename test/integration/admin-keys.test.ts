@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { Keys, MOST_KEYS } from "../../dataplane/identity/keys.ts";
 import { printAuditLog } from "../../dataplane/identity/audit-log-command.ts";
+import { primaryReads } from "../../dataplane/store/reads.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { AdminWorld, tenantEntry } from "./admin-world.ts";
 
@@ -166,6 +167,7 @@ describe("at once", () => {
     const secret = `sk-svc-${"Z".repeat(40)}`;
     expect(await statuses(secret)).toEqual([401, 401, 401, 401]);
     const keys = new Keys({
+      reads: primaryReads(world.pool),
       pool: world.pool,
       directory: world.plane.directory,
       holds: world.plane.money.holds,

@@ -26,6 +26,7 @@ import { newId, newInferenceKey } from "../../dataplane/lib/ids.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import { RequestRecorder } from "../../dataplane/requests/recorder.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
+import { primaryReads } from "../../dataplane/store/reads.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
 import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { countUpstream } from "../../dataplane/upstream/count-tokens.ts";
@@ -221,6 +222,7 @@ export class AdminWorld {
     const redis: RedisStore = openRedis(this.#redisUrl, { onError: () => {} });
     await redisReady(redis, 5_000);
     const { pool } = this;
+    const reads = primaryReads(pool);
     const ledger = await readLedgerId(pool);
     const directory = new KeyDirectory({ pool, clock: systemClock });
     const money = startMoney({
@@ -244,7 +246,7 @@ export class AdminWorld {
       kind: "error",
       code: "unavailable",
     }));
-    const keys = new Keys({ pool, directory, holds, newId, newKey: newInferenceKey });
+    const keys = new Keys({ pool, directory, holds, reads, newId, newKey: newInferenceKey });
     const files = new FileStore({
       postgres: pool,
       contents: new PostgresContents(pool),
@@ -272,6 +274,7 @@ export class AdminWorld {
     });
     const routes = apiRoutes({
       pool,
+      reads,
       holds,
       keys,
       files,

@@ -18,7 +18,14 @@ import { snapshotOfOrganizations } from "./directory-world.ts";
 import { moments, wild } from "./money-actions.ts";
 import { Run } from "./money-run.ts";
 import { startPooler, type Pooler } from "./pooler.ts";
-import { readKeys, startProduct, temporaryFolder, writeManifests, type Product } from "./product.ts";
+import {
+  fetchServed,
+  readKeys,
+  startProduct,
+  temporaryFolder,
+  writeManifests,
+  type Product,
+} from "./product.ts";
 import { freshDatabase, freshPostgres, freshRedis } from "./stores.ts";
 
 /** Connections of the pooler to each database. */
@@ -170,6 +177,7 @@ describe("the product", () => {
         DATABASE_URL: stores.databaseUrl,
         MIGRATE_DATABASE_URL: database.url,
         REDIS_URL: stores.redisUrl,
+        DATABASE_CONNECTIONS: "2",
       },
     });
     stack.defer(async () => void (await product.stop()));
@@ -180,7 +188,7 @@ describe("the product", () => {
   afterAll(() => close?.());
 
   const call = async (path: string, init: RequestInit = {}, key = keys.inference) => {
-    const answer = await fetch(`${product.url}${path}`, {
+    const answer = await fetchServed(`${product.url}${path}`, {
       ...init,
       headers: { authorization: `Bearer ${key}`, ...(init.body instanceof FormData ? {} : JSON_TYPE) },
     });

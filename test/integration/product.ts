@@ -71,6 +71,17 @@ async function end(child: ChildProcess, signal: NodeJS.Signals = "SIGTERM") {
   return { code: child.exitCode, signal: child.signalCode };
 }
 
+/** `fetch` as SDKs do it: again while a busy machine sheds load. */
+export async function fetchServed(url: string, init: RequestInit): Promise<Response> {
+  for (;;) {
+    const answer = await fetch(url, init);
+    const after = answer.headers.get("retry-after");
+    if (answer.status !== 503 || after === null) return answer;
+    await answer.body?.cancel();
+    await sleep(Number(after) * 1000);
+  }
+}
+
 /** A temporary folder that goes away with the test. */
 export function temporaryFolder(): { readonly path: string; [Symbol.dispose](): void } {
   const path = fs.mkdtempSync(join(tmpdir(), "gapura-product-"));

@@ -2,7 +2,8 @@
  * Real stores for the tests. As vitest's global set-up it starts one Postgres for the whole run; the functions
  * below give each test file a database or a Redis of its own.
  */
-import { mkdtemp, rm } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { chown, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execFile } from "node:child_process";
@@ -91,6 +92,8 @@ const copy = (from: string, to: string) => promisify(execFile)("cp", ["-a", from
 /** A store in a process of its own, for tests that hurt it. The address stays the same over restarts. */
 export interface TestStore {
   readonly url: string;
+  /** Where its data are. */
+  readonly folder: string;
   /** Stops it cleanly. */
   stop(): Promise<void>;
   /** SIGKILL. */
@@ -147,6 +150,7 @@ async function testStore(
       await start();
     },
     url: urlOf(port),
+    folder,
     stop: () => server.stop(),
     kill,
     start,
@@ -175,6 +179,39 @@ export async function rewriteFile(redis: Redis): Promise<void> {
     if (!/aof_rewrite_(in_progress|scheduled):1/.test(state)) return;
     await sleep(5);
   }
+}
+
+/** A streaming replica of one, read-only, as after `pg_basebackup --write-recovery-conf`; 1 s. */
+export function freshReplica(primary: TestStore): Promise<TestStore> {
+  const { hostname, port: primaryPort } = new URL(primary.url);
+  const backUp = async (folder: string) => {
+    const client = new pg.Client({ connectionString: primary.url });
+    await client.connect();
+    try {
+      await client.query("select pg_backup_start('replica', true)");
+      await copy(primary.folder, folder);
+      const { rows } = await client.query<{ labelfile: string }>(
+        "select labelfile from pg_backup_stop(false)",
+      );
+      await rm(join(folder, "postmaster.pid"), { force: true });
+      await writeFile(join(folder, "backup_label"), rows[0]?.labelfile ?? "");
+      await writeFile(join(folder, "standby.signal"), "");
+      const conninfo = `primary_conninfo = 'host=${hostname} port=${primaryPort} user=postgres'\n`;
+      await writeFile(join(folder, "postgresql.auto.conf"), conninfo);
+      const { uid, gid } = await stat(folder);
+      for (const name of ["backup_label", "standby.signal", "postgresql.auto.conf"])
+        await chown(join(folder, name), uid, gid);
+    } finally {
+      await client.end();
+    }
+  };
+  return testStore(
+    async (folder, port) => {
+      if (!existsSync(folder)) await backUp(folder);
+      return await startPostgres({ folder, port, durable: false, say });
+    },
+    (port) => `postgres://postgres@127.0.0.1:${port}/postgres`,
+  );
 }
 
 /** A Postgres process of one's own with one migrated database, for crash tests; 1.5 s. */

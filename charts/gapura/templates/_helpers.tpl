@@ -89,7 +89,7 @@ the object, and nobody could say which one holds. */}}
 
 {{/* The value by which a variable of the chart is set, where there is one. */}}
 {{- define "gapura.valueOf" -}}
-{{- $values := dict "DRAIN_TIMEOUT" "dataPlane.drainTimeout" "CONSOLE" "console.enabled" "METRICS_ORGANIZATIONS" "metrics.organizations" "LOG_LEVEL" "logLevel" "PUBLIC_URL" "publicUrl" "OWN_HOSTS" "ownHosts" "DATABASE_URL" "postgres.existingSecret" "REDIS_URL" "redis.existingSecret" "SENTINEL_PASSWORD" "redis.sentinelPasswordKey" "REDIS_CACHE_URL" "redisCache.existingSecret" "GAPURA_SEAL_KEYS" "sealKeys.existingSecret" "FILES_S3_URL" "files.s3.existingSecret" "TENANCY" "tenancy" "PLATFORM_NAMESPACES" "platformNamespaces" "QUOTA_OBJECTS" "quotas.objects" "QUOTA_BYTES" "quotas.bytes" "WATCH_NAMESPACES" "watchNamespaces" -}}
+{{- $values := dict "DRAIN_TIMEOUT" "dataPlane.drainTimeout" "CONSOLE" "console.enabled" "METRICS_ORGANIZATIONS" "metrics.organizations" "LOG_LEVEL" "logLevel" "PUBLIC_URL" "publicUrl" "OWN_HOSTS" "ownHosts" "DATABASE_URL" "postgres.existingSecret" "MIGRATE_DATABASE_URL" "postgres.migrateKey" "DATABASE_READ_URL" "postgres.readKey" "DATABASE_CONNECTIONS" "postgres.connections" "REDIS_URL" "redis.existingSecret" "SENTINEL_PASSWORD" "redis.sentinelPasswordKey" "REDIS_CACHE_URL" "redisCache.existingSecret" "GAPURA_SEAL_KEYS" "sealKeys.existingSecret" "FILES_S3_URL" "files.s3.existingSecret" "TENANCY" "tenancy" "PLATFORM_NAMESPACES" "platformNamespaces" "QUOTA_OBJECTS" "quotas.objects" "QUOTA_BYTES" "quotas.bytes" "WATCH_NAMESPACES" "watchNamespaces" -}}
 {{- with get $values . }} by the value {{ . }}{{ end -}}
 {{- end -}}
 
@@ -157,7 +157,7 @@ spec:
 name: migrate
 {{ include "gapura.container" . }}
 args: [dataplane/main.ts, migrate]
-env: {{- include "gapura.env" (list (include "gapura.storeEnv" .) "migrations.extraEnv" .Values.migrations.extraEnv) | nindent 2 }}
+env: {{- include "gapura.env" (list (printf "%s%s" (include "gapura.storeEnv" .) (include "gapura.postgresEnv" (list . "MIGRATE_DATABASE_URL" "migrate"))) "migrations.extraEnv" .Values.migrations.extraEnv) | nindent 2 }}
 resources: {{- toYaml .Values.migrations.resources | nindent 2 }}
 volumeMounts:
 - {name: tmp, mountPath: /tmp}
@@ -230,6 +230,25 @@ https://{{ first . }}
 - name: REDIS_CACHE_URL
   valueFrom: {secretKeyRef: {name: {{ .Values.redisCache.existingSecret }}, key: {{ .Values.redisCache.key }}}}
 {{- end }}
+{{- end -}}
+
+{{/* Another address of the same database: call with (list . VARIABLE PREFIX) where PREFIX names its values. */}}
+{{- define "gapura.postgresEnv" -}}
+{{- $prefix := last . -}}
+{{- with (index . 0).Values.postgres -}}
+{{- $host := get . (printf "%sHost" $prefix) -}}
+{{- $key := get . (printf "%sKey" $prefix) -}}
+{{- if and $host (not .host) -}}
+{{- fail (printf "postgres.%sHost: goes with postgres.host; put a URL into the Secret and its key into postgres.%sKey" $prefix $prefix) -}}
+{{- end -}}
+{{- if and .existingSecret $key }}
+- name: {{ index $ 1 }}
+  valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ $key }}}}
+{{- else if and .existingSecret $host }}
+- name: {{ index $ 1 }}
+  value: postgres://{{ contains ":" $host | ternary $host (printf "%s:%v" $host .port) }}/{{ .database | urlquery }}?sslmode={{ .sslMode }}
+{{- end }}
+{{- end -}}
 {{- end -}}
 
 {{/* Names of the Secrets that the operator publishes into, as a YAML list: fixed names in two slots (design.md §7). */}}

@@ -5,7 +5,7 @@ import type { Holds, Standing } from "../../billing/holds.ts";
 import { amountOf, anewText, type LimitedScope } from "../../billing/scopes.ts";
 import { limitPeriods, type Limits } from "../../config/schema.ts";
 import { scopesOfKeys, type LimitsChange } from "../../identity/limits.ts";
-import type { DatabasePool } from "slonik";
+import type { CommonQueryMethods } from "slonik";
 import { ApiError } from "../../lib/api-error.ts";
 
 const count = z.int().min(1).max(1_000_000_000).nullable().optional();
@@ -96,7 +96,7 @@ export function standingObject({ scope: { kind, limits }, spent, held, beginsAne
 }
 
 export interface StandingNeeds {
-  readonly pool: DatabasePool;
+  readonly pool: CommonQueryMethods;
   readonly holds: Pick<Holds, "standings">;
 }
 

@@ -2,10 +2,11 @@
  * `/v1/organizations/me` and `/v1/organizations/api_keys`: the first dialect's face of an organization and its keys.
  * Source: service.md "Organization", "API key", rules 5.1–5.8, dialects.md §A4, §A9, §G.
  */
-import type { DatabasePool } from "slonik";
+import type { CommonQueryMethods, DatabasePool } from "slonik";
 import { keyStatuses, type ApiKey, type Keys } from "../../identity/keys.ts";
 import { findProject, readOrganizationName } from "../../identity/projects.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
+import type { Reads } from "../../store/reads.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
@@ -30,22 +31,27 @@ export interface AdminNeeds {
   readonly pool: DatabasePool;
   readonly keys: Keys;
   readonly holds: StandingNeeds["holds"];
+  readonly reads: Reads;
 }
 
 export const organizationKeyRoutes =
-  ({ pool, keys, holds }: AdminNeeds): Routes =>
+  ({ pool, keys, holds, reads }: AdminNeeds): Routes =>
   (app, services) => {
     const access = { config: { access: "admin" } } as const;
-    const shown = async (organizationId: string, shownKeys: readonly ApiKey[]) => {
+    const shown = async (
+      organizationId: string,
+      shownKeys: readonly ApiKey[],
+      from: CommonQueryMethods = pool,
+    ) => {
       const ids = shownKeys.map(({ id }) => id);
-      const standings = await standingsOfKeys({ pool, holds }, organizationId, ids);
+      const standings = await standingsOfKeys({ pool: from, holds }, organizationId, ids);
       return shownKeys.map((key) => ({
         ...keyObject(key, organizationId, services.snapshot()),
         standing: standings(key.id),
       }));
     };
-    const shownOne = async (organizationId: string, key: ApiKey) => {
-      const [one] = await shown(organizationId, [key]);
+    const shownOne = async (organizationId: string, key: ApiKey, from: CommonQueryMethods = pool) => {
+      const [one] = await shown(organizationId, [key], from);
       return { ...keyObject(key, organizationId, services.snapshot()), ...one };
     };
 
@@ -54,7 +60,7 @@ export const organizationKeyRoutes =
       return {
         id: organizationId,
         type: "organization",
-        name: await readOrganizationName(pool, organizationId),
+        name: await readOrganizationName(await reads.of(organizationId), organizationId),
       };
     });
 
@@ -70,18 +76,22 @@ export const organizationKeyRoutes =
         return listEnvelope([], false);
       const status = readChoice(asked, "status", keyStatuses);
       const { organizationId } = callerOf(request);
-      const page = await keys.list({
-        organizationId,
-        projectId: null,
-        status,
-        workspaceId,
-        createdBy,
-        limit: query.limit ?? DEFAULT_LIMIT,
-        order: query.order,
-        cursor,
-      });
+      const from = await reads.of(organizationId);
+      const page = await keys.list(
+        {
+          organizationId,
+          projectId: null,
+          status,
+          workspaceId,
+          createdBy,
+          limit: query.limit ?? DEFAULT_LIMIT,
+          order: query.order,
+          cursor,
+        },
+        from,
+      );
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
-      return listEnvelope(await shown(callerOf(request).organizationId, page.keys), page.hasMore);
+      return listEnvelope(await shown(organizationId, page.keys, from), page.hasMore);
     });
 
     app.post("/v1/organizations/api_keys", access, async (request) => {
@@ -96,9 +106,10 @@ export const organizationKeyRoutes =
     app.get<{ Params: { id: string } }>("/v1/organizations/api_keys/:id", access, async (request) => {
       const id = pathId(request.params.id);
       const { organizationId } = callerOf(request);
-      const key = id === null ? null : await keys.get({ organizationId, projectId: null }, id);
+      const from = await reads.of(organizationId);
+      const key = id === null ? null : await keys.get({ organizationId, projectId: null }, id, from);
       if (key === null) throw keyNotFound();
-      return shownOne(organizationId, key);
+      return shownOne(organizationId, key, from);
     });
 
     app.post<{ Params: { id: string } }>("/v1/organizations/api_keys/:id", access, async (request) => {

@@ -2,7 +2,7 @@
  * `/v1/organization/projects` and their keys, and `/v1/organization/credits`: the second dialect's face of an
  * organization. Source: service.md "Project", "Project API key", rules 5.1–5.8, 5.18, dialects.md §A4, §A9, §G.
  */
-import type { DatabasePool } from "slonik";
+import type { CommonQueryMethods, DatabasePool } from "slonik";
 import { creditsText } from "../../billing/credits.ts";
 import { readGrants } from "../../billing/grants.ts";
 import type { Holds } from "../../billing/holds.ts";
@@ -10,6 +10,7 @@ import type { ApiKey, Keys } from "../../identity/keys.ts";
 import { findProject, readProjects, type Project } from "../../identity/projects.ts";
 import { storageOf, type StorageLimits } from "../../files/storage.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
+import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { listEnvelope, pageOf, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
@@ -36,6 +37,7 @@ const MAX_LIMIT = 10_000;
 
 export interface ProjectNeeds {
   readonly pool: DatabasePool;
+  readonly reads: Reads;
   readonly keys: Keys;
   readonly holds: Pick<Holds, "credit" | "standings" | "refresh">;
   /** How much an organization may keep. */
@@ -50,27 +52,35 @@ interface OfKey {
 }
 
 export const projectRoutes =
-  ({ pool, keys, holds, limitsOf }: ProjectNeeds): Routes =>
+  ({ pool, reads, keys, holds, limitsOf }: ProjectNeeds): Routes =>
   (app, services) => {
     const access = { config: { access: "admin" } } as const;
-    const shown = async (organizationId: string, shownKeys: readonly ApiKey[]) => {
+    const shown = async (
+      organizationId: string,
+      shownKeys: readonly ApiKey[],
+      from: CommonQueryMethods = pool,
+    ) => {
       const ids = shownKeys.map(({ id }) => id);
-      const standings = await standingsOfKeys({ pool, holds }, organizationId, ids);
+      const standings = await standingsOfKeys({ pool: from, holds }, organizationId, ids);
       return shownKeys.map((key) => ({
         ...projectKeyObject(key, organizationId, services.snapshot()),
         standing: standings(key.id),
       }));
     };
-    const shownOne = async (organizationId: string, key: ApiKey) => {
-      const [one] = await shown(organizationId, [key]);
+    const shownOne = async (organizationId: string, key: ApiKey, from: CommonQueryMethods = pool) => {
+      const [one] = await shown(organizationId, [key], from);
       return { ...projectKeyObject(key, organizationId, services.snapshot()), ...one };
     };
     const projectKeys = "/v1/organization/projects/:project/api_keys";
 
     /** @throws ApiError 404, the same for a foreign and an unknown project. */
-    const projectOf = async (organizationId: string, text: string): Promise<Project> => {
+    const projectOf = async (
+      organizationId: string,
+      text: string,
+      from: CommonQueryMethods = pool,
+    ): Promise<Project> => {
       const id = pathId(text);
-      const project = id === null ? null : await findProject(pool, organizationId, id);
+      const project = id === null ? null : await findProject(from, organizationId, id);
       if (project === null) throw projectNotFound();
       return project;
     };
@@ -102,7 +112,7 @@ export const projectRoutes =
       const query = readListQuery(asked, MAX_LIMIT);
       const archivedToo = readChoice(asked, "include_archived", ["true", "false"]) === "true";
       const { organizationId } = callerOf(request);
-      const projects = await readProjects(pool, organizationId);
+      const projects = await readProjects(await reads.of(organizationId), organizationId);
       const listed = projects.filter(({ archivedAt }) => archivedToo || archivedAt === null);
       // All of them unless a limit is asked for: the contract's list has no pages.
       const { data, hasMore } = pageOf(listed, query, MAX_LIMIT);
@@ -119,6 +129,7 @@ export const projectRoutes =
       const actor = actorOf(request);
       const { organizationId } = actor;
       const project = await projectOf(organizationId, request.params.project);
+      if (change !== undefined) await reads.changing(organizationId);
       const changed =
         change === undefined ? project : await changeProjectLimits(pool, holds, actor, project.id, change);
       if (changed === null) throw projectNotFound();
@@ -134,21 +145,25 @@ export const projectRoutes =
     app.get<OfProject>(projectKeys, access, async (request) => {
       const query = readListQuery(request.query as Query, MAX_LIMIT);
       const { organizationId } = callerOf(request);
-      const project = await projectOf(organizationId, request.params.project);
+      const from = await reads.of(organizationId);
+      const project = await projectOf(organizationId, request.params.project, from);
       const { cursor } = query;
       if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
-      const page = await keys.list({
-        organizationId,
-        projectId: project.id,
-        status: null,
-        workspaceId: null,
-        createdBy: null,
-        limit: query.limit ?? DEFAULT_LIMIT,
-        order: query.order,
-        cursor,
-      });
+      const page = await keys.list(
+        {
+          organizationId,
+          projectId: project.id,
+          status: null,
+          workspaceId: null,
+          createdBy: null,
+          limit: query.limit ?? DEFAULT_LIMIT,
+          order: query.order,
+          cursor,
+        },
+        from,
+      );
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
-      return listEnvelope(await shown(organizationId, page.keys), page.hasMore);
+      return listEnvelope(await shown(organizationId, page.keys, from), page.hasMore);
     });
 
     app.post<OfProject>(projectKeys, access, async (request) => {
@@ -164,11 +179,12 @@ export const projectRoutes =
 
     app.get<OfKey>(`${projectKeys}/:id`, access, async (request) => {
       const { organizationId } = callerOf(request);
-      const project = await projectOf(organizationId, request.params.project);
+      const from = await reads.of(organizationId);
+      const project = await projectOf(organizationId, request.params.project, from);
       const id = pathId(request.params.id);
-      const key = id === null ? null : await keys.get({ organizationId, projectId: project.id }, id);
+      const key = id === null ? null : await keys.get({ organizationId, projectId: project.id }, id, from);
       if (key === null) throw keyNotFound();
-      return shownOne(organizationId, key);
+      return shownOne(organizationId, key, from);
     });
 
     app.post<OfKey>(`${projectKeys}/:id`, access, async (request) => {

@@ -1,13 +1,13 @@
 /** The usage and cost reports of the admin API, and the export of costs; what they show stands in `reports/`. */
 import { Readable } from "node:stream";
 import type { FastifyInstance } from "fastify";
-import type { DatabasePool } from "slonik";
 import { completionsUsage } from "../../reports/completions-usage.ts";
 import { costReport } from "../../reports/cost-report.ts";
 import { costs } from "../../reports/costs.ts";
 import { exportCosts } from "../../reports/focus/export.ts";
 import { messagesUsage } from "../../reports/messages-usage.ts";
 import type { ReportQuery } from "../../reports/parameters.ts";
+import type { Reads } from "../../store/reads.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
 
 const reports = {
@@ -18,16 +18,19 @@ const reports = {
 } as const;
 
 export const reportRoutes =
-  (pool: DatabasePool): Routes =>
+  (reads: Reads): Routes =>
   (app: FastifyInstance, { clock }: HttpServices) => {
     for (const [path, report] of Object.entries(reports)) {
-      app.get(path, { config: { access: "admin" } }, (request) =>
-        report(pool, callerOf(request).organizationId, request.query as ReportQuery, clock.now()),
-      );
+      app.get(path, { config: { access: "admin" } }, async (request) => {
+        const { organizationId } = callerOf(request);
+        const from = await reads.of(organizationId);
+        return report(from, organizationId, request.query as ReportQuery, clock.now());
+      });
     }
-    app.get("/v1/organization/costs/export", { config: { access: "admin" } }, (request, reply) => {
+    app.get("/v1/organization/costs/export", { config: { access: "admin" } }, async (request, reply) => {
       const { organizationId } = callerOf(request);
-      const { type, name, contents } = exportCosts(pool, organizationId, request.query as ReportQuery);
+      const from = await reads.of(organizationId);
+      const { type, name, contents } = exportCosts(from, organizationId, request.query as ReportQuery);
       return reply
         .headers({
           "content-type": type,

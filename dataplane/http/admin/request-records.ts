@@ -1,10 +1,10 @@
 /** `/v1/organization/requests`: what became of an organization's requests (rule 14.2). */
-import type { DatabasePool } from "slonik";
 import { creditsText } from "../../billing/credits.ts";
 import { findProject } from "../../identity/projects.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { tagsOf } from "../../lib/tags.ts";
 import { findRequest, listRequests, type KeptRequest } from "../../requests/read-records.ts";
+import type { Reads } from "../../store/reads.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { pathId, readOne, unixSeconds } from "./requests.ts";
@@ -15,13 +15,13 @@ const MAX_LIMIT = 1000;
 const LAST_SECOND = 253_402_300_799;
 
 export interface RecordNeeds {
-  readonly pool: DatabasePool;
+  readonly reads: Reads;
   /** 0: none are kept. */
   readonly retentionMs: number;
 }
 
 export const requestRecordRoutes =
-  ({ pool, retentionMs }: RecordNeeds): Routes =>
+  ({ reads, retentionMs }: RecordNeeds): Routes =>
   (app, { clock }) => {
     const access = { config: { access: "admin" } } as const;
     const oldest = () => clock.now() - retentionMs;
@@ -43,10 +43,13 @@ export const requestRecordRoutes =
       // What no row can hold filters everything out, and never reaches the database.
       const texts = [keyId, model, project, code].filter((text) => text !== null);
       if (texts.some((text) => text.includes("\0") || !text.isWellFormed())) return listEnvelope([], false);
+      const database = await reads.of(organizationId);
       const projectId =
-        project === "default" ? ((await findProject(pool, organizationId, project))?.id ?? project) : project;
+        project === "default"
+          ? ((await findProject(database, organizationId, project))?.id ?? project)
+          : project;
       const page = await listRequests(
-        pool,
+        database,
         {
           organizationId,
           keyId,
@@ -65,7 +68,9 @@ export const requestRecordRoutes =
 
     app.get<{ Params: { id: string } }>("/v1/organization/requests/:id", access, async (request) => {
       const id = pathId(request.params.id);
-      const found = id === null ? null : await findRequest(pool, id, callerOf(request).organizationId);
+      const { organizationId } = callerOf(request);
+      const found =
+        id === null ? null : await findRequest(await reads.of(organizationId), id, organizationId);
       if (found === null || found.acceptedAt < oldest())
         throw new ApiError("not_found", "There is no such request, or it is no longer kept.");
       return shown(found);

@@ -1,5 +1,7 @@
 /** `/v1/organization/users`: the people behind `usr_…` in reports, limits and the audit log (rule 13.2). */
 import { findPerson, listPeople, type KnownPerson } from "../../identity/list-people.ts";
+import type { CommonQueryMethods } from "slonik";
+import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
@@ -10,13 +12,16 @@ const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 1000;
 
 export const userRoutes =
-  (needs: StandingNeeds): Routes =>
+  ({ reads, holds }: { readonly reads: Reads; readonly holds: StandingNeeds["holds"] }): Routes =>
   (app) => {
     const access = { config: { access: "admin" } } as const;
-    const { pool } = needs;
-    const shown = async (organizationId: string, people: readonly KnownPerson[]) => {
+    const shown = async (
+      pool: CommonQueryMethods,
+      organizationId: string,
+      people: readonly KnownPerson[],
+    ) => {
       const ids = people.map(({ id }) => id);
-      const standings = await standingsOfKeys(needs, organizationId, ids);
+      const standings = await standingsOfKeys({ pool, holds }, organizationId, ids);
       return people.map((person) => ({ ...userObject(person), standing: standings(person.id) }));
     };
 
@@ -24,17 +29,19 @@ export const userRoutes =
       const { organizationId } = callerOf(request);
       const { limit, order, cursor } = readListQuery(request.query as Query, MAX_LIMIT);
       if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
+      const pool = await reads.of(organizationId);
       const page = await listPeople(pool, organizationId, { limit: limit ?? DEFAULT_LIMIT, order, cursor });
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
-      return listEnvelope(await shown(organizationId, page.items), page.hasMore);
+      return listEnvelope(await shown(pool, organizationId, page.items), page.hasMore);
     });
 
     app.get<{ Params: { id: string } }>("/v1/organization/users/:id", access, async (request) => {
       const { organizationId } = callerOf(request);
       const id = pathId(request.params.id);
+      const pool = await reads.of(organizationId);
       const person = id === null ? null : await findPerson(pool, organizationId, id);
       if (person === null) throw new ApiError("not_found", "There is no such user.");
-      const [user] = await shown(organizationId, [person]);
+      const [user] = await shown(pool, organizationId, [person]);
       return user;
     });
   };
