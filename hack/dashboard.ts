@@ -190,6 +190,14 @@ const rows: readonly (readonly [title: string, panels: readonly Panel[]])[] = [
         ],
       },
       {
+        title: "Versions",
+        unit: "short",
+        queries: [
+          ["count by (version) (gapura_build_info{$release})", "data plane {{version}}"],
+          ["count by (version) (gapura_operator_build_info{$release})", "operator {{version}}"],
+        ],
+      },
+      {
         title: "Operators that lead, ready pods, silent pods",
         unit: "short",
         queries: [

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Agent, fetch } from "undici";
 import type { KubeBinaries } from "./kube-binaries.ts";
-import { freePort } from "./postgres.ts";
+import { freePort } from "./free-port.ts";
 import { hasEnded, stopProcess } from "./processes.ts";
 
 const START_TIMEOUT_MS = 90_000;

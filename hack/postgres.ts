@@ -7,11 +7,11 @@ import { spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { constants } from "node:fs";
 import * as fs from "node:fs/promises";
 import { createRequire } from "node:module";
-import { createServer } from "node:net";
 import { arch, platform } from "node:os";
 import { basename, dirname, join, relative, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { cacheFolder, type Say } from "./cache.ts";
+import { freePort } from "./free-port.ts";
 import { isRunning, processesIn, signalAll, stopProcess } from "./processes.ts";
 import { ourselves, socketFolder } from "./socket-folder.ts";
 
@@ -276,17 +276,4 @@ async function exists(path: string): Promise<boolean> {
 
 async function tail(file: string): Promise<string> {
   return (await fs.readFile(file, "utf8")).trimEnd().split("\n").slice(-8).join("\n");
-}
-
-/** A port of 127.0.0.1 that nobody used a moment ago. */
-export async function freePort(): Promise<number> {
-  const probe = createServer();
-  await new Promise<void>((done, fail) => {
-    probe.once("error", fail);
-    probe.listen(0, "127.0.0.1", done);
-  });
-  const address = probe.address();
-  await new Promise((done) => probe.close(done));
-  if (address === null || typeof address === "string") throw new Error("no free port");
-  return address.port;
 }

@@ -10,7 +10,7 @@ import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Say } from "./cache.ts";
 import { findProgram, type Program } from "./debian.ts";
-import { freePort } from "./postgres.ts";
+import { freePort } from "./free-port.ts";
 import { hasEnded, isRunning, stopProcess } from "./processes.ts";
 import { ourselves, socketFolder } from "./socket-folder.ts";
 

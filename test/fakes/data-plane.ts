@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { NODE_FLAGS } from "../../hack/node-flags.ts";
-import { freePort } from "../../hack/postgres.ts";
+import { freePort } from "../../hack/free-port.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 import { watchForSurprises } from "./surprises.ts";
 

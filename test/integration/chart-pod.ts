@@ -8,7 +8,7 @@ import { resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import { NODE_FLAGS } from "../../hack/node-flags.ts";
-import { freePort } from "../../hack/postgres.ts";
+import { freePort } from "../../hack/free-port.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 import { podOf, type Rendered } from "../charts/helm.ts";
 import {

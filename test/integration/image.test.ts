@@ -8,7 +8,7 @@ import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { freePort } from "../../hack/postgres.ts";
+import { freePort } from "../../hack/free-port.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { podOf, render, type Rendered } from "../charts/helm.ts";
 import { stores as values } from "../charts/matrix.ts";

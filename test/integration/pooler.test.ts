@@ -16,6 +16,7 @@ import { text } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { snapshotOfOrganizations } from "./directory-world.ts";
 import { moments, wild } from "./money-actions.ts";
+import { LAWS_LIMIT_MS, runsOf } from "./money-play.ts";
 import { Run } from "./money-run.ts";
 import { startPooler, type Pooler } from "./pooler.ts";
 import {
@@ -125,30 +126,34 @@ test("two data planes copy one snapshot in turns, each organization once, and st
   await Promise.all(pools.map((pool) => pool.end()));
 });
 
-test("the laws of money hold over it", async () => {
-  await using postgres = await freshPostgres();
-  await using redis = await freshRedis();
-  await using pooler = await startPooler(postgres.url, SIZE);
-  const stores = {
-    redis,
-    postgres: { ...postgres, url: pooler.through(postgres.url) },
-  };
-  let runs = 0;
-  await fc.assert(
-    fc.asyncProperty(moments(wild, { minLength: 5, maxLength: 30 }), async (them) => {
-      const run = new Run(stores, String((runs += 1)), them.flat());
-      await run.begin();
-      try {
-        for (const actions of them) await run.takeAtOnce(actions);
-        await run.end();
-        await run.judge();
-      } finally {
-        await run.close();
-      }
-    }),
-    { numRuns: 5 },
-  );
-}, 120_000);
+test(
+  "the laws of money hold over it",
+  async () => {
+    await using postgres = await freshPostgres();
+    await using redis = await freshRedis();
+    await using pooler = await startPooler(postgres.url, SIZE);
+    const stores = {
+      redis,
+      postgres: { ...postgres, url: pooler.through(postgres.url) },
+    };
+    let runs = 0;
+    await fc.assert(
+      fc.asyncProperty(moments(wild, { minLength: 5, maxLength: 30 }), async (them) => {
+        const run = new Run(stores, String((runs += 1)), them.flat());
+        await run.begin();
+        try {
+          for (const actions of them) await run.takeAtOnce(actions);
+          await run.end();
+          await run.judge();
+        } finally {
+          await run.close();
+        }
+      }),
+      runsOf(5),
+    );
+  },
+  LAWS_LIMIT_MS,
+);
 
 describe("the product", () => {
   const folder = temporaryFolder();

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { findProgram } from "../../hack/debian.ts";
-import { freePort } from "../../hack/postgres.ts";
+import { freePort } from "../../hack/free-port.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 
 /** PgBouncer does not run as root. */

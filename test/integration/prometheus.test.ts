@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { stringify } from "yaml";
 import { z } from "zod";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { freePort } from "../../hack/postgres.ts";
+import { freePort } from "../../hack/free-port.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { prometheusTools } from "../../hack/prometheus.ts";
 import { alerts, alertsOf, dashboardQueries, metricsIn } from "../charts/queries.ts";

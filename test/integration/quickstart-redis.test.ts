@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
 import { checkRedis } from "../../dataplane/store/ready.ts";
 import { findProgram } from "../../hack/debian.ts";
-import { freePort } from "../../hack/postgres.ts";
+import { freePort } from "../../hack/free-port.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { REDIS } from "../../hack/redis.ts";
 import { podOf, render } from "../charts/helm.ts";

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { freePort } from "../../hack/postgres.ts";
+import { freePort } from "../../hack/free-port.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { findRedis } from "../../hack/redis.ts";
 import { waitFor } from "../bench/wait-for.ts";

@@ -4,7 +4,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Redis } from "ioredis";
-import { freePort } from "../../hack/postgres.ts";
+import { freePort } from "../../hack/free-port.ts";
 import { signalAll, stopProcess } from "../../hack/processes.ts";
 import { findRedis, startRedis, type RedisServer } from "../../hack/redis.ts";
 import { waitFor } from "../bench/wait-for.ts";

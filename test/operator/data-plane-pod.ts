@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { freePort } from "../../hack/postgres.ts";
+import { freePort } from "../../hack/free-port.ts";
 import { DataPlane } from "../fakes/data-plane.ts";
 import type { KubeClient } from "./kube-client.ts";
 import { DATA_PLANE_LABELS, setPodReady } from "./kube-world.ts";

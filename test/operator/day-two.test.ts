@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import type { KubeAccess } from "../../hack/kube-apiserver.ts";
-import { freePort } from "../../hack/postgres.ts";
+import { freePort } from "../../hack/free-port.ts";
 import { type FakeUpstream, startUpstream } from "../fakes/upstream/server.ts";
 import { freshDatabase, freshPostgres, freshRedis, type TestStore } from "../integration/stores.ts";
 import { Controllers } from "./controllers.ts";

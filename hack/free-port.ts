@@ -1,0 +1,28 @@
+/** Ports for programs that are about to start. */
+import { randomInt } from "node:crypto";
+import { createServer } from "node:net";
+
+/**
+ * Below the ports that Linux and others give to outgoing connections: one of those would be taken by any connection
+ * between the look and the program's start.
+ */
+const LOWEST = 15_000;
+const HIGHEST = 32_000;
+const MOST_TRIES = 100;
+
+/** A port of 127.0.0.1 that nobody used a moment ago. @throws Error when a hundred in a row are taken. */
+export async function freePort(): Promise<number> {
+  for (let tries = 0; tries < MOST_TRIES; tries += 1) {
+    const port = randomInt(LOWEST, HIGHEST);
+    if (await isFree(port)) return port;
+  }
+  throw new Error(`none of ${MOST_TRIES} ports between ${LOWEST} and ${HIGHEST} is free`);
+}
+
+function isFree(port: number): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const probe = createServer();
+  probe.once("error", () => resolve(false));
+  probe.listen(port, "127.0.0.1", () => probe.close(() => resolve(true)));
+  return promise;
+}
