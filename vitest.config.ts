@@ -1,8 +1,10 @@
 import { defineConfig } from "vitest/config";
 
 /**
- * Five kinds of test, told apart by where they stand:
- *   unit         beside the code, and test/*.test.ts, test/golden: no store, no network, seconds
+ * Six kinds of test, told apart by where they stand:
+ *   unit         beside the code, and test/*.test.ts, test/golden: no store, no network but loopback, seconds. They share
+ *                the modules of their worker, which spares loading them 200 times: what one file changes, others see
+ *   isolated     *.isolated.test.ts, unit tests that replace modules: each file has a worker of its own
  *   integration  test/integration, chaos, abuse and *.store.test.ts: real Postgres and Redis, started once by a global set-up
  *   operator     test/operator: a real kube-apiserver and etcd, Postgres and Redis
  *   console      test/console: the product as a user starts it, and Debian's Chromium on its page
@@ -23,7 +25,18 @@ export default defineConfig({
             "test/*.test.ts",
             "test/{golden,fakes,bench,grammar,vendor,conformance,mutation}/**/*.test.ts",
           ],
-          exclude: ["**/*.store.test.ts"],
+          exclude: ["**/*.store.test.ts", "**/*.isolated.test.ts"],
+          isolate: false,
+          unstubEnvs: true,
+          // Half of their time they wait for time-outs.
+          maxWorkers: 4,
+        },
+      },
+      {
+        test: {
+          name: "isolated",
+          include: ["{dataplane,operator,hack,test}/**/*.isolated.test.ts"],
+          maxWorkers: 4,
         },
       },
       {

@@ -95,7 +95,7 @@ if (patterns.length === 0) {
   check("lint", "oxlint", "--type-aware");
   check("format", "oxfmt", "--check");
 }
-if (fast) vitest("--project=unit", ...patterns);
+if (fast) vitest("--project=unit", "--project=isolated", ...patterns);
 else if (all || patterns.length > 0) vitest(...patterns);
 else vitest(...LONG.flatMap((glob) => ["--exclude", glob]));
 

@@ -163,6 +163,20 @@ describe("purity", () => {
 });
 
 describe("names", () => {
+  test("a unit test that replaces modules has a worker of its own", () => {
+    const shared = ["dataplane", "operator", "hack", "test"]
+      .flatMap(sources)
+      .filter((file) => isTest(file) && !/\.(isolated|store)\.test\.ts$/.test(file));
+    expect(
+      shared.filter(
+        (file) =>
+          file !== "test/tidy.test.ts" &&
+          !/^test\/(integration|chaos|abuse|operator|console|charts)\//.test(file) &&
+          /\bvi\.(mock|doMock|stubGlobal|resetModules)\(/.test(readFileSync(join(root, file), "utf8")),
+      ),
+    ).toEqual([]);
+  });
+
   test("an exported name means one thing in both programs", () => {
     const homes = new Map<string, string[]>();
     const declaration =
