@@ -50,7 +50,9 @@ export default defineConfig({
           setupFiles: ["test/vendor/tap.ts"],
           testTimeout: 60_000,
           hookTimeout: 180_000,
-          // Each file has databases, Redis servers and ports of its own.
+          // Each file has databases, Redis servers and ports of its own, but shares its worker's modules.
+          isolate: false,
+          unstubEnvs: true,
           maxWorkers: 2,
           sequence: { groupOrder: 1 },
         },

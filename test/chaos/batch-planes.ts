@@ -1,8 +1,6 @@
 /** What the tests stand on that kill data planes in the middle of batches (test/chaos/batches*.test.ts). */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
@@ -41,20 +39,16 @@ export class BatchWorld {
   thinkMs = 30;
   spreadMs = 0;
   readonly #open = new Set<() => Promise<void>>();
-  /** Where victims keep their compiled code. */
-  readonly #compiled: string;
 
-  private constructor(postgres: TestStore, redis: TestStore, upstream: FakeUpstream, compiled: string) {
+  private constructor(postgres: TestStore, redis: TestStore, upstream: FakeUpstream) {
     this.postgres = postgres;
     this.redis = redis;
     this.upstream = upstream;
-    this.#compiled = compiled;
   }
 
   static async open(): Promise<BatchWorld> {
     const [postgres, redis] = await Promise.all([freshPostgres(), freshRedis()]);
-    const compiled = await mkdtemp(join(tmpdir(), "gapura-compiled-"));
-    const world = new BatchWorld(postgres, redis, await startUpstream(), compiled);
+    const world = new BatchWorld(postgres, redis, await startUpstream());
     const plane = await world.plane({ working: false });
     await makeOrganization(plane.pool, "org_acme", 1_000_000_000_000n);
     return world;
@@ -121,7 +115,7 @@ export class BatchWorld {
       ],
       {
         stdio: ["ignore", "pipe", "pipe"],
-        env: { ...process.env, NODE_COMPILE_CACHE: this.#compiled, GAPURA_TEST_DIE_AT: dieAt ?? "" },
+        env: { ...process.env, GAPURA_TEST_DIE_AT: dieAt ?? "" },
       },
     );
     watchForSurprises(child, "a data plane");
@@ -153,7 +147,6 @@ export class BatchWorld {
     await this.closePlanes();
     await Promise.all([this.postgres[Symbol.asyncDispose](), this.redis[Symbol.asyncDispose]()]);
     await this.upstream.close();
-    await rm(this.#compiled, { recursive: true, force: true });
   }
 }
 

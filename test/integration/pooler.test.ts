@@ -133,6 +133,7 @@ test(
     await using redis = await freshRedis();
     await using pooler = await startPooler(postgres.url, SIZE);
     const stores = {
+      slow: true,
       redis,
       postgres: { ...postgres, url: pooler.through(postgres.url) },
     };
