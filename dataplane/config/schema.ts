@@ -238,6 +238,17 @@ const identityRuleSchema = z.object({
 });
 export type IdentityRule = z.infer<typeof identityRuleSchema>;
 
+/** How people sign in to the console at the issuer; told to whoever names the organization. */
+const consoleSignInSchema = z.object({
+  clientId: z.string(),
+  /** Beside `openid`. */
+  scopes: z.array(z.string()),
+  audience: z.string().nullable(),
+  resource: z.string().nullable(),
+  /** Of the issuer's endpoints that are not its own. */
+  origins: z.array(z.string()),
+});
+
 /** Whose tokens are accepted beside keys, and for what (rules.md §13). */
 export const identitySchema = z.object({
   issuer: z.string(),
@@ -246,6 +257,8 @@ export const identitySchema = z.object({
   jwksUrl: z.string().nullable(),
   allowCidrs: z.array(z.string()),
   allowPorts: z.array(z.number().int()),
+  /** Absent: with keys alone. */
+  console: consoleSignInSchema.optional(),
   /** The first that matches decides. */
   rules: z.array(identityRuleSchema),
 });

@@ -14,6 +14,7 @@ import { projectRoutes } from "./admin/projects.ts";
 import { requestRecordRoutes } from "./admin/request-records.ts";
 import { reportRoutes } from "./admin/reports.ts";
 import { userRoutes } from "./admin/users.ts";
+import { consoleSignInRoutes } from "./console-sign-in.ts";
 import { consoleRoutes, type ConsoleFiles } from "./console.ts";
 import { openApiRoutes } from "./openapi/routes.ts";
 import { batchRoutes } from "./routes/batches.ts";
@@ -63,6 +64,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
     organizationKeyRoutes({ pool, reads, keys, holds }),
     projectRoutes({ pool, reads, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
     userRoutes({ reads, holds }),
+    consoleSignInRoutes,
     reportRoutes(reads),
     requestRecordRoutes({ reads, retentionMs: requestRetentionMs }),
     configurationRoutes(acknowledged),

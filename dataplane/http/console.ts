@@ -7,6 +7,7 @@ import { createHash } from "node:crypto";
 import * as fs from "node:fs/promises";
 import { extname, join, relative, sep } from "node:path";
 import { ApiError } from "../lib/api-error.ts";
+import { signInOrigins } from "./console-sign-in.ts";
 import { pathOf } from "./error-style.ts";
 import type { Routes } from "./route.ts";
 
@@ -23,19 +24,21 @@ const codings = [
 ] as const;
 type Coding = (typeof codings)[number]["name"];
 
-/** Strict enough that text which escaped as markup could neither run nor call anybody. */
-const policy = [
-  "default-src 'none'",
-  "script-src 'self'",
-  "style-src 'self'",
-  "img-src 'self' data: blob:",
-  "connect-src 'self'",
-  "base-uri 'none'",
-  "form-action 'self'",
-  "frame-ancestors 'none'",
-  "require-trusted-types-for 'script'",
-  "trusted-types 'none'",
-].join("; ");
+/** Strict enough that text which escaped as markup could neither run nor call anybody but these origins. */
+const policyWith = (origins: readonly string[]) =>
+  [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' data: blob:",
+    `connect-src ${["'self'", ...origins].join(" ")}`,
+    "base-uri 'none'",
+    "form-action 'self'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+  ].join("; ");
+const policy = policyWith([]);
 
 interface ConsoleFile {
   readonly type: string;
@@ -49,6 +52,8 @@ export type ConsoleFiles = ReadonlyMap<string, ConsoleFile>;
 const INDEX = "index.html";
 /** What the bundler named by its content; it never changes under its name. */
 const IMMUTABLE = "assets/";
+/** Where people sign in, an organization's id after it. Whoever did stays on the page that was loaded there. */
+const SIGN_IN = "sign-in/";
 
 /** @throws Error when the console was not built. */
 export async function readConsole(folder: string): Promise<ConsoleFiles> {
@@ -71,22 +76,30 @@ export async function readConsole(folder: string): Promise<ConsoleFiles> {
 
 export const consoleRoutes =
   (files: ConsoleFiles): Routes =>
-  (app) => {
+  (app, services) => {
+    /** Of a page for signing in: it may call the provider of that organization, and no other page may. */
+    const policyOf = (name: string): string => {
+      const organization = name.startsWith(SIGN_IN) ? decoded(name.slice(SIGN_IN.length)) : null;
+      return organization === null ? policy : policyWith(signInOrigins(services.snapshot(), organization));
+    };
     const open = { config: { access: "none" } } as const;
     const answer = (request: FastifyRequest, reply: FastifyReply) => {
       const path = pathOf(request.url);
+      const name = path.slice("/console/".length);
       reply.headers({
-        "content-security-policy": policy,
+        "content-security-policy": policyOf(name),
         "x-content-type-options": "nosniff",
         "referrer-policy": "no-referrer",
         "cross-origin-opener-policy": "same-origin",
       });
       // What links inside of the page are relative to.
       if (path === "/console") return reply.redirect("/console/", 308);
-      const name = path.slice("/console/".length);
       // A view's address opens the page, which shows that view; only assets can be missing.
       const file = files.get(name) ?? (name.startsWith(IMMUTABLE) ? undefined : files.get(INDEX));
       if (file === undefined) throw new ApiError("not_found", `The console has no ${path.slice(0, 200)}.`);
+      // Its policy follows the declaration: no copy of it may bring an older one.
+      if (name.startsWith(SIGN_IN))
+        return reply.header("cache-control", "no-store").type(file.type).send(file.bytes);
       return send(request, reply, file, name.startsWith(IMMUTABLE));
     };
     app.get("/console", open, answer);
@@ -117,4 +130,13 @@ function accepts(header: string | string[] | undefined, coding: Coding): boolean
       const [name = "", ...parameters] = entry.split(";").map((part) => part.trim().toLowerCase());
       return name === coding && !parameters.some((parameter) => /^q=0(\.0*)?$/.test(parameter));
     });
+}
+
+/** Null: no text. */
+function decoded(part: string): string | null {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return null;
+  }
 }

@@ -52,6 +52,57 @@ const identityRule = withRules(
   ],
 );
 
+const printable = (most: number) =>
+  z
+    .string()
+    .min(1)
+    .max(most)
+    .regex(/^[!-~]+$/, "must be printable ASCII without spaces");
+
+/** How people sign in to the console at the issuer (rule 11.2). Nothing of it is a secret. */
+const consoleSignIn = z.strictObject({
+  clientID: field(
+    printable(256),
+    "The console's client at the issuer: a public one, by authorization code with PKCE, without a secret.",
+    { example: "gapura-console" },
+  ),
+  scopes: field(
+    set(
+      z
+        .string()
+        .max(256)
+        .regex(/^[!#-[\]-~]+$/, "must be one scope, without spaces, quotes and backslashes"),
+      16,
+    ),
+    "What the console asks for beside openid; offline_access where the issuer gives refresh tokens for it alone.",
+    { example: ["offline_access"] },
+  ).optional(),
+  audience: field(
+    printable(256),
+    "Sent as the parameter audience, where the issuer chooses the token's audience by it.",
+    { example: "gapura" },
+  ).optional(),
+  resource: field(
+    printable(512).regex(/^[A-Za-z][-+.A-Za-z0-9]*:[^#]+$/, "must be an absolute URI without a fragment"),
+    "Sent as the parameter resource (RFC 8707), where the issuer chooses the token's audience by it.",
+    { example: "https://gapura.example.com" },
+  ).optional(),
+  origins: field(
+    set(
+      z
+        .string()
+        .max(256)
+        .regex(
+          /^https:\/\/[-._A-Za-z0-9]+(:[0-9]{1,5})?$/,
+          "must be an origin such as https://oauth2.example.com",
+        ),
+      8,
+    ),
+    "Origins of the issuer's endpoints that are not its own, which the browser may call too.",
+    { example: ["https://oauth2.example.com"] },
+  ).optional(),
+});
+
 export const identity = z.strictObject({
   issuer: field(httpsUrl(), "Who signs the tokens: their claim iss, letter by letter.", {
     example: "https://login.example.com",
@@ -71,6 +122,10 @@ export const identity = z.strictObject({
     "Networks of an issuer that is not on the public internet, with all their ports; never link-local or cloud metadata.",
   ).optional(),
   allowPorts: allowPorts(),
+  console: field(
+    consoleSignIn,
+    "People sign in to the console at the issuer; absent: with a key alone.",
+  ).optional(),
   rules: field(
     z.array(identityRule).min(1).max(100).meta({ "x-kubernetes-list-type": "atomic" }),
     "Who is what. The first one whose claims all match decides; a token that none matches answers 401.",

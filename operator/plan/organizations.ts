@@ -235,6 +235,7 @@ function identityOf(spec: NonNullable<OrganizationSpec["identity"]>): IdentityEn
     jwksUrl: spec.jwksURL ?? null,
     allowCidrs: spec.allowCIDRs ?? [],
     allowPorts: spec.allowPorts ?? [],
+    ...(spec.console === undefined ? {} : { console: consoleOf(spec.console) }),
     rules: spec.rules.map(({ claims = {}, role, project = DEFAULT_PROJECT, limits }) => ({
       claims,
       role: roles[role],
@@ -243,6 +244,16 @@ function identityOf(spec: NonNullable<OrganizationSpec["identity"]>): IdentityEn
     })),
   };
 }
+
+type DeclaredSignIn = NonNullable<NonNullable<OrganizationSpec["identity"]>["console"]>;
+
+const consoleOf = (declared: DeclaredSignIn): NonNullable<IdentityEntry["console"]> => ({
+  clientId: declared.clientID,
+  scopes: declared.scopes ?? [],
+  audience: declared.audience ?? null,
+  resource: declared.resource ?? null,
+  origins: declared.origins ?? [],
+});
 
 const roles = { Member: "member", Viewer: "viewer", Admin: "admin" } as const;
 

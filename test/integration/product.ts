@@ -12,6 +12,8 @@ const START_TIMEOUT_MS = 150_000;
 export interface ProductOptions {
   readonly manifests: string;
   readonly data: string;
+  /** Of its API; any that is free unless told. */
+  readonly port?: number;
   /** Added to the environment. */
   readonly environment?: Readonly<Record<string, string>>;
 }
@@ -30,7 +32,12 @@ export interface Product {
 
 /** @throws Error with the output when no `ready` line comes. */
 export async function startProduct(options: ProductOptions): Promise<Product> {
-  const flags = { port: "0", "ops-port": "0", data: options.data, manifests: options.manifests };
+  const flags = {
+    port: String(options.port ?? 0),
+    "ops-port": "0",
+    data: options.data,
+    manifests: options.manifests,
+  };
   const child = spawn(
     "npm",
     ["start", "--silent", "--", ...Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value])],

@@ -36,6 +36,33 @@ export const addressOf = (view: View, query?: Readonly<Record<string, string>>):
   return `${BASE}${view === "overview" ? "" : view}${text === "" ? "" : `?${text}`}`;
 };
 
+const SIGN_IN = `${BASE}sign-in/`;
+
+/** The organization whose page for signing in has this address; null: another page. */
+export function signInOrganization({ pathname }: URL): string | null {
+  if (!pathname.startsWith(SIGN_IN)) return null;
+  try {
+    return decodeURIComponent(pathname.slice(SIGN_IN.length).replace(/\/+$/, ""));
+  } catch {
+    return null;
+  }
+}
+
+/** An address of this console and of no other page, whatever text asks for: else the overview's. */
+export function addressIn(text: string): string {
+  const base = new URL(BASE, location.origin);
+  if (text === "" || !URL.canParse(text, base)) return BASE;
+  const { origin, pathname, search } = new URL(text, base);
+  const isView = origin === base.origin && pathname.startsWith(BASE) && !pathname.startsWith(SIGN_IN);
+  return isView ? `${pathname}${search}` : BASE;
+}
+
+/** Shows another address without a step back to the present one. */
+export function replace(address: string): void {
+  history.replaceState(null, "", address);
+  place.set(here());
+}
+
 export function go(address: string): void {
   history.pushState(null, "", address);
   place.set(here());

@@ -1,52 +1,198 @@
 /**
- * Who is signed in. Keys stand in memory; the admin key, when asked to stay, in `sessionStorage` as well (rule 11.2).
- * Neither is ever written anywhere else.
+ * Who is signed in: with an admin key, or as a person at the organization's provider. Keys and tokens stand in memory,
+ * and, when asked to stay, in `sessionStorage` as well (rule 11.2). They are never written anywhere else.
  */
 import { ApiProblem, call, send, type Answer, type CallOptions, type Operation } from "./api/client.ts";
+import type { ConsoleSignIn } from "./api/schema.ts";
 import { Store } from "./lib/store.ts";
+import type { TokenKind, Tokens } from "./provider.ts";
+import { addressIn, replace, signInOrganization } from "./router.ts";
 
 const KEPT_KEY = "gapura-admin-key";
+const KEPT_PERSON = "gapura-person";
+/** A token that ends within this time is renewed before it is used. */
+const RENEW_BEFORE_MS = 30_000;
+
+/** A person's sign-in. */
+interface Person {
+  readonly at: ConsoleSignIn;
+  readonly kind: TokenKind;
+  readonly stay: boolean;
+  tokens: Tokens;
+}
 
 export interface Session {
-  readonly adminKey: string;
   readonly organization: string;
+  /** What its calls are made with. @throws SignInProblem, TypeError when it has to be renewed and cannot be */
+  readonly bearer: () => string | Promise<string>;
+  /** Null: signed in with a key. */
+  readonly person: Person | null;
 }
 export const session = new Store<Session | null>(null);
 /** For what an admin key cannot do; asked for once. */
 export const inferenceKey = new Store<string | null>(null);
 /** Why somebody was signed out, told at the next sign-in. */
 export const expelled = new Store(false);
+/** What went wrong on the way back from the provider. */
+export const returned = new Store<Error | null>(null);
+
+/** The provider's library is not part of the first load. */
+const provider = () => import("./provider.ts");
 
 /** @throws ApiProblem when the key is refused. */
 export async function signIn(adminKey: string, stay: boolean): Promise<void> {
   const { name } = await call(adminKey, "GET /v1/organizations/me");
+  forget();
   if (stay) sessionStorage.setItem(KEPT_KEY, adminKey);
-  else sessionStorage.removeItem(KEPT_KEY);
   expelled.set(false);
-  session.set({ adminKey, organization: name });
+  session.set({ organization: name, bearer: () => adminKey, person: null });
+}
+
+/** Where people of an organization sign in. @throws ApiProblem 404 where they do not */
+export const signInOf = (organization: string): Promise<ConsoleSignIn> =>
+  call(null, "GET /v1/organizations/{id}/sign_in", { path: { id: organization } });
+
+/** Leaves for the provider; the view that was wanted is shown when the person is back. */
+export async function signInAt(at: ConsoleSignIn, stay: boolean): Promise<void> {
+  expelled.set(false);
+  returned.set(null);
+  const { leave } = await provider();
+  await leave(at, { stay, to: new URLSearchParams(location.search).get("to") ?? "" });
 }
 
 export function signOut(): void {
-  sessionStorage.removeItem(KEPT_KEY);
+  const person = session.value?.person ?? null;
+  forget();
   inferenceKey.set(null);
   session.set(null);
+  // Whoever cannot be reached does not keep anybody signed in here.
+  if (person !== null)
+    void provider()
+      .then(({ signOutAt }) => signOutAt(person.at, person.tokens.refresh))
+      .catch(() => {});
 }
 
-/** Signs in with the key that stayed, if there is one. */
+function forget(): void {
+  sessionStorage.removeItem(KEPT_KEY);
+  sessionStorage.removeItem(KEPT_PERSON);
+}
+
+function expel(): void {
+  forget();
+  inferenceKey.set(null);
+  session.set(null);
+  expelled.set(true);
+}
+
+/** Signs in with what the provider sent or with what stayed, if there is something. */
 export async function resume(): Promise<void> {
-  const kept = sessionStorage.getItem(KEPT_KEY);
-  if (kept === null) return;
+  const address = new URL(location.href);
+  const organization = signInOrganization(address);
+  const { isReturn, arrive } = organization === null ? nothing : await provider();
+  if (organization !== null && isReturn(address)) {
+    // The code is of no further use, and is not to be seen or shared.
+    replace(address.pathname);
+    try {
+      const at = await signInOf(organization);
+      const { tokens, stay, to } = await arrive(at, address);
+      await enter(at, tokens, stay);
+      replace(addressIn(to));
+    } catch (error) {
+      returned.set(error instanceof Error ? error : new Error(String(error)));
+    }
+    return;
+  }
+  const kept = sessionStorage.getItem(KEPT_PERSON);
+  if (kept !== null) {
+    const person = JSON.parse(kept) as Person;
+    const id = person.at.organization_id;
+    if (organization === id) {
+      if (await isTaken(() => resumePerson(person))) replace(addressIn(address.searchParams.get("to") ?? ""));
+    } else if (organization === null) {
+      // Only the page that is loaded there may ask the provider for new tokens.
+      const to = `${address.pathname}${address.search}`;
+      location.replace(
+        `/console/sign-in/${encodeURIComponent(id)}?${new URLSearchParams({ to }).toString()}`,
+      );
+      await new Promise(() => {});
+    }
+    return;
+  }
+  const key = sessionStorage.getItem(KEPT_KEY);
+  if (key !== null && organization === null) await isTaken(() => signIn(key, true));
+}
+
+const nothing = { isReturn: () => false, arrive: () => Promise.reject(new Error("nobody returns")) } as const;
+
+/** False when what had stayed is no longer valid. */
+async function isTaken(resumed: () => Promise<void>): Promise<boolean> {
   try {
-    await signIn(kept, true);
+    await resumed();
+    return true;
   } catch (error) {
-    if (error instanceof ApiProblem && error.status === 401) {
-      sessionStorage.removeItem(KEPT_KEY);
-      expelled.set(true);
-    } else throw error;
+    if (!isRefusal(error)) throw error;
+    expel();
+    return false;
   }
 }
 
-/** A call with the admin key. */
+const isRefusal = (error: unknown): boolean =>
+  (error instanceof ApiProblem && error.status === 401) ||
+  (error instanceof Error && error.name === "SignInProblem");
+
+/** Signs a person in with the first token that the service takes. @throws ApiProblem when it takes none */
+async function enter(at: ConsoleSignIn, tokens: Tokens, stay: boolean): Promise<void> {
+  const kinds: readonly TokenKind[] = tokens.id === null ? ["access_token"] : ["access_token", "id_token"];
+  let refusal: unknown;
+  for (const kind of kinds) {
+    try {
+      await resumePerson({ at, kind, stay, tokens });
+      return;
+    } catch (error) {
+      // What is said of a token for this service says more than what is said of another one.
+      if (!isRefusal(error)) throw error;
+      refusal ??= error;
+    }
+  }
+  throw refusal;
+}
+
+async function resumePerson(person: Person): Promise<void> {
+  const bearer = bearerOf(person);
+  const { name } = await call(await bearer(), "GET /v1/organizations/me");
+  sessionStorage.removeItem(KEPT_KEY);
+  keep(person);
+  expelled.set(false);
+  returned.set(null);
+  session.set({ organization: name, bearer, person });
+}
+
+function keep(person: Person): void {
+  if (person.stay) sessionStorage.setItem(KEPT_PERSON, JSON.stringify(person));
+  else sessionStorage.removeItem(KEPT_PERSON);
+}
+
+/** The person's token, renewed shortly before its end; calls at the same time wait for one renewal. */
+function bearerOf(person: Person): () => Promise<string> {
+  let renewal: Promise<void> | null = null;
+  const current = () => (person.kind === "access_token" ? person.tokens.access : (person.tokens.id ?? ""));
+  return async () => {
+    const { endOf, renew } = await provider();
+    const { refresh } = person.tokens;
+    const end = endOf(current());
+    if (refresh !== null && end > 0 && end - Date.now() < RENEW_BEFORE_MS) {
+      renewal ??= (async () => {
+        person.tokens = await renew(person.at, refresh);
+        // Signed out meanwhile, nothing is kept.
+        if (session.value?.person === person) keep(person);
+      })().finally(() => (renewal = null));
+      await renewal;
+    }
+    return current();
+  };
+}
+
+/** A call with the admin key or as the person. */
 export const admin = <Name extends Operation>(
   name: Name,
   options?: CallOptions<Name>,
@@ -56,17 +202,14 @@ export const admin = <Name extends Operation>(
 export const adminFile = (url: string): Promise<Blob> =>
   asAdmin(async (key) => await (await send(key, url)).blob());
 
-/** A key that is no longer valid signs out. */
+/** A key or token that is no longer valid signs out. */
 async function asAdmin<Value>(ask: (key: string) => Promise<Value>): Promise<Value> {
   const current = session.value;
   if (current === null) throw new Error("nobody is signed in");
   try {
-    return await ask(current.adminKey);
+    return await ask(await current.bearer());
   } catch (error) {
-    if (error instanceof ApiProblem && error.status === 401 && session.value === current) {
-      signOut();
-      expelled.set(true);
-    }
+    if (isRefusal(error) && session.value === current) expel();
     throw error;
   }
 }

@@ -61,7 +61,8 @@ export function documentPath(url: string): string {
 }
 
 function operationObject(method: string, path: string, operation: ApiOperation): Json {
-  const open = !path.startsWith("/v1/");
+  const isApi = path.startsWith("/v1/");
+  const open = operation.keyless === true || !isApi;
   const inPath = Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => ({
     name,
     in: "path",
@@ -93,11 +94,9 @@ function operationObject(method: string, path: string, operation: ApiOperation):
       : { requestBody: { required: true, content: { [body.type]: { schema: reference(body.schema) } } } }),
     responses: {
       200: { description: "Done", content },
-      ...(open
-        ? {}
-        : {
-            default: { description: "An error", content: { "application/json": { schema: errorOf(path) } } },
-          }),
+      ...(isApi
+        ? { default: { description: "An error", content: { "application/json": { schema: errorOf(path) } } } }
+        : {}),
     },
   };
 }

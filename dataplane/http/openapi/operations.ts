@@ -4,6 +4,8 @@ import { exportFormats, exportTypes } from "../../reports/focus/export.ts";
 import * as schemas from "./schemas.ts";
 
 export interface ApiOperation {
+  /** True: asked without a key, as what is not under /v1/ is. */
+  readonly keyless?: true;
   readonly summary: string;
   readonly query?: z.ZodObject;
   readonly body?: { readonly type: "application/json" | "multipart/form-data"; readonly schema: z.ZodType };
@@ -121,6 +123,11 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   "GET /v1/batches/:id": { summary: "One batch", answer: json(schemas.batch) },
   "POST /v1/batches/:id/cancel": { summary: "Cancel a batch", answer: json(schemas.batch) },
   "GET /v1/organizations/me": { summary: "The organization of the key", answer: json(schemas.organization) },
+  "GET /v1/organizations/:id/sign_in": {
+    summary: "How people of an organization sign in to the console at their provider",
+    keyless: true,
+    answer: json(schemas.consoleSignIn),
+  },
   "GET /v1/organizations/api_keys": {
     summary: "List the organization's keys",
     query: listQuery(1000).extend({

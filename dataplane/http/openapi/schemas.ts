@@ -56,6 +56,18 @@ export const organization = named(
   "Organization",
   z.looseObject({ id: z.string(), type: z.literal("organization"), name: z.string() }),
 );
+export const consoleSignIn = named(
+  "ConsoleSignIn",
+  z.looseObject({
+    type: z.literal("console_sign_in"),
+    organization_id: z.string(),
+    issuer: z.string(),
+    client_id: z.string(),
+    scopes: z.array(z.string()).describe("`openid` is the first"),
+    audience: z.string().nullable().describe("The parameter `audience` to send"),
+    resource: z.string().nullable().describe("The parameter `resource` to send (RFC 8707)"),
+  }),
+);
 const declaredIn = z
   .string()
   .nullable()

@@ -28,9 +28,9 @@ export class ApiProblem extends Error {
   }
 }
 
-/** @throws ApiProblem; TypeError when the service cannot be reached; AbortError */
+/** @param key null: without one. @throws ApiProblem; TypeError when the service cannot be reached; AbortError */
 export async function call<Name extends Operation>(
-  key: string,
+  key: string | null,
   name: Name,
   { path = {}, query, body, signal }: CallOptions<Name> = {},
 ): Promise<Answer<Name>> {
@@ -47,8 +47,11 @@ export async function call<Name extends Operation>(
 }
 
 /** One request with a key; nothing of it is cached or sent elsewhere. @throws like `call` */
-export async function send(key: string, url: string, init: RequestInit = {}): Promise<Response> {
-  const headers = { ...(init.headers as Record<string, string> | undefined), authorization: `Bearer ${key}` };
+export async function send(key: string | null, url: string, init: RequestInit = {}): Promise<Response> {
+  const headers = {
+    ...(init.headers as Record<string, string> | undefined),
+    ...(key === null ? {} : { authorization: `Bearer ${key}` }),
+  };
   const answer = await fetch(url, {
     ...init,
     headers,

@@ -24,6 +24,16 @@ export type Organization = {
   readonly name: string;
 };
 
+export type ConsoleSignIn = {
+  readonly type: "console_sign_in";
+  readonly organization_id: string;
+  readonly issuer: string;
+  readonly client_id: string;
+  readonly scopes: readonly (string)[];
+  readonly audience: string | null;
+  readonly resource: string | null;
+};
+
 export type Limits = {
   readonly credits: {
     readonly amount: string;
@@ -811,6 +821,7 @@ export interface Operations {
   "GET /v1/batches/{id}": { answer: Batch };
   "POST /v1/batches/{id}/cancel": { answer: Batch };
   "GET /v1/organizations/me": { answer: Organization };
+  "GET /v1/organizations/{id}/sign_in": { answer: ConsoleSignIn };
   "GET /v1/organizations/api_keys": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; order?: "asc" | "desc"; status?: "active" | "inactive"; workspace_id?: string; created_by_user_id?: string }; answer: ApiKeyList };
   "POST /v1/organizations/api_keys": { body: NewKey; answer: NewApiKey };
   "GET /v1/organizations/api_keys/{id}": { answer: ApiKey };

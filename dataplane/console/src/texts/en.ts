@@ -66,6 +66,17 @@ export const en = {
     inferenceKey: "This is an inference key. Sign in with an admin key; those begin with sk-adm-svc-.",
     refused: "This admin key is not valid here. Check that it is complete and was not removed.",
     expelled: "Your admin key is no longer valid. Sign in again.",
+    providerIntro: "Sign in with your organization's provider.",
+    submitAt: (host: string) => `Sign in at ${host}`,
+    withKey: "Use an admin key instead",
+    ended: "Your sign-in has ended. Sign in again.",
+    noProvider: "There is no organization here that lets people sign in under this address.",
+    notAllowed:
+      "Your provider knows you, but your organization does not let you into its console. Ask its administrators.",
+    providerRefused: (words: string) => `Your provider did not sign you in: ${words}`,
+    providerAway: "Your provider cannot be reached, or does not let this page ask it.",
+    foreign: "This sign-in was not begun in this tab, or is over. Begin again.",
+    insecure: "Signing in at a provider needs a page that came over https.",
   },
   keys: {
     intro:

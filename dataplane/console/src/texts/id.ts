@@ -69,6 +69,17 @@ export const id: Texts = {
     inferenceKey: "Ini kunci inferensi. Masuklah dengan kunci admin, yang diawali sk-adm-svc-.",
     refused: "Kunci admin ini tidak berlaku di sini. Periksa apakah lengkap dan belum dicabut.",
     expelled: "Kunci admin Anda tidak berlaku lagi. Silakan masuk kembali.",
+    providerIntro: "Masuklah lewat penyedia identitas organisasi Anda.",
+    submitAt: (host: string) => `Masuk lewat ${host}`,
+    withKey: "Gunakan kunci admin saja",
+    ended: "Sesi Anda telah berakhir. Silakan masuk kembali.",
+    noProvider: "Tidak ada organisasi di sini yang menerima masuk lewat alamat ini.",
+    notAllowed:
+      "Penyedia mengenal Anda, tetapi organisasi Anda tidak memberi izin ke konsolnya. Hubungi administratornya.",
+    providerRefused: (words: string) => `Penyedia tidak mengizinkan Anda masuk: ${words}`,
+    providerAway: "Penyedia tidak dapat dihubungi, atau tidak mengizinkan halaman ini bertanya kepadanya.",
+    foreign: "Proses masuk ini tidak dimulai di tab ini atau sudah selesai. Mulailah lagi.",
+    insecure: "Masuk lewat penyedia membutuhkan halaman dengan https.",
   },
   keys: {
     intro:

@@ -1,0 +1,197 @@
+/**
+ * Signing in at an organization's provider by authorization code with PKCE, as a public client (rule 11.2). Tokens are
+ * given back to the session, which keeps them where it keeps an admin key; here only what one way to the provider and back
+ * needs stands in `sessionStorage` until the way back.
+ */
+import * as oauth from "oauth4webapi";
+import type { ConsoleSignIn } from "./api/schema.ts";
+
+const KEPT_TRIP = "gapura-sign-in";
+/** Which of the provider's two tokens the service accepts. */
+export type TokenKind = "access_token" | "id_token";
+
+/** What the provider gave. */
+export interface Tokens {
+  readonly access: string;
+  readonly id: string | null;
+  readonly refresh: string | null;
+}
+
+/** What is remembered from leaving for the provider to coming back. */
+interface Trip {
+  readonly organization: string;
+  readonly verifier: string;
+  readonly state: string;
+  readonly nonce: string;
+  readonly stay: boolean;
+  /** The view that was wanted, under the console's address. */
+  readonly to: string;
+}
+
+/** Why nobody was signed in: `refused` by the provider, whose words are `detail`; `foreign`: not begun in this tab. */
+export class SignInProblem extends Error {
+  readonly reason: "refused" | "foreign" | "insecure";
+  readonly detail: string;
+  constructor(reason: SignInProblem["reason"], detail = "") {
+    super(detail === "" ? reason : `${reason}: ${detail}`);
+    this.name = "SignInProblem";
+    this.reason = reason;
+    this.detail = detail;
+  }
+}
+
+const clientOf = ({ client_id }: ConsoleSignIn): oauth.Client => ({ client_id });
+
+/** Where the provider sends people back to; it has to know this address. */
+const returnAddress = (at: ConsoleSignIn) =>
+  `${location.origin}/console/sign-in/${encodeURIComponent(at.organization_id)}`;
+
+/** @throws TypeError when the provider cannot be reached; errors of oauth4webapi */
+async function discover(at: ConsoleSignIn): Promise<oauth.AuthorizationServer> {
+  // Browsers lend cryptography to pages with TLS, and to those of this machine, alone.
+  if (!isSecureContext) throw new SignInProblem("insecure");
+  const issuer = new URL(at.issuer);
+  return await oauth.processDiscoveryResponse(issuer, await oauth.discoveryRequest(issuer));
+}
+
+/** Leaves for the provider. @throws like `discover` */
+export async function leave(
+  at: ConsoleSignIn,
+  { stay, to }: { readonly stay: boolean; readonly to: string },
+): Promise<void> {
+  const { authorization_endpoint: endpoint } = await discover(at);
+  if (endpoint === undefined) throw new SignInProblem("refused", "no authorization_endpoint");
+  const trip: Trip = {
+    organization: at.organization_id,
+    verifier: oauth.generateRandomCodeVerifier(),
+    state: oauth.generateRandomState(),
+    nonce: oauth.generateRandomNonce(),
+    stay,
+    to,
+  };
+  const url = new URL(endpoint);
+  const parameters = {
+    response_type: "code",
+    client_id: at.client_id,
+    redirect_uri: returnAddress(at),
+    scope: at.scopes.join(" "),
+    // Providers give a refresh token for offline_access only to who consents to it.
+    prompt: at.scopes.includes("offline_access") ? "consent" : null,
+    audience: at.audience,
+    resource: at.resource,
+    state: trip.state,
+    nonce: trip.nonce,
+    code_challenge: await oauth.calculatePKCECodeChallenge(trip.verifier),
+    code_challenge_method: "S256",
+  };
+  for (const [name, value] of Object.entries(parameters))
+    if (value !== null) url.searchParams.set(name, value);
+  sessionStorage.setItem(KEPT_TRIP, JSON.stringify(trip));
+  location.assign(url);
+}
+
+/** Whether this address is one that a provider sends people back to. */
+export const isReturn = ({ searchParams }: URL): boolean =>
+  searchParams.has("state") && (searchParams.has("code") || searchParams.has("error"));
+
+/**
+ * Ends the way to the provider and back. Both ends of it are forgotten whatever comes of it.
+ * @param back the address that the provider sent us to
+ * @throws SignInProblem; TypeError when the provider cannot be reached
+ */
+export async function arrive(
+  at: ConsoleSignIn,
+  back: URL,
+): Promise<{ readonly tokens: Tokens; readonly stay: boolean; readonly to: string }> {
+  const kept = sessionStorage.getItem(KEPT_TRIP);
+  sessionStorage.removeItem(KEPT_TRIP);
+  const trip = kept === null ? null : (JSON.parse(kept) as Trip);
+  if (trip === null || trip.organization !== at.organization_id) throw new SignInProblem("foreign");
+  if (back.searchParams.get("state") !== trip.state) throw new SignInProblem("foreign");
+  const server = await discover(at);
+  const client = clientOf(at);
+  const tokens = await understood(async () => {
+    const parameters = oauth.validateAuthResponse(server, client, back, trip.state);
+    const answer = await oauth.authorizationCodeGrantRequest(
+      server,
+      client,
+      oauth.None(),
+      parameters,
+      returnAddress(at),
+      trip.verifier,
+      ofResource(at),
+    );
+    return await oauth.processAuthorizationCodeResponse(server, client, answer, {
+      expectedNonce: trip.nonce,
+      requireIdToken: true,
+    });
+  });
+  return { tokens: tokensOf(tokens, null), stay: trip.stay, to: trip.to };
+}
+
+/** New tokens for a refresh token. @throws SignInProblem; TypeError when the provider cannot be reached */
+export async function renew(at: ConsoleSignIn, refresh: string): Promise<Tokens> {
+  const server = await discover(at);
+  const client = clientOf(at);
+  const tokens = await understood(async () =>
+    oauth.processRefreshTokenResponse(
+      server,
+      client,
+      await oauth.refreshTokenGrantRequest(server, client, oauth.None(), refresh, ofResource(at)),
+    ),
+  );
+  return tokensOf(tokens, refresh);
+}
+
+/**
+ * Takes the refresh token back and leaves for the provider's own sign-out, where it has one. No token goes into its
+ * address: the provider asks the person instead of believing one.
+ */
+export async function signOutAt(at: ConsoleSignIn, refresh: string | null): Promise<void> {
+  const server = await discover(at);
+  if (refresh !== null && server.revocation_endpoint !== undefined) {
+    const answer = await oauth.revocationRequest(server, clientOf(at), oauth.None(), refresh);
+    await oauth.processRevocationResponse(answer).catch(() => {});
+  }
+  if (server.end_session_endpoint === undefined) return;
+  const url = new URL(server.end_session_endpoint);
+  url.searchParams.set("client_id", at.client_id);
+  url.searchParams.set("post_logout_redirect_uri", returnAddress(at));
+  location.assign(url);
+}
+
+const ofResource = ({ resource }: ConsoleSignIn) =>
+  resource === null ? {} : { additionalParameters: { resource } };
+
+const tokensOf = (answer: oauth.TokenEndpointResponse, refresh: string | null): Tokens => ({
+  access: answer.access_token,
+  id: answer.id_token ?? null,
+  // One that is used may be replaced.
+  refresh: answer.refresh_token ?? refresh,
+});
+
+/** What a provider refuses, in one form. */
+async function understood<Value>(ask: () => Promise<Value>): Promise<Value> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (error instanceof oauth.AuthorizationResponseError || error instanceof oauth.ResponseBodyError) {
+      const { error: code, error_description: words } = error;
+      throw new SignInProblem("refused", words === undefined ? code : `${code}: ${words}`);
+    }
+    if (error instanceof oauth.OperationProcessingError || error instanceof oauth.UnsupportedOperationError)
+      throw new SignInProblem("refused", error.message);
+    throw error;
+  }
+}
+
+/** When a token ends, in Unix milliseconds; 0 where it is no JSON Web Token, which this service would not take. */
+export function endOf(token: string): number {
+  try {
+    const payload = (token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
+    const { exp } = JSON.parse(atob(payload)) as { exp?: unknown };
+    return typeof exp === "number" ? exp * 1000 : 0;
+  } catch {
+    return 0;
+  }
+}
