@@ -299,6 +299,7 @@ async function serveForever(environment: Environment): Promise<void> {
   });
   sender.start();
   const upstreams = new Upstreams(dispatcher, { fresh });
+  loader.subscribe(({ routing }) => upstreams.health.serve(routing.routes));
   const serveWith = (admitToolCall: AdmitToolCall) => {
     const runTool = createToolbox({
       admit: admitToolCall,

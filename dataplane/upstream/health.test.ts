@@ -85,3 +85,32 @@ test("an upstream that is declared elsewhere starts without a past", () => {
   expect(health.outUntil(route, { ...upstream, url: "http://y/v1" })).toBe(0);
   expect(health.outUntil(routeTo([upstream], { model: "other" }), upstream)).toBe(0);
 });
+
+test("what is not served any more is not shown as taken out for ever", async () => {
+  const served = (...upstreams: (typeof upstream)[]) =>
+    health.serve([routeTo(upstreams, { model: "health-model" })]);
+  served(upstream);
+  fail(FAILURES_TO_EJECT);
+  // Another edit leaves its past.
+  served({ ...upstream, priority: 7 });
+  expect([await shown(), outFor()]).toEqual([1, 10_000]);
+  // Moved: the alert was about the address before.
+  served({ ...upstream, url: "http://y/v1" });
+  expect([await shown(), outFor()]).toEqual([undefined, 0]);
+  // A call that was under way there fails late.
+  fail(FAILURES_TO_EJECT);
+  health.rests(route, upstream, 60_000);
+  expect(await shown()).toBe(undefined);
+  // Drained, and given traffic again.
+  served(upstream);
+  expect(outFor()).toBe(0);
+  fail(FAILURES_TO_EJECT);
+  expect(await shown()).toBe(1);
+  served({ ...upstream, weight: 0 }, { ...upstream, name: "other" });
+  expect([await shown(), outFor()]).toEqual([undefined, 0]);
+  served(upstream);
+  fail(FAILURES_TO_EJECT);
+  expect(await shown()).toBe(1);
+  health.serve([]);
+  expect(await shown()).toBe(undefined);
+});

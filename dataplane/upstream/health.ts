@@ -5,6 +5,7 @@
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Clock } from "../lib/clock.ts";
 import { metrics } from "../telemetry/metrics.ts";
+import { inTraffic } from "./pick.ts";
 
 /** So many failures in a row take an upstream out. */
 export const FAILURES_TO_EJECT = 5;
@@ -15,6 +16,7 @@ const PROBE_MS = 10_000;
 const MAX_TROUBLES = 10_000;
 
 interface Trouble {
+  readonly labels: { readonly model: string; readonly upstream: string };
   failures: number;
   /** How often it was taken out since it last answered. */
   ejections: number;
@@ -31,9 +33,23 @@ interface Trouble {
 export class Health {
   readonly #clock: Clock;
   readonly #troubles = new Map<string, Trouble>();
+  /** Keys of what is asked under the newest configuration; null: not told. */
+  #served: ReadonlySet<string> | null = null;
 
   constructor(clock: Clock) {
     this.#clock = clock;
+  }
+
+  /**
+   * These are served from now on. One that is gone, lies elsewhere or was drained will never succeed: its trouble is
+   * forgotten, or it would be shown as taken out for ever.
+   */
+  serve(routes: readonly Route[]): void {
+    const served = new Set<string>();
+    for (const route of routes)
+      for (const upstream of inTraffic(route.upstreams)) served.add(keyOf(route, upstream));
+    this.#served = served;
+    for (const key of this.#troubles.keys()) if (!served.has(key)) this.#forget(key);
   }
 
   /** Unix milliseconds until which it should not be asked; 0: none. */
@@ -75,7 +91,8 @@ export class Health {
 
   /** Connect error, 5xx, first-byte time-out, or a key or credit that is at its end (401, 402). */
   failed(route: Route, upstream: Upstream, silent = false): void {
-    const trouble = this.#trouble(keyOf(route, upstream));
+    if (this.#isGone(route, upstream)) return;
+    const trouble = this.#trouble(route, upstream);
     trouble.silent = silent;
     const now = this.#clock.now();
     trouble.failures += 1;
@@ -89,19 +106,27 @@ export class Health {
 
   /** It asked to be left alone for a while: a 429 never ejects, but the time it names is skipped over. */
   rests(route: Route, upstream: Upstream, restMs: number): void {
-    const trouble = this.#trouble(keyOf(route, upstream));
+    if (this.#isGone(route, upstream)) return;
+    const trouble = this.#trouble(route, upstream);
     trouble.probedUntil = 0;
     trouble.restsUntil = this.#clock.now() + restMs;
   }
 
-  #trouble(key: string): Trouble {
+  /** The last calls to one that is served no more may end after it went. */
+  #isGone(route: Route, upstream: Upstream): boolean {
+    return this.#served?.has(keyOf(route, upstream)) === false;
+  }
+
+  #trouble(route: Route, upstream: Upstream): Trouble {
+    const key = keyOf(route, upstream);
     const known = this.#troubles.get(key);
     if (known !== undefined) return known;
     if (this.#troubles.size >= MAX_TROUBLES) {
       const [oldest] = this.#troubles.keys();
-      if (oldest !== undefined) this.#troubles.delete(oldest);
+      if (oldest !== undefined) this.#forget(oldest);
     }
     const trouble = {
+      labels: { model: route.model, upstream: upstream.name },
       failures: 0,
       ejections: 0,
       ejectedUntil: 0,
@@ -111,6 +136,12 @@ export class Health {
     };
     this.#troubles.set(key, trouble);
     return trouble;
+  }
+
+  #forget(key: string): void {
+    const trouble = this.#troubles.get(key);
+    this.#troubles.delete(key);
+    if (trouble !== undefined) metrics.upstreamEjected.remove(trouble.labels);
   }
 
   #show(route: Route, upstream: Upstream, value: 0 | 1): void {

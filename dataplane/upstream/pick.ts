@@ -6,18 +6,20 @@ export interface Prioritized extends Weighted {
   readonly priority: number;
 }
 
-/**
- * The upstreams of a route in the order in which this key prefers them: priority first, then its own ranking. Those
- * of weight 0 take no traffic, also none that others cannot take; only a route that has no others asks them.
- */
+/** Those of weight 0 take no traffic, also none that others cannot take; only a route that has no others asks them. */
+export function inTraffic<T extends Weighted>(upstreams: readonly T[]): readonly T[] {
+  const weighted = upstreams.filter(({ weight }) => weight > 0);
+  return weighted.length === 0 ? upstreams : weighted;
+}
+
+/** The upstreams of a route in the order in which this key prefers them: priority first, then its own ranking. */
 export function preference<T extends Prioritized>(
   upstreams: readonly T[],
   keyOf: () => string,
 ): readonly T[] {
   if (upstreams.length === 1) return upstreams;
   const key = keyOf();
-  const weighted = upstreams.filter(({ weight }) => weight > 0);
-  const serving = weighted.length === 0 ? upstreams : weighted;
+  const serving = inTraffic(upstreams);
   const [first] = serving;
   if (first === undefined || serving.every(({ priority }) => priority === first.priority))
     return rank(serving, key);
