@@ -23,7 +23,7 @@ export function brokenStream(fault: CallFault): ApiError {
 /** What a client is told of a whole answer that broke off, or was none. It is counted. */
 export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {
   if (fault === "deadline") return new ApiError("timeout", timedOut);
-  metrics.streamFaults.inc({ dialect, kind: fault === "cut" ? "cut" : "garbage" });
+  metrics.streamFaults.inc({ dialect, kind: faultKind(fault) });
   return corruptAnswer(fault);
 }
 
@@ -66,8 +66,8 @@ export const faultOfEnd = (isBegun: boolean, { received }: UpstreamCall): CallFa
   !isBegun && received > 0 ? "garbage" : "cut";
 
 /** The fault's name in `gapura_stream_faults_total`. */
-export const faultKind = (fault: CallFault): "idle" | "cut" | "garbage" =>
-  fault === "idle" || fault === "cut" ? fault : "garbage";
+export const faultKind = (fault: CallFault): "idle" | "cut" | "deadline" | "garbage" =>
+  fault === "idle" || fault === "cut" || fault === "deadline" ? fault : "garbage";
 
 /** Lets the upstream close its answer in its own time, so that the connection can serve again. */
 export function linger(call: UpstreamCall): void {

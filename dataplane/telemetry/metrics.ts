@@ -212,7 +212,10 @@ export const metrics = {
     labelNames: ["outcome"],
     registers,
   }),
-  /** `kind`: cut, idle, garbage, tap, stalled_client. */
+  /**
+   * `kind`: cut, idle, deadline, error (the upstream said that it failed), garbage; stalled_client (it took nothing); tap (an
+   * event that went on unread, several of one stream perhaps).
+   */
   streamFaults: new Counter({
     name: "gapura_stream_faults_total",
     help: "Streams that did not end as they should.",
