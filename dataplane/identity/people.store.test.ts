@@ -99,6 +99,30 @@ test("the limits of keyDefaults hold for people that the rule gives none of that
   expect(limits).toMatchObject([{ limits: { requestsPerMinute: 5, concurrentRequests: 2 } }]);
 });
 
+test("a key that vanished is refused within a minute, also when the machine's clock was set back a day", async () => {
+  await declare();
+  const own = new FakeIssuer(issuer.url, Date.now);
+  own.publish(signer);
+  let unix = Date.now();
+  let age = 0;
+  const all = new TokenPeople({
+    snapshot: () => snapshot,
+    directory: world.directory,
+    fetchJson: own.fetchJson,
+    clock: { now: () => unix },
+    ages: { now: () => age },
+  });
+  const before = own.token(signer, { sub: "clockwork", groups: ["ml"] }, { alg: "ES256" });
+  await all.find(before);
+  own.publish(signingKey("EC", "two"));
+  unix -= 86_400_000;
+  for (let gone = 0; gone < 60_000; gone += 2_000) {
+    age += 2_000;
+    await all.refresh();
+  }
+  await expect(async () => await all.find(before)).rejects.toMatchObject({ code: "authentication" });
+});
+
 test("what a batch of theirs may goes on without a token", async () => {
   await declare();
   const { keyId } = await people().find(token({ sub: "batcher", groups: ["research"] }));

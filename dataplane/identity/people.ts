@@ -6,7 +6,7 @@ import { hash } from "node:crypto";
 import { LRUCache } from "lru-cache";
 import type { IdentityEntry, OrganizationEntry } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
-import type { Clock } from "../lib/clock.ts";
+import { steadyClock, type Clock } from "../lib/clock.ts";
 import type { KeyDirectory } from "./directory.ts";
 import { personOf, type Person } from "./person.ts";
 import type { People, Principal } from "./principal.ts";
@@ -47,7 +47,10 @@ export interface TokenPeopleOptions {
   readonly snapshot: () => Snapshot | null;
   readonly directory: Pick<KeyDirectory, "person">;
   readonly fetchJson: FetchJson;
+  /** Unix milliseconds, for what tokens say of their times. */
   readonly clock: Clock;
+  /** For the ages of issuers' keys: a clock set back must not keep alive a key that vanished. */
+  readonly ages?: Clock;
 }
 
 export class TokenPeople implements People {
@@ -129,12 +132,12 @@ export class TokenPeople implements People {
     const snapshot = this.#options.snapshot();
     if (snapshot === this.#snapshot || snapshot === null) return this.#accepted;
     this.#snapshot = snapshot;
-    const { fetchJson, clock } = this.#options;
+    const { fetchJson, ages = steadyClock } = this.#options;
     const places = new Map<string, IssuerKeys>();
     const keysOf = ({ issuer, jwksUrl, allowCidrs, allowPorts }: IdentityEntry): IssuerKeys => {
       const place = { issuer, jwksUrl, allowCidrs, allowPorts };
       const text = JSON.stringify(place);
-      const keys = places.get(text) ?? this.#keys.get(text) ?? new IssuerKeys(place, fetchJson, clock);
+      const keys = places.get(text) ?? this.#keys.get(text) ?? new IssuerKeys(place, fetchJson, ages);
       places.set(text, keys);
       return keys;
     };

@@ -33,7 +33,7 @@ export class IssuerKeys {
   readonly #fetchJson: FetchJson;
   readonly #clock: Clock;
   #keys: KeySet = [];
-  /** Unix milliseconds: of the last good answer, of the last look, of the last one for an unknown key, of the last use. */
+  /** When, by a clock that takes no steps: of the last good answer, of the last look, of the last one for an unknown key, of the last use. */
   #goodAt = Number.NEGATIVE_INFINITY;
   #lookedAt = Number.NEGATIVE_INFINITY;
   #unknownAt = Number.NEGATIVE_INFINITY;
@@ -44,6 +44,7 @@ export class IssuerKeys {
   #looking: Promise<void> | null = null;
   #discovered: { readonly url: string; readonly at: number } | null = null;
 
+  /** @param clock takes no steps; nothing but ages is reckoned by it */
   constructor(place: IssuerPlace, fetchJson: FetchJson, clock: Clock) {
     this.#place = place;
     this.#fetchJson = fetchJson;
