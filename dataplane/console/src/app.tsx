@@ -5,8 +5,9 @@ import { useStore } from "./lib/store.ts";
 import { Problem, ViewLink } from "./parts/basics.tsx";
 import { Shell } from "./parts/shell.tsx";
 import { SignIn } from "./parts/sign-in.tsx";
+import { resume } from "./resume.ts";
 import { place, type View } from "./router.ts";
-import { resume, session } from "./session.ts";
+import { session } from "./session.ts";
 import { useTexts } from "./texts/texts.ts";
 
 /** Each view is a file of its own, loaded when it is first shown. */

@@ -6,7 +6,6 @@ import { ApiProblem, call, send, type Answer, type CallOptions, type Operation }
 import type { ConsoleSignIn } from "./api/schema.ts";
 import { Store } from "./lib/store.ts";
 import type { TokenKind, Tokens } from "./provider.ts";
-import { addressIn, replace, signInOrganization } from "./router.ts";
 
 const KEPT_KEY = "gapura-admin-key";
 const KEPT_PERSON = "gapura-person";
@@ -37,7 +36,7 @@ export const expelled = new Store(false);
 export const returned = new Store<Error | null>(null);
 
 /** The provider's library is not part of the first load. */
-const provider = () => import("./provider.ts");
+export const provider = () => import("./provider.ts");
 
 /** @throws ApiProblem when the key is refused. */
 export async function signIn(adminKey: string, stay: boolean): Promise<void> {
@@ -84,48 +83,17 @@ function expel(): void {
   expelled.set(true);
 }
 
-/** Signs in with what the provider sent or with what stayed, if there is something. */
-export async function resume(): Promise<void> {
-  const address = new URL(location.href);
-  const organization = signInOrganization(address);
-  const { isReturn, arrive } = organization === null ? nothing : await provider();
-  if (organization !== null && isReturn(address)) {
-    // The code is of no further use, and is not to be seen or shared.
-    replace(address.pathname);
-    try {
-      const at = await signInOf(organization);
-      const { tokens, stay, to } = await arrive(at, address);
-      await enter(at, tokens, stay);
-      replace(addressIn(to));
-    } catch (error) {
-      returned.set(error instanceof Error ? error : new Error(String(error)));
-    }
-    return;
-  }
-  const kept = sessionStorage.getItem(KEPT_PERSON);
-  if (kept !== null) {
-    const person = JSON.parse(kept) as Person;
-    const id = person.at.organization_id;
-    if (organization === id) {
-      if (await isTaken(() => resumePerson(person))) replace(addressIn(address.searchParams.get("to") ?? ""));
-    } else if (organization === null) {
-      // Only the page that is loaded there may ask the provider for new tokens.
-      const to = `${address.pathname}${address.search}`;
-      location.replace(
-        `/console/sign-in/${encodeURIComponent(id)}?${new URLSearchParams({ to }).toString()}`,
-      );
-      await new Promise(() => {});
-    }
-    return;
-  }
-  const key = sessionStorage.getItem(KEPT_KEY);
-  if (key !== null && organization === null) await isTaken(() => signIn(key, true));
+/** What stayed in this tab: a person's sign-in, else an admin key. */
+export function kept(): { readonly person: Person | null; readonly key: string | null } {
+  const person = sessionStorage.getItem(KEPT_PERSON);
+  return {
+    person: person === null ? null : (JSON.parse(person) as Person),
+    key: sessionStorage.getItem(KEPT_KEY),
+  };
 }
 
-const nothing = { isReturn: () => false, arrive: () => Promise.reject(new Error("nobody returns")) } as const;
-
-/** False when what had stayed is no longer valid. */
-async function isTaken(resumed: () => Promise<void>): Promise<boolean> {
+/** Signs in with what stayed. False: that is no longer valid, and forgotten. */
+export async function isTaken(resumed: () => Promise<void>): Promise<boolean> {
   try {
     await resumed();
     return true;
@@ -141,7 +109,7 @@ const isRefusal = (error: unknown): boolean =>
   (error instanceof Error && error.name === "SignInProblem");
 
 /** Signs a person in with the first token that the service takes. @throws ApiProblem when it takes none */
-async function enter(at: ConsoleSignIn, tokens: Tokens, stay: boolean): Promise<void> {
+export async function enter(at: ConsoleSignIn, tokens: Tokens, stay: boolean): Promise<void> {
   const kinds: readonly TokenKind[] = tokens.id === null ? ["access_token"] : ["access_token", "id_token"];
   let refusal: unknown;
   for (const kind of kinds) {
@@ -157,7 +125,8 @@ async function enter(at: ConsoleSignIn, tokens: Tokens, stay: boolean): Promise<
   throw refusal;
 }
 
-async function resumePerson(person: Person): Promise<void> {
+/** Signs a person in. @throws ApiProblem when the token is refused, and like `Session.bearer` */
+export async function resumePerson(person: Person): Promise<void> {
   const bearer = bearerOf(person);
   const { name } = await call(await bearer(), "GET /v1/organizations/me");
   sessionStorage.removeItem(KEPT_KEY);

@@ -1,0 +1,43 @@
+/** How a page that was just loaded begins: back from the provider, with what stayed in the tab, or with nobody. */
+import { addressIn, replace, signInOrganization } from "./router.ts";
+import { enter, isTaken, kept, provider, resumePerson, returned, signIn, signInOf } from "./session.ts";
+
+/** Signs in with what the provider sent or with what stayed, if there is something. */
+export async function resume(): Promise<void> {
+  const address = new URL(location.href);
+  const organization = signInOrganization(address);
+  if (organization !== null && (await provider()).isReturn(address)) {
+    await comeBack(organization, address);
+    return;
+  }
+  const { person, key } = kept();
+  if (person !== null) {
+    const id = person.at.organization_id;
+    if (organization === id) {
+      const to = address.searchParams.get("to") ?? "";
+      if (await isTaken(() => resumePerson(person))) replace(addressIn(to));
+    } else if (organization === null) {
+      // Only the page that is loaded there may ask the provider for new tokens.
+      const to = `${address.pathname}${address.search}`;
+      location.replace(
+        `/console/sign-in/${encodeURIComponent(id)}?${new URLSearchParams({ to }).toString()}`,
+      );
+      await new Promise(() => {});
+    }
+    return;
+  }
+  if (key !== null && organization === null) await isTaken(() => signIn(key, true));
+}
+
+async function comeBack(organization: string, address: URL): Promise<void> {
+  // The code is of no further use, and is not to be seen or shared.
+  replace(address.pathname);
+  try {
+    const at = await signInOf(organization);
+    const { tokens, stay, to } = await (await provider()).arrive(at, address);
+    await enter(at, tokens, stay);
+    replace(addressIn(to));
+  } catch (error) {
+    returned.set(error instanceof Error ? error : new Error(String(error)));
+  }
+}
