@@ -1,0 +1,132 @@
+/** Rule 9.6: items of a batch count in the limit of the key, or the person, that made it; nobody else waits for it. */
+import { sql } from "slonik";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { z } from "zod";
+import { bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
+import type { Limits } from "../../dataplane/config/schema.ts";
+import { sampleKeys } from "../fakes/sample-snapshot.ts";
+import { text } from "../fakes/upstream/script.ts";
+import { openGround, type Ground } from "./batches-ground.ts";
+import { BatchPlane, bodyOf, line, routesTo, type Json } from "./batches-world.ts";
+import { makeOrganization } from "./money-world.ts";
+
+/** Of an item of the upstream's answer: 1,000 × 96 + 100 × 480 micro-credits, half of that in a batch. */
+const usage = { input: 1_000, output: 100 };
+const ITEMS = 6;
+const LOOK_MS = 5 * 60_000;
+const narrow = { authorization: `Bearer ${sampleKeys.narrow}` };
+
+let ground: Ground;
+let plane: BatchPlane;
+let ahead = 0;
+/** What holds for every key of `org_acme`, which makes one batch after the other. */
+let limited: Limits | null;
+
+beforeAll(async () => {
+  ground = await openGround();
+});
+beforeEach(async () => {
+  ground.upstream.reset();
+  ground.upstream.model("upstream-chat", text("done", usage));
+  limited = null;
+  const routes = routesTo(ground.upstream.url);
+  plane = await BatchPlane.open(ground.stores, {
+    upstreamUrl: ground.upstream.url,
+    clock: { now: () => Date.now() + ahead },
+    routes: [...routes, ...routes.map((route) => ({ ...route, model: route.model.replace("m-", "al-") }))],
+    worker: { limits: { places: 2, placesOfOne: 1 }, rhythm: { pollMs: 50 } },
+    limitsOf: async (id) => ({
+      limits: limited === null ? [] : [{ kind: "key", id, limits: limited }],
+      keyEpoch: await epochOf("org_acme"),
+    }),
+  });
+  await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
+  await makeOrganization(plane.pool, "org_narrow", 10_000_000_000n);
+});
+afterEach(async () => {
+  expect(await plane.broken()).toEqual([]);
+  await plane.close();
+});
+afterAll(() => ground.close());
+
+const epochOf = async (organization: string) =>
+  Number(
+    await plane.pool.oneFirst(sql.type(z.object({ epoch: z.bigint() }))`
+      select key_epoch as epoch from organizations where id = ${organization}
+    `),
+  );
+/** Sets limits as the directory does: each change is another epoch of the organization's keys. */
+async function limit(limits: Limits): Promise<void> {
+  limited = limits;
+  await plane.pool.transaction((transaction) => bumpKeyEpoch(transaction, "org_acme"));
+}
+
+const linesOf = (model: string) =>
+  Array.from({ length: ITEMS }, (_, n) => line(`item-${n}`, bodyOf.chat(`item ${n}`, { model }))).join("\n");
+
+async function create(model: string, headers: Record<string, string> = {}): Promise<string> {
+  const input = await plane.upload(linesOf(model), "in.jsonl", headers);
+  const made = { input_file_id: input, endpoint: "/v1/chat/completions", completion_window: "24h" };
+  const { body } = await plane.json("POST", "/v1/batches", made, headers);
+  return `/v1/batches/${String(body["id"])}`;
+}
+const counts = async (path: string) =>
+  (await plane.json("GET", path)).body["request_counts"] as Record<"completed" | "failed", number>;
+
+/** What `org_acme` has spent, and what one item costs, measured without a limit. */
+async function spending(): Promise<{ readonly spent: bigint; readonly cost: bigint }> {
+  const before = await plane.plane.holds.credit("org_acme");
+  await plane.ended(await create("m-chat"));
+  const { used } = await plane.plane.holds.credit("org_acme");
+  return { spent: used, cost: (used - before.used) / BigInt(ITEMS) };
+}
+const credits = (amount: bigint, per: "day" | "total"): Limits => ({
+  credits: { amountMicros: String(amount), per },
+});
+
+test("beyond a limit that never begins anew items fail with its code, and another organization's go on", async () => {
+  const { spent, cost } = await spending();
+  // The items before count as well.
+  await limit(credits(spent + 2n * cost, "total"));
+  const path = await create("m-chat");
+  const others = await create("al-chat", narrow);
+  const ended = await plane.ended(path);
+  expect(ended["request_counts"]).toMatchObject({ completed: 2, failed: ITEMS - 2 });
+  const errors = await plane.lines(`/v1/files/${String(ended["error_file_id"])}/content`);
+  expect(errors.map(({ error }) => (error as Json)["code"])).toEqual(
+    Array.from({ length: ITEMS - 2 }, () => "key_limit_reached"),
+  );
+  let theirs: Json = {};
+  await expect
+    .poll(async () => (theirs = (await plane.json("GET", others, undefined, narrow)).body)["status"], {
+      timeout: 30_000,
+    })
+    .toBe("completed");
+  expect(theirs["request_counts"]).toMatchObject({ completed: ITEMS, failed: 0 });
+});
+
+test("items wait for a limit that begins anew before their batch ends, and go on when it is raised", async () => {
+  const { spent, cost } = await spending();
+  await limit(credits(spent + 3n * cost, "day"));
+  const path = await create("m-chat");
+  await expect.poll(async () => (await counts(path)).completed, { timeout: 30_000 }).toBe(3);
+  const others = await create("al-chat", narrow);
+  await expect
+    .poll(async () => (await plane.json("GET", others, undefined, narrow)).body["status"], {
+      timeout: 30_000,
+    })
+    .toBe("completed");
+  const waiting = (await plane.json("GET", path)).body;
+  expect([waiting["status"], (waiting["request_counts"] as Json)["failed"]]).toEqual(["in_progress", 0]);
+  await limit(credits(spent + 100n * cost, "day"));
+  // They would look again after five minutes, by the clock of Postgres, and this worker asks no sooner by its own.
+  ahead += LOOK_MS;
+  const { rowCount } = await plane.pool.query(sql.unsafe`
+    update batch_items set not_before = clock_timestamp() where not_before > clock_timestamp() + interval '4 minutes'
+  `);
+  expect(rowCount).toBeGreaterThan(0);
+  expect((await plane.ended(path))["request_counts"]).toMatchObject({
+    completed: ITEMS,
+    failed: 0,
+  });
+});
