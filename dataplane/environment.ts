@@ -41,11 +41,16 @@ const otlpExporter = withDefault(z.string(), "otlp").transform((list) =>
 );
 
 /** `7d`, `12h`, `0`: in milliseconds. */
-const retention = z
+const duration = z
   .string()
   .regex(/^(0|[1-9]\d{0,3}[dh])$/, "must be 0, or a number of days or hours such as 7d or 12h")
-  .transform((text) => Number.parseInt(text, 10) * (text.endsWith("h") ? 3_600_000 : 86_400_000))
-  .refine((ms) => ms <= 90 * 86_400_000, "must be at most 90d");
+  .transform((text) => Number.parseInt(text, 10) * (text.endsWith("h") ? 3_600_000 : 86_400_000));
+const requestRetention = duration.refine((ms) => ms <= 90 * 86_400_000, "must be at most 90d");
+/** Batches, dead letters and whatever else may still change a row are over by then (store/migrations/0007_closings.sql). */
+const usageRetention = duration.refine(
+  (ms) => ms >= 35 * 86_400_000,
+  "must be at least 35d, as younger usage may still change; leave it out to keep usage for ever",
+);
 
 export const environmentSchema = z.object({
   HOST: withDefault(z.string(), "0.0.0.0"),
@@ -86,7 +91,11 @@ export const environmentSchema = z.object({
   /** Bytes of request bodies that this process holds at once (rule 7.2); see `usualBodyBudget`. */
   BODY_BUDGET: optional(bytes),
   /** How long what is known of a request can be asked for (rule 14.1). */
-  RETENTION_REQUESTS: withDefault(retention, "7d"),
+  RETENTION_REQUESTS: withDefault(requestRetention, "7d"),
+  /** A month that is older than this is closed (rule 12.5). Default: none is. */
+  RETENTION_USAGE: optional(usageRetention),
+  /** Rows of closed months are dropped, instead of kept in tables of their own. */
+  RETENTION_DROP: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
   /** Set in every pod: the address of the API server. */
   KUBERNETES_SERVICE_HOST: withDefault(z.string(), ""),
   /** Names and addresses of the release, with or without a port, as a comma list: web_fetch never reaches them. */

@@ -31,6 +31,7 @@ import { TokenPeople } from "./identity/people.ts";
 import { guardedFetchJson } from "./identity/tokens/fetch-json.ts";
 import { readLedgerId } from "./billing/ledger-identity.ts";
 import { startMoney } from "./billing/money.ts";
+import { UsageRetention } from "./billing/usage-retention.ts";
 import { parseRelease, releaseOrganizationId } from "./identity/owners.ts";
 import { parseAuditQuery, printAuditLog } from "./identity/audit-log-command.ts";
 import { SnapshotLoader } from "./config/load.ts";
@@ -325,6 +326,17 @@ async function serveForever(environment: Environment): Promise<void> {
   const requestRetentionMs = environment.RETENTION_REQUESTS;
   const records = new RequestRecorder({ pool: postgres, clock, log, retentionMs: requestRetentionMs });
   records.start();
+  const usageRetention =
+    environment.RETENTION_USAGE === undefined
+      ? null
+      : new UsageRetention({
+          pool: postgres,
+          clock,
+          log,
+          retentionMs: environment.RETENTION_USAGE,
+          dropRows: environment.RETENTION_DROP,
+        });
+  usageRetention?.start();
   const snapshot = () => {
     if (loader.current !== null) return loader.current;
     throw new ApiError("unavailable", "The service is starting; try again in a moment.");
@@ -420,6 +432,7 @@ async function serveForever(environment: Environment): Promise<void> {
       sender.stop(),
       issuers.stop(),
       balances?.stop(),
+      usageRetention?.stop(),
       replicaReads?.stop(),
     ]),
   );

@@ -69,6 +69,11 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
   "postgres.migrateHost": pattern("^[A-Za-z0-9.-]*(:[0-9]{1,5})?$"),
   "postgres.readHost": pattern("^[A-Za-z0-9.-]*(:[0-9]{1,5})?$"),
   "postgres.connections": { type: "integer", minimum: 2, maximum: 100 },
+  "retention.requests": pattern("^(0|[1-9][0-9]{0,3}[dh])$"),
+  // What is less than 35d no pod starts with.
+  "retention.usage": pattern(
+    "^((3[5-9]|[4-9][0-9]|[1-9][0-9]{2,3})d|(8[4-9][0-9]|9[0-9]{2}|[1-9][0-9]{3})h)?$",
+  ),
   "postgres.sslMode": { enum: ["disable", "require", "no-verify"] },
   // An address, or nothing.
   publicUrl: pattern("^(https?://[^/].*)?$"),

@@ -5,12 +5,13 @@
  */
 import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
+import { asOfOneMoment } from "../billing/reconcile-ledger.ts";
 import { firstLines } from "../billing/report-lines.ts";
 
 /** @returns one line for each broken invariant; none when everything agrees. */
 export async function reconcileBatches(pool: DatabasePool): Promise<readonly string[]> {
   return await pool.transaction(async (transaction) => {
-    await transaction.query(sql.unsafe`set transaction isolation level repeatable read, read only`);
+    await asOfOneMoment(transaction);
     return await findFaults(transaction);
   });
 }
@@ -47,7 +48,9 @@ async function wrongItems(transaction: CommonQueryMethods): Promise<string[]> {
         when not ${ran} and item.line is not null then 'has a result line'
         when item.worker is null then 'has no worker' else 'has a worker' end as fault
     from batch_items item left join usage on usage.accepted_at = item.accepted_at and usage.id = item.request_id
-    where (item.state = 'succeeded' and usage.id is null) or (not ${ran} and usage.id is not null)
+    -- Rows of closed months stand apart (rule 12.5).
+    where (item.state = 'succeeded' and usage.id is null
+        and item.accepted_at >= (select closed_until from usage_retention)) or (not ${ran} and usage.id is not null)
       or ${ran} <> (item.line is not null)
       or (item.state = 'running') <> (item.worker is not null)
     order by 1, 2
@@ -101,10 +104,17 @@ async function wrongSums(transaction: CommonQueryMethods): Promise<string[]> {
   const rows = await transaction.any(sql.type(z.object({ id: z.string() }))`
     select batch.id from batches batch
       left join (
-        select batch_id, count(*) as rows,
-          sum(input_tokens + cache_read_tokens + cache_write_5m_tokens + cache_write_1h_tokens) as input,
-          sum(cache_read_tokens) as cached, sum(output_tokens) as output, sum(reasoning_tokens) as reasoning
-        from usage where batch_id is not null group by batch_id
+        select batch_id, sum(rows) as rows, sum(input) as input, sum(cached) as cached, sum(output) as output,
+          sum(reasoning) as reasoning
+        from (
+          select batch_id, count(*) as rows,
+            sum(input_tokens + cache_read_tokens + cache_write_5m_tokens + cache_write_1h_tokens) as input,
+            sum(cache_read_tokens) as cached, sum(output_tokens) as output, sum(reasoning_tokens) as reasoning
+          from usage where batch_id is not null group by batch_id
+          union all
+          select batch_id, requests, input_tokens, cached_tokens, output_tokens, reasoning_tokens
+          from usage_closed_batches where day < (select closed_until from usage_retention)
+        ) as months group by batch_id
       ) as paid on paid.batch_id = batch.id
     where coalesce(paid.rows, 0) not between batch.succeeded and batch.succeeded + batch.errored
       or (batch.input_tokens, batch.cached_tokens, batch.output_tokens, batch.reasoning_tokens) is distinct from

@@ -7,7 +7,7 @@ import type { DatabasePool, DatabaseTransactionConnection } from "slonik";
 import { refusesData } from "../store/postgres.ts";
 import { chargeAccount, lockAccounts, type Account } from "./accounts.ts";
 import { decodeRow, encodeRow } from "./charge-text.ts";
-import { dropProvisional, isStored, storeRows } from "./ledger.ts";
+import { dropProvisional, isClosedMonth, isStored, storeRows } from "./ledger.ts";
 import type { Micros } from "./meter.ts";
 import {
   chargeDigest,
@@ -15,6 +15,7 @@ import {
   readDeadLetters,
   takeDeadLetters,
   type DeadLetter,
+  type DeadLetterNotice,
 } from "./dead-letters.ts";
 import type { UsageRow } from "./usage-row.ts";
 
@@ -63,14 +64,14 @@ export async function chargeAll(
 }
 
 /** Makes a dead letter a usage row, and returns whose that is. null: it is still refused, or still cannot be read. */
-export async function retryDeadLetter(pool: DatabasePool, letter: DeadLetter): Promise<string | null> {
+export async function retryDeadLetter(pool: DatabasePool, letter: DeadLetterNotice): Promise<string | null> {
   const row = tryDecode(letter.text);
   if (row === null) return null;
   try {
     await pool.transaction(async (transaction) => {
       await lockAccounts(transaction, [row.organizationId, letter.organizationId ?? row.organizationId]);
       await takeOut(transaction, letter.id);
-      await storeRows(transaction, [encodeRow(row)]);
+      await storeRows(transaction, [encodeRow(row)], letter.refusedAt);
     });
     return row.organizationId;
   } catch (error) {
@@ -130,7 +131,11 @@ async function chargeApart(
     );
   } catch (error) {
     if (!refusesData(error)) throw error;
-    if (charges.length === 1) return await refuseRow(transaction, first, error);
+    if (charges.length === 1) {
+      // It may have been charged: nobody pays twice.
+      if (isClosedMonth(error)) return await refuseForNobody(transaction, first, error);
+      return await refuseRow(transaction, first, error);
+    }
     const middle = Math.ceil(charges.length / 2);
     const accounts = await chargeApart(transaction, charges.slice(0, middle));
     return [...accounts, ...(await chargeApart(transaction, charges.slice(middle)))];
@@ -189,11 +194,11 @@ async function refuseOr(
 
 async function refuseForNobody(
   transaction: DatabaseTransactionConnection,
-  charge: DeadLetter,
+  { text }: Pick<DeadLetter, "text">,
   reason: unknown,
 ): Promise<readonly Account[]> {
-  const nobodys = { ...charge, id: chargeDigest(charge.text), organizationId: null, charged: 0n };
-  await insertDeadLetter(transaction, nobodys, reason);
+  const letter = { id: chargeDigest(text), organizationId: null, charged: 0n, provisional: false, text };
+  await insertDeadLetter(transaction, letter, reason);
   return [];
 }
 

@@ -54,16 +54,26 @@ export async function makePartitions(pool: CommonQueryMethods): Promise<void> {
 
 /**
  * Stores and charges encoded rows, all or none. Returns their accounts as they are now.
- * @throws Error that `refusesData` knows when one of them is no row, or does not fit.
+ * `refusedAt`: since when (Unix milliseconds) a single row has been a dead letter.
+ * @throws Error that `refusesData` knows when one of them is no row, or does not fit; `isClosedMonth` knows one that may
+ * have been charged in a month whose rows are gone.
  */
 export async function storeRows(
   transaction: DatabaseTransactionConnection,
   texts: readonly string[],
+  refusedAt: number | null = null,
 ): Promise<readonly Account[]> {
   return await transaction.any(sql.type(accountSchema)`
     select organization_id as "organizationId", balance_micros as balance, version, ${ledgerWord}
-    from charge_usage(${chargeArray(texts)}::charge[])
+    from charge_usage(${chargeArray(texts)}::charge[], ${refusedAt === null ? null : timestamp(refusedAt)}::timestamptz)
   `);
+}
+
+/** True when a row of a closed month is refused because nobody can tell any more whether it was charged (late_charges). */
+export function isClosedMonth(error: unknown): boolean {
+  for (let cause = error; cause instanceof Error; cause = cause.cause)
+    if ("code" in cause && cause.code === "P0C01") return true;
+  return false;
 }
 
 /**
@@ -100,6 +110,8 @@ export async function isStored(
 ): Promise<boolean> {
   return await transaction.exists(sql.unsafe`
     select 1 from usage where accepted_at = ${timestamp(acceptedAt)} and id = ${id} and not provisional
+    union all
+    select 1 where stands_apart(${timestamp(acceptedAt)}, ${id})
   `);
 }
 

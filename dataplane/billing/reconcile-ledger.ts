@@ -44,10 +44,11 @@ export async function reconcileLedger(pool: DatabasePool, redis: RedisStore): Pr
 
 async function checkLedger(pool: DatabasePool) {
   return await pool.transaction(async (transaction) => {
-    await transaction.query(sql.unsafe`set transaction isolation level repeatable read, read only`);
+    await asOfOneMoment(transaction);
     const broken = [
       ...(await wrongBalances(transaction)),
       ...(await wrongCosts(transaction)),
+      ...(await wrongClosings(transaction)),
       ...(await wrongHours(transaction)),
       ...(await wrongDays(transaction)),
       ...(await deadLetters(transaction)),
@@ -55,12 +56,27 @@ async function checkLedger(pool: DatabasePool) {
     ];
     const { organizations, rows } = await transaction.one(
       sql.type(z.object({ organizations: z.bigint(), rows: z.bigint() }))`
-        select (select count(*) from accounts) as organizations, (select count(*) from usage) as rows
+        select (select count(*) from accounts) as organizations,
+          (select count(*) from usage) + (select coalesce(sum(requests), 0)::int8 from ${closed}) as rows
       `,
     );
     return { broken, organizations: Number(organizations), usageRows: rows };
   });
 }
+
+/**
+ * Everything that this transaction reads is of one moment, before or after a month is closed: rows leave their table, and
+ * so the tables are taken before anything is read.
+ */
+export async function asOfOneMoment(transaction: CommonQueryMethods): Promise<void> {
+  await transaction.query(sql.unsafe`set transaction isolation level repeatable read, read only`);
+  await transaction.query(sql.unsafe`lock table usage, usage_hourly in access share mode`);
+}
+
+/** Sums of closed months (rule 12.5), in the place of their rows. */
+const closed = sql.fragment`(
+  select * from usage_closed where day < (select closed_until from usage_retention)
+) as closed`;
 
 /** grants − usage − dead letters − what the ledger lost = balance. */
 async function wrongBalances(transaction: CommonQueryMethods): Promise<string[]> {
@@ -77,6 +93,8 @@ async function wrongBalances(transaction: CommonQueryMethods): Promise<string[]>
       full join (
         select organization_id, sum(micros) from (
           select organization_id, cost_micros as micros from usage
+          union all
+          select organization_id, cost_micros from ${closed}
           union all
           select organization_id, charged_micros from dead_letters where organization_id is not null
           union all
@@ -101,6 +119,20 @@ async function wrongCosts(transaction: CommonQueryMethods): Promise<string[]> {
     select id from usage where cost_micros <> ${sql.join(parts, sql.fragment` + `)} order by id
   `);
   return firstLines(rows, ({ id }) => `${id}: the parts of its charge do not sum to it`);
+}
+
+/** The parts of each sum of a closed month sum to it. */
+async function wrongClosings(transaction: CommonQueryMethods): Promise<string[]> {
+  const parts = Object.values(chargeColumns).map((column) => sql.identifier([column]));
+  const rows = await transaction.any(sql.type(z.object({ id: z.string(), day: z.number() }))`
+    select distinct organization_id as id, day from ${closed}
+    where cost_micros <> ${sql.join(parts, sql.fragment` + `)} order by 1, 2
+  `);
+  return firstLines(
+    rows,
+    ({ id, day }) =>
+      `${id}: the parts of the closed sums of ${new Date(day).toISOString().slice(0, 10)} do not sum to them`,
+  );
 }
 
 /** Hourly sums are the sums of their rows. */
@@ -138,15 +170,19 @@ export async function wrongHours(transaction: CommonQueryMethods): Promise<strin
   );
 }
 
-/** What each key and each project spent on each day is the sum of their rows. */
+/** What each key and each project spent on each day is the sum of their rows, or of its closing. */
 async function wrongDays(transaction: CommonQueryMethods): Promise<string[]> {
   const rows = await transaction.any(
     sql.type(
       z.object({ id: z.string(), scope: z.string(), day: z.number(), counted: z.bigint(), kept: z.bigint() }),
     )`
       with counted as (
-        select organization_id, scope_id, (extract(epoch from accepted_at) / 86400)::numeric as at, cost_micros
-        from usage cross join lateral (values (key_id), (project_id)) scope (scope_id)
+        select organization_id, scope_id, (extract(epoch from charged.at) / 86400)::numeric as at, cost_micros
+        from (
+          select organization_id, key_id, project_id, accepted_at as at, cost_micros from usage
+          union all
+          select organization_id, key_id, project_id, day, cost_micros from ${closed}
+        ) charged cross join lateral (values (key_id), (project_id)) scope (scope_id)
       ), sums as (
         select organization_id, scope_id, floor(at)::int as day, sum(cost_micros)::int8 as micros
         from counted group by 1, 2, 3

@@ -1,4 +1,7 @@
-/** Sums over `usage_hourly`: the one place where the reports meet the database. Every sum is bound to one organization. */
+/**
+ * Sums over `usage_hourly`, and over `usage_closed` for closed months (rule 12.5): the one place where the reports meet the
+ * database. Every sum is bound to one organization.
+ */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { summedColumns } from "../billing/ledger.ts";
@@ -140,7 +143,7 @@ export function statement({
       ),
       comma,
     )}
-    from usage_hourly
+    from usage_sums
     where organization_id = ${organizationId} and hour >= ${moment(range.from)} and hour < ${moment(range.to)}
       ${anyOf("model", filters.models)} ${anyOf("key_id", filters.keyIds)} ${anyOf("project_id", filters.projectIds)}
       ${typeof filters.batch === "boolean" ? sql.fragment`and batch = ${filters.batch}` : sql.fragment``}
@@ -151,6 +154,27 @@ export function statement({
     order by ${order}
     limit ${MAX_SUMS + 1}
   `;
+}
+
+/**
+ * @throws ApiError 400 naming `param` when a range of hours begins in a month that is closed (rule 12.5): its sums are kept
+ * by the day. To be asked after the sums were read, as a month may be closed meanwhile.
+ */
+export async function checkHours(
+  pool: CommonQueryMethods,
+  { from, widthMs }: BucketRange,
+  param: string,
+): Promise<void> {
+  if (widthMs === DAY_MS) return;
+  const until = await pool.oneFirst(sql.type(z.object({ until: z.number() }))`
+    select greatest(closed_until, '1970-01-01T00:00:00Z') as until from usage_retention
+  `);
+  if (from >= until) return;
+  throw new ApiError(
+    "invalid_value",
+    `Usage by the hour is kept from ${new Date(until).toISOString().slice(0, 10)} on; ask for later hours, or for bucket_width=1d.`,
+    { param },
+  );
 }
 
 const moment = (unixMs: number) => sql.fragment`${new Date(unixMs).toISOString()}::timestamptz`;

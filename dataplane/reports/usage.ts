@@ -9,7 +9,7 @@ import {
   type BucketPage,
   type ReportQuery,
 } from "./parameters.ts";
-import { readSums, type Filters, type GroupColumn, type Sum, type SumColumn } from "./sums.ts";
+import { checkHours, readSums, type Filters, type GroupColumn, type Sum, type SumColumn } from "./sums.ts";
 
 /** How one of the reports names what it is asked, and what of the sums it shows. */
 export interface UsageFace<Column extends SumColumn> {
@@ -29,7 +29,7 @@ export interface UsageAsked {
   readonly now: number;
 }
 
-/** @throws ApiError 400 naming the parameter. */
+/** @throws ApiError 400 naming the parameter; also for hours of closed months. */
 export async function readUsage<Column extends SumColumn>(
   pool: CommonQueryMethods,
   { organizationId, query, now }: UsageAsked,
@@ -47,5 +47,6 @@ export async function readUsage<Column extends SumColumn>(
     filters: { ...filters(query), tag: readTagFilter(query) },
     columns,
   });
+  await checkHours(pool, range, start);
   return { page, sums };
 }

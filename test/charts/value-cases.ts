@@ -299,6 +299,18 @@ export const valueCases: readonly Case[] = [
     read: env("data-plane", "DATABASE_CONNECTIONS"),
     is: { name: "DATABASE_CONNECTIONS", value: "5" },
   },
+  ...(
+    [
+      ["requests", "RETENTION_REQUESTS", "12h"],
+      ["usage", "RETENTION_USAGE", "400d"],
+      ["drop", "RETENTION_DROP", true],
+    ] as const
+  ).map(([key, name, value]): Case => ({
+    value: `retention.${key}`,
+    set: { retention: { [key]: value } },
+    read: env("data-plane", name),
+    is: { name, value: String(value) },
+  })),
   {
     value: "postgres.userKey",
     base: { postgres: apart },

@@ -71,7 +71,7 @@ async function dayPage(
           ${after.serviceTier}, ${after.batch}, ${after.tags})`;
   const rows = await pool.any(sql.type(groupSchema)`
     with groups as (
-      select ${key}, ${sums} from usage_hourly
+      select ${key}, ${sums} from usage_sums
       where organization_id = ${organizationId}
         and hour >= ${moment(day)} and hour < ${moment(day + DAY_MS)} ${beyond}
       group by ${key}

@@ -95,7 +95,8 @@ create table usage_default partition of usage default;
 
 -- Sums of usage by UTC hour of acceptance, moved in the transaction that stores the rows. Reports read this and
 -- never multiply tokens by a price. A daily report over 31 days reads at most 744 rows for each
--- combination of the other columns, however many requests there were.
+-- combination of the other columns, however many requests there were. Of closed months usage_closed has them by the day
+-- (0007_closings.sql).
 create table usage_hourly (
   organization_id text not null,
   hour timestamptz not null,
@@ -129,7 +130,8 @@ create table usage_hourly (
   -- As in `usage`; empty: none.
   tags text not null default '',
   primary key (organization_id, hour, project_id, key_id, model, context_tokens, service_tier, batch, tags)
-) with (fillfactor = 70);
+) partition by range (hour);
+create table usage_hourly_default partition of usage_hourly default with (fillfactor = 70);
 
 -- What each key and each project spent on each UTC day (of acceptance; days since 1970): from these limits are summed,
 -- whichever window they have (rule 9.2). Moved as usage_hourly is. scope_id is a key's or a project's id.
@@ -145,24 +147,29 @@ create table usage_daily (
 -- then. When the default partition already holds rows of a month, that month stays there.
 create function make_usage_partitions() returns void language plpgsql as $$
 declare
+  parent text;
   month timestamp;
   name text;
 begin
-  for ahead in 0..2 loop
-    month := date_trunc('month', now() at time zone 'utc') + make_interval(months => ahead);
-    name := 'usage_' || to_char(month, 'YYYY_MM');
-    if to_regclass(name) is null then
-      begin
-        execute format(
-          'create table %I partition of usage for values from (%L) to (%L)',
-          name,
-          to_char(month, 'YYYY-MM-DD') || ' 00:00:00+00',
-          to_char(month + interval '1 month', 'YYYY-MM-DD') || ' 00:00:00+00'
-        );
-      exception when check_violation or duplicate_table or unique_violation then
-        null;
-      end;
-    end if;
+  foreach parent in array array['usage', 'usage_hourly'] loop
+    for ahead in 0..2 loop
+      month := date_trunc('month', now() at time zone 'utc') + make_interval(months => ahead);
+      name := parent || '_' || to_char(month, 'YYYY_MM');
+      if to_regclass(name) is null then
+        begin
+          execute format(
+            'create table %I partition of %I for values from (%L) to (%L)' ||
+              case parent when 'usage_hourly' then ' with (fillfactor = 70)' else '' end,
+            name,
+            parent,
+            to_char(month, 'YYYY-MM-DD') || ' 00:00:00+00',
+            to_char(month + interval '1 month', 'YYYY-MM-DD') || ' 00:00:00+00'
+          );
+        exception when check_violation or duplicate_table or unique_violation then
+          null;
+        end;
+      end if;
+    end loop;
   end loop;
 end
 $$;

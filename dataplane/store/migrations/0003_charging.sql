@@ -243,6 +243,9 @@ create function drop_provisional_usage(at timestamptz, request text) returns voi
 declare
   dropped charge[];
 begin
+  if at < now() - interval '30 days' then
+    perform late_charges(null, null);
+  end if;
   with gone as (
     delete from usage where accepted_at = at and id = request and provisional returning charge_of(usage) as charge
   )
@@ -256,13 +259,15 @@ $$;
 -- Stores and charges rows; returns every account that they name, as it is then. A row that is stored, or a dead letter, already
 -- changes nothing, except that a final row replaces a provisional one and moves the books by the difference. Anything
 -- that is no such row, and any value that `usage` or a sum refuses, is an error, and nothing is done. Nearly always
--- each row of a call is new and final, so what only others need is looked for only then.
-create function charge_usage(given charge[])
+-- each row of a call is new and final, so what only others need is looked for only then. `refused`: since when the only
+-- row of a call was a dead letter.
+create function charge_usage(given charge[], refused timestamptz default null)
 returns table (organization_id text, balance_micros bigint, version bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
   readable boolean;
   some_provisional boolean;
+  some_old boolean;
   organizations text[];
   replaced charge[];
 begin
@@ -273,8 +278,9 @@ begin
       web_searches, web_fetches, x_searches, x_posts, x_profiles, input_micros, cache_read_micros,
       cache_write_5m_micros, cache_write_1h_micros, output_micros, web_search_micros, web_fetch_micros, x_search_micros
     )) is true),
-    bool_or(provisional), array_agg(distinct organization_id order by organization_id)
-  into readable, some_provisional, organizations
+    bool_or(provisional), from_unix_ms(min(accepted_ms)) < now() - interval '30 days',
+    array_agg(distinct organization_id order by organization_id)
+  into readable, some_provisional, some_old, organizations
   from unnest(given);
   if not readable then
     raise exception 'a charge is no row of this release' using errcode = '22023';
@@ -303,6 +309,11 @@ begin
       select charge from unnest(given) charge
       where not exists (select from dead_letters letter where letter.id = charge.id)
     );
+  end if;
+
+  -- Their month may be closed (0007_closings.sql): none is before 35 days.
+  if some_old then
+    given := late_charges(given, refused);
   end if;
 
   if not some_provisional then
