@@ -60,6 +60,7 @@ const resultCodes: Readonly<Record<ErrorCode, ResultCode>> = {
   unsupported_media_type: "invalid_request",
   expectation_failed: "invalid_request",
   upgrade_required: "invalid_request",
+  people_limit_reached: "invalid_request",
 };
 
 export const resultCode = (error: ApiError): ResultCode => resultCodes[error.code];

@@ -81,7 +81,9 @@ function findPerson(asked: Authentication, people: People, token: string): Princ
   return found.then(
     (person) => checkedPerson(person, asked),
     (error: unknown) => {
-      const isRefused = error instanceof ApiError && error.code === "authentication";
+      const isRefused =
+        error instanceof ApiError &&
+        (error.code === "authentication" || error.code === "people_limit_reached");
       throw isRefused ? asked.unknownCallers.refusal(asked.address, error) : error;
     },
   );

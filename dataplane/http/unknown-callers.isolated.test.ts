@@ -60,6 +60,26 @@ test("valid keys use nothing up, unknown ones wait in line: those beyond an addr
   expect(all.filter(({ atOnce }) => atOnce).length).toBe(180);
 });
 
+test("tokens that are refused, also for want of room for one more person, are counted; what is away is not", async () => {
+  let error = new ApiError("unavailable", "away");
+  const unknownCallers = new UnknownCallers(() => now);
+  const people = { find: () => Promise.reject(error) };
+  await using server = await startTestServer([modelRoutes], { services: { people, unknownCallers } });
+  const statuses = async (count: number) => {
+    const headers = { authorization: "Bearer a.b.c" };
+    const all = Array.from({ length: count }, () => server.fetch("/v1/models", { headers }));
+    return (await Promise.all(all)).map(({ status }) => status);
+  };
+  expect(new Set(await statuses(30))).toEqual(new Set([503]));
+  error = new ApiError("people_limit_reached", "full");
+  expect((await statuses(15)).toSorted((one, other) => one - other)).toEqual(Array(15).fill(403));
+  error = new ApiError("authentication", "invalid");
+  expect((await statuses(15)).toSorted((one, other) => one - other)).toEqual([
+    ...Array(5).fill(401),
+    ...Array(10).fill(429),
+  ]);
+});
+
 test("ten thousand addresses are remembered, no more", () => {
   const unknownCallers = new UnknownCallers(() => now);
   for (let n = 0; n < 20; n += 1) unknownCallers.refusal("first", refused);

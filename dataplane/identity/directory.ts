@@ -8,11 +8,12 @@ import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
+import { SharedCache } from "../lib/shared-cache.ts";
 import { limitsSchema } from "../config/schema.ts";
 import type { CurrentKey } from "../billing/held-bill.ts";
 import { effectiveScopes, NO_LIMITS } from "../billing/scopes.ts";
 import { KeyLookupQueue } from "./key-lookup-queue.ts";
-import { type Person, writePerson } from "./person.ts";
+import { MOST_PEOPLE, type Person, UNSEEN_DAYS, updatePerson, writePerson } from "./person.ts";
 import type { Directory, Principal } from "./principal.ts";
 
 const MOST_REMEMBERED = 50_000;
@@ -28,6 +29,8 @@ const STALE_MS = 5 * 60_000;
  * this process has. What may be older is the rest, such as their project's limits.
  */
 const PERSON_AGE_MS = 30_000;
+/** So long after an organization had no room for one more person, newcomers cost a look-up and no count. */
+const FULL_MS = 5_000;
 /** Whoever accepts entries this old accepts the answer of a look-up that is under way. */
 const SHARED_MS = 5_000;
 
@@ -76,8 +79,11 @@ export interface KeyDirectoryOptions {
 
 export class KeyDirectory implements Directory {
   readonly #options: KeyDirectoryOptions;
-  /** Valid keys only: a key tried before it existed is not remembered as unknown (rule 5.2). */
-  readonly #remembered = new LRUCache<string, Remembered>({ max: MOST_REMEMBERED });
+  /**
+   * Valid keys only: a key tried before it existed is not remembered as unknown (rule 5.2). By organization, so that the
+   * many people of one make nobody else's requests wait for Postgres.
+   */
+  readonly #remembered = new SharedCache<Remembered>(MOST_REMEMBERED);
   readonly #lookups = new Map<string, Promise<Principal | null>>();
   /** Keys that ended here, with Unix milliseconds: what a look-up from before that answers is not kept. */
   readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
@@ -88,7 +94,9 @@ export class KeyDirectory implements Directory {
   });
   readonly #line = new KeyLookupQueue((sha256s) => this.#lookUpTogether(sha256s));
   /** Members who came with tokens, by their ids, as the newest one said here. */
-  readonly #members = new LRUCache<string, Person>({ max: MOST_REMEMBERED });
+  readonly #members = new SharedCache<Person>(MOST_REMEMBERED);
+  /** Organizations that have as many people as they may. */
+  readonly #full = new LRUCache<string, true>({ max: 10_000, ttl: FULL_MS });
   /** Keys used since the last `writeUsed`, with Unix milliseconds. */
   #used = new Map<string, number>();
 
@@ -119,13 +127,14 @@ export class KeyDirectory implements Directory {
 
   /**
    * The principal of a person whom the organization's rules name; at once when it is remembered.
-   * @throws ApiError 503 when Postgres is away, or does not have the organization yet.
+   * @throws ApiError 403 when they are new and the organization has as many people as it may; 503 when Postgres is away,
+   * or does not have the organization yet.
    */
   person(person: Person): Principal | Promise<Principal> {
     const { sha256, name } = person;
     const now = this.#options.clock.now();
     const remembered = this.#remembered.get(sha256);
-    if (person.kind === "inference") this.#members.set(person.id, person);
+    if (person.kind === "inference") this.#members.set(person.organizationId, person.id, person);
     const isKnown = remembered !== undefined && (name === null || name === remembered.principal.keyName);
     if (!isKnown) return this.#introduced(person);
     // Postgres may be away: what is remembered is still right.
@@ -141,17 +150,31 @@ export class KeyDirectory implements Directory {
       this.#used.set(principal.keyId, this.#options.clock.now());
       return principal;
     } catch (error) {
-      throw unavailable(error);
+      throw error instanceof ApiError ? error : unavailable(error);
     }
   }
 
-  /** Their principal as it is now, written first where it is not there like this; null: their organization does not serve. */
+  /**
+   * Their principal as it is now, written first where it is not there like this; null: their organization does not serve.
+   * @throws ApiError 403
+   */
   async #introduce(person: Person): Promise<Principal | null> {
     const { sha256, name } = person;
     const principal = await this.#ask(sha256);
     if (principal !== null && (name === null || name === principal.keyName)) return principal;
-    await withTimeout(writePerson(this.#options.pool, person));
+    await withTimeout(this.#write(person));
     return await this.#ask(sha256);
+  }
+
+  /** @throws ApiError 403 */
+  async #write(person: Person): Promise<void> {
+    const { pool } = this.#options;
+    const { organizationId } = person;
+    if (await updatePerson(pool, person)) return;
+    if (this.#full.has(organizationId)) throw tooManyPeople();
+    if ((await writePerson(pool, person)) === "written") return;
+    this.#full.set(organizationId, true);
+    throw tooManyPeople();
   }
 
   async #findAnew(
@@ -287,7 +310,7 @@ export class KeyDirectory implements Directory {
   /** `at`: Unix milliseconds at which its look-up began. */
   #remember(sha256: string, principal: Principal, at: number): void {
     if (at > (this.#ended.get(sha256) ?? Number.NEGATIVE_INFINITY))
-      this.#remembered.set(sha256, { principal, at });
+      this.#remembered.set(principal.organizationId, sha256, { principal, at });
   }
 }
 
@@ -298,6 +321,12 @@ const unavailable = (cause: unknown) =>
     retryAfterSeconds: 1,
     cause,
   });
+
+const tooManyPeople = () =>
+  new ApiError(
+    "people_limit_reached",
+    `Your organization has as many people as it may (${MOST_PEOPLE}), and you are not among them yet. Whoever did not come for ${UNSEEN_DAYS} days makes room.`,
+  );
 
 const principals = (more = sql.fragment``, projectId = sql.fragment`key.project_id`) => sql.fragment`
   select key.kind, key.id as "keyId", key.name as "keyName", key.organization_id as "organizationId",

@@ -1,6 +1,6 @@
 /** People over a real directory (rules 13.1, 13.2): what is written of them, and what a token seen before costs. */
 import { sql } from "slonik";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { DirectoryWorld, snapshotOfOrganizations } from "../../test/integration/directory-world.ts";
 import { FakeIssuer, signingKey } from "../../test/fakes/issuer.ts";
@@ -10,6 +10,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { systemClock } from "../lib/clock.ts";
 import { KeyDirectory } from "./directory.ts";
 import { TokenPeople } from "./people.ts";
+import { MOST_PEOPLE, UNSEEN_DAYS } from "./person.ts";
 
 const issuer = new FakeIssuer("https://login.test", Date.now);
 const signer = signingKey("EC", "one");
@@ -194,4 +195,98 @@ test("whoever is asked for a thousand times at once is looked up and written onc
   const text = token({ sub: "crowd" });
   const found = await Promise.all(Array.from({ length: 1000 }, async () => await all.find(text)));
   expect(new Set(found).size).toBe(1);
+});
+
+describe("an organization with as many people as it may have", () => {
+  const count = async (more = sql.fragment``) =>
+    Number(
+      await world.pool.oneFirst(sql.type(z.object({ count: z.bigint() }))`
+        select count(*) as count from api_keys where organization_id = 'org_acme' and source = 'identity' ${more}
+      `),
+    );
+  /** Of those that the tests made up: when they came last. */
+  const lastSeen = (days: number, which = "%") =>
+    world.pool.query(sql.unsafe`
+      update api_keys set last_used_at = now() - ${days} * interval '1 day', created_at = now() - interval '1 year'
+      where name like ${`filler-${which}`}
+    `);
+  const refusal = {
+    code: "people_limit_reached",
+    message: `Your organization has as many people as it may (${MOST_PEOPLE}), and you are not among them yet. Whoever did not come for ${UNSEEN_DAYS} days makes room.`,
+  };
+  const everyone: Partial<OrganizationEntry> = {
+    identity: { ...identity, rules: [...identity.rules, { claims: {}, role: "viewer" }] },
+  };
+
+  beforeAll(async () => {
+    await declare(everyone);
+    await people().find(token({ sub: "old", groups: ["ml"], name: "Old" }));
+    await world.pool.query(sql.unsafe`
+      insert into api_keys (id, organization_id, kind, name, sha256, hint, source, last_used_at)
+      select 'usr_filler' || n, 'org_acme', 'viewer', 'filler-' || n, 'filler-' || n, '', 'identity', now()
+      from generate_series(1, ${MOST_PEOPLE - (await count())}) n
+    `);
+    await world.pool.query(sql.unsafe`analyze api_keys`);
+  });
+
+  test("refuses newcomers in words and writes nothing; whoever is there is served, also in another role, on every pod", async () => {
+    await lastSeen(UNSEEN_DAYS - 1);
+    const [first, second] = [people(), people(new KeyDirectory({ pool: world.pool, clock: systemClock }))];
+    for (const all of [first, second]) {
+      for (let n = 0; n < 3; n += 1)
+        await expect(all.find(token({ sub: `stranger-${n}` }))).rejects.toMatchObject(refusal);
+      expect(await all.find(token({ sub: "old", groups: ["ml"] }))).toMatchObject({ kind: "inference" });
+      expect(await all.find(token({ sub: "old", groups: ["owners"], name: "Older" }))).toMatchObject({
+        kind: "admin",
+        keyName: "Older",
+      });
+    }
+    expect(await count()).toBe(MOST_PEOPLE);
+  });
+
+  test("another organization goes on growing", async () => {
+    const other = sampleOrganization("org_other", { identity: { ...identity, audiences: ["other"] } });
+    const acme = sampleOrganization("org_acme", { projects: ["default", "research"], ...everyone });
+    snapshot = snapshotOfOrganizations((serial += 1), [acme, other]);
+    const pod = world.pod();
+    await pod.copy(snapshot);
+    await pod.stop();
+    const all = people();
+    await expect(all.find(token({ sub: "late" }))).rejects.toMatchObject(refusal);
+    expect(await all.find(token({ sub: "late", aud: "other" }))).toMatchObject({
+      organizationId: "org_other",
+    });
+    await declare(everyone);
+  });
+
+  test("a crowd takes the last places and not one more", async () => {
+    await world.pool.query(
+      sql.unsafe`delete from api_keys where name in ('filler-1', 'filler-2', 'filler-3')`,
+    );
+    const fresh = () => people(new KeyDirectory({ pool: world.pool, clock: systemClock }));
+    const pods = [fresh(), fresh()];
+    const found = await Promise.allSettled(
+      Array.from({ length: 40 }, async (_, n) => await pods[n % 2]?.find(token({ sub: `crowd-${n}` }))),
+    );
+    expect(found.filter(({ status }) => status === "fulfilled").length).toBe(3);
+    expect(await count()).toBe(MOST_PEOPLE);
+  });
+
+  test("those who did not come for long make room, nobody else; who comes again is the same", async () => {
+    const all = people(new KeyDirectory({ pool: world.pool, clock: systemClock }));
+    const returning = await all.find(token({ sub: "old", groups: ["ml"], name: "Old" }));
+    await world.directory.writeUsed();
+    await lastSeen(UNSEEN_DAYS + 1, "1%");
+    const old = await count(sql.fragment`and name like 'filler-1%'`);
+    expect(await all.find(token({ sub: "newcomer" }))).toMatchObject({ kind: "inference" });
+    expect([await count(), await count(sql.fragment`and name like 'filler-1%'`)]).toEqual([
+      MOST_PEOPLE - old + 1,
+      0,
+    ]);
+    await world.pool.query(sql.unsafe`delete from api_keys where id = ${returning.keyId}`);
+    const again = await people(new KeyDirectory({ pool: world.pool, clock: systemClock })).find(
+      token({ sub: "old", groups: ["ml"] }),
+    );
+    expect(again.keyId).toBe(returning.keyId);
+  });
 });

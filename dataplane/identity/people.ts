@@ -3,10 +3,10 @@
  * digest of the whole token until it ends, its key vanishes, or the declarations of its issuer change.
  */
 import { hash } from "node:crypto";
-import { LRUCache } from "lru-cache";
 import type { IdentityEntry, OrganizationEntry } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { steadyClock, type Clock } from "../lib/clock.ts";
+import { SharedCache } from "../lib/shared-cache.ts";
 import type { KeyDirectory } from "./directory.ts";
 import { personOf, type Person } from "./person.ts";
 import type { People, Principal } from "./principal.ts";
@@ -55,7 +55,8 @@ export interface TokenPeopleOptions {
 
 export class TokenPeople implements People {
   readonly #options: TokenPeopleOptions;
-  readonly #remembered = new LRUCache<string, Remembered>({ max: MOST_REMEMBERED });
+  /** By organization: one whose issuer signs ever more tokens makes nobody else's be verified again. */
+  readonly #remembered = new SharedCache<Remembered>(MOST_REMEMBERED);
   /** Tokens that are being judged, by the same digest. */
   readonly #judging = new Map<string, Promise<Principal>>();
   /** Of the snapshot that was looked at last. */
@@ -113,7 +114,8 @@ export class TokenPeople implements People {
         const principal = await this.#options.directory.person(person);
         // Their name is written now: tokens of other names that come in turn write nothing again.
         const known = { ...person, name: null };
-        this.#remembered.set(sha256, { issuer: said.issuer, accepted, keys, key, until, person: known });
+        const remembered = { issuer: said.issuer, accepted, keys, key, until, person: known };
+        this.#remembered.set(person.organizationId, sha256, remembered);
         return principal;
       }
     }

@@ -1,6 +1,7 @@
 /** A person or a program with a token, as the directory keeps it: a principal beside the keys, without a secret (rule 13.2). */
 import { createHash } from "node:crypto";
-import { sql, type CommonQueryMethods } from "slonik";
+import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
+import { z } from "zod";
 import type { IdentityRule, Limits, OrganizationEntry, Role } from "../config/schema.ts";
 import { jsonb } from "./limits.ts";
 import type { Principal } from "./principal.ts";
@@ -70,17 +71,67 @@ function base62(digest: Buffer): string {
   return text;
 }
 
-/** Nothing is written where the organization or the project is not there (yet). */
-export async function writePerson(pool: CommonQueryMethods, person: Person): Promise<void> {
+/**
+ * People of one organization that are kept, as many as keys (keys.ts): a rule may match all whom a provider knows, and
+ * whoever owns an issuer makes subjects as they like.
+ */
+export const MOST_PEOPLE = 10_000;
+/**
+ * Whoever did not come for so long makes room for newcomers, once it is needed: longer than any batch of theirs may run.
+ * Nothing is lost but their name: who comes again has the same id, and so the usage and limits of before.
+ */
+export const UNSEEN_DAYS = 7;
+
+/** As their token says now. False: they are not there. */
+export async function updatePerson(pool: CommonQueryMethods, person: Person): Promise<boolean> {
   const { id, sha256, organizationId, namespace, kind, project, limits, name } = person;
-  await pool.query(sql.unsafe`
-    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, limits)
-    select ${id}, organization.id, project.id, ${kind}, ${name ?? ""}, ${sha256}, '', 'identity', ${jsonb(limits)}
+  const { rowCount } = await pool.query(sql.unsafe`
+    update api_keys key set project_id = project.id, kind = ${kind}, sha256 = ${sha256},
+      name = coalesce(${name}, key.name), limits = ${jsonb(limits)}
     from organizations organization
     left join projects project on project.organization_id = organization.id and project.name = ${project}
-    where organization.id = ${organizationId} and organization.namespace = ${namespace}
+    where key.id = ${id} and organization.id = ${organizationId} and organization.namespace = ${namespace}
       and (${project}::text is null or project.id is not null)
-    on conflict (id) do update set project_id = excluded.project_id, kind = excluded.kind, sha256 = excluded.sha256,
-      name = case when ${name === null} then api_keys.name else excluded.name end, limits = excluded.limits
   `);
+  return rowCount > 0;
+}
+
+/**
+ * Writes a person who was not there; nothing where the organization or the project is not there (yet). `full`: the
+ * organization has `MOST_PEOPLE`, all of whom came of late.
+ */
+export async function writePerson(pool: DatabasePool, person: Person): Promise<"written" | "full"> {
+  const { id, sha256, organizationId, namespace, kind, project, limits, name } = person;
+  return await pool.transaction(async (transaction) => {
+    // One at a time for an organization, so that no two take the last place.
+    await transaction.query(
+      sql.unsafe`select 1 from organizations where id = ${organizationId} for no key update`,
+    );
+    // Another of their tokens may have come meanwhile.
+    if (await updatePerson(transaction, person)) return "written";
+    if (!(await hasRoom(transaction, organizationId))) return "full";
+    await transaction.query(sql.unsafe`
+      insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, limits)
+      select ${id}, organization.id, project.id, ${kind}, ${name ?? ""}, ${sha256}, '', 'identity', ${jsonb(limits)}
+      from organizations organization
+      left join projects project on project.organization_id = organization.id and project.name = ${project}
+      where organization.id = ${organizationId} and organization.namespace = ${namespace}
+        and (${project}::text is null or project.id is not null)
+      on conflict (id) do nothing
+    `);
+    return "written";
+  });
+}
+
+async function hasRoom(transaction: DatabaseTransactionConnection, organizationId: string): Promise<boolean> {
+  const people = sql.fragment`organization_id = ${organizationId} and source = 'identity'`;
+  const count = await transaction.oneFirst(
+    sql.type(z.object({ count: z.bigint() }))`select count(*) as count from api_keys where ${people}`,
+  );
+  if (count < MOST_PEOPLE) return true;
+  const { rowCount } = await transaction.query(sql.unsafe`
+    delete from api_keys
+    where ${people} and greatest(created_at, last_used_at) < now() - ${UNSEEN_DAYS} * interval '1 day'
+  `);
+  return rowCount > 0;
 }

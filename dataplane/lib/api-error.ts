@@ -75,6 +75,15 @@ export const errorKinds = {
     openaiCode: "insufficient_permissions",
     retry: false,
   },
+  /** Of tokens that are good: their organization has as many people as it may (docs/people.md). */
+  people_limit_reached: {
+    status: 403,
+    messagesType: "permission_error",
+    openaiType: "invalid_request_error",
+    openaiCode: "people_limit_reached",
+    detailsCode: "people_limit_reached",
+    retry: false,
+  },
   not_found: {
     status: 404,
     messagesType: "not_found_error",
