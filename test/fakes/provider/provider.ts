@@ -27,16 +27,33 @@ export interface RunningProvider {
   readonly claims: Map<string, Readonly<Record<string, unknown>>>;
   /** How long people's tokens of now on last, in seconds. */
   personSeconds: number;
+  /** Of clients' tokens of now on. */
+  minting: Minting;
   /** Paths that it was asked for, in order. */
   readonly asked: string[];
-  /** From now on another key signs, and the one before is published no longer. */
+  /** The private keys that it signs with; what it publishes are their public parts. */
+  readonly keys: readonly PrivateKey[];
+  /** From now on other keys sign, and those before are published no longer. */
   rotate(): void;
   /** A token of a client, by its own credentials. */
   token(client: string): Promise<string>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-const newKey = () => ({
+/** What a provider can be told to say otherwise. */
+export interface Minting {
+  readonly alg?: string;
+  /** Of the algorithms with a shared secret. */
+  readonly secret?: Buffer;
+  readonly header?: Readonly<Record<string, unknown>>;
+  /** Instead of its own claims; undefined takes one away. */
+  readonly claims?: Readonly<Record<string, unknown>>;
+}
+
+/** As JSON Web Key. */
+export type PrivateKey = Readonly<Record<string, unknown>> & { readonly kid: string };
+
+const newKey = (): PrivateKey => ({
   ...generateKeyPairSync("ec", { namedCurve: "P-256" }).privateKey.export({ format: "jwk" }),
   kid: randomBytes(8).toString("hex"),
   alg: "ES256",
@@ -46,10 +63,12 @@ const newKey = () => ({
 /**
  * @param clients their names; each is the `sub` of its tokens
  * @param redirects where people may be sent back to
+ * @param newKeys those that it begins with, and that it rotates to
  */
 export async function startProvider(
   clients: readonly string[],
   redirects: readonly string[] = [],
+  newKeys: () => readonly PrivateKey[] = () => [newKey()],
 ): Promise<RunningProvider> {
   const certificate = selfSigned(["127.0.0.1"]);
   const claims: RunningProvider["claims"] = new Map();
@@ -65,9 +84,12 @@ export async function startProvider(
   await new Promise((done) => server.once("listening", done));
   const issuer = `https://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const lifetime = { personSeconds: 600 };
+  let minting: Minting = {};
+  let keys: readonly PrivateKey[] = [];
   const rotate = () => {
+    keys = newKeys();
     provider = new Provider(issuer, {
-      jwks: { keys: [newKey()] },
+      jwks: { keys },
       cookies: { keys: [SECRET] },
       clients: [
         ...clients.map((name) => ({
@@ -114,8 +136,17 @@ export async function startProvider(
             audience: AUDIENCE,
             accessTokenTTL: clientId === CONSOLE_CLIENT ? lifetime.personSeconds : 600,
             accessTokenFormat: "jwt",
-            jwt: { sign: { alg: "ES256" } },
+            jwt: { sign: { alg: minting.alg ?? "ES256", key: minting.secret } },
           }),
+        },
+      },
+      formats: {
+        customizers: {
+          jwt: (_: unknown, { clientId }: { readonly clientId: string }, token: MintedToken) => {
+            if (clientId === CONSOLE_CLIENT) return;
+            token.header = minting.header;
+            Object.assign(token.payload, minting.claims);
+          },
         },
       },
       extraTokenClaims: (_: unknown, token: { readonly clientId: string; readonly accountId?: string }) =>
@@ -136,6 +167,15 @@ export async function startProvider(
     },
     set personSeconds(seconds) {
       lifetime.personSeconds = seconds;
+    },
+    get minting() {
+      return minting;
+    },
+    set minting(told) {
+      minting = told;
+    },
+    get keys() {
+      return keys;
     },
     rotate,
     token: async (client) => {
@@ -159,6 +199,11 @@ export async function startProvider(
       await new Promise((done) => server.close(done));
     },
   };
+}
+
+interface MintedToken {
+  header: Readonly<Record<string, unknown>> | undefined;
+  readonly payload: Record<string, unknown>;
 }
 
 interface GrantContext {
