@@ -6,7 +6,7 @@
  * tool units is `1000 p` micro-credits a unit.
  */
 import type { Prices, Rates, ServiceTier } from "../config/schema.ts";
-import type { Micros, ServedTiers, TokenUsage, ToolUsage } from "./meter.ts";
+import type { Micros, TokenUsage, ToolUsage } from "./meter.ts";
 
 /** What is charged for: the five token types of a cost report, and the three server tools by name. */
 export const chargeClasses = [
@@ -55,7 +55,10 @@ type TokenClass = (typeof tokenClasses)[number];
 /** Parts of input and of output with prices of their own (rule 10.5). */
 const mediaClasses = ["audioInput", "audioOutput", "imageOutput"] as const;
 type MediaClass = (typeof mediaClasses)[number];
-type TokenRates = Readonly<Record<TokenClass | MediaClass, bigint>>;
+type TokenRates = Readonly<Record<TokenClass | MediaClass, bigint>> & {
+  /** Of input and both cache writes. */
+  readonly dearestInput: bigint;
+};
 
 /** Prices of one tier of service. */
 interface ScaledTier {
@@ -185,29 +188,33 @@ function tokenCharge(
 
 /** What rows and reports call the tier whose prices are the model's own. */
 export const STANDARD = "standard";
-const noTiers: ServedTiers = { charged: [], doubtful: [] };
+const noNames: readonly string[] = [];
 
 /** Of one call: of what is doubtful, whatever makes it dearest (rule 10.2). */
 function callCharge(scaled: ScaledPrices, tokens: TokenUsage): TokenCharge {
-  const { charged, doubtful } = tokens.tiers ?? noTiers;
+  // Most calls.
+  if (tokens.tiers === undefined) return setCharge(scaled, noNames, tokens);
+  const { charged, doubtful } = tokens.tiers;
   const sets = doubtful.reduce<(readonly string[])[]>(
     (all, name) => [...all, ...all.map((set) => [...set, name])],
     [charged],
   );
-  const found = sets.map((names) => setCharge(scaled, names, (tier) => tokenParts(tier, tokens)));
-  return dearestOf(found, ({ parts }) => sumOf(parts));
+  return dearestOf(
+    sets.map((names) => setCharge(scaled, names, tokens)),
+    ({ parts }) => sumOf(parts),
+  );
 }
 
-/**
- * By tiers that hold at once: their multipliers multiply; of those with prices of their own the dearest holds, without
- * any the standard prices.
- */
-function setCharge(
-  { standard, serviceTiers, unit, units }: ScaledPrices,
-  names: readonly string[],
-  at: (tier: ScaledTier) => TokenParts,
-): TokenCharge {
-  if (serviceTiers.size === 0) return { parts: at(standard), tier: STANDARD };
+/** Tiers that hold at once. */
+interface HeldTiers {
+  /** Of those with prices of their own the dearest holds; without any the standard prices. */
+  readonly priced: readonly ScaledTier[];
+  /** Their multipliers, multiplied with each other; a part of `scale`. */
+  readonly times: bigint;
+  readonly tier: string;
+}
+
+function heldTiers({ standard, serviceTiers, unit, units }: ScaledPrices, names: readonly string[]): HeldTiers {
   const known = [...new Set(names)].filter((name) => serviceTiers.has(name));
   const priced: ScaledTier[] = [];
   let times = units;
@@ -216,7 +223,18 @@ function setCharge(
     if (typeof tier === "bigint") times = (times * tier) / unit;
     else if (tier !== undefined) priced.push(tier);
   }
-  const parts = dearestOf((priced.length === 0 ? [standard] : priced).map(at), sumOf);
+  if (priced.length === 0) priced.push(standard);
+  return { priced, times, tier: known.join("+") || STANDARD };
+}
+
+function setCharge(scaled: ScaledPrices, names: readonly string[], tokens: TokenUsage): TokenCharge {
+  // Most models. Without multipliers their unit is one.
+  if (scaled.serviceTiers.size === 0) return { parts: tokenParts(scaled.standard, tokens), tier: STANDARD };
+  const { priced, times, tier } = heldTiers(scaled, names);
+  const parts = dearestOf(
+    priced.map((one) => tokenParts(one, tokens)),
+    sumOf,
+  );
   return {
     parts: {
       input: parts.input * times,
@@ -225,28 +243,34 @@ function setCharge(
       cacheWrite1h: parts.cacheWrite1h * times,
       output: parts.output * times,
     },
-    tier: known.join("+") || STANDARD,
+    tier,
   };
 }
 
 /** At a tier's own rates, or at the dearest of its long prompts whose bound the input exceeds. */
 function tokenParts({ standard, tiers }: ScaledTier, tokens: TokenUsage): TokenParts {
+  if (tiers.length === 0) return partsAt(standard, tokens);
+  const prompt =
+    count(tokens.input) + count(tokens.cacheRead) + count(tokens.cacheWrite5m) + count(tokens.cacheWrite1h);
+  const over = tiers
+    .filter(({ inputOver }) => prompt > inputOver)
+    .map(({ rates }) => partsAt(rates, tokens));
+  return over.length === 0 ? partsAt(standard, tokens) : dearestOf(over, sumOf);
+}
+
+function partsAt(rates: TokenRates, tokens: TokenUsage): TokenParts {
   const input = count(tokens.input);
   const output = count(tokens.output);
   const heard = least(count(tokens.audioInput ?? 0), input);
   const spoken = least(count(tokens.audioOutput ?? 0), output);
   const drawn = least(count(tokens.imageOutput ?? 0), output - spoken);
-  const at = (rates: TokenRates): TokenParts => ({
+  return {
     input: (input - heard) * rates.input + heard * rates.audioInput,
     cacheRead: count(tokens.cacheRead) * rates.cacheRead,
     cacheWrite5m: count(tokens.cacheWrite5m) * rates.cacheWrite5m,
     cacheWrite1h: count(tokens.cacheWrite1h) * rates.cacheWrite1h,
     output: (output - spoken - drawn) * rates.output + spoken * rates.audioOutput + drawn * rates.imageOutput,
-  });
-  if (tiers.length === 0) return at(standard);
-  const prompt = input + count(tokens.cacheRead) + count(tokens.cacheWrite5m) + count(tokens.cacheWrite1h);
-  const over = tiers.filter(({ inputOver }) => prompt > inputOver).map(({ rates }) => at(rates));
-  return over.length === 0 ? at(standard) : dearestOf(over, sumOf);
+  };
 }
 
 const sumOf = (parts: TokenParts): bigint => tokenClasses.reduce((sum, name) => sum + parts[name], 0n);
@@ -262,32 +286,42 @@ const dearestOf = <T>(found: readonly T[], cost: (one: T) => bigint): T =>
  */
 export function estimateMicros(prices: Prices, work: EstimatedWork): Micros {
   const scaled = scaledOf(prices);
-  const text = count(work.inputTokens);
+  let most = 0n;
+  for (const names of work.tiers ?? onlyStandard) {
+    const cost = setEstimate(scaled, names, work);
+    if (cost > most) most = cost;
+  }
+  return (most + scaled.scale - 1n) / scaled.scale;
+}
+
+const onlyStandard: readonly (readonly string[])[] = [noNames];
+
+/** Times the scale, as everything below. */
+function setEstimate(scaled: ScaledPrices, names: readonly string[], work: EstimatedWork): bigint {
+  // Most models.
+  if (scaled.serviceTiers.size === 0) return tierEstimate(scaled.standard, work);
+  const { priced, times } = heldTiers(scaled, names);
+  return largest(...priced.map((tier) => tierEstimate(tier, work))) * times;
+}
+
+function tierEstimate({ standard, tiers }: ScaledTier, work: EstimatedWork): bigint {
+  const usual = estimateAt(standard, work);
+  if (tiers.length === 0) return usual;
+  const input = count(work.inputTokens) + count(work.audioInput ?? 0);
+  // A prompt may turn out shorter than its estimate, and a longer one may be cheaper.
+  const reached = tiers.filter(({ inputOver }) => input > inputOver);
+  return largest(usual, ...reached.map(({ rates }) => estimateAt(rates, work)));
+}
+
+function estimateAt(rates: TokenRates, work: EstimatedWork): bigint {
+  const { dearestInput } = rates;
+  let dearestOutput = rates.output;
+  if (work.speaks === true) dearestOutput = largest(dearestOutput, rates.audioOutput);
+  if (work.draws === true) dearestOutput = largest(dearestOutput, rates.imageOutput);
+  const input = count(work.inputTokens) * dearestInput;
+  const output = count(work.maxOutputTokens) * count(work.n) * dearestOutput;
   const heard = count(work.audioInput ?? 0);
-  const input = text + heard;
-  const output = count(work.maxOutputTokens) * count(work.n);
-  const at = (rates: TokenRates): TokenParts => {
-    const dearestInput = largest(rates.input, rates.cacheWrite5m, rates.cacheWrite1h);
-    const dearestOutput = largest(
-      rates.output,
-      work.speaks === true ? rates.audioOutput : 0n,
-      work.draws === true ? rates.imageOutput : 0n,
-    );
-    return {
-      input: text * dearestInput + heard * largest(dearestInput, rates.audioInput),
-      cacheRead: 0n,
-      cacheWrite5m: 0n,
-      cacheWrite1h: 0n,
-      output: output * dearestOutput,
-    };
-  };
-  const most = (tier: ScaledTier): TokenParts => {
-    // A prompt may turn out shorter than its estimate, and a longer one may be cheaper.
-    const reached = tier.tiers.filter(({ inputOver }) => input > inputOver).map(({ rates }) => at(rates));
-    return dearestOf([at(tier.standard), ...reached], sumOf);
-  };
-  const costs = (work.tiers ?? [[]]).map((names) => sumOf(setCharge(scaled, names, most).parts));
-  return (largest(...costs) + scaled.scale - 1n) / scaled.scale;
+  return heard === 0n ? input + output : input + output + heard * largest(dearestInput, rates.audioInput);
 }
 
 const least = (a: bigint, b: bigint): bigint => (a < b ? a : b);
@@ -352,6 +386,7 @@ function scaledTier(
     cacheRead: integer(rates.cacheRead),
     cacheWrite5m: integer(rates.cacheWrite5m),
     cacheWrite1h: integer(rates.cacheWrite1h),
+    dearestInput: largest(...[rates.input, rates.cacheWrite5m, rates.cacheWrite1h].map(integer)),
     output: integer(rates.output),
     audioInput: integer(rates.audioInput ?? rates.input),
     audioOutput: integer(rates.audioOutput ?? rates.output),

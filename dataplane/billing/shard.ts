@@ -71,8 +71,10 @@ export const BETWEEN_RECORDS = "\x1e";
  * A call's operations go as one argument, as ioredis spends more on each argument than on a kilobyte of it. No word
  * holds a control character: ids are our own, `shardOf` refuses such an organization, and `encodeRow` writes none.
  */
-export const operation = (name: string, ...args: readonly string[]): MeterOperation =>
-  [name, args.length, ...args, ""].join("\0") as MeterOperation;
+export function operation(name: string, ...args: readonly string[]): MeterOperation {
+  const words = args.length === 0 ? "" : `${args.join("\0")}\0`;
+  return `${name}\0${args.length}\0${words}` as MeterOperation;
+}
 
 /** `{1, replies, newest entry}`, or `{0, epoch}`, or `{2, ledger}`. */
 function readReply(reply: unknown): ScriptReply {

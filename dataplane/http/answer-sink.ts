@@ -43,11 +43,10 @@ export class HttpAnswerSink implements AnswerSink {
   start(status: number, headers: Readonly<Record<string, string>>): void {
     if (this.#response.destroyed) return;
     this.#onStart();
-    this.#response.writeHead(status, {
-      "request-id": this.#requestId,
-      "x-request-id": this.#requestId,
-      ...headers,
-    });
+    // Names and values in turn: Node writes them down as they are.
+    const list = ["request-id", this.#requestId, "x-request-id", this.#requestId];
+    for (const name in headers) list.push(name, headers[name] as string);
+    this.#response.writeHead(status, list);
   }
 
   write(bytes: Uint8Array | string): boolean {

@@ -97,7 +97,8 @@ const isBlank = (bytes: Buffer) =>
   bytes[0] !== 0x7b && bytes.length <= 1024 && bytes.toString("latin1").trim() === "";
 
 const noPath: readonly PathStep[] = [];
-const noTierFields: TierFields = {};
+/** Of a request that names no tier. */
+export const noTierFields: TierFields = {};
 const noObjects: ReadonlyMap<string, ObjectSpan> = new Map();
 
 /** The state of one look. */
@@ -137,7 +138,8 @@ class BodyInspector {
     if (reader.kind() !== "object")
       throw new ApiError("invalid_type", "The request body must be a JSON object.");
     const top = reader.members((key) => this.#field(key));
-    const fields = new Map(top.members.map((member) => [member.key, asAbsent(member, reader.bytes)]));
+    const fields = new Map<string, Member>();
+    for (const member of top.members) fields.set(member.key, asAbsent(member, reader.bytes));
     const checks = new FieldChecks(this.#dialect, fields);
     checks.content(this.#contentItems);
     checks.streamOptions(this.#objects?.get("stream_options"));
@@ -154,7 +156,10 @@ class BodyInspector {
       stream: checks.stream(this.#stream),
       limits: checks.limits(this.#limits),
       choices: checks.choices(this.#choices),
-      tools: [...this.#tools, ...this.#content.additionalTools],
+      tools:
+        this.#content.additionalTools.length === 0
+          ? this.#tools
+          : [...this.#tools, ...this.#content.additionalTools],
       toolChoice: this.#toolChoice,
       content: this.#content,
       cacheKey: this.#cacheKey,

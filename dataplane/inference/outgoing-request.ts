@@ -1,11 +1,10 @@
 /** A request as a route's candidates get it: relayed or converted, and what is left out of it when they refuse that. */
-import { pricesAt } from "../billing/price.ts";
 import type { Route, Upstream } from "../config/schema.ts";
 import type { KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import type { Outgoing, UpstreamRequest } from "../upstream/request.ts";
-import { planTiers, type TierPlan } from "../dialects/tiers.ts";
+import type { TierPlan } from "../dialects/tiers.ts";
 import { refusedPart } from "./asking-again.ts";
 import type { InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
@@ -15,6 +14,7 @@ import { keepItemOf } from "./item-references.ts";
 import { checkMedia, checkTextOnly } from "./refuse.ts";
 import { tellNoTier, tellTierAgain, tiersToward } from "./standard-tier.ts";
 import type { RequestBody } from "./request-body.ts";
+import { tierPlan } from "./tier-plan.ts";
 
 /** What a Messages client without a version is taken to speak (service.md "Headers"). */
 export const DEFAULT_VERSION = "2023-06-01";
@@ -74,19 +74,7 @@ export class OutgoingRequest {
     this.#call = call;
     this.#route = route;
     this.#sealer = sealer;
-    const { tiers, serviceTiers = [] } = pricesAt(route.prices, call.acceptedAt);
-    const asked = {
-      fields: requestBody.inspected.tierFields,
-      beta: call.headers["anthropic-beta"],
-      client: call.dialect,
-      upstreams: route.upstreams.map(({ dialect }) => dialect),
-    };
-    const offered = serviceTiers.map(({ name }) => name);
-    this.tiers = planTiers(asked, {
-      tiers: offered,
-      longPrompts: tiers !== undefined,
-      thinking: route.capabilities.thinking,
-    });
+    this.tiers = tierPlan(call, requestBody.inspected, route);
   }
 
   /** What no candidate can read is refused before anything is held for it. @throws ApiError */
