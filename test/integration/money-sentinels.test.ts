@@ -1,10 +1,13 @@
 /** The master of a set of sentinels changes under load (rules 12.1, 12.2): planned, killed, and stopped without a word. */
 import { setTimeout as sleep } from "node:timers/promises";
+import type { Redis } from "ioredis";
 import { sql } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
+import { duplicateToListen } from "../../dataplane/store/redis-servers.ts";
+import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";
 import { startSentinels, type SentinelSet } from "./sentinels.ts";
 import { freshDatabase, type TestDatabase } from "./stores.ts";
@@ -103,3 +106,26 @@ test.each(["planned", "SIGKILL", "SIGSTOP"] as const)(
   },
   180_000,
 );
+
+test("a failover that is told while a client asks who is master does not end it, nor a copy of it", async () => {
+  const redis = openRedis(set.url, { onError: () => {} });
+  await using disposal = new AsyncDisposableStack();
+  for (const client of [redis, duplicateToListen(redis)] as Redis[]) {
+    disposal.defer(() => client.disconnect());
+    client.on("error", () => {});
+    await redisReady(client, 20_000);
+    // As its detector does when a sentinel tells of one.
+    const { connector } = client as unknown as { connector: { failoverDetector: { disconnect(): void } } };
+    await expect.poll(() => connector.failoverDetector).not.toBeNull();
+    const ended = new Promise((done) => client.once("end", done));
+    client.once("connecting", () => connector.failoverDetector.disconnect());
+    client.disconnect(true);
+    await ended;
+    await redisReady(client, 20_000);
+    expect(await client.ping()).toBe("PONG");
+    client.disconnect();
+    await expect.poll(() => client.status).toBe("end");
+    await sleep(500);
+    expect(client.status, "closed by its owner").toBe("end");
+  }
+}, 60_000);
