@@ -55,6 +55,8 @@ const PAGE = 1_000;
 const SCRIPT_MS = 2_000;
 /** A leader that waits so long for Postgres, which may answer others, lets them try. */
 const STUCK_MS = 1_500;
+/** A look at a shard takes a millisecond or two. */
+const IMPATIENT_MS = 250;
 /** After so long without an answer from either store every account is told, changed or not. */
 const LOOK_BACK_MOST_MS = 3_600_000;
 
@@ -165,7 +167,10 @@ export class Upkeep {
   async watch(): Promise<void> {
     const { redis, holds } = this.#options;
     const runs = [...this.#servers];
+    // A master that is cut off answers nothing: another may have its place long before the commands to it fail.
+    const impatience = setInterval(() => lookForMasters(redis), IMPATIENT_MS);
     const looks = await Promise.allSettled(holds.shards.map(({ tag }, index) => this.#lookAt(tag, index)));
+    clearInterval(impatience);
     const failed = looks.find((look) => look.status === "rejected");
     if (failed !== undefined) lookForMasters(redis);
     const others = new Set(this.#servers.flatMap((run, index) => (run === runs[index] ? [] : [index])));

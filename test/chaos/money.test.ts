@@ -186,7 +186,7 @@ describe("under load, on two data planes", () => {
     await killed?.stop("SIGKILL");
     planes.push(await world.start());
     await sleep(1_000);
-    await observer.redis.flushall();
+    await observer.flush();
     await sleep(1_500);
     await redis.kill();
     await sleep(200);

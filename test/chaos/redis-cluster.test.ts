@@ -10,7 +10,7 @@ import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { redisWakeUps } from "../../dataplane/batches/wake-ups.ts";
 import { SHARDS, shardOf } from "../../dataplane/billing/shard.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
-import { allServers } from "../../dataplane/store/redis-servers.ts";
+import { allServers, masterName } from "../../dataplane/store/redis-servers.ts";
 import { redisCallLimit } from "../../dataplane/tools/call-limit.ts";
 import { redisToolCache } from "../../dataplane/tools/cache.ts";
 import { checkRedis } from "../../dataplane/store/ready.ts";
@@ -183,6 +183,23 @@ test.each(["planned", "SIGKILL", "SIGSTOP"] as const)(
   },
   180_000,
 );
+
+test("whoever has a master's place is found before the commands to one that hangs fail", async () => {
+  await cluster.settled();
+  const stores = { redisUrl: cluster.url, postgresUrl: database.url };
+  const patient = await Plane.open(stores, { running: false, commandTimeoutMs: 60_000 });
+  const [port = 0] = await cluster.masters();
+  const [shard = 0] = await shardsOf(port);
+  const known = () => masterName(patient.redis, patient.holds.shards[shard]?.tag ?? "");
+  expect(known()).toBe(`127.0.0.1:${port}`);
+  const back = await cluster.lose(port, "SIGSTOP");
+  const look = patient.upkeep.watch().catch(() => {});
+  await cluster.replaced(port);
+  await expect.poll(known, { timeout: 20_000 }).not.toBe(`127.0.0.1:${port}`);
+  await back();
+  await look;
+  await patient.vanish();
+}, 120_000);
 
 test("a slot moves to another master and back under load: not a charge is lost or doubled", async () => {
   await cluster.settled();

@@ -128,7 +128,7 @@ export class Run {
 
   async begin(): Promise<void> {
     this.#planes = await Promise.all([this.#open(), this.#open(), this.#open()]);
-    await this.#forget(this.#at(0));
+    await this.#at(0).flush();
     for (const organization of [0, 1]) await makeOrganization(this.#pool, this.#name(organization), 400n);
     for (const { upkeep } of this.#planes) await upkeep.look();
     await this.#copy();
@@ -416,15 +416,11 @@ export class Run {
   }
 
   async #flush(): Promise<void> {
-    await this.#forget(this.#connected());
+    await this.#connected().flush();
     for (const known of this.#settled()) known.isForgotten = true;
     // Each plane notices with its next call, here a sweep, which meets what was held again.
     this.#mayBeSwept();
     for (const { upkeep } of this.#planes) await upkeep.sweep().catch(isAway);
-  }
-
-  async #forget({ redis }: Plane): Promise<void> {
-    await Promise.all(allServers(redis).map((server) => server.flushall()));
   }
 
   /** A plane that reaches Redis. */

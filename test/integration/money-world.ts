@@ -97,6 +97,8 @@ export class Plane {
       readonly recheckKey?: HoldsOptions["recheckKey"];
       readonly waitMs?: number;
       readonly mostOwed?: number;
+      /** Of Redis; as a data plane's unless a test has more patience. */
+      readonly commandTimeoutMs?: number;
       /** To Postgres; as a data plane's unless there are many. */
       readonly maxConnections?: number;
       readonly kept?: NonNullable<HoldsOptions["kept"]>;
@@ -105,9 +107,9 @@ export class Plane {
     } = {},
   ): Promise<Plane> {
     const log = pino({ level: process.env["MONEY_LOG"] ?? "silent" });
-    const redis = openRedis(stores.redisUrl, { onError: () => {} });
+    const { maxConnections = 10, commandTimeoutMs = 1_000 } = options;
+    const redis = openRedis(stores.redisUrl, { commandTimeoutMs, onError: () => {} });
     await redisReady(redis, 5_000);
-    const { maxConnections = 10 } = options;
     const pool = await openPostgres(stores.postgresUrl, { maxConnections, onError: () => {} });
     const holds = new Holds({
       redis,
@@ -142,6 +144,11 @@ export class Plane {
     const [server, ...others] = allServers(this.redis);
     if (server === undefined || others.length > 0) throw new Error("this Redis is not one server");
     return server;
+  }
+
+  /** Its Redis forgets everything, each of its servers. */
+  async flush(): Promise<void> {
+    await Promise.all(allServers(this.redis).map((server) => server.flushall()));
   }
 
   /** The part of the meter that counts this organization. */
