@@ -39,6 +39,8 @@ export interface RedisOptions {
   readonly replicaOf?: number;
   /** A node of a cluster, which knows no other yet. */
   readonly cluster?: { readonly nodeTimeoutMs: number };
+  /** Further settings, by their names in `redis.conf`. */
+  readonly settings?: Readonly<Record<string, string>>;
   readonly say: Say;
 }
 
@@ -64,7 +66,7 @@ export async function startRedis(options: RedisOptions): Promise<RedisServer> {
       sockets === null
         ? { port: options.port || (await freePort()), host: "127.0.0.1" }
         : { path: join(sockets, SOCKET) };
-    const child = spawn(program.path, settings(where, folder, options), {
+    const child = spawn(program.path, argumentsOf(where, folder, options), {
       cwd: folder,
       env: { ...process.env, ...program.environment },
       // Its own group: Ctrl-C in a terminal must reach the stores last, through us.
@@ -90,7 +92,11 @@ export async function startRedis(options: RedisOptions): Promise<RedisServer> {
   }
 }
 
-function settings(where: Where, folder: string, { durable, replicaOf, cluster }: RedisOptions): string[] {
+function argumentsOf(
+  where: Where,
+  folder: string,
+  { durable, replicaOf, cluster, settings }: RedisOptions,
+): string[] {
   const values = {
     // A socket that a killed server left is removed by the next one.
     ...("path" in where
@@ -120,6 +126,7 @@ function settings(where: Where, folder: string, { durable, replicaOf, cluster }:
           // Other masters go on while one has none in its place.
           "cluster-require-full-coverage": "no",
         }),
+    ...settings,
   };
   return Object.entries(values).flatMap(([name, value]) => [`--${name}`, value]);
 }

@@ -3,9 +3,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { sql } from "slonik";
+import { sql, type CommonQueryMethods } from "slonik";
 import { expect } from "vitest";
 import { z } from "zod";
+import { creditsText } from "../../dataplane/billing/credits.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import type { OrganizationEntry, Policy, Routing } from "../../dataplane/config/schema.ts";
 import { DataPlane, type Stores } from "../fakes/data-plane.ts";
@@ -22,7 +23,7 @@ import {
   sha256,
   writeFiles,
 } from "../fakes/sample-snapshot.ts";
-import { readRequest, type ReadRequest } from "../fakes/upstream/read-request.ts";
+import type { ReadRequest } from "../fakes/upstream/read-request.ts";
 import type { Faults, Step } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { Plane } from "../integration/money-world.ts";
@@ -50,10 +51,18 @@ const models: Readonly<Record<Kind, string>> = { messages: "m", chat: "c", tools
  * Each request is told by its output tokens: ten times its marker when it ran to its end, nine less when only the
  * first of two iterations did. One input token an iteration.
  */
-const markerOf = (output: number) => Math.ceil(output / 10);
+export const markerOf = (output: number) => Math.ceil(output / 10);
 const SEARCH_MICROS = 320_000n;
 const MAX_TOKENS = 1_000_000;
 const limits = { contextTokens: 2_000_000, maxOutputTokens: MAX_TOKENS };
+
+/** A request's body, whole, without tools. */
+export const requestOf = (marker: number, kind: Kind = "messages") => ({
+  model: models[kind],
+  // More than any marker takes: an upstream that reports more than was asked for is not believed (rule 7.9).
+  max_tokens: MAX_TOKENS,
+  messages: [{ role: "user", content: String(marker) }],
+});
 
 function answerTo({ question, rounds, tools }: ReadRequest, faults: Faults): Step {
   const all = 10 * Number(question);
@@ -66,33 +75,71 @@ function answerTo({ question, rounds, tools }: ReadRequest, faults: Faults): Ste
   return { answer: { parts: [{ type: "text", text: "one two three" }], usage }, faults };
 }
 
+export interface WorldOptions {
+  /** Each with a key of its own; the first is `org_acme` in most tests. */
+  readonly organizations?: readonly string[];
+  /** To each data plane. */
+  readonly environment?: Readonly<Record<string, string>>;
+}
+
+/** The key of an organization. */
+export const keyOf = (organization: string): string =>
+  organization === "org_acme" ? sampleKeys.inference : `sk-svc-${sha256(organization).slice(0, 40)}`;
+
 export class World {
   readonly #stores: Stores;
   readonly #folder: string;
   readonly #engine: FakeSite;
   readonly upstream: FakeUpstream;
   readonly #planes = new Set<DataPlane>();
+  readonly organizations: readonly string[];
+  readonly #environment: Readonly<Record<string, string>>;
   readonly seen: Seen[] = [];
   /** How the upstream is slow. */
   faults: Faults = {};
   #markers = 0;
+  /** Of single requests. */
+  readonly #faultsOf = new Map<number, Faults>();
+  /** How many calls of each request the upstream was sent. */
+  readonly #served = new Map<number, number>();
 
-  private constructor(stores: Stores, folder: string, upstream: FakeUpstream, engine: FakeSite) {
+  private constructor(
+    stores: Stores,
+    folder: string,
+    upstream: FakeUpstream,
+    engine: FakeSite,
+    { organizations = ["org_acme"], environment = {} }: WorldOptions,
+  ) {
     this.#stores = stores;
     this.#folder = folder;
     this.upstream = upstream;
     this.#engine = engine;
+    this.organizations = organizations;
+    this.#environment = environment;
   }
 
-  static async open(stores: Stores): Promise<World> {
+  static async open(stores: Stores, options: WorldOptions = {}): Promise<World> {
     const folder = await mkdtemp(join(tmpdir(), "gapura-money-"));
     const engine = await FakeSite.start(searxng([{ url: "https://gates.example/", title: "Gates" }]));
     const upstream: FakeUpstream = await startUpstream({
-      fallback: (request) => answerTo(request, { delayBetweenEventsMs: 5, ...world.faults }),
+      fallback: (request) => world.#answer(request),
     });
-    const world = new World(stores, folder, upstream, engine);
+    const world = new World(stores, folder, upstream, engine, options);
     await world.publish("old", 1);
     return world;
+  }
+
+  #answer(request: ReadRequest): Step {
+    const marker = Number(request.question);
+    this.#served.set(marker, (this.#served.get(marker) ?? 0) + 1);
+    return answerTo(request, { delayBetweenEventsMs: 5, ...this.faults, ...this.#faultsOf.get(marker) });
+  }
+
+  /** The number of a request that is about to be made, which is all that it asks. `faults`: of its upstream alone. */
+  mark(faults?: Faults): number {
+    this.#markers += 1;
+    if (faults !== undefined) this.#faultsOf.set(this.#markers, faults);
+    return this.#markers;
   }
 
   /** Writes a snapshot into the folder that data planes of this name read. */
@@ -124,14 +171,16 @@ export class World {
         sampleRoute(models.tools, { limits, upstreams: [messages], toolPolicy: "tools" }),
       ],
       policies: { tools: searching },
-      organizations: [
-        sampleOrganization("org_acme", {
-          grants: [{ name: "start", amountMicros: "1000000000000" }],
-          apiKeys: [declaredKey("ci", sampleKeys.inference)],
-          adminKeys: [{ name: "root", sha256: sha256(sampleKeys.admin), hint: "sk-adm-svc-b" }],
+      organizations: this.organizations.map((id, index) =>
+        sampleOrganization(id, {
+          grants: [{ name: "start", amountMicros: "1000000000000000" }],
+          apiKeys: [declaredKey("ci", keyOf(id))],
+          ...(index === 0
+            ? { adminKeys: [{ name: "root", sha256: sha256(sampleKeys.admin), hint: "sk-adm-svc-b" }] }
+            : {}),
           ...more,
         }),
-      ],
+      ),
     });
   }
 
@@ -141,7 +190,10 @@ export class World {
       stores: this.#stores,
       snapshot: join(this.#folder, snapshots),
       node: preloaded,
-      environment: dieAt === undefined ? {} : { GAPURA_TEST_DIE_AT: dieAt },
+      environment: {
+        ...this.#environment,
+        ...(dieAt === undefined ? {} : { GAPURA_TEST_DIE_AT: dieAt }),
+      },
     });
     this.#planes.add(plane);
     return plane;
@@ -158,9 +210,13 @@ export class World {
   }
 
   /** One request, whole or streamed, in one dialect or the other; what became of it is remembered. */
-  async ask({ url }: Pick<DataPlane, "url">, kind?: Kind, key: string = sampleKeys.inference): Promise<Seen> {
-    this.#markers += 1;
-    const marker = this.#markers;
+  async ask(
+    { url }: Pick<DataPlane, "url">,
+    kind?: Kind,
+    key: string = sampleKeys.inference,
+    faults?: Faults,
+  ): Promise<Seen> {
+    const marker = this.mark(faults);
     const taken = kind ?? (["messages", "messages", "chat", "chat", "tools"] as const)[marker % 5] ?? "chat";
     const { status, answer } = await this.#exchange(url, marker, taken, key).catch(() => broken);
     const output = answer === null ? null : outputTokens(answer);
@@ -176,14 +232,7 @@ export class World {
     const response = await fetch(`${url}${kind === "chat" ? "/v1/chat/completions" : "/v1/messages"}`, {
       method: "POST",
       headers: { "x-api-key": key, "content-type": "application/json" },
-      body: JSON.stringify({
-        model: models[kind],
-        // More than any marker takes: an upstream that reports more than was asked for is not believed (rule 7.9).
-        max_tokens: MAX_TOKENS,
-        stream,
-        messages: [{ role: "user", content: String(marker) }],
-        ...(kind === "tools" ? { tools } : {}),
-      }),
+      body: JSON.stringify({ ...requestOf(marker, kind), stream, ...(kind === "tools" ? { tools } : {}) }),
       signal: AbortSignal.timeout(20_000),
     });
     const text = await response.text();
@@ -208,35 +257,34 @@ export class World {
     await Promise.all(Array.from({ length: width }, (_, index) => worker(index)));
   }
 
-  /** Ends what is dead and compares what clients saw, what the upstream served and what the ledger says. */
-  async judge(): Promise<void> {
+  /**
+   * Ends what is dead and compares what clients saw, what the upstream served and what the ledger says. `lost`: of the first
+   * organization, the rows that only a Postgres has which is gone; the audit tells their sum, and nothing else.
+   */
+  async judge(lost: readonly LedgerRow[] = []): Promise<void> {
     for (const plane of this.#planes) await plane.stop("SIGTERM");
     // The sweeper of another data plane, which takes every hold for a dead owner's: they all are.
     const sweeper = await Plane.open(this.#stores, { running: false, rhythm: { staleMs: -1 } });
     try {
       await sweeper.upkeep.sweep();
       await sweeper.upkeep.drain();
-      await sweeper.holds.refresh(["org_acme"]);
-      this.#judgeRows(await sweeper.pool.any(rowsQuery));
+      await sweeper.holds.refresh(this.organizations);
+      this.#judgeRows([...(await readRows(sweeper.pool)), ...lost].filter(({ estimated }) => !estimated));
       const report = await reconcileLedger(sweeper.pool, sweeper.redis);
-      expect(report.broken).toEqual([]);
+      const sum = lost.reduce((total, { cost }) => total + cost, 0n);
+      const told = sum === 0n ? [] : [`${this.organizations[0]}: lost ${creditsText(sum)} credits`];
+      expect(report.broken).toEqual(told);
       expect(report.holds).toBe(0);
     } finally {
       await sweeper.close();
     }
   }
 
-  #judgeRows(rows: readonly z.infer<typeof rowSchema>[]): void {
+  #judgeRows(rows: readonly LedgerRow[]): void {
     const charged = new Map(rows.map((row) => [markerOf(Number(row.output)), row]));
     expect(charged.size, "no request is charged twice").toBe(rows.length);
-    // The upstream's own log: how many calls of each request it was sent.
-    const served = new Map<number, number>();
-    for (const { path, text } of this.upstream.requests) {
-      const { question } = readRequest(path === "/v1/messages" ? "messages" : "chat", text);
-      served.set(Number(question), (served.get(Number(question)) ?? 0) + 1);
-    }
     for (const [marker, { iterations, input, output, cost, searches }] of charged) {
-      expect(served.get(marker) ?? 0, `calls of ${marker}`).toBeGreaterThanOrEqual(iterations);
+      expect(this.#served.get(marker) ?? 0, `calls of ${marker}`).toBeGreaterThanOrEqual(iterations);
       expect(cost).toBe(96n * input + 480n * output + SEARCH_MICROS * searches);
     }
     for (const { marker, complete, output } of this.seen) {
@@ -263,19 +311,25 @@ interface Answered {
 const broken: Answered = { status: null, answer: null };
 
 const rowSchema = z.object({
+  id: z.string(),
   output: z.bigint(),
   input: z.bigint(),
   searches: z.bigint(),
   iterations: z.number(),
   cost: z.bigint(),
   provisional: z.boolean(),
+  /** Of an answer that was cut: its counters do not tell whose it is. */
+  estimated: z.boolean(),
 });
-/** Estimates cannot be told by their counters; they belong to answers that were cut. */
-const rowsQuery = sql.type(rowSchema)`
-  select output_tokens as output, input_tokens as input, web_searches as searches, iterations, cost_micros as cost,
-    provisional
-  from usage where not estimated
-`;
+export type LedgerRow = z.infer<typeof rowSchema>;
+
+/** All rows of a ledger. */
+export const readRows = (pool: CommonQueryMethods): Promise<readonly LedgerRow[]> =>
+  pool.any(sql.type(rowSchema)`
+    select id, output_tokens as output, input_tokens as input, web_searches as searches, iterations, cost_micros as cost,
+      provisional, estimated
+    from usage
+  `);
 
 export const declaredKey = (name: string, secret: string) => ({
   name,

@@ -1,4 +1,5 @@
 /** Whole data planes on a Redis Cluster: what `/readyz` and clients see while masters are lost (rules 12.1, 12.2). */
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { shardOf } from "../../dataplane/billing/shard.ts";
 import type { DataPlane } from "../fakes/data-plane.ts";
@@ -58,6 +59,39 @@ test("its own master is lost under load: refused until there is another, and ser
   await cluster.replaced(own);
   await expect.poll(served, { timeout: 10_000 }).toBe(true);
   await back();
+  stop.abort();
+  await load;
+}, 120_000);
+
+test("two masters are lost at once: both are named, and all is as before when they are back", async () => {
+  const own = await ownMaster();
+  const lost = [own, (await cluster.masters()).find((port) => port !== own) ?? 0];
+  // Nobody is elected without a majority of the masters, and the third one refuses everything too.
+  const back = await cluster.loseAll(lost);
+  const names = lost.map((port) => `127\\.0\\.0\\.1:${port}`);
+  const text = new RegExp(
+    `ok redis: of 3 masters (${names.join(", ")}|${names.toReversed().join(", ")}) do not answer`,
+  );
+  const both = { ok: true, text: expect.stringMatching(text) };
+  await expect.poll(readiness, { timeout: 10_000, interval: 20 }).toEqual([both, both]);
+  expect(await served()).toBe(false);
+  await back();
+  await expect.poll(served, { timeout: 20_000 }).toBe(true);
+  const well = { ok: true, text: expect.stringContaining("ok redis\n") };
+  await expect.poll(readiness, { timeout: 20_000 }).toEqual([well, well]);
+}, 120_000);
+
+test("the slot of its shard moves to another master and back under load: refused at most meanwhile", async () => {
+  const stop = new AbortController();
+  const load = world.load(() => planes, 6, stop.signal);
+  const shard = shardOf("org_acme");
+  const from = await cluster.masterOf(shard);
+  const to = (await cluster.masters()).find((port) => port !== from) ?? 0;
+  await cluster.move(shard, to, { slowly: () => sleep(20) });
+  expect(await cluster.masterOf(shard)).toBe(to);
+  await expect.poll(served, { timeout: 10_000 }).toBe(true);
+  await cluster.move(shard, from);
+  await expect.poll(served, { timeout: 10_000 }).toBe(true);
   stop.abort();
   await load;
 }, 120_000);

@@ -26,8 +26,9 @@ afterEach(async () => {
 });
 
 /** A client of the proxy, and what it was answered. */
-function client() {
-  const socket: Socket = connect({ host: "127.0.0.1", port: Number(new URL(proxy.url).port) });
+function client(localAddress = "127.0.0.1") {
+  const port = Number(new URL(proxy.url).port);
+  const socket: Socket = connect({ host: "127.0.0.1", port, localAddress });
   const seen = { answered: "", ended: false, socket };
   socket.on("data", (bytes: Buffer) => (seen.answered += bytes.toString()));
   socket.on("error", () => {});
@@ -100,4 +101,32 @@ test("a hole for answers: the other side does what it is told, and nobody hears 
   proxy.cut();
   await expect.poll(() => one.ended).toBe(true);
   expect(one.answered).toBe("re:a");
+});
+
+test("a hole for one address: whoever comes from another is answered", async () => {
+  const [one, two] = [client(), client("127.0.0.9")];
+  for (const { socket } of [one, two]) socket.write("a");
+  await expect.poll(() => [one.answered, two.answered]).toEqual(["re:a", "re:a"]);
+  proxy.hole("everything", (address) => address === "127.0.0.9");
+  const late = client("127.0.0.9");
+  await once(late.socket, "connect");
+  for (const { socket } of [two, late, one]) socket.write("b");
+  await expect.poll(() => one.answered).toBe("re:are:b");
+  expect([two.answered, late.answered]).toEqual(["re:a", ""]);
+  proxy.reconnect();
+  await expect.poll(() => [two.answered, late.answered]).toEqual(["re:are:b", "re:b"]);
+});
+
+test("another store: connections of before break, and new ones lead to it", async () => {
+  const other = createServer((socket) => void socket.on("error", () => {}).end("other"));
+  other.listen(0, "127.0.0.1");
+  await once(other, "listening");
+  const one = client();
+  one.socket.write("a");
+  await expect.poll(() => one.answered).toBe("re:a");
+  proxy.leadTo(`redis://127.0.0.1:${(other.address() as AddressInfo).port}`);
+  await expect.poll(() => one.ended).toBe(true);
+  const two = client();
+  await expect.poll(() => two.answered).toBe("other");
+  other.close();
 });

@@ -8,6 +8,8 @@ export type Lost = "everything" | "answers";
 
 interface Pair {
   readonly client: Socket;
+  /** The client's. */
+  readonly address: string;
   readonly store: Socket;
   /** The store's answers stay where they are. */
   hushed: boolean;
@@ -15,11 +17,13 @@ interface Pair {
 
 export class TcpProxy {
   readonly #server: Server;
-  readonly #target: URL;
+  #target: URL;
   readonly #pairs = new Set<Pair>();
   /** Connections that came while nothing went through. */
   readonly #waiting = new Set<Socket>();
   #lost: Lost | null = null;
+  /** Whose words are lost, by the address that they come from. */
+  #loses: (address: string) => boolean = () => true;
   #refusing = false;
   /** After words that match, no answer of the store comes through on that connection until `reconnect`. */
   unanswered: RegExp | null = null;
@@ -53,9 +57,13 @@ export class TcpProxy {
     this.#breakAll();
   }
 
-  /** Nothing goes through and nobody is told: as a firewall that drops packets. New connections hang. */
-  hole(lost: Lost = "everything"): void {
+  /**
+   * Nothing goes through and nobody is told: as a firewall that drops packets. New connections hang. `from`: for clients of
+   * these addresses alone.
+   */
+  hole(lost: Lost = "everything", from: (address: string) => boolean = () => true): void {
     this.#lost = lost;
+    this.#loses = from;
     for (const pair of this.#pairs) this.#pace(pair);
   }
 
@@ -71,6 +79,12 @@ export class TcpProxy {
     this.#waiting.clear();
   }
 
+  /** From now on it stands before another store, as a service whose primary is another one. Connections of before break. */
+  leadTo(url: string): void {
+    this.#target = new URL(url);
+    this.#breakAll();
+  }
+
   async close(): Promise<void> {
     this.cut();
     this.#server.close();
@@ -80,7 +94,7 @@ export class TcpProxy {
   #accept(client: Socket): void {
     client.on("error", () => client.destroy());
     if (this.#refusing) client.resetAndDestroy();
-    else if (this.#lost === "everything") {
+    else if (this.#lost === "everything" && this.#loses(addressOf(client))) {
       this.#waiting.add(client);
       client.once("close", () => this.#waiting.delete(client));
     } else this.#join(client);
@@ -90,7 +104,7 @@ export class TcpProxy {
     const { hostname, port } = this.#target;
     const store = connect({ host: hostname, port: Number(port), noDelay: true });
     client.setNoDelay(true);
-    const pair: Pair = { client, store, hushed: false };
+    const pair: Pair = { client, store, address: addressOf(client), hushed: false };
     this.#pairs.add(pair);
     store.on("error", () => store.destroy());
     client.on("data", (bytes: Buffer) => {
@@ -122,10 +136,11 @@ export class TcpProxy {
   }
 
   /** Reads from those whose words go through. What the others say stays where it is. */
-  #pace({ client, store, hushed }: Pair): void {
-    if (this.#lost === "everything") client.pause();
+  #pace({ client, store, address, hushed }: Pair): void {
+    const lost = this.#loses(address) ? this.#lost : null;
+    if (lost === "everything") client.pause();
     else client.resume();
-    if (this.#lost === null && !hushed) store.resume();
+    if (lost === null && !hushed) store.resume();
     else store.pause();
   }
 
@@ -144,3 +159,5 @@ export class TcpProxy {
     this.#waiting.clear();
   }
 }
+
+const addressOf = ({ remoteAddress = "" }: Socket): string => remoteAddress;

@@ -8,6 +8,7 @@ import { freePort } from "../../hack/free-port.ts";
 import { signalAll, stopProcess } from "../../hack/processes.ts";
 import { startRedis, type RedisServer } from "../../hack/redis.ts";
 import { waitFor } from "../bench/wait-for.ts";
+import type { Network, Side } from "./partitions.ts";
 
 const MASTERS = 3;
 const SLOTS = 16_384;
@@ -27,12 +28,17 @@ export interface RedisCluster extends AsyncDisposable {
   lose(port: number, how: "SIGKILL" | "SIGSTOP"): Promise<() => Promise<void>>;
   /** Resolves when the slots of that master have another one. */
   replaced(port: number): Promise<void>;
+  /** Cuts a master off; needs a network. @returns mends that and waits until all is well. */
+  part(port: number, from: Side): Promise<() => Promise<void>>;
   /** Asks a replica of a master to take its place, as for an upgrade of its machine, and waits until it has. */
   plan(port: number): Promise<void>;
   /** Moves the slot of a shard to another master, key by key, as `redis-cli --cluster reshard` does. */
   move(shard: number, to: number, options?: { readonly slowly?: () => Promise<void> }): Promise<void>;
-  /** SIGKILLs all nodes. @returns brings them back. */
-  loseAll(): Promise<() => Promise<void>>;
+  /** SIGKILLs all nodes, or these. @returns brings them back. */
+  loseAll(these?: readonly number[]): Promise<() => Promise<void>>;
+  /** SIGSTOP and SIGCONT for all nodes. */
+  freeze(): void;
+  resume(): void;
   /** Every master has a replica that has all of its data. */
   settled(): Promise<void>;
 }
@@ -59,24 +65,51 @@ function readNode(line: string): NodeLine {
   };
 }
 
-export async function startRedisCluster(): Promise<RedisCluster> {
+interface Place {
+  /** Where it listens. */
+  readonly port: number;
+  /** Where the others find its bus. */
+  readonly busPort: number;
+  readonly settings: Readonly<Record<string, string>>;
+}
+
+/**
+ * `network`: one whose ways can be cut, and the nodes' ports are those of its proxies; without it they talk straight.
+ * `settings`: further ones of each node.
+ */
+export async function startRedisCluster({
+  network,
+  settings = {},
+}: {
+  readonly network?: Network;
+  readonly settings?: Readonly<Record<string, string>>;
+} = {}): Promise<RedisCluster> {
   await using disposal = new AsyncDisposableStack();
   const parent = await mkdtemp(join(tmpdir(), "gapura-cluster-"));
   disposal.defer(() => rm(parent, { recursive: true, force: true }));
+  /** All by the ports by which the cluster knows them. */
+  const places = new Map<number, Place>();
   const servers = new Map<number, RedisServer>();
   const clients = new Map<number, Redis>();
-  const start = async (port: number) => {
+  const placeOf = (port: number) => {
+    const place = places.get(port);
+    if (place === undefined) throw new Error(`no node on ${port}`);
+    return place;
+  };
+  const start = async (known: number) => {
+    const { port, settings: own } = placeOf(known);
     const server = await startRedis({
       folder: join(parent, `redis-${port}`),
       port,
       durable: false,
       cluster: { nodeTimeoutMs: NODE_TIMEOUT_MS },
+      settings: { ...own, ...settings },
       say,
     });
-    const open = new Redis({ port: server.port, host: "127.0.0.1" });
+    const open = new Redis({ port, host: "127.0.0.1" });
     await open.config("SET", "masterauth", PASSWORD, "requirepass", PASSWORD);
     open.disconnect();
-    servers.set(server.port, server);
+    servers.set(known, server);
   };
   disposal.defer(async () => {
     for (const { process } of servers.values()) await stopProcess(process, "SIGKILL", 5_000);
@@ -85,13 +118,14 @@ export async function startRedisCluster(): Promise<RedisCluster> {
     for (const client of clients.values()) client.disconnect();
   });
   for (let n = 0; n < 2 * MASTERS; n += 1) {
-    // The bus has the port 10,000 above.
     let port = await freePort();
     while (port > 55_000) port = await freePort();
-    await start(port);
+    const known = await placeIn(network, port);
+    places.set(known.port, known.place);
+    await start(known.port);
     const client = new Redis({ port, host: "127.0.0.1", password: PASSWORD, retryStrategy: () => 50 });
     client.on("error", () => {});
-    clients.set(port, client);
+    clients.set(known.port, client);
   }
   const ports = [...clients.keys()];
   const clientOf = (port: number) => {
@@ -100,7 +134,7 @@ export async function startRedisCluster(): Promise<RedisCluster> {
     return client;
   };
   const first = clientOf(ports[0]!);
-  for (const port of ports.slice(1)) await first.cluster("MEET", "127.0.0.1", port);
+  for (const port of ports.slice(1)) await first.cluster("MEET", "127.0.0.1", port, placeOf(port).busPort);
   const nodesOf = async (client: Redis) =>
     String(await client.cluster("NODES"))
       .trim()
@@ -201,14 +235,25 @@ export async function startRedisCluster(): Promise<RedisCluster> {
         await settled();
       };
     },
-    loseAll: async () => {
+    part: async (port, from) => {
+      if (network === undefined) throw new Error("these nodes have no network that could be parted");
       await settled();
-      signalAll(ports.map(pidOf), "SIGKILL");
+      network.part(port, from);
       return async () => {
-        await Promise.all(ports.map(start));
+        network.heal();
         await settled();
       };
     },
+    loseAll: async (these = ports) => {
+      await settled();
+      signalAll(these.map(pidOf), "SIGKILL");
+      return async () => {
+        await Promise.all(these.map(start));
+        await settled();
+      };
+    },
+    freeze: () => signalAll(ports.map(pidOf), "SIGSTOP"),
+    resume: () => signalAll(ports.map(pidOf), "SIGCONT"),
     move: async (shard, to, { slowly } = {}) => {
       const [slot, from] = await Promise.all([slotOf(shard), masterOf(shard)]);
       const nodes = await view();
@@ -228,4 +273,23 @@ export async function startRedisCluster(): Promise<RedisCluster> {
     },
     [Symbol.asyncDispose]: () => stops.disposeAsync(),
   };
+}
+
+/** Where a node listens, and the port by which the cluster knows it. */
+async function placeIn(
+  network: Network | undefined,
+  port: number,
+): Promise<{ readonly port: number; readonly place: Place }> {
+  // The bus has the port 10,000 above.
+  const busPort = port + 10_000;
+  if (network === undefined) return { port, place: { port, busPort, settings: {} } };
+  const { ports, address } = await network.join(port, busPort);
+  const [known = 0, bus = 0] = ports;
+  const settings = {
+    "cluster-announce-ip": "127.0.0.1",
+    "cluster-announce-port": String(known),
+    "cluster-announce-bus-port": String(bus),
+    "bind-source-addr": address,
+  };
+  return { port: known, place: { port, busPort: bus, settings } };
 }

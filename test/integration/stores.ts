@@ -18,6 +18,8 @@ import { startPostgres, type PostgresServer } from "../../hack/postgres.ts";
 import { processesIn, signalAll, stopProcess } from "../../hack/processes.ts";
 import { startRedis, type RedisServer } from "../../hack/redis.ts";
 import { startPooler } from "./pooler.ts";
+import { startRedisCluster, type RedisCluster } from "./redis-cluster.ts";
+import { startSentinels, type SentinelSet } from "./sentinels.ts";
 
 declare module "vitest" {
   export interface ProvidedContext {
@@ -163,9 +165,36 @@ async function testStore(
   };
 }
 
-/** A Redis process of one's own, append-only, `noeviction`; 30 ms. Remember to dispose of it. */
-export function freshRedis(): Promise<TestStore> {
-  return testStore(
+/** A Redis of several servers, all of which are hurt together. */
+function severalServers(set: RedisCluster | SentinelSet): TestStore {
+  let back = async () => {};
+  const kill = async () => {
+    back = await set.loseAll();
+  };
+  const noCopy = () => Promise.reject(new Error("several servers are not copied as of one moment"));
+  return {
+    url: set.url,
+    folder: "",
+    kill,
+    stop: kill,
+    start: () => back(),
+    freeze: () => set.freeze(),
+    resume: () => set.resume(),
+    save: noCopy,
+    rollBack: noCopy,
+    [Symbol.asyncDispose]: async () => await set[Symbol.asyncDispose](),
+  };
+}
+
+/**
+ * A Redis process of one's own, append-only, `noeviction`; 30 ms. Remember to dispose of it. With TEST_REDIS=cluster or
+ * TEST_REDIS=sentinels one of several servers.
+ */
+export async function freshRedis(): Promise<TestStore> {
+  const form = process.env["TEST_REDIS"];
+  if (form === "cluster") return severalServers(await startRedisCluster());
+  if (form === "sentinels") return severalServers(await startSentinels());
+  return await testStore(
     (folder, port) => startRedis({ folder, port, durable: false, say }),
     (port) => `redis://127.0.0.1:${port}`,
   );
@@ -214,7 +243,7 @@ export function freshReplica(primary: TestStore): Promise<TestStore> {
   );
 }
 
-/** A Postgres process of one's own with one migrated database, for crash tests; 1.5 s. */
+/** A Postgres process of one's own with one migrated database, for crash tests; 1.5 s. With TEST_POOLER behind a PgBouncer. */
 export async function freshPostgres(): Promise<TestStore> {
   const urlOf = (port: number) => `postgres://postgres@127.0.0.1:${port}/postgres`;
   const store = await testStore(
@@ -222,5 +251,14 @@ export async function freshPostgres(): Promise<TestStore> {
     urlOf,
   );
   await migrate(store.url, { migrations: readMigrations() });
-  return store;
+  if (inject("pooledUrl") === null) return store;
+  const pooler = await startPooler(store.url);
+  return {
+    ...store,
+    url: pooler.through(store.url),
+    [Symbol.asyncDispose]: async () => {
+      await pooler[Symbol.asyncDispose]();
+      await store[Symbol.asyncDispose]();
+    },
+  };
 }
