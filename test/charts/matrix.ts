@@ -131,6 +131,21 @@ export const matrix: readonly (readonly [string, object])[] = [
     },
   ],
   [
+    "a pooler, Postgres itself and a replica by their names, sentinels with a password, all of a private authority",
+    {
+      postgres: {
+        existingSecret: "ledger-app",
+        host: "ledger-pooler-rw.data",
+        migrateHost: "ledger-rw.data",
+        readHost: "ledger-ro.data",
+        connections: 4,
+      },
+      redis: { existingSecret: "rd", sentinelPasswordKey: "sentinels" },
+      dataPlane: { ...ca, extraEnv: [{ name: "NODE_EXTRA_CA_CERTS", value: "/etc/ca/ca.crt" }] },
+      migrations: { ...ca, extraEnv: [{ name: "NODE_EXTRA_CA_CERTS", value: "/etc/ca/ca.crt" }] },
+    },
+  ],
+  [
     "quickstart that migrates with a private authority",
     {
       quickstart: { enabled: true },
