@@ -214,7 +214,10 @@ interface HeldTiers {
   readonly tier: string;
 }
 
-function heldTiers({ standard, serviceTiers, unit, units }: ScaledPrices, names: readonly string[]): HeldTiers {
+function heldTiers(
+  { standard, serviceTiers, unit, units }: ScaledPrices,
+  names: readonly string[],
+): HeldTiers {
   const known = [...new Set(names)].filter((name) => serviceTiers.has(name));
   const priced: ScaledTier[] = [];
   let times = units;
@@ -252,9 +255,7 @@ function tokenParts({ standard, tiers }: ScaledTier, tokens: TokenUsage): TokenP
   if (tiers.length === 0) return partsAt(standard, tokens);
   const prompt =
     count(tokens.input) + count(tokens.cacheRead) + count(tokens.cacheWrite5m) + count(tokens.cacheWrite1h);
-  const over = tiers
-    .filter(({ inputOver }) => prompt > inputOver)
-    .map(({ rates }) => partsAt(rates, tokens));
+  const over = tiers.filter(({ inputOver }) => prompt > inputOver).map(({ rates }) => partsAt(rates, tokens));
   return over.length === 0 ? partsAt(standard, tokens) : dearestOf(over, sumOf);
 }
 
