@@ -31,7 +31,7 @@ test("rule 4.1: credit that others hold is waited for; none at all is the end", 
 
 test("rule 9.6: what is left of a key's limit and held by others is no lack of the organization's credit", () => {
   for (const kind of ["key", "project"] as const)
-    expect(judgeRun(end(limitReserved(kind), { admitted: false }), 0)).toMatchObject({
+    expect(judgeRun(end(limitReserved(kind, "apikey_1"), { admitted: false }), 0)).toMatchObject({
       kind: "again",
       because: "limit",
     });

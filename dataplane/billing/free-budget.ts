@@ -64,7 +64,7 @@ export class FreeBudget {
   }
 
   /** Counts a request in what its key and project may ask a minute (rule 9.5). @throws ApiError 429 */
-  async pace({ organizationId, limits }: Payer): Promise<void> {
+  async pace({ organizationId, keyId, limits }: Payer): Promise<void> {
     if (limits.every((scope) => scope.limits.requestsPerMinute === undefined)) return;
     if (performance.now() < this.#askRedisFrom) return;
     const rates = limits.map(({ limits: { credits: _, ...rest }, ...scope }) => ({ ...scope, limits: rest }));
@@ -78,7 +78,8 @@ export class FreeBudget {
       return;
     }
     const [word, owner, waitMs, limit] = reply;
-    if (word === "limited") throw limitReached(owner, "requests", Number(limit), Number(waitMs), {});
+    if (word === "limited")
+      throw limitReached({ letter: owner, keyId }, "requests", Number(limit), Number(waitMs), {});
   }
 
   /** What is used up and for how many milliseconds, 0 for nothing; null: Redis is silent. */

@@ -70,7 +70,7 @@ const isRoomLeft = ([, , ofRequests = "0", requests, , ofTokens = "0", tokens]: 
   !(ofRequests !== "0" && requests === "0") && !(ofTokens !== "0" && tokens === "0");
 
 /** A request with the limits of its key, or a key alone. */
-type Limited = Pick<MeteredRequest, "limits" | "acceptedAt">;
+type Limited = Pick<MeteredRequest, "keyId" | "limits" | "acceptedAt">;
 
 /** The lines that a request may have to stand in. */
 const linesOf = ({ request: { organizationId }, scopes }: HeldBill): readonly string[] =>
@@ -139,7 +139,7 @@ export class Gate {
 
   /** Whether the balance is above 0. Without Redis the ledger alone is asked. @throws ApiError 401, 402, 503 */
   async lookForCredit(payer: Payer): Promise<void> {
-    const { organizationId } = payer;
+    const { organizationId, keyId } = payer;
     let reply: Reply;
     try {
       reply = (await this.#look({ ...payer, limits: NO_LIMITS }, noLimits)).reply;
@@ -152,11 +152,11 @@ export class Gate {
     }
     // Files may be stored while the ledger lags, or has yet to say that the credit is spent.
     if (reply[0] !== "fine" && reply[0] !== "full" && reply[0] !== "busy")
-      throw this.#refusal(reply, "chat", { limits: NO_LIMITS, acceptedAt: 0 });
+      throw this.#refusal(reply, "chat", { keyId, limits: NO_LIMITS, acceptedAt: 0 });
   }
 
   async #look(payer: Payer, rates: RateLimits): Promise<{ readonly reply: Reply; readonly asked: Limited }> {
-    const { organizationId } = payer;
+    const { organizationId, keyId } = payer;
     let { keyEpoch, limits } = payer;
     const acceptedAt = this.#options.clock.now();
     const scopes = (): ScopeArguments => [scopesText(limits, acceptedAt, true), String(keyEpoch)];
@@ -180,7 +180,7 @@ export class Gate {
         return this.#shards.run(organizationId, look);
       },
     );
-    return { reply, asked: { limits, acceptedAt } };
+    return { reply, asked: { keyId, limits, acceptedAt } };
   }
 
   /** `line`: to stand in if there is one. `first`: what the first try was told, when it was made already. */
@@ -332,26 +332,30 @@ export class Gate {
     if (reply.length > 2) bill.headers = this.#headers(endpoint, reply.slice(2));
   }
 
-  #refusal(reply: Reply, endpoint: MeteredRequest["endpoint"], { limits, acceptedAt }: Limited): ApiError {
+  #refusal(
+    reply: Reply,
+    endpoint: MeteredRequest["endpoint"],
+    { keyId, limits, acceptedAt }: Limited,
+  ): ApiError {
     const [word = "", which, letter] = reply;
     switch (word) {
       case "empty":
         return creditEmpty();
       case "busy": {
         const scope = limits.find(({ id }) => which?.startsWith(`/${id}.`));
-        return scope === undefined ? creditReserved() : limitReserved(scope.kind);
+        return scope === undefined ? creditReserved() : limitReserved(scope.kind, keyId);
       }
       case "spent": {
         const scope = limits.find(({ kind }) => kind[0] === letter);
-        if (scope !== undefined) return limitSpent(scope, acceptedAt);
+        if (scope !== undefined) return limitSpent(scope, keyId, acceptedAt);
         break;
       }
       case "concurrent":
-        return tooManyAtOnce(which, Number(letter));
+        return tooManyAtOnce({ letter: which, keyId }, Number(letter));
       case "limited": {
         const kind = letter === "tokens" ? "tokens" : "requests";
         const headers = this.#headers(endpoint, reply.slice(5));
-        return limitReached(which, kind, Number(reply[4]), Number(reply[3]), headers);
+        return limitReached({ letter: which, keyId }, kind, Number(reply[4]), Number(reply[3]), headers);
       }
       case "full":
         return ledgerBehind();

@@ -2,7 +2,7 @@
 import { ApiError } from "../lib/api-error.ts";
 import { creditsText } from "./credits.ts";
 import type { MeteredRequest } from "./meter.ts";
-import { amountOf, anewText, beginsAnewAt, type LimitedScope } from "./scopes.ts";
+import { amountOf, anewText, beginsAnewAt, isPersonId, type LimitedScope } from "./scopes.ts";
 
 /** One limit, as it stands after this request. */
 export interface LimitState {
@@ -49,12 +49,21 @@ export function retryAfter(ms: number): number {
   return Math.min(60, Math.max(1, Math.ceil(ms / 1000)));
 }
 
-/** Whose limit it is, as the scripts say it: o(rganization), k(ey), p(roject). */
-const owners: Readonly<Record<string, string>> = { k: "this key", p: "this key's project" };
-const ownerOf = (letter: string | undefined): string => owners[letter ?? "o"] ?? "the organization";
+/** Whose limit it is, in words for who asks: a key, or a person with a token. */
+export interface LimitOwner {
+  /** As the scripts say it: o(rganization), k(ey), p(roject). */
+  readonly letter: string | undefined;
+  readonly keyId: string;
+}
+
+function ownerOf({ letter, keyId }: LimitOwner): string {
+  const asker = isPersonId(keyId) ? "this person" : "this key";
+  if (letter === "k") return asker;
+  return letter === "p" ? `${asker}'s project` : "the organization";
+}
 
 export function limitReached(
-  owner: string | undefined,
+  owner: LimitOwner,
   kind: LimitState["kind"],
   limit: number,
   waitMs: number,
@@ -67,7 +76,7 @@ export function limitReached(
   );
 }
 
-export function tooManyAtOnce(owner: string | undefined, limit: number): ApiError {
+export function tooManyAtOnce(owner: LimitOwner, limit: number): ApiError {
   return new ApiError(
     "rate_limited",
     `The limit of ${ownerOf(owner)} of ${limit} requests at the same time is reached.`,
@@ -86,13 +95,14 @@ export function creditReserved(): ApiError {
 export const RESERVED_LIMIT = { reserved: "limit" } as const;
 
 /** As `creditReserved`, of what is left of a limit. */
-export function limitReserved(kind: LimitedScope["kind"]): ApiError {
-  const message = `This request has to wait: what is left of the limit of ${ownerOf(kind[0])} is reserved by running requests.`;
+export function limitReserved(kind: LimitedScope["kind"], keyId: string): ApiError {
+  const owner = ownerOf({ letter: kind[0], keyId });
+  const message = `This request has to wait: what is left of the limit of ${owner} is reserved by running requests.`;
   return new ApiError("rate_limited", message, { retryAfterSeconds: 1, cause: RESERVED_LIMIT });
 }
 
 /** Rule 9.3: a limit of credit is spent. Never told as the organization's credit. */
-export function limitSpent({ kind, limits }: LimitedScope, acceptedAt: number): ApiError {
+export function limitSpent({ kind, limits }: LimitedScope, keyId: string, acceptedAt: number): ApiError {
   const { credits } = limits;
   const per = credits?.per ?? "total";
   const at = anewText(beginsAnewAt(per, acceptedAt));
@@ -101,7 +111,7 @@ export function limitSpent({ kind, limits }: LimitedScope, acceptedAt: number): 
   const then = at === null ? "It does not begin anew." : `It begins anew at ${at}.`;
   return new ApiError(
     kind === "key" ? "key_limit_reached" : "project_limit_reached",
-    `The limit of ${ownerOf(kind[0])}${amount}${every} is reached. ${then}`,
+    `The limit of ${ownerOf({ letter: kind[0], keyId })}${amount}${every} is reached. ${then}`,
     { details: { begins_anew_at: at } },
   );
 }

@@ -16,6 +16,9 @@ export interface LimitedScope {
 /** What one has that nobody limits. */
 export const NO_LIMITS: readonly LimitedScope[] = [];
 
+/** Whether who asks is a person with a token (identity/person.ts), whose limits are told as theirs, and not a key. */
+export const isPersonId = (keyId: string): boolean => keyId.startsWith("usr_");
+
 /** Days since 1970. */
 type Day = number;
 /** `to` is not part of it. */

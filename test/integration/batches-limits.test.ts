@@ -1,13 +1,14 @@
 /** Rule 9.6: items of a batch count in the limit of the key, or the person, that made it; nobody else waits for it. */
 import { sql } from "slonik";
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
 import type { Limits } from "../../dataplane/config/schema.ts";
+import { FakeIssuer, signingKey } from "../fakes/issuer.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { openGround, type Ground } from "./batches-ground.ts";
-import { BatchPlane, bodyOf, line, routesTo, type Json } from "./batches-world.ts";
+import { BatchPlane, bodyOf, line, type PlaneOptions, routesTo, type Json } from "./batches-world.ts";
 import { makeOrganization } from "./money-world.ts";
 
 /** Of an item of the upstream's answer: 1,000 × 96 + 100 × 480 micro-credits, half of that in a batch. */
@@ -15,11 +16,27 @@ const usage = { input: 1_000, output: 100 };
 const ITEMS = 6;
 const LOOK_MS = 5 * 60_000;
 const narrow = { authorization: `Bearer ${sampleKeys.narrow}` };
+const issuer = new FakeIssuer("https://login.test", Date.now);
+const signer = signingKey("EC", "one");
+issuer.publish(signer);
+const people = {
+  organizationId: "org_acme",
+  identity: {
+    issuer: issuer.url,
+    audiences: ["gapura"],
+    jwksUrl: null,
+    allowCidrs: [],
+    allowPorts: [],
+    rules: [{ claims: {}, role: "member" as const, project: "default" }],
+  },
+  fetchJson: issuer.fetchJson,
+} satisfies PlaneOptions["people"];
 
 let ground: Ground;
 let plane: BatchPlane;
 let ahead = 0;
-/** What holds for every key of `org_acme`, which makes one batch after the other. */
+/** Who makes one batch after the other, and what holds for them. */
+let maker = "";
 let limited: Limits | null;
 
 beforeAll(async () => {
@@ -32,11 +49,12 @@ beforeEach(async () => {
   const routes = routesTo(ground.upstream.url);
   plane = await BatchPlane.open(ground.stores, {
     upstreamUrl: ground.upstream.url,
+    people,
     clock: { now: () => Date.now() + ahead },
     routes: [...routes, ...routes.map((route) => ({ ...route, model: route.model.replace("m-", "al-") }))],
     worker: { limits: { places: 2, placesOfOne: 1 }, rhythm: { pollMs: 50 } },
     limitsOf: async (id) => ({
-      limits: limited === null ? [] : [{ kind: "key", id, limits: limited }],
+      limits: limited === null || id !== maker ? [] : [{ kind: "key", id, limits: limited }],
       keyEpoch: await epochOf("org_acme"),
     }),
   });
@@ -73,60 +91,77 @@ async function create(model: string, headers: Record<string, string> = {}): Prom
 const counts = async (path: string) =>
   (await plane.json("GET", path)).body["request_counts"] as Record<"completed" | "failed", number>;
 
-/** What `org_acme` has spent, and what one item costs, measured without a limit. */
-async function spending(): Promise<{ readonly spent: bigint; readonly cost: bigint }> {
-  const before = await plane.plane.holds.credit("org_acme");
-  await plane.ended(await create("m-chat"));
-  const { used } = await plane.plane.holds.credit("org_acme");
-  return { spent: used, cost: (used - before.used) / BigInt(ITEMS) };
-}
 const credits = (amount: bigint, per: "day" | "total"): Limits => ({
   credits: { amountMicros: String(amount), per },
 });
 
-test("beyond a limit that never begins anew items fail with its code, and another organization's go on", async () => {
-  const { spent, cost } = await spending();
-  // The items before count as well.
-  await limit(credits(spent + 2n * cost, "total"));
-  const path = await create("m-chat");
-  const others = await create("al-chat", narrow);
-  const ended = await plane.ended(path);
-  expect(ended["request_counts"]).toMatchObject({ completed: 2, failed: ITEMS - 2 });
-  const errors = await plane.lines(`/v1/files/${String(ended["error_file_id"])}/content`);
-  expect(errors.map(({ error }) => (error as Json)["code"])).toEqual(
-    Array.from({ length: ITEMS - 2 }, () => "key_limit_reached"),
-  );
-  let theirs: Json = {};
-  await expect
-    .poll(async () => (theirs = (await plane.json("GET", others, undefined, narrow)).body)["status"], {
-      timeout: 30_000,
-    })
-    .toBe("completed");
-  expect(theirs["request_counts"]).toMatchObject({ completed: ITEMS, failed: 0 });
-});
+describe.each([
+  ["a key", /^apikey_/, () => ({ authorization: `Bearer ${sampleKeys.inference}` })],
+  ["a person", /^usr_/, () => ({ authorization: `Bearer ${issuer.token(signer, {}, { alg: "ES256" })}` })],
+] as const)("made by %s", (_, form, caller) => {
+  /** What they have spent in all, and what one item costs, measured without a limit. */
+  async function spending(): Promise<{ readonly spent: bigint; readonly cost: bigint }> {
+    const before = await plane.plane.holds.credit("org_acme");
+    const path = await create("m-chat", caller());
+    await plane.ended(path);
+    const { used } = await plane.plane.holds.credit("org_acme");
+    const batch = sql.fragment`batch_id = ${path.split("/").at(-1) ?? ""}`;
+    const rows = () =>
+      plane.pool.any(sql.type(z.object({ id: z.string() }))`select key_id as id from usage where ${batch}`);
+    await expect.poll(async () => (await rows()).length, { timeout: 30_000 }).toBe(ITEMS);
+    const [{ id } = { id: "" }] = await rows();
+    expect(id).toMatch(form);
+    maker = id;
+    const spent = await plane.pool.oneFirst(sql.type(z.object({ spent: z.bigint() }))`
+      select sum(cost_micros)::int8 as spent from usage where key_id = ${id}
+    `);
+    return { spent, cost: (used - before.used) / BigInt(ITEMS) };
+  }
 
-test("items wait for a limit that begins anew before their batch ends, and go on when it is raised", async () => {
-  const { spent, cost } = await spending();
-  await limit(credits(spent + 3n * cost, "day"));
-  const path = await create("m-chat");
-  await expect.poll(async () => (await counts(path)).completed, { timeout: 30_000 }).toBe(3);
-  const others = await create("al-chat", narrow);
-  await expect
-    .poll(async () => (await plane.json("GET", others, undefined, narrow)).body["status"], {
-      timeout: 30_000,
-    })
-    .toBe("completed");
-  const waiting = (await plane.json("GET", path)).body;
-  expect([waiting["status"], (waiting["request_counts"] as Json)["failed"]]).toEqual(["in_progress", 0]);
-  await limit(credits(spent + 100n * cost, "day"));
-  // They would look again after five minutes, by the clock of Postgres, and this worker asks no sooner by its own.
-  ahead += LOOK_MS;
-  const { rowCount } = await plane.pool.query(sql.unsafe`
+  test("beyond a limit that never begins anew items fail with its code, and another organization's go on", async () => {
+    const { spent, cost } = await spending();
+    // The items before count as well.
+    await limit(credits(spent + 2n * cost, "total"));
+    const path = await create("m-chat", caller());
+    const others = await create("al-chat", narrow);
+    const ended = await plane.ended(path);
+    expect(ended["request_counts"]).toMatchObject({ completed: 2, failed: ITEMS - 2 });
+    const errors = await plane.lines(`/v1/files/${String(ended["error_file_id"])}/content`);
+    expect(errors.map(({ error }) => (error as Json)["code"])).toEqual(
+      Array.from({ length: ITEMS - 2 }, () => "key_limit_reached"),
+    );
+    let theirs: Json = {};
+    await expect
+      .poll(async () => (theirs = (await plane.json("GET", others, undefined, narrow)).body)["status"], {
+        timeout: 30_000,
+      })
+      .toBe("completed");
+    expect(theirs["request_counts"]).toMatchObject({ completed: ITEMS, failed: 0 });
+  });
+
+  test("items wait for a limit that begins anew before their batch ends, and go on when it is raised", async () => {
+    const { spent, cost } = await spending();
+    await limit(credits(spent + 3n * cost, "day"));
+    const path = await create("m-chat", caller());
+    await expect.poll(async () => (await counts(path)).completed, { timeout: 30_000 }).toBe(3);
+    const others = await create("al-chat", narrow);
+    await expect
+      .poll(async () => (await plane.json("GET", others, undefined, narrow)).body["status"], {
+        timeout: 30_000,
+      })
+      .toBe("completed");
+    const waiting = (await plane.json("GET", path)).body;
+    expect([waiting["status"], (waiting["request_counts"] as Json)["failed"]]).toEqual(["in_progress", 0]);
+    await limit(credits(spent + 100n * cost, "day"));
+    // They would look again after five minutes, by the clock of Postgres, and this worker asks no sooner by its own.
+    ahead += LOOK_MS;
+    const { rowCount } = await plane.pool.query(sql.unsafe`
     update batch_items set not_before = clock_timestamp() where not_before > clock_timestamp() + interval '4 minutes'
   `);
-  expect(rowCount).toBeGreaterThan(0);
-  expect((await plane.ended(path))["request_counts"]).toMatchObject({
-    completed: ITEMS,
-    failed: 0,
+    expect(rowCount).toBeGreaterThan(0);
+    expect((await plane.ended(path))["request_counts"]).toMatchObject({
+      completed: ITEMS,
+      failed: 0,
+    });
   });
 });

@@ -10,7 +10,7 @@ import type { BatchContext } from "../../dataplane/batches/context.ts";
 import { openBatches, type Batches, type BatchesOptions } from "../../dataplane/batches/start.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import type { Rhythm } from "../../dataplane/billing/upkeep.ts";
-import type { Route } from "../../dataplane/config/schema.ts";
+import type { IdentityEntry, Route } from "../../dataplane/config/schema.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
 import { FileStore } from "../../dataplane/files/file-store.ts";
@@ -20,8 +20,11 @@ import { batchRoutes } from "../../dataplane/http/routes/batches.ts";
 import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import { messageBatchRoutes } from "../../dataplane/http/routes/message-batches.ts";
 import { withFiles } from "../../dataplane/inference/file-references.ts";
+import { TokenPeople } from "../../dataplane/identity/people.ts";
+import type { FetchJson } from "../../dataplane/identity/tokens/fetch-json.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
 import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
+import { systemClock } from "../../dataplane/lib/clock.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import type { RunTool } from "../../dataplane/tools/toolbox.ts";
@@ -29,6 +32,7 @@ import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { toolPolicy, upstreamOf } from "../fakes/inference.ts";
 import { noTools } from "../fakes/no-tools.ts";
+import { SnapshotDirectory } from "../fakes/snapshot-directory.ts";
 import {
   sampleOrganization,
   sampleRoute,
@@ -53,6 +57,12 @@ export interface PlaneOptions {
   /** Default: those of the sample snapshot. */
   readonly organizations?: readonly string[];
   readonly runTool?: RunTool;
+  /** Whose tokens are accepted, of which organization, and who tells the keys that sign them. */
+  readonly people?: {
+    readonly organizationId: string;
+    readonly identity: IdentityEntry;
+    readonly fetchJson: FetchJson;
+  };
   /** How much each organization may keep. */
   readonly storage?: StorageLimits;
   readonly worker?: Partial<Pick<WorkerOptions, "rhythm" | "limits" | "busy" | "liveLoad">>;
@@ -74,6 +84,14 @@ export const routesTo = (url: string, more: Partial<Route> = {}): Route[] =>
       ...more,
     }),
   );
+
+const tokenPeople = ({ fetchJson }: { readonly fetchJson: FetchJson }, snapshot: Snapshot) =>
+  new TokenPeople({
+    snapshot: () => snapshot,
+    directory: new SnapshotDirectory(() => snapshot),
+    fetchJson,
+    clock: systemClock,
+  });
 
 export class BatchPlane {
   readonly plane: Plane;
@@ -109,7 +127,11 @@ export class BatchPlane {
         ? {}
         : { organizations: options.organizations.map((id) => sampleOrganization(id)) }),
     });
-    const snapshot: Snapshot = sampleSnapshot(routing);
+    const { people } = options;
+    const organizations = routing.organizations.map((entry) =>
+      entry.id === people?.organizationId ? { ...entry, identity: people.identity } : entry,
+    );
+    const snapshot: Snapshot = sampleSnapshot({ ...routing, organizations });
     const waiting = options.waitMs === undefined ? {} : { waitMs: options.waitMs };
     const plane = await Plane.open(stores, { ...waiting, rhythm: options.upkeep ?? {} });
     const log = pino({ level: process.env["BATCH_LOG"] ?? "silent" });
@@ -146,7 +168,10 @@ export class BatchPlane {
     let url = "";
     const server = await startTestServer(
       [fileRoutes(files), messageBatchRoutes(context, () => url), batchRoutes(context)],
-      { snapshot: () => snapshot },
+      {
+        snapshot: () => snapshot,
+        services: people === undefined ? {} : { people: tokenPeople(people, snapshot) },
+      },
     );
     url = server.url;
     if (options.working !== false) await worker.start();
