@@ -1,4 +1,8 @@
 import { defineConfig } from "vitest/config";
+import { isWhole } from "./test/fakes/runs.ts";
+
+/** Much of their time they wait. With those that kill processes among them, two at once are enough for two cores. */
+const storeWorkers = isWhole ? 2 : 3;
 
 /**
  * Six kinds of test, told apart by where they stand:
@@ -16,6 +20,8 @@ export default defineConfig({
     hookTimeout: 120_000,
     // Of the global set-ups: stores are stopped, and the answers of the integration tests are judged.
     teardownTimeout: 60_000,
+    // Of a file whose tests run at once because they wait.
+    maxConcurrency: 20,
     projects: [
       {
         test: {
@@ -53,7 +59,7 @@ export default defineConfig({
           // Each file has databases, Redis servers and ports of its own, but shares its worker's modules.
           isolate: false,
           unstubEnvs: true,
-          maxWorkers: 2,
+          maxWorkers: storeWorkers,
           sequence: { groupOrder: 1 },
         },
       },
@@ -65,7 +71,7 @@ export default defineConfig({
           testTimeout: 120_000,
           hookTimeout: 900_000,
           // They wait more than they work, and each has a namespace of its own.
-          maxWorkers: 2,
+          maxWorkers: storeWorkers,
           sequence: { groupOrder: 1 },
         },
       },

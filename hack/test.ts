@@ -2,10 +2,12 @@
  * `npm test`: from a fresh clone, everything but what takes long (LONG). `npm test -- --all`: that too.
  * `npm test -- PATTERN`: the tests whose path holds PATTERN, long or not.
  * `npm run check` (--fast): what needs no store: types, lint, format, tidy, unit.
+ * Types, lint and format are checked beside the tests, and told behind them.
  * With CI=true or --strict a skipped test counts as a failure. At the end stand the slowest ten files, and as the last
  * line `N passed, N failed[, N skipped]`.
  */
-import { spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
@@ -22,46 +24,88 @@ interface Report {
   readonly numFailedTests?: number;
   readonly numPendingTests?: number;
   readonly numTodoTests?: number;
-  readonly testResults?: readonly {
-    readonly name: string;
-    readonly startTime: number;
-    readonly endTime: number;
-  }[];
+  readonly testResults?: readonly FileResult[];
+}
+interface FileResult {
+  readonly name: string;
+  readonly startTime: number;
+  readonly endTime: number;
 }
 
 /**
- * What takes long by its nature, and which `npm test` leaves to `npm test -- --all`: faults of real processes, what helm
- * makes of the charts, the image, a thousand routes, and walks through days of a cluster.
+ * What takes long by its nature, and which `npm test` leaves to `npm test -- --all`: faults of real processes, attacks,
+ * hundreds of conversations, what helm makes of the charts, the image, a thousand routes, very much in the console, and
+ * walks through days of a cluster. `--all` also tries properties with more cases (test/fakes/runs.ts).
  */
 const LONG = [
   "test/chaos/**",
+  "test/abuse/**",
   "test/charts/**",
-  "test/integration/image.test.ts",
+  "test/console/sizes.test.ts",
+  "test/integration/{image,tools-soak}.test.ts",
   "test/operator/{day-two,resilience,scale,upgrade}.test.ts",
 ];
 
 const SLOWEST = 10;
 const tally = { passed: 0, failed: 0, skipped: 0 };
 
+/** What a check found: whether all is well, and what its tool printed. */
+interface Checked {
+  readonly name: string;
+  readonly isWell: boolean;
+  readonly output: string;
+  readonly seconds: number;
+}
+
+/** Runs a tool of node_modules to its end. @returns what it printed where that is a pipe. */
+async function runTool(name: string, rest: readonly string[], prints: "pipe" | "inherit") {
+  const tool = spawn(join("node_modules", ".bin", name), rest, {
+    stdio: ["inherit", prints, prints],
+    env: { ...process.env, ...(all ? { TEST_ALL: "true" } : {}) },
+  });
+  let output = "";
+  for (const stream of [tool.stdout, tool.stderr])
+    stream?.setEncoding("utf8").on("data", (piece: string) => (output += piece));
+  const [status] = (await once(tool, "close")) as [number | null];
+  return { status, output };
+}
+
 /** Runs one of the tools as one check: it passes or fails as a whole. */
-function check(name: string, bin: string, ...rest: string[]): void {
+async function check(name: string, tool: string, ...rest: string[]): Promise<Checked> {
   const started = performance.now();
-  const { status } = spawnSync(join("node_modules", ".bin", bin), rest, { stdio: "inherit" });
-  const seconds = ((performance.now() - started) / 1000).toFixed(1);
-  console.log(`${status === 0 ? "passed" : "FAILED"}  ${name} (${seconds} s)`);
-  if (status === 0) tally.passed += 1;
+  const { status, output } = await runTool(tool, rest, "pipe");
+  return { name, isWell: status === 0, output, seconds: (performance.now() - started) / 1000 };
+}
+
+/** What needs no test to run: types, lint, format. One after the other, beside the tests. */
+async function checkStatically(): Promise<readonly Checked[]> {
+  // What did not change since the last time is not checked again.
+  const incremental = ["--incremental", "--tsBuildInfoFile", "node_modules/.cache/types.tsbuildinfo"];
+  return [
+    await check("types", "tsc", "--noEmit", ...incremental),
+    await check("types of the console", "tsc", "--noEmit", "--project", "dataplane/console/src"),
+    await check("lint", "oxlint", "--type-aware"),
+    await check("format", "oxfmt", "--check"),
+  ];
+}
+
+function tell({ name, isWell, output, seconds }: Checked): void {
+  if (!isWell) console.log(output);
+  console.log(`${isWell ? "passed" : "FAILED"}  ${name} (${seconds.toFixed(1)} s)`);
+  if (isWell) tally.passed += 1;
   else tally.failed += 1;
 }
 
-/** Runs vitest and adds its tests to the tally. */
-function vitest(...rest: string[]): void {
+/** Runs vitest and adds its tests to the tally. `isBeside` another run: what it prints is told when it is over. */
+async function vitest(isBeside: boolean, ...rest: string[]): Promise<readonly FileResult[]> {
   const folder = mkdtempSync(join(tmpdir(), "gapura-test-"));
   const report = join(folder, "report.json");
-  const { status } = spawnSync(
-    join("node_modules", ".bin", "vitest"),
+  const { status, output } = await runTool(
+    "vitest",
     ["run", "--reporter=default", "--reporter=json", `--outputFile.json=${report}`, ...rest],
-    { stdio: "inherit", env: { ...process.env, ...(all ? { TEST_ALL: "true" } : {}) } },
+    isBeside ? "pipe" : "inherit",
   );
+  if (output !== "") console.log(output);
   try {
     const result = JSON.parse(readFileSync(report, "utf8")) as Report;
     tally.passed += result.numPassedTests ?? 0;
@@ -69,18 +113,19 @@ function vitest(...rest: string[]): void {
     tally.skipped += (result.numPendingTests ?? 0) + (result.numTodoTests ?? 0);
     // A file that could not even be loaded, or an unhandled error, fails the run without a failed test.
     if (status !== 0 && (result.numFailedTests ?? 0) === 0) tally.failed += 1;
-    tellSlowest(result);
+    return result.testResults ?? [];
   } catch {
     console.error("vitest left no report");
     tally.failed += 1;
+    return [];
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
 /** The files that took longest, from their first test to the end of their last. */
-function tellSlowest({ testResults = [] }: Report): void {
-  const files = testResults
+function tellSlowest(results: readonly FileResult[]): void {
+  const files = results
     .map(({ name, startTime, endTime }) => ({ name, seconds: (endTime - startTime) / 1000 }))
     .toSorted((one, other) => other.seconds - one.seconds)
     .slice(0, SLOWEST);
@@ -89,15 +134,21 @@ function tellSlowest({ testResults = [] }: Report): void {
     console.log(`${seconds.toFixed(1).padStart(8)} s  ${relative(process.cwd(), name)}`);
 }
 
-if (patterns.length === 0) {
-  check("types", "tsc", "--noEmit");
-  check("types of the console", "tsc", "--noEmit", "--project", "dataplane/console/src");
-  check("lint", "oxlint", "--type-aware");
-  check("format", "oxfmt", "--check");
+/** What vitest runs at once, each in a process of its own: those of the cluster and of the console wait more than they work. */
+function lanes(): readonly (readonly string[])[] {
+  if (fast) return [["--project=unit", "--project=isolated", ...patterns]];
+  if (all || patterns.length > 0) return [patterns];
+  const short = LONG.flatMap((glob) => ["--exclude", glob]);
+  return [
+    ["--project=unit", "--project=isolated", "--project=integration", ...short],
+    ["--project=operator", "--project=console", ...short],
+  ];
 }
-if (fast) vitest("--project=unit", "--project=isolated", ...patterns);
-else if (all || patterns.length > 0) vitest(...patterns);
-else vitest(...LONG.flatMap((glob) => ["--exclude", glob]));
+
+const checks = patterns.length === 0 ? checkStatically() : null;
+const results = await Promise.all(lanes().map((lane, index) => vitest(index > 0, ...lane)));
+tellSlowest(results.flat());
+for (const checked of (await checks) ?? []) tell(checked);
 
 const failed = tally.failed + (strict ? tally.skipped : 0);
 if (strict && tally.skipped > 0) console.log(`${tally.skipped} skipped tests count as failures here`);

@@ -8,6 +8,7 @@ import { KINDS } from "./api/kinds.ts";
 import { lineOf, parseFile, type Manifest } from "./folder/parse.ts";
 import { compile } from "./plan/compile.ts";
 import { type Declared, reference, type Verdict } from "./plan/objects.ts";
+import { runs } from "../test/fakes/runs.ts";
 
 const folder = resolve(import.meta.dirname, "..", "test", "golden", "compile", "every-field", "input");
 const texts = [...KINDS.map((kind) => kind.toLowerCase()), "secrets"].map((name) =>
@@ -119,7 +120,7 @@ function judge(verdicts: readonly Verdict[], routing: unknown): void {
   expect(routingSchema.safeParse(routing).error).toBeUndefined();
 }
 
-describe("10,000 random mutations", () => {
+describe("random mutations", () => {
   test("of specs never crash the compiler, are refused with a path, and leave everything served", () => {
     fc.assert(
       fc.property(mutation, (change) => {
@@ -136,7 +137,7 @@ describe("10,000 random mutations", () => {
             true,
           );
       }),
-      { numRuns: 8000 },
+      { numRuns: runs(8000) },
     );
   }, 60_000);
 
@@ -185,7 +186,7 @@ describe("10,000 random mutations", () => {
         for (const { accepted } of verdicts) for (const { path } of accepted) expect(path).not.toBe("");
         expect(routingSchema.safeParse({ ...routing, serial: 2 }).error).toBeUndefined();
       }),
-      { numRuns: 2000 },
+      { numRuns: runs(2000) },
     );
   }, 60_000);
 });

@@ -10,6 +10,7 @@ import { noTools } from "../dataplane/billing/token-usage.ts";
 import { priceTableSpec } from "../operator/api/price-table.ts";
 import type { Declared } from "../operator/plan/objects.ts";
 import { PriceTables } from "../operator/plan/prices.ts";
+import { runs } from "./fakes/runs.ts";
 
 const classes = [
   "input",
@@ -258,7 +259,7 @@ test("rule 10.4: what is written, at the moment of acceptance, exactly and round
         expect(Object.values(parts).reduce((sum, part) => sum + part, 0n)).toBe(total);
       },
     ),
-    { numRuns: 400 },
+    { numRuns: runs(400) },
   );
 });
 

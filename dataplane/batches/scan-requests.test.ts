@@ -4,6 +4,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { readBatchRequest } from "./create-from-requests.ts";
 import { CustomIds } from "./custom-ids.ts";
 import { scanRequests } from "./scan-requests.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 async function* pieces(whole: Buffer, size: number): AsyncIterable<Buffer> {
   for (let at = 0; at < whole.length; at += size) yield whole.subarray(at, at + size);
@@ -36,7 +37,7 @@ describe("elements", () => {
       fc.asyncProperty(fc.array(fc.json()), fc.integer({ min: 1, max: 50 }), async (elements, size) => {
         expect(await scan(`{"requests":[${elements.join(",")}]}`, size)).toEqual(elements);
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 });

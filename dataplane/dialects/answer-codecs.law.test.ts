@@ -22,6 +22,7 @@ import { stringOf } from "./fields.ts";
 import type { Dialect } from "./dialect.ts";
 import { MessageAccumulator } from "./messages/accumulate.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 const cells = dialects.flatMap((from) => dialects.map((to) => ({ from, to })));
 
@@ -145,7 +146,7 @@ describe.each(cells)("from $from to $to", ({ from, to }) => {
         const judged = await accumulated[to](bytes + terminal);
         expect(comparable[to](judged)).toEqual(comparable[to](whole));
       }),
-      { numRuns: 40 },
+      { numRuns: runs(40) },
     );
   });
 
@@ -169,7 +170,7 @@ describe.each(cells)("from $from to $to", ({ from, to }) => {
           expect(error === null).toBe(isWhole);
         },
       ),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
@@ -182,7 +183,7 @@ describe.each(cells)("from $from to $to", ({ from, to }) => {
         const end = (cut: Cut) => run(cut).terminal.replace(/"sequence_number":\d+/, "");
         expect(end(cutInto(size))).toEqual(end(uncut));
       }),
-      { numRuns: 30 },
+      { numRuns: runs(30) },
     );
   });
 
@@ -202,7 +203,7 @@ describe.each(cells)("from $from to $to", ({ from, to }) => {
         events.push(...reader.end());
         expect(convertStream(from, events, carry)).toEqual(convertStream(from, eventsOf(script), carry));
       }),
-      { numRuns: 30 },
+      { numRuns: runs(30) },
     );
   });
 
@@ -261,7 +262,7 @@ describe.each(dialects)("a %s upstream", (from) => {
         const { estimated = false } = whole.usage;
         expect(message.whole()).toEqual({ ...whole, usage: { ...whole.usage, estimated } });
       }),
-      { numRuns: 50 },
+      { numRuns: runs(50) },
     );
   });
 });
@@ -306,7 +307,7 @@ describe.each(dialects)("a %s upstream that sends garbage", (from) => {
           expect(failedAtOnce ? [] : faultsOf(bytes + terminal, carry, end)).toEqual([]);
         }
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 
@@ -321,7 +322,7 @@ describe.each(dialects)("a %s upstream that sends garbage", (from) => {
           (error) => error === null || error instanceof ApiError,
         );
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 });

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { tokensOfWeight, weightOf, weightOfJson } from "./output-estimate.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 const tokens = (text: string) => tokensOfWeight(weightOf(text));
 
@@ -57,7 +58,7 @@ test("a text weighs the same as a string and as the bytes of its JSON, however i
         expect(weightOfJson(bytes, 0, bytes.length)).toBe(weightOf(text));
       }
     }),
-    { numRuns: 500 },
+    { numRuns: runs(500) },
   );
 });
 

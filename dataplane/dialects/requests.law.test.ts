@@ -10,6 +10,7 @@ import { type Dialect, dialects } from "./dialect.ts";
 import { DropNotes } from "./losses.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
 import { requestCodecs } from "./request-codecs.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 const context: CodecContext = {
   newId: (prefix) => `${prefix}_new`,
@@ -119,7 +120,7 @@ describe.each(dialects)("a %s body with something odd in it", (client) => {
           expect((error as ApiError).kind.status).toBe(400);
         }
       }),
-      { numRuns: 1500 },
+      { numRuns: runs(1500) },
     );
   });
 });

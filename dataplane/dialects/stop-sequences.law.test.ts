@@ -11,6 +11,7 @@ import {
   StopSequences,
   stopsCutHere,
 } from "./stop-sequences.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 /** What the rule says, place by place: the first end of a sequence, and of those that end there the longest. */
 function plainCut(text: string, stops: readonly string[]): CutText {
@@ -66,7 +67,7 @@ describe.each(Object.entries(alphabets))("texts of %s", (_, letters) => {
         const { said: _said, ...cut } = piecewise(pieces, some);
         expect(cut).toEqual(plainCut(pieces.join(""), some));
       }),
-      { numRuns: 1_000 },
+      { numRuns: runs(1_000) },
     );
   });
 
@@ -85,7 +86,7 @@ describe.each(Object.entries(alphabets))("texts of %s", (_, letters) => {
           );
         }
       }),
-      { numRuns: 1_000 },
+      { numRuns: runs(1_000) },
     );
   });
 

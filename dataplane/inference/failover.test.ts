@@ -4,7 +4,6 @@
  */
 import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
-import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import {
   callOf,
@@ -30,29 +29,48 @@ const usage = { input: 11, output: 7 };
 const answer = text("Hello from the second.", usage);
 const cells = dialects.flatMap((client) => dialects.map((second) => [client, second] as const));
 
-let first: FakeUpstream;
-let second: FakeUpstream;
-let dispatcher: Dispatcher;
-let serve: Serve;
-/** Unix milliseconds, for the upstreams' health. */
-let now: number;
+/** A gateway before two upstreams. */
+interface World extends AsyncDisposable {
+  readonly first: FakeUpstream;
+  readonly second: FakeUpstream;
+  serve: Serve;
+  /** Unix milliseconds, for the upstreams' health. */
+  now: number;
+  /** As if newly started: the second upstream answers once, and both are well. */
+  reset(): void;
+}
 
-beforeAll(async () => {
-  [first, second] = await Promise.all([startUpstream(), startUpstream()]);
-  dispatcher = newUpstreamDispatcher();
-});
-beforeEach(() => {
-  first.reset();
-  second.reset();
-  second.next(answer);
-  now = 1_000_000;
-  const upstreams = new Upstreams(dispatcher, { clock: { now: () => now } });
-  serve = createServe(upstreams, sealing([{ id: "t", key: Buffer.alloc(32) }]), noTools);
-});
-afterAll(async () => {
-  await dispatcher.destroy();
-  await Promise.all([first.close(), second.close()]);
-});
+async function newWorld(): Promise<World> {
+  const [first, second] = await Promise.all([startUpstream(), startUpstream()]);
+  const dispatcher = newUpstreamDispatcher();
+  const newServe = () => {
+    const upstreams = new Upstreams(dispatcher, { clock: { now: () => world.now } });
+    return createServe(upstreams, sealing([{ id: "t", key: Buffer.alloc(32) }]), noTools);
+  };
+  const world: World = {
+    first,
+    second,
+    serve: newServe(),
+    now: 1_000_000,
+    reset: () => {
+      first.reset();
+      second.reset();
+      second.next(answer);
+      world.now = 1_000_000;
+      world.serve = newServe();
+    },
+    [Symbol.asyncDispose]: async () => {
+      await dispatcher.destroy();
+      await Promise.all([first.close(), second.close()]);
+    },
+  };
+  return world;
+}
+
+let shared: World;
+beforeAll(async () => void (shared = await newWorld()));
+beforeEach(() => shared.reset());
+afterAll(() => shared[Symbol.asyncDispose]());
 
 interface Asked {
   readonly client: Dialect;
@@ -62,15 +80,17 @@ interface Asked {
   /** Declares web search. */
   readonly tools?: boolean;
   readonly requestMs?: number;
+  /** Whose upstreams; default: the shared ones. */
+  readonly world?: World;
   /** Where another first upstream is. */
   readonly firstUrl?: string;
 }
 
 function callFor({ client, speaks, stream, tools = false, ...more }: Asked): TestCall {
-  const { requestMs = 10_000, firstUrl = first.url } = more;
+  const { requestMs = 10_000, world = shared, firstUrl = world.first.url } = more;
   const upstreams = [
     upstreamOf(firstUrl, speaks[0], { name: "first" }),
-    upstreamOf(second.url, speaks[1], { name: "second", priority: 1 }),
+    upstreamOf(world.second.url, speaks[1], { name: "second", priority: 1 }),
   ];
   const route = routeTo(upstreams, {
     retries: { attempts: 2, retryOn: ["connect", "rate_limited", "server_error", "first_byte_timeout"] },
@@ -106,9 +126,9 @@ describe.each(cells)("a %s client whose second upstream speaks %s", (client, oth
     ["whole", false],
     ["streamed", true],
   ])("gets its answer from it, %s, and pays for that one alone", async (_form, stream) => {
-    first.next({ error: { status: 503 } });
+    shared.first.next({ error: { status: 503 } });
     const call = callTo(client, other, stream);
-    await serve(call);
+    await shared.serve(call);
     expect(call.sink.status).toBe(200);
     expect(call.sink.text).toContain("second");
     expect(call.sink.text).toContain("public-model");
@@ -123,50 +143,59 @@ describe.each(cells)("a %s client whose second upstream speaks %s", (client, oth
   });
 });
 
-describe.each(ways)("a $client request to an upstream that speaks $upstream ($path)", (way) => {
+// Each in a world of its own and all at once: what a client left is read for two seconds more.
+describe.concurrent.each(ways)("a $client request to an upstream that speaks $upstream ($path)", (way) => {
   const { upstream } = way;
-  const newCall = (stream = false) => callFor({ ...way, speaks: [upstream, upstream], stream });
-  const tried = async () => {
-    const call = newCall();
-    await serve(call);
+  const newCall = (world: World, stream = false) =>
+    callFor({ ...way, world, speaks: [upstream, upstream], stream });
+  const tried = async (world: World) => {
+    const call = newCall(world);
+    await world.serve(call);
     return [call.summary.tries, call.summary.upstream];
   };
-  const fail = async () => {
-    first.model("upstream-model", { error: { status: 503 } });
-    for (let time = 0; time < FAILURES_TO_EJECT; time += 1) expect(await tried()).toEqual([2, "second"]);
+  const fail = async (world: World) => {
+    world.first.model("upstream-model", { error: { status: 503 } });
+    for (let time = 0; time < FAILURES_TO_EJECT; time += 1) expect(await tried(world)).toEqual([2, "second"]);
   };
-  beforeEach(() => second.model("upstream-model", answer));
+  const newAnsweringWorld = async () => {
+    const world = await newWorld();
+    world.second.model("upstream-model", answer);
+    return world;
+  };
 
   test("shows by a stream's first event that its upstream is well, and no more by its end", async () => {
-    await fail();
-    now += EJECTION_MS.first;
-    first.model("upstream-model", withFaults(text("one two three four five six"), { stallAtEvent: 5 }));
-    const probe = newCall(true);
+    await using world = await newAnsweringWorld();
+    await fail(world);
+    world.now += EJECTION_MS.first;
+    world.first.model("upstream-model", withFaults(text("one two three four five six"), { stallAtEvent: 5 }));
+    const probe = newCall(world, true);
     const begun = once(probe.sink, "piece");
-    const probed = serve(probe);
+    const probed = world.serve(probe);
     await begun;
-    first.model("upstream-model", answer);
-    expect(await tried()).toEqual([1, "first"]);
-    await fail();
+    world.first.model("upstream-model", answer);
+    expect(await tried(world)).toEqual([1, "first"]);
+    await fail(world);
     probe.sink.leave();
     await probed;
-    expect(await tried()).toEqual([1, "second"]);
+    expect(await tried(world)).toEqual([1, "second"]);
   });
 
   test("shows nothing of its upstream when its client leaves before a stream's first event", async () => {
-    first.next(withFaults(answer, { stallAtByte: 10 }));
-    const call = newCall(true);
-    const served = serve(call).catch(() => {});
+    await using world = await newAnsweringWorld();
+    world.first.next(withFaults(answer, { stallAtByte: 10 }));
+    const call = newCall(world, true);
+    const served = world.serve(call).catch(() => {});
     await vi.waitUntil(() => call.summary.upstreamWaitMs > 0);
-    await fail();
+    await fail(world);
     call.sink.leave();
     await served;
-    expect(await tried()).toEqual([1, "second"]);
+    expect(await tried(world)).toEqual([1, "second"]);
   });
 
   test("shows by a whole answer that its upstream is well, and no more once that is paid for", async () => {
-    first.next(answer);
-    const call = newCall();
+    await using world = await newAnsweringWorld();
+    world.first.next(answer);
+    const call = newCall(world);
     const { promise: paid, resolve: pay } = Promise.withResolvers<void>();
     const answered = new Promise<void>((isAnswered) => {
       call.meter.onSettle = async () => {
@@ -174,31 +203,33 @@ describe.each(ways)("a $client request to an upstream that speaks $upstream ($pa
         await paid;
       };
     });
-    const served = serve(call);
+    const served = world.serve(call);
     await answered;
-    await fail();
+    await fail(world);
     pay();
     await served;
-    expect(await tried()).toEqual([1, "second"]);
+    expect(await tried(world)).toEqual([1, "second"]);
   });
 });
 
 describe.each(ways)("a whole $client answer of an upstream that speaks $upstream ($path)", (way) => {
   const { upstream } = way;
   test("that cannot be read never takes its upstream out (rule 1.14)", async () => {
-    first.model("upstream-model", { raw: { body: '{"half": "an ans', contentType: "application/json" } });
+    shared.first.model("upstream-model", {
+      raw: { body: '{"half": "an ans', contentType: "application/json" },
+    });
     for (let time = 0; time <= FAILURES_TO_EJECT; time += 1) {
       const call = callFor({ ...way, speaks: [upstream, upstream], stream: false });
-      await expect(serve(call)).rejects.toMatchObject({ code: "upstream_error" });
+      await expect(shared.serve(call)).rejects.toMatchObject({ code: "upstream_error" });
       expect(call.summary).toMatchObject({ tries: 1, upstream: "first" });
     }
   });
 
   test.each([401, 402, 403, 404])("goes on to the second when the first says %i", async (status) => {
-    first.next({ error: { status } });
-    second.model("upstream-model", answer);
+    shared.first.next({ error: { status } });
+    shared.second.model("upstream-model", answer);
     const call = callFor({ ...way, speaks: [upstream, upstream], stream: false });
-    await serve(call);
+    await shared.serve(call);
     expect(call.summary).toMatchObject({ tries: 2, upstream: "second" });
   });
 });
@@ -213,9 +244,9 @@ describe.each(ways)("a $client stream of an upstream that speaks $upstream ($pat
     ["a connection that is reset before the first event", { resetAtByte: 10 }],
   ];
   test.each(beginnings)("that begins with %s goes to the next upstream", async (_name, faults) => {
-    first.next(withFaults(text("never seen"), faults));
+    shared.first.next(withFaults(text("never seen"), faults));
     const call = streamed();
-    await serve(call);
+    await shared.serve(call);
     expect(call.sink.text).toContain("second");
     expect(call.sink.text).toMatch(terminal[client]);
     expect(call.sink.text).not.toMatch(/"type":"error"|event: error|never seen/);
@@ -223,49 +254,49 @@ describe.each(ways)("a $client stream of an upstream that speaks $upstream ($pat
   });
 
   test("breaks before its first event until its upstream is left alone", async () => {
-    first.model("upstream-model", withFaults(text("never seen"), { cutAtByte: 10 }));
-    second.model("upstream-model", answer);
+    shared.first.model("upstream-model", withFaults(text("never seen"), { cutAtByte: 10 }));
+    shared.second.model("upstream-model", answer);
     const tries: number[] = [];
     for (let time = 0; time <= FAILURES_TO_EJECT; time += 1) {
       const call = streamed();
-      await serve(call);
+      await shared.serve(call);
       tries.push(call.summary.tries);
     }
     expect(tries).toEqual([...Array.from({ length: FAILURES_TO_EJECT }, () => 2), 1]);
   });
 
   test("that ends in an orderly way without an event was no stream: nobody else is asked", async () => {
-    first.next(withFaults(text("never seen"), { html: true }));
+    shared.first.next(withFaults(text("never seen"), { html: true }));
     const call = streamed();
-    await expect(serve(call)).rejects.toMatchObject({ code: "upstream_error" });
+    await expect(shared.serve(call)).rejects.toMatchObject({ code: "upstream_error" });
     expect(call.summary.tries).toBe(1);
   });
 
   test("that begins with garbage never takes its upstream out (rule 1.14)", async () => {
     const event = "event: message_start\ndata: {broken\n\n";
-    first.model("upstream-model", { raw: { body: event, contentType: "text/event-stream" } });
+    shared.first.model("upstream-model", { raw: { body: event, contentType: "text/event-stream" } });
     for (let time = 0; time <= FAILURES_TO_EJECT; time += 1) {
       const call = streamed();
-      await serve(call).catch(() => {});
+      await shared.serve(call).catch(() => {});
       expect(call.summary).toMatchObject({ tries: 1, upstream: "first" });
     }
   });
 
   test("that begins with an error about our account goes to the next upstream", async () => {
-    first.next(withFaults(text("x"), { errorAtEvent: { event: 0, type: "permission_error" } }));
+    shared.first.next(withFaults(text("x"), { errorAtEvent: { event: 0, type: "permission_error" } }));
     const call = streamed();
-    await serve(call);
+    await shared.serve(call);
     expect(call.sink.text).toContain("second");
   });
 
   test("that has begun stays with its upstream: its end is an error, not another answer", async () => {
-    first.next(withFaults(text("one two three four five six"), { cutAtEvent: 4 }));
+    shared.first.next(withFaults(text("one two three four five six"), { cutAtEvent: 4 }));
     const call = streamed();
-    await serve(call);
+    await shared.serve(call);
     expect(call.sink.text).not.toMatch(terminal[client]);
     expect(call.sink.text).toMatch(/error/);
     expect(call.summary).toMatchObject({ tries: 1, upstream: "first", errorCode: "upstream_error" });
-    expect(second.requests).toHaveLength(0);
+    expect(shared.second.requests).toHaveLength(0);
   });
 });
 
@@ -277,13 +308,13 @@ test("a comment is no event: a connection that breaks after one goes to the next
   });
   await once(commenting.listen(0, "127.0.0.1"), "listening");
   const { port } = commenting.address() as AddressInfo;
-  second.model("upstream-model", answer);
+  shared.second.model("upstream-model", answer);
   for (const { client, upstream, tools } of ways) {
     const speaks = [upstream, upstream] as const;
     const call = callFor({ client, speaks, stream: true, tools, firstUrl: `http://127.0.0.1:${port}` });
-    await serve(call);
+    await shared.serve(call);
     expect(call.summary).toMatchObject({ tries: 2, upstream: "second" });
-    now += EJECTION_MS.most;
+    shared.now += EJECTION_MS.most;
   }
   commenting.close();
 });
@@ -294,10 +325,10 @@ test("how many calls each upstream has under way can be read from the metrics", 
     const mine = values.filter(({ labels }) => labels.model === "public-model");
     return Object.fromEntries(mine.map(({ labels, value }) => [String(labels.upstream), value]));
   };
-  first.model("upstream-model", withFaults(text("slow"), { hang: true }));
+  shared.first.model("upstream-model", withFaults(text("slow"), { hang: true }));
   const calls = [1, 2, 3].map(() => callTo("chat", "chat", true));
-  const served = calls.map((call) => serve(call));
-  await first.arrived(3);
+  const served = calls.map((call) => shared.serve(call));
+  await shared.first.arrived(3);
   expect(await active()).toMatchObject({ first: 3, second: 0 });
   for (const call of calls) call.sink.leave();
   await Promise.allSettled(served);
@@ -305,9 +336,9 @@ test("how many calls each upstream has under way can be read from the metrics", 
 });
 
 test("retries end with the request's time", async () => {
-  first.model("upstream-model", withFaults(text("slow"), { hang: true }));
+  shared.first.model("upstream-model", withFaults(text("slow"), { hang: true }));
   const call = callTo("chat", "chat", false, 300);
-  await expect(serve(call)).rejects.toMatchObject({ code: "timeout" });
-  expect(second.requests).toHaveLength(0);
+  await expect(shared.serve(call)).rejects.toMatchObject({ code: "timeout" });
+  expect(shared.second.requests).toHaveLength(0);
   expect(call.meter.released).toBe(1);
 });

@@ -5,6 +5,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { SseScanner } from "../lib/sse.ts";
 import { streamTap } from "./stream-taps.ts";
 import type { TapOptions } from "./usage-tap.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 const options: TapOptions = { model: "public", usageInjected: false, choices: 1 };
 
@@ -105,7 +106,7 @@ describe("chat", () => {
           expect(seen.kinds.slice(0, -1)).not.toContain("terminal");
         },
       ),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 

@@ -8,6 +8,7 @@ import { callOn, nameOf, ways, type Way } from "../../test/fakes/ways.ts";
 import type { FinalUsage } from "../billing/meter.ts";
 import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { tokensOfWeight, weightOf } from "../dialects/output-estimate.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 const { fake, serve } = await serveOneUpstream();
 
@@ -91,7 +92,7 @@ test.each(Object.entries(reports))(
         const isEstimated = usage.input === 0 || usage.output === 0;
         expect(costs).toEqual(ways.map((way) => [nameOf(way), usage.input ?? 0, output, isEstimated]));
       }),
-      { numRuns: 12 },
+      { numRuns: runs(12) },
     );
   },
   60_000,
@@ -114,7 +115,7 @@ test.each(dialects)(
         }
         expect(costs).toEqual(costs.map(() => costs[0]));
       }),
-      { numRuns: 12 },
+      { numRuns: runs(12) },
     );
   },
   60_000,

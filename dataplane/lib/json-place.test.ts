@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { placeOf } from "./json-place.ts";
 import { JsonReader } from "./json-reader.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 const at = (text: string, mark: string) =>
   placeOf(Buffer.from(text), Buffer.byteLength(text.slice(0, text.indexOf(mark))));
@@ -42,6 +43,6 @@ test("every member that a reader finds stands where it says", () => {
         });
       });
     }),
-    { numRuns: 200 },
+    { numRuns: runs(200) },
   );
 });

@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { ApiError } from "./api-error.ts";
 import { readJsonObject } from "./json-read.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 function fault(text: string | Buffer): string {
   try {
@@ -61,6 +62,6 @@ test("what JSON.parse reads is read alike, what it refuses is refused", () => {
       }
       expect(valid || fault(text) !== "read").toBe(true);
     }),
-    { numRuns: 2000 },
+    { numRuns: runs(2000) },
   );
 });

@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { space, valueText } from "../../test/fakes/odd-json.ts";
 import { JsonFault, JsonReader, MAX_JSON_DEPTH, type ObjectSpan } from "./json-reader.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 const skipAll = (text: string | Buffer) =>
   JsonReader.whole(Buffer.from(text), (reader) => {
@@ -56,7 +57,7 @@ describe("validity", () => {
         const sent = Buffer.from(mutant).toString();
         expect(accepts(sent)).toBe(parses(sent));
       }),
-      { numRuns: 2000 },
+      { numRuns: runs(2000) },
     );
   });
 

@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { createParser } from "eventsource-parser";
 import { describe, expect, test } from "vitest";
 import { frameData, frameName, MAX_EVENT_BYTES, SseOverflow, SseReader, SseScanner } from "./sse.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 function read(chunks: readonly Buffer[]) {
   const reader = new SseReader();
@@ -65,7 +66,7 @@ describe("framing", () => {
         const bytes = Buffer.from((bom ? "\uFEFF" : "") + text);
         expect(read(cut(bytes, at))).toEqual(read([bytes]));
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 
@@ -79,7 +80,7 @@ describe("framing", () => {
         parser.feed(text);
         expect(read([Buffer.from(text)])).toEqual(expected);
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 
@@ -91,7 +92,7 @@ describe("framing", () => {
           .join("");
         expect(whole).toBe(text);
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 

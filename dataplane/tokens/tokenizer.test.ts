@@ -6,6 +6,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { beforeAll, describe, expect, test } from "vitest";
 import { SEGMENT_CHARACTERS, Tokenizer } from "./tokenizer.ts";
 import { buildVocabulary } from "./vocabulary.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 let tokenizer: Tokenizer;
 beforeAll(() => {
@@ -81,7 +82,7 @@ describe("the count is that of merging pairs", () => {
         const text = parts.join("");
         expect(tokenizer.count(text)).toBe(reference(text, { disallowedSpecial: new Set() }));
       }),
-      { numRuns: 1_000 },
+      { numRuns: runs(1_000) },
     );
   }, 120_000);
 
@@ -162,7 +163,7 @@ describe("counting is linear in the text whatever the text (rule 7.5)", () => {
         // The system counts in steps of some milliseconds, and a collection of garbage takes some.
         expect(user + system).toBeLessThan(3 * text.length + 50_000);
       }),
-      { numRuns: 1_000 },
+      { numRuns: runs(1_000) },
     );
   }, 120_000);
 });

@@ -5,6 +5,7 @@ import { compile, type Compiled } from "./compile.ts";
 import type { Declared, Secrets } from "./objects.ts";
 import type { Published } from "./prior.ts";
 import { encode, serialize } from "./shards.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
 const declare = (
   kind: Declared["kind"],
@@ -196,7 +197,7 @@ describe("compiling again", () => {
           published = { routing: { ...result.routing, serial: 1 }, credentials: result.credentials };
         }
       }),
-      { numRuns: 300 },
+      { numRuns: runs(300) },
     );
   });
 });
@@ -219,7 +220,7 @@ describe("what is published", () => {
       fc.property(fc.shuffledSubarray(world(), { minLength: world().length }), (objects) => {
         expect(JSON.stringify(compile({ objects, secrets, published: null }))).toBe(expected);
       }),
-      { numRuns: 50 },
+      { numRuns: runs(50) },
     );
   });
 

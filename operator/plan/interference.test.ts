@@ -9,8 +9,9 @@ import { compile, type Compiled } from "./compile.ts";
 import type { Declared } from "./objects.ts";
 import type { Published } from "./prior.ts";
 import type { Tenancy } from "./tenancy.ts";
+import { runs } from "../../test/fakes/runs.ts";
 
-const CASES = 10_000;
+const CASES = runs(10_000);
 const tenancy: Tenancy = {
   mode: "Namespaced",
   platformNamespaces: new Set(["platform"]),
@@ -215,7 +216,7 @@ test("nor when it was there first, but for the keys whose values it knows", () =
       });
       expect(ofOthers(joined)).toBe(ofOthers(alone));
     }),
-    { numRuns: 500, seed: 8 },
+    { numRuns: runs(500), seed: 8 },
   );
 }, 60_000);
 
@@ -243,6 +244,6 @@ test("under Trusted it cannot take what is served either", () => {
       });
       expect(ofOthers(mine(joined))).toBe(expected);
     }),
-    { numRuns: 500, seed: 8 },
+    { numRuns: runs(500), seed: 8 },
   );
 }, 60_000);

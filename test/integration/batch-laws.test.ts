@@ -18,6 +18,7 @@ import { storeEnds, type Ended } from "../../dataplane/batches/store-ends.ts";
 import { takeFromDead, takeUnknown } from "../../dataplane/batches/workers.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
+import { runs } from "../fakes/runs.ts";
 import { answer, claim, engineOf, insertBatch, organizationId } from "./batch-rows.ts";
 import { makeOrganization } from "./money-world.ts";
 import { freshDatabase, type TestDatabase } from "./stores.ts";
@@ -187,6 +188,6 @@ test("any interleaving: one line, one row and one count for each item, all of on
       expect(released.filter((output) => told.includes(output))).toEqual([]);
       expect(await reconcileBatches(pool)).toEqual([]);
     }),
-    { numRuns: Number(process.env["BATCH_RUNS"] ?? 40) },
+    { numRuns: Number(process.env["BATCH_RUNS"] ?? runs(40)) },
   );
 }, 180_000);

@@ -10,6 +10,7 @@ import { routingSchema } from "../../dataplane/config/schema.ts";
 import type { KubeAccess } from "../../hack/kube-apiserver.ts";
 import { API_VERSION } from "../../operator/api/fields.ts";
 import { type Kind, KINDS } from "../../operator/api/kinds.ts";
+import { runs } from "../fakes/runs.ts";
 import type { DataPlanePod } from "./data-plane-pod.ts";
 import { DataPlaneWorld } from "./data-plane-world.ts";
 import { KubeClient } from "./kube-client.ts";
@@ -28,7 +29,7 @@ const modelsOf = async (pod: DataPlanePod, key: string): Promise<unknown> => {
 };
 
 describe.skipIf(access === null)("under Namespaced", () => {
-  const CASES = 50;
+  const CASES = runs(50);
   const [platform, team, evil] = ["tenancy-platform", "tenancy-team", "tenancy-evil"];
   let world: DataPlaneWorld;
   let ofTeam: Objects;

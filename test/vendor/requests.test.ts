@@ -12,6 +12,7 @@ import { requestCodecs } from "../../dataplane/dialects/request-codecs.ts";
 import { mappedSubset, plain } from "../fakes/conversations.ts";
 import { vendorJudge } from "./judge.ts";
 import { vendorType } from "./vendor-type.ts";
+import { runs } from "../fakes/runs.ts";
 
 const judge = await vendorJudge();
 const context: CodecContext = {
@@ -54,7 +55,7 @@ test("500 conversations that go on after a compaction and are compacted again", 
         expect(JSON.stringify(sent)).toContain("They greeted.");
       }
     }),
-    { numRuns: 500 },
+    { numRuns: runs(500) },
   );
 });
 
@@ -68,7 +69,7 @@ describe.each(dialects)("a %s client", (client) => {
             [],
           );
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 });

@@ -9,6 +9,7 @@ import { guardedDispatcher } from "./dispatcher.ts";
 import hostileUrls from "./hostile-urls.json" with { type: "json" };
 import { isHostName, isInternalName, judgeUrl } from "./judge-url.ts";
 import type { Resolver } from "./resolver.ts";
+import { runs } from "../../../test/fakes/runs.ts";
 
 /** A guard that refuses opens no client socket at all. */
 let watch: SocketWatch;
@@ -351,7 +352,7 @@ describe("differences between URL parsers", () => {
           port: verdict.port,
         });
       }),
-      { numRuns: 20_000 },
+      { numRuns: runs(20_000) },
     );
   });
 });

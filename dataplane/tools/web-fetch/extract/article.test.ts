@@ -4,6 +4,7 @@ import { JSDOM } from "jsdom";
 import { expect, test } from "vitest";
 import { ArticleFinder } from "./article.ts";
 import { readPage } from "./read-page.ts";
+import { runs } from "../../../../test/fakes/runs.ts";
 
 interface Inner {
   _getTextDensity(element: Element, tags: readonly string[]): number;
@@ -37,7 +38,7 @@ test("the cheap functions say what Readability's own do", () => {
         10,
       );
     }),
-    { numRuns: 300 },
+    { numRuns: runs(300) },
   );
 }, 60_000);
 

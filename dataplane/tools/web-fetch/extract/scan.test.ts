@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { decodeEntities, fitsDom, measure, plainText } from "./scan.ts";
+import { runs } from "../../../../test/fakes/runs.ts";
 
 describe("what decides about a DOM", () => {
   test.each([
@@ -117,7 +118,7 @@ describe("text without a DOM", () => {
         expect(measure(html).html.length).toBeLessThanOrEqual(html.length);
         expect(plainText(html, "https://example.com/").text).not.toMatch(/\n{3}/);
       }),
-      { numRuns: 2_000 },
+      { numRuns: runs(2_000) },
     );
   });
 });

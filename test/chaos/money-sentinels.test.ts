@@ -8,9 +8,9 @@ import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { duplicateToListen } from "../../dataplane/store/redis-servers.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
-import { Plane, makeOrganization, request, usage } from "./money-world.ts";
-import { startSentinels, type SentinelSet } from "./sentinels.ts";
-import { freshDatabase, type TestDatabase } from "./stores.ts";
+import { Plane, makeOrganization, request, usage } from "../integration/money-world.ts";
+import { startSentinels, type SentinelSet } from "../integration/sentinels.ts";
+import { freshDatabase, type TestDatabase } from "../integration/stores.ts";
 
 const COST = 3;
 let set: SentinelSet;

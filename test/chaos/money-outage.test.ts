@@ -9,8 +9,8 @@ import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
-import { Plane, makeOrganization, request, usage } from "./money-world.ts";
-import { freshPostgres, freshRedis, type TestStore } from "./stores.ts";
+import { Plane, makeOrganization, request, usage } from "../integration/money-world.ts";
+import { freshPostgres, freshRedis, type TestStore } from "../integration/stores.ts";
 
 let postgres: TestStore;
 let redis: TestStore;
