@@ -9,7 +9,7 @@ import { inBackground } from "../lib/in-background.ts";
 import { countCharge } from "../telemetry/metrics.ts";
 import type { Account } from "./accounts.ts";
 import { encodeRow } from "./charge-text.ts";
-import { accountOperation } from "./gate.ts";
+import { accountOperation } from "./account-loader.ts";
 import type { Correction, HeldBill, ScopeArguments } from "./held-bill.ts";
 import { BEFORE_ALL, KeptByShard, type StreamPosition } from "./kept-charges.ts";
 import { LedgerWriter } from "./ledger-writer.ts";

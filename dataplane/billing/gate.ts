@@ -1,10 +1,10 @@
 /** Who may begin: one request's way to a hold, and what a refused one is told (design.md §5, rule 1.8). */
-import { setImmediate } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
 import { isWithinLimits } from "../config/find-route.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { inBackground } from "../lib/in-background.ts";
-import { readAccounts, type Account, type KeyedAccount } from "./accounts.ts";
+import type { AccountLoader } from "./account-loader.ts";
+import { readAccounts } from "./accounts.ts";
 import { Admission } from "./admission.ts";
 import type { CurrentKey, HeldBill, RateLimits, ScopeArguments } from "./held-bill.ts";
 import type { HoldsOptions } from "./holds.ts";
@@ -22,9 +22,8 @@ import {
   tooManyAtOnce,
   type LimitState,
 } from "./rate-limits.ts";
-import { readScopeSpend, scopeOperation } from "./scope-spend.ts";
 import { creditScopes, NO_LIMITS, scopesText } from "./scopes.ts";
-import { operation, RedisSilent, type MeterOperation, type Reply } from "./shard.ts";
+import { operation, RedisSilent, type Reply } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
 import { KnownCredit } from "./known-credit.ts";
 
@@ -36,10 +35,6 @@ const RECHECK_MS = 1_000;
  * while keys and limits are changed; then a round of all three takes some milliseconds.
  */
 const MOST_ASKED = 16;
-
-type Accounts = ReadonlyMap<string, KeyedAccount>;
-/** Accounts read in one query. */
-const READ_AT_ONCE = 500;
 
 const hasLimits = ({ requestsPerMinute, tokensPerMinute, concurrentRequests }: RateLimits): boolean =>
   requestsPerMinute !== null || tokensPerMinute !== null || concurrentRequests !== null;
@@ -76,28 +71,19 @@ type Limited = Pick<MeteredRequest, "keyId" | "limits" | "acceptedAt">;
 const linesOf = ({ request: { organizationId }, scopes }: HeldBill): readonly string[] =>
   scopes === "" ? [organizationId] : [organizationId, ...creditScopes(scopes).map(({ name }) => name)];
 
-class OtherServer extends Error {
-  override readonly name = "OtherServer";
-  override readonly message = "another Postgres answers than the one that Redis knows";
-}
-
 export class Gate {
   readonly #options: HoldsOptions;
   readonly #shards: Shards;
-  /** Compares Redis with the ledger when another Postgres answers (ledger-guard.ts). */
-  readonly #compare: () => Promise<unknown>;
+  readonly #loader: AccountLoader;
   readonly #admission: Admission;
   readonly #known = new KnownCredit();
   /** When an account was last read because it seemed empty. */
   readonly #rechecked = new LRUCache<string, true>({ max: 10_000, ttl: RECHECK_MS });
-  readonly #loading = new Map<string, Promise<void>>();
-  /** Accounts that go to the ledger in one query at the end of this turn of the event loop. */
-  #wanted: { readonly ids: string[]; readonly accounts: Promise<Accounts> } | null = null;
 
-  constructor(options: HoldsOptions, shards: Shards, compare: () => Promise<unknown>) {
+  constructor(options: HoldsOptions, shards: Shards, loader: AccountLoader) {
     this.#options = options;
     this.#shards = shards;
-    this.#compare = compare;
+    this.#loader = loader;
     this.#admission = new Admission(options.waitMs);
   }
 
@@ -205,25 +191,6 @@ export class Gate {
     this.#admission.freed(organizationId);
   }
 
-  /** Reads these accounts and key epochs from the ledger again, and resolves when Redis has them. */
-  async refresh(organizationIds: readonly string[]): Promise<void> {
-    await this.#compared(async () => {
-      const accounts = await readAccounts(this.#options.pool, organizationIds);
-      await Promise.all(accounts.map((account) => this.#tell(account)));
-    });
-  }
-
-  /** What one Postgres says is taken only after it was compared with what Redis knows of the one before. */
-  async #compared(readAndTell: () => Promise<void>): Promise<void> {
-    try {
-      await readAndTell();
-    } catch (error) {
-      if (!(error instanceof OtherServer)) throw error;
-      await this.#compare();
-      await readAndTell();
-    }
-  }
-
   /** `known`: what the first try was told, when it was made already. */
   #tryHold(bill: HeldBill, estimate: Micros, known: Reply | null): Promise<Reply> {
     const { request } = bill;
@@ -254,10 +221,10 @@ export class Gate {
       const reply = attempt === 0 && known !== null ? known : await ask();
       switch (reply[0]) {
         case "load":
-          await this.load(organizationId);
+          await this.#loader.load(organizationId);
           break;
         case "scopes":
-          await this.loadScopes(organizationId, scopes());
+          await this.#loader.loadScopes(organizationId, scopes());
           break;
         case "key": {
           const key = await this.#recheckKey(keyId);
@@ -269,7 +236,7 @@ export class Gate {
           // Redis may not know a new grant yet: 402 only after the ledger was read.
           if (this.#rechecked.has(organizationId)) return reply;
           this.#rechecked.set(organizationId, true);
-          await this.load(organizationId);
+          await this.#loader.load(organizationId);
           break;
         default:
           return reply;
@@ -389,75 +356,4 @@ export class Gate {
       throw meterUnavailable(error);
     }
   }
-
-  /** Brings the ledger's account to Redis, once for all who ask at the same time. @throws ApiError 503. */
-  load(organizationId: string): Promise<void> {
-    const under = this.#loading.get(organizationId);
-    if (under !== undefined) return under;
-    const loading = this.#compared(async () => {
-      const account = await this.#read(organizationId);
-      if (account !== undefined) await this.#tell(account);
-    })
-      .catch((error: unknown) => {
-        throw meterUnavailable(error);
-      })
-      .finally(() => this.#loading.delete(organizationId));
-    this.#loading.set(organizationId, loading);
-    return loading;
-  }
-
-  /** Brings what the ledger says of a request's scopes to Redis. @throws ApiError 503. */
-  async loadScopes(organizationId: string, [scopes, limitsEpoch]: ScopeArguments): Promise<void> {
-    try {
-      await this.#compared(async () => {
-        const asked = creditScopes(scopes).map((scope) => ({ organizationId, scope }));
-        const spends = await readScopeSpend(this.#options.pool, asked);
-        await Promise.all(
-          spends.map(async (spend) => {
-            const [word] = await this.#shards
-              .of(organizationId)
-              .run(scopeOperation(spend, limitsEpoch), REDIS_MS);
-            if (word === "other") throw new OtherServer();
-          }),
-        );
-      });
-    } catch (error) {
-      throw meterUnavailable(error);
-    }
-  }
-
-  async #read(organizationId: string): Promise<KeyedAccount | undefined> {
-    if (this.#wanted === null || this.#wanted.ids.length >= READ_AT_ONCE) {
-      const ids: string[] = [];
-      this.#wanted = { ids, accounts: this.#readTogether(ids) };
-    }
-    const { ids, accounts } = this.#wanted;
-    ids.push(organizationId);
-    return (await accounts).get(organizationId);
-  }
-
-  /** Reads whatever has gathered in `ids` when this turn of the event loop is over. */
-  async #readTogether(ids: readonly string[]): Promise<Accounts> {
-    await setImmediate();
-    if (this.#wanted?.ids === ids) this.#wanted = null;
-    const accounts = await readAccounts(this.#options.pool, ids);
-    return new Map(accounts.map((account) => [account.organizationId, account]));
-  }
-
-  async #tell(account: KeyedAccount): Promise<void> {
-    const known = accountOperation(account, account.keyEpoch.toString(), false);
-    const [word] = await this.#shards.of(account.organizationId).run(known, REDIS_MS);
-    if (word === "other") throw new OtherServer();
-  }
 }
-
-export const accountOperation = (account: Account, keyEpoch: string, onlyKnown: boolean): MeterOperation =>
-  operation(
-    "account",
-    account.organizationId,
-    account.balance.toString(),
-    account.version.toString(),
-    keyEpoch,
-    onlyKnown ? "1" : "0",
-    account.ledger,
-  );

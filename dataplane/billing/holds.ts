@@ -14,6 +14,7 @@ import { readStanding } from "./accounts.ts";
 import { Charges, type ChargesOptions } from "./charges.ts";
 import { MAX_MICROS } from "./credits.ts";
 import { FreeBudget } from "./free-budget.ts";
+import { AccountLoader } from "./account-loader.ts";
 import { Gate } from "./gate.ts";
 import {
   HeldBill,
@@ -88,6 +89,7 @@ const anewOf = ({ limits }: LimitedScope, now: number): number | null =>
 export class Holds implements Meter, HoldOperations {
   readonly #options: HoldsOptions;
   readonly #shards: Shards;
+  readonly #loader: AccountLoader;
   readonly #gate: Gate;
   /** What is judged before a request's body is read. */
   readonly preflight: Preflight;
@@ -106,7 +108,8 @@ export class Holds implements Meter, HoldOperations {
       onRestored: (shard, newest) => this.charges.kept.of(shard).chargedAgain(newest),
       onTaken: (organizationId) => this.#gate.freedAny(organizationId),
     });
-    this.#gate = new Gate(options, this.#shards, () => this.guard.look());
+    this.#loader = new AccountLoader(pool, this.#shards, () => this.guard.look());
+    this.#gate = new Gate(options, this.#shards, this.#loader);
     this.preflight = new Preflight(this.#gate, new FreeBudget(this.#shards, options.limits));
     this.charges = new Charges(options, this.#shards, (bill) => this.#ended(bill));
     const { kept } = this.charges;
@@ -157,7 +160,7 @@ export class Holds implements Meter, HoldOperations {
 
   /** Reads these accounts and key epochs from the ledger again, and resolves when Redis has them. */
   async refresh(organizationIds: readonly string[]): Promise<void> {
-    await this.#gate.refresh(organizationIds);
+    await this.#loader.refresh(organizationIds);
   }
 
   /** What `GET /v1/organization/credits` shows (rule 5.18). @throws ApiError 503. */
@@ -177,7 +180,7 @@ export class Holds implements Meter, HoldOperations {
           available: available > 0n ? available : 0n,
         };
       }
-      if (word === "load" || BigInt(known) < version) await this.#gate.load(organizationId);
+      if (word === "load" || BigInt(known) < version) await this.#loader.load(organizationId);
     }
   }
 
@@ -334,9 +337,9 @@ export class Holds implements Meter, HoldOperations {
     try {
       for (let look = 1; ; look += 1) {
         const reply = await this.#shards.run(organizationId, more);
-        if (look < MOST_LOOKS && reply[0] === "load") await this.#gate.load(organizationId);
+        if (look < MOST_LOOKS && reply[0] === "load") await this.#loader.load(organizationId);
         else if (look < MOST_LOOKS && reply[0] === "scopes")
-          await this.#gate.loadScopes(organizationId, bill.scopeArguments);
+          await this.#loader.loadScopes(organizationId, bill.scopeArguments);
         else return reply;
       }
     } catch (error) {

@@ -8,7 +8,7 @@ import { LRUCache } from "lru-cache";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { Drainer, LedgerAway } from "./drain.ts";
-import { accountOperation } from "./gate.ts";
+import { accountOperation } from "./account-loader.ts";
 import type { Holds } from "./holds.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { Recurring } from "../lib/recurring.ts";

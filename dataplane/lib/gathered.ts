@@ -1,0 +1,34 @@
+import { setImmediate } from "node:timers/promises";
+
+/**
+ * Questions of one turn of the event loop that are asked together: one statement in place of one for each of those who ask
+ * at the same time.
+ */
+export class Gathered<Question, Answer> {
+  readonly #ask: (questions: readonly Question[]) => Promise<Answer>;
+  readonly #most: number;
+  #open: { readonly questions: Question[]; readonly answer: Promise<Answer> } | null = null;
+
+  /** @param most questions that are asked at once. */
+  constructor(ask: (questions: readonly Question[]) => Promise<Answer>, most: number) {
+    this.#ask = ask;
+    this.#most = most;
+  }
+
+  /** @returns the answer to all that were asked together. @throws whatever asking throws. */
+  ask(question: Question): Promise<Answer> {
+    if (this.#open === null || this.#open.questions.length >= this.#most) {
+      const questions: Question[] = [];
+      this.#open = { questions, answer: this.#askLater(questions) };
+    }
+    const { questions, answer } = this.#open;
+    questions.push(question);
+    return answer;
+  }
+
+  async #askLater(questions: readonly Question[]): Promise<Answer> {
+    await setImmediate();
+    if (this.#open?.questions === questions) this.#open = null;
+    return this.#ask(questions);
+  }
+}
