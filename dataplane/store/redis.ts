@@ -6,6 +6,7 @@ import { Cluster, Redis } from "ioredis";
 import type connectors from "ioredis/built/connectors/StandaloneConnector.js";
 import { countScript } from "../telemetry/metrics.ts";
 import { readClusterAddress, readRedisAddress, reconnectDelayMs, type RedisPlace } from "./redis-address.ts";
+import { SentinelConnector } from "./sentinel-connector.ts";
 import { connectAtOnce, mastersOf, serverOf, type RedisStore } from "./redis-servers.ts";
 
 export interface RedisOptions {
@@ -34,47 +35,6 @@ class NodeConnector extends StandaloneConnector {
     const stream = await super.connect(tell);
     stream.on("error", () => {});
     return stream;
-  }
-}
-
-/**
- * A client that sentinels tell who is master. A failover that they tell of while it asks them would end it for good (ioredis
- * 6.0.0: what detects failovers disconnects the connector, which then says that it was closed): it asks once more.
- */
-class SentinelClient extends Redis {
-  #isClosed = false;
-
-  constructor(options: RedisPlace) {
-    super({ ...options, lazyConnect: true });
-    let isAsking = false;
-    this.on("connecting", () => (isAsking = true));
-    for (const other of ["connect", "close"]) this.on(other, () => (isAsking = false));
-    this.on("end", () => {
-      if (!isAsking || this.#isClosed) return;
-      setTimeout(() => {
-        if (!this.#isClosed) this.#begin();
-      }, reconnectDelayMs(1));
-    });
-    this.#begin();
-  }
-
-  #begin(): void {
-    // What goes wrong is told as an event.
-    this.connect().catch(() => {});
-  }
-
-  override connect(callback?: Parameters<Redis["connect"]>[0]): Promise<void> {
-    this.#isClosed = false;
-    return super.connect(callback);
-  }
-
-  override disconnect(reconnect = false): void {
-    this.#isClosed = !reconnect;
-    super.disconnect(reconnect);
-  }
-
-  override duplicate(override?: Partial<RedisPlace>): Redis {
-    return new SentinelClient({ ...this.options, ...override });
   }
 }
 
@@ -122,13 +82,16 @@ export function openRedis(url: string, options: RedisOptions): RedisStore {
     reconnectOnError: (error: Error) => error.message.startsWith("READONLY"),
   };
   const place = readRedisAddress(url);
-  const redis = place === null ? new Redis(url, single) : openPlace({ ...place, ...single });
+  const redis = place === null ? new Redis(url, single) : new Redis({ ...place, ...single, ...wayTo(place) });
   redis.on("error", options.onError);
   return redis;
 }
 
-const openPlace = (options: RedisPlace): Redis =>
-  options.sentinels === undefined ? new Redis(options) : new SentinelClient(options);
+/** The library tells more of a connector's class than it asks of one. */
+const wayTo = ({ sentinels }: RedisPlace): Pick<RedisPlace, "Connector"> =>
+  sentinels === undefined
+    ? {}
+    : { Connector: SentinelConnector as unknown as NonNullable<RedisPlace["Connector"]> };
 
 /** Between two looks whether all masters of a cluster are connected. */
 const LOOK_MS = 10;

@@ -108,6 +108,10 @@ export async function expectExactFailovers(form: Form): Promise<void> {
       };
       await expect.poll(broken, { timeout: 30_000 }).toEqual([]);
     }
+  } catch (error) {
+    // Now, as a runner of many tells it only when all of them are over.
+    say(`${form.name}: failed: ${String(error)}`);
+    throw error;
   } finally {
     await load.stop();
   }
@@ -221,7 +225,7 @@ class Load {
         method: body === undefined ? "GET" : "POST",
         headers: { "x-api-key": keyOf(organization), "content-type": "application/json" },
         ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-        signal: AbortSignal.timeout(20_000),
+        signal: AbortSignal.timeout(60_000),
       });
       return [answer.status, await answer.text()] as const;
     };

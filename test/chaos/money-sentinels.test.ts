@@ -1,4 +1,5 @@
 /** The master of a set of sentinels changes under load (rules 12.1, 12.2): planned, killed, and stopped without a word. */
+import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Redis } from "ioredis";
 import { sql } from "slonik";
@@ -107,25 +108,61 @@ test.each(["planned", "SIGKILL", "SIGSTOP"] as const)(
   180_000,
 );
 
+interface Detecting {
+  readonly stream: Socket | undefined;
+  readonly failoverDetector: { readonly sentinels: readonly { readonly client: Redis }[] } | null;
+}
+
+/** What a client's sentinels may tell, whenever a test wants it. */
+async function clientAndSentinels(client: Redis) {
+  client.on("error", () => {});
+  await redisReady(client, 20_000);
+  const { connector } = client as unknown as { readonly connector: Detecting };
+  await expect.poll(() => connector.failoverDetector).not.toBeNull();
+  const tell = (port: number) => {
+    const [sentinel] = connector.failoverDetector?.sentinels ?? [];
+    sentinel?.client.emit("message", "+switch-master", `main 127.0.0.1 1 127.0.0.1 ${port}`);
+  };
+  return { connector, tell };
+}
+
 test("a failover that is told while a client asks who is master does not end it, nor a copy of it", async () => {
   const redis = openRedis(set.url, { onError: () => {} });
   await using disposal = new AsyncDisposableStack();
   for (const client of [redis, duplicateToListen(redis)] as Redis[]) {
     disposal.defer(() => client.disconnect());
-    client.on("error", () => {});
-    await redisReady(client, 20_000);
-    // As its detector does when a sentinel tells of one.
-    const { connector } = client as unknown as { connector: { failoverDetector: { disconnect(): void } } };
-    await expect.poll(() => connector.failoverDetector).not.toBeNull();
-    const ended = new Promise((done) => client.once("end", done));
-    client.once("connecting", () => connector.failoverDetector.disconnect());
-    client.disconnect(true);
-    await ended;
-    await redisReady(client, 20_000);
-    expect(await client.ping()).toBe("PONG");
-    client.disconnect();
-    await expect.poll(() => client.status).toBe("end");
-    await sleep(500);
-    expect(client.status, "closed by its owner").toBe("end");
+    const { connector, tell } = await clientAndSentinels(client);
+    const first = connector.stream;
+    const master = await set.master();
+    // The master that it will find, and another one, which it asks for once more.
+    for (const [told, reconnects] of [
+      [master, 1],
+      [1, 2],
+    ] as const) {
+      let connected = 0;
+      const count = () => (connected += 1);
+      client.on("connect", count);
+      client.once("connecting", () => tell(told));
+      client.disconnect(true);
+      await expect.poll(() => [connected, client.status], { timeout: 20_000 }).toEqual([reconnects, "ready"]);
+      client.off("connect", count);
+      expect(await client.ping()).toBe("PONG");
+    }
+    expect(connector.stream).not.toBe(first);
   }
+}, 60_000);
+
+test("a client stays with the master that is told, and leaves another", async () => {
+  const client = openRedis(set.url, { onError: () => {} }) as Redis;
+  await using disposal = new AsyncDisposableStack();
+  disposal.defer(() => client.disconnect());
+  const { connector, tell } = await clientAndSentinels(client);
+  const { stream } = connector;
+  tell(await set.master());
+  expect(await client.ping()).toBe("PONG");
+  await sleep(300);
+  expect(connector.stream).toBe(stream);
+  tell(1);
+  await expect.poll(() => connector.stream !== stream && client.status, { timeout: 20_000 }).toBe("ready");
+  expect(await client.ping()).toBe("PONG");
 }, 60_000);

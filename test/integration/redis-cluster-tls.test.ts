@@ -21,11 +21,11 @@ beforeAll(async () => {
     [0, 8_191],
     [8_192, 16_383],
   ]) {
-    let port = await freePort();
-    while (port > 55_000) port = await freePort();
+    const [port, busPort] = [await freePort(), await freePort()];
     servers.start({
       ...servers.settings,
       "tls-port": String(port),
+      "cluster-port": String(busPort),
       "tls-cluster": "yes",
       "cluster-enabled": "yes",
       "cluster-config-file": `nodes-${port}.conf`,
@@ -36,7 +36,7 @@ beforeAll(async () => {
     const node = servers.client(port);
     await node.call("CLUSTER", "ADDSLOTSRANGE", ...slots);
     nodes.push(node);
-    if (nodes.length > 1) await nodes[0]!.cluster("MEET", "127.0.0.1", port);
+    if (nodes.length > 1) await nodes[0]!.cluster("MEET", "127.0.0.1", port, busPort);
     url = `rediss-cluster://localhost:${port}`;
   }
   const isWhole = async (node: Redis) =>

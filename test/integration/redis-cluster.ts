@@ -118,12 +118,15 @@ export async function startRedisCluster({
     for (const client of clients.values()) client.disconnect();
   });
   for (let n = 0; n < 2 * MASTERS; n += 1) {
-    let port = await freePort();
-    while (port > 55_000) port = await freePort();
-    const known = await placeIn(network, port);
+    const known = await placeIn(network);
     places.set(known.port, known.place);
     await start(known.port);
-    const client = new Redis({ port, host: "127.0.0.1", password: PASSWORD, retryStrategy: () => 50 });
+    const client = new Redis({
+      port: known.place.port,
+      host: "127.0.0.1",
+      password: PASSWORD,
+      retryStrategy: () => 50,
+    });
     client.on("error", () => {});
     clients.set(known.port, client);
   }
@@ -278,18 +281,18 @@ export async function startRedisCluster({
 /** Where a node listens, and the port by which the cluster knows it. */
 async function placeIn(
   network: Network | undefined,
-  port: number,
 ): Promise<{ readonly port: number; readonly place: Place }> {
-  // The bus has the port 10,000 above.
-  const busPort = port + 10_000;
-  if (network === undefined) return { port, place: { port, busPort, settings: {} } };
+  // The usual port of the bus, 10,000 above, may be the one of somebody's outgoing connection.
+  const [port, busPort] = [await freePort(), await freePort()];
+  const settings = { "cluster-port": String(busPort) };
+  if (network === undefined) return { port, place: { port, busPort, settings } };
   const { ports, address } = await network.join(port, busPort);
   const [known = 0, bus = 0] = ports;
-  const settings = {
+  const announced = {
     "cluster-announce-ip": "127.0.0.1",
     "cluster-announce-port": String(known),
     "cluster-announce-bus-port": String(bus),
     "bind-source-addr": address,
   };
-  return { port: known, place: { port, busPort: bus, settings } };
+  return { port: known, place: { port, busPort: bus, settings: { ...settings, ...announced } } };
 }

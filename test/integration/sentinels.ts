@@ -22,7 +22,7 @@ const say = () => {};
 export interface SentinelSet extends AsyncDisposable {
   /** `redis-sentinel://...` */
   readonly url: string;
-  /** Port of who is master now, as the sentinels say. */
+  /** Port of who is master now, as one of the sentinels says. */
   master(): Promise<number>;
   /** Asks the sentinels for another master, as for an upgrade of its machine, and waits until it is. */
   plan(): Promise<void>;
@@ -130,14 +130,11 @@ export async function startSentinels({
     disposal.defer(() => sentinel.disconnect());
     return sentinel;
   });
-  const master = async () => {
-    const [sentinel] = sentinels;
-    const [, port] = (await sentinel!.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)) as [
-      string,
-      string,
-    ];
+  const masterOf = async (sentinel: Redis) => {
+    const [, port] = (await sentinel.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)) as [string, string];
     return Number(port);
   };
+  const master = () => masterOf(sentinels[0]!);
   const ask = (sentinel: Redis, what: string) => sentinel.call("SENTINEL", what, MASTER);
   const field = (fields: readonly string[], name: string) => fields[fields.indexOf(name) + 1];
   /** Whether it knows the two others and a replica that is well: before, none could replace the master. */
@@ -156,7 +153,12 @@ export async function startSentinels({
     waitFor("a replica that may become master", async () =>
       (await Promise.all(sentinels.map(isReady))).every(Boolean),
     );
-  const replaced = (old: number) => waitFor("another master", async () => (await master()) !== old);
+  /** Each sentinel names another: before, only the one that leads the failover does, and clients may ask any. */
+  const replaced = (old: number) =>
+    waitFor("another master", async () => {
+      const named = await Promise.all(sentinels.map(masterOf));
+      return named.every((port) => port !== old);
+    });
   await settled();
 
   /** Hurts the master and waits for another one. */
