@@ -2,7 +2,9 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { findPending, readMigrations, SchemaMismatchError, type Migration } from "./migrate.ts";
+import { nextRows } from "./migrate-backfill.ts";
+import { lockTimeoutMs } from "./migrate-run.ts";
+import { findPending, kindOf, readMigrations, SchemaMismatchError, type Migration } from "./migrate.ts";
 
 const migration = (version: number, name = `000${version}_step`): Migration => ({
   version,
@@ -70,5 +72,27 @@ describe("reading the files", () => {
 
   test("the program's own migrations can be read", () => {
     expect(() => readMigrations()).not.toThrow();
+  });
+});
+
+describe("how a file runs", () => {
+  test("its first line says so", () => {
+    expect(kindOf("create table x ()")).toBe("plain");
+    expect(kindOf("-- Why.\n-- migrate: steps")).toBe("plain");
+    expect(kindOf("-- migrate: concurrently\ncreate index …")).toBe("concurrently");
+    expect(kindOf("-- migrate: steps\nwith …")).toBe("steps");
+    expect(() => kindOf("-- migrate: quickly")).toThrow(/known are/);
+  });
+
+  test("no wait for a lock lasts a second", () => {
+    expect([0, 1, 2, 3, 4, 59].map(lockTimeoutMs)).toEqual([100, 200, 400, 800, 800, 800]);
+  });
+
+  test("a step takes as many rows as fit its time, at most twice as many as before", () => {
+    expect(nextRows(500, 10)).toBe(1_000);
+    expect(nextRows(1_000, 150)).toBe(1_000);
+    expect(nextRows(1_000, 600)).toBe(250);
+    expect(nextRows(1, 10_000)).toBe(1);
+    expect(nextRows(40_000, 10)).toBe(50_000);
   });
 });

@@ -1,14 +1,15 @@
 /**
- * Migrations: plain SQL files `migrations/NNNN_name.sql`, each run once, in order, in a transaction of its own,
- * under an advisory lock of that transaction so that pods starting together do not race. Why not a library:
- * docs/decisions/migrations.md.
+ * Migrations: SQL files `migrations/NNNN_name.sql`, each run once, in order. A plain one is one transaction; what takes
+ * long on large tables goes in steps, each of which is repeated or gone on with after an interruption: indexes and checks
+ * (migrate-online.ts), backfills (migrate-backfill.ts). Nobody waits for a lock of theirs for a second (rule 12.6). Why not a
+ * library: docs/decisions/migrations.md; how to write one: CONTRIBUTING.md.
  */
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
-import pg from "pg";
-
-/** Any number will do, as long as nothing else in this database uses it. */
-const LOCK = 7_104_201;
+import type pg from "pg";
+import { takeBackfillStep } from "./migrate-backfill.ts";
+import { takeOnlineStep } from "./migrate-online.ts";
+import { MigrationRun, type Patience } from "./migrate-run.ts";
 
 export interface Migration {
   /** `NNNN` of the file's name. */
@@ -49,30 +50,46 @@ export function readMigrations(
   return migrations;
 }
 
+export interface MigrateOptions {
+  readonly migrations?: readonly Migration[];
+  readonly say?: (line: string) => void;
+  readonly patience?: Patience;
+}
+
 /**
  * Brings a database up to date and returns the names of what was applied now (none on a second run).
  * @throws SchemaMismatchError when the database was migrated by a newer program, or an applied file was edited.
+ * @throws Error when a migration fails, or others held what it has to lock for longer than it is patient. What its earlier
+ * steps did stays, and the next run goes on from there.
  */
-export async function migrate(
-  url: string,
-  options: { readonly migrations?: readonly Migration[]; readonly say?: (line: string) => void } = {},
-): Promise<string[]> {
-  const migrations = options.migrations ?? readMigrations();
-  // A migration may take as long as it needs, so there is no statement time-out here.
-  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 10_000 });
-  client.on("error", () => {});
-  await client.connect();
-  try {
-    const done: string[] = [];
-    for (;;) {
-      const migration = await applyNext(client, migrations, options.say);
-      if (migration === null) return done;
-      done.push(migration.name);
-    }
-  } finally {
-    await client.end();
+export async function migrate(url: string, options: MigrateOptions = {}): Promise<string[]> {
+  const { migrations = readMigrations(), say = () => {} } = options;
+  await using run = await MigrationRun.open(url, options);
+  const done: string[] = [];
+  let told = "";
+  const tell = ({ name }: Migration) => {
+    if (told !== name) say(`migrating the database: ${name}`);
+    told = name;
+  };
+  await run.alone(() => run.client.query(BOOKKEEPING));
+  for (;;) {
+    const step = await run.alone(() => takeStep(run, migrations, tell));
+    if (step === null) return done;
+    if (step.finished) done.push(step.name);
+    await run.pause(step.pauseMs);
   }
 }
+
+/** Which ran, and how far the one is that runs in steps. */
+const BOOKKEEPING = `
+  create table if not exists schema_migrations (
+    version integer primary key,
+    name text not null,
+    sha256 text not null,
+    applied_at timestamptz not null default now()
+  );
+  create table if not exists schema_migration_steps (version integer primary key, position jsonb not null)
+`;
 
 interface Applied {
   readonly version: number;
@@ -114,48 +131,54 @@ export function findPending(migrations: readonly Migration[], applied: readonly 
   return migrations.filter(({ version }) => !done.has(version));
 }
 
-/** Applies the oldest that is pending; null: there is none. */
-async function applyNext(
-  client: pg.Client,
-  migrations: readonly Migration[],
-  say: (line: string) => void = () => {},
-): Promise<Migration | null> {
-  await client.query("begin");
-  try {
-    // Of the transaction: a session may be another one after it (rule 12.3).
-    await client.query("select pg_advisory_xact_lock($1)", [LOCK]);
-    await client.query(
-      `create table if not exists schema_migrations (
-         version integer primary key,
-         name text not null,
-         sha256 text not null,
-         applied_at timestamptz not null default now()
-       )`,
-    );
-    const [migration = null] = findPending(migrations, await readApplied(client));
-    if (migration !== null) {
-      say(`migrating the database: ${migration.name}`);
-      await apply(client, migration);
-    }
-    await client.query("commit");
-    return migration;
-  } catch (error) {
-    await client.query("rollback").catch(() => {});
-    throw error;
-  }
+interface Step {
+  readonly name: string;
+  readonly finished: boolean;
+  readonly pauseMs: number;
 }
 
-async function apply(client: pg.Client, { version, name, sql, sha256 }: Migration): Promise<void> {
+/** Takes the next step of the oldest that is pending, the only one of a plain file; null: there is none. */
+async function takeStep(
+  run: MigrationRun,
+  migrations: readonly Migration[],
+  tell: (migration: Migration) => void,
+): Promise<Step | null> {
+  const [migration] = findPending(migrations, await readApplied(run.client));
+  if (migration === undefined) return null;
+  tell(migration);
+  const { version, name, sql, sha256 } = migration;
   try {
-    await client.query(sql);
-    await client.query("insert into schema_migrations (version, name, sha256) values ($1, $2, $3)", [
+    const pauseMs = await takers[kindOf(sql)](run, migration);
+    if (pauseMs !== null) return { name, finished: false, pauseMs };
+    await run.client.query("insert into schema_migrations (version, name, sha256) values ($1, $2, $3)", [
       version,
       name,
       sha256,
     ]);
+    return { name, finished: true, pauseMs: 0 };
   } catch (cause) {
     throw new Error(`migration ${name} failed: ${cause instanceof Error ? cause.message : String(cause)}`, {
       cause,
     });
   }
+}
+
+type Kind = "plain" | "concurrently" | "steps";
+
+/** Each takes one step, and says for how long to pause before the next one, or null when there is none. */
+const takers: Readonly<Record<Kind, (run: MigrationRun, migration: Migration) => Promise<number | null>>> = {
+  plain: async ({ client }, { sql }) => {
+    await client.query(sql);
+    return null;
+  },
+  concurrently: (run, { sql }) => takeOnlineStep(run, sql),
+  steps: (run, { version, sql }) => takeBackfillStep(run, version, sql),
+};
+
+/** What the first line says: `-- migrate: concurrently`, `-- migrate: steps`, or nothing. @throws Error for another word. */
+export function kindOf(sql: string): Kind {
+  const word = /^-- migrate: *(.*)/.exec(sql)?.[1]?.trim();
+  if (word === undefined) return "plain";
+  if (word === "concurrently" || word === "steps") return word;
+  throw new Error(`its first line says "migrate: ${word}": known are concurrently and steps`);
 }

@@ -42,6 +42,7 @@ const SCRIPTS = [
   "chaos",
   "idle-pods",
   "memory",
+  "migrations",
   "money",
   "pages",
   "reports",

@@ -144,13 +144,17 @@ create table usage_daily (
 ) with (fillfactor = 70);
 
 -- Makes the partitions of this month and the two after it. Called by the migration and by every data plane now and
--- then. When the default partition already holds rows of a month, that month stays there.
+-- then. When the default partition already holds rows of a month, that month stays there. They are attached, which lets others
+-- read and write meanwhile; only the default partition is locked, and whoever reads that for long (pg_dump) is waited for a moment
+-- only, as charges wait behind: the next call tries again.
 create function make_usage_partitions() returns void language plpgsql as $$
 declare
   parent text;
   month timestamp;
   name text;
 begin
+  perform pg_advisory_xact_lock(7104205);
+  perform set_config('lock_timeout', '200ms', true);
   foreach parent in array array['usage', 'usage_hourly'] loop
     for ahead in 0..2 loop
       month := date_trunc('month', now() at time zone 'utc') + make_interval(months => ahead);
@@ -158,14 +162,18 @@ begin
       if to_regclass(name) is null then
         begin
           execute format(
-            'create table %I partition of %I for values from (%L) to (%L)' ||
-              case parent when 'usage_hourly' then ' with (fillfactor = 70)' else '' end,
+            'create table %I (like %I including all)' || case parent when 'usage_hourly' then ' with (fillfactor = 70)' else '' end,
             name,
+            parent
+          );
+          execute format(
+            'alter table %I attach partition %I for values from (%L) to (%L)',
             parent,
+            name,
             to_char(month, 'YYYY-MM-DD') || ' 00:00:00+00',
             to_char(month + interval '1 month', 'YYYY-MM-DD') || ' 00:00:00+00'
           );
-        exception when check_violation or duplicate_table or unique_violation then
+        exception when check_violation or lock_not_available then
           null;
         end;
       end if;
