@@ -63,7 +63,8 @@ async function fillOrUndo(): Promise<void> {
     await migrate(postgres.url());
     const began = performance.now();
     await fillTables(postgres.url(), rows);
-    return say(`${rows} rows in ${Math.round((performance.now() - began) / 1_000)} s`);
+    say(`${rows} rows in ${Math.round((performance.now() - began) / 1_000)} s`);
+    return;
   }
   const client = new pg.Client({ connectionString: postgres.url() });
   await client.connect();
