@@ -1,7 +1,7 @@
 /** Measuring the contestants side by side: rounds in turns, so that a busy machine disturbs all of them alike. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { median, percentile } from "./figures.ts";
-import { load } from "./load.ts";
+import { load, sparseLoad } from "./load.ts";
 import { requestFor, type Mode } from "./payloads.ts";
 import { treeCpuMicros } from "./proc.ts";
 import type { Contestant } from "./world.ts";
@@ -19,7 +19,10 @@ export interface Subject {
 export interface Rounds {
   readonly rounds: number;
   readonly ms: number;
+  /** Requests at once, each connection's next one as soon as it is answered. */
   readonly width: number;
+  /** So many requests a second instead, whether or not earlier ones are answered: then both subjects do the same work. */
+  readonly perSecond?: number;
 }
 
 export interface Measured {
@@ -79,12 +82,12 @@ async function warmUp(subject: Subject, rounds: Rounds): Promise<void> {
   const started = performance.now();
   let requests = 0;
   do {
-    const { perSecond } = await once(subject, { ...rounds, width: WARM_UP.width, ms: WARM_UP.ms });
+    const { perSecond } = await once(subject, { rounds: 1, width: WARM_UP.width, ms: WARM_UP.ms });
     requests += (perSecond * WARM_UP.ms) / 1_000;
   } while (requests < enough && performance.now() - started < atMostMs);
 }
 
-async function once({ contestant, mode, path, key }: Subject, { ms, width }: Rounds) {
+async function once({ contestant, mode, path, key }: Subject, { ms, width, perSecond }: Rounds) {
   const request = requestFor({
     path: path ?? contestant.path(mode),
     model: mode,
@@ -92,7 +95,10 @@ async function once({ contestant, mode, path, key }: Subject, { ms, width }: Rou
     ...(key === undefined ? {} : { key }),
   });
   const before = treeCpuMicros(contestant.pid);
-  const result = await load({ port: contestant.port, request, width, ms });
+  const { port } = contestant;
+  const result = await (perSecond === undefined
+    ? load({ port, request, width, ms })
+    : sparseLoad({ port, request, perSecond, ms }));
   if (result.shed > 0)
     process.stderr.write(`bench: ${contestant.name} refused ${result.shed} requests as overloaded\n`);
   await sleep(SETTLE_MS);
