@@ -63,7 +63,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
     batchRoutes(context),
     organizationKeyRoutes({ pool, reads, keys, holds }),
     projectRoutes({ pool, reads, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
-    userRoutes({ reads, holds }),
+    userRoutes({ pool, reads, holds }),
     consoleSignInRoutes,
     reportRoutes(reads),
     requestRecordRoutes({ reads, retentionMs: requestRetentionMs }),

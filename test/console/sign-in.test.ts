@@ -157,18 +157,31 @@ consoleTest(
   },
 );
 
-consoleTest("a viewer sees everything, and is told when changing something is not theirs", async () => {
-  await signInAs("vera");
-  await heading("Overview");
-  await view("Keys").click();
-  await settled(page);
-  await page.getByRole("button", { name: "Create key" }).first().click();
-  await page.getByLabel("Name").fill("not mine");
-  await page.getByRole("dialog").getByRole("button", { name: "Create key" }).click();
-  await expect
-    .poll(() => page.getByRole("dialog").getByRole("alert").textContent())
-    .toMatch(/viewer|may read/i);
-});
+consoleTest(
+  "a viewer sees everything, people by their names as well, and is offered no change; an owner is",
+  async () => {
+    const changes = () =>
+      page.getByRole("main").getByRole("button", { name: /^(Create key|Limits|Delete|Rename)$/ });
+    for (const [name, offered] of [
+      ["olga", true],
+      ["vera", false],
+    ] as const) {
+      await page.context().clearCookies();
+      await signInAs(name);
+      await heading("Overview");
+      await view("Keys").click();
+      await settled(page);
+      expect((await changes().count()) > 0).toBe(offered);
+      const people = page.getByRole("table", { name: "People" });
+      await people.getByRole("row", { name: /Olga <b>Owner<\/b>.*Admin/ }).waitFor();
+      expect(await page.getByText("Your role, Viewer, changes none of them.").count()).toBe(offered ? 0 : 1);
+      if (!offered) {
+        await people.getByRole("row", { name: /No name in the token.*Viewer/ }).waitFor();
+        expect(await axe(page)).toEqual([]);
+      }
+    }
+  },
+);
 
 consoleTest("a member and a person without a rule are told that the console is not for them", async () => {
   for (const name of ["mia", "nobody"]) {

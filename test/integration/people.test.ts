@@ -139,6 +139,28 @@ describe("a member", () => {
     expect((await admin(`/v1/organization/users?after=apikey_0000`)).status).toBe(400);
   });
 
+  test("and whoever reads the admin API is told as `me` who they are, by the role that the token says; keys are nobody", async () => {
+    await declare();
+    const asViewer = world.token(world.a, "watchers", { sub: "me", name: "Mia" });
+    const asAdmin = world.token(world.a, "owners", { sub: "me" });
+    const me = async (token: string, plane = 0) =>
+      await world.call(token, "GET", "/v1/organization/users/me", { plane });
+    for (const plane of [0, 1])
+      for (const [token, role] of [
+        [asViewer, "viewer"],
+        [asAdmin, "admin"],
+      ] as const)
+        expect((await me(token, plane)).body).toMatchObject({
+          object: "organization.user",
+          id: expect.stringMatching(/^usr_/),
+          name: "Mia",
+          role,
+          project_id: null,
+        });
+    const member = world.token(world.a, "ml", { sub: "me" });
+    expect([(await me(member)).status, (await me(world.a.admin)).status]).toEqual([401, 404]);
+  });
+
   test("of one organization is nobody to the other, though both have the same issuer and subject", async () => {
     await declare();
     const [one, other] = await Promise.all(

@@ -3,7 +3,7 @@
  * and, when asked to stay, in `sessionStorage` as well (rule 11.2). They are never written anywhere else.
  */
 import { ApiProblem, call, send, type Answer, type CallOptions, type Operation } from "./api/client.ts";
-import type { ConsoleSignIn } from "./api/schema.ts";
+import type { ConsoleSignIn, User } from "./api/schema.ts";
 import { Store } from "./lib/store.ts";
 import type { TokenKind, Tokens } from "./provider.ts";
 
@@ -26,6 +26,8 @@ export interface Session {
   readonly bearer: () => string | Promise<string>;
   /** Null: signed in with a key. */
   readonly person: Person | null;
+  /** Whether changes are refused: nothing that would make one is offered. */
+  readonly readsOnly: boolean;
 }
 export const session = new Store<Session | null>(null);
 /** For what an admin key cannot do; asked for once. */
@@ -44,7 +46,7 @@ export async function signIn(adminKey: string, stay: boolean): Promise<void> {
   forget();
   if (stay) sessionStorage.setItem(KEPT_KEY, adminKey);
   expelled.set(false);
-  session.set({ organization: name, bearer: () => adminKey, person: null });
+  session.set({ organization: name, bearer: () => adminKey, person: null, readsOnly: false });
 }
 
 /** Where people of an organization sign in. @throws ApiProblem 404 where they do not */
@@ -128,12 +130,14 @@ export async function enter(at: ConsoleSignIn, tokens: Tokens, stay: boolean): P
 /** Signs a person in. @throws ApiProblem when the token is refused, and like `Session.bearer` */
 export async function resumePerson(person: Person): Promise<void> {
   const bearer = bearerOf(person);
-  const { name } = await call(await bearer(), "GET /v1/organizations/me");
+  const token = await bearer();
+  const { name } = await call(token, "GET /v1/organizations/me");
+  const { role }: User = await call(token, "GET /v1/organization/users/{id}", { path: { id: "me" } });
   sessionStorage.removeItem(KEPT_KEY);
   keep(person);
   expelled.set(false);
   returned.set(null);
-  session.set({ organization: name, bearer, person });
+  session.set({ organization: name, bearer, person, readsOnly: role !== "admin" });
 }
 
 function keep(person: Person): void {

@@ -1,5 +1,6 @@
 /** `/v1/organization/users`: the people behind `usr_…` in reports, limits and the audit log (rule 13.2). */
 import { findPerson, listPeople, type KnownPerson } from "../../identity/list-people.ts";
+import type { Principal } from "../../identity/principal.ts";
 import type { CommonQueryMethods } from "slonik";
 import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -10,9 +11,17 @@ import { pathId, unixSeconds } from "./requests.ts";
 
 const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 1000;
+/** Stands for the id of whoever asks. */
+const ME = "me";
+
+export interface UserNeeds {
+  readonly pool: CommonQueryMethods;
+  readonly reads: Reads;
+  readonly holds: StandingNeeds["holds"];
+}
 
 export const userRoutes =
-  ({ reads, holds }: { readonly reads: Reads; readonly holds: StandingNeeds["holds"] }): Routes =>
+  ({ pool: primary, reads, holds }: UserNeeds): Routes =>
   (app) => {
     const access = { config: { access: "admin" } } as const;
     const shown = async (
@@ -36,15 +45,25 @@ export const userRoutes =
     });
 
     app.get<{ Params: { id: string } }>("/v1/organization/users/:id", access, async (request) => {
-      const { organizationId } = callerOf(request);
-      const id = pathId(request.params.id);
-      const pool = await reads.of(organizationId);
+      const caller = callerOf(request);
+      const { organizationId } = caller;
+      const isMe = request.params.id === ME;
+      const id = isMe ? caller.keyId : pathId(request.params.id);
+      // A replica may not have heard of who came just now.
+      const pool = isMe ? primary : await reads.of(organizationId);
       const person = id === null ? null : await findPerson(pool, organizationId, id);
       if (person === null) throw new ApiError("not_found", "There is no such user.");
-      const [user] = await shown(pool, organizationId, [person]);
+      const [user] = await shown(pool, organizationId, [isMe ? asTheyCame(person, caller) : person]);
       return user;
     });
   };
+
+/** As this token of theirs says, and not another one that came since. */
+const asTheyCame = (person: KnownPerson, { kind, projectId }: Principal): KnownPerson => ({
+  ...person,
+  kind,
+  projectId,
+});
 
 const roles = { inference: "member", viewer: "viewer", admin: "admin" } as const;
 

@@ -263,7 +263,10 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
     query: listQuery(1000),
     answer: json(schemas.userList),
   },
-  "GET /v1/organization/users/:id": { summary: "One of them", answer: json(schemas.user) },
+  "GET /v1/organization/users/:id": {
+    summary: "One of them; `me` stands for who asks",
+    answer: json(schemas.user),
+  },
   "GET /v1/organization/requests": {
     summary: "What became of requests for inference, newest first",
     query: listQuery(1000).extend({

@@ -1,13 +1,13 @@
-/** What several views need of the organization: its keys and projects, by id. */
+/** What several views need of the organization: its keys, people and projects, by id. */
 import { useMemo } from "preact/hooks";
 import { everyPage } from "../api/client.ts";
-import type { ApiKey, Project } from "../api/schema.ts";
+import type { ApiKey, Project, User } from "../api/schema.ts";
 import { admin, session, type Session } from "../session.ts";
 import { useLoad } from "./load.ts";
 
-/** As many as an organization may have. */
-const MOST_KEYS = 10_000;
-const PAGE_KEYS = 1000;
+/** As many as an organization may have, of keys and of people. */
+const MOST = 10_000;
+const PAGE = 1000;
 /** Names seldom change; ten thousand keys are not read again for each view. */
 const NAMES_MS = 30_000;
 
@@ -17,13 +17,22 @@ export const readKeys = (
   show?: (some: readonly ApiKey[]) => void,
 ): Promise<readonly ApiKey[]> =>
   everyPage(
-    MOST_KEYS,
+    MOST,
     (after) =>
       admin("GET /v1/organizations/api_keys", {
-        query: { limit: PAGE_KEYS, ...(after === undefined ? {} : { after }) },
+        query: { limit: PAGE, ...(after === undefined ? {} : { after }) },
         ...(signal === null ? {} : { signal }),
       }),
     show,
+  );
+
+/** Who came with tokens. */
+export const readPeople = (signal: AbortSignal | null): Promise<readonly User[]> =>
+  everyPage(MOST, (after) =>
+    admin("GET /v1/organization/users", {
+      query: { limit: PAGE, ...(after === undefined ? {} : { after }) },
+      ...(signal === null ? {} : { signal }),
+    }),
   );
 
 export const readProjects = async (signal: AbortSignal | null): Promise<readonly Project[]> => {
@@ -32,8 +41,13 @@ export const readProjects = async (signal: AbortSignal | null): Promise<readonly
   return (await admin("GET /v1/organization/projects", options)).data;
 };
 
+interface Named {
+  readonly id: string;
+  readonly name: string;
+}
 interface Members {
-  readonly keys: readonly ApiKey[];
+  /** Keys, then people. */
+  readonly callers: readonly Named[];
   readonly projects: readonly Project[];
 }
 interface Known {
@@ -43,7 +57,7 @@ interface Known {
 }
 let known: Known | null = null;
 
-/** Keys and projects are read again for the next view that names them. */
+/** Keys, people and projects are read again for the next view that names them. */
 export function forgetNames(): void {
   known = null;
 }
@@ -51,30 +65,32 @@ export function forgetNames(): void {
 function members(): Promise<Members> {
   const isFresh = known !== null && known.of === session.value && Date.now() - known.at < NAMES_MS;
   if (known !== null && isFresh) return known.members;
-  const read = Promise.all([readKeys(null), readProjects(null)]).then(([keys, projects]) => ({
-    keys,
-    projects,
-  }));
+  const read = Promise.all([readKeys(null), readPeople(null), readProjects(null)]).then(
+    ([keys, people, projects]) => ({
+      callers: [...keys, ...people.map(({ id, name }) => ({ id, name: name ?? id }))],
+      projects,
+    }),
+  );
   // What failed is asked for again.
   read.catch(forgetNames);
   known = { of: session.value, at: Date.now(), members: read };
   return read;
 }
 
-const nobody: Members = { keys: [], projects: [] };
+const nobody: Members = { callers: [], projects: [] };
 
 export type Names = ReturnType<typeof useNames>;
-/** Keys and projects for filters and names. While they are on their way, an id stands for itself. */
+/** Keys, people and projects for filters and names. While they are on their way, an id stands for itself. */
 export function useNames() {
   const { value, busy } = useLoad(members, []);
-  const { keys, projects } = value ?? nobody;
-  const keyName = useMemo(() => namesOf(keys), [keys]);
+  const { callers, projects } = value ?? nobody;
+  const keyName = useMemo(() => namesOf(callers), [callers]);
   const projectName = useMemo(() => namesOf(projects), [projects]);
-  return { keys, projects, keyName, projectName, busy };
+  return { callers, projects, keyName, projectName, busy };
 }
 
 /** Names by id, no two alike: those that share one have their ids beside it. An id that is not there any more stands for itself. */
-export const namesOf = (things: readonly { readonly id: string; readonly name: string }[]) => {
+export const namesOf = (things: readonly Named[]) => {
   const times = new Map<string, number>();
   for (const { name } of things) times.set(name, (times.get(name) ?? 0) + 1);
   const names = new Map(things.map(({ id, name }) => [id, times.get(name) === 1 ? name : `${name} (${id})`]));

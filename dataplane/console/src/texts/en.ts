@@ -83,6 +83,7 @@ export const en = {
       "Inference keys are what programs call with. Admin keys are declared in the Organization and never listed.",
     list: "Keys",
     projects: "Projects",
+    readsOnly: "Your role, Viewer, changes none of them.",
     create: "Create key",
     name: "Name",
     id: "ID",
@@ -124,6 +125,13 @@ export const en = {
         action: "Delete",
       },
     },
+  },
+  people: {
+    list: "People",
+    intro: "Who came with a token of the organization's provider, as their newest token says.",
+    nameless: "No name in the token",
+    role: "Role",
+    added: "First seen",
   },
   limits: {
     name: "Limits",

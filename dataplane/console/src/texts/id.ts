@@ -86,6 +86,7 @@ export const id: Texts = {
       "Program memanggil dengan kunci inferensi. Kunci admin dideklarasikan di Organization dan tidak pernah ditampilkan.",
     list: "Kunci",
     projects: "Proyek",
+    readsOnly: "Peran Anda, Viewer, tidak dapat mengubahnya.",
     create: "Buat kunci",
     name: "Nama",
     id: "ID",
@@ -127,6 +128,13 @@ export const id: Texts = {
         action: "Hapus",
       },
     },
+  },
+  people: {
+    list: "Orang",
+    intro: "Mereka yang datang dengan token dari penyedia identitas organisasi, menurut token terbarunya.",
+    nameless: "Tanpa nama di token",
+    role: "Peran",
+    added: "Pertama terlihat",
   },
   limits: {
     name: "Batas",

@@ -1,8 +1,8 @@
-/** Keys and projects: who may call. */
+/** Keys, people and projects: who may call. */
 import { useState } from "preact/hooks";
-import type { ApiKey, Project } from "../api/schema.ts";
+import type { ApiKey, Project, User } from "../api/schema.ts";
 import { useLoad } from "../lib/load.ts";
-import { forgetNames, namesOf, readKeys, readProjects } from "../lib/organization.ts";
+import { forgetNames, namesOf, readKeys, readPeople, readProjects } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
 import {
   Badge,
@@ -18,28 +18,47 @@ import {
 import { LimitsShown } from "../parts/limits.tsx";
 import { Table, type Column } from "../parts/table.tsx";
 import { place, refine } from "../router.ts";
+import { session } from "../session.ts";
 import { useTexts, type Texts } from "../texts/texts.ts";
 import { KeyDialog, type Asked } from "./key-dialogs.tsx";
 
+interface Loaded {
+  readonly keys: readonly ApiKey[];
+  readonly people: readonly User[];
+  readonly projects: readonly Project[];
+}
+
+/** Whether who is signed in may change keys and limits. */
+const useChanges = () => useStore(session)?.readsOnly === false;
+
 export default function Keys() {
   const t = useTexts();
+  const mayChange = useChanges();
   const { query } = useStore(place);
   const [asked, setAsked] = useState<Asked | null>(null);
-  const loaded = useLoad<{ keys: readonly ApiKey[]; projects: readonly Project[] }>(async (signal, show) => {
+  const loaded = useLoad<Loaded>(async (signal, show) => {
     forgetNames();
-    const projects = await readProjects(signal);
-    return { keys: await readKeys(signal, (keys) => show({ keys, projects })), projects };
+    const [projects, people] = await Promise.all([readProjects(signal), readPeople(signal)]);
+    return {
+      keys: await readKeys(signal, (keys) => show({ keys, people, projects })),
+      people,
+      projects,
+    };
   }, []);
   return (
     <>
       <div class="row between">
-        <p class="muted">{t.keys.intro}</p>
-        <Button kind="primary" onClick={() => setAsked({ kind: "create" })}>
-          {t.keys.create}
-        </Button>
+        <p class="muted">
+          {t.keys.intro} {!mayChange && t.keys.readsOnly}
+        </p>
+        {mayChange && (
+          <Button kind="primary" onClick={() => setAsked({ kind: "create" })}>
+            {t.keys.create}
+          </Button>
+        )}
       </div>
       <Section loaded={loaded}>
-        {({ keys, projects }) => (
+        {({ keys, people, projects }) => (
           <>
             <div class="filters">
               <Field
@@ -71,6 +90,13 @@ export default function Keys() {
               projects={projects}
               onAsk={setAsked}
             />
+            {people.length > 0 && (
+              <>
+                <h2>{t.people.list}</h2>
+                <p class="muted">{t.people.intro}</p>
+                <PeopleTable people={people} projects={projects} />
+              </>
+            )}
             <h2>{t.keys.projects}</h2>
             <ProjectTable projects={projects} keys={keys} onAsk={setAsked} />
           </>
@@ -155,9 +181,11 @@ function KeyStatus({ status, t }: { status: ApiKey["status"]; t: Texts }) {
 
 function KeyActions({ apiKey, onAsk }: { apiKey: ApiKey; onAsk: (asked: Asked) => void }) {
   const t = useTexts();
+  const mayChange = useChanges();
   // Only its resource changes a declared key; one that was removed there can still be deleted here.
   if (apiKey.declared_in !== null && apiKey.status === "active")
     return <span class="second">{t.keys.declared(apiKey.declared_in)}</span>;
+  if (!mayChange) return <>–</>;
   const ask = (kind: Exclude<Asked["kind"], "create" | "limits">) => () => onAsk({ kind, apiKey });
   return (
     <span class="actions">
@@ -187,6 +215,44 @@ function KeyActions({ apiKey, onAsk }: { apiKey: ApiKey; onAsk: (asked: Asked) =
   );
 }
 
+/** As resources and tokens' rules name them. */
+const roles = { member: "Member", viewer: "Viewer", admin: "Admin" } as const;
+
+function PeopleTable({ people, projects }: { people: readonly User[]; projects: readonly Project[] }) {
+  const t = useTexts();
+  const projectName = namesOf(projects);
+  const columns: Column<User>[] = [
+    {
+      title: t.keys.name,
+      heads: true,
+      cell: ({ id, name }) => (
+        <>
+          {name ?? t.people.nameless}
+          <span class="second">{id}</span>
+        </>
+      ),
+    },
+    { title: t.people.role, cell: ({ role }) => roles[role] },
+    { title: t.keys.project, cell: ({ project_id: id }) => (id === null ? "–" : projectName(id)) },
+    {
+      title: t.limits.name,
+      cell: ({ limits, standing }) => <LimitsShown limits={limits} standing={standing} of="key" />,
+    },
+    {
+      title: t.keys.lastUsed,
+      cell: ({ last_used_at: at, added_at: added }) => (
+        <>
+          {at === null ? t.common.never : <Moment at={at} />}
+          <span class="second">
+            {t.people.added} <Moment at={added} />
+          </span>
+        </>
+      ),
+    },
+  ];
+  return <Table name={t.people.list} columns={columns} rows={people} id={({ id }) => id} />;
+}
+
 interface ProjectTableProps {
   readonly projects: readonly Project[];
   readonly keys: readonly ApiKey[];
@@ -195,6 +261,7 @@ interface ProjectTableProps {
 
 function ProjectTable({ projects, keys, onAsk }: ProjectTableProps) {
   const t = useTexts();
+  const mayChange = useChanges();
   const counts = new Map<string, number>();
   for (const { workspace_id: id } of keys) counts.set(id, (counts.get(id) ?? 0) + 1);
   const columns: Column<Project>[] = [
@@ -222,7 +289,9 @@ function ProjectTable({ projects, keys, onAsk }: ProjectTableProps) {
     {
       title: t.common.actions,
       cell: (project) =>
-        project.limits_declared_in === null ? (
+        project.limits_declared_in === null && !mayChange ? (
+          "–"
+        ) : project.limits_declared_in === null ? (
           <span class="actions">
             <Button kind="quiet" onClick={() => onAsk({ kind: "limits", of: project })}>
               {t.limits.name}

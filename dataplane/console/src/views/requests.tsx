@@ -29,7 +29,7 @@ function RequestList() {
   const asked = questionOf(query);
   const isOlder = query.has("after");
   const { after: _, ...newest } = Object.fromEntries(query);
-  const { keys, projects, keyName, busy } = useNames();
+  const { callers, projects, keyName, busy } = useNames();
   const loaded = useLoad(
     (signal) => admin("GET /v1/organization/requests", { query: { limit: MOST, ...asked }, signal }),
     [JSON.stringify(asked)],
@@ -59,7 +59,7 @@ function RequestList() {
           label={t.reports.groups.api_key_id}
           value={query.get("key") ?? ""}
           onInput={(key) => filter({ key })}
-          things={keys}
+          things={callers}
         />
         <IdChoice
           label={t.reports.groups.project_id}

@@ -109,7 +109,7 @@ interface FiltersProps {
   readonly names: Names;
 }
 
-function Filters({ question, models, tiers, names: { keys, projects } }: FiltersProps) {
+function Filters({ question, models, tiers, names: { callers, projects } }: FiltersProps) {
   const t = useTexts();
   return (
     <>
@@ -136,7 +136,7 @@ function Filters({ question, models, tiers, names: { keys, projects } }: Filters
           label={t.reports.groups.api_key_id}
           value={question.key}
           onInput={(key) => refine({ key })}
-          things={keys}
+          things={callers}
         />
         <IdChoice
           label={t.reports.groups.project_id}
