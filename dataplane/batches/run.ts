@@ -9,6 +9,7 @@ import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
 import type { AnswerSink, InferenceCall } from "../inference/call.ts";
 import type { Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { apiErrorOf } from "../store/store-away.ts";
 import type { Clock } from "../lib/clock.ts";
 import { Cancellation } from "../lib/cancellation.ts";
 import { requestRecord, type RequestRecords } from "../telemetry/request-record.ts";
@@ -82,10 +83,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
   } catch (fault) {
     if (!(fault instanceof ApiError))
       log.error({ request_id: item.requestId, err: fault }, "a batch item failed unexpectedly");
-    error =
-      fault instanceof ApiError
-        ? fault
-        : new ApiError("internal", "An unexpected error occurred.", { cause: fault });
+    error = apiErrorOf(fault);
   }
   summary.errorCode = error?.code ?? summary.errorCode;
   endSpan(summary.span, {}, error?.code ?? null);

@@ -1,3 +1,4 @@
+import { ConnectionError } from "slonik";
 import { describe, expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer } from "../../test/fakes/test-server.ts";
@@ -25,6 +26,9 @@ const failing: Routes = (app) => {
   }
   app.get("/v1/bug", { config: { access: "none" } }, () => {
     throw new TypeError("a secret inside");
+  });
+  app.get("/v1/away", { config: { access: "none" } }, () => {
+    throw new ConnectionError("connect ECONNREFUSED 10.1.2.3:5432");
   });
 };
 
@@ -64,6 +68,13 @@ test("a bug is a 500 that says nothing of itself", async () => {
   const response = await server.fetch("/v1/bug");
   expect(response.status).toBe(500);
   expect(await response.text()).not.toContain("secret");
+});
+
+test("a store that is away is a 503 that says when to come again, and nothing of itself", async () => {
+  await using server = await startTestServer([failing]);
+  const response = await server.fetch("/v1/away");
+  expect([response.status, response.headers.get("retry-after")]).toEqual([503, "1"]);
+  expect(await response.text()).not.toMatch(/ECONN|10\.1\.2\.3/);
 });
 
 describe("style by path and header (rule 1.4, dialects.md §A2)", () => {

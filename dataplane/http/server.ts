@@ -12,6 +12,7 @@ import type { Socket } from "node:net";
 import type { Principal } from "../identity/principal.ts";
 import { errorBody, errorHeaders, errorStatus } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { apiErrorOf } from "../store/store-away.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
 import { absence } from "./absent.ts";
@@ -110,6 +111,8 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     }
     const apiError = toApiError(error);
     if (apiError.code === "internal") log.error({ request_id: request.id, err: error }, "request failed");
+    else if (apiError !== error && apiError.code === "unavailable")
+      log.warn({ request_id: request.id, err: error }, "a store could not be asked");
     request.summary.errorCode = apiError.code;
     announceKeyless(reply.raw);
     const style = errorStyle(pathOf(request.url), versionOf(request));
@@ -246,7 +249,5 @@ function toApiError(error: unknown): ApiError {
   if (typeof statusCode === "number" && statusCode >= 400 && statusCode < 500) {
     return new ApiError("invalid_request", "The request is malformed.", { cause: error });
   }
-  return new ApiError("internal", "An unexpected error occurred; the request id helps to find it.", {
-    cause: error,
-  });
+  return apiErrorOf(error);
 }

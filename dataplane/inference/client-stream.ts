@@ -6,6 +6,7 @@ import { noTools, tokensOf } from "../billing/token-usage.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { apiErrorOf } from "../store/store-away.ts";
 import type { CallFault } from "../upstream/send.ts";
 import { settle, type AnswerJob } from "./answer-job.ts";
 import type { StreamConsumer } from "./response-stream.ts";
@@ -64,9 +65,7 @@ export class ClientStream implements StreamConsumer<Buffer | string> {
       await settle(this.#job, usage, this.#upstream, "ok");
       sink.write(last);
     } catch (error) {
-      this.#tell(
-        error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error }),
-      );
+      this.#tell(apiErrorOf(error));
     }
     sink.end();
   }

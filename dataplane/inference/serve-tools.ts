@@ -12,6 +12,7 @@ import type { MessagesEvent, ServerToolName, ToolChoice } from "../dialects/mess
 import { codecs } from "../dialects/registry.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { apiErrorOf } from "../store/store-away.ts";
 import { newId } from "../lib/ids.ts";
 import type { ToolCall } from "../loop/loop.ts";
 import type { NextCall } from "../loop/next-request.ts";
@@ -136,8 +137,7 @@ class ToolServing {
     } catch (error) {
       if (call.sink.closed.aborted) return bill;
       if (this.#stream === null) throw error;
-      const told =
-        error instanceof ApiError ? error : new ApiError("internal", "Internal error", { cause: error });
+      const told = apiErrorOf(error);
       if (told !== error) call.log.error({ request_id: call.id, err: error }, "a tool loop failed");
       this.#stream.fail(told);
     }

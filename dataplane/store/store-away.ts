@@ -1,0 +1,60 @@
+/** What a failure of a store is to a client: not its fault and not a bug of ours, and worth another try (service.md "Errors"). */
+import {
+  BackendTerminatedError,
+  BackendTerminatedUnexpectedlyError,
+  ConnectionError,
+  IdleTransactionTimeoutError,
+  StatementCancelledError,
+  StatementTimeoutError,
+} from "slonik";
+import { ApiError } from "../lib/api-error.ts";
+
+const away = [
+  BackendTerminatedError,
+  BackendTerminatedUnexpectedlyError,
+  ConnectionError,
+  IdleTransactionTimeoutError,
+  StatementCancelledError,
+  StatementTimeoutError,
+];
+
+/** Classes of SQLSTATE: no connection, rolled back for others' sake, no room or memory or session, ended or not yet there, a broken disk. */
+const awayClasses = new Set(["08", "40", "53", "57", "58"]);
+/** A server that takes no writes: a standby before its promotion. */
+const READ_ONLY = "25006";
+/** What Redis refuses for its own state, in the first word of its answer. */
+const redisStates =
+  /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY|TRYAGAIN|UNKILLABLE)\b/;
+/** Errors of the Redis client without a reply; they have no classes of their own. */
+const redisSilence =
+  /^(?:Command timed out|Connection is closed\.|Stream isn't writeable)|^Reached the max retries per request/;
+
+/**
+ * True when a store was away, full, read-only or too busy when it was asked. False when it did not like what it was asked: that is
+ * a bug.
+ */
+export function isStoreAway(error: unknown): boolean {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    const known = cause;
+    if (away.some((kind) => known instanceof kind) || cause.name === "RedisSilent") return true;
+    const state: unknown = "code" in cause ? cause.code : undefined;
+    if (typeof state === "string" && /^[0-9A-Z]{5}$/.test(state))
+      return awayClasses.has(state.slice(0, 2)) || state === READ_ONLY;
+    if (cause.name === "ReplyError" ? redisStates.test(cause.message) : redisSilence.test(cause.message))
+      return true;
+  }
+  return false;
+}
+
+/** Whatever was thrown, as one of the errors of the table. */
+export function apiErrorOf(error: unknown): ApiError {
+  if (error instanceof ApiError) return error;
+  if (isStoreAway(error))
+    return new ApiError("unavailable", "This cannot be done right now. Try again in a moment.", {
+      retryAfterSeconds: 1,
+      cause: error,
+    });
+  return new ApiError("internal", "An unexpected error occurred; the request id helps to find it.", {
+    cause: error,
+  });
+}
