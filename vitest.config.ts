@@ -29,7 +29,7 @@ export default defineConfig({
           include: [
             "{dataplane,operator,hack}/**/*.test.ts",
             "test/*.test.ts",
-            "test/{golden,fakes,bench,grammar,vendor,conformance,mutation}/**/*.test.ts",
+            "test/{golden,fakes,bench,grammar,vendor,conformance,mutation,soak}/**/*.test.ts",
           ],
           exclude: ["**/*.store.test.ts", "**/*.isolated.test.ts"],
           isolate: false,

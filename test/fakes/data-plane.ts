@@ -27,6 +27,8 @@ export interface DataPlaneOptions {
   readonly ports?: readonly [port: number, opsPort: number];
   /** Beside what every data plane here gets. */
   readonly environment?: Readonly<Record<string, string>>;
+  /** Hears of what escaped in it; default: fails the run of tests. */
+  readonly surprised?: (error: Error) => void;
 }
 
 export class DataPlane {
@@ -47,6 +49,7 @@ export class DataPlane {
     node = [],
     ports,
     environment = {},
+    surprised,
   }: DataPlaneOptions): Promise<DataPlane> {
     const [port, opsPort] = ports ?? [await freePort(), await freePort()];
     const child = spawn(process.execPath, [...NODE_FLAGS, ...node, "dataplane/main.ts"], {
@@ -66,7 +69,7 @@ export class DataPlane {
         ...environment,
       },
     });
-    watchForSurprises(child, "a data plane");
+    watchForSurprises(child, "a data plane", surprised);
     child.stderr.pipe(process.stderr, { end: false });
     return new DataPlane(child, port, opsPort);
   }

@@ -118,8 +118,9 @@ type Server = Pick<PostgresServer | RedisServer, "port" | "process" | "stop">;
 async function testStore(
   open: (folder: string, port: number) => Promise<Server>,
   urlOf: (port: number) => string,
+  where: string = tmpdir(),
 ): Promise<TestStore> {
-  const parent = await mkdtemp(join(tmpdir(), "gapura-store-"));
+  const parent = await mkdtemp(join(where, "gapura-store-"));
   const folder = join(parent, "store");
   let server = await open(folder, 0);
   const { port } = server;
@@ -194,11 +195,16 @@ export async function freshRedis(): Promise<TestStore> {
   const form = process.env["TEST_REDIS"];
   if (form === "cluster") return severalServers(await startRedisCluster());
   if (form === "sentinels") return severalServers(await startSentinels());
-  return await testStore(
+  return await singleRedis();
+}
+
+/** One process, whatever TEST_REDIS says. @param where its folder is made. */
+export const singleRedis = (where?: string): Promise<TestStore> =>
+  testStore(
     (folder, port) => startRedis({ folder, port, durable: false, say }),
     (port) => `redis://127.0.0.1:${port}`,
+    where,
   );
-}
 
 /** Has Redis write its append-only file anew, with what it holds now, and waits for it. */
 export async function rewriteFile(redis: Redis): Promise<void> {
@@ -245,12 +251,7 @@ export function freshReplica(primary: TestStore): Promise<TestStore> {
 
 /** A Postgres process of one's own with one migrated database, for crash tests; 1.5 s. With TEST_POOLER behind a PgBouncer. */
 export async function freshPostgres(): Promise<TestStore> {
-  const urlOf = (port: number) => `postgres://postgres@127.0.0.1:${port}/postgres`;
-  const store = await testStore(
-    (folder, port) => startPostgres({ folder, port, durable: false, say }),
-    urlOf,
-  );
-  await migrate(store.url, { migrations: readMigrations() });
+  const store = await singlePostgres();
   if (inject("pooledUrl") === null) return store;
   const pooler = await startPooler(store.url);
   return {
@@ -261,4 +262,16 @@ export async function freshPostgres(): Promise<TestStore> {
       await store[Symbol.asyncDispose]();
     },
   };
+}
+
+/** One process with one migrated database, whatever TEST_POOLER says. @param where its folder is made. */
+export async function singlePostgres(where?: string): Promise<TestStore> {
+  const urlOf = (port: number) => `postgres://postgres@127.0.0.1:${port}/postgres`;
+  const store = await testStore(
+    (folder, port) => startPostgres({ folder, port, durable: false, say }),
+    urlOf,
+    where,
+  );
+  await migrate(store.url, { migrations: readMigrations() });
+  return store;
 }
