@@ -173,6 +173,13 @@ describe("charges", () => {
     expect(judge([gone], [row()], new Map())).toHaveLength(1);
   });
 
+  test("what was told is compared unless the upstream reported nothing", () => {
+    const told = seen({ told: 0 });
+    const estimated = row({ estimated: true, output: 11n, cost: 23n });
+    expect(judge([told], [estimated], calls(call({ fault: "no usage" })))).toEqual([]);
+    expect(judge([told], [estimated], calls(call({ fault: "byte by byte" })))).toHaveLength(1);
+  });
+
   test("whoever leaves is charged, unless the data plane was hurt", () => {
     const left = seen({ outcome: "aborted", told: null });
     expect(judge([left], [row()])).toEqual([]);

@@ -156,7 +156,9 @@ function judgeAnswered(seen: Exchange, row: Row, calls: readonly Call[]): string
   const tell = (breach: string) => breaches.push(`${row.marker}: ${breach}: ${exchangeText(seen)}`);
   if (row.provisional) tell("answered, and charged provisionally");
   if (seen.requestId !== null && row.id !== seen.requestId) tell(`charged under another id, ${row.id}`);
-  if (seen.told !== null && BigInt(seen.told) !== row.output)
+  // An upstream that reports nothing is relayed as it is, and charged by an estimate (rule 1.6).
+  const unreported = calls.some(({ fault }) => fault === "no usage");
+  if (seen.told !== null && BigInt(seen.told) !== row.output && !unreported)
     tell(`told ${seen.told} output tokens, charged for ${row.output}`);
   // Two iterations of a tool loop together, or the first alone where credit does not suffice for the second.
   const whole = calls.every(({ fault, ended }) => fault === null && ended() === "answered");
@@ -200,7 +202,7 @@ export function judgeBatches(
       const faulted = (calls.get(marker) ?? []).some(({ fault }) => fault !== null);
       if (line.outcome === "succeeded") {
         if (row === null) breaches.push(`${name}: ${id} succeeded and is not charged`);
-        // An upstream that reports nothing is relayed as it is, and charged by an estimate (rule 1.6).
+        // As in `judgeAnswered`.
         else if (line.output === null ? !faulted : BigInt(line.output) !== row)
           breaches.push(`${name}: ${id} says ${line.output} output tokens, charged are ${row}`);
         if (!faulted && line.output !== outputOf(marker))
