@@ -21,7 +21,7 @@ export default defineConfig({
     // Of the global set-ups: stores are stopped, and the answers of the integration tests are judged.
     teardownTimeout: 60_000,
     // Of a file whose tests run at once because they wait.
-    maxConcurrency: 20,
+    maxConcurrency: 10,
     projects: [
       {
         test: {

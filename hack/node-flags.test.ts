@@ -1,8 +1,11 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { NODE_FLAGS } from "./node-flags.ts";
+import { ALLOCATOR, NODE_FLAGS } from "./node-flags.ts";
 
 test("the image runs our programs with the flags that `npm start` gives them", () => {
-  const entrypoint = /^ENTRYPOINT (.+)$/m.exec(readFileSync("Dockerfile", "utf8"))?.[1] ?? "";
+  const dockerfile = readFileSync("Dockerfile", "utf8");
+  const entrypoint = /^ENTRYPOINT (.+)$/m.exec(dockerfile)?.[1] ?? "";
   expect(JSON.parse(entrypoint)).toEqual(["node", ...NODE_FLAGS, "--disable-warning=ExperimentalWarning"]);
+  const environment = Object.entries(ALLOCATOR).map(([name, value]) => `${name}=${value}`);
+  expect(dockerfile).toContain(`\nENV ${environment.join(" ")}\n`);
 });

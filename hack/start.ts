@@ -19,7 +19,7 @@ import { routingSchema, statusSchema, type Routing } from "../dataplane/config/s
 import { buildConsole } from "../dataplane/console/build.ts";
 import { startDemo, type Demo } from "./demo.ts";
 import { printHowToCall, shown } from "./how-to-call.ts";
-import { NODE_FLAGS } from "./node-flags.ts";
+import { ALLOCATOR, NODE_FLAGS } from "./node-flags.ts";
 import { freePort } from "./free-port.ts";
 import { startPostgres } from "./postgres.ts";
 import { startReaper } from "./reaper.ts";
@@ -249,7 +249,7 @@ function run(
 ): ChildProcess {
   const child = spawn(process.execPath, [...NODE_FLAGS, program, ...args], {
     cwd: root,
-    env: { ...process.env, ...environment },
+    env: { ...ALLOCATOR, ...process.env, ...environment },
     detached: true,
     // What a program prints goes where our own progress goes; only the `ready` lines are our output.
     stdio: ["ignore", output === "inherit" ? 2 : output, output === "inherit" ? 2 : output],

@@ -6,10 +6,10 @@
  * With CI=true or --strict a skipped test counts as a failure. At the end stand the slowest ten files, and as the last
  * line `N passed, N failed[, N skipped]`.
  */
-import { spawn } from "node:child_process";
+import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { constants, tmpdir } from "node:os";
 import { join, relative } from "node:path";
 
 const args = process.argv.slice(2);
@@ -57,16 +57,26 @@ interface Checked {
   readonly seconds: number;
 }
 
+/** They end with us. */
+const running = new Set<ChildProcess>();
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
+  process.once(signal, () => {
+    for (const tool of running) tool.kill(signal);
+    process.exit(128 + constants.signals[signal]);
+  });
+
 /** Runs a tool of node_modules to its end. @returns what it printed where that is a pipe. */
 async function runTool(name: string, rest: readonly string[], prints: "pipe" | "inherit") {
   const tool = spawn(join("node_modules", ".bin", name), rest, {
     stdio: ["inherit", prints, prints],
     env: { ...process.env, ...(all ? { TEST_ALL: "true" } : {}) },
   });
+  running.add(tool);
   let output = "";
   for (const stream of [tool.stdout, tool.stderr])
     stream?.setEncoding("utf8").on("data", (piece: string) => (output += piece));
   const [status] = (await once(tool, "close")) as [number | null];
+  running.delete(tool);
   return { status, output };
 }
 

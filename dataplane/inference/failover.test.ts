@@ -185,7 +185,7 @@ describe.concurrent.each(ways)("a $client request to an upstream that speaks $up
     world.first.next(withFaults(answer, { stallAtByte: 10 }));
     const call = newCall(world, true);
     const served = world.serve(call).catch(() => {});
-    await vi.waitUntil(() => call.summary.upstreamWaitMs > 0);
+    await vi.waitUntil(() => call.summary.upstreamWaitMs > 0, { timeout: 15_000 });
     await fail(world);
     call.sink.leave();
     await served;

@@ -10,7 +10,7 @@ import { join, resolve } from "node:path";
 import pg from "pg";
 import { dialectPath } from "../../dataplane/dialects/dialect.ts";
 import { migrate } from "../../dataplane/store/migrate.ts";
-import { NODE_FLAGS } from "../../hack/node-flags.ts";
+import { ALLOCATOR, NODE_FLAGS } from "../../hack/node-flags.ts";
 import { freePort } from "../../hack/free-port.ts";
 import { startPostgres } from "../../hack/postgres.ts";
 import { stopProcess } from "../../hack/processes.ts";
@@ -128,6 +128,7 @@ export class World {
         stdio: ["ignore", log, log],
         env: {
           PATH: process.env["PATH"],
+          ...ALLOCATOR,
           NODE_ENV: "production",
           DATABASE_URL: databaseUrl,
           REDIS_URL: redis.url,

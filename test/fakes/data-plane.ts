@@ -3,7 +3,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { NODE_FLAGS } from "../../hack/node-flags.ts";
+import { ALLOCATOR, NODE_FLAGS } from "../../hack/node-flags.ts";
 import { freePort } from "../../hack/free-port.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 import { watchForSurprises } from "./surprises.ts";
@@ -57,6 +57,7 @@ export class DataPlane {
       stdio: ["ignore", "pipe", "pipe"],
       env: {
         PATH: process.env["PATH"],
+        ...ALLOCATOR,
         HOST: "127.0.0.1",
         PORT: String(port),
         OPS_PORT: String(opsPort),

