@@ -135,8 +135,9 @@ async function becomesReady(child: ChildProcess, where: Where): Promise<boolean>
   const deadline = Date.now() + START_TIMEOUT_MS;
   while (Date.now() < deadline && !hasEnded(child)) {
     if ((await ask(where, "PING")).startsWith("+PONG")) {
-      // Another process may own the port, or have taken the socket's place: ask who answers.
-      return (await ask(where, "INFO server")).includes(`process_id:${child.pid}\r`);
+      // Another process may own the port, or have taken the socket's place: ask who answers, until it does on a busy machine.
+      const [, id] = /^process_id:(\d+)\r$/m.exec(await ask(where, "INFO server")) ?? [];
+      if (id !== undefined) return Number(id) === child.pid;
     }
     await sleep(10);
   }

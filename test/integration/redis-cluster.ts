@@ -156,7 +156,9 @@ export async function startRedisCluster({
     const id = await master.cluster("MYID");
     await clientOf(ports[n + MASTERS]!).cluster("REPLICATE", id);
   }
-  /** What somebody says who is well. */
+  const lostIn = (nodes: readonly NodeLine[]) =>
+    nodes.filter(({ flags }) => flags.some((flag) => flag.startsWith("fail"))).length;
+  /** What somebody says who reaches the most of the others: not a master that is cut off from them. */
   const view = async (): Promise<readonly NodeLine[]> => {
     const views = await Promise.all(
       [...clients.values()].map(async (client) => {
@@ -165,7 +167,7 @@ export async function startRedisCluster({
         return await Promise.race([nodesOf(client).catch(() => null), late]);
       }),
     );
-    return views.find((one) => one !== null) ?? [];
+    return views.filter((one) => one !== null).toSorted((one, other) => lostIn(one) - lostIn(other))[0] ?? [];
   };
   const mastersIn = (nodes: readonly NodeLine[]) =>
     nodes.filter(
@@ -226,8 +228,14 @@ export async function startRedisCluster({
       const id = nodes.find((node) => node.port === port)?.id;
       const replica = nodes.find(({ master }) => master === id);
       if (replica === undefined) throw new Error(`no replica of ${port}`);
-      await clientOf(replica.port).cluster("FAILOVER");
-      await replaced(port);
+      const { port: next } = replica;
+      const ask = () => clientOf(next).cluster("FAILOVER");
+      await ask();
+      // It is given up after five seconds when too few may vote, as soon after the last one, or are too slow.
+      const again = setInterval(() => {
+        ask().catch(() => {});
+      }, 6_000);
+      await replaced(port).finally(() => clearInterval(again));
     },
     lose: async (port, how) => {
       await settled();
