@@ -9,7 +9,7 @@ export const NODE_FLAGS: readonly string[] = ["--max-semi-space-size=16"];
 /**
  * Settings of glibc's allocator, as the image has them in its environment: two arenas, not eight for each core, and what
  * is freed of large blocks goes back to the system at once, not after a threshold that grows with each larger block.
- * Musl does not read them. A data plane under full load is resident with 45 MiB less.
+ * Musl does not read them. What that spares: docs/performance.md, *Memory*.
  */
 export const ALLOCATOR: Readonly<Record<string, string>> = {
   MALLOC_ARENA_MAX: "2",
