@@ -43,7 +43,7 @@ export interface Call {
 /** While this lasts, such failures at these data planes are explained. */
 export interface Window {
   readonly text: string;
-  readonly from: number;
+  from: number;
   /** null: it lasts. */
   to: number | null;
   readonly planes: readonly PlaneIndex[];

@@ -15,6 +15,7 @@ import type { Exchange, Row } from "./log.ts";
 import { faultText, harmClass, planFaults, subjectOf, type Fault } from "./plan.ts";
 import { sampleLife, type Sample } from "./probe.ts";
 import { judgeSamples, tellSamples } from "./samples.ts";
+import { watchStarvation } from "./starvation.ts";
 import { strike } from "./strike.ts";
 import { SoakWorld } from "./world.ts";
 
@@ -48,6 +49,8 @@ export interface SoakReport {
   readonly rows: number;
   /** Requests that a data plane was too busy for. */
   readonly sheds: number;
+  /** Seconds in which the machine gave our programs too little. */
+  readonly starved: number;
   readonly breaches: readonly string[];
   /** What each program held over its life, in words. */
   readonly slopes: readonly string[];
@@ -114,6 +117,7 @@ class Run {
   }
 
   async through(plan: readonly Fault[]): Promise<SoakReport> {
+    const starvedMs = watchStarvation(this.#world, this.#stop.signal);
     const workers = this.#workers().map((worker) => this.#runWorker(worker));
     await sleep(CALM_MS);
     await this.#quietPoint();
@@ -131,7 +135,7 @@ class Run {
     this.#gate?.resolve();
     await Promise.all(workers);
     for (const breach of judgeSamples(this.#samples)) this.#breach(breach);
-    return this.#report(made);
+    return this.#report(made, starvedMs() / 1000);
   }
 
   #workers(): Worker[] {
@@ -283,7 +287,7 @@ class Run {
     return true;
   }
 
-  #report(made: number): SoakReport {
+  #report(made: number, starved: number): SoakReport {
     const outcomes: Record<string, number> = {};
     for (const { outcome } of this.#exchanges) outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
     return {
@@ -296,6 +300,7 @@ class Run {
       jobs: this.#jobs.done,
       rows: this.#rows,
       sheds: this.#exchanges.filter(isShed).length,
+      starved,
       breaches: [...this.#breaches],
       slopes: tellSamples(this.#samples),
       folder: this.#breaches.size > 0 ? this.#world.folder : null,
