@@ -48,6 +48,7 @@ const SCRIPTS = [
   "reports",
   "requests",
   "settle",
+  "tokens",
   "whole-answers",
 ];
 

@@ -70,6 +70,10 @@ describe("a member", () => {
     expect(
       Number((costs.body["results"] as { amount: { value: number } }[])[0]?.amount.value),
     ).toBeGreaterThan(0);
+    const month = new Date().toISOString().slice(0, 7);
+    const path = `/v1/organization/costs/export?format=focus-csv&month=${month}`;
+    const file = await world.call(world.a.admin, "GET", path, { raw: true });
+    expect(file.raw).toContain(`,${String(id)},Ada,Person,`);
     for (const plane of world.planes) await plane.records.store();
     const records = await admin(`/v1/organization/requests?api_key_id=${String(id)}`);
     expect((records.body["data"] as { path: string }[]).filter(({ path }) => path === "relay")).toHaveLength(
@@ -359,8 +363,11 @@ describe("roles on every route", () => {
         expect([method, url, fault(status, raw)]).toEqual([method, url, wanted]);
         expect(headers.get("x-should-retry")).toBe("false");
       };
+      // Exactly as the key of that kind.
+      const { status: served } = await ask(access === "inference" ? world.a.inference : world.a.admin);
+      expect([401, 403], `${method} ${url}`).not.toContain(served);
       const isServed = async (token: string) =>
-        expect([401, 403], `${method} ${url}`).not.toContain((await ask(token)).status);
+        expect([method, url, (await ask(token)).status]).toEqual([method, url, served]);
       if (access === "inference") {
         await isServed(callers.Member);
         for (const role of ["Viewer", "Admin"] as const)

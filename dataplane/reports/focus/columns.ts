@@ -2,6 +2,7 @@
  * The columns of the FOCUS 1.2 export (rule 14.5): all that the specification makes mandatory, and of the others those that
  * there is something to say in. Pure. A row is one kind of charge of one group of a day.
  */
+import { isPersonId } from "../../billing/scopes.ts";
 import type { Micros } from "../../billing/meter.ts";
 import { DAY_MS } from "../../lib/clock.ts";
 import { describeCharge, lines } from "../charges.ts";
@@ -95,8 +96,9 @@ export const columns: readonly FocusColumn[] = [
   same("ProviderName", PROVIDER),
   same("PublisherName", PROVIDER),
   text("ResourceId", ({ group }) => group.keyId),
-  text("ResourceName", ({ group }) => group.keyName),
-  same("ResourceType", "API key"),
+  // Not every token says a name.
+  text("ResourceName", ({ group }) => group.keyName || null),
+  text("ResourceType", ({ group }) => (isPersonId(group.keyId) ? "Person" : "API key")),
   same("ServiceCategory", "AI and Machine Learning"),
   text("ServiceName", ({ line }) => (line.costType === "tokens" ? "Model inference" : "Server tools")),
   same("ServiceSubcategory", "Generative AI"),
