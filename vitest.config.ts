@@ -1,8 +1,10 @@
 import { defineConfig } from "vitest/config";
-import { isWhole } from "./test/fakes/runs.ts";
 
-/** Much of their time they wait. With those that kill processes among them, two at once are enough for two cores. */
-const storeWorkers = isWhole ? 2 : 3;
+/**
+ * Files with stores that run at once. Those that kill processes want two cores for two; without them, as `npm test` runs
+ * (hack/test.ts), most of their time is waiting.
+ */
+const storeWorkers = Number(process.env["TEST_STORE_WORKERS"] ?? 2);
 
 /**
  * Six kinds of test, told apart by where they stand:

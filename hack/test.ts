@@ -17,6 +17,8 @@ const fast = args.includes("--fast");
 const strict = args.includes("--strict") || process.env["CI"] === "true";
 const all = args.includes("--all");
 const patterns = args.filter((arg) => !arg.startsWith("--"));
+/** Everything but the long ones. */
+const isShort = !fast && !all && patterns.length === 0;
 
 /** What vitest's JSON report says, as far as it is read here. Moments in ms. */
 interface Report {
@@ -69,7 +71,11 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
 async function runTool(name: string, rest: readonly string[], prints: "pipe" | "inherit") {
   const tool = spawn(join("node_modules", ".bin", name), rest, {
     stdio: ["inherit", prints, prints],
-    env: { ...process.env, ...(all ? { TEST_ALL: "true" } : {}) },
+    env: {
+      ...process.env,
+      ...(all ? { TEST_ALL: "true" } : {}),
+      ...(isShort ? { TEST_STORE_WORKERS: "3" } : {}),
+    },
   });
   running.add(tool);
   let output = "";
@@ -147,7 +153,7 @@ function tellSlowest(results: readonly FileResult[]): void {
 /** What vitest runs at once, each in a process of its own: those of the cluster and of the console wait more than they work. */
 function lanes(): readonly (readonly string[])[] {
   if (fast) return [["--project=unit", "--project=isolated", ...patterns]];
-  if (all || patterns.length > 0) return [patterns];
+  if (!isShort) return [patterns];
   const short = LONG.flatMap((glob) => ["--exclude", glob]);
   return [
     ["--project=unit", "--project=isolated", "--project=integration", ...short],

@@ -55,7 +55,7 @@ const wrong: readonly (readonly [string[], string])[] = [
   [["--url", "http://a.example", "--key", "k", "--yaml"], "Unknown option '--yaml'"],
 ];
 
-test("what is asked wrongly ends with 2 and is told", async () => {
+test("what is asked wrongly ends with 2 and is told", { timeout: 60_000 }, async () => {
   const told = await Promise.all(wrong.map(([args]) => conformance(...args)));
   for (const [index, { status, out, errors }] of told.entries()) {
     const [args, error = ""] = wrong[index] ?? [];
@@ -65,14 +65,14 @@ test("what is asked wrongly ends with 2 and is told", async () => {
   }
 });
 
-test("nobody there ends with 2", async () => {
+test("nobody there ends with 2", { timeout: 60_000 }, async () => {
   // Nothing listens on the port of discard.
   const { status, out, errors } = await conformance("--url", "http://127.0.0.1:9", "--key", KEY);
   expect(status).toBe(2);
   expect(out + errors).toMatch(/ECONNREFUSED|bad port/);
 });
 
-test("who keeps the rules ends with 0, within the budget", async () => {
+test("who keeps the rules ends with 0, within the budget", { timeout: 60_000 }, async () => {
   const { status, out } = await judge("--json");
   const report = JSON.parse(out) as {
     conforms: boolean;
@@ -94,7 +94,7 @@ test("who keeps the rules ends with 0, within the budget", async () => {
   expect(status).toBe(0);
 });
 
-test("a fault is told in each form, with the request to repeat it", async () => {
+test("a fault is told in each form, with the request to repeat it", { timeout: 60_000 }, async () => {
   reference.break = (draft) => {
     if (draft.status === 200 && draft.dialect !== null && draft.asked.body["stream"] !== true)
       draft.headers["content-type"] = "text/<plain>";
