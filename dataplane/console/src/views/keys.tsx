@@ -38,12 +38,12 @@ export default function Keys() {
   const [asked, setAsked] = useState<Asked | null>(null);
   const loaded = useLoad<Loaded>(async (signal, show) => {
     forgetNames();
-    const [projects, people] = await Promise.all([readProjects(signal), readPeople(signal)]);
-    return {
-      keys: await readKeys(signal, (keys) => show({ keys, people, projects })),
-      people,
-      projects,
-    };
+    const projects = await readProjects(signal);
+    const [keys, people] = await Promise.all([
+      readKeys(signal, (some) => show({ keys: some, people: [], projects })),
+      readPeople(signal),
+    ]);
+    return { keys, people, projects };
   }, []);
   return (
     <>
@@ -289,16 +289,16 @@ function ProjectTable({ projects, keys, onAsk }: ProjectTableProps) {
     {
       title: t.common.actions,
       cell: (project) =>
-        project.limits_declared_in === null && !mayChange ? (
-          "–"
-        ) : project.limits_declared_in === null ? (
+        project.limits_declared_in !== null ? (
+          <span class="second">{t.keys.limitsDeclared(project.limits_declared_in)}</span>
+        ) : mayChange ? (
           <span class="actions">
             <Button kind="quiet" onClick={() => onAsk({ kind: "limits", of: project })}>
               {t.limits.name}
             </Button>
           </span>
         ) : (
-          <span class="second">{t.keys.limitsDeclared(project.limits_declared_in)}</span>
+          "–"
         ),
     },
   ];
