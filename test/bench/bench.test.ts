@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { median, percentile, ratio, renderTable } from "./figures.ts";
 import { answers, requestFor } from "./payloads.ts";
 import { parseRss, parseStat } from "./proc.ts";
+import { callsPerRequest, demandOf, fitLine, LOADED, type Costs, type Target } from "./scale-model.ts";
 import { barChart, timeLine } from "./svg.ts";
 
 test("CPU time and parent are read behind a program name with spaces and parentheses", () => {
@@ -82,4 +83,60 @@ test("a line over time begins at zero and ends with its last point", () => {
   expect(levels).toEqual(["0", "100", "200", "300", "400", "500"]);
   expect(svg).toContain("10,000 &lt;streams&gt;");
   expect(svg).toMatch(/points="56\.0,\d+\.\d 624\.0,\d+\.\d"/);
+});
+
+describe("the model of growth", () => {
+  const costs: Costs = {
+    planeMicros: 100,
+    redis: { ownMicros: 10, sharedMicros: 5 },
+    postgres: { ownMicros: 20, sharedMicros: 1_000 },
+    walBytes: 1_000,
+    idle: { planeMicros: 1_000, redisMicros: 100, postgresMicros: 50 },
+  };
+  const target: Target = {
+    pods: 1_000,
+    requestsPerSecond: 100_000,
+    roundTripMs: 1,
+    usageRows: 1e10,
+    bytesPerMillion: 860e6,
+  };
+
+  test("what requests share costs the slope between two widths of load", () => {
+    const cost = fitLine({ shared: 0.5, micros: 12.5 }, { shared: 2, micros: 20 });
+    expect(cost).toEqual({ sharedMicros: 5, ownMicros: 10 });
+    expect(fitLine({ shared: 1, micros: 9 }, { shared: 2, micros: 8 })).toEqual({
+      sharedMicros: 0,
+      ownMicros: 9,
+    });
+    expect(() => fitLine({ shared: 2, micros: 1 }, { shared: 2.05, micros: 9 })).toThrow(/no line/);
+  });
+
+  test("operations gather in few busy pods, and go one by one from many", () => {
+    expect(callsPerRequest(target)).toBe(2);
+    // 12,500 operations a second of each shard, 12.5 in the millisecond of a call.
+    expect(callsPerRequest({ ...target, pods: 1 })).toBeCloseTo(2 / 12.5);
+  });
+
+  test("a part's cores are those of its requests and of pods that do nothing", () => {
+    const demand = demandOf(costs, target);
+    expect(demand).toMatchObject({
+      planeCores: 11,
+      podsAtLeast: 16,
+
+      usageBytes: 8.6e12,
+    });
+    expect(demand.redisCores).toBeCloseTo(2.1);
+    // With the 64 rounds of a second.
+    expect(demand.postgresCores).toBeCloseTo(2.05 + 0.064);
+    expect(demand.mastersAtLeast).toBe(4);
+    expect(demand.walBytesPerSecond).toBe(1e8);
+    expect(demand.usageDays).toBeCloseTo(1.157, 2);
+  });
+
+  test("sixteen masters at their most can do what the model calls the most", () => {
+    const { mostRequestsPerSecond } = demandOf(costs, target);
+    const full = demandOf(costs, { ...target, requestsPerSecond: mostRequestsPerSecond });
+    expect(full.callsPerRequest).toBe(2);
+    expect(full.redisCores).toBeCloseTo(16 * LOADED.redis);
+  });
 });

@@ -5,6 +5,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 export interface LoadOptions {
   readonly port: number;
   readonly request: Buffer;
+  /** With these each connection sends one of all, in turns. */
+  readonly others?: readonly Buffer[];
   /** Connections, each with one request at a time. */
   readonly width: number;
   /** No new request is sent after this time; the running ones end. */
@@ -36,7 +38,7 @@ const SHED_PAUSE_MS = 500;
 const STREAM_END = Buffer.from("\r\n0\r\n\r\n");
 
 /** @throws Error at the first answer that is neither 200 nor 503, or is cut. */
-export async function load({ port, request, width, ms }: LoadOptions): Promise<LoadResult> {
+export async function load({ port, request, others = [], width, ms }: LoadOptions): Promise<LoadResult> {
   const firstByteMs: number[] = [];
   const wholeMs: number[] = [];
   let shed = 0;
@@ -45,9 +47,10 @@ export async function load({ port, request, width, ms }: LoadOptions): Promise<L
   const until = started + ms;
   try {
     await Promise.all(
-      clients.map(async (client) => {
+      clients.map(async (client, n) => {
+        const own = [request, ...others][n % (others.length + 1)] ?? request;
         while (performance.now() < until) {
-          const answer = await client.ask(request);
+          const answer = await client.ask(own);
           if (answer.shed) {
             shed += 1;
             await sleep(SHED_PAUSE_MS);

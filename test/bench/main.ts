@@ -47,6 +47,7 @@ const SCRIPTS = [
   "pages",
   "reports",
   "requests",
+  "scale",
   "settle",
   "tokens",
   "whole-answers",
@@ -63,7 +64,11 @@ async function main(name: string | undefined, checkout: string | undefined): Pro
   if (name === "profile") return profile();
   if (name !== undefined && SCRIPTS.includes(name)) {
     const script = join(import.meta.dirname, `${name}.ts`);
-    const given = [script, ...(values.plot ? ["--plot"] : [])];
+    const given = [
+      script,
+      ...(values.plot ? ["--plot"] : []),
+      ...(quick && name === "scale" ? ["--quick"] : []),
+    ];
     process.exitCode = spawnSync(process.execPath, given, { stdio: "inherit" }).status ?? 1;
     return;
   }

@@ -18,16 +18,24 @@ export const LIMITED_KEY = `sk-svc-${"limited0".repeat(5)}`;
 /** A hundred million credits: no bench runs out of them. */
 const PLENTY_MICROS = "100000000000000";
 
+/** An organization beside the bench's own. */
+export interface Tenant {
+  readonly id: string;
+  readonly key: string;
+}
+
 /** Writes snapshots as the operator does, one slot after the other. */
 export class Snapshots {
   readonly folder: string;
   readonly #upstreamPort: number;
+  readonly #tenants: readonly Tenant[];
   #slot: Slot = "a";
   #serial = Date.now();
 
-  constructor(folder: string, upstreamPort: number) {
+  constructor(folder: string, upstreamPort: number, tenants: readonly Tenant[] = []) {
     this.folder = folder;
     this.#upstreamPort = upstreamPort;
+    this.#tenants = tenants;
   }
 
   /** @returns the serial. `edit` is the bench routes' display name: another one is another snapshot. */
@@ -49,13 +57,20 @@ export class Snapshots {
 
   #files(others: number, edit: string): [string, Buffer][] {
     this.#serial = Math.max(this.#serial + 1, Date.now());
-    const files = slotFiles(this.#slot, routing(this.#serial, this.#upstreamPort, others, edit));
+    const content = routing(this.#serial, this.#upstreamPort, others, edit, this.#tenants);
+    const files = slotFiles(this.#slot, content);
     this.#slot = this.#slot === "a" ? "b" : "a";
     return files;
   }
 }
 
-function routing(serial: number, upstreamPort: number, others: number, edit: string): Routing {
+function routing(
+  serial: number,
+  upstreamPort: number,
+  others: number,
+  edit: string,
+  tenants: readonly Tenant[],
+): Routing {
   const route = (model: string, mode: Mode): Route =>
     sampleRoute(model, {
       displayName: edit,
@@ -98,6 +113,7 @@ function routing(serial: number, upstreamPort: number, others: number, edit: str
         apiKeys: [...bench.apiKeys, limited],
       },
       organization("org_other", sampleKeys.narrow),
+      ...tenants.map(({ id, key }) => organization(id, key)),
     ],
     objects: routes.map(({ source }) => source),
   });

@@ -12,7 +12,7 @@ import { dialectPath } from "../../dataplane/dialects/dialect.ts";
 import { migrate } from "../../dataplane/store/migrate.ts";
 import { ALLOCATOR, NODE_FLAGS } from "../../hack/node-flags.ts";
 import { freePort } from "../../hack/free-port.ts";
-import { startPostgres } from "../../hack/postgres.ts";
+import { startPostgres, type PostgresServer } from "../../hack/postgres.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { startRedis } from "../../hack/redis.ts";
 import { dialectOf, type Mode } from "./payloads.ts";
@@ -51,7 +51,7 @@ export class World {
   readonly folder: string;
   readonly upstreamPort: number;
   readonly #stops: (() => Promise<void>)[];
-  #postgresUrl: string | null = null;
+  #postgres: PostgresServer | null = null;
   #databases = 0;
 
   private constructor(folder: string, upstreamPort: number, stops: (() => Promise<void>)[]) {
@@ -110,15 +110,23 @@ export class World {
 
   /** The real data plane with everything on, and a Redis and a database of its own. */
   async gapura(options: GapuraOptions = {}): Promise<GapuraProcess> {
-    const { profileTo, configuration, redisSynced = true, checkout = root, tracesTo } = options;
+    const {
+      profileTo,
+      configuration,
+      redisSynced = true,
+      checkout = root,
+      tracesTo,
+      podUid = "bench",
+    } = options;
     const folder = await mkdtemp(join(this.folder, "gapura-"));
     const snapshots = new Snapshots(join(folder, "snapshot"), this.upstreamPort);
     const [port, opsPort] = [await freePort(), await freePort()];
     if (configuration === undefined) await snapshots.write(0, "first");
-    const databaseUrl = await this.#openDatabase();
-    // As `npm start` runs it: a charge is on the disk before its answer ends.
-    const redis = await startRedis({ folder: join(folder, "redis"), durable: redisSynced, say });
-    this.#stops.push(() => redis.stop());
+    const stores = options.stores ?? {
+      databaseUrl: await this.openDatabase(),
+      // As `npm start` runs it: a charge is on the disk before its answer ends.
+      redisUrl: await this.openRedis({ durable: redisSynced }),
+    };
     const log = openSync(join(folder, "log"), "a");
     const profiling = profileTo === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profileTo}`];
     const child = spawn(
@@ -130,13 +138,13 @@ export class World {
           PATH: process.env["PATH"],
           ...ALLOCATOR,
           NODE_ENV: "production",
-          DATABASE_URL: databaseUrl,
-          REDIS_URL: redis.url,
+          DATABASE_URL: stores.databaseUrl,
+          REDIS_URL: stores.redisUrl,
           GAPURA_CONFIG_DIR: configuration ?? snapshots.folder,
           HOST: "127.0.0.1",
           PORT: String(port),
           OPS_PORT: String(opsPort),
-          POD_UID: "bench",
+          POD_UID: podUid,
           DRAIN_TIMEOUT: "2",
           ...(tracesTo === undefined ? {} : { OTEL_EXPORTER_OTLP_ENDPOINT: tracesTo }),
         },
@@ -177,19 +185,33 @@ export class World {
     return child;
   }
 
+  /** @returns the address of an empty Redis. */
+  async openRedis(options: { readonly durable: boolean }): Promise<string> {
+    const folder = await mkdtemp(join(this.folder, "redis-"));
+    const redis = await startRedis({ folder: join(folder, "redis"), ...options, say });
+    this.#stops.push(() => redis.stop());
+    return redis.url;
+  }
+
+  /** The server of all databases, with its sessions below it. */
+  get postgresPid(): number {
+    if (this.#postgres === null) throw new Error("no database was opened yet");
+    return pidOf(this.#postgres.process);
+  }
+
   /** @returns the address of an empty, migrated database. */
-  async #openDatabase(): Promise<string> {
-    if (this.#postgresUrl === null) {
+  async openDatabase(): Promise<string> {
+    if (this.#postgres === null) {
       const postgres = await startPostgres({ folder: join(this.folder, "postgres"), durable: true, say });
       this.#stops.push(() => postgres.stop());
-      this.#postgresUrl = postgres.url();
+      this.#postgres = postgres;
     }
     const name = `bench_${(this.#databases += 1)}`;
-    const client = new pg.Client({ connectionString: this.#postgresUrl });
+    const client = new pg.Client({ connectionString: this.#postgres.url() });
     await client.connect();
     await client.query(`CREATE DATABASE ${name}`);
     await client.end();
-    const url = new URL(this.#postgresUrl);
+    const url = new URL(this.#postgres.url());
     url.pathname = `/${name}`;
     await migrate(url.href);
     return url.href;
@@ -205,6 +227,9 @@ export interface GapuraOptions {
   readonly redisSynced?: boolean;
   /** The folder of another checkout of ours, with the same schema of the database. */
   readonly checkout?: string;
+  /** Those of several; else it has its own. */
+  readonly stores?: { readonly databaseUrl: string; readonly redisUrl: string };
+  readonly podUid?: string;
   /** An OTLP collector that is sent the spans of every request. */
   readonly tracesTo?: string;
 }

@@ -70,7 +70,10 @@ export async function migrateUnderTraffic(options: {
       if (most > slowestMs) [slowest, slowestMs] = [kind, most];
     }
     felt.push({ name, tookMs, waitMs: wait.ms, waitedFor: wait.what, holdMs: hold.ms, slowestMs, slowest });
-    say(`${name}: ${Math.round(tookMs)} ms, longest wait ${Math.round(wait.ms)} ms (${wait.what})`);
+    const [took, waited, held, most] = [tookMs, wait.ms, hold.ms, slowestMs].map(Math.round);
+    say(
+      `${name}: ${took} ms, longest wait ${waited} ms (${wait.what}), lock ${held} ms (${hold.what}), ${slowest} ${most} ms`,
+    );
   };
   await measure("traffic alone", () => sleep(options.quietMs));
   const lines: string[] = [];

@@ -129,13 +129,15 @@ export function sampleMigrations(): readonly Migration[] {
   return files.map(([name, text], at) => ({ version: last + 1 + at, name, sql: text, sha256: text }));
 }
 
-/** Undoes them, and forgets what traffic left, so that a filled database can be migrated again. */
+/** Undoes them, so that a filled database can be migrated again. */
 export const UNDO_SAMPLES = `
   delete from schema_migrations where version > ${readMigrations().at(-1)?.version ?? 0};
-  delete from schema_migration_steps;
   alter table usage drop constraint if exists usage_cost, drop column if exists region;
   alter table batch_items drop column if exists region;
   drop index if exists usage_by_model, batch_items_by_request, by_trace;
+`;
+/** Takes out what traffic left. */
+export const FORGET_TRAFFIC = `
   delete from usage where accepted_at > now() - interval '23 hours';
   update batches set state = 'ended', outcome = 'cancelled', ended_at = now() where state <> 'ended';
 `;
