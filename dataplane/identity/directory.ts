@@ -172,7 +172,7 @@ export class KeyDirectory implements Directory {
     const { organizationId } = person;
     if (await updatePerson(pool, person)) return;
     if (this.#full.has(organizationId)) throw tooManyPeople();
-    if ((await writePerson(pool, person)) === "written") return;
+    if ((await writePerson(pool, person)) !== "full") return;
     this.#full.set(organizationId, true);
     throw tooManyPeople();
   }

@@ -278,6 +278,12 @@ describe("an organization with as many people as it may have", () => {
     await world.directory.writeUsed();
     await lastSeen(UNSEEN_DAYS + 1, "1%");
     const old = await count(sql.fragment`and name like 'filler-1%'`);
+    // Another namespace that declares the id makes no room in it.
+    const source = { ...sampleOrganization("org_acme").source, namespace: "evil" };
+    await declare({ ...everyone, source }, false);
+    await expect(all.find(token({ sub: "thief" }))).rejects.toMatchObject({ code: "unavailable" });
+    expect(await count()).toBe(MOST_PEOPLE);
+    await declare(everyone);
     expect(await all.find(token({ sub: "newcomer" }))).toMatchObject({ kind: "inference" });
     expect([await count(), await count(sql.fragment`and name like 'filler-1%'`)]).toEqual([
       MOST_PEOPLE - old + 1,

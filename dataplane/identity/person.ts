@@ -97,29 +97,32 @@ export async function updatePerson(pool: CommonQueryMethods, person: Person): Pr
 }
 
 /**
- * Writes a person who was not there; nothing where the organization or the project is not there (yet). `full`: the
- * organization has `MOST_PEOPLE`, all of whom came of late.
+ * Writes a person who was not there; nothing where the organization or the project is not there (yet), or is another
+ * namespace's. `full`: the organization has `MOST_PEOPLE`, all of whom came of late.
  */
-export async function writePerson(pool: DatabasePool, person: Person): Promise<"written" | "full"> {
+export async function writePerson(
+  pool: DatabasePool,
+  person: Person,
+): Promise<"written" | "full" | "absent"> {
   const { id, sha256, organizationId, namespace, kind, project, limits, name } = person;
   return await pool.transaction(async (transaction) => {
     // One at a time for an organization, so that no two take the last place.
-    await transaction.query(
-      sql.unsafe`select 1 from organizations where id = ${organizationId} for no key update`,
-    );
+    const { rowCount: owned } = await transaction.query(sql.unsafe`
+      select 1 from organizations where id = ${organizationId} and namespace = ${namespace} for no key update
+    `);
+    if (owned === 0) return "absent";
     // Another of their tokens may have come meanwhile.
     if (await updatePerson(transaction, person)) return "written";
     if (!(await hasRoom(transaction, organizationId))) return "full";
-    await transaction.query(sql.unsafe`
+    const { rowCount } = await transaction.query(sql.unsafe`
       insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, limits)
       select ${id}, organization.id, project.id, ${kind}, ${name ?? ""}, ${sha256}, '', 'identity', ${jsonb(limits)}
       from organizations organization
       left join projects project on project.organization_id = organization.id and project.name = ${project}
-      where organization.id = ${organizationId} and organization.namespace = ${namespace}
-        and (${project}::text is null or project.id is not null)
+      where organization.id = ${organizationId} and (${project}::text is null or project.id is not null)
       on conflict (id) do nothing
     `);
-    return "written";
+    return rowCount > 0 ? "written" : "absent";
   });
 }
 
