@@ -202,7 +202,6 @@ describe("batches", () => {
   const item = (more: Partial<Item> = {}): Item => ({
     batchId: "b",
     customId: "i0",
-    state: "succeeded",
     output: 12_000n,
     ...more,
   });

@@ -58,14 +58,13 @@ export async function readRows(world: SoakWorld): Promise<Row[]> {
 const itemSchema = z.object({
   batchId: z.string(),
   customId: z.string(),
-  state: z.string(),
   output: z.bigint().nullable(),
 });
 
 export async function readItems(world: SoakWorld): Promise<Item[]> {
   const items = await withPool(world, (pool) =>
     pool.any(sql.type(itemSchema)`
-      select item.batch_id as "batchId", item.custom_id as "customId", item.state, usage.output_tokens as output
+      select item.batch_id as "batchId", item.custom_id as "customId", usage.output_tokens as output
       from batch_items item left join usage on usage.id = item.request_id
     `),
   );

@@ -89,12 +89,11 @@ export interface Row {
 export interface Item {
   readonly batchId: string;
   readonly customId: string;
-  readonly state: string;
   /** Output tokens of its row; null: it has none. */
   readonly output: bigint | null;
 }
 
-/** Names of faults, calls and exchanges of one soak. */
+/** All that was noted of one soak. */
 export interface Log {
   readonly exchanges: readonly Exchange[];
   readonly calls: ReadonlyMap<number, readonly Call[]>;

@@ -7,7 +7,7 @@ import type { Life } from "./world.ts";
 
 const ANSWERS_WITHIN_MS = 20_000;
 
-/** Kinds of what keeps a loop alive that are told by themselves. */
+/** What a program held at one moment. */
 export interface Sample {
   readonly life: Life;
   /** Milliseconds since the soak began. */

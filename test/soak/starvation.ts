@@ -8,7 +8,7 @@ import type { SoakWorld } from "./world.ts";
 
 const EVERY_MS = 500;
 /** Of these, so long ready to run without a core. */
-const STARVED_MS = 250;
+const STARVED_MS = 400;
 /** What was sent just before is late as well, and what waits then is done. */
 const AROUND_MS = 3_000;
 
