@@ -31,7 +31,9 @@ test("200 models in each dialect make no more series than a scrape can hold", as
 test("a statement is counted by its first word, and by no word that somebody made up", async () => {
   const operations = async () => {
     const { values } = await metrics.storeSeconds.get();
-    return new Set(values.map(({ labels }) => labels.operation));
+    // Other files of this worker may have run scripts on a Redis.
+    const ofPostgres = values.filter(({ labels }) => labels.store === "postgres");
+    return new Set(ofPostgres.map(({ labels }) => labels.operation));
   };
   countStatement("\n  SELECT 1", 0.001);
   countStatement("vacuum full", 2);

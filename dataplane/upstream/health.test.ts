@@ -11,6 +11,8 @@ const route = routeTo([upstream], { model: "health-model" });
 beforeEach(() => {
   now = 1_000_000;
   health = new Health({ now: () => now });
+  // What another test left there.
+  metrics.upstreamEjected.reset();
 });
 
 const outFor = () => Math.max(0, health.outUntil(route, upstream) - now);
@@ -75,7 +77,7 @@ test("after an ejection one request probes, and the others stay away until it is
 test("rule 1.14: a 429 never ejects, but the time it names is skipped over", async () => {
   for (let time = 0; time < 20; time += 1) health.rests(route, upstream, 3_000);
   expect(outFor()).toBe(3_000);
-  expect(await shown()).toBe(0);
+  expect(await shown()).toBe(undefined);
   now += 3_000;
   expect(outFor()).toBe(0);
 });
