@@ -20,12 +20,15 @@ const all: Route["retries"]["retryOn"] = ["connect", "rate_limited", "server_err
 
 let one: FakeUpstream;
 let two: FakeUpstream;
+/** Resets every connection: one that another test left open would be asked again over a new one. */
+let resetting: FakeUpstream;
 let dispatcher: Dispatcher;
 let now: number;
 let upstreams: Upstreams;
 
 beforeAll(async () => {
-  [one, two] = await Promise.all([startUpstream(), startUpstream()]);
+  const fallback = () => withFaults(text("x"), { reset: true });
+  [one, two, resetting] = await Promise.all([startUpstream(), startUpstream(), startUpstream({ fallback })]);
   dispatcher = newUpstreamDispatcher();
 });
 beforeEach(() => {
@@ -36,7 +39,7 @@ beforeEach(() => {
 });
 afterAll(async () => {
   await dispatcher.destroy();
-  await Promise.all([one.close(), two.close()]);
+  await Promise.all([one.close(), two.close(), resetting.close()]);
 });
 
 const named = (name: string, url: string, more: Partial<Upstream> = {}) =>
@@ -108,7 +111,7 @@ async function ask(
 describe("before the first byte a failure goes to the next candidate", () => {
   test.each([
     ["refused connection", () => named("gone", NOWHERE)],
-    ["reset", () => (one.next(withFaults(text("x"), { reset: true })), named("one", one.url))],
+    ["reset", () => named("resetting", resetting.url)],
     ["429", () => (one.next(error(429)), named("one", one.url))],
     ["500", () => (one.next(error(500)), named("one", one.url))],
     ["503", () => (one.next(error(503)), named("one", one.url))],
