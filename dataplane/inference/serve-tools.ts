@@ -11,7 +11,6 @@ import { MessageAccumulator } from "../dialects/messages/accumulate.ts";
 import type { MessagesEvent, ServerToolName, ToolChoice } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
-import { ApiError } from "../lib/api-error.ts";
 import { apiErrorOf } from "../store/store-away.ts";
 import { newId } from "../lib/ids.ts";
 import type { ToolCall } from "../loop/loop.ts";

@@ -43,7 +43,8 @@ export interface Reference extends AsyncDisposable {
 
 export async function startReference(upstreamUrl: string): Promise<Reference> {
   let serial = 0;
-  const server = createServer((request, response) => {
+  // Longer than a busy client leaves a connection idle.
+  const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
     void answer(request, response).catch(() => response.destroy());
   });
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
