@@ -30,11 +30,13 @@ export interface AnswerSink {
 
 /** Sends a whole answer. `headers`: beside content type and length. */
 export function sendWhole(sink: AnswerSink, body: Buffer, headers: Readonly<Record<string, string>>): void {
-  sink.start(200, {
+  const all: Record<string, string> = {
     "content-type": "application/json",
     "content-length": String(body.length),
-    ...headers,
-  });
+  };
+  // Most answers have none.
+  for (const name in headers) all[name] = headers[name] as string;
+  sink.start(200, all);
   sink.end(body);
 }
 

@@ -63,8 +63,12 @@ export interface ReasoningEdits {
   readonly gone: ReadonlySet<number>;
 }
 
+const noEdits: ReasoningEdits = { edits: [], gone: new Set() };
+
 /** @param ownAccount the upstream serves this organization alone: what was never sealed may go there. */
 export function reasoningEdits(opened: readonly OpenedReasoning[], ownAccount: boolean): ReasoningEdits {
+  // Most requests.
+  if (opened.length === 0) return noEdits;
   const gone = new Set<number>();
   const edits: Edit[] = [];
   for (const one of opened) {

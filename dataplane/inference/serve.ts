@@ -325,8 +325,16 @@ class Serving {
       const convertJob = { ...job, conversion };
       return inspected.stream ? convertStream(convertJob, answer) : convertWhole(convertJob, answer);
     }
+    // Field by field, as `requestRecord`.
     const relayJob: RelayJob = {
-      ...job,
+      dialect,
+      requestId: job.requestId,
+      model: job.model,
+      bill,
+      sink: job.sink,
+      headers: job.headers,
+      log: job.log,
+      failed: job.failed,
       keepItem: this.outgoing.keepItem,
       seal: answerSeal(dialect, answer.upstream, this.#sealer),
       usageInjected,
