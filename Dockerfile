@@ -18,7 +18,7 @@ FROM node:24.21.0-bookworm-slim
 WORKDIR /app
 ENV NODE_ENV=production
 # What glibc keeps of freed memory (hack/node-flags.ts).
-ENV MALLOC_ARENA_MAX=2 MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072
+ENV MALLOC_ARENA_MAX=2
 COPY --from=dependencies /app/node_modules node_modules
 COPY package.json ./
 COPY dataplane dataplane

@@ -7,12 +7,9 @@
 export const NODE_FLAGS: readonly string[] = ["--max-semi-space-size=16"];
 
 /**
- * Settings of glibc's allocator, as the image has them in its environment: two arenas, not eight for each core, and what
- * is freed of large blocks goes back to the system at once, not after a threshold that grows with each larger block.
- * Musl does not read them. What that spares: docs/performance.md, *Memory*.
+ * Settings of glibc's allocator, as the image has them in its environment: two arenas, not eight for each core. Musl does not
+ * read them. Fixed thresholds for what goes back to the system would spare more, and cost CPU (docs/performance.md, *Memory*).
  */
 export const ALLOCATOR: Readonly<Record<string, string>> = {
   MALLOC_ARENA_MAX: "2",
-  MALLOC_MMAP_THRESHOLD_: "131072",
-  MALLOC_TRIM_THRESHOLD_: "131072",
 };
