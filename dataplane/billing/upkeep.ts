@@ -141,8 +141,6 @@ export class Upkeep {
       try {
         // Its call to each shard notices a flush, and restores what was lost before it returns.
         await this.#leaders.resign(performance.now());
-        // Postgres may be another one since a moment ago, which has not heard of the last charges.
-        await this.look();
         await this.#drainer.drain();
         await this.watch();
       } catch (error) {

@@ -94,7 +94,12 @@ test.each([
     process.stderr.write(
       `postgres: 40 answers ${(performance.now() - lostAt).toFixed()} ms after it was lost\n`,
     );
-    // What it knows is in the new ledger when it has ended.
+    // It looks every two seconds which Postgres answers, and then charges again what it knows.
+    const unknown = async () => {
+      const known = new Set((await readRows(after)).map(({ output }) => markerOf(Number(output))));
+      return [...ofLiving].filter((marker) => !known.has(marker));
+    };
+    await expect.poll(unknown, { timeout: 20_000 }).toEqual([]);
     await living.stop("SIGTERM");
 
     // To see what it had, the old one is started once more, where nobody else finds it.
