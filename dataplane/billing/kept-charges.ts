@@ -138,6 +138,11 @@ export class KeptCharges {
     for (const chunk of this.#chunks) chunk.doubtful = true;
   }
 
+  /** Whether the ledger may have lost some of them. */
+  get doubtful(): boolean {
+    return this.#chunks.some(({ doubtful }) => doubtful);
+  }
+
   /** Doubtful charges that the ledger is said to have; they are not doubtful any more. */
   takeDoubtful(): MeterOperation[] {
     const chunks = this.#chunks.filter(({ doubtful, drained }) => doubtful && drained);
@@ -196,6 +201,10 @@ export class KeptByShard {
   /** As of each shard. */
   doubt(): void {
     for (const shard of this.#shards) shard.doubt();
+  }
+
+  get doubtful(): boolean {
+    return this.#shards.some(({ doubtful }) => doubtful);
   }
 
   takeDoubtful(): MeterOperation[] {

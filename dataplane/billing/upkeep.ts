@@ -55,6 +55,8 @@ const PAGE = 1_000;
 const SCRIPT_MS = 2_000;
 /** A leader that waits so long for Postgres, which may answer others, lets them try. */
 const STUCK_MS = 1_500;
+/** How long the last look which Postgres answers may take, when all else is done. */
+const LAST_LOOK_MS = 2_000;
 /** A look at a shard takes a millisecond or two. */
 const IMPATIENT_MS = 250;
 /** After so long without an answer from either store every account is told, changed or not. */
@@ -127,7 +129,7 @@ export class Upkeep {
 
   /**
    * Ends the loops; afterwards rows without a home get a last chance, and what this process charged is moved, and made
-   * again when Redis forgot it, until the ledger has all of it.
+   * again when either store forgot it, until the ledger has all of it.
    */
   async stop(timeoutMs = 10_000): Promise<void> {
     // A Postgres that hangs would block the drainer for ever.
@@ -137,6 +139,7 @@ export class Upkeep {
     while (holds.unstored > 0 && performance.now() < deadline) await pause(50);
     if (holds.unstored > 0) log.error({ rows: holds.unstored }, "charges are lost: neither store took them");
     await holds.payOwed();
+    const lookedBy = Math.min(deadline, performance.now() + LAST_LOOK_MS);
     for (let failure: unknown = null; ;) {
       try {
         // Its call to each shard notices a flush, and restores what was lost before it returns.
@@ -146,13 +149,25 @@ export class Upkeep {
       } catch (error) {
         failure = error;
       }
-      if (holds.waitingBytes === 0) break;
+      if (holds.waitingBytes === 0 && ((await this.#lookLast()) || performance.now() >= lookedBy)) break;
       if (performance.now() >= deadline) {
         log.warn({ err: failure }, "the last charges stay in Redis for the next data plane");
         break;
       }
       await pause(50);
     }
+  }
+
+  /**
+   * Postgres may be another one since a moment ago. What that one lost is made again only of charges beside which nothing
+   * waits, hence behind the last drain. @returns whether the ledger has all that this process charged.
+   */
+  async #lookLast(): Promise<boolean> {
+    const looked = this.look().then(
+      () => !this.#options.holds.charges.kept.doubtful,
+      () => false,
+    );
+    return Promise.race([looked, pause(LAST_LOOK_MS).then(() => false)]);
   }
 
   /** Why this process must not be given requests, as far as its money is concerned. */
