@@ -13,13 +13,12 @@ import { refusesData } from "../store/postgres.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { RequestRecord, RequestRecords } from "../telemetry/request-record.ts";
 import { storedColumns, storedForm } from "./stored-form.ts";
+import { WaitingRows, type RowPack } from "./waiting-rows.ts";
 
 /** How often what has gathered is stored. */
 const STORE_MS = 500;
 const PARTITIONS_MS = 60_000;
-/** Records of one statement, of some 500 bytes each. */
-const AT_ONCE = 500;
-/** Those that wait for the store: some ten seconds of a busy process, and less than 20 MB. */
+/** Those that wait for the store: some ten seconds of a busy process, and about 10 MB. */
 const MAX_WAITING = 20_000;
 /**
  * What costs a caller nothing (a refusal, a list, a wrong key) must not fill the disk: of each organization, and of all
@@ -45,7 +44,7 @@ export class RequestRecorder implements RequestRecords {
   readonly #loops: readonly Recurring[];
   readonly #free = new LRUCache<string, TokenBucket>({ max: KEPT_ORGANIZATIONS });
   readonly #debug: boolean;
-  #waiting: RequestRecord[] = [];
+  readonly #waiting = new WaitingRows();
 
   constructor(options: RecorderOptions) {
     const { log, maxWaiting = MAX_WAITING } = options;
@@ -69,24 +68,23 @@ export class RequestRecorder implements RequestRecords {
         await this.store();
       });
     } catch (error) {
-      this.#options.log.warn({ err: error, records: this.#waiting.length }, "the last records are lost");
+      this.#options.log.warn({ err: error, records: this.#waiting.rows }, "the last records are lost");
     }
   }
 
   add(record: RequestRecord): void {
     if (this.#debug) this.#options.log.debug(shownRecord(record), "request record");
     if (this.#options.retentionMs === 0) return;
-    if (this.#waiting.length >= this.#maxWaiting) return dropped("full", 1);
+    if (this.#waiting.rows >= this.#maxWaiting) return dropped("full", 1);
     if (record.tries.length === 0 && !this.#mayKeep(record.organizationId)) return dropped("rate", 1);
-    this.#waiting.push(record);
+    this.#waiting.add(JSON.stringify(storedForm(record)));
   }
 
   /** Stores all that waits. @throws Error when the store is away; what could not be stored waits on. */
   async store(): Promise<void> {
-    while (this.#waiting.length > 0) {
-      const some = this.#waiting.slice(0, AT_ONCE);
-      await this.#insert(some);
-      this.#waiting = this.#waiting.slice(some.length);
+    for (let pack = this.#waiting.first(); pack !== null; pack = this.#waiting.first()) {
+      await this.#insert(pack, 0, pack.rows);
+      this.#waiting.stored();
     }
   }
 
@@ -112,22 +110,25 @@ export class RequestRecorder implements RequestRecords {
     return bucket.take(1, now) === 0;
   }
 
-  /** Where one of them is refused (its day has no partition any more), each half is tried by itself. */
-  async #insert(records: readonly RequestRecord[]): Promise<void> {
-    // One statement cannot store two runs of an item.
-    const rows = [...new Map(records.map((record) => [record.id, record])).values()].map(storedForm);
+  /** Some rows of a pack. Where one of them is refused (its day has no partition any more), each half is tried by itself. */
+  async #insert(pack: RowPack, from: number, to: number): Promise<void> {
     try {
+      // One statement cannot store two runs of an item.
       await this.#options.pool.query(sql.unsafe`
         insert into request_records (${names})
-        select ${values} from jsonb_array_elements(${JSON.stringify(rows)}::jsonb) as row
+        select ${values} from (
+          select distinct on (${id}) row
+          from jsonb_array_elements(${sql.binary(pack.jsonb(from, to))}::jsonb) with ordinality as given (row, place)
+          order by ${id}, place desc
+        ) last
         on conflict (id, accepted_at) do update set ${renewed}
       `);
     } catch (error) {
       if (!refusesData(error)) throw error;
-      if (records.length === 1) return dropped("refused", 1);
-      const middle = Math.ceil(records.length / 2);
-      await this.#insert(records.slice(0, middle));
-      await this.#insert(records.slice(middle));
+      if (to - from === 1) return dropped("refused", 1);
+      const middle = Math.ceil((from + to) / 2);
+      await this.#insert(pack, from, middle);
+      await this.#insert(pack, middle, to);
     }
   }
 }
@@ -142,6 +143,8 @@ const shownRecord = ({ id, micros, ...record }: RequestRecord): object => ({
 const comma = sql.fragment`, `;
 const identifiers = storedColumns.map(([name]) => sql.identifier([name]));
 const names = sql.join(identifiers, comma);
+/** Of a row: its first column. */
+const id = sql.fragment`(row ->> 0) collate "C"`;
 const values = sql.join(
   storedColumns.map(([, type], at) => {
     const text = sql.fragment`(row ->> ${sql.literalValue(String(at))}::integer)`;
