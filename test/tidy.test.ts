@@ -38,6 +38,7 @@ const pure = [
   "dataplane/dialects/",
   "dataplane/loop/loop.ts",
   "dataplane/billing/price.ts",
+  "dataplane/billing/scaled-prices.ts",
   "dataplane/upstream/pick.ts",
   "dataplane/upstream/affinity.ts",
   "operator/api/",

@@ -39,7 +39,7 @@ export function openBatches(options: BatchesOptions): Batches {
     workerId: newId("req"),
     wake: () => wakeUps.send(),
     balance: async (organizationId) => {
-      const { granted, used } = await holds.credit(organizationId);
+      const { granted, used } = await holds.standing.credit(organizationId);
       return granted - used;
     },
   };

@@ -11,6 +11,8 @@ import { REDIS_MS, type Shards } from "./shards.ts";
 
 /** Accounts, or scopes, read in one query. */
 const READ_AT_ONCE = 500;
+/** How often the ledger and Redis are read until both are at the same version of an account. */
+export const MOST_LOOKS = 5;
 
 const scopeKey = (organizationId: string, name: string): string => `${organizationId}\0${name}`;
 

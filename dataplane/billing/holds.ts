@@ -10,11 +10,10 @@ import type { Clock } from "../lib/clock.ts";
 import { Roster } from "../lib/roster.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { inSpan, startSpan } from "../telemetry/trace.ts";
-import { readStanding } from "./accounts.ts";
 import { Charges, type ChargesOptions } from "./charges.ts";
 import { MAX_MICROS } from "./credits.ts";
 import { FreeBudget } from "./free-budget.ts";
-import { AccountLoader } from "./account-loader.ts";
+import { AccountLoader, MOST_LOOKS } from "./account-loader.ts";
 import { Gate } from "./gate.ts";
 import {
   HeldBill,
@@ -32,21 +31,16 @@ import { foreignText, type LedgerId } from "./ledger-identity.ts";
 import type { Meter, MeteredRequest, Micros } from "./meter.ts";
 import { Preflight } from "./preflight.ts";
 import { ledgerBehind, meterUnavailable } from "./rate-limits.ts";
-import { readScopeSpend, type ScopeOf } from "./scope-spend.ts";
-import { beginsAnewAt, creditScopes, scopesText, type LimitedScope } from "./scopes.ts";
 import { operation, shardOf, type MeterOperation, type Reply, type Shard } from "./shard.ts";
-import { REDIS_MS, Shards } from "./shards.ts";
+import { ASKED_AT_ONCE, REDIS_MS, Shards } from "./shards.ts";
+import { Standings } from "./standings.ts";
 import { reachedMoneyStep } from "./steps.ts";
 import type { UsageRow } from "./usage-row.ts";
 
-/** How often the ledger and Redis are read until both are at the same version of an account. */
-const MOST_LOOKS = 5;
 const IDLE_LOOK_MS = 20;
 /** A tool loop asks so often and so long for what the ledger will have said after its next drain: four a second. */
 const UNSURE_LOOKS = 10;
 const UNSURE_LOOK_MS = 100;
-/** Heartbeats, or questions of one organization, that a shard gets at once: a script call of some milliseconds. */
-const ASKED_AT_ONCE = 128;
 
 export interface HoldsOptions extends ChargesOptions {
   readonly redis: RedisStore;
@@ -65,27 +59,6 @@ export interface HoldsOptions extends ChargesOptions {
   readonly mostOwed?: number;
 }
 
-/** An organization's credit, all but `available` exact sums of the ledger and of what is on its way there. */
-export interface Credit {
-  readonly granted: Micros;
-  readonly used: Micros;
-  readonly held: Micros;
-  /** What a new request could hold; not below zero. */
-  readonly available: Micros;
-}
-
-/** How a limit of credit stands. */
-export interface Standing {
-  readonly scope: LimitedScope;
-  readonly spent: Micros;
-  readonly held: Micros;
-  /** Unix milliseconds; null: never. */
-  readonly beginsAnewAt: number | null;
-}
-
-const anewOf = ({ limits }: LimitedScope, now: number): number | null =>
-  limits.credits === undefined ? null : beginsAnewAt(limits.credits.per, now);
-
 export class Holds implements Meter, HoldOperations {
   readonly #options: HoldsOptions;
   readonly #shards: Shards;
@@ -93,6 +66,8 @@ export class Holds implements Meter, HoldOperations {
   readonly #gate: Gate;
   /** What is judged before a request's body is read. */
   readonly preflight: Preflight;
+  /** What organizations and limits have left. */
+  readonly standing: Standings;
   readonly #running = new Roster<HeldBill>();
   readonly charges: Charges;
 
@@ -110,6 +85,7 @@ export class Holds implements Meter, HoldOperations {
     });
     this.#loader = new AccountLoader(pool, this.#shards, () => this.guard.look());
     this.#gate = new Gate(options, this.#shards, this.#loader);
+    this.standing = new Standings(options, this.#shards, this.#loader);
     this.preflight = new Preflight(this.#gate, new FreeBudget(this.#shards, options.limits));
     this.charges = new Charges(options, this.#shards, (bill) => this.#ended(bill));
     const { kept } = this.charges;
@@ -161,71 +137,6 @@ export class Holds implements Meter, HoldOperations {
   /** Reads these accounts and key epochs from the ledger again, and resolves when Redis has them. */
   async refresh(organizationIds: readonly string[]): Promise<void> {
     await this.#loader.refresh(organizationIds);
-  }
-
-  /** What `GET /v1/organization/credits` shows (rule 5.18). @throws ApiError 503. */
-  async credit(organizationId: string): Promise<Credit> {
-    for (let look = 1; ; look += 1) {
-      const { granted, balance, version } = await readStanding(this.#options.pool, organizationId);
-      const reply = await this.#shards.run(organizationId, operation("balance", organizationId));
-      const [word, undrained = "0", held = "0", known = "0"] = reply;
-      // Only with both at the same version is it sure that no charge is missing, or counted in both.
-      if (known === version.toString() || look === MOST_LOOKS) {
-        const left = balance - BigInt(undrained);
-        const available = left - BigInt(held);
-        return {
-          granted,
-          used: granted - left,
-          held: BigInt(held),
-          available: available > 0n ? available : 0n,
-        };
-      }
-      if (word === "load" || BigInt(known) < version) await this.#loader.load(organizationId);
-    }
-  }
-
-  /**
-   * What is left of the credit limits of keys, each given with the scopes that hold for it (rule 9.5). Without Redis the
-   * ledger alone says it: a key that was just made must be shown. Few ask at once, as holds wait behind them.
-   */
-  async standings(
-    organizationId: string,
-    keys: readonly (readonly LimitedScope[])[],
-  ): Promise<readonly (readonly Standing[])[]> {
-    const now = this.#options.clock.now();
-    const texts = keys.map((scopes) => scopesText(scopes, now, false));
-    const replies = await this.#askStandings(organizationId, texts);
-    // What Redis does not know of no request has asked for.
-    const unknown = new Map<string, ScopeOf>();
-    for (const [index, text] of texts.entries())
-      for (const [place, scope] of creditScopes(text).entries())
-        if ((replies[index]?.[1 + 2 * place] ?? "") === "")
-          unknown.set(scope.name, { organizationId, scope });
-    const spends = await readScopeSpend(this.#options.pool, [...unknown.values()]);
-    const spent = new Map(spends.map((spend) => [spend.name, spend.spent]));
-    return keys.map((scopes, index) => {
-      const names = creditScopes(texts[index] ?? "");
-      return scopes
-        .filter(({ limits }) => limits.credits !== undefined)
-        .map((scope, place) => {
-          const [told = "", held = "0"] = (replies[index] ?? []).slice(1 + 2 * place);
-          const micros = told === "" ? (spent.get(names[place]?.name ?? "") ?? 0n) : BigInt(told);
-          return { scope, spent: micros, held: BigInt(held), beginsAnewAt: anewOf(scope, now) };
-        });
-    });
-  }
-
-  async #askStandings(organizationId: string, texts: readonly string[]): Promise<readonly Reply[]> {
-    const replies: Reply[] = [];
-    const ask = async (text: string): Promise<Reply> =>
-      text === "" ? [] : await this.#shards.run(organizationId, operation("standing", organizationId, text));
-    try {
-      for (let at = 0; at < texts.length; at += ASKED_AT_ONCE)
-        replies.push(...(await Promise.all(texts.slice(at, at + ASKED_AT_ONCE).map(ask))));
-    } catch (error) {
-      this.#options.log.warn({ err: error, organizationId }, "what limits have left is told without Redis");
-    }
-    return replies;
   }
 
   /** Requests of this process that hold credit. */

@@ -15,6 +15,8 @@ import {
 
 /** Redis has this long for one operation; then a charge goes straight to the ledger. */
 export const REDIS_MS = 1_000;
+/** Heartbeats, or questions of one organization, that a shard gets at once: a script call of some milliseconds. */
+export const ASKED_AT_ONCE = 128;
 /**
  * Operations that nobody waits for, kept until Redis takes them. Those beyond are dropped and counted, as others
  * repair them (upkeep.ts): the sweeper gives back a hold that nobody keeps alive, and the look for changed accounts

@@ -47,7 +47,9 @@ const charged = () =>
 async function expectCharged(used: bigint): Promise<void> {
   await expect.poll(charged, { timeout: 10_000 }).toBe(used);
   const credit = { granted: 1_000n, used, held: 0n, available: 1_000n - used };
-  await expect.poll(() => plane.holds.credit("org").catch(() => null), { timeout: 10_000 }).toEqual(credit);
+  await expect
+    .poll(() => plane.holds.standing.credit("org").catch(() => null), { timeout: 10_000 })
+    .toEqual(credit);
   expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
 }
 
@@ -142,7 +144,7 @@ test("Redis forgets everything: what was charged and not yet in the ledger is ch
   await plane.redis.flushall();
   await postgres.start();
   await expect
-    .poll(() => plane.holds.credit("org").catch(() => null), { timeout: 10_000 })
+    .poll(() => plane.holds.standing.credit("org").catch(() => null), { timeout: 10_000 })
     .toEqual({ granted: 1_000n, used: 60n, held: 100n, available: 840n });
   await running.settle(usage(5));
   await expectCharged(65n);

@@ -101,10 +101,10 @@ describe.each([
 ] as const)("made by %s", (_, form, caller) => {
   /** What they have spent in all, and what one item costs, measured without a limit. */
   async function spending(): Promise<{ readonly spent: bigint; readonly cost: bigint }> {
-    const before = await plane.plane.holds.credit("org_acme");
+    const before = await plane.plane.holds.standing.credit("org_acme");
     const path = await create("m-chat", caller());
     await plane.ended(path);
-    const { used } = await plane.plane.holds.credit("org_acme");
+    const { used } = await plane.plane.holds.standing.credit("org_acme");
     const batch = sql.fragment`batch_id = ${path.split("/").at(-1) ?? ""}`;
     const rows = () =>
       plane.pool.any(sql.type(z.object({ id: z.string() }))`select key_id as id from usage where ${batch}`);

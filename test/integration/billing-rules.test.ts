@@ -285,7 +285,7 @@ describe("Prices and billing rules", () => {
     const { id } = await ask("messages", searching.messages, searched);
     expect(searched.upstream.requests.map(({ path }) => path)).toContain("/v1/chat/completions");
     expect(await rowsOf(id, searched)).toMatchObject([{ input: 200n, output: 20n, iterations: 2 }]);
-    const { used } = await searched.plane.holds.credit(organization);
+    const { used } = await searched.plane.holds.standing.credit(organization);
     expect(used).toBe(tokens(200, 20) + SEARCH);
   });
 });

@@ -48,7 +48,7 @@ export async function startInferenceWorld(): Promise<InferenceWorld> {
   return {
     server,
     upstream,
-    credit: () => plane.holds.credit(organization),
+    credit: () => plane.holds.standing.credit(organization),
     [Symbol.asyncDispose]: async () => {
       await server[Symbol.asyncDispose]();
       await dispatcher.destroy();

@@ -25,17 +25,21 @@ test("amounts enter Lua as decimal strings and change only through HINCRBY: not 
   const large = MAX_MICROS - 1n;
   const bill = await plane.holds.open(request("org_rich"), large);
   const credit = { granted: MAX_MICROS, used: 0n, held: large, available: 1n };
-  expect(await plane.holds.credit("org_rich")).toEqual(credit);
+  expect(await plane.holds.standing.credit("org_rich")).toEqual(credit);
   const small = await plane.holds.open(request("org_rich"), 1n);
-  expect(await plane.holds.credit("org_rich")).toEqual({ ...credit, held: MAX_MICROS, available: 0n });
+  expect(await plane.holds.standing.credit("org_rich")).toEqual({
+    ...credit,
+    held: MAX_MICROS,
+    available: 0n,
+  });
   await small.settle(usage(1));
   // Beyond 10^14, where `tostring` of a double in Lua begins to round.
   await bill.settle(usage(123_456_789));
   const used = 123_456_790n;
   const left = { granted: MAX_MICROS, used, held: 0n, available: MAX_MICROS - used };
-  expect(await plane.holds.credit("org_rich")).toEqual(left);
+  expect(await plane.holds.standing.credit("org_rich")).toEqual(left);
   await plane.upkeep.drain();
-  expect(await plane.holds.credit("org_rich")).toEqual(left);
+  expect(await plane.holds.standing.credit("org_rich")).toEqual(left);
 });
 
 describe("operations are idempotent by request id: a repeated call changes nothing", () => {
@@ -99,7 +103,7 @@ test("partitions are made two months ahead; a default one catches the rest, and 
     expect(await partitionOf(asked.id)).toBe(expected);
   }
   await plane.holds.refresh(["org_old"]);
-  expect((await plane.holds.credit("org_old")).used).toBe(50n);
+  expect((await plane.holds.standing.credit("org_old")).used).toBe(50n);
   expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
 });
 

@@ -36,7 +36,7 @@ const settled = async (organization: string, id = "") => {
     .shardFor(organization)
     .run(operation("settle", organization, asked.id, "7", row, "0", "0", "0", "", "1"), 1_000);
 };
-const used = async (organization: string) => (await plane.holds.credit(organization)).used;
+const used = async (organization: string) => (await plane.holds.standing.credit(organization)).used;
 
 test("a drainer passes over an organization whose key is none of ours", async () => {
   const [bad = "", good = ""] = await organizationsOf(0, 2);

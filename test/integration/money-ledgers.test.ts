@@ -51,7 +51,7 @@ test("a second installation on the same Redis is refused, says so, and charges n
   expect(await rows(theirs)).toEqual([]);
   await ours.upkeep.drain();
   expect(await rows(ours)).toEqual([40n]);
-  expect(await ours.holds.credit("org")).toMatchObject({ used: 40n });
+  expect(await ours.holds.standing.credit("org")).toMatchObject({ used: 40n });
   expect((await reconcileLedger(ours.pool, ours.redis)).broken).toEqual([]);
   expect((await reconcileLedger(theirs.pool, theirs.redis)).broken[0]).toContain(
     "belongs to the ledger ledger1",
@@ -97,5 +97,5 @@ test("when another ledger was first after a flush, running requests are charged 
   await ours.upkeep.watch();
   expect(ours.upkeep.fault).toBeNull();
   await ours.upkeep.drain();
-  expect(await ours.holds.credit("org")).toMatchObject({ used: 61n });
+  expect(await ours.holds.standing.credit("org")).toMatchObject({ used: 61n });
 });

@@ -53,7 +53,7 @@ async function tenant(name: string, credit = 1_000_000n) {
       ...more,
     });
   const standing = async (scopes: readonly LimitedScope[], at = plane) =>
-    (await at.holds.standings(organizationId, [scopes]))[0]?.map(({ spent, held }) => [
+    (await at.holds.standing.limits(organizationId, [scopes]))[0]?.map(({ spent, held }) => [
       Number(spent),
       Number(held),
     ]);
@@ -86,7 +86,7 @@ test("rule 9.1: a limit ends at most one request above, on every pod, and is no 
   expect(spent.message).not.toContain("Credit balance is too low");
   expect(spent.message).toContain("It begins anew at");
   expect(await standing(scopes)).toEqual([[120, 0]]);
-  expect(await plane.holds.credit(organizationId)).toMatchObject({ used: 120n, held: 0n });
+  expect(await plane.holds.standing.credit(organizationId)).toMatchObject({ used: 120n, held: 0n });
   // Another key of the organization goes on.
   await (await plane.holds.open(asked([key("apikey_other", credits(100))]), 10n)).release();
 });
@@ -121,7 +121,7 @@ describe("stores of their own", () => {
     await idle.upkeep.drain();
     await server.kill();
     // Without Redis the ledger tells what is spent: a key that was just made must be shown.
-    expect(await idle.holds.standings("org_late", [scopes])).toMatchObject([[{ spent: 7n, held: 0n }]]);
+    expect(await idle.holds.standing.limits("org_late", [scopes])).toMatchObject([[{ spent: 7n, held: 0n }]]);
   });
 
   test("rule 1.8: while a drainer that died has told Redis nothing, what may be counted twice is no spent credit", async () => {
@@ -144,7 +144,7 @@ describe("stores of their own", () => {
     expect(await next).toBe(true);
     await (await idle.holds.open(request("org_twice"), 10n)).settle(usage(10));
     await loop.settle(usage(25));
-    expect(await idle.holds.credit("org_twice")).toMatchObject({ used: 95n, available: 5n });
+    expect(await idle.holds.standing.credit("org_twice")).toMatchObject({ used: 95n, available: 5n });
   });
 });
 

@@ -94,14 +94,14 @@ test(
     expect(outcomes.filter((outcome) => outcome === "key_limit_reached")).toHaveLength(AT_ONCE - hit);
     await Promise.all(planes.map(({ upkeep }) => upkeep.drain()));
     const some = Array.from({ length: AT_ONCE }, (_, index) => index);
-    const standings = await first.holds.standings(
+    const standings = await first.holds.standing.limits(
       organizationId,
       some.map((key) => scopesOf(key).slice(0, 1)),
     );
     expect(standings.map(([standing]) => Number(standing?.spent))).toEqual(
       some.map((key) => (key < hit ? 2 * COST : COST)),
     );
-    const { used, held } = await first.holds.credit(organizationId);
+    const { used, held } = await first.holds.standing.credit(organizationId);
     expect({ used, held }).toEqual({ used: BigInt((KEYS + hit) * COST), held: 0n });
     const reconciling = performance.now();
     expect((await reconcileLedger(first.pool, first.redis)).broken).toEqual([]);

@@ -102,7 +102,7 @@ async function play(name: string, hold: "worst" | "typical", kill: boolean) {
   });
   await Promise.all(work);
   await Promise.all(killed);
-  const standing = async () => (await survivor.holds.standings(organizationId, [limits]))[0]?.[0];
+  const standing = async () => (await survivor.holds.standing.limits(organizationId, [limits]))[0]?.[0];
   await expect.poll(async () => (await standing())?.held, { timeout: 20_000 }).toBe(0n);
   const spent = Number((await standing())?.spent);
   await Promise.all(

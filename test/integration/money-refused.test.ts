@@ -69,7 +69,7 @@ describe("the drainer", () => {
     expect(await plane.upkeep.drain()).toBe(8);
     expect(await ids()).toHaveLength(7);
     expect(await balance()).toBe(1_000n - 68n);
-    expect(await plane.holds.credit("org")).toEqual({
+    expect(await plane.holds.standing.credit("org")).toEqual({
       granted: 1_000n,
       used: 68n,
       held: 0n,
@@ -201,7 +201,7 @@ test("a dead letter is counted, tried again, and becomes a row when the ledger t
   const limits: LimitedScope[] = [
     { kind: "key", id: "apikey_test", limits: { credits: { amountMicros: "500", per: "month" } } },
   ];
-  const spent = async () => (await plane.holds.standings("org", [limits]))[0]?.[0]?.spent;
+  const spent = async () => (await plane.holds.standing.limits("org", [limits]))[0]?.[0]?.spent;
   await settled(3, "primary", { limits });
   await settled(40, POISON, { limits });
   await plane.upkeep.drain();

@@ -33,7 +33,7 @@ async function restart(...planes: readonly Plane[]): Promise<void> {
 }
 const fileSize = async () =>
   Number(/aof_current_size:(\d+)/.exec(await plane.redis.info("persistence"))?.[1]);
-const credit = async (of = plane) => await of.holds.credit("org");
+const credit = async (of = plane) => await of.holds.standing.credit("org");
 const broken = async () => (await reconcileLedger(plane.pool, plane.redis)).broken;
 
 describe("Redis' file", () => {

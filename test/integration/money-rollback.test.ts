@@ -88,7 +88,7 @@ test("what the data plane still knows is charged again row by row, and nothing o
   await plane.upkeep.look();
   expect(await rowsOf(plane)).toEqual([50n, 100n, 150n, 700n]);
   await plane.holds.refresh(["org"]);
-  expect(await plane.holds.credit("org")).toMatchObject({ used: 1_000n, available: 0n });
+  expect(await plane.holds.standing.credit("org")).toMatchObject({ used: 1_000n, available: 0n });
   expect(await broken(plane)).toEqual([]);
 });
 
@@ -110,12 +110,12 @@ test("what only Redis knows is charged by its sum, and reconcile tells it", asyn
   await other.upkeep.look();
   expect(await rowsOf(other)).toEqual([30n, 100n]);
   await other.holds.refresh(["org"]);
-  expect(await other.holds.credit("org")).toMatchObject({ used: 730n, available: 270n });
+  expect(await other.holds.standing.credit("org")).toMatchObject({ used: 730n, available: 270n });
   expect(await broken(other)).toEqual(["org: lost 0.0006 credits"]);
   expect(((await metrics.ledgerLost.get()).values[0]?.value ?? 0) - before).toBeCloseTo(0.00063);
   // Whoever looks again finds nothing more.
   await (await open()).upkeep.look();
-  expect(await other.holds.credit("org")).toMatchObject({ used: 730n });
+  expect(await other.holds.standing.credit("org")).toMatchObject({ used: 730n });
 });
 
 test("a data plane that starts on a restored ledger charges nothing, says what to do, and serves when that is done", async () => {
@@ -145,7 +145,7 @@ test("a data plane that starts on a restored ledger charges nothing, says what t
   expect(late.holds.fault).toBeNull();
   await charge(late, 200);
   await drained(late);
-  expect(await late.holds.credit("org")).toMatchObject({ used: 900n, available: 100n });
+  expect(await late.holds.standing.credit("org")).toMatchObject({ used: 900n, available: 100n });
   expect(await broken(late)).toEqual(["org: lost 0.0006 credits"]);
 });
 
@@ -161,7 +161,7 @@ test("a Postgres that was only started anew is compared and served by at once", 
   await (await plane.holds.open(request("another"), 5n)).settle(usage(5));
   await charge(plane, 100);
   await expect
-    .poll(() => plane.holds.credit("org").catch(() => null), { timeout: 10_000 })
+    .poll(() => plane.holds.standing.credit("org").catch(() => null), { timeout: 10_000 })
     .toMatchObject({
       used: 200n,
     });
@@ -187,6 +187,6 @@ test("Redis and Postgres forget at the same time: what the data plane knows is i
   await plane.upkeep.look();
   expect(await rowsOf(plane)).toEqual([20n, 600n]);
   await plane.holds.refresh(["org"]);
-  expect(await plane.holds.credit("org")).toMatchObject({ used: 620n });
+  expect(await plane.holds.standing.credit("org")).toMatchObject({ used: 620n });
   expect(await broken(plane)).toEqual([]);
 });

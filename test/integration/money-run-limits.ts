@@ -125,11 +125,11 @@ export class RunLimits {
   /** Rule 9.2: what each scope is said to have spent is the sum of its rows, and who asks next is answered by that. */
   async judge(plane: Plane, organizationIds: readonly string[]): Promise<void> {
     for (const [organization, organizationId] of organizationIds.entries()) {
-      const { granted, used } = await plane.holds.credit(organizationId);
+      const { granted, used } = await plane.holds.standing.credit(organizationId);
       for (const key of [0, 1]) {
         const keyId = this.keyId(organization, key);
         const now = this.keyNow(keyId);
-        const [standings = []] = await plane.holds.standings(organizationId, [now.limits]);
+        const [standings = []] = await plane.holds.standing.limits(organizationId, [now.limits]);
         for (const { scope, spent, held } of standings) {
           const counted = await spentIn(plane.pool, scope, Date.now());
           expect({ id: scope.id, spent, held }).toEqual({ id: scope.id, spent: counted, held: 0n });

@@ -536,7 +536,7 @@ export class Run {
       const answered = settled.reduce((sum, { may }) => sum + Math.max(...Array.from(may, Number)), 0);
       expect(used + gone).toBeGreaterThanOrEqual(BigInt(answered));
       const granted = this.#granted[organization] ?? 0n;
-      const { held, ...credit } = await this.#at(0).holds.credit(name);
+      const { held, ...credit } = await this.#at(0).holds.standing.credit(name);
       expect(credit).toMatchObject({ granted, used: used + gone });
       expect(held).toBe(0n);
     }

@@ -230,7 +230,7 @@ describe("a drainer that tells Redis what the ledger has", () => {
     await Promise.all(ids.map((id) => run(settle(id, 1n))));
     expect(await plane.redis.xlen(`${shard.tag}:usage`)).toBeLessThan(20);
     expect(await plane.upkeep.drain()).toBe(2_100);
-    expect((await plane.holds.credit(organization)).used).toBe(2_100n);
+    expect((await plane.holds.standing.credit(organization)).used).toBe(2_100n);
     expect([await plane.redis.exists(waiting()), await book("undrained")]).toEqual([0, "0"]);
     expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
   });
@@ -284,5 +284,5 @@ test("a request that comes back after it was swept is not charged provisionally 
   expect([await book("undrained"), await book("held")]).toEqual(["40", "0"]);
   expect(await run(settle(id, 50n))).toEqual(["settled"]);
   await plane.upkeep.drain();
-  expect((await plane.holds.credit(organization)).used).toBe(50n);
+  expect((await plane.holds.standing.credit(organization)).used).toBe(50n);
 });

@@ -51,7 +51,7 @@ const code = async (work: Promise<unknown>): Promise<string> => {
 test("a request is held, charged once and shown in the ledger", async () => {
   await makeOrganization(plane.pool, "org_one", 1_000n);
   const bill = await plane.holds.open(request("org_one"), 300n);
-  expect(await plane.holds.credit("org_one")).toEqual({
+  expect(await plane.holds.standing.credit("org_one")).toEqual({
     granted: 1_000n,
     used: 0n,
     held: 300n,
@@ -59,7 +59,7 @@ test("a request is held, charged once and shown in the ledger", async () => {
   });
   await bill.settle(usage(120));
   await bill.settle(usage(999));
-  expect(await plane.holds.credit("org_one")).toEqual({
+  expect(await plane.holds.standing.credit("org_one")).toEqual({
     granted: 1_000n,
     used: 120n,
     held: 0n,
@@ -74,7 +74,7 @@ test("a request is held, charged once and shown in the ledger", async () => {
       ),
     )
     .toBe(880n);
-  expect(await plane.holds.credit("org_one")).toEqual({
+  expect(await plane.holds.standing.credit("org_one")).toEqual({
     granted: 1_000n,
     used: 120n,
     held: 0n,
@@ -96,7 +96,7 @@ test("rule 1.8: the first iteration holds what there is, a second request waits 
 
 test("rule 7.10: what was spent is held at once, and what is left beyond it and what others hold is told", async () => {
   await makeOrganization(plane.pool, "org_spend", 1_000n);
-  const credit = () => plane.holds.credit("org_spend");
+  const credit = () => plane.holds.standing.credit("org_spend");
   const bill = await plane.holds.open(request("org_spend"), 100n);
   const other = await plane.holds.open(request("org_spend"), 200n);
   // Within its hold, which stays.
@@ -142,7 +142,7 @@ test("rule 7.10: what was spent is charged when its owner dies", async () => {
   await sweeper.upkeep.sweep();
   await sweeper.close();
   await plane.upkeep.drain();
-  expect(await plane.holds.credit("org_spent")).toMatchObject({ used: 40n, held: 0n });
+  expect(await plane.holds.standing.credit("org_spent")).toMatchObject({ used: 40n, held: 0n });
 });
 
 test("rule 1.8: credit that one request gives back goes first to those that hold less than their estimates", async () => {
@@ -164,7 +164,12 @@ test("a waiting request runs as soon as another one ends", async () => {
   await bill.release();
   const held = await second;
   await held.settle(usage(1));
-  expect(await plane.holds.credit("org_line")).toEqual({ granted: 100n, used: 1n, held: 0n, available: 99n });
+  expect(await plane.holds.standing.credit("org_line")).toEqual({
+    granted: 100n,
+    used: 1n,
+    held: 0n,
+    available: 99n,
+  });
 });
 
 test("a grant makes an empty organization serve", async () => {
@@ -288,7 +293,7 @@ describe("dead owners", () => {
     await owner.upkeep.drain();
     await expect.poll(() => rows("org_late")).toEqual([{ cost: 90n, provisional: false }]);
     const credit = { granted: 1_000n, used: 90n, held: 0n, available: 910n };
-    await expect.poll(() => owner.holds.credit("org_late")).toEqual(credit);
+    await expect.poll(() => owner.holds.standing.credit("org_late")).toEqual(credit);
     await owner.close();
   });
 
@@ -346,7 +351,7 @@ describe("dead owners", () => {
     await bill.settle(told(90, ["fast", "us"]));
     await owner.upkeep.drain();
     await expect.poll(shown).toEqual(line(90, "fast+us", "0.00081"));
-    expect(await owner.holds.credit("org_tiers")).toMatchObject({ used: 810n, held: 0n });
+    expect(await owner.holds.standing.credit("org_tiers")).toMatchObject({ used: 810n, held: 0n });
     await owner.close();
   });
 
@@ -362,7 +367,7 @@ describe("dead owners", () => {
     await owner.upkeep.sweep();
     await owner.upkeep.drain();
     expect(await rows("org_dead")).toEqual([]);
-    expect(await owner.holds.credit("org_dead")).toMatchObject({ used: 0n, held: 0n });
+    expect(await owner.holds.standing.credit("org_dead")).toMatchObject({ used: 0n, held: 0n });
     await owner.vanish();
   });
 });
@@ -373,10 +378,10 @@ test("a batch item is charged in the transaction that stores its result", async 
   const meter = plane.holds.forItem("claim_1", (row) => settled.push(row));
   const bill = await meter.open(request("org_item", { endpoint: "batch", batchId: "batch_1" }), 300n);
   await bill.settle(usage(120));
-  expect(await plane.holds.credit("org_item")).toMatchObject({ used: 0n, held: 300n });
+  expect(await plane.holds.standing.credit("org_item")).toMatchObject({ used: 0n, held: 300n });
   const accounts = await plane.pool.transaction((transaction) => chargeRows(transaction, settled));
   plane.holds.charges.ledgerCharged(settled, accounts);
-  expect(await plane.holds.credit("org_item")).toEqual({
+  expect(await plane.holds.standing.credit("org_item")).toEqual({
     granted: 1_000n,
     used: 120n,
     held: 0n,
@@ -392,7 +397,7 @@ test("an item that runs twice in one process, as after a lease that ran out, is 
   const run = (claim: string) => plane.holds.forItem(claim, (...row) => settled.push(row)).open(asked, 300n);
   const [first, second] = [await run("claim_1"), await run("claim_2")];
   expect(plane.holds.running).toBe(before + 2);
-  expect(await plane.holds.credit("org_twice")).toMatchObject({ held: 600n, available: 400n });
+  expect(await plane.holds.standing.credit("org_twice")).toMatchObject({ held: 600n, available: 400n });
   await second.settle(usage(120));
   await first.settle(usage(120));
   // The second run's line was stored first; the other one turns out not to be wanted.
@@ -403,11 +408,11 @@ test("an item that runs twice in one process, as after a lease that ran out, is 
   const accounts = await plane.pool.transaction((transaction) => chargeRows(transaction, [stored]));
   await giveBack();
   // What the late run gives back is its own.
-  expect(await plane.holds.credit("org_twice")).toMatchObject({ held: 300n });
+  expect(await plane.holds.standing.credit("org_twice")).toMatchObject({ held: 300n });
   plane.holds.charges.ledgerCharged([stored], accounts);
   expect(plane.holds.running).toBe(before);
   const credit = { granted: 1_000n, used: 120n, held: 0n, available: 880n };
-  await expect.poll(() => plane.holds.credit("org_twice")).toEqual(credit);
+  await expect.poll(() => plane.holds.standing.credit("org_twice")).toEqual(credit);
 });
 
 test("reconcile is exact beside running data planes, and says what is not", async () => {

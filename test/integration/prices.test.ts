@@ -384,7 +384,7 @@ describe.each(rows)("$client, $title", (row) => {
         select cost_micros as cost, service_tier as tier from usage where organization_id = ${found.organizationId}
       `);
     expect(charge).toEqual({ cost, tier });
-    const credit = await plane.holds.credit(found.organizationId);
+    const credit = await plane.holds.standing.credit(found.organizationId);
     if (way !== "batch") expect(credit).toMatchObject({ used: cost, held: 0n });
     expect(reports).toMatchObject({
       messages: [{ service_tier: tier, context_window: 200_000, model: "public-model" }],

@@ -43,14 +43,14 @@ type Row = readonly [words: string, dialect: Dialect, body: object, param: strin
 
 function refuses(code: string, rows: readonly Row[]): void {
   test.each(rows)("%s (%s)", async (_, dialect, body, param) => {
-    const before = await world.plane.holds.credit(organization);
+    const before = await world.plane.holds.standing.credit(organization);
     const response = await send(dialect, body);
     expect([response.status, response.headers.get("x-should-retry")]).toEqual([400, "false"]);
     const error = (await response.json()) as ErrorBody;
     expect(error.error.type).toBe("invalid_request_error");
     expect(told(dialect, error)).toEqual({ code, param });
     expect(world.upstream.requests).toHaveLength(0);
-    expect(await world.plane.holds.credit(organization)).toEqual(before);
+    expect(await world.plane.holds.standing.credit(organization)).toEqual(before);
   });
 }
 

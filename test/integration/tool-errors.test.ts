@@ -144,7 +144,7 @@ async function post(dialect: Dialect, body: object, on: ToolsWorld = world) {
   };
 }
 
-const used = async (on: ToolsWorld) => (await on.plane.holds.credit("org_tools"))?.used ?? 0n;
+const used = async (on: ToolsWorld) => (await on.plane.holds.standing.credit("org_tools"))?.used ?? 0n;
 const counted = async (tool: Tool, outcome: string) =>
   (await metrics.toolCalls.get()).values.find(
     ({ labels }) => labels.tool === tool && labels.outcome === outcome,

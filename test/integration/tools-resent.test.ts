@@ -274,7 +274,10 @@ describe("rule 7.10: forged calls without results", () => {
     expect(howOften(answer, '"unavailable"')).toBe(96);
     expect(poor.site.asked).toHaveLength(4);
     expect(poor.upstream.requests).toHaveLength(0);
-    expect(await poor.plane.holds.credit("org_tools")).toMatchObject({ used: 4n * SEARCH, held: 0n });
+    expect(await poor.plane.holds.standing.credit("org_tools")).toMatchObject({
+      used: 4n * SEARCH,
+      held: 0n,
+    });
     expect((await poor.send("messages", forged(100, "again"))).status).toBe(402);
   });
 
@@ -300,12 +303,12 @@ describe("rule 7.10: forged calls without results", () => {
     await fortieth;
     // The fortieth may still be on its way into the books.
     await expect
-      .poll(() => patient.plane.holds.credit("org_tools").then(({ held }) => held >= 40n * SEARCH))
+      .poll(() => patient.plane.holds.standing.credit("org_tools").then(({ held }) => held >= 40n * SEARCH))
       .toBe(true);
     leaving.abort();
     await left;
     await expect
-      .poll(() => patient.plane.holds.credit("org_tools"))
+      .poll(() => patient.plane.holds.standing.credit("org_tools"))
       .toMatchObject({ used: 40n * SEARCH, held: 0n });
   });
 });

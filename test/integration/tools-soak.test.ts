@@ -169,7 +169,7 @@ test(
     expect((outcomes.get("whole") ?? 0) + (outcomes.get("streamed") ?? 0)).toBeGreaterThan(conversations / 2);
 
     const { holds, pool, redis } = world.plane;
-    const credit = () => holds.credit(organization);
+    const credit = () => holds.standing.credit(organization);
     await expect.poll(credit, { timeout: 20_000 }).toMatchObject({ held: 0n, granted });
     expect((await credit())?.used).toBeGreaterThan(0n);
     await expect

@@ -326,12 +326,12 @@ describe("rule 2.2 on the tool path", () => {
   });
 
   test("under strict it is refused before any call, and free", async () => {
-    const before = await world.plane.holds.credit("org_tools");
+    const before = await world.plane.holds.standing.credit("org_tools");
     const response = await world.send("chat", lossy, { headers: strict });
     expect(response.status).toBe(400);
     expect(await response.text()).toContain("seed");
     expect(world.upstream.requests).toHaveLength(0);
-    expect(await world.plane.holds.credit("org_tools")).toEqual(before);
+    expect(await world.plane.holds.standing.credit("org_tools")).toEqual(before);
   });
 });
 
@@ -368,6 +368,6 @@ test("rule 3.17: a tool cancelled by a disconnect is free, the finished iteratio
   leaving.abort();
   // 100 × 96 + 10 × 480 micro-credits, and no search.
   await expect
-    .poll(async () => await plane.holds.credit("org_tools"))
+    .poll(async () => await plane.holds.standing.credit("org_tools"))
     .toMatchObject({ held: 0n, used: 14_400n });
 });

@@ -1,6 +1,7 @@
 /** Files whose mistakes cost most, and the tests that have to find them: money, codecs, the guard of the network. */
 export const suites: Readonly<Record<string, readonly string[]>> = {
   "dataplane/billing/price.ts": ["dataplane/billing/price.test.ts", "test/prices.law.test.ts"],
+  "dataplane/billing/scaled-prices.ts": ["dataplane/billing/price.test.ts", "test/prices.law.test.ts"],
   "dataplane/billing/charge-text.ts": ["dataplane/billing/charge-text.test.ts"],
   "dataplane/billing/kept-charges.ts": ["dataplane/billing/kept-charges.test.ts"],
   "dataplane/billing/scopes.ts": ["dataplane/billing/scopes.test.ts"],

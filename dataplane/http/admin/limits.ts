@@ -1,7 +1,8 @@
 /** Limits and their standings as the admin API reads and shows them (rules 9.4, 9.5). */
 import { z } from "zod";
 import { creditsText } from "../../billing/credits.ts";
-import type { Holds, Standing } from "../../billing/holds.ts";
+import type { Holds } from "../../billing/holds.ts";
+import type { Standing } from "../../billing/standings.ts";
 import { amountOf, anewText, type LimitedScope } from "../../billing/scopes.ts";
 import { limitPeriods, type Limits } from "../../config/schema.ts";
 import { scopesOfKeys, type LimitsChange } from "../../identity/limits.ts";
@@ -97,7 +98,7 @@ export function standingObject({ scope: { kind, limits }, spent, held, beginsAne
 
 export interface StandingNeeds {
   readonly pool: CommonQueryMethods;
-  readonly holds: Pick<Holds, "standings">;
+  readonly holds: Pick<Holds, "standing">;
 }
 
 /** How the credit limits of keys stand, by key. */
@@ -107,7 +108,7 @@ export async function standingsOfKeys(
   keyIds: readonly string[],
 ): Promise<(keyId: string) => readonly ReturnType<typeof standingObject>[]> {
   const scopesOf = await scopesOfKeys(pool, keyIds);
-  const standings = await holds.standings(organizationId, keyIds.map(scopesOf));
+  const standings = await holds.standing.limits(organizationId, keyIds.map(scopesOf));
   const known = new Map(keyIds.map((id, index) => [id, (standings[index] ?? []).map(standingObject)]));
   return (keyId) => known.get(keyId) ?? [];
 }
@@ -121,6 +122,6 @@ export async function standingsOfProjects(
   const scopes = projects.map(({ id, limits }): readonly LimitedScope[] =>
     limits === null ? [] : [{ kind: "project", id, limits }],
   );
-  const standings = await holds.standings(organizationId, scopes);
+  const standings = await holds.standing.limits(organizationId, scopes);
   return standings.map((list) => list.map(standingObject));
 }

@@ -39,7 +39,7 @@ export interface ProjectNeeds {
   readonly pool: DatabasePool;
   readonly reads: Reads;
   readonly keys: Keys;
-  readonly holds: Pick<Holds, "credit" | "standings" | "refresh">;
+  readonly holds: Pick<Holds, "standing" | "refresh">;
   /** How much an organization may keep. */
   readonly limitsOf: (organizationId: string) => StorageLimits;
 }
@@ -87,7 +87,7 @@ export const projectRoutes =
 
     app.get("/v1/organization/credits", access, async (request) => {
       const { organizationId } = callerOf(request);
-      const { granted, used, held, available } = await holds.credit(organizationId);
+      const { granted, used, held, available } = await holds.standing.credit(organizationId);
       const stored = await storageOf(pool, organizationId);
       const { maxBytes, maxFiles } = limitsOf(organizationId);
       const grants = await readGrants(pool, organizationId);

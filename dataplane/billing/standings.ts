@@ -1,0 +1,118 @@
+/**
+ * What an organization and its limits have left: the ledger and Redis read together, as each knows charges that the other has
+ * not. Holds nothing and charges nothing.
+ */
+import type { Logger } from "pino";
+import type { DatabasePool } from "slonik";
+import type { Clock } from "../lib/clock.ts";
+import { MOST_LOOKS, type AccountLoader } from "./account-loader.ts";
+import { readStanding } from "./accounts.ts";
+import type { Micros } from "./meter.ts";
+import { readScopeSpend, type ScopeOf } from "./scope-spend.ts";
+import { beginsAnewAt, creditScopes, scopesText, type LimitedScope } from "./scopes.ts";
+import { operation, type Reply } from "./shard.ts";
+import { ASKED_AT_ONCE, type Shards } from "./shards.ts";
+
+export interface StandingsOptions {
+  readonly pool: DatabasePool;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/** An organization's credit, all but `available` exact sums of the ledger and of what is on its way there. */
+export interface Credit {
+  readonly granted: Micros;
+  readonly used: Micros;
+  readonly held: Micros;
+  /** What a new request could hold; not below zero. */
+  readonly available: Micros;
+}
+
+/** How a limit of credit stands. */
+export interface Standing {
+  readonly scope: LimitedScope;
+  readonly spent: Micros;
+  readonly held: Micros;
+  /** Unix milliseconds; null: never. */
+  readonly beginsAnewAt: number | null;
+}
+
+const anewOf = ({ limits }: LimitedScope, now: number): number | null =>
+  limits.credits === undefined ? null : beginsAnewAt(limits.credits.per, now);
+
+export class Standings {
+  readonly #options: StandingsOptions;
+  readonly #shards: Shards;
+  readonly #loader: AccountLoader;
+
+  constructor(options: StandingsOptions, shards: Shards, loader: AccountLoader) {
+    this.#options = options;
+    this.#shards = shards;
+    this.#loader = loader;
+  }
+
+  /** What `GET /v1/organization/credits` shows (rule 5.18). @throws ApiError 503. */
+  async credit(organizationId: string): Promise<Credit> {
+    for (let look = 1; ; look += 1) {
+      const { granted, balance, version } = await readStanding(this.#options.pool, organizationId);
+      const reply = await this.#shards.run(organizationId, operation("balance", organizationId));
+      const [word, undrained = "0", held = "0", known = "0"] = reply;
+      // Only with both at the same version is it sure that no charge is missing, or counted in both.
+      if (known === version.toString() || look === MOST_LOOKS) {
+        const left = balance - BigInt(undrained);
+        const available = left - BigInt(held);
+        return {
+          granted,
+          used: granted - left,
+          held: BigInt(held),
+          available: available > 0n ? available : 0n,
+        };
+      }
+      if (word === "load" || BigInt(known) < version) await this.#loader.load(organizationId);
+    }
+  }
+
+  /**
+   * What is left of the credit limits of keys, each given with the scopes that hold for it (rule 9.5). Without Redis the
+   * ledger alone says it: a key that was just made must be shown. Few ask at once, as holds wait behind them.
+   */
+  async limits(
+    organizationId: string,
+    keys: readonly (readonly LimitedScope[])[],
+  ): Promise<readonly (readonly Standing[])[]> {
+    const now = this.#options.clock.now();
+    const texts = keys.map((scopes) => scopesText(scopes, now, false));
+    const replies = await this.#askStandings(organizationId, texts);
+    // What Redis does not know of no request has asked for.
+    const unknown = new Map<string, ScopeOf>();
+    for (const [index, text] of texts.entries())
+      for (const [place, scope] of creditScopes(text).entries())
+        if ((replies[index]?.[1 + 2 * place] ?? "") === "")
+          unknown.set(scope.name, { organizationId, scope });
+    const spends = await readScopeSpend(this.#options.pool, [...unknown.values()]);
+    const spent = new Map(spends.map((spend) => [spend.name, spend.spent]));
+    return keys.map((scopes, index) => {
+      const names = creditScopes(texts[index] ?? "");
+      return scopes
+        .filter(({ limits }) => limits.credits !== undefined)
+        .map((scope, place) => {
+          const [told = "", held = "0"] = (replies[index] ?? []).slice(1 + 2 * place);
+          const micros = told === "" ? (spent.get(names[place]?.name ?? "") ?? 0n) : BigInt(told);
+          return { scope, spent: micros, held: BigInt(held), beginsAnewAt: anewOf(scope, now) };
+        });
+    });
+  }
+
+  async #askStandings(organizationId: string, texts: readonly string[]): Promise<readonly Reply[]> {
+    const replies: Reply[] = [];
+    const ask = async (text: string): Promise<Reply> =>
+      text === "" ? [] : await this.#shards.run(organizationId, operation("standing", organizationId, text));
+    try {
+      for (let at = 0; at < texts.length; at += ASKED_AT_ONCE)
+        replies.push(...(await Promise.all(texts.slice(at, at + ASKED_AT_ONCE).map(ask))));
+    } catch (error) {
+      this.#options.log.warn({ err: error, organizationId }, "what limits have left is told without Redis");
+    }
+    return replies;
+  }
+}
