@@ -45,14 +45,15 @@ interface Measured {
   readonly refusals: number;
   /** Refusals of organizations whose master was well. */
   readonly others: number;
-  /** From an organization's first refusal to its last one, the longest. */
+  /** For so long a data plane refused all that an organization asked, the longest. */
   readonly refused: number;
-  /** From the new master to the last refusal. */
+  /** The same, counted from the new master, or from when a later one took its place: sentinels may elect twice. */
   readonly after: number;
 }
 
 interface Asked {
   readonly organization: string;
+  readonly plane: DataPlane;
   readonly status: number | null;
   readonly complete: boolean;
   readonly beganAt: number;
@@ -146,23 +147,20 @@ async function failOver(form: Form, load: Load, kind: Kind, chance: number): Pro
   // those would be nearly all, were it for their master.
   expect(refusedOthers, "refusals of other organizations").toBeLessThanOrEqual(others.length / 2);
   const mine = refusals.filter(({ organization }) => concerned.has(organization));
-  const lasted = [...Map.groupBy(mine, ({ organization }) => organization).values()].map(
-    (these) =>
-      Math.max(...these.map(({ endedAt }) => endedAt)) - Math.min(...these.map(({ beganAt }) => beganAt)),
-  );
+  const lapses = load.lapses(concerned);
   return {
     kind,
     gap: replacedAt - faultAt,
     refusals: mine.length,
     others: refusedOthers,
-    refused: Math.max(0, ...lasted),
-    after: Math.max(0, ...mine.map(({ endedAt }) => endedAt - replacedAt)),
+    refused: Math.max(0, ...lapses.map(({ beganAt, endedAt }) => endedAt - beganAt)),
+    after: Math.max(0, ...lapses.map(({ beganAt, endedAt }) => endedAt - Math.max(beganAt, replacedAt))),
   };
 }
 
 const text = ({ kind, gap, refusals, others, refused, after }: Measured) =>
-  `${kind}: no master for ${gap.toFixed()} ms, ${refusals} refusals over ${refused.toFixed()} ms, ` +
-  `the last ${after.toFixed()} ms after the new master, ${others} of others`;
+  `${kind}: no master for ${gap.toFixed()} ms, ${refusals} refusals, all for ${refused.toFixed()} ms, ` +
+  `${after.toFixed()} ms after the new master, ${others} of others`;
 
 const say = (line: string) => process.stderr.write(`failovers: ${line}\n`);
 
@@ -219,7 +217,7 @@ class Load {
     const beganAt = performance.now();
     const { status, complete } = await this.#world.ask(plane, undefined, keyOf(organization), faults);
     this.asked += 1;
-    this.#recent.push({ organization, status, complete, beganAt, endedAt: performance.now() });
+    this.#recent.push({ organization, plane, status, complete, beganAt, endedAt: performance.now() });
     await sleep(complete ? PAUSE_MS : REFUSED_PAUSE_MS);
   }
 
@@ -273,6 +271,29 @@ class Load {
   /** What these asked since. */
   of(organizations: readonly string[]): readonly Asked[] {
     return this.#recent.filter(({ organization }) => organizations.includes(organization));
+  }
+
+  /** When a data plane refused all that one of these organizations asked, from the first refusal to the last. */
+  lapses(
+    organizations: ReadonlySet<string>,
+  ): readonly { readonly beganAt: number; readonly endedAt: number }[] {
+    const found: { beganAt: number; endedAt: number }[] = [];
+    const lines = Map.groupBy(
+      this.#recent.filter(({ organization }) => organizations.has(organization)),
+      ({ organization, plane }) => `${organization} ${plane.port}`,
+    );
+    for (const line of lines.values()) {
+      let lapse: { beganAt: number; endedAt: number } | null = null;
+      for (const { status, complete, beganAt, endedAt } of line.toSorted(
+        (one, other) => one.endedAt - other.endedAt,
+      )) {
+        if (complete) lapse = null;
+        if (status !== 503) continue;
+        if (lapse === null) found.push((lapse = { beganAt, endedAt }));
+        else lapse.endedAt = endedAt;
+      }
+    }
+    return found;
   }
 
   get refusals(): readonly Asked[] {
