@@ -7,6 +7,8 @@
 const ROWS_AT_ONCE = 500;
 /** As many rows of the usual size, and some room. */
 const PACK_BYTES = 256 * 1024;
+/** The version and the opening bracket. */
+const HEAD_BYTES = 2;
 const JSONB_VERSION = 1;
 const COMMA = 0x2c;
 const OPENING = 0x5b;
@@ -14,47 +16,60 @@ const CLOSING = 0x5d;
 
 /** Rows of one statement, in the order in which they came. */
 export class RowPack {
+  /** The version, the opening bracket, and each row with a comma behind it. */
   readonly #bytes: Buffer;
-  /** Where each row ends, behind its comma. */
-  readonly #ends = new Uint32Array(ROWS_AT_ONCE);
+  /** Where each row begins; the last one of these is where the next row will. */
+  readonly #starts = new Uint32Array(ROWS_AT_ONCE + 1);
   #rows = 0;
 
   constructor(bytes: number) {
     this.#bytes = Buffer.allocUnsafeSlow(bytes);
+    this.#bytes[0] = JSONB_VERSION;
+    this.#bytes[1] = OPENING;
+    this.clear();
   }
 
   get rows(): number {
     return this.#rows;
   }
 
+  /** It has the usual size, so another may take its place. */
+  get isUsual(): boolean {
+    return this.#bytes.length === PACK_BYTES;
+  }
+
+  clear(): void {
+    this.#rows = 0;
+    this.#starts[0] = HEAD_BYTES;
+  }
+
   /** False: there is no room for it. */
   add(row: string): boolean {
-    const from = this.#endOf(this.#rows);
+    const from = this.#startOf(this.#rows);
     if (this.#rows === ROWS_AT_ONCE || from + mostBytes(row) > this.#bytes.length) return false;
     const end = from + this.#bytes.write(row, from);
     this.#bytes[end] = COMMA;
-    this.#ends[this.#rows] = end + 1;
     this.#rows += 1;
+    this.#starts[this.#rows] = end + 1;
     return true;
   }
 
   /**
-   * These rows as a JSON array in Postgres' binary form of `jsonb`: a version and the text. A string of so many would be a
-   * large object of the old generation.
+   * These rows, one at least, as a JSON array in Postgres' binary form of `jsonb`: a version and the text. A string of so
+   * many would be a large object of the old generation. Of all rows it is the pack's own memory: nothing is added afterwards.
    */
   jsonb(from = 0, to = this.#rows): Buffer {
-    const [start, end] = [this.#endOf(from), Math.max(0, this.#endOf(to) - 1)];
-    const bytes = Buffer.allocUnsafeSlow(end - start + 3);
-    bytes[0] = JSONB_VERSION;
-    bytes[1] = OPENING;
-    this.#bytes.copy(bytes, 2, start, end);
-    bytes[bytes.length - 1] = CLOSING;
-    return bytes;
+    const all = from === 0 && to === this.#rows;
+    const bytes = all ? this.#bytes : Buffer.from(this.#bytes);
+    const [start, end] = [this.#startOf(from), this.#startOf(to)];
+    bytes.copyWithin(HEAD_BYTES, start, end);
+    const length = HEAD_BYTES + end - start;
+    bytes[length - 1] = CLOSING;
+    return bytes.subarray(0, length);
   }
 
-  /** Where the first so many rows end. */
-  #endOf(rows: number): number {
-    return rows === 0 ? 0 : (this.#ends[rows - 1] ?? 0);
+  #startOf(row: number): number {
+    return this.#starts[row] ?? 0;
   }
 }
 
@@ -63,6 +78,8 @@ const mostBytes = (row: string): number => 3 * row.length + 1;
 
 export class WaitingRows {
   #packs: RowPack[] = [];
+  /** Stored, and used again: the system gives new memory page by page, each cleared first. */
+  #spare: RowPack | null = null;
   /** Nothing is added to the first pack any more. */
   #sealed = false;
   #rows = 0;
@@ -76,8 +93,12 @@ export class WaitingRows {
     this.#rows += 1;
     const last = this.#sealed && this.#packs.length === 1 ? undefined : this.#packs.at(-1);
     if (last?.add(row) === true) return;
-    const pack = new RowPack(Math.max(PACK_BYTES, mostBytes(row)));
-    pack.add(row);
+    let pack = this.#spare;
+    this.#spare = null;
+    if (pack?.add(row) !== true) {
+      pack = new RowPack(Math.max(PACK_BYTES, HEAD_BYTES + mostBytes(row)));
+      pack.add(row);
+    }
     this.#packs.push(pack);
   }
 
@@ -87,9 +108,14 @@ export class WaitingRows {
     return this.#packs[0] ?? null;
   }
 
-  /** The oldest rows wait no more. */
+  /** The oldest rows wait no more, and nobody reads them any more. */
   stored(): void {
-    this.#rows -= this.#packs.shift()?.rows ?? 0;
+    const pack = this.#packs.shift();
     this.#sealed = false;
+    if (pack === undefined) return;
+    this.#rows -= pack.rows;
+    if (!pack.isUsual) return;
+    pack.clear();
+    this.#spare = pack;
   }
 }
