@@ -64,6 +64,7 @@ import { inBackground } from "./lib/in-background.ts";
 import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
 import { memoryLimit } from "./lib/memory-limit.ts";
 import { Recurring } from "./lib/recurring.ts";
+import { poolStepsBack } from "./lib/step-back.ts";
 import { within } from "./lib/within.ts";
 import { NotificationSender } from "./notifications/sender.ts";
 import { reconcile } from "./reconcile.ts";
@@ -228,6 +229,8 @@ async function serveForever(environment: Environment): Promise<void> {
 
   const loader = new SnapshotLoader(environment.GAPURA_CONFIG_DIR, log);
   await loader.start();
+  // Its first file was read by the pool, which unpacks what clients send.
+  poolStepsBack();
   const directory = new KeyDirectory({ pool: postgres, clock });
   const money = startMoney({
     ledger: await readLedgerId(postgres),

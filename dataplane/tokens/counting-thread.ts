@@ -2,19 +2,16 @@
  * The thread that tokenizes: loads the vocabulary once, then answers each list of texts with their number of tokens.
  * The event loop neither waits for the vocabulary nor for a count. Started by `Counter`.
  */
-import { setPriority } from "node:os";
 import { parentPort } from "node:worker_threads";
 import ranks from "gpt-tokenizer/bpeRanks/o200k_base";
 import { O200K_TOKEN_SPLIT_REGEX } from "gpt-tokenizer/encodingParams/constants";
+import { stepBack } from "../lib/step-back.ts";
 import { Tokenizer } from "./tokenizer.ts";
 import { buildVocabulary } from "./vocabulary.ts";
 
-/** Behind everything that somebody pays for; on Linux it is this thread's alone. */
-const NICENESS = 5;
-
 const tokenizer = new Tokenizer(buildVocabulary(ranks), O200K_TOKEN_SPLIT_REGEX);
 // Only now: somebody waits for the first count, and there is no second start.
-setPriority(NICENESS);
+stepBack();
 parentPort?.on("message", ({ text, lengths }: CountingJob) => {
   let tokens = 0;
   let from = 0;

@@ -1,9 +1,8 @@
 /** The thread that large bodies are worked on in (docs/decisions/large-bodies.md): one job at a time, as told. */
-import { readlinkSync } from "node:fs";
-import { constants, setPriority } from "node:os";
 import { getHeapStatistics } from "node:v8";
 import { parentPort, workerData } from "node:worker_threads";
 import { sealing, type OrganizationSealer, type SealKey } from "../../lib/seal.ts";
+import { stepBack } from "../../lib/step-back.ts";
 import type { WorkDone } from "../../lib/worker-pool.ts";
 import { boundedSealer } from "../sealed-reasoning.ts";
 import { jobs, toldError, transferred, type Answer, type JobName, type ToldError } from "./jobs.ts";
@@ -74,14 +73,4 @@ function ownBytes<A extends Answer<JobName>>(answer: A, body: ArrayBuffer): A {
   const { buffer, byteLength } = answer.body;
   if (buffer !== body && buffer.byteLength === byteLength) return answer;
   return { ...answer, body: Buffer.from(Uint8Array.from(answer.body).buffer) };
-}
-
-/** Where cores are scarce whoever serves requests comes first. Only Linux can say so of one thread. */
-function stepBack(): void {
-  try {
-    const thread = Number(readlinkSync("/proc/thread-self").split("/").at(-1));
-    setPriority(thread, constants.priority.PRIORITY_BELOW_NORMAL);
-  } catch {
-    // The work is done all the same without a lower priority.
-  }
 }

@@ -5,12 +5,9 @@
  * memory too takes this process with it, and nothing else.
  */
 import { Socket } from "node:net";
-import { setPriority } from "node:os";
+import { processStepsBack } from "../../../lib/step-back.ts";
 import { encodeFrame, FrameReader, type ExtractionHead, type ExtractionJob } from "./job.ts";
 import { readPage } from "./read-page.ts";
-
-/** Behind everything that serves clients. */
-const NICENESS = 10;
 
 function answer(job: ExtractionJob, bytes: Buffer): void {
   const { text, ...read } = readPage(job, bytes);
@@ -24,7 +21,7 @@ Socket.prototype.connect = () => {
 };
 // A signal to the whole process group must not interrupt pages that are still being drained.
 for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(signal, () => undefined);
-setPriority(NICENESS);
+processStepsBack();
 const frames = new FrameReader();
 process.stdin.on("data", (chunk: Buffer) => {
   const frame = frames.push(chunk);
