@@ -32,6 +32,8 @@ declare module "vitest" {
   }
 }
 
+const POOLER_WITHIN_MS = 20_000;
+const POOLER_PAUSE_MS = 50;
 const say = (line: string) => process.stderr.write(`stores: ${line}\n`);
 const TEMPLATE = "gapura_template";
 
@@ -254,14 +256,38 @@ export async function freshPostgres(): Promise<TestStore> {
   const store = await singlePostgres();
   if (inject("pooledUrl") === null) return store;
   const pooler = await startPooler(store.url);
+  const url = pooler.through(store.url);
   return {
     ...store,
-    url: pooler.through(store.url),
+    url,
+    start: async () => {
+      await store.start();
+      await answers(url);
+    },
     [Symbol.asyncDispose]: async () => {
       await pooler[Symbol.asyncDispose]();
       await store[Symbol.asyncDispose]();
     },
   };
+}
+
+/** A pooler asks a server that was away again only after a pause. */
+async function answers(url: string): Promise<void> {
+  const deadline = performance.now() + POOLER_WITHIN_MS;
+  for (;;) {
+    const client = new pg.Client({ connectionString: url });
+    client.on("error", () => {});
+    try {
+      await client.connect();
+      await client.query("select 1");
+      return;
+    } catch (error) {
+      if (performance.now() > deadline) throw error;
+      await sleep(POOLER_PAUSE_MS);
+    } finally {
+      await client.end();
+    }
+  }
 }
 
 /** One process with one migrated database, whatever TEST_POOLER says. @param where its folder is made. */
