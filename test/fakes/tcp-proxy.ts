@@ -119,18 +119,21 @@ export class TcpProxy {
     this.#pace(pair);
   }
 
+  /** One after the other, as TCP keeps the order: what comes when there is no delay any more stands behind what waits. */
   #carry(from: Socket, to: Socket): void {
+    let waiting = 0;
     let last = Promise.resolve();
+    const pass = (bytes: Buffer) => {
+      if (!to.destroyed) to.write(bytes);
+    };
     from.on("data", (bytes: Buffer) => {
-      if (this.delayMs <= 0) {
-        if (!to.destroyed) to.write(bytes);
-        return;
-      }
-      // One after the other, as TCP keeps the order.
-      const due = sleep(this.delayMs);
+      if (this.delayMs <= 0 && waiting === 0) return pass(bytes);
+      const due = sleep(Math.max(0, this.delayMs));
+      waiting += 1;
       last = last.then(async () => {
         await due;
-        if (!to.destroyed) to.write(bytes);
+        waiting -= 1;
+        pass(bytes);
       });
     });
   }
