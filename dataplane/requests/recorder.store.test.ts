@@ -107,12 +107,14 @@ test("what was told of a request is found by its id, whatever others wrote into 
   });
   expect(await findRequest(pool, "req_1", "org_b")).toBe(null);
   expect(await findRequest(pool, "req_2")).toBe(null);
-  // Both statements were counted with what they took.
+  // Statements are counted with what they took.
   const { values } = await metrics.storeSeconds.get();
   const counted = values.filter(
     ({ metricName, value }) => metricName?.endsWith("_count") === true && value > 0,
   );
-  expect(counted.map(({ labels }) => labels.operation)).toEqual(expect.arrayContaining(["insert", "select"]));
+  const selects = counted.find(({ labels }) => labels.operation === "select");
+  // One stores, two look for it.
+  expect(selects?.value).toBeGreaterThanOrEqual(3);
 });
 
 test("a list is filtered, cut into pages, and read both ways", async () => {

@@ -12,7 +12,7 @@ import { within } from "../lib/within.ts";
 import { refusesData } from "../store/postgres.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { RequestRecord, RequestRecords } from "../telemetry/request-record.ts";
-import { storedColumns, storedForm } from "./stored-form.ts";
+import { storedForm } from "./stored-form.ts";
 import { WaitingRows, type RowPack } from "./waiting-rows.ts";
 
 /** How often what has gathered is stored. */
@@ -113,16 +113,9 @@ export class RequestRecorder implements RequestRecords {
   /** Some rows of a pack. Where one of them is refused (its day has no partition any more), each half is tried by itself. */
   async #insert(pack: RowPack, from: number, to: number): Promise<void> {
     try {
-      // One statement cannot store two runs of an item.
-      await this.#options.pool.query(sql.unsafe`
-        insert into request_records (${names})
-        select ${values} from (
-          select distinct on (${id}) row
-          from jsonb_array_elements(${sql.binary(pack.jsonb(from, to))}::jsonb) with ordinality as given (row, place)
-          order by ${id}, place desc
-        ) last
-        on conflict (id, accepted_at) do update set ${renewed}
-      `);
+      await this.#options.pool.query(
+        sql.unsafe`select store_request_records(${sql.binary(pack.jsonb(from, to))}::jsonb)`,
+      );
     } catch (error) {
       if (!refusesData(error)) throw error;
       if (to - from === 1) return dropped("refused", 1);
@@ -139,32 +132,6 @@ const shownRecord = ({ id, micros, ...record }: RequestRecord): object => ({
   ...record,
   micros: micros.toString(),
 });
-
-const comma = sql.fragment`, `;
-const identifiers = storedColumns.map(([name]) => sql.identifier([name]));
-const names = sql.join(identifiers, comma);
-/** Of a row: its first column. */
-const id = sql.fragment`(row ->> 0) collate "C"`;
-const values = sql.join(
-  storedColumns.map(([, type], at) => {
-    const text = sql.fragment`(row ->> ${sql.literalValue(String(at))}::integer)`;
-    switch (type) {
-      case "text":
-        return text;
-      case "timestamptz":
-        return sql.fragment`to_timestamp(${text}::bigint / 1000.0)`;
-      case "jsonb":
-        return sql.fragment`nullif(row -> ${sql.literalValue(String(at))}::integer, 'null'::jsonb)`;
-      default:
-        return sql.fragment`${text}::${sql.identifier([type])}`;
-    }
-  }),
-  comma,
-);
-const renewed = sql.join(
-  identifiers.map((name) => sql.fragment`${name} = excluded.${name}`),
-  comma,
-);
 
 const dropped = (reason: "full" | "rate" | "refused", count: number): void =>
   metrics.recordsDropped.inc({ reason }, count);

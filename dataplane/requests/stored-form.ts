@@ -6,42 +6,10 @@ import { dialectPath, type Dialect } from "../dialects/dialect.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
 import type { Try } from "../telemetry/request-summary.ts";
 
-/** Columns and their types, in the order of `storedForm`. */
-export const storedColumns = [
-  ["id", "text"],
-  ["accepted_at", "timestamptz"],
-  ["organization_id", "text"],
-  ["project_id", "text"],
-  ["key_id", "text"],
-  ["method", "text"],
-  ["url", "text"],
-  ["dialect", "text"],
-  ["path", "text"],
-  ["model", "text"],
-  ["upstream", "text"],
-  ["status", "int4"],
-  ["error", "text"],
-  ["error_code", "text"],
-  ["streamed", "bool"],
-  ["first_byte_ms", "int4"],
-  ["duration_ms", "int4"],
-  ["tries", "jsonb"],
-  ["input_tokens", "int8"],
-  ["output_tokens", "int8"],
-  ["credit_micros", "int8"],
-  ["tool_calls", "jsonb"],
-  ["batch_id", "text"],
-  ["trace_id", "text"],
-  ["tags", "text"],
-] as const satisfies readonly (readonly [
-  string,
-  "text" | "int4" | "int8" | "bool" | "jsonb" | "timestamptz",
-])[];
-
 /** A path may be as long as a request's head. */
 const MAX_URL = 200;
 
-/** Times of acceptance are Unix milliseconds. */
+/** In the order of `store_request_records` (store/migrations/0006_requests.sql). Times of acceptance are Unix milliseconds. */
 export function storedForm(record: RequestRecord): readonly unknown[] {
   const { dialect, tries, toolCalls, firstByteMs, micros } = record;
   // Where inference is asked for is known by its dialect.

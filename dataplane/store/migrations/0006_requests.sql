@@ -50,6 +50,38 @@ create index request_records_status on request_records (organization_id, status,
 create index request_records_code on request_records (organization_id, error_code, accepted_at, id)
   where dialect is not null and error_code is not null;
 
+-- Stores records: a JSON array with an array for each, its values in this order (requests/stored-form.ts). Of two runs of a batch item
+-- the later one stays, also within one call. A function, so that Postgres plans it once for each connection.
+create function store_request_records(records jsonb) returns void language plpgsql as $$
+begin
+  insert into request_records (
+    id, accepted_at, organization_id, project_id, key_id, method, url, dialect, path, model, upstream, status,
+    error, error_code, streamed, first_byte_ms, duration_ms, tries, input_tokens, output_tokens, credit_micros,
+    tool_calls, batch_id, trace_id, tags
+  )
+  select
+    row ->> 0, to_timestamp((row ->> 1)::bigint / 1000.0), row ->> 2, row ->> 3, row ->> 4, row ->> 5,
+    row ->> 6, row ->> 7, row ->> 8, row ->> 9, row ->> 10, (row ->> 11)::int4, row ->> 12, row ->> 13,
+    (row ->> 14)::bool, (row ->> 15)::int4, (row ->> 16)::int4, nullif(row -> 17, 'null'::jsonb),
+    (row ->> 18)::int8, (row ->> 19)::int8, (row ->> 20)::int8, nullif(row -> 21, 'null'::jsonb), row ->> 22,
+    row ->> 23, row ->> 24
+  from (
+    select distinct on ((row ->> 0) collate "C") row
+    from jsonb_array_elements(records) with ordinality as given (row, place)
+    order by (row ->> 0) collate "C", place desc
+  ) last
+  on conflict (id, accepted_at) do update set
+    organization_id = excluded.organization_id, project_id = excluded.project_id, key_id = excluded.key_id,
+    method = excluded.method, url = excluded.url, dialect = excluded.dialect, path = excluded.path,
+    model = excluded.model, upstream = excluded.upstream, status = excluded.status, error = excluded.error,
+    error_code = excluded.error_code, streamed = excluded.streamed, first_byte_ms = excluded.first_byte_ms,
+    duration_ms = excluded.duration_ms, tries = excluded.tries, input_tokens = excluded.input_tokens,
+    output_tokens = excluded.output_tokens, credit_micros = excluded.credit_micros,
+    tool_calls = excluded.tool_calls, batch_id = excluded.batch_id, trace_id = excluded.trace_id,
+    tags = excluded.tags;
+end
+$$;
+
 -- Makes the partitions of the days from two ago (items of batches are a day old when they run) to two ahead, as far as they are
 -- not older than what is kept. They are attached, which lets others read and write meanwhile.
 create function make_request_partitions(oldest timestamptz) returns void language plpgsql as $$
