@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { afterAll, afterEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import {
   defaultPoolLimits,
   ExtractionPool,
@@ -53,6 +53,10 @@ const slow = reopened;
 
 /** One pool for all hostile pages: each finds it as the one before left it. */
 const shared = new ExtractionPool({ ...defaultPoolLimits, domTimeoutMs: 1_500, killAfterMs: 6_000 });
+// What the first page would wait for: children that start, and code that is loaded and compiled here.
+beforeAll(async () => {
+  await read(shared, simple);
+});
 afterAll(() => shared.close());
 
 describe("no page blocks the event loop for more than 50 ms or takes the data plane's memory", () => {
