@@ -203,6 +203,7 @@ export class KeptByShard {
     for (const shard of this.#shards) shard.doubt();
   }
 
+  /** As of each shard. */
   get doubtful(): boolean {
     return this.#shards.some(({ doubtful }) => doubtful);
   }

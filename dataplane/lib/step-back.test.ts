@@ -1,6 +1,6 @@
-import { readFile } from "node:fs/promises";
-import { getPriority, constants } from "node:os";
 import { readdirSync, readFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { constants, getPriority } from "node:os";
 import { expect, test } from "vitest";
 import { poolStepsBack } from "./step-back.ts";
 

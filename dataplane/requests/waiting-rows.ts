@@ -59,13 +59,13 @@ export class RowPack {
    * many would be a large object of the old generation. Of all rows it is the pack's own memory: nothing is added afterwards.
    */
   jsonb(from = 0, to = this.#rows): Buffer {
-    const all = from === 0 && to === this.#rows;
-    const bytes = all ? this.#bytes : Buffer.from(this.#bytes);
     const [start, end] = [this.#startOf(from), this.#startOf(to)];
-    bytes.copyWithin(HEAD_BYTES, start, end);
-    const length = HEAD_BYTES + end - start;
-    bytes[length - 1] = CLOSING;
-    return bytes.subarray(0, length);
+    const all = from === 0 && to === this.#rows;
+    const parts = [this.#bytes.subarray(0, HEAD_BYTES), this.#bytes.subarray(start, end)];
+    const bytes = all ? this.#bytes.subarray(0, end) : Buffer.concat(parts);
+    // In place of the last comma.
+    bytes[bytes.length - 1] = CLOSING;
+    return bytes;
   }
 
   #startOf(row: number): number {
