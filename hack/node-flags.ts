@@ -1,10 +1,17 @@
 /**
  * Flags of Node that our programs run with, as the image has them in its entry point: what V8 must know before its heap is
  * there. Other flags the programs set themselves.
- * Node 24 lets the young generation grow to 128 MiB; with 32 MiB a data plane under full load is resident with a fifth
- * less (docs/performance.md, *Memory*). The old generation has Node's own limit, which follows the pod's memory limit.
+ *   --max-semi-space-size: Node 24 lets the young generation grow to 128 MiB; with 32 MiB a data plane under full load is
+ *     resident with a fifth less (docs/performance.md, *Memory*). The old generation has Node's own limit, which follows the
+ *     pod's memory limit.
+ *   --no-memory-reducer-favors-memory: else V8, when nothing was asked for ten seconds, forgets the shapes of objects that
+ *     do not live at that moment, and with them nearly all optimized code; the next requests cost three times as much
+ *     (docs/performance.md, *After a pause*). It still collects garbage then.
  */
-export const NODE_FLAGS: readonly string[] = ["--max-semi-space-size=16"];
+export const NODE_FLAGS: readonly string[] = [
+  "--max-semi-space-size=16",
+  "--no-memory-reducer-favors-memory",
+];
 
 /**
  * Settings of glibc's allocator, as the image has them in its environment: two arenas, not eight for each core. Musl does not
