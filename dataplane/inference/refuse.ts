@@ -126,9 +126,14 @@ function classOf(dialect: Dialect, { type, container, clientRun }: ToolEntry): T
   return ownSide || client.test(type) ? "client" : "unsupported";
 }
 
+const declaringFields = (look: Facts) =>
+  look.dialect === "chat"
+    ? chatDeclarations.filter(({ field }) => present(look.fields, field) !== undefined)
+    : [];
+
 /** The server tools that a request declares, each with the path that names it. */
 export function declaredServerTools(look: Facts): ReadonlyMap<ServerToolName, string> {
-  const byField = look.dialect === "chat" ? chatDeclarations : [];
+  const byField = declaringFields(look);
   if (look.tools.length === 0 && byField.length === 0) return noServerTools;
   const declared = new Map<ServerToolName, string>();
   const style = look.dialect === "messages" ? "messages" : "openai";
@@ -137,8 +142,7 @@ export function declaredServerTools(look: Facts): ReadonlyMap<ServerToolName, st
     if (kind === "client" || kind === "unsupported" || isOffline(look, tool)) continue;
     if (!declared.has(kind)) declared.set(kind, fieldPath(style, [...tool.path, "type"]));
   }
-  for (const { name, field } of byField)
-    if (present(look.fields, field) !== undefined) declared.set(name, field);
+  for (const { name, field } of byField) declared.set(name, field);
   return declared;
 }
 
@@ -152,10 +156,14 @@ export const isOffline = (look: Facts, tool: ToolEntry): boolean =>
 export function checkServerTools(look: Facts, route: Route, policy: Policy | undefined): void {
   const declared = declaredServerTools(look);
   if (declared.size === 0) return;
-  if (allToolsOff(policy))
-    for (const { field } of look.dialect === "chat" ? chatDeclarations : [])
-      if (present(look.fields, field) !== undefined)
-        throw bodyFieldError("unsupported_parameter", look.dialect, [field], "server tools are switched off");
+  const [byField] = declaringFields(look);
+  if (allToolsOff(policy) && byField !== undefined)
+    throw bodyFieldError(
+      "unsupported_parameter",
+      look.dialect,
+      [byField.field],
+      "server tools are switched off",
+    );
   const capabilities = toolCapabilities(route, policy);
   for (const [tool, param] of declared) {
     if (!route.capabilities.toolCalling)
@@ -239,6 +247,20 @@ const notAmongTools = (
   type: string,
 ): ApiError => bodyFieldError(code, dialect, ["tool_choice"], `"${type}" is not among the tools`);
 
+/** Searches that ran before, of a tool that is not declared now. */
+function refuseSearchCalls(look: Facts): void {
+  const declared = new Set<string>();
+  for (const name of declaredServerTools(look).keys()) declared.add(serverTools[name].item);
+  for (const { type, path } of look.content.searchCalls)
+    if (!declared.has(type))
+      throw bodyFieldError(
+        "invalid_request_error",
+        look.dialect,
+        path,
+        `"${type}" needs the same tool in \`tools\``,
+      );
+}
+
 function refuseContent(look: Facts): void {
   const { dialect, content } = look;
   const [hosted] = content.hosted;
@@ -249,17 +271,7 @@ function refuseContent(look: Facts): void {
       hosted.path,
       `"${hosted.type}" is not supported here`,
     );
-  const items = new Set<string>();
-  if (content.searchCalls.length > 0)
-    for (const name of declaredServerTools(look).keys()) items.add(serverTools[name].item);
-  for (const { type, path } of content.searchCalls)
-    if (!items.has(type))
-      throw bodyFieldError(
-        "invalid_request_error",
-        dialect,
-        path,
-        `"${type}" needs the same tool in \`tools\``,
-      );
+  if (content.searchCalls.length > 0) refuseSearchCalls(look);
   for (const { kind, path, id } of content.references) {
     if (kind === "file")
       throw bodyFieldError("not_found", dialect, path, `no file with the id ${JSON.stringify(id)}`);
