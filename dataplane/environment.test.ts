@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { readDatabaseUrl, readEnvironment, readMigrateUrl } from "./environment.ts";
 import { readRedisAddress } from "./store/redis-address.ts";
@@ -79,4 +80,35 @@ test("the sentinels' password goes with each Redis that has sentinels", () => {
   });
   expect(readRedisAddress(REDIS_URL)).toMatchObject({ sentinelPassword: "p&=%" });
   expect(REDIS_CACHE_URL).toBe("redis://cache");
+});
+
+test.each(["34d", "839h", "0", "1h"])("RETENTION_USAGE=%s is refused", (value) => {
+  expect(() => readEnvironment({ ...needed, RETENTION_USAGE: value })).toThrow(
+    /RETENTION_USAGE: must be at least 35d, as younger usage may still change; leave it out to keep usage for ever/,
+  );
+});
+
+test("a data plane does not start with RETENTION_USAGE=34d, and says why", () => {
+  const { status, stderr } = spawnSync(process.execPath, ["dataplane/main.ts"], {
+    encoding: "utf8",
+    env: { ...needed, PATH: process.env["PATH"], RETENTION_USAGE: "34d" },
+  });
+  expect({ status, stderr }).toEqual({
+    status: 1,
+    stderr:
+      "gapura: the environment is not complete:\n  RETENTION_USAGE: must be at least 35d, as younger usage may still " +
+      "change; leave it out to keep usage for ever\n",
+  });
+});
+
+test("RETENTION_USAGE is days or hours, and for ever without; RETENTION_DROP is true or false", () => {
+  const read = (more: Record<string, string>) => readEnvironment({ ...needed, ...more });
+  expect(read({}).RETENTION_USAGE).toBe(undefined);
+  expect(read({ RETENTION_USAGE: "" }).RETENTION_USAGE).toBe(undefined);
+  expect(read({ RETENTION_USAGE: "400d" }).RETENTION_USAGE).toBe(400 * 86_400_000);
+  expect(read({ RETENTION_USAGE: "840h" }).RETENTION_USAGE).toBe(35 * 86_400_000);
+  expect(read({}).RETENTION_DROP).toBe(false);
+  expect(read({ RETENTION_DROP: "true" }).RETENTION_DROP).toBe(true);
+  expect(() => read({ RETENTION_USAGE: "1y" })).toThrow(/RETENTION_USAGE: must be 0, or a number of days/);
+  expect(() => read({ RETENTION_DROP: "yes" })).toThrow(/RETENTION_DROP/);
 });

@@ -1,5 +1,4 @@
 /** Rule 12.5: months are closed, and nothing that is answered from them changes by a micro-credit. */
-import { spawnSync } from "node:child_process";
 import fc from "fast-check";
 import pg from "pg";
 import { sql } from "slonik";
@@ -9,7 +8,6 @@ import { retryDeadLetter } from "../../dataplane/billing/charge.ts";
 import { pageDeadLetters } from "../../dataplane/billing/dead-letters.ts";
 import { chargeArray, encodeRow } from "../../dataplane/billing/charge-text.ts";
 import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
-import { readEnvironment } from "../../dataplane/environment.ts";
 import { completionsUsage } from "../../dataplane/reports/completions-usage.ts";
 import { messagesUsage } from "../../dataplane/reports/messages-usage.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
@@ -405,37 +403,4 @@ test("an audit that begins while a month is being closed counts it once", async 
   expect(await world.audit()).toEqual({ broken: [], rows: 30n });
   expect(await closing).toBe("done");
   expect(await world.rowsIn("usage_default")).toBe(0n);
-});
-
-const needed = { DATABASE_URL: "postgres://x", REDIS_URL: "redis://x", GAPURA_CONFIG_DIR: "/x" };
-
-test.each(["34d", "839h", "0", "1h"])("RETENTION_USAGE=%s is refused", (value) => {
-  expect(() => readEnvironment({ ...needed, RETENTION_USAGE: value })).toThrow(
-    /RETENTION_USAGE: must be at least 35d, as younger usage may still change; leave it out to keep usage for ever/,
-  );
-});
-
-test("a data plane does not start with it, and says why", () => {
-  const { status, stderr } = spawnSync(process.execPath, ["dataplane/main.ts"], {
-    encoding: "utf8",
-    env: { ...needed, PATH: process.env["PATH"], RETENTION_USAGE: "34d" },
-  });
-  expect({ status, stderr }).toEqual({
-    status: 1,
-    stderr:
-      "gapura: the environment is not complete:\n  RETENTION_USAGE: must be at least 35d, as younger usage may still " +
-      "change; leave it out to keep usage for ever\n",
-  });
-});
-
-test("RETENTION_USAGE is days or hours, and for ever without; RETENTION_DROP is true or false", () => {
-  const read = (more: Record<string, string>) => readEnvironment({ ...needed, ...more });
-  expect(read({}).RETENTION_USAGE).toBe(undefined);
-  expect(read({ RETENTION_USAGE: "" }).RETENTION_USAGE).toBe(undefined);
-  expect(read({ RETENTION_USAGE: "400d" }).RETENTION_USAGE).toBe(400 * DAY);
-  expect(read({ RETENTION_USAGE: "840h" }).RETENTION_USAGE).toBe(35 * DAY);
-  expect(read({}).RETENTION_DROP).toBe(false);
-  expect(read({ RETENTION_DROP: "true" }).RETENTION_DROP).toBe(true);
-  expect(() => read({ RETENTION_USAGE: "1y" })).toThrow(/RETENTION_USAGE: must be 0, or a number of days/);
-  expect(() => read({ RETENTION_DROP: "yes" })).toThrow(/RETENTION_DROP/);
 });
