@@ -5,7 +5,7 @@
  *     resident with a fifth less (docs/performance.md, *Memory*). The old generation has Node's own limit, which follows the
  *     pod's memory limit.
  *   --heap-growing-percent: the old generation is collected when it has grown by 30%, not by what V8 thinks right for a
- *     browser; a quarter less is resident under full load, at the same CPU.
+ *     browser; a quarter less is resident under full load (docs/performance.md, *Memory*).
  *   --no-memory-reducer-favors-memory: else V8, when nothing was asked for eight seconds, forgets the shapes of objects that
  *     do not live at that moment, and with them nearly all optimized code; the next requests cost three times as much
  *     (docs/performance.md, *After a pause*). It still collects garbage then.

@@ -126,6 +126,7 @@ function classOf(dialect: Dialect, { type, container, clientRun }: ToolEntry): T
   return ownSide || client.test(type) ? "client" : "unsupported";
 }
 
+/** Of a Chat request, those of its fields that declare a server tool. */
 const declaringFields = (look: Facts) =>
   look.dialect === "chat"
     ? chatDeclarations.filter(({ field }) => present(look.fields, field) !== undefined)
