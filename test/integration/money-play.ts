@@ -1,4 +1,5 @@
 /** How the laws of money are played: an interleaving after the other on the same stores. */
+import fc from "fast-check";
 import { runs } from "../fakes/runs.ts";
 import type { Action } from "./money-actions.ts";
 import { Run, type RunStores } from "./money-run.ts";
@@ -23,17 +24,18 @@ export async function play(
   }
 }
 
-/** One interleaving that takes longer hangs, and is told as the failure that it is, with its steps. */
+/** An interleaving that takes longer counts as failed, so that one that hangs is told with its steps too. */
 const PLAY_LIMIT_MS = 200_000;
 const seed = process.env["MONEY_SEED"];
 /**
- * MONEY_RUNS=200 for a longer run, MONEY_SEED for one that can be repeated: a failure prints its seed and steps. Looking for
- * fewer steps that fail too takes longer than a test may, and would end as a time-out that tells nothing: MONEY_SHRINK=1 does.
+ * A failure prints its seed and its steps. MONEY_RUNS=200: a longer run. MONEY_SEED=1: the same interleavings again.
+ * MONEY_SHRINK=1: after a failure, look for fewer steps that fail too. That is not done otherwise, as it takes longer than a
+ * test may, whose time-out would then be all that is told.
  */
 export const runsOf = (usual: number) => ({
   numRuns: Number(process.env["MONEY_RUNS"] ?? runs(usual)),
   endOnFailure: process.env["MONEY_SHRINK"] !== "1",
-  timeout: PLAY_LIMIT_MS,
+  plugins: [fc.timeout(PLAY_LIMIT_MS)],
   ...(seed === undefined ? {} : { seed: Number(seed) }),
 });
 export const LAWS_LIMIT_MS =

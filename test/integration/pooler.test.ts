@@ -16,8 +16,7 @@ import { text } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { snapshotOfOrganizations } from "./directory-world.ts";
 import { moments, wild } from "./money-actions.ts";
-import { LAWS_LIMIT_MS, runsOf } from "./money-play.ts";
-import { Run } from "./money-run.ts";
+import { LAWS_LIMIT_MS, play, runsOf } from "./money-play.ts";
 import { startPooler, type Pooler } from "./pooler.ts";
 import {
   fetchServed,
@@ -137,19 +136,8 @@ test(
       redis,
       postgres: { ...postgres, url: pooler.through(postgres.url) },
     };
-    let runs = 0;
     await fc.assert(
-      fc.asyncProperty(moments(wild, { minLength: 5, maxLength: 30 }), async (them) => {
-        const run = new Run(stores, String((runs += 1)), them.flat());
-        await run.begin();
-        try {
-          for (const actions of them) await run.takeAtOnce(actions);
-          await run.end();
-          await run.judge();
-        } finally {
-          await run.close();
-        }
-      }),
+      fc.asyncProperty(moments(wild, { minLength: 5, maxLength: 30 }), (them) => play(stores, them)),
       runsOf(5),
     );
   },
