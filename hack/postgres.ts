@@ -204,7 +204,7 @@ async function stopLeftover(folder: string, say: Say): Promise<void> {
   const pid = Number((await readPidFile(folder))?.[0]);
   if (processesIn(folder).includes(pid)) {
     say(`stopping the Postgres (process ${pid}) that an earlier run left behind`);
-    process.kill(pid, "SIGINT");
+    signalAll([pid], "SIGINT");
     const deadline = Date.now() + 10_000;
     while (isRunning(pid) && Date.now() < deadline) await sleep(25);
   }

@@ -11,7 +11,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Say } from "./cache.ts";
 import { findProgram, type Program } from "./debian.ts";
 import { freePort } from "./free-port.ts";
-import { hasEnded, isRunning, stopProcess } from "./processes.ts";
+import { hasEnded, isRunning, signalAll, stopProcess } from "./processes.ts";
 import { ourselves, socketFolder } from "./socket-folder.ts";
 
 const START_TIMEOUT_MS = 60_000;
@@ -165,10 +165,10 @@ async function stopLeftover(folder: string, say: Say): Promise<void> {
     const cwd = await fs.readlink(`/proc/${pid}/cwd`).catch(() => "");
     if (cwd === (await fs.realpath(folder))) {
       say(`stopping the Redis (process ${pid}) that an earlier run left behind`);
-      process.kill(pid, "SIGTERM");
+      signalAll([pid], "SIGTERM");
       const deadline = Date.now() + 10_000;
       while (isRunning(pid) && Date.now() < deadline) await sleep(20);
-      if (isRunning(pid)) process.kill(pid, "SIGKILL");
+      if (isRunning(pid)) signalAll([pid], "SIGKILL");
     }
   }
   await fs.rm(file, { force: true });

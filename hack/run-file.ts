@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import type { Say } from "./cache.ts";
-import { isRunning } from "./processes.ts";
+import { isRunning, signalAll } from "./processes.ts";
 
 const runSchema = z.object({
   /** Process id of `npm start`. */
@@ -52,9 +52,9 @@ export async function takeOver(folder: string, say: Say): Promise<void> {
   for (const [program, pid] of Object.entries(run?.programs ?? {})) {
     if (!isProgram(pid, program)) continue;
     say(`ending ${program} (process ${pid}), which an earlier run left behind`);
-    process.kill(pid, "SIGTERM");
+    signalAll([pid], "SIGTERM");
     await ends(pid, 3_000);
-    if (isRunning(pid)) process.kill(pid, "SIGKILL");
+    if (isRunning(pid)) signalAll([pid], "SIGKILL");
     await ends(pid, 3_000);
   }
   removeRun(folder);
