@@ -14,7 +14,6 @@ import { readLosses } from "./ledger-losses.ts";
 import { firstLines, MOST_LINES } from "./report-lines.ts";
 import { chargeColumns, summedColumns } from "./ledger.ts";
 import { countDeadLetters, pageDeadLetters } from "./dead-letters.ts";
-import { ServerRun } from "./server-run.ts";
 import { wrongScopes } from "./reconcile-scopes.ts";
 import { scanOrganizations, scanScopes } from "./scan-organizations.ts";
 import { SHARDS, epochKeys, shardOf, shardTag } from "./shard.ts";
@@ -259,7 +258,6 @@ async function checkMeter(
   pool: DatabasePool,
   redis: RedisStore,
 ): Promise<{ broken: string[]; holds: number }> {
-  const run = new ServerRun(redis, epochKeys);
   const names = await scanOrganizations(redis);
   const scopes = await scanScopes(redis);
   const broken = await foreignShards(pool, redis);
@@ -271,9 +269,7 @@ async function checkMeter(
     let summary: readonly string[] = [];
     // In portions, as live requests wait behind each.
     for (let at = 0; at === 0 || at < all.length; at += NAMES_AT_ONCE) {
-      const rows = await readShard(redis, [shardTag(shard)], all.slice(at, at + NAMES_AT_ONCE), (server) =>
-        run.begin(server),
-      );
+      const rows = await readShard(redis, [shardTag(shard)], all.slice(at, at + NAMES_AT_ONCE));
       const last = rows.pop() ?? [];
       if (at === 0) summary = last;
       for (const one of rows.map(readBooks)) (one.organizationId.startsWith("/") ? spends : books).push(one);

@@ -2,7 +2,6 @@
  * One shard of the meter in Redis: operations gather and go as one script call (group commit, design.md §5). An
  * idle gateway pays one round trip for an operation; while a call is under way the next operations gather.
  */
-import type { Redis } from "ioredis";
 import type { RedisStore } from "../store/redis-servers.ts";
 import { loadScript } from "../store/redis.ts";
 import { ForeignLedger, foreignText, ledgerOf, type LedgerId } from "./ledger-identity.ts";
@@ -101,8 +100,6 @@ export interface ShardOptions {
   readonly ledger: LedgerId;
   /** Makes the random word of a new epoch. */
   readonly newEpoch: () => string;
-  /** Must resolve before the first script call to a server that was started anew. */
-  readonly onNewRun: (server: Redis) => Promise<void>;
   /** What to do again, in this order, when Redis turns out to have lost what it knew. */
   readonly onLost: (shard: number) => readonly MeterOperation[];
   /** All of that is done; no charge of it stands behind this entry of the stream. */
@@ -297,9 +294,9 @@ export class Shard {
     operations: readonly MeterOperation[],
   ): Promise<Exclude<ScriptReply, { readonly foreign: LedgerId }>> {
     const packed = operations.join("");
-    const { redis, ledger, newEpoch, onNewRun } = this.#options;
+    const { redis, ledger, newEpoch } = this.#options;
     const args = [this.#epoch, `${ledger}.${newEpoch()}`, packed];
-    const reply = await apply(redis, [this.tag], args, onNewRun);
+    const reply = await apply(redis, [this.tag], args);
     this.#foreign = "foreign" in reply ? reply.foreign : null;
     if ("foreign" in reply) throw new ForeignLedger(foreignText(reply.foreign, ledger));
     if ("applied" in reply && reply.newest !== null && reply.newest !== this.#newest)

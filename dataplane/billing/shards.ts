@@ -1,17 +1,7 @@
 /** The sixteen shards of the meter, and a backlog of operations for which no caller waits. */
-import type { Redis } from "ioredis";
 import { metrics } from "../telemetry/metrics.ts";
 import { meterUnavailable } from "./rate-limits.ts";
-import { ServerRun } from "./server-run.ts";
-import {
-  SHARDS,
-  Shard,
-  epochKeys,
-  shardOf,
-  type MeterOperation,
-  type Reply,
-  type ShardOptions,
-} from "./shard.ts";
+import { SHARDS, Shard, shardOf, type MeterOperation, type Reply, type ShardOptions } from "./shard.ts";
 
 /** Redis has this long for one operation; then a charge goes straight to the ledger. */
 export const REDIS_MS = 1_000;
@@ -24,7 +14,7 @@ export const ASKED_AT_ONCE = 128;
  */
 const MOST_OWED = 20_000;
 
-export interface ShardsOptions extends Omit<ShardOptions, "index" | "onNewRun"> {
+export interface ShardsOptions extends Omit<ShardOptions, "index"> {
   /** An operation of the backlog may have released credit. */
   readonly onTaken: (organizationId: string) => void;
   /** `MOST_OWED` unless a test has less patience. */
@@ -48,9 +38,7 @@ export class Shards {
   constructor({ onTaken, mostOwed = MOST_OWED, ...options }: ShardsOptions) {
     this.#onTaken = onTaken;
     this.#mostOwed = mostOwed;
-    const run = new ServerRun(options.redis, epochKeys);
-    const onNewRun = (server: Redis) => run.begin(server);
-    this.all = Array.from({ length: SHARDS }, (_, index) => new Shard({ ...options, index, onNewRun }));
+    this.all = Array.from({ length: SHARDS }, (_, index) => new Shard({ ...options, index }));
   }
 
   of(organizationId: string): Shard {

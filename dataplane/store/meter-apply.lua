@@ -8,7 +8,7 @@
 -- with one organization's keys must not concern the others of the call.
 --
 -- An epoch is the id of its ledger, a point, and a random word. That of another ledger is left alone: replies {2, its id}.
--- Without the random word it was ended (billing/server-run.ts): nothing of it counts, but the ledger is still the same.
+-- Without the random word it is over (meter-shard.lua): nothing of it counts, but the ledger is still the same.
 if epoch ~= ARGV[1] then
   local owner = epoch and string.match(epoch, '^([^.]+)%.')
   if owner and owner ~= string.match(ARGV[2], '^[^.]*') then
@@ -18,6 +18,7 @@ if epoch ~= ARGV[1] then
     epoch = ARGV[2]
     insist()
     call('SET', tag .. ':epoch', epoch)
+    keep_clock()
   end
   return { 0, epoch }
 end

@@ -3,7 +3,8 @@
 --
 -- All keys of a shard share one hash tag, so that a script touches one slot. KEYS[1] is the tag, `{gapura-meter-7-79}`:
 --   TAG:ledger    the ledger and the run of its server that the bases of this shard are from
---   TAG:clock     when a call of this shard was last noted: the server's clock, and the shard's
+--   TAG:clock     when a call of this shard was last noted: the server's clock, and the shard's; and by which run of which
+--                 server, as part of which history of data (`run_id` and `master_replid` of its INFO)
 --   TAG:epoch     the ledger's id and a random word; another word or none means that this Redis lost what it knew
 --                 (design.md §5), another ledger that this Redis is not ours
 --   TAG:o:ORG     hash of an organization: base, version (of the ledger's account that base was read at), keyEpoch,
@@ -31,9 +32,9 @@
 --   TAG:drained   the youngest entry that was deleted from TAG:usage as the ledger has it: pods keep their charges until then
 --
 -- Charges are durable: they go to the append-only file, which is on the disk before the reply leaves. Holds without observed
--- usage, their sums, heartbeats and rate-limit buckets are not in that file: they cost no sync, and vanish when Redis
--- restarts. Replicas get all of it. A restart ends the epoch (dataplane/billing/server-run.ts), and holds and sums
--- of another epoch count for nothing, as the file may say anything of them (docs/decisions/redis-durability.md).
+-- usage, their sums, heartbeats, rate-limit buckets and the clock are not in that file: they cost no sync, and vanish when
+-- Redis restarts. Replicas get all of it. So data that was read from a file lacks some of what happened, and says anything
+-- of holds: its epoch is over, and holds and sums of another epoch count for nothing (docs/decisions/redis-durability.md).
 --
 -- Every command costs this server more than the words of it, and it serves all pods: so a request has one key, and what a
 -- call's operations change is written once, at the call's end.
@@ -49,7 +50,7 @@ local CLOCK = tag .. ':clock'
 -- Charges beyond this mean that the ledger is out of reach: new requests are refused.
 local MAX_UNDRAINED = 1000000
 
--- The epoch; false: there is none.
+-- The epoch; false: there is none. Without its random word it is over.
 local epoch, stored = unpack(call('MGET', tag .. ':epoch', CLOCK))
 
 -- Milliseconds. The server's clock may step, and another server's is another one; the shard's own, `now`, goes on from where
@@ -58,12 +59,32 @@ local epoch, stored = unpack(call('MGET', tag .. ':epoch', CLOCK))
 local MOST_PASSED, CLOCK_WRITTEN = 1000, 200
 local time = call('TIME')
 local raw = time[1] * 1000 + math.floor(time[2] / 1000)
-local raw_before, before = string.match(stored or '', '^(%d+) (%d+)$')
+local raw_before, before, run_before, history_before = string.match(stored or '', '^(%d+) (%d+) (%S+) (%S+)$')
 local now = raw
 local passed = before and raw - raw_before
 if before then
   -- After a step back nobody knows what had passed since it was noted: at most this, so `now` was never later.
   now = before + (passed < 0 and CLOCK_WRITTEN or math.min(passed, MOST_PASSED))
+end
+
+-- Whose data this is; looked at when the clock is to be noted, as it costs some microseconds. A proxy cannot answer for the
+-- server here. '-': the server does not tell.
+local server_run, history
+if not passed or passed < 0 or passed >= CLOCK_WRITTEN then
+  local told = {}
+  for _, section in ipairs({ 'server', 'replication' }) do
+    local info = redis.pcall('INFO', section)
+    told[section] = type(info) == 'string' and info or ''
+  end
+  server_run = string.match(told.server, 'run_id:(%w+)') or '-'
+  history = string.match(told.replication, 'master_replid:(%w+)') or '-'
+  local earlier = string.match(told.replication, 'master_replid2:(%w+)') or ''
+  -- A server names its data anew when it starts, and when it becomes a master; only then it knows the earlier name, and that
+  -- it has all that the other one told it. A running master does so as well when its first replica comes.
+  local renamed = server_run == run_before and string.match(earlier, '^0+$')
+  if epoch and history ~= history_before and earlier ~= history_before and not renamed then
+    epoch = string.match(epoch, '^[^.]+%.') or false
+  end
 end
 
 -- Runs a command whose change is kept out of the append-only file: it vanishes when Redis restarts.
@@ -79,8 +100,8 @@ end
 
 -- Stores the clock for later calls; not in each, because a command costs more than some milliseconds of accuracy are worth.
 local function keep_clock()
-  if not passed or passed < 0 or passed >= CLOCK_WRITTEN then
-    pcall(volatile, 'SET', CLOCK, string.format('%.0f %.0f', raw, now))
+  if server_run then
+    pcall(volatile, 'SET', CLOCK, string.format('%.0f %.0f %s %s', raw, now, server_run, history))
   end
 end
 

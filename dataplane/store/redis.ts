@@ -126,26 +126,12 @@ async function clientReady(redis: RedisStore, timeoutMs: number): Promise<void> 
   });
 }
 
-/**
- * Sends one Lua script: atomic on the server, whose keys must all lie in one slot. A server that does not know it (it is
- * new, or was restarted) is sent its text, after `unknown` is done for that server.
- */
+/** Sends one Lua script: atomic on the server, whose keys must all lie in one slot. A server that does not know it is sent its text. */
 export type Script<Reply> = (
   redis: RedisStore,
   keys: readonly string[],
   args: readonly (string | number | Buffer)[],
-  unknown?: (server: Redis) => Promise<void>,
 ) => Promise<Reply>;
-
-/** A cluster has one alone. */
-const databaseOf = (redis: RedisStore): number => (redis instanceof Cluster ? 0 : (redis.options.db ?? 0));
-
-/** Under which a server knows a script. */
-export const scriptDigest = (source: string): string => createHash("sha1").update(source).digest("hex");
-
-/** A script of this database alone: whether the server knows it says nothing of its other databases. */
-export const textFor = (redis: RedisStore, source: string): string =>
-  `-- database ${databaseOf(redis)}\n${source}`;
 
 /**
  * Loads a script from a `.lua` file beside the caller, such as `new URL("./hold.lua", import.meta.url)`; several
@@ -163,30 +149,21 @@ export function loadScript<Reply>(
   const text = files
     .map((part) => readFileSync(part, "utf8"))
     .reduceRight((inner, outer) => `${outer}\nreturn (function()\n${inner}\nend)()`);
-  /** By database. */
-  const known = new Map<number, { readonly source: string; readonly digest: string }>();
-  return async (redis, keys, args, unknown) => {
-    let script = known.get(databaseOf(redis));
-    if (script === undefined) {
-      const source = textFor(redis, text);
-      script = { source, digest: scriptDigest(source) };
-      known.set(databaseOf(redis), script);
-    }
-    const { source, digest } = script;
+  const digest = createHash("sha1").update(text).digest("hex");
+  return async (redis, keys, args) => {
     const timed = async (all: readonly string[]) => {
       const startedAt = performance.now();
       const reply = await redis.evalsha(digest, all.length, ...all, ...args);
       countScript((performance.now() - startedAt) / 1000);
       return read(reply);
     };
-    if (redis instanceof Cluster) return await inCluster(redis, keys, source, timed, unknown);
+    if (redis instanceof Cluster) return await inCluster(redis, keys, text, timed);
     try {
       return await timed(keys);
     } catch (error) {
       if (!isUnknown(error)) throw error;
-      await unknown?.(redis);
       // Which also stores it.
-      return read(await redis.eval(source, keys.length, ...keys, ...args));
+      return read(await redis.eval(text, keys.length, ...keys, ...args));
     }
   };
 }
@@ -199,15 +176,13 @@ const MOST_SERVERS = 4;
 /**
  * In a cluster a script must not run while its slot moves, as a part of its keys, which it does not name, is at the other server
  * then. So it names one more than it has, which never exists: a slot that moves is refused to a command that has not all
- * of its keys in one place (`ASK`, then `TRYAGAIN`: cluster specification, "MULTI KEYS operations"). And a server gets a text
- * only by the connection by which `unknown` was done: another may have the slot by then.
+ * of its keys in one place (`ASK`, then `TRYAGAIN`: cluster specification, "MULTI KEYS operations").
  */
 async function inCluster<Reply>(
   redis: Cluster,
   keys: readonly string[],
-  source: string,
+  text: string,
   call: (keys: readonly string[]) => Promise<Reply>,
-  unknown?: (server: Redis) => Promise<void>,
 ): Promise<Reply> {
   const [first = ""] = keys;
   const all = [...keys, `${first}:none`];
@@ -217,8 +192,7 @@ async function inCluster<Reply>(
     } catch (error) {
       const server = serverOf(redis, first);
       if (!isUnknown(error) || server === null || servers === MOST_SERVERS) throw error;
-      await unknown?.(server);
-      await server.script("LOAD", source);
+      await server.script("LOAD", text);
     }
   }
 }

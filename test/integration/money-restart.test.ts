@@ -1,7 +1,7 @@
 /** What of the meter goes to Redis' file, and what a restarted or promoted Redis makes of what it finds there. */
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
-import { ServerRun } from "../../dataplane/billing/server-run.ts";
 import { epochKeys, operation, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
 import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
@@ -29,8 +29,10 @@ const open = (amount: bigint) => plane.holds.open(request("org"), amount);
 async function restart(...planes: readonly Plane[]): Promise<void> {
   await redis.kill();
   await redis.start();
-  await Promise.all(planes.map((one) => redisReady(one.redis, 5_000)));
+  await Promise.all([later(), ...planes.map((one) => redisReady(one.redis, 5_000))]);
 }
+/** The next call notes the clock, and looks whose data it is (CLOCK_WRITTEN in meter-shard.lua). */
+const later = () => sleep(250);
 const fileSize = async () =>
   Number(/aof_current_size:(\d+)/.exec(await plane.redis.info("persistence"))?.[1]);
 const credit = async (of = plane) => await of.holds.standing.credit("org");
@@ -182,60 +184,97 @@ test("two databases of one server restart each by itself", async () => {
   }
 });
 
-describe("the run of a server", () => {
-  const epochs = () => plane.redis.mget(...epochKeys);
+/** Another server, which follows the first. */
+async function withReplica(
+  use: (there: Plane, follow: () => Promise<void>, lead: () => Promise<void>) => Promise<void>,
+) {
+  await using replica = await freshRedis();
+  const there = await Plane.open(
+    { redisUrl: replica.url, postgresUrl: database.url },
+    { running: false, rhythm: { staleMs: -1 } },
+  );
+  const follow = async () => {
+    await there.redis.replicaof("127.0.0.1", new URL(redis.url).port);
+    const isLinked = async () => /master_link_status:up/.test(await there.redis.info("replication"));
+    await expect.poll(isLinked, { timeout: 20_000 }).toBe(true);
+  };
+  const lead = async () => void (await there.redis.replicaof("NO", "ONE"));
+  try {
+    await follow();
+    await use(there, follow, lead);
+  } finally {
+    await there.vanish();
+  }
+}
 
-  test("goes on through an upgrade, which brings other scripts", async () => {
+describe("whose data a server has", () => {
+  const epochs = (of = plane) => of.redis.mget(...epochKeys);
+
+  test("does not change with its scripts, which each upgrade brings anew", async () => {
     await plane.upkeep.sweep();
     const before = await epochs();
     expect(before).not.toContain(null);
-    const run = new ServerRun(plane.redis, epochKeys);
-    await run.begin(plane.server);
+    await later();
+    await plane.redis.script("FLUSH");
+    await plane.upkeep.sweep();
     expect(await epochs()).toEqual(before);
   });
 
-  test("ends with its scripts: each epoch is another one then, whichever shard is asked first", async () => {
+  test("goes on when it gets a replica, and when that becomes the master: holds stay held", async () => {
     await plane.upkeep.sweep();
     const before = await epochs();
-    await plane.redis.script("FLUSH");
-    await plane.upkeep.sweep();
-    const after = await epochs();
-    expect(after).not.toContain(null);
-    expect(after.filter((epoch, index) => epoch === before[index])).toEqual([]);
+    const bill = await open(100n);
+    await withReplica(async (there, _follow, lead) => {
+      await later();
+      await plane.upkeep.sweep();
+      expect(await epochs()).toEqual(before);
+      const written = await plane.redis.info("replication");
+      const offset = Number(/master_repl_offset:(\d+)/.exec(written)?.[1]);
+      const heard = async () =>
+        Number(/slave_repl_offset:(\d+)/.exec(await there.redis.info("replication"))?.[1]);
+      await expect.poll(heard).toBeGreaterThanOrEqual(offset);
+      await lead();
+      await later();
+      expect(await credit(there)).toMatchObject({ held: 100n, available: 900n });
+      expect(await epochs(there)).toEqual(before);
+      await (await there.holds.open(request("org"), 50n)).release();
+      expect(await credit(there)).toMatchObject({ held: 100n });
+    });
+    await bill.release();
   });
 
-  test("does not begin on a server that keeps the old epochs", async () => {
-    await plane.redis.script("FLUSH");
-    const administrator = plane.server.duplicate({ enableOfflineQueue: true });
-    // Nobody listens there: a replica that waits for its master.
-    await administrator.replicaof("127.0.0.1", "1");
-    const run = new ServerRun(plane.redis, epochKeys);
-    await expect(run.begin(plane.server)).rejects.toThrow("READONLY");
-    await administrator.replicaof("NO", "ONE");
-    const before = await administrator.get(`${tag}:epoch`);
-    expect(before).not.toBe(null);
-    await expect.poll(() => credit().catch(() => null), { timeout: 10_000 }).not.toBe(null);
-    expect(await administrator.get(`${tag}:epoch`)).not.toBe(before);
-    administrator.disconnect();
+  test("ends when it starts from its file, though nobody asks it before a master of before has its data", async () => {
+    await withReplica(async (there, follow, lead) => {
+      const bill = await open(100n);
+      bill.observe(observed(10));
+      await plane.holds.heartbeat();
+      // The replica has been master in this run, and knows all scripts and epochs.
+      await lead();
+      await there.upkeep.drain();
+      const before = await epochs();
+      await restart(plane);
+      await follow();
+      await lead();
+      expect(await there.redis.exists(`${tag}:r:${bill.request.id}`)).toBe(1);
+      expect(await epochs(there)).toEqual(before);
+      await later();
+      // Nobody keeps it alive there: it is charged for what was observed, and its hold is in no sum any more.
+      await there.upkeep.sweep();
+      expect(Number(await there.redis.hget(`${tag}:o:org`, "held"))).toBe(0);
+      await there.upkeep.drain();
+      expect(await credit(there)).toMatchObject({ used: 10n, held: 0n, available: 990n });
+      expect((await reconcileLedger(there.pool, there.redis)).broken).toEqual([]);
+      expect((await epochs(there)).filter((epoch, index) => epoch === before[index])).toEqual([]);
+    });
   });
 });
 
 test("a replica hears of holds, as it may be the next that is asked", async () => {
-  await using replica = await freshRedis();
-  const there = await Plane.open(
-    { redisUrl: replica.url, postgresUrl: database.url },
-    { running: false, rhythm: { staleMs: 45_000 } },
-  );
-  try {
-    await there.redis.replicaof("127.0.0.1", new URL(redis.url).port);
-    const linked = async () => /master_link_status:up/.test(await there.redis.info("replication"));
-    await expect.poll(linked, { timeout: 20_000 }).toBe(true);
+  await withReplica(async (there) => {
     const bill = await open(400n);
     await expect.poll(() => there.redis.exists(`${tag}:r:${bill.request.id}`)).toBe(1);
     expect(await there.redis.hmget(`${tag}:o:org`, "held", "live")).toEqual(["400", "1"]);
     await bill.release();
     await expect.poll(() => there.redis.hget(`${tag}:o:org`, "held")).toBe("0");
-  } finally {
-    await there.vanish();
-  }
+  });
 });

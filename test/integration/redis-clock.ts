@@ -11,8 +11,8 @@ const script = `
     end
   end
   for _, key in ipairs(redis.call('KEYS', '{gapura-meter-*}:clock')) do
-    local raw, shards = string.match(redis.call('GET', key), '^(%d+) (%d+)$')
-    redis.call('SET', key, string.format('%.0f %s', raw - by, shards))
+    local raw, rest = string.match(redis.call('GET', key), '^(%d+) (.*)$')
+    redis.call('SET', key, string.format('%.0f %s', raw - by, rest))
   end
   for _, key in ipairs(by < 0 and redis.call('KEYS', '{gapura-meter-*}:usage') or {}) do
     -- Under the clock of now it goes on from the last id, however late that is.
