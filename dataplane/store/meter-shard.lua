@@ -33,8 +33,8 @@
 --
 -- Charges are durable: they go to the append-only file, which is on the disk before the reply leaves. Holds without observed
 -- usage, their sums, heartbeats, rate-limit buckets and the clock are not in that file: they cost no sync, and vanish when
--- Redis restarts. Replicas get all of it. So data that was read from a file lacks some of what happened, and says anything
--- of holds: its epoch is over, and holds and sums of another epoch count for nothing (docs/decisions/redis-durability.md).
+-- Redis restarts. Replicas get all of it, but late. So a server that was started anew, or became the master, may have wrong
+-- holds and sums: the epoch is over then, and those of another epoch count for nothing (docs/decisions/redis-durability.md).
 --
 -- Every command costs this server more than the words of it, and it serves all pods: so a request has one key, and what a
 -- call's operations change is written once, at the call's end.
@@ -67,8 +67,8 @@ if before then
   now = before + (passed < 0 and CLOCK_WRITTEN or math.min(passed, MOST_PASSED))
 end
 
--- Whose data this is; looked at when the clock is to be noted, as it costs some microseconds. A proxy cannot answer for the
--- server here. '-': the server does not tell.
+-- Whose data this is; looked at when the clock is to be noted, as it costs some microseconds. Inside a script the server
+-- answers itself, whatever proxy stands before it. '-': it does not tell.
 local server_run, history
 if not passed or passed < 0 or passed >= CLOCK_WRITTEN then
   local told = {}
@@ -79,10 +79,11 @@ if not passed or passed < 0 or passed >= CLOCK_WRITTEN then
   server_run = string.match(told.server, 'run_id:(%w+)') or '-'
   history = string.match(told.replication, 'master_replid:(%w+)') or '-'
   local earlier = string.match(told.replication, 'master_replid2:(%w+)') or ''
-  -- A server names its data anew when it starts, and when it becomes a master; only then it knows the earlier name, and that
-  -- it has all that the other one told it. A running master does so as well when its first replica comes.
-  local renamed = server_run == run_before and string.match(earlier, '^0+$')
-  if epoch and history ~= history_before and earlier ~= history_before and not renamed then
+  -- The epoch is over when another run or another server has the data, as it may lack what was acknowledged. The same run may
+  -- have copied its data from such a server and become the master again: then its history has another name, and it knows the
+  -- earlier one. A master that never was a replica, and gets its first, renames its history as well but knows no earlier name.
+  local same_history = history == history_before or string.match(earlier, '^0+$')
+  if epoch and not (server_run == run_before and same_history) then
     epoch = string.match(epoch, '^[^.]+%.') or false
   end
 end

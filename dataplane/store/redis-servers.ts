@@ -82,8 +82,8 @@ export function connectAtOnce(cluster: Cluster): void {
 }
 
 /**
- * Which run of which server a connection leads to, asked once for each connection. A proxy may tell a run of its own; that
- * the server's data is from a file is found by the meter's script (store/meter-shard.lua).
+ * Which run of which server a connection leads to, asked once for each connection. A proxy may tell a run of its own; the
+ * meter's script asks the server itself (store/meter-shard.lua).
  */
 export class ServerRuns {
   readonly #known = new WeakMap<Redis, Promise<string>>();
