@@ -10,7 +10,7 @@ let postgres: TestStore;
 let stores: RunStores;
 beforeAll(async () => {
   [cluster, postgres] = await Promise.all([startRedisCluster(), freshPostgres()]);
-  stores = { redis: redisOf(cluster.url, () => cluster.loseAll()), postgres };
+  stores = { redis: redisOf(cluster, () => cluster.loseAll()), postgres };
 }, 120_000);
 afterAll(async () => {
   await Promise.all([cluster?.[Symbol.asyncDispose](), postgres?.[Symbol.asyncDispose]()]);

@@ -19,7 +19,7 @@ beforeAll(async () => {
   stores = {
     // Sentinels may still tell of the new master when it is known already, which breaks connections once more.
     slow: true,
-    redis: redisOf(set.url, () => set.lose("SIGKILL")),
+    redis: redisOf(set, () => set.lose("SIGKILL")),
     postgres: { ...postgres, url: pooler.through(postgres.url) },
   };
 }, 120_000);

@@ -35,10 +35,14 @@ export function testLaws(stores: () => RunStores, runs: number): void {
 const noCopy = () => Promise.reject(new Error("several servers are not copied as of one moment"));
 
 /** Of servers that are lost by `lose`, which returns how they come back. */
-export function redisOf(url: string, lose: () => Promise<() => Promise<void>>): RunStores["redis"] {
+export function redisOf(
+  { url, settled }: { readonly url: string; readonly settled: () => Promise<void> },
+  lose: () => Promise<() => Promise<void>>,
+): RunStores["redis"] {
   let back = async () => {};
   return {
     url,
+    settled,
     kill: async () => {
       back = await lose();
     },
