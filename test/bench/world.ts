@@ -9,7 +9,7 @@ import { availableParallelism, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import pg from "pg";
 import { dialectPath } from "../../dataplane/dialects/dialect.ts";
-import { migrate } from "../../dataplane/store/migrate.ts";
+import type * as store from "../../dataplane/store/migrate.ts";
 import { ALLOCATOR, NODE_FLAGS } from "../../hack/node-flags.ts";
 import { freePort } from "../../hack/free-port.ts";
 import { startPostgres, type PostgresServer } from "../../hack/postgres.ts";
@@ -123,7 +123,7 @@ export class World {
     const [port, opsPort] = [await freePort(), await freePort()];
     if (configuration === undefined) await snapshots.write(0, "first");
     const stores = options.stores ?? {
-      databaseUrl: await this.openDatabase(),
+      databaseUrl: await this.openDatabase(checkout),
       // As `npm start` runs it: a charge is on the disk before its answer ends.
       redisUrl: await this.openRedis({ durable: redisSynced }),
     };
@@ -199,8 +199,8 @@ export class World {
     return pidOf(this.#postgres.process);
   }
 
-  /** @returns the address of an empty, migrated database. */
-  async openDatabase(): Promise<string> {
+  /** @returns the address of an empty database, migrated as that checkout does it. */
+  async openDatabase(checkout = root): Promise<string> {
     if (this.#postgres === null) {
       const postgres = await startPostgres({ folder: join(this.folder, "postgres"), durable: true, say });
       this.#stops.push(() => postgres.stop());
@@ -213,7 +213,8 @@ export class World {
     await client.end();
     const url = new URL(this.#postgres.url());
     url.pathname = `/${name}`;
-    await migrate(url.href);
+    const own: typeof store = await import(join(checkout, "dataplane/store/migrate.ts"));
+    await own.migrate(url.href);
     return url.href;
   }
 }
@@ -225,7 +226,7 @@ export interface GapuraOptions {
   readonly configuration?: string;
   /** False: its Redis answers before what it wrote is on the disk. */
   readonly redisSynced?: boolean;
-  /** The folder of another checkout of ours, with the same schema of the database. */
+  /** The folder of another checkout of ours, with what it needs installed. */
   readonly checkout?: string;
   /** Those of several; else it has its own. */
   readonly stores?: { readonly databaseUrl: string; readonly redisUrl: string };
