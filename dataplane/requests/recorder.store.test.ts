@@ -242,6 +242,7 @@ test("whatever a page is filtered by, it is read from an index in its order", as
     { projectId: "proj_1" },
     { model: "m3" },
     { status: 502 },
+    { status: 200 },
     { code: "upstream_error" },
     { keyId: "apikey_nobody" },
   ]) {
