@@ -1,4 +1,5 @@
 /** Where the bytes of files are. Two implementations, one suite of tests (contents.store.test.ts). */
+import { countMoved } from "../lib/moved-bytes.ts";
 
 /** The most that is held of a file while it is stored: a part of S3's, which has at least 5 MiB, at most 10,000 to a file. */
 export const HELD_BYTES = 8 * 1024 * 1024;
@@ -18,22 +19,36 @@ export interface FileContents {
   remove(id: string): Promise<void>;
 }
 
-/** Cuts a stream into pieces of exactly `bytes`, save the last. */
+/** What is held of a file before its size is known to be more: most files are small. */
+const FIRST_BYTES = 64 * 1024;
+
+/**
+ * Cuts a stream into pieces of exactly `bytes`, save the last. All are in the same memory: one is good until the next one is
+ * asked for. What came is copied at once, so that nothing of the stream is kept: a large upload is to leave no garbage that
+ * grows with it.
+ */
 export async function* piecesOf(source: AsyncIterable<Buffer>, bytes: number): AsyncIterable<Buffer> {
-  let waiting: Buffer[] = [];
+  let piece: Buffer = Buffer.allocUnsafeSlow(Math.min(FIRST_BYTES, bytes));
   let length = 0;
   for await (const chunk of source) {
-    let rest = chunk;
-    while (length + rest.length >= bytes) {
-      const taken = bytes - length;
-      yield Buffer.concat([...waiting, rest.subarray(0, taken)], bytes);
-      rest = rest.subarray(taken);
-      waiting = [];
+    for (let at = 0; at < chunk.length;) {
+      const taken = Math.min(chunk.length - at, bytes - length);
+      piece = withRoom(piece, length, taken, bytes);
+      length += chunk.copy(piece, length, at, at + taken);
+      countMoved(taken);
+      at += taken;
+      if (length < bytes) continue;
+      yield piece;
       length = 0;
     }
-    if (rest.length === 0) continue;
-    waiting.push(rest);
-    length += rest.length;
   }
-  if (length > 0) yield Buffer.concat(waiting, length);
+  if (length > 0) yield piece.subarray(0, length);
+}
+
+/** The same memory, or twice as much with what stood in it. */
+function withRoom(piece: Buffer, length: number, more: number, most: number): Buffer {
+  if (length + more <= piece.length) return piece;
+  const larger = Buffer.allocUnsafeSlow(Math.min(most, Math.max(2 * piece.length, length + more)));
+  piece.copy(larger, 0, 0, length);
+  return larger;
 }

@@ -1,6 +1,7 @@
 /** File contents as rows of 1 MiB (design.md §6). */
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
+import { countMoved } from "../lib/moved-bytes.ts";
 import { piecesOf, type FileContents } from "./contents.ts";
 
 const CHUNK_BYTES = 1024 * 1024;
@@ -36,6 +37,8 @@ export class PostgresContents implements FileContents {
       `);
       const piece = bytes.subarray(from, Math.min(bytes.length, from + end - at));
       if (piece.length === 0) throw new Error(`file ${id} ends before byte ${end}`);
+      // A row comes as hexadecimal text, of twice its bytes.
+      countMoved(2 * piece.length);
       yield piece;
       at += piece.length;
     }

@@ -3,6 +3,7 @@
  * `FILES_S3_URL`: `https://ACCESS_KEY:SECRET_KEY@HOST/BUCKET?region=REGION` (path style; region default `auto`).
  */
 import { S3mini, S3ServiceError } from "s3mini";
+import { countMoved } from "../lib/moved-bytes.ts";
 import { HELD_BYTES, piecesOf, type FileContents } from "./contents.ts";
 
 const READ_BYTES = 4 * 1024 * 1024;
@@ -63,6 +64,7 @@ export class S3Contents implements FileContents {
       const bytes = body.length === to - at ? body : body.subarray(at, to);
       if (bytes.length !== to - at)
         throw new Error(`file ${id}: ${bytes.length} bytes instead of ${to - at}`);
+      countMoved(bytes.length);
       yield bytes;
     }
   }
