@@ -176,6 +176,22 @@ test("four hundred days of costs are asked for in parts and told whole", async (
   }
 });
 
+test("old figures under a new filter are told as old from the first drawing on", async () => {
+  await page.goto(`${url}/console/usage`);
+  await settled(page);
+  // All that is drawn between the choice and the effects, which run after the browser has painted.
+  const busy: unknown = await page.evaluate(`(() => {
+    const [label] = [...document.querySelectorAll("label")].filter((one) => one.textContent === "Batch or live");
+    label.control.value = "false";
+    label.control.dispatchEvent(new Event("input", { bubbles: true }));
+    return new Promise((done) => queueMicrotask(done)).then(
+      () => document.querySelector("section.section").ariaBusy,
+    );
+  })()`);
+  expect(new URL(page.url()).searchParams.get("batch")).toBe("false");
+  expect(busy).toBe("true");
+});
+
 test("usage of batches and of all else is told apart", async () => {
   await page.goto(`${url}/console/usage`);
   await page.getByLabel("Batch or live").selectOption("false");

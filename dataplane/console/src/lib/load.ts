@@ -1,6 +1,14 @@
 /** What a view shows is loaded by one hook: busy, failed, loaded, loaded again. */
 import { useCallback, useEffect, useState } from "preact/hooks";
 
+/** What is loaded, and of which `asked`: the inputs, and how often they were asked for. */
+interface State<Value> {
+  readonly value: Value | null;
+  readonly problem: Error | null;
+  readonly busy: boolean;
+  readonly asked: readonly unknown[];
+}
+
 export interface Loaded<Value> {
   /** The last one that came, also while the next one is on its way. */
   readonly value: Value | null;
@@ -19,24 +27,21 @@ export function useLoad<Value>(
   inputs: readonly unknown[],
   everyMs = 0,
 ): Loaded<Value> {
-  const [state, setState] = useState<Omit<Loaded<Value>, "again">>({
-    value: null,
-    problem: null,
-    busy: true,
-  });
   const [turn, setTurn] = useState(0);
+  const asked = [...inputs, turn];
+  const [state, setState] = useState<State<Value>>({ value: null, problem: null, busy: true, asked });
   const again = useCallback(() => setTurn((before) => before + 1), []);
   useEffect(() => {
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
-    setState((before) => ({ ...before, busy: true }));
+    setState((before) => ({ ...before, busy: true, asked }));
     const show = (part: Value) => {
-      if (!stop.signal.aborted) setState({ value: part, problem: null, busy: true });
+      if (!stop.signal.aborted) setState({ value: part, problem: null, busy: true, asked });
     };
     load(stop.signal, show).then(
       (value) => {
         if (stop.signal.aborted) return;
-        setState({ value, problem: null, busy: false });
+        setState({ value, problem: null, busy: false, asked });
         if (everyMs > 0) timer = setTimeout(again, everyMs);
       },
       (error: unknown) => {
@@ -50,6 +55,8 @@ export function useLoad<Value>(
       stop.abort();
       clearTimeout(timer);
     };
-  }, [...inputs, turn, everyMs]);
-  return { ...state, again };
+  }, [...asked, everyMs]);
+  // The effect runs after the first drawing with other inputs: that one shows the old value, and has to say so.
+  const isOld = asked.some((input, index) => input !== state.asked[index]);
+  return { value: state.value, problem: state.problem, busy: state.busy || isOld, again };
 }
