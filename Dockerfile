@@ -26,5 +26,5 @@ COPY operator operator
 COPY --from=console /app/dist dist
 USER 65532:65532
 EXPOSE 8080 9090 9091
-ENTRYPOINT ["node", "--max-semi-space-size=16", "--heap-growing-percent=30", "--no-memory-reducer-favors-memory", "--expose-gc", "--disable-warning=ExperimentalWarning"]
+ENTRYPOINT ["node", "--max-semi-space-size=16", "--heap-growing-percent=30", "--no-memory-reducer-favors-memory", "--disable-warning=ExperimentalWarning"]
 CMD ["dataplane/main.ts"]

@@ -9,13 +9,11 @@
  *   --no-memory-reducer-favors-memory: else V8, when nothing was asked for eight seconds, forgets the shapes of objects that
  *     do not live at that moment, and with them nearly all optimized code; the next requests cost three times as much
  *     (docs/performance.md, *After a pause*). It still collects garbage then.
- *   --expose-gc: a data plane that moves files has their buffers collected early (dataplane/lib/moved-bytes.ts).
  */
 export const NODE_FLAGS: readonly string[] = [
   "--max-semi-space-size=16",
   "--heap-growing-percent=30",
   "--no-memory-reducer-favors-memory",
-  "--expose-gc",
 ];
 
 /**

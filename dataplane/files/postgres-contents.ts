@@ -1,7 +1,7 @@
 /** File contents as rows of 1 MiB (design.md §6). */
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
-import { countMoved } from "../lib/moved-bytes.ts";
+import { countMoved } from "../lib/garbage.ts";
 import { piecesOf, type FileContents } from "./contents.ts";
 
 const CHUNK_BYTES = 1024 * 1024;

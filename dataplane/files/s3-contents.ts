@@ -3,7 +3,7 @@
  * `FILES_S3_URL`: `https://ACCESS_KEY:SECRET_KEY@HOST/BUCKET?region=REGION` (path style; region default `auto`).
  */
 import { S3mini, S3ServiceError } from "s3mini";
-import { countMoved } from "../lib/moved-bytes.ts";
+import { countMoved } from "../lib/garbage.ts";
 import { HELD_BYTES, piecesOf, type FileContents } from "./contents.ts";
 
 const READ_BYTES = 4 * 1024 * 1024;

@@ -3,9 +3,9 @@
  * come back in a second, or is sent elsewhere by its balancer, is better off than one in an endless line.
  */
 import { monitorEventLoopDelay } from "node:perf_hooks";
-import { getHeapStatistics, setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
+import { getHeapStatistics } from "node:v8";
 import { ApiError } from "../lib/api-error.ts";
+import { collectAll } from "../lib/garbage.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { limits } from "./limits.ts";
 
@@ -22,7 +22,7 @@ export interface PressureProbe {
 
 const SAMPLE_MS = 500;
 const RESOLUTION_MS = 10;
-/** A collection of the whole heap takes a tenth of a second and more. */
+/** Looks between two collections of the whole heap. */
 const COLLECT_EVERY = 10;
 
 /** Measures this process. `memoryLimit` in bytes. */
@@ -40,20 +40,10 @@ export function processProbe(memoryLimit: number): PressureProbe & { stop(): voi
       return used / limit;
     },
     residentShare: () => process.memoryUsage.rss() / memoryLimit,
-    collect: collector(),
+    collect: collectAll,
     stop: () => {
       delay.disable();
     },
-  };
-}
-
-/** V8 gives its collector to a context that is made while the flag is set. */
-function collector(): () => void {
-  setFlagsFromString("--expose-gc");
-  const collect = runInNewContext("gc") as (options: object) => unknown;
-  setFlagsFromString("--no-expose-gc");
-  return () => {
-    collect({ execution: "async" });
   };
 }
 

@@ -18,6 +18,8 @@ export async function whileSteady<Outcome>(
     pauses.disable();
     const longestMs = pauses.max / 1e6;
     if (longestMs < mostPauseMs || number === RUNS) return outcome;
-    console.warn(`the machine stood still for ${longestMs.toFixed(0)} ms: run ${number} begins again`);
+    process.stderr.write(
+      `steady: run ${number} begins again, for this process stood still for ${longestMs.toFixed(0)} ms\n`,
+    );
   }
 }
