@@ -5,7 +5,7 @@
  */
 import type { IncomingMessage, Server } from "node:http";
 import { limits } from "./limits.ts";
-import { readTurns } from "./read-turns.ts";
+import { slowReads } from "./read-turns.ts";
 import { SMALL_PIECE_BYTES, SmallPieces } from "./small-pieces.ts";
 
 /** The least that a chunk's frame adds to its bytes (`1\r\n`, `\r\n`). */
@@ -43,14 +43,14 @@ function gatherChunks(request: IncomingMessage): void {
   request.push = (chunk: Buffer | null): boolean => {
     if (chunk === null) {
       flush();
-      readTurns.leave(socket);
+      slowReads.leave(socket);
       return push(null);
     }
     bytes += chunk.length;
     chunks += 1;
     if (chunks * FRAME_BYTES > limits.frameBytes + bytes / 16) {
-      readTurns.spend(CHUNK_COST_BYTES);
-      readTurns.wait(socket);
+      slowReads.spend(CHUNK_COST_BYTES);
+      slowReads.wait(socket);
     }
     if (chunk.length > SMALL_PIECE_BYTES) {
       flush();

@@ -18,6 +18,8 @@ export interface FormPart {
 type PartHeaders = Readonly<Record<string, readonly string[] | undefined>>;
 
 const MAX_HEADERS = 50;
+/** The heads of some fifty parts. */
+const WARY_BYTES = 4 * 1024;
 /** RFC 2046 §5.1.1. */
 const MAX_BOUNDARY = 70;
 
@@ -46,7 +48,11 @@ export async function* formParts(
   parser.on("part", (stream) => {
     last = stream;
     count += 1;
-    if (count > most) fail(new ApiError("invalid_request", "The form has too many fields."));
+    if (count > most) {
+      fail(new ApiError("invalid_request", "The form has too many fields."));
+      // A packet may hold a thousand more: the parser drops what nobody asks for.
+      parser.removeAllListeners("part");
+    }
     // Without a listener an error of a part that nobody reads would end the process.
     stream.on("error", () => {});
     stream.once("header", (headers) => {
@@ -58,11 +64,28 @@ export async function* formParts(
   parser.once("finish", () => parts.push(null));
   // The parser's own errors do not destroy it; `feed` destroys it with the body's.
   parser.on("error", (error) => fail(parser.errored ?? incomplete(error)));
-  feed(body, parser).catch(fail);
+  feed(
+    warily(body, () => count),
+    parser,
+  ).catch(fail);
   try {
     for await (const part of parts) yield part as FormPart;
   } finally {
     parser.destroy();
+  }
+}
+
+/** A packet may hold a thousand parts: while new ones come, little is handed on at once, so that a form of too many ends early. */
+async function* warily(body: AsyncIterable<Buffer>, parts: () => number): AsyncGenerator<Buffer> {
+  let before = -1;
+  for await (const chunk of body) {
+    for (let at = 0; at < chunk.length;) {
+      const now = parts();
+      const end = now === before ? chunk.length : at + WARY_BYTES;
+      before = now;
+      yield chunk.subarray(at, end);
+      at = end;
+    }
   }
 }
 

@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage } from "node:http";
 import { limits } from "./limits.ts";
-import { readTurns } from "./read-turns.ts";
+import { slowReads } from "./read-turns.ts";
 
 /** Requests whose rest is being dropped. */
 const dropping = new WeakSet<IncomingMessage>();
@@ -22,9 +22,9 @@ export function dropRest(request: IncomingMessage): void {
   let bytes = 0;
   request.on("data", (chunk: Buffer) => {
     bytes += chunk.length;
-    if (bytes > limits.freeRestBytes) readTurns.wait(socket);
+    if (bytes > limits.freeRestBytes) slowReads.wait(socket);
   });
-  request.once("end", () => readTurns.leave(socket));
+  request.once("end", () => slowReads.leave(socket));
   request.resume();
 }
 
@@ -52,7 +52,7 @@ export function endLingering(request: IncomingMessage): void {
   const watch = setInterval(() => {
     const now = performance.now();
     // Who waits for a turn is not silent.
-    if (socket.bytesRead > seen || readTurns.isWaiting(socket)) lastByte = now;
+    if (socket.bytesRead > seen || slowReads.isWaiting(socket)) lastByte = now;
     seen = socket.bytesRead;
     if (now >= deadline || now - lastByte >= limits.restIdleMs) socket.destroy();
   }, limits.connectionsCheckMs);

@@ -2,12 +2,15 @@ import { once } from "node:events";
 import { createServer, type RequestListener } from "node:http";
 import { connect, type AddressInfo, type Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
+import { gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer } from "../../test/fakes/test-server.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { limits } from "./limits.ts";
 import { ReadTurns } from "./read-turns.ts";
+import { readBody } from "./request-body.ts";
+import type { Routes } from "./route.ts";
 import { inferenceRoutes } from "./routes/inference.ts";
 
 const MiB = 1024 * 1024;
@@ -57,6 +60,52 @@ test("connections that wait for turns share one rate, each as much as the others
   expect(perSecond).toBeGreaterThan(0.25 * MiB);
   expect(Math.max(...read()) - Math.min(...read())).toBeLessThan(MiB);
   for (const client of clients) client.destroy();
+});
+
+test("what is read from elsewhere than a connection takes its turn in the same line", async () => {
+  const turns = new ReadTurns(8 * MiB);
+  const order: number[] = [];
+  const started = performance.now();
+  // Nobody waits yet: the first 64 KiB are there at once.
+  await turns.turn(turns.place());
+  const places = Array.from({ length: 64 }, () => turns.place());
+  await Promise.all(places.toReversed().map((place) => turns.turn(place).then(() => order.push(place))));
+  // Whoever has the earlier place, although it asked later.
+  expect(order).toEqual(places);
+  // Four MiB at eight a second; a tick may give out one turn more than is left of its share.
+  expect(performance.now() - started).toBeGreaterThan(150);
+});
+
+test.each([
+  ["plain", (body: Buffer) => body, {}],
+  ["compressed", (body: Buffer) => gzipSync(body), { "content-encoding": "gzip" }],
+])("large bodies, %s, share one rate, and small ones pass them by", async (_name, encode, headers) => {
+  const reading: Routes = (app) => {
+    app.post("/v1/read", { config: { access: "none" } }, async (request) => {
+      const { length } = await readBody(request, limits.inferenceBodyBytes);
+      return { length };
+    });
+  };
+  await using server = await startTestServer([reading]);
+  const send = async (bytes: number) => {
+    const body = encode(Buffer.alloc(bytes, 0x20));
+    const response = await server.fetch("/v1/read", { method: "POST", body: new Uint8Array(body), headers });
+    return (await response.json()) as unknown;
+  };
+  const large = 32 * MiB;
+  const started = performance.now();
+  let small = 0;
+  const sent = Promise.all(Array.from({ length: 4 }, () => send(large)));
+  const waiting = new Set([sent]);
+  void sent.finally(() => waiting.clear());
+  while (waiting.size > 0) {
+    expect(await send(64 * 1024)).toEqual({ length: 64 * 1024 });
+    small += 1;
+  }
+  expect(await sent).toEqual(Array.from({ length: 4 }, () => ({ length: large })));
+  const seconds = (performance.now() - started) / 1000;
+  expect((4 * (large - limits.quickBodyBytes)) / seconds).toBeLessThan(2 * limits.largeBodyBytesPerSecond);
+  expect(small).toBeGreaterThan(10);
 });
 
 const meter = { open: () => Promise.reject(new Error("not metered here")) };

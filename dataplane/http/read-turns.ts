@@ -1,7 +1,7 @@
 /**
- * Turns for reading what is worth little for what it costs: the rest of a body that was refused, and bodies in tiny
- * chunks. All connections that send such things share one rate. Between its turns a connection is paused, so that TCP
- * slows its sender down instead of this process.
+ * Turns for reading what would take the event loop from everybody if it were read as fast as it comes. All connections that send
+ * such things share one rate. Between its turns a connection is paused, so that TCP slows its sender down instead of
+ * this process.
  */
 import type { Socket } from "node:net";
 import { limits } from "./limits.ts";
@@ -12,30 +12,40 @@ const TICK_MS = 5;
 
 export class ReadTurns {
   readonly #perMs: number;
-  readonly #line = new Set<Socket>();
+  /** Connections, and what reads from elsewhere than one, with their places: the lowest is next. */
+  readonly #line = new Map<Socket | (() => void), number>();
+  #places = 0;
   #timer: NodeJS.Timeout | null = null;
   /** Bytes that may be read now, one tick's share at most; below zero after reads that turned out to cost more. */
   #left = 0;
   #filledAt = 0;
 
-  constructor(bytesPerSecond: number = limits.slowReadBytesPerSecond) {
+  constructor(bytesPerSecond: number) {
     this.#perMs = bytesPerSecond / 1000;
   }
 
+  /**
+   * A place behind all others. Who takes one for each wait is read as much as the others; who keeps it is read to the end before
+   * those that came later.
+   */
+  place(): number {
+    return (this.#places += 1);
+  }
+
   /** Pauses the connection until its turn, in which it is read from once; at once where nobody else waits. */
-  wait(socket: Socket): void {
-    if (this.#line.has(socket)) return;
-    if (this.#line.size === 0) {
-      this.#fill();
-      if (this.#left > 0) {
-        this.#left -= READ_BYTES;
-        return;
-      }
-    }
-    this.#line.add(socket);
+  wait(socket: Socket, place = this.place()): void {
+    if (this.#line.has(socket) || this.#mayReadNow()) return;
+    this.#join(socket, place);
     socket.on("resume", pauseAgain);
     socket.pause();
-    this.#timer ??= setInterval(() => this.#tick(), TICK_MS).unref();
+  }
+
+  /** Until 64 KiB more may be read from elsewhere than a connection. */
+  async turn(place: number): Promise<void> {
+    if (this.#mayReadNow()) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#join(resolve, place);
+    await promise;
   }
 
   /** Its connection is to be read as usual again. */
@@ -54,6 +64,19 @@ export class ReadTurns {
     this.#left -= bytes;
   }
 
+  #mayReadNow(): boolean {
+    if (this.#line.size > 0) return false;
+    this.#fill();
+    if (this.#left <= 0) return false;
+    this.#left -= READ_BYTES;
+    return true;
+  }
+
+  #join(waiting: Socket | (() => void), place: number): void {
+    this.#line.set(waiting, place);
+    this.#timer ??= setInterval(() => this.#tick(), TICK_MS).unref();
+  }
+
   #fill(): void {
     const now = performance.now();
     this.#left = Math.min(TICK_MS * this.#perMs, this.#left + (now - this.#filledAt) * this.#perMs);
@@ -62,10 +85,15 @@ export class ReadTurns {
 
   #tick(): void {
     this.#fill();
-    for (const socket of this.#line) {
+    for (const [waiting] of [...this.#line].sort(([, one], [, other]) => one - other)) {
       if (this.#left <= 0) return;
-      if (!socket.destroyed) this.#left -= READ_BYTES;
-      this.leave(socket);
+      const isSocket = typeof waiting !== "function";
+      if (!isSocket || !waiting.destroyed) this.#left -= READ_BYTES;
+      if (isSocket) this.leave(waiting);
+      else {
+        this.#line.delete(waiting);
+        waiting();
+      }
     }
     if (this.#timer !== null) clearInterval(this.#timer);
     this.#timer = null;
@@ -77,5 +105,11 @@ function pauseAgain(this: Socket): void {
   this.pause();
 }
 
-/** Those of this process. */
-export const readTurns = new ReadTurns();
+/** What is worth little for what it costs: the rest of a body that was refused, and bodies in tiny chunks. */
+export const slowReads = new ReadTurns(limits.slowReadBytesPerSecond);
+
+/**
+ * Large bodies, which V8 collects its whole heap for whenever those of this moment have grown by 64 MiB. Each keeps its place: of a
+ * hundred at once that cannot all be held, some come to their end.
+ */
+export const largeBodyReads = new ReadTurns(limits.largeBodyBytesPerSecond);

@@ -2,13 +2,14 @@
 import type { FastifyRequest } from "fastify";
 import type { IncomingMessage } from "node:http";
 import { ApiError } from "../lib/api-error.ts";
+import type { ByteLease } from "../lib/byte-budget.ts";
 import { readJsonObject, type JsonObjectRead } from "../lib/json-read.ts";
 import { bodyTimeout, clientGone, bodyTooLarge } from "./body-errors.ts";
 import { encodingOf, streamBody } from "./body-stream.ts";
 import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
 import { dropRest } from "./linger.ts";
-import { readTurns } from "./read-turns.ts";
+import { largeBodyReads, slowReads } from "./read-turns.ts";
 import { SMALL_PIECE_BYTES, SmallPieces } from "./small-pieces.ts";
 
 /** A request as far as its body is concerned. */
@@ -28,11 +29,25 @@ export function readBody(request: BodyRequest, maxBytes: number): Promise<Buffer
 async function readDecoded(request: BodyRequest, maxBytes: number): Promise<Buffer> {
   const { raw, bodyLease } = request;
   const pieces: Buffer[] = [];
+  const place = largeBodyReads.place();
+  let length = 0;
   for await (const piece of streamBody(raw, maxBytes)) {
-    bodyLease.take(piece.length);
+    count(bodyLease, piece.length);
     pieces.push(piece);
+    length += piece.length;
+    if (length > limits.quickBodyBytes) await largeBodyReads.turn(place);
   }
-  return Buffer.concat(pieces);
+  return Buffer.concat(pieces, length);
+}
+
+/** Of a body that is refused nothing is kept, from here on: until its answer is out, others would be refused for what it held. */
+function count(lease: ByteLease, bytes: number): void {
+  try {
+    lease.take(bytes);
+  } catch (error) {
+    lease.release();
+    throw error;
+  }
 }
 
 /**
@@ -71,6 +86,7 @@ export const announcedLength = (request: IncomingMessage): number =>
   Number(request.headers["content-length"] ?? 0);
 
 function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Promise<Buffer> {
+  const { socket } = request;
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const announced = announcedLength(request);
   try {
@@ -81,13 +97,15 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
     return promise;
   }
   const pieces = new Pieces(announced);
+  const place = largeBodyReads.place();
   const idle = setTimeout(() => {
     // Who waits for a turn is not silent.
-    if (readTurns.isWaiting(request.socket)) idle.refresh();
+    if ([slowReads, largeBodyReads].some((turns) => turns.isWaiting(socket))) idle.refresh();
     else finish(() => reject(bodyTimeout()));
   }, limits.bodyIdleMs);
   const finish = (settle: () => void) => {
     clearTimeout(idle);
+    largeBodyReads.leave(socket);
     request.removeListener("data", onData);
     request.removeListener("end", onEnd);
     request.removeListener("close", onClose);
@@ -96,7 +114,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
   const onData = (chunk: Buffer) => {
     try {
       if (pieces.length + chunk.length > maxBytes) throw bodyTooLarge(maxBytes);
-      bodyLease.take(chunk.length);
+      count(bodyLease, chunk.length);
     } catch (error) {
       pieces.drop();
       finish(() => reject(error));
@@ -104,6 +122,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
       return;
     }
     pieces.add(chunk);
+    if (pieces.length > limits.quickBodyBytes) largeBodyReads.wait(socket, place);
     idle.refresh();
   };
   const onEnd = () => finish(() => resolve(pieces.whole()));
@@ -115,9 +134,6 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
   request.on("error", onClose);
   return promise;
 }
-
-/** Beyond this a body is copied into one buffer as it comes: joining its pieces at the end would hold it twice. */
-const LARGE_BYTES = 1024 * 1024;
 
 /** A body on its way in. */
 class Pieces {
@@ -135,7 +151,8 @@ class Pieces {
   }
 
   add(chunk: Buffer): void {
-    if (this.#whole === null && this.length > LARGE_BYTES && this.#announced > 0) {
+    // A large one is copied into one buffer as it comes: joining its pieces at the end would hold it twice.
+    if (this.#whole === null && this.length > limits.quickBodyBytes && this.#announced > 0) {
       this.#push(this.#small.take());
       this.#whole = Buffer.allocUnsafeSlow(this.#announced);
       let at = 0;
