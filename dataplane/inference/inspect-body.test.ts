@@ -4,6 +4,11 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { inspectBody } from "./inspect-body.ts";
 
+test("of a model's name no more is told than any model's may have", () => {
+  const { model } = inspectBody("chat", Buffer.from(`{"model":"${"m".repeat(5_000)}","messages":[{}]}`));
+  expect(model).toBe("m".repeat(1_000));
+});
+
 describe("basic shape", () => {
   const shapes: [Dialect, string, string][] = [
     ["messages", "", "invalid_request undefined"],

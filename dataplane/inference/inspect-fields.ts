@@ -5,6 +5,9 @@ import type { ApiError, ErrorCode } from "../lib/api-error.ts";
 import type { Member, ObjectSpan } from "../lib/json-reader.ts";
 import { bodyFieldError } from "./inspect-walk.ts";
 
+/** No model's name is so long. One of 30 MiB need not be carried from the thread that found it to be told that it is unknown. */
+const MAX_MODEL = 1_000;
+
 /** A field that limits the output. */
 export interface LimitField {
   readonly name: string;
@@ -78,7 +81,7 @@ export class FieldChecks {
       throw this.#error("missing_parameter", "model", "Field required");
     if (model === undefined) throw this.#error("invalid_type", "model", "must be a string");
     if (model === "") throw this.#error("invalid_value", "model", "must not be empty");
-    return model;
+    return model.slice(0, MAX_MODEL);
   }
 
   stream(stream: boolean | undefined): boolean {
