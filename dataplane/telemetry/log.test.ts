@@ -1,3 +1,4 @@
+import { NotFoundError, sql, UniqueIntegrityConstraintViolationError } from "slonik";
 import { expect, test } from "vitest";
 import { createLogger, logRequest } from "./log.ts";
 
@@ -39,6 +40,19 @@ test("so are those that an error carries", () => {
   const shown = written({ err: error }, "failed");
   expect(JSON.stringify(shown)).not.toContain(secret);
   expect(shown).toMatchObject({ err: { message: "no answer", headers: "[removed]", status: 502 } });
+});
+
+test("what a statement was about does not stand in the log with its error", () => {
+  const query = sql.unsafe`select ${"Olga Owner"}`;
+  const refused = Object.assign(new Error("duplicate key"), {
+    detail: "Key (name)=(Olga Owner) already exists.",
+  });
+  const lines: string[] = [];
+  const log = createLogger("info", { write: (line) => void lines.push(line) });
+  for (const err of [new NotFoundError("none", query), new UniqueIntegrityConstraintViolationError(refused)])
+    log.error({ err }, "failed");
+  expect(lines).toHaveLength(2);
+  expect(lines.join("")).not.toContain("Olga");
 });
 
 test("what is logged is not changed", () => {
