@@ -45,8 +45,8 @@ function isoTime(): string {
   return isoTimeText;
 }
 
-/** The last three are of a store's errors, which say what a statement was about: names, hashes of keys. */
-const forbidden = new Set(["headers", "body", "key", "authorization", "values", "detail", "where"]);
+/** The last two are of a store's errors, which say what a statement was about: names, hashes of keys. */
+const forbidden = new Set(["headers", "body", "key", "authorization", "values", "detail"]);
 const CENSOR = "[removed]";
 
 /** What is logged without what never may be, on the first two levels. The object itself when there is nothing to take out. */
