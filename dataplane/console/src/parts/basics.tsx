@@ -1,6 +1,6 @@
 /** Small pieces that every view is made of. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ApiProblem } from "../api/client.ts";
 import { minute, momentOf } from "../lib/days.ts";
 import type { Loaded } from "../lib/load.ts";
@@ -121,7 +121,8 @@ interface TextAreaProps {
 export function TextArea({ label, value, onInput, rows = 3, focus = 0 }: TextAreaProps) {
   const id = useId();
   const area = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => {
+  // With the drawing that took away what had the focus, not after it: there is no moment without one.
+  useLayoutEffect(() => {
     if (focus > 0) area.current?.focus();
   }, [focus]);
   return (
