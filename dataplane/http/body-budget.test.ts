@@ -187,6 +187,28 @@ test("of a body that is stored as it comes so much is counted as its reader hold
   await expect.poll(() => bodies.used).toBe(0);
 });
 
+test.each([
+  ["plain", {}, (body: Buffer) => body],
+  ["gzip", { "content-encoding": "gzip" }, (body: Buffer) => gzipSync(body)],
+])("a %s body that is refused holds nothing while its answer is made", async (_name, headers, encode) => {
+  const bodies = new ByteBudget(8 * MiB);
+  const other = bodies.lease("other");
+  other.take(4 * MiB);
+  let held = Infinity;
+  const reading: Routes = (app) => {
+    app.post("/v1/refused", { config: { access: "none" } }, async (request, reply) => {
+      await readBody(request, limits.inferenceBodyBytes).catch(() => (held = bodies.used - other.bytes));
+      return reply.send({});
+    });
+  };
+  await using server = await startTestServer([reading], { services: { bodies } });
+  // In chunks, so that nobody knows beforehand that it will not fit.
+  const body = new Blob([new Uint8Array(encode(of(6 * MiB)))]).stream();
+  await server.fetch("/v1/refused", { method: "POST", body, headers, duplex: "half" } as RequestInit);
+  expect(held).toBe(0);
+  other.release();
+});
+
 test("a body is the same whatever its length and however it comes", async () => {
   const echoing: Routes = (app) => {
     app.post("/v1/echo", { config: { access: "none" } }, async (request) => {

@@ -19,7 +19,7 @@ type PartHeaders = Readonly<Record<string, readonly string[] | undefined>>;
 
 const MAX_HEADERS = 50;
 /** The heads of some fifty parts. */
-const WARY_BYTES = 4 * 1024;
+const SLICE_BYTES = 4 * 1024;
 /** RFC 2046 §5.1.1. */
 const MAX_BOUNDARY = 70;
 
@@ -65,7 +65,7 @@ export async function* formParts(
   // The parser's own errors do not destroy it; `feed` destroys it with the body's.
   parser.on("error", (error) => fail(parser.errored ?? incomplete(error)));
   feed(
-    warily(body, () => count),
+    slicedWhilePartsBegin(body, () => count),
     parser,
   ).catch(fail);
   try {
@@ -76,12 +76,15 @@ export async function* formParts(
 }
 
 /** A packet may hold a thousand parts: while new ones come, little is handed on at once, so that a form of too many ends early. */
-async function* warily(body: AsyncIterable<Buffer>, parts: () => number): AsyncGenerator<Buffer> {
+async function* slicedWhilePartsBegin(
+  body: AsyncIterable<Buffer>,
+  parts: () => number,
+): AsyncGenerator<Buffer> {
   let before = -1;
   for await (const chunk of body) {
     for (let at = 0; at < chunk.length;) {
       const now = parts();
-      const end = now === before ? chunk.length : at + WARY_BYTES;
+      const end = now === before ? chunk.length : at + SLICE_BYTES;
       before = now;
       yield chunk.subarray(at, end);
       at = end;

@@ -18,7 +18,7 @@ export const limits = {
   formFields: 50,
   /** Up to here a body costs less to read than asking Redis about limits. */
   shortBodyBytes: 64 * 1024,
-  /** Beyond so much of it a body comes in turns with all others, at this rate for the process, decoded bytes by themselves. */
+  /** Beyond so much of it a body that is read whole comes in turns with all others, at this rate for the process, decoded bytes by themselves. */
   quickBodyBytes: 1024 * 1024,
   largeBodyBytesPerSecond: 128 * 1024 * 1024,
   /** The small JSON bodies of every other resource: parsed where they are, so that the worst of them takes milliseconds. */

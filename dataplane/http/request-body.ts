@@ -32,7 +32,7 @@ async function readDecoded(request: BodyRequest, maxBytes: number): Promise<Buff
   const place = largeBodyReads.place();
   let length = 0;
   for await (const piece of streamBody(raw, maxBytes)) {
-    count(bodyLease, piece.length);
+    takeOrRelease(bodyLease, piece.length);
     pieces.push(piece);
     length += piece.length;
     if (length > limits.quickBodyBytes) await largeBodyReads.turn(place);
@@ -41,7 +41,7 @@ async function readDecoded(request: BodyRequest, maxBytes: number): Promise<Buff
 }
 
 /** Of a body that is refused nothing is kept, from here on: until its answer is out, others would be refused for what it held. */
-function count(lease: ByteLease, bytes: number): void {
+function takeOrRelease(lease: ByteLease, bytes: number): void {
   try {
     lease.take(bytes);
   } catch (error) {
@@ -114,7 +114,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
   const onData = (chunk: Buffer) => {
     try {
       if (pieces.length + chunk.length > maxBytes) throw bodyTooLarge(maxBytes);
-      count(bodyLease, chunk.length);
+      takeOrRelease(bodyLease, chunk.length);
     } catch (error) {
       pieces.drop();
       finish(() => reject(error));

@@ -1,20 +1,17 @@
 /** What a view shows is loaded by one hook: busy, failed, loaded, loaded again. */
 import { useCallback, useEffect, useState } from "preact/hooks";
 
-/** What is loaded, and of which `asked`: the inputs, and how often they were asked for. */
-interface State<Value> {
-  readonly value: Value | null;
-  readonly problem: Error | null;
-  readonly busy: boolean;
-  readonly asked: readonly unknown[];
-}
-
 export interface Loaded<Value> {
   /** The last one that came, also while the next one is on its way. */
   readonly value: Value | null;
   readonly problem: Error | null;
   readonly busy: boolean;
   readonly again: () => void;
+}
+
+interface State<Value> extends Omit<Loaded<Value>, "again"> {
+  /** What was loaded: the inputs, and how often they were asked for. */
+  readonly asked: readonly unknown[];
 }
 
 /**
