@@ -1,4 +1,5 @@
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
+import { Readable } from "node:stream";
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from "node:zlib";
 import { expect, test } from "vitest";
 import { startTestServer } from "../../test/fakes/test-server.ts";
@@ -9,12 +10,18 @@ const reading: Routes = (app) => {
   app.post("/v1/raw", { config: { access: "none" } }, async (request) => ({
     length: (await readBody(request, 100_000)).length,
   }));
+  app.post("/v1/digest", { config: { access: "none" } }, async (request) => ({
+    digest: digestOf(await readBody(request, 8 * 1024 * 1024)),
+  }));
   app.post("/v1/json", { config: { access: "none" } }, (request) => readJsonBody(request, 100_000));
 };
 
-async function post(path: string, body: Buffer | string, headers: Record<string, string> = {}) {
+const digestOf = (bytes: Buffer) => createHash("sha256").update(bytes).digest("hex");
+
+async function post(path: string, body: Buffer | Readable | string, headers: Record<string, string> = {}) {
   await using server = await startTestServer([reading]);
-  const response = await server.fetch(path, { method: "POST", body: body as BodyInit, headers });
+  const init = { method: "POST", body, headers, duplex: "half" };
+  const response = await server.fetch(path, init as RequestInit);
   return { status: response.status, body: (await response.json()) as Record<string, never> };
 }
 
@@ -31,6 +38,25 @@ test.each([
     body: { length: 50_000 },
   });
 });
+
+const large = randomBytes(5 * 1024 * 1024);
+const small = randomBytes(3_000);
+test.each([
+  ["large", large, large, "identity"],
+  ["large, of unknown length", large, piecesOf(large, 50_000), "identity"],
+  ["large, packed by gzip", large, gzipSync(large), "gzip"],
+  ["large, packed by zstandard, of unknown length", large, piecesOf(zstdCompressSync(large), 70_000), "zstd"],
+  ["of unknown length, a few bytes at a time", small, piecesOf(small, 3), "identity"],
+  ["packed, a few bytes at a time", small, piecesOf(gzipSync(small), 3), "gzip"],
+])("a body that is %s comes in as it was sent", async (_, bytes, sent, encoding) => {
+  const { body } = await post("/v1/digest", sent, { "content-encoding": encoding });
+  expect(body).toEqual({ digest: digestOf(bytes) });
+});
+
+function piecesOf(bytes: Buffer, size: number): Readable {
+  const count = Math.ceil(bytes.length / size);
+  return Readable.from(Array.from({ length: count }, (_, at) => bytes.subarray(at * size, (at + 1) * size)));
+}
 
 const bomb = Buffer.alloc(10_000_000);
 test.each([

@@ -4,6 +4,7 @@ import type { IncomingMessage } from "node:http";
 import { ApiError } from "../lib/api-error.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import { readJsonObject, type JsonObjectRead } from "../lib/json-read.ts";
+import { Slices } from "../lib/slices.ts";
 import { bodyTimeout, clientGone, bodyTooLarge } from "./body-errors.ts";
 import { encodingOf, streamBody } from "./body-stream.ts";
 import { inviteBody } from "./continue.ts";
@@ -11,6 +12,9 @@ import { limits } from "./limits.ts";
 import { dropRest } from "./linger.ts";
 import { largeBodyReads, slowReads } from "./read-turns.ts";
 import { SMALL_PIECE_BYTES, SmallPieces } from "./small-pieces.ts";
+
+/** A piece of 64 KiB takes some 20 µs. */
+const JOIN_SLICE_MS = 1;
 
 /** A request as far as its body is concerned. */
 export type BodyRequest = Pick<FastifyRequest, "raw" | "bodyLease">;
@@ -28,16 +32,14 @@ export function readBody(request: BodyRequest, maxBytes: number): Promise<Buffer
 
 async function readDecoded(request: BodyRequest, maxBytes: number): Promise<Buffer> {
   const { raw, bodyLease } = request;
-  const pieces: Buffer[] = [];
+  const pieces = new Pieces(0);
   const place = largeBodyReads.place();
-  let length = 0;
   for await (const piece of streamBody(raw, maxBytes)) {
     takeOrRelease(bodyLease, piece.length);
-    pieces.push(piece);
-    length += piece.length;
-    if (length > limits.quickBodyBytes) await largeBodyReads.turn(place);
+    pieces.add(piece);
+    if (pieces.length > limits.quickBodyBytes) await largeBodyReads.turn(place);
   }
-  return Buffer.concat(pieces, length);
+  return pieces.whole();
 }
 
 /** Of a body that is refused nothing is kept, from here on: until its answer is out, others would be refused for what it held. */
@@ -172,11 +174,13 @@ class Pieces {
     if (part !== null) this.#parts.push(part);
   }
 
-  whole(): Buffer {
+  whole(): Buffer | Promise<Buffer> {
     if (this.#whole !== null) return this.#whole.subarray(0, this.length);
     this.#push(this.#small.take());
     const [only] = this.#parts;
-    return this.#parts.length === 1 && only !== undefined ? only : Buffer.concat(this.#parts, this.length);
+    if (this.#parts.length === 1 && only !== undefined) return only;
+    if (this.length > limits.quickBodyBytes) return joinedInSlices(this.#parts, this.length);
+    return Buffer.concat(this.#parts, this.length);
   }
 
   drop(): void {
@@ -184,4 +188,16 @@ class Pieces {
     this.#small.take();
     this.#whole = null;
   }
+}
+
+/** As `Buffer.concat`, which takes 10 ms for 32 MiB: memory is had page by page. */
+async function joinedInSlices(parts: readonly Buffer[], length: number): Promise<Buffer> {
+  const whole = Buffer.allocUnsafeSlow(length);
+  const slices = new Slices(JOIN_SLICE_MS);
+  let at = 0;
+  for (const part of parts) {
+    if (slices.usedUp) await slices.pause();
+    at += part.copy(whole, at);
+  }
+  return whole;
 }
