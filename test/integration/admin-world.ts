@@ -168,6 +168,17 @@ export class AdminWorld {
     for (const { sync } of this.planes) await sync.copy(this.snapshot);
   }
 
+  /** Declares organization a with these rules for people, and b with its own beside it. */
+  async declarePeople(
+    identity: Partial<IdentityEntry> = {},
+    entry: Partial<OrganizationEntry> = {},
+  ): Promise<void> {
+    await this.declare([
+      tenantEntry(this.a, { identity: identityOf(this.issuer, this.a, identity), ...entry }),
+      tenantEntry(this.b, { identity: identityOf(this.issuer, this.b) }),
+    ]);
+  }
+
   /** A token for an organization. */
   token({ id }: Tenant, group: string, claims: Readonly<Record<string, unknown>> = {}): string {
     return this.issuer.token(this.signer, { aud: id, groups: [group], ...claims }, { alg: "ES256" });
