@@ -161,21 +161,46 @@ describe("streams that end oddly", () => {
     await serve(call);
     return { sent: call.sink.text, status: call.meter.settled[0]?.status };
   };
+  const done = "data: [DONE]\n\n";
   const whole = chunk("a") + chunk("", "stop");
+  const finish = (index: number, reason: string) => ({ index, delta: {}, finish_reason: reason });
+  const finished = (...choices: object[]) =>
+    `data: ${JSON.stringify({ id: "c", object: "chat.completion.chunk", model: "public-model", choices })}\n\n`;
+  const call = `data: ${JSON.stringify({ id: "c", created: 7, model: "upstream-name", choices: [{ index: 0, delta: { tool_calls: [{ index: 0, id: "call_1", type: "function", function: { name: "f", arguments: "{}" } }] } }] })}\n\n`;
 
   test.each([
-    ["without [DONE]", whole, whole],
-    ["without the last blank line", `${whole}data: [DONE]`, `${whole}data: [DONE]\n\n`],
-    ["within the event behind the end", `${whole}data: {"choices":[],"us`, whole],
-    ["with an error behind the end", `${whole}data: {"error":{"message":"late"}}\n\n`, whole],
+    ["without [DONE]", whole, whole + done],
+    ["without the last blank line", `${whole}data: [DONE]`, whole + done],
+    ["within the event behind the end", `${whole}data: {"choices":[],"us`, whole + done],
+    ["with an error behind the end", `${whole}data: {"error":{"message":"late"}}\n\n`, whole + done],
     [
       "with comments and CRLF",
       `: hi\r\n\r\n${whole.replaceAll("\n", "\r\n")}`,
-      `: hi\r\n\r\n${whole.replaceAll("\n", "\r\n")}`,
+      `: hi\r\n\r\n${whole.replaceAll("\n", "\r\n")}${done}`,
     ],
-    ["without finish_reason, with [DONE]", `${chunk("a")}data: [DONE]\n\n`, `${chunk("a")}data: [DONE]\n\n`],
+    [
+      "without finish_reason, with [DONE]",
+      chunk("a") + chunk("b") + done,
+      chunk("a") + chunk("b") + finished(finish(0, "stop")) + done,
+    ],
+    [
+      "with a call, without finish_reason and the last blank line, with [DONE]",
+      `${call}data: [DONE]`,
+      `${call.replace("upstream-name", "public-model")}${finished(finish(0, "tool_calls")).replace('"object"', '"created":7,"object"')}${done}`,
+    ],
+    ["with [DONE] alone", done, done],
   ])("rule 2.13: %s is complete", async (_name, body, sent) => {
     expect(await served(body)).toEqual({ sent, status: "ok" });
+  });
+
+  test("of several choices those without a reason get one", async () => {
+    const other = chunk("b").replace('"index":0', '"index":1');
+    fake.next({ raw: { body: chunk("a") + other + chunk("", "length") + done } });
+    const call = callTo("chat", bodyOf("chat", { stream: true, n: 2 }));
+    await serve(call);
+    expect(call.sink.text).toBe(
+      chunk("a") + other + chunk("", "length") + finished(finish(1, "stop")) + done,
+    );
   });
 
   test("in the middle of an event: the half event is kept from the client's JSON parser", async () => {

@@ -12,6 +12,7 @@ const FINISH = Buffer.from('"finish_reason"');
 const USAGE = Buffer.from('"usage"');
 const ERROR = Buffer.from('"error"');
 const DONE = Buffer.from("[DONE]");
+const DONE_EVENT = `data: ${DONE.toString()}\n\n`;
 
 /**
  * Offset of the value of a key at or behind `from` within the frame; -1: none. Bytes inside of a string never
@@ -36,12 +37,21 @@ const NULL_START = 0x6e;
 
 export class ChatTap extends Tap {
   readonly #finished = new Set<number>();
+  /** Choices that call tools. */
+  readonly #calling = new Set<number>();
+  /** Of the first chunk. */
+  #head: { id: string | undefined; created: number | undefined } | null = null;
+  #done = false;
   #template: DeltaTemplate | null = null;
   #audioLength = 0;
   #images = 0;
 
   override get written(): CountedOutput {
     return writtenWith(this.weight, this.#audioLength, this.#images);
+  }
+
+  override get missingEnd(): string {
+    return this.#done ? "" : DONE_EVENT;
   }
 
   inspect(frame: SseFrame): FrameAction {
@@ -61,6 +71,7 @@ export class ChatTap extends Tap {
       const delta = objectOf(choice?.["delta"]) ?? objectOf(choice?.["message"]) ?? {};
       this.#audioLength += audioLengthIn(delta);
       this.#images += imagesIn(delta);
+      if ((arrayOf(delta["tool_calls"]) ?? []).length > 0) this.#calling.add(Number(choice?.["index"] ?? 0));
       return sum + weighMessage(delta);
     }, 0);
   }
@@ -69,7 +80,7 @@ export class ChatTap extends Tap {
   #look(frame: SseFrame): FrameAction {
     const { bytes, dataStart, dataEnd } = frame;
     if (dataEnd - dataStart === DONE.length && bytes.compare(DONE, 0, DONE.length, dataStart, dataEnd) === 0)
-      return { kind: "terminal", model: null, last: true };
+      return this.#end(frame);
     if (valueAt(frame, ERROR, dataStart) !== -1 && this.#isError(frame))
       return { kind: "error", data: frameData(frame) };
     const model = this.#readHead(frame);
@@ -87,6 +98,30 @@ export class ChatTap extends Tap {
         this.#template = DeltaTemplate.of(frame, model, weight);
     }
     return model === null ? PASS : { kind: "patch", model };
+  }
+
+  /** `[DONE]`. Choices that nothing finished get their reasons first: official SDKs throw without (rule 2.13). */
+  #end(frame: SseFrame): FrameAction {
+    this.#done = true;
+    const open = Array.from({ length: this.options.choices }, (_, index) => index).filter(
+      (index) => !this.#finished.has(index),
+    );
+    if (open.length === 0 || this.#head === null) return { kind: "terminal", model: null, last: true };
+    const finish = {
+      ...this.#head,
+      object: "chat.completion.chunk",
+      model: this.options.model,
+      choices: open.map((index) => ({
+        index,
+        delta: {},
+        finish_reason: this.#calling.has(index) ? "tool_calls" : "stop",
+      })),
+    };
+    const bytes = Buffer.concat([
+      Buffer.from(`data: ${JSON.stringify(finish)}\n\n`),
+      frame.bytes.subarray(frame.start, frame.end),
+    ]);
+    return { kind: "terminal", model: null, last: true, bytes };
   }
 
   #anyFinish(frame: SseFrame): boolean {
@@ -154,12 +189,19 @@ export class ChatTap extends Tap {
   /** What stands in every chunk: the model's name, whose span comes back if it is foreign, and the tier. */
   #readHead(frame: SseFrame): Span | null {
     let span: Span | null = null;
+    const head: { id: string | undefined; created: number | undefined } = {
+      id: undefined,
+      created: undefined,
+    };
     this.read(frame, (reader, offset) =>
       reader.object((key) => {
         if (key === "model") span = this.foreignModel(reader, offset);
+        else if (key === "id") head.id = reader.string();
+        else if (key === "created") head.created = reader.number();
         else if (key === "service_tier") this.tier = reader.string() ?? this.tier;
       }),
     );
+    this.#head ??= head;
     return span;
   }
 }

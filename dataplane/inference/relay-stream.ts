@@ -90,7 +90,7 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
     if (faults > this.#countedFaults)
       metrics.streamFaults.inc({ dialect, kind: "tap" }, faults - this.#countedFaults);
     this.#countedFaults = faults;
-    return joined(this.#held);
+    return joined([...this.#held, this.#tap.missingEnd]);
   }
 
   #finish(): void {

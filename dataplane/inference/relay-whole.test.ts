@@ -19,7 +19,7 @@ test("an answer's bytes come back untouched save for the model's name", async ()
 
 test("a whole Chat answer gets annotations where it has none, and keeps those that it has", async () => {
   const choice = (message: string) => `{"index":0,"message":${message},"finish_reason":"stop"}`;
-  const body = `{"model":"public-model","choices":[${choice('{"role":"assistant"}')},${choice('{"annotations":[1]}')},${choice("{}")}]}`;
+  const body = `{"model":"public-model","choices":[${choice('{"role":"assistant"}')},${choice('{"annotations":[1]}')},${choice("{}")},${choice('{"annotations": null, "content":"a"}')}]}`;
   fake.next({ raw: { body } });
   const call = callTo("chat", bodyOf("chat"));
   await serve(call);
@@ -28,6 +28,7 @@ test("a whole Chat answer gets annotations where it has none, and keeps those th
       { message: { annotations: [] } },
       { message: { annotations: [1] } },
       { message: { annotations: [] } },
+      { message: { annotations: [], content: "a" } },
     ],
   });
 });

@@ -29,8 +29,6 @@ export async function relayWhole(job: RelayJob, answer: UpstreamAnswer): Promise
 function wholeEdits({ dialect, model, seal }: RelayJob, seen: WholeInspection, body: Buffer): Edit[] {
   const edits = seal === null ? [] : wholeSealEdits(dialect, body, seal);
   if (seen.model !== null) edits.push({ ...seen.model, text: JSON.stringify(model) });
-  if (dialect === "chat")
-    for (const { at, empty } of seen.bareMessages)
-      edits.push({ start: at, end: at, text: empty ? '"annotations":[]' : '"annotations":[],' });
+  edits.push(...seen.annotations);
   return edits;
 }

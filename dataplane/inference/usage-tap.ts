@@ -66,6 +66,8 @@ export interface StreamTap {
   readonly faults: number;
   /** Responses: the `sequence_number` of what would come next (rule 2.13). Meant for a stream's end. */
   readonly nextNumber: number;
+  /** What a complete answer still lacks for its dialect. Meant for a stream's end. */
+  readonly missingEnd: string;
 }
 
 /** What the taps have in common: the counters, and the weight of what was written. */
@@ -92,6 +94,10 @@ export abstract class Tap implements StreamTap {
 
   get nextNumber(): number {
     return 0;
+  }
+
+  get missingEnd(): string {
+    return "";
   }
 
   /** What the model wrote in a delta event, weighed. */

@@ -18,6 +18,7 @@ import { corruptAnswer } from "../dialects/upstream-error.ts";
 import { countedUsage, readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
+import type { Edit } from "../lib/json-splice.ts";
 import { BrokenAnswer } from "../loop/model-answer.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { failureOfErrorBody, type AttemptFailure } from "../upstream/failure.ts";
@@ -39,8 +40,8 @@ export interface WholeInspection {
   readonly failed: boolean;
   /** Spans of the top-level model name, when it is not the public id. */
   readonly model: Span | null;
-  /** Chat: offsets just behind the opening brace of each message without annotations, and whether it is empty. */
-  readonly bareMessages: readonly { readonly at: number; readonly empty: boolean }[];
+  /** Chat: what gives each message without a list of annotations an empty one. */
+  readonly annotations: readonly Edit[];
 }
 
 /**
@@ -62,7 +63,7 @@ export function inspectWhole(
     let error = false;
     let status: string | undefined;
     let span: Span | null = null;
-    const bareMessages: { at: number; empty: boolean }[] = [];
+    const annotations: Edit[] = [];
     reader.object((key) => {
       const kind = reader.kind();
       if (key === "model" && kind === "string") {
@@ -82,28 +83,33 @@ export function inspectWhole(
           reader.object((name) => {
             if (name !== "message" || reader.kind() !== "object") return;
             parts += 1;
-            const bare = bareMessage(reader);
-            if (bare !== null) bareMessages.push(bare);
+            annotations.push(...annotationsOf(reader));
           });
         });
       }
     });
     const failed = dialect === "responses" && (error || !isEndedStatus(status));
-    return { usage, tier, complete: parts > 0, failed, model: span, bareMessages };
+    return { usage, tier, complete: parts > 0, failed, model: span, annotations };
   });
 }
 
 const partsField = { messages: "content", chat: "choices", responses: "output" } as const;
 
-function bareMessage(reader: JsonReader): { at: number; empty: boolean } | null {
-  const at = reader.position + 1;
+/** Reads a Chat message. A list of annotations is always there (service.md "Chat completion"); some servers leave it out, or null. */
+function annotationsOf(reader: JsonReader): Edit[] {
+  const start = reader.position + 1;
+  const nulls: Edit[] = [];
   let members = 0;
-  let annotated = false;
+  let given = false;
   reader.object((key) => {
     members += 1;
-    annotated ||= key === "annotations";
+    if (key !== "annotations") return;
+    given = true;
+    if (reader.kind() === "null")
+      nulls.push({ start: reader.position, end: reader.position + 4, text: "[]" });
   });
-  return annotated ? null : { at, empty: members === 0 };
+  if (given) return nulls;
+  return [{ start, end: start, text: members === 0 ? '"annotations":[]' : '"annotations":[],' }];
 }
 
 function readUsage(dialect: Dialect, raw: unknown): MessagesUsage | null {
