@@ -1,7 +1,8 @@
-/** What a Chat or Responses upstream cannot be asked for, refused in the client's words. */
+/** What an upstream of another dialect cannot be asked for, refused in the client's words. */
 import { ApiError } from "../lib/api-error.ts";
 import type { Carry } from "./codecs.ts";
-import type { FunctionTool, JsonObject, MessagesRequest } from "./messages/types.ts";
+import type { Dialect } from "./dialect.ts";
+import type { FunctionTool, JsonObject, MessageParam, MessagesRequest } from "./messages/types.ts";
 
 const isFunctionTool = (tool: FunctionTool | JsonObject): tool is FunctionTool =>
   (tool.type ?? "custom") === "custom";
@@ -32,4 +33,29 @@ export function refusePrefill(request: MessagesRequest, carry: Carry): void {
     `messages.${last}: this model does not support assistant message prefill. The conversation must end with a user message.`,
     { param: `messages.${last}` },
   );
+}
+
+/**
+ * A turn of nothing cannot be written in every dialect. Without the user's last one the model would continue the answer before it
+ * instead, and without any the upstream would refuse in words that name nothing.
+ * @param written the turns that are left.
+ * @throws ApiError that names the conversation.
+ */
+export function refuseNothingSaid(
+  request: MessagesRequest,
+  carry: Carry,
+  written: readonly Pick<MessageParam, "role">[],
+): void {
+  const last = (turns: readonly Pick<MessageParam, "role">[]) =>
+    turns.findLast(({ role }) => role !== "system")?.role;
+  if (written.length > 0 && !(last(request.messages) === "user" && last(written) === "assistant")) return;
+  throw nothingSaid(carry.dialect);
+}
+
+/** Nothing of the conversation is left to be answered. */
+export function nothingSaid(client: Dialect): ApiError {
+  const param = client === "responses" ? "input" : "messages";
+  return new ApiError("invalid_request", `${param}: the last turn has no content that this model takes.`, {
+    param,
+  });
 }

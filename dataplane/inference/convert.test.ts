@@ -472,3 +472,74 @@ test("rule 2.11: only a Messages upstream gets the version headers, whoever the 
   expect(fake.requests[1]?.headers).not.toHaveProperty("anthropic-version");
   expect(fake.requests[1]?.headers).not.toHaveProperty("anthropic-beta");
 });
+
+describe("a conversation whose last turn has nothing that the upstream takes", () => {
+  const turn = (role: string, content: unknown) => ({ role, content });
+  const [asked, answered, empty] = [turn("user", "a"), turn("assistant", "b"), turn("user", "")];
+  const answeredBlocks = turn("assistant", [{ type: "text", text: "b" }]);
+  const blank = turn("user", [{ type: "input_text", text: "" }]);
+  const reasoning = { type: "reasoning", id: "rs_1", summary: [] };
+  test.each<[string, Dialect, Dialect, object, string]>([
+    [
+      "an empty turn behind an answer",
+      "chat",
+      "messages",
+      { messages: [asked, answered, empty] },
+      "messages",
+    ],
+    ["an empty turn alone", "chat", "messages", { messages: [empty] }, "messages"],
+    ["an empty turn behind an answer", "responses", "messages", { input: [asked, answered, empty] }, "input"],
+    ["an empty text", "responses", "messages", { input: [blank] }, "input"],
+    ["no content", "responses", "chat", { input: [turn("user", [])] }, "input"],
+    ["no content", "messages", "chat", { messages: [turn("user", [])] }, "messages"],
+    ["no content", "messages", "responses", { messages: [turn("user", [])] }, "messages"],
+    ["reasoning that nobody kept", "responses", "messages", { input: [reasoning] }, "input"],
+    ["reasoning that nobody kept", "responses", "responses", { input: [reasoning] }, "input"],
+  ])("%s is refused before the upstream is asked: %s to %s", async (_, client, upstream, body, param) => {
+    const error = await refusal(callTo(client, upstream, bodyOf(client, body)));
+    expect([error.kind.status, error.param]).toEqual([400, param]);
+    expect(fake.requests).toEqual([]);
+  });
+
+  test.each<[string, Dialect, Dialect, object, object]>([
+    [
+      "an empty turn before others goes",
+      "chat",
+      "messages",
+      { messages: [empty, asked, answered, empty, asked] },
+      { messages: [asked, answeredBlocks, asked] },
+    ],
+    [
+      "an empty turn behind another of the user goes",
+      "chat",
+      "messages",
+      { messages: [asked, empty] },
+      { messages: [asked] },
+    ],
+    [
+      "a Chat client's own answer stays the last turn",
+      "chat",
+      "messages",
+      { messages: [asked, answered] },
+      { messages: [asked, answeredBlocks] },
+    ],
+    [
+      "where an upstream takes it, it stays",
+      "chat",
+      "responses",
+      { messages: [asked, answered, empty] },
+      { input: expect.toSatisfy((input: unknown[]) => input.length === 3) },
+    ],
+    [
+      "instructions alone are to be answered",
+      "responses",
+      "responses",
+      { input: [reasoning], instructions: "Say hi." },
+      { input: [], instructions: "Say hi." },
+    ],
+  ])("%s: %s to %s", async (_, client, upstream, body, sent) => {
+    fake.next(hello);
+    await serve(callTo(client, upstream, bodyOf(client, body)));
+    expect(fake.requests[0]?.json()).toMatchObject(sent);
+  });
+});

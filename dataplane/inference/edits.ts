@@ -8,6 +8,7 @@ import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import { priceEffects } from "../dialects/price-effects.ts";
 import { leavesTierOpen, standardTier, type TierPlan } from "../dialects/tiers.ts";
+import { nothingSaid } from "../dialects/upstream-checks.ts";
 import type { Member, ObjectSpan } from "../lib/json-reader.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
 import type { Inspection } from "./inspect-body.ts";
@@ -49,7 +50,8 @@ export interface RelayWishes {
 
 /**
  * The body for one upstream of a route.
- * @throws ApiError 400 when a field would be dropped and `strict` forbids it; 413 when its sealed reasoning is too large.
+ * @throws ApiError 400 when a field would be dropped and `strict` forbids it, or nothing of the conversation may go; 413 when its
+ * sealed reasoning is too large.
  */
 export function relayBody(
   inspection: Inspection,
@@ -194,6 +196,8 @@ class RelayEdits {
     const gone = new Set([...this.#gone, ...bareReasoning.map(({ start }) => start)]);
     if (gone.size === 0) return;
     const isGone = (index: number) => gone.has(inputItems[index]?.start ?? -1);
+    const isEmpty = inputItems.every((_, index) => isGone(index));
+    if (isEmpty && present(this.#look.fields, "instructions") === undefined) throw nothingSaid("responses");
     for (const edit of removeEntries(inputItems, isGone)) this.#edits.push(edit);
   }
 

@@ -5,7 +5,7 @@ import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
 import { chatStops } from "../stop-sequences.ts";
-import { functionTools, refusePrefill } from "../upstream-checks.ts";
+import { functionTools, nothingSaid, refusePrefill } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
 import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "../messages/types.ts";
 import { writeMessages } from "./write-messages.ts";
@@ -19,9 +19,11 @@ export function writeChatRequest(
   noteLosses(carry, "chat", notes);
   refuseMedia(request, carry, target);
   refusePrefill(request, carry);
+  const messages = writeMessages(request, carry, target);
+  if (messages.length === 0) throw nothingSaid(carry.dialect);
   const body: JsonObject = {
     model: target.upstreamModel,
-    messages: writeMessages(request, carry, target),
+    messages,
     ...writeLimits(request, carry, target),
     ...writeStops(request),
     ...writeTools(request, carry),

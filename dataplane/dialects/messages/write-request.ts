@@ -8,6 +8,7 @@ import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabil
 import { noteLosses } from "../losses.ts";
 import { fields as requestFields } from "../request-fields.ts";
 import { signatureFor } from "../reasoning.ts";
+import { refuseNothingSaid } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
 import type { ContentBlockParam, FunctionTool, JsonObject, MessageParam, MessagesRequest } from "./types.ts";
 
@@ -103,6 +104,7 @@ function writeConversation(
   // Messages wants a user's turn: where there are only instructions, they are it.
   if (kept.length === 0 && system !== "")
     return { messages: [{ role: "user", content: system }], system: undefined };
+  refuseNothingSaid(request, carry, kept);
   return { messages: kept, ...(system !== "" && { system }) };
 }
 

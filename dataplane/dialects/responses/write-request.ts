@@ -6,7 +6,7 @@ import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { instructionsOf } from "../instructions.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
-import { functionTools, refusePrefill } from "../upstream-checks.ts";
+import { functionTools, nothingSaid, refusePrefill } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
 import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "../messages/types.ts";
 import { writeInput } from "./write-input.ts";
@@ -49,6 +49,7 @@ function writeConversation(request: MessagesRequest, carry: Carry, target: Targe
   const input = writeInput(request, carry, target);
   // An input is mandatory: where there are only instructions, they are it.
   if (input.length === 0 && instructions !== undefined) return { input: instructions };
+  if (input.length === 0) throw nothingSaid(carry.dialect);
   return { ...(instructions !== undefined && { instructions }), input };
 }
 
