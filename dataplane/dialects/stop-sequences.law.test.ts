@@ -136,6 +136,28 @@ test("which are looked for here", () => {
   expect(stopsCutHere("responses", ["1", "", "\ud83d"])).toEqual(["1"]);
 });
 
+test("a call before the sequence is still to be made, and a refusal stays one", () => {
+  const call: MessagesEvent[] = [
+    {
+      type: "content_block_start",
+      index: 0,
+      content_block: { type: "tool_use", id: "t", name: "f", input: {} },
+    },
+    { type: "content_block_stop", index: 0 },
+  ];
+  const events = [start, ...call, ...textEvents(["no E", "ND yes"], 0), ...end];
+  const cut = new StopCutter(["END"]).push(events, () => usage);
+  const wanted = {
+    content: [{ type: "tool_use" }, { type: "text", text: "no " }],
+    stop_reason: "tool_use",
+    stop_sequence: null,
+  };
+  expect(messageOf(cut)).toMatchObject(wanted);
+  expect(cutMessage(messageOf(events), ["END"])).toMatchObject(wanted);
+  const refused = { ...messageOf([start, ...textEvents(["no END"], -1)]), stop_reason: "refusal" as const };
+  expect(cutMessage(refused, ["END"])).toEqual({ ...refused, content: [{ type: "text", text: "no " }] });
+});
+
 const usage = { input_tokens: 1, output_tokens: 2 };
 const message: MessagesResponse = {
   id: "msg_1",

@@ -131,6 +131,7 @@ export class StopCutter {
   readonly #sequences: StopSequences;
   /** The text block that is open; `start` is held until there is something to show in it. */
   #open: { start: MessagesEvent | null; readonly index: number; readonly matcher: StopMatcher } | null = null;
+  #calls = false;
   /** A sequence was found: the answer is complete. */
   isCut = false;
 
@@ -155,6 +156,7 @@ export class StopCutter {
       this.#open = { start, index, matcher: new StopMatcher(this.#sequences) };
       return this.#text(block.text, said, usage);
     }
+    if (event.type === "content_block_start" && event.content_block.type === "tool_use") this.#calls = true;
     if (event.type === "content_block_delta" && event.delta.type === "text_delta")
       return this.#text(event.delta.text, said, usage);
     if (event.type === "content_block_delta") this.#begin(said);
@@ -175,11 +177,7 @@ export class StopCutter {
     this.isCut = true;
     if (start === null) said.push({ type: "content_block_stop", index });
     said.push(
-      {
-        type: "message_delta",
-        delta: { stop_reason: "stop_sequence", stop_sequence: stop },
-        usage: usage(),
-      },
+      { type: "message_delta", delta: endedBy(stop, this.#calls), usage: usage() },
       { type: "message_stop" },
     );
   }
@@ -201,7 +199,13 @@ export class StopCutter {
   }
 }
 
-/** A whole answer, cut. */
+/** Why a cut answer ended: whoever is called must not miss it (dialects.md §D3). */
+const endedBy = (stop: string, calls: boolean) =>
+  calls
+    ? ({ stop_reason: "tool_use", stop_sequence: null } as const)
+    : ({ stop_reason: "stop_sequence", stop_sequence: stop } as const);
+
+/** A whole answer, cut. A refusal stays one. */
 export function cutMessage(message: MessagesResponse, stops: readonly string[]): MessagesResponse {
   if (stops.length === 0) return message;
   const sequences = new StopSequences(stops);
@@ -209,10 +213,18 @@ export function cutMessage(message: MessagesResponse, stops: readonly string[]):
     if (block.type !== "text") continue;
     const { text, stop } = new StopMatcher(sequences).push(block.text);
     if (stop === null) continue;
-    const { stop_details: _details, ...rest } = message;
     const before = message.content.slice(0, at);
     const content = text === "" ? before : [...before, { ...block, text }];
-    return { ...rest, content, stop_reason: "stop_sequence", stop_sequence: stop };
+    if (message.stop_reason === "refusal") return { ...message, content };
+    const { stop_details: _details, ...rest } = message;
+    return {
+      ...rest,
+      content,
+      ...endedBy(
+        stop,
+        before.some(({ type }) => type === "tool_use"),
+      ),
+    };
   }
   return message;
 }
