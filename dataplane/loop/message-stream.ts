@@ -47,7 +47,7 @@ export class MessageStream {
     await this.say(events);
   }
 
-  /** Begins the message of an answer that no model has begun. */
+  /** Begins the message of an answer that no model has begun, with the results that wait for it. */
   async begin(): Promise<void> {
     if (!this.started) await this.say([this.#start()]);
   }

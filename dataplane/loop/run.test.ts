@@ -516,6 +516,9 @@ describe("rule 7.10: calls that a resent conversation leaves pending", () => {
     expect(whole.end).toMatchObject({ delta: { stop_reason: "pause_turn" } });
     const streamed = await run(failing, { input });
     expect(streamed.failure).toMatchObject({ code: "upstream_error", retry: false });
+    expect(streamed.emitted[0]?.type).toBe("message_start");
+    expect(codes(streamed.starts)).toEqual(["ok", "ok"]);
+    expect(streamed.end).toBeUndefined();
     for (const { settled } of [whole, streamed])
       expect(settled).toMatchObject([{ status: "error", tools: { webSearches: 2 } }]);
   });

@@ -236,6 +236,8 @@ class Loop {
       // A failure pauses the answer (rule 3.8), a corrupt one fails it (service.md "What becomes of an item").
       const pauses = this.#input.rules.dialect === "messages" && !this.#input.streamed;
       if (pauses && broken?.corrupt !== true) return null;
+      // A stream brings what resent calls found before it fails (rule 3.8).
+      if (this.#input.streamed) await this.#message.begin();
       // The client's SDK must not repeat what has been billed, and must not see the provider's words.
       throw new ApiError("upstream_error", "the upstream failed; what was done so far has been billed", {
         retry: false,

@@ -10,6 +10,7 @@ import {
   final,
   hit,
   howOften,
+  organization,
   otherKeys,
   question,
   thanks,
@@ -206,8 +207,34 @@ describe("rule 3.6: a resent call without a result is run before the model is as
       expect((await ask(`m-${other}`, false, [pending, { ...client, id: pending.id }])).status).toBe(400);
       expect(world.upstream.requests).toHaveLength(0);
     });
+
+    const tooLong = "prompt is too long: 210000 tokens > 200000 maximum";
+    test.each([
+      [400, tooLong],
+      [413, "too large"],
+      [500, "broken"],
+    ])("what it brought is the client's when the upstream then answers %i", async (status, message) => {
+      for (const stream of [false, true]) {
+        const before = await world.plane.holds.standing.credit(organization);
+        world.upstream.reset();
+        world.upstream.model(`upstream-${other}`, () => ({ error: { status, message } }));
+        const told = await ask(`m-${other}`, stream, [said, pending]);
+        expect([told.status, told.body]).toEqual([200, expect.stringContaining(hit.title)]);
+        expect(told.body).not.toContain(message);
+        expect(told.body.includes('"pause_turn"')).toBe(!stream);
+        if (stream) expect(streamNames(told.body)).toEqual(failedAfterResult);
+        expect(await world.plane.holds.standing.credit(organization)).toMatchObject({
+          used: before.used + 320_000n,
+          held: 0n,
+        });
+      }
+    });
   });
 });
+
+/** The events of a stream whose resent call was run before the upstream failed. */
+const failedAfterResult = ["message_start", "content_block_start", "content_block_stop", "error"];
+const streamNames = (body: string) => [...body.matchAll(/^event: (.*)$/gm)].map(([, name]) => name);
 
 test("twenty resent turns with their searches work, and thinking keeps its signature", async () => {
   const tools: Anthropic.ToolUnion[] = [{ type: "web_search_20250305", name: "web_search" }];
