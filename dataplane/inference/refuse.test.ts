@@ -18,6 +18,7 @@ function refusalOf(dialect: Dialect, more: object): string | null {
 }
 
 const chatFunction = { type: "function", function: { name: "f" } };
+const chosen = (name: string) => ({ type: "tool", name });
 const allowed = (...list: object[]) => ({ type: "allowed_tools", mode: "required", tools: list });
 const chatAllowed = (...list: object[]) => ({
   type: "allowed_tools",
@@ -86,6 +87,18 @@ const refusals: [Dialect, object, string][] = [
   [
     "responses",
     { tool_choice: { type: "web_search" }, tools: [{ type: "x_search" }] },
+    "invalid_request_error tool_choice",
+  ],
+  ["messages", { tool_choice: chosen("x_search") }, "unsupported_tool tool_choice"],
+  ["messages", { ...tools({ name: "f" }), tool_choice: chosen("x_search") }, "unsupported_tool tool_choice"],
+  [
+    "messages",
+    { ...tools({ type: "web_search_20250305", name: "web_search" }), tool_choice: chosen("x_search") },
+    "invalid_request_error tool_choice",
+  ],
+  [
+    "chat",
+    { tool_choice: { type: "x_search" }, web_search_options: {} },
     "invalid_request_error tool_choice",
   ],
   ["chat", { tool_choice: { type: "web_search" } }, "unsupported_tool tool_choice"],
@@ -281,6 +294,14 @@ const harmless: [Dialect, object][] = [
   ["responses", { max_tool_calls: null }],
   ["responses", { max_tool_calls: 3 }],
   ["responses", { tool_choice: { type: "function", name: "f" } }],
+  ["messages", { tool_choice: chosen("f") }],
+  ["messages", { tool_choice: { type: "any", name: "x_search" } }],
+  ["messages", { ...tools({ name: "x_search" }), tool_choice: chosen("x_search") }],
+  ["messages", { ...tools({ type: "custom", name: "x_search" }), tool_choice: chosen("x_search") }],
+  [
+    "messages",
+    { ...tools({ type: "x_search_20261005", name: "x_search" }), tool_choice: chosen("x_search") },
+  ],
   ["chat", { tool_choice: "required" }],
   ["chat", { ...tools(chatFunction), tool_choice: chatFunction }],
   ["chat", { tool_choice: { type: "custom", custom: { name: "web_search" } } }],

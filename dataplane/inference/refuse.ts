@@ -5,14 +5,14 @@
  */
 import type { Policy, Prices, Route } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
-import { serverToolNames, serverToolOf } from "../dialects/find-server-tool.ts";
+import { isServerToolName, serverToolNames, serverToolOf } from "../dialects/find-server-tool.ts";
 import { serverTools, type ServerToolName } from "../dialects/server-tools.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { allToolsOff, toolCapabilities } from "../tools/capabilities.ts";
 import type { Facts } from "./inspect-body.ts";
 import { present } from "./inspect-fields.ts";
-import type { ToolEntry } from "./inspect-tools.ts";
+import type { InspectedChoice, ToolEntry } from "./inspect-tools.ts";
 import { bodyFieldError } from "./inspect-walk.ts";
 
 /** What an entry of `tools` is: run by the client, run by this service, or not to be had here. */
@@ -216,9 +216,11 @@ const noOutput = (look: Facts) =>
 const noMedia = ({ dialect }: Facts, path: readonly PathStep[], what: string) =>
   bodyFieldError("unsupported_content", dialect, path, `the model does not support ${what} as content`);
 
+/** A server tool that is chosen has to be among the tools (rule 3.2). What else is chosen is for the upstream to judge. */
 function refuseToolChoice(look: Facts): void {
   const choice = look.toolChoice;
-  if (choice === null || look.dialect === "messages") return;
+  if (choice === null) return;
+  if (look.dialect === "messages") return refuseNamedChoice(look, choice);
   const refuseChoice = look.dialect === "chat" ? refuseChatChoice : refuseResponsesChoice;
   refuseChoice(look, choice.type);
   for (const type of choice.allowed) if (!isClientTool(look, type)) refuseChoice(look, type);
@@ -227,26 +229,30 @@ function refuseToolChoice(look: Facts): void {
 const isClientTool = ({ dialect, tools }: Facts, type: string): boolean =>
   tools.some((tool) => tool.type === type && classOf(dialect, tool) === "client");
 
-/** When a server tool is declared as well, the tool loop judges the choice. */
+/** A client's own tool may have the name of a server tool that is not declared. */
+function refuseNamedChoice(look: Facts, { type, name }: InspectedChoice): void {
+  if (type !== "tool" || !isServerToolName(name)) return;
+  const isOwn = look.tools.some((tool) => tool.name === name && classOf(look.dialect, tool) === "client");
+  if (!isOwn) refuseUndeclared(look, name, name);
+}
+
 function refuseChatChoice(look: Facts, type: string): void {
-  if (!hostedTools.test(type) || declaredServerTools(look).size > 0) return;
-  throw notAmongTools(look.dialect, "unsupported_tool", type);
+  if (!hostedTools.test(type)) return;
+  const wanted = serverToolNames.find((name) => type === name || type.startsWith(`${name}_`));
+  refuseUndeclared(look, type, wanted);
 }
 
 function refuseResponsesChoice(look: Facts, type: string): void {
-  if (plainChoices.test(type)) return;
-  const declared = declaredServerTools(look);
-  const wanted = serverToolOf("responses", type);
-  if (wanted !== undefined && declared.has(wanted)) return;
-  const code = wanted !== undefined && declared.size > 0 ? "invalid_request_error" : "unsupported_tool";
-  throw notAmongTools(look.dialect, code, type);
+  if (!plainChoices.test(type)) refuseUndeclared(look, type, serverToolOf("responses", type));
 }
 
-const notAmongTools = (
-  dialect: Dialect,
-  code: "invalid_request_error" | "unsupported_tool",
-  type: string,
-): ApiError => bodyFieldError(code, dialect, ["tool_choice"], `"${type}" is not among the tools`);
+/** @param wanted what `chosen` stands for; undefined for a tool that is not to be had here. */
+function refuseUndeclared(look: Facts, chosen: string, wanted: ServerToolName | undefined): void {
+  const declared = declaredServerTools(look);
+  if (wanted !== undefined && declared.has(wanted)) return;
+  const code = wanted !== undefined && declared.size > 0 ? "invalid_request_error" : "unsupported_tool";
+  throw bodyFieldError(code, look.dialect, ["tool_choice"], `"${chosen}" is not among the tools`);
+}
 
 /** Searches that ran before, of a tool that is not declared now. */
 function refuseSearchCalls(look: Facts): void {

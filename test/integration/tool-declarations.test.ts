@@ -139,6 +139,12 @@ describe("400 unsupported_tool", () => {
     ],
     [
       "hosted tool_choice when tools holds no server tool",
+      "messages",
+      { ...tools({ name: "f", input_schema: {} }), tool_choice: { type: "tool", name: "web_search" } },
+      "tool_choice",
+    ],
+    [
+      "hosted tool_choice when tools holds no server tool",
       "responses",
       { tool_choice: { type: "web_search" } },
       "tool_choice",
@@ -497,6 +503,18 @@ describe("400 invalid_request_error", () => {
       "responses",
       { max_tool_calls: 0 },
       "max_tool_calls",
+    ],
+    [
+      "hosted tool_choice without the same tool in tools",
+      "messages",
+      { ...tools(search), tool_choice: { type: "tool", name: "x_search" } },
+      "tool_choice",
+    ],
+    [
+      "hosted tool_choice without the same tool in tools",
+      "chat",
+      { ...options({}), tool_choice: { type: "x_search" } },
+      "tool_choice",
     ],
     [
       "hosted tool_choice without the same tool in tools",
