@@ -85,6 +85,15 @@ describe("accepted", () => {
     expect(readDeclarations("responses", { tools }, false).webFetch).toBeNull();
   });
 
+  test("blocked domains of a Responses client hold for searches and opened pages", () => {
+    const tools = [{ type: "web_search", filters: { blocked_domains: ["b.example"] } }];
+    const domains = { allowed: null, blocked: [{ domain: "b.example" }] };
+    expect(readDeclarations("responses", { tools }, true)).toMatchObject({
+      webSearch: { domains },
+      webFetch: { domains },
+    });
+  });
+
   test("a function tool named web_fetch disables page opening", () => {
     const responses = { tools: [{ type: "web_search" }, { type: "function", name: "web_fetch" }] };
     expect(readDeclarations("responses", responses, true).webFetch).toBeNull();

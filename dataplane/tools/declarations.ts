@@ -50,7 +50,7 @@ export interface RequestedTools {
 /** Opened pages are cut at this many tokens in Responses and Chat (service.md "Limits"). */
 const OPENED_PAGE_TOKENS = 25_000;
 const MAX_RESULTS = 10;
-/** Domains in `filters.allowed_domains` of Responses (service.md "Limits"). */
+/** Domains in a list of `filters` of Responses (service.md "Limits"). */
 const MAX_FILTERED_DOMAINS = 100;
 
 /**
@@ -134,7 +134,7 @@ function readFetchOptions(reader: DeclarationReader, entry: JsonObject, steps: r
   };
 }
 
-/** Opening a page is a part of `web_search` in Responses and Chat; the list of allowed domains holds for it too. */
+/** Opening a page is a part of `web_search` in Responses and Chat; the domain lists hold for it too. */
 const opening = (search: SearchDeclaration): FetchDeclaration => ({
   maxUses: null,
   domains: search.domains,
@@ -211,14 +211,10 @@ function readResponses(body: JsonObject, mayOpen: boolean): RequestedTools {
       if (webSearch !== null)
         reader.fail("invalid_request_error", steps, "the tool web_search is defined twice");
       const filterSteps = [...steps, "filters"];
-      const { allowed_domains: allowed } = reader.object(entry["filters"] ?? {}, filterSteps);
+      const filters = reader.object(entry["filters"] ?? {}, filterSteps);
       webSearch = {
         maxUses: null,
-        domains: reader.domains(
-          allowed === undefined ? {} : { allowed_domains: allowed },
-          filterSteps,
-          MAX_FILTERED_DOMAINS,
-        ),
+        domains: reader.domains(filters, filterSteps, MAX_FILTERED_DOMAINS),
         location: reader.location(entry, steps),
         results: reader.contextSize(entry, steps),
       };

@@ -388,6 +388,24 @@ describe("400 invalid_request_error", () => {
       "web_search_options.search_context_size",
     ],
     [
+      "allowed_domains with blocked_domains",
+      "responses",
+      inHosted({ filters: { allowed_domains: ["a.example"], blocked_domains: ["b.example"] } }),
+      "tools[0].filters.blocked_domains",
+    ],
+    [
+      "filters.blocked_domains over 100 domains",
+      "responses",
+      inHosted({ filters: { blocked_domains: domains(101) } }),
+      "tools[0].filters.blocked_domains",
+    ],
+    [
+      "filters.blocked_domains with a scheme",
+      "responses",
+      inHosted({ filters: { blocked_domains: ["http://a.example"] } }),
+      "tools[0].filters.blocked_domains[0]",
+    ],
+    [
       "filters.allowed_domains over 100 domains",
       "responses",
       inHosted({ filters: { allowed_domains: domains(101) } }),

@@ -70,6 +70,13 @@ const cases: readonly Case[] = [
     shown: true,
     declaration: { allowed_domains: ["gates.example"] },
   },
+  {
+    code: "url_not_allowed",
+    tool: "web_fetch",
+    input: (pages) => ({ url: `${pages}/page` }),
+    shown: true,
+    declaration: { blocked_domains: ["127.0.0.1"] },
+  },
   { code: "url_not_in_prior_context", tool: "web_fetch", input: (pages) => ({ url: `${pages}/page` }) },
   {
     code: "url_not_accessible",
