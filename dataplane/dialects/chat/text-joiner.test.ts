@@ -26,6 +26,14 @@ describe("rule 3.12: the texts of all iterations are joined by exactly one blank
     [["A", "\n"], "A"],
     [["\nA\n\nB\n"], "\nA\n\nB\n"],
     [["A  ", "  B"], "A  \n\n  B"],
+    [["A", " \n ", "B"], "A\n\nB"],
+    [["A", " ", "\t", "B"], "A\n\nB"],
+    [[" \n ", "B"], "B"],
+    [["A", " \n "], "A"],
+    [["A \n \n ", " \n\t\n  B"], "A \n\n  B"],
+    [["A\n \nB", "C"], "A\n \nB\n\nC"],
+    [[" \n A \n "], " \n A \n "],
+    [[" \n "], " \n "],
     [[], ""],
   ])("%j", (iterations, expected) => {
     expect(joined(iterations.map((text) => [text]))).toBe(expected);

@@ -1,46 +1,64 @@
 /**
  * Joins the texts of all iterations of a tool loop for a Chat client, who sees no tools: one blank line between
- * them, whatever newlines stand at their edges, and nothing for an iteration without text (service.md
+ * them, whatever blank lines stand at their edges, and nothing for an iteration of white space alone (service.md
  * "Citations in Responses and Chat"; rule 3.12). Works piece by piece, so that a stream and a whole answer read the same.
  *
- *   writing ──tool──> between ──text──> writing
+ *   waiting ──words──> writing ──tool──> waiting
  *
- * While writing, newlines at the end are held back: they may turn out to be an edge.
+ * While waiting, white space is held back; while writing, white space at the end from its first line break on: it may
+ * turn out to be an edge. The very first and last white space of an answer is no edge, and stays.
  */
-const LEADING = /^[\r\n]+/;
-const TRAILING = /[\r\n]+$/;
-
 export class TextJoiner {
+  /** White space alone. */
   #held = "";
-  #between = false;
+  #writing = false;
+  #afterTool = false;
   #said = false;
 
   /** What may be said now that this text came. */
   push(text: string): string {
-    let rest = this.#held + text;
-    if (this.#between) {
-      rest = text.replace(LEADING, "");
-      if (rest === "") return "";
-      this.#between = false;
-      if (this.#said) rest = `\n\n${rest}`;
+    if (text.trim() === "" && (this.#held !== "" || !this.#writing)) {
+      this.#held += text;
+      return "";
     }
-    const edge = TRAILING.exec(rest);
-    this.#held = edge === null ? "" : edge[0];
-    const said = edge === null ? rest : rest.slice(0, edge.index);
-    this.#said ||= said !== "";
-    return said;
+    const rest = this.#writing ? this.#held + text : this.#begin(this.#held + text);
+    const edge = trailingEdge(rest);
+    this.#held = rest.slice(edge);
+    return rest.slice(0, edge);
   }
 
   /** A server tool was called: the iteration's text is over. */
   toolRan(): void {
     this.#held = "";
-    this.#between = true;
+    this.#writing = false;
+    this.#afterTool = true;
   }
 
   /** What is left to say at the end of the answer. */
   end(): string {
-    const rest = this.#held;
+    const rest = this.#afterTool && !this.#writing ? "" : this.#held;
     this.#held = "";
     return rest;
   }
+
+  /** The first text of an iteration that has words. */
+  #begin(text: string): string {
+    const separator = this.#afterTool && this.#said ? "\n\n" : "";
+    this.#writing = true;
+    this.#said = true;
+    return separator + (this.#afterTool ? text.slice(leadingEdge(text)) : text);
+  }
+}
+
+/** Where the first line with words begins. */
+function leadingEdge(text: string): number {
+  const blank = text.slice(0, text.length - text.trimStart().length);
+  return Math.max(blank.lastIndexOf("\n"), blank.lastIndexOf("\r")) + 1;
+}
+
+/** Where the last line with words ends. */
+function trailingEdge(text: string): number {
+  const end = text.trimEnd().length;
+  const lineBreak = text.slice(end).search(/[\r\n]/);
+  return lineBreak === -1 ? text.length : end + lineBreak;
 }
