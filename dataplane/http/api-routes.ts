@@ -56,7 +56,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
   return [
     modelRoutes,
     keyRoutes(keys, { pool, holds }),
-    countTokensRoutes(countUpstream, large, sealerOf),
+    countTokensRoutes(countUpstream, large, sealerOf, files),
     inferenceRoutes({ meter: holds, serve }),
     fileRoutes(files),
     messageBatchRoutes(context, publicUrl),

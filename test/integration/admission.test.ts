@@ -109,6 +109,7 @@ beforeAll(async () => {
           () => Promise.resolve(1),
           null,
           sealing([{ id: "test", key: Buffer.alloc(32, 7) }]),
+          files,
         ),
         fileRoutes(files),
         messageBatchRoutes(batches.context, () => ""),
@@ -362,6 +363,20 @@ describe("endpoints that cost nothing share a budget of the organization (rule 7
     // Of a compressed one it shows once it is unpacked.
     expect((await post(path, gzipSync(large), { "content-encoding": "gzip" })).status).toBe(429);
     expect((await post(path, body("x"))).status).toBe(200);
+  });
+
+  test("of which the files that a request names are a part", async () => {
+    await begin(1_000_000n);
+    const form = new FormData();
+    form.append("file", new File(["a ".repeat(10 * MiB)], "a.txt", { type: "text/plain" }));
+    const stored = await server().fetch("/v1/files", { method: "POST", headers: headers(), body: form });
+    const { id } = (await stored.json()) as { id: string };
+    const content = [{ type: "document", source: { type: "file", file_id: id } }];
+    const body = JSON.stringify({ model: "alpha", messages: [{ role: "user", content }] });
+    const path = "/v1/messages/count_tokens";
+    const statuses = [];
+    for (let n = 0; n < 3; n += 1) statuses.push((await post(path, body)).status);
+    expect(statuses).toEqual([200, 200, 429]);
   });
 });
 

@@ -5,8 +5,11 @@ import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
 import { noTiers } from "../../dialects/tiers.ts";
+import type { FileStore } from "../../files/file-store.ts";
 import { mayLeave } from "../../inference/choose-path.ts";
 import { conversionFacts } from "../../inference/conversion.ts";
+import { inlineFiles } from "../../inference/file-references.ts";
+import { refuse } from "../../inference/refuse.ts";
 import { openBody, type RequestBody } from "../../inference/request-body.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
 import type { WorkerPool } from "../../lib/worker-pool.ts";
@@ -18,9 +21,17 @@ import { readBody, requireJsonType } from "../request-body.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
 import { modelNotFound } from "./models.ts";
 
-/** @param pool where large bodies are worked on; null: here. */
+/**
+ * @param pool where large bodies are worked on; null: here.
+ * @param files what ids of files are resolved by; null: nothing does, and a body with such ids stays here.
+ */
 export const countTokensRoutes =
-  (ask: CountUpstream, pool: WorkerPool | null, sealerOf: (organizationId: string) => Sealer): Routes =>
+  (
+    ask: CountUpstream,
+    pool: WorkerPool | null,
+    sealerOf: (organizationId: string) => Sealer,
+    files: FileStore | null = null,
+  ): Routes =>
   (app, services) => {
     const config = { access: "inference", countsText: true } as const;
     app.post("/v1/messages/count_tokens", { config }, async (request, reply) => {
@@ -30,7 +41,9 @@ export const countTokensRoutes =
       const closed = new Cancellation();
       reply.raw.once("close", () => closed.abort());
       try {
-        return { input_tokens: await count({ ask, pool, sealerOf }, services, request, bytes, closed) };
+        return {
+          input_tokens: await count({ ask, pool, sealerOf, files }, services, request, bytes, closed),
+        };
       } catch (error) {
         throw closed.aborted ? clientGone() : error;
       }
@@ -41,17 +54,19 @@ interface Counting {
   readonly ask: CountUpstream;
   readonly pool: WorkerPool | null;
   readonly sealerOf: (organizationId: string) => Sealer;
+  readonly files: FileStore | null;
 }
 
 async function count(
-  { ask, pool, sealerOf }: Counting,
+  { ask, pool, sealerOf, files }: Counting,
   services: HttpServices,
   request: FastifyRequest,
   bytes: Buffer,
   closed: Cancellation,
 ): Promise<number> {
   const { organizationId } = callerOf(request);
-  const work = await openBody("messages", bytes, { pool, organizationId, closed });
+  const opened = await openBody("messages", bytes, { pool, organizationId, closed });
+  const work = files === null ? opened : await withOwnFiles(opened, files, services, request);
   const { inspected } = work;
   const snapshot = services.snapshot();
   const route = findRoute(snapshot, callerOf(request), inspected.model);
@@ -69,6 +84,26 @@ async function count(
     await work.read(conversionFacts(call, inspected, route, noTiers), sealer, undefined);
   }
   return work.countTokens();
+}
+
+/**
+ * The body with the organization's files in it, whose bytes are budgeted as the body's own (rules 7.2, 7.7).
+ * @throws ApiError as an inference of the same body, for an id of no such file (rule 2.10); 429, 503.
+ */
+async function withOwnFiles(
+  opened: RequestBody,
+  files: FileStore,
+  { preflight }: HttpServices,
+  request: FastifyRequest,
+): Promise<RequestBody> {
+  const caller = callerOf(request);
+  const work = await inlineFiles(opened, caller.organizationId, files, async (bytes) => {
+    request.bodyLease.take(bytes);
+    await preflight?.text(caller, bytes);
+  });
+  const { references } = work.inspected.content;
+  if (references.some(({ kind }) => kind === "file")) refuse(work.inspected);
+  return work;
 }
 
 async function askUpstream(
