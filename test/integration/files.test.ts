@@ -104,6 +104,21 @@ describe("content", () => {
   });
 });
 
+test.each(['"abc"', 'W/"abc"', "Wed, 21 Oct 2015 07:28:00 GMT", "*", ""])(
+  "RFC 9110 13.1.5: If-Range (%j) matches nothing, as no validator is handed out: the whole file",
+  async (validator) => {
+    const id = await world.idOf("0123456789");
+    for (const range of ["bytes=0-4", "bytes=10-"]) {
+      const answer = await world.server.fetch(`/v1/files/${id}/content`, {
+        headers: { range, "if-range": validator },
+      });
+      expect([answer.status, await answer.text()]).toEqual([200, "0123456789"]);
+      for (const name of ["content-range", "etag", "last-modified"])
+        expect(answer.headers.get(name)).toBeNull();
+    }
+  },
+);
+
 test("HEAD of a file's content tells its length without reading it", async () => {
   const id = await world.idOf("0123456789");
   const answer = await world.server.fetch(`/v1/files/${id}/content`, { method: "HEAD" });
