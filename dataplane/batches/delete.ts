@@ -2,7 +2,7 @@ import { sql } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
 import { at, type Batch } from "./batch.ts";
 import type { BatchContext } from "./context.ts";
-import { findBatch } from "./find.ts";
+import { batchNotFound, findBatch } from "./find.ts";
 
 /** Hides an ended message batch for good; its results are taken away afterwards. @throws ApiError 404; 400 before the end. */
 export async function deleteBatch(
@@ -14,8 +14,10 @@ export async function deleteBatch(
   if (batch.state !== "ended") {
     throw new ApiError("invalid_request", "The batch is still in progress: cancel it, or wait for its end.");
   }
-  await pool.query(sql.unsafe`
-    update batches set deleted_at = coalesce(deleted_at, ${at(clock.now())}) where id = ${id}
+  const { rowCount } = await pool.query(sql.unsafe`
+    update batches set deleted_at = ${at(clock.now())} where id = ${id} and deleted_at is null
   `);
+  // Another request has deleted it since.
+  if (rowCount === 0) throw batchNotFound(id);
   return batch;
 }

@@ -156,6 +156,17 @@ describe("message batch: processing_status", () => {
       await plane.count(sql.fragment`from batch_items where batch_id = ${path.split("/").at(-1) ?? ""}`),
     ).toBe(0);
   });
+
+  test("of several concurrent DELETEs of an ended one a single one answers 200", async () => {
+    upstream.model("upstream-messages", text("fine"));
+    for (let round = 0; round < 3; round += 1) {
+      const path = await plane.createMessages(1);
+      await plane.ended(path);
+      const answers = await Promise.all(Array.from({ length: 8 }, () => plane.json("DELETE", path)));
+      const statuses = answers.map(({ status }) => status).sort((one, other) => one - other);
+      expect(statuses).toEqual([200, 404, 404, 404, 404, 404, 404, 404]);
+    }
+  });
 });
 
 describe("batch, Chat/Responses form: status", () => {
