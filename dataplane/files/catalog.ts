@@ -174,9 +174,14 @@ export interface FileListQuery extends PageAsked {
   readonly ids: readonly string[] | null;
 }
 
+/** Which files an organization's lists know, also as cursors. */
+const listed = (organizationId: string, now: number) => sql.fragment`
+  organization_id = ${organizationId} and state = 'ready' and (expires_at is null or expires_at > ${at(now)})
+`;
+
 /**
  * One page, in the order asked for. The page before a cursor is the one directly before it, in the same order.
- * @returns null when the cursor names no file of the organization.
+ * @returns null when the cursor names no file of the organization, or one that has expired.
  */
 export async function listFiles(
   db: CommonQueryMethods,
@@ -184,13 +189,12 @@ export async function listFiles(
   now: number,
 ): Promise<{ readonly files: readonly StoredFile[]; readonly hasMore: boolean } | null> {
   const { cursor } = query;
-  const position = cursor === null ? null : await positionOf(db, query.organizationId, cursor.id);
+  const position = cursor === null ? null : await positionOf(db, query.organizationId, cursor.id, now);
   if (cursor !== null && position === null) return null;
   const page = pageFrom(query, position);
   const rows = await db.any(sql.type(fileSchema)`
     select ${columns} from files
-    where organization_id = ${query.organizationId} and state = 'ready'
-      and (expires_at is null or expires_at > ${at(now)})
+    where ${listed(query.organizationId, now)}
       ${query.purpose === null ? sql.fragment`` : sql.fragment`and purpose = ${query.purpose}`}
       ${query.ids === null ? sql.fragment`` : sql.fragment`and id = any(${sql.array([...query.ids], "text")})`}
       ${page.beyond}
@@ -204,9 +208,10 @@ async function positionOf(
   db: CommonQueryMethods,
   organizationId: string,
   id: string,
+  now: number,
 ): Promise<bigint | null> {
   return db.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
-    select position from files where id = ${id} and organization_id = ${organizationId} and state = 'ready'
+    select position from files where id = ${id} and ${listed(organizationId, now)}
   `);
 }
 

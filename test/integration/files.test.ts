@@ -267,7 +267,10 @@ describe("expiry", () => {
       body: { error: { type: "not_found_error", details: { error_code: "file_expired" } } },
     });
     expect(await (await world.server.fetch("/v1/files?limit=10000")).text()).not.toContain(id);
+    const after = async () => (await world.server.fetch(`/v1/files?after=${id}`)).status;
+    expect(await after()).toBe(400);
     await world.store.sweep();
+    expect(await after()).toBe(400);
     expect(await world.chunks(id)).toBe(0);
     expect(await expired()).toMatchObject({
       status: 404,
