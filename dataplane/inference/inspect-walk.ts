@@ -146,6 +146,7 @@ export function addHosted(facts: ContentFacts, type: string, path: Path): void {
 /**
  * Takes note of the id ahead.
  * @param objectStart where the object begins that holds it; -1: it stands where no file can take its place.
+ * @throws ApiError 400 for a file's that is a number or a boolean.
  */
 export function readReference(
   reader: JsonReader,
@@ -154,7 +155,10 @@ export function readReference(
   path: Path,
   objectStart = -1,
 ): void {
-  if (reader.kind() === "null") return;
+  const given = reader.kind();
+  if (given === "null") return;
+  if (kind === "file" && (given === "number" || given === "boolean"))
+    throw bodyFieldError("invalid_type", facts.dialect, path, "must be a string");
   const start = reader.position;
   const id = reader.string() ?? "";
   addReference(facts, { start, end: reader.position, path, kind, id, objectStart });

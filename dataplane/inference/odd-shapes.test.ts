@@ -161,6 +161,32 @@ const cases: [Dialect, string, object, string][] = [
   ],
   [
     "messages",
+    "an id that is a number",
+    blocks({ type: "document", source: { type: "file", file_id: 5 } }),
+    "invalid_type messages.0.content.0.source.file_id",
+  ],
+  [
+    "chat",
+    "an id that is a number",
+    said([{ type: "file", file: { file_id: 5 } }]),
+    "invalid_type messages[0].content[0].file.file_id",
+  ],
+  [
+    "responses",
+    "an id that is a switch",
+    items({ role: "user", content: [{ type: "input_file", file_id: true }] }),
+    "invalid_type input[0].content[0].file_id",
+  ],
+  ["responses", "an id in the body that is a number", { file_id: 5 }, "invalid_type file_id"],
+  ["chat", "a number among ids", { file_ids: [5] }, "invalid_type file_ids[0]"],
+  [
+    "messages",
+    "an id that is empty",
+    blocks({ type: "document", source: { type: "file", file_id: "" } }),
+    "not_found messages.0.content.0.source.file_id",
+  ],
+  [
+    "messages",
     "in a tool",
     tools({ name: "a", input_schema: {}, file_ids: ["f"] }),
     "not_found tools.0.file_ids.0",
