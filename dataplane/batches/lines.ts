@@ -87,10 +87,13 @@ export function erroredLine(form: BatchForm, item: LineItem, error: ApiError): B
     const full = { ...body, error: { ...shown, type, code, details: { ...details, error_code: code } } };
     return line(item, `"result":${JSON.stringify({ type: "errored", error: full })}`);
   }
+  const body = openaiErrorBody(error);
+  const shown = body["error"] as Record<string, unknown>;
   const response = {
     status_code: errorStatus("openai", error),
     request_id: item.requestId,
-    body: openaiErrorBody(error),
+    // Clients read one error or the other, so that neither is without a code (dialects.md §A8).
+    body: { ...body, error: { ...shown, code: shown["code"] ?? code } },
   };
   return openaiLine(item, response, { code, message: error.message });
 }

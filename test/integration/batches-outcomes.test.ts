@@ -223,6 +223,21 @@ describe.each(dialects)("%s", (dialect) => {
     expect(seen).toMatchObject({ a: { code: "invalid_request" } });
   });
 
+  test.each([400, 422])(
+    "dialects.md §A8: the error itself has the code of an upstream's %d",
+    async (status) => {
+      upstream.model(model, { error: { status } });
+      const { seen } = await run(dialect, { a: bodyOf[dialect]() });
+      expect(seen["a"]?.error).toMatchObject({ type: "invalid_request_error", code: "invalid_request" });
+    },
+  );
+
+  test("dialects.md §A8: a code that an error has already stays", async () => {
+    const { seen } = await run(dialect, { a: { ...bodyOf[dialect](), model: "unknown" } });
+    const own = dialect === "messages" ? "invalid_request" : "model_not_found";
+    expect(seen["a"]).toMatchObject({ code: "invalid_request", error: { code: own } });
+  });
+
   test("rule 4.4: an upstream's 429, 500, 502, 503, 529 are tried again", async () => {
     const failed = new Set<string>();
     upstream.model(model, (_read, logged) => {
