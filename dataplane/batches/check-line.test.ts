@@ -29,6 +29,7 @@ describe("lines that are served", () => {
     ["a body of any content", withField("body", '{"model":7,"x":[1e400,"\\ud800","\\u0000"]}')],
     ["an id with blanks", withField("custom_id", '"a b\\n"')],
     ["a long id", withField("custom_id", `"${"x".repeat(5000)}"`)],
+    ["the longest id", withField("custom_id", `"${"x".repeat(64 * 1024)}"`)],
     ["an id with a NUL", withField("custom_id", '"\\u0000"')],
     ["an id that is a lone surrogate", withField("custom_id", '"\\ud800"')],
   ])("rule 4.9: %s", (_name, line) => {
@@ -125,6 +126,15 @@ describe("malformed lines", () => {
     const checked = check(line);
     expect(checked).toMatchObject({ kind: "invalid", error: { code, param, line: 7 } });
     expect(checked.kind === "invalid" && checked.error.message).toContain("line 7");
+  });
+
+  test.each([
+    ["1", "invalid_type", "custom_id must be a string. (line 7)"],
+    ["{}", "invalid_type", "custom_id must be a string. (line 7)"],
+    [`"${"x".repeat(64 * 1024 + 1)}"`, "invalid_value", "custom_id is longer than 64 KiB. (line 7)"],
+    [`"${"\\u0041".repeat(11_000)}"`, "invalid_value", "custom_id is longer than 64 KiB. (line 7)"],
+  ])("what is wrong with an id is said (%#)", (id, code, message) => {
+    expect(check(withField("custom_id", id))).toMatchObject({ error: { code, message, param: "custom_id" } });
   });
 
   test("bytes that are not UTF-8", () => {

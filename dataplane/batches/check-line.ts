@@ -2,7 +2,7 @@
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
 import { BODY_LIMIT } from "../lib/body-limits.ts";
 import { withoutMark } from "../lib/byte-order-mark.ts";
-import { readJsonFields, type FieldsRead } from "../lib/json-fields.ts";
+import { MAX_FIELD_BYTES, readJsonFields, type FieldsRead } from "../lib/json-fields.ts";
 import { MAX_ITEM_BYTES } from "./batch.ts";
 import type { CustomIds } from "./custom-ids.ts";
 import type { NewItem } from "./items.ts";
@@ -53,8 +53,9 @@ export function checkLine(
       return invalid("missing_required_parameter", `Missing required parameter: '${name}'.`, name);
     }
   }
-  if (customId?.kind !== "string" || customId.text === undefined)
-    return invalid("invalid_type", "custom_id must be a string, not a very long one.", "custom_id");
+  if (customId?.kind !== "string") return invalid("invalid_type", "custom_id must be a string.", "custom_id");
+  if (customId.text === undefined)
+    return invalid("invalid_value", `custom_id is longer than ${MAX_FIELD_BYTES / 1024} KiB.`, "custom_id");
   if (customId.text === "") return invalid("invalid_value", "custom_id must not be empty.", "custom_id");
   if (method?.text !== "POST") return invalid("invalid_method", "method must be 'POST'.", "method");
   if (url?.text !== dialectPath[dialect]) {

@@ -115,11 +115,12 @@ export function readBatchRequest(
   }
   if (!read.isObject) throw fault("invalid_type", path, "Input should be an object");
   const { custom_id: named, params } = read.fields;
-  // null: it is no string.
-  const customId = named === undefined ? undefined : (named.text ?? null);
-  if (customId === undefined) throw fault("missing_parameter", `${path}.custom_id`, "Field required");
-  if (customId === null) throw fault("invalid_type", `${path}.custom_id`, "Input should be a valid string");
-  if (!isMessagesCustomId(customId)) {
+  if (named === undefined) throw fault("missing_parameter", `${path}.custom_id`, "Field required");
+  if (named.kind !== "string")
+    throw fault("invalid_type", `${path}.custom_id`, "Input should be a valid string");
+  const customId = named.text;
+  // Without a text it is longer than any of them.
+  if (customId === undefined || !isMessagesCustomId(customId)) {
     throw fault("invalid_value", `${path}.custom_id`, "String should match pattern '^[a-zA-Z0-9_-]{1,64}$'");
   }
   if (params === undefined) throw fault("missing_parameter", `${path}.params`, "Field required");

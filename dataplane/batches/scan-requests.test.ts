@@ -120,6 +120,12 @@ describe("malformed bodies", () => {
     }
   });
 
+  test("an id that is no string and one that is far too long are told apart", async () => {
+    await expect(judge(wrap('{"custom_id":1,"params":{}}'))).rejects.toThrow(/should be a valid string/);
+    const long = `"${"a".repeat(65 * 1024)}"`;
+    await expect(judge(wrap(`{"custom_id":${long},"params":{}}`))).rejects.toThrow(/should match pattern/);
+  });
+
   test("bytes that are not UTF-8 are refused", async () => {
     const body = Buffer.concat([
       Buffer.from('{"requests":[{"custom_id":"a","params":{"x":"'),

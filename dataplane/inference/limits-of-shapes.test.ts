@@ -7,6 +7,7 @@ import { CustomIds } from "../batches/custom-ids.ts";
 import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
+import { MAX_FIELD_BYTES } from "../lib/json-fields.ts";
 import { readJsonObject } from "../lib/json-read.ts";
 import { inspectBody } from "./inspect-body.ts";
 
@@ -140,4 +141,5 @@ test("docs/reference/limits.md tells them all", () => {
     Number(most.replaceAll(",", "")),
   ]);
   expect(Object.fromEntries(told)).toEqual(bodyLimits);
+  expect(page).toContain(`its \`custom_id\` may have ${MAX_FIELD_BYTES / 1024} KiB`);
 });

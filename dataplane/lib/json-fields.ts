@@ -1,11 +1,11 @@
 /** Finds a few top-level fields of a JSON text without parsing the rest: the envelope around a batch's request. */
 import { JsonFault, JsonReader, type JsonFaultKind, type Member } from "./json-reader.ts";
 
-/** Longer strings are not decoded: no envelope has them. Bytes. */
-const MAX_TEXT = 64 * 1024;
+/** Longer strings are not decoded: no envelope has them. Bytes as they are written, without the quotes. */
+export const MAX_FIELD_BYTES = 64 * 1024;
 
 export interface JsonField extends Member {
-  /** Of a string; undefined for other values and for texts beyond any envelope. */
+  /** Of a string; undefined for other values and for texts beyond `MAX_FIELD_BYTES`. */
   readonly text: string | undefined;
 }
 
@@ -32,7 +32,7 @@ export function readJsonFields(bytes: Buffer, names: readonly string[]): FieldsR
         if (!names.includes(key) || reader.kind() !== "string") return;
         const start = reader.position;
         reader.skip();
-        if (reader.position - start > MAX_TEXT) return;
+        if (reader.position - start - 2 > MAX_FIELD_BYTES) return;
         texts.set(key, JSON.parse(bytes.toString("utf8", start, reader.position)) as string);
       });
       for (const member of members)
