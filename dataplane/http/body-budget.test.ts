@@ -100,7 +100,7 @@ test("a body's bytes are counted while they come, and given back when its sender
   );
   // What is only announced is not counted: it might never come.
   socket.write(of(3 * MiB));
-  await expect.poll(() => bodies.used).toBe(3 * MiB);
+  await expect.poll(() => bodies.used, { timeout: 10_000 }).toBe(3 * MiB);
   socket.destroy();
   await expect.poll(() => bodies.used).toBe(0);
 });
@@ -118,7 +118,7 @@ test("a body stays counted while its answer is served, also after its client lef
   const asked = server
     .fetch("/v1/messages", { method: "POST", body, headers: json, signal: leaving.signal })
     .catch(() => null);
-  await expect.poll(() => bodies.used).toBe(2 * MiB);
+  await expect.poll(() => bodies.used, { timeout: 10_000 }).toBe(2 * MiB);
   leaving.abort();
   await asked;
   await left.promise;
