@@ -86,7 +86,7 @@ alone. Where a request leaves the tier open (\`auto\`, or no \`service_tier\`), 
 again without. **own**: tokens with prices of their own; audio goes where the table has \`audioInput\` and \`audioOutput\`, the
 output \`image\` where it has \`imageOutput\`, from Chat clients to Chat upstreams, without server tools; both are refused with
 400 elsewhere, as are outputs of other kinds.
-**account**: names an account of the provider, or what it shall serve and be paid for; never goes. The beta \`context-1m-…\` goes where the table has \`tiers\`,
+**account**: names an account of the provider, or what it shall serve and be paid for; never goes, in whichever dialect. The beta \`context-1m-…\` goes where the table has \`tiers\`,
 \`fast-mode-…\` where it names \`fast\`; a beta that stays is named \`anthropic-beta:NAME\`. What is charged: billing.md.
 
 This page is generated (\`npm run generate\`) from \`dataplane/dialects/request-fields.ts\`.`;

@@ -13,31 +13,35 @@ export type PriceEffect = "none" | "tier" | "own" | "account";
 
 const words = (text: string): readonly string[] => (text === "" ? [] : text.split(" "));
 
+/** Of all three dialects: an aggregator knows the fields of one in the others. */
+const accountFields = words(
+  `diagnostics fallbacks fallback_credit_token billing_policy user_profile_id workspace_id models provider plugins search_parameters enable_search`,
+);
+
 export const priceEffects: Readonly<Record<Dialect, Readonly<Record<PriceEffect, readonly string[]>>>> = {
   messages: {
     none: words(
       `model max_tokens messages system tools tool_choice thinking output_config output_format temperature top_p top_k stop_sequences stream metadata context_management compaction betas container mcp_servers thread`,
     ),
-    tier: words(`service_tier speed inference_geo`),
+    tier: words(`service_tier speed inference_geo reasoning`),
     own: words(`cache_control`),
-    account: words(`diagnostics fallbacks fallback_credit_token billing_policy user_profile_id workspace_id`),
+    account: accountFields,
   },
   chat: {
     none: words(
       `model messages max_tokens max_completion_tokens temperature top_p n stop frequency_penalty presence_penalty logit_bias logprobs top_logprobs seed response_format tools tool_choice parallel_tool_calls functions function_call reasoning_effort verbosity prediction moderation metadata store stream stream_options user safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention web_search_options`,
     ),
-    tier: words(`service_tier`),
+    tier: words(`service_tier speed inference_geo reasoning`),
     own: words(`modalities audio`),
-    // Of providers that speak Chat beside its vendor.
-    account: words(`models provider plugins search_parameters enable_search`),
+    account: accountFields,
   },
   responses: {
     none: words(
       `model input instructions max_output_tokens max_tool_calls tools tool_choice parallel_tool_calls temperature top_p top_logprobs text include metadata store stream stream_options truncation user safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention context_management moderation image access_programs client_metadata background conversation previous_response_id prompt`,
     ),
-    tier: words(`service_tier reasoning`),
+    tier: words(`service_tier speed inference_geo reasoning`),
     own: [],
-    account: [],
+    account: accountFields,
   },
 };
 

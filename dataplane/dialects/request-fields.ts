@@ -117,6 +117,23 @@ const contentParts = [
   "logprobs",
 ];
 
+const ofAggregators = "known to providers that speak this dialect beside its vendor";
+
+/** What names an account of a provider, or what it shall serve: never goes, whoever's field it is (rule 10.1). */
+const accountFields: readonly Row[] = [
+  ["diagnostics", dropped, dropped, dropped, { note: "an id of another conversation" }],
+  ["fallbacks", dropped, dropped, dropped, { note: "another model, at its price" }],
+  ["fallback_credit_token", dropped, dropped, dropped],
+  ["billing_policy", dropped, dropped, dropped],
+  ["user_profile_id", dropped, dropped, dropped],
+  ["workspace_id", dropped, dropped, dropped],
+  ["models", dropped, dropped, dropped, { note: "OpenRouter: other models, at their prices" }],
+  ["provider", dropped, dropped, dropped, { note: "OpenRouter: who serves it, at what price" }],
+  ["plugins", dropped, dropped, dropped, { note: "OpenRouter: tools with fees of their own" }],
+  ["search_parameters", dropped, dropped, dropped, { note: "xAI: a fee for each source" }],
+  ["enable_search", dropped, dropped, dropped, { note: "Qwen: a fee for each search" }],
+];
+
 const messagesFields = table([
   ["model", mapped, mapped, mapped],
   [
@@ -209,14 +226,10 @@ const messagesFields = table([
   ["cache_control", mapped, dropped, dropped],
   ["speed", mapped, dropped, dropped, { neutral: ["standard"] }],
   ["inference_geo", mapped, dropped, dropped],
-  ["diagnostics", dropped, dropped, dropped, { note: "an id of another conversation" }],
+  ...accountFields,
   ["context_management", mapped, dropped, dropped],
   ["compaction", mapped, dropped, dropped],
-  ["fallbacks", dropped, dropped, dropped, { note: "another model, at its price" }],
-  ["fallback_credit_token", dropped, dropped, dropped],
-  ["billing_policy", dropped, dropped, dropped],
-  ["user_profile_id", dropped, dropped, dropped],
-  ["workspace_id", dropped, dropped, dropped],
+  ["reasoning", mapped, dropped, dropped, { note: ofAggregators }],
   ["betas", dropped, dropped, dropped, { note: "a header on the wire" }],
   ["container", refused, refused, refused],
   ["mcp_servers", refused, refused, refused, { neutral: [[]] }],
@@ -319,11 +332,7 @@ const chatFields = table([
   ["verbosity", dropped, as("verbosity"), as("text.verbosity")],
   ["modalities", dropped, as("modalities"), dropped, { neutral: [["text"]] }],
   ["audio", dropped, dropped, dropped],
-  ["models", dropped, dropped, dropped, { note: "OpenRouter: other models, at their prices" }],
-  ["provider", dropped, dropped, dropped, { note: "OpenRouter: who serves it, at what price" }],
-  ["plugins", dropped, dropped, dropped, { note: "OpenRouter: tools with fees of their own" }],
-  ["search_parameters", dropped, dropped, dropped, { note: "xAI: a fee for each source" }],
-  ["enable_search", dropped, dropped, dropped, { note: "Qwen: a fee for each search" }],
+  ...accountFields,
   ["prediction", dropped, as("prediction"), dropped],
   ["moderation", dropped, as("moderation"), as("moderation")],
   ["metadata", dropped, as("metadata"), as("metadata"), { neutral: [{}] }],
@@ -331,6 +340,10 @@ const chatFields = table([
   ["stream", mapped, mapped, mapped],
   ["stream_options", mapped, mapped, mapped],
   ["service_tier", dropped, as("service_tier"), as("service_tier"), { neutral: ["auto", "default"] }],
+  ["speed", dropped, as("speed"), dropped, { neutral: ["standard"], note: ofAggregators }],
+  ["inference_geo", dropped, as("inference_geo"), dropped, { note: ofAggregators }],
+  ["reasoning", mapped, mapped, mapped, { holds: [], note: ofAggregators }],
+  ["reasoning.mode", dropped, as("reasoning.mode"), dropped],
   ["user", mapped, as("user"), as("user")],
   ["safety_identifier", mapped, as("safety_identifier"), as("safety_identifier")],
   [
@@ -457,6 +470,9 @@ const responsesFields = table([
   ["prompt_cache_options", dropped, as("prompt_cache_options"), as("prompt_cache_options")],
   ["prompt_cache_retention", dropped, as("prompt_cache_retention"), as("prompt_cache_retention")],
   ["service_tier", dropped, as("service_tier"), as("service_tier"), { neutral: ["auto", "default"] }],
+  ["speed", dropped, dropped, as("speed"), { neutral: ["standard"], note: ofAggregators }],
+  ["inference_geo", dropped, dropped, as("inference_geo"), { note: ofAggregators }],
+  ...accountFields,
   ["context_management", dropped, dropped, as("context_management")],
   ["moderation", dropped, as("moderation"), as("moderation")],
   ["image", dropped, dropped, as("image")],

@@ -10,7 +10,7 @@ export interface TierFields {
   readonly service_tier?: string;
   readonly speed?: string;
   readonly inference_geo?: string;
-  /** Responses' `reasoning.mode`. */
+  /** `reasoning.mode`. */
   readonly mode?: string;
 }
 

@@ -48,7 +48,7 @@ export interface Facts {
   readonly background: boolean | undefined;
   readonly maxToolCalls: number | undefined;
   readonly tierFields: TierFields;
-  /** Chat's `modalities` ask for audio, for images, or for anything else than these and text. */
+  /** `modalities` ask for audio or images as Chat has them, or for anything else than these and text. */
   readonly speaks: boolean;
   readonly draws: boolean;
   readonly otherOutputs: boolean;
@@ -217,14 +217,11 @@ class BodyInspector {
         else walkMember(reader, this.#content, key, noPath);
         return;
       case "service_tier":
-        return this.#readTier(key);
       case "speed":
       case "inference_geo":
-        if (this.#dialect === "messages") this.#readTier(key);
-        else walkMember(reader, this.#content, key, noPath);
-        return;
+        return this.#readTier(key);
       case "reasoning":
-        if (this.#dialect === "responses" && reader.kind() === "object")
+        if (reader.kind() === "object")
           (this.#objects ??= new Map()).set(
             key,
             reader.members((name) => {
@@ -235,11 +232,13 @@ class BodyInspector {
         else walkMember(reader, this.#content, key, noPath);
         return;
       case "modalities":
-        if (this.#dialect === "chat" && reader.kind() === "array")
+        if (reader.kind() === "array")
           reader.array(() => {
             const output = reader.string();
-            if (output === "audio") this.#speaks = true;
-            else if (output === "image") this.#draws = true;
+            // Only Chat tells what it made of these.
+            const isPriced = this.#dialect === "chat";
+            if (isPriced && output === "audio") this.#speaks = true;
+            else if (isPriced && output === "image") this.#draws = true;
             else if (output !== "text") this.#otherOutputs = true;
           });
         else walkMember(reader, this.#content, key, noPath);

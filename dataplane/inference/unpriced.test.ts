@@ -3,20 +3,19 @@ import { describe, expect, test } from "vitest";
 import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { declaredSearch, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
+import type { Route } from "../config/schema.ts";
 import { type Dialect, dialects } from "../dialects/dialect.ts";
 
 const { callTo, fake, serve, refusal } = await serveOneUpstream();
 
-const dearer: Readonly<Record<Dialect, object>> = {
-  messages: { service_tier: "flex", speed: "fast", inference_geo: "us" },
-  chat: { service_tier: "priority" },
-  responses: { service_tier: "flex", reasoning: { mode: "pro", effort: "low" } },
+/** Aggregators know the fields of each dialect in every other. */
+const dearer = {
+  service_tier: "flex",
+  speed: "fast",
+  inference_geo: "us",
+  reasoning: { mode: "pro", effort: "low" },
 };
-const dropped: Readonly<Record<Dialect, string[]>> = {
-  messages: ["service_tier", "speed", "inference_geo"],
-  chat: ["service_tier"],
-  responses: ["service_tier", "reasoning.mode"],
-};
+const dropped = ["service_tier", "speed", "inference_geo", "reasoning.mode"];
 const standard = { messages: "standard_only", chat: "default", responses: "default" };
 const account = {
   user_profile_id: "u",
@@ -25,6 +24,11 @@ const account = {
   billing_policy: {},
   fallback_credit_token: "t",
   diagnostics: {},
+  models: ["dearest/model"],
+  provider: { order: ["dearest"] },
+  plugins: [{ id: "web" }],
+  search_parameters: { mode: "on" },
+  enable_search: true,
 };
 
 const ways = dialects.flatMap((client) =>
@@ -40,10 +44,14 @@ function asked(
   way: "whole" | "streamed" | "tools",
   more: object,
   headers = {},
+  changes: Partial<Route> = {},
 ) {
   const tools = way === "tools" ? declaredSearch[client] : {};
   const body = bodyOf(client, { ...more, ...tools, ...(way === "streamed" && { stream: true }) });
-  const route = routeTo([upstreamOf(fake.url, upstream)], way === "tools" ? { toolPolicy: "p" } : {});
+  const route = routeTo([upstreamOf(fake.url, upstream)], {
+    ...changes,
+    ...(way === "tools" && { toolPolicy: "p" }),
+  });
   const call = callTo(client, body, { headers });
   return { ...call, snapshot: snapshotOf([route], ["*"], {}, { p: toolPolicy }) };
 }
@@ -52,7 +60,7 @@ const sent = () => fake.requests.map(({ text: sentText }) => JSON.parse(sentText
 describe.each(ways)("$client to $upstream, $way", ({ client, upstream, way }) => {
   test("dearer tiers stay here and are named, and the upstream is told its standard one", async () => {
     fake.next(text("hello"));
-    const call = asked(client, upstream, way, dearer[client]);
+    const call = asked(client, upstream, way, dearer);
     await serve(call);
     const [body = {}] = sent();
     expect(body["service_tier"]).toBe(standard[upstream]);
@@ -60,13 +68,13 @@ describe.each(ways)("$client to $upstream, $way", ({ client, upstream, way }) =>
     expect(body).not.toHaveProperty("inference_geo");
     expect(JSON.stringify(body)).not.toContain('"pro"');
     const named = String(call.sink.headers["x-gapura-dropped"]).split(", ");
-    expect(named).toEqual(expect.arrayContaining(dropped[client]));
+    expect(named).toEqual(expect.arrayContaining(dropped));
   });
 
   test("under strict they are refused", async () => {
-    const error = await refusal(asked(client, upstream, way, dearer[client], { "x-gapura-strict": "true" }));
+    const error = await refusal(asked(client, upstream, way, dearer, { "x-gapura-strict": "true" }));
     expect(error).toMatchObject({ code: "unsupported_parameter" });
-    expect(dropped[client]).toContain(error.param);
+    expect(dropped).toContain(error.param);
     expect(sent()).toEqual([]);
   });
 
@@ -82,16 +90,33 @@ describe.each(ways)("$client to $upstream, $way", ({ client, upstream, way }) =>
   );
 });
 
-describe.each(["whole", "tools"] as const)("Messages, %s", (way) => {
-  test("fields that name an account never go", async () => {
+describe.each(ways)("$client to $upstream, $way", ({ client, upstream, way }) => {
+  test("fields that name an account, or whom it shall pay, never go", async () => {
     fake.next(text("hello"));
-    const call = asked("messages", "messages", way, account);
+    const call = asked(client, upstream, way, account);
     await serve(call);
     for (const name of Object.keys(account)) expect(sent()[0]).not.toHaveProperty(name);
     const named = String(call.sink.headers["x-gapura-dropped"]).split(", ");
     expect(named.toSorted()).toEqual(Object.keys(account).toSorted());
   });
 
+  test("tiers that have a price go where the field is the client's own dialect's, and are named elsewhere", async () => {
+    fake.next(text("hello"));
+    const { prices } = routeTo([]);
+    const serviceTiers = ["flex", "fast", "us", "pro"].map((name) => ({ name, multiplier: "2" }));
+    const call = asked(client, upstream, way, dearer, {}, { prices: { ...prices, serviceTiers } });
+    await serve(call);
+    const { reasoning, ...body } = sent()[0] ?? {};
+    const named = (call.sink.headers["x-gapura-dropped"] ?? "").split(", ");
+    const goes = client === upstream;
+    expect(body["speed"]).toBe(goes ? "fast" : undefined);
+    expect(body["inference_geo"]).toBe(goes ? "us" : undefined);
+    expect((reasoning as { mode?: string } | undefined)?.mode).toBe(goes ? "pro" : undefined);
+    for (const name of ["speed", "inference_geo"]) expect(named.includes(name)).toBe(!goes);
+  });
+});
+
+describe.each(["whole", "tools"] as const)("Messages, %s", (way) => {
   test("betas of dearer prices stay here by name", async () => {
     fake.next(text("hello"));
     const beta = { "anthropic-beta": "context-1m-2025-08-07,interleaved-thinking-2025-05-14" };
@@ -118,6 +143,8 @@ describe("rule 10.5: audio and other outputs have no price", () => {
   test.each([
     ["chat", { messages: [{ role: "user", content: [audio] }] }, "messages[0].content[0].type"],
     ["responses", { input: [{ role: "user", content: [audio] }] }, "input[0].content[0].type"],
+    ["messages", { modalities: ["text", "image"] }, "modalities"],
+    ["responses", { modalities: ["audio"] }, "modalities"],
     ["chat", { modalities: ["text", "audio"], audio: { voice: "alloy", format: "wav" } }, "modalities"],
   ] as const)("%s %o", async (dialect, more, param) => {
     const error = await refusal(callTo(dialect, bodyOf(dialect, more)));
