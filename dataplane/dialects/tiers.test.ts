@@ -67,6 +67,15 @@ test("betas of dearer prices stay by name, the others go", () => {
   expect(plan({}, "context-1m-2025-08-07", nothing).betas).toBeNull();
 });
 
+test("a beta's letter case makes it no cheaper", () => {
+  const beta = "CONTEXT-1M-2025-08-07,Fast-Mode-2026-02-01,Interleaved-Thinking-2025-05-14";
+  expect(plan({}, beta, nothing)).toMatchObject({
+    dropped: ["anthropic-beta:CONTEXT-1M-2025-08-07", "anthropic-beta:Fast-Mode-2026-02-01"],
+    betas: "Interleaved-Thinking-2025-05-14",
+  });
+  expect(plan({}, beta, { tiers: ["fast"], longPrompts: true, thinking: true }).betas).toBe(beta);
+});
+
 test("a parsed body loses what is dropped and nothing else", () => {
   const body = { model: "m", speed: "fast", reasoning: { mode: "pro", effort: "low" } };
   const left = { ...noTiers, dropped: ["speed", "reasoning.mode", "anthropic-beta:x"] };

@@ -232,8 +232,10 @@ export function servedTiers(
   return { tiers: isStandard ? null : { charged, doubtful }, isPriced };
 }
 
+/** A provider may read names in any letter case. */
 function goes(beta: string, { tiers, longPrompts }: Offers): boolean {
-  const priced = pricedBetas.find(([beginning]) => beta.startsWith(beginning));
+  const name = beta.toLowerCase();
+  const priced = pricedBetas.find(([beginning]) => name.startsWith(beginning));
   if (priced === undefined) return true;
   const [, tier] = priced;
   return tier === null ? longPrompts : tiers.includes(tier);
