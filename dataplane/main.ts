@@ -84,7 +84,7 @@ import { redisToolCache } from "./tools/cache.ts";
 import { redisCallLimit, type AdmitToolCall } from "./tools/call-limit.ts";
 import { createToolbox } from "./tools/toolbox.ts";
 import { ownAddresses, ownPlaces } from "./tools/url-guard/own-addresses.ts";
-import { dnsResolver, systemResolver } from "./tools/url-guard/resolver.ts";
+import { dnsResolver, resolverAsSystem } from "./tools/url-guard/resolver.ts";
 import { ExtractionPool } from "./tools/web-fetch/extract/pool.ts";
 import { RobotsCache } from "./tools/web-fetch/robots-cache.ts";
 import { Upstreams } from "./upstream/upstreams.ts";
@@ -243,6 +243,7 @@ async function serveForever(environment: Environment): Promise<void> {
     recheckKey: (keyId) => directory.recheck(keyId),
   });
   const { holds } = money;
+  const systemResolver = resolverAsSystem();
   const people = new TokenPeople({
     snapshot: () => loader.current,
     directory,
@@ -299,6 +300,7 @@ async function serveForever(environment: Environment): Promise<void> {
     snapshot: () => loader.current,
     random: Math.random,
     resolver: dnsResolver(),
+    insideResolver: systemResolver,
     own,
   });
   sender.start();

@@ -5,7 +5,7 @@ import { egressRules } from "../tools/url-guard/address.ts";
 import { ConnectionRefusedByGuard, guardedDispatcher } from "../tools/url-guard/dispatcher.ts";
 import { judgeUrl } from "../tools/url-guard/judge-url.ts";
 import type { OwnAddresses } from "../tools/url-guard/own-addresses.ts";
-import type { Resolver } from "../tools/url-guard/resolver.ts";
+import { UnresolvedName, type Resolver } from "../tools/url-guard/resolver.ts";
 
 /** Each try has so long (rule 9.8). */
 export const TRY_MS = 15_000;
@@ -17,6 +17,11 @@ export type SendOutcome =
 
 export interface SendDeps {
   readonly resolver: Resolver;
+  /**
+   * Of receivers that `allowCIDRs` opens: knows a cluster's and a hosts file's names. Others are public, anybody's, and take
+   * no thread however slow their servers are.
+   */
+  readonly insideResolver: Resolver;
   readonly own?: OwnAddresses;
   readonly timeoutMs?: number;
 }
@@ -26,7 +31,7 @@ export async function sendMessage(
   { url, allowCidrs, allowPorts }: Notification,
   headers: Readonly<Record<string, string>>,
   body: string,
-  { resolver, own, timeoutMs = TRY_MS }: SendDeps,
+  { resolver, insideResolver, own, timeoutMs = TRY_MS }: SendDeps,
 ): Promise<SendOutcome> {
   const rules = egressRules({ allowCidrs, allowPorts });
   const verdict = judgeUrl(url, rules);
@@ -34,7 +39,7 @@ export async function sendMessage(
   const signal = AbortSignal.timeout(timeoutMs);
   const dispatcher = guardedDispatcher({
     rules,
-    resolver,
+    resolver: allowCidrs.length > 0 ? insideResolver : resolver,
     proxy: null,
     signal,
     ...(own === undefined ? {} : { own }),
@@ -48,17 +53,20 @@ export async function sendMessage(
       ? { kind: "taken" }
       : { kind: "failed", reason: `status ${statusCode}` };
   } catch (error) {
-    const cause = refusalIn(error);
-    if (cause !== null) return { kind: "refused", reason: cause.message };
+    const refusal = causeIn(error, ConnectionRefusedByGuard);
+    if (refusal !== null) return { kind: "refused", reason: refusal.message };
+    const unresolved = causeIn(error, UnresolvedName);
+    if (unresolved !== null) return { kind: "failed", reason: unresolved.message };
     return { kind: "failed", reason: signal.aborted ? "no answer in time" : nameOf(error) };
   } finally {
     await dispatcher.destroy();
   }
 }
 
-function refusalIn(error: unknown): ConnectionRefusedByGuard | null {
+/** The error itself or what caused it, where that is of this sort. */
+function causeIn<E extends Error>(error: unknown, sort: new (...parts: never[]) => E): E | null {
   for (let inner = error; inner instanceof Error; inner = inner.cause)
-    if (inner instanceof ConnectionRefusedByGuard) return inner;
+    if (inner instanceof sort) return inner;
   return null;
 }
 

@@ -96,6 +96,7 @@ function pod(notifications: Readonly<Record<string, readonly Notification[]>>, r
     snapshot: () => snapshot,
     random: () => 0,
     resolver: resolver ?? { resolve: async () => [] },
+    insideResolver: resolver ?? { resolve: async () => [] },
     timeoutMs: 400,
     lookMs: 20,
   });

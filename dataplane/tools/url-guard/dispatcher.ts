@@ -10,7 +10,7 @@ import { judgeAddress, judgePort, type EgressRules } from "./address.ts";
 import { connected } from "./connected.ts";
 import { isInternalName, judgeUrl } from "./judge-url.ts";
 import type { OwnAddresses } from "./own-addresses.ts";
-import type { Resolver } from "./resolver.ts";
+import { UnresolvedName, type Resolver } from "./resolver.ts";
 import { openTunnel } from "./tunnel.ts";
 
 export interface GuardOptions {
@@ -86,7 +86,7 @@ async function judgedTargets(name: string, options: GuardOptions): Promise<reado
     return [name];
   }
   const addresses = await options.resolver.resolve(name, options.signal);
-  if (addresses.length === 0) throw new Error("name does not resolve");
+  if (addresses.length === 0) throw new UnresolvedName();
   for (const address of addresses) {
     const verdict = judgeAddress(address, options.rules);
     // One bad address among good ones is how rebinding looks: the whole name is refused.

@@ -4,7 +4,8 @@ import { afterEach, describe, expect, test } from "vitest";
 import { request } from "undici";
 import { egressRules } from "./address.ts";
 import { guardedDispatcher } from "./dispatcher.ts";
-import { ownAddresses, ownPlaces, placesOf, readPlace, type LookUp, type OwnPlace } from "./own-addresses.ts";
+import { ownAddresses, ownPlaces, placesOf, readPlace, type OwnPlace } from "./own-addresses.ts";
+import type { LookUp } from "./resolver.ts";
 
 const nobody: LookUp = () => Promise.reject(new Error("no such name"));
 const local = () => ["192.168.7.2", "fe80::1%eth0"];

@@ -4,11 +4,11 @@
  * each of its listeners. The data plane has no token to ask the API server with: names come from its environment, and
  * are resolved as it resolves those of its stores (docs/kubernetes.md).
  */
-import { lookup } from "node:dns/promises";
 import { isIP } from "node:net";
 import { networkInterfaces } from "node:os";
 import ipaddr from "ipaddr.js";
 import { egressRules, judgeAddress } from "./address.ts";
+import { systemLookUp, type LookUp } from "./resolver.ts";
 
 export interface OwnPlace {
   /** A name or an address; `0.0.0.0` and `::` stand for all of this machine. */
@@ -16,9 +16,6 @@ export interface OwnPlace {
   /** null: every port. */
   readonly port: number | null;
 }
-
-/** All addresses of a name, as this process would connect to it; @throws when there is none. */
-export type LookUp = (name: string) => Promise<readonly string[]>;
 
 export interface OwnAddresses {
   /** Whether this address and port are ours. Not being able to tell counts as ours where only a policy opens it. */
@@ -40,8 +37,6 @@ interface Known {
 }
 
 const publicOnly = egressRules({ allowCidrs: [], allowPorts: [] });
-const systemLookUp: LookUp = async (name) =>
-  (await lookup(name, { all: true })).map(({ address }) => address);
 const machine = () =>
   Object.values(networkInterfaces()).flatMap((addresses) => addresses?.map(({ address }) => address) ?? []);
 

@@ -1,7 +1,7 @@
 import { createSocket, type Socket } from "node:dgram";
 import { once } from "node:events";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { dnsResolver, systemResolver } from "./resolver.ts";
+import { dnsResolver, resolverAsSystem, UnresolvedName } from "./resolver.ts";
 
 const A = 1;
 const AAAA = 28;
@@ -55,7 +55,7 @@ describe("the resolver", () => {
     expect(await resolve("four.example")).toEqual(["192.0.2.3"]);
   });
   test("a name without addresses is an error", async () => {
-    await expect(resolve("none.example")).rejects.toThrow("name does not resolve");
+    await expect(resolve("none.example")).rejects.toThrow("name does not resolve (ENODATA)");
   });
   test("the machine's hosts file is not read", async () => {
     await expect(resolve("localhost", AbortSignal.timeout(300))).rejects.toThrow(/timeout|resolve/);
@@ -69,12 +69,41 @@ describe("the resolver", () => {
 
 describe("as the system resolves", () => {
   test("names of the hosts file are known", async () => {
-    const found = await systemResolver.resolve("localhost", AbortSignal.timeout(5_000));
+    const found = await resolverAsSystem().resolve("localhost", AbortSignal.timeout(5_000));
     expect(found.length).toBeGreaterThan(0);
     for (const address of found) expect(["127.0.0.1", "::1"]).toContain(address);
   });
 
   test("nobody waits for it beyond the signal", async () => {
-    await expect(systemResolver.resolve("localhost", AbortSignal.abort())).rejects.toThrow("aborted");
+    await expect(resolverAsSystem().resolve("localhost", AbortSignal.abort())).rejects.toThrow("aborted");
+  });
+
+  test("a name has one look-up at a time, however many wait for it", async () => {
+    const asked: string[] = [];
+    const ends: ((addresses: readonly string[]) => void)[] = [];
+    const resolver = resolverAsSystem((name) => {
+      asked.push(name);
+      return new Promise((resolved) => ends.push(resolved));
+    });
+    const signal = AbortSignal.timeout(5_000);
+    const impatient = new AbortController();
+    const waiting = [resolver.resolve("a.svc", signal), resolver.resolve("a.svc", signal)];
+    const gone = resolver.resolve("a.svc", impatient.signal);
+    impatient.abort();
+    await expect(gone).rejects.toThrow(UnresolvedName);
+    ends[0]?.(["10.0.0.1"]);
+    expect(await Promise.all(waiting)).toEqual([["10.0.0.1"], ["10.0.0.1"]]);
+    expect(asked).toEqual(["a.svc"]);
+    const again = resolver.resolve("a.svc", signal);
+    ends[1]?.(["10.0.0.2"]);
+    expect(await again).toEqual(["10.0.0.2"]);
+  });
+
+  test("its fault is told with the system's word for it", async () => {
+    const fault = Object.assign(new Error("getaddrinfo EAI_AGAIN a.svc"), { code: "EAI_AGAIN" });
+    const resolver = resolverAsSystem(() => Promise.reject(fault));
+    await expect(resolver.resolve("a.svc", AbortSignal.timeout(5_000))).rejects.toThrow(
+      "name does not resolve (EAI_AGAIN)",
+    );
   });
 });

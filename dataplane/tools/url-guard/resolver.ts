@@ -2,9 +2,28 @@ import { lookup, Resolver as DnsResolver } from "node:dns/promises";
 
 /** Turns a name into addresses; an argument wherever names are resolved, so that tests never ask a real server. */
 export interface Resolver {
-  /** All IPv4 and IPv6 addresses of a name. @throws when there is none or nobody answers. */
+  /** All IPv4 and IPv6 addresses of a name. @throws UnresolvedName when there is none or nobody answers. */
   resolve(name: string, signal: AbortSignal): Promise<readonly string[]>;
 }
+
+/** Its message says so, with the resolver's own code (`ENOTFOUND`, `EAI_AGAIN`, `ETIMEOUT`) where it gave one. */
+export class UnresolvedName extends Error {
+  constructor(cause?: unknown) {
+    const code = codeOf(cause);
+    super(code === null ? "name does not resolve" : `name does not resolve (${code})`, { cause });
+    this.name = "UnresolvedName";
+  }
+}
+
+const codeOf = (fault: unknown): string | null =>
+  fault instanceof Error && "code" in fault && typeof fault.code === "string" ? fault.code : null;
+
+/** All addresses of a name, as this process would connect to it; @throws when there is none. */
+export type LookUp = (name: string) => Promise<readonly string[]>;
+
+/** Through the system, with its hosts file and its search list. */
+export const systemLookUp: LookUp = async (name) =>
+  (await lookup(name, { all: true })).map(({ address }) => address);
 
 const QUERY_TIMEOUT_MS = 2_000;
 const TRIES = 2;
@@ -27,7 +46,9 @@ export function dnsResolver(servers: readonly string[] = []): Resolver {
         signal.throwIfAborted();
         const addresses = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
         if (addresses.length > 0) return addresses;
-        throw new Error("name does not resolve");
+        const faults = answers.flatMap((answer) => (answer.status === "rejected" ? [answer.reason] : []));
+        // That one family has no address tells less than what ails the other.
+        throw new UnresolvedName(faults.find((fault) => codeOf(fault) !== "ENODATA") ?? faults[0]);
       } finally {
         signal.removeEventListener("abort", cancel);
       }
@@ -37,19 +58,30 @@ export function dnsResolver(servers: readonly string[] = []): Resolver {
 
 /**
  * Asks as the system does, with its hosts file and search list: for the few names that operators declare themselves, such
- * as a Service of the cluster. Each look-up takes a thread of libuv's.
+ * as a Service of the cluster. A look-up takes a thread of libuv's until it ends, so a name has one at a time.
  */
-export const systemResolver: Resolver = {
-  async resolve(name, signal) {
-    signal.throwIfAborted();
-    const { promise, reject } = Promise.withResolvers<never>();
-    const cancel = () => reject(new Error("the name did not resolve in time"));
-    signal.addEventListener("abort", cancel, { once: true });
-    try {
-      const found = await Promise.race([lookup(name, { all: true }), promise]);
-      return found.map(({ address }) => address);
-    } finally {
-      signal.removeEventListener("abort", cancel);
-    }
-  },
-};
+export function resolverAsSystem(lookUp: LookUp = systemLookUp): Resolver {
+  const asking = new Map<string, Promise<readonly string[]>>();
+  const ask = (name: string): Promise<readonly string[]> => {
+    const known = asking.get(name);
+    if (known !== undefined) return known;
+    const asked = lookUp(name).finally(() => asking.delete(name));
+    asking.set(name, asked);
+    return asked;
+  };
+  return {
+    async resolve(name, signal) {
+      signal.throwIfAborted();
+      const { promise, reject } = Promise.withResolvers<never>();
+      const cancel = () => reject(new UnresolvedName(signal.reason));
+      signal.addEventListener("abort", cancel, { once: true });
+      try {
+        return await Promise.race([ask(name), promise]);
+      } catch (error) {
+        throw error instanceof UnresolvedName ? error : new UnresolvedName(error);
+      } finally {
+        signal.removeEventListener("abort", cancel);
+      }
+    },
+  };
+}
