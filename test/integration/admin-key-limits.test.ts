@@ -59,6 +59,16 @@ describe("expiry", () => {
     },
   );
 
+  test.each([
+    [1_900_000_000_000, "expires_at must lie in the year 9999 or before; as a number it is Unix seconds."],
+    [9e15, "expires_at must lie in the year 9999 or before; as a number it is Unix seconds."],
+    [Math.floor(Date.now() / 1000) - 60, "expires_at must lie in the future."],
+  ])("expires_at %j is told what is wrong with it: %s", async (expires_at, message) => {
+    const { status, raw } = await admin("POST", ORGANIZATION, { name: "late", expires_at });
+    expect(status).toBe(400);
+    expect(raw).toContain(message);
+  });
+
   test("rule 9.4: unknown fields of any admin body are a 400 that names each of them", async () => {
     const { id } = await make("strict");
     const taking = world.plane.server.server.routes.filter(

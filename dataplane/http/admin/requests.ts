@@ -108,7 +108,13 @@ function readExpiry(value: unknown, now: number): number | null {
       'expires_at must be a moment such as "2027-12-31T00:00:00Z", Unix seconds, or null.',
       { param: "expires_at" },
     );
-  if (read.data <= now || read.data > LATEST_MS)
+  if (read.data > LATEST_MS)
+    throw new ApiError(
+      "invalid_value",
+      "expires_at must lie in the year 9999 or before; as a number it is Unix seconds.",
+      { param: "expires_at" },
+    );
+  if (read.data <= now)
     throw new ApiError("invalid_value", "expires_at must lie in the future.", { param: "expires_at" });
   return read.data;
 }
