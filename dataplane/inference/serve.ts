@@ -124,9 +124,10 @@ function tagsOf({ headers }: InferenceCall, { tags }: AnyInspection): string | n
 }
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
-function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {
+function routeOf({ snapshot, principal, summary }: InferenceCall, model: string): Route {
   const route = findRoute(snapshot, principal, model);
   if (route !== undefined) return route;
+  summary.askedModel = model;
   throw new ApiError("model_not_found", `model: ${model.slice(0, MAX_SHOWN_MODEL)}`, { param: "model" });
 }
 

@@ -8,6 +8,8 @@ import type { Try } from "../telemetry/request-summary.ts";
 
 /** A path may be as long as a request's head. */
 const MAX_URL = 200;
+/** Where no model was found, its name is whatever the client wrote. */
+const MAX_MODEL = 200;
 
 /** In the order of `store_request_records` (store/migrations/0006_requests.sql). Times of acceptance are Unix milliseconds. */
 export function storedForm(record: RequestRecord): readonly unknown[] {
@@ -24,7 +26,7 @@ export function storedForm(record: RequestRecord): readonly unknown[] {
     plain ? storable(record.url).slice(0, MAX_URL) : null,
     dialect,
     record.path,
-    record.model,
+    record.model === null ? null : storedModel(record.model),
     record.upstream,
     record.status,
     record.error,
@@ -60,6 +62,9 @@ function storedTry(one: Try): object {
 
 /** What others wrote may hold what Postgres' text cannot. */
 const storable = (text: string): string => text.replaceAll("\0", "").toWellFormed();
+
+/** A model's name as records hold it, and as they are looked for by it. */
+export const storedModel = (name: string): string => storable(name.slice(0, MAX_MODEL));
 
 /** How a request for inference came; its row does not say. */
 export const requestOf = (dialect: string): { readonly method: string; readonly url: string } => ({

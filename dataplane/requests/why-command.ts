@@ -50,8 +50,12 @@ export function whyLines(request: KeptRequest, json: boolean): string[] {
     ...Object.entries(toolCalls ?? {}).map(([call, times]) => [`tool ${call}`, times] as [string, number]),
     ...tries.map((one, at) => [`try ${at + 1}`, tryText(one)] as [string, string]),
   ];
-  return facts.flatMap(([name, value]) => (value === null ? [] : [`${name}: ${value}`]));
+  return facts.flatMap(([name, value]) => (value === null ? [] : [`${name}: ${shown(String(value))}`]));
 }
+
+/** A fact is one line, and tells the terminal nothing, though a client wrote it. */
+const shown = (text: string): string =>
+  text.replaceAll(/\p{C}/gu, (sign) => `\\u{${sign.codePointAt(0)?.toString(16) ?? ""}}`);
 
 function askedFor({ dialect, method, url }: Pick<KeptRequest, "dialect" | "method" | "url">): string {
   const asked = dialect === null ? { method, url } : requestOf(dialect);

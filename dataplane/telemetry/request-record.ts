@@ -16,7 +16,7 @@ export interface RequestRecord {
   /** null: it asked for no inference. */
   readonly dialect: string | null;
   readonly path: RequestSummary["servingPath"];
-  /** Public id; null: none was found. */
+  /** Public id; where none was found, the name that was asked for; null: none is known. */
   readonly model: string | null;
   /** The one that was asked last. */
   readonly upstream: string | null;
@@ -79,7 +79,7 @@ export function requestRecord(end: RequestEnd, summary: RequestSummary): Request
     url: end.url,
     dialect: end.dialect,
     path: summary.model === null ? null : summary.servingPath,
-    model: summary.model,
+    model: summary.model ?? summary.askedModel,
     upstream: summary.upstream,
     status: end.status,
     error,

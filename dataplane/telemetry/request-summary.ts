@@ -32,11 +32,13 @@ export const MAX_TRIES_KEPT = 100;
 /**
  * What is learned about one request while it is served. Whoever learns something writes it here; `http` (or the
  * batch worker) turns it into the log line, the metrics and the span when the request is over. Never a key, a
- * body or a client's own text.
+ * body or, but for `askedModel` and `tags`, a client's own text.
  */
 export interface RequestSummary {
   /** Public model id, set once a route was found: an unknown name never becomes a label. */
   model: string | null;
+  /** As the client wrote it, where no route was found: for its record alone, never a label, a span or the request's line. */
+  askedModel: string | null;
   /** The upstream that served the last iteration. */
   upstream: string | null;
   servingPath: "relay" | "convert" | "tools" | null;
@@ -65,6 +67,7 @@ export interface RequestSummary {
 
 export const newRequestSummary = (span: Span | null): RequestSummary => ({
   model: null,
+  askedModel: null,
   upstream: null,
   servingPath: null,
   streamed: false,

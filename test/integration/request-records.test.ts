@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { findRequest } from "../../dataplane/requests/read-records.ts";
 import { whyLines } from "../../dataplane/requests/why-command.ts";
+import { registry } from "../../dataplane/telemetry/metrics.ts";
 import { withFaults } from "../fakes/upstream/server.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { AdminWorld, type Tenant } from "./admin-world.ts";
@@ -68,7 +69,7 @@ test("every request is listed and found by its id: answered, failed, refused", a
   expect(none).toMatchObject({
     status: 404,
     error_code: "model_not_found",
-    model: null,
+    model: "m-nowhere",
     tries: [],
     credits: "0",
   });
@@ -176,4 +177,30 @@ test("callers without a key are found by the operator alone", async () => {
     errorCode: "invalid_api_key",
   });
   expect((await world.call(world.a.admin, "GET", `${listPath}/${id}`)).status).toBe(404);
+});
+
+test("a name that is no model, or that the key hides, is found as the client wrote it, and is no label", async () => {
+  const { a } = world;
+  const misspelt = await ask(a, "m-mesages");
+  const long = `m-${"\u{1f600}".repeat(300)}`;
+  const odd = [await ask(a, long), await ask(a, "m\0-line\nbreak\u001b[31m"), await ask(a, "m-\ud800")];
+  expect((await list(a, "?model=m-mesages")).map(({ id }) => id)).toEqual([misspelt.id]);
+  expect((await list(a, `?model=${encodeURIComponent(long)}`)).map(({ id }) => id)).toEqual([odd[0]?.id]);
+  const kept = await Promise.all(odd.map(({ id }) => findRequest(world.pool, id)));
+  expect(kept.map((one) => one?.model?.length)).toEqual([200, 17, 3]);
+  for (const one of kept) {
+    if (one === null) throw new Error("it was not kept");
+    // oxlint-disable-next-line no-control-regex -- what must not reach a terminal
+    for (const line of whyLines(one, false)) expect(line).not.toMatch(/[\u0000-\u001f]/);
+  }
+  const made = await world.call(a.admin, "POST", "/v1/organizations/api_keys", {
+    body: { name: "narrow", limits: { models: ["other-*"] } },
+  });
+  const narrow = { ...a, inference: String(made.body["key"]) };
+  await expect.poll(async () => (await ask(narrow, "m-messages")).status).toBe(404);
+  const hidden = await list(a, "?model=m-messages&status=404");
+  expect(hidden[0]).toMatchObject({ model: "m-messages", path: null, error_code: "model_not_found" });
+  const labels = await registry.metrics();
+  expect(labels).not.toContain("m-mesages");
+  expect(labels).not.toContain("[31m");
 });

@@ -3,6 +3,7 @@ import { creditsText } from "../../billing/credits.ts";
 import { findProject } from "../../identity/projects.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { tagsOf } from "../../lib/tags.ts";
+import { storedModel } from "../../requests/stored-form.ts";
 import { findRequest, listRequests, type KeptRequest } from "../../requests/read-records.ts";
 import type { Reads } from "../../store/reads.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
@@ -54,7 +55,7 @@ export const requestRecordRoutes =
           organizationId,
           keyId,
           projectId,
-          model,
+          model: model === null ? null : storedModel(model),
           status,
           code,
           from: Math.max(oldest(), (from ?? 0) * 1000),

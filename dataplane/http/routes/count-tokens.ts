@@ -70,7 +70,10 @@ async function count(
   const { inspected } = work;
   const snapshot = services.snapshot();
   const route = findRoute(snapshot, callerOf(request), inspected.model);
-  if (route === undefined) throw modelNotFound(inspected.model);
+  if (route === undefined) {
+    request.summary.askedModel = inspected.model;
+    throw modelNotFound(inspected.model);
+  }
   request.summary.model = route.model;
   // What no upstream may see is counted here (rules 2.10, 3.3, 3.4).
   const sealer = sealerOf(organizationId);
