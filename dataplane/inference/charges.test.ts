@@ -3,9 +3,10 @@ import { describe, expect, test } from "vitest";
 import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
+import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
 import { dialects } from "../dialects/dialect.ts";
 
-const { callTo, fake, serve } = await serveOneUpstream();
+const { callTo, fake, refusal, serve } = await serveOneUpstream();
 
 describe.each(dialects)("%s", (dialect) => {
   test("no usage from the upstream: charged from an estimate of what was seen", async () => {
@@ -63,4 +64,52 @@ test("rule 1.15: cached and written tokens are parts of the prompt", async () =>
   expect(call.meter.settled).toMatchObject([
     { tokens: { input: 0, cacheRead: 10, cacheWrite5m: 0, output: 5 } },
   ]);
+});
+
+describe("a whole answer that cannot be read is charged as it reports", () => {
+  const [input, output, beyond] = [30, 40, 1_000_000];
+  const usages = {
+    messages: (out: number) => ({ usage: { input_tokens: input, output_tokens: out } }),
+    chat: (out: number) => ({ usage: { prompt_tokens: input, completion_tokens: out } }),
+    responses: (out: number) => ({ object: "response", usage: { input_tokens: input, output_tokens: out } }),
+  };
+  const chosen = (finish_reason: string, args: string) => {
+    const call = { id: "call_1", type: "function", function: { name: "f", arguments: args } };
+    return { choices: [{ message: { role: "assistant", tool_calls: [call] }, finish_reason }] };
+  };
+  const unread = {
+    messages: { "its input is no object": { content: [{ type: "tool_use", name: "f", input: "{a" }] } },
+    chat: {
+      "its arguments are no JSON": chosen("tool_calls", "{a"),
+      "it ends in an error": chosen("error", "{}"),
+    },
+    responses: {
+      "its arguments are no JSON": { output: [{ type: "function_call", name: "f", arguments: "{a" }] },
+    },
+  };
+  const cells = ways
+    .filter(({ stream }) => !stream)
+    .flatMap((way) => {
+      const bodies: Record<string, object> = {
+        "its parts are missing": {},
+        ...(way.path === "relay" ? {} : unread[way.upstream]),
+      };
+      return Object.entries(bodies).map(([what, body]) => [nameOf(way), what, way, body] as const);
+    });
+
+  test.each(cells)("%s: %s", async (_name, _what, way, body) => {
+    const report = usages[way.upstream];
+    fake.next({ raw: { body: JSON.stringify({ ...body, ...report(output) }) } });
+    const call = callOn(fake.url, way);
+    expect(await refusal(call)).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
+    expect(call.meter.settled).toMatchObject([
+      { status: "error", estimated: false, implausible: false, tokens: { input, output } },
+    ]);
+
+    fake.next({ raw: { body: JSON.stringify({ ...body, ...report(beyond) }) } });
+    const absurd = callOn(fake.url, way);
+    await refusal(absurd);
+    expect(absurd.meter.settled).toMatchObject([{ status: "error", implausible: true }]);
+    expect(absurd.meter.settled[0]?.tokens.output).toBeLessThan(200);
+  });
 });

@@ -4,14 +4,12 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { objectOf, parseJson, textOf } from "../dialects/fields.ts";
 import type { JsonObject, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
-import { writtenText } from "../dialects/output-estimate.ts";
 import { codecs } from "../dialects/registry.ts";
 import {
   failureOfResponse,
   isEndedStatus,
   isFailedResponse,
   isResponse,
-  weighResponses,
 } from "../dialects/responses/read-response.ts";
 import { cutMessage } from "../dialects/stop-sequences.ts";
 import { corruptAnswer } from "../dialects/upstream-error.ts";
@@ -128,7 +126,7 @@ export interface WholeAnswer<Read> {
  * @param client the client's dialect.
  * @param read @throws ApiError or JsonFault when it is none.
  * @throws AttemptFailure when it is an error in spite of its status; BrokenAnswer, with what it cost, when it broke off or
- *   cannot be read (rule 1.6); ApiError when nothing came.
+ *   cannot be read (rules 1.6, 4.3); ApiError when nothing came.
  */
 export async function readWhole<Read>(
   answer: UpstreamAnswer,
@@ -156,7 +154,7 @@ export async function readWhole<Read>(
     const told = (isResponse(parsed) ? failureOfResponse(parsed) : null) ?? error;
     throw new BrokenAnswer(told instanceof ApiError ? told : corruptAnswer("garbage"), {
       upstream: upstream.name,
-      usage: failedUsage(parsed, context) ?? usageOfBytes(context, body.length),
+      usage: reportedUsage(upstream.dialect, parsed, context) ?? usageOfBytes(context, body.length),
       corrupt: true,
     });
   }
@@ -200,17 +198,21 @@ export async function readConverted(
  * nothing unless it reports what it used (service.md "Prices and billing rules").
  */
 export function isErrorBody(body: JsonObject): boolean {
-  if (isFailedResponse(body)) return failedUsage(body, {}) === null;
+  if (isFailedResponse(body)) return readResponsesUsage(body["usage"]) === null;
   const { error } = body;
   const isError = typeof error === "string" || objectOf(error) !== null;
   return isError && ["choices", "content", "output"].every((part) => body[part] === undefined);
 }
 
-/** What a Responses answer reports that is none by its own account; null when it reports nothing, or is one. */
-function failedUsage(body: JsonObject, context: UsageContext): MessagesUsage | null {
-  const isFailed = isResponse(body) && failureOfResponse(body) !== null;
-  const usage = isFailed ? readResponsesUsage(body["usage"]) : null;
+/** What an answer that cannot be read reports nevertheless; null when it reports nothing. */
+function reportedUsage(dialect: Dialect, body: JsonObject, context: UsageContext): MessagesUsage | null {
+  const usage = readUsage(dialect, body["usage"]);
   if (usage === null) return null;
-  const written = () => writtenText(weighResponses(body));
-  return countedUsage(usage, context, written, true, textOf(body["service_tier"]));
+  return countedUsage(
+    usage,
+    context,
+    () => codecs[dialect].written(body),
+    true,
+    textOf(body["service_tier"]),
+  );
 }
