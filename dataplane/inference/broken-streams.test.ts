@@ -6,6 +6,7 @@ import { describe, expect, test } from "vitest";
 import { bodyOf, hello, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { text, type Faults } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
+import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
 import { dialects } from "../dialects/dialect.ts";
 
 const { callTo, fake, refusal, serve } = await serveOneUpstream();
@@ -200,6 +201,36 @@ describe("streams that end oddly", () => {
     await serve(call);
     expect(call.sink.text).toBe(
       chunk("a") + other + chunk("", "length") + finished(finish(1, "stop")) + done,
+    );
+  });
+
+  const ofChat = ways.filter(({ upstream, stream }) => upstream === "chat" && stream);
+  describe.each(ofChat.map((way) => [nameOf(way), way] as const))("%s", (_name, way) => {
+    const usage = `data: {"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":7}}\n\n`;
+    const counted = { input: 11, output: 7 };
+    const timeouts = { connectMs: 1000, firstByteMs: 2000, streamIdleMs: 150, requestMs: 10_000 };
+    const ends: [string, string, Faults][] = [
+      ["is cut off", "", { cutAtByte: (whole + usage).length }],
+      ["stands still", "", { stallAtByte: (whole + usage).length }],
+      ["says something that cannot be read", "data: {nonsense\n\n", {}],
+      ["tells an error", 'data: {"error":{"message":"late"}}\n\n', {}],
+    ];
+
+    test.each(ends)(
+      "rule 2.13: whole, though the connection %s behind the end",
+      async (_what, more, faults) => {
+        const body = whole + usage + more + ": behind\n\n";
+        fake.next({
+          raw: { body, contentType: "text/event-stream" },
+          faults: { delayBetweenEventsMs: 5, ...faults },
+        });
+        const call = callOn(fake.url, way, { route: { timeouts } });
+        await serve(call);
+        expect(call.sink.text).toMatch(/message_stop|response\.completed|"finish_reason":"stop"/);
+        expect(call.sink.text).not.toMatch(/"error":\{/);
+        expect(call.summary.errorCode ?? null).toBeNull();
+        expect(call.meter.settled).toMatchObject([{ status: "ok", estimated: false, tokens: counted }]);
+      },
     );
   });
 

@@ -1,8 +1,9 @@
-import type { CodecContext, SseEvent, StreamReader } from "../dialects/codecs.ts";
+import type { CodecContext, EndCause, SseEvent, StreamReader } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesEvent, MessagesUsage } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import { StopCutter } from "../dialects/stop-sequences.ts";
+import { cutAnswer } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { SseReader } from "../lib/sse.ts";
 import type { ResponseStream, StreamTranslator } from "./response-stream.ts";
@@ -40,18 +41,23 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
 
   end(): ApiError | null {
     this.#read(this.#sse.end());
-    if (this.#stream.isOver) return null;
+    return this.#stream.isOver ? null : this.#end({ kind: "eof" });
+  }
+
+  held(): null {
+    this.#end({ kind: "failed", error: cutAnswer() });
+    return null;
+  }
+
+  /** Passes on what still has to be said. @returns why the answer is not complete. */
+  #end(cause: EndCause): ApiError | null {
     try {
-      this.#pass(this.#reader.end({ kind: "eof" }));
+      this.#pass(this.#reader.end(cause));
       return null;
     } catch (error) {
       if (error instanceof ApiError) return error;
       throw error;
     }
-  }
-
-  held(): null {
-    return null;
   }
 
   /** All that a chunk brought goes on at once. */

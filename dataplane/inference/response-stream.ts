@@ -26,7 +26,10 @@ export interface StreamTranslator<Out> {
   push(chunk: Buffer): void;
   /** Reads what is left of a body that ended in an orderly way. @returns why that was too early, where it can say so. */
   end(): ApiError | null;
-  /** The end of the answer as far as it came, where it is complete without the rest; null: it has not come. */
+  /**
+   * The end of the answer as far as it came, where it is complete without the rest.
+   * @returns null: it has not come, or was reported to the stream.
+   */
   held(): Out | null;
   /** What the answer has used so far. */
   readonly usage: MessagesUsage;
@@ -105,8 +108,7 @@ export class ResponseStream<Out> implements BodyReader {
     if (this.isOver) return;
     const early = this.#translator.end();
     if (this.isOver) return;
-    const held = this.#translator.held();
-    if (held !== null) return this.finish(held);
+    if (this.#completed()) return;
     const fault = faultOfEnd(!this.isOpening, this.#answer.call);
     this.#broke(early ?? brokenStream(fault), fault);
   }
@@ -114,8 +116,7 @@ export class ResponseStream<Out> implements BodyReader {
   fail(fault: CallFault): void {
     if (this.isOver) return;
     // The answer is complete already; only closing the connection failed (rule 2.13).
-    const held = fault === "cancelled" ? null : this.#translator.held();
-    if (held !== null) return this.finish(held);
+    if (fault !== "cancelled" && this.#completed()) return;
     this.#broke(brokenStream(fault), fault);
   }
 
@@ -150,8 +151,7 @@ export class ResponseStream<Out> implements BodyReader {
 
   /** An event that is an error itself, or that cannot be read. */
   refuse(error: ApiError): void {
-    const held = this.#translator.held();
-    if (held !== null) return this.finish(held);
+    if (this.#completed()) return;
     if (this.isOpening)
       this.#reject(
         isCorrupt(error)
@@ -190,6 +190,13 @@ export class ResponseStream<Out> implements BodyReader {
     if (now - this.#observedAt < OBSERVE_MS) return;
     this.#observedAt = now;
     this.#to.observe(this.usage);
+  }
+
+  /** Ends an answer that is complete without the rest. */
+  #completed(): boolean {
+    const held = this.#translator.held();
+    if (held !== null) this.finish(held);
+    return this.isOver;
   }
 
   /** The stream stopped before its end. */

@@ -1,8 +1,8 @@
 /**
  * A Chat upstream's stream in Messages form (dialects.md §C2, §D5; lenient as rules 2.13–2.14 say).
  *
- *   nothing ──first chunk──> running ──finish_reason──> finished ──[DONE] or EOF──> over
- *                               └───────────[DONE]──────────────────────────────────^
+ *   nothing ──first chunk──> running ──finish_reason──> finished ──[DONE] or any end──> over
+ *                               └───────────[DONE]──────────────────────────────────────^
  */
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { BlockOrder } from "../block-order.ts";
@@ -75,8 +75,7 @@ export class ChatStreamReader implements StreamReader {
 
   end(cause: EndCause): MessagesEvent[] {
     if (this.#over) return [];
-    if (cause.kind === "failed") throw cause.error;
-    if (this.#finish === null) throw cutAnswer();
+    if (this.#finish === null) throw cause.kind === "failed" ? cause.error : cutAnswer();
     return this.#finished();
   }
 
