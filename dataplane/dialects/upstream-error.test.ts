@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { inBandError, retryAfterSeconds, upstreamError } from "./upstream-error.ts";
+import { inBandError, ownSecrets, retryAfterSeconds, upstreamError, withoutOwn } from "./upstream-error.ts";
 
 const failure = (status: number, body: unknown, retryAfter: string | null = null) =>
   upstreamError({
@@ -178,5 +178,41 @@ describe("errors inside a stream", () => {
     const error = inBandError(body);
     expect(error.code).toBe(code);
     expect(error.message === "x" || error.message === "boom").toBe(false);
+  });
+});
+
+describe("rule 2.12: what is known to be ours is taken out of what an upstream says", () => {
+  const told = (message: string, url: string, credential?: string) =>
+    withoutOwn(inBandError(openai(message)), () => ownSecrets(url, credential)).message;
+
+  test.each([
+    [
+      "a key in pieces no pattern knows",
+      "no s3cr3t+key/of=ours!",
+      "http://x",
+      "s3cr3t+key/of=ours",
+      "no [key]!",
+    ],
+    ["a key that a pattern would cut", "sk-abcdefgh+rest", "http://x", "sk-abcdefgh+rest", "[key]"],
+    ["an empty key", "a b", "http://x", "", "a b"],
+    ["a short key", "none", "http://x", "no", "none"],
+    [
+      "a host and port",
+      "at vllm:8000, vllm:80001",
+      "http://vllm:8000/v1",
+      undefined,
+      "at [address], vllm:80001",
+    ],
+    ["a name of one word", "vllm says vllm:80", "http://vllm/v1", undefined, "vllm says [address]"],
+    ["a name with dots", "LLM.ns.svc says no", "http://llm.ns.svc/v1", undefined, "[address] says no"],
+    ["the end of another name", "my-llm.ns.svcs", "http://llm.ns.svc/v1", undefined, "my-llm.ns.svcs"],
+    ["IPv6", "fd00::1 or [fd00::1]:81", "http://[fd00::1]:81/", undefined, "[address] or [address]"],
+  ])("%s", (_what, message, url, credential, shown) => {
+    expect(told(message, url, credential)).toBe(shown);
+  });
+
+  test("one that stands where the sentence is cut off", () => {
+    const message = `${"x".repeat(1_990)} our-own-key-of-old`;
+    expect(told(message, "http://x", "our-own-key-of-old")).not.toContain("our-own");
   });
 });

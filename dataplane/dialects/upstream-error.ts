@@ -90,7 +90,66 @@ export const cutAnswer = (): ApiError =>
   new ApiError("upstream_error", "The model's provider ended its answer too early.");
 
 /** What an upstream says of the request that it got: paths are those of its own dialect. */
-class UpstreamRefusal extends ApiError {}
+class UpstreamRefusal extends ApiError {
+  readonly #said: ReportedError;
+  readonly #names: ModelNames | null;
+
+  constructor(said: ReportedError, names: ModelNames | null, own: OwnSecrets = []) {
+    const text = withoutSecrets(said.message, names, own);
+    const param = masked(said.param ?? "", own);
+    super("invalid_request", text === "" ? ownWords.invalid_request : text, param === "" ? {} : { param });
+    this.#said = said;
+    this.#names = names;
+  }
+
+  /** The same without what is known to be ours. */
+  without(own: OwnSecrets): UpstreamRefusal {
+    return new UpstreamRefusal(this.#said, this.#names, own);
+  }
+}
+
+/** The model's name there, and the public one. */
+interface ModelNames {
+  readonly upstreamModel: string;
+  readonly model: string;
+}
+
+/** What of our own an upstream may repeat, whatever it looks like, and what stands for it. */
+export type OwnSecrets = readonly (readonly [RegExp, string])[];
+
+/** Shorter ones are no secrets, and stand in words that are none. */
+const MIN_CREDENTIAL_CHARACTERS = 8;
+
+/**
+ * Our key at an upstream, and where it is.
+ * @param credential undefined: there is none.
+ */
+export function ownSecrets(url: string, credential: string | undefined): OwnSecrets {
+  const { hostname, port, protocol } = new URL(url);
+  const name = hostname.replaceAll(/^\[|\]$/g, "");
+  // A name of one word alone may be any word: only with its port is it surely the address.
+  const isSurely = /[.:]/.test(name);
+  const host = `\\[?${literally(name)}\\]?`;
+  const at = `:${port === "" ? (protocol === "https:" ? "443" : "80") : port}(?!\\d)`;
+  const address = new RegExp(`(?<![\\w-])${host}(?:${at}${isSurely ? "|(?![\\w-])" : ""})`, "gi");
+  const key = credential?.trim() ?? "";
+  return key.length < MIN_CREDENTIAL_CHARACTERS
+    ? [[address, "[address]"]]
+    : [
+        [new RegExp(literally(key), "g"), "[key]"],
+        [address, "[address]"],
+      ];
+}
+
+/** An error as a client of this upstream may see it. @returns `error` itself when it is none of an upstream's. */
+export const withoutOwn = (error: ApiError, own: () => OwnSecrets): ApiError =>
+  error instanceof UpstreamRefusal ? error.without(own()) : error;
+
+const literally = (text: string): string => text.replaceAll(/[^\w\s]/g, String.raw`\$&`);
+
+function masked(text: string, own: OwnSecrets): string {
+  return own.reduce((shown, [pattern, stand]) => shown.replaceAll(pattern, stand), text);
+}
 
 /**
  * The same error for a client of another dialect, whose body has no such paths.
@@ -142,14 +201,15 @@ const MAX_WORDS = 300;
 export function sayingOf(
   status: number,
   body: Uint8Array,
+  own: OwnSecrets,
 ): { readonly reason: string | null; readonly words: string | null } {
   const { type, code, message } = readErrorBody(body);
   const isPage = /^\s*<(?:!doctype|html)/i.test(Buffer.from(body.subarray(0, 64)).toString("latin1"));
   const said = code === "" ? type : code;
   const aboutTheRequest = status === 400 || status === 413 || status === 422;
   return {
-    reason: isPage ? "html" : said === "" ? null : withoutSecrets(said, null).slice(0, 64),
-    words: message === "" || aboutTheRequest ? null : withoutSecrets(message, null).slice(0, MAX_WORDS),
+    reason: isPage ? "html" : said === "" ? null : withoutSecrets(said, null, own).slice(0, 64),
+    words: message === "" || aboutTheRequest ? null : withoutSecrets(message, null, own).slice(0, MAX_WORDS),
   };
 }
 
@@ -195,16 +255,11 @@ const aboutTheAccount =
   /credit balance|billing|insufficient (?:quota|funds|balance)|exceeded your current quota|(?:incorrect|invalid|missing|valid) (?:x-)?api[ _-]?key|(?:your|this|the) (?:organi[sz]ation|workspace|account|project|subscription|plan|api[ _-]?key|usage limits?)\b|spend(?:ing)? limit|unauthori[sz]ed/i;
 
 /** A 400 as the client may see it; null when it speaks about our account instead of the request. */
-function aboutTheRequest(
-  error: ReportedError,
-  names: { upstreamModel: string; model: string } | null,
-): ApiError | null {
+function aboutTheRequest(error: ReportedError, names: ModelNames | null): ApiError | null {
   const overflow = contextOverflow(error);
   if (overflow !== null) return overflow;
   if (aboutTheAccount.test(error.message) || inBandCodes.get(error.code) === "upstream_error") return null;
-  const text = error.message === "" ? ownWords.invalid_request : withoutSecrets(error.message, names);
-  const options = error.param === null || error.param === "" ? {} : { param: error.param };
-  return new UpstreamRefusal("invalid_request", text, options);
+  return new UpstreamRefusal(error, names);
 }
 
 const number = String.raw`(\d[\d,_]*)`;
@@ -250,7 +305,7 @@ function contextOverflow(error: ReportedError): ApiError | null {
 }
 
 /** What must never be seen of the account that we use there, even inside a sentence about the request. */
-const secrets: readonly (readonly [RegExp, string])[] = [
+const secrets: OwnSecrets = [
   [/\b(?:https?|wss?):\/\/[^\s"'<>)\]]+/gi, "[address]"],
   [/\b(?:sk|pk|rk|gsk|xai|key|tok)[-_][A-Za-z0-9_*.-]{6,}/g, "[key]"],
   [/\bBearer\s+[^\s"']+/gi, "[key]"],
@@ -260,13 +315,12 @@ const secrets: readonly (readonly [RegExp, string])[] = [
   [/\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b/g, "[address]"],
 ];
 
-/** What looks like a key, an id or an address is taken out; `names`: and the upstream's model becomes the public one. */
-export function withoutSecrets(
-  message: string,
-  names: { upstreamModel: string; model: string } | null,
-): string {
-  let text = message.slice(0, MESSAGE_MAX_CHARACTERS);
-  for (const [pattern, stand] of secrets) text = text.replaceAll(pattern, stand);
+/**
+ * What looks like a key, an id or an address is taken out, and what is known to be one first: patterns would leave pieces.
+ * @param names the upstream's model becomes the public one.
+ */
+export function withoutSecrets(message: string, names: ModelNames | null, own: OwnSecrets = []): string {
+  const text = masked(masked(message, own).slice(0, MESSAGE_MAX_CHARACTERS), secrets);
   return names === null ? text : text.replaceAll(names.upstreamModel, names.model);
 }
 

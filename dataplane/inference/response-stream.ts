@@ -6,7 +6,7 @@
  *   opening ──first event──> running ──its end──> over
  *      └──an error, garbage or nothing: another upstream may be asked ──^
  */
-import { isCorrupt } from "../dialects/upstream-error.ts";
+import { isCorrupt, withoutOwn } from "../dialects/upstream-error.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import type { ApiError } from "../lib/api-error.ts";
@@ -150,7 +150,8 @@ export class ResponseStream<Out> implements BodyReader {
   }
 
   /** An event that is an error itself, or that cannot be read. */
-  refuse(error: ApiError): void {
+  refuse(refusal: ApiError): void {
+    const error = withoutOwn(refusal, this.#answer.own);
     if (this.#completed()) return;
     if (this.isOpening)
       this.#reject(

@@ -2,10 +2,11 @@
 import { describe, expect, test } from "vitest";
 import { bodyOf, hello, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
+import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
 import { dialects } from "../dialects/dialect.ts";
 import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
 
-const { callTo, fake, refusal } = await serveOneUpstream();
+const { callTo, fake, refusal, serve } = await serveOneUpstream();
 
 describe.each(dialects)("%s", (dialect) => {
   const statuses: [number, number, number?][] = [
@@ -48,4 +49,34 @@ describe.each(dialects)("%s", (dialect) => {
     expect(await refusal(late)).toMatchObject({ code: "timeout" });
     expect(late.meter.released).toBe(1);
   });
+});
+
+describe("rule 2.12: our own key and address are taken out, whatever they look like", () => {
+  const said = (host: string) => `temperature: upstream-secret is no key of ${host} (upstream-secret)`;
+  const shown = "temperature: [key] is no key of [address] ([key])";
+  const inBand = (host: string) => ({ type: "invalid_request_error", message: said(host) });
+
+  test.each(dialects)("%s: with a status, and in a 200", async (dialect) => {
+    const upstream = { credential: { id: "test/key", header: "authorization" } };
+    const { host } = new URL(fake.url);
+    fake.next(
+      { error: { status: 400, message: said(host) } },
+      { raw: { body: JSON.stringify({ type: "error", error: inBand(host) }) } },
+    );
+    for (const _ of ["status", "200"])
+      expect((await refusal(callTo(dialect, bodyOf(dialect), { upstream }))).message).toBe(shown);
+  });
+
+  test.each(ways.filter(({ stream }) => stream).map((way) => [nameOf(way), way] as const))(
+    "%s: within the stream",
+    async (_name, way) => {
+      const url = fake.url.replace("127.0.0.1", "localhost");
+      const { host } = new URL(url);
+      fake.next(withFaults(hello, { errorAtEvent: { event: 3, ...inBand(host) } }));
+      const call = callOn(url, way);
+      await serve(call);
+      expect(call.sink.text).toMatch(/"error"/);
+      expect(call.sink.text).not.toContain(host);
+    },
+  );
 });

@@ -12,7 +12,7 @@ import {
   isResponse,
 } from "../dialects/responses/read-response.ts";
 import { cutMessage } from "../dialects/stop-sequences.ts";
-import { corruptAnswer } from "../dialects/upstream-error.ts";
+import { corruptAnswer, withoutOwn } from "../dialects/upstream-error.ts";
 import { countedUsage, readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
@@ -148,15 +148,18 @@ export async function readWhole<Read>(
     if (!(error instanceof ApiError || error instanceof JsonFault)) throw error;
     const parsed = objectOf(parseJson(body.toString("utf8")));
     if (parsed === null) throw broken(answer, client, context, "garbage", body.length);
-    if (isErrorBody(parsed)) throw failureOfErrorBody(body);
+    if (isErrorBody(parsed)) throw failureOfErrorBody(body, answer.own);
     metrics.streamFaults.inc({ dialect: client, kind: "garbage" });
     answer.broke("garbage", "incomplete");
     const told = (isResponse(parsed) ? failureOfResponse(parsed) : null) ?? error;
-    throw new BrokenAnswer(told instanceof ApiError ? told : corruptAnswer("garbage"), {
-      upstream: upstream.name,
-      usage: reportedUsage(upstream.dialect, parsed, context) ?? usageOfBytes(context, body.length),
-      corrupt: true,
-    });
+    throw new BrokenAnswer(
+      told instanceof ApiError ? withoutOwn(told, answer.own) : corruptAnswer("garbage"),
+      {
+        upstream: upstream.name,
+        usage: reportedUsage(upstream.dialect, parsed, context) ?? usageOfBytes(context, body.length),
+        corrupt: true,
+      },
+    );
   }
 }
 

@@ -1,6 +1,7 @@
 /** One try at one upstream: what it is sent, what its end says about the upstream's health, and what is counted. */
 import type { Dispatcher } from "undici";
 import type { Upstream } from "../config/schema.ts";
+import { type OwnSecrets, ownSecrets } from "../dialects/upstream-error.ts";
 import { MAX_TRIES_KEPT, type Try } from "../telemetry/request-summary.ts";
 import { traceHeaders } from "../telemetry/trace.ts";
 import type { Endpoint } from "./endpoints.ts";
@@ -45,6 +46,11 @@ export class Attempt implements UpstreamAnswer {
     if (this.#call === null) throw new Error("a call that was not made");
     return this.#call;
   }
+
+  readonly own = (): OwnSecrets => {
+    const { credential, url } = this.upstream;
+    return ownSecrets(url, credential === null ? undefined : this.#request.credential(credential.id));
+  };
 
   /** Resolves with the answer as soon as it begins. Not async, as there is one for each request. @throws AttemptFailure */
   send(dispatcher: Dispatcher, outgoing: Outgoing, patience: AttemptTimeouts): Promise<UpstreamAnswer> {
@@ -161,7 +167,7 @@ export class Attempt implements UpstreamAnswer {
     const timer = setTimeout(() => call.abort("idle"), ERROR_BODY_MS);
     const body = await call.whole(MAX_ERROR_BYTES).catch(() => Buffer.alloc(0));
     clearTimeout(timer);
-    throw failureOfStatus(head, body, this.upstream, this.#request.route, Date.now());
+    throw failureOfStatus(head, body, this.upstream, this.#request.route, this.own(), Date.now());
   }
 
   #options({ body, headers }: Outgoing, { connectMs, mostFirstByteMs }: AttemptTimeouts) {

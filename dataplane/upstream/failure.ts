@@ -7,9 +7,11 @@ import { objectOf, parseJson } from "../dialects/fields.ts";
 import {
   corruptAnswer,
   inBandError,
+  type OwnSecrets,
   retryAfterSeconds,
   sayingOf,
   upstreamError,
+  withoutOwn,
   withoutSecrets,
 } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -189,6 +191,7 @@ export function failureOfStatus(
   body: Buffer,
   upstream: Upstream,
   route: Route,
+  own: OwnSecrets,
   now: number,
 ): AttemptFailure {
   const { status, headers } = head;
@@ -205,17 +208,20 @@ export function failureOfStatus(
   const means = classOfStatus(status);
   // Of a redirect, or of a request that is refused for what it is, it speaks of that request alone (RFC 9110 §10.2.3).
   const isBusy = status === 429 || status >= 500;
-  return new AttemptFailure(error, {
-    ...means,
-    status: String(status),
-    ...sayingOf(status, body),
-    retryAfterMs: isBusy && header !== null ? retryAfterSeconds(header, now) * 1000 : null,
-  });
+  return new AttemptFailure(
+    withoutOwn(error, () => own),
+    {
+      ...means,
+      status: String(status),
+      ...sayingOf(status, body, own),
+      retryAfterMs: isBusy && header !== null ? retryAfterSeconds(header, now) * 1000 : null,
+    },
+  );
 }
 
 /** An error body told with status 200: as if it had been a status. */
-export const failureOfErrorBody = (data: Buffer): AttemptFailure =>
-  failureOfError(inBandError(objectOf(parseJson(data.toString("utf8"))) ?? {}));
+export const failureOfErrorBody = (data: Buffer, own: () => OwnSecrets): AttemptFailure =>
+  failureOfError(withoutOwn(inBandError(objectOf(parseJson(data.toString("utf8"))) ?? {}), own));
 
 /** The same of an error that was read already (`inBandError`), such as a stream's first event. */
 export function failureOfError(error: ApiError): AttemptFailure {
