@@ -285,6 +285,45 @@ describe("a stream that comes to nothing is charged as its upstream reports (des
   });
 });
 
+describe("dialects.md §D2: thinking that is to be omitted is an empty text with its signature", () => {
+  const of: Step = {
+    answer: {
+      parts: [
+        { type: "thinking", text: "How hidden. ", signature: "sig" },
+        { type: "text", text: "Hello" },
+      ],
+    },
+  };
+
+  test.each(["chat", "responses"] as const)("toward %s", async (upstream) => {
+    const thinking = (display: string) => ({ thinking: { type: "adaptive", display } });
+    fake.next(of, of, of, of);
+    const whole = callTo("messages", upstream, bodyOf("messages", thinking("omitted")));
+    await serve(whole);
+    const signature = expect.stringMatching(/./) as string;
+    expect(JSON.parse(whole.sink.text)).toMatchObject({
+      content: [
+        { type: "thinking", thinking: "", signature },
+        { type: "text", text: "Hello" },
+      ],
+    });
+    const streamed = callTo(
+      "messages",
+      upstream,
+      bodyOf("messages", { ...thinking("omitted"), stream: true }),
+    );
+    await serve(streamed);
+    expect(streamed.sink.text).toMatch(/"signature_delta","signature":"./);
+    expect(streamed.sink.text).not.toMatch(/hidden|thinking_delta/);
+
+    for (const stream of [false, true]) {
+      const shown = callTo("messages", upstream, bodyOf("messages", { ...thinking("summarized"), stream }));
+      await serve(shown);
+      expect(shown.sink.text).toContain("hidden");
+    }
+  });
+});
+
 describe("a tool's input keeps integers beyond 2^53", () => {
   const args = '{"id": 9007199254740993, "in": {"list": [-12345678901234567890, 1]}}';
   const exact = args.replaceAll(" ", "");

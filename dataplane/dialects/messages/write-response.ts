@@ -1,6 +1,7 @@
 /** A whole answer for a Messages client (dialects.md §C1, spec *Message*). */
 import type { Carry, CodecContext } from "../codecs.ts";
 import { exactInput } from "../exact-inputs.ts";
+import { objectOf } from "../fields.ts";
 import { compactionFields, sealBlob, sealSignature } from "../reasoning.ts";
 import { clientTool } from "../tool-name.ts";
 import { writeMessagesUsage } from "../usage.ts";
@@ -37,13 +38,21 @@ export function writeBlock(block: ContentBlock, carry: Carry, context: CodecCont
       caller: block.caller ?? { type: "direct" },
     };
   if (block.type === "thinking")
-    return { ...block, signature: sealSignature(block.signature, context.sealer) };
+    return {
+      ...block,
+      thinking: hidesThinking(carry) ? "" : block.thinking,
+      signature: sealSignature(block.signature, context.sealer),
+    };
   if (block.type === "redacted_thinking")
     return { ...block, data: sealSignature(block.data, context.sealer, "data") };
   // A kind that the hub does not know passes as it is, but for what its upstream sealed.
   if ((block.type as string) === "compaction") return sealCompaction(block, context);
   return block;
 }
+
+/** The client wants no text of thinking, whoever thinks; its signature stays (dialects.md §D2). */
+export const hidesThinking = (carry: Carry): boolean =>
+  objectOf(carry.request["thinking"])?.["display"] === "omitted";
 
 function sealCompaction(block: ContentBlock, { sealer }: CodecContext): ContentBlock {
   const sealed: Record<string, unknown> = { ...block };

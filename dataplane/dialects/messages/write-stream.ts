@@ -7,7 +7,7 @@ import type { Carry, CodecContext, StreamWriter } from "../codecs.ts";
 import { messagesErrorEvent } from "../errors.ts";
 import { sealSignature } from "../reasoning.ts";
 import { writeMessagesUsage } from "../usage.ts";
-import { writeBlock, writeMessagesResponse } from "./write-response.ts";
+import { hidesThinking, writeBlock, writeMessagesResponse } from "./write-response.ts";
 import type { BlockDelta, MessagesEvent, MessagesUsage } from "./types.ts";
 
 const frame = (type: string, data: object): string => `event: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
@@ -15,10 +15,12 @@ const frame = (type: string, data: object): string => `event: ${type}\ndata: ${J
 export class MessagesStreamWriter implements StreamWriter {
   readonly #carry: Carry;
   readonly #context: CodecContext;
+  readonly #hidesThinking: boolean;
 
   constructor(carry: Carry, context: CodecContext) {
     this.#carry = carry;
     this.#context = context;
+    this.#hidesThinking = hidesThinking(carry);
   }
 
   write(events: readonly MessagesEvent[]): { bytes: string; terminal: string } {
@@ -38,6 +40,7 @@ export class MessagesStreamWriter implements StreamWriter {
   #event(event: Exclude<MessagesEvent, { type: "message_stop" }>): string {
     switch (event.type) {
       case "content_block_delta":
+        if (event.delta.type === "thinking_delta" && this.#hidesThinking) return "";
         return `event: content_block_delta\ndata: {"type":"content_block_delta","index":${event.index},"delta":${this.#delta(event.delta)}}\n\n`;
       case "content_block_stop":
         return `event: content_block_stop\ndata: {"type":"content_block_stop","index":${event.index}}\n\n`;
