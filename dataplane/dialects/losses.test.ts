@@ -95,6 +95,14 @@ test("under strict every field that would be dropped is named, the first as `par
   );
 });
 
+test.each(["auto", "none"])("a tool_choice %s without tools asks for nothing", (type) => {
+  for (const upstream of ["chat", "responses"] as const) {
+    const notes = new DropNotes(false);
+    write("messages", upstream, { tool_choice: { type } }, notes);
+    expect(notes.header()).toBeNull();
+  }
+});
+
 describe("dropped, so that it is named, and refused under strict", () => {
   test.each<[string, Dialect, Dialect, JsonObject, string]>([
     ["a stop sequence of whitespace", "chat", "messages", { stop: "\n\n" }, "stop"],
@@ -103,6 +111,14 @@ describe("dropped, so that it is named, and refused under strict", () => {
     ["logprobs", "responses", "responses", { include: [encrypted, logprobs] }, "include"],
     ["results of a search", "responses", "chat", { include: ["web_search_call.results"] }, "include"],
     ["the name of a user", "chat", "messages", legacyCall({ name: "Ada" }), "messages.name"],
+    ["a choice among no tools", "messages", "chat", { tool_choice: { type: "any" } }, "tool_choice"],
+    [
+      "a choice among no tools",
+      "messages",
+      "responses",
+      { tool_choice: { type: "tool", name: "a" }, tools: [] },
+      "tool_choice",
+    ],
   ])("%s, from %s to %s", (_what, client, upstream, more, field) => {
     const notes = new DropNotes(false);
     write(client, upstream, more, notes);

@@ -1,15 +1,20 @@
 /** What an upstream of another dialect cannot be asked for, refused in the client's words. */
 import { ApiError } from "../lib/api-error.ts";
-import type { Carry } from "./codecs.ts";
+import type { Carry, DropListener } from "./codecs.ts";
 import type { Dialect } from "./dialect.ts";
 import type { FunctionTool, JsonObject, MessageParam, MessagesRequest } from "./messages/types.ts";
 
 const isFunctionTool = (tool: FunctionTool | JsonObject): tool is FunctionTool =>
   (tool.type ?? "custom") === "custom";
 
-/** @throws ApiError `unsupported_tool` for a typed tool, which only a Messages upstream knows (dialects.md §D1). */
-export function functionTools(request: MessagesRequest, carry: Carry): FunctionTool[] {
-  return (request.tools ?? []).map((tool) => {
+/**
+ * The tools; a call that is demanded without any is dropped (rule 2.2), as Chat and Responses refuse a choice then.
+ * @throws ApiError `unsupported_tool` for a typed tool, which only a Messages upstream knows (dialects.md §D1).
+ */
+export function functionTools(request: MessagesRequest, carry: Carry, notes: DropListener): FunctionTool[] {
+  const { tools = [], tool_choice: choice } = request;
+  if (tools.length === 0 && (choice?.type === "any" || choice?.type === "tool")) notes.dropped("tool_choice");
+  return tools.map((tool) => {
     if (isFunctionTool(tool)) return tool;
     const path = carry.places.get(tool) ?? "tools";
     throw new ApiError(

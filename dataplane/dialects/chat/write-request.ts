@@ -26,7 +26,7 @@ export function writeChatRequest(
     messages,
     ...writeLimits(request, carry, target),
     ...writeStops(request),
-    ...writeTools(request, carry),
+    ...writeTools(request, carry, notes),
     ...writeFormat(request, carry),
   };
   copyCarried(carry, "chat", body);
@@ -58,8 +58,8 @@ function writeStops({ stop_sequences: stops = [] }: MessagesRequest): JsonObject
   return stops.length === 0 ? {} : { stop: chatStops(stops) };
 }
 
-function writeTools(request: MessagesRequest, carry: Carry): JsonObject {
-  const tools = functionTools(request, carry);
+function writeTools(request: MessagesRequest, carry: Carry, notes: DropListener): JsonObject {
+  const tools = functionTools(request, carry, notes);
   if (tools.length === 0) return {};
   return { tools: tools.map(writeTool), ...(request.tool_choice && writeChoice(request.tool_choice)) };
 }

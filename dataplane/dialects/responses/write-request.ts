@@ -27,7 +27,7 @@ export function writeResponsesRequest(
     model: target.upstreamModel,
     ...writeConversation(request, carry, target),
     ...writeLimit(request, carry, target),
-    ...writeTools(request, carry),
+    ...writeTools(request, carry, notes),
     ...writeFormat(request, carry),
     // Nothing of a tenant stays in the shared account (rule 2.10).
     store: false,
@@ -59,8 +59,8 @@ function writeLimit(request: MessagesRequest, carry: Carry, target: Target): Jso
   return limit === undefined ? {} : { max_output_tokens: Math.max(limit, OUTPUT_TOKENS_MIN) };
 }
 
-function writeTools(request: MessagesRequest, carry: Carry): JsonObject {
-  const tools = functionTools(request, carry);
+function writeTools(request: MessagesRequest, carry: Carry, notes: DropListener): JsonObject {
+  const tools = functionTools(request, carry, notes);
   if (tools.length === 0) return {};
   return { tools: tools.map(writeTool), ...(request.tool_choice && writeChoice(request.tool_choice)) };
 }
