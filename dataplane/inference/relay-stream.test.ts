@@ -39,6 +39,26 @@ describe.each(dialects)("%s", (dialect) => {
     }
   });
 
+  test("a foreign model's name is patched in events whose data stands on several lines too", async () => {
+    const body = bodyOf(dialect, { stream: true, stream_options: { include_usage: true } });
+    fake.next(hello);
+    const asItIs = callTo(dialect, body, { upstream: { model: "public-model" } });
+    await serve(asItIs);
+    const spread = asItIs.sink.text
+      .replaceAll("public-model", "theirs")
+      .replaceAll(/^data: \{(.*?),/gm, "data: {\ndata: $1\ndata: ,");
+    for (const chunkBytes of [7, 100_000]) {
+      fake.next({ raw: { body: spread, contentType: "text/event-stream" }, faults: { chunkBytes } });
+      const call = callTo(dialect, body);
+      await serve(call);
+      expect(call.sink.text).not.toContain("theirs");
+      expect(call.sink.text.replaceAll("\ndata: ,", ",").replaceAll("data: {\ndata: ", "data: {")).toBe(
+        asItIs.sink.text,
+      );
+      expect(call.meter.settled).toMatchObject([{ status: "ok", estimated: false }]);
+    }
+  });
+
   test("the first event leaves at once, before those that came in the same packet are looked at", async () => {
     fake.next(hello);
     const apart = callTo(dialect, bodyOf(dialect, { stream: true }));

@@ -15,6 +15,7 @@ import type { UpstreamAnswer } from "../upstream/request.ts";
 import type { RelayJob } from "./answer-job.ts";
 import { ClientStream } from "./client-stream.ts";
 import { ResponseStream, type StreamTranslator } from "./response-stream.ts";
+import { editedFrame } from "./seal-answer.ts";
 import { streamTap } from "./stream-taps.ts";
 import { PASS, type FrameAction, type StreamTap } from "./usage-tap.ts";
 
@@ -149,7 +150,8 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
   /** A tap that fails is a bug of ours, and no reason to break the client's stream. */
   #see(frame: SseFrame): FrameAction {
     try {
-      return this.#tap.inspect(frame);
+      const seen = this.#tap.inspect(frame);
+      return frame.dataLines > 1 ? this.#joined(frame, seen) : seen;
     } catch (error) {
       metrics.streamFaults.inc({ dialect: this.#job.dialect, kind: "tap" });
       this.#job.log.error(
@@ -158,6 +160,16 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
       );
       return PASS;
     }
+  }
+
+  /** Where the data stands on several lines, the model's name is none of the frame's own spans. */
+  #joined(frame: SseFrame, seen: FrameAction): FrameAction {
+    if ((seen.kind !== "patch" && seen.kind !== "terminal") || seen.model === null) return seen;
+    const { start, end } = seen.model;
+    const text = JSON.stringify(this.#job.model);
+    const edit = { start: start - frame.dataStart, end: end - frame.dataStart, text };
+    const bytes = (seen.kind === "terminal" ? seen.bytes : undefined) ?? editedFrame(frame, [edit]);
+    return seen.kind === "patch" ? { kind: "replace", bytes } : { ...seen, bytes };
   }
 
   #pass(frame: SseFrame): void {

@@ -19,7 +19,7 @@ const MAX_LESSONS = 256;
 /** What relay does with a frame. */
 export type FrameAction =
   | { readonly kind: "pass" }
-  /** Pass, with the model's name (its span in `frame.bytes`) replaced by the public id. */
+  /** Pass, with the model's name replaced by the public id: its span in `frame.bytes`, were the data one line. */
   | { readonly kind: "patch"; readonly model: Span }
   /** These bytes pass in its place; they end as the frame does. */
   | { readonly kind: "replace"; readonly bytes: Buffer }
@@ -131,10 +131,8 @@ export abstract class Tap implements StreamTap {
   /** Reads an event's JSON; a fault is counted, and null. */
   protected read<T>(frame: SseFrame, read: (reader: JsonReader, offset: number) => T): T | null {
     const data = frameData(frame);
-    // Spans are of use only where the data is the frame's own bytes.
-    const offset = frame.dataLines === 1 ? frame.dataStart : NaN;
     try {
-      return JsonReader.whole(data, (reader) => read(reader, offset));
+      return JsonReader.whole(data, (reader) => read(reader, frame.dataStart));
     } catch (fault) {
       if (!(fault instanceof JsonFault)) throw fault;
       this.faults += 1;
@@ -167,7 +165,7 @@ export abstract class Tap implements StreamTap {
     if (reader.kind() !== "string") return null;
     const start = reader.position;
     const name = reader.string();
-    if (name === this.options.model || Number.isNaN(offset)) return null;
+    if (name === this.options.model) return null;
     return { start: start + offset, end: reader.position + offset };
   }
 }
