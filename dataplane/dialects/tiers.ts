@@ -124,7 +124,7 @@ export function planTiers({ fields, beta, client, upstreams }: TierRequest, offe
     if (isOffered && (name !== "mode" || offers.thinking)) asked[name] = value;
     else dropped.push(fieldNames[name]);
   }
-  const betas = beta?.split(",").map((name) => name.trim()) ?? [];
+  const betas = beta === undefined || beta.trim() === "" ? [] : beta.split(",").map((name) => name.trim());
   const kept = betas.filter((name) => goes(name, offers));
   const isStandard =
     fields.service_tier !== undefined &&

@@ -17,7 +17,11 @@ import type { RequestBody } from "./request-body.ts";
 import { tierPlan } from "./tier-plan.ts";
 
 /** What a Messages client without a version is taken to speak (service.md "Headers"). */
-export const DEFAULT_VERSION = "2023-06-01";
+const DEFAULT_VERSION = "2023-06-01";
+
+/** The version that an upstream is told: the client's, if it names one. */
+export const toldVersion = (given: unknown): string =>
+  typeof given === "string" && given.trim() !== "" ? given : DEFAULT_VERSION;
 
 /** What a candidate was sent. */
 export interface Sent {
@@ -179,7 +183,7 @@ export class OutgoingRequest {
     const { "anthropic-version": version } = this.#call.headers;
     const { betas } = this.tiers;
     return {
-      "anthropic-version": version ?? DEFAULT_VERSION,
+      "anthropic-version": toldVersion(version),
       ...(betas === null ? {} : { "anthropic-beta": betas }),
     };
   }

@@ -76,6 +76,20 @@ describe.each(dialects)("%s", (dialect) => {
     expect(Object.keys(call.sink.headers).sort()).toEqual(["content-length", "content-type"]);
   });
 
+  if (dialect === "messages")
+    test.each([
+      ["as they came", "2026-10-21", "foo-1,bar-2", "2026-10-21", "foo-1,bar-2"],
+      ["empty", "", " ", "2023-06-01", undefined],
+      ["with one that stays here", "2026-10-21", "fast-mode-2026-02-01, bar-2", "2026-10-21", "bar-2"],
+    ])("version and betas %s", async (_what, version, betas, sentVersion, sentBetas) => {
+      fake.next(hello);
+      const headers = { "anthropic-version": version, "anthropic-beta": betas };
+      const call = callTo(dialect, bodyOf(dialect), { headers });
+      await serve(call);
+      const sent = fake.requests[0]?.headers;
+      expect([sent?.["anthropic-version"], sent?.["anthropic-beta"]]).toEqual([sentVersion, sentBetas]);
+    });
+
   test("rule 1.7: a model outside of models.allow is 404 like an unknown one", async () => {
     const route = routeTo([upstreamOf(fake.url, dialect)]);
     const closed = callOf(dialect, snapshotOf([route], ["other", "publi"]), bodyOf(dialect));

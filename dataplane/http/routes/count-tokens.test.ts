@@ -70,6 +70,8 @@ test("the upstream's own count is passed on; it sees its own model name and othe
   expect(asked[0]?.body.toString()).toBe(text.replace('"alpha-latest"', '"upstream-model"'));
   expect(asked[0]?.credential).toBe("up-secret");
   expect(asked[0]?.headers).toEqual({ "anthropic-version": "2023-06-01", "anthropic-beta": "some-beta" });
+  const empty = await count(text, 42, { "anthropic-version": "", "anthropic-beta": "" });
+  expect(empty.asked[0]?.headers).toEqual({ "anthropic-version": "2023-06-01" });
 });
 
 test("no thinking budget goes upstream", async () => {

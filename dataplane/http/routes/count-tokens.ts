@@ -14,7 +14,7 @@ import { openBody, type RequestBody } from "../../inference/request-body.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
 import type { WorkerPool } from "../../lib/worker-pool.ts";
 import type { CountUpstream } from "../../upstream/count-tokens.ts";
-import { DEFAULT_VERSION } from "../../inference/outgoing-request.ts";
+import { toldVersion } from "../../inference/outgoing-request.ts";
 import { limits } from "../limits.ts";
 import { clientGone } from "../body-errors.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
@@ -128,8 +128,8 @@ async function askUpstream(
     credential: upstream.credential === null ? undefined : snapshot.credential(upstream.credential.id),
     body: await work.forCount(upstream, sealer),
     headers: {
-      "anthropic-version": typeof version === "string" ? version : DEFAULT_VERSION,
-      ...(typeof beta === "string" ? { "anthropic-beta": beta } : {}),
+      "anthropic-version": toldVersion(version),
+      ...(typeof beta === "string" && beta.trim() !== "" ? { "anthropic-beta": beta } : {}),
     },
     signal: closed.signal,
   });
