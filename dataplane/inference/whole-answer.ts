@@ -4,6 +4,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { objectOf, parseJson, textOf } from "../dialects/fields.ts";
 import type { JsonObject, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
+import { tokensOfBytes } from "../dialects/output-estimate.ts";
 import { codecs } from "../dialects/registry.ts";
 import {
   failureOfResponse,
@@ -156,7 +157,8 @@ export async function readWhole<Read>(
       told instanceof ApiError ? withoutOwn(told, answer.own) : corruptAnswer("garbage"),
       {
         upstream: upstream.name,
-        usage: reportedUsage(upstream.dialect, parsed, context) ?? usageOfBytes(context, body.length),
+        usage:
+          reportedUsage(upstream.dialect, parsed, context, body.length) ?? usageOfBytes(context, body.length),
         corrupt: true,
       },
     );
@@ -208,14 +210,18 @@ export function isErrorBody(body: JsonObject): boolean {
 }
 
 /** What an answer that cannot be read reports nevertheless; null when it reports nothing. */
-function reportedUsage(dialect: Dialect, body: JsonObject, context: UsageContext): MessagesUsage | null {
+function reportedUsage(
+  dialect: Dialect,
+  body: JsonObject,
+  context: UsageContext,
+  received: number,
+): MessagesUsage | null {
   const usage = readUsage(dialect, body["usage"]);
   if (usage === null) return null;
-  return countedUsage(
-    usage,
-    context,
-    () => codecs[dialect].written(body),
-    true,
-    textOf(body["service_tier"]),
-  );
+  // Where nothing can be read, what was received counts as written (rule 1.6).
+  const written = () => {
+    const read = codecs[dialect].written(body);
+    return read.tokens > 0 ? read : { tokens: tokensOfBytes(received) };
+  };
+  return countedUsage(usage, context, written, true, textOf(body["service_tier"]));
 }
