@@ -62,7 +62,7 @@ test("betas of dearer prices stay by name, the others go", () => {
   });
   expect(plan({}, beta, { tiers: ["fast"], longPrompts: true, thinking: true })).toMatchObject({
     dropped: [],
-    betas: "fast-mode-2026-02-01,interleaved-thinking-2025-05-14,context-1m-2025-08-07",
+    betas: "fast-mode-2026-02-01, interleaved-thinking-2025-05-14,context-1m-2025-08-07",
   });
   expect(plan({}, "context-1m-2025-08-07", nothing).betas).toBeNull();
 });

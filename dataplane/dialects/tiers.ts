@@ -138,7 +138,8 @@ export function planTiers({ fields, beta, client, upstreams }: TierRequest, offe
       ...dropped,
       ...betas.filter((name) => !kept.includes(name)).map((name) => `anthropic-beta:${name}`),
     ],
-    betas: kept.length === 0 ? null : kept.join(","),
+    // Unchanged, unless one of them stays (service.md "Versioning").
+    betas: kept.length === 0 ? null : kept.length === betas.length ? (beta ?? null) : kept.join(","),
     standard,
     asked,
     offered,

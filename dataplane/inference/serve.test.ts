@@ -78,7 +78,7 @@ describe.each(dialects)("%s", (dialect) => {
 
   if (dialect === "messages")
     test.each([
-      ["as they came", "2026-10-21", "foo-1,bar-2", "2026-10-21", "foo-1,bar-2"],
+      ["as they came", "2026-10-21", "foo-1, bar-2", "2026-10-21", "foo-1, bar-2"],
       ["empty", "", " ", "2023-06-01", undefined],
       ["with one that stays here", "2026-10-21", "fast-mode-2026-02-01, bar-2", "2026-10-21", "bar-2"],
     ])("version and betas %s", async (_what, version, betas, sentVersion, sentBetas) => {
