@@ -112,6 +112,8 @@ export const upstreamSchema = z.object({
   headers: z.record(z.string(), z.string()),
   /** Id of the only organization whose requests go there; null: any. */
   dedicatedTo: z.string().nullable(),
+  /** It is sent `traceparent`, where requests are traced; absent: it is not. */
+  propagateTrace: z.boolean().optional(),
 });
 export type Upstream = z.infer<typeof upstreamSchema>;
 
@@ -141,8 +143,6 @@ export const routeSchema = z.object({
   }),
   upstreams: z.array(upstreamSchema).min(1),
   affinity: z.enum(["prompt", "none"]),
-  /** Upstreams are sent `traceparent`, where requests are traced; absent: they are not. */
-  propagateTrace: z.boolean().optional(),
   timeouts: z.object({
     connectMs: millisecondsSchema,
     /** null: not set; then 120 s for streams, and a whole answer is bounded by `requestMs` alone. */

@@ -184,7 +184,7 @@ export class Attempt implements UpstreamAnswer {
       if (value !== undefined)
         list.push(header, header.toLowerCase() === "authorization" ? `Bearer ${value}` : value);
     }
-    if (span !== undefined && span !== null && route.propagateTrace === true)
+    if (span !== undefined && span !== null && upstream.propagateTrace === true)
       for (const [name, value] of Object.entries(traceHeaders(span)))
         if (!Object.hasOwn(upstream.headers, name)) list.push(name, value);
     const { firstByteMs, streamIdleMs } = route.timeouts;

@@ -31,8 +31,8 @@ export const routeDefaults = {
   },
   priority: 0,
   weight: 100,
+  propagateTrace: false,
   affinity: "Prompt",
-  tracing: "None",
   timeouts: { connect: "5s", streamIdle: "120s", request: "10m" },
   retries: { attempts: 2, retryOn: ["Connect", "RateLimited", "ServerError", "FirstByteTimeout"] },
   reference: "default",
@@ -124,6 +124,11 @@ const upstream = withRules(
       organizationId(MADE_ORGANIZATION_ID_LENGTH),
       "Id of the organization that alone uses this account. Its reasoning signatures and encrypted content pass as the provider wrote them, and no other organization's request goes there. Default: the account may be shared.",
       { example: "org_acme" },
+    ).optional(),
+    propagateTrace: field(
+      z.boolean(),
+      "true: where requests are traced the upstream gets traceparent, so that its spans join the caller's trace.",
+      { default: routeDefaults.propagateTrace },
     ).optional(),
   }),
   [
@@ -232,11 +237,6 @@ export const modelRouteSpec = withRules(
       z.enum(["Prompt", "None"]),
       "Prompt: a conversation stays on the upstream that has its prompt cached. None: by weight alone.",
       { default: routeDefaults.affinity },
-    ).optional(),
-    tracing: field(
-      z.enum(["Propagate", "None"]),
-      "Propagate: where requests are traced, upstreams get traceparent, so that their spans join the caller's trace. None: they learn nothing of it.",
-      { default: routeDefaults.tracing },
     ).optional(),
     timeouts: field(
       z.strictObject({

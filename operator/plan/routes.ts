@@ -250,6 +250,7 @@ function upstreamEntry(
       Object.entries(upstream.headers ?? {}).map(([name, value]) => [name.toLowerCase(), value]),
     ),
     dedicatedTo: upstream.dedicatedTo ?? null,
+    ...((upstream.propagateTrace ?? routeDefaults.propagateTrace) ? { propagateTrace: true } : {}),
   };
 }
 
@@ -309,7 +310,6 @@ function routeEntry(
     limits: { contextTokens: spec.limits.contextTokens, maxOutputTokens: spec.limits.maxOutputTokens },
     upstreams,
     affinity: (spec.affinity ?? routeDefaults.affinity) === "Prompt" ? "prompt" : "none",
-    ...(spec.tracing === "Propagate" ? { propagateTrace: true } : {}),
     timeouts: spec.timeouts === undefined ? usualTimeouts : timeoutsOf(spec.timeouts),
     retries: spec.retries === undefined ? usualRetries : retriesOf(spec.retries),
     toolPolicy,

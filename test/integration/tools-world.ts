@@ -250,10 +250,14 @@ function snapshotOver(
   const routeTo = (dialect: Dialect, name: string = dialect, more: Partial<Route> = {}) =>
     sampleRoute(`m-${name}`, {
       upstreams: [
-        sampleUpstream({ dialect, url: upstreamUrl + dialectPath[dialect], model: `upstream-${dialect}` }),
+        sampleUpstream({
+          dialect,
+          url: upstreamUrl + dialectPath[dialect],
+          model: `upstream-${dialect}`,
+          ...(dialect === "chat" ? { propagateTrace: true } : {}),
+        }),
       ],
       toolPolicy: "default/default",
-      ...(dialect === "chat" ? { propagateTrace: true } : {}),
       limits: { contextTokens: 200_000, maxOutputTokens: 2_000 },
       ...route,
       ...more,

@@ -134,7 +134,7 @@ test("a tool loop: each iteration, each tool call, each hold", async () => {
     expect(sent).not.toContain(secret);
 });
 
-test("an upstream learns of the trace where its route says so, as a child of the call to it", async () => {
+test("an upstream with propagateTrace learns of the trace, as a child of the call to it", async () => {
   expect(await ask("m-chat", "hello")).toBe(200);
   const told = world.upstream.requests.at(-1)?.headers["traceparent"];
   expect(await ask("m-messages", "hello")).toBe(200);
