@@ -14,7 +14,7 @@ import { CallError, UpstreamCall, type AnswerHead, type CallFault } from "./send
 /** How long one try may take to begin. */
 export interface AttemptTimeouts {
   readonly connectMs: number;
-  /** null: as the route says. */
+  /** Less than the route gives, so that silence for so long says nothing of the upstream's health; null: as the route says. */
   readonly mostFirstByteMs: number | null;
 }
 
@@ -29,6 +29,8 @@ export class Attempt implements UpstreamAnswer {
   /** For the count: an HTTP status, or why there is none. */
   #status = "";
   #accepted = false;
+  /** It had less time to begin than the route gives. */
+  #isShort = false;
   readonly #seen: Try;
   /** What came is a page for people, by its content type. */
   #isPage = false;
@@ -56,6 +58,7 @@ export class Attempt implements UpstreamAnswer {
   send(dispatcher: Dispatcher, outgoing: Outgoing, patience: AttemptTimeouts): Promise<UpstreamAnswer> {
     const { route, summary, deadline, closed } = this.#request;
     const { upstream } = this;
+    this.#isShort = patience.mostFirstByteMs !== null;
     const call = new UpstreamCall(this.#options(outgoing, patience));
     const cancel = () => (this.#request.unbilled === true ? call.abort("cancelled") : call.drain());
     this.#call = call;
@@ -129,7 +132,9 @@ export class Attempt implements UpstreamAnswer {
     const { route } = this.#request;
     const { upstream } = this;
     if (!(error instanceof AttemptFailure)) return this.#health.undecided(route, upstream);
-    if (error.unhealthy) this.#health.failed(route, upstream, error.retry === "first_byte_timeout");
+    // It would renew the ejection of one that is back and slow.
+    if (this.#isShort && error.retry === "first_byte_timeout") return;
+    if (error.unhealthy) this.#health.failed(route, upstream);
     else if (error.answered) this.#health.answered(route, upstream);
     else this.#health.undecided(route, upstream);
     if (error.retryAfterMs !== null) this.#health.rests(route, upstream, error.retryAfterMs);

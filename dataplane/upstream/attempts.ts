@@ -32,7 +32,9 @@ export class Attempts {
   #error: ApiError | null = null;
   /** `#error` is of an upstream that may be back in a moment. */
   #mayPass = false;
-  /** Upstreams were all out at the first try: together they get no more time than one connection may take. */
+  /** Whose turn it is is out, as all are, and is asked nevertheless. */
+  #isDesperate = false;
+  /** When all were out for the first time: together they get no more time than one connection may take. */
   #desperateUntil: number | null = null;
 
   constructor(upstreams: Upstreams, request: UpstreamRequest, order: readonly Upstream[]) {
@@ -87,18 +89,18 @@ export class Attempts {
   }
 
   /**
-   * How long the try at hand may take. One that is made because all are out ends within the time of a connection, also
-   * where its upstream takes connections and says nothing (rule 1.14); one that comes back slowly is back all the same
-   * when its ejection is over.
+   * How long the try at hand may take. One of an upstream that is ejected, as all are, ends within the time of a
+   * connection, also where the upstream takes connections and says nothing (rule 1.14). What comes after its ejection,
+   * or while it only rests, has the time that the route gives.
    */
   #patience(upstream: Upstream): AttemptTimeouts {
     const { route } = this.#request;
-    const { connectMs } = route.timeouts;
-    if (this.#desperateUntil === null) return { connectMs, mostFirstByteMs: null };
-    const leftMs = Math.max(1, Math.min(connectMs, this.#desperateUntil - this.#upstreams.clock.now()));
-    const { firstByteMs } = route.timeouts;
-    const isSilent = this.#upstreams.health.isSilent(route, upstream);
-    return { connectMs: leftMs, mostFirstByteMs: isSilent ? Math.min(leftMs, firstByteMs ?? leftMs) : null };
+    const { connectMs, firstByteMs } = route.timeouts;
+    if (!this.#isDesperate || this.#desperateUntil === null) return { connectMs, mostFirstByteMs: null };
+    const { clock, health } = this.#upstreams;
+    const leftMs = Math.max(1, Math.min(connectMs, this.#desperateUntil - clock.now()));
+    const isEjected = health.isEjected(route, upstream);
+    return { connectMs: leftMs, mostFirstByteMs: isEjected ? Math.min(leftMs, firstByteMs ?? leftMs) : null };
   }
 
   /** The upstream to ask after a wait of so many milliseconds, null: at once. @throws ApiError when there is none. */
@@ -117,10 +119,10 @@ export class Attempts {
       throw this.#error ?? new Error(`route ${route.model} has no upstream`);
     const isOut = standing.outUntil > now;
     const { upstream, tries } = candidate;
-    if (this.#failures === 0) {
-      if (isOut) this.#desperateUntil = now + route.timeouts.connectMs;
-      return { upstream, waitMs: null };
-    }
+    // One that was tried is asked when its time is over.
+    this.#isDesperate = isOut && tries === 0;
+    if (this.#isDesperate) this.#desperateUntil ??= now + route.timeouts.connectMs;
+    if (this.#failures === 0) return { upstream, waitMs: null };
     // An upstream that was tried in vain and is out now is asked again only after the time it named.
     const outMs = isOut && tries > 0 ? standing.outUntil - now : 0;
     return { upstream, waitMs: Math.max(backOffMs(tries, random()), outMs) };

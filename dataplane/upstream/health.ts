@@ -26,8 +26,6 @@ interface Trouble {
   probedUntil: number;
   /** It asked to be left alone (429). */
   restsUntil: number;
-  /** Its last failure was that it took the request and said nothing. */
-  silent: boolean;
 }
 
 export class Health {
@@ -60,9 +58,10 @@ export class Health {
     return Math.max(trouble.ejectedUntil, trouble.probedUntil, trouble.restsUntil);
   }
 
-  /** Whether it last let a request wait in vain. */
-  isSilent(route: Route, upstream: Upstream): boolean {
-    return this.#troubles.get(keyOf(route, upstream))?.silent === true;
+  /** Whether it was taken out and is not known to be back: its ejection lasts, or another request probes it. */
+  isEjected(route: Route, upstream: Upstream): boolean {
+    const trouble = this.#troubles.get(keyOf(route, upstream));
+    return trouble !== undefined && Math.max(trouble.ejectedUntil, trouble.probedUntil) > this.#clock.now();
   }
 
   /**
@@ -90,10 +89,9 @@ export class Health {
   }
 
   /** Connect error, 5xx, first-byte time-out, or a key or credit that is at its end (401, 402). */
-  failed(route: Route, upstream: Upstream, silent = false): void {
+  failed(route: Route, upstream: Upstream): void {
     if (this.#isGone(route, upstream)) return;
     const trouble = this.#trouble(route, upstream);
-    trouble.silent = silent;
     const now = this.#clock.now();
     trouble.failures += 1;
     trouble.probedUntil = 0;
@@ -132,7 +130,6 @@ export class Health {
       ejectedUntil: 0,
       probedUntil: 0,
       restsUntil: 0,
-      silent: false,
     };
     this.#troubles.set(key, trouble);
     return trouble;

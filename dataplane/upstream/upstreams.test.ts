@@ -325,6 +325,60 @@ describe("rule 1.14: health", () => {
     expect(performance.now() - started).toBeLessThan(2_000);
   });
 
+  /** What takes an upstream out. */
+  const faults = [error(500), error(401), error(402), withFaults(text("x"), { reset: true })];
+  const silence = () => withFaults(text("x"), { hang: true });
+  const patient = { timeouts: { ...timeouts, connectMs: 300, firstByteMs: null } };
+
+  test.each(faults.flatMap((fault) => [true, false].map((stream) => [fault, stream] as const)))(
+    "nor where all were taken out by something else and now say nothing: %j, streamed %j",
+    async (fault, stream) => {
+      for (const fake of [one, two]) fake.model("m", fault);
+      for (let time = 0; time < 10; time += 1) await ask(pair(), patient);
+      for (const fake of [one, two]) fake.model("m", silence());
+      const started = performance.now();
+      expect((await ask(pair(), patient, { stream })).error?.code).toBe("timeout");
+      expect(performance.now() - started).toBeLessThan(1_500);
+    },
+  );
+
+  test("nor where the last one that was in is taken out by this very request", async () => {
+    two.model("m", error(500));
+    const alone = [named("two", two.url, { priority: 1 })];
+    for (let time = 0; time < 5; time += 1) await ask(alone, { retries: { attempts: 1, retryOn: all } });
+    one.model("m", error(500));
+    for (let time = 0; time < 4; time += 1)
+      await ask([named("one", one.url)], { retries: { attempts: 1, retryOn: all } });
+    two.model("m", silence());
+    const started = performance.now();
+    const { error: told, summary } = await ask(pair(), patient);
+    expect(told?.code).toBe("timeout");
+    expect(summary).toMatchObject({ tries: 2, upstream: "two" });
+    expect(performance.now() - started).toBeLessThan(1_500);
+  });
+
+  test("the probe after an ejection has the time that the route gives, and tries before it take none of it", async () => {
+    one.model("m", error(500));
+    const alone = [named("one", one.url)];
+    for (let time = 0; time < 5; time += 1) await ask(alone);
+    one.model("m", withFaults(text("x"), { delayFirstByteMs: 700 }));
+    now += 9_999;
+    const seen = one.requests.length;
+    const early = ask(alone, { ...patient, retries: { attempts: 1, retryOn: all } });
+    await one.arrived(seen + 1);
+    now += 1;
+    expect((await early).error?.code).toBe("timeout");
+    expect((await ask(alone, patient)).error).toBeNull();
+    expect((await ask(alone, patient)).error).toBeNull();
+  });
+
+  test("one that only rests has the time that the route gives", async () => {
+    one.next(error(429, { "retry-after": "20" }), withFaults(text("x"), { delayFirstByteMs: 700 }));
+    const alone = [named("one", one.url)];
+    await ask(alone, patient);
+    expect((await ask(alone, patient)).error).toBeNull();
+  });
+
   test("an upstream that answers 400 is well", async () => {
     one.model("m", error(400));
     for (let time = 0; time < 7; time += 1) await ask(pair());
