@@ -28,6 +28,8 @@ export class Attempts {
   #attempt: Attempt | null = null;
   #failures = 0;
   #wasStale = false;
+  /** Upstreams whose stale connection cost no attempt: once for each, so that the tries are bounded. */
+  readonly #spared = new Set<Upstream>();
   /** What the client is told when nothing more is tried: the last failure, save that one which may pass says more. */
   #error: ApiError | null = null;
   /** `#error` is of an upstream that may be back in a moment. */
@@ -157,7 +159,9 @@ export class Attempts {
     if (failure.lasting) this.#candidates = this.#candidates.filter((known) => known.upstream !== upstream);
     else if (!failure.stale)
       for (const candidate of this.#candidates) if (candidate.upstream === upstream) candidate.tries += 1;
-    if (this.#failures >= attempts || this.#candidates.length === 0) throw this.#giveUp();
+    // Where one attempt is all, nothing is sent twice.
+    if (failure.stale && attempts > 1) this.#spared.add(upstream);
+    if (this.#failures - this.#spared.size >= attempts || this.#candidates.length === 0) throw this.#giveUp();
   }
 
   #giveUp(): ApiError {

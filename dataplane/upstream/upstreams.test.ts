@@ -528,6 +528,35 @@ describe("design.md §4.7: a reset on a kept-alive connection before any byte", 
     expect(server.seen).toEqual({ requests: 6, resets: failed.length });
   });
 
+  test("costs none of several attempts: the upstream behind it is asked", async () => {
+    using server = await forgetful();
+    const list = [named("one", one.url), { ...server.upstream, priority: 1 }];
+    one.model("m", error(500));
+    await ask(list);
+    const { said, summary } = await ask(list);
+    expect(server.seen.resets).toBe(1);
+    expect({ said, tries: summary.tries, upstream: summary.upstream }).toEqual({
+      said: "{}",
+      tries: 3,
+      upstream: "stale",
+    });
+  });
+
+  test("costs one from the second on, of the same upstream: the tries are bounded", async () => {
+    let answered = 0;
+    using server = await serverThat((socket) => {
+      answered += 1;
+      if (answered > 8) return void socket.resetAndDestroy();
+      socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
+    });
+    const list = [named("odd", server.url)];
+    await Promise.all(Array.from({ length: 8 }, () => ask(list)));
+    // Without a dispatcher of new connections the pool's next one is stale too.
+    const { error: told, summary } = await ask(list);
+    expect(told?.code).toBe("upstream_error");
+    expect(summary.tries).toBe(3);
+  });
+
   test("counts as Connect: without it in retryOn it is not retried", async () => {
     using server = await forgetful();
     const retries = { attempts: 3, retryOn: all.filter((name) => name !== "connect") };

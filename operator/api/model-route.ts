@@ -255,9 +255,13 @@ export const modelRouteSpec = withRules(
     ).optional(),
     retries: field(
       z.strictObject({
-        attempts: field(z.int().min(1).max(10), "All tries, the first one included.", {
-          default: routeDefaults.retries.attempts,
-        }).optional(),
+        attempts: field(
+          z.int().min(1).max(10),
+          "All tries, the first one included; above 1, one that met a connection that had been closed meanwhile counts as none.",
+          {
+            default: routeDefaults.retries.attempts,
+          },
+        ).optional(),
         retryOn: field(
           set(z.enum(["Connect", "RateLimited", "ServerError", "FirstByteTimeout"]), 4),
           "What is tried again, always before the first byte reaches the client. ServerError: 5xx, and on the next upstream also 401, 402, 403 and 404, which are about the account there.",
