@@ -16,7 +16,10 @@ type LookUp =
 export function lookUp(secrets: Secrets, namespace: string, ref: SecretKeyRef): LookUp {
   const data = secrets.get(`${namespace}/${ref.name}`);
   if (data === undefined)
-    return { found: false, message: `Secret "${ref.name}" is not in namespace "${namespace}"` };
+    return {
+      found: false,
+      message: `Secret "${ref.name}", wanted for its key "${ref.key}", is not in namespace "${namespace}"`,
+    };
   const value = Object.hasOwn(data, ref.key) ? data[ref.key]?.replace(/[\r\n]+$/, "") : undefined;
   if (value === undefined || value === "")
     return { found: false, message: `Secret "${ref.name}" has no value under the key "${ref.key}"` };
