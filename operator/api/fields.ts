@@ -200,8 +200,8 @@ export function price(description: string, notes: FieldNotes = {}) {
   );
 }
 
-/** The name of an entry in a list, of a Secret or of another object (DNS-1123). */
-export const NAME = /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/;
+/** The name of a Secret or of another object: a DNS-1123 subdomain. */
+export const NAME = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
 export const objectName = () =>
   z
     .string()
@@ -209,7 +209,7 @@ export const objectName = () =>
     .max(253)
     .regex(
       NAME,
-      "must be a name of lower-case letters, digits, - and . that begins and ends with a letter or digit",
+      "must be a name of lower-case letters, digits, - and ., each part between dots with a letter or digit first and last",
     );
 export const entryName = () =>
   z
