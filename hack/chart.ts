@@ -69,7 +69,13 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
   "postgres.migrateHost": pattern("^[A-Za-z0-9.-]*(:[0-9]{1,5})?$"),
   "postgres.readHost": pattern("^[A-Za-z0-9.-]*(:[0-9]{1,5})?$"),
   "postgres.connections": { type: "integer", minimum: 2, maximum: 100 },
-  "retention.requests": pattern("^(0|[1-9][0-9]{0,3}[dh])$"),
+  // With more than 90d no pod starts.
+  "retention.requests": {
+    anyOf: [
+      pattern("^(0|([1-9]|[1-8][0-9]|90)d|([1-9][0-9]{0,2}|1[0-9]{3}|20[0-9]{2}|21[0-5][0-9]|2160)h)$"),
+      { const: 0 },
+    ],
+  },
   // What is less than 35d no pod starts with.
   "retention.usage": pattern(
     "^((3[5-9]|[4-9][0-9]|[1-9][0-9]{2,3})d|(8[4-9][0-9]|9[0-9]{2}|[1-9][0-9]{3})h)?$",
@@ -87,8 +93,8 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
   "dataPlane.autoscaling.minReplicas": { type: "integer", minimum: 1 },
   "dataPlane.autoscaling.maxReplicas": { type: "integer", minimum: 1 },
   "dataPlane.autoscaling.targetCPU": { type: "integer", minimum: 1, maximum: 1000 },
-  watchNamespaces: { type: "array", items: pattern("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$") },
-  platformNamespaces: { type: "array", items: pattern("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$") },
+  watchNamespaces: { type: "array", uniqueItems: true, items: pattern("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$") },
+  platformNamespaces: { type: "array", uniqueItems: true, items: pattern("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$") },
   ownHosts: { type: "array", items: pattern("^[^/\\s,]+$") },
   "ingress.host": pattern(`(^$)|(${HOST})`),
   "ingress.hosts": {

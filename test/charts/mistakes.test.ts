@@ -47,6 +47,9 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ["/retention/usage", { retention: { usage: "34d" } }],
   ["/retention/usage", { retention: { usage: "839h" } }],
   ["/retention/requests", { retention: { requests: "1w" } }],
+  ["/retention/requests", { retention: { requests: "91d" } }],
+  ["/retention/requests", { retention: { requests: "2161h" } }],
+  ["/retention/requests", { retention: { requests: 7 } }],
   ["/dataPlane/drainTimeout", { dataPlane: { drainTimeout: "10m" } }],
   ["/dataPlane/terminationGracePeriodSeconds", { dataPlane: { terminationGracePeriodSeconds: -1 } }],
   ["/dataPlane/serviceAccount", { dataPlane: { serviceAccount: "mine" } }],
@@ -71,6 +74,8 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ["/hostAliases/0", { hostAliases: [{ hostnames: ["db"] }] }],
   ["/watchNamespaces", { watchNamespaces: "team-a" }],
   ["/watchNamespaces/0", { watchNamespaces: [7] }],
+  ["/watchNamespaces", { watchNamespaces: ["a", "a"] }],
+  ["/platformNamespaces", { platformNamespaces: ["a", "a"] }],
   ["/platformNamespaces/0", { platformNamespaces: ["team-*"] }],
   ["/tenancy", { tenancy: "namespaced" }],
   ["/quotas/objects", { quotas: { objects: -1 } }],
@@ -157,6 +162,17 @@ describe("what a schema cannot see is refused by a sentence", () => {
     expect(await refusal({ dataPlane: { extraEnv } })).toContain(
       "dataPlane.extraEnv[1]: A is there already; it cannot stand twice",
     );
+  });
+
+  test("more pods at least than at most", async () => {
+    const autoscaling = { enabled: true, minReplicas: 3, maxReplicas: 2 };
+    expect(await refusal({ dataPlane: { autoscaling } })).toContain(
+      "dataPlane.autoscaling: minReplicas (3) is above maxReplicas (2)",
+    );
+  });
+
+  test.each(["90d", "2160h", "0", 0])("retention.requests=%j is none", async (requests) => {
+    expect(await refusal({ retention: { requests } })).toBe("");
   });
 
   test("a grace period that ends before the drain", async () => {
