@@ -21,6 +21,41 @@ export const MAX_SHARD_BYTES = 700 * 1024;
 export const ROUTING_SHARDS = 8;
 export const CREDENTIAL_SHARDS = 2;
 
+/**
+ * No policy opens these (rule 3.16): link-local, cloud metadata, and addresses that mean no single host. The operator
+ * refuses a network that overlaps one, the data plane an address in one.
+ */
+export const NEVER_REACHABLE: readonly string[] = [
+  "0.0.0.0/8",
+  "169.254.0.0/16",
+  "224.0.0.0/4",
+  "255.255.255.255/32",
+  "100.100.100.200/32", // Alibaba Cloud metadata
+  "168.63.129.16/32", // Azure's platform address, in public space
+  "192.0.0.192/32", // Oracle Cloud metadata
+  "::/128",
+  "fe80::/10",
+  "fec0::/10",
+  "ff00::/8",
+  "fd00:ec2::/32", // AWS metadata and time
+  "fd20:ce::/32", // Google Cloud metadata
+  "fd00:42::42/128", // Scaleway metadata
+];
+
+/**
+ * IPv6 ranges with an IPv4 address inside: another way to write an address that was refused in plain form. No policy
+ * opens these either, save the loopback ::1, which lies in the first.
+ */
+export const EMBEDDING_IPV4: readonly string[] = [
+  "::/96", // IPv4-compatible
+  "::ffff:0:0/96", // IPv4-mapped
+  "::ffff:0:0:0/96", // IPv4-translated
+  "64:ff9b::/96", // NAT64
+  "64:ff9b:1::/48", // local NAT64
+  "2001::/32", // Teredo
+  "2002::/16", // 6to4
+];
+
 export const slotSchema = z.enum(["a", "b"]);
 export type Slot = z.infer<typeof slotSchema>;
 

@@ -1,15 +1,5 @@
 /** Networks that `egress.allowCIDRs` may name (rule 3.16). */
-
-/** Link-local networks and the addresses under which clouds serve metadata; no allowance ever opens them. */
-const FORBIDDEN: readonly string[] = [
-  "169.254.0.0/16",
-  "fe80::/10",
-  "fd00:ec2::254/128",
-  "fd20:ce::254/128",
-  "100.100.100.200/32",
-  "168.63.129.16/32",
-  "192.0.0.192/32",
-];
+import { EMBEDDING_IPV4, NEVER_REACHABLE } from "../../dataplane/config/schema.ts";
 
 interface Network {
   readonly bits: 32 | 128;
@@ -17,7 +7,7 @@ interface Network {
   readonly prefix: number;
 }
 
-/** Reads `10.0.0.0/8` or `fd00::/8`; IPv4-mapped networks count as IPv4. null: not a network. */
+/** Reads `10.0.0.0/8` or `fd00::/8`; null: not a network. */
 export function parseCidr(text: string): Network | null {
   const slash = text.indexOf("/");
   if (slash < 0 || !/^\d{1,3}$/.test(text.slice(slash + 1))) return null;
@@ -27,10 +17,7 @@ export function parseCidr(text: string): Network | null {
   if (four !== null) return prefix <= 32 ? { bits: 32, value: four, prefix } : null;
   const six = parseIPv6(address);
   if (six === null || prefix > 128) return null;
-  const mapped = six >> 32n === 0xffffn && prefix >= 96;
-  return mapped
-    ? { bits: 32, value: six & 0xffff_ffffn, prefix: prefix - 96 }
-    : { bits: 128, value: six, prefix };
+  return { bits: 128, value: six, prefix };
 }
 
 function parseIPv4(text: string): bigint | null {
@@ -68,16 +55,14 @@ function overlap(one: Network, other: Network): boolean {
   return one.value >> shift === other.value >> shift;
 }
 
-const forbidden = FORBIDDEN.map((text) => ({ text, network: parseCidr(text) }));
+const forbidden = [...NEVER_REACHABLE, ...EMBEDDING_IPV4].map((text) => ({ text, network: parseCidr(text) }));
 
 /** Why the network may not be allowed; null: it may. */
 export function cidrFault(text: string): string | null {
   const network = parseCidr(text);
   if (network === null) return "is not a network";
-  // A network that holds all mapped addresses holds the mapped form of every forbidden IPv4 address.
-  const mappedRange = parseCidr("::ffff:0:0/95");
-  if (network.bits === 128 && mappedRange !== null && overlap(network, mappedRange))
-    return "holds all of IPv4";
+  // The loopback address lies among the IPv4-compatible ones, and is none.
+  if (network.bits === 128 && network.prefix === 128 && network.value === 1n) return null;
   const hit = forbidden.find((entry) => entry.network !== null && overlap(network, entry.network));
   return hit === undefined ? null : `holds ${hit.text}`;
 }

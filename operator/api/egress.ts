@@ -26,7 +26,8 @@ export const allowCIDRs = () =>
       [
         {
           cel: null,
-          message: "must be a network that holds no link-local and no cloud-metadata address",
+          message:
+            "must be a network that holds no link-local, cloud-metadata, multicast or unspecified address, and no IPv4 address in IPv6 form",
           fault: (entries) => {
             const index = entries.findIndex(
               (entry) => parseCidr(entry) !== null && cidrFault(entry) !== null,
