@@ -27,6 +27,8 @@ import type { Tenancy } from "./plan/tenancy.ts";
 export interface Observation {
   readonly objects: readonly Declared[];
   readonly secrets: Secrets;
+  /** Secrets (`namespace/name`) that take no further data key. Default: none. */
+  readonly immutable?: ReadonlySet<string>;
 }
 
 export interface Ports {
@@ -132,7 +134,7 @@ export class Reconciler {
   }
 
   async #observe(slots: readonly SlotState[]): Promise<CompileInput> {
-    const { objects, secrets } = await this.#ports.observe();
+    const { objects, secrets, immutable } = await this.#ports.observe();
     const read = newest(slots);
     const remembered = this.#published;
     const isRead = remembered === null || (read?.serial ?? 0) > remembered.serial;
@@ -144,6 +146,7 @@ export class Reconciler {
       secrets,
       published,
       owners: this.#owners,
+      ...(immutable === undefined ? {} : { immutable }),
       ...(tenancy === undefined ? {} : { tenancy }),
     };
   }

@@ -19,6 +19,7 @@ const AHEAD_MS = 10_000;
 export const secretSchema = z.looseObject({
   metadata: metadataSchema,
   data: z.record(z.string(), z.string()).default({}),
+  immutable: z.boolean().optional(),
 });
 export type Secret = z.infer<typeof secretSchema>;
 
@@ -40,6 +41,7 @@ interface Value {
   /** Monotonic milliseconds. */
   readonly readAt: number;
   readonly data: Readonly<Record<string, string>>;
+  readonly immutable: boolean;
 }
 
 export interface ReferencedSecretsOptions {
@@ -107,6 +109,11 @@ export class ReferencedSecrets {
       if (value !== undefined) secrets.set(key, value.data);
     }
     return secrets;
+  }
+
+  /** Those of them (`namespace/name`) that take no further data key. */
+  get immutable(): ReadonlySet<string> {
+    return new Set([...this.#values].flatMap(([key, value]) => (value.immutable ? [key] : [])));
   }
 
   /**
@@ -196,6 +203,7 @@ export class ReferencedSecrets {
       version: secret.metadata.resourceVersion,
       readAt: performance.now(),
       data: decodeValues(secret.data),
+      immutable: secret.immutable === true,
     });
   }
 }

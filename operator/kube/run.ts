@@ -335,7 +335,8 @@ class Cluster {
       for (const name of secretNames) names.add(`${declared.namespace}/${name}`);
     }
     for (const [kind, count] of counts) this.telemetry.objects.set({ kind }, count);
-    return { objects: objects.map(({ declared }) => declared), secrets: await this.#secrets.read(names) };
+    const secrets = await this.#secrets.read(names);
+    return { objects: objects.map(({ declared }) => declared), secrets, immutable: this.#secrets.immutable };
   }
 
   /** One that cannot be made keeps no other from being made, and is tried again in the next round. */

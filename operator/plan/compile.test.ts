@@ -448,3 +448,15 @@ describe("a price that is gone", () => {
     expect(served(after([named("dup-b"), broken], last))).toEqual(["uid-ModelRoute-dup-b"]);
   });
 });
+
+test("a key whose Secret is immutable and has no such value is told, and is not wanted", () => {
+  const keys = { apiKeys: [{ name: "ci", secretKeyRef: { name: "s", key: "api-key" } }] };
+  const input = { objects: [declare("Organization", "acme", keys)], published: null };
+  const secrets = new Map([["default/s", { k: "v" }]]);
+  const after = compile({ ...input, secrets, immutable: new Set(["default/s"]) });
+  expect(after.wanted).toEqual([]);
+  expect(after.verdicts[0]?.resolved[0]?.message).toBe(
+    'Secret "s" has no value under the key "api-key"; the Secret is immutable, so that none can be made there: name another',
+  );
+  expect(compile({ ...input, secrets }).wanted).toHaveLength(1);
+});

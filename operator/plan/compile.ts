@@ -34,6 +34,8 @@ import { scopeOf, type Tenancy, TRUSTED } from "./tenancy.ts";
 export interface CompileInput {
   readonly objects: readonly Declared[];
   readonly secrets: Secrets;
+  /** Secrets (`namespace/name`) that take no further data key. Default: none. */
+  readonly immutable?: ReadonlySet<string>;
   /** The newest published snapshot; null on the first day. */
   readonly published: Published | null;
   /** Default: every namespace is trusted. */
@@ -71,7 +73,7 @@ export function compile(input: CompileInput): Compiled {
 
 /** @param input its objects oldest first */
 function compileOnce(
-  { objects, secrets, published, tenancy = TRUSTED, owners = new Map() }: CompileInput,
+  { objects, secrets, immutable = new Set(), published, tenancy = TRUSTED, owners = new Map() }: CompileInput,
   prior: Prior,
   refusals: Refusals,
 ): Compiled {
@@ -118,6 +120,7 @@ function compileOnce(
     judge,
     owners: known,
     secrets,
+    immutable,
     credentials,
     wanted,
   });

@@ -39,6 +39,8 @@ export interface OrganizationContext {
   /** Who owns which id. */
   readonly owners: Owners;
   readonly secrets: Secrets;
+  /** Secrets that take no further data key. */
+  readonly immutable: ReadonlySet<string>;
   readonly credentials: CredentialCollector;
   /** Receives the keys that have to be made. */
   readonly wanted: WantedKey[];
@@ -350,8 +352,12 @@ function resolveKey(
     const message = `Secret "${ref.name}", key "${ref.key}": the value is not a key (${wants})`;
     faults.push({ reason: "SecretInvalid", path, message });
   } else {
-    faults.push({ reason: "SecretNotFound", path, message: current.message });
-    if (before === undefined)
+    const isImmutable = context.immutable.has(`${object.namespace}/${ref.name}`);
+    const advice = isImmutable
+      ? "; the Secret is immutable, so that none can be made there: name another"
+      : "";
+    faults.push({ reason: "SecretNotFound", path, message: current.message + advice });
+    if (before === undefined && !isImmutable)
       context.wanted.push({
         namespace: object.namespace,
         secret: ref.name,
