@@ -6,12 +6,13 @@
  *   queued ──head of the queue, name known──> open ──ended──> closed
  *
  * A tool call ends when its upstream says so, when the stream ends, or, once something waits behind it, as soon as
- * its arguments are a whole JSON object (then nothing can follow but white space).
+ * its arguments are a whole JSON object (then nothing can follow but white space). The last one stays open while its
+ * arguments are not whole: only the end of the stream tells whether the output limit cut it (dialects.md §D3).
  */
 import type { CodecContext } from "./codecs.ts";
 import { weightOf } from "./output-estimate.ts";
 import { corruptAnswer } from "./upstream-error.ts";
-import { isWholeInput, toolInput } from "./tool-input.ts";
+import { isUnfinished, isWholeInput, toolInput } from "./tool-input.ts";
 import type { ContentBlock, MessagesEvent } from "./messages/types.ts";
 
 /** Characters of one answer; whoever sends more is broken. */
@@ -47,6 +48,10 @@ export class BlockOrder {
   #characters = 0;
   #weight = 0;
   #toolUsed = false;
+  /** How the answer ended; null while more may come. `cut`: at its output limit. */
+  #end: "whole" | "cut" | null = null;
+  /** The last call was cut. */
+  #isUnfinished = false;
   readonly #serverTools: CodecContext["serverTools"];
 
   constructor({ serverTools }: Pick<CodecContext, "serverTools"> = {}) {
@@ -63,10 +68,6 @@ export class BlockOrder {
   /** Of all pieces (output-estimate.ts). */
   get weight(): number {
     return this.#weight;
-  }
-
-  get toolUsed(): boolean {
-    return this.#toolUsed;
   }
 
   /** The last piece, when more of it may still come. */
@@ -134,17 +135,26 @@ export class BlockOrder {
     this.#advance();
   }
 
-  /** Nothing more comes at all. @throws ApiError when a tool call has no name or no valid arguments. */
-  endAll(): void {
+  /**
+   * Nothing more comes at all.
+   * @param isCut the output limit ended the answer: its last call may be unfinished.
+   * @returns whether tools were called, the last call being whole.
+   * @throws ApiError when a tool call has no name or no valid arguments.
+   */
+  endAll(isCut: boolean): { readonly calledTools: boolean } {
+    this.#end = isCut ? "cut" : "whole";
     for (const piece of this.#queue) piece.ended = true;
     this.#advance();
     if (this.#queue.length > 0) throw corruptAnswer("a tool call has no name");
+    return { calledTools: this.#toolUsed && !this.#isUnfinished };
   }
 
   #advance(): void {
     for (let head = this.#queue[0]; head !== undefined; head = this.#queue[0]) {
       if (head.state === "queued" && !this.#open(head)) return;
-      if (!head.ended && !(this.#queue.length > 1 && isWhole(head))) return;
+      const isLast = this.#queue.length === 1;
+      if (!head.ended && (isLast || !isWhole(head))) return;
+      if (isLast && this.#end === null && head.kind === "tool_use" && !isWhole(head)) return;
       this.#close(head);
       this.#queue.shift();
     }
@@ -166,8 +176,10 @@ export class BlockOrder {
   #close(piece: Piece): void {
     const index = this.#nextIndex;
     if (piece.kind === "tool_use") {
-      toolInput(piece.json, piece.name, this.#serverTools);
-      if (piece.json.trim() === "") this.#events.push(this.#delta(piece, "{}"));
+      const isCut = this.#end === "cut" && this.#queue.length === 1;
+      const input = toolInput(piece.json, piece.name, this.#serverTools, isCut);
+      this.#isUnfinished = isCut && isUnfinished(input);
+      if (piece.json.trim() === "" && !this.#isUnfinished) this.#events.push(this.#delta(piece, "{}"));
     }
     if (piece.kind === "thinking" && piece.signature !== "")
       this.#events.push({

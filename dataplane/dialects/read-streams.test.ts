@@ -96,6 +96,24 @@ describe("a Chat upstream", () => {
     ]);
   });
 
+  test("a call that the output limit cut ends as it came, and only if it is the last (dialects.md §D3)", () => {
+    const begun = [call(0, '{"x":', named("a"))];
+    expect(steps("chat", [...begun, chunk({}, "length"), "[DONE]"])).toEqual([
+      ["message_start", "+tool_use", '{"x":'],
+      [],
+      ["-", "max_tokens", "message_stop"],
+    ]);
+    expect(() => steps("chat", [...begun, call(1, "{", named("b")), chunk({}, "length"), "[DONE]"])).toThrow(
+      ApiError,
+    );
+    // What is whole can be run, whatever the upstream calls the end.
+    expect(steps("chat", [call(0, "{}", named("a")), chunk({}, "length"), "[DONE]"]).at(-1)).toEqual([
+      "-",
+      "tool_use",
+      "message_stop",
+    ]);
+  });
+
   test("a call that never gets a name is a fault", () => {
     expect(() => steps("chat", [call(0, "{}", { id: "call_a" }), "[DONE]"])).toThrow(ApiError);
   });

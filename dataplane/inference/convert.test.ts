@@ -260,16 +260,16 @@ describe("a stream that comes to nothing is charged as its upstream reports (des
       ],
     ],
     [
-      "is cut off within a tool's arguments",
+      "has half of a tool's arguments",
       "responses",
-      [...calls, event("response.incomplete", { response: { status: "incomplete", usage: reported } })],
+      [...calls, event("response.completed", { response: { status: "completed", usage: reported } })],
     ],
     [
-      "is cut off within a tool's arguments",
+      "has half of a tool's arguments",
       "chat",
       [
         chunk({ choices: [{ index: 0, delta: { tool_calls: half } }] }),
-        chunk({ choices: [{ index: 0, delta: {}, finish_reason: "length" }] }),
+        chunk({ choices: [{ index: 0, delta: {}, finish_reason: "tool_calls" }] }),
         chunk({ choices: [], usage: { prompt_tokens: 30, completion_tokens: 4, ...details } }),
         "data: [DONE]\n\n",
       ],

@@ -3,7 +3,7 @@ import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
-import { parsedInput, toolInput } from "../tool-input.ts";
+import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import { refusalDetails } from "../refusal.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { weightOf, weightOfArguments, type CountedOutput, writtenWith } from "../output-estimate.ts";
@@ -30,10 +30,11 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
   if (thinking !== "")
     content.push({ type: "thinking", thinking, signature: markReasoning({ from: "chat" }) });
   if (text + refusal !== "") content.push({ type: "text", text: text + refusal });
-  const calls = toolCalls(message, context);
-  content.push(...calls);
+  const finish = stringOf(choice["finish_reason"]);
+  const isCut = isChatLimit(finish);
+  content.push(...toolCalls(message, context, isCut));
 
-  const stop = chatStopReason(stringOf(choice["finish_reason"]), calls.length > 0, refusal !== "");
+  const stop = chatStopReason(finish, callsTools(content, isCut), refusal !== "");
   return {
     id: context.newId("msg"),
     type: "message",
@@ -112,10 +113,11 @@ function joined(parts: readonly JsonValue[], kind: "text" | "thinking"): string 
 const innerText = (parts: readonly JsonValue[]): string =>
   parts.map((part) => stringOf(objectOf(part)?.["text"]) ?? "").join("");
 
-function toolCalls(message: JsonObject, context: CodecContext): ToolUseBlock[] {
+/** @param isCut the output limit ended the answer: its last call may be unfinished. */
+function toolCalls(message: JsonObject, context: CodecContext, isCut: boolean): ToolUseBlock[] {
   const legacy = objectOf(message["function_call"]);
   const calls = arrayOf(message["tool_calls"]) ?? (legacy === null ? [] : [{ function: legacy }]);
-  return calls.map((value) => {
+  return calls.map((value, index) => {
     const call = objectOf(value);
     const called = objectOf(call?.["function"]);
     const name = textOf(called?.["name"]);
@@ -127,7 +129,12 @@ function toolCalls(message: JsonObject, context: CodecContext): ToolUseBlock[] {
       // Some servers send the arguments parsed.
       input:
         parsedInput(called["arguments"]) ??
-        toolInput(stringOf(called["arguments"]) ?? "", name, context.serverTools),
+        toolInput(
+          stringOf(called["arguments"]) ?? "",
+          name,
+          context.serverTools,
+          isCut && index === calls.length - 1,
+        ),
     };
   });
 }
@@ -138,13 +145,19 @@ export function toolId(id: unknown, context: CodecContext): string {
   return given === null ? context.newId("call") : aliasOfId(given);
 }
 
-/** dialects.md §D3. Tool calls decide, whatever the upstream calls the end. @throws ApiError for `error`. */
+/** Whether the answer ended at its output limit. */
+export const isChatLimit = (finish: string | null): boolean =>
+  finish === "length" || finish === "model_length" || finish === "max_tokens";
+
+/**
+ * dialects.md §D3. Tool calls decide, whatever the upstream calls the end.
+ * @param toolUsed tools were called, and the last call is whole.
+ * @throws ApiError for `error`.
+ */
 export function chatStopReason(finish: string | null, toolUsed: boolean, refused: boolean): StopReason {
   if (finish === "error" || finish === "insufficient_system_resource")
     throw corruptAnswer(`finish_reason ${finish}`);
   if (toolUsed) return "tool_use";
   if (refused || finish === "content_filter") return "refusal";
-  return finish === "length" || finish === "model_length" || finish === "max_tokens"
-    ? "max_tokens"
-    : "end_turn";
+  return isChatLimit(finish) ? "max_tokens" : "end_turn";
 }

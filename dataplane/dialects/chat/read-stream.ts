@@ -14,7 +14,7 @@ import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
-import { saidIn, chatStopReason, toolId } from "./read-response.ts";
+import { saidIn, chatStopReason, isChatLimit, toolId } from "./read-response.ts";
 import type { JsonObject, JsonValue, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
 interface Call {
@@ -169,8 +169,8 @@ export class ChatStreamReader implements StreamReader {
 
   #finished(): MessagesEvent[] {
     const start = this.#start();
-    this.#blocks.endAll();
-    const stop = chatStopReason(this.#finish, this.#blocks.toolUsed, this.#refused);
+    const { calledTools } = this.#blocks.endAll(isChatLimit(this.#finish));
+    const stop = chatStopReason(this.#finish, calledTools, this.#refused);
     this.#over = true;
     return [
       ...(start === null ? [] : [start]),

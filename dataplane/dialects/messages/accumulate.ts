@@ -1,5 +1,5 @@
 /** Puts the hub's events together again: the whole answer that a stream says (dialects.md §C1). */
-import { toolInput } from "../tool-input.ts";
+import { parseArguments, unreadArguments } from "../arguments.ts";
 import type { BlockDelta, ContentBlock, MessagesEvent, MessagesResponse } from "./types.ts";
 
 export class MessageAccumulator {
@@ -59,7 +59,8 @@ export class MessageAccumulator {
   #closeBlock(): void {
     const block: ContentBlock | undefined = this.#message?.content.at(-1);
     const takesInput = block?.type === "tool_use" || block?.type === "server_tool_use";
-    if (takesInput && this.#json !== "") block.input = toolInput(this.#json);
+    if (takesInput && this.#json !== "")
+      block.input = parseArguments(this.#json) ?? unreadArguments(this.#json);
     this.#json = "";
   }
 }

@@ -14,7 +14,10 @@ export function readMessagesResponse(body: JsonObject, context: CodecContext): M
     throw inBandError(body);
   const blocks = arrayOf(body["content"]);
   if (blocks === null) throw corruptAnswer("no content");
-  const content = blocks.map((block) => readBlock(block, context));
+  const isCut = isMessagesLimit(body["stop_reason"]);
+  const content = blocks.map((block, index) =>
+    readBlock(block, context, isCut && index === blocks.length - 1),
+  );
   const toolUsed = content.some((block) => block.type === "tool_use");
   const reported = objectOf(body["usage"]);
   return {
@@ -40,6 +43,10 @@ function weighBlock({ type, text, thinking, input }: JsonObject): number {
   return weightOfArguments(type === "tool_use" ? (input ?? {}) : objectOf(input));
 }
 
+/** Whether an answer with this reason ended at its output limit. */
+export const isMessagesLimit = (reason: JsonValue | undefined): boolean =>
+  reason === "max_tokens" || reason === "model_context_window_exceeded";
+
 /** Only a tool call's end is put right; every other reason is the upstream's own. */
 export function messagesStopReason(reason: JsonValue | undefined, toolUsed: boolean): StopReason {
   const given = textOf(reason) as StopReason | null;
@@ -57,8 +64,11 @@ export function stopDetails(from: JsonObject): Pick<MessagesResponse, "stop_deta
   };
 }
 
-/** A block of an answer; kinds that nobody here knows pass as they are. */
-export function readBlock(value: unknown, context: CodecContext): ContentBlock {
+/**
+ * A block of an answer; kinds that nobody here knows pass as they are.
+ * @param isCut the output limit ended the answer with this block.
+ */
+export function readBlock(value: unknown, context: CodecContext, isCut = false): ContentBlock {
   const given = objectOf(value);
   const block = given === null ? null : boundedInput(given);
   const missing = (field: string) => corruptAnswer(`a ${stringOf(block?.["type"])} block without ${field}`);
@@ -86,7 +96,7 @@ export function readBlock(value: unknown, context: CodecContext): ContentBlock {
         type: "tool_use",
         id: id === null ? context.newId("toolu") : aliasOfId(id),
         name,
-        input: readInput(block["input"], name, context),
+        input: readInput(block["input"], name, context, isCut),
       };
     }
     default:
@@ -95,9 +105,14 @@ export function readBlock(value: unknown, context: CodecContext): ContentBlock {
   return block as unknown as ContentBlock;
 }
 
-function readInput(input: JsonValue | undefined, name: string, { serverTools }: CodecContext): JsonObject {
+function readInput(
+  input: JsonValue | undefined,
+  name: string,
+  { serverTools }: CodecContext,
+  isCut: boolean,
+): JsonObject {
   const parsed = objectOf(input);
   if (parsed !== null) return parsed;
   if (input === undefined || input === null) return {};
-  return toolInput(typeof input === "string" ? input : JSON.stringify(input), name, serverTools);
+  return toolInput(typeof input === "string" ? input : JSON.stringify(input), name, serverTools, isCut);
 }

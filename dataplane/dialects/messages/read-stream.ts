@@ -9,11 +9,11 @@ import { MAX_ANSWER_CHARACTERS } from "../block-order.ts";
 import { writeArguments } from "../arguments.ts";
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
-import { boundedInput, toolInput } from "../tool-input.ts";
+import { boundedInput, isWholeInput, toolInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText, weightOf } from "../output-estimate.ts";
 import { countedUsage, readMessagesUsage } from "../usage.ts";
-import { readBlock, stopDetails, messagesStopReason } from "./read-response.ts";
+import { isMessagesLimit, readBlock, stopDetails, messagesStopReason } from "./read-response.ts";
 import type {
   BlockDelta,
   Citation,
@@ -37,6 +37,8 @@ interface OpenBlock {
   readonly startInput: JsonObject | null;
   /** Thinking: as far as it came. It leaves whole, before the block's end. */
   signature: string;
+  /** Its upstream has ended it; only the reason of the end tells whether the output limit cut it (dialects.md §D3). */
+  ended: boolean;
 }
 
 export class MessagesStreamReader implements StreamReader {
@@ -87,7 +89,7 @@ export class MessagesStreamReader implements StreamReader {
       case "content_block_start":
         return this.#blockStart(data, out);
       case "content_block_stop":
-        return this.#blockStop(out);
+        return this.#blockEnd(out);
       case "message_delta":
         this.#delta = { ...this.#delta, ...objectOf(data["delta"]) };
         if (typeof objectOf(data["usage"])?.["output_tokens"] === "number") this.#final = true;
@@ -150,6 +152,7 @@ export class MessagesStreamReader implements StreamReader {
       json: "",
       startInput,
       signature: block.type === "thinking" ? block.signature : "",
+      ended: false,
     };
     if (block.type === "tool_use") this.#toolUsed = true;
     out.push({ type: "content_block_start", index: this.#nextIndex, content_block: start });
@@ -159,7 +162,12 @@ export class MessagesStreamReader implements StreamReader {
   #blockDelta(data: JsonObject, out: MessagesEvent[]): void {
     const delta = objectOf(data["delta"]);
     const open = this.#open;
-    if (delta === null || open === null || (data["index"] ?? open.upstreamIndex) !== open.upstreamIndex)
+    if (
+      delta === null ||
+      open === null ||
+      open.ended ||
+      (data["index"] ?? open.upstreamIndex) !== open.upstreamIndex
+    )
       throw corruptAnswer("a delta of a block that is not open");
     switch (delta["type"]) {
       case "text_delta":
@@ -201,11 +209,18 @@ export class MessagesStreamReader implements StreamReader {
     this.#weight += weightOf(text);
   }
 
-  #blockStop(out: MessagesEvent[]): void {
+  #blockEnd(out: MessagesEvent[]): void {
+    const open = this.#open;
+    if (open?.kind === "tool_use" && open.json.trim() !== "" && !isWholeInput(open.json)) open.ended = true;
+    else this.#blockStop(out);
+  }
+
+  /** @param isCut the output limit ended the answer with this block. */
+  #blockStop(out: MessagesEvent[], isCut = false): void {
     const open = this.#open;
     if (open === null) return;
     if (open.kind === "tool_use") {
-      toolInput(open.json, open.name, this.#context.serverTools);
+      toolInput(open.json, open.name, this.#context.serverTools, isCut);
       if (open.json.trim() === "")
         this.#push({ type: "input_json_delta", partial_json: writeArguments(open.startInput ?? {}) }, out);
     }
@@ -217,7 +232,7 @@ export class MessagesStreamReader implements StreamReader {
 
   #stop(out: MessagesEvent[]): void {
     if (!this.#started) throw cutAnswer();
-    this.#blockStop(out);
+    this.#blockStop(out, isMessagesLimit(this.#delta["stop_reason"]));
     this.#over = true;
     out.push(
       {

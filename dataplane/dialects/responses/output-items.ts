@@ -3,6 +3,7 @@ import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { arrayOf } from "../fields.ts";
 import { sealReasoning } from "../reasoning.ts";
 import { serverTools, type ServerToolName } from "../server-tools.ts";
+import { isWholeInput } from "../tool-input.ts";
 import { clientTool } from "../tool-name.ts";
 import type {
   JsonObject,
@@ -34,6 +35,9 @@ export const textPart = (text: string, annotations: JsonObject[]): JsonObject =>
 /** Citations as Responses has them: flat, counted in their own content part. */
 export const annotationsOf = (text: string, annotate: Annotate | undefined): JsonObject[] =>
   (annotate?.(text) ?? []).map((citation) => ({ type: "url_citation", ...citation }));
+
+/** Of a call that has ended: one that the output limit cut is incomplete. */
+export const callStatus = (args: string): ItemStatus => (isWholeInput(args) ? "completed" : "incomplete");
 
 export function functionCallItem(
   id: string,

@@ -3,7 +3,7 @@ import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
-import { parsedInput, toolInput } from "../tool-input.ts";
+import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import type { ApiError } from "../../lib/api-error.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText, weightOf, weightOfArguments } from "../output-estimate.ts";
@@ -23,11 +23,13 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
 
   const content: ContentBlock[] = [];
   let refused = false;
-  for (const value of items) {
+  const isCut = isResponsesLimit(body);
+  for (const [index, value] of items.entries()) {
     const item = objectOf(value);
     if (item === null) throw corruptAnswer("an output item that is no object");
     if (item["type"] === "message") refused = readMessageItem(item, content) || refused;
-    else if (item["type"] === "function_call") content.push(readCall(item, context));
+    else if (item["type"] === "function_call")
+      content.push(readCall(item, context, isCut && index === items.length - 1));
     else if (item["type"] === "reasoning") {
       const thinking = readReasoningText(item);
       const signature = readReasoningMark(item);
@@ -35,8 +37,7 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
         content.push({ type: "thinking", thinking, signature });
     }
   }
-  const toolUsed = content.some((block) => block.type === "tool_use");
-  const stop = responsesStopReason(body, toolUsed, refused);
+  const stop = responsesStopReason(body, callsTools(content, isCut), refused);
   return {
     id: context.newId("msg"),
     type: "message",
@@ -107,11 +108,12 @@ export function readPart(part: JsonObject | null): { text: string; isRefusal: bo
   return { text: isText ? (stringOf(part["text"]) ?? "") : "", isRefusal: false };
 }
 
-function readCall(item: JsonObject, context: CodecContext): ContentBlock {
+function readCall(item: JsonObject, context: CodecContext, isCut: boolean): ContentBlock {
   const name = textOf(item["name"]);
   if (name === null) throw corruptAnswer("a function_call without a name");
   const input =
-    parsedInput(item["arguments"]) ?? toolInput(stringOf(item["arguments"]) ?? "", name, context.serverTools);
+    parsedInput(item["arguments"]) ??
+    toolInput(stringOf(item["arguments"]) ?? "", name, context.serverTools, isCut);
   return { type: "tool_use", id: callId(item, context), name, input };
 }
 
@@ -145,7 +147,14 @@ export const readReasoningMark = (item: JsonObject): string =>
     encrypted: textOf(item["encrypted_content"]),
   });
 
-/** dialects.md §D3. Tool calls decide, whatever the upstream calls the end. */
+/** Whether the answer ended at its output limit. */
+export const isResponsesLimit = (body: JsonObject): boolean =>
+  responsesStopReason(body, false, false) === "max_tokens";
+
+/**
+ * dialects.md §D3. Tool calls decide, whatever the upstream calls the end.
+ * @param toolUsed tools were called, and the last call is whole.
+ */
 export function responsesStopReason(body: JsonObject, toolUsed: boolean, refused: boolean): StopReason {
   const reason = objectOf(body["incomplete_details"])?.["reason"];
   if (toolUsed) return "tool_use";

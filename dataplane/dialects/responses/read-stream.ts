@@ -19,6 +19,7 @@ import { refusalDetails } from "../refusal.ts";
 import {
   SUMMARY_BREAK,
   callId,
+  isResponsesLimit,
   readPart,
   readReasoningMark,
   reasoningTexts,
@@ -254,9 +255,10 @@ export class ResponsesStreamReader implements StreamReader {
 
   #finished(response: JsonObject, type: string): MessagesEvent[] {
     (arrayOf(response["output"]) ?? []).forEach((item, index) => this.#closed(index, objectOf(item) ?? {}));
-    this.#blocks.endAll();
     const status = type === "response.incomplete" ? "incomplete" : (response["status"] ?? "completed");
-    const stop = responsesStopReason({ ...response, status }, this.#blocks.toolUsed, this.#refused);
+    const ended = { ...response, status };
+    const { calledTools } = this.#blocks.endAll(isResponsesLimit(ended));
+    const stop = responsesStopReason(ended, calledTools, this.#refused);
     this.#over = true;
     return [
       ...this.#blocks.take(),

@@ -5,6 +5,7 @@ import { refusalText } from "../refusal.ts";
 import { openaiTier, writeResponsesUsage } from "../usage.ts";
 import {
   annotationsOf,
+  callStatus,
   finishedCallItem,
   finishedItem,
   functionCallItem,
@@ -16,7 +17,7 @@ import {
 import type { ToolResult } from "./output-items.ts";
 import { compactionOutput } from "./compaction.ts";
 import { isComplete, responseEnd, responseHead } from "./response-frame.ts";
-import type { JsonObject, MessagesResponse } from "../messages/types.ts";
+import type { JsonObject, MessagesResponse, ToolUseBlock } from "../messages/types.ts";
 
 export function writeResponsesResponse(
   response: MessagesResponse,
@@ -68,9 +69,7 @@ function outputItems(
         items.push(reasoningItem(context.newId("rs"), block, carry, context));
         break;
       case "tool_use":
-        items.push(
-          functionCallItem(context.newId("fc"), block, writeArguments(block.input), "completed", carry),
-        );
+        items.push(finishedFunctionCall(block, carry, context));
         break;
       case "server_tool_use":
         items.push(finishedCallItem(serverCall(block, context), results.get(block.id) ?? null));
@@ -84,6 +83,11 @@ function outputItems(
   }
   closeMessage(isComplete(response.stop_reason) ? "completed" : "incomplete");
   return items;
+}
+
+function finishedFunctionCall(block: ToolUseBlock, carry: Carry, context: CodecContext): JsonObject {
+  const args = writeArguments(block.input);
+  return functionCallItem(context.newId("fc"), block, args, callStatus(args), carry);
 }
 
 function resultsById(response: MessagesResponse): Map<string, ToolResult> {

@@ -12,6 +12,7 @@ import { openaiTier, writeResponsesUsage } from "../usage.ts";
 import { NumberedEvents, wirePlace } from "./numbered-events.ts";
 import {
   annotationsOf,
+  callStatus,
   finishedCallItem,
   finishedItem,
   functionCallItem,
@@ -305,7 +306,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   }
 
   #callStop({ id, output, block, json }: Extract<Open, { kind: "call" }>): string {
-    const item = functionCallItem(id, block, json, "completed", this.#carry);
+    const item = functionCallItem(id, block, json, callStatus(json), this.#carry);
     return (
       this.#events.write("response.function_call_arguments.done", {
         item_id: id,
