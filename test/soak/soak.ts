@@ -64,6 +64,7 @@ const IDLE_WITHIN_MS = 100_000;
 const BATCHES_WITHIN_MS = 240_000;
 /** Rule 1.9: dead holds are settled within 90 s; and the sweep's charge has to be drained. */
 const EXACT_WITHIN_MS = 130_000;
+const DRAINED_WITHIN_MS = 10_000;
 
 interface Worker {
   readonly thinkMs: readonly [number, number];
@@ -241,7 +242,7 @@ class Run {
     const { calls } = world.provider;
     const fresh = this.#exchanges.slice(this.#judged);
     this.#judged = this.#exchanges.length;
-    const rows = await readRows(world);
+    const rows = await this.#drainedRows();
     this.#rows = rows.length;
     const all = { exchanges: this.#exchanges, calls, windows: world.windows };
     const breaches = [
@@ -251,6 +252,18 @@ class Run {
     ];
     for (const breach of breaches) this.#breach(breach);
     if (this.#breaches.size > 0) this.#keepLog(rows);
+  }
+
+  /** The ledger's rows. Redis has a charge before its answer ends, the ledger a moment later. */
+  async #drainedRows(): Promise<readonly Row[]> {
+    const answered = this.#exchanges.filter(({ outcome }) => outcome === "complete");
+    let rows: readonly Row[] = [];
+    await this.#until(DRAINED_WITHIN_MS, async () => {
+      rows = await readRows(this.#world);
+      const charged = new Set(rows.map(({ marker }) => marker));
+      return answered.every(({ marker }) => marker === null || charged.has(marker));
+    });
+    return rows;
   }
 
   /** For whoever looks into it. */
