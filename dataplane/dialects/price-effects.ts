@@ -13,8 +13,8 @@ export type PriceEffect = "none" | "tier" | "own" | "account";
 
 const words = (text: string): readonly string[] => (text === "" ? [] : text.split(" "));
 
-/** Of all three dialects: an aggregator knows the fields of one in the others. */
-const accountFields = words(
+/** Of all three dialects: an aggregator knows the fields of one in the others. They never go upstream (rule 10.1). */
+export const accountFields = words(
   `diagnostics fallbacks fallback_credit_token billing_policy user_profile_id workspace_id models provider plugins search_parameters enable_search`,
 );
 

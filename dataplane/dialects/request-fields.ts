@@ -12,6 +12,7 @@
 import type { Dialect } from "./dialect.ts";
 import { serverToolItems } from "./find-server-tool.ts";
 import type { JsonValue } from "./messages/types.ts";
+import { accountFields } from "./price-effects.ts";
 
 export type FieldHandling = "mapped" | "dropped" | "refused" | { readonly copiedTo: string };
 
@@ -119,20 +120,21 @@ const contentParts = [
 
 const ofAggregators = "known to providers that speak this dialect beside its vendor";
 
-/** What names an account of a provider, or what it shall serve: never goes, whoever's field it is (rule 10.1). */
-const accountFields: readonly Row[] = [
-  ["diagnostics", dropped, dropped, dropped, { note: "an id of another conversation" }],
-  ["fallbacks", dropped, dropped, dropped, { note: "another model, at its price" }],
-  ["fallback_credit_token", dropped, dropped, dropped],
-  ["billing_policy", dropped, dropped, dropped],
-  ["user_profile_id", dropped, dropped, dropped],
-  ["workspace_id", dropped, dropped, dropped],
-  ["models", dropped, dropped, dropped, { note: "OpenRouter: other models, at their prices" }],
-  ["provider", dropped, dropped, dropped, { note: "OpenRouter: who serves it, at what price" }],
-  ["plugins", dropped, dropped, dropped, { note: "OpenRouter: tools with fees of their own" }],
-  ["search_parameters", dropped, dropped, dropped, { note: "xAI: a fee for each source" }],
-  ["enable_search", dropped, dropped, dropped, { note: "Qwen: a fee for each search" }],
-];
+const accountNotes: Readonly<Record<string, string>> = {
+  diagnostics: "an id of another conversation",
+  fallbacks: "another model, at its price",
+  models: "OpenRouter: other models, at their prices",
+  provider: "OpenRouter: who serves it, at what price",
+  plugins: "OpenRouter: tools with fees of their own",
+  search_parameters: "xAI: a fee for each source",
+  enable_search: "Qwen: a fee for each search",
+};
+
+/** What names an account of a provider, or what it shall serve, in whichever dialect it comes. */
+const accountRows = accountFields.map((name): Row => {
+  const note = accountNotes[name];
+  return [name, dropped, dropped, dropped, note === undefined ? {} : { note }];
+});
 
 const messagesFields = table([
   ["model", mapped, mapped, mapped],
@@ -232,7 +234,7 @@ const messagesFields = table([
   ["cache_control", mapped, dropped, dropped],
   ["speed", mapped, dropped, dropped, { neutral: ["standard"] }],
   ["inference_geo", mapped, dropped, dropped],
-  ...accountFields,
+  ...accountRows,
   ["context_management", mapped, dropped, dropped],
   ["compaction", mapped, dropped, dropped],
   ["reasoning", mapped, dropped, dropped, { note: ofAggregators }],
@@ -338,7 +340,7 @@ const chatFields = table([
   ["verbosity", dropped, as("verbosity"), as("text.verbosity")],
   ["modalities", dropped, as("modalities"), dropped, { neutral: [["text"]] }],
   ["audio", dropped, dropped, dropped],
-  ...accountFields,
+  ...accountRows,
   ["prediction", dropped, as("prediction"), dropped],
   ["moderation", dropped, as("moderation"), as("moderation")],
   ["metadata", dropped, as("metadata"), as("metadata"), { neutral: [{}] }],
@@ -478,7 +480,7 @@ const responsesFields = table([
   ["service_tier", dropped, as("service_tier"), as("service_tier"), { neutral: ["auto", "default"] }],
   ["speed", dropped, dropped, as("speed"), { neutral: ["standard"], note: ofAggregators }],
   ["inference_geo", dropped, dropped, as("inference_geo"), { note: ofAggregators }],
-  ...accountFields,
+  ...accountRows,
   ["context_management", dropped, dropped, as("context_management")],
   ["moderation", dropped, as("moderation"), as("moderation")],
   ["image", dropped, dropped, as("image")],
