@@ -220,7 +220,7 @@ test.each(cases)(
 
 /** What each key spent by its rows, when all of them have reached the ledger. */
 async function settledBooks() {
-  await observer.upkeep.drain();
+  await observer.drained();
   await observer.holds.refresh(cases.map((one) => `org_${nameOf(one)}`));
   const rows = await observer.pool.any(sql.type(z.object({ id: z.string(), spent: z.bigint() }))`
     select key_id as id, sum(cost_micros)::int8 as spent from usage group by key_id

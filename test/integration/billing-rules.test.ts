@@ -174,7 +174,7 @@ describe.each(dialects)("Prices and billing rules, %s", (dialect) => {
     expect(empty.response.headers.get("x-should-retry")).toBe("false");
     expect(empty.body).toContain(dialect === "messages" ? "Credit balance is too low" : "insufficient_quota");
     expect(poor.upstream.requests).toEqual([]);
-    await poor.plane.upkeep.drain();
+    await poor.plane.drained();
     expect(await storedRows(empty.id, poor)).toEqual([]);
   });
 

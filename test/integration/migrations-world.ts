@@ -237,7 +237,7 @@ export class Traffic {
   async stop(): Promise<void> {
     this.#ended.abort();
     await Promise.all(this.#loops);
-    await this.#plane.upkeep.drain();
+    await this.#plane.drained();
   }
 }
 

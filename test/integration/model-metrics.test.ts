@@ -42,7 +42,7 @@ async function ask(model: string, content: string, more: object = {}): Promise<n
 }
 
 async function storedTokens(model: string) {
-  await world.plane.upkeep.drain();
+  await world.plane.drained();
   return await world.plane.pool.one(sql.type(z.object({ input: z.number(), output: z.number() }))`
     select
       coalesce(sum(

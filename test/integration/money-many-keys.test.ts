@@ -81,7 +81,7 @@ test(
       expect(new Set(outcomes)).toEqual(new Set(["served"]));
     }
     const filledMs = performance.now() - began;
-    await Promise.all(planes.map(({ upkeep }) => upkeep.drain()));
+    await Promise.all(planes.map((plane) => plane.drained()));
     const full = await memory(first);
     // 40 are left of each: one more request runs, and ends the month above by less than its cost.
     const asking = performance.now();
@@ -92,7 +92,7 @@ test(
     const hit = Math.ceil(AT_ONCE / 3);
     expect(outcomes.filter((outcome) => outcome === "served")).toHaveLength(hit);
     expect(outcomes.filter((outcome) => outcome === "key_limit_reached")).toHaveLength(AT_ONCE - hit);
-    await Promise.all(planes.map(({ upkeep }) => upkeep.drain()));
+    await Promise.all(planes.map((plane) => plane.drained()));
     const some = Array.from({ length: AT_ONCE }, (_, index) => index);
     const standings = await first.holds.standing.limits(
       organizationId,

@@ -106,7 +106,7 @@ async function play(name: string, hold: "worst" | "typical", kill: boolean) {
   await expect.poll(async () => (await standing())?.held, { timeout: 20_000 }).toBe(0n);
   const spent = Number((await standing())?.spent);
   await Promise.all(
-    planes.filter((plane) => plane !== victim || killed.length === 0).map((plane) => plane.upkeep.drain()),
+    planes.filter((plane) => plane !== victim || killed.length === 0).map((plane) => plane.drained()),
   );
   const { broken } = await reconcileLedger(survivor.pool, survivor.redis);
   await Promise.all(

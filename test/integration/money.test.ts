@@ -141,7 +141,7 @@ test("rule 7.10: what was spent is charged when its owner dies", async () => {
   const sweeper = await Plane.open(stores, { running: false, rhythm: { staleMs: 0 } });
   await sweeper.upkeep.sweep();
   await sweeper.close();
-  await plane.upkeep.drain();
+  await plane.drained();
   expect(await plane.holds.standing.credit("org_spent")).toMatchObject({ used: 40n, held: 0n });
 });
 
