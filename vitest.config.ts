@@ -18,7 +18,8 @@ const storeWorkers = Number(process.env["TEST_STORE_WORKERS"] ?? 2);
  */
 export default defineConfig({
   test: {
-    testTimeout: 20_000,
+    // Only what hangs: on a starved machine the longest take some ten times as long as they work.
+    testTimeout: 60_000,
     hookTimeout: 120_000,
     // Of the global set-ups: stores are stopped, and the answers of the integration tests are judged.
     teardownTimeout: 60_000,
@@ -56,7 +57,6 @@ export default defineConfig({
           ],
           globalSetup: ["test/integration/stores.ts", "test/vendor/judge-tapped.ts"],
           setupFiles: ["test/vendor/tap.ts"],
-          testTimeout: 60_000,
           hookTimeout: 180_000,
           // Each file has databases, Redis servers and ports of its own, but shares its worker's modules.
           isolate: false,
@@ -82,7 +82,6 @@ export default defineConfig({
           name: "console",
           include: ["test/console/**/*.test.ts"],
           globalSetup: ["test/console/world.ts"],
-          testTimeout: 60_000,
           hookTimeout: 180_000,
           fileParallelism: false,
         },
