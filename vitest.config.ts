@@ -23,6 +23,9 @@ export default defineConfig({
     hookTimeout: 120_000,
     // Of the global set-ups: stores are stopped, and the answers of the integration tests are judged.
     teardownTimeout: 60_000,
+    // A machine that is busy with other files may need seconds for what takes milliseconds; a bound that is promised is
+    // given to the one `expect.poll` that judges it.
+    expect: { poll: { timeout: 10_000 } },
     // Of a file whose tests run at once because they wait.
     maxConcurrency: 10,
     projects: [
