@@ -202,7 +202,7 @@ test("Redis forgets everything and nobody asks it for anything: what was charged
   // The one that charged is killed: another has it now.
   await plane.vanish();
   plane = watcher;
-  await plane.upkeep.drain();
+  await plane.drained();
   await expectCharged(60n);
 });
 

@@ -267,7 +267,8 @@ export class World {
     const sweeper = await Plane.open(this.#stores, { running: false, rhythm: { staleMs: -1 } });
     try {
       await sweeper.upkeep.sweep();
-      await sweeper.upkeep.drain();
+      // Postgres may still be ending what a killed data plane was storing.
+      await sweeper.drained();
       await sweeper.holds.refresh(this.organizations);
       this.#judgeRows([...(await readRows(sweeper.pool)), ...lost].filter(({ estimated }) => !estimated));
       const report = await reconcileLedger(sweeper.pool, sweeper.redis);

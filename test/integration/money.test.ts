@@ -286,14 +286,13 @@ describe("dead owners", () => {
     bill.observe(observed(70));
     await owner.holds.heartbeat();
     await owner.upkeep.sweep();
-    await owner.upkeep.drain();
-    // The other data plane may be moving it at this moment.
-    await expect.poll(() => rows("org_late")).toEqual([{ cost: 70n, provisional: true }]);
+    await owner.drained();
+    expect(await rows("org_late")).toEqual([{ cost: 70n, provisional: true }]);
     await bill.settle(usage(90));
-    await owner.upkeep.drain();
-    await expect.poll(() => rows("org_late")).toEqual([{ cost: 90n, provisional: false }]);
+    await owner.drained();
+    expect(await rows("org_late")).toEqual([{ cost: 90n, provisional: false }]);
     const credit = { granted: 1_000n, used: 90n, held: 0n, available: 910n };
-    await expect.poll(() => owner.holds.standing.credit("org_late")).toEqual(credit);
+    expect(await owner.holds.standing.credit("org_late")).toEqual(credit);
     await owner.close();
   });
 
@@ -322,7 +321,7 @@ describe("dead owners", () => {
     bill.observe(told(70, ["us"]));
     await owner.holds.heartbeat();
     await owner.upkeep.sweep();
-    await owner.upkeep.drain();
+    await owner.drained();
     const shown = async () => {
       const range = { starting_at: "2026-12-31", ending_at: "2027-01-01" };
       const query = { ...range, group_by: "service_tier,context_window" };
@@ -346,11 +345,11 @@ describe("dead owners", () => {
       }),
       { description: `model, ${tier}, uncached input tokens`, credits, service_tier: tier },
     ];
-    await expect.poll(shown).toEqual(line(70, "us", "0.000105"));
+    expect(await shown()).toEqual(line(70, "us", "0.000105"));
     // The owner is back, long after the prices changed.
     await bill.settle(told(90, ["fast", "us"]));
-    await owner.upkeep.drain();
-    await expect.poll(shown).toEqual(line(90, "fast+us", "0.00081"));
+    await owner.drained();
+    expect(await shown()).toEqual(line(90, "fast+us", "0.00081"));
     expect(await owner.holds.standing.credit("org_tiers")).toMatchObject({ used: 810n, held: 0n });
     await owner.close();
   });
@@ -365,7 +364,7 @@ describe("dead owners", () => {
     item.observe(observed(70));
     await owner.holds.heartbeat();
     await owner.upkeep.sweep();
-    await owner.upkeep.drain();
+    await owner.drained();
     expect(await rows("org_dead")).toEqual([]);
     expect(await owner.holds.standing.credit("org_dead")).toMatchObject({ used: 0n, held: 0n });
     await owner.vanish();
