@@ -204,10 +204,10 @@ describe("at once", () => {
 
   test("rule 5.7: last_used_at follows", async () => {
     const { id, key } = await make("used");
-    await models(key, 1);
     const lastUsed = async () =>
       ((await admin("GET", `${PROJECT}/${id}`)).body as { last_used_at: number | null }).last_used_at;
     expect(await lastUsed()).toBe(null);
+    await models(key, 1);
     await expect.poll(lastUsed, { timeout: 15_000, interval: 250 }).toBeGreaterThan(Date.now() / 1000 - 60);
   });
 });

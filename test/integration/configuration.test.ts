@@ -120,13 +120,10 @@ test("a route that breaks goes on as it was, and the operator says where the fau
     readFileSync(join(manifests, "m-messages.yaml"), "utf8").replace("Messages", "Mesages"),
   );
   const line = "ModelRoute default/m-messages spec.upstreams[0].dialect: Invalid: must be one of";
-  const deadline = Date.now() + 10_000;
-  while (!product.output().includes(line) && Date.now() < deadline) await sleep(20);
-  expect(product.output()).toContain(line);
+  await expect.poll(() => product.output(), { timeout: 10_000 }).toContain(line);
   expect(await stream(readKeys(data).inference)).toContain(`version-${before}`);
   edit(before + 1);
-  while ((await servedVersion()) <= before && Date.now() < deadline) await sleep(20);
-  expect(await servedVersion()).toBe(before + 1);
+  await expect.poll(servedVersion, { timeout: 10_000 }).toBe(before + 1);
 });
 
 test("rule 1.10: an edited grant changes nothing, and the status says so", async () => {
@@ -135,9 +132,7 @@ test("rule 1.10: an edited grant changes nothing, and the status says so", async
   writeFileSync(`${file}.swp`, changed);
   renameSync(`${file}.swp`, file);
   const line = "Organization default/acme Ready=True Ready: 1/1 pods; spec.credits.grants[0]: GrantUnchanged";
-  const deadline = Date.now() + 15_000;
-  while (!product.output().includes(line) && Date.now() < deadline) await sleep(20);
-  expect(product.output()).toContain(line);
+  await expect.poll(() => product.output(), { timeout: 15_000 }).toContain(line);
 });
 
 test("rule 7.16: the stores listen on sockets that only we may open, and on no port", () => {
