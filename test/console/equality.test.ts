@@ -1,12 +1,12 @@
 /** Over random traffic every figure of every page is the API's, and the ledger's (rule 11.3). */
 import { sql, type DatabasePool } from "slonik";
 import type { Browser, Page } from "playwright-core";
-import { afterAll, beforeAll, expect, vi } from "vitest";
+import { afterAll, beforeAll, expect } from "vitest";
 import { z } from "zod";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
 import { desk, openBrowser, openPage, settled, signIn } from "./browser.ts";
 import { consoleTest as test } from "./console-test.ts";
-import { api, theWorld } from "./world.ts";
+import { api, booked, theWorld } from "./world.ts";
 
 const REQUESTS = 40;
 const SEED = 31;
@@ -60,15 +60,7 @@ async function randomTraffic(): Promise<void> {
     expect(answer.status).toBe(200);
     await answer.text();
   }
-  // The ledger is written a moment after an answer.
-  await vi.waitFor(
-    async () => {
-      const { held, used } = await api(admin, "GET", "/v1/organization/credits");
-      const [all] = await ledger("organization_id");
-      expect([held, all?.micros]).toEqual(["0", micros(String(used))]);
-    },
-    { timeout: 15_000, interval: 100 },
-  );
+  await booked();
 }
 
 const open = async (view: string) => {

@@ -4,7 +4,7 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect } from "vitest";
 import { axe, desk, openBrowser, openPage, settled, signIn } from "./browser.ts";
 import { consoleTest as test } from "./console-test.ts";
-import { api, ask, theWorld } from "./world.ts";
+import { api, ask, booked, theWorld } from "./world.ts";
 
 let browser: Browser;
 let page: Page;
@@ -15,6 +15,7 @@ beforeAll(async () => {
   browser = await openBrowser();
   ({ page, faults } = await openPage(browser, url, desk));
   await ask(2);
+  await booked();
   await signIn(page, url, admin);
 });
 afterAll(async () => {
@@ -121,7 +122,8 @@ test("usage and costs are told by tier and by tag, and of one tag alone, as the 
       credits: string;
       tag: { value: string } | null;
     })[];
-  await expect.poll(async () => (await report("group_by=tag:team")).length, { timeout: 10_000 }).toBe(3);
+  await booked();
+  expect(await report("group_by=tag:team")).toHaveLength(3);
 
   await page.goto(`${url}/console/usage`);
   await page.getByLabel("Group by").selectOption("tag");

@@ -1,7 +1,7 @@
 /** The product with its demo models, started once for all tests of the console (vitest's global set-up). */
 import * as fs from "node:fs";
 import { join, resolve } from "node:path";
-import { inject } from "vitest";
+import { inject, vi } from "vitest";
 import type { TestProject } from "vitest/node";
 import { startProduct, temporaryFolder } from "../integration/product.ts";
 
@@ -137,4 +137,20 @@ export async function ask(times = 1): Promise<void> {
         model,
         messages: [{ role: "user", content: `Hello, number ${time}` }],
       });
+}
+
+/** Waits until nothing of the demo's organization runs and its reports have all that it was charged. */
+export async function booked(): Promise<void> {
+  const { admin } = theWorld();
+  // The ledger is written a moment after an answer.
+  await vi.waitFor(
+    async () => {
+      const { held, used } = await api(admin, "GET", "/v1/organization/credits");
+      const { results } = await api(admin, "GET", "/v1/organizations/cost_report");
+      const [all] = results as { readonly credits: string }[];
+      if (held !== "0" || all?.credits !== used)
+        throw new Error(`${String(used)} used, ${String(held)} held, ${all?.credits} in the report`);
+    },
+    { timeout: 15_000, interval: 100 },
+  );
 }
