@@ -18,6 +18,8 @@ export interface ListQuery {
   } | null;
 }
 
+/** Items of a page where no limit is asked for. */
+export const USUAL_LIMIT = 20;
 const MAX_LIMIT_BY_ID = 1000;
 const MAX_LIMIT = 10_000;
 

@@ -7,7 +7,7 @@ import { keyStatuses, type ApiKey, type Keys } from "../../identity/keys.ts";
 import { findProject, readOrganizationName } from "../../identity/projects.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Reads } from "../../store/reads.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
+import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
 import {
@@ -24,7 +24,6 @@ import {
   requireDone,
 } from "./requests.ts";
 
-const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 1000;
 
 export interface AdminNeeds {
@@ -84,7 +83,7 @@ export const organizationKeyRoutes =
           status,
           workspaceId,
           createdBy,
-          limit: query.limit ?? DEFAULT_LIMIT,
+          limit: query.limit ?? USUAL_LIMIT,
           order: query.order,
           cursor,
         },

@@ -12,7 +12,14 @@ import { storageOf, type StorageLimits } from "../../files/storage.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
-import { listEnvelope, pageOf, readListQuery, unknownCursor, type Query } from "../list-query.ts";
+import {
+  listEnvelope,
+  pageOf,
+  readListQuery,
+  unknownCursor,
+  type Query,
+  USUAL_LIMIT,
+} from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { changeProjectLimits } from "../../identity/project-limits.ts";
 import { limitsObject, standingsOfKeys, standingsOfProjects } from "./limits.ts";
@@ -32,7 +39,6 @@ import {
   unixSeconds,
 } from "./requests.ts";
 
-const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 10_000;
 
 export interface ProjectNeeds {
@@ -156,7 +162,7 @@ export const projectRoutes =
           status: null,
           workspaceId: null,
           createdBy: null,
-          limit: query.limit ?? DEFAULT_LIMIT,
+          limit: query.limit ?? USUAL_LIMIT,
           order: query.order,
           cursor,
         },

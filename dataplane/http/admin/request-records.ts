@@ -6,11 +6,10 @@ import { tagsOf } from "../../lib/tags.ts";
 import { storedModel } from "../../requests/stored-form.ts";
 import { findRequest, listRequests, type KeptRequest } from "../../requests/read-records.ts";
 import type { Reads } from "../../store/reads.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
+import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { pathId, readOne, unixSeconds } from "./requests.ts";
 
-const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 1000;
 /** The year 9999: what a database's time and a JavaScript date both hold. */
 const LAST_SECOND = 253_402_300_799;
@@ -61,7 +60,7 @@ export const requestRecordRoutes =
           from: Math.max(oldest(), (from ?? 0) * 1000),
           to: to === null ? null : to * 1000,
         },
-        { limit: limit ?? DEFAULT_LIMIT, order, cursor },
+        { limit: limit ?? USUAL_LIMIT, order, cursor },
       );
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
       return listEnvelope(page.items.map(shown), page.hasMore);

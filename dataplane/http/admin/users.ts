@@ -4,12 +4,11 @@ import type { Principal } from "../../identity/principal.ts";
 import type { CommonQueryMethods } from "slonik";
 import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
+import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
 import { pathId, unixSeconds } from "./requests.ts";
 
-const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 1000;
 /** Stands for the id of whoever asks. */
 const ME = "me";
@@ -39,7 +38,7 @@ export const userRoutes =
       const { limit, order, cursor } = readListQuery(request.query as Query, MAX_LIMIT);
       if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
       const pool = await reads.of(organizationId);
-      const page = await listPeople(pool, organizationId, { limit: limit ?? DEFAULT_LIMIT, order, cursor });
+      const page = await listPeople(pool, organizationId, { limit: limit ?? USUAL_LIMIT, order, cursor });
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
       return listEnvelope(await shown(pool, organizationId, page.items), page.hasMore);
     });

@@ -1,6 +1,7 @@
 /** Every operation of the service, under the method and URL that its route has. */
 import { z } from "zod";
 import { exportFormats, exportTypes } from "../../reports/focus/export.ts";
+import { USUAL_LIMIT } from "../list-query.ts";
 import * as schemas from "./schemas.ts";
 
 export interface ApiOperation {
@@ -17,14 +18,20 @@ export interface ApiOperation {
 const json = (schema: z.ZodType) => ({ type: "application/json", schema }) as const;
 
 const order = z.enum(["asc", "desc"]).default("desc").optional();
-const listQuery = (maxLimit: number) =>
-  z.object({
-    limit: z.int().min(1).max(maxLimit).default(20).optional(),
+/** `unlimited`: what a list holds without a limit, where that is no page of the usual length. */
+const listQuery = (maxLimit: number, unlimited?: string) => {
+  const limit = z.int().min(1).max(maxLimit);
+  return z.object({
+    limit:
+      unlimited === undefined
+        ? limit.default(USUAL_LIMIT).optional()
+        : limit.optional().describe(`Default: ${unlimited}`),
     after: z.string().optional().describe("Id of the last object of the previous page"),
     after_id: z.string().optional(),
     before_id: z.string().optional(),
     order,
   });
+};
 const filesQuery = listQuery(10_000).extend({
   purpose: z.string().optional(),
   ids: z.array(z.string()).optional(),
@@ -76,7 +83,11 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
     answer: json(schemas.response),
     streams: true,
   },
-  "GET /v1/models": { summary: "List the models", query: listQuery(10_000), answer: json(schemas.modelList) },
+  "GET /v1/models": {
+    summary: "List the models",
+    query: listQuery(10_000, `all; ${USUAL_LIMIT} with \`anthropic-version\``),
+    answer: json(schemas.modelList),
+  },
   "GET /v1/models/*": { summary: "One model; its id may hold slashes", answer: json(schemas.model) },
   "GET /v1/key": { summary: "The key that asks", answer: json(schemas.ownKey) },
   "POST /v1/files": {
@@ -178,7 +189,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/organization/projects": {
     summary: "List the organization's projects",
-    query: listQuery(10_000).extend({ include_archived: z.boolean().default(false).optional() }),
+    query: listQuery(10_000, "all").extend({ include_archived: z.boolean().default(false).optional() }),
     answer: json(schemas.projectList),
   },
   "POST /v1/organization/projects/:project": {

@@ -7,11 +7,10 @@ import { findBatch, listBatches } from "../../batches/find.ts";
 import { dialectPath } from "../../dialects/dialect.ts";
 import { itemHeaders } from "../item-headers.ts";
 import { limits } from "../limits.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
+import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { readJsonBody } from "../request-body.ts";
 import { callerOf, type Routes } from "../route.ts";
 
-const DEFAULT_LIMIT = 20;
 type WithId = { Params: { id: string } };
 
 export const batchRoutes =
@@ -34,7 +33,7 @@ export const batchRoutes =
       const page = await listBatches(pool, {
         organizationId,
         form: "openai",
-        limit: limit ?? DEFAULT_LIMIT,
+        limit: limit ?? USUAL_LIMIT,
         order,
         cursor,
       });

@@ -6,12 +6,11 @@ import type { FileStore } from "../../files/file-store.ts";
 import { attachment } from "../../files/filename.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { listFamily } from "../error-style.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
+import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { limits } from "../limits.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { readUpload } from "../upload-form.ts";
 
-const DEFAULT_LIMIT = 20;
 const MAX_IDS = 100;
 /** The most that a form may hold beside its file. */
 const FORM_BYTES_MOST = limits.formBytes - limits.fileBytes;
@@ -37,7 +36,7 @@ export const fileRoutes =
         organizationId: callerOf(request).organizationId,
         purpose: oneText(request.query as Query, "purpose"),
         ids: readIds(request.query as Query),
-        limit: query.limit ?? DEFAULT_LIMIT,
+        limit: query.limit ?? USUAL_LIMIT,
         order: query.order,
         cursor: query.cursor,
       });

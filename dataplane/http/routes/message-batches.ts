@@ -12,11 +12,10 @@ import { ApiError } from "../../lib/api-error.ts";
 import { itemHeaders } from "../item-headers.ts";
 import { streamBody } from "../body-stream.ts";
 import { limits } from "../limits.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query } from "../list-query.ts";
+import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { requireJsonType } from "../request-body.ts";
 import { callerOf, type Routes } from "../route.ts";
 
-const DEFAULT_LIMIT = 20;
 type WithId = { Params: { id: string } };
 
 /** `publicUrl`: the address that clients use, without a slash at its end. */
@@ -42,7 +41,7 @@ export const messageBatchRoutes =
       const page = await listBatches(pool, {
         organizationId,
         form: "messages",
-        limit: limit ?? DEFAULT_LIMIT,
+        limit: limit ?? USUAL_LIMIT,
         order,
         cursor,
       });

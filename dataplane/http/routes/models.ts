@@ -7,12 +7,12 @@ import { messagesEfforts } from "../../dialects/effort.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { toolCapabilities } from "../../tools/capabilities.ts";
 import { listFamily } from "../error-style.ts";
-import { listEnvelope, pageOf, readListQuery, type Query } from "../list-query.ts";
+import { listEnvelope, pageOf, readListQuery, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { pricingOf } from "./pricing.ts";
 
 /** The OpenAI SDK never asks for a second page of models, so that without a limit it gets all of them. */
-const DEFAULT_LIMIT = { messages: 20, openai: Infinity } as const;
+const DEFAULT_LIMIT = { messages: USUAL_LIMIT, openai: Infinity } as const;
 
 export const modelRoutes: Routes = (app, services) => {
   app.get("/v1/models", { config: { access: "inference" } }, async (request) => {
