@@ -43,21 +43,21 @@ export interface Authentication {
 
 /**
  * Finds who holds the request's key or token; at once when it is remembered.
- * @throws ApiError 401; the message never repeats what was sent. A key of the wrong kind is told apart by its
- * prefix alone, so that the answer says nothing about whether such a key exists. 403 when a viewer would change
- * something. 429 when the address has sent too many that are not valid.
+ * @throws ApiError 401; the message never repeats what was sent. A key of the wrong kind is told by its prefix, so
+ * that the message says nothing about whether such a key exists. 403 when a viewer would change something. 429 when
+ * the address has sent too many that are not valid; a valid one of the wrong kind is none of them (rule 7.7).
  */
 export function authenticate(asked: Authentication): Principal | Promise<Principal> {
   const { headers, address, needed, directory, people, unknownCallers, maxAgeMs } = asked;
   const key = presentedKey(headers);
   if (people !== undefined && key !== undefined && hasTokenForm(key)) return findPerson(asked, people, key);
-  const fault = key === undefined ? missingKey(needed) : faultOf(key, needed);
-  if (key === undefined || fault !== null) throw unknownCallers.refusal(address, fault ?? invalidKey());
+  if (key === undefined) throw unknownCallers.refusal(address, missingKey(needed));
+  if (!hasKeyForm(key)) throw unknownCallers.refusal(address, notValid(key, needed));
   const sha256 = hash("sha256", key, "hex");
-  if (!directory.knows(sha256)) return findUnknown(asked, sha256);
+  if (!directory.knows(sha256)) return findUnknown(asked, key, sha256);
   const found = directory.find(sha256, maxAgeMs);
   const check = (principal: Principal | null) => {
-    if (principal === null) throw unknownCallers.refusal(address, invalidKey());
+    if (principal === null) throw unknownCallers.refusal(address, notValid(key, needed));
     return checkedKey(principal, needed);
   };
   return found instanceof Promise ? found.then(check) : check(found);
@@ -65,11 +65,12 @@ export function authenticate(asked: Authentication): Principal | Promise<Princip
 
 async function findUnknown(
   { address, needed, directory, unknownCallers, maxAgeMs }: Authentication,
+  key: string,
   sha256: string,
 ): Promise<Principal> {
   const lookup = unknownCallers.ask(address);
   const principal = await (lookup.atOnce ? directory.find(sha256, maxAgeMs) : directory.findQueued(sha256));
-  if (principal === null) throw lookup.within ? invalidKey() : tooManyRefusals();
+  if (principal === null) throw lookup.within ? notValid(key, needed) : tooManyRefusals();
   unknownCallers.found(address, lookup);
   return checkedKey(principal, needed);
 }
@@ -105,11 +106,13 @@ function checkedPerson(person: Principal, { method, needed }: Authentication): P
   );
 }
 
-/** What is wrong with a key by its form alone. */
-function faultOf(key: string, needed: KeyKind): ApiError | null {
+/** Whether a key can be one, of either kind. */
+const hasKeyForm = (key: string): boolean => shapes.inference.test(key) || shapes.admin.test(key);
+
+/** What is told of a key that is unknown, or cannot be one. */
+function notValid(key: string, needed: KeyKind): ApiError {
   const other: KeyKind = needed === "inference" ? "admin" : "inference";
-  if (key.startsWith(prefixes[other])) return wrongKind(needed);
-  return shapes[needed].test(key) ? null : invalidKey();
+  return key.startsWith(prefixes[other]) ? wrongKind(needed) : invalidKey();
 }
 
 function checkedKey(principal: Principal, needed: KeyKind): Principal {

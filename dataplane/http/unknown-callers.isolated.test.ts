@@ -136,7 +136,8 @@ test.each<[string, (n: number) => Record<string, string>]>([
   ["unknown", unknown],
   ["malformed", (n) => ({ authorization: `Bearer sk-${n}` })],
   ["missing", () => ({})],
-  ["wrong", () => ({ "x-api-key": sampleKeys.admin })],
+  ["unknown, of the wrong kind,", (n) => ({ "x-api-key": `sk-adm-svc-${String(n).padEnd(40, "u")}` })],
+  ["malformed, of the wrong kind,", () => ({ "x-api-key": "sk-adm-svc-" })],
 ])("%s keys: 20 refusals, then 429, and valid keys of the same address are served", async (_, headers) => {
   const directory = new CountingDirectory();
   await using server = await startTestServer([modelRoutes], {
@@ -161,6 +162,18 @@ test.each<[string, (n: number) => Record<string, string>]>([
   });
   expect(refusal.headers.get("retry-after")).toBe("1");
   expect(((await refusal.json()) as { error: { type: string } }).error.type).toBe("rate_limit_error");
+});
+
+test("rule 7.7: valid keys of the wrong kind are no unknown ones, whoever else asks from their address", async () => {
+  const directory = new CountingDirectory();
+  await using server = await startTestServer([modelRoutes], {
+    services: { directory, unknownCallers: new UnknownCallers(() => now) },
+  });
+  const wrong = () => ({ "x-api-key": sampleKeys.admin });
+  expect(new Set(await statuses(server, 60, wrong))).toEqual(new Set([401]));
+  expect(new Set(await statuses(server, 20, unknown))).toEqual(new Set([401]));
+  expect(new Set(await statuses(server, 20, unknown))).toEqual(new Set([429]));
+  expect(new Set(await statuses(server, 20, wrong))).toEqual(new Set([401]));
 });
 
 async function dial(server: TestServer) {
