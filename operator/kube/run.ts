@@ -179,6 +179,13 @@ class Cluster {
         const { reason, message: note } = action;
         events.tell({ object: status.object, type: "Warning", reason, action: "Compile", note });
       },
+      contested: ({ object: { kind, namespace: home, name } }) => {
+        const object = `${kind} ${home}/${name}`;
+        this.#options.log.warn(
+          { object },
+          "somebody else writes this status too; do two releases watch its namespace?",
+        );
+      },
       failed: this.#failed("statuses"),
     });
     const snapshots = new SnapshotSecrets({ api, namespace, name: snapshotName, permit });

@@ -26,6 +26,12 @@ const REFRESH_PAUSE_MS = 50;
 /** How often outdated numbers are looked for when there were none. */
 const IDLE_MS = 2000;
 const LONGEST_WAIT_MS = 30_000;
+/** After a status was put right the next time waits for so long, then for twice as long, and so on. */
+const FIRST_CONTEST_MS = 1000;
+/** What stood for so long is no contest any more. */
+const PEACE_MS = 60_000;
+/** So often in a row a status is put right before a person is told that somebody else writes it. */
+const TOLD_CONTESTS = 3;
 
 export interface StatusWriterOptions {
   readonly api: KubeApi;
@@ -35,6 +41,8 @@ export interface StatusWriterOptions {
   readonly now: () => number;
   /** Told after a write that changed what a person must know. */
   readonly written: (status: ObjectStatus, before: unknown) => void;
+  /** Told of a status that somebody else writes again and again, once each time that this begins. */
+  readonly contested: (status: ObjectStatus) => void;
   readonly failed: (error: unknown) => void;
 }
 
@@ -49,13 +57,35 @@ interface Wanted {
   failures: number;
   /** Not before this moment. */
   notBefore: number;
+  /** What was written last; null: nothing yet. */
+  last: ObjectStatus | null;
+  /** How often in a row the same was written, as somebody else had written over it. */
+  contests: number;
 }
 
-const nothingWritten = { writtenAt: -Infinity, counted: false, failures: 0, notBefore: -Infinity } as const;
+const nothingWritten = {
+  writtenAt: -Infinity,
+  counted: false,
+  failures: 0,
+  notBefore: -Infinity,
+  last: null,
+  contests: 0,
+} as const;
 
 /** When the next status that only tells how far a rollout has come may be written. */
 const countDue = ({ writtenAt, counted, notBefore }: Wanted): number =>
   Math.max(notBefore, writtenAt + (counted ? NEXT_COUNT_MS : FIRST_COUNT_MS));
+
+/**
+ * When what somebody else wrote over may be put right: the first time at once, then with growing pauses, as two releases
+ * that watch one namespace would otherwise put each other right as fast as the API server can write. At most half of the
+ * minute of rule 6.6.
+ */
+const contestDue = ({ writtenAt, contests }: Wanted): number =>
+  contests === 0 ? -Infinity : writtenAt + Math.min(LONGEST_WAIT_MS, FIRST_CONTEST_MS * 2 ** (contests - 1));
+
+const saysTheSame = (one: ObjectStatus, { observedGeneration, conditions, facts }: ObjectStatus): boolean =>
+  changeKind(one, { observedGeneration, conditions, ...facts }) === "none";
 
 const keyOf = oncePer((object: Declared): string => `${object.kind} ${reference(object)}`);
 
@@ -167,7 +197,7 @@ export class StatusWriter {
   }
 
   async #write(key: string, wanted: Wanted, signal: AbortSignal): Promise<void> {
-    const { api, objects, permit, written, failed } = this.#options;
+    const { api, objects, permit, written, contested, failed } = this.#options;
     const { status } = wanted;
     const { kind, namespace, name, uid } = status.object;
     const actual = this.#actual(status);
@@ -182,8 +212,10 @@ export class StatusWriter {
       this.#outdated.add(key);
       return;
     }
+    const isContest = wanted.last !== null && saysTheSame(present.status, wanted.last);
+    if (!isContest || performance.now() - wanted.writtenAt > PEACE_MS) wanted.contests = 0;
     const due = change.kind === "count" ? countDue(wanted) : wanted.notBefore;
-    const untilDue = due - performance.now();
+    const untilDue = Math.max(due, contestDue(wanted)) - performance.now();
     if (untilDue > 0) {
       this.#later(key, untilDue, signal);
       return;
@@ -201,6 +233,9 @@ export class StatusWriter {
       wanted.writtenAt = performance.now();
       wanted.counted = change.kind === "count";
       wanted.failures = 0;
+      wanted.last = present.status;
+      if (isContest) wanted.contests += 1;
+      if (wanted.contests === TOLD_CONTESTS) contested(status);
       objects.accept(kind, namespace, object);
       written(status, before);
     } catch (error) {

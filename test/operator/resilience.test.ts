@@ -164,6 +164,27 @@ describe.skipIf(access === null)("an operator in trouble", () => {
     first().fault = () => null;
   });
 
+  test("another release that watches the same namespace costs few status writes, and what stands there is right when it is gone", async () => {
+    const path = objects.path("ModelRoute", "m");
+    const before = first().statusWrites(path).length;
+    const other = startOperator(client.access, namespace, "other", {
+      environment: { SNAPSHOT_NAME: "other", DATA_PLANE_SELECTOR: "app.kubernetes.io/instance=other" },
+    });
+    try {
+      await objects.until("it writes too", async () =>
+        (await objects.condition("ModelRoute", "m", "Programmed")).includes("0/0 pods"),
+      );
+      await sleep(10_000);
+    } finally {
+      other.child.kill("SIGTERM");
+      await other.ended;
+    }
+    expect(first().statusWrites(path).length - before).toBeLessThanOrEqual(8);
+    expect(output()).toContain("somebody else writes this status too");
+    await objects.untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 1\/1 pods$/, 60_000);
+    await edit();
+  }, 120_000);
+
   test("a token that was replaced is refused, and the new one is read", async () => {
     first().accept("the-second-token");
     first().dropWatches();
