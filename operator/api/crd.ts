@@ -1,6 +1,13 @@
 /** From the zod schemas to CustomResourceDefinitions and to JSON schemas for editors. */
 import { z } from "zod";
-import { API_VERSION, DEFAULT_NOTE, EXAMPLE_NOTE, GROUP, VERSION } from "./fields.ts";
+import {
+  API_VERSION,
+  DEFAULT_NOTE,
+  EXAMPLE_NOTE,
+  GROUP,
+  MADE_ORGANIZATION_ID_LENGTH,
+  VERSION,
+} from "./fields.ts";
 import { type Kind, type KindInfo, kinds } from "./kinds.ts";
 
 export type JsonSchema = { [key: string]: unknown };
@@ -131,7 +138,7 @@ const statusSchema: JsonSchema = {
     upstreams: count("ModelRoute: number of upstreams."),
     engine: text("ToolPolicy: engine of web_search.", 64),
     models: count("PriceTable: number of priced models."),
-    id: text("Organization: the id under which it is charged.", 253),
+    id: text("Organization: the id under which it is charged.", MADE_ORGANIZATION_ID_LENGTH),
     limits: text("Organization: its limits of credit, of keys and projects.", 512),
   },
 };

@@ -262,6 +262,16 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     await objects.untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 1\/1 pods$/);
   }, 60_000);
 
+  test("an Organization of the longest name gets its status", async () => {
+    const name = "o".repeat(253);
+    await objects.apply("Organization", name, {});
+    await objects.untilCondition("Organization", name, "Programmed", /^True Programmed: 1\/1 pods$/);
+    expect((await objects.get("Organization", name)).status).toMatchObject({
+      id: `org_${namespace}_${name}`,
+    });
+    await objects.delete("Organization", name);
+  });
+
   test("a deleted route is served no more", async () => {
     await objects.apply("ModelRoute", "gone", { ...route("https://four.example"), model: "gone" });
     await objects.untilCondition("ModelRoute", "gone", "Ready", /PriceNotFound|True/);
