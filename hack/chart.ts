@@ -2,7 +2,7 @@
  * What is derived of a chart's values.yaml: its schema and its README. The values file is the only source;
  * a comment that begins with `--` describes the value below it.
  */
-import { kubeDefinitions, kubeType } from "./kube-schema.ts";
+import { kubeDefinitions, kubeType, LABEL_VALUE, OBJECT_NAME } from "./kube-schema.ts";
 import { isMap, isScalar, parseDocument, type Pair, type Node } from "yaml";
 
 interface Value {
@@ -16,16 +16,16 @@ interface Value {
 
 type Schema = { [key: string]: unknown; properties?: Record<string, Schema> };
 
-/** Maps of strings that a user fills with keys of their own. */
-const MAPS = new Set([
-  "nodeSelector",
-  "annotations",
-  "podAnnotations",
-  "serviceAnnotations",
-  "labels",
-  "podLabels",
-  "commonLabels",
-]);
+/** Maps of strings that a user fills with keys of their own, by their last name: what each string is. */
+const MAPS: Readonly<Record<string, Schema>> = {
+  nodeSelector: LABEL_VALUE,
+  annotations: { type: "string" },
+  podAnnotations: { type: "string" },
+  serviceAnnotations: { type: "string" },
+  labels: LABEL_VALUE,
+  podLabels: LABEL_VALUE,
+  commonLabels: LABEL_VALUE,
+};
 /** Values of a type of Kubernetes, by their last name; lists of them with `[]`. */
 const KUBE: Readonly<Record<string, string>> = {
   affinity: "V1Affinity",
@@ -53,8 +53,29 @@ const HOST = "^(\\*\\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z
 const CIDR = "^[0-9a-fA-F.:]+/[0-9]{1,3}$";
 const port = { type: "integer", minimum: 1, maximum: 65_535 };
 const pattern = (text: string): Schema => ({ type: "string", pattern: text });
+const orNothing = ({ pattern: text }: { readonly pattern: string }): Schema => pattern(`(^$)|(${text})`);
+const DATA_KEY = { pattern: "^[-._a-zA-Z0-9]+$" };
+/** Names of objects and of data keys, by their last name; empty where the default is. */
+const NAMES: Readonly<Record<string, { readonly pattern: string }>> = {
+  className: OBJECT_NAME,
+  existingSecret: OBJECT_NAME,
+  key: DATA_KEY,
+  migrateKey: DATA_KEY,
+  passwordKey: DATA_KEY,
+  priorityClassName: OBJECT_NAME,
+  readKey: DATA_KEY,
+  sentinelPasswordKey: DATA_KEY,
+  serviceAccountName: OBJECT_NAME,
+  storageClassName: OBJECT_NAME,
+  userKey: DATA_KEY,
+};
 /** What neither the default nor a type of Kubernetes tells. */
 const SPECIAL: Readonly<Record<string, Schema>> = {
+  // Names of Services begin with it.
+  fullnameOverride: pattern("^([a-z]([a-z0-9-]*[a-z0-9])?)?$"),
+  nameOverride: pattern("^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$"),
+  "dataPlane.serviceAccount.name": orNothing(OBJECT_NAME),
+  "operator.serviceAccount.name": orNothing(OBJECT_NAME),
   "image.pullPolicy": { enum: ["Always", "IfNotPresent", "Never"] },
   "image.repository": pattern("^([a-zA-Z0-9.-]+(:[0-9]+)?/)?[a-z0-9._-]+(/[a-z0-9._-]+)*$"),
   "image.tag": pattern("^[A-Za-z0-9_.-]*$"),
@@ -121,7 +142,7 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
     items: {
       type: "object",
       additionalProperties: false,
-      minProperties: 1,
+      anyOf: ["ipBlock", "namespaceSelector", "podSelector"].map((peer) => ({ required: [peer] })),
       properties: {
         ipBlock: kubeType("V1IPBlock"),
         namespaceSelector: kubeType("V1LabelSelector"),
@@ -137,7 +158,7 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
 };
 
 const isOpen = (key: string, value: unknown) =>
-  MAPS.has(key) || (key in KUBE && !(key === "metrics" && isMap(value)));
+  key in MAPS || (key in KUBE && !(key === "metrics" && isMap(value)));
 
 /** Every value in the file's order; a value without a description is an error. */
 export function chartValues(text: string): Value[] {
@@ -191,7 +212,10 @@ function typeOf({ path, preset }: Value): Schema {
   const special = SPECIAL[path];
   if (special !== undefined) return special;
   const key = path.split(".").at(-1) ?? "";
-  if (MAPS.has(key)) return { type: "object", additionalProperties: { type: "string" } };
+  const item = MAPS[key];
+  if (item !== undefined) return { type: "object", additionalProperties: item };
+  const named = NAMES[key];
+  if (named !== undefined) return preset === "" ? orNothing(named) : pattern(named.pattern);
   const kube = KUBE[key];
   if (kube?.endsWith("[]") === true) return { type: "array", items: kubeType(kube.slice(0, -2)) };
   if (kube !== undefined) return kubeType(kube);

@@ -27,8 +27,26 @@ const ENUMS: Readonly<Record<string, readonly string[]>> = {
   "V1LabelSelectorRequirement.operator": ["In", "NotIn", "Exists", "DoesNotExist"],
   "V2MetricSpec.type": ["Object", "Pods", "Resource", "ContainerResource", "External"],
 };
-/** Amounts may be written as numbers: `cpu: 2`. */
-const quantity: JsonSchema = { type: ["string", "number"] };
+/** https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names */
+export const OBJECT_NAME = {
+  type: "string",
+  maxLength: 253,
+  pattern: "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+} as const;
+/** https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set */
+export const LABEL_VALUE = {
+  type: "string",
+  maxLength: 63,
+  pattern: "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$",
+} as const;
+/**
+ * Amounts may be written as numbers: `cpu: 2`.
+ * https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+ */
+const quantity: JsonSchema = {
+  type: ["string", "number"],
+  pattern: "^([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?$",
+};
 const OVERRIDES: Readonly<Record<string, JsonSchema>> = {
   "V1ResourceRequirements.limits": { type: "object", additionalProperties: quantity },
   "V1ResourceRequirements.requests": { type: "object", additionalProperties: quantity },
@@ -37,6 +55,8 @@ const OVERRIDES: Readonly<Record<string, JsonSchema>> = {
   "V1EmptyDirVolumeSource.sizeLimit": quantity,
   "V2MetricTarget.averageValue": quantity,
   "V2MetricTarget.value": quantity,
+  "V1HostAlias.ip": { type: "string", pattern: "^([0-9.]+|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*)$" },
+  "V1LocalObjectReference.name": OBJECT_NAME,
   "V1IPBlock.cidr": { type: "string", pattern: "^[0-9a-fA-F.:]+/[0-9]{1,3}$" },
 };
 

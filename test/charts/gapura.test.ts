@@ -293,6 +293,12 @@ describe("what the programs are told", () => {
       "https://llm.example.com",
     );
     expect(await urlOf(stores)).toBeUndefined();
+    // What every name below it answers under is no address that a client could call.
+    const ingress = { enabled: true, host: "*.example.com" };
+    expect(await urlOf({ ...stores, ingress })).toBeUndefined();
+    expect(await urlOf({ ...stores, ingress: { ...ingress, hosts: ["llm.example.com"] } })).toBe(
+      "https://llm.example.com",
+    );
   });
 
   test("a class that is not ingress-nginx gets no annotations of it; without a class it may be", async () => {

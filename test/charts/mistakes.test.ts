@@ -113,6 +113,24 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ["/quickstart/storage", { quickstart: { enabled: true, storage: "5GB" } }],
   ["/quickstart/postgres/image", { quickstart: { postgres: { image: { tag: "18" } } } }],
   ["/extraObjects/0", { extraObjects: [{ kind: "ConfigMap" }] }],
+  ["/nameOverride", { nameOverride: "Gateway" }],
+  ["/fullnameOverride", { fullnameOverride: "llm.gateway" }],
+  ["/commonLabels/team", { commonLabels: { team: "machine learning" } }],
+  ["/dataPlane/nodeSelector/pool", { dataPlane: { nodeSelector: { pool: "a, b" } } }],
+  ["/dataPlane/resources/requests/cpu", { dataPlane: { resources: { requests: { cpu: "half" } } } }],
+  ["/operator/resources/limits/memory", { operator: { resources: { limits: { memory: "1GB" } } } }],
+  ["/dataPlane/priorityClassName", { dataPlane: { priorityClassName: "Very_High" } }],
+  ["/operator/serviceAccount/name", { operator: { serviceAccount: { name: "gapura_operator" } } }],
+  ["/migrations/serviceAccountName", { migrations: { serviceAccountName: "Migrator" } }],
+  ["/imagePullSecrets/0/name", { imagePullSecrets: [{ name: "my_registry" }] }],
+  ["/hostAliases/0/ip", { hostAliases: [{ ip: "db.internal", hostnames: ["db"] }] }],
+  ["/postgres/existingSecret", { postgres: { existingSecret: "secret/pg" } }],
+  ["/postgres/key", { postgres: { existingSecret: "pg", key: "" } }],
+  ["/redis/key", { redis: { existingSecret: "rd", key: "the url" } }],
+  ["/postgres/readKey", { postgres: { existingSecret: "pg", readKey: "read/url" } }],
+  ["/ingress/className", { ingress: { enabled: true, className: "NGINX" } }],
+  ["/quickstart/storageClassName", { quickstart: { enabled: true, storageClassName: "Fast SSD" } }],
+  ["/networkPolicy/allowTo/0", { networkPolicy: { enabled: true, allowTo: [{ ports: [{ port: 5432 }] }] } }],
 ];
 
 describe("a mistake in the values is refused with its path", () => {
@@ -151,6 +169,12 @@ describe("what a schema cannot see is refused by a sentence", () => {
   test.each(["migrate", "read"])("postgres.%sHost without a host", async (prefix) => {
     expect(await refusal({ postgres: { existingSecret: "pg", [`${prefix}Host`]: "db" } })).toContain(
       `postgres.${prefix}Host: goes with postgres.host; put a URL into the Secret and its key into postgres.${prefix}Key`,
+    );
+  });
+
+  test("an HTTPRoute that belongs to no Gateway", async () => {
+    expect(await refusal({ gateway: { enabled: true } })).toContain(
+      "gateway.enabled needs gateway.parentRefs: the Gateways that the HTTPRoute belongs to.",
     );
   });
 

@@ -178,11 +178,16 @@ volumeMounts:
 {{- end -}}
 {{- end -}}
 
+{{/* A host with a star is no address: the first one without. */}}
 {{- define "gapura.publicUrl" -}}
 {{- if .Values.publicUrl -}}
 {{- .Values.publicUrl -}}
 {{- else -}}
-{{- with include "gapura.hosts" . | fromYamlArray -}}
+{{- $called := list -}}
+{{- range include "gapura.hosts" . | fromYamlArray -}}
+{{- if not (hasPrefix "*" .) }}{{- $called = append $called . }}{{- end -}}
+{{- end -}}
+{{- with $called -}}
 https://{{ first . }}
 {{- end -}}
 {{- end -}}
