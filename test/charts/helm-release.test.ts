@@ -1,6 +1,10 @@
 /** The life of a release in a real API server: installed, upgraded, rolled back, removed. Pods are nobody's here. */
 import { spawn } from "node:child_process";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
+import { parse, stringify } from "yaml";
 import { z } from "zod";
 import type { KubeAccess } from "../../hack/kube-apiserver.ts";
 import { KubeClient } from "../operator/kube-client.ts";
@@ -10,6 +14,7 @@ import { mustKubectl } from "./kubectl.ts";
 
 const kube = inject("kube");
 const home = "helm-release";
+const root = resolve(import.meta.dirname, "../..");
 /** What a release may leave behind is looked for among these. */
 const KINDS =
   "deployments,statefulsets,jobs,pods,services,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies,configmaps";
@@ -110,6 +115,26 @@ describe.skipIf(kube === null)("a release", () => {
     expect((await names()).filter((name) => !name.includes("/other-"))).toEqual([]);
     await mustHelm(["uninstall", "other"]);
     expect(await names()).toEqual([]);
+  });
+
+  test("the runbook's upgrade takes over the values of a release that had fewer of them", async () => {
+    const runbook = await readFile(join(root, "docs/operations.md"), "utf8");
+    const flag = /^helm upgrade gapura charts\/gapura .*(--\S+-values)/m.exec(runbook)?.[1] ?? "none";
+    const older = await mkdtemp(join(tmpdir(), "gapura-chart-"));
+    try {
+      const text = await readFile(join(root, "charts/gapura/values.yaml"), "utf8");
+      const { retention: _, tests: __, ...values } = parse(text) as Record<string, unknown>;
+      await mkdir(join(older, "templates"));
+      await writeFile(join(older, "values.yaml"), stringify(values));
+      await writeFile(join(older, "Chart.yaml"), "apiVersion: v2\nname: gapura\nversion: 0.0.1\n");
+      await mustHelm(["install", "gapura", older], { ...stores, dataPlane: { replicas: 4 } });
+      // Without a file of values: they are those of the release.
+      await mustHelm(["upgrade", "gapura", "charts/gapura", "--no-hooks", flag]);
+      expect(await deployment()).toBe(4);
+    } finally {
+      await rm(older, { recursive: true, force: true });
+      await mustHelm(["uninstall", "gapura"]);
+    }
   });
 
   test("the definitions stay when their release goes", async () => {
