@@ -150,6 +150,23 @@ describe("accepted", () => {
   ])("%s %j forces %s", (dialect, body, forced) => {
     expect(readDeclarations(dialect, body, true).forced).toBe(forced);
   });
+
+  test.each<[string[], string[]]>([
+    [["web_search"], ["webSearch", "webFetch"]],
+    [
+      ["web_search_preview", "function"],
+      ["webSearch", "webFetch"],
+    ],
+    [["x_search"], ["xSearch"]],
+    [["function"], []],
+  ])("a Responses choice that allows %j leaves %j (dialects.md §D1)", (types, left) => {
+    const tools = [{ type: "web_search" }, { type: "x_search" }, { type: "function", name: "f" }];
+    const allowed = types.map((type) => ({ type, ...(type === "function" ? { name: "f" } : {}) }));
+    const body = { tools, tool_choice: { type: "allowed_tools", mode: "auto", tools: allowed } };
+    const { webSearch, webFetch, xSearch } = readDeclarations("responses", body, true);
+    const usable = Object.entries({ webSearch, webFetch, xSearch }).filter(([, tool]) => tool !== null);
+    expect(usable.map(([name]) => name)).toEqual(left);
+  });
 });
 
 describe("refused with the code that the contract names, and the field", () => {

@@ -225,8 +225,14 @@ function readResponses(body: JsonObject, mayOpen: boolean): RequestedTools {
   if (xSearch !== null) found.add("x_search");
   const ownFetch = judgeCompanions(reader, declared, found);
   refuseItems(reader, body["input"]);
-  const choice = body["tool_choice"];
-  const chosen = isObject(choice) ? serverToolOf("responses", choice["type"]) : undefined;
+  const choice = isObject(body["tool_choice"]) ? body["tool_choice"] : {};
+  const chosen = serverToolOf("responses", choice["type"]);
+  // What such a choice leaves out is not offered (dialects.md §D1): a search costs, also one that nobody wanted.
+  if (choice["type"] === "allowed_tools") {
+    const allowed = entriesOf(choice["tools"]).map(([, { type }]) => serverToolOf("responses", type));
+    if (!allowed.includes("web_search")) webSearch = null;
+    if (!allowed.includes("x_search")) xSearch = null;
+  }
   return {
     webSearch,
     webFetch: mayOpen && webSearch !== null && !ownFetch ? opening(webSearch) : null,
