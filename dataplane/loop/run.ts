@@ -269,7 +269,7 @@ class Loop {
     const { pingMs, sealer, signal } = this.#deps;
     const brought = (call: ToolCall, outcome: ToolOutcome) => {
       this.#deps.brought(call, outcome);
-      this.#cite(outcome);
+      this.#cite(call, outcome);
     };
     const finished = async ({ name }: ToolCall, outcome: ToolOutcome) => {
       this.#tally.tool(name, outcome);
@@ -300,12 +300,16 @@ class Loop {
     );
   }
 
-  #cite(outcome: ToolOutcome): void {
-    if (outcome.kind === "hits") for (const hit of outcome.hits) this.#input.sources.add(hit);
+  #cite({ input }: ToolCall, outcome: ToolOutcome): void {
+    const { rules, sources } = this.#input;
+    if (outcome.kind === "hits") for (const hit of outcome.hits) sources.add(hit);
     // A Messages client's citations into a page are the model's own (service.md "Declarations in Messages").
-    if (outcome.kind === "page" && this.#input.rules.dialect !== "messages") {
+    if (outcome.kind === "page" && rules.dialect !== "messages") {
       const { url, title, source } = outcome.page;
-      this.#input.sources.add({ url, title, text: source.type === "text" ? source.text : "" });
+      const page = { url, title, text: source.type === "text" ? source.text : "" };
+      sources.add(page);
+      // Of a page behind a redirect the model has the address that it asked for.
+      if (typeof input?.["url"] === "string") sources.add(page, input["url"]);
     }
   }
 

@@ -43,9 +43,12 @@ export class CitedSources {
     );
   }
 
-  /** The first source of a URL wins: it is the one that the model saw first. */
-  add(source: CitedSource): void {
-    const key = comparable(source.url);
+  /**
+   * The first source of a URL wins: it is the one that the model saw first.
+   * @param knownAs the URL that the model has for it.
+   */
+  add(source: CitedSource, knownAs: string = source.url): void {
+    const key = comparable(knownAs);
     if (key !== null && !this.#byUrl.has(key)) this.#byUrl.set(key, source);
   }
 

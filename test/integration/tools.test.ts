@@ -7,6 +7,7 @@ import { generateText, streamText } from "ai";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { slow } from "../fakes/engines/engines.ts";
+import { redirect } from "../fakes/pages/site.ts";
 import { chatFaults } from "../grammar/chat.ts";
 import { messagesFaults } from "../grammar/messages.ts";
 import { responsesFaults } from "../grammar/responses.ts";
@@ -25,7 +26,7 @@ import {
 
 let world: ToolsWorld;
 beforeAll(async () => {
-  world = await startToolsWorld();
+  world = await startToolsWorld({ pages: { "/moved": redirect("/page") } });
 });
 afterAll(() => world[Symbol.asyncDispose]());
 beforeEach(() => world.upstream.reset());
@@ -209,6 +210,36 @@ describe("the AI SDK's provider-executed web search", () => {
       expect(await streamed.text).toContain(final);
       expect(await streamed.sources).toContainEqual(expect.objectContaining({ url: hit.url }));
     }
+  });
+});
+
+describe("a page behind a redirect is cited by the address that the model asked for", () => {
+  const where = { start_index: 4, end_index: 0, title: "A page" };
+  test.each(["whole", "streamed"] as const)("Responses and Chat, %s", async (how) => {
+    const [asked, url] = [`${world.pages}/moved`, `${world.pages}/page`];
+    const said = `See [it](${asked}).`;
+    const citation = { ...where, end_index: said.length - 1, url };
+    const cited = { type: "url_citation", ...citation };
+    const script = [toolCall("web_fetch", { url: asked }), text(said)];
+    const input = `Open ${asked}`;
+    world.upstream.next(...script);
+    const body = { model: "m-messages", input, tools: [{ type: "web_search" as const }] };
+    const response = await (how === "whole"
+      ? world.openai.responses.create(body)
+      : world.openai.responses.stream(body).finalResponse());
+    expect(response.output.at(-1)).toMatchObject({ content: [{ text: said, annotations: [cited] }] });
+    world.upstream.next(...script);
+    const chat = {
+      model: "m-chat",
+      web_search_options: {},
+      messages: [{ role: "user" as const, content: input }],
+    };
+    const completion = await (how === "whole"
+      ? world.openai.chat.completions.create(chat)
+      : world.openai.chat.completions.stream(chat).finalChatCompletion());
+    expect(completion.choices[0]?.message.annotations).toEqual([
+      { type: "url_citation", url_citation: citation },
+    ]);
   });
 });
 
