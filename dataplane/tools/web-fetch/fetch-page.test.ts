@@ -418,6 +418,15 @@ describe("redirects", () => {
     const site = await serve({ "/": redirect("/a b?c=d e"), "/a%20b": answer("end") });
     expect(textOf(await open(site, local(site)))).toBe("end");
   });
+  test("a target in UTF-8 that nobody encoded is followed, on the same site and on another", async () => {
+    const written = Buffer.from("/café").toString("latin1");
+    const pages = { "/": redirect(written), "/caf%C3%A9": answer("end"), "/away": redirect(written) };
+    const other = await serve(pages);
+    const site = await serve({ ...pages, "/away": redirect(local(other, written)) });
+    expect(textOf(await open(site, local(site)))).toBe("end");
+    const ports = [site.port, other.port];
+    expect(textOf(await open(site, local(site, "/away"), { policy: { allowPorts: ports } }))).toBe("end");
+  });
 
   test("redirects to hostile targets make no connection", async () => {
     const victim = await serve({ "/": answer("inside") }, "127.0.0.2");

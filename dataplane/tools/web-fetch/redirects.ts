@@ -1,3 +1,5 @@
+import { isUtf8 } from "node:buffer";
+
 export const MAX_REDIRECTS = 5;
 
 export const isRedirect = (status: number) => [301, 302, 303, 307, 308].includes(status);
@@ -7,9 +9,17 @@ export const isRedirect = (status: number) => [301, 302, 303, 307, 308].includes
  * (servers put blanks and raw octets into paths); one on another origin is judged as the server wrote it.
  */
 export function redirectTarget(location: string | string[] | undefined, from: URL): string | null {
-  if (typeof location !== "string" || !URL.canParse(location, from.href)) return null;
-  const target = new URL(location, from.href);
+  if (typeof location !== "string") return null;
+  const written = asWritten(location);
+  if (!URL.canParse(written, from.href)) return null;
+  const target = new URL(written, from.href);
   const sameOrigin = target.origin === from.origin && target.username === "" && target.password === "";
   if (sameOrigin) return target.href;
-  return location.startsWith("//") ? from.protocol + location : location;
+  return written.startsWith("//") ? from.protocol + written : written;
+}
+
+/** Headers are read as Latin-1, but who writes other letters into a target means UTF-8, and browsers read it so. */
+function asWritten(location: string): string {
+  const octets = Buffer.from(location, "latin1");
+  return isUtf8(octets) ? octets.toString("utf8") : location;
 }
