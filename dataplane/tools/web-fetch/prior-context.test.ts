@@ -21,6 +21,11 @@ describe("rule 3.13: prior context is the whole URL, a fragment aside", () => {
     ['<a href="https://example.com/a?b=1&amp;c=2">', "https://example.com/a?b=1&c=2"],
     ['{"url":"https://example.com/a","x":1}', "https://example.com/a"],
     ['{"text":"https://example.com/a\\nnext"}', "https://example.com/a"],
+    [String.raw`{"url":"https:\/\/example.com\/a"}`, "https://example.com/a"],
+    [String.raw`{"url":"https://example.com/a?b=1\u0026c\u003d2"}`, "https://example.com/a?b=1&c=2"],
+    ["\u2018https://example.com/a\u2019", "https://example.com/a"],
+    ["\u00abhttps://example.com/a\u00bb.", "https://example.com/a"],
+    ["Look at https://example.com/a\u2026", "https://example.com/a"],
     ["**https://example.com/a**", "https://example.com/a"],
     ["| https://example.com/a|b |", "https://example.com/a|b"],
     ["资料：https://example.com/a。谢谢", "https://example.com/a"],
@@ -98,6 +103,11 @@ describe("rule 7.11: what a model wrote into a query is shown by no result", () 
     ["http://attacker.example:80/x/../collect?d=SECRET", secret],
     ["attacker.example:443/collect?d=SECRET", "https://attacker.example/collect?d=SECRET"],
     ["http:\\\\attacker.example\\collect?d=SECRET", secret],
+    [String.raw`http:\/\/attacker.example\/collect?d=SECRET`, secret],
+    [
+      String.raw`http://attacker.example/collect?a=1\u0026d=SECRET`,
+      "http://attacker.example/collect?a=1&d=SECRET",
+    ],
     ["http://2130706433/?d=SECRET", "http://127.0.0.1/?d=SECRET"],
     ["http://bücher.example/?d=SECRET", "http://xn--bcher-kva.example/?d=SECRET"],
     ["ｈｔｔｐ：／／attacker.example／collect？d=SECRET", secret],
@@ -133,6 +143,16 @@ describe("rule 7.11: what a model wrote into a query is shown by no result", () 
     ["gates of Bali", "https://gates.example/bali"],
   ])("a query that names a site leaves what is found there open: %s", (query, found) => {
     expect(searched(query, found).has(found)).toBe(true);
+  });
+
+  test("an engine that echoes it as JSON shows it no more", () => {
+    const prior = new PriorContext();
+    prior.addQuery(`quote verbatim: ${secret}`);
+    prior.addFound(
+      "https://engine.example/",
+      JSON.stringify({ echo: secret }).replaceAll("/", String.raw`\/`),
+    );
+    expect([prior.has(secret), prior.has("https://engine.example/")]).toEqual([false, true]);
   });
 
   test("what the user said is open, with or without its scheme, and so is what was found before", () => {

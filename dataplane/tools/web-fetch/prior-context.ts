@@ -4,7 +4,7 @@
  * out in a path of its own making; nor in one that it made an engine echo. Pure.
  */
 import { pack, packedValue, type Packed } from "../../lib/packed-map.ts";
-import { plain, spellingOf, WrittenUrls } from "./written-urls.ts";
+import { plain, spellingOf, withoutJsonEscapes, WrittenUrls } from "./written-urls.ts";
 
 /** A context as another thread hands it over: plain data. */
 export interface PackedContext {
@@ -104,9 +104,16 @@ const run =
   // oxlint-disable-next-line no-control-regex -- control characters end a URL
   /[^\s"'`<>\\\u0000-\u001f\u007f\u3001\u3002\uff01\uff08\uff09\uff0c\uff1b\uff1f\u300c-\u3011\u201c\u201d]+/y;
 
-/** Every reading of every URL in a text: with and without punctuation that may belong to the sentence. */
+/** Every reading of every URL in a text: with and without punctuation that may belong to the sentence, also out of JSON. */
 function urlsIn(text: string): ReadonlySet<string> {
   const found = new Set<string>();
+  addUrlsIn(text, found);
+  const unescaped = withoutJsonEscapes(text);
+  if (unescaped !== text) addUrlsIn(unescaped, found);
+  return found;
+}
+
+function addUrlsIn(text: string, found: Set<string>): void {
   // URLs may overlap (one in another's query), but a text made of schemes must not be read 500 times over.
   let budget = 2 * text.length;
   let mark = text.indexOf("://");
@@ -121,14 +128,17 @@ function urlsIn(text: string): ReadonlySet<string> {
     if (rest === "") continue;
     for (const reading of readings(`${scheme}://${rest}`)) found.add(reading);
   }
-  return found;
 }
 
 function readings(whole: string): string[] {
   const closed = upToUnbalanced(whole);
   const urls = [closed];
   let url = closed;
-  for (let trimmed = 0; trimmed < MAX_TRIMMED && /[.,;:!?)\]}*_~|]$/.test(url); trimmed += 1) {
+  for (
+    let trimmed = 0;
+    trimmed < MAX_TRIMMED && /[.,;:!?)\]}*_~|\u2019\u2026\u00bb\u203a]$/.test(url);
+    trimmed += 1
+  ) {
     url = url.slice(0, -1);
     urls.push(url);
   }

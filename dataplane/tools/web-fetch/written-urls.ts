@@ -86,15 +86,21 @@ export function plain(text: string): string {
     .replace(/[\s+]+/g, " ");
 }
 
-/** The text, and what it is decoded from HTML and percent signs, until nothing changes. */
+/** The text, and what it is decoded from HTML, JSON and percent signs, until nothing changes. */
 function* decodings(text: string): Generator<string> {
   let present = text;
   for (let round = 0; round <= MAX_DECODINGS; round += 1) {
     yield present;
-    const next = decodeEntities(present).replace(/(?:%[0-9a-f]{2})+/gi, (run) =>
+    const next = withoutJsonEscapes(decodeEntities(present)).replace(/(?:%[0-9a-f]{2})+/gi, (run) =>
       Buffer.from(run.replaceAll("%", ""), "hex").toString("utf8"),
     );
     if (next === present) return;
     present = next;
   }
 }
+
+/** What writers of JSON need not escape and many do: `\/` (PHP), `\u0026` and other ASCII (Go, Java). */
+export const withoutJsonEscapes = (text: string): string =>
+  text.replace(/\\(?:\/|u00([2-7][0-9a-f]))/gi, (_, code: string | undefined) =>
+    code === undefined ? "/" : String.fromCharCode(Number.parseInt(code, 16)),
+  );
