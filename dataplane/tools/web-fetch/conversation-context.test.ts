@@ -32,6 +32,28 @@ test.each<[string, Dialect, JsonObject]>([
       content: [{ type: "tool_result", tool_use_id: "t", content: [{ type: "text", text }] }],
     }),
   ],
+  [
+    "a search result that the client brings",
+    "messages",
+    messages({
+      role: "user",
+      content: [{ type: "search_result", source: url, title: "New gates", content: [] }],
+    }),
+  ],
+  [
+    "the words of a search result that a client tool brings",
+    "messages",
+    messages({
+      role: "user",
+      content: [
+        {
+          type: "tool_result",
+          tool_use_id: "t",
+          content: [{ type: "search_result", source: "docs", title: "x", content: [{ type: "text", text }] }],
+        },
+      ],
+    }),
+  ],
   ["a user's text", "chat", messages({ role: "user", content: text })],
   ["a client tool's result", "chat", messages({ role: "tool", tool_call_id: "t", content: text })],
   [

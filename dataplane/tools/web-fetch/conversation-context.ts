@@ -39,14 +39,15 @@ function addSearch(prior: PriorContext, { status, action }: JsonObject): void {
     if (typeof source["url"] === "string") prior.addFound(source["url"], "");
 }
 
-/** Every text of a turn's content, tool results included. */
+/** Every text of a turn's content, tool results and what a search of the client's own found included. */
 function addTexts(prior: PriorContext, content: JsonValue | undefined, depth: number): void {
   if (depth > MAX_DEPTH) return;
   if (typeof content === "string") prior.addText(content);
   for (const part of objectsOf(content)) {
-    const { text, type } = part;
+    const { text, type, source } = part;
     if (typeof text === "string") prior.addText(text);
-    if (type === "tool_result") addTexts(prior, part["content"], depth + 1);
+    if (type === "search_result" && typeof source === "string") prior.addText(source);
+    if (type === "tool_result" || type === "search_result") addTexts(prior, part["content"], depth + 1);
   }
 }
 
