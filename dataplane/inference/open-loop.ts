@@ -14,6 +14,7 @@ import type {
   ServerToolName,
   ToolChoice,
 } from "../dialects/messages/types.ts";
+import { agreeOnCitations } from "../loop/citation-settings.ts";
 import { nothingFound, restoreConversation } from "../loop/continuation.ts";
 import type { ToolCall } from "../loop/loop.ts";
 import { nextRequest, type NextCall } from "../loop/next-request.ts";
@@ -75,19 +76,21 @@ export class OpenLoop implements LoopWork {
   readonly prior: PriorContext;
   readonly #conversion: Conversion;
   readonly #first: MessagesRequest;
+  readonly #serverTools: ReadonlySet<ServerToolName>;
 
   constructor(facts: LoopFacts, sealer: Sealer, body: JsonObject, keepItem?: KeepItem) {
     const { dialect, route } = facts;
     const tools = readDeclarations(dialect, body, facts.mayOpen);
     const names = declaredToolNames(tools);
+    this.#serverTools = new Set(names);
     const citePages = tools.webFetch?.citations === true && route.capabilities.documentCitations;
     const { messages, pending, searches, pages } =
       dialect === "messages"
-        ? restoreConversation(body["messages"], new Set(names), citePages, sealer)
+        ? restoreConversation(body["messages"], this.#serverTools, citePages, sealer)
         : { messages: undefined, ...nothingFound };
     const context = contextOf(facts, sealer, keepItem, {
       owed: pending.map(({ id }) => id),
-      serverTools: new Set(names),
+      serverTools: this.#serverTools,
     });
     const restored = messages === undefined ? body : { ...body, messages };
     this.#conversion = new Conversion(facts, context, restored);
@@ -135,7 +138,8 @@ export class OpenLoop implements LoopWork {
 
   write(upstream: Upstream, next: NextCall, forgotten: number): LoopWritten {
     const request = nextRequest(this.#first, next);
-    const messages = forgetful(request.messages, forgotten);
+    const known = forgetful(request.messages, forgotten);
+    const messages = upstream.dialect === "messages" ? agreeOnCitations(known, this.#serverTools) : known;
     const written = this.#conversion.write(upstream, true, { ...request, messages });
     return { ...written, turns: request.messages.length, reasoning: withoutReasoning(messages) !== null };
   }

@@ -213,6 +213,31 @@ describe("the AI SDK's provider-executed web search", () => {
   });
 });
 
+test("a page that is not to be cited stands beside the client's cited document, which upstreams take all or none of", async () => {
+  const url = `${world.pages}/page`;
+  world.upstream.next(toolCall("web_fetch", { url }), text("done"));
+  await world.anthropic.messages.create({
+    model: "m-messages",
+    max_tokens: 500,
+    tools: [{ type: "web_fetch_20250910", name: "web_fetch" }],
+    messages: [
+      {
+        role: "user",
+        content: [
+          {
+            type: "document",
+            source: { type: "text", media_type: "text/plain", data: "Own words." },
+            citations: { enabled: true },
+          },
+          { type: "text", text: `Compare it with ${url}` },
+        ],
+      },
+    ],
+  });
+  expect(world.lastSent()).toContain("About gates.");
+  expect(world.lastSent()).not.toContain('"enabled":false');
+});
+
 describe("a page behind a redirect is cited by the address that the model asked for", () => {
   const where = { start_index: 4, end_index: 0, title: "A page" };
   test.each(["whole", "streamed"] as const)("Responses and Chat, %s", async (how) => {
