@@ -22,7 +22,14 @@ import {
 import { drainRows } from "./ledger.ts";
 import { readScopeSpend, type ScopeOf, type ScopeSpend } from "./scope-spend.ts";
 import { scopeNamed } from "./scopes.ts";
-import { BETWEEN_RECORDS, BETWEEN_WORDS, operation, type MeterOperation, type Shard } from "./shard.ts";
+import {
+  BETWEEN_RECORDS,
+  BETWEEN_WORDS,
+  operation,
+  SCRIPT_MS,
+  type MeterOperation,
+  type Shard,
+} from "./shard.ts";
 import { reachedMoneyStep } from "./steps.ts";
 
 /** An entry has the charges of one script call: one or two, or under load some dozens. */
@@ -35,7 +42,6 @@ const WORDS_OF_ACCOUNT = 5;
 const WORDS_OF_SCOPE = 6;
 /** First half of the advisory lock's key; the second is the shard. */
 const LOCK = 7_104_202;
-const SCRIPT_MS = 2_000;
 
 /** An entry of the stream: charges on their way. */
 export interface Entry {

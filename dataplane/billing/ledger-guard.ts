@@ -20,11 +20,10 @@ import { creditsText } from "./credits.ts";
 import { foreignText, ledgerOf, readLedgerWord, type LedgerId, type LedgerWord } from "./ledger-identity.ts";
 import { recordLosses, restoreCharges, type KnownAccount, type Loss } from "./ledger-losses.ts";
 import { scanOrganizations } from "./scan-organizations.ts";
-import { operation, shardOf, type MeterOperation, type Shard } from "./shard.ts";
+import { operation, SCRIPT_MS, shardOf, type MeterOperation, type Shard } from "./shard.ts";
 
 /** First half of the advisory lock's key; the second is the shard. */
 const LOCK = 7_104_203;
-const SCRIPT_MS = 2_000;
 const ACCOUNTS_AT_ONCE = 500;
 const CHARGES_AT_ONCE = 500;
 

@@ -8,19 +8,17 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { loadScript } from "../store/redis.ts";
+import { DAY_MS } from "../lib/clock.ts";
 import { creditsText } from "./credits.ts";
 import { foreignText, ledgerOf, readLedgerId } from "./ledger-identity.ts";
 import { readLosses } from "./ledger-losses.ts";
 import { firstLines, MOST_LINES } from "./report-lines.ts";
 import { chargeColumns, summedColumns } from "./ledger.ts";
 import { countDeadLetters, pageDeadLetters } from "./dead-letters.ts";
-import { wrongScopes } from "./reconcile-scopes.ts";
+import { BETWEEN_LOOKS_MS, LOOKS, wrongScopes } from "./reconcile-scopes.ts";
 import { scanOrganizations, scanScopes } from "./scan-organizations.ts";
 import { SHARDS, epochKeys, shardOf, shardTag } from "./shard.ts";
 
-/** An account that Redis has an old version of is read again within 10 s (design.md §5). */
-const LOOKS = 8;
-const BETWEEN_LOOKS_MS = 2_000;
 /** Rule 1.9. */
 const OLDEST_HOLD_MS = 90_000;
 const OLDEST_ENTRY_MS = 60_000;
@@ -198,7 +196,7 @@ async function wrongDays(transaction: CommonQueryMethods): Promise<string[]> {
   return firstLines(
     rows,
     ({ id, scope, day, counted, kept }) =>
-      `${id}: the rows of ${scope} on ${new Date(day * 86_400_000).toISOString().slice(0, 10)} cost ` +
+      `${id}: the rows of ${scope} on ${new Date(day * DAY_MS).toISOString().slice(0, 10)} cost ` +
       `${creditsText(counted)}, kept is ${creditsText(kept)}`,
   );
 }

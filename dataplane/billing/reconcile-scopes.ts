@@ -10,8 +10,12 @@ import { readScopeSpend } from "./scope-spend.ts";
 import { scopeNamed, type CreditScope } from "./scopes.ts";
 import { SHARDS, shardTag } from "./shard.ts";
 
-const LOOKS = 8;
-const BETWEEN_LOOKS_MS = 2_000;
+/**
+ * How often that is looked at which running data planes may be changing: an account that Redis has an old version of is read
+ * again within 10 s (design.md §5).
+ */
+export const LOOKS = 8;
+export const BETWEEN_LOOKS_MS = 2_000;
 /** An organization's people may be a hundred thousand, each with limits. */
 const SCOPES_AT_ONCE = 500;
 

@@ -10,6 +10,9 @@ import { BEFORE_ALL, isUpTo, type StreamPosition } from "./kept-charges.ts";
 /** Sixteen, fixed: an organization's shard must be the same in every pod of every release. */
 export const SHARDS = 16;
 
+/** How long Redis may take for an operation that no request waits for; `REDIS_MS` (shards.ts): for one that does. */
+export const SCRIPT_MS = 2_000;
+
 /** One operation of the `store/meter-*.lua` files: its name and arguments, packed by `operation` (meter-apply.lua). */
 export type MeterOperation = string & { readonly [packed]: true };
 declare const packed: unique symbol;

@@ -16,7 +16,7 @@ import { ShardLeaders } from "./shard-leaders.ts";
 import { changedAccounts, pageAccounts, type KeyedAccount } from "./accounts.ts";
 import { makePartitions } from "./ledger.ts";
 import { DeadLetterRetry } from "./retry-dead-letters.ts";
-import { operation, shardOf, type Shard } from "./shard.ts";
+import { operation, SCRIPT_MS, shardOf, type Shard } from "./shard.ts";
 import { reachedMoneyStep } from "./steps.ts";
 
 export interface Rhythm {
@@ -52,7 +52,6 @@ const SWEPT_AT_ONCE = 200;
 /** Script calls of one sweep of a shard; a pod of 10,000 streams leaves some 700 holds in each. */
 const MOST_SWEEPS = 100;
 const PAGE = 1_000;
-const SCRIPT_MS = 2_000;
 /** A leader that waits so long for Postgres, which may answer others, lets them try. */
 const STUCK_MS = 1_500;
 /** How long the last look which Postgres answers may take, when all else is done. */

@@ -23,7 +23,7 @@ export interface FieldNotes {
 /** Keys under which the notes travel in a schema's metadata; `crd.ts` and `docs.ts` take them out again. */
 export const DEFAULT_NOTE = "x-gapura-default";
 export const EXAMPLE_NOTE = "x-gapura-example";
-export const VALIDATIONS = "x-kubernetes-validations";
+const VALIDATIONS = "x-kubernetes-validations";
 
 /** Attaches documentation; to be called before `.optional()`. */
 export function field<S extends z.ZodType>(schema: S, description: string, notes: FieldNotes = {}): S {
@@ -117,7 +117,7 @@ export function set<S extends z.ZodType>(item: S, max: number) {
   ]).meta({ "x-kubernetes-list-type": "set" });
 }
 
-export const DURATION = /^([0-9]{1,5}(h|m|s|ms)){1,4}$/;
+const DURATION = /^([0-9]{1,5}(h|m|s|ms)){1,4}$/;
 const MILLISECONDS: Readonly<Record<string, number>> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1 };
 
 /** Milliseconds of `1m30s`, `500ms`; the text must match DURATION. */
@@ -201,16 +201,13 @@ export function price(description: string, notes: FieldNotes = {}) {
 }
 
 /** The name of a Secret or of another object: a DNS-1123 subdomain. */
-export const NAME = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
-export const objectName = () =>
-  z
-    .string()
-    .min(1)
-    .max(253)
-    .regex(
-      NAME,
-      "must be a name of lower-case letters, digits, - and ., each part between dots with a letter or digit first and last",
-    );
+export const NAME = {
+  form: /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/,
+  maxLength: 253,
+  message:
+    "must be a name of lower-case letters, digits, - and ., each part between dots with a letter or digit first and last",
+} as const;
+export const objectName = () => z.string().min(1).max(NAME.maxLength).regex(NAME.form, NAME.message);
 export const entryName = () =>
   z
     .string()
@@ -222,7 +219,7 @@ export const entryName = () =>
     );
 
 /** A public model id, such as `llama3.1:8b` or `meta/llama-3`. */
-export const MODEL_ID = /^[A-Za-z0-9@][-._:/@+~A-Za-z0-9]*$/;
+const MODEL_ID = /^[A-Za-z0-9@][-._:/@+~A-Za-z0-9]*$/;
 export const modelId = () =>
   z
     .string()

@@ -239,11 +239,8 @@ function readMetadata(value: unknown): Metadata {
   });
   if (!isObject(value)) return bad("metadata", "is required");
   const { name, namespace, creationTimestamp } = value;
-  if (typeof name !== "string" || name.length > 253 || !NAME.test(name))
-    return bad(
-      "metadata.name",
-      "must be a name of lower-case letters, digits, - and ., each part between dots with a letter or digit first and last",
-    );
+  if (typeof name !== "string" || name.length > NAME.maxLength || !NAME.form.test(name))
+    return bad("metadata.name", NAME.message);
   if (namespace !== undefined && namespace !== null && namespace !== "")
     if (typeof namespace !== "string" || namespace.length > 63 || !NAMESPACE.test(namespace))
       return bad("metadata.namespace", "must be a name of lower-case letters, digits and -");

@@ -1,7 +1,7 @@
 /** x_search: posts from X, recent or from the whole archive (service.md "Engines"). */
 import type { Dispatcher } from "undici";
 import { z } from "zod";
-import type { Clock } from "../../lib/clock.ts";
+import { DAY_MS, type Clock } from "../../lib/clock.ts";
 import { callEngine, engineUrl } from "../engine-call.ts";
 import type { SearchHit, SearchOutcome } from "../outcomes.ts";
 import { judgeQuery, postText, postTitle } from "../search-query.ts";
@@ -38,7 +38,6 @@ export interface PostsDeps {
 const DEFAULT_BASE_URL = "https://api.x.com";
 /** Rule 3.17; also the least that X gives. */
 export const MAX_POSTS = 10;
-const DAY_MS = 86_400_000;
 const RECENT_MS = 7 * DAY_MS;
 /** X refuses an end that lies less than ten seconds back. */
 const END_MARGIN_MS = 15_000;
