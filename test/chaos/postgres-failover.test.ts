@@ -48,7 +48,7 @@ async function connect(store: TestStore): Promise<DatabasePool> {
   return pool;
 }
 
-/** Asks one after another until all that is answered stands in that ledger. */
+/** Waits until that ledger has a row for each answer. */
 async function drained(world: World, pool: DatabasePool): Promise<void> {
   const rows = async () => (await readRows(pool)).filter(({ provisional }) => !provisional).length;
   await expect.poll(rows, { timeout: 20_000 }).toBeGreaterThanOrEqual(complete(world));
