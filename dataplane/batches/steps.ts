@@ -4,7 +4,7 @@
  */
 import { publisherOf } from "../lib/steps.ts";
 
-export const batchSteps = [
+const batchSteps = [
   "create.stored",
   "validate.stored",
   "validate.done",

@@ -2,7 +2,7 @@ import type { Limits, Route } from "./schema.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /** Whether a public model id is within an organization's `models.allow`: ids, or a prefix ending in `*` (rule 1.17). */
-export function isAllowed(patterns: readonly string[], model: string): boolean {
+function isAllowed(patterns: readonly string[], model: string): boolean {
   return patterns.some((pattern) =>
     pattern.endsWith("*") ? model.startsWith(pattern.slice(0, -1)) : model === pattern,
   );

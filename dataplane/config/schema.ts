@@ -130,7 +130,7 @@ export const pricesSchema = z.object({
 });
 export type Prices = z.infer<typeof pricesSchema>;
 
-export const upstreamSchema = z.object({
+const upstreamSchema = z.object({
   name: z.string(),
   dialect: z.enum(["messages", "chat", "responses"]),
   /** The whole address of the inference endpoint: base URL, path and query already joined. */
@@ -197,7 +197,7 @@ export const routeSchema = z.object({
 export type Route = z.infer<typeof routeSchema>;
 
 const keyedEngine = z.object({ baseUrl: z.string(), credential: z.string().nullable() });
-export const searchEngineSchema = z.discriminatedUnion("type", [
+const searchEngineSchema = z.discriminatedUnion("type", [
   keyedEngine.extend({ type: z.literal("searxng") }),
   keyedEngine.extend({ type: z.literal("brave") }),
   keyedEngine.extend({ type: z.literal("tavily") }),
@@ -206,7 +206,7 @@ export const searchEngineSchema = z.discriminatedUnion("type", [
 ]);
 export type SearchEngine = z.infer<typeof searchEngineSchema>;
 
-export const policySchema = z.object({
+const policySchema = z.object({
   source: sourceSchema,
   /** null: off. `engine: null`: declared but not active, which is off to a client as well. */
   webSearch: z.object({ engine: searchEngineSchema.nullable(), timeoutMs: millisecondsSchema }).nullable(),

@@ -3,7 +3,7 @@ import type { Cursor } from "./cursor.ts";
 import type { DocumentBlock, DocumentSource, ImageBlock, ImageSource } from "./messages/types.ts";
 
 /** What every dialect takes as an image (dialects.md §D1). */
-export const imageTypes = ["image/jpeg", "image/png", "image/gif", "image/webp"] as const;
+const imageTypes = ["image/jpeg", "image/png", "image/gif", "image/webp"] as const;
 
 /** `data:<type>;base64,<data>`; null for anything else. */
 function parseDataUrl(url: string): { readonly mediaType: string; readonly data: string } | null {

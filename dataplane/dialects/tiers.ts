@@ -187,11 +187,7 @@ function possibleSets(of: readonly (readonly (readonly (string | null)[])[])[]):
 }
 
 /** What of the fields an upstream is told: those of its own dialect; the two of OpenAI share one. */
-export function sentTiers(
-  { asked }: Pick<TierPlan, "asked">,
-  client: Dialect,
-  upstream: Dialect,
-): TierFields {
+function sentTiers({ asked }: Pick<TierPlan, "asked">, client: Dialect, upstream: Dialect): TierFields {
   if (client === upstream) return asked;
   const { service_tier } = asked;
   return client === "messages" || upstream === "messages" || service_tier === undefined

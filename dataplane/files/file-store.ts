@@ -219,5 +219,5 @@ async function* fittingInto(room: Room, source: AsyncIterable<Buffer>): AsyncIte
 /** Anything else cannot be an id of ours, and may hold what Postgres refuses in text (NUL). */
 const isFileId = (id: string): boolean => /^file_[A-Za-z0-9]{1,64}$/.test(id);
 
-export const fileNotFound = (id: string): ApiError =>
+const fileNotFound = (id: string): ApiError =>
   new ApiError("not_found", `No file with the id ${JSON.stringify(id.slice(0, 100))} was found.`);

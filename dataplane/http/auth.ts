@@ -19,7 +19,7 @@ const names: Record<KeyKind, string> = { inference: "an inference key", admin: "
 const roles: Record<Principal["kind"], string> = { inference: "Member", admin: "Admin", viewer: "Viewer" };
 
 /** `x-api-key` first, else the bearer token; undefined when there is neither. */
-export function presentedKey(headers: IncomingHttpHeaders): string | undefined {
+function presentedKey(headers: IncomingHttpHeaders): string | undefined {
   const direct = headers["x-api-key"];
   if (typeof direct === "string" && direct.trim() !== "") return direct.trim();
   const match = /^Bearer +(\S.*)$/i.exec(headers.authorization ?? "");

@@ -196,7 +196,7 @@ async function readForeign(
  * What an organization was copied from, so that the same is not copied twice. The number grows when copies of before
  * have to be made again.
  */
-export function declarationOf(entry: OrganizationEntry): string {
+function declarationOf(entry: OrganizationEntry): string {
   const { displayName, suspended, grants, projects, projectLimits, keyDefaults, apiKeys, adminKeys } = entry;
   const told = toldOf(entry);
   return createHash("sha256")

@@ -92,7 +92,7 @@ export function sealBlockAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit
 }
 
 /** Every `encrypted_content` within the value ahead, with the id that stands beside it. */
-export function sealItemsAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): void {
+function sealItemsAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): void {
   const kind = reader.kind();
   if (kind === "array") reader.array(() => sealItemsAhead(reader, seal, edits));
   if (kind !== "object") return;

@@ -202,7 +202,7 @@ export async function readConverted(
  * Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it, and costs
  * nothing unless it reports what it used (service.md "Prices and billing rules").
  */
-export function isErrorBody(body: JsonObject): boolean {
+function isErrorBody(body: JsonObject): boolean {
   if (isFailedResponse(body)) return readResponsesUsage(body["usage"]) === null;
   const { error } = body;
   const isError = typeof error === "string" || objectOf(error) !== null;

@@ -33,6 +33,3 @@ export const newId: NewId = (prefix) => `${prefix}_${random24()}`;
 
 /** A new inference key: `sk-svc-` and 40 base62 characters (service.md "Authentication"), from a cryptographic source. */
 export const newInferenceKey = (): string => `sk-svc-${random40()}`;
-
-/** A new admin key: `sk-adm-svc-` and 40 base62 characters. */
-export const newAdminKey = (): string => `sk-adm-svc-${random40()}`;

@@ -48,7 +48,7 @@ export const nothingFound = { pending: [], searches: [], pages: [] } as const sa
 >;
 
 /** True when any message holds a block that only a server tool makes; a cheap look before anything is built. */
-export function hasServerToolBlocks(messages: JsonValue | undefined): boolean {
+function hasServerToolBlocks(messages: JsonValue | undefined): boolean {
   return blocksOf(messages).some(({ block }) => isServerToolBlock(block));
 }
 

@@ -8,7 +8,7 @@ import type { OwnAddresses } from "../tools/url-guard/own-addresses.ts";
 import { UnresolvedName, type Resolver } from "../tools/url-guard/resolver.ts";
 
 /** Each try has so long (rule 9.8). */
-export const TRY_MS = 15_000;
+const TRY_MS = 15_000;
 
 /** `reason` is for the log. */
 export type SendOutcome =

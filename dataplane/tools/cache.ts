@@ -14,7 +14,7 @@ export interface ToolCache {
 }
 
 export const MAX_ENTRY_BYTES = 1024 * 1024;
-export const MAX_CACHE_BYTES = 256 * 1024 * 1024;
+const MAX_CACHE_BYTES = 256 * 1024 * 1024;
 /** A page is fetched again rather than waited for. */
 const ANSWER_TIMEOUT_MS = 300;
 

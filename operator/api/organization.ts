@@ -18,7 +18,7 @@ import {
 
 /** What the compiler takes where the manifest is silent. */
 export const storageDefaults = { maxBytes: "10Gi", maxFiles: 100_000 } as const;
-export const holdDefault = "Worst";
+const holdDefault = "Worst";
 export const thresholdDefaults = [50, 80, 100] as const;
 /**
  * White space may stay, as YAML's block texts end with a line break. Postgres keeps no NUL:

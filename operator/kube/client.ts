@@ -79,7 +79,7 @@ const contentTypes = {
 } as const;
 
 /** The name under which the operator owns fields. */
-export const FIELD_MANAGER = "gapura-operator";
+const FIELD_MANAGER = "gapura-operator";
 
 export class KubeApi {
   readonly #load: () => Promise<Access>;

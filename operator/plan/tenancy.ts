@@ -7,7 +7,7 @@ import type { OrganizationSpec } from "../api/organization.ts";
 import type { ToolPolicySpec } from "../api/tool-policy.ts";
 import type { Declared, Fault } from "./objects.ts";
 
-export const TENANCIES = ["Trusted", "Namespaced"] as const;
+const TENANCIES = ["Trusted", "Namespaced"] as const;
 
 export interface Tenancy {
   readonly mode: (typeof TENANCIES)[number];
@@ -24,7 +24,7 @@ export interface Quotas {
   readonly bytes: number;
 }
 
-export const quotaDefaults: Quotas = { objects: 100, bytes: 256 * 1024 };
+const quotaDefaults: Quotas = { objects: 100, bytes: 256 * 1024 };
 export const TRUSTED: Tenancy = { mode: "Trusted", platformNamespaces: new Set(), quotas: quotaDefaults };
 
 /** As flags or the environment give it; an empty text counts as absent. */

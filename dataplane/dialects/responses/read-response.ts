@@ -136,7 +136,7 @@ export function reasoningTexts(item: JsonObject, form?: "summary" | "raw"): stri
   return raw === "" ? [] : [raw];
 }
 
-export const readReasoningText = (item: JsonObject, form?: "summary" | "raw"): string =>
+const readReasoningText = (item: JsonObject, form?: "summary" | "raw"): string =>
   reasoningTexts(item, form).join(SUMMARY_BREAK);
 
 /** The hub signature that lets a resent conversation give the upstream its own item back. */

@@ -81,7 +81,7 @@ export function limitsObject(limits: Limits | null) {
   };
 }
 
-export function standingObject({ scope: { kind, limits }, spent, held, beginsAnewAt }: Standing) {
+function standingObject({ scope: { kind, limits }, spent, held, beginsAnewAt }: Standing) {
   const { credits } = limits;
   const amount = credits === undefined ? 0n : amountOf(credits);
   const left = amount - spent - held;

@@ -120,7 +120,7 @@ function readExpiry(value: unknown, now: number): number | null {
 }
 
 /** @throws ApiError 400 unless it is a text of 1 to 500 characters that a database can hold (rule 5.5). */
-export function readName(value: unknown): string {
+function readName(value: unknown): string {
   if (value === undefined || value === null) {
     throw new ApiError("missing_parameter", "name is required.", { param: "name" });
   }

@@ -50,7 +50,7 @@ export const batchRoutes =
     );
   };
 
-export function batchObject(batch: Batch) {
+function batchObject(batch: Batch) {
   const { outcome, endedAt } = batch;
   const endedAs = (wanted: Batch["outcome"]) => (outcome === wanted ? seconds(endedAt) : null);
   const errors = batch.errors === null ? null : (JSON.parse(batch.errors) as unknown[]);

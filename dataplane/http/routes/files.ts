@@ -83,7 +83,7 @@ function familyOf(request: FastifyRequest): Family {
 }
 
 /** The one object that both families' SDKs read; times in the style of the family. */
-export function fileObject(file: StoredFile, family: Family) {
+function fileObject(file: StoredFile, family: Family) {
   const time = (ms: number) => (family === "messages" ? isoSeconds(ms) : Math.floor(ms / 1000));
   return {
     id: file.id,

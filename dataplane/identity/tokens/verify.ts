@@ -7,7 +7,7 @@ import { algorithms, type IssuerKey, type KeySet, type TokenHeader } from "./key
 /** The largest tokens that are known, with hundreds of groups, have half of this. */
 const MOST_CHARACTERS = 16 * 1024;
 /** How far the clocks of issuers and holders may be wrong. */
-export const LEEWAY_SECONDS = 60;
+const LEEWAY_SECONDS = 60;
 
 /** Whether a credential has the form of a token: nothing else is ever read as one. */
 export const hasTokenForm = (credential: string): boolean =>

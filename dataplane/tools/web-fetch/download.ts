@@ -37,7 +37,7 @@ export interface RefusedFetch {
 }
 
 /** A PDF is passed whole (service.md "Limits"). */
-export const MAX_PDF_BYTES = 10 * 1024 * 1024;
+const MAX_PDF_BYTES = 10 * 1024 * 1024;
 
 const ACCEPT = "text/html, application/xhtml+xml, application/json, application/pdf, text/*;q=0.9, */*;q=0.1";
 

@@ -141,7 +141,7 @@ function FileList() {
 }
 
 /** Fetched with the key, as a link could not carry one. */
-export async function saveFile(id: string, name: string): Promise<void> {
+async function saveFile(id: string, name: string): Promise<void> {
   const answer = await send(inferenceKey.value ?? "", `/v1/files/${encodeURIComponent(id)}/content`);
   download(name, await answer.blob(), "application/octet-stream");
 }
