@@ -101,22 +101,23 @@ export function signingSecretFault(value: string): string | null {
     : "the value is no secret for signing (whsec_ and 24 to 64 bytes in base64)";
 }
 
-/** `sk-svc-` and 40 base62 characters; `sk-adm-svc-` and further characters (service.md "Authentication"). */
-const forms = {
+/** How keys begin (service.md "Authentication"). */
+export const keyPrefixes = { inference: "sk-svc-", admin: "sk-adm-svc-" } as const;
+export type KeyForm = keyof typeof keyPrefixes;
+/** The prefix and 40 base62 characters; of an admin key further characters. */
+const forms: Readonly<Record<KeyForm, RegExp>> = {
   inference: /^sk-svc-[A-Za-z0-9]{40}$/,
   admin: /^sk-adm-svc-[-_A-Za-z0-9]{1,200}$/,
-} as const;
-export type KeyForm = keyof typeof forms;
-const prefixes: Readonly<Record<KeyForm, string>> = { inference: "sk-svc-", admin: "sk-adm-svc-" };
+};
 
 export const isKeyOfForm = (value: string, form: KeyForm): boolean => forms[form].test(value);
 
 /** Digest and hint of a key: all of it that may leave the operator. */
 export function describeKey(value: string, form: KeyForm): { sha256: string; hint: string } {
-  const secret = value.slice(prefixes[form].length);
+  const secret = value.slice(keyPrefixes[form].length);
   return {
     sha256: createHash("sha256").update(value).digest("hex"),
     // A quarter at most, so that a short key is not told by its hint.
-    hint: `${prefixes[form]}${secret.slice(0, Math.min(6, Math.floor(secret.length / 4)))}...`,
+    hint: `${keyPrefixes[form]}${secret.slice(0, Math.min(6, Math.floor(secret.length / 4)))}...`,
   };
 }
