@@ -8,7 +8,8 @@ const golden = (name: string) => join("test", "golden", "compile", name);
 const run = (...args: string[]) =>
   spawnSync(process.execPath, [join("operator", "validate.ts"), ...args], { cwd: root, encoding: "utf8" });
 
-describe("npm run validate", () => {
+// Programs that are started may take long beside the tests of a busy machine.
+describe("npm run validate", { timeout: 60_000 }, () => {
   test("a good folder exits with 0, keys that will be generated included", async () => {
     for (const folder of [golden("every-field/input"), golden("defaults/input"), "hack/demo"]) {
       const { faults } = await validateFolder(join(root, folder));

@@ -44,7 +44,8 @@ describe("a tenancy is read", () => {
   });
 });
 
-describe("an unknown tenancy ends with exit 1 and its name", () => {
+// Programs that are started may take long beside the tests of a busy machine.
+describe("an unknown tenancy ends with exit 1 and its name", { timeout: 60_000 }, () => {
   const named = 'unknown tenancy "Open"';
 
   test("the operator of a folder", () => {
@@ -69,7 +70,7 @@ describe("an unknown tenancy ends with exit 1 and its name", () => {
   });
 });
 
-test("npm run validate says what a tenant may not", () => {
+test("npm run validate says what a tenant may not", { timeout: 60_000 }, () => {
   const folder = "test/golden/compile/tenancy/input";
   const flags = ["--tenancy=Namespaced", "--platform-namespaces=default"];
   const { status, stdout } = run("operator/validate.ts", [folder, ...flags]);
