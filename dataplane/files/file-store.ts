@@ -59,6 +59,9 @@ export interface Keeping {
   readonly mostBytes?: number;
 }
 
+/** What puts an organization's files into requests needs no more. */
+export type FileReader = Pick<FileStore, "find" | "read">;
+
 export class FileStore {
   readonly #postgres: DatabasePool;
   readonly #contents: FileContents;

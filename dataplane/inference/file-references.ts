@@ -5,7 +5,7 @@
  */
 import type { Dialect } from "../dialects/dialect.ts";
 import type { StoredFile } from "../files/catalog.ts";
-import type { FileStore } from "../files/file-store.ts";
+import type { FileReader } from "../files/file-store.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
@@ -26,7 +26,7 @@ type Serve = (call: InferenceCall) => Promise<void>;
  * @param pool where large bodies are worked on; null: here.
  */
 export const withFiles =
-  (serve: Serve, files: FileStore, pool: WorkerPool | null = null): Serve =>
+  (serve: Serve, files: FileReader, pool: WorkerPool | null = null): Serve =>
   (call) =>
     // A large body is not searched here: that would hold the event loop; the worker's look finds references anyway.
     (pool !== null && call.body.length > INSPECT_HERE_BYTES) || mayNameFiles(call.body)
@@ -41,7 +41,7 @@ const mayNameFiles = (body: Buffer): boolean =>
 async function inlinedFirst(
   call: InferenceCall,
   serve: Serve,
-  files: FileStore,
+  files: FileReader,
   pool: WorkerPool | null,
 ): Promise<void> {
   const { organizationId } = call.principal;
@@ -57,7 +57,7 @@ async function inlinedFirst(
 export async function inlineFiles(
   requestBody: RequestBody,
   organizationId: string,
-  files: FileStore,
+  files: FileReader,
   admit?: (bytes: number) => Promise<void>,
 ): Promise<RequestBody> {
   const { dialect, bodyBytes, content } = requestBody.inspected;
@@ -89,7 +89,7 @@ function differentIds(dialect: Dialect, references: readonly Reference[]): strin
   return [...ids];
 }
 
-async function readWhole(files: FileStore, file: StoredFile): Promise<Buffer> {
+async function readWhole(files: FileReader, file: StoredFile): Promise<Buffer> {
   const pieces: Buffer[] = [];
   for await (const piece of files.read(file)) pieces.push(piece);
   return Buffer.concat(pieces);

@@ -12,6 +12,7 @@ import {
 import { sealedSignature, sealerOf } from "../../../test/fakes/one-upstream.ts";
 import { startTestServer } from "../../../test/fakes/test-server.ts";
 import { Snapshot } from "../../config/snapshot.ts";
+import type { FileReader } from "../../files/file-store.ts";
 import { countUpstream, type CountRequest } from "../../upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
 import { countTokensRoutes } from "./count-tokens.ts";
@@ -34,6 +35,9 @@ function snapshotWith(upstream = counting): Snapshot {
   return new Snapshot(index, routing, sampleCredentials(1, { "default/up/key": "up-secret" }));
 }
 
+/** The organization has none; with files: test/integration/counted-files.test.ts. */
+const noFiles: FileReader = { find: async () => new Map(), read: () => expect.unreachable() };
+
 /** Counts a body with an upstream that answers `answer`; tells what the upstream was asked. */
 async function count(
   body: unknown,
@@ -50,6 +54,7 @@ async function count(
     },
     null,
     sealerOf,
+    noFiles,
   );
   await using server = await startTestServer([routes], { snapshot: () => snapshot });
   const response = await server.fetch("/v1/messages/count_tokens?beta=true", {
@@ -128,7 +133,6 @@ describe("counted here (rules 1.17, 2.18)", () => {
 
   const user = (...content: unknown[]) => ({ model: "alpha", messages: [{ role: "user", content }] });
   test.each<[string, unknown]>([
-    ["an id of our files", user({ type: "document", source: { type: "file", file_id: "file_x" } })],
     [
       "a server tool",
       { model: "alpha", ...hello, tools: [{ type: "web_search_20250305", name: "web_search" }] },
@@ -138,6 +142,12 @@ describe("counted here (rules 1.17, 2.18)", () => {
   ])("%s never goes upstream", async (_, body) => {
     const result = await count(body, 42);
     expect([result.status, result.asked]).toEqual([200, []]);
+  });
+
+  test("neither does an id of our files, which is refused where there is no such file", async () => {
+    const body = user({ type: "document", source: { type: "file", file_id: "file_x" } });
+    const result = await count(body, 42);
+    expect([result.status, result.asked]).toEqual([404, []]);
   });
 
   test("a client's tool with fields of those names goes upstream", async () => {
@@ -156,6 +166,7 @@ test("rule 7.5: a client that leaves ends its count, and that is no error of our
     },
     null,
     sealerOf,
+    noFiles,
   );
   await using server = await startTestServer([failing], { snapshot: () => snapshot });
   const gone = new AbortController();
@@ -239,7 +250,7 @@ describe("asking a real upstream", () => {
 test("the official SDK counts", async () => {
   const snapshot = snapshotWith();
   await using server = await startTestServer(
-    [countTokensRoutes(() => Promise.resolve(null), null, sealerOf)],
+    [countTokensRoutes(() => Promise.resolve(null), null, sealerOf, noFiles)],
     {
       snapshot: () => snapshot,
     },

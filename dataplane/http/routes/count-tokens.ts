@@ -5,7 +5,7 @@ import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
 import { noTiers } from "../../dialects/tiers.ts";
-import type { FileStore } from "../../files/file-store.ts";
+import type { FileReader } from "../../files/file-store.ts";
 import { mayLeave } from "../../inference/choose-path.ts";
 import { conversionFacts } from "../../inference/conversion.ts";
 import { inlineFiles } from "../../inference/file-references.ts";
@@ -21,16 +21,13 @@ import { readBody, requireJsonType } from "../request-body.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
 import { modelNotFound } from "./models.ts";
 
-/**
- * @param pool where large bodies are worked on; null: here.
- * @param files what ids of files are resolved by; null: nothing does, and a body with such ids stays here.
- */
+/** @param pool where large bodies are worked on; null: here. */
 export const countTokensRoutes =
   (
     ask: CountUpstream,
     pool: WorkerPool | null,
     sealerOf: (organizationId: string) => Sealer,
-    files: FileStore | null = null,
+    files: FileReader,
   ): Routes =>
   (app, services) => {
     const config = { access: "inference", countsText: true } as const;
@@ -54,7 +51,7 @@ interface Counting {
   readonly ask: CountUpstream;
   readonly pool: WorkerPool | null;
   readonly sealerOf: (organizationId: string) => Sealer;
-  readonly files: FileStore | null;
+  readonly files: FileReader;
 }
 
 async function count(
@@ -66,7 +63,7 @@ async function count(
 ): Promise<number> {
   const { organizationId } = callerOf(request);
   const opened = await openBody("messages", bytes, { pool, organizationId, closed });
-  const work = files === null ? opened : await withOwnFiles(opened, files, services, request);
+  const work = await withOwnFiles(opened, files, services, request);
   const { inspected } = work;
   const snapshot = services.snapshot();
   const route = findRoute(snapshot, callerOf(request), inspected.model);
@@ -95,7 +92,7 @@ async function count(
  */
 async function withOwnFiles(
   opened: RequestBody,
-  files: FileStore,
+  files: FileReader,
   { preflight }: HttpServices,
   request: FastifyRequest,
 ): Promise<RequestBody> {
