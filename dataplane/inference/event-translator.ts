@@ -44,7 +44,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     return this.#stream.isOver ? null : this.#end({ kind: "eof" });
   }
 
-  held(): null {
+  endEarly(): null {
     this.#end({ kind: "failed", error: cutAnswer() });
     return null;
   }

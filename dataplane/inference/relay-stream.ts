@@ -84,7 +84,7 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
     return null;
   }
 
-  held(): Buffer | null {
+  endEarly(): Buffer | null {
     if (!this.#isEnding) return null;
     const { faults } = this.#tap;
     const { dialect } = this.#job;
@@ -95,8 +95,8 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
   }
 
   #finish(): void {
-    const held = this.held();
-    if (held !== null) this.#stream.finish(held);
+    const end = this.endEarly();
+    if (end !== null) this.#stream.finish(end);
   }
 
   #frame(frame: SseFrame): void {

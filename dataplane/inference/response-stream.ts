@@ -27,10 +27,10 @@ export interface StreamTranslator<Out> {
   /** Reads what is left of a body that ended in an orderly way. @returns why that was too early, where it can say so. */
   end(): ApiError | null;
   /**
-   * The end of the answer as far as it came, where it is complete without the rest.
-   * @returns null: it has not come, or was reported to the stream.
+   * Ends an answer whose rest will not come, where it is complete without it.
+   * @returns its end as far as it was held back; null: it is not complete, or its end was reported to the stream.
    */
-  held(): Out | null;
+  endEarly(): Out | null;
   /** What the answer has used so far. */
   readonly usage: MessagesUsage;
 }
@@ -195,8 +195,8 @@ export class ResponseStream<Out> implements BodyReader {
 
   /** Ends an answer that is complete without the rest. */
   #completed(): boolean {
-    const held = this.#translator.held();
-    if (held !== null) this.finish(held);
+    const end = this.#translator.endEarly();
+    if (end !== null) this.finish(end);
     return this.isOver;
   }
 
