@@ -97,7 +97,7 @@ describe("fewer", () => {
     await world.plane({ worker: { limits, rhythm: { beatMs: 60_000, leaseMs: 60_000, pollMs: 100 } } });
     const other = await world.plane({ working: false });
     const id = await startBatch(other, 5);
-    await world.upstream.arrived(5, 5_000);
+    await world.upstream.arrived(5);
     // Its heartbeats stopped, though it still runs.
     await other.worker.start();
     await expectExact(other, id, 5);

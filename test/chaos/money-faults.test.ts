@@ -45,10 +45,10 @@ const complete = ({ seen }: World) => seen.filter((one) => one.complete).length;
 test("Redis is flushed and the data plane is told to end at once: what it answered is charged", async () => {
   const { world, proxy, observer } = await setUp();
   const plane = await world.start();
-  await Promise.all(Array.from({ length: 20 }, () => world.ask(plane)));
+  await Promise.all(Array.from({ length: 20 }, () => world.served(plane)));
   // Nothing more reaches the ledger, so all depends on what the data plane does when it ends.
   proxy.hole();
-  await Promise.all(Array.from({ length: 20 }, () => world.ask(plane)));
+  await Promise.all(Array.from({ length: 20 }, () => world.served(plane)));
   expect(complete(world)).toBe(40);
   await observer.flush();
   back(proxy);
@@ -59,9 +59,9 @@ test("Redis is flushed and the data plane is told to end at once: what it answer
 test("Redis is flushed, and half a second later the data plane is killed: what it answered is charged", async () => {
   const { world, proxy, observer } = await setUp();
   const plane = await world.start();
-  await world.ask(plane);
+  await world.served(plane);
   proxy.hole();
-  await Promise.all(Array.from({ length: 20 }, () => world.ask(plane)));
+  await Promise.all(Array.from({ length: 20 }, () => world.served(plane)));
   await observer.flush();
   const flushed = performance.now();
   while ((await waiting(observer)) < 20 && performance.now() - flushed < 5_000) await sleep(5);
@@ -101,7 +101,7 @@ test("Postgres cannot be reached for 80 seconds, then Redis is flushed: all that
   const planes = [await world.start(), await world.start()];
   const ask = async (count: number) => {
     for (let left = count; left > 0; left -= 10)
-      await Promise.all(Array.from({ length: 10 }, (_, n) => world.ask(planes[n % 2] ?? { url: "" })));
+      await Promise.all(Array.from({ length: 10 }, (_, n) => world.served(planes[n % 2] ?? { url: "" })));
   };
   await ask(10);
   proxy.hole();
@@ -127,7 +127,7 @@ test("a second installation on the same Redis is not ready, says why, and charge
   const theirs = await World.open({ redisUrl: redis.url, postgresUrl: postgres.url });
   open.push(() => theirs.close());
   const plane = await world.start();
-  await Promise.all(Array.from({ length: 10 }, () => world.ask(plane)));
+  await Promise.all(Array.from({ length: 10 }, () => world.served(plane)));
   const stranger = await theirs.spawn();
   const said = async () => (await stranger.readiness())?.text;
   await expect
@@ -135,7 +135,7 @@ test("a second installation on the same Redis is not ready, says why, and charge
     .toContain("FAIL ledger: this Redis database belongs to the ledger");
   const refused = await Promise.all(Array.from({ length: 10 }, () => theirs.ask(stranger)));
   expect(refused.map(({ status }) => status)).toEqual(Array.from({ length: 10 }, () => 503));
-  await Promise.all(Array.from({ length: 10 }, () => world.ask(plane)));
+  await Promise.all(Array.from({ length: 10 }, () => world.served(plane)));
   expect(complete(world)).toBe(20);
   expect((await plane.readiness())?.ok).toBe(true);
   await world.judge();

@@ -54,6 +54,7 @@ const models: Readonly<Record<Kind, string>> = { messages: "m", chat: "c", tools
 export const markerOf = (output: number) => Math.ceil(output / 10);
 const SEARCH_MICROS = 320_000n;
 const MAX_TOKENS = 1_000_000;
+const SERVED_WITHIN_MS = 30_000;
 const limits = { contextTokens: 2_000_000, maxOutputTokens: MAX_TOKENS };
 
 /** A request's body, whole, without tools. */
@@ -223,6 +224,18 @@ export class World {
     const seen = { marker, status, complete: answer !== null, output };
     this.seen.push(seen);
     return seen;
+  }
+
+  /** One request that must be answered: a data plane of a busy machine may say 503, and a client asks again then. */
+  async served(plane: Pick<DataPlane, "url">): Promise<void> {
+    const deadline = performance.now() + SERVED_WITHIN_MS;
+    for (;;) {
+      const { status, complete } = await this.ask(plane);
+      if (complete) return;
+      expect(status, "an answer that is neither complete nor 503").toBe(503);
+      expect(performance.now(), "refused for too long").toBeLessThan(deadline);
+      await sleep(500);
+    }
   }
 
   /** `answer` is null when it has no end. */

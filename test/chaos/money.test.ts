@@ -66,7 +66,7 @@ describe("a data plane is killed", () => {
     }
     // What the last one left is moved by the next.
     const next = await world.start();
-    expect((await world.ask(next)).complete).toBe(true);
+    await world.served(next);
     expect(world.seen.filter(({ complete }) => complete).length).toBeGreaterThan(5);
     await world.judge();
   }, 180_000);
@@ -77,8 +77,15 @@ describe("a data plane is killed", () => {
       const plane = await world.start(step);
       const before = world.upstream.requests.length;
       world.faults = { delayHeadersMs: 1_000 };
-      const asked = Promise.all(Array.from({ length: 6 }, () => world.ask(plane, "messages")));
-      await world.upstream.arrived(before + 6);
+      let refused = 0;
+      const ask = async () => {
+        const { status } = await world.ask(plane, "messages");
+        if (status === 503) refused += 1;
+      };
+      const asked = Promise.all(Array.from({ length: 6 }, ask));
+      // A data plane of a busy machine may refuse some of them.
+      const come = () => world.upstream.requests.length - before + refused;
+      await expect.poll(come, { timeout: 20_000 }).toBe(6);
       redis.freeze();
       if (step === "ledger.waiting") await postgres.kill();
       if (step === "ledger.told") await sleep(2_500);
@@ -91,7 +98,7 @@ describe("a data plane is killed", () => {
       expect(plane.process.signalCode, step).toBe("SIGKILL");
     }
     const next = await world.start();
-    expect((await world.ask(next)).complete).toBe(true);
+    await world.served(next);
     await world.judge();
   }, 180_000);
 

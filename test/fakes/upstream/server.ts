@@ -150,7 +150,7 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
       turns.delete(name);
     },
     reset,
-    arrived: async (wanted, withinMs = 5_000) => {
+    arrived: async (wanted, withinMs = 15_000) => {
       const deadline = Date.now() + withinMs;
       for (;;) {
         const found = requests.find((entry) => entry.serial === wanted);
