@@ -8,8 +8,8 @@ import { STANDARD } from "../billing/price.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
 import { DAY_MS } from "../lib/clock.ts";
 import type { Tag } from "../lib/tags.ts";
-import { invalid, type BucketRange } from "./parameters.ts";
-import { readSums, type Filters, type Sum, type SumColumn } from "./sums.ts";
+import { invalid, type BucketRange, type Filters } from "./parameters.ts";
+import { readSums, type Sum, type SumColumn } from "./sums.ts";
 
 const MAX_DAYS = 366;
 

@@ -1,7 +1,7 @@
 /** `GET /v1/organization/usage/completions`. Source: service.md "Reports", rules 5.9–5.14, 5.19. */
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
-import { readBoolean, readList, type ReportQuery } from "./parameters.ts";
+import type { ReportQuery } from "./parameters.ts";
 import { buckets, type Sum, type SumColumn } from "./sums.ts";
 import { readUsage, type UsageFace } from "./usage.ts";
 import { unixTime, whole } from "./values.ts";
@@ -17,13 +17,6 @@ const face = {
     batch: "batch",
     service_tier: "service_tier",
   },
-  filters: (query: ReportQuery) => ({
-    models: readList(query, ["models"]),
-    keyIds: readList(query, ["api_key_ids"]),
-    projectIds: readList(query, ["project_ids"]),
-    batch: readBoolean(query, "batch"),
-    serviceTiers: readList(query, ["service_tiers"]),
-  }),
   columns: [
     "requests",
     "input_tokens",

@@ -2,7 +2,7 @@
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
-import { readGroups, readList, readOwners, readRange, readWidth, type ReportQuery } from "./parameters.ts";
+import { readFilters, readGroups, readRange, readWidth, type ReportQuery } from "./parameters.ts";
 import { buckets } from "./sums.ts";
 import { isoTime, rupiahText } from "./values.ts";
 
@@ -16,7 +16,7 @@ export async function costReport(
   const range = readRange(query, "starting_at", "ending_at", readWidth(query, ["1d"]), now);
   const { groups, tag } = readGroups(query, ["description"]);
   const by = { lines: groups.length > 0, tag };
-  const filters = { models: readList(query, ["models", "model_ids"]), ...readOwners(query) };
+  const filters = readFilters(query);
   const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "starting_at");
   return {
     results: total.map(result),

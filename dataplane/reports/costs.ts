@@ -2,7 +2,7 @@
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
-import { readGroups, readOwners, readRange, readWidth, type ReportQuery } from "./parameters.ts";
+import { readFilters, readGroups, readRange, readWidth, type ReportQuery } from "./parameters.ts";
 import { buckets } from "./sums.ts";
 import { rupiahNumber, unixTime } from "./values.ts";
 
@@ -16,7 +16,7 @@ export async function costs(
   const range = readRange(query, "start_time", "end_time", readWidth(query, ["1d"]), now);
   const { groups, tag } = readGroups(query, ["line_item"]);
   const by = { lines: groups.length > 0, tag };
-  const filters = readOwners(query);
+  const filters = readFilters(query);
   const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "start_time");
   return {
     object: "page",

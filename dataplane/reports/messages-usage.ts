@@ -1,6 +1,6 @@
 /** `GET /v1/organizations/usage_report/messages`. Source: service.md "Reports", rules 5.9–5.13. */
 import type { CommonQueryMethods } from "slonik";
-import { readList, type ReportQuery } from "./parameters.ts";
+import type { ReportQuery } from "./parameters.ts";
 import { buckets, type Sum, type SumColumn } from "./sums.ts";
 import { readUsage, type UsageFace } from "./usage.ts";
 import { isoTime, whole } from "./values.ts";
@@ -16,11 +16,6 @@ const face = {
     service_tier: "service_tier",
     context_window: "context_tokens",
   },
-  filters: (query: ReportQuery) => ({
-    models: readList(query, ["models", "model_ids"]),
-    keyIds: readList(query, ["api_key_ids", "api_key_id"]),
-    projectIds: readList(query, ["workspace_ids"]),
-  }),
   columns: [
     "input_tokens",
     "cache_read_tokens",

@@ -146,15 +146,34 @@ export function readList(query: ReportQuery, names: readonly string[]): readonly
   return given ? values : null;
 }
 
-/** Filters by project, key and tag, of both cost reports (rules 9.5, 14.4). @throws ApiError 400 */
-export const readOwners = (query: ReportQuery) => ({
-  projectIds: readList(query, ["project_ids"]),
-  keyIds: readList(query, ["api_key_ids"]),
+/** What a report is narrowed to; null: not by this. Values match exactly, and what matches nothing finds nothing. */
+export interface Filters {
+  readonly models: readonly string[] | null;
+  readonly keyIds: readonly string[] | null;
+  /** `default` is the organization's default project (rule 5.1). */
+  readonly projectIds: readonly string[] | null;
+  readonly serviceTiers: readonly string[] | null;
+  /** Context windows, in tokens. */
+  readonly contextTokens: readonly string[] | null;
+  readonly batch: boolean | null;
+  readonly tag: Tag | null;
+}
+
+/**
+ * The filters of all four reports, under the names of both families: one that was left out unseen would be answered
+ * with sums of everything (rules 5.13, 9.5, 14.4). @throws ApiError 400 naming the parameter.
+ */
+export const readFilters = (query: ReportQuery): Filters => ({
+  models: readList(query, ["models", "model_ids"]),
+  keyIds: readList(query, ["api_key_ids", "api_key_id"]),
+  projectIds: readList(query, ["project_ids", "workspace_ids"]),
+  serviceTiers: readList(query, ["service_tiers"]),
+  contextTokens: readList(query, ["context_window"]),
+  batch: readBoolean(query, "batch"),
   tag: readTagFilter(query),
 });
 
-/** @throws ApiError 400 naming the parameter. */
-export function readBoolean(query: ReportQuery, name: string): boolean | null {
+function readBoolean(query: ReportQuery, name: string): boolean | null {
   const text = readOne(query, name);
   if (text === null) return null;
   if (text === "true" || text === "false") return text === "true";

@@ -8,7 +8,7 @@ import { summedColumns } from "../billing/ledger.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS } from "../lib/clock.ts";
 import type { Tag } from "../lib/tags.ts";
-import type { BucketRange } from "./parameters.ts";
+import type { BucketRange, Filters } from "./parameters.ts";
 
 /** Columns that may be summed. */
 const summable = ["requests", ...summedColumns] as const;
@@ -16,15 +16,6 @@ export type SumColumn = (typeof summable)[number];
 
 /** Columns that may be grouped by and filtered. */
 export type GroupColumn = "key_id" | "project_id" | "model" | "service_tier" | "context_tokens" | "batch";
-
-export interface Filters {
-  readonly models?: readonly string[] | null;
-  readonly keyIds?: readonly string[] | null;
-  readonly projectIds?: readonly string[] | null;
-  readonly batch?: boolean | null;
-  readonly serviceTiers?: readonly string[] | null;
-  readonly tag?: Tag | null;
-}
 
 export interface SumsQuery<Column extends SumColumn> {
   readonly organizationId: string;
@@ -145,9 +136,10 @@ export function statement({
     )}
     from usage_sums
     where organization_id = ${organizationId} and hour >= ${moment(range.from)} and hour < ${moment(range.to)}
-      ${anyOf("model", filters.models)} ${anyOf("key_id", filters.keyIds)} ${anyOf("project_id", filters.projectIds)}
-      ${typeof filters.batch === "boolean" ? sql.fragment`and batch = ${filters.batch}` : sql.fragment``}
-      ${anyOf("service_tier", filters.serviceTiers)} ${withTag(filters.tag)}
+      ${anyOf("model", filters.models)} ${anyOf("key_id", filters.keyIds)}
+      ${inProjects(organizationId, filters.projectIds)} ${anyOf("service_tier", filters.serviceTiers)}
+      ${ofWindows(filters.contextTokens)} ${withTag(filters.tag)}
+      ${filters.batch === null ? sql.fragment`` : sql.fragment`and batch = ${filters.batch}`}
     group by ${order}
     -- Sums of a provisional row that was taken back may be left as zeros.
     having sum(requests) > 0
@@ -183,18 +175,37 @@ const moment = (unixMs: number) => sql.fragment`${new Date(unixMs).toISOString()
 const valueOfTag = (name: string) =>
   sql.fragment`nullif(split_part(split_part(',' || tags, ${`,${name}=`}, 2), ',', 1), '')`;
 
-function withTag(tag: Tag | null | undefined) {
-  if (tag === null || tag === undefined) return sql.fragment``;
+function withTag(tag: Tag | null) {
+  if (tag === null) return sql.fragment``;
   // What no tag can be matches nothing.
   if (/[^\x20-\x7e]|,/.test(tag.value)) return sql.fragment`and false`;
   return sql.fragment`and strpos(',' || tags || ',', ${`,${tag.name}=${tag.value},`}) > 0`;
 }
 
 /** Values that no column can hold match nothing, and never reach the database. */
-function anyOf(column: GroupColumn, values: readonly string[] | null | undefined) {
-  if (values === null || values === undefined) return sql.fragment``;
-  const possible = values.filter((value) => !value.includes("\0"));
-  return sql.fragment`and ${sql.identifier([column])} = any(${sql.array(possible, "text")})`;
+const possibleTexts = (values: readonly string[]) =>
+  sql.array(
+    values.filter((value) => !value.includes("\0")),
+    "text",
+  );
+
+function anyOf(column: GroupColumn, values: readonly string[] | null) {
+  if (values === null) return sql.fragment``;
+  return sql.fragment`and ${sql.identifier([column])} = any(${possibleTexts(values)})`;
+}
+
+/** `default` is an alias, as it is in paths (rule 5.1). */
+function inProjects(organizationId: string, ids: readonly string[] | null) {
+  if (ids === null || !ids.includes("default")) return anyOf("project_id", ids);
+  return sql.fragment`and project_id = any(${possibleTexts(ids)} || array(
+    select id from projects where organization_id = ${organizationId} and is_default
+  ))`;
+}
+
+function ofWindows(values: readonly string[] | null) {
+  if (values === null) return sql.fragment``;
+  const possible = values.filter((value) => /^\d{1,15}$/.test(value)).map(Number);
+  return sql.fragment`and context_tokens = any(${sql.array(possible, "int8")})`;
 }
 
 /** Every bucket of a range, those without anything too, with what `each` makes of it. */

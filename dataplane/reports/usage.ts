@@ -1,15 +1,15 @@
 /** What both usage reports do alike (rules 5.9–5.13): a page of days or hours, and the sums of its groups. */
 import type { CommonQueryMethods } from "slonik";
 import {
+  readFilters,
   readGroups,
   readBucketPage,
   readRange,
-  readTagFilter,
   readWidth,
   type BucketPage,
   type ReportQuery,
 } from "./parameters.ts";
-import { checkHours, readSums, type Filters, type GroupColumn, type Sum, type SumColumn } from "./sums.ts";
+import { checkHours, readSums, type GroupColumn, type Sum, type SumColumn } from "./sums.ts";
 
 /** How one of the reports names what it is asked, and what of the sums it shows. */
 export interface UsageFace<Column extends SumColumn> {
@@ -18,7 +18,6 @@ export interface UsageFace<Column extends SumColumn> {
   /** Buckets of a page. */
   readonly maxLimit: number;
   readonly groups: Readonly<Record<string, GroupColumn>>;
-  readonly filters: (query: ReportQuery) => Filters;
   readonly columns: readonly Column[];
 }
 
@@ -33,7 +32,7 @@ export interface UsageAsked {
 export async function readUsage<Column extends SumColumn>(
   pool: CommonQueryMethods,
   { organizationId, query, now }: UsageAsked,
-  { start, end, maxLimit, groups, filters, columns }: UsageFace<Column>,
+  { start, end, maxLimit, groups, columns }: UsageFace<Column>,
 ): Promise<{ readonly page: BucketPage; readonly sums: readonly Sum<Column>[] }> {
   const range = readRange(query, start, end, readWidth(query, ["1d", "1h"]), now);
   const page = readBucketPage(query, range, maxLimit);
@@ -44,7 +43,7 @@ export async function readUsage<Column extends SumColumn>(
     range: page.range,
     groupBy,
     groupTag: asked.tag,
-    filters: { ...filters(query), tag: readTagFilter(query) },
+    filters: readFilters(query),
     columns,
   });
   await checkHours(pool, range, start);

@@ -114,6 +114,34 @@ describe("real traffic", () => {
     expect(answer.raw).toContain(`"value":${String(results[0]?.amount)},"currency":"idr"`);
   });
 
+  test("rule 5.13: each report takes each filter, under the names of both families; `default` is a project", async () => {
+    const { body: key } = await world.call(world.a.inference, "GET", "/v1/key");
+    const windows = (await report(MESSAGES, "group_by=context_window")).data.flatMap(
+      ({ results }) => results,
+    );
+    const filters: Record<string, readonly [everything: string, nothing: string]> = {
+      models: ["m-chat,m-messages,m-responses", "m"],
+      api_key_ids: [String(key["id"]), "apikey_x"],
+      project_ids: [`default,proj_x`, "proj_x"],
+      service_tiers: ["standard", "priority"],
+      context_window: [windows.map((window) => String(window["context_window"])).join(), "0-200k,1"],
+      batch: ["false", "true"],
+      model_ids: ["m-chat,m-messages,m-responses", "m"],
+      api_key_id: [String(key["id"]), "apikey_x"],
+      workspace_ids: [String(key["project_id"]), "proj_x"],
+    };
+    for (const path of all) {
+      const { data: whole } = await report(path);
+      for (const [name, [everything, nothing]] of Object.entries(filters)) {
+        const found = [
+          (await report(path, `${name}=${everything}`)).data,
+          (await report(path, `${name}=${nothing}`)).data.flatMap(({ results }) => results),
+        ];
+        expect({ path, name, found }).toEqual({ path, name, found: [whole, []] });
+      }
+    }
+  });
+
   test("the official SDK reads usage and costs", async () => {
     const client = new OpenAI({
       apiKey: "",
@@ -259,12 +287,15 @@ describe("rule 5.13: a bad parameter is a 400 in the style of the family, and na
 
   const hostile = ["%00", "'", "%27%29%3B--", "%FF", "%ED%A0%80", "%5C", "${1}", "🦊", "x".repeat(5000)];
   test.each(hostile)("a hostile filter %s finds nothing and breaks nothing", async (value) => {
-    for (const [path, names] of [
-      [MESSAGES, ["models", "models[]", "model_ids", "api_key_ids", "api_key_ids[]", "api_key_id"]],
-      [COST_REPORT, ["models", "api_key_ids", "project_ids"]],
-      [COMPLETIONS, ["models", "project_ids"]],
-    ] as const) {
-      for (const name of names) {
+    for (const path of all) {
+      for (const name of [
+        "models",
+        "models[]",
+        "api_key_id",
+        "project_ids",
+        "service_tiers",
+        "context_window",
+      ]) {
         const { data } = await report(path, `${name}=${value}`);
         expect(data.flatMap(({ results }) => results)).toEqual([]);
       }

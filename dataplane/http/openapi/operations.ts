@@ -58,6 +58,18 @@ const tags = z
   .record(z.string(), z.string())
   .optional()
   .describe("`tags[NAME]=value`: what carries this tag");
+/** Of every report; `readFilters` in reports/parameters.ts takes them. */
+const filters = {
+  models: ids,
+  api_key_ids: ids,
+  project_ids: ids.describe(
+    "Repeated, separated by commas, or as `name[]`; `default` is the default project",
+  ),
+  service_tiers: ids,
+  context_window: z.array(z.int().min(0)).optional().describe("In tokens"),
+  batch: z.boolean().optional(),
+  tags,
+};
 
 export const operations: Readonly<Record<string, ApiOperation>> = {
   "POST /v1/messages": {
@@ -166,10 +178,8 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       ending_at: end,
       bucket_width: width,
       group_by: groups("api_key_id", "workspace_id", "model", "service_tier", "context_window"),
-      models: ids,
-      api_key_ids: ids,
-      workspace_ids: ids,
-      tags,
+      ...filters,
+      workspace_ids: ids.describe("The same as project_ids"),
       ...pages(1000),
     }),
     answer: json(schemas.messagesUsageReport),
@@ -180,10 +190,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       starting_at: start,
       ending_at: end,
       group_by: groups("description"),
-      models: ids,
-      api_key_ids: ids,
-      project_ids: ids,
-      tags,
+      ...filters,
     }),
     answer: json(schemas.costReportBody),
   },
@@ -235,12 +242,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       end_time: end,
       bucket_width: width,
       group_by: groups("project_id", "api_key_id", "model", "batch", "service_tier"),
-      models: ids,
-      api_key_ids: ids,
-      project_ids: ids,
-      batch: z.boolean().optional(),
-      service_tiers: ids,
-      tags,
+      ...filters,
       ...pages(10_000),
     }),
     answer: json(schemas.completionsUsageBody),
@@ -252,9 +254,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       end_time: end,
       bucket_width: z.literal("1d").optional(),
       group_by: groups("line_item"),
-      project_ids: ids,
-      api_key_ids: ids,
-      tags,
+      ...filters,
     }),
     answer: json(schemas.costsBody),
   },
