@@ -32,15 +32,12 @@ import type { Meter, MeteredRequest, Micros } from "./meter.ts";
 import { Preflight } from "./preflight.ts";
 import { ledgerBehind, meterUnavailable } from "./rate-limits.ts";
 import { operation, shardOf, type MeterOperation, type Reply, type Shard } from "./shard.ts";
-import { ASKED_AT_ONCE, REDIS_MS, Shards } from "./shards.ts";
+import { ASKED_AT_ONCE, REDIS_MS, Shards, UNSURE_LOOK_MS, UNSURE_LOOKS } from "./shards.ts";
 import { Standings } from "./standings.ts";
 import { reachedMoneyStep } from "./steps.ts";
 import type { UsageRow } from "./usage-row.ts";
 
 const IDLE_LOOK_MS = 20;
-/** A tool loop asks so often and so long for what the ledger will have said after its next drain: four a second. */
-const UNSURE_LOOKS = 10;
-const UNSURE_LOOK_MS = 100;
 
 export interface HoldsOptions extends ChargesOptions {
   readonly redis: RedisStore;

@@ -7,6 +7,9 @@ import { SHARDS, Shard, shardOf, type MeterOperation, type Reply, type ShardOpti
 export const REDIS_MS = 1_000;
 /** Heartbeats, or questions of one organization, that a shard gets at once: a script call of some milliseconds. */
 export const ASKED_AT_ONCE = 128;
+/** So often and so long is asked again for what the ledger will have said after its next drain: four a second. */
+export const UNSURE_LOOKS = 10;
+export const UNSURE_LOOK_MS = 100;
 /**
  * Operations that nobody waits for, kept until Redis takes them. Those beyond are dropped and counted, as others
  * repair them (upkeep.ts): the sweeper gives back a hold that nobody keeps alive, and the look for changed accounts

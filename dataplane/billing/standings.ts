@@ -2,6 +2,7 @@
  * What an organization and its limits have left: the ledger and Redis read together, as each knows charges that the other has
  * not. Holds nothing and charges nothing.
  */
+import { setTimeout } from "node:timers/promises";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import type { Clock } from "../lib/clock.ts";
@@ -11,7 +12,7 @@ import type { Micros } from "./meter.ts";
 import { readScopeSpend, type ScopeOf } from "./scope-spend.ts";
 import { beginsAnewAt, creditScopes, scopesText, type LimitedScope } from "./scopes.ts";
 import { operation, type Reply } from "./shard.ts";
-import { ASKED_AT_ONCE, type Shards } from "./shards.ts";
+import { ASKED_AT_ONCE, UNSURE_LOOK_MS, UNSURE_LOOKS, type Shards } from "./shards.ts";
 
 export interface StandingsOptions {
   readonly pool: DatabasePool;
@@ -73,8 +74,9 @@ export class Standings {
   }
 
   /**
-   * What is left of the credit limits of keys, each given with the scopes that hold for it (rule 9.5). Without Redis the
-   * ledger alone says it: a key that was just made must be shown. Few ask at once, as holds wait behind them.
+   * What is left of the credit limits of keys, each given with the scopes that hold for it (rule 9.5). For a moment after
+   * keys or limits were changed the ledger has yet to say whose the last charges are: that is waited for (rule 9.2). Without
+   * Redis the ledger alone says it: a key that was just made must be shown. Few ask at once, as holds wait behind them.
    */
   async limits(
     organizationId: string,
@@ -82,7 +84,11 @@ export class Standings {
   ): Promise<readonly (readonly Standing[])[]> {
     const now = this.#options.clock.now();
     const texts = keys.map((scopes) => scopesText(scopes, now, false));
-    const replies = await this.#askStandings(organizationId, texts);
+    let replies = await this.#askStandings(organizationId, texts);
+    for (let look = 1; look < UNSURE_LOOKS && replies.some(([word]) => word === "moving"); look += 1) {
+      await setTimeout(UNSURE_LOOK_MS);
+      replies = await this.#askStandings(organizationId, texts);
+    }
     // What Redis does not know of no request has asked for.
     const unknown = new Map<string, ScopeOf>();
     for (const [index, text] of texts.entries())

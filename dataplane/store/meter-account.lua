@@ -111,21 +111,6 @@ operations.reread = function(organization)
   return { 'done' }
 end
 
--- standing(organization, scopes)
--- For showing what is left of limits. Replies: standing, and for each scope with a limit of credit what was spent (empty: it
--- has to be read from the ledger) and what is held.
-operations.standing = function(organization, scopes)
-  local reply = { 'standing' }
-  for _, scope in ipairs(scopes_of(scopes)) do
-    if scope.credit then
-      local left, spend = room_of(organization, scope)
-      reply[#reply + 1] = left and text(scope.amount - left) or ''
-      reply[#reply + 1] = text((spend or books(scope.credit)).held)
-    end
-  end
-  return reply
-end
-
 -- account(organization, base, version, keyEpoch, only if known, word of the ledger)
 -- Replies: taken | unknown (not asked for here yet, so left to be loaded when it is) | other (server: nothing is taken).
 operations.account = function(organization, base, version, key_epoch, only_known, word)

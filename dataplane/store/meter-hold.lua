@@ -88,6 +88,23 @@ operations.look = function(organization, key_epoch, concurrent, requests_limit, 
   return refusal or { 'fine' }
 end
 
+-- standing(organization, scopes)
+-- For showing what is left of limits. Replies: standing, or moving where charges wait for the ledger that may belong to scopes
+-- which they do not name; and for each scope with a limit of credit what was spent (empty: it has to be read from the
+-- ledger) and what is held.
+operations.standing = function(organization, scopes)
+  local account = books(organization)
+  local reply = { account and is_moving(organization, account) and 'moving' or 'standing' }
+  for _, scope in ipairs(scopes_of(scopes)) do
+    if scope.credit then
+      local left, spend = room_of(organization, scope)
+      reply[#reply + 1] = left and text(scope.amount - left) or ''
+      reply[#reply + 1] = text((spend or books(scope.credit)).held)
+    end
+  end
+  return reply
+end
+
 -- hold(organization, id, estimate, keyEpoch, item, concurrent, requests limit, tokens limit, tokens, scopes)
 -- Admits a request and sets min(estimate, available) aside (rule 1.8). Limits of 0 are none; an empty keyEpoch is
 -- not compared. Replies:

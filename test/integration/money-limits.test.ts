@@ -309,6 +309,20 @@ test("limits that are set, changed and taken away change no sum, whatever runs m
   expect(await standing(scopes)).toEqual([[102, 0]]);
 });
 
+test("rule 9.2: a limit that was just set is told with what was charged just before, on every pod", async () => {
+  const { asked, standing, organizationId } = await tenant("first");
+  const before = await plane.holds.open(asked([], { keyId: "apikey_first" }), 50n);
+  await before.settle(usage(40));
+  await plane.pool.transaction((transaction) => bumpKeyEpoch(transaction, organizationId));
+  await plane.holds.refresh([organizationId]);
+  const scopes = [key("apikey_first", credits(100)), project("proj_first", credits(100, "total"))];
+  const told = [
+    [40, 0],
+    [40, 0],
+  ];
+  expect(await Promise.all([standing(scopes), standing(scopes, second)])).toEqual([told, told]);
+});
+
 test("a key that moves takes its own spend along, and the old project keeps what was spent in it", async () => {
   const { asked, standing, organizationId } = await tenant("moves");
   const own = key("apikey_moves", credits(1_000));
