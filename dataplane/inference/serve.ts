@@ -101,6 +101,9 @@ function accepted(
   outputs: TypicalOutput,
 ): Serving {
   const { inspected } = requestBody;
+  // First, so that the record of a refused request has it.
+  call.summary.askedModel = inspected.model;
+  call.summary.streamed = inspected.stream;
   // A batch has no stream to answer with (service.md "Batches").
   if (call.batchId !== null && inspected.stream)
     throw new ApiError("invalid_value", "stream: a request of a batch cannot be streamed.", {
@@ -110,7 +113,6 @@ function accepted(
   refuse(inspected);
   const route = routeOf(call, inspected.model);
   call.summary.model = route.model;
-  call.summary.streamed = inspected.stream;
   checkPricedMedia(inspected, pricesAt(route.prices, call.acceptedAt));
   checkServerTools(inspected, route, call.snapshot.policy(route));
   return new Serving(call, requestBody, route, sealer, outputs);
@@ -124,10 +126,9 @@ function tagsOf({ headers }: InferenceCall, { tags }: AnyInspection): string | n
 }
 
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
-function routeOf({ snapshot, principal, summary }: InferenceCall, model: string): Route {
+function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {
   const route = findRoute(snapshot, principal, model);
   if (route !== undefined) return route;
-  summary.askedModel = model;
   throw new ApiError("model_not_found", `model: ${model.slice(0, MAX_SHOWN_MODEL)}`, { param: "model" });
 }
 

@@ -37,7 +37,7 @@ export const MAX_TRIES_KEPT = 100;
 export interface RequestSummary {
   /** Public model id, set once a route was found: an unknown name never becomes a label. */
   model: string | null;
-  /** As the client wrote it, where no route was found: for its record alone, never a label, a span or the request's line. */
+  /** As the client wrote it: for the record of a request that came to no route, never a label, a span or the request's line. */
   askedModel: string | null;
   /** The upstream that served the last iteration. */
   upstream: string | null;

@@ -153,6 +153,21 @@ test("filters and pages; bad ones are named", async () => {
   }
 });
 
+test("rule 14.1: a request that is refused before its route is looked for is found by the model it named", async () => {
+  const { a } = world;
+  const stateful = await ask(a, "m-messages", { container: "c", stream: true });
+  const { headers } = await world.call(a.inference, "POST", "/v1/messages", {
+    body: { model: "m-messages", max_tokens: 5, messages: [{ role: "user", content: "x" }] },
+    headers: { "x-gapura-tags": "none" },
+    raw: true,
+  });
+  const found = await list(a, "?model=m-messages&status=400");
+  expect(found).toMatchObject([
+    { id: headers.get("request-id"), error_code: "invalid_value", streamed: false },
+    { id: stateful.id, error_code: "unsupported_parameter", streamed: true },
+  ]);
+});
+
 test("another organization's requests are nobody's business", async () => {
   const { a, b } = world;
   const theirs = await ask(b, "m-messages");
