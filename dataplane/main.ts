@@ -356,7 +356,7 @@ async function serveForever(environment: Environment): Promise<void> {
     large,
     log,
     holds,
-    serve: serveWith(patientCallLimit(admit)),
+    serve: serveWith(patientCallLimit(admit, clock)),
     snapshot,
     limitsOf: (keyId, projectId) => directory.limitsOf(keyId, projectId),
     random: Math.random,
