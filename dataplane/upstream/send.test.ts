@@ -236,6 +236,17 @@ describe("compression that nobody asked for", () => {
   });
 });
 
+test("rule 2.14: a byte order mark before a whole answer is no part of it, however it comes", async () => {
+  const origin = await serverThat((socket) => {
+    const [first, rest] = [Buffer.from([0xef]), Buffer.from([0xbb, 0xbf, 0x7b, 0x7d])];
+    socket.write(Buffer.concat([Buffer.from(`${ok}content-length: 5\r\n\r\n`), first]));
+    setTimeout(() => socket.write(rest), 10);
+  });
+  const call = send(origin);
+  await call.head;
+  expect((await call.whole(10)).toString()).toBe("{}");
+});
+
 test("a request that HTTP cannot carry says nothing about the upstream", async () => {
   expect(await faultOf(send("http://127.0.0.1:1", { headers: ["x-a", "b\r\nc: d"] }).head)).toBe(
     "unsendable",

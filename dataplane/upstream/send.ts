@@ -82,6 +82,9 @@ export interface BodyReader {
 /** Errors of a connection that never left this machine. */
 const EXHAUSTION: ReadonlySet<string | undefined> = new Set(["EMFILE", "ENFILE", "EADDRNOTAVAIL", "ENOBUFS"]);
 
+/** What JSON may not begin with and its readers may leave out (RFC 8259 §8.1). */
+const BYTE_ORDER_MARK = Buffer.from("\ufeff");
+
 /** A body of which nobody has read anything yet is kept up to here before the connection is paused. */
 const UNREAD_LIMIT_BYTES = 256 * 1024;
 
@@ -176,7 +179,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     else if (wasPaused && !this.#paused) this.resume();
   }
 
-  /** The whole body. @throws CallError; `received` says how much of it came. */
+  /** The whole body, without a byte order mark. @throws CallError; `received` says how much of it came. */
   whole(maxBytes: number): Promise<Buffer> {
     const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
     const chunks: Buffer[] = [];
@@ -185,7 +188,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
         chunks.push(chunk);
         if (this.#received > maxBytes) this.abort("too_large");
       },
-      end: () => resolve(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks)),
+      end: () => resolve(withoutMark(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks))),
       fail: (fault) => reject(new CallError(fault, this.#received, this.#cause)),
     });
     return promise;
@@ -336,6 +339,11 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     if (this.#overdue !== null) clearImmediate(this.#overdue);
     this.#overdue = null;
   }
+}
+
+function withoutMark(body: Buffer): Buffer {
+  const { length } = BYTE_ORDER_MARK;
+  return body.subarray(0, length).equals(BYTE_ORDER_MARK) ? body.subarray(length) : body;
 }
 
 /**
