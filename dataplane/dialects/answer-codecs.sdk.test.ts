@@ -12,7 +12,7 @@ import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
 import { convertStream, convertWhole, eventsOf, testCarry } from "../../test/grammar/convert.ts";
 import { accumulated } from "../../test/grammar/sdk-judges.ts";
-import { scriptedStream, uncut } from "../../test/grammar/scripted-answer.ts";
+import { scriptedBody, scriptedStream, uncut } from "../../test/grammar/scripted-answer.ts";
 import type { Annotate, SseEvent } from "./codecs.ts";
 import { dialectPath, dialects } from "./dialect.ts";
 import type { JsonObject } from "./messages/types.ts";
@@ -130,6 +130,18 @@ describe("the AI SDK and a tool loop that the gateway ran", () => {
     // The last one knows nothing of annotations.
     expect(urls(whole.sources)).toEqual(name === "openai-compatible" ? [] : ["https://a.example/"]);
   });
+});
+
+// The AI SDK's providers up to their third version refuse the whole answer where this is null.
+test.each(dialects)("a Messages text without citations has an empty list of them, from %s", (from) => {
+  const answer = { blocks: [{ kind: "text", text: "Plain" }], stop: "end", usage } as const;
+  const whole = convertWhole(from, scriptedBody[from](answer), testCarry("messages"));
+  expect(whole["content"]).toEqual([{ type: "text", text: "Plain", citations: [] }]);
+  const events = eventsOf(scriptedStream[from](answer, uncut));
+  const start = eventsOf([convertStream(from, events, testCarry("messages")).bytes])
+    .map(({ data }) => JSON.parse(data) as JsonObject)
+    .find(({ type }) => type === "content_block_start");
+  expect(start?.["content_block"]).toEqual({ type: "text", text: "", citations: [] });
 });
 
 /** The events of a Messages stream that holds these blocks. */

@@ -29,7 +29,7 @@ export function writeMessagesResponse(
 
 /** A block as the client may see it, with all that the official type names: its own tool names, reasoning sealed. */
 export function writeBlock(block: ContentBlock, carry: Carry, context: CodecContext): ContentBlock {
-  if (block.type === "text") return { ...block, citations: block.citations ?? null };
+  if (block.type === "text") return { ...block, citations: block.citations ?? [] };
   if (block.type === "tool_use")
     return {
       ...block,

@@ -108,9 +108,9 @@ function toolId(part: Extract<Part, { type: "tool" }>, index: number, { serial }
 function block(part: Part, index: number, context: RenderContext): object {
   switch (part.type) {
     case "text":
-      return { type: "text", text: part.text, citations: part.citations ?? null };
+      return { type: "text", text: part.text, citations: part.citations ?? [] };
     case "refusal":
-      return { type: "text", text: part.text, citations: null };
+      return { type: "text", text: part.text, citations: [] };
     case "thinking":
       return { type: "thinking", thinking: part.text, signature: part.signature ?? "c2lnbmF0dXJl" };
     case "redacted":
@@ -135,7 +135,7 @@ function streamedBlock(part: Part, index: number, answer: Answer, context: Rende
     case "refusal": {
       const citations = part.type === "text" ? (part.citations ?? []) : [];
       return {
-        start: { type: "text", text: "", citations: citations.length > 0 ? [] : null },
+        start: { type: "text", text: "", citations: [] },
         deltas: [
           ...pieces(part.text, answer.deltaChars).map((piece) => ({ type: "text_delta", text: piece })),
           ...citations.map((citation) => ({ type: "citations_delta", citation })),
