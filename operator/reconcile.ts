@@ -23,12 +23,15 @@ import {
   type SnapshotFile,
 } from "./plan/shards.ts";
 import type { Tenancy } from "./plan/tenancy.ts";
+import { withUnseen } from "./plan/unseen.ts";
 
 export interface Observation {
   readonly objects: readonly Declared[];
   readonly secrets: Secrets;
   /** Secrets (`namespace/name`) that take no further data key. Default: none. */
   readonly immutable?: ReadonlySet<string>;
+  /** Namespaces of which it is not known what is there. Default: none. */
+  readonly unseen?: ReadonlySet<string>;
 }
 
 export interface Ports {
@@ -134,7 +137,7 @@ export class Reconciler {
   }
 
   async #observe(slots: readonly SlotState[]): Promise<CompileInput> {
-    const { objects, secrets, immutable } = await this.#ports.observe();
+    const { objects, secrets, immutable, unseen = new Set() } = await this.#ports.observe();
     const read = newest(slots);
     const remembered = this.#published;
     const isRead = remembered === null || (read?.serial ?? 0) > remembered.serial;
@@ -142,7 +145,7 @@ export class Reconciler {
     const { tenancy } = this.#ports;
     this.#owners = knownOwners(published, this.#answers);
     return {
-      objects,
+      objects: withUnseen(objects, published, unseen),
       secrets,
       published,
       owners: this.#owners,

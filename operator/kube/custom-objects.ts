@@ -3,7 +3,7 @@ import { API_VERSION } from "../api/fields.ts";
 import { type Kind, KINDS, kinds } from "../api/kinds.ts";
 import type { Declared } from "../plan/objects.ts";
 import type { KubeApi } from "./client.ts";
-import { Informer, type RawObject } from "./informer.ts";
+import { areListed, Informer, type Scoped, type RawObject, unseenOf } from "./informer.ts";
 
 export interface CustomObject {
   readonly declared: Declared;
@@ -32,13 +32,14 @@ export interface CustomObjectsOptions {
 }
 
 export class CustomObjects {
-  readonly #informers: readonly { readonly kind: Kind; readonly informer: Informer<CustomObject> }[];
+  readonly #informers: readonly (Scoped<CustomObject> & { readonly kind: Kind })[];
 
   constructor({ api, namespaces, specChanged, statusChanged, failed }: CustomObjectsOptions) {
     const scopes = namespaces.length === 0 ? [null] : namespaces;
     this.#informers = KINDS.flatMap((kind) =>
       scopes.map((namespace) => ({
         kind,
+        namespace,
         informer: new Informer<CustomObject>({
           api,
           path: customPath(kind, namespace),
@@ -54,7 +55,12 @@ export class CustomObjects {
   }
 
   get synced(): boolean {
-    return this.#informers.every(({ informer }) => informer.synced);
+    return areListed(this.#informers);
+  }
+
+  /** Namespaces that could not be listed wholly. */
+  get unseen(): readonly string[] {
+    return unseenOf(this.#informers);
   }
 
   values(): CustomObject[] {

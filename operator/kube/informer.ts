@@ -14,6 +14,8 @@ const IDLE_MS = 90_000;
 const WATCH_SECONDS = 240;
 const FIRST_WAIT_MS = 200;
 const LONGEST_WAIT_MS = 5000;
+/** A list that was refused for so long is not waited for: at an install rights may come a moment after the pod. */
+const REFUSED_MS = 10_000;
 /** A watch that ends sooner than this counts as a failure, so that it cannot spin. */
 const SHORT_WATCH_MS = 1000;
 
@@ -77,6 +79,8 @@ export class Informer<Item> {
   #newest = 0n;
   #listedAt = -Infinity;
   #synced = false;
+  /** Since when every list is answered with 403, monotonic; null: none was, or one was answered. */
+  #refusedAt: number | null = null;
   #failures = 0;
 
   constructor(options: InformerOptions<Item>) {
@@ -86,6 +90,11 @@ export class Informer<Item> {
   /** True from the first whole list on: before, what is missing here may well exist. */
   get synced(): boolean {
     return this.#synced;
+  }
+
+  /** True while the first list is refused, and has been for a while: what is there will not be known so soon. */
+  get refused(): boolean {
+    return this.#refusedAt !== null && performance.now() - this.#refusedAt > REFUSED_MS;
   }
 
   get(key: string): Item | undefined {
@@ -114,6 +123,8 @@ export class Informer<Item> {
       } catch (error) {
         if (signal.aborted) return;
         if (isStatus(error, 410)) this.#version = null;
+        if (!this.#synced && isStatus(error, 403)) this.#refusedAt ??= performance.now();
+        else this.#refusedAt = null;
         this.#options.failed(error);
         const wait =
           Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.#failures) * (0.5 + Math.random() / 2);
@@ -151,6 +162,7 @@ export class Informer<Item> {
     this.#listedAt = performance.now();
     this.#failures = 0;
     this.#synced = true;
+    this.#refusedAt = null;
   }
 
   /** A store that was restored from a backup counts on from there: what was newer is no more. */
@@ -218,5 +230,19 @@ export class Informer<Item> {
     this.#options.changed(key, before.item, undefined);
   }
 }
+
+/** What is observed of one namespace; null: of all. */
+export interface Scoped<Item> {
+  readonly namespace: string | null;
+  readonly informer: Informer<Item>;
+}
+
+/** Whether all that can be listed was. One namespace of several that is closed to us holds up no other. */
+export const areListed = <Item>(observed: readonly Scoped<Item>[]): boolean =>
+  observed.every(({ namespace, informer }) => informer.synced || (namespace !== null && informer.refused));
+
+/** Namespaces of which it is not known what is there. */
+export const unseenOf = <Item>(observed: readonly Scoped<Item>[]): string[] =>
+  observed.flatMap(({ namespace, informer }) => (namespace === null || informer.synced ? [] : [namespace]));
 
 const keyOf = ({ metadata }: RawObject) => `${metadata.namespace}/${metadata.name}`;

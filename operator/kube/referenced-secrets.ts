@@ -6,7 +6,7 @@ import { z } from "zod";
 import { newKey } from "../new-key.ts";
 import type { Secrets, WantedKey } from "../plan/objects.ts";
 import { type Call, isStatus, type KubeApi } from "./client.ts";
-import { Informer, metadataSchema } from "./informer.ts";
+import { areListed, Informer, metadataSchema, type Scoped, unseenOf } from "./informer.ts";
 
 /** Of Secrets that were made for a key, so that people find those that nobody needs any more. */
 const LABEL = "gapura.dev/generated-key";
@@ -59,38 +59,43 @@ export class ReferencedSecrets {
   readonly #api: KubeApi;
   readonly #failed: (error: unknown) => void;
   /** Resource versions by `namespace/name`. */
-  readonly #informers: readonly Informer<string>[];
+  readonly #informers: readonly Scoped<string>[];
   #values = new Map<string, Value>();
   #referenced: ReadonlySet<string> = new Set();
 
   constructor({ api, namespaces, changed, seen, failed }: ReferencedSecretsOptions) {
     this.#api = api;
     this.#failed = failed;
-    const paths = namespaces.length === 0 ? ["/api/v1/secrets"] : namespaces.map((name) => secretPath(name));
-    this.#informers = paths.map(
-      (path) =>
-        new Informer<string>({
-          api,
-          path,
-          metadataOnly: true,
-          read: ({ metadata }) => metadata.resourceVersion,
-          changed: (key, _before, after) => {
-            seen(key, after ?? null);
-            if (!this.#referenced.has(key) || this.#values.get(key)?.version === after) return;
-            if (after === undefined) this.#values.delete(key);
-            changed();
-          },
-          failed,
-        }),
-    );
+    const scopes = namespaces.length === 0 ? [null] : namespaces;
+    this.#informers = scopes.map((namespace) => ({
+      namespace,
+      informer: new Informer<string>({
+        api,
+        path: namespace === null ? "/api/v1/secrets" : secretPath(namespace),
+        metadataOnly: true,
+        read: ({ metadata }) => metadata.resourceVersion,
+        changed: (key, _before, after) => {
+          seen(key, after ?? null);
+          if (!this.#referenced.has(key) || this.#values.get(key)?.version === after) return;
+          if (after === undefined) this.#values.delete(key);
+          changed();
+        },
+        failed,
+      }),
+    }));
   }
 
   get synced(): boolean {
-    return this.#informers.every((informer) => informer.synced);
+    return areListed(this.#informers);
+  }
+
+  /** Namespaces that could not be listed. */
+  get unseen(): readonly string[] {
+    return unseenOf(this.#informers);
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    await Promise.all(this.#informers.map((informer) => informer.run(signal)));
+    await Promise.all(this.#informers.map(({ informer }) => informer.run(signal)));
   }
 
   /**
@@ -166,7 +171,7 @@ export class ReferencedSecrets {
   }
 
   #version(key: string): string | undefined {
-    for (const informer of this.#informers) {
+    for (const { informer } of this.#informers) {
       const version = informer.get(key);
       if (version !== undefined) return version;
     }

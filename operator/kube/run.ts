@@ -122,6 +122,11 @@ class Cluster {
     return this.#objects.synced && this.#secrets.synced && this.#pods.synced;
   }
 
+  /** Namespaces whose lists are refused: what was published of them stays. */
+  get #unseen(): ReadonlySet<string> {
+    return new Set([...this.#objects.unseen, ...this.#secrets.unseen]);
+  }
+
   async run(): Promise<void> {
     const signal = this.#signal;
     const informers = [this.#objects, this.#secrets, this.#pods].map((informer) => informer.run(signal));
@@ -148,6 +153,11 @@ class Cluster {
       this.#lease.permit();
     };
     log.info("this replica leads");
+    if (this.#unseen.size > 0)
+      log.warn(
+        { namespaces: [...this.#unseen] },
+        "what was published of namespaces that cannot be listed stays",
+      );
     this.telemetry.leading.set(1);
     const holding = this.#lease.hold(ended).then(() => term.abort());
     ended.addEventListener("abort", () => this.#wakeSignal.raise(), { once: true });
@@ -334,7 +344,8 @@ class Cluster {
   }
 
   async #observe() {
-    const objects = this.#objects.values();
+    const unseen = this.#unseen;
+    const objects = this.#objects.values().filter(({ declared }) => !unseen.has(declared.namespace));
     const names = new Set<string>();
     const counts = new Map<string, number>(KINDS.map((kind) => [kind, 0]));
     for (const { declared, secretNames } of objects) {
@@ -343,7 +354,12 @@ class Cluster {
     }
     for (const [kind, count] of counts) this.telemetry.objects.set({ kind }, count);
     const secrets = await this.#secrets.read(names);
-    return { objects: objects.map(({ declared }) => declared), secrets, immutable: this.#secrets.immutable };
+    return {
+      objects: objects.map(({ declared }) => declared),
+      secrets,
+      immutable: this.#secrets.immutable,
+      unseen,
+    };
   }
 
   /** One that cannot be made keeps no other from being made, and is tried again in the next round. */

@@ -1,0 +1,41 @@
+/** Namespaces that should be watched and cannot be listed: what was published of them stands in for what is there. */
+import type { Kind } from "../api/kinds.ts";
+import type { Declared } from "./objects.ts";
+import type { Published } from "./prior.ts";
+
+interface Source {
+  readonly kind: Kind;
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+  readonly generation: number;
+}
+
+/**
+ * The objects, which hold none of an unseen namespace, and everything that was published of these: as objects that cannot be
+ * read, so that they keep their last good entries and their names.
+ */
+export function withUnseen(
+  objects: readonly Declared[],
+  published: Published | null,
+  unseen: ReadonlySet<string>,
+): readonly Declared[] {
+  if (unseen.size === 0) return objects;
+  const { routes = [], policies = {}, organizations = [] } = published?.routing ?? {};
+  const kept = [...routes, ...Object.values(policies), ...organizations]
+    .map(({ source }) => source)
+    .filter(({ namespace }) => unseen.has(namespace));
+  return [...objects, ...kept.map(unreadable)];
+}
+
+const unreadable = ({ kind, namespace, name, uid, generation }: Source): Declared => ({
+  kind,
+  namespace,
+  name,
+  uid,
+  generation,
+  creationTimestamp: null,
+  createdAt: 0,
+  spec: {},
+  faults: [{ reason: "Unreadable", path: "", message: `namespace "${namespace}" cannot be listed` }],
+});
