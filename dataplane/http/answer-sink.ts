@@ -15,15 +15,20 @@ const SHORT_BYTES = 16 * 1024;
  */
 export class HttpAnswerSink implements AnswerSink {
   readonly #response: ServerResponse;
-  readonly #requestId: string;
-  readonly #onStart: () => void;
+  readonly #onStart: () => Readonly<Record<string, string>>;
   readonly closed = new Cancellation();
   #waiting: PromiseWithResolvers<void> | null = null;
 
-  /** `onStart` runs before the headers are written; `onStall` when a client is cut for taking nothing. */
-  constructor(response: ServerResponse, requestId: string, onStart: () => void, onStall: () => void) {
+  /**
+   * `onStart` runs before the headers are written, and gives those that every answer has; `onStall` when a client is
+   * cut for taking nothing.
+   */
+  constructor(
+    response: ServerResponse,
+    onStart: () => Readonly<Record<string, string>>,
+    onStall: () => void,
+  ) {
     this.#response = response;
-    this.#requestId = requestId;
     this.#onStart = onStart;
     response.on("close", () => {
       if (!response.writableFinished) {
@@ -42,9 +47,10 @@ export class HttpAnswerSink implements AnswerSink {
 
   start(status: number, headers: Readonly<Record<string, string>>): void {
     if (this.#response.destroyed) return;
-    this.#onStart();
     // Names and values in turn: Node writes them down as they are.
-    const list = ["request-id", this.#requestId, "x-request-id", this.#requestId];
+    const list: string[] = [];
+    const own = this.#onStart();
+    for (const name in own) list.push(name, own[name] as string);
     for (const name in headers) list.push(name, headers[name] as string);
     this.#response.writeHead(status, list);
   }

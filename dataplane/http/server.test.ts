@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer } from "../../test/fakes/test-server.ts";
 import type { InferenceCall } from "../inference/call.ts";
+import { ApiError } from "../lib/api-error.ts";
 import { inferenceRoutes, type InferenceRoutesNeeds } from "./routes/inference.ts";
 import { modelRoutes } from "./routes/models.ts";
 
@@ -41,4 +42,25 @@ test("an answer reaches the client with both request id headers and one log line
     model: "alpha",
   });
   expect(JSON.stringify(server.logged)).not.toMatch(new RegExp(`${sampleKeys.inference}|beta`));
+});
+
+test("answers in OpenAI's dialects say how long they took and their version, errors too; those in Messages do not", async () => {
+  await using server = await startTestServer([
+    inference(async ({ body, sink }) => {
+      if (body.length > 2) throw new ApiError("unavailable", "Not now.");
+      sink.start(200, { "content-type": "application/json" });
+      sink.end("{}");
+    }),
+  ]);
+  const told = async (path: string, body: string) => {
+    const init = { method: "POST", body, headers: { "content-type": "application/json" } };
+    const { status, headers } = await server.fetch(path, init);
+    return [status, headers.get("openai-processing-ms"), headers.get("openai-version")];
+  };
+  for (const path of ["/v1/chat/completions", "/v1/responses"]) {
+    expect(await told(path, "{}")).toEqual([200, expect.stringMatching(/^\d+$/), "2020-10-01"]);
+    expect(await told(path, "{ }")).toEqual([503, expect.stringMatching(/^\d+$/), "2020-10-01"]);
+  }
+  expect(await told("/v1/messages", "{}")).toEqual([200, null, null]);
+  expect(await told("/v1/messages", "{ }")).toEqual([503, null, null]);
 });

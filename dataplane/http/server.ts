@@ -26,6 +26,7 @@ import { errorStyle, pathOf, withLiteralPercents, withoutKeys } from "./error-st
 import { announceKeyless, KeylessConnections, showedKey } from "./keyless-connections.ts";
 import { limits } from "./limits.ts";
 import { dropRest } from "./linger.ts";
+import { ownHeaders } from "./own-headers.ts";
 import { boundPipelining } from "./pipelining.ts";
 import { refuseExpectation, refuseUpgrade, requireHost } from "./protocol.ts";
 import { begin } from "./request-life.ts";
@@ -122,7 +123,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     else dropRest(request.raw);
     reply
       .code(status)
-      .headers({ "request-id": request.id, "x-request-id": request.id, ...errorHeaders(apiError) })
+      .headers({ ...ownHeaders(request, performance.now()), ...errorHeaders(apiError) })
       .type("application/json")
       .send(withoutKeys(JSON.stringify(errorBody(style, apiError, request.id))));
   };

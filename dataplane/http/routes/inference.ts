@@ -7,6 +7,7 @@ import { ApiError } from "../../lib/api-error.ts";
 import { metrics } from "../../telemetry/metrics.ts";
 import { HttpAnswerSink } from "../answer-sink.ts";
 import { limits } from "../limits.ts";
+import { ownHeaders } from "../own-headers.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
 
@@ -55,10 +56,10 @@ async function infer(
     const body = await readBody(request, limits.inferenceBodyBytes);
     const sink = new HttpAnswerSink(
       reply.raw,
-      request.id,
       () => {
         reply.hijack();
         request.firstByteAt = performance.now();
+        return ownHeaders(request, request.firstByteAt);
       },
       () => {
         metrics.streamFaults.inc({ dialect, kind: "stalled_client" });
