@@ -5,14 +5,19 @@ import { errorBody, errorHeaders } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { limits } from "./limits.ts";
+import { slowReads } from "./read-turns.ts";
 import type { HttpServices } from "./route.ts";
 
 /** Answers what is not HTTP, or comes too slowly, on the bare socket. */
 export function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, services: HttpServices): void {
-  // A request that is still coming in has no answer yet that a refusal could spoil.
   const answer = answerOn(socket);
-  const spoils = answer !== null && (answer.headersSent || answer.req.complete);
-  if (error.code === "ECONNRESET" || !socket.writable || spoils) {
+  const isHere = error.code !== "ECONNRESET" && socket.writable;
+  if (isHere && answer?.req.complete === true) {
+    endBehind(socket, answer);
+    return;
+  }
+  // A request that is still coming in may have an answer already, which a refusal would spoil.
+  if (!isHere || answer?.headersSent === true) {
     socket.destroy();
     return;
   }
@@ -36,6 +41,28 @@ export function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, s
   );
   // Whatever still comes is not read; a client that does not hang up is not waited for.
   socket.setTimeout(1000, () => socket.destroy());
+}
+
+/**
+ * Ends the connection behind the answer to a request that came wholly; what follows that request cannot be read, such as the rest of
+ * a body that is longer than its content-length. It is dropped, but slowly.
+ */
+function endBehind(socket: Socket, answer: ServerResponse): void {
+  slowReads.wait(socket);
+  if (ending.has(socket)) return;
+  ending.add(socket);
+  if (!closeWithAnswer(socket)) answer.once("close", () => socket.destroySoon());
+}
+
+/** Connections on which no more requests are read. */
+const ending = new WeakSet<Socket>();
+
+/** Makes the answer under way the last one of its connection. @returns false: none is, or it has begun and cannot say so. */
+export function closeWithAnswer(socket: Socket): boolean {
+  const answer = answerOn(socket);
+  if (answer === null || answer.headersSent) return false;
+  answer.setHeader("connection", "close");
+  return true;
 }
 
 /** True while a request of this connection is being served. */

@@ -154,6 +154,29 @@ test("headers beyond the limit are 431, text that is not HTTP is 400, both with 
   expect(garbage.text()).toMatch(/"type":"error"/);
 });
 
+test("a request is answered, a stream to its end, though what follows it is not HTTP: a body longer than announced", async () => {
+  await using server = await start(async ({ body, sink }) => {
+    await sleep(50);
+    sink.start(200, json);
+    if (body.length > 2) {
+      sink.write("first");
+      await sleep(200);
+    }
+    sink.end(`${body.length}`);
+  });
+  const whole = await dial(server);
+  whole.socket.write(`${head(2)}{}, and so on`);
+  await whole.closed;
+  expect(whole.text()).toMatch(/^HTTP\/1\.1 200 [^]*\r\nconnection: close\r\n[^]*\r\n2\r\n0\r\n\r\n$/i);
+
+  const streamed = await dial(server);
+  streamed.socket.write(`${head(3)}{ }`);
+  await expect.poll(streamed.text).toMatch(/first/);
+  streamed.socket.write("what is this?\r\n\r\n");
+  await streamed.closed;
+  expect(streamed.text()).toMatch(/^HTTP\/1\.1 200 [^]*first[^]*\r\n3\r\n0\r\n\r\n$/);
+});
+
 test("a request without a Host header is 400 with a body and a request id, in the style of its path", async () => {
   await using server = await start(echo);
   const { socket, text } = await dial(server);
