@@ -338,6 +338,24 @@ test("a request that is on its way over an idle connection when draining begins 
   expect(await drained).toBe(true);
 });
 
+test("the answer to a request that was under way when draining began closes its connection", async () => {
+  const go = Promise.withResolvers<void>();
+  let served = 0;
+  await using server = await start(async (call) => {
+    served += 1;
+    await go.promise;
+    await echo(call);
+  });
+  const { socket, text, closed } = await dial(server);
+  socket.write(`${head(2)}{}`);
+  await expect.poll(() => served).toBe(1);
+  const drained = drain(server.server, 5000);
+  go.resolve();
+  await closed;
+  expect(text()).toMatch(/^HTTP\/1\.1 200 [^]*\r\nconnection: close\r\n[^]*"length":2/i);
+  expect(await drained).toBe(true);
+});
+
 test("a stream that does not end in time is cut when draining", async () => {
   await using server = await start(async (call) => {
     call.sink.start(200, { "content-type": "text/event-stream" });

@@ -17,7 +17,7 @@ import type { ByteLease } from "../lib/byte-budget.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
 import { absence } from "./absent.ts";
 import { authenticate } from "./auth.ts";
-import { refuseConnection } from "./bare-socket.ts";
+import { closeWithAnswer, refuseConnection } from "./bare-socket.ts";
 import { beforeBody } from "./before-body.ts";
 import { ClientGone } from "./body-errors.ts";
 import { boundChunks } from "./chunked-bodies.ts";
@@ -44,7 +44,7 @@ export interface HttpServer {
   readonly connections: ReadonlySet<Socket>;
   /** Every route that is served, in the order of registration. */
   readonly routes: readonly ServedRoute[];
-  /** From now on every answer closes its connection, so that clients move to another process. */
+  /** Every answer that begins from now on closes its connection, so that clients move to another process. */
   drain(): void;
 }
 
@@ -217,6 +217,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     routes: served,
     drain: () => {
       draining = true;
+      for (const socket of connections) closeWithAnswer(socket);
     },
   };
 }
