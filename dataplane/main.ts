@@ -108,11 +108,11 @@ const DEFAULT_STORAGE = { maxBytes: 10 * 2 ** 30, maxFiles: 100_000 };
 
 const [command, ...rest] = process.argv.slice(2);
 try {
-  if (command === "migrate") await runMigrations();
+  if (command === "migrate") await runMigrations(rest);
   else if (command === "grant") await runGrant(rest);
-  else if (command === "adopt") await runAdopt();
+  else if (command === "adopt") await runAdopt(rest);
   else if (command === "release-organization") await runRelease(rest);
-  else if (command === "reconcile") await runReconcile();
+  else if (command === "reconcile") await runReconcile(rest);
   else if (command === "audit-log") await runAuditLog(rest);
   else if (command === "why") await runWhy(rest);
   else if (command === undefined) await serveForever(readEnvironment(process.env));
@@ -125,7 +125,13 @@ try {
   process.exit(command === "reconcile" ? 2 : 1);
 }
 
-async function runMigrations(): Promise<void> {
+/** @throws Error where a command that takes no arguments got some: who asks for help does not mean to start it. */
+function refuseArguments(args: readonly string[]): void {
+  if (args.length > 0) throw new Error(`usage: ${command}, without arguments`);
+}
+
+async function runMigrations(args: readonly string[]): Promise<void> {
+  refuseArguments(args);
   await migrate(readMigrateUrl(process.env), { say: (line) => process.stderr.write(`gapura: ${line}\n`) });
 }
 
@@ -149,7 +155,8 @@ async function runRelease(args: readonly string[]): Promise<void> {
   }
 }
 
-async function runAdopt(): Promise<void> {
+async function runAdopt(args: readonly string[]): Promise<void> {
+  refuseArguments(args);
   const { DATABASE_URL, REDIS_URL } = readStores(process.env);
   const postgres = await openPostgres(DATABASE_URL, { maxConnections: 1, onError: () => {} });
   const redis = openRedis(REDIS_URL, { onError: () => {} });
@@ -163,7 +170,8 @@ async function runAdopt(): Promise<void> {
   }
 }
 
-async function runReconcile(): Promise<void> {
+async function runReconcile(args: readonly string[]): Promise<void> {
+  refuseArguments(args);
   const { DATABASE_URL, REDIS_URL } = readStores(process.env);
   const { exact, lines } = await reconcile(DATABASE_URL, REDIS_URL);
   for (const line of lines) process.stdout.write(`${line}\n`);

@@ -89,6 +89,16 @@ test("an incomplete environment is told by name, without a value, and ends with 
   expect(output()).not.toContain("secret");
 });
 
+test.each([
+  ["migrate", 1],
+  ["adopt", 1],
+  ["reconcile", 2],
+])("%s with an argument does nothing: it takes none", async (command, code) => {
+  const { output, ended } = run({ DATABASE_URL: database.url, REDIS_URL: redis.url }, command, "--help");
+  expect(await ended).toBe(code);
+  expect(output()).toBe(`gapura: usage: ${command}, without arguments\n`);
+});
+
 test("readiness says when Redis would forget money, and when it is away", async () => {
   const plane = await start();
   const client = openRedis(redis.url, { onError: () => {} });
