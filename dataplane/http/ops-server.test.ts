@@ -11,6 +11,15 @@ afterEach(() => {
 });
 
 async function start(needs: Partial<OpsNeeds> = {}): Promise<(path: string) => Promise<[number, string]>> {
+  const url = await listen(needs);
+  return async (path) => {
+    const response = await fetch(`${url}${path}`);
+    return [response.status, await response.text()];
+  };
+}
+
+/** @returns its address. */
+async function listen(needs: Partial<OpsNeeds> = {}): Promise<string> {
   const server = createOpsServer({
     log: pino({ level: "silent" }),
     podUid: "pod-1",
@@ -23,16 +32,23 @@ async function start(needs: Partial<OpsNeeds> = {}): Promise<(path: string) => P
   open.push(server);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;
-  return async (path) => {
-    const response = await fetch(`http://127.0.0.1:${port}${path}`);
-    return [response.status, await response.text()];
-  };
+  return `http://127.0.0.1:${port}`;
 }
 
 test("a process is alive even while it is not ready", async () => {
   const get = await start({ loader: { current: null, rejected: null } });
   expect(await get("/healthz")).toEqual([200, "ok\n"]);
   expect(await get("/readyz")).toEqual([503, expect.stringContaining("FAIL configuration")]);
+});
+
+test("another method than GET and HEAD is 405, and told which are allowed", async () => {
+  const url = await listen();
+  const ask = async (method: string) => {
+    const { status, headers } = await fetch(`${url}/metrics`, { method });
+    return [status, headers.get("allow")];
+  };
+  expect(await ask("HEAD")).toEqual([200, null]);
+  expect(await ask("POST")).toEqual([405, "GET, HEAD"]);
 });
 
 test("readiness names what is wrong: a store that fails, hangs, or would forget money", async () => {

@@ -61,6 +61,8 @@ export function createOpsServer(needs: OpsNeeds): Server {
 
 interface Answer {
   readonly status: number;
+  /** The methods that are, with 405. */
+  readonly allow?: string;
   readonly text: string;
   readonly type?: string;
 }
@@ -80,7 +82,8 @@ async function respond(
   const path = pathOf(request.url ?? "/");
   const answer = Object.hasOwn(answers, path) ? answers[path] : undefined;
   let result: Answer;
-  if (request.method !== "GET" && request.method !== "HEAD") result = { status: 405, text: "only GET\n" };
+  if (request.method !== "GET" && request.method !== "HEAD")
+    result = { status: 405, allow: "GET, HEAD", text: "only GET\n" };
   else if (answer === undefined) result = { status: 404, text: `${Object.keys(answers).join(" ")}\n` };
   else {
     try {
@@ -94,6 +97,7 @@ async function respond(
     "content-type": result.type ?? "text/plain; charset=utf-8",
     "content-length": Buffer.byteLength(result.text),
     "cache-control": "no-store",
+    ...(result.allow === undefined ? {} : { allow: result.allow }),
   });
   response.end(request.method === "HEAD" ? undefined : result.text);
 }
