@@ -177,11 +177,13 @@ test("a request is answered, a stream to its end, though what follows it is not 
   expect(streamed.text()).toMatch(/^HTTP\/1\.1 200 [^]*first[^]*\r\n3\r\n0\r\n\r\n$/);
 });
 
-test("a request without a Host header is 400 with a body and a request id, in the style of its path", async () => {
+test("a request without a Host header, or with two, is 400 with a body and a request id, in the style of its path", async () => {
   await using server = await start(echo);
   const { socket, text } = await dial(server);
   socket.write(head(2).replace("host: x\r\n", "") + "{}");
   await expect.poll(text).toMatch(/^HTTP\/1\.1 400 [^]*request-id: req_[^]*no Host header/);
+  socket.write(`${head(2, "Host: y\r\n")}{}`);
+  await expect.poll(text).toMatch(/HTTP\/1\.1 400 [^]*request-id: req_[^]*more than one Host header/);
   socket.destroy();
 });
 

@@ -3,10 +3,20 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { ApiError } from "../lib/api-error.ts";
 import { pathOf } from "./error-style.ts";
 
-/** RFC 9112 §3.2: a request of HTTP/1.1 without a Host is answered 400. */
+/** RFC 9112 §3.2: a request of HTTP/1.1 without a Host is answered 400, and so is any with more than one. */
 export function requireHost({ headers, raw }: FastifyRequest): void {
-  if (headers.host === undefined && raw.httpVersion === "1.1")
-    throw new ApiError("invalid_request", "The request has no Host header.");
+  if (headers.host === undefined) {
+    if (raw.httpVersion === "1.1") throw new ApiError("invalid_request", "The request has no Host header.");
+  } else if (hostsOf(raw.rawHeaders) > 1)
+    throw new ApiError("invalid_request", "The request has more than one Host header.");
+}
+
+/** @param raw names and values in turn, as they came: among the parsed ones Node keeps the first Host only */
+function hostsOf(raw: readonly string[]): number {
+  let hosts = 0;
+  for (let at = 0; at < raw.length; at += 2)
+    if (raw[at]?.length === 4 && raw[at]?.toLowerCase() === "host") hosts += 1;
+  return hosts;
 }
 
 /** RFC 9110 §10.1.1: an expectation that is not understood is answered 417. */
