@@ -3,6 +3,7 @@ import { createParser } from "eventsource-parser";
 import { describe, expect, test } from "vitest";
 import { frameData, frameName, MAX_EVENT_BYTES, SseOverflow, SseReader, SseScanner } from "./sse.ts";
 import { runs } from "../../test/fakes/runs.ts";
+import { computedMs } from "../../test/fakes/computed.ts";
 
 function read(chunks: readonly Buffer[]) {
   const reader = new SseReader();
@@ -147,11 +148,11 @@ describe("bounds", () => {
     const piece = Buffer.alloc(1400, 0x61);
     scanner.push(Buffer.from("data: "));
     const pieces = Math.floor((MAX_EVENT_BYTES - 100) / piece.length);
-    const started = performance.now();
+    const started = computedMs();
     for (let index = 0; index < pieces; index += 1) expect(scanner.push(piece)).toHaveLength(0);
     const [event] = scanner.push(Buffer.from("\n\n"));
     expect(event?.data).toHaveLength(pieces * piece.length);
-    expect(performance.now() - started).toBeLessThan(2000);
+    expect(computedMs() - started).toBeLessThan(2000);
   });
 
   test("a longer event is refused instead of gathered", () => {

@@ -1,4 +1,5 @@
 /** Runs whose outcome hangs on time-outs say nothing of the product when the machine itself stood still for as long. */
+import { computedMs } from "./computed.ts";
 
 const RUNS = 4;
 const LOOK_MS = 10;
@@ -27,13 +28,9 @@ export const standstillMs = (passedMs: number, computedMs: number): number =>
   Math.max(0, passedMs - computedMs - LOOK_MS);
 
 function longestStandstill() {
-  const busyMs = () => {
-    const { user, system } = process.threadCpuUsage();
-    return (user + system) / 1000;
-  };
-  let [at, busy, value] = [performance.now(), busyMs(), 0];
+  let [at, busy, value] = [performance.now(), computedMs(), 0];
   const timer = setInterval(() => {
-    const [now, nowBusy] = [performance.now(), busyMs()];
+    const [now, nowBusy] = [performance.now(), computedMs()];
     value = Math.max(value, standstillMs(now - at, nowBusy - busy));
     [at, busy] = [now, nowBusy];
   }, LOOK_MS);

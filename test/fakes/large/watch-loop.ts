@@ -1,10 +1,5 @@
 /** How long this thread's event loop is held, judged so that other processes of a busy machine do not count. */
-
-/** Seconds of CPU that this thread has used; its resolution is some milliseconds. */
-const cpuMs = (): number => {
-  const { user, system } = process.threadCpuUsage();
-  return (user + system) / 1000;
-};
+import { computedMs } from "../computed.ts";
 
 /**
  * Runs `work` and tells the most CPU time that one turn of the event loop took meanwhile, in milliseconds. Waiting for
@@ -12,10 +7,10 @@ const cpuMs = (): number => {
  */
 export async function longestHoldMs(work: () => Promise<unknown>): Promise<number> {
   let longest = 0;
-  let cpu = cpuMs();
+  let cpu = computedMs();
   let wall = performance.now();
   const timer = setInterval(() => {
-    const [nowCpu, nowWall] = [cpuMs(), performance.now()];
+    const [nowCpu, nowWall] = [computedMs(), performance.now()];
     // Either clock may be ahead of the other by its resolution.
     longest = Math.max(longest, Math.min(nowCpu - cpu, nowWall - wall));
     [cpu, wall] = [nowCpu, nowWall];
