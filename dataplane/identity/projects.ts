@@ -39,6 +39,16 @@ export async function readProjects(
   `);
 }
 
+/** What a filter by project means: an id, known or not, or the id of the project that `default` stands for (rule 5.1). */
+export async function projectIdOf(
+  pool: CommonQueryMethods,
+  organizationId: string,
+  idOrDefault: string,
+): Promise<string> {
+  if (idOrDefault !== "default") return idOrDefault;
+  return (await findProject(pool, organizationId, idOrDefault))?.id ?? idOrDefault;
+}
+
 /** A project by its id, or the one that `default` stands for; null when the organization has no such one. */
 export async function findProject(
   pool: CommonQueryMethods,

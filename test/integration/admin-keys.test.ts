@@ -359,6 +359,14 @@ describe("lists", () => {
     }
   });
 
+  test("rule 5.1: `default` filters by the default project, as its id does", async () => {
+    const { data: projects } = await list("/v1/organization/projects");
+    const byId = projects.find(({ name }) => name === "default")?.id;
+    const ofDefault = await list(`${ORGANIZATION}?workspace_id=default&limit=1000`);
+    expect(ofDefault.data.length).toBeGreaterThan(0);
+    expect(ofDefault).toEqual(await list(`${ORGANIZATION}?workspace_id=${String(byId)}&limit=1000`));
+  });
+
   test("rule 5.6: an empty list has null ids; `status` filters", async () => {
     const filtered = await list(`${ORGANIZATION}?workspace_id=proj_none`);
     expect(filtered).toEqual({

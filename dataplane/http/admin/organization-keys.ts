@@ -4,7 +4,7 @@
  */
 import type { CommonQueryMethods, DatabasePool } from "slonik";
 import { keyStatuses, type ApiKey, type Keys } from "../../identity/keys.ts";
-import { findProject, readOrganizationName } from "../../identity/projects.ts";
+import { findProject, projectIdOf, readOrganizationName } from "../../identity/projects.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Reads } from "../../store/reads.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
@@ -81,7 +81,7 @@ export const organizationKeyRoutes =
           organizationId,
           projectId: null,
           status,
-          workspaceId,
+          workspaceId: workspaceId === null ? null : await projectIdOf(from, organizationId, workspaceId),
           createdBy,
           limit: query.limit ?? USUAL_LIMIT,
           order: query.order,

@@ -1,6 +1,6 @@
 /** `/v1/organization/requests`: what became of an organization's requests (rule 14.2). */
 import { creditsText } from "../../billing/credits.ts";
-import { findProject } from "../../identity/projects.ts";
+import { projectIdOf } from "../../identity/projects.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { tagsOf } from "../../lib/tags.ts";
 import { storedModel } from "../../requests/stored-form.ts";
@@ -44,10 +44,7 @@ export const requestRecordRoutes =
       const texts = [keyId, model, project, code].filter((text) => text !== null);
       if (texts.some((text) => text.includes("\0") || !text.isWellFormed())) return listEnvelope([], false);
       const database = await reads.of(organizationId);
-      const projectId =
-        project === "default"
-          ? ((await findProject(database, organizationId, project))?.id ?? project)
-          : project;
+      const projectId = project === null ? null : await projectIdOf(database, organizationId, project);
       const page = await listRequests(
         database,
         {
