@@ -111,6 +111,7 @@ function readItem(reader: JsonReader, facts: ContentFacts, index: number): void 
   let content = false;
   let parts = 0;
   let encrypted = false;
+  let outputIsObject = false;
   facts.itemStart = start;
   reader.object((key) => {
     if (key === "type") type = reader.string();
@@ -118,7 +119,10 @@ function readItem(reader: JsonReader, facts: ContentFacts, index: number): void 
       encrypted = readEncrypted(reader, facts, [...path, key]);
     else if (key === "role") role = reader.string();
     else if (key === "id") id = reader.string() ?? "";
-    else if (key === "content" || key === "output") {
+    else if (key === "output" && reader.kind() === "object") {
+      outputIsObject = true;
+      reader.skip();
+    } else if (key === "content" || key === "output") {
       content ||= key === "content";
       parts += readParts(reader, facts, [...path, key]);
     } else if (key === "tools") inspectTools(reader, facts, [...path, key], facts.additionalTools);
@@ -126,6 +130,9 @@ function readItem(reader: JsonReader, facts: ContentFacts, index: number): void 
     else walkMember(reader, facts, key, path);
   });
   facts.itemStart = -1;
+  // A screenshot of a hosted computer is one; its item is refused for what it is.
+  if (outputIsObject && !(type !== undefined && hostedItems.test(type)))
+    refuseNoList(facts, [...path, "output"]);
   const span: Span = { start, end: reader.position };
   // The type of a reference may be left out; an item with neither role nor content is nothing else.
   if (type === "item_reference" || (type === undefined && role === undefined && !content))

@@ -220,6 +220,14 @@ const refusals: [Dialect, object, string][] = [
   ["responses", items({ id: "msg_1" }), "unsupported_parameter input[0]"],
   ["responses", items({ type: null, id: "msg_1" }), "unsupported_parameter input[0]"],
   ["responses", items({ type: "code_interpreter_call", container_id: "c" }), "unsupported_content input[0]"],
+  // Its output is an object, before its type or after it; another item's has to be a list.
+  [
+    "responses",
+    items({ output: { type: "computer_screenshot", file_id: "f" }, type: "computer_call_output" }),
+    "unsupported_content input[0]",
+  ],
+  ["responses", items({ type: "computer_call_output", output: {} }), "unsupported_content input[0]"],
+  ["responses", items({ type: "function_call_output", output: {} }), "invalid_type input[0].output"],
   ["responses", items({ type: "file_search_call", id: "c" }), "unsupported_content input[0]"],
   ["responses", items({ type: "mcp_approval_response", id: "c" }), "unsupported_content input[0]"],
   [
