@@ -6,7 +6,7 @@ import { promisify } from "node:util";
 import { expect, test } from "vitest";
 import { startUpstream } from "../fakes/upstream/server.ts";
 import { text } from "../fakes/upstream/script.ts";
-import { readKeys, startProduct, temporaryFolder, writeManifests } from "./product.ts";
+import { fetchServed, readKeys, startProduct, temporaryFolder, writeManifests } from "./product.ts";
 
 const run = promisify(execFile);
 const page = readFileSync(resolve(import.meta.dirname, "../../docs/billing.md"), "utf8");
@@ -39,7 +39,7 @@ test("a key is made, shown and changed as the page says", async () => {
     const { id, key } = await play(make);
     const holder = { KEY: String(key), KEY_ID: String(id) };
     const ask = async () => {
-      const answer = await fetch(`${product.url}/v1/chat/completions`, {
+      const answer = await fetchServed(`${product.url}/v1/chat/completions`, {
         method: "POST",
         headers: { authorization: `Bearer ${holder.KEY}`, "content-type": "application/json" },
         body: JSON.stringify({ model: "m-chat", messages: [{ role: "user", content: "Hello" }] }),

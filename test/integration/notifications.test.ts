@@ -8,7 +8,7 @@ import { Webhook } from "standardwebhooks";
 import { expect, test } from "vitest";
 import { startUpstream } from "../fakes/upstream/server.ts";
 import { text } from "../fakes/upstream/script.ts";
-import { readKeys, startProduct, temporaryFolder, writeManifests } from "./product.ts";
+import { fetchServed, readKeys, startProduct, temporaryFolder, writeManifests } from "./product.ts";
 
 const SECRET = `whsec_${Buffer.alloc(24, 9).toString("base64")}`;
 const page = readFileSync(resolve(import.meta.dirname, "../../docs/billing.md"), "utf8");
@@ -59,7 +59,7 @@ test("a key's spent limit is told once for each threshold, as the page says", as
     const { inference } = readKeys(data);
     // A thousand tokens at 96 micro-credits and a hundred at 480 make 0.144.
     const ask = async () => {
-      const answer = await fetch(`${product.url}/v1/chat/completions`, {
+      const answer = await fetchServed(`${product.url}/v1/chat/completions`, {
         method: "POST",
         headers: { authorization: `Bearer ${inference}`, "content-type": "application/json" },
         body: JSON.stringify({ model: "m-chat", messages: [{ role: "user", content: "Hello" }] }),

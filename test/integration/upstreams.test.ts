@@ -12,7 +12,14 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { privateAuthority, type Certificate } from "../fakes/certificate.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
-import { readKeys, startProduct, temporaryFolder, writeManifests, type Product } from "./product.ts";
+import {
+  fetchServed,
+  readKeys,
+  startProduct,
+  temporaryFolder,
+  writeManifests,
+  type Product,
+} from "./product.ts";
 
 const folder = temporaryFolder();
 const manifests = join(folder.path, "manifests");
@@ -111,7 +118,7 @@ afterAll(async () => {
 });
 
 const ask = (model: string, more: object = {}) =>
-  fetch(`${product.url}/v1/chat/completions`, {
+  fetchServed(`${product.url}/v1/chat/completions`, {
     method: "POST",
     headers: { authorization: `Bearer ${readKeys(data).inference}`, "content-type": "application/json" },
     body: JSON.stringify({ model, messages: [{ role: "user", content: "hi" }], ...more }),
