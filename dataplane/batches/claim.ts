@@ -35,6 +35,12 @@ const claimedSchema = z.object({
 });
 export type ClaimedItem = Readonly<z.infer<typeof claimedSchema>>;
 
+/** Of what nothing more may begin for now. */
+export interface Blocked {
+  readonly models: readonly string[];
+  readonly batches: readonly string[];
+}
+
 /** A batch that has items to run now. */
 export interface BatchInLine {
   readonly id: string;
@@ -52,12 +58,12 @@ const unblocked = (models: readonly string[]) =>
 
 /**
  * The batches in line: the oldest of each organization, then the second of each, and so on. Those of suspended and
- * deleted organizations wait (rule 4.5).
+ * deleted organizations wait (rule 4.5). One that is blocked takes no place in line from those behind it (rule 9.6).
  */
 export async function batchesInLine(
   db: CommonQueryMethods,
   now: number,
-  blockedModels: readonly string[],
+  blocked: Blocked,
 ): Promise<readonly BatchInLine[]> {
   return await db.any(sql.type(z.object({ id: z.string(), organizationId: z.string() }))`
     select id, organization_id as "organizationId"
@@ -65,10 +71,10 @@ export async function batchesInLine(
       select batch.id, batch.organization_id, batch.position,
         row_number() over (partition by batch.organization_id order by batch.position) as place
       from batches batch left join organizations organization on organization.id = batch.organization_id
-      where ${runnable(now)}
+      where ${runnable(now)} and not batch.id = any(${sql.array([...blocked.batches], "text")})
         and not coalesce(organization.suspended or organization.deleted_at is not null, false)
         and exists (
-          select from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blockedModels)}
+          select from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blocked.models)}
         )
     ) as line
     where place <= ${BATCHES_EACH}

@@ -55,6 +55,7 @@ test("rule 9.6: a key at its limit pauses its own batch, and no other of its org
   for (const item of items) scheduler.end(item);
   expect(Object.fromEntries(scheduler.share(open("a1", "a2"), 500))).toEqual({ a2: 8 });
   expect(scheduler.share(open("a1"), 500)).toEqual(new Map());
+  expect([scheduler.blockedBatches(500), scheduler.blockedBatches(1_000)]).toEqual([["a1"], []]);
   // Then half as many as before, and one more for each so many that go well.
   expect(Object.fromEntries(scheduler.share(open("a1", "a2"), 1_000))).toEqual({ a1: 2, a2: 6 });
   for (let index = 0; index < 2; index += 1) scheduler.succeeded(running("a", "a1"), 1_000);

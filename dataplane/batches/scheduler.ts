@@ -124,6 +124,16 @@ export class BatchScheduler {
     return new Map(rooms.filter(([, room]) => room > 0));
   }
 
+  /** Batches of which nothing more may begin for now. */
+  blockedBatches(now: number): string[] {
+    return [...this.#batches.keys()].filter((id) => this.#batchRoom(id, now) <= 0);
+  }
+
+  #batchRoom(id: string, now: number): number {
+    const running = this.#count((one) => one.batchId === id);
+    return this.#roomLeft(this.#batches.get(id), running, now);
+  }
+
   #modelRoom(model: string, now: number): number {
     const running = this.#count((one) => one.model === model);
     return this.#roomLeft(this.#models.get(model), running, now);

@@ -131,7 +131,8 @@ export class BatchWorker {
     if (this.#scheduler.free <= 0 || this.#options.busy?.() === true) return false;
     const now = clock.now();
     const blockedModels = this.#scheduler.blockedModels(now);
-    const shares = this.#scheduler.share(await batchesInLine(pool, now, blockedModels), now);
+    const blocked = { models: blockedModels, batches: this.#scheduler.blockedBatches(now) };
+    const shares = this.#scheduler.share(await batchesInLine(pool, now, blocked), now);
     if (shares.size === 0) return false;
     const modelRooms = this.#scheduler.modelRooms(now);
     const items = await claimItems(pool, workerId, now, { shares, blockedModels, modelRooms });

@@ -54,7 +54,7 @@ export async function claim(
 ): Promise<readonly ClaimedItem[]> {
   await beat(context);
   const now = context.clock.now();
-  const open = await batchesInLine(context.pool, now, []);
+  const open = await batchesInLine(context.pool, now, { models: [], batches: [] });
   if (!open.some(({ id }) => id === batchId)) return [];
   return await claimItems(context.pool, context.workerId, now, {
     shares: new Map([[batchId, most]]),

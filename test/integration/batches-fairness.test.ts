@@ -144,7 +144,9 @@ describe("turns", () => {
       select id, 0, '"a"', 'req_' || id, now(), '{}' from batches
     `);
     const inLine = new Set(
-      (await batchesInLine(plane.pool, Date.now(), [])).map((one) => one.organizationId),
+      (await batchesInLine(plane.pool, Date.now(), { models: [], batches: [] })).map(
+        (one) => one.organizationId,
+      ),
     );
     expect(inLine.size).toBe(200);
     await plane.pool.query(sql.unsafe`delete from batch_items`);

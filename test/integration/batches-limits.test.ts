@@ -95,10 +95,13 @@ const credits = (amount: bigint, per: "day" | "total"): Limits => ({
   credits: { amountMicros: String(amount), per },
 });
 
+const byKey = () => ({ authorization: `Bearer ${sampleKeys.inference}` });
+const byPerson = () => ({ authorization: `Bearer ${issuer.token(signer, {}, { alg: "ES256" })}` });
+
 describe.each([
-  ["a key", /^apikey_/, () => ({ authorization: `Bearer ${sampleKeys.inference}` })],
-  ["a person", /^usr_/, () => ({ authorization: `Bearer ${issuer.token(signer, {}, { alg: "ES256" })}` })],
-] as const)("made by %s", (_, form, caller) => {
+  ["a key", /^apikey_/, byKey, byPerson],
+  ["a person", /^usr_/, byPerson, byKey],
+] as const)("made by %s", (_, form, caller, colleague) => {
   /** What they have spent in all, and what one item costs, measured without a limit. */
   async function spending(): Promise<{ readonly spent: bigint; readonly cost: bigint }> {
     const path = await create("m-chat", caller());
@@ -163,5 +166,19 @@ describe.each([
       completed: ITEMS,
       failed: 0,
     });
+  });
+
+  test("however many batches wait for their limit, those of others in their organization go on", async () => {
+    const { spent } = await spending();
+    await limit(credits(spent, "day"));
+    const waiting: string[] = [];
+    for (let batch = 0; batch < 10; batch += 1) waiting.push(await create("m-chat", caller()));
+    const ended = await plane.ended(await create("m-chat", colleague()));
+    expect(ended["request_counts"]).toMatchObject({ completed: ITEMS, failed: 0 });
+    for (const path of waiting) {
+      expect((await plane.json("GET", path)).body["status"]).toBe("in_progress");
+      await plane.json("POST", `${path}/cancel`);
+      await plane.ended(path);
+    }
   });
 });
