@@ -12,6 +12,7 @@ import type { BatchContext } from "./context.ts";
 import type { BatchBackOff } from "./back-off.ts";
 import { resultLines } from "./results.ts";
 import { reachedBatchStep } from "./steps.ts";
+import type { Turns } from "./turns.ts";
 import { validate } from "./validate.ts";
 
 /** Batches with nothing left to run get ready for their end. */
@@ -23,8 +24,15 @@ export async function closeFinished({ pool, clock }: BatchContext): Promise<void
   if (rowCount > 0) reachedBatchStep("close.done");
 }
 
-/** Reads one input or writes one batch's end, if there is one that no living worker is at. False: there was none. */
-export async function workOnOne(context: BatchContext, backOff: BatchBackOff): Promise<boolean> {
+/**
+ * Reads one input or writes one batch's end, if there is one that no living worker is at: of the organization whose turn
+ * it is the oldest, as either may take a minute (rule 4.5). False: there was none.
+ */
+export async function workOnOne(
+  context: BatchContext,
+  backOff: BatchBackOff,
+  turns: Turns,
+): Promise<boolean> {
   const { pool, clock, log } = context;
   const batch = await pool.maybeOne(sql.type(batchSchema)`
     update batches batch set worker = ${context.workerId}, claim = gen_random_uuid()
@@ -34,11 +42,13 @@ export async function workOnOne(context: BatchContext, backOff: BatchBackOff): P
         -- What is this worker's own was taken for it by a statement whose answer never came.
         and (worker is null or worker = ${context.workerId} or worker not in (select id from batch_workers))
         and not id = any(${sql.array(backOff.ids(clock.now()), "text")})
-      order by position limit 1 for update skip locked
+      order by coalesce(array_position(${sql.array([...turns.organizations], "text")}, organization_id), 0), position
+      limit 1 for update skip locked
     )
     returning ${batchColumns}
   `);
   if (batch === null) return false;
+  turns.had(batch.organizationId);
   try {
     if (batch.state === "validating") await validate(context, batch);
     else await finish(context, batch);

@@ -10,6 +10,7 @@ import { reconcileBatches } from "./reconcile-batches.ts";
 import { discardBatch } from "./create-from-requests.ts";
 import type { BatchContext } from "./context.ts";
 import { closeFinished, workOnOne } from "./finish.ts";
+import { Turns } from "./turns.ts";
 import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "./retention.ts";
 import { createSettler } from "./settle.ts";
@@ -83,7 +84,7 @@ describe("counters that are wrong", () => {
     await closeFinished(context);
     const backOff = new BatchBackOff();
     const work = async () => {
-      await workOnOne(context, backOff);
+      await workOnOne(context, backOff, new Turns());
       return await stateOf(id);
     };
     await expect.poll(work, { timeout: 10_000 }).toBe("ended");
@@ -97,7 +98,7 @@ test("a batch that was taken for this worker by a statement whose answer never c
   await closeFinished(context);
   await change(id, sql.fragment`worker = ${context.workerId}, claim = gen_random_uuid()`);
   const backOff = new BatchBackOff();
-  while (await workOnOne(context, backOff));
+  while (await workOnOne(context, backOff, new Turns()));
   expect(await stateOf(id)).toBe("ended");
 });
 

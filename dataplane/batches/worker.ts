@@ -19,6 +19,7 @@ import { runItem, type ItemEnd, type RunServices } from "./run.ts";
 import { createSettler, type Settler } from "./settle.ts";
 import { reachedBatchStep } from "./steps.ts";
 import { BatchScheduler, type SchedulerLimits } from "./scheduler.ts";
+import { Turns } from "./turns.ts";
 import { beat, leave, takeFromDead, takeUnknown } from "./workers.ts";
 
 /** Milliseconds. */
@@ -59,6 +60,7 @@ export class BatchWorker {
   readonly #headroom: Headroom;
   readonly #settler: Settler;
   readonly #backOff = new BatchBackOff();
+  readonly #turns = new Turns();
   readonly #loops: Recurring[];
   readonly #filling: WakingLoop;
   readonly #ending: WakingLoop;
@@ -213,7 +215,7 @@ export class BatchWorker {
   async #tend(): Promise<boolean> {
     await expireOverdue(this.#engine);
     await closeFinished(this.#engine);
-    return await workOnOne(this.#engine, this.#backOff);
+    return await workOnOne(this.#engine, this.#backOff, this.#turns);
   }
 }
 

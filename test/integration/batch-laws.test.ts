@@ -13,6 +13,7 @@ import type { ClaimedItem } from "../../dataplane/batches/claim.ts";
 import type { BatchContext } from "../../dataplane/batches/context.ts";
 import { expireOverdue } from "../../dataplane/batches/expire.ts";
 import { closeFinished, workOnOne } from "../../dataplane/batches/finish.ts";
+import { Turns } from "../../dataplane/batches/turns.ts";
 import { BatchBackOff } from "../../dataplane/batches/back-off.ts";
 import { storeEnds, type Ended } from "../../dataplane/batches/store-ends.ts";
 import { takeFromDead, takeUnknown } from "../../dataplane/batches/workers.ts";
@@ -96,7 +97,7 @@ class Worker {
   async tend(): Promise<void> {
     await expireOverdue(this.context);
     await closeFinished(this.context);
-    await workOnOne(this.context, new BatchBackOff());
+    await workOnOne(this.context, new BatchBackOff(), new Turns());
   }
 }
 

@@ -3,9 +3,13 @@ import { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { BatchBackOff } from "../../dataplane/batches/back-off.ts";
 import { batchesInLine } from "../../dataplane/batches/claim.ts";
 import { createFromRequests } from "../../dataplane/batches/create-from-requests.ts";
+import { workOnOne } from "../../dataplane/batches/finish.ts";
 import type { LiveLoad } from "../../dataplane/batches/headroom.ts";
+import { Turns } from "../../dataplane/batches/turns.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { withFaults, type FakeUpstream, type LoggedRequest } from "../fakes/upstream/server.ts";
 import { openGround, type Ground } from "./batches-ground.ts";
@@ -152,6 +156,27 @@ describe("turns", () => {
     await plane.pool.query(sql.unsafe`delete from batch_items`);
     await plane.pool.query(sql.unsafe`delete from batches`);
   });
+});
+
+test("inputs are read in turns: one organization's many files do not hold up another's", async () => {
+  plane = await BatchPlane.open(ground.stores, { upstreamUrl: upstream.url, working: false });
+  // Of files that are gone, as they are read at once; all of org_a's came before.
+  await plane.pool.query(sql.unsafe`
+    insert into batches (id, organization_id, project_id, key_id, form, dialect, state, created_at, expires_at)
+    select 'batch_' || batch, case when batch < 6 then 'org_a' else 'org_b' end, '', '', 'openai', 'chat', 'validating',
+      now(), now() + interval '1 day'
+    from generate_series(0, 8) as batch
+  `);
+  const turns = new Turns();
+  const read: string[] = [];
+  const ended = sql.type(z.object({ id: z.string() }))`
+    select id from batches where state = 'ended' order by position
+  `;
+  while (await workOnOne(plane.context, new BatchBackOff(), turns)) {
+    const ids = await plane.pool.anyFirst(ended);
+    read.push(...ids.filter((id) => !read.includes(id)));
+  }
+  expect(read.map((id) => id.replace("batch_", ""))).toEqual(["0", "6", "1", "7", "2", "8", "3", "4", "5"]);
 });
 
 describe("bounds", () => {
