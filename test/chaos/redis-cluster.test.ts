@@ -162,8 +162,9 @@ test.each(["planned", "SIGKILL", "SIGSTOP"] as const)(
     if (how === "planned") await cluster.plan(port);
     else {
       back = await cluster.lose(port, how);
-      await traffic.more(1, [...others]);
+      // Before a replica can have been elected.
       if (how === "SIGKILL") seen.push(await ready());
+      await traffic.more(1, [...others]);
       await cluster.replaced(port);
     }
     const replacedAt = performance.now();
