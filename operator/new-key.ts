@@ -1,6 +1,7 @@
 /** Generated keys of organizations. */
 import { randomInt } from "node:crypto";
-import { type KeyForm, keyPrefixes } from "./plan/credentials.ts";
+import { keyPrefixes } from "../dataplane/config/schema.ts";
+import type { KeyForm } from "./plan/credentials.ts";
 
 const BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 

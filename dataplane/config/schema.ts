@@ -21,6 +21,9 @@ export const MAX_SHARD_BYTES = 700 * 1024;
 export const ROUTING_SHARDS = 8;
 export const CREDENTIAL_SHARDS = 2;
 
+/** How keys begin (service.md "Authentication"), wherever they are made, declared or shown. */
+export const keyPrefixes = { inference: "sk-svc-", admin: "sk-adm-svc-" } as const;
+
 /**
  * No policy opens these (rule 3.16): link-local, cloud metadata, and addresses that mean no single host. The operator
  * refuses a network that overlaps one, the data plane an address in one.

@@ -1,6 +1,7 @@
 /** Who is calling, and whether they may call this. Source: service.md "Authentication", dialects.md §A1, rules.md 5.8, 13.3. */
 import { hash } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
+import { keyPrefixes } from "../config/schema.ts";
 import type { Directory, People, Principal } from "../identity/principal.ts";
 import { hasTokenForm } from "../identity/tokens/verify.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -10,10 +11,9 @@ import { tooManyRefusals, type UnknownCallers } from "./unknown-callers.ts";
 export type KeyKind = "inference" | "admin";
 
 const shapes: Record<KeyKind, RegExp> = {
-  inference: /^sk-svc-[0-9A-Za-z]{40}$/,
-  admin: /^sk-adm-svc-[\x21-\x7e]{1,200}$/,
+  inference: new RegExp(`^${keyPrefixes.inference}[0-9A-Za-z]{40}$`),
+  admin: new RegExp(`^${keyPrefixes.admin}[\\x21-\\x7e]{1,200}$`),
 };
-const prefixes: Record<KeyKind, string> = { inference: "sk-svc-", admin: "sk-adm-svc-" };
 const names: Record<KeyKind, string> = { inference: "an inference key", admin: "an admin key" };
 /** Of people. */
 const roles: Record<Principal["kind"], string> = { inference: "Member", admin: "Admin", viewer: "Viewer" };
@@ -97,7 +97,7 @@ function checkedPerson(person: Principal, { method, needed }: Authentication): P
   if (kind !== "viewer" || needed !== "admin")
     throw new ApiError(
       "authentication",
-      `invalid x-api-key: this endpoint needs ${names[needed]} (${prefixes[needed]}…) or a token with the role ${needed === "admin" ? "Admin or Viewer" : "Member"}; yours has the role ${roles[kind]}.`,
+      `invalid x-api-key: this endpoint needs ${names[needed]} (${keyPrefixes[needed]}…) or a token with the role ${needed === "admin" ? "Admin or Viewer" : "Member"}; yours has the role ${roles[kind]}.`,
     );
   if (method === "GET" || method === "HEAD") return person;
   throw new ApiError(
@@ -112,7 +112,7 @@ const hasKeyForm = (key: string): boolean => shapes.inference.test(key) || shape
 /** What is told of a key that is unknown, or cannot be one. */
 function notValid(key: string, needed: KeyKind): ApiError {
   const other: KeyKind = needed === "inference" ? "admin" : "inference";
-  return key.startsWith(prefixes[other]) ? wrongKind(needed) : invalidKey();
+  return key.startsWith(keyPrefixes[other]) ? wrongKind(needed) : invalidKey();
 }
 
 function checkedKey(principal: Principal, needed: KeyKind): Principal {
@@ -132,5 +132,5 @@ const invalidKey = () => new ApiError("authentication", "invalid x-api-key: inco
 const wrongKind = (needed: KeyKind) =>
   new ApiError(
     "authentication",
-    `invalid x-api-key: this endpoint needs ${names[needed]} (${prefixes[needed]}…).`,
+    `invalid x-api-key: this endpoint needs ${names[needed]} (${keyPrefixes[needed]}…).`,
   );

@@ -7,23 +7,26 @@ import { createHash } from "node:crypto";
 import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
-import type { NewId } from "../lib/ids.ts";
+import { newKeySecret, type NewId } from "../lib/ids.ts";
 import { pageFrom, type PageAsked } from "../store/list-page.ts";
 import type { Reads } from "../store/reads.ts";
 import { bumpKeyEpoch } from "../billing/accounts.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "../billing/holds.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
-import { limitsSchema, type Limits } from "../config/schema.ts";
+import { keyPrefixes, limitsSchema, type Limits } from "../config/schema.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
 import type { Principal } from "./principal.ts";
 import { writeAuditLog, type Actor, type FieldChanges } from "./audit-log.ts";
 
-/** `sk-svc-` and so much of the secret may be shown; 34 characters stay unknown. */
-const HINT_CHARACTERS = "sk-svc-".length + 6;
+/** The prefix and so much of the secret may be shown; 34 characters stay unknown. */
+const HINT_CHARACTERS = keyPrefixes.inference.length + 6;
 const TELL_ATTEMPTS = 3;
 /** Keys that an organization may have made and not deleted: as many as one page of the longest list shows. */
 export const MOST_KEYS = 10_000;
+
+/** A new inference key. */
+export const newInferenceKey = (): string => `${keyPrefixes.inference}${newKeySecret()}`;
 
 export const keyStatuses = ["active", "inactive"] as const;
 

@@ -31,5 +31,5 @@ export type NewId = (prefix: IdPrefix) => string;
 /** A random id such as `msg_4fR…`: the prefix, an underscore and 24 base62 characters (142 bits). */
 export const newId: NewId = (prefix) => `${prefix}_${random24()}`;
 
-/** A new inference key: `sk-svc-` and 40 base62 characters (service.md "Authentication"), from a cryptographic source. */
-export const newInferenceKey = (): string => `sk-svc-${random40()}`;
+/** The secret of a key: 40 base62 characters from a cryptographic source (service.md "Authentication"). */
+export const newKeySecret = (): string => random40();

@@ -1,5 +1,6 @@
 /** Resolving Secrets: values of upstreams and engines, and the digests of declared keys. */
 import { createHash } from "node:crypto";
+import { keyPrefixes } from "../../dataplane/config/schema.ts";
 import type { Fault, ResolvedReason, Secrets } from "./objects.ts";
 import type { Prior } from "./prior.ts";
 
@@ -101,8 +102,6 @@ export function signingSecretFault(value: string): string | null {
     : "the value is no secret for signing (whsec_ and 24 to 64 bytes in base64)";
 }
 
-/** How keys begin (service.md "Authentication"). */
-export const keyPrefixes = { inference: "sk-svc-", admin: "sk-adm-svc-" } as const;
 export type KeyForm = keyof typeof keyPrefixes;
 /** The prefix and 40 base62 characters; of an admin key further characters. */
 const forms: Readonly<Record<KeyForm, RegExp>> = {
