@@ -20,8 +20,10 @@ export interface ListQuery {
 
 /** Items of a page where no limit is asked for. */
 export const USUAL_LIMIT = 20;
-const MAX_LIMIT_BY_ID = 1000;
-const MAX_LIMIT = 10_000;
+/** The most items of a page. */
+export const MAX_LIMIT = 10_000;
+/** The same where items are named by id (dialects.md §A4), and of keys, people and requests. */
+export const MAX_SHORT_LIMIT = 1_000;
 
 /**
  * @param maxLimit of a list that has one of its own, whichever style is used.
@@ -43,7 +45,7 @@ export function readListQuery(query: Query, maxLimit?: number): ListQuery {
   const [parameter] = given[0] ?? [];
   const id = afterId ?? beforeId ?? after ?? (page === null ? null : openPage(page));
   return {
-    limit: readLimit(query, maxLimit ?? (byId ? MAX_LIMIT_BY_ID : MAX_LIMIT)),
+    limit: readLimit(query, maxLimit ?? (byId ? MAX_SHORT_LIMIT : MAX_LIMIT)),
     order: readOrder(query),
     cursor:
       parameter === undefined || id === null

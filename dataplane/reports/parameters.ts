@@ -73,9 +73,12 @@ export function readWidth(query: ReportQuery, widths: readonly Width[]): Width {
   return width;
 }
 
-/** The page that `page` (default 1) and `limit` (buckets of a page, default 20) ask for. @throws ApiError 400 */
+/** Buckets of a page where no limit is asked for. */
+export const USUAL_BUCKETS = 20;
+
+/** The page that `page` (default 1) and `limit` (buckets of a page) ask for. @throws ApiError 400 */
 export function readBucketPage(query: ReportQuery, range: BucketRange, maxLimit: number): BucketPage {
-  const limit = readInteger(query, "limit", 1, maxLimit) ?? 20;
+  const limit = readInteger(query, "limit", 1, maxLimit) ?? USUAL_BUCKETS;
   const page = readInteger(query, "page", 1, Number.MAX_SAFE_INTEGER) ?? 1;
   const buckets = (range.to - range.from) / range.widthMs;
   // Compared as numbers of buckets: a huge page is past the end, not an overflow.

@@ -7,7 +7,14 @@ import { keyStatuses, type ApiKey, type Keys } from "../../identity/keys.ts";
 import { findProject, projectIdOf, readOrganizationName } from "../../identity/projects.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Reads } from "../../store/reads.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
+import {
+  listEnvelope,
+  MAX_SHORT_LIMIT,
+  readListQuery,
+  unknownCursor,
+  type Query,
+  USUAL_LIMIT,
+} from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
 import {
@@ -23,8 +30,6 @@ import {
   readOne,
   requireDone,
 } from "./requests.ts";
-
-const MAX_LIMIT = 1000;
 
 export interface AdminNeeds {
   readonly pool: DatabasePool;
@@ -65,7 +70,7 @@ export const organizationKeyRoutes =
 
     app.get("/v1/organizations/api_keys", access, async (request) => {
       const asked = request.query as Query;
-      const query = readListQuery(asked, MAX_LIMIT);
+      const query = readListQuery(asked, MAX_SHORT_LIMIT);
       const { cursor } = query;
       const workspaceId = readOne(asked, "workspace_id");
       const createdBy = readOne(asked, "created_by_user_id");

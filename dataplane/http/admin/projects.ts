@@ -14,6 +14,7 @@ import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import {
   listEnvelope,
+  MAX_LIMIT,
   pageOf,
   readListQuery,
   unknownCursor,
@@ -38,8 +39,6 @@ import {
   requireDone,
   unixSeconds,
 } from "./requests.ts";
-
-const MAX_LIMIT = 10_000;
 
 export interface ProjectNeeds {
   readonly pool: DatabasePool;

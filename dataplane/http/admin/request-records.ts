@@ -6,11 +6,17 @@ import { tagsOf } from "../../lib/tags.ts";
 import { storedModel } from "../../requests/stored-form.ts";
 import { findRequest, listRequests, type KeptRequest } from "../../requests/read-records.ts";
 import type { Reads } from "../../store/reads.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
+import {
+  listEnvelope,
+  MAX_SHORT_LIMIT,
+  readListQuery,
+  unknownCursor,
+  type Query,
+  USUAL_LIMIT,
+} from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { pathId, readOne, unixSeconds } from "./requests.ts";
 
-const MAX_LIMIT = 1000;
 /** The year 9999: what a database's time and a JavaScript date both hold. */
 const LAST_SECOND = 253_402_300_799;
 
@@ -29,7 +35,7 @@ export const requestRecordRoutes =
     app.get("/v1/organization/requests", access, async (request) => {
       const { organizationId } = callerOf(request);
       const asked = request.query as Query;
-      const { limit, order, cursor } = readListQuery(asked, MAX_LIMIT);
+      const { limit, order, cursor } = readListQuery(asked, MAX_SHORT_LIMIT);
       const keyId = readOne(asked, "api_key_id");
       const model = readOne(asked, "model");
       const project = readOne(asked, "project_id");

@@ -4,12 +4,18 @@ import type { Principal } from "../../identity/principal.ts";
 import type { CommonQueryMethods } from "slonik";
 import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
+import {
+  listEnvelope,
+  MAX_SHORT_LIMIT,
+  readListQuery,
+  unknownCursor,
+  type Query,
+  USUAL_LIMIT,
+} from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
 import { pathId, unixSeconds } from "./requests.ts";
 
-const MAX_LIMIT = 1000;
 /** Stands for the id of whoever asks. */
 const ME = "me";
 
@@ -35,7 +41,7 @@ export const userRoutes =
 
     app.get("/v1/organization/users", access, async (request) => {
       const { organizationId } = callerOf(request);
-      const { limit, order, cursor } = readListQuery(request.query as Query, MAX_LIMIT);
+      const { limit, order, cursor } = readListQuery(request.query as Query, MAX_SHORT_LIMIT);
       if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
       const pool = await reads.of(organizationId);
       const page = await listPeople(pool, organizationId, { limit: limit ?? USUAL_LIMIT, order, cursor });

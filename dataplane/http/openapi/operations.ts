@@ -1,7 +1,8 @@
 /** Every operation of the service, under the method and URL that its route has. */
 import { z } from "zod";
 import { exportFormats, exportTypes } from "../../reports/focus/export.ts";
-import { USUAL_LIMIT } from "../list-query.ts";
+import { MAX_LIMIT, MAX_SHORT_LIMIT, USUAL_LIMIT } from "../list-query.ts";
+import { USUAL_BUCKETS } from "../../reports/parameters.ts";
 import * as schemas from "./schemas.ts";
 
 export interface ApiOperation {
@@ -29,10 +30,11 @@ const listQuery = (maxLimit: number, unlimited?: string) => {
     after: z.string().optional().describe("Id of the last object of the previous page"),
     after_id: z.string().optional(),
     before_id: z.string().optional(),
+    page: z.string().optional().describe("`next_page` of the previous page"),
     order,
   });
 };
-const filesQuery = listQuery(10_000).extend({
+const filesQuery = listQuery(MAX_LIMIT).extend({
   purpose: z.string().optional(),
   ids: z.array(z.string()).optional(),
 });
@@ -44,7 +46,7 @@ const moment = z.union([
 const start = moment.optional().describe("Default: 7 days ago. Snaps down to a whole UTC bucket");
 const end = moment.optional().describe("Exclusive. Default: now");
 const pages = (maxLimit: number) => ({
-  limit: z.int().min(1).max(maxLimit).default(20).optional().describe("Buckets of a page"),
+  limit: z.int().min(1).max(maxLimit).default(USUAL_BUCKETS).optional().describe("Buckets of a page"),
   page: z.int().min(1).default(1).optional().describe("`next_page` of the page before"),
 });
 const width = z.enum(["1d", "1h"]).default("1d").optional();
@@ -97,7 +99,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/models": {
     summary: "List the models",
-    query: listQuery(10_000, `all; ${USUAL_LIMIT} with \`anthropic-version\``),
+    query: listQuery(MAX_LIMIT, `all; ${USUAL_LIMIT} with \`anthropic-version\``),
     answer: json(schemas.modelList),
   },
   "GET /v1/models/*": { summary: "One model; its id may hold slashes", answer: json(schemas.model) },
@@ -121,7 +123,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/messages/batches": {
     summary: "List message batches",
-    query: listQuery(10_000),
+    query: listQuery(MAX_LIMIT),
     answer: json(schemas.messageBatchList),
   },
   "GET /v1/messages/batches/:id": { summary: "One message batch", answer: json(schemas.messageBatchBody) },
@@ -142,7 +144,11 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
     body: json(schemas.newBatch),
     answer: json(schemas.batch),
   },
-  "GET /v1/batches": { summary: "List batches", query: listQuery(10_000), answer: json(schemas.batchList) },
+  "GET /v1/batches": {
+    summary: "List batches",
+    query: listQuery(MAX_LIMIT),
+    answer: json(schemas.batchList),
+  },
   "GET /v1/batches/:id": { summary: "One batch", answer: json(schemas.batch) },
   "POST /v1/batches/:id/cancel": { summary: "Cancel a batch", answer: json(schemas.batch) },
   "GET /v1/organizations/me": { summary: "The organization of the key", answer: json(schemas.organization) },
@@ -153,7 +159,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/organizations/api_keys": {
     summary: "List the organization's keys",
-    query: listQuery(1000).extend({
+    query: listQuery(MAX_SHORT_LIMIT).extend({
       status: z.enum(["active", "inactive"]).optional(),
       workspace_id: z.string().optional(),
       created_by_user_id: z.string().optional(),
@@ -196,7 +202,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/organization/projects": {
     summary: "List the organization's projects",
-    query: listQuery(10_000, "all").extend({ include_archived: z.boolean().default(false).optional() }),
+    query: listQuery(MAX_LIMIT, "all").extend({ include_archived: z.boolean().default(false).optional() }),
     answer: json(schemas.projectList),
   },
   "POST /v1/organization/projects/:project": {
@@ -206,7 +212,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/organization/projects/:project/api_keys": {
     summary: "List a project's keys",
-    query: listQuery(10_000),
+    query: listQuery(MAX_LIMIT),
     answer: json(schemas.projectKeyList),
   },
   "POST /v1/organization/projects/:project/api_keys": {
@@ -271,7 +277,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/organization/users": {
     summary: "People who came with tokens, the newest first",
-    query: listQuery(1000),
+    query: listQuery(MAX_SHORT_LIMIT),
     answer: json(schemas.userList),
   },
   "GET /v1/organization/users/:id": {
@@ -280,7 +286,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/organization/requests": {
     summary: "What became of requests for inference, newest first",
-    query: listQuery(1000).extend({
+    query: listQuery(MAX_SHORT_LIMIT).extend({
       from: z.int().optional().describe("Unix seconds"),
       to: z.int().optional().describe("Unix seconds, exclusive"),
       api_key_id: z.string().optional(),
