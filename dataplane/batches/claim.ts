@@ -92,7 +92,8 @@ export interface Claim {
 }
 
 /**
- * Takes items of each batch, in the order of its input. A worker that the others took for dead gets none until its
+ * Takes items of each batch, in the order of its input; where a model has fewer places than there are items, those of
+ * organizations in turn, and of each one's batches in turn; by lot who is first (rule 4.5). A worker that the others took for dead gets none until its
  * next sign of life: they would take them from it again.
  */
 export async function claimItems(
@@ -113,8 +114,16 @@ export async function claimItems(
         order by item.number limit share.count
         for update skip locked
       ) as item
+    ), within_batches as (
+      select locked.*, batch.organization_id,
+        row_number() over (partition by locked.model, locked.batch_id order by locked.number) as turn
+      from locked join batches batch on batch.id = locked.batch_id
+    ), within_organizations as (
+      select *, row_number() over (partition by model, organization_id order by turn, random()) as turn_of_all
+      from within_batches
     ), counted as (
-      select *, row_number() over (partition by model order by number, batch_id) as place from locked
+      select *, row_number() over (partition by model order by turn_of_all, random()) as place
+      from within_organizations
     ), picked as (
       select counted.batch_id, counted.number
       from counted left join unnest(${sql.array([...modelRooms.keys()], "text")}, ${sql.array([...modelRooms.values()], "int4")})

@@ -5,7 +5,7 @@ import { sql } from "slonik";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { BatchBackOff } from "../../dataplane/batches/back-off.ts";
-import { batchesInLine } from "../../dataplane/batches/claim.ts";
+import { batchesInLine, claimItems } from "../../dataplane/batches/claim.ts";
 import { createFromRequests } from "../../dataplane/batches/create-from-requests.ts";
 import { workOnOne } from "../../dataplane/batches/finish.ts";
 import type { LiveLoad } from "../../dataplane/batches/headroom.ts";
@@ -156,6 +156,36 @@ describe("turns", () => {
     await plane.pool.query(sql.unsafe`delete from batch_items`);
     await plane.pool.query(sql.unsafe`delete from batches`);
   });
+});
+
+test("the few places of a model that refuses some go to organizations in turn, however far their batches are", async () => {
+  await open({ busy: () => true }, []);
+  // One is a long way through its requests, two others of another organization begin.
+  await plane.pool.query(sql.unsafe`
+    insert into batches (id, organization_id, project_id, key_id, form, dialect, state, total, created_at, expires_at)
+    select id, organization, '', '', 'messages', 'messages', 'in_progress', 100, now(), now() + interval '1 day'
+    from (values ('far', 'org_a'), ('new', 'org_b'), ('newer', 'org_b')) as made (id, organization)
+  `);
+  await plane.pool.query(sql.unsafe`
+    insert into batch_items (batch_id, number, custom_id, request_id, accepted_at, model, body)
+    select batches.id, case batches.id when 'far' then 5000 else 0 end + item, '"a"', 'req_' || batches.id || item, now(), 'm', '{}'
+    from batches, generate_series(0, 99) as item
+  `);
+  const claimed = async (room: number) => {
+    const shares = new Map(["far", "new", "newer"].map((id) => [id, 20]));
+    const items = await claimItems(plane.pool, plane.context.workerId, Date.now(), {
+      shares,
+      blockedModels: [],
+      modelRooms: new Map([["m", room]]),
+    });
+    return items.map(({ batchId }) => batchId).toSorted();
+  };
+  expect(await claimed(4)).toEqual(["far", "far", "new", "newer"]);
+  const one = new Set<string | undefined>();
+  for (let time = 0; time < 60; time += 1) one.add((await claimed(1))[0]);
+  expect(one).toEqual(new Set(["far", "new", "newer"]));
+  await plane.pool.query(sql.unsafe`delete from batch_items`);
+  await plane.pool.query(sql.unsafe`delete from batches`);
 });
 
 test("inputs are read in turns: one organization's many files do not hold up another's", async () => {
