@@ -93,8 +93,8 @@ export interface Claim {
 
 /**
  * Takes items of each batch, in the order of its input; where a model has fewer places than there are items, those of
- * organizations in turn, and of each one's batches in turn; by lot who is first (rule 4.5). A worker that the others took for dead gets none until its
- * next sign of life: they would take them from it again.
+ * organizations in turn, and of each one's batches in turn; by lot who is first (rule 4.5). A worker that the others took
+ * for dead gets none until its next sign of life: they would take them from it again.
  */
 export async function claimItems(
   db: CommonQueryMethods,
