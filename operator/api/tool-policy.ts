@@ -89,7 +89,7 @@ const egress = withRules(
         .max(512)
         .regex(
           /^https?:\/\/[-._A-Za-z0-9[\]:]+\/?$/,
-          "must be the http:// or https:// address of a proxy, without a path",
+          "must be the http:// or https:// address of a proxy, without a user, a password or a path",
         ),
       "Forward proxy. Names are still resolved and judged here.",
       { example: "http://egress:3128" },

@@ -7,7 +7,7 @@ const MAX_ANSWER_BYTES = 16 * 1024;
 /**
  * Opens a tunnel through a forward proxy by CONNECT, for port 80 as well: with absolute-form requests the proxy
  * would resolve the name again. `target` is a judged address literal, or a name for a proxy that resolves.
- * The proxy's own address comes from the ToolPolicy and is not judged.
+ * The proxy's own address comes from the ToolPolicy, which may hold no credentials, and is not judged.
  * @throws when the proxy cannot be reached or refuses.
  */
 export async function openTunnel(
@@ -19,12 +19,7 @@ export async function openTunnel(
   const proxy = new URL(proxyUrl);
   const socket = await connectProxy(proxy, signal);
   const authority = `${isIPv6(target) ? `[${target}]` : target}:${port}`;
-  const credentials = `${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`;
-  const authorization =
-    proxy.username === ""
-      ? ""
-      : `proxy-authorization: Basic ${Buffer.from(credentials).toString("base64")}\r\n`;
-  socket.write(`CONNECT ${authority} HTTP/1.1\r\nhost: ${authority}\r\n${authorization}\r\n`);
+  socket.write(`CONNECT ${authority} HTTP/1.1\r\nhost: ${authority}\r\n\r\n`);
   try {
     const { status, rest } = await readAnswer(socket, signal);
     if (status !== 200) throw new Error(`proxy answered ${status}`);
