@@ -7,6 +7,7 @@ import { outputOf } from "./judge.ts";
 import type { PlaneIndex } from "./plan.ts";
 import { answerText, question } from "./provider.ts";
 import type { SoakWorld } from "./world.ts";
+import { UNJUDGED_AGENT } from "../vendor/unjudged.ts";
 
 /** Longer than any time-out of the gateway's own. */
 const PATIENCE_MS = 60_000;
@@ -20,7 +21,7 @@ export interface Exchanging {
   readonly what: string;
   readonly plane: PlaneIndex;
   readonly marker?: number;
-  readonly init: RequestInit;
+  readonly init: Omit<RequestInit, "headers"> & { readonly headers: Readonly<Record<string, string>> };
   readonly path: string;
   /** The client leaves after so long. */
   readonly leavesAfterMs?: number;
@@ -50,6 +51,7 @@ export async function exchange(world: SoakWorld, log: Exchange[], how: Exchangin
   try {
     const answer = await fetch(`${world.url(how.plane)}${how.path}`, {
       ...how.init,
+      headers: { ...how.init.headers, "user-agent": UNJUDGED_AGENT },
       signal: AbortSignal.any([leaves.signal, late]),
     });
     ({ status } = answer);

@@ -6,6 +6,7 @@ import { appendFileSync } from "node:fs";
 import { afterAll, inject } from "vitest";
 import { type Dialect, dialectPath, dialects } from "../../dataplane/dialects/dialect.ts";
 import { type Seen, seenIn, shapeOf } from "./seen.ts";
+import { UNJUDGED_AGENT } from "./unjudged.ts";
 
 /** Of one answer; what is longer is of a test about length. */
 const MOST_KEPT = 1024 * 1024;
@@ -34,7 +35,8 @@ globalThis.fetch = async (input, init) => {
   const dialect = dialectOf(pathname);
   // Only what the gateway answers has such an id.
   const isOurs = response.headers.get("request-id")?.startsWith("req_") === true;
-  if (dialect === undefined || !isOurs || response.body === null) return response;
+  const isUnjudged = new Headers(init?.headers).get("user-agent") === UNJUDGED_AGENT;
+  if (dialect === undefined || !isOurs || isUnjudged || response.body === null) return response;
   const told = { dialect, status: response.status, type: response.headers.get("content-type") ?? "" };
   return tapped(response, response.body, (text, ended) => keep(seenIn({ ...told, text, ended })));
 };
