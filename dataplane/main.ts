@@ -364,7 +364,7 @@ async function serveForever(environment: Environment): Promise<void> {
     large,
     log,
     holds,
-    serve: serveWith(patientCallLimit(admit, clock)),
+    serve: serveWith(patientCallLimit(admit)),
     snapshot,
     limitsOf: (keyId, projectId) => directory.limitsOf(keyId, projectId),
     random: Math.random,

@@ -75,7 +75,6 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
       snapshot: services.snapshot(),
       meter: charge.meter,
       batchId: item.batchId,
-      patientUntil: item.expiresAt,
       sink,
       log,
       summary,

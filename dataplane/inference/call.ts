@@ -72,8 +72,6 @@ export interface InferenceCall {
   readonly meter: Meter;
   /** Set for an item of a batch. */
   readonly batchId: string | null;
-  /** Its tool calls may wait for room in the organization's minute until then, Unix milliseconds; absent: not at all. */
-  readonly patientUntil?: number;
   readonly sink: AnswerSink;
   /** Output items of the organization's recent Responses answers; absent where they mean nothing. */
   readonly items?: OutputItems;

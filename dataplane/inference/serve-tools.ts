@@ -82,7 +82,6 @@ class ToolServing {
       policy,
       tools: work.beginning.tools,
       prior: work.prior,
-      patientUntil: call.patientUntil ?? null,
       credential: (id) => call.snapshot.credential(id),
       askModel: askModelOf(
         call.snapshot,

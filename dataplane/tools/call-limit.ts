@@ -3,15 +3,8 @@ import type { RedisStore } from "../store/redis-servers.ts";
 import { nanoid } from "nanoid";
 import { loadScript } from "../store/redis.ts";
 
-/**
- * Counts one call. False: the organization has made as many as it may in the last minute.
- * @param until Unix milliseconds until which the call may wait for room, where calls are waited for.
- */
-export type AdmitToolCall = (
-  organizationId: string,
-  limit: number,
-  until?: number | null,
-) => Promise<boolean>;
+/** Counts one call. False: the organization has made as many as it may in the last minute. */
+export type AdmitToolCall = (organizationId: string, limit: number) => Promise<boolean>;
 
 const count = loadScript(new URL("./call-limit.lua", import.meta.url), (reply) => reply === 1);
 

@@ -87,7 +87,6 @@ async function run(
     policy,
     tools: { ...everything, ...options.tools },
     prior,
-    patientUntil: null,
     credential: (id: string) => (id === "x-key" ? "s3cret" : undefined),
     askModel: () => Promise.reject(new Error("no model here")),
   };

@@ -20,8 +20,6 @@ export interface ToolScope {
   readonly prior: PriorContext;
   /** A resolved credential of the snapshot. */
   readonly credential: (id: string) => string | undefined;
-  /** Until when a call may wait for room in the organization's minute, Unix milliseconds; null: not at all. */
-  readonly patientUntil: number | null;
   /** Asks another route of the snapshot, for the Model engine. */
   readonly askModel: AskModel;
 }
@@ -51,10 +49,10 @@ const failed = (code: WebFetchErrorCode): RunOutcome => ({ kind: "error", code }
 export const createToolbox =
   ({ admit, fetch, search, posts }: ToolboxDeps): RunTool =>
   async (name, input, scope, signal) => {
-    const { organization, route, policy, tools, prior, patientUntil } = scope;
+    const { organization, route, policy, tools, prior } = scope;
     const limit = organization.toolCallsPerMinute ?? policy.callsPerMinute;
     // Without the counter no call may run: it is what keeps an account from flooding an engine.
-    const admitted = await admit(organization.id, limit, patientUntil).catch(() => null);
+    const admitted = await admit(organization.id, limit).catch(() => null);
     signal.throwIfAborted();
     if (admitted === null) return failed("unavailable");
     if (!admitted) return failed("too_many_requests");
