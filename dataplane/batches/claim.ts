@@ -35,7 +35,7 @@ const claimedSchema = z.object({
 });
 export type ClaimedItem = Readonly<z.infer<typeof claimedSchema>>;
 
-/** Of what nothing more may begin for now. */
+/** Models and batches of which no more items may begin for now. */
 export interface Blocked {
   readonly models: readonly string[];
   readonly batches: readonly string[];

@@ -124,7 +124,7 @@ export class BatchScheduler {
     return new Map(rooms.filter(([, room]) => room > 0));
   }
 
-  /** Batches of which nothing more may begin for now. */
+  /** Batches of which no more items may begin for now. */
   blockedBatches(now: number): string[] {
     return [...this.#batches.keys()].filter((id) => this.#batchRoom(id, now) <= 0);
   }

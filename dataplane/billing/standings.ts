@@ -2,7 +2,7 @@
  * What an organization and its limits have left: the ledger and Redis read together, as each knows charges that the other has
  * not. Holds nothing and charges nothing.
  */
-import { setTimeout } from "node:timers/promises";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import type { Clock } from "../lib/clock.ts";
@@ -86,7 +86,7 @@ export class Standings {
     const texts = keys.map((scopes) => scopesText(scopes, now, false));
     let replies = await this.#askStandings(organizationId, texts);
     for (let look = 1; look < UNSURE_LOOKS && replies.some(([word]) => word === "moving"); look += 1) {
-      await setTimeout(UNSURE_LOOK_MS);
+      await sleep(UNSURE_LOOK_MS);
       replies = await this.#askStandings(organizationId, texts);
     }
     // What Redis does not know of no request has asked for.
