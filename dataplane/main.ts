@@ -19,7 +19,7 @@ import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import manifest from "../package.json" with { type: "json" };
-import { patientCallLimit } from "./batches/patient-tools.ts";
+import { ToolRoom } from "./batches/tool-room.ts";
 import { openBatches } from "./batches/start.ts";
 import { adopt } from "./billing/adopt-command.ts";
 import { readBalances } from "./billing/balance-metrics.ts";
@@ -354,6 +354,7 @@ async function serveForever(environment: Environment): Promise<void> {
     if (loader.current !== null) return loader.current;
     throw new ApiError("unavailable", "The service is starting; try again in a moment.");
   };
+  const toolRoom = new ToolRoom({ admit });
   const batches = openBatches({
     pool: postgres,
     redis,
@@ -364,7 +365,8 @@ async function serveForever(environment: Environment): Promise<void> {
     large,
     log,
     holds,
-    serve: serveWith(patientCallLimit(admit)),
+    serve: serveWith(toolRoom.admit),
+    toolRoom,
     snapshot,
     limitsOf: (keyId, projectId) => directory.limitsOf(keyId, projectId),
     random: Math.random,

@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { creditReserved, limitReserved } from "../billing/rate-limits.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { backOff, judgeRun, type RunEnd } from "./outcome.ts";
+import { TOOLS_IN_USE } from "./tool-room.ts";
 
 const end = (error: ApiError, more: Partial<RunEnd> = {}): RunEnd => ({
   error,
@@ -36,6 +37,15 @@ test("rule 9.6: what is left of a key's limit and held by others is no lack of t
       because: "limit",
     });
   expect(judgeRun(end(creditReserved(), { admitted: false }), 0)).toMatchObject({ because: "credit" });
+});
+
+test("rule 4.5: an item that may not begin for its organization's tool calls is no lack of credit", () => {
+  const inUse = new ApiError("rate_limited", "x", { retryAfterSeconds: 1, cause: TOOLS_IN_USE });
+  expect(judgeRun(end(inUse, { admitted: false }), 0)).toEqual({
+    kind: "again",
+    waitMs: 1_000,
+    because: "tools",
+  });
 });
 
 test("rule 4.4: faults are tried for as long as the upstream fails for everybody", () => {

@@ -4,6 +4,7 @@
  */
 import { RESERVED_LIMIT } from "../billing/rate-limits.ts";
 import type { ApiError } from "../lib/api-error.ts";
+import { TOOLS_IN_USE } from "./tool-room.ts";
 
 /** What is known when a run ended. */
 export interface RunEnd {
@@ -28,7 +29,7 @@ export type RunVerdict =
   | {
       readonly kind: "again";
       readonly waitMs: number;
-      readonly because: "credit" | "model" | "stores" | "limit";
+      readonly because: "credit" | "model" | "stores" | "limit" | "tools";
     }
   /** The upstream failed: tried again, later and later. */
   | { readonly kind: "fault"; readonly waitMs: number };
@@ -68,9 +69,13 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
   }
 }
 
-/** Before it was admitted it is the credit that others hold (rule 4.1): all of it, or what is left of its key's limit. */
-function reasonToWait({ error, admitted }: RunEnd): "credit" | "model" | "limit" {
+/**
+ * Before it was admitted it is the tool calls that others make, or the credit that others hold (rule 4.1): all of it, or what is
+ * left of its key's limit.
+ */
+function reasonToWait({ error, admitted }: RunEnd): "credit" | "model" | "limit" | "tools" {
   if (admitted) return "model";
+  if (error.cause === TOOLS_IN_USE) return "tools";
   return error.cause === RESERVED_LIMIT ? "limit" : "credit";
 }
 

@@ -17,6 +17,7 @@ import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { judgeRun, type RunVerdict } from "./outcome.ts";
+import type { ToolRoom } from "./tool-room.ts";
 import { erroredLine, succeededLine } from "./lines.ts";
 
 export interface RunServices {
@@ -26,6 +27,7 @@ export interface RunServices {
   readonly snapshot: () => Snapshot;
   /** `KeyDirectory.limitsOf`. */
   readonly limitsOf: (keyId: string, projectId: string) => Promise<Pick<Principal, "limits" | "keyEpoch">>;
+  readonly toolRoom: ToolRoom;
   readonly log: Logger;
   readonly clock: Clock;
   readonly random: () => number;
@@ -55,6 +57,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
   const summary = newRequestSummary(startRequestSpan("batch item", {}));
   const log = services.log.child({ batch: item.batchId });
   let error: ApiError | null = null;
+  let endTools = (_isWell: boolean): void => {};
   const startedAt = performance.now();
   try {
     await services.serve({
@@ -75,6 +78,9 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
       snapshot: services.snapshot(),
       meter: charge.meter,
       batchId: item.batchId,
+      beginTools: (limits) => {
+        endTools = services.toolRoom.begin(item.organizationId, limits);
+      },
       sink,
       log,
       summary,
@@ -85,6 +91,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
       log.error({ request_id: item.requestId, err: fault }, "a batch item failed unexpectedly");
     error = apiErrorOf(fault);
   }
+  endTools(error === null);
   summary.errorCode = error?.code ?? summary.errorCode;
   endSpan(summary.span, {}, error?.code ?? null);
   const status = error === null ? 200 : errorStatus(dialectErrorFamily[item.dialect], error);

@@ -1,39 +1,12 @@
 /** Who gets the next free places of a worker, and how many run at once (rule 4.5). Pure but for what it remembers. */
 import type { BatchInLine } from "./claim.ts";
+import { Pace } from "./pace.ts";
 
 /** What counts as running: every item that this worker has claimed. */
 export interface RunningItem {
   readonly batchId: string;
   readonly organizationId: string;
   readonly model: string | null;
-}
-
-/** A limit that is halved when an upstream refuses items, and grows by one when as many as it allows have succeeded. */
-class Pace {
-  limit: number;
-  /** Nothing begins before, Unix milliseconds. */
-  blockedUntil = 0;
-  #successes = 0;
-  readonly #most: number;
-
-  constructor(most: number) {
-    this.#most = most;
-    this.limit = most;
-  }
-
-  refused(now: number, waitMs: number, running: number): void {
-    // Of items that began together the first refusal halves the limit; the others say nothing new.
-    if (now >= this.blockedUntil) this.limit = Math.max(1, Math.floor(Math.min(this.limit, running) / 2));
-    this.blockedUntil = Math.max(this.blockedUntil, now + waitMs);
-    this.#successes = 0;
-  }
-
-  succeeded(): void {
-    this.#successes += 1;
-    if (this.#successes < this.limit || this.limit >= this.#most) return;
-    this.limit += 1;
-    this.#successes = 0;
-  }
 }
 
 export interface SchedulerLimits {
@@ -48,18 +21,23 @@ const MOST_REMEMBERED = 10_000;
 
 export class BatchScheduler {
   readonly #limits: SchedulerLimits;
+  readonly #toolRoom: (organizationId: string) => number;
   readonly #running = new Set<RunningItem>();
   readonly #models = new Map<string, Pace>();
   readonly #organizations = new Map<string, Pace>();
   readonly #batches = new Map<string, Pace>();
+  /** Batches of which an item could not begin as the tool calls were used up of this organization. */
+  readonly #toolBatches = new Map<string, string>();
   /** When an item of a model last went well, Unix milliseconds. */
   readonly #successAt = new Map<string, number>();
 
   /** Items at once at the moment, at most as many as the limits say. */
   places: number;
 
-  constructor(limits: SchedulerLimits) {
+  /** @param toolRoom how many more items of an organization may begin that call tools. */
+  constructor(limits: SchedulerLimits, toolRoom: (organizationId: string) => number) {
     this.#limits = limits;
+    this.#toolRoom = toolRoom;
     this.places = limits.places;
   }
 
@@ -113,6 +91,11 @@ export class BatchScheduler {
     this.#refuse(this.#batches, batchId, now, waitMs, (one) => one.batchId === batchId);
   }
 
+  /** Its organization's tool calls are used up: the batch goes on as they have room, other batches as before (rule 4.5). */
+  toolsRefused({ batchId, organizationId }: RunningItem): void {
+    remember(this.#toolBatches, batchId, organizationId);
+  }
+
   /** Models that nothing more may begin for now. */
   blockedModels(now: number): string[] {
     return [...this.#models.keys()].filter((model) => this.#modelRoom(model, now) <= 0);
@@ -126,7 +109,10 @@ export class BatchScheduler {
 
   /** Batches of which no more items may begin for now. */
   blockedBatches(now: number): string[] {
-    return [...this.#batches.keys()].filter((id) => this.#batchRoom(id, now) <= 0);
+    const blocked = [...this.#batches.keys()].filter((id) => this.#batchRoom(id, now) <= 0);
+    for (const [id, organizationId] of this.#toolBatches)
+      if (this.#toolRoom(organizationId) <= 0) blocked.push(id);
+    return blocked;
   }
 
   #batchRoom(id: string, now: number): number {
@@ -144,18 +130,22 @@ export class BatchScheduler {
    * that runs least. So a batch of ten thousand leaves room for the one that comes after it.
    */
   share(open: readonly BatchInLine[], now: number): Map<string, number> {
-    const byOrganization = new Map<string, { running: number; room: number; batches: Map<string, number> }>();
+    const byOrganization = new Map<
+      string,
+      { running: number; room: number; tools: number; batches: Map<string, number> }
+    >();
     const rooms = new Map<string, number>();
     for (const { id, organizationId } of open) {
       let entry = byOrganization.get(organizationId);
       if (entry === undefined) {
         const running = this.#count((one) => one.organizationId === organizationId);
-        entry = { running, room: this.#roomOf(organizationId, running, now), batches: new Map() };
+        const room = this.#roomOf(organizationId, running, now);
+        entry = { running, room, tools: this.#toolRoom(organizationId), batches: new Map() };
         byOrganization.set(organizationId, entry);
       }
       const own = this.#count((one) => one.batchId === id);
       const room = this.#roomLeft(this.#batches.get(id), own, now);
-      if (room <= 0) continue;
+      if (room <= 0 || (this.#toolBatches.has(id) && entry.tools <= 0)) continue;
       rooms.set(id, room);
       entry.batches.set(id, own);
     }
@@ -174,6 +164,10 @@ export class BatchScheduler {
       shares.set(id, share);
       if (share < (rooms.get(id) ?? 0)) entry.batches.set(id, running + 1);
       else entry.batches.delete(id);
+      if (!this.#toolBatches.has(id)) continue;
+      entry.tools -= 1;
+      if (entry.tools > 0) continue;
+      for (const other of this.#toolBatches.keys()) entry.batches.delete(other);
     }
     return shares;
   }

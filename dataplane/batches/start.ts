@@ -9,7 +9,7 @@ import { BatchWorker, type WorkerOptions } from "./worker.ts";
 export interface BatchesOptions
   extends
     Omit<BatchContext, "workerId" | "wake" | "balance">,
-    Pick<RunServices, "serve" | "snapshot" | "random" | "records" | "limitsOf">,
+    Pick<RunServices, "serve" | "snapshot" | "random" | "records" | "limitsOf" | "toolRoom">,
     Pick<WorkerOptions, "busy" | "liveLoad" | "rhythm" | "limits"> {
   readonly redis: RedisStore;
   readonly holds: Holds;
@@ -25,7 +25,7 @@ export interface Batches {
 /** Starts nothing yet: `worker.start()` does. */
 export function openBatches(options: BatchesOptions): Batches {
   const { pool, files, bodies, clock, newId, large, log, redis, holds, ...rest } = options;
-  const { serve, snapshot, random, records, limitsOf } = options;
+  const { serve, snapshot, random, records, limitsOf, toolRoom } = options;
   const wakeUps = redisWakeUps(redis);
   const context: BatchContext = {
     pool,
@@ -52,6 +52,7 @@ export function openBatches(options: BatchesOptions): Batches {
       ...(records === undefined ? {} : { records }),
       clock,
       limitsOf,
+      toolRoom,
       meterFor: (claim, onRow) => holds.forItem(claim, onRow),
     },
     charged: (rows, accounts) => holds.charges.ledgerCharged(rows, accounts),

@@ -7,6 +7,7 @@ import type { Logger } from "pino";
 import type { Meter } from "../billing/meter.ts";
 import type { Principal } from "../identity/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import type { ToolCallLimits } from "../tools/call-limit.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
@@ -72,6 +73,8 @@ export interface InferenceCall {
   readonly meter: Meter;
   /** Set for an item of a batch. */
   readonly batchId: string | null;
+  /** Asked before the first iteration of a tool loop. @throws ApiError when it may not begin now. */
+  readonly beginTools?: (limits: ToolCallLimits) => void;
   readonly sink: AnswerSink;
   /** Output items of the organization's recent Responses answers; absent where they mean nothing. */
   readonly items?: OutputItems;

@@ -20,7 +20,7 @@ import { runLoop, type LoopInput } from "../loop/run.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { estimateInputTokens } from "../tokens/estimate.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
-import type { RunTool, ToolScope } from "../tools/toolbox.ts";
+import { callLimits, type RunTool, type ToolScope } from "../tools/toolbox.ts";
 import { MAX_POSTS } from "../tools/x-search/search-posts.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
 import { answerJob, type AnswerJob } from "./answer-job.ts";
@@ -111,6 +111,7 @@ class ToolServing {
 
   async run(): Promise<Bill> {
     const { call, sealer, runTool } = this.#services;
+    call.beginTools?.(callLimits(this.#scope));
     const bill = await this.#services.open();
     call.summary.bill = bill;
     try {

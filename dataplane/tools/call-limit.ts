@@ -3,6 +3,14 @@ import type { RedisStore } from "../store/redis-servers.ts";
 import { nanoid } from "nanoid";
 import { loadScript } from "../store/redis.ts";
 
+/** What holds for the tool calls of a request. */
+export interface ToolCallLimits {
+  /** Of its organization, batches included. */
+  readonly callsPerMinute: number;
+  /** Of the request, at once. */
+  readonly parallelCalls: number;
+}
+
 /** Counts one call. False: the organization has made as many as it may in the last minute. */
 export type AdmitToolCall = (organizationId: string, limit: number) => Promise<boolean>;
 

@@ -1,7 +1,7 @@
 /** Runs single calls of server tools: the account's limit first, then the tool under the route's policy. */
 import type { OrganizationEntry, Policy, Route } from "../config/schema.ts";
 import type { JsonObject, ServerToolName, WebFetchErrorCode } from "../dialects/messages/types.ts";
-import type { AdmitToolCall } from "./call-limit.ts";
+import type { AdmitToolCall, ToolCallLimits } from "./call-limit.ts";
 import type { RequestedTools } from "./declarations.ts";
 import type { FetchOutcome, SearchOutcome } from "./outcomes.ts";
 import { fetchPage, type FetchDeps } from "./web-fetch/fetch-page.ts";
@@ -37,6 +37,15 @@ export type RunTool = (
   signal: AbortSignal,
 ) => Promise<RunOutcome>;
 
+/** An organization's own calls a minute, else those of the policy. */
+export const callLimits = ({
+  organization,
+  policy,
+}: Pick<ToolScope, "organization" | "policy">): ToolCallLimits => ({
+  callsPerMinute: organization.toolCallsPerMinute ?? policy.callsPerMinute,
+  parallelCalls: policy.parallelCalls,
+});
+
 export interface ToolboxDeps {
   readonly admit: AdmitToolCall;
   readonly fetch: FetchDeps;
@@ -50,9 +59,9 @@ export const createToolbox =
   ({ admit, fetch, search, posts }: ToolboxDeps): RunTool =>
   async (name, input, scope, signal) => {
     const { organization, route, policy, tools, prior } = scope;
-    const limit = organization.toolCallsPerMinute ?? policy.callsPerMinute;
+    const { callsPerMinute } = callLimits(scope);
     // Without the counter no call may run: it is what keeps an account from flooding an engine.
-    const admitted = await admit(organization.id, limit).catch(() => null);
+    const admitted = await admit(organization.id, callsPerMinute).catch(() => null);
     signal.throwIfAborted();
     if (admitted === null) return failed("unavailable");
     if (!admitted) return failed("too_many_requests");

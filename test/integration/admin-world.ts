@@ -13,6 +13,7 @@ import { TokenPeople } from "../../dataplane/identity/people.ts";
 import { readLedgerId } from "../../dataplane/billing/ledger-identity.ts";
 import { startMoney, type Money } from "../../dataplane/billing/money.ts";
 import { openBatches } from "../../dataplane/batches/start.ts";
+import { ToolRoom } from "../../dataplane/batches/tool-room.ts";
 import type { IdentityEntry, OrganizationEntry } from "../../dataplane/config/schema.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
@@ -279,6 +280,7 @@ export class AdminWorld {
       holds,
       serve,
       snapshot,
+      toolRoom: new ToolRoom({ admit: async () => true }),
       limitsOf: (keyId, projectId) => directory.limitsOf(keyId, projectId),
       random: () => 0,
       busy: () => false,

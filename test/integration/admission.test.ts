@@ -5,6 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { applyGrant } from "../../dataplane/billing/accounts.ts";
 import type { RateLimits } from "../../dataplane/billing/held-bill.ts";
 import { openBatches } from "../../dataplane/batches/start.ts";
+import { ToolRoom } from "../../dataplane/batches/tool-room.ts";
 import { dialectPath, dialects } from "../../dataplane/dialects/dialect.ts";
 import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
@@ -98,6 +99,7 @@ beforeAll(async () => {
       holds: plane.holds,
       serve,
       snapshot: () => snapshot,
+      toolRoom: new ToolRoom({ admit: async () => true }),
       limitsOf: async () => ({ limits: [], keyEpoch: 1 }),
       random: () => 0,
     });

@@ -7,6 +7,7 @@ import { reconcileStorage } from "../../dataplane/batches/reconcile-storage.ts";
 import { reconcileBatches } from "../../dataplane/batches/reconcile-batches.ts";
 import type { BatchWorker, WorkerOptions } from "../../dataplane/batches/worker.ts";
 import type { BatchContext } from "../../dataplane/batches/context.ts";
+import { ToolRoom } from "../../dataplane/batches/tool-room.ts";
 import { openBatches, type Batches, type BatchesOptions } from "../../dataplane/batches/start.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import type { Rhythm } from "../../dataplane/billing/upkeep.ts";
@@ -67,6 +68,8 @@ export interface PlaneOptions {
   readonly storage?: StorageLimits;
   readonly worker?: Partial<Pick<WorkerOptions, "rhythm" | "limits" | "busy" | "liveLoad">>;
   readonly waitMs?: number;
+  /** How batches go by tool calls a minute; there is always room unless given. */
+  readonly toolRoom?: ToolRoom;
   /** Limits of the keys that made batches; none unless given. */
   readonly limitsOf?: BatchesOptions["limitsOf"];
   /** How often the money's upkeep does its work. */
@@ -160,6 +163,7 @@ export class BatchPlane {
       holds: plane.holds,
       serve,
       snapshot: () => snapshot,
+      toolRoom: options.toolRoom ?? new ToolRoom({ admit: async () => true }),
       limitsOf: options.limitsOf ?? (async () => ({ limits: [], keyEpoch: 1 })),
       random: () => 0,
       ...options.worker,

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { freshRedis } from "../../test/integration/stores.ts";
 import { openRedis, redisReady } from "../store/redis.ts";
 import { redisCallLimit } from "../tools/call-limit.ts";
-import { patientCallLimit } from "./patient-tools.ts";
+import { ToolRoom } from "./tool-room.ts";
 
 test("rule 4.5: calls of batches and live ones are counted together; batches leave a fifth and wait for the rest", async () => {
   await using store = await freshRedis();
@@ -11,7 +11,7 @@ test("rule 4.5: calls of batches and live ones are counted together; batches lea
   try {
     await redisReady(redis, 5_000);
     const live = redisCallLimit(redis);
-    const batch = patientCallLimit(live, 20);
+    const { admit: batch } = new ToolRoom({ admit: live, sleep: () => sleep(20) });
     for (let call = 0; call < 4; call += 1) expect(await batch("org", 5)).toBe(true);
     let admitted = false;
     const fifth = batch("org", 5).then((answer) => (admitted = answer));
