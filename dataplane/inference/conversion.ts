@@ -133,14 +133,15 @@ export class Conversion implements Converting {
 
   /**
    * @param body the client's, without blocks that only our server tools make.
+   * @param own of `body`, what is the client's and named when it is lost.
    * @throws ApiError naming the field that cannot be read.
    */
-  constructor(facts: ConversionFacts, context: CodecContext, body: JsonObject) {
+  constructor(facts: ConversionFacts, context: CodecContext, body: JsonObject, own = body) {
     this.context = context;
     const priced = withoutDropped(body, facts.tiers);
     const { request, carry } = codecs[facts.dialect].readRequest(priced, this.context);
     this.request = request;
-    this.carry = carry;
+    this.carry = own === body ? carry : { ...carry, request: withoutDropped(own, facts.tiers) };
     this.#facts = facts;
   }
 

@@ -9,6 +9,7 @@ import { serverTools } from "../dialects/server-tools.ts";
 import type {
   FunctionTool,
   JsonObject,
+  JsonValue,
   MessageParam,
   MessagesRequest,
   ServerToolName,
@@ -84,16 +85,19 @@ export class OpenLoop implements LoopWork {
     const names = declaredToolNames(tools);
     this.#serverTools = new Set(names);
     const citePages = tools.webFetch?.citations === true && route.capabilities.documentCitations;
-    const { messages, pending, searches, pages } =
+    const { messages, own, pending, searches, pages } =
       dialect === "messages"
         ? restoreConversation(body["messages"], this.#serverTools, citePages, sealer)
-        : { messages: undefined, ...nothingFound };
+        : { messages: undefined, own: undefined, ...nothingFound };
     const context = contextOf(facts, sealer, keepItem, {
       owed: pending.map(({ id }) => id),
       serverTools: this.#serverTools,
     });
-    const restored = messages === undefined ? body : { ...body, messages };
-    this.#conversion = new Conversion(facts, context, restored);
+    const withTurns = (turns: JsonValue | undefined) =>
+      turns === undefined ? body : { ...body, messages: turns };
+    const restored = withTurns(messages);
+    const ownBody = own === messages ? restored : withTurns(own);
+    this.#conversion = new Conversion(facts, context, restored, ownBody);
     this.prior = conversationContext(dialect, body);
     for (const { url, text } of pages) this.prior.addPage(url, text);
     for (const { query, hits } of searches) {
@@ -104,15 +108,15 @@ export class OpenLoop implements LoopWork {
       }
     }
     const { request } = this.#conversion;
-    const own = (request.tools ?? []).filter((tool) => !isServerTool(tool));
+    const ownTools = (request.tools ?? []).filter((tool) => !isServerTool(tool));
     const functions = names.map((name) => ({ ...toolFunctions[name] }) as FunctionTool);
-    this.#first = { ...request, model: route.model, tools: [...own, ...functions] };
+    this.#first = { ...request, model: route.model, tools: [...ownTools, ...functions] };
     this.beginning = {
       // A summary is written without them, whatever the client chose.
       tools: this.#conversion.carry.compacts ? { ...tools, forced: null } : tools,
       pending,
       citePages,
-      clientFunctions: own.length > 0,
+      clientFunctions: ownTools.length > 0,
       maxTokens: request.max_tokens,
       toolChoice: request.tool_choice,
       size: inputSizeOf([this.#first.system, this.#first.messages, this.#first.tools]),

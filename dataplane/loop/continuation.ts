@@ -24,6 +24,8 @@ import { isOwnIndex, openHit, resultForModel, type ToolOutcome } from "./results
 export interface Restored {
   /** Messages without any server-tool block; the very same array when there was none. */
   readonly messages: JsonValue | undefined;
+  /** The same without the results that stand for server-tool blocks: what is the client's own (rule 2.2). */
+  readonly own: JsonValue | undefined;
   /** Calls of the last assistant turn that were never run; they are run before the model is asked again. */
   readonly pending: readonly ToolCall[];
   /** Searches of the conversation: later text may cite their results and web_fetch may open them. */
@@ -44,7 +46,7 @@ const neverRun: ToolOutcome = { kind: "error", code: "unavailable" };
 /** What a conversation without server tools holds. */
 export const nothingFound = { pending: [], searches: [], pages: [] } as const satisfies Omit<
   Restored,
-  "messages"
+  "messages" | "own"
 >;
 
 /** True when any message holds a block that only a server tool makes; a cheap look before anything is built. */
@@ -72,8 +74,10 @@ export function restoreConversation(
   citePages: boolean,
   sealer: Sealer,
 ): Restored {
-  if (!Array.isArray(messages) || !hasServerToolBlocks(messages)) return { messages, ...nothingFound };
+  if (!Array.isArray(messages) || !hasServerToolBlocks(messages))
+    return { messages, own: messages, ...nothingFound };
   const searches: RestoredSearch[] = [];
+  const restored = new Set<string>();
   const pages: Pick<SearchHit, "url" | "text">[] = [];
   const out: JsonValue[] = [];
   let pending: readonly ToolCall[] = [];
@@ -95,6 +99,7 @@ export function restoreConversation(
       sealer,
       searches,
       pages,
+      restored,
     });
     for (const [at, block] of content.entries()) splitter.add(block, at);
     // Only the newest turn may still owe results; what an older one owes was given up by the client.
@@ -102,8 +107,17 @@ export function restoreConversation(
     pending = splitter.finish(mayRun);
     for (const turn of splitter.out) appendTurn(out, turn);
   }
-  return { messages: out, pending, searches, pages };
+  return { messages: out, own: withoutResults(out, restored), pending, searches, pages };
 }
+
+/** The conversation without the results of these calls. */
+const withoutResults = (messages: readonly JsonValue[], calls: ReadonlySet<string>): JsonValue[] =>
+  messages.map((turn) => {
+    if (!isObject(turn) || turn["role"] !== "user" || !Array.isArray(turn["content"])) return turn;
+    const isRestored = (block: JsonValue) =>
+      isObject(block) && typeof block["tool_use_id"] === "string" && calls.has(block["tool_use_id"]);
+    return { ...turn, content: turn["content"].filter((block) => !isRestored(block)) };
+  });
 
 /** Only we write these blocks, and only in an assistant's turn; nobody else's may go upstream. */
 function refuseServerToolBlocks(content: JsonValue | undefined, message: number): void {
@@ -146,6 +160,8 @@ interface MessageSplitterOptions {
   /** What was found and opened, for the whole conversation. */
   readonly searches: RestoredSearch[];
   readonly pages: Pick<SearchHit, "url" | "text">[];
+  /** The calls whose results are written here, for the whole conversation. */
+  readonly restored: Set<string>;
 }
 
 /** Splits one assistant message into the turns that the model knows. */
@@ -179,7 +195,7 @@ class MessageSplitter {
    * declared any more is left out.
    */
   finish(mayRun: boolean): readonly ToolCall[] {
-    const { declared, citePages } = this.#options;
+    const { declared } = this.#options;
     const owed = [...this.#open.values()];
     const known = owed.filter(({ name }) => declared.has(name));
     if (!mayRun) for (const call of owed) if (!known.includes(call)) this.#answer(call, neverRun);
@@ -187,7 +203,7 @@ class MessageSplitter {
     if (mayRun && known.length > MAX_CALLS)
       return refuse(this.#options.at, `has more than ${MAX_CALLS} calls without results`);
     if (mayRun) return known;
-    const results = known.map(({ id }) => resultForModel(id, neverRun, citePages));
+    const results = known.map(({ id }) => this.#resultOf(id, neverRun));
     this.out = addResults(this.out, results) as JsonObject[];
     return [];
   }
@@ -230,14 +246,20 @@ class MessageSplitter {
     this.#answer(call, outcome);
   }
 
+  #resultOf(callId: string, outcome: ToolOutcome) {
+    const { restored, citePages } = this.#options;
+    restored.add(callId);
+    return resultForModel(callId, outcome, citePages);
+  }
+
   #answer(call: ToolCall, outcome: ToolOutcome): void {
     this.#open.delete(call.id);
-    const { declared, citePages } = this.#options;
+    const { declared } = this.#options;
     if (!declared.has(call.name)) {
       this.#assistant.push({ type: "text", text: asText(call, outcome) });
       return;
     }
-    const result = resultForModel(call.id, outcome, citePages);
+    const result = this.#resultOf(call.id, outcome);
     if (makesCall({ content: this.#assistant }, call.id))
       this.#results.push({ ...result } as unknown as JsonObject);
     // Behind what came after its turn: it belongs right after the turn all the same.

@@ -339,3 +339,49 @@ describe("rule 7.10: forged calls without results", () => {
       .toMatchObject({ used: 40n * SEARCH, held: 0n });
   });
 });
+
+describe("rule 2.2: what stands for our own results is no field of the client's", () => {
+  const resend = async (kind: string, model: string, more: readonly object[] = []) => {
+    const asked = { model: "m-chat", ...bodies.messages[kind] };
+    const { content } = (await (await world.send("messages", asked)).json()) as { content: object[] };
+    const said = (bodies.messages[kind] as { messages: object[] }).messages;
+    return world.send(
+      "messages",
+      {
+        ...asked,
+        model,
+        messages: [...said, { role: "assistant", content }, ...more, { role: "user", content: thanks }],
+      },
+      { headers: { "x-gapura-strict": "true" } },
+    );
+  };
+
+  test.each(
+    dialects.flatMap((dialect) => ["search", "posts", "page"].map((kind) => [dialect, kind] as const)),
+  )("toward %s, after %s: nothing is dropped", async (dialect, kind) => {
+    const response = await resend(kind, `m-${dialect}`);
+    expect([response.status, response.headers.get("x-gapura-dropped")]).toEqual([200, null]);
+  });
+
+  test("a result of the client's own is still named", async () => {
+    const content = [
+      {
+        type: "search_result",
+        source: "https://own.example/",
+        title: "Own",
+        content: [{ type: "text", text: "Own text." }],
+        citations: { enabled: true },
+      },
+    ];
+    const response = await resend("search", "m-chat", [
+      { role: "user", content: "And mine?" },
+      { role: "assistant", content: [{ type: "tool_use", id: "toolu_own", name: "own", input: {} }] },
+      { role: "user", content: [{ type: "tool_result", tool_use_id: "toolu_own", content }] },
+      { role: "assistant", content: "I see." },
+    ]);
+    expect([response.status, await response.text()]).toEqual([
+      400,
+      expect.stringContaining("messages.content.content.citations: "),
+    ]);
+  });
+});
