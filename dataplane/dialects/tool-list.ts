@@ -4,6 +4,12 @@ import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "./me
 import { emptySchema } from "./schemas.ts";
 import type { Aliases } from "./conversation-builder.ts";
 
+/** A tool by the client's name for it, and the object that holds this as its `name`. */
+interface NamedTool {
+  readonly name: string;
+  readonly at: Cursor;
+}
+
 interface Declaration {
   readonly description: string | undefined;
   readonly parameters: JsonObject | undefined;
@@ -39,8 +45,8 @@ export class ToolList {
   }
 
   /** Keeps only these tools. */
-  keep(clientNames: readonly { readonly name: string; readonly at: Cursor }[]): void {
-    const kept = new Set(clientNames.map(({ name, at }) => this.#declared(name, at, "name")));
+  keep(named: readonly NamedTool[]): void {
+    const kept = new Set(named.map(({ name, at }) => this.#declared(name, at, "name")));
     for (const name of this.#tools.keys()) if (!kept.has(name)) this.#tools.delete(name);
   }
 
@@ -86,11 +92,11 @@ export const choiceOfMode = (mode: "none" | "auto" | "required"): ToolChoice =>
 export function readAllowedTools(
   allowed: Cursor,
   list: ToolList,
-  nameOf: (tool: Cursor) => string,
+  named: (tool: Cursor) => NamedTool,
   isFunction: (tool: Cursor) => boolean = () => true,
 ): ToolChoice {
   const mode = allowed.oneOf("mode", ["auto", "required"]) ?? allowed.missing("mode");
   const tools = (allowed.objects("tools") ?? allowed.missing("tools")).filter(isFunction);
-  list.keep(tools.map((tool) => ({ name: nameOf(tool), at: tool })));
+  list.keep(tools.map(named));
   return choiceOfMode(mode);
 }

@@ -117,8 +117,9 @@ function readTools(
   for (const tool of root.objects("tools") ?? []) {
     if (tool.requiredText("type") !== "function")
       tool.fail("type", "only function tools are supported for this model", "unsupported_tool");
-    const { name, ...rest } = readFunction(tool.requiredObject("function"));
-    list.add(name, rest, tool);
+    const definition = tool.requiredObject("function");
+    const { name, ...rest } = readFunction(definition);
+    list.add(name, rest, definition);
   }
   for (const definition of root.objects("functions") ?? []) {
     const { name, ...rest } = readFunction(definition);
@@ -148,7 +149,10 @@ function readChoice(root: Cursor, list: ToolList): ToolChoice | undefined {
   }
   if (type === "allowed_tools") {
     const allowed = choice.requiredObject("allowed_tools");
-    return readAllowedTools(allowed, list, (tool) => tool.requiredObject("function").name("name"));
+    return readAllowedTools(allowed, list, (tool) => {
+      const at = tool.requiredObject("function");
+      return { name: at.name("name"), at };
+    });
   }
   return choice.fail(
     "type",

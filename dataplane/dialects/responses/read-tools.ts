@@ -95,7 +95,8 @@ function readChoice(root: Cursor, { list }: Reading): ToolChoice | undefined {
   const choice = root.requiredObject("tool_choice");
   const type = choice.requiredText("type");
   if (type === "function") return list.one(nameOf(choice), choice, "name");
-  if (type === "allowed_tools") return readAllowedTools(choice, list, nameOf, isFunctionReference);
+  if (type === "allowed_tools")
+    return readAllowedTools(choice, list, (at) => ({ name: nameOf(at), at }), isFunctionReference);
   // Forces the tool on the first iteration: the loop's, which reads it from the client's body.
   if (isServerTool(type)) return undefined;
   return choice.fail(
