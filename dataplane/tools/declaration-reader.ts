@@ -54,6 +54,12 @@ export class DeclarationReader {
     return this.fail("invalid_request_error", [...steps, key], "must be a string");
   }
 
+  /** An optional string that says nothing when it is blank. */
+  name(from: JsonObject, key: string, steps: readonly PathStep[]): string | undefined {
+    const value = this.string(from, key, steps);
+    return value?.trim() === "" ? undefined : value;
+  }
+
   boolean(from: JsonObject, key: string, otherwise: boolean, steps: readonly PathStep[]): boolean {
     const value = from[key];
     if (value === undefined || value === null) return otherwise;
@@ -93,8 +99,8 @@ export class DeclarationReader {
 
   /** The parts of a location object whose `type` was already judged; empty ones are refused (rule 3.2). */
   locationParts(from: JsonObject, steps: readonly PathStep[]): UserLocation {
-    const city = this.string(from, "city", steps);
-    const region = this.string(from, "region", steps);
+    const city = this.name(from, "city", steps);
+    const region = this.name(from, "region", steps);
     const country = this.string(from, "country", steps);
     const timezone = this.string(from, "timezone", steps);
     if (city === undefined && region === undefined && country === undefined && timezone === undefined) {
@@ -166,9 +172,10 @@ export class DeclarationReader {
     };
   }
 
+  /** An optional list of handles; an empty one is none, as with domains. */
   handles(from: JsonObject, key: string, steps: readonly PathStep[]): readonly string[] | null {
     const list = this.strings(from, key, steps);
-    if (list === null) return null;
+    if (list === null || list.length === 0) return null;
     if (list.length > MAX_HANDLES) {
       return this.fail("invalid_request_error", [...steps, key], `must hold at most ${MAX_HANDLES} handles`);
     }

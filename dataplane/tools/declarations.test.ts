@@ -62,6 +62,29 @@ describe("accepted", () => {
     });
   });
 
+  test("an empty list of handles is no list, like one of domains", () => {
+    const x = { type: "x_search_20261005", name: "x_search" };
+    const read = (more: object) => readDeclarations("messages", { tools: [{ ...x, ...more }] }, true).xSearch;
+    const none = { allowedHandles: null, excludedHandles: null };
+    expect(read({ allowed_x_handles: ["a"], excluded_x_handles: [] })).toMatchObject({
+      ...none,
+      allowedHandles: ["a"],
+    });
+    expect(read({ allowed_x_handles: [], excluded_x_handles: ["b"] })).toMatchObject({
+      ...none,
+      excludedHandles: ["b"],
+    });
+    expect(read({ allowed_x_handles: [], excluded_x_handles: [] })).toMatchObject(none);
+  });
+
+  test("an empty city beside a country says nothing", () => {
+    const location = { type: "approximate", city: "", region: null, country: "ID" };
+    const tool = { type: "web_search", user_location: location };
+    expect(readDeclarations("responses", { tools: [tool] }, true).webSearch?.location).toEqual({
+      country: "ID",
+    });
+  });
+
   test.each([
     ["low", 5],
     ["medium", 8],
@@ -216,6 +239,13 @@ describe("refused with the code that the contract names, and the field", () => {
       "rule 3.2: an empty location",
       "messages",
       inSearch({ user_location: { type: "approximate" } }),
+      request,
+      "tools.0.user_location",
+    ],
+    [
+      "rule 3.2: a location of empty texts",
+      "messages",
+      inSearch({ user_location: { type: "approximate", city: "", region: " " } }),
       request,
       "tools.0.user_location",
     ],
