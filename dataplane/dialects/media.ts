@@ -5,13 +5,21 @@ import type { DocumentBlock, DocumentSource, ImageBlock, ImageSource } from "./m
 /** What every dialect takes as an image (dialects.md §D1). */
 const imageTypes = ["image/jpeg", "image/png", "image/gif", "image/webp"] as const;
 
+/** The registered name of a media type: many clients write `image/jpg`, which vendors refuse. */
+export const registeredType = (mediaType: string): string =>
+  mediaType === "image/jpg" ? "image/jpeg" : mediaType;
+
+/** Whether a document of this type is read as text, so that every model can read it. */
+export const isTextType = (mediaType: string): boolean =>
+  mediaType.startsWith("text/") || mediaType === "application/json";
+
 /** `data:<type>;base64,<data>`; null for anything else. */
 function parseDataUrl(url: string): { readonly mediaType: string; readonly data: string } | null {
   const comma = url.indexOf(",");
   if (!url.startsWith("data:") || comma < 0) return null;
   const [mediaType = "", ...parameters] = url.slice("data:".length, comma).toLowerCase().split(";");
   if (parameters.at(-1)?.trim() !== "base64") return null;
-  return { mediaType: mediaType.trim(), data: url.slice(comma + 1) };
+  return { mediaType: registeredType(mediaType.trim()), data: url.slice(comma + 1) };
 }
 
 export const dataUrl = (mediaType: string, data: string): string => `data:${mediaType};base64,${data}`;
@@ -43,7 +51,7 @@ export function readFileData(file: Cursor, filename: string | undefined): Docume
   const { mediaType, data } = parseDataUrl(text) ?? { mediaType: typeByName(filename), data: text };
   if (text.startsWith("data:") && data === text) return file.fail("file_data", "expected a base64 data URL");
   if (mediaType === "application/pdf") return { type: "base64", media_type: mediaType, data };
-  if (mediaType.startsWith("text/") || mediaType === "application/json") {
+  if (isTextType(mediaType)) {
     const decoded = Buffer.from(data, "base64").toString("utf8");
     return { type: "text", media_type: "text/plain", data: decoded };
   }

@@ -1,6 +1,7 @@
 /** Puts files in the place of their ids, on every path (rules 2.10, 4.17). Pure. */
 import { isObject } from "../dialects/cursor.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { isTextType, registeredType } from "../dialects/media.ts";
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { BODY_LIMIT, bodyLimits } from "../lib/body-limits.ts";
@@ -64,7 +65,8 @@ function contentOf(
   holder: JsonObject,
   file: InlineFile,
 ): JsonObject {
-  const { mimeType, filename } = file;
+  const { filename } = file;
+  const mimeType = registeredType(file.mimeType);
   const bytes = Buffer.from(file.bytes.buffer, file.bytes.byteOffset, file.bytes.byteLength);
   const dataUrl = () => `data:${mimeType};base64,${bytes.toString("base64")}`;
   const isImage = mimeType.startsWith("image/");
@@ -75,7 +77,7 @@ function contentOf(
     if ((wanted === "image" && isImage) || (wanted === "document" && isPdf)) {
       return { type: "base64", media_type: mimeType, data: bytes.toString("base64") };
     }
-    if (wanted === "document" && mimeType.startsWith("text/")) {
+    if (wanted === "document" && isTextType(mimeType)) {
       return { type: "text", media_type: "text/plain", data: bytes.toString("utf8") };
     }
     throw unsupported(dialect, reference.path, file);

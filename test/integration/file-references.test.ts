@@ -65,6 +65,8 @@ beforeAll(async () => {
   ids["png"] = await store("org_a", Buffer.from("PNG!"), "p.png", "image/png");
   ids["pdf"] = await store("org_a", Buffer.from("%PDF"), "d.pdf", "application/pdf");
   ids["txt"] = await store("org_a", Buffer.from("grüße"), "t.txt", "text/plain");
+  ids["json"] = await store("org_a", Buffer.from('{"a":1}'), "a.json", "application/json");
+  ids["jpg"] = await store("org_a", Buffer.from("JPG!"), "p.jpg", "image/jpg");
   ids["foreign"] = await store("org_b", Buffer.from("PNG!"), "p.png", "image/png");
   ids["big"] = await store("org_a", Buffer.alloc(25 * 1024 * 1024), "b.png", "image/png");
 });
@@ -77,6 +79,7 @@ afterAll(async () => {
 });
 
 const png = Buffer.from("PNG!").toString("base64");
+const jpg = Buffer.from("JPG!").toString("base64");
 const pdf = Buffer.from("%PDF").toString("base64");
 const block = (type: string, id: string) => ({ type, source: { type: "file", file_id: id } });
 /** Names of the files above as their ids. */
@@ -115,6 +118,8 @@ describe("rule 2.10: own files are inlined on every path, our ids never go upstr
     ["messages", block("image", "png"), png],
     ["messages", block("document", "pdf"), pdf],
     ["messages", block("document", "txt"), "grüße"],
+    ["messages", block("document", "json"), String.raw`{\"a\":1}`],
+    ["messages", block("image", "jpg"), jpg],
     ["chat", { type: "file", file: { file_id: "pdf" } }, `data:application/pdf;base64,${pdf}`],
     [
       "chat",
@@ -122,6 +127,7 @@ describe("rule 2.10: own files are inlined on every path, our ids never go upstr
       `"url":"data:image/png;base64,${png}`,
     ],
     ["responses", { type: "input_image", file_id: "png", detail: "low" }, `data:image/png;base64,${png}`],
+    ["responses", { type: "input_image", file_id: "jpg" }, `data:image/jpeg;base64,${jpg}`],
     ["responses", { type: "input_file", file_id: "pdf" }, `data:application/pdf;base64,${pdf}`],
   ];
   const upstreams = ["messages", "chat", "responses"] as const;
