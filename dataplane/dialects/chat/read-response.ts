@@ -117,6 +117,7 @@ const innerText = (parts: readonly JsonValue[]): string =>
 function toolCalls(message: JsonObject, context: CodecContext, isCut: boolean): ToolUseBlock[] {
   const legacy = objectOf(message["function_call"]);
   const calls = arrayOf(message["tool_calls"]) ?? (legacy === null ? [] : [{ function: legacy }]);
+  const ids = new CallIds(context);
   return calls.map((value, index) => {
     const call = objectOf(value);
     const called = objectOf(call?.["function"]);
@@ -124,7 +125,7 @@ function toolCalls(message: JsonObject, context: CodecContext, isCut: boolean): 
     if (called === null || name === null) throw corruptAnswer("a tool call without a function name");
     return {
       type: "tool_use",
-      id: toolId(call?.["id"], context),
+      id: ids.of(call?.["id"]),
       name,
       // Some servers send the arguments parsed.
       input:
@@ -139,10 +140,26 @@ function toolCalls(message: JsonObject, context: CodecContext, isCut: boolean): 
   });
 }
 
-/** The upstream's id where every dialect takes it, its alias elsewhere, a new one where there is none. */
-export function toolId(id: unknown, context: CodecContext): string {
-  const given = textOf(id);
-  return given === null ? context.newId("call") : aliasOfId(given);
+/** The ids of one answer's calls. */
+export class CallIds {
+  readonly #context: CodecContext;
+  readonly #given = new Set<string>();
+
+  constructor(context: CodecContext) {
+    this.#context = context;
+  }
+
+  /**
+   * The upstream's id where every dialect takes it, its alias elsewhere, and a new one where there is none or where
+   * an earlier call has it: some engines call them all alike, and results could not be told apart.
+   */
+  of(upstreams: unknown): string {
+    const given = textOf(upstreams);
+    const known = given === null ? null : aliasOfId(given);
+    const id = known === null || this.#given.has(known) ? this.#context.newId("call") : known;
+    this.#given.add(id);
+    return id;
+  }
 }
 
 /** Whether the answer ended at its output limit. */

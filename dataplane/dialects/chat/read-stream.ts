@@ -14,7 +14,7 @@ import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
-import { saidIn, chatStopReason, isChatLimit, toolId } from "./read-response.ts";
+import { saidIn, chatStopReason, isChatLimit, CallIds } from "./read-response.ts";
 import type { JsonObject, JsonValue, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
 interface Call {
@@ -26,6 +26,7 @@ interface Call {
 export class ChatStreamReader implements StreamReader {
   readonly #context: CodecContext;
   readonly #blocks: BlockOrder;
+  readonly #ids: CallIds;
   /** Tool calls by `index`; one whose index was left out stands under the next free number. */
   readonly #calls = new Map<number, Call>();
   #callCount = 0;
@@ -42,6 +43,7 @@ export class ChatStreamReader implements StreamReader {
   constructor(context: CodecContext) {
     this.#context = context;
     this.#blocks = new BlockOrder(context);
+    this.#ids = new CallIds(context);
   }
 
   get usage(): MessagesUsage {
@@ -156,12 +158,12 @@ export class ChatStreamReader implements StreamReader {
     if (known !== undefined && !(isAnother && id !== null)) {
       if (known.id === null && id !== null) {
         known.id = id;
-        this.#blocks.identify(known.piece, toolId(id, this.#context));
+        this.#blocks.identify(known.piece, this.#ids.of(id));
       }
       return known.piece;
     }
     if (this.#callCount >= MAX_CALLS) throw corruptAnswer("too many tool calls");
-    const piece = this.#add("tool_use", toolId(id, this.#context), name ?? "");
+    const piece = this.#add("tool_use", this.#ids.of(id), name ?? "");
     this.#calls.set(given ?? this.#callCount, { piece, id });
     this.#callCount += 1;
     return piece;
