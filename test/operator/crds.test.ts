@@ -157,14 +157,7 @@ describe.skipIf(access === null)("CRDs on a real kube-apiserver", () => {
   });
 
   test("kubectl explains limits, shows them in a column, and names the place of a bad one", async () => {
-    const kubectl = await kubeTool("kubectl");
-    const run = (args: readonly string[], input = "") =>
-      spawnSync(kubectl, [...args, "--namespace", namespace], {
-        input,
-        encoding: "utf8",
-        timeout: 30_000,
-        env: { PATH: process.env["PATH"], HOME: "/nonexistent", KUBECONFIG: access?.kubeconfig ?? "" },
-      });
+    const run = await kubectlIn(namespace);
     const limited = (amount: string) => `{apiVersion: gapura.dev/v1alpha1, kind: Organization,
       metadata: {name: limited}, spec: {keyDefaults: {limits: {credits: {amount: "${amount}", per: Month}}}}}`;
     const bad = run(["apply", "-f", "-"], limited("-5"));
@@ -190,21 +183,68 @@ describe.skipIf(access === null)("CRDs on a real kube-apiserver", () => {
     expect(explained("hold")).toContain("its whole output limit");
   });
 
-  test("server-side apply by two managers merges upstreams by name", async () => {
-    const path = gapuraPath("modelroutes", namespace, "shared");
-    const upstream = (name: string) => ({ name, dialect: "Messages", baseURL: "https://a.example" });
-    const limits = { contextTokens: 10, maxOutputTokens: 10 };
-    await client.must(
-      "PATCH",
-      path,
-      manifest("ModelRoute", "shared", { limits, upstreams: [upstream("one")] }),
-    );
-    const again = await client.must(
-      "PATCH",
-      path,
-      manifest("ModelRoute", "shared", { limits, upstreams: [upstream("one")] }),
-    );
-    const generation = again.metadata?.generation;
-    expect(generation).toBe(1);
+  test("server-side apply: lists merge by their keys, each manager owns its items, and what another owns is a conflict", async () => {
+    const run = await kubectlIn(namespace);
+    const apply = (manager: string, kind: Kind, name: string, spec: unknown) =>
+      run(
+        ["apply", "--server-side", "--field-manager", manager, "-f", "-"],
+        JSON.stringify(manifest(kind, name, spec)),
+      );
+    const shared: readonly { kind: Kind; one: object; other: object; foreign: object; list: string }[] = [
+      {
+        kind: "ModelRoute",
+        one: {
+          limits: { contextTokens: 10, maxOutputTokens: 10 },
+          upstreams: [{ name: "one", dialect: "Messages", baseURL: "https://a.example" }],
+        },
+        other: { upstreams: [{ name: "other", dialect: "Messages", baseURL: "https://b.example" }] },
+        foreign: { upstreams: [{ name: "one", dialect: "Messages", baseURL: "https://c.example" }] },
+        list: "{.spec.upstreams[*].name}",
+      },
+      {
+        kind: "PriceTable",
+        one: { unit: "USD", models: [{ model: "one", input: "1", output: "2" }] },
+        other: { unit: "USD", models: [{ model: "other", input: "1", output: "2" }] },
+        foreign: { unit: "USD", models: [{ model: "one", input: "3", output: "2" }] },
+        list: "{.spec.models[*].model}",
+      },
+      {
+        kind: "Organization",
+        one: { apiKeys: [{ name: "one", secretKeyRef: { name: "s", key: "a" } }] },
+        other: { apiKeys: [{ name: "other", secretKeyRef: { name: "s", key: "b" } }] },
+        foreign: { apiKeys: [{ name: "one", secretKeyRef: { name: "s", key: "c" } }] },
+        list: "{.spec.apiKeys[*].name}",
+      },
+    ];
+    for (const { kind, one, other, foreign, list } of shared) {
+      const resource = `${kinds[kind].plural}/shared`;
+      const names = () => run(["get", resource, "-o", `jsonpath=${list}`]).stdout;
+      expect([kind, apply("first", kind, "shared", one).stderr]).toEqual([kind, ""]);
+      expect([kind, apply("second", kind, "shared", other).stderr]).toEqual([kind, ""]);
+      expect([kind, names()]).toEqual([kind, "one other"]);
+      // The same again is no change.
+      expect(apply("first", kind, "shared", one).status).toBe(0);
+      const path = gapuraPath(kinds[kind].plural, namespace, "shared");
+      expect((await client.must("GET", path)).metadata?.generation).toBe(2);
+      expect([kind, apply("third", kind, "shared", foreign).stderr]).toEqual([
+        kind,
+        expect.stringMatching(/conflict with "first": \.spec\.\w+\[\w+="one"\]/),
+      ]);
+      // What a manager no longer names goes, and nothing else.
+      expect(apply("second", kind, "shared", {}).status).toBe(0);
+      expect([kind, names()]).toEqual([kind, "one"]);
+    }
   });
 });
+
+/** kubectl as an admin runs it in a namespace. */
+async function kubectlIn(namespace: string) {
+  const kubectl = await kubeTool("kubectl");
+  return (args: readonly string[], input = "") =>
+    spawnSync(kubectl, [...args, "--namespace", namespace], {
+      input,
+      encoding: "utf8",
+      timeout: 30_000,
+      env: { PATH: process.env["PATH"], HOME: "/nonexistent", KUBECONFIG: access?.kubeconfig ?? "" },
+    });
+}
