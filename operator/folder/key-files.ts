@@ -6,15 +6,24 @@ import { newKey } from "../new-key.ts";
 import type { WantedKey } from "../plan/objects.ts";
 import { DRAFT_PREFIX } from "./files.ts";
 
+const folderOf = (dataFolder: string): string => join(dataFolder, "secrets");
+
+/** The folder of generated keys, made when it is not there. */
+export async function openKeyFolder(dataFolder: string): Promise<string> {
+  const folder = folderOf(dataFolder);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  return folder;
+}
+
 /** Where the value of a Secret's key stands. */
 export const keyFile = (
   dataFolder: string,
   { namespace, secret, key }: Pick<WantedKey, "namespace" | "secret" | "key">,
-): string => join(dataFolder, "secrets", namespace, secret, key);
+): string => join(folderOf(dataFolder), namespace, secret, key);
 
 /** Every generated key by `namespace/secret`. */
 export async function readKeyFiles(dataFolder: string): Promise<Map<string, Record<string, string>>> {
-  const root = join(dataFolder, "secrets");
+  const root = folderOf(dataFolder);
   const found = new Map<string, Record<string, string>>();
   for (const namespace of await list(root))
     for (const secret of await list(join(root, namespace))) {

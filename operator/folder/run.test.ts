@@ -215,6 +215,28 @@ describe("keys", () => {
     expect((await fs.readFile(file, "utf8")).trim()).toBe(value);
   });
 
+  test("a generated key's file that is changed, taken away and put back is seen like an edit of a manifest", async () => {
+    await write("org.yaml", organization);
+    start();
+    const file = path("data", "secrets", "default", "keys", "api-key");
+    const hash = async () => (await newest())?.published?.routing.organizations[0]?.apiKeys[0]?.sha256;
+    const told = (text: string) => async () => lines.some((line) => line.includes(text));
+    await expectSoon(async () => (await hash()) !== undefined, true);
+    const value = `sk-svc-${"n".repeat(40)}`;
+    const startedMs = Date.now();
+    await fs.writeFile(file, `${value}\n`);
+    await expectSoon(hash, createHash("sha256").update(value).digest("hex"));
+    await fs.rm(file);
+    await expectSoon(told('SecretNotFound: Secret "keys" has no value under the key "api-key"'), true);
+    // It keeps its last good hash.
+    expect(await hash()).toBe(createHash("sha256").update(value).digest("hex"));
+    const other = `sk-svc-${"o".repeat(40)}`;
+    await fs.writeFile(file, `${other}\n`);
+    await expectSoon(hash, createHash("sha256").update(other).digest("hex"));
+    // Three changes; a busy test machine gets some air. Whatever is overlooked is seen every half minute.
+    expect(Date.now() - startedMs).toBeLessThan(12_000);
+  });
+
   test("rule 6.9: a value of the wrong form is never overwritten and does not authenticate", async () => {
     await write("organization.yaml", organization);
     await write(

@@ -5,7 +5,7 @@ import { Reconciler } from "../reconcile.ts";
 import { AcknowledgementPoller } from "./acknowledgement-poller.ts";
 import { WakeSignal } from "../wake-signal.ts";
 import { Identities } from "./identities.ts";
-import { createKeyFile } from "./key-files.ts";
+import { createKeyFile, openKeyFolder } from "./key-files.ts";
 import { StatusPrinter } from "./print.ts";
 import { SnapshotFolder } from "./snapshot-folder.ts";
 import { FolderSource } from "./source.ts";
@@ -56,14 +56,19 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
 
   const wakeSignal = new WakeSignal();
   let dirty = false;
-  const watch = new FolderWatch(options.manifests, () => {
-    dirty = true;
-    wakeSignal.raise();
-  });
+  // A generated key's file may be changed or taken away by hand, as a Secret in a cluster may. A watch that misses it is made
+  // up for when all is verified.
+  const watches = [options.manifests, await openKeyFolder(options.data)].map(
+    (folder) =>
+      new FolderWatch(folder, () => {
+        dirty = true;
+        wakeSignal.raise();
+      }),
+  );
   const poller = new AcknowledgementPoller(options.ack, () => reconciler.pending, wakeSignal, signal);
   signal.addEventListener("abort", () => wakeSignal.raise(), { once: true });
   try {
-    watch.start();
+    for (const watch of watches) watch.start();
     await reconciler.reconcile();
     poller.start();
     let verifiedAt = now();
@@ -95,7 +100,7 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
       if (pods === null) poller.hurry();
     }
   } finally {
-    watch.stop();
+    for (const watch of watches) watch.stop();
     await poller.stopped;
   }
 }
