@@ -56,15 +56,16 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
 
   const wakeSignal = new WakeSignal();
   let dirty = false;
-  // A generated key's file may be changed or taken away by hand, as a Secret in a cluster may. A watch that misses it is made
-  // up for when all is verified.
-  const watches = [options.manifests, await openKeyFolder(options.data)].map(
-    (folder) =>
-      new FolderWatch(folder, () => {
-        dirty = true;
-        wakeSignal.raise();
-      }),
-  );
+  const changed = () => {
+    dirty = true;
+    wakeSignal.raise();
+  };
+  const watches = [
+    new FolderWatch(options.manifests, changed, true),
+    // A generated key's file may be changed or taken away by hand, as a Secret in a cluster may. There are as many folders as
+    // keys, so that nobody looks through them every other second: what the watch misses is seen when all is verified.
+    new FolderWatch(await openKeyFolder(options.data), changed, false),
+  ];
   const poller = new AcknowledgementPoller(options.ack, () => reconciler.pending, wakeSignal, signal);
   signal.addEventListener("abort", () => wakeSignal.raise(), { once: true });
   try {

@@ -17,6 +17,7 @@ const POLL_MS = 2000;
 export class FolderWatch {
   readonly #folder: string;
   readonly #changed: () => void;
+  readonly #polls: boolean;
   #watchers = new Map<string, FSWatcher>();
   #quiet: NodeJS.Timeout | null = null;
   #waitingSince: number | null = null;
@@ -24,9 +25,11 @@ export class FolderWatch {
   #signature: string | null = null;
   #stopped = false;
 
-  constructor(folder: string, changed: () => void) {
+  /** `polls`: also looks every two seconds, at manifests alone, for what the watches missed. */
+  constructor(folder: string, changed: () => void, polls: boolean) {
     this.#folder = folder;
     this.#changed = changed;
+    this.#polls = polls;
   }
 
   /** Afterwards every folder is watched, so that nothing falls between the first look and the watch. */
@@ -60,7 +63,7 @@ export class FolderWatch {
     const before = this.#signature;
     this.#scan();
     if (before !== null && this.#signature !== before) this.#touched();
-    this.#poll = setTimeout(() => this.#look(), POLL_MS);
+    if (this.#polls) this.#poll = setTimeout(() => this.#look(), POLL_MS);
   }
 
   /** Watches the folders that are there now, no others, and notes the state of their files. */
