@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { sql } from "slonik";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
+import { withinOneDay } from "../../test/fakes/one-day.ts";
 import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
 import { DirectoryWorld, snapshotOfOrganizations } from "../../test/integration/directory-world.ts";
 import { request, usage } from "../../test/integration/money-world.ts";
@@ -47,6 +48,7 @@ const credits = (amountMicros: number, per: "day" | "month" | "total" = "month")
 let key = "";
 let project = "";
 beforeEach(async () => {
+  await withinOneDay(20_000);
   id = `org_${serial}`;
   await declare();
   project = await world.pool.oneFirst(

@@ -5,6 +5,7 @@ import { z } from "zod";
 import { bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
 import type { Limits } from "../../dataplane/config/schema.ts";
 import { FakeIssuer, signingKey } from "../fakes/issuer.ts";
+import { withinOneDay } from "../fakes/one-day.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { openGround, type Ground } from "./batches-ground.ts";
@@ -43,6 +44,7 @@ beforeAll(async () => {
   ground = await openGround();
 });
 beforeEach(async () => {
+  await withinOneDay(60_000);
   ground.upstream.reset();
   ground.upstream.model("upstream-chat", text("done", usage));
   limited = null;

@@ -13,6 +13,7 @@ import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import type { LimitPeriod, Limits } from "../../dataplane/config/schema.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
+import { withinOneDay } from "../fakes/one-day.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
 
@@ -34,6 +35,8 @@ afterAll(async () => {
   await redis[Symbol.asyncDispose]();
   await database.drop();
 });
+// A limit begins anew between two days.
+beforeEach(() => withinOneDay(20_000));
 
 const credits = (amount: number, per: LimitPeriod = "month"): Limits => ({
   credits: { amountMicros: String(amount), per },

@@ -3,6 +3,7 @@ import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import type { IdentityEntry, OrganizationEntry } from "../../dataplane/config/schema.ts";
+import { withinOneDay } from "../fakes/one-day.ts";
 import { AdminWorld, identityOf, tenantEntry } from "./admin-world.ts";
 
 let world: AdminWorld;
@@ -31,6 +32,7 @@ const settled = async () => {
 
 describe("a member", () => {
   test("asks models in the three dialects, on every plane, and is one principal in usage, costs and records", async () => {
+    await withinOneDay(20_000);
     await declare();
     const token = world.token(world.a, "ml", { sub: "ada", name: "Ada" });
     for (const path of Object.keys(bodies) as (keyof typeof bodies)[])

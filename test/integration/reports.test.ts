@@ -3,10 +3,15 @@ import OpenAI from "openai";
 import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
+import { withinOneDay } from "../fakes/one-day.ts";
 import { AdminWorld } from "./admin-world.ts";
 
 let world: AdminWorld;
+/** Of all requests and reports here. */
+let today: string;
 beforeAll(async () => {
+  await withinOneDay(60_000);
+  today = new Date().toISOString().slice(0, 10);
   world = await AdminWorld.open();
 });
 afterAll(async () => {
@@ -39,7 +44,6 @@ const report = async (path: string, query = "", key = world.a.admin) => {
   expect([answer.status, answer.raw]).toEqual([200, expect.any(String)]);
   return answer.body as unknown as Report;
 };
-const today = new Date().toISOString().slice(0, 10);
 
 async function ask(dialect: "messages" | "chat" | "responses", stream: boolean, key = world.a.inference) {
   const messages = [{ role: "user", content: "Hello" }];

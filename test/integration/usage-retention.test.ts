@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import pg from "pg";
 import { sql } from "slonik";
-import { expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { z } from "zod";
 import { retryDeadLetter } from "../../dataplane/billing/charge.ts";
 import { pageDeadLetters } from "../../dataplane/billing/dead-letters.ts";
@@ -11,11 +11,15 @@ import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
 import { completionsUsage } from "../../dataplane/reports/completions-usage.ts";
 import { messagesUsage } from "../../dataplane/reports/messages-usage.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
+import { withinOneDay } from "../fakes/one-day.ts";
 import { isWhole } from "../fakes/runs.ts";
 import { request, usage } from "./money-world.ts";
 import { startPooler } from "./pooler.ts";
 import { freshPostgres } from "./stores.ts";
 import { DAY, monthsAgo, monthText, RetentionWorld, tableOf, traffic } from "./retention-world.ts";
+
+// Months are counted from the present one.
+beforeEach(() => withinOneDay(60_000));
 
 /** Of a ledger: `npm test -- --all` closes them all. */
 const MONTHS = isWhole ? 20 : 7;
