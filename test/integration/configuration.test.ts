@@ -38,16 +38,22 @@ afterAll(async () => {
   folder[Symbol.dispose]();
 });
 
-const edit = (version: number) =>
+/** Of the last edit. */
+let version = 0;
+/** Each edit has a version that no other had. */
+const edit = () =>
   writeRoute(manifests, {
     name: "m-messages",
     dialect: "Messages",
     upstreamUrl: upstream.url,
-    upstreamModel: `version-${version}`,
+    upstreamModel: `version-${(version += 1)}`,
   });
-const editPrices = (version: number) => {
+const editPrices = () => {
   const file = join(manifests, "rest.yaml");
-  const changed = readFileSync(file, "utf8").replace(/output: "[^"]*"/, `output: "${15 + version / 1000}"`);
+  const changed = readFileSync(file, "utf8").replace(
+    /output: "[^"]*"/,
+    `output: "${15 + (version + 1) / 1000}"`,
+  );
   writeFileSync(`${file}.swp`, changed);
   renameSync(`${file}.swp`, file);
 };
@@ -84,18 +90,15 @@ test("edits under load drop no request, each request sees one snapshot, and a ch
     while (Date.now() < until) answers.push(await stream(inference));
   });
   const latenciesMs: number[] = [];
-  let version = 0;
   while (Date.now() < until) {
     // 500 edits in 30 s are 17 a second; each tenth is waited for.
     for (let count = 0; count < 10; count += 1) {
-      version += 1;
-      if (count % 5 === 4) editPrices(version);
-      edit(version);
+      if (count % 5 === 4) editPrices();
+      edit();
       await sleep(50);
     }
     const editedAt = performance.now();
-    version += 1;
-    edit(version);
+    edit();
     while ((await servedVersion()) < version && performance.now() - editedAt < 10_000) await sleep(10);
     latenciesMs.push(performance.now() - editedAt);
   }
@@ -114,16 +117,17 @@ test("edits under load drop no request, each request sees one snapshot, and a ch
 });
 
 test("a route that breaks goes on as it was, and the operator says where the fault is", async () => {
-  const before = await servedVersion();
+  edit();
+  await expect.poll(servedVersion, { timeout: 10_000 }).toBe(version);
   writeFileSync(
     join(manifests, "m-messages.yaml"),
     readFileSync(join(manifests, "m-messages.yaml"), "utf8").replace("Messages", "Mesages"),
   );
   const line = "ModelRoute default/m-messages spec.upstreams[0].dialect: Invalid: must be one of";
   await expect.poll(() => product.output(), { timeout: 10_000 }).toContain(line);
-  expect(await stream(readKeys(data).inference)).toContain(`version-${before}`);
-  edit(before + 1);
-  await expect.poll(servedVersion, { timeout: 10_000 }).toBe(before + 1);
+  expect(await stream(readKeys(data).inference)).toContain(`version-${version}`);
+  edit();
+  await expect.poll(servedVersion, { timeout: 10_000 }).toBe(version);
 });
 
 test("rule 1.10: an edited grant changes nothing, and the status says so", async () => {
