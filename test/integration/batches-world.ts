@@ -148,7 +148,7 @@ export class BatchPlane {
     const dispatcher = newUpstreamDispatcher();
     const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
     const serve = withFiles(
-      createServe(new Upstreams(dispatcher), sealerOf, options.runTool ?? noTools),
+      createServe(new Upstreams(dispatcher, { clock }), sealerOf, options.runTool ?? noTools),
       files,
     );
     const batches = openBatches({
