@@ -55,6 +55,8 @@ test.each([
   async (_how, hurt) => {
     world.thinkMs = 100;
     world.spreadMs = 2 * LEASE_MS;
+    // One of the first runs, which whoever is cut off first or second has: it goes on until all were cut off.
+    const release = world.hold(0);
     const idle = await world.plane({ working: false });
     for (const proxy of proxies)
       await world.victim(undefined, { worker, stores: { postgresUrl: proxy.url } });
@@ -69,7 +71,10 @@ test.each([
       await sleep(LEASE_MS / 4);
     }
     expect(await over(idle, id)).toBeLessThan(ITEMS);
+    const taken = world.upstream.requests.filter((one) => one.text.includes('"item 0"')).length - 1;
+    expect(taken, "how often the held one was taken from whoever ran it").toBeGreaterThan(0);
     world.spreadMs = 0;
+    release();
     await expectExact(idle, id, ITEMS);
     // Those of late runs as well.
     await expect

@@ -35,9 +35,11 @@ export class BatchWorld {
   readonly postgres: TestStore;
   readonly redis: TestStore;
   readonly upstream: FakeUpstream;
-  /** How long the upstream thinks before it answers: at least, and at most so much longer. */
+  /** How long the upstream thinks before it answers: at least, and at most so much longer, by the number and the try. */
   thinkMs = 30;
   spreadMs = 0;
+  /** By number: what has to come before a request is answered. */
+  readonly #held = new Map<string, Promise<void>>();
   readonly #open = new Set<() => Promise<void>>();
 
   private constructor(postgres: TestStore, redis: TestStore, upstream: FakeUpstream) {
@@ -62,20 +64,29 @@ export class BatchWorld {
     this.upstream.reset();
     const asked = new Map<string, number>();
     this.spreadMs = 0;
+    this.#held.clear();
     for (const model of ["upstream-messages", "upstream-chat"]) {
-      this.upstream.model(model, (_read, logged) => {
+      this.upstream.model(model, async (_read, logged) => {
         const number = /item (\d+)/.exec(logged.text)?.[1] ?? "0";
         const tries = (asked.get(number) ?? 0) + 1;
         asked.set(number, tries);
         const faulty = number.endsWith("7") && tries === 1;
+        await this.#held.get(number);
         return withFaults(
           faulty
             ? { error: { status: 500 } }
             : text(`answer ${number}`, { input: 10, output: tries + 10 * Number(number) }),
-          { delayHeadersMs: this.thinkMs + Math.random() * this.spreadMs },
+          { delayHeadersMs: this.thinkMs + this.spreadMs * part(31 * Number(number) + 7 * tries) },
         );
       });
     }
+  }
+
+  /** Answers no try of this request from now on. @returns what answers them all. */
+  hold(number: number): () => void {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#held.set(String(number), promise);
+    return resolve;
   }
 
   #options(more: Partial<PlaneOptions>): PlaneOptions {
@@ -149,6 +160,9 @@ export class BatchWorld {
     await this.upstream.close();
   }
 }
+
+/** Spreads numbers over 0 to 1, the same at each run. */
+const part = (number: number) => (number * 0.618_034) % 1;
 
 /** More than any item's answer says: an upstream that reports more than was asked for is not believed (rule 7.9). */
 const MAX_TOKENS = 60_000;

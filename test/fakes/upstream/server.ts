@@ -37,7 +37,10 @@ export interface LoggedRequest {
   outcome: "running" | "answered" | "aborted";
 }
 
-export type Script = Step | readonly Step[] | ((request: ReadRequest, logged: LoggedRequest) => Step);
+export type Script =
+  | Step
+  | readonly Step[]
+  | ((request: ReadRequest, logged: LoggedRequest) => Step | Promise<Step>);
 
 export interface UpstreamOptions {
   readonly port?: number;
@@ -65,7 +68,7 @@ export interface FakeUpstream {
   next(...steps: Step[]): void;
   /**
    * Answers for every request with this model name: one step for all, steps in turn (the last one repeats), or a
-   * function.
+   * function, which may let a request wait.
    */
   model(name: string, script: Script): void;
   /** Forgets scripts and log. */
@@ -192,7 +195,7 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
       return json(response, 404, renderError("chat", { status: 404, message: "no such path" }, serial));
     }
     const read = readRequest(dialect, logged.text);
-    const step = choose(read, logged);
+    const step = await choose(read, logged);
     await play(step, response, {
       paceMs: options.paceMs ?? 0,
       headers: { ...ACCOUNT_HEADERS, "request-id": `req_fake${logged.serial}` },
@@ -212,7 +215,7 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
     });
   }
 
-  function choose(read: ReadRequest, logged: LoggedRequest): Step {
+  function choose(read: ReadRequest, logged: LoggedRequest): Step | Promise<Step> {
     const queued = queue.shift();
     if (queued !== undefined) return queued;
     const script = byModel.get(read.model);
