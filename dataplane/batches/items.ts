@@ -3,11 +3,11 @@ import { sql, type CommonQueryMethods } from "slonik";
 import type { Room } from "../files/storage.ts";
 import type { NewId } from "../lib/ids.ts";
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
+import { MOST_MODEL_NAME } from "../lib/names.ts";
 import { at } from "./batch.ts";
 
 const ROWS_AT_ONCE = 1_000;
 const BYTES_AT_ONCE = 4 * 1024 * 1024;
-const MAX_MODEL = 200;
 
 export interface NewItem {
   /** As a JSON string literal. */
@@ -108,7 +108,7 @@ export function modelOf(body: Buffer): string | null {
       });
       return found;
     });
-    if (model === undefined || model.length > MAX_MODEL) return null;
+    if (model === undefined || model.length > MOST_MODEL_NAME) return null;
     return /^[\x20-\x7e]+$/.test(model) ? model : null;
   } catch (fault) {
     // Running the item reports what is wrong with it.

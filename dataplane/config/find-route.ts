@@ -1,3 +1,5 @@
+import { ApiError } from "../lib/api-error.ts";
+import { MOST_MODEL_NAME } from "../lib/names.ts";
 import type { Limits, Route } from "./schema.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -57,6 +59,10 @@ export function findRoute(snapshot: Snapshot, user: ModelUser, model: string): R
   if (route === undefined || !mayUse(user, organization.allowedModels, route.model)) return undefined;
   return routeFor(route, organizationId);
 }
+
+/** For an unknown model, and for one that the organization may not use (rule 1.7). The words that Claude Code knows. */
+export const modelNotFound = (model: string): ApiError =>
+  new ApiError("model_not_found", `model: ${model.slice(0, MOST_MODEL_NAME)}`, { param: "model" });
 
 /** Every route that an organization's key may use, newest first, ties by id. */
 export function allowedRoutes(snapshot: Snapshot, user: ModelUser): Route[] {

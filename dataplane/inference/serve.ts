@@ -5,7 +5,7 @@
 import type { Bill, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros, pricesAt } from "../billing/price.ts";
 import { promptOf } from "../billing/token-usage.ts";
-import { findRoute } from "../config/find-route.ts";
+import { findRoute, modelNotFound } from "../config/find-route.ts";
 import type { Policy, Route, Upstream } from "../config/schema.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
@@ -44,9 +44,6 @@ import { TypicalOutput } from "./typical-output.ts";
 import { servedTier } from "./standard-tier.ts";
 import { edited, openBody, type RequestBody } from "./request-body.ts";
 import type { AnyInspection } from "./inspect-body.ts";
-
-/** As much of an unknown model's name is repeated to the client. */
-const MAX_SHOWN_MODEL = 200;
 
 export type Serve = (call: InferenceCall) => Promise<void>;
 
@@ -128,8 +125,8 @@ function tagsOf({ headers }: InferenceCall, { tags }: AnyInspection): string | n
 /** @throws ApiError 404 for an unknown model, and for one that the organization may not use (rule 1.7). */
 function routeOf({ snapshot, principal }: InferenceCall, model: string): Route {
   const route = findRoute(snapshot, principal, model);
-  if (route !== undefined) return route;
-  throw new ApiError("model_not_found", `model: ${model.slice(0, MAX_SHOWN_MODEL)}`, { param: "model" });
+  if (route === undefined) throw modelNotFound(model);
+  return route;
 }
 
 /** One request being served. */

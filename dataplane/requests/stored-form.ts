@@ -3,13 +3,12 @@
  * what it costs to write it down is the price of keeping it. Pure.
  */
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
+import { MOST_MODEL_NAME } from "../lib/names.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
 import type { Try } from "../telemetry/request-summary.ts";
 
 /** A path may be as long as a request's head. */
 const MAX_URL = 200;
-/** Where no model was found, its name is whatever the client wrote. */
-const MAX_MODEL = 200;
 
 /** In the order of `store_request_records` (store/migrations/0006_requests.sql). Times of acceptance are Unix milliseconds. */
 export function storedForm(record: RequestRecord): readonly unknown[] {
@@ -64,7 +63,7 @@ function storedTry(one: Try): object {
 const storable = (text: string): string => text.replaceAll("\0", "").toWellFormed();
 
 /** A model's name as records hold it, and as they are looked for by it. */
-export const storedModel = (name: string): string => storable(name.slice(0, MAX_MODEL));
+export const storedModel = (name: string): string => storable(name.slice(0, MOST_MODEL_NAME));
 
 /** How a request for inference came; its row does not say. */
 export const requestOf = (dialect: string): { readonly method: string; readonly url: string } => ({

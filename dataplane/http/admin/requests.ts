@@ -13,12 +13,12 @@ import { readLimits } from "./limits.ts";
 import type { Actor } from "../../identity/audit-log.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { ApiError } from "../../lib/api-error.ts";
+import { MOST_NAME } from "../../lib/names.ts";
 import { limits } from "../limits.ts";
 import type { Query } from "../list-query.ts";
 import { readJsonBody } from "../request-body.ts";
 import { callerOf } from "../route.ts";
 
-const MAX_NAME = 500;
 const MAX_FORWARDED = 500;
 /** Of unknown fields, in the message that refuses them. */
 const MOST_NAMED = 10;
@@ -127,10 +127,10 @@ function readName(value: unknown): string {
   if (typeof value !== "string") {
     throw new ApiError("invalid_type", "name must be a string.", { param: "name" });
   }
-  if (value === "" || Array.from(value).length > MAX_NAME || value.includes("\0") || !value.isWellFormed()) {
+  if (value === "" || Array.from(value).length > MOST_NAME || value.includes("\0") || !value.isWellFormed()) {
     throw new ApiError(
       "invalid_value",
-      `name must have 1 to ${MAX_NAME} characters, all of them Unicode text.`,
+      `name must have 1 to ${MOST_NAME} characters, all of them Unicode text.`,
       {
         param: "name",
       },

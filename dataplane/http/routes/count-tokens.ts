@@ -1,6 +1,6 @@
 /** `POST /v1/messages/count_tokens`: free, with or without credit (service.md "Inference"; rules 1.17, 2.18). */
 import type { FastifyRequest } from "fastify";
-import { findRoute } from "../../config/find-route.ts";
+import { findRoute, modelNotFound } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
@@ -19,7 +19,6 @@ import { limits } from "../limits.ts";
 import { clientGone } from "../body-errors.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
-import { modelNotFound } from "./models.ts";
 
 /** @param pool where large bodies are worked on; null: here. */
 export const countTokensRoutes =

@@ -1,10 +1,9 @@
 /** `GET /v1/models` and `/v1/models/{id}`. Source: service.md "Model", dialects.md §A4, §A6. */
 import type { FastifyRequest } from "fastify";
-import { allowedRoutes, findRoute } from "../../config/find-route.ts";
+import { allowedRoutes, findRoute, modelNotFound } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { messagesEfforts } from "../../dialects/effort.ts";
-import { ApiError } from "../../lib/api-error.ts";
 import { toolCapabilities } from "../../tools/capabilities.ts";
 import { listFamily } from "../error-style.ts";
 import { listEnvelope, pageOf, readListQuery, type Query, USUAL_LIMIT } from "../list-query.ts";
@@ -41,10 +40,6 @@ export const modelRoutes: Routes = (app, services) => {
     },
   );
 };
-
-/** The words that Claude Code knows. */
-export const modelNotFound = (model: string): ApiError =>
-  new ApiError("model_not_found", `model: ${model.slice(0, 200)}`, { param: "model" });
 
 function familyOf(request: FastifyRequest): "messages" | "openai" {
   const version = request.headers["anthropic-version"];

@@ -1,5 +1,6 @@
 /** What the claims of a verified token say of its holder (rules 13.1, 13.3). Pure. */
 import type { IdentityRule } from "../../config/schema.ts";
+import { MOST_NAME } from "../../lib/names.ts";
 
 export type Claims = Readonly<Record<string, unknown>>;
 
@@ -43,8 +44,6 @@ export const ruleFor = (rules: readonly IdentityRule[], claims: Claims): Identit
 /** Whether the token is for one of these. */
 export const isFor = ({ aud }: Claims, audiences: readonly string[]): boolean =>
   [aud].flat().some((one) => typeof one === "string" && audiences.includes(one));
-
-const MOST_NAME = 500;
 
 /** What its holder may be called in the console: their name, else their mail address; null: the token says neither. */
 export function nameIn(claims: Claims): string | null {
