@@ -18,7 +18,7 @@ import { consoleSignInRoutes } from "./console-sign-in.ts";
 import { consoleRoutes, type ConsoleFiles } from "./console.ts";
 import { openApiRoutes } from "./openapi/routes.ts";
 import { batchRoutes } from "./routes/batches.ts";
-import { countTokensRoutes } from "./routes/count-tokens.ts";
+import { countTokensRoutes, type CountTokensNeeds } from "./routes/count-tokens.ts";
 import { keyRoutes } from "./routes/key.ts";
 import { fileRoutes } from "./routes/files.ts";
 import { inferenceRoutes } from "./routes/inference.ts";
@@ -35,10 +35,10 @@ export interface ApiParts {
   readonly files: FileStore;
   readonly context: BatchContext;
   readonly serve: Serve;
-  readonly countUpstream: Parameters<typeof countTokensRoutes>[0];
+  readonly countUpstream: CountTokensNeeds["ask"];
   /** Where large bodies are worked on. */
   readonly large: WorkerPool | null;
-  readonly sealerOf: Parameters<typeof countTokensRoutes>[2];
+  readonly sealerOf: CountTokensNeeds["sealerOf"];
   /** The address that clients use, without a slash at its end. */
   readonly publicUrl: () => string;
   /** How long what is known of a request is kept. */
@@ -56,7 +56,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
   return [
     modelRoutes,
     keyRoutes(keys, { pool, holds }),
-    countTokensRoutes(countUpstream, large, sealerOf, files),
+    countTokensRoutes({ ask: countUpstream, pool: large, sealerOf, files }),
     inferenceRoutes({ meter: holds, serve }),
     fileRoutes(files),
     messageBatchRoutes(context, publicUrl),

@@ -107,12 +107,12 @@ beforeAll(async () => {
       [
         modelRoutes,
         inferenceRoutes({ meter: plane.holds, serve }),
-        countTokensRoutes(
-          () => Promise.resolve(1),
-          null,
-          sealing([{ id: "test", key: Buffer.alloc(32, 7) }]),
+        countTokensRoutes({
+          ask: () => Promise.resolve(1),
+          pool: null,
+          sealerOf: sealing([{ id: "test", key: Buffer.alloc(32, 7) }]),
           files,
-        ),
+        }),
         fileRoutes(files),
         messageBatchRoutes(batches.context, () => ""),
         batchRoutes(batches.context),

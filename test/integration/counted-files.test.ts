@@ -57,7 +57,7 @@ beforeAll(async () => {
   };
   server = await startTestServer(
     [
-      countTokensRoutes(ask, large, sealer, world.store),
+      countTokensRoutes({ ask, pool: large, sealerOf: sealer, files: world.store }),
       inferenceRoutes({ meter: new RecordingMeter(), serve }),
     ],
     { snapshot: () => snapshot, services: { bodies } },

@@ -38,6 +38,8 @@ function snapshotWith(upstream = counting): Snapshot {
 /** The organization has none; with files: test/integration/counted-files.test.ts. */
 const noFiles: FileReader = { find: async () => new Map(), read: () => expect.unreachable() };
 
+const local = { pool: null, sealerOf, files: noFiles } as const;
+
 /** Counts a body with an upstream that answers `answer`; tells what the upstream was asked. */
 async function count(
   body: unknown,
@@ -47,15 +49,13 @@ async function count(
 ) {
   const asked: CountRequest[] = [];
   const snapshot = snapshotWith(upstream);
-  const routes = countTokensRoutes(
-    (question) => {
+  const routes = countTokensRoutes({
+    ask: (question) => {
       asked.push(question);
       return Promise.resolve(answer);
     },
-    null,
-    sealerOf,
-    noFiles,
-  );
+    ...local,
+  });
   await using server = await startTestServer([routes], { snapshot: () => snapshot });
   const response = await server.fetch("/v1/messages/count_tokens?beta=true", {
     method: "POST",
@@ -159,15 +159,13 @@ describe("counted here (rules 1.17, 2.18)", () => {
 test("rule 7.5: a client that leaves ends its count, and that is no error of ours", async () => {
   const snapshot = snapshotWith();
   const asked = Promise.withResolvers<void>();
-  const failing = countTokensRoutes(
-    () => {
+  const failing = countTokensRoutes({
+    ask: () => {
       asked.resolve();
       return Promise.resolve(null);
     },
-    null,
-    sealerOf,
-    noFiles,
-  );
+    ...local,
+  });
   await using server = await startTestServer([failing], { snapshot: () => snapshot });
   const gone = new AbortController();
   const tools = [{ name: "t", input_schema: { enum: Array(4_000_000).fill(1) } }];
@@ -250,7 +248,7 @@ describe("asking a real upstream", () => {
 test("the official SDK counts", async () => {
   const snapshot = snapshotWith();
   await using server = await startTestServer(
-    [countTokensRoutes(() => Promise.resolve(null), null, sealerOf, noFiles)],
+    [countTokensRoutes({ ask: () => Promise.resolve(null), ...local })],
     {
       snapshot: () => snapshot,
     },

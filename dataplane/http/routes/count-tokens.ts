@@ -20,14 +20,16 @@ import { clientGone } from "../body-errors.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
 
-/** @param pool where large bodies are worked on; null: here. */
+export interface CountTokensNeeds {
+  readonly ask: CountUpstream;
+  /** Where large bodies are worked on; null: here. */
+  readonly pool: WorkerPool | null;
+  readonly sealerOf: (organizationId: string) => Sealer;
+  readonly files: FileReader;
+}
+
 export const countTokensRoutes =
-  (
-    ask: CountUpstream,
-    pool: WorkerPool | null,
-    sealerOf: (organizationId: string) => Sealer,
-    files: FileReader,
-  ): Routes =>
+  (needs: CountTokensNeeds): Routes =>
   (app, services) => {
     const config = { access: "inference", countsText: true } as const;
     app.post("/v1/messages/count_tokens", { config }, async (request, reply) => {
@@ -37,24 +39,15 @@ export const countTokensRoutes =
       const closed = new Cancellation();
       reply.raw.once("close", () => closed.abort());
       try {
-        return {
-          input_tokens: await count({ ask, pool, sealerOf, files }, services, request, bytes, closed),
-        };
+        return { input_tokens: await count(needs, services, request, bytes, closed) };
       } catch (error) {
         throw closed.aborted ? clientGone() : error;
       }
     });
   };
 
-interface Counting {
-  readonly ask: CountUpstream;
-  readonly pool: WorkerPool | null;
-  readonly sealerOf: (organizationId: string) => Sealer;
-  readonly files: FileReader;
-}
-
 async function count(
-  { ask, pool, sealerOf, files }: Counting,
+  { ask, pool, sealerOf, files }: CountTokensNeeds,
   services: HttpServices,
   request: FastifyRequest,
   bytes: Buffer,
