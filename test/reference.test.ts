@@ -2,9 +2,11 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { MOST_COST_DAYS } from "../dataplane/console/src/lib/reports.ts";
 import { environmentSchema } from "../dataplane/environment.ts";
 import { operations } from "../dataplane/http/openapi/operations.ts";
 import { errorKinds } from "../dataplane/lib/api-error.ts";
+import { MOST_DAYS } from "../dataplane/reports/charges.ts";
 import { metrics, registry } from "../dataplane/telemetry/metrics.ts";
 import { Telemetry } from "../operator/kube/telemetry.ts";
 
@@ -38,6 +40,12 @@ test("every code of an error", () => {
     "detailsCode" in kind ? kind.detailsCode : "",
   ]);
   expect(missing(new Set(codes))).toEqual([]);
+});
+
+test("the longest report of costs, which the console asks for in parts", () => {
+  const rules = readFileSync(join(root, "docs/reference/rules.md"), "utf8").replaceAll(/\s+/g, " ");
+  expect(rules).toContain(`${MOST_DAYS} days at most`);
+  expect(MOST_COST_DAYS).toBe(MOST_DAYS);
 });
 
 test("every dependency, with its reason", () => {

@@ -11,7 +11,8 @@ import type { Tag } from "../lib/tags.ts";
 import { invalid, type BucketRange, type Filters } from "./parameters.ts";
 import { readSums, type Sum, type SumColumn } from "./sums.ts";
 
-const MAX_DAYS = 366;
+/** The longest range of a report of costs (rule 5.19). */
+export const MOST_DAYS = 366;
 
 /** What is charged for: its names in the reports, its credits, and how much of it there was. */
 export const lines = [
@@ -126,8 +127,8 @@ export async function readCharges(
   startName: string,
 ): Promise<ChargeSums> {
   const { organizationId, range, by, filters } = query;
-  if (Math.floor(range.askedMs / DAY_MS) > MAX_DAYS) {
-    throw invalid(startName, `${startName} must be at most ${MAX_DAYS} days before the end.`);
+  if (Math.floor(range.askedMs / DAY_MS) > MOST_DAYS) {
+    throw invalid(startName, `${startName} must be at most ${MOST_DAYS} days before the end.`);
   }
   const sums = await readSums(pool, {
     organizationId,

@@ -90,7 +90,7 @@ export async function readUsage(
 }
 
 /** The reports of costs reach over no more (rule 5.19): a longer range is asked for in parts. */
-const MOST_COST_DAYS = 366;
+export const MOST_COST_DAYS = 366;
 
 /** The parts of a range, in turn, each as long as a report of costs may be. */
 export function costParts(range: Range): Range[] {
