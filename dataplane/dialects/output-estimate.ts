@@ -2,6 +2,7 @@
  * The tokens of an output that nobody reported (rule 10.6): a token is 4 characters, or 1.5 Chinese, Japanese or
  * Korean ones. Texts are weighed in twelfths of a token, so that sums over any pieces of a text are exact.
  */
+import { BACKSLASH, QUOTE } from "../lib/json-bytes.ts";
 
 /** Of most characters: a quarter of a token. */
 const LATIN = 3;
@@ -58,8 +59,6 @@ function weightOfUnit(unit: number): number {
   return (unit >= 0xf900 && unit <= 0xfaff) || (unit >= 0xff00 && unit <= 0xffbf) ? CJK : LATIN;
 }
 
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
 const LOWER_U = 0x75;
 
 /** The weight of what the inside of a JSON string says, from its bytes, up to its quote or `end`. */

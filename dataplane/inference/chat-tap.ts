@@ -3,6 +3,7 @@ import { arrayOf, objectOf, parseJson } from "../dialects/fields.ts";
 import type { JsonObject } from "../dialects/messages/types.ts";
 import { type CountedOutput, writtenWith } from "../dialects/output-estimate.ts";
 import { readChatUsage } from "../dialects/usage.ts";
+import { COLON } from "../lib/json-bytes.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
 import { frameData, type SseFrame } from "../lib/sse.ts";
 import { DeltaTemplate } from "./delta-template.ts";
@@ -25,7 +26,7 @@ function valueAt(frame: SseFrame, key: Buffer, from: number): number {
   let at = from + found + key.length;
   while (isSpace(bytes[at])) at += 1;
   // A string that only happens to equal the key has no colon.
-  if (bytes[at] !== 0x3a) return valueAt(frame, key, at);
+  if (bytes[at] !== COLON) return valueAt(frame, key, at);
   at += 1;
   while (isSpace(bytes[at])) at += 1;
   return at;

@@ -1,4 +1,5 @@
 import { weightOfJson } from "../dialects/output-estimate.ts";
+import { BACKSLASH, QUOTE } from "../lib/json-bytes.ts";
 import { JsonReader, type Span } from "../lib/json-reader.ts";
 import type { SseFrame } from "../lib/sse.ts";
 
@@ -76,7 +77,7 @@ export class DeltaTemplate {
       at += length;
       if (part === last) break;
       const start = at;
-      while (at < dataEnd && bytes[at] !== 0x22) at += bytes[at] === 0x5c ? 2 : 1;
+      while (at < dataEnd && bytes[at] !== QUOTE) at += bytes[at] === BACKSLASH ? 2 : 1;
       if (this.#written[part] === true) weight += weightOfJson(bytes, start, at);
     }
     return at === dataEnd && frame.dataLines === 1 ? weight : -1;

@@ -1,4 +1,4 @@
-/** The bytes that structure a JSON text. */
+/** The bytes that structure a JSON text; a colon also parts the name of a server-sent event's field from its value. */
 export const QUOTE = 0x22;
 export const BACKSLASH = 0x5c;
 export const COMMA = 0x2c;

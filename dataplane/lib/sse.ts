@@ -4,13 +4,13 @@
  * `SseReader` yields decoded events, for conversion.
  */
 import { BYTE_ORDER_MARK, beginsWithMark } from "./byte-order-mark.ts";
+import { COLON } from "./json-bytes.ts";
 
 /** One event may be this long (rule 2.14); a longer one ends the stream. */
 export const MAX_EVENT_BYTES = 8 * 1024 * 1024;
 
 const LF = 0x0a;
 const CR = 0x0d;
-const COLON = 0x3a;
 const SPACE = 0x20;
 
 /** An upstream sent an event beyond MAX_EVENT_BYTES. */

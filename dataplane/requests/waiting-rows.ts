@@ -2,6 +2,7 @@
  * Rows that wait to be stored, as JSON texts whose bytes lie outside of V8's heap: as objects they would survive young
  * collections, which copy each of them twice and then fill the old generation with it. Pure.
  */
+import { CLOSE_ARRAY, COMMA, OPEN_ARRAY } from "../lib/json-bytes.ts";
 
 /** Of one statement. */
 const ROWS_AT_ONCE = 500;
@@ -10,9 +11,6 @@ const PACK_BYTES = 256 * 1024;
 /** The version and the opening bracket. */
 const HEAD_BYTES = 2;
 const JSONB_VERSION = 1;
-const COMMA = 0x2c;
-const OPENING = 0x5b;
-const CLOSING = 0x5d;
 
 /** Rows of one statement, in the order in which they came. */
 export class RowPack {
@@ -25,7 +23,7 @@ export class RowPack {
   constructor(bytes: number) {
     this.#bytes = Buffer.allocUnsafeSlow(bytes);
     this.#bytes[0] = JSONB_VERSION;
-    this.#bytes[1] = OPENING;
+    this.#bytes[1] = OPEN_ARRAY;
     this.clear();
   }
 
@@ -64,7 +62,7 @@ export class RowPack {
     const parts = [this.#bytes.subarray(0, HEAD_BYTES), this.#bytes.subarray(start, end)];
     const bytes = all ? this.#bytes.subarray(0, end) : Buffer.concat(parts);
     // In place of the last comma.
-    bytes[bytes.length - 1] = CLOSING;
+    bytes[bytes.length - 1] = CLOSE_ARRAY;
     return bytes;
   }
 
