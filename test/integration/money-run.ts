@@ -1,63 +1,31 @@
 /**
- * Does to three data planes on real stores what an interleaving says, keeps in mind what may have become of each request,
- * and judges what stands in the books in the end.
+ * Does to three data planes on real stores what an interleaving says, and keeps in mind what may have become of each
+ * request; money-run-judge.ts judges what stands in the books.
  */
-import { sql } from "slonik";
 import { expect } from "vitest";
-import { z } from "zod";
 import { applyGrant, bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { decodeRow } from "../../dataplane/billing/charge-text.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { readScopeSpend } from "../../dataplane/billing/scope-spend.ts";
 import { drainedOperation, readEntries, scopesOf } from "../../dataplane/billing/drain.ts";
-import type { HeldBill } from "../../dataplane/billing/held-bill.ts";
-import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
 import { shardOf, shardTag, type MeterOperation } from "../../dataplane/billing/shard.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
-import { readLosses } from "../../dataplane/billing/ledger-losses.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { allServers } from "../../dataplane/store/redis-servers.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
 import type { Action } from "./money-actions.ts";
 import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
+import {
+  judgeBooks,
+  judgeOverdraft,
+  judgeRefusal,
+  type Known,
+  type Refused,
+  type RunBooks,
+} from "./money-run-judge.ts";
 import { RunLimits } from "./money-run-limits.ts";
 import { stepClock } from "./redis-clock.ts";
 import { rewriteFile, type TestStore } from "./stores.ts";
-
-interface Known {
-  readonly bill: HeldBill;
-  readonly request: MeteredRequest;
-  readonly plane: number;
-  readonly estimate: number;
-  /** The largest cost that may still be within the estimates given. */
-  limit: number;
-  spent: number;
-  /** What was ever spent of it: a sweeper may have heard of any of these last. */
-  readonly seen: Set<number>;
-  state: "running" | "settled" | "released" | "orphaned";
-  /** What the ledger may hold of it in the end: costs, or null for no row. */
-  may: Set<number | null>;
-  /** The data plane that charged it is dead. */
-  isOwnerDead: boolean;
-  /** Redis forgot after it was charged. */
-  isForgotten: boolean;
-  /** No store and no data plane knows of it any more: the loss of three (docs/decisions/money.md). */
-  isLost: boolean;
-}
-
-/** A request that was not admitted. */
-interface Refused {
-  readonly organization: number;
-  readonly keyId: string;
-  readonly acceptedAt: number;
-  readonly code: string;
-  /** That its key and its project had when it asked. */
-  readonly limits: MeteredRequest["limits"];
-}
-
-/** What may stand in the ledger of it in the end. */
-const mostOf = ({ may }: Known) => Math.max(0, ...Array.from(may, (cost) => cost ?? 0));
 
 export interface RunStores {
   /** Few connections for many: an answer of the ledger may come too late for a request, which is then told 503. */
@@ -183,36 +151,10 @@ export class Run {
     for (const outcome of outcomes) if (outcome.status === "rejected") throw outcome.reason;
     // What a sweep met was perhaps what a heartbeat of the same moment had told.
     if (actions.some((action) => action.do === "sweep")) this.#mayBeSwept();
-    for (const refused of this.#refused) this.#judgeRefusal(refused, granted);
-    for (const action of actions.filter(alone)) await this.#take(action);
-  }
-
-  /**
-   * Nobody is told that credit is spent while there is some, whatever is on its way between the stores. granted: before the
-   * moment; spent is what may have been after it, so that what else happened in it excuses nothing.
-   */
-  #judgeRefusal(
-    { organization, keyId, acceptedAt, code, limits }: Refused,
-    granted: readonly bigint[],
-  ): void {
     // What a ledger that comes back older has lost counts as spent.
-    if (this.#isRolledBack) return;
-    const name = this.#name(organization);
-    const spent = this.#known.map((known) => ({ ...known, cost: mostOf(known) }));
-    if (code === "insufficient_credit") {
-      const mine = spent.filter(({ request: asked }) => asked.organizationId === name);
-      const used = mine.reduce((sum, { cost }) => sum + cost, 0);
-      expect(used, `${name} is told that its credit is spent`).toBeGreaterThanOrEqual(
-        Number(granted[organization]),
-      );
-    }
-    if (code === "key_limit_reached" || code === "project_limit_reached")
-      this.#limits.judgeRefusal(spent, {
-        keyId,
-        acceptedAt,
-        kind: code.startsWith("key") ? "key" : "project",
-        limits,
-      });
+    if (!this.#isRolledBack)
+      for (const refused of this.#refused) judgeRefusal({ ...this.#books, granted }, refused);
+    for (const action of actions.filter(alone)) await this.#take(action);
   }
 
   #mayBeSwept(): void {
@@ -509,59 +451,25 @@ export class Run {
     await this.#at(0).holds.refresh([this.#name(0), this.#name(1)]);
   }
 
-  async judge(): Promise<void> {
-    const rows = new Map(
-      (
-        await this.#pool.any(sql.type(z.object({ id: z.string(), cost: z.bigint() }))`
-          select id, cost_micros as cost from usage where organization_id like ${`org_${this.#id}_%`}
-        `)
-      ).map(({ id, cost }) => [id, Number(cost)]),
-    );
-    // Those of earlier runs on the same stores stay told.
-    const names = [0, 1].map((organization) => this.#name(organization));
-    const lost = (await readLosses(this.#pool)).filter(({ organizationId }) =>
-      names.includes(organizationId),
-    );
-    if (!this.#wasRolledBack) expect(lost).toEqual([]);
-    for (const known of this.#known) {
-      const { may, state, request: asked } = known;
-      expect([...may], `the row of a ${state} request`).toContain(rows.get(asked.id) ?? null);
-    }
-    expect(rows.size).toBeLessThanOrEqual(this.#known.length);
-    for (const organization of [0, 1]) {
-      const name = this.#name(organization);
-      const used = this.#known
-        .filter(({ request: asked }) => asked.organizationId === name)
-        .reduce((sum, { request: asked }) => sum + BigInt(rows.get(asked.id) ?? 0), 0n);
-      const gone = lost.find(({ organizationId }) => organizationId === name)?.lost ?? 0n;
-      // Nothing that was answered is forgotten: it has its row, or is in the sum of what was lost.
-      const settled = this.#settled().filter(
-        ({ isLost, request: asked }) => !isLost && asked.organizationId === name,
-      );
-      const answered = settled.reduce((sum, { may }) => sum + Math.max(...Array.from(may, Number)), 0);
-      expect(used + gone).toBeGreaterThanOrEqual(BigInt(answered));
-      const granted = this.#granted[organization] ?? 0n;
-      const { held, ...credit } = await this.#at(0).holds.standing.credit(name);
-      expect(credit).toMatchObject({ granted, used: used + gone });
-      expect(held).toBe(0n);
-    }
-    await this.#limits.judge(this.#at(0), names);
-    const report = await reconcileLedger(this.#pool, this.#at(0).redis);
-    expect(report.broken.filter((line) => !/: lost [\d.]+ credits$/.test(line))).toEqual([]);
-    expect(report.holds).toBe(0);
+  /** What the judges look at, as it is now. */
+  get #books(): RunBooks {
+    return {
+      id: this.#id,
+      known: this.#known,
+      names: this.#names,
+      granted: this.#granted,
+      limits: this.#limits,
+      wasRolledBack: this.#wasRolledBack,
+      plane: this.#at(0),
+    };
   }
 
-  /** Rules 1.8 and 9.1: never more than what was there, or what a limit allows, plus one request. */
+  async judge(): Promise<void> {
+    await judgeBooks(this.#books);
+  }
+
   judgeOverdraft(): void {
-    this.#limits.judgeOverdraft(this.#known.map((known) => ({ ...known, cost: mostOf(known) })));
-    for (const organization of [0, 1]) {
-      const mine = this.#known.filter(
-        ({ request: asked }) => asked.organizationId === this.#name(organization),
-      );
-      const used = mine.reduce((sum, known) => sum + mostOf(known), 0);
-      const largest = Math.max(0, ...mine.map(({ limit }) => limit));
-      expect(used).toBeLessThanOrEqual(Number(this.#granted[organization]) + largest);
-    }
+    judgeOverdraft(this.#books);
   }
 
   async close(): Promise<void> {
