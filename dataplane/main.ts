@@ -1,5 +1,5 @@
 /**
- * The data plane: wiring only.
+ * The data plane: wiring only. Its stores are opened in open-stores.ts; what it does besides serving stands in commands.ts.
  *   main.ts           serves
  *   main.ts migrate   brings the database's schema up to date
  *   main.ts grant     adds credit: --organization ID --name NAME --amount CREDITS
@@ -21,9 +21,7 @@ import type { DatabasePool } from "slonik";
 import manifest from "../package.json" with { type: "json" };
 import { ToolRoom } from "./batches/tool-room.ts";
 import { openBatches } from "./batches/start.ts";
-import { adopt } from "./billing/adopt-command.ts";
 import { readBalances } from "./billing/balance-metrics.ts";
-import { grant, parseGrant } from "./billing/grant-command.ts";
 import { DirectorySync } from "./identity/directory-sync.ts";
 import { KeyDirectory } from "./identity/directory.ts";
 import { Keys, newInferenceKey } from "./identity/keys.ts";
@@ -32,17 +30,10 @@ import { guardedFetchJson } from "./identity/tokens/fetch-json.ts";
 import { readLedgerId } from "./billing/ledger-identity.ts";
 import { startMoney } from "./billing/money.ts";
 import { UsageRetention } from "./billing/usage-retention.ts";
-import { parseRelease, releaseOrganizationId } from "./identity/owners.ts";
-import { parseAuditQuery, printAuditLog } from "./identity/audit-log-command.ts";
+import { commands } from "./commands.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import type { Snapshot } from "./config/snapshot.ts";
-import {
-  readDatabaseUrl,
-  readEnvironment,
-  readMigrateUrl,
-  readStores,
-  type Environment,
-} from "./environment.ts";
+import { readEnvironment, type Environment } from "./environment.ts";
 import { FileStore, type FileStoreOptions } from "./files/file-store.ts";
 import { PostgresContents } from "./files/postgres-contents.ts";
 import { S3Contents } from "./files/s3-contents.ts";
@@ -67,16 +58,10 @@ import { Recurring } from "./lib/recurring.ts";
 import { poolStepsBack } from "./lib/step-back.ts";
 import { within } from "./lib/within.ts";
 import { NotificationSender } from "./notifications/sender.ts";
-import { reconcile } from "./reconcile.ts";
-import { findRequest } from "./requests/read-records.ts";
+import { openStores } from "./open-stores.ts";
 import { RequestRecorder } from "./requests/recorder.ts";
-import { parseWhy, whyLines } from "./requests/why-command.ts";
-import { migrate } from "./store/migrate.ts";
-import { createPostgresPool, openPostgres } from "./store/postgres.ts";
 import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
-import { primaryReads, ReplicaReads } from "./store/reads.ts";
 import { checkPostgres, checkRedis } from "./store/ready.ts";
-import { openRedis, redisReady } from "./store/redis.ts";
 import { metrics, showOrganizations } from "./telemetry/metrics.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { startTelemetry } from "./telemetry/start.ts";
@@ -96,8 +81,9 @@ import { UNSEEN_MS } from "./upstream/limits.ts";
 const CONSOLE_FOLDER = resolve(import.meta.dirname, "../dist/console");
 /** How often it is looked which issuers' keys are to be read anew. */
 const ISSUERS_LOOK_MS = 2_000;
-/** How often expired and abandoned files are looked for. */
+/** How often the balances of organizations are read for their metrics. */
 const BALANCES_MS = 15_000;
+/** How often expired and abandoned files are looked for. */
 const FILES_SWEEP_MS = 60_000;
 /** How long a store that answers nothing may keep the process at its end. The grace period has 60 s for all of it. */
 const GOODBYE_MS = 5_000;
@@ -108,96 +94,16 @@ const DEFAULT_STORAGE = { maxBytes: 10 * 2 ** 30, maxFiles: 100_000 };
 
 const [command, ...rest] = process.argv.slice(2);
 try {
-  if (command === "migrate") await runMigrations(rest);
-  else if (command === "grant") await runGrant(rest);
-  else if (command === "adopt") await runAdopt(rest);
-  else if (command === "release-organization") await runRelease(rest);
-  else if (command === "reconcile") await runReconcile(rest);
-  else if (command === "audit-log") await runAuditLog(rest);
-  else if (command === "why") await runWhy(rest);
-  else if (command === undefined) await serveForever(readEnvironment(process.env));
-  else
-    throw new Error(
-      `unknown command ${command}; known: migrate, grant, adopt, reconcile, release-organization, audit-log, why`,
-    );
+  if (command === undefined) await serveForever(readEnvironment(process.env));
+  else {
+    const run = commands.get(command);
+    if (run === undefined)
+      throw new Error(`unknown command ${command}; known: ${[...commands.keys()].join(", ")}`);
+    await run(rest, process.env);
+  }
 } catch (error) {
   process.stderr.write(`gapura: ${error instanceof Error ? error.message : String(error)}\n`);
   process.exit(command === "reconcile" ? 2 : 1);
-}
-
-/** @throws Error where a command that takes no arguments got some: who asks for help does not mean to start it. */
-function refuseArguments(args: readonly string[]): void {
-  if (args.length > 0) throw new Error(`usage: ${command}, without arguments`);
-}
-
-async function runMigrations(args: readonly string[]): Promise<void> {
-  refuseArguments(args);
-  await migrate(readMigrateUrl(process.env), { say: (line) => process.stderr.write(`gapura: ${line}\n`) });
-}
-
-async function runGrant(args: readonly string[]): Promise<void> {
-  const request = parseGrant(args);
-  const postgres = await openPostgres(readDatabaseUrl(process.env), { maxConnections: 1, onError: () => {} });
-  try {
-    process.stdout.write(`${await grant(postgres, request)}\n`);
-  } finally {
-    await postgres.end();
-  }
-}
-
-async function runRelease(args: readonly string[]): Promise<void> {
-  const id = parseRelease(args);
-  const postgres = await openPostgres(readDatabaseUrl(process.env), { maxConnections: 1, onError: () => {} });
-  try {
-    process.stdout.write(`${await releaseOrganizationId(postgres, id)}\n`);
-  } finally {
-    await postgres.end();
-  }
-}
-
-async function runAdopt(args: readonly string[]): Promise<void> {
-  refuseArguments(args);
-  const { DATABASE_URL, REDIS_URL } = readStores(process.env);
-  const postgres = await openPostgres(DATABASE_URL, { maxConnections: 1, onError: () => {} });
-  const redis = openRedis(REDIS_URL, { onError: () => {} });
-  try {
-    await redisReady(redis, 10_000);
-    const options = { log: createLogger("silent"), newEpoch: () => newId("req") };
-    for (const line of await adopt(postgres, redis, options)) process.stdout.write(`${line}\n`);
-  } finally {
-    redis.disconnect();
-    await postgres.end();
-  }
-}
-
-async function runReconcile(args: readonly string[]): Promise<void> {
-  refuseArguments(args);
-  const { DATABASE_URL, REDIS_URL } = readStores(process.env);
-  const { exact, lines } = await reconcile(DATABASE_URL, REDIS_URL);
-  for (const line of lines) process.stdout.write(`${line}\n`);
-  process.exitCode = exact ? 0 : 1;
-}
-
-async function runAuditLog(args: readonly string[]): Promise<void> {
-  const query = parseAuditQuery(args);
-  const postgres = await openPostgres(readDatabaseUrl(process.env), { maxConnections: 1, onError: () => {} });
-  try {
-    for (const line of await printAuditLog(postgres, query)) process.stdout.write(`${line}\n`);
-  } finally {
-    await postgres.end();
-  }
-}
-
-async function runWhy(args: readonly string[]): Promise<void> {
-  const { id, json } = parseWhy(args);
-  const postgres = await openPostgres(readDatabaseUrl(process.env), { maxConnections: 1, onError: () => {} });
-  try {
-    const request = await findRequest(postgres, id);
-    if (request === null) throw new Error(`${id} is not known, or no longer kept`);
-    for (const line of whyLines(request, json)) process.stdout.write(`${line}\n`);
-  } finally {
-    await postgres.end();
-  }
 }
 
 async function serveForever(environment: Environment): Promise<void> {
@@ -209,26 +115,8 @@ async function serveForever(environment: Environment): Promise<void> {
   const { version } = manifest;
   metrics.buildInfo.set({ version, node: process.versions.node }, 1);
   const stopTelemetry = await startTelemetry(environment, version);
-  const onError = (store: string) => (error: Error) => log.warn({ store, err: error }, "a store is away");
-  const maxConnections = environment.DATABASE_CONNECTIONS;
-  const postgres = await openPostgres(environment.DATABASE_URL, {
-    maxConnections,
-    onError: onError("postgres"),
-  });
-  const redis = openRedis(environment.REDIS_URL, { onError: onError("redis") });
-  const replica =
-    environment.DATABASE_READ_URL === undefined
-      ? null
-      : await createPostgresPool(environment.DATABASE_READ_URL, {
-          maxConnections,
-          onError: onError("postgres replica"),
-        });
-  const replicaReads =
-    replica === null
-      ? null
-      : new ReplicaReads({ primary: postgres, replica, redis, log, elapsed: () => performance.now() });
-  replicaReads?.start();
-  const reads = replicaReads ?? primaryReads(postgres);
+  const stores = await openStores(environment, log);
+  const { postgres, redis, reads } = stores;
 
   // Of whatever expires: this machine's clock may be wrong.
   const clock = await PostgresClock.start(postgres);
@@ -267,12 +155,7 @@ async function serveForever(environment: Environment): Promise<void> {
   if (loader.current !== null) await sync.copy(loader.current);
   loader.subscribe((snapshot) => inBackground(sync.copy(snapshot), log, "copying organizations"));
   const dispatcher = newUpstreamDispatcher();
-  // Caches may live elsewhere: money's Redis must never be filled by them.
-  const cacheRedis =
-    environment.REDIS_CACHE_URL === undefined
-      ? redis
-      : openRedis(environment.REDIS_CACHE_URL, { onError: onError("redis cache") });
-  const cache = redisToolCache(cacheRedis);
+  const cache = redisToolCache(stores.cacheRedis);
   const pages = new ExtractionPool();
   // Where no policy lets a model open pages, two processes that load a parser are memory for nothing.
   const warmPages = (snapshot: Snapshot | null) => {
@@ -448,7 +331,7 @@ async function serveForever(environment: Environment): Promise<void> {
       issuers.stop(),
       balances?.stop(),
       usageRetention?.stop(),
-      replicaReads?.stop(),
+      stores.stop(),
     ]),
   );
   await Promise.all([dispatcher.destroy(), fresh.destroy()]);
@@ -459,9 +342,7 @@ async function serveForever(environment: Environment): Promise<void> {
     await money.stop();
   });
   // The stores go last: until here running requests were settling their charges.
-  await within(GOODBYE_MS, () =>
-    Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), replica?.end(), stopTelemetry()]),
-  );
+  await within(GOODBYE_MS, () => Promise.allSettled([stores.close(), stopTelemetry()]));
   ops.closeAllConnections();
   ops.close();
   log.flush();
