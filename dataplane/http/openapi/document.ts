@@ -3,7 +3,7 @@ import { z } from "zod";
 import { MAX_TAG_LENGTH, MAX_TAGS } from "../../lib/tags.ts";
 import { errorStyle } from "../error-style.ts";
 import { operations, type ApiOperation } from "./operations.ts";
-import { components, messagesError, openAIError } from "./schemas.ts";
+import { components, messagesError, openAIError } from "./schema-parts.ts";
 
 export type Json = Readonly<Record<string, unknown>>;
 

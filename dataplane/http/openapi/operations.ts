@@ -3,6 +3,8 @@ import { z } from "zod";
 import { exportFormats, exportTypes } from "../../reports/focus/export.ts";
 import { MAX_LIMIT, MAX_SHORT_LIMIT, USUAL_LIMIT } from "../list-query.ts";
 import { USUAL_BUCKETS } from "../../reports/parameters.ts";
+import * as admin from "./admin-schemas.ts";
+import * as reports from "./report-schemas.ts";
 import * as schemas from "./schemas.ts";
 
 export interface ApiOperation {
@@ -103,7 +105,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
     answer: json(schemas.modelList),
   },
   "GET /v1/models/*": { summary: "One model; its id may hold slashes", answer: json(schemas.model) },
-  "GET /v1/key": { summary: "The key that asks", answer: json(schemas.ownKey) },
+  "GET /v1/key": { summary: "The key that asks", answer: json(admin.ownKey) },
   "POST /v1/files": {
     summary: "Upload a file",
     body: { type: "multipart/form-data", schema: schemas.upload },
@@ -151,11 +153,11 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/batches/:id": { summary: "One batch", answer: json(schemas.batch) },
   "POST /v1/batches/:id/cancel": { summary: "Cancel a batch", answer: json(schemas.batch) },
-  "GET /v1/organizations/me": { summary: "The organization of the key", answer: json(schemas.organization) },
+  "GET /v1/organizations/me": { summary: "The organization of the key", answer: json(admin.organization) },
   "GET /v1/organizations/:id/sign_in": {
     summary: "How people of an organization sign in to the console at their provider",
     keyless: true,
-    answer: json(schemas.consoleSignIn),
+    answer: json(admin.consoleSignIn),
   },
   "GET /v1/organizations/api_keys": {
     summary: "List the organization's keys",
@@ -164,18 +166,18 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       workspace_id: z.string().optional(),
       created_by_user_id: z.string().optional(),
     }),
-    answer: json(schemas.apiKeyList),
+    answer: json(admin.apiKeyList),
   },
   "POST /v1/organizations/api_keys": {
     summary: "Make a key in the default project",
-    body: json(schemas.keyToMake),
-    answer: json(schemas.newApiKey),
+    body: json(admin.keyToMake),
+    answer: json(admin.newApiKey),
   },
-  "GET /v1/organizations/api_keys/:id": { summary: "One key", answer: json(schemas.apiKey) },
+  "GET /v1/organizations/api_keys/:id": { summary: "One key", answer: json(admin.apiKey) },
   "POST /v1/organizations/api_keys/:id": {
     summary: "Rename, deactivate or activate a key, or change when it expires or its limits",
-    body: json(schemas.keyChange),
-    answer: json(schemas.apiKey),
+    body: json(admin.keyChange),
+    answer: json(admin.apiKey),
   },
   "GET /v1/organizations/usage_report/messages": {
     summary: "Usage by day or hour, in the first dialect's form",
@@ -188,7 +190,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       workspace_ids: ids.describe("The same as project_ids"),
       ...pages(1000),
     }),
-    answer: json(schemas.messagesUsageReport),
+    answer: json(reports.messagesUsageReport),
   },
   "GET /v1/organizations/cost_report": {
     summary: "What was charged, in the first dialect's form",
@@ -198,48 +200,48 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       group_by: groups("description"),
       ...filters,
     }),
-    answer: json(schemas.costReportBody),
+    answer: json(reports.costReportBody),
   },
   "GET /v1/organization/projects": {
     summary: "List the organization's projects",
     query: listQuery(MAX_LIMIT, "all").extend({ include_archived: z.boolean().default(false).optional() }),
-    answer: json(schemas.projectList),
+    answer: json(admin.projectList),
   },
   "POST /v1/organization/projects/:project": {
     summary: "Change the limits that a project's keys share",
-    body: json(schemas.projectChange),
-    answer: json(schemas.project),
+    body: json(admin.projectChange),
+    answer: json(admin.project),
   },
   "GET /v1/organization/projects/:project/api_keys": {
     summary: "List a project's keys",
     query: listQuery(MAX_LIMIT),
-    answer: json(schemas.projectKeyList),
+    answer: json(admin.projectKeyList),
   },
   "POST /v1/organization/projects/:project/api_keys": {
     summary: "Make a key in a project",
-    body: json(schemas.keyToMake),
-    answer: json(schemas.newProjectKey),
+    body: json(admin.keyToMake),
+    answer: json(admin.newProjectKey),
   },
   "GET /v1/organization/projects/:project/api_keys/:id": {
     summary: "One key of a project",
-    answer: json(schemas.projectKey),
+    answer: json(admin.projectKey),
   },
   "POST /v1/organization/projects/:project/api_keys/:id": {
     summary: "Rename, deactivate or activate a key, or change when it expires or its limits",
-    body: json(schemas.keyChange),
-    answer: json(schemas.projectKey),
+    body: json(admin.keyChange),
+    answer: json(admin.projectKey),
   },
   "DELETE /v1/organization/projects/:project/api_keys/:id": {
     summary: "Delete a key; its usage stays",
-    answer: json(schemas.deletedProjectKey),
+    answer: json(admin.deletedProjectKey),
   },
   "GET /v1/organization/credits": {
     summary: "Granted, used, held and available credits",
-    answer: json(schemas.creditsState),
+    answer: json(admin.creditsState),
   },
   "GET /v1/organization/configuration": {
     summary: "The objects that the organization lives under, in the generation that is served",
-    answer: json(schemas.configurationList),
+    answer: json(admin.configurationList),
   },
   "GET /v1/organization/usage/completions": {
     summary: "Usage by day or hour, in the second dialect's form",
@@ -251,7 +253,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       ...filters,
       ...pages(10_000),
     }),
-    answer: json(schemas.completionsUsageBody),
+    answer: json(reports.completionsUsageBody),
   },
   "GET /v1/organization/costs": {
     summary: "What was charged, in the second dialect's form",
@@ -262,7 +264,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       group_by: groups("line_item"),
       ...filters,
     }),
-    answer: json(schemas.costsBody),
+    answer: json(reports.costsBody),
   },
   "GET /v1/organization/costs/export": {
     summary: "A month's charges as a file of FOCUS 1.2",
@@ -278,11 +280,11 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   "GET /v1/organization/users": {
     summary: "People who came with tokens, the newest first",
     query: listQuery(MAX_SHORT_LIMIT),
-    answer: json(schemas.userList),
+    answer: json(admin.userList),
   },
   "GET /v1/organization/users/:id": {
     summary: "One of them; `me` stands for who asks",
-    answer: json(schemas.user),
+    answer: json(admin.user),
   },
   "GET /v1/organization/requests": {
     summary: "What became of requests for inference, newest first",
@@ -295,11 +297,11 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       status: z.int().min(100).max(599).optional().describe("HTTP status; 499: the client left"),
       code: z.string().optional().describe("An `error_code`"),
     }),
-    answer: json(schemas.requestRecordList),
+    answer: json(admin.requestRecordList),
   },
   "GET /v1/organization/requests/:id": {
     summary: "What became of one request, whatever it asked for",
-    answer: json(schemas.requestRecordBody),
+    answer: json(admin.requestRecordBody),
   },
   "GET /openapi.json": {
     summary: "This document",
