@@ -163,6 +163,18 @@ describe("purity", () => {
   });
 });
 
+describe("words", () => {
+  test("no pattern of a resource's field is told as an expression: each says in words what it wants", () => {
+    const calls = program
+      .filter((file) => file.startsWith("operator/api/"))
+      .flatMap((file) => readFileSync(join(root, file), "utf8").split(".regex(").slice(1));
+    expect(calls.length).toBeGreaterThan(15);
+    // AMOUNT and NAME.message: operator/api/fields.test.ts.
+    const worded = /["']must |AMOUNT|NAME\.message/;
+    expect(calls.map((text) => text.slice(0, 260)).filter((text) => !worded.test(text))).toEqual([]);
+  });
+});
+
 describe("names", () => {
   test("a unit test that replaces modules has a worker of its own", () => {
     const shared = ["dataplane", "operator", "hack", "test"]

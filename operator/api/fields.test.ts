@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { byteQuantity, bytesOf, objectName } from "./fields.ts";
+import { AMOUNT, byteQuantity, bytesOf, NAME, objectName } from "./fields.ts";
 
 test.each([
   ["0", 0],
@@ -17,6 +17,10 @@ test.each([
 
 test.each(["", "10 Gi", "10GiB", "-1", "1.5Gi", "1e9", "Gi", "9999999Ti"])("%j is refused", (text) => {
   expect(byteQuantity("Bytes.", "1Gi").safeParse(text).success).toBe(false);
+});
+
+test.each([AMOUNT, NAME.message])("what a pattern wants is told in words: %s", (message) => {
+  expect(message).toMatch(/^must /);
 });
 
 test.each(["a", "a.b", "a-b.c-d", "0.1"])("%j is the name of an object", (text) => {
