@@ -2,7 +2,14 @@
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
-import { readFilters, readGroups, readRange, readWidth, type ReportQuery } from "./parameters.ts";
+import {
+  readFilters,
+  readGroups,
+  readOnlyPage,
+  readRange,
+  readWidth,
+  type ReportQuery,
+} from "./parameters.ts";
 import { buckets } from "./sums.ts";
 import { isoTime, rupiahText } from "./values.ts";
 
@@ -17,10 +24,11 @@ export async function costReport(
   const { groups, tag } = readGroups(query, ["description"]);
   const by = { lines: groups.length > 0, tag };
   const filters = readFilters(query);
+  const shown = readOnlyPage(query, range);
   const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "starting_at");
   return {
     results: total.map(result),
-    data: buckets(range, days, (from, to, [day]) => ({
+    data: buckets(shown, days, (from, to, [day]) => ({
       starting_at: isoTime(from),
       ending_at: isoTime(to),
       results: (day?.charges ?? []).map(result),

@@ -2,7 +2,14 @@
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
-import { readFilters, readGroups, readRange, readWidth, type ReportQuery } from "./parameters.ts";
+import {
+  readFilters,
+  readGroups,
+  readOnlyPage,
+  readRange,
+  readWidth,
+  type ReportQuery,
+} from "./parameters.ts";
 import { buckets } from "./sums.ts";
 import { rupiahNumber, unixTime } from "./values.ts";
 
@@ -17,11 +24,12 @@ export async function costs(
   const { groups, tag } = readGroups(query, ["line_item"]);
   const by = { lines: groups.length > 0, tag };
   const filters = readFilters(query);
+  const shown = readOnlyPage(query, range);
   const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "start_time");
   return {
     object: "page",
     results: total.map(result),
-    data: buckets(range, days, (from, to, [day]) => ({
+    data: buckets(shown, days, (from, to, [day]) => ({
       object: "bucket",
       start_time: unixTime(from),
       end_time: unixTime(to),

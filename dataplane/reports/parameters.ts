@@ -92,6 +92,16 @@ export function readBucketPage(query: ReportQuery, range: BucketRange, maxLimit:
   };
 }
 
+/**
+ * The part of a range that a report of one page shows (rule 5.19): all of it, whatever the `limit`, and nothing past
+ * `page` 1. @throws ApiError 400
+ */
+export function readOnlyPage(query: ReportQuery, range: BucketRange): BucketRange {
+  readInteger(query, "limit", 1, Number.MAX_SAFE_INTEGER);
+  const page = readInteger(query, "page", 1, Number.MAX_SAFE_INTEGER) ?? 1;
+  return page === 1 ? range : { ...range, from: range.to };
+}
+
 const TAG_GROUP = "tag:";
 
 /** What a report is grouped by: names, and at most one tag (rule 14.4). */

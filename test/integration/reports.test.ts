@@ -226,6 +226,14 @@ describe("envelopes without any traffic", () => {
   });
 });
 
+test.each([COST_REPORT, COSTS])("rule 5.19: %s is one page, and what is past it is empty", async (path) => {
+  const asked = await report(path, "limit=1&page=1");
+  expect([asked.data.length, asked.has_more, asked.next_page]).toEqual([8, false, null]);
+  const past = await report(path, "page=2");
+  expect([past.data, past.has_more, past.next_page]).toEqual([[], false, null]);
+  expect(past.results).toEqual(asked.results);
+});
+
 describe("rule 5.13: a bad parameter is a 400 in the style of the family, and names itself", () => {
   const cases: [string, string, string][] = [
     ...[MESSAGES, COST_REPORT].flatMap((path): [string, string, string][] => [
@@ -257,6 +265,12 @@ describe("rule 5.13: a bad parameter is a 400 in the style of the family, and na
     [COMPLETIONS, "limit=10001", "limit"],
     [COMPLETIONS, "page=-1", "page"],
     [COMPLETIONS, "batch=maybe", "batch"],
+    ...[COST_REPORT, COSTS].flatMap((path): [string, string, string][] => [
+      [path, "page=0", "page"],
+      [path, "page=two", "page"],
+      [path, "limit=0", "limit"],
+      [path, "limit=many", "limit"],
+    ]),
     [COST_REPORT, "group_by=workspace_id", "group_by"],
     [COST_REPORT, "bucket_width=1h", "bucket_width"],
     [COST_REPORT, "starting_at=2024-01-01&ending_at=2025-01-02", "starting_at"],
