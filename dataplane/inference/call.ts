@@ -83,3 +83,7 @@ export interface InferenceCall {
   /** What serving learns of the request (model, upstream, path), for its log line, metrics and span. */
   readonly summary: RequestSummary;
 }
+
+/** Whether a field that would be dropped refuses the request (rule 2.2). */
+export const isStrict = ({ headers }: Pick<InferenceCall, "headers">): boolean =>
+  headers["x-gapura-strict"]?.toLowerCase() === "true";

@@ -21,7 +21,7 @@ import {
 } from "../dialects/tiers.ts";
 import { newId } from "../lib/ids.ts";
 import { restoreConversation } from "../loop/continuation.ts";
-import type { InferenceCall } from "./call.ts";
+import { isStrict, type InferenceCall } from "./call.ts";
 import { askedOutput, possibleUsage, usualInputTokens } from "./estimate.ts";
 import type { Facts, Inspection } from "./inspect-body.ts";
 import { tiersToward } from "./standard-tier.ts";
@@ -64,7 +64,7 @@ export function conversionFacts(
     estimatedInputTokens: usualInputTokens(seen),
     outputLimit: askedOutput(seen),
     choices: seen.choices,
-    strict: call.headers["x-gapura-strict"] === "true",
+    strict: isStrict(call),
     tiers,
   };
 }

@@ -378,9 +378,11 @@ test("rule 2.2: drops are named in the header, and refused under strict before a
   const call = callTo("messages", "chat", body);
   await serve(call);
   expect(call.sink.headers).toMatchObject({ "x-gapura-dropped": "top_k" });
-  const strict = callTo("messages", "chat", body, { headers: { "x-gapura-strict": "true" } });
-  expect(await refusal(strict)).toMatchObject({ code: "unsupported_parameter", param: "top_k" });
-  expect(strict.meter).toMatchObject({ settled: [], released: 1 });
+  for (const word of ["true", "True", "TRUE"]) {
+    const strict = callTo("messages", "chat", body, { headers: { "x-gapura-strict": word } });
+    expect(await refusal(strict)).toMatchObject({ code: "unsupported_parameter", param: "top_k" });
+    expect(strict.meter).toMatchObject({ settled: [], released: 1 });
+  }
   expect(fake.requests).toHaveLength(1);
 });
 

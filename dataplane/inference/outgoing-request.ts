@@ -6,7 +6,7 @@ import type { Deadline } from "../lib/deadline.ts";
 import type { Outgoing, UpstreamRequest } from "../upstream/request.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
 import { refusedPart } from "./asking-again.ts";
-import type { InferenceCall } from "./call.ts";
+import { isStrict, type InferenceCall } from "./call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
 import { conversionFacts, type Converting, type Written } from "./conversion.ts";
 import type { RelayBody } from "./edits.ts";
@@ -97,7 +97,7 @@ export class OutgoingRequest {
     switch (path) {
       case "relay": {
         const wishes = {
-          strict: this.#call.headers["x-gapura-strict"] === "true",
+          strict: isStrict(this.#call),
           encryptedReasoning: this.#encryptedReasoning && this.keepItem !== undefined,
           tiers: tiersToward(this.tiers, upstream),
         };
