@@ -2,12 +2,13 @@
  * The content codings that are undone as a body streams by (RFC 9110 §8.4.1), of requests and of upstreams' answers.
  * Pages, which come whole and from strangers, are decoded in one call each (tools/web-fetch/body.ts).
  */
-import type { Transform } from "node:stream";
+import { Transform, type TransformCallback } from "node:stream";
 import {
   constants,
   createBrotliDecompress,
   createGunzip,
   createInflate,
+  createInflateRaw,
   createZstdDecompress,
 } from "node:zlib";
 import { bodyLimits } from "./body-limits.ts";
@@ -17,6 +18,11 @@ const chunkSize = 64 * 1024;
 /** A decoder keeps as much of what it gave out as the sender's window is large: not more than the largest JSON body. */
 const ZSTD_WINDOW_LOG = Math.ceil(Math.log2(bodyLimits.bytes));
 
+/** How zlib's form begins: the low half of its first byte is the method (RFC 1950 §2.2). No coder's bare form does. */
+const ZLIB_METHOD = 8;
+/** What an answer went through one after another; more is no server's habit. */
+const MAX_CODINGS = 2;
+
 const gzip = (): Transform => createGunzip({ chunkSize });
 
 const decoders = {
@@ -25,7 +31,7 @@ const decoders = {
   "x-gzip": gzip,
   zstd: () =>
     createZstdDecompress({ chunkSize, params: { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG } }),
-  deflate: () => createInflate({ chunkSize }),
+  deflate: () => inflate(),
   br: () => createBrotliDecompress({ chunkSize }),
 } as const satisfies Record<string, () => Transform>;
 
@@ -41,4 +47,69 @@ export function decoderOf(coding: string, known: readonly ContentCoding[]): Tran
   const name = coding.trim().toLowerCase();
   const found = known.find((one) => one === name);
   return found === undefined ? null : decoders[found]();
+}
+
+/** Undoes what the `content-encoding` of an upstream's answer lists, the last one first; null for none, or none that is known. */
+export function answerDecoder(listed: string): Transform | null {
+  const codings = listed.split(",").filter((coding) => !/^\s*(?:identity\s*)?$/i.test(coding));
+  if (codings.length > MAX_CODINGS || !codings.every(isKnown)) return null;
+  const [last, first] = codings.reverse().map((coding) => decoderOf(coding, answerCodings));
+  if (!last) return null;
+  return first ? new Through(() => [last, first]) : last;
+}
+
+const isKnown = (coding: string): boolean => answerCodings.some((one) => one === coding.trim().toLowerCase());
+
+/** `deflate` means zlib's form (RFC 9110 §8.4.1.2), but servers send the bare one too: the first byte tells. */
+const inflate = (): Transform =>
+  new Through(([byte = 0]) => [
+    (byte & 0x0f) === ZLIB_METHOD ? createInflate({ chunkSize }) : createInflateRaw({ chunkSize }),
+  ]);
+
+/**
+ * Decoders, one behind the other, that are made when the first bytes are there. Node's `compose` would lose the error of one
+ * that ends too early.
+ */
+class Through extends Transform {
+  readonly #open: (bytes: Buffer) => readonly Transform[];
+  #stages: readonly Transform[] = [];
+
+  constructor(open: (bytes: Buffer) => readonly Transform[]) {
+    super();
+    this.#open = open;
+  }
+
+  override _transform(bytes: Buffer, _: BufferEncoding, done: TransformCallback): void {
+    if (this.#stages.length === 0) this.#join(this.#open(bytes));
+    // Called once they are decoded, which waits while nobody reads.
+    this.#stages[0]?.write(bytes, done);
+  }
+
+  override _flush(done: TransformCallback): void {
+    if (this.#stages.length === 0) return done();
+    this.#stages.at(-1)?.once("end", done);
+    this.#stages[0]?.end();
+  }
+
+  override _read(size: number): void {
+    this.#stages.at(-1)?.resume();
+    super._read(size);
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    for (const stage of this.#stages) stage.destroy();
+    done(error);
+  }
+
+  #join(stages: readonly Transform[]): void {
+    this.#stages = stages;
+    for (const [index, stage] of stages.entries()) {
+      stage.on("error", (error) => this.destroy(error));
+      stages[index - 1]?.pipe(stage);
+    }
+    const end = stages.at(-1);
+    end?.on("data", (piece: Buffer) => {
+      if (!this.push(piece)) end.pause();
+    });
+  }
 }

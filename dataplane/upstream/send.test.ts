@@ -1,6 +1,7 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { once } from "node:events";
-import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from "node:zlib";
+import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from "node:zlib";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import type { Dispatcher } from "undici";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
@@ -210,6 +211,10 @@ describe("compression that nobody asked for", () => {
     ["deflate", deflateSync(text)],
     ["br", brotliCompressSync(text)],
     ["zstd", zstdCompressSync(text)],
+    ["deflate", deflateRawSync(text)],
+    ["gzip, br", brotliCompressSync(gzipSync(text))],
+    ["GZIP,\tdeflate", deflateRawSync(gzipSync(text))],
+    ["identity, gzip", gzipSync(text)],
   ])("rule 1.2: %s is read", async (encoding, packed) => {
     const call = send(
       await serverThat((socket) => void socket.write(sized(packed, `content-encoding: ${encoding}\r\n`))),
@@ -228,11 +233,34 @@ describe("compression that nobody asked for", () => {
       await serverThat((socket) => void socket.write(sized(half, "content-encoding: gzip\r\n"))),
     );
     expect(await faultOf(short.head.then(() => short.whole(100_000)))).toBe("garbage");
+    const twice = brotliCompressSync(gzipSync(text).subarray(0, 40));
+    const shortInside = send(
+      await serverThat((socket) => void socket.write(sized(twice, "content-encoding: gzip, br\r\n"))),
+    );
+    expect(await faultOf(shortInside.head.then(() => shortInside.whole(100_000)))).toBe("garbage");
+    const bare = deflateRawSync(text).subarray(0, 40);
+    const shortBare = send(
+      await serverThat((socket) => void socket.write(sized(bare, "content-encoding: deflate\r\n"))),
+    );
+    expect(await faultOf(shortBare.head.then(() => shortBare.whole(100_000)))).toBe("garbage");
     const bomb = gzipSync(Buffer.alloc(5_000_000));
     const large = send(
       await serverThat((socket) => void socket.write(sized(bomb, "content-encoding: gzip\r\n"))),
     );
     expect(await faultOf(large.head.then(() => large.whole(100_000)))).toBe("too_large");
+  });
+
+  test.each([
+    ["deflate", deflateRawSync(Buffer.alloc(20_000_000))],
+    ["gzip, deflate", deflateSync(gzipSync(Buffer.alloc(20_000_000)))],
+  ])("what nobody reads of %s is not unpacked", async (encoding, packed) => {
+    const call = send(
+      await serverThat((socket) => void socket.write(sized(packed, `content-encoding: ${encoding}\r\n`))),
+    );
+    await call.head;
+    await sleep(100);
+    expect(call.received).toBeLessThan(1_000_000);
+    expect((await call.whole(30_000_000)).length).toBe(20_000_000);
   });
 });
 

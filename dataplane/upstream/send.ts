@@ -5,7 +5,7 @@
  */
 import { errors, type Dispatcher } from "undici";
 import type { Readable, Transform } from "node:stream";
-import { answerCodings, decoderOf } from "../lib/content-coding.ts";
+import { answerDecoder } from "../lib/content-coding.ts";
 import { isStaleConnectionError } from "./dispatcher.ts";
 import { MAX_UNSEEN_BYTES, PIECE_BYTES, UNSEEN_MS, WHOLE_BODY_BYTES } from "./limits.ts";
 
@@ -230,7 +230,8 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#sent = true;
     this.#status = status;
     this.#headers = headers;
-    this.#decoder = decoderOf(String(headers["content-encoding"]), answerCodings);
+    const coding = headers["content-encoding"];
+    this.#decoder = coding === undefined ? null : answerDecoder(String(coding));
     this.#decoder
       ?.on("data", (chunk: Buffer) => this.#deliver(chunk))
       .on("end", () => this.#finish(null))
