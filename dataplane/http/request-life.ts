@@ -5,7 +5,7 @@ import { countRequest } from "../telemetry/metrics.ts";
 import { requestLine } from "../telemetry/request-line.ts";
 import { requestRecord, type RequestRecords } from "../telemetry/request-record.ts";
 import { newRequestSummary } from "../telemetry/request-summary.ts";
-import { endSpan, exemplarOf, startRequestSpan } from "../telemetry/trace.ts";
+import { endRequestSpan, exemplarOf, startRequestSpan } from "../telemetry/trace.ts";
 import { pathOf, withoutKeys } from "./error-style.ts";
 import { loggedId } from "./logged-id.ts";
 import { endLingering } from "./linger.ts";
@@ -58,7 +58,7 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
       summary.model === null
         ? {}
         : { "gen_ai.request.model": summary.model, "gapura.path": summary.servingPath ?? "" };
-    endSpan(summary.span, { "http.response.status_code": status, ...of }, summary.errorCode);
+    endRequestSpan(summary.span, status, of, summary.errorCode);
   }
   const line = requestLine(
     {

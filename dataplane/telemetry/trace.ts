@@ -126,3 +126,18 @@ export function endSpan(span: Span | null, attributes: Attributes = {}, error: s
     span.setAttribute("error.type", error).setStatus({ code: SpanStatusCode.ERROR, message: error });
   span.end();
 }
+
+/**
+ * Ends the span of a whole request over HTTP. With a status of 4xx the client was at fault: the error is told and the
+ * span's status left unset, as HTTP's semantic conventions have it for servers.
+ */
+export function endRequestSpan(
+  span: Span,
+  status: number,
+  attributes: Attributes,
+  error: string | null,
+): void {
+  const of = { ...attributes, "http.response.status_code": status };
+  if (error !== null && status >= 400 && status < 500) endSpan(span, { ...of, "error.type": error });
+  else endSpan(span, of, error);
+}

@@ -16,6 +16,8 @@ beforeAll(async () => {
   world = await startToolsWorld({
     script: (request) => {
       if (request.question === "fail") return { error: { status: 400, message: "no" } };
+      if (request.question === "break") return { error: { status: 500 } };
+      if (request.question === "break off") return { ...text("fine"), faults: { cutAtEvent: 3 } };
       if (request.tools.length === 0) return text("fine", USAGE);
       return lookingUp(request);
     },
@@ -147,11 +149,29 @@ test("an upstream with propagateTrace learns of the trace, as a child of the cal
 test("what fails is told by its code, never by an upstream's words", async () => {
   expect(await ask("m-messages", "fail")).toBe(400);
   const { request, below } = await exported();
-  expect(request.error).toBe("invalid_request");
+  expect(request.attributes).toMatchObject({
+    "http.response.status_code": 400,
+    "error.type": "invalid_request",
+  });
   expect(below.find(({ kind }) => kind === "CLIENT")).toMatchObject({
     error: "invalid_request",
     attributes: { "error.type": "invalid_request" },
   });
+});
+
+test("rule 14.3: a request's span is in error when we failed, not when its client did", async () => {
+  expect(await ask("m-messages", "fail")).toBe(400);
+  expect(await ask("unknown", "hello")).toBe(404);
+  expect(await ask("m-messages", "break")).toBe(502);
+  expect(await ask("m-messages", "break off", { stream: true })).toBe(200);
+  await stop();
+  const requests = collector.spans.filter(({ kind }) => kind === "SERVER");
+  expect(requests.map(({ attributes, error }) => [attributes["http.response.status_code"], error])).toEqual([
+    [400, null],
+    [404, null],
+    [502, "upstream_error"],
+    [200, "upstream_error"],
+  ]);
 });
 
 test("histograms point to traces that are kept, in OpenMetrics only", async () => {
