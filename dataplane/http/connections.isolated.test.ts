@@ -5,6 +5,7 @@ import { expect, test, vi } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
 import type { InferenceCall } from "../inference/call.ts";
+import { Ending } from "../lib/ending.ts";
 import type * as LimitsModule from "./limits.ts";
 import { drain } from "./drain.ts";
 import { inferenceRoutes } from "./routes/inference.ts";
@@ -26,10 +27,11 @@ vi.mock("./limits.ts", async (original) => {
 });
 
 const json = { "content-type": "application/json" };
-const start = (serve: (call: InferenceCall) => Promise<void>) =>
-  startTestServer([
-    inferenceRoutes({ meter: { open: () => Promise.reject(new Error("not metered here")) }, serve }),
-  ]);
+const start = (serve: (call: InferenceCall) => Promise<void>, ending?: Ending) =>
+  startTestServer(
+    [inferenceRoutes({ meter: { open: () => Promise.reject(new Error("not metered here")) }, serve })],
+    ending === undefined ? {} : { services: { ending } },
+  );
 const echo = (call: InferenceCall) => {
   call.sink.start(200, json);
   call.sink.write(`{"length":${call.body.length}}`);
@@ -369,6 +371,32 @@ test("a stream that does not end in time is cut when draining", async () => {
   await expect.poll(text).toMatch(/data: 1/);
   expect(await drain(server.server, 200)).toBe(false);
   await closed;
+});
+
+test("what still runs when the time is over may end in words, and is logged as cut by us where it does not", async () => {
+  const ending = new Ending();
+  await using server = await start(async (call) => {
+    call.sink.start(200, { "content-type": "text/event-stream" });
+    call.sink.write("data: 1\n\n");
+    await new Promise<void>((resolve) => {
+      call.sink.closed.listen(resolve);
+      if (call.body.length === 2) call.ending?.listen(resolve);
+    });
+    call.sink.end("data: last words\n\n");
+  }, ending);
+  const [polite, deaf] = [await dial(server), await dial(server)];
+  polite.socket.write(`${head(2)}{}`);
+  deaf.socket.write(`${head(3)}{ }`);
+  await expect.poll(polite.text).toMatch(/data: 1/);
+  await expect.poll(deaf.text).toMatch(/data: 1/);
+  expect(await drain(server.server, 200, ending)).toBe(false);
+  await Promise.all([polite.closed, deaf.closed]);
+  expect(polite.text()).toMatch(/data: last words\n\n[^]*\r\n0\r\n\r\n$/);
+  const told = () => server.logged.map(({ status, error }) => [status, error]);
+  await expect.poll(told).toEqual([
+    [200, undefined],
+    [503, "unavailable"],
+  ]);
 });
 
 test("serving that throws before the answer is a real status, after it a cut connection", async () => {

@@ -1,6 +1,8 @@
 import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
+import type { Ending } from "../lib/ending.ts";
 import { answering } from "./bare-socket.ts";
+import { cutConnection } from "./cut-connections.ts";
 import type { HttpServer } from "./server.ts";
 
 /** Connections are looked at this often while draining. */
@@ -9,16 +11,18 @@ const SWEEP_MS = 100;
 const GRACE_MS = 1000;
 /** Connections are taken for at most so long after draining has begun. */
 const LISTENING_MS = 3 * GRACE_MS;
+/** What is still under way when the time is over gets so long to say so to its client, and to be charged. */
+const LAST_WORDS_MS = 2000;
 
 /**
- * Waits until every running answer is out, at most `timeoutMs`; what is left then is cut. Each answer closes its
+ * Waits until every running answer is out, at most `timeoutMs`; what is left then is told of it, ends in its dialect's error
+ * (rule 2.13), and is cut where it does not. Each answer closes its
  * connection, and idle ones are closed once they have been quiet for a while: closed at once, they would swallow the
  * requests that clients are just sending over them. New connections are still taken in that time, and then no more.
  * @returns whether everything ended by itself.
  */
-export async function drain(server: HttpServer, timeoutMs: number): Promise<boolean> {
+export async function drain(server: HttpServer, timeoutMs: number, ending?: Ending): Promise<boolean> {
   server.drain();
-  const node = server.app.server;
   const quietSince = new Map<Socket, number>();
   const sweep = setInterval(() => closeQuiet(server.connections, quietSince), SWEEP_MS);
   const deadline = new AbortController();
@@ -27,7 +31,11 @@ export async function drain(server: HttpServer, timeoutMs: number): Promise<bool
     await idleConnectionsGone(server.connections, Math.min(timeoutMs, LISTENING_MS));
     const closed = server.app.close().then(() => true);
     if (await Promise.race([closed, late])) return true;
-    node.closeAllConnections();
+    if (ending !== undefined) {
+      ending.tell();
+      await Promise.race([closed, sleep(LAST_WORDS_MS, undefined, { signal: deadline.signal, ref: false })]);
+    }
+    server.connections.forEach(cutConnection);
     await closed;
     return false;
   } finally {

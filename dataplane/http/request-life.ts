@@ -6,6 +6,7 @@ import { requestLine } from "../telemetry/request-line.ts";
 import { requestRecord, type RequestRecords } from "../telemetry/request-record.ts";
 import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { endRequestSpan, exemplarOf, startRequestSpan } from "../telemetry/trace.ts";
+import { wasCut } from "./cut-connections.ts";
 import { pathOf, withoutKeys } from "./error-style.ts";
 import { loggedId } from "./logged-id.ts";
 import { endLingering } from "./linger.ts";
@@ -42,7 +43,9 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
   if (!request.raw.complete) endLingering(request.raw);
   // An inference returns its lease itself, once its serving has ended.
   if (request.dialect === undefined) request.bodyLease?.release();
-  const status = reply.raw.writableFinished ? reply.raw.statusCode : 499;
+  const isOurs = wasCut(request.raw.socket);
+  const status = reply.raw.writableFinished ? reply.raw.statusCode : isOurs ? 503 : 499;
+  if (status === 503 && isOurs) summary.errorCode ??= "unavailable";
   const whole = (performance.now() - startedAt) / 1000;
   countRequest({
     dialect: request.dialect ?? "other",

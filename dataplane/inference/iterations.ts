@@ -37,7 +37,8 @@ export class Iterations {
   /** One iteration's call. Resolves with the first events of whichever upstream answers. */
   async ask(next: (target: Upstream["dialect"]) => NextCall, span: Span | null = null): Promise<ModelAnswer> {
     this.#span = span;
-    const deadline = new Deadline(this.#services.route.timeouts.requestMs);
+    const { call, route } = this.#services;
+    const deadline = new Deadline(route.timeouts.requestMs, call.ending);
     try {
       return await this.#ask(deadline, next);
     } catch (error) {

@@ -1,3 +1,8 @@
+import type { Ending } from "./ending.ts";
+
+/** Why a request has no time left: its own is up, or this process ends. */
+export type DeadlineFault = "deadline" | "ending";
+
 /**
  * The one time limit of a whole request, shared by everything that works on it. One timer, and one listener at a
  * time: whatever waits at the moment.
@@ -5,35 +10,50 @@
 export class Deadline {
   readonly #at: number;
   readonly #timer: NodeJS.Timeout;
-  #expired = false;
-  #listener: (() => void) | null = null;
+  readonly #ending: Ending | undefined;
+  #fault: DeadlineFault | null = null;
+  #listener: ((fault: DeadlineFault) => void) | null = null;
 
-  /** Runs out after `ms`. */
-  constructor(ms: number) {
+  /** Runs out after `ms`, or when the process ends before. */
+  constructor(ms: number, ending?: Ending) {
     this.#at = performance.now() + ms;
-    this.#timer = setTimeout(() => {
-      this.#expired = true;
-      this.#listener?.();
-    }, ms);
+    this.#timer = setTimeout(() => this.#expire("deadline"), ms);
+    this.#ending = ending;
+    if (ending?.hasCome === true) this.#end();
+    else ending?.listen(this.#end);
   }
 
   get expired(): boolean {
-    return this.#expired;
+    return this.#fault !== null;
+  }
+
+  /** Why it ran out; null: it has not. */
+  get fault(): DeadlineFault | null {
+    return this.#fault;
   }
 
   /** Milliseconds left; 0 when it has run out. */
   get remainingMs(): number {
-    return this.#expired ? 0 : Math.max(0, this.#at - performance.now());
+    return this.expired ? 0 : Math.max(0, this.#at - performance.now());
   }
 
   /** Calls `listener` (and no earlier one) when the time is up; null: nobody. */
-  listen(listener: (() => void) | null): void {
+  listen(listener: ((fault: DeadlineFault) => void) | null): void {
     this.#listener = listener;
   }
 
   /** Nobody will be told any more. */
   dispose(): void {
     clearTimeout(this.#timer);
+    this.#ending?.forget(this.#end);
     this.#listener = null;
+  }
+
+  readonly #end = (): void => this.#expire("ending");
+
+  #expire(fault: DeadlineFault): void {
+    if (this.#fault !== null) return;
+    this.#fault = fault;
+    this.#listener?.(fault);
   }
 }

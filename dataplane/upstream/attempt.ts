@@ -69,7 +69,8 @@ export class Attempt implements UpstreamAnswer {
     summary.upstream = upstream.name;
     this.#health.asked(route, upstream);
     closed.listen(cancel);
-    deadline.listen(() => call.abort("deadline"));
+    deadline.listen((fault) => call.abort(fault));
+    if (deadline.fault !== null) call.abort(deadline.fault);
     if (closed.aborted) cancel();
     return call.start(dispatcher).head.then(
       (head) => {
@@ -82,7 +83,7 @@ export class Attempt implements UpstreamAnswer {
       (error: unknown) => {
         this.#waited();
         if (!(error instanceof CallError)) throw error;
-        throw failureOfCall(deadline.expired ? "deadline" : error.fault, error.cause, call.sent);
+        throw failureOfCall(deadline.fault ?? error.fault, error.cause, call.sent);
       },
     );
   }
@@ -102,8 +103,8 @@ export class Attempt implements UpstreamAnswer {
    * @param reason what was wrong with it, more exactly.
    */
   broke(fault: CallFault, reason: string | null = null): void {
-    // That its client left says nothing about the upstream.
-    if (fault === "cancelled") this.#seen.fault ??= "cancelled";
+    // That its client left, or that we do, says nothing about the upstream.
+    if (fault === "cancelled" || fault === "ending") this.#seen.fault ??= "cancelled";
     else this.#brokeBy(statusOfFault(fault), reason ?? fault);
   }
 

@@ -82,6 +82,8 @@ export function statusOfFault(fault: CallFault): string {
       return "timeout";
     case "too_large":
       return "garbage";
+    case "ending":
+      return "cancelled";
     default:
       return fault;
   }
@@ -122,6 +124,13 @@ export class ClientLeft extends ApiError {
 const unreachable = "The model's provider could not be reached.";
 export const timedOut = "The request took longer than this model allows.";
 
+/** What is told of a request that was under way when this process had to end. */
+export const endedByUs = (cause?: unknown): ApiError =>
+  new ApiError("unavailable", "The service is being replaced and could not wait for the end; try again.", {
+    cause,
+    retryAfterSeconds: 1,
+  });
+
 /**
  * A call that failed before its answer's first byte.
  * @param sent the request had gone out wholly.
@@ -160,6 +169,8 @@ export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): 
         status,
         reason,
       });
+    case "ending":
+      return new AttemptFailure(endedByUs(cause), { retry: null, status, reason });
     case "too_large":
       return new AttemptFailure(corruptAnswer(fault), {
         retry: null,

@@ -45,8 +45,9 @@ interface DataPlane {
   readonly ended: Promise<number | null>;
 }
 
-async function start(): Promise<DataPlane> {
+async function start(more: Record<string, string> = {}): Promise<DataPlane> {
   const { child, output, ended } = run({
+    ...more,
     DATABASE_URL: database.url,
     REDIS_URL: redis.url,
     GAPURA_CONFIG_DIR: directory,
@@ -153,4 +154,41 @@ test("SIGTERM, sent three times, lets a stream end well: readiness flips first, 
   expect(await plane.ended).toBe(0);
   expect(plane.output()).toMatch(/"clean":true,"msg":"drained"/);
   expect(plane.output()).not.toContain(sampleKeys.inference);
+});
+
+test("rules 1.16, 2.13: what outlasts the drain ends in its own dialect's error, and is told and logged as our doing", async () => {
+  const plane = await start({ DRAIN_TIMEOUT: "1" });
+  upstream.reset();
+  upstream.model("upstream-model", { ...text("one two three four"), faults: { stallAtEvent: 4 } });
+  const ask = (stream: boolean) =>
+    fetch(`${plane.url}/v1/messages`, {
+      method: "POST",
+      headers: { "x-api-key": sampleKeys.inference, "content-type": "application/json" },
+      body: JSON.stringify({
+        model: "alpha",
+        max_tokens: 50,
+        stream,
+        messages: [{ role: "user", content: "Hello" }],
+      }),
+    });
+  const streamed = await ask(true);
+  upstream.reset();
+  upstream.model("upstream-model", { ...text("one"), faults: { hang: true } });
+  const whole = ask(false);
+  await expect.poll(() => upstream.requests.length).toBe(1);
+  plane.child.kill("SIGTERM");
+  expect(await streamed.text()).toMatch(/event: error\ndata: .*"api_error".*\n\n$/);
+  const answer = await whole;
+  expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "1"]);
+  expect(await answer.json()).toMatchObject({ type: "error", error: { type: "api_error" } });
+  expect(await plane.ended).toBe(0);
+  expect(plane.output()).toMatch(/"clean":false,"msg":"drained"/);
+  const lines = plane
+    .output()
+    .split("\n")
+    .filter((line) => line.includes('"path":"/v1/messages"'));
+  expect(lines.map((line) => JSON.parse(line) as object)).toEqual([
+    expect.objectContaining({ status: 200, streamed: true, error: "unavailable" }),
+    expect.objectContaining({ status: 503, error: "unavailable" }),
+  ]);
 });

@@ -77,6 +77,7 @@ async function infer(
       meter: needs.meter,
       batchId: null,
       sink,
+      ...(services.ending === undefined ? {} : { ending: services.ending }),
       log: services.log,
       summary: request.summary,
     };
