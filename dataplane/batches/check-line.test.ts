@@ -20,6 +20,9 @@ const withField = (name: string, value: string) => {
     .join(",")}}`;
 };
 
+/** An object with so many levels of nesting, itself among them, and a bracket in a text. */
+const deep = (levels: number) => `{"]":${"[".repeat(levels - 1)}"[}"${"]".repeat(levels - 1)}}`;
+
 describe("lines that are served", () => {
   test.each([
     ["a plain one", good],
@@ -27,6 +30,8 @@ describe("lines that are served", () => {
     ["unknown fields", good.replace("{", '{"note":1,"__proto__":{"x":1},')],
     ["white space around", ` \t${good} `],
     ["a body of any content", withField("body", '{"model":7,"x":[1e400,"\\ud800","\\u0000"]}')],
+    ["a body of the greatest depth", withField("body", deep(128))],
+    ["a body beyond it, which fails when it runs", withField("body", deep(5000))],
     ["an id with blanks", withField("custom_id", '"a b\\n"')],
     ["a long id", withField("custom_id", `"${"x".repeat(5000)}"`)],
     ["the longest id", withField("custom_id", `"${"x".repeat(64 * 1024)}"`)],
@@ -58,6 +63,8 @@ describe("lines that are served", () => {
 const malformed: readonly (readonly [string, string, string | null])[] = [
   ["x", "invalid_json_line", null],
   ["{", "invalid_json_line", null],
+  [withField("body", deep(5000).slice(0, -2)), "invalid_json_line", null],
+  [withField("note", deep(5000)), "invalid_json_line", null],
   ["}", "invalid_json_line", null],
   ["{}}", "invalid_json_line", null],
   ["{} {}", "invalid_json_line", null],

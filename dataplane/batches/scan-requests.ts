@@ -7,7 +7,6 @@ import { ApiError } from "../lib/api-error.ts";
 import { BODY_LIMIT } from "../lib/body-limits.ts";
 import { BYTE_ORDER_MARK } from "../lib/byte-order-mark.ts";
 import {
-  BACKSLASH,
   CLOSE_ARRAY,
   CLOSE_OBJECT,
   COLON,
@@ -16,6 +15,7 @@ import {
   OPEN_OBJECT,
   QUOTE,
 } from "../lib/json-bytes.ts";
+import { JsonPiece } from "../lib/json-piece.ts";
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { MAX_ITEM_BYTES } from "./batch.ts";
 
@@ -56,7 +56,7 @@ export async function* scanRequests(
 
 class Scanner {
   #place: Place = "start";
-  #piece: Piece | null = null;
+  #piece: JsonPiece | null = null;
   #key = "";
   #found = false;
   #elements = 0;
@@ -159,7 +159,7 @@ class Scanner {
       throw this.#invalid("unexpected character", at);
     }
     this.#place = place;
-    this.#piece = new Piece();
+    this.#piece = new JsonPiece();
     return at;
   }
 
@@ -211,54 +211,3 @@ class Scanner {
     );
   }
 }
-
-/** One JSON value on its way in: where it ends, judged by quotes and brackets alone. */
-class Piece {
-  complete = false;
-  length = 0;
-  readonly #parts: Buffer[] = [];
-  #depth = 0;
-  #inString = false;
-  #escaped = false;
-  /** A number or a word: it ends before the next delimiter. */
-  #scalar = false;
-
-  /** Takes what belongs to the value; returns the index of the first byte that does not. */
-  push(chunk: Buffer, from: number): number {
-    let at = from;
-    while (at < chunk.length && !this.complete) {
-      const byte = chunk[at] ?? 0;
-      if (this.#inString) {
-        if (this.#escaped) this.#escaped = false;
-        else if (byte === BACKSLASH) this.#escaped = true;
-        else if (byte === QUOTE) {
-          this.#inString = false;
-          this.complete = this.#depth === 0;
-        }
-        at += 1;
-      } else if (this.#scalar) {
-        if (isDelimiter(byte)) this.complete = true;
-        else at += 1;
-      } else {
-        at += 1;
-        if (byte === QUOTE) this.#inString = true;
-        else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) this.#depth += 1;
-        else if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) {
-          this.#depth -= 1;
-          this.complete = this.#depth === 0;
-        } else if (this.#depth === 0) this.#scalar = true;
-      }
-    }
-    this.#parts.push(chunk.subarray(from, at));
-    this.length += at - from;
-    return at;
-  }
-
-  take(): Buffer {
-    const [only] = this.#parts;
-    return this.#parts.length === 1 && only !== undefined ? only : Buffer.concat(this.#parts, this.length);
-  }
-}
-
-const isDelimiter = (byte: number) =>
-  byte === COMMA || byte === CLOSE_ARRAY || byte === CLOSE_OBJECT || byte <= 0x20;

@@ -1,4 +1,5 @@
 /** Finds a few top-level fields of a JSON text without parsing the rest: the envelope around a batch's request. */
+import { JsonPiece } from "./json-piece.ts";
 import { JsonFault, JsonReader, type JsonFaultKind, type Member } from "./json-reader.ts";
 
 /** Longer strings are not decoded: no envelope has them. Bytes as they are written, without the quotes. */
@@ -29,7 +30,10 @@ export function readJsonFields(bytes: Buffer, names: readonly string[]): FieldsR
       }
       const texts = new Map<string, string>();
       const { members } = reader.members((key) => {
-        if (!names.includes(key) || reader.kind() !== "string") return;
+        if (!names.includes(key)) return;
+        const kind = reader.kind();
+        if (kind === "object") reader.position = afterText(bytes, reader.position);
+        if (kind !== "string") return;
         const start = reader.position;
         reader.skip();
         if (reader.position - start - 2 > MAX_FIELD_BYTES) return;
@@ -43,6 +47,25 @@ export function readJsonFields(bytes: Buffer, names: readonly string[]): FieldsR
     if (!(fault instanceof JsonFault)) throw fault;
     return { ...nothing, fault: { kind: fault.kind, message: fault.message } };
   }
+}
+
+/**
+ * Where an object ends that is a text of its own, such as a batch's request: its depth counts from itself, and that it
+ * has more of anything than a text may have is told by whoever reads it.
+ */
+function afterText(bytes: Buffer, start: number): number {
+  const reader = new JsonReader(bytes);
+  reader.position = start;
+  try {
+    reader.skip();
+    return reader.position;
+  } catch (fault) {
+    if (!(fault instanceof JsonFault) || fault.kind === "syntax") throw fault;
+  }
+  const piece = new JsonPiece();
+  const end = piece.push(bytes, start);
+  if (piece.complete) return end;
+  throw new JsonFault("syntax", "Unexpected end of JSON", bytes.length);
 }
 
 function isBlank(bytes: Buffer): boolean {

@@ -132,6 +132,10 @@ const tiersOf = (id: string) =>
   `);
 const usage = { input: 1_000, output: 100 };
 
+/** An object with so many levels of nesting. */
+const deep = (levels: number): object =>
+  JSON.parse(`${'{"a":'.repeat(levels)}1${"}".repeat(levels)}`) as object;
+
 const dialects = ["messages", "chat", "responses"] as const;
 const withSearch = {
   messages: (more: object = {}) =>
@@ -316,6 +320,7 @@ describe.each(dialects)("%s", (dialect) => {
       model: { ...bodyOf[dialect](), model: "unknown" },
       empty: {},
       stream: bodyOf[dialect]("Hi", { stream: true }),
+      deep: bodyOf[dialect]("Hi", { metadata: deep(200) }),
       whole: bodyOf[dialect]("Hi", { stream: false }),
     });
     const invalid = { outcome: "errored", code: "invalid_request" };
@@ -323,6 +328,7 @@ describe.each(dialects)("%s", (dialect) => {
       model: invalid,
       empty: invalid,
       stream: invalid,
+      deep: invalid,
       whole: { outcome: "succeeded" },
     });
   });
