@@ -127,6 +127,35 @@ describe("counted here (rules 1.17, 2.18)", () => {
     expect(JSON.stringify(body)).toContain("messages.0.role");
   });
 
+  test.each(["alpha", "local", "chat"])(
+    "a server tool's result that does not open is refused, whatever the route's upstream: %s",
+    async (model) => {
+      const found = (encrypted_content: string) => ({
+        model,
+        messages: [
+          { role: "user", content: "Q" },
+          {
+            role: "assistant",
+            content: [
+              { type: "server_tool_use", id: "srvtoolu_1", name: "web_search", input: { query: "gates" } },
+              {
+                type: "web_search_tool_result",
+                tool_use_id: "srvtoolu_1",
+                content: [
+                  { type: "web_search_result", url: "https://a.example/", title: "A", encrypted_content },
+                ],
+              },
+              { type: "text", text: "A" },
+            ],
+          },
+          { role: "user", content: "And now?" },
+        ],
+      });
+      const { status, body, asked } = await count(found("damaged"), 42);
+      expect([status, body, asked]).toMatchObject([400, { error: { type: "invalid_request_error" } }, []]);
+    },
+  );
+
   test.each(["local", "drained"])("a route that must not ask its upstream does not: %s", async (model) => {
     expect((await count({ model, ...hello }, 42)).asked).toEqual([]);
   });

@@ -6,7 +6,7 @@ import type { Snapshot } from "../../config/snapshot.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
 import { noTiers } from "../../dialects/tiers.ts";
 import type { FileReader } from "../../files/file-store.ts";
-import { mayLeave } from "../../inference/choose-path.ts";
+import { choosePath, mayLeave, pathNeeds } from "../../inference/choose-path.ts";
 import { conversionFacts } from "../../inference/conversion.ts";
 import { inlineFiles } from "../../inference/file-references.ts";
 import { refuse } from "../../inference/refuse.ts";
@@ -71,7 +71,8 @@ async function count(
     : null;
   if (counted !== null) return counted;
   // Read as the request itself would be, so that what is refused there is refused here.
-  if (route.upstreams.every(({ dialect }) => dialect !== "messages")) {
+  const needs = pathNeeds(inspected);
+  if (route.upstreams.every(({ dialect }) => choosePath(needs, dialect) !== "relay")) {
     const call = { dialect: "messages", id: request.id, acceptedAt: 0, headers: {} } as const;
     await work.read(conversionFacts(call, inspected, route, noTiers), sealer, undefined);
   }
