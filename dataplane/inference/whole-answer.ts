@@ -4,7 +4,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { objectOf, parseJson, textOf } from "../dialects/fields.ts";
 import type { JsonObject, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
-import { tokensOfBytes } from "../dialects/output-estimate.ts";
+import { tokensOfBytes, type CountedOutput } from "../dialects/output-estimate.ts";
 import { codecs } from "../dialects/registry.ts";
 import {
   failureOfResponse,
@@ -16,6 +16,7 @@ import { cutMessage } from "../dialects/stop-sequences.ts";
 import { corruptAnswer, withoutOwn } from "../dialects/upstream-error.ts";
 import { countedUsage, readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { closedJson } from "../lib/json-prefix.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import type { Edit } from "../lib/json-splice.ts";
 import { BrokenAnswer } from "../loop/model-answer.ts";
@@ -141,14 +142,15 @@ export async function readWhole<Read>(
     body = await call.whole(MAX_ANSWER_BYTES);
   } catch (error) {
     if (!(error instanceof CallError)) throw error;
-    throw broken(answer, client, context, error.fault, error.received);
+    throw broken(answer, client, context, error.fault, error);
   }
   try {
     return { body, read: read(body) };
   } catch (error) {
     if (!(error instanceof ApiError || error instanceof JsonFault)) throw error;
     const parsed = objectOf(parseJson(body.toString("utf8")));
-    if (parsed === null) throw broken(answer, client, context, "garbage", body.length);
+    if (parsed === null)
+      throw broken(answer, client, context, "garbage", { received: body.length, begun: body });
     if (isErrorBody(parsed)) throw failureOfErrorBody(body, answer.own);
     metrics.streamFaults.inc({ dialect: client, kind: "garbage" });
     answer.broke("garbage", "incomplete");
@@ -171,14 +173,19 @@ function broken(
   client: Dialect,
   context: UsageContext,
   fault: CallFault,
-  received: number,
+  { received, begun }: Pick<CallError, "received" | "begun">,
 ): ApiError | AttemptFailure | BrokenAnswer {
   const { call, upstream } = answer;
   const error = brokenWhole(client, fault);
   answer.broke(fault);
   if (!isOwed(call, fault)) return fault === "garbage" ? error : unbegunAnswer(error, fault);
   const corrupt = fault === "garbage" || fault === "too_large";
-  const usage = usageOfBytes(context, received);
+  // What it says is read as far as it came (rule 10.6); more than an answer may be is not looked at.
+  const parsed = fault === "too_large" ? null : objectOf(parseJson(closedJson(begun.toString("utf8"))));
+  const usage =
+    parsed === null
+      ? usageOfBytes(context, received)
+      : countedUsage(null, context, () => writtenIn(upstream.dialect, parsed, received));
   return new BrokenAnswer(error, { upstream: upstream.name, usage, corrupt });
 }
 
@@ -218,10 +225,12 @@ function reportedUsage(
 ): MessagesUsage | null {
   const usage = readUsage(dialect, body["usage"]);
   if (usage === null) return null;
-  // Where nothing can be read, what was received counts as written (rule 1.6).
-  const written = () => {
-    const read = codecs[dialect].written(body);
-    return read.tokens > 0 ? read : { tokens: tokensOfBytes(received) };
-  };
+  const written = () => writtenIn(dialect, body, received);
   return countedUsage(usage, context, written, true, textOf(body["service_tier"]));
+}
+
+/** Where nothing can be read, what was received counts as written (rule 1.6). */
+function writtenIn(dialect: Dialect, body: JsonObject, received: number): CountedOutput {
+  const read = codecs[dialect].written(body);
+  return read.tokens > 0 ? read : { tokens: tokensOfBytes(received) };
 }

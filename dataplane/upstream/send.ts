@@ -38,16 +38,21 @@ export type CallFault =
   | "exhausted"
   | "unsendable";
 
+const NOTHING = Buffer.alloc(0);
+
 export class CallError extends Error {
   readonly fault: CallFault;
   /** Bytes of the answer's body that had come by then, as far as they were read whole. */
   readonly received: number;
+  /** What came of a body that was read whole. */
+  readonly begun: Buffer;
 
-  constructor(fault: CallFault, received: number, cause?: unknown) {
+  constructor(fault: CallFault, received: number, cause?: unknown, begun: Buffer = NOTHING) {
     super(`upstream call failed: ${fault}`, { cause });
     this.name = "CallError";
     this.fault = fault;
     this.received = received;
+    this.begun = begun;
   }
 }
 
@@ -191,7 +196,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
         if (this.#received > maxBytes) this.abort("too_large");
       },
       end: () => resolve(withoutMark(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks))),
-      fail: (fault) => reject(new CallError(fault, this.#received, this.#cause)),
+      fail: (fault) => reject(new CallError(fault, this.#received, this.#cause, Buffer.concat(chunks))),
     });
     return promise;
   }
