@@ -54,6 +54,7 @@ export class Deadline {
   #expire(fault: DeadlineFault): void {
     if (this.#fault !== null) return;
     this.#fault = fault;
+    this.#ending?.forget(this.#end);
     this.#listener?.(fault);
   }
 }

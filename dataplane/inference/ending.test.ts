@@ -1,0 +1,54 @@
+/** Rules 1.16, 2.13: what a process that ends waits for no longer is told so on every way, and charged for what was seen. */
+import { describe, expect, test } from "vitest";
+import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { text } from "../../test/fakes/upstream/script.ts";
+import { withFaults } from "../../test/fakes/upstream/server.ts";
+import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
+import { Ending } from "../lib/ending.ts";
+import { metrics } from "../telemetry/metrics.ts";
+
+const { fake, serve } = await serveOneUpstream();
+const words = text("one two three four five");
+
+describe.each(ways.map((way) => [nameOf(way), way] as const))("%s", (_, way) => {
+  test.each([
+    ["before the answer", { hang: true }],
+    ["in its middle", way.stream ? { stallAtEvent: 6 } : { stallAtByte: 100 }],
+  ])("%s", async (when, faults) => {
+    const faultsBefore = await metrics.streamFaults.get();
+    const ending = new Ending();
+    fake.next(withFaults(words, faults));
+    const call = { ...callOn(fake.url, way), ending };
+    const served = serve(call).then(
+      () => null,
+      (error: unknown) => error,
+    );
+    await fake.arrived(1);
+    const isTold = way.stream && when !== "before the answer";
+    if (isTold) await expect.poll(() => call.sink.text).toMatch(/one/);
+    ending.tell();
+    const error = await served;
+    if (isTold) {
+      expect(error).toBe(null);
+      expect(call.sink.text).toMatch(/could not wait for the end/);
+      expect(call.sink.ended).toBe(true);
+      expect(call.summary.errorCode).toBe("unavailable");
+      expect(call.meter.settled).toMatchObject([{ status: "error" }]);
+    } else {
+      expect(error).toMatchObject({ code: "unavailable", retryAfterSeconds: 1 });
+      expect(call.sink.status).toBe(0);
+      expect(call.meter.settled.length + call.meter.released).toBe(1);
+    }
+    // It is no fault of the upstream.
+    expect(await metrics.streamFaults.get()).toEqual(faultsBefore);
+  });
+
+  test("and nothing is asked any more", async () => {
+    const ending = new Ending();
+    ending.tell();
+    const call = { ...callOn(fake.url, way), ending };
+    await expect(serve(call)).rejects.toMatchObject({ code: "unavailable" });
+    expect(call.meter).toMatchObject({ settled: [], released: 1 });
+    expect(fake.requests).toHaveLength(0);
+  });
+});
