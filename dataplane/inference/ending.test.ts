@@ -1,13 +1,20 @@
 /** Rules 1.16, 2.13: what a process that ends waits for no longer is told so on every way, and charged for what was seen. */
+import { once } from "node:events";
 import { describe, expect, test } from "vitest";
 import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
-import { text } from "../../test/fakes/upstream/script.ts";
+import { text, toolCall } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
 import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
 import { Ending } from "../lib/ending.ts";
 import { metrics } from "../telemetry/metrics.ts";
 
-const { fake, serve } = await serveOneUpstream();
+let searching = Promise.withResolvers<void>();
+const { fake, serve } = await serveOneUpstream(async (_name, _input, _scope, signal) => {
+  searching.resolve();
+  await once(signal, "abort");
+  signal.throwIfAborted();
+  return { kind: "hits", hits: [], posts: 0, profiles: 0 };
+});
 const words = text("one two three four five");
 
 describe.each(ways.map((way) => [nameOf(way), way] as const))("%s", (_, way) => {
@@ -51,4 +58,27 @@ describe.each(ways.map((way) => [nameOf(way), way] as const))("%s", (_, way) => 
     expect(call.meter).toMatchObject({ settled: [], released: 1 });
     expect(fake.requests).toHaveLength(0);
   });
+});
+
+const tools = ways.filter(({ path }) => path === "tools");
+test.each(tools.map((way) => [nameOf(way), way] as const))("%s, while a tool runs", async (_, way) => {
+  searching = Promise.withResolvers();
+  fake.next(toolCall("web_search", { query: "gates" }));
+  const ending = new Ending();
+  const call = { ...callOn(fake.url, way), ending };
+  const served = serve(call).then(
+    () => null,
+    (error: unknown) => error,
+  );
+  await searching.promise;
+  ending.tell();
+  const error = await served;
+  expect(fake.requests).toHaveLength(1);
+  expect(call.meter.settled).toMatchObject([{ iterations: 1, tools: { webSearches: 0 } }]);
+  if (way.stream) {
+    expect([call.sink.ended, call.sink.text]).toEqual([true, expect.stringMatching(/"error"/)]);
+    expect(call.sink.text).not.toMatch(/message_stop|response\.completed|\[DONE\]/);
+  } else if (way.client === "messages") {
+    expect(JSON.parse(call.sink.text)).toMatchObject({ stop_reason: "pause_turn" });
+  } else expect(error).toMatchObject({ code: "upstream_error" });
 });

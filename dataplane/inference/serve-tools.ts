@@ -20,7 +20,7 @@ import { runLoop, type LoopInput } from "../loop/run.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { estimateInputTokens } from "../tokens/estimate.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
-import { callLimits, type RunTool, type ToolScope } from "../tools/toolbox.ts";
+import { callLimits, type RunOutcome, type RunTool, type ToolScope } from "../tools/toolbox.ts";
 import { MAX_POSTS } from "../tools/x-search/search-posts.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
 import { answerJob, type AnswerJob } from "./answer-job.ts";
@@ -120,7 +120,7 @@ class ToolServing {
         runTool: ({ name, input }, signal) => {
           const query = input?.["query"];
           if (typeof query === "string") this.#scope.prior.addQuery(query);
-          return runTool(name, input ?? {}, this.#scope, signal);
+          return this.#untilEnding(signal, (either) => runTool(name, input ?? {}, this.#scope, either));
         },
         brought: (tool, outcome) => this.#brought(tool, outcome),
         emit: (events) => this.#emit(events, bill),
@@ -142,6 +142,27 @@ class ToolServing {
       this.#stream.fail(told);
     }
     return bill;
+  }
+
+  /** A tool that this process no longer waits for brought nothing; what follows is the same as of the model's next answer. */
+  async #untilEnding(
+    signal: AbortSignal,
+    run: (signal: AbortSignal) => Promise<RunOutcome>,
+  ): Promise<RunOutcome> {
+    const { ending } = this.#services.call;
+    if (ending === undefined) return run(signal);
+    const over = new AbortController();
+    const tell = () => over.abort();
+    ending.listen(tell);
+    if (ending.hasCome) tell();
+    try {
+      return await run(AbortSignal.any([signal, over.signal]));
+    } catch (error) {
+      if (!over.signal.aborted || signal.aborted) throw error;
+      return { kind: "error", code: "unavailable" };
+    } finally {
+      ending.forget(tell);
+    }
   }
 
   #input(): LoopInput {
