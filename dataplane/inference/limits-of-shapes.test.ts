@@ -119,19 +119,35 @@ test("small bodies of other resources, and lines of a batch", () => {
   expect(judged(() => readJsonObject(Buffer.from(`{"a":${wide(100_001)}}`)))).toMatch(
     /^400 a: More than 100000 keys/,
   );
-  const line = (inner: string) =>
+  const line = (field: string, inner: string) =>
     checkLine(
-      Buffer.from(`{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"x":${inner}}}`),
+      Buffer.from(
+        `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{},"${field}":{"x":${inner}}}`,
+      ),
       1,
       "chat",
       new CustomIds(),
     );
-  expect(line(nested(126)).kind).toBe("item");
-  expect(line(nested(127))).toMatchObject({
+  expect(line("note", nested(126)).kind).toBe("item");
+  expect(line("note", nested(127))).toMatchObject({
     kind: "invalid",
     error: { message: expect.stringMatching(/128 levels/) },
   });
-  expect(line(wide(100_001))).toMatchObject({ error: { message: expect.stringMatching(/100000 keys/) } });
+  expect(line("note", wide(100_001))).toMatchObject({
+    error: { message: expect.stringMatching(/100000 keys/) },
+  });
+});
+
+test("rule 4.7: what a line asks for is judged when it runs", () => {
+  for (const inner of [nested(1_000), wide(100_001)])
+    expect(
+      checkLine(
+        Buffer.from(`{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"x":${inner}}}`),
+        1,
+        "chat",
+        new CustomIds(),
+      ).kind,
+    ).toBe("item");
 });
 
 test("docs/reference/limits.md tells them all", () => {
