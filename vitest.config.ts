@@ -9,7 +9,8 @@ const storeWorkers = Number(process.env["TEST_STORE_WORKERS"] ?? 2);
 /**
  * Six kinds of test, told apart by where they stand:
  *   unit         beside the code, and test/*.test.ts, test/golden: no store, no network but loopback, seconds. They share
- *                the modules of their worker, which spares loading them 200 times: what one file changes, others see
+ *                the modules of their worker, which spares loading them 200 times: what one file changes, others see.
+ *                What takes long there is called *.heavy.test.ts: `npm run check` leaves it out (hack/test.ts)
  *   isolated     *.isolated.test.ts, unit tests that replace modules: each file has a worker of its own
  *   integration  test/integration, chaos, abuse and *.store.test.ts: real Postgres and Redis, started once by a global set-up
  *   operator     test/operator: a real kube-apiserver and etcd, Postgres and Redis
@@ -32,12 +33,12 @@ export default defineConfig({
       {
         test: {
           name: "unit",
+          // Without an `exclude` of its own, to which vitest's `--exclude` (hack/test.ts) would add nothing.
           include: [
-            "{dataplane,operator,hack}/**/*.test.ts",
-            "test/*.test.ts",
-            "test/{golden,fakes,bench,grammar,vendor,conformance,mutation,soak}/**/*.test.ts",
+            "{dataplane,operator,hack}/**/!(*.store|*.isolated).test.ts",
+            "test/!(*.isolated).test.ts",
+            "test/{golden,fakes,bench,grammar,vendor,conformance,mutation,soak}/**/!(*.isolated).test.ts",
           ],
-          exclude: ["**/*.store.test.ts", "**/*.isolated.test.ts"],
           isolate: false,
           unstubEnvs: true,
           // Half of their time they wait for time-outs.

@@ -1,4 +1,3 @@
-import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { readDatabaseUrl, readEnvironment, readMigrateUrl } from "./environment.ts";
 import { readRedisAddress } from "./store/redis-address.ts";
@@ -86,19 +85,6 @@ test.each(["34d", "839h", "0", "1h"])("RETENTION_USAGE=%s is refused", (value) =
   expect(() => readEnvironment({ ...needed, RETENTION_USAGE: value })).toThrow(
     /RETENTION_USAGE: must be at least 35d, as younger usage may still change; leave it out to keep usage for ever/,
   );
-});
-
-test("a data plane does not start with RETENTION_USAGE=34d, and says why", () => {
-  const { status, stderr } = spawnSync(process.execPath, ["dataplane/main.ts"], {
-    encoding: "utf8",
-    env: { ...needed, PATH: process.env["PATH"], RETENTION_USAGE: "34d" },
-  });
-  expect({ status, stderr }).toEqual({
-    status: 1,
-    stderr:
-      "gapura: the environment is not complete:\n  RETENTION_USAGE: must be at least 35d, as younger usage may still " +
-      "change; leave it out to keep usage for ever\n",
-  });
 });
 
 test("RETENTION_USAGE is days or hours, and for ever without; RETENTION_DROP is true or false", () => {

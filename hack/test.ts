@@ -1,7 +1,7 @@
 /**
  * `npm test`: from a fresh clone, everything but what takes long (LONG). `npm test -- --all`: that too.
  * `npm test -- PATTERN`: the tests whose path holds PATTERN, long or not.
- * `npm run check` (--fast): what needs no store: types, lint, format, tidy, unit.
+ * `npm run check` (--fast): what needs no store: types, lint, format, tidy, unit, all but the heavy ones (HEAVY).
  * Types, lint and format are checked beside the tests, and told behind them.
  * With CI=true or --strict a skipped test counts as a failure. At the end stand the slowest ten files, and as the last
  * line `N passed, N failed[, N skipped]`.
@@ -47,6 +47,12 @@ const LONG = [
   "test/integration/{image,start-faults,tools-soak}.test.ts",
   "test/operator/{day-two,resilience,scale,upgrade}.test.ts",
 ];
+
+/**
+ * What needs no store and yet is not for a quick look, which `npm run check` leaves to `npm test`: tests that start programs,
+ * and those that move megabytes or thousands of things, often against a bound of time or memory.
+ */
+const HEAVY = "**/*.heavy.test.ts";
 
 const SLOWEST = 10;
 const tally = { passed: 0, failed: 0, skipped: 0 };
@@ -152,7 +158,10 @@ function tellSlowest(results: readonly FileResult[]): void {
 
 /** What vitest runs at once, each in a process of its own: those of the cluster and of the console wait more than they work. */
 function lanes(): readonly (readonly string[])[] {
-  if (fast) return [["--project=unit", "--project=isolated", ...patterns]];
+  if (fast) {
+    const light = patterns.length === 0 ? ["--exclude", HEAVY] : patterns;
+    return [["--project=unit", "--project=isolated", ...light]];
+  }
   if (!isShort) return [patterns];
   const short = LONG.flatMap((glob) => ["--exclude", glob]);
   return [

@@ -85,6 +85,9 @@ function importsOf(file: string): Import[] {
 }
 
 const isTest = (file: string) => /\.test\.tsx?$/.test(file);
+/** Of the other projects: integration, operator, console, charts. */
+const isWithStores = (file: string) =>
+  /^test\/(integration|chaos|abuse|operator|console|charts)\//.test(file);
 const program = [...sources("dataplane"), ...sources("operator")].filter((file) => !isTest(file));
 const imports = program.flatMap(importsOf);
 
@@ -184,9 +187,18 @@ describe("names", () => {
       shared.filter(
         (file) =>
           file !== "test/tidy.test.ts" &&
-          !/^test\/(integration|chaos|abuse|operator|console|charts)\//.test(file) &&
+          !isWithStores(file) &&
           /\bvi\.(mock|doMock|stubGlobal|resetModules)\(/.test(readFileSync(join(root, file), "utf8")),
       ),
+    ).toEqual([]);
+  });
+
+  test("a unit test that starts a program is heavy", () => {
+    const starting = ["dataplane", "operator", "hack", "test"]
+      .flatMap(sources)
+      .filter((file) => isTest(file) && !/\.(heavy|store)\.test\.ts$/.test(file) && !isWithStores(file));
+    expect(
+      starting.filter((file) => /\bprocess\.execPath\b/.test(readFileSync(join(root, file), "utf8"))),
     ).toEqual([]);
   });
 

@@ -185,7 +185,7 @@ describe("compile", async () => {
     const seen = new Set(
       texts.flatMap((text) => Array.from(text.matchAll(/"(?:Accepted|ResolvedRefs)": "\w+ (\w+):/g), (match) => match[1])),
     );
-    // More than a snapshot holds does not lie in a folder of examples: operator/room.test.ts.
+    // More than a snapshot holds does not lie in a folder of examples: operator/room.heavy.test.ts.
     seen.add("TooLarge");
     expect(Object.keys({ ...REASONS.Accepted, ...REASONS.ResolvedRefs }).filter((reason) => !seen.has(reason))).toEqual([]);
   });
