@@ -8,14 +8,14 @@
  *   billing/charge.ts, store/meter-hold.lua   a file, from the root, the program's folder or the comment's own folder
  */
 import { existsSync, readFileSync, readdirSync } from "node:fs";
-import { dirname, join, relative, resolve, sep } from "node:path";
+import { dirname, join, resolve } from "node:path";
 
 const root = resolve(import.meta.dirname, "..");
 const REFERENCE = "docs/reference";
 const pagesAt = [".", "docs", REFERENCE, "docs/decisions"];
-/** Texts that are data, or made by others. */
-const foreign =
-  /(^|\/)(node_modules|\.git|\.gapura|golden)\/|^(test\/(citations|tidy\.test)\.ts|package-lock\.json)$/;
+/** Folders of texts that are data, or made by others. */
+const foreignFolders = new Set(["node_modules", ".git", ".gapura", "golden"]);
+const foreign = new Set(["test/citations.ts", "test/tidy.test.ts", "package-lock.json"]);
 /** Files of others, named in prose. */
 const notOurs = new Set(["SKILL.md", "expected.md"]);
 const readable = /\.(ts|mjs|lua|sql|sh|md|ya?ml|tpl|txt)$/;
@@ -63,11 +63,13 @@ function hasSection(path: string, name: string): boolean {
 const placeOf = (name: string) => pagesAt.find((folder) => existsSync(join(root, folder, name)));
 
 /** Every file of the repository whose comments or prose may cite. */
-export function citingFiles(): string[] {
-  return readdirSync(root, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && readable.test(entry.name))
-    .map((entry) => relative(root, join(entry.parentPath, entry.name)).split(sep).join("/"))
-    .filter((file) => !foreign.test(file));
+export function citingFiles(folder = ""): string[] {
+  return readdirSync(join(root, folder), { withFileTypes: true }).flatMap((entry) => {
+    const path = folder === "" ? entry.name : `${folder}/${entry.name}`;
+    // What is foreign is not walked through either: node_modules has many times as many files as all the rest.
+    if (entry.isDirectory()) return foreignFolders.has(entry.name) ? [] : citingFiles(path);
+    return entry.isFile() && readable.test(entry.name) && !foreign.has(path) ? [path] : [];
+  });
 }
 
 const comments = /\/\*[\s\S]*?\*\/|(?:^|\s)(?:\/\/|--|#) .*$/gm;
