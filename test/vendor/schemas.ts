@@ -6,7 +6,6 @@ import { createHash } from "node:crypto";
 import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
-import { createGenerator } from "ts-json-schema-generator";
 import { cacheFolder } from "../../hack/cache.ts";
 import { type VendorType, vendorTypes } from "./vendor-type.ts";
 
@@ -22,7 +21,7 @@ export async function vendorSchemas(): Promise<VendorSchemas> {
   const path = join(await cacheFolder(), "vendor-schemas", `${await fingerprint()}.json`);
   const kept = await readFile(path, "utf8").catch(() => null);
   if (kept !== null) return JSON.parse(kept) as VendorSchemas;
-  const schemas = generate();
+  const schemas = await generate();
   await mkdir(dirname(path), { recursive: true });
   // Several test processes may come here at once: each writes its own, the last one stays.
   const own = `${path}.${process.pid}`;
@@ -44,7 +43,9 @@ async function fingerprint(): Promise<string> {
   return hash.digest("hex").slice(0, 24);
 }
 
-function generate(): VendorSchemas {
+async function generate(): Promise<VendorSchemas> {
+  // It brings a compiler, which is not loaded where the schemas are kept.
+  const { createGenerator } = await import("ts-json-schema-generator");
   const generator = createGenerator({
     path: entry,
     tsconfig: join(import.meta.dirname, "tsconfig.json"),
