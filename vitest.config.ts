@@ -5,6 +5,8 @@ import { defineConfig } from "vitest/config";
  * (hack/test.ts), most of their time is waiting.
  */
 const storeWorkers = Number(process.env["TEST_STORE_WORKERS"] ?? 2);
+/** Unit tests wait for time-outs half of their time; beside others fewer run at once, or these would starve. */
+const unitWorkers = Number(process.env["TEST_UNIT_WORKERS"] ?? 4);
 
 /**
  * Six kinds of test, told apart by where they stand:
@@ -41,15 +43,14 @@ export default defineConfig({
           ],
           isolate: false,
           unstubEnvs: true,
-          // Half of their time they wait for time-outs.
-          maxWorkers: 4,
+          maxWorkers: unitWorkers,
         },
       },
       {
         test: {
           name: "isolated",
           include: ["{dataplane,operator,hack,test}/**/*.isolated.test.ts"],
-          maxWorkers: 4,
+          maxWorkers: unitWorkers,
         },
       },
       {

@@ -84,6 +84,7 @@ async function runTool(name: string, rest: readonly string[], prints: "pipe" | "
       ...process.env,
       ...(all ? { TEST_ALL: "true" } : {}),
       ...(isShort ? { TEST_STORE_WORKERS: "3" } : {}),
+      ...(fast ? { TEST_UNIT_WORKERS: "6" } : {}),
     },
   });
   running.add(tool);
