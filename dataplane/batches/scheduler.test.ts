@@ -6,23 +6,22 @@ const running = (organizationId: string, batchId: string, model = "m"): RunningI
   batchId,
   model,
 });
-const anyTools = () => Number.POSITIVE_INFINITY;
 const open = (...names: string[]) => names.map((id) => ({ id, organizationId: id.slice(0, 1) }));
 
 test("rule 4.5: free places go to organizations in turn, then to their batches", () => {
-  const scheduler = new BatchScheduler({ places: 12, placesOfOne: 12 }, anyTools);
+  const scheduler = new BatchScheduler({ places: 12, placesOfOne: 12 });
   expect(Object.fromEntries(scheduler.share(open("a1", "a2", "b1"), 0))).toEqual({ a1: 3, a2: 3, b1: 6 });
 });
 
 test("who runs less gets the next places, and one organization never has all of them", () => {
-  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 6 }, anyTools);
+  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 6 });
   for (let index = 0; index < 4; index += 1) scheduler.begin(running("a", "a1"));
   expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 0))).toEqual({ b1: 4 });
   expect(Object.fromEntries(scheduler.share(open("a1"), 0))).toEqual({ a1: 2 });
 });
 
 test("a model that is refused halves, rests, and comes back one by one", () => {
-  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 8 }, anyTools);
+  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 8 });
   const items = Array.from({ length: 8 }, () => running("a", "a1"));
   for (const item of items) scheduler.begin(item);
   // Eight refusals of one moment count once.
@@ -39,7 +38,7 @@ test("a model that is refused halves, rests, and comes back one by one", () => {
 });
 
 test("an organization whose credit is held rests; others go on", () => {
-  const scheduler = new BatchScheduler({ places: 4, placesOfOne: 4 }, anyTools);
+  const scheduler = new BatchScheduler({ places: 4, placesOfOne: 4 });
   const item = running("a", "a1");
   scheduler.begin(item);
   scheduler.creditRefused(item, 0, 1_000);
@@ -49,7 +48,7 @@ test("an organization whose credit is held rests; others go on", () => {
 });
 
 test("rule 9.6: a key at its limit pauses its own batch, and no other of its organization", () => {
-  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 8 }, anyTools);
+  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 8 });
   const items = Array.from({ length: 4 }, () => running("a", "a1"));
   for (const item of items) scheduler.begin(item);
   for (const item of items) scheduler.limitRefused(item, 0, 1_000);
@@ -61,17 +60,4 @@ test("rule 9.6: a key at its limit pauses its own batch, and no other of its org
   expect(Object.fromEntries(scheduler.share(open("a1", "a2"), 1_000))).toEqual({ a1: 2, a2: 6 });
   for (let index = 0; index < 2; index += 1) scheduler.succeeded(running("a", "a1"), 1_000);
   expect(scheduler.share(open("a1"), 1_000).get("a1")).toBe(3);
-});
-
-test("rule 4.5: of batches that wait for tool calls as many items begin as these have room for; others go on", () => {
-  const rooms: Record<string, number> = { a: 3 };
-  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 8 }, (id) => rooms[id] ?? 8);
-  expect(Object.fromEntries(scheduler.share(open("a1"), 0))).toEqual({ a1: 8 });
-  for (const id of ["a1", "a2"]) scheduler.toolsRefused(running("a", id));
-  expect(Object.fromEntries(scheduler.share(open("a1", "a2"), 0))).toEqual({ a1: 2, a2: 1 });
-  expect(Object.fromEntries(scheduler.share(open("a1", "a3", "b1"), 0))).toEqual({ a1: 2, a3: 2, b1: 4 });
-  expect(scheduler.blockedBatches(0)).toEqual([]);
-  rooms["a"] = 0;
-  expect(scheduler.blockedBatches(0)).toEqual(["a1", "a2"]);
-  expect(Object.fromEntries(scheduler.share(open("a1", "a3", "b1"), 0))).toEqual({ a3: 4, b1: 4 });
 });

@@ -21,23 +21,18 @@ const MOST_REMEMBERED = 10_000;
 
 export class BatchScheduler {
   readonly #limits: SchedulerLimits;
-  readonly #toolRoom: (organizationId: string) => number;
   readonly #running = new Set<RunningItem>();
   readonly #models = new Map<string, Pace>();
   readonly #organizations = new Map<string, Pace>();
   readonly #batches = new Map<string, Pace>();
-  /** Batches of which an item could not begin as the tool calls were used up of this organization. */
-  readonly #toolBatches = new Map<string, string>();
   /** When an item of a model last went well, Unix milliseconds. */
   readonly #successAt = new Map<string, number>();
 
   /** Items at once at the moment, at most as many as the limits say. */
   places: number;
 
-  /** @param toolRoom how many more items of an organization may begin that call tools. */
-  constructor(limits: SchedulerLimits, toolRoom: (organizationId: string) => number) {
+  constructor(limits: SchedulerLimits) {
     this.#limits = limits;
-    this.#toolRoom = toolRoom;
     this.places = limits.places;
   }
 
@@ -91,11 +86,6 @@ export class BatchScheduler {
     this.#refuse(this.#batches, batchId, now, waitMs, (one) => one.batchId === batchId);
   }
 
-  /** Its organization's tool calls are used up: the batch goes on as they have room, other batches as before (rule 4.5). */
-  toolsRefused({ batchId, organizationId }: RunningItem): void {
-    remember(this.#toolBatches, batchId, organizationId);
-  }
-
   /** Models that nothing more may begin for now. */
   blockedModels(now: number): string[] {
     return [...this.#models.keys()].filter((model) => this.#modelRoom(model, now) <= 0);
@@ -109,10 +99,7 @@ export class BatchScheduler {
 
   /** Batches of which no more items may begin for now. */
   blockedBatches(now: number): string[] {
-    const blocked = [...this.#batches.keys()].filter((id) => this.#batchRoom(id, now) <= 0);
-    for (const [id, organizationId] of this.#toolBatches)
-      if (this.#toolRoom(organizationId) <= 0) blocked.push(id);
-    return blocked;
+    return [...this.#batches.keys()].filter((id) => this.#batchRoom(id, now) <= 0);
   }
 
   #batchRoom(id: string, now: number): number {
@@ -130,22 +117,18 @@ export class BatchScheduler {
    * that runs least. So a batch of ten thousand leaves room for the one that comes after it.
    */
   share(open: readonly BatchInLine[], now: number): Map<string, number> {
-    const byOrganization = new Map<
-      string,
-      { running: number; room: number; tools: number; batches: Map<string, number> }
-    >();
+    const byOrganization = new Map<string, { running: number; room: number; batches: Map<string, number> }>();
     const rooms = new Map<string, number>();
     for (const { id, organizationId } of open) {
       let entry = byOrganization.get(organizationId);
       if (entry === undefined) {
         const running = this.#count((one) => one.organizationId === organizationId);
-        const room = this.#roomOf(organizationId, running, now);
-        entry = { running, room, tools: this.#toolRoom(organizationId), batches: new Map() };
+        entry = { running, room: this.#roomOf(organizationId, running, now), batches: new Map() };
         byOrganization.set(organizationId, entry);
       }
       const own = this.#count((one) => one.batchId === id);
       const room = this.#roomLeft(this.#batches.get(id), own, now);
-      if (room <= 0 || (this.#toolBatches.has(id) && entry.tools <= 0)) continue;
+      if (room <= 0) continue;
       rooms.set(id, room);
       entry.batches.set(id, own);
     }
@@ -164,10 +147,6 @@ export class BatchScheduler {
       shares.set(id, share);
       if (share < (rooms.get(id) ?? 0)) entry.batches.set(id, running + 1);
       else entry.batches.delete(id);
-      if (!this.#toolBatches.has(id)) continue;
-      entry.tools -= 1;
-      if (entry.tools > 0) continue;
-      for (const other of this.#toolBatches.keys()) entry.batches.delete(other);
     }
     return shares;
   }

@@ -78,8 +78,7 @@ export class BatchWorker {
     const rhythm = { ...usualRhythm, ...options.rhythm };
     const limits = { ...usualLimits, ...options.limits };
     this.#beatMs = rhythm.beatMs;
-    const { toolRoom } = options.run;
-    this.#scheduler = new BatchScheduler(limits, (organizationId) => toolRoom.left(organizationId));
+    this.#scheduler = new BatchScheduler(limits);
     this.#headroom = new Headroom(limits.places, options.liveLoad ?? (() => "none"));
     const succeededSince = (model: string | null, since: number) =>
       this.#scheduler.lastSuccess(model) > since;
@@ -203,7 +202,6 @@ export class BatchWorker {
       this.#scheduler.creditRefused(item, now, end.waitMs);
     else if (end.kind === "again" && end.because === "limit")
       this.#scheduler.limitRefused(item, now, end.waitMs);
-    else if (end.kind === "again" && end.because === "tools") this.#scheduler.toolsRefused(item);
   }
 
   async #takeFromDead(leaseMs: number): Promise<void> {
