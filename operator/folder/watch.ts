@@ -63,7 +63,9 @@ export class FolderWatch {
     const before = this.#signature;
     this.#scan();
     if (before !== null && this.#signature !== before) this.#touched();
-    if (this.#polls) this.#poll = setTimeout(() => this.#look(), POLL_MS);
+    // A folder that is away has nobody to tell when it is there again.
+    if (this.#polls || !this.#watchers.has(this.#folder))
+      this.#poll = setTimeout(() => this.#look(), POLL_MS);
   }
 
   /** Watches the folders that are there now, no others, and notes the state of their files. */
