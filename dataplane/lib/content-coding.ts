@@ -40,7 +40,7 @@ type ContentCoding = keyof typeof decoders;
 /** Those that a request's body may have (dialects.md §A3). */
 export const requestCodings: readonly ContentCoding[] = ["gzip", "x-gzip", "zstd"];
 /** Those in which an upstream may answer although it was asked not to (rule 1.2). */
-export const answerCodings = Object.keys(decoders) as readonly ContentCoding[];
+const answerCodings = Object.keys(decoders) as readonly ContentCoding[];
 
 /** Undoes the coding that a `content-encoding` names in whatever case; null where it is not one of `known`. */
 export function decoderOf(coding: string, known: readonly ContentCoding[]): Transform | null {
@@ -55,14 +55,14 @@ export function answerDecoder(listed: string): Transform | null {
   if (codings.length > MAX_CODINGS || !codings.every(isKnown)) return null;
   const [last, first] = codings.reverse().map((coding) => decoderOf(coding, answerCodings));
   if (!last) return null;
-  return first ? new Through(() => [last, first]) : last;
+  return first ? new DecoderChain(() => [last, first]) : last;
 }
 
 const isKnown = (coding: string): boolean => answerCodings.some((one) => one === coding.trim().toLowerCase());
 
 /** `deflate` means zlib's form (RFC 9110 §8.4.1.2), but servers send the bare one too: the first byte tells. */
 const inflate = (): Transform =>
-  new Through(([byte = 0]) => [
+  new DecoderChain(([byte = 0]) => [
     (byte & 0x0f) === ZLIB_METHOD ? createInflate({ chunkSize }) : createInflateRaw({ chunkSize }),
   ]);
 
@@ -70,7 +70,7 @@ const inflate = (): Transform =>
  * Decoders, one behind the other, that are made when the first bytes are there. Node's `compose` would lose the error of one
  * that ends too early.
  */
-class Through extends Transform {
+class DecoderChain extends Transform {
   readonly #open: (bytes: Buffer) => readonly Transform[];
   #stages: readonly Transform[] = [];
 
@@ -86,8 +86,10 @@ class Through extends Transform {
   }
 
   override _flush(done: TransformCallback): void {
-    if (this.#stages.length === 0) return done();
-    this.#stages.at(-1)?.once("end", done);
+    const end = this.#stages.at(-1);
+    // zlib's end of a text with bytes behind it comes before the sender's.
+    if (end === undefined || end.readableEnded) return done();
+    end.once("end", done);
     this.#stages[0]?.end();
   }
 

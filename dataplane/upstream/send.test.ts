@@ -223,6 +223,24 @@ describe("compression that nobody asked for", () => {
     expect((await call.whole(100_000)).toString()).toBe(text);
   });
 
+  test.each([
+    ["deflate", deflateSync(text)],
+    ["deflate", deflateRawSync(text)],
+    ["deflate, deflate", deflateSync(deflateSync(text))],
+  ])("%s with a byte behind it ends, however late the answer does", async (encoding, packed) => {
+    const body = Buffer.concat([packed, Buffer.from("\n")]);
+    const call = send(
+      await serverThat((socket) => {
+        const head = `${ok}content-encoding: ${encoding}\r\ntransfer-encoding: chunked\r\n\r\n`;
+        socket.write(`${head}${body.length.toString(16)}\r\n`);
+        socket.write(body);
+        setTimeout(() => socket.write("\r\n0\r\n\r\n"), 50);
+      }),
+    );
+    await call.head;
+    expect((await call.whole(100_000)).toString()).toBe(text);
+  });
+
   test("what does not decompress is garbage, what ends too early too, and a bomb is too large", async () => {
     const bad = send(
       await serverThat((socket) => void socket.write(sized("not gzip at all", "content-encoding: gzip\r\n"))),
