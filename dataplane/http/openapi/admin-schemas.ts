@@ -1,6 +1,8 @@
 /** The resources of the admin API, for the OpenAPI document (schemas.ts); its reports: report-schemas.ts. */
+
 import { z } from "zod";
 import { limitPeriods } from "../../config/schema.ts";
+import { MOST_NAME } from "../../lib/names.ts";
 import { limitsForm } from "../admin/limits.ts";
 import { credits, isoMoment, list, named, tokens, unixMoment } from "./schema-parts.ts";
 
@@ -81,7 +83,7 @@ const expiry = z
 export const keyToMake = named(
   "NewKey",
   z.strictObject({
-    name: z.string().min(1).max(500),
+    name: z.string().min(1).max(MOST_NAME),
     expires_at: expiry,
     limits: limitsAsked.nullable().optional(),
   }),
@@ -89,7 +91,7 @@ export const keyToMake = named(
 export const keyChange = named(
   "KeyChange",
   z.strictObject({
-    name: z.string().min(1).max(500).nullable().optional(),
+    name: z.string().min(1).max(MOST_NAME).nullable().optional(),
     status: z.enum(["active", "inactive"]).nullable().optional(),
     expires_at: expiry,
     limits: limitsAsked.nullable().optional(),
@@ -209,7 +211,9 @@ export const requestRecordBody = named(
     dialect: z.string().nullable().describe("messages, chat, responses; null: it asked for no inference"),
     path: z.enum(["relay", "convert", "tools"]).nullable(),
     model: z.string().nullable(),
-    status: z.int().describe("HTTP status; 499: the client left before the end"),
+    status: z
+      .int()
+      .describe("HTTP status; 499: the client left before the end, 503: also what a pod that ended cut"),
     error_code: z.string().nullable().describe("As OpenAI-style errors name it, in every dialect"),
     streamed: z.boolean(),
     first_byte_ms: z.number().nullable(),

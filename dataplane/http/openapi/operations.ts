@@ -51,6 +51,10 @@ const pages = (maxLimit: number) => ({
   limit: z.int().min(1).max(maxLimit).default(USUAL_BUCKETS).optional().describe("Buckets of a page"),
   page: z.int().min(1).default(1).optional().describe("`next_page` of the page before"),
 });
+const onlyPage = {
+  limit: z.int().min(1).optional().describe("Changes nothing: all buckets stand on one page"),
+  page: z.int().min(1).default(1).optional().describe("Past the first there is nothing"),
+};
 const width = z.enum(["1d", "1h"]).default("1d").optional();
 const ids = z.array(z.string()).optional().describe("Repeated, separated by commas, or as `name[]`");
 const groups = (...names: string[]) =>
@@ -199,6 +203,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       ending_at: end,
       group_by: groups("description"),
       ...filters,
+      ...onlyPage,
     }),
     answer: json(reports.costReportBody),
   },
@@ -263,6 +268,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
       bucket_width: z.literal("1d").optional(),
       group_by: groups("line_item"),
       ...filters,
+      ...onlyPage,
     }),
     answer: json(reports.costsBody),
   },

@@ -52,7 +52,7 @@ export const cancellation: readonly Check[] = [
     rule: "ours",
     needs: "upstream",
     slow: true,
-    says: "When a client goes away in the middle of a stream, the request to the upstream is ended.",
+    says: "When a client goes away in the middle of a stream, the request to the upstream is ended, within ten seconds.",
     run: (probe) => leave(probe, { delayBetweenEventsMs: 200 }, { afterBytes: LEAVE_AFTER_BYTES }),
   },
   {
@@ -61,7 +61,7 @@ export const cancellation: readonly Check[] = [
     rule: "ours",
     needs: "upstream",
     slow: true,
-    says: "When a client goes away before the first byte, the request to the upstream is ended.",
+    says: "When a client goes away before the first byte, the request to the upstream is ended, within ten seconds.",
     run: (probe) => leave(probe, { hang: true }, { afterMs: 500 }),
   },
 ];
