@@ -50,7 +50,7 @@ import { withItemReferences } from "./inference/item-references.ts";
 import { newLargePool } from "./inference/large/large-body.ts";
 import { createServe } from "./inference/serve.ts";
 import { ApiError } from "./lib/api-error.ts";
-import { Ending } from "./lib/ending.ts";
+import { Shutdown } from "./lib/shutdown.ts";
 import { newId } from "./lib/ids.ts";
 import { inBackground } from "./lib/in-background.ts";
 import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
@@ -261,7 +261,7 @@ async function serveForever(environment: Environment): Promise<void> {
   });
   let publicUrl = environment.PUBLIC_URL?.replace(/\/+$/, "") ?? "";
   let draining = false;
-  const ending = new Ending();
+  const shutdown = new Shutdown();
   const consoleFiles = environment.CONSOLE ? await readConsole(CONSOLE_FOLDER) : undefined;
   const server = createServer(
     {
@@ -272,7 +272,7 @@ async function serveForever(environment: Environment): Promise<void> {
       people,
       bodies,
       records,
-      ending,
+      shutdown,
       preflight: holds.preflight,
       shed: () => {
         pressure.shed();
@@ -321,7 +321,7 @@ async function serveForever(environment: Environment): Promise<void> {
   await firstSignal(log);
   draining = true;
   const drainMs = environment.DRAIN_TIMEOUT * 1000;
-  const [clean] = await Promise.all([drain(server, drainMs, ending), batches.stop(drainMs)]);
+  const [clean] = await Promise.all([drain(server, drainMs, shutdown), batches.stop(drainMs)]);
   log.info({ clean }, "drained");
   // Answers whose clients have left are still read for their usage reports.
   await holds.idle(UNSEEN_MS + 1_000);

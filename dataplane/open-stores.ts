@@ -7,7 +7,7 @@ import { primaryReads, ReplicaReads, type Reads } from "./store/reads.ts";
 import { openRedis } from "./store/redis.ts";
 import type { RedisStore } from "./store/redis-servers.ts";
 
-export interface OpenStores {
+interface OpenStores {
   readonly postgres: DatabasePool;
   readonly redis: RedisStore;
   /** Caches may live elsewhere: money's Redis must never be filled by them. */

@@ -5,7 +5,7 @@ import { expect, test, vi } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
 import type { InferenceCall } from "../inference/call.ts";
-import { Ending } from "../lib/ending.ts";
+import { Shutdown } from "../lib/shutdown.ts";
 import type * as LimitsModule from "./limits.ts";
 import { drain } from "./drain.ts";
 import { inferenceRoutes } from "./routes/inference.ts";
@@ -27,10 +27,10 @@ vi.mock("./limits.ts", async (original) => {
 });
 
 const json = { "content-type": "application/json" };
-const start = (serve: (call: InferenceCall) => Promise<void>, ending?: Ending) =>
+const start = (serve: (call: InferenceCall) => Promise<void>, shutdown?: Shutdown) =>
   startTestServer(
     [inferenceRoutes({ meter: { open: () => Promise.reject(new Error("not metered here")) }, serve })],
-    ending === undefined ? {} : { services: { ending } },
+    shutdown === undefined ? {} : { services: { shutdown } },
   );
 const echo = (call: InferenceCall) => {
   call.sink.start(200, json);
@@ -374,22 +374,22 @@ test("a stream that does not end in time is cut when draining", async () => {
 });
 
 test("what still runs when the time is over may end in words, and is logged as cut by us where it does not", async () => {
-  const ending = new Ending();
+  const shutdown = new Shutdown();
   await using server = await start(async (call) => {
     call.sink.start(200, { "content-type": "text/event-stream" });
     call.sink.write("data: 1\n\n");
     await new Promise<void>((resolve) => {
       call.sink.closed.listen(resolve);
-      if (call.body.length === 2) call.ending?.listen(resolve);
+      if (call.body.length === 2) call.shutdown?.listen(resolve);
     });
     call.sink.end("data: last words\n\n");
-  }, ending);
+  }, shutdown);
   const [polite, deaf] = [await dial(server), await dial(server)];
   polite.socket.write(`${head(2)}{}`);
   deaf.socket.write(`${head(3)}{ }`);
   await expect.poll(polite.text).toMatch(/data: 1/);
   await expect.poll(deaf.text).toMatch(/data: 1/);
-  expect(await drain(server.server, 200, ending)).toBe(false);
+  expect(await drain(server.server, 200, shutdown)).toBe(false);
   await Promise.all([polite.closed, deaf.closed]);
   expect(polite.text()).toMatch(/data: last words\n\n[^]*\r\n0\r\n\r\n$/);
   const told = () => server.logged.map(({ status, error }) => [status, error]);

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Ending } from "../lib/ending.ts";
+import type { Shutdown } from "../lib/shutdown.ts";
 import { answering } from "./bare-socket.ts";
 import { cutConnection } from "./cut-connections.ts";
 import type { HttpServer } from "./server.ts";
@@ -21,7 +21,7 @@ const LAST_WORDS_MS = 2000;
  * requests that clients are just sending over them. New connections are still taken in that time, and then no more.
  * @returns whether everything ended by itself.
  */
-export async function drain(server: HttpServer, timeoutMs: number, ending?: Ending): Promise<boolean> {
+export async function drain(server: HttpServer, timeoutMs: number, shutdown?: Shutdown): Promise<boolean> {
   server.drain();
   const quietSince = new Map<Socket, number>();
   const sweep = setInterval(() => closeQuiet(server.connections, quietSince), SWEEP_MS);
@@ -31,8 +31,8 @@ export async function drain(server: HttpServer, timeoutMs: number, ending?: Endi
     await idleConnectionsGone(server.connections, Math.min(timeoutMs, LISTENING_MS));
     const closed = server.app.close().then(() => true);
     if (await Promise.race([closed, late])) return true;
-    if (ending !== undefined) {
-      ending.tell();
+    if (shutdown !== undefined) {
+      shutdown.tell();
       await Promise.race([closed, sleep(LAST_WORDS_MS, undefined, { signal: deadline.signal, ref: false })]);
     }
     server.connections.forEach(cutConnection);

@@ -7,7 +7,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { ByteBudget, ByteLease } from "../lib/byte-budget.ts";
 import type { Clock } from "../lib/clock.ts";
-import type { Ending } from "../lib/ending.ts";
+import type { Shutdown } from "../lib/shutdown.ts";
 import type { NewId } from "../lib/ids.ts";
 import type { RequestRecords } from "../telemetry/request-record.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
@@ -58,7 +58,7 @@ export interface HttpServices {
   /** Callers whose keys are not known; those of this server alone unless given. */
   readonly unknownCallers?: UnknownCallers;
   /** When running answers are waited for no longer; absent: they are not told. */
-  readonly ending?: Ending;
+  readonly shutdown?: Shutdown;
   /** Keeps what is known of requests; absent where none are kept. */
   readonly records?: RequestRecords;
   /** What is judged before a body is read; absent where nothing is metered. */

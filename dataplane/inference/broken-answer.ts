@@ -16,7 +16,7 @@ const LINGER_MS = 1_000;
 /** What a client is told of a stream that stopped before its end. */
 export function brokenStream(fault: CallFault): ApiError {
   if (fault === "deadline") return new ApiError("timeout", timedOut);
-  if (fault === "ending") return endedByUs();
+  if (fault === "shutdown") return endedByUs();
   if (fault === "idle") return new ApiError("timeout", "The model's provider stopped sending.");
   return fault === "cut" || fault === "cancelled" ? cutAnswer() : corruptAnswer(fault);
 }
@@ -24,7 +24,7 @@ export function brokenStream(fault: CallFault): ApiError {
 /** What a client is told of a whole answer that broke off, or was none. It is counted. */
 export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {
   if (fault === "deadline") return new ApiError("timeout", timedOut);
-  if (fault === "ending") return endedByUs();
+  if (fault === "shutdown") return endedByUs();
   metrics.streamFaults.inc({ dialect, kind: faultKind(fault) });
   return corruptAnswer(fault);
 }
@@ -46,7 +46,7 @@ export function unbegunAnswer(error: ApiError, fault: CallFault): AttemptFailure
         unhealthy: true,
       });
     case "deadline":
-    case "ending":
+    case "shutdown":
       return new AttemptFailure(error, { retry: null, status, reason: fault });
     default:
       return new AttemptFailure(error, { retry: null, status: "garbage" });

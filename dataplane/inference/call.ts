@@ -10,7 +10,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { ToolCallLimits } from "../tools/call-limit.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
-import type { Ending } from "../lib/ending.ts";
+import type { Shutdown } from "../lib/shutdown.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
 import type { RequestBody } from "./request-body.ts";
 
@@ -78,7 +78,7 @@ export interface InferenceCall {
   readonly beginTools?: (limits: ToolCallLimits) => void;
   readonly sink: AnswerSink;
   /** When this process waits for the request no longer; absent: it is not told. */
-  readonly ending?: Ending;
+  readonly shutdown?: Shutdown;
   /** Output items of the organization's recent Responses answers; absent where they mean nothing. */
   readonly items?: OutputItems;
   /** Lines have to name the request's id themselves. */

@@ -38,7 +38,7 @@ export class Iterations {
   async ask(next: (target: Upstream["dialect"]) => NextCall, span: Span | null = null): Promise<ModelAnswer> {
     this.#span = span;
     const { call, route } = this.#services;
-    const deadline = new Deadline(route.timeouts.requestMs, call.ending);
+    const deadline = new Deadline(route.timeouts.requestMs, call.shutdown);
     try {
       return await this.#ask(deadline, next);
     } catch (error) {

@@ -203,7 +203,7 @@ export class ResponseStream<Out> implements BodyReader {
   /** The stream stopped before its end. */
   #broke(error: ApiError, fault: CallFault): void {
     const isLeft = fault === "cancelled";
-    if (!isLeft && fault !== "ending")
+    if (!isLeft && fault !== "shutdown")
       metrics.streamFaults.inc({ dialect: this.#to.dialect, kind: faultKind(fault) });
     if (this.isOpening && !isLeft) this.#reject(unbegunAnswer(error, fault));
     else {

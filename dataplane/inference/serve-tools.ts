@@ -120,7 +120,7 @@ class ToolServing {
         runTool: ({ name, input }, signal) => {
           const query = input?.["query"];
           if (typeof query === "string") this.#scope.prior.addQuery(query);
-          return this.#untilEnding(signal, (either) => runTool(name, input ?? {}, this.#scope, either));
+          return this.#untilShutdown(signal, (either) => runTool(name, input ?? {}, this.#scope, either));
         },
         brought: (tool, outcome) => this.#brought(tool, outcome),
         emit: (events) => this.#emit(events, bill),
@@ -145,23 +145,23 @@ class ToolServing {
   }
 
   /** A tool that this process no longer waits for brought nothing; what follows is the same as of the model's next answer. */
-  async #untilEnding(
+  async #untilShutdown(
     signal: AbortSignal,
     run: (signal: AbortSignal) => Promise<RunOutcome>,
   ): Promise<RunOutcome> {
-    const { ending } = this.#services.call;
-    if (ending === undefined) return run(signal);
+    const { shutdown } = this.#services.call;
+    if (shutdown === undefined) return run(signal);
     const over = new AbortController();
     const tell = () => over.abort();
-    ending.listen(tell);
-    if (ending.hasCome) tell();
+    shutdown.listen(tell);
+    if (shutdown.hasCome) tell();
     try {
       return await run(AbortSignal.any([signal, over.signal]));
     } catch (error) {
       if (!over.signal.aborted || signal.aborted) throw error;
       return { kind: "error", code: "unavailable" };
     } finally {
-      ending.forget(tell);
+      shutdown.forget(tell);
     }
   }
 

@@ -78,7 +78,7 @@ export function createServe(
     if (reading instanceof Promise) await reading;
     const bill = await serving.open();
     call.summary.bill = bill;
-    const deadline = new Deadline(serving.route.timeouts.requestMs, call.ending);
+    const deadline = new Deadline(serving.route.timeouts.requestMs, call.shutdown);
     try {
       await serving.iterate(upstreams, deadline, bill);
       serving.learn(bill);

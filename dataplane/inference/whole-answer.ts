@@ -22,7 +22,7 @@ import type { Edit } from "../lib/json-splice.ts";
 import { BrokenAnswer } from "../loop/model-answer.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { failureOfErrorBody, type AttemptFailure } from "../upstream/failure.ts";
-import { MAX_ANSWER_BYTES } from "../upstream/limits.ts";
+import { MAX_ANSWER_BYTES, MOST_BEGUN_BYTES } from "../upstream/limits.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
 import { CallError, type CallFault } from "../upstream/send.ts";
 import { brokenWhole, isOwed, unbegunAnswer, usageOfBytes } from "./broken-answer.ts";
@@ -180,8 +180,8 @@ function broken(
   answer.broke(fault);
   if (!isOwed(call, fault)) return fault === "garbage" ? error : unbegunAnswer(error, fault);
   const corrupt = fault === "garbage" || fault === "too_large";
-  // What it says is read as far as it came (rule 10.6); more than an answer may be is not looked at.
-  const parsed = fault === "too_large" ? null : objectOf(parseJson(closedJson(begun.toString("utf8"))));
+  // What it says is read as far as it came (rule 10.6); more than models write is not looked at.
+  const parsed = received > MOST_BEGUN_BYTES ? null : objectOf(parseJson(closedJson(begun.toString("utf8"))));
   const usage =
     parsed === null
       ? usageOfBytes(context, received)

@@ -1,7 +1,7 @@
-import type { Ending } from "./ending.ts";
+import type { Shutdown } from "./shutdown.ts";
 
 /** Why a request has no time left: its own is up, or this process ends. */
-export type DeadlineFault = "deadline" | "ending";
+type DeadlineFault = "deadline" | "shutdown";
 
 /**
  * The one time limit of a whole request, shared by everything that works on it. One timer, and one listener at a
@@ -10,17 +10,17 @@ export type DeadlineFault = "deadline" | "ending";
 export class Deadline {
   readonly #at: number;
   readonly #timer: NodeJS.Timeout;
-  readonly #ending: Ending | undefined;
+  readonly #shutdown: Shutdown | undefined;
   #fault: DeadlineFault | null = null;
   #listener: ((fault: DeadlineFault) => void) | null = null;
 
   /** Runs out after `ms`, or when the process ends before. */
-  constructor(ms: number, ending?: Ending) {
+  constructor(ms: number, shutdown?: Shutdown) {
     this.#at = performance.now() + ms;
     this.#timer = setTimeout(() => this.#expire("deadline"), ms);
-    this.#ending = ending;
-    if (ending?.hasCome === true) this.#end();
-    else ending?.listen(this.#end);
+    this.#shutdown = shutdown;
+    if (shutdown?.hasCome === true) this.#end();
+    else shutdown?.listen(this.#end);
   }
 
   get expired(): boolean {
@@ -45,16 +45,16 @@ export class Deadline {
   /** Nobody will be told any more. */
   dispose(): void {
     clearTimeout(this.#timer);
-    this.#ending?.forget(this.#end);
+    this.#shutdown?.forget(this.#end);
     this.#listener = null;
   }
 
-  readonly #end = (): void => this.#expire("ending");
+  readonly #end = (): void => this.#expire("shutdown");
 
   #expire(fault: DeadlineFault): void {
     if (this.#fault !== null) return;
     this.#fault = fault;
-    this.#ending?.forget(this.#end);
+    this.#shutdown?.forget(this.#end);
     this.#listener?.(fault);
   }
 }

@@ -239,10 +239,11 @@ class Loop {
       // A stream brings what resent calls found before it fails (rule 3.8).
       if (this.#input.streamed) await this.#message.begin();
       // The client's SDK must not repeat what has been billed, and must not see the provider's words.
-      throw new ApiError("upstream_error", "the upstream failed; what was done so far has been billed", {
-        retry: false,
-        cause: told,
-      });
+      const isOurs = told instanceof ApiError && told.code === "unavailable";
+      const [code, who] = isOurs
+        ? (["unavailable", "the service could not go on"] as const)
+        : (["upstream_error", "the upstream failed"] as const);
+      throw new ApiError(code, `${who}; what was done so far has been billed`, { retry: false, cause: told });
     }
   }
 

@@ -104,7 +104,7 @@ export class Attempt implements UpstreamAnswer {
    */
   broke(fault: CallFault, reason: string | null = null): void {
     // That its client left, or that we do, says nothing about the upstream.
-    if (fault === "cancelled" || fault === "ending") this.#seen.fault ??= "cancelled";
+    if (fault === "cancelled" || fault === "shutdown") this.#seen.fault ??= "cancelled";
     else this.#brokeBy(statusOfFault(fault), reason ?? fault);
   }
 

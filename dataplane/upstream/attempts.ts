@@ -11,7 +11,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Upstream } from "../config/schema.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Attempt, type AttemptTimeouts } from "./attempt.ts";
-import { AttemptFailure } from "./failure.ts";
+import { AttemptFailure, endedByUs } from "./failure.ts";
 import { MAX_RETRY_WAIT_MS } from "./limits.ts";
 import { backOffMs, pick } from "./pick.ts";
 import type { Outgoing, UpstreamAnswer, UpstreamRequest } from "./request.ts";
@@ -134,9 +134,26 @@ export class Attempts {
   async #wait(ms: number): Promise<void> {
     const { deadline, closed } = this.#request;
     const tooLate = this.#desperateUntil !== null && this.#upstreams.clock.now() >= this.#desperateUntil;
+    this.#checkShutdown();
     if (tooLate || ms > MAX_RETRY_WAIT_MS || ms >= deadline.remainingMs) throw this.#giveUp();
-    if (ms > 0) await sleep(ms, undefined, { signal: closed.signal }).catch(() => {});
+    if (ms > 0) await this.#pause(ms);
+    this.#checkShutdown();
     if (closed.aborted || deadline.expired) throw this.#giveUp();
+  }
+
+  /** @throws ApiError when this process waits for the request no longer, whatever the upstreams said. */
+  #checkShutdown(): void {
+    if (this.#request.deadline.fault === "shutdown") throw endedByUs();
+  }
+
+  /** Ends early when the client leaves or the time is up. */
+  async #pause(ms: number): Promise<void> {
+    const { deadline, closed } = this.#request;
+    const over = new AbortController();
+    deadline.listen(() => over.abort());
+    const signal = AbortSignal.any([closed.signal, over.signal]);
+    await sleep(ms, undefined, { signal }).catch(() => {});
+    deadline.listen(null);
   }
 
   /** @throws the error unless it is about this upstream alone. */

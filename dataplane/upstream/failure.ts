@@ -82,7 +82,7 @@ export function statusOfFault(fault: CallFault): string {
       return "timeout";
     case "too_large":
       return "garbage";
-    case "ending":
+    case "shutdown":
       return "cancelled";
     default:
       return fault;
@@ -169,7 +169,7 @@ export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): 
         status,
         reason,
       });
-    case "ending":
+    case "shutdown":
       return new AttemptFailure(endedByUs(cause), { retry: null, status, reason });
     case "too_large":
       return new AttemptFailure(corruptAnswer(fault), {

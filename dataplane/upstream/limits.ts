@@ -10,6 +10,8 @@ export const MAX_CONNECT_MS = 60_000;
 export const MAX_HEADER_BYTES = 64 * 1024;
 /** A whole answer, decompressed. Beyond it the answer is refused as corrupt. */
 export const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+/** Of a whole answer that broke off so much is read for what it says; more than that models do not write. */
+export const MOST_BEGUN_BYTES = 1024 * 1024;
 /** As much of an upstream's error body is read; the rest is thrown away with its connection. */
 export const MAX_ERROR_BYTES = 64 * 1024;
 /** How long an error body may take: its status alone is enough to go on with. */

@@ -7,7 +7,7 @@ import { errors, type Dispatcher } from "undici";
 import type { Readable, Transform } from "node:stream";
 import { answerDecoder } from "../lib/content-coding.ts";
 import { isStaleConnectionError } from "./dispatcher.ts";
-import { MAX_UNSEEN_BYTES, PIECE_BYTES, UNSEEN_MS, WHOLE_BODY_BYTES } from "./limits.ts";
+import { MAX_UNSEEN_BYTES, MOST_BEGUN_BYTES, PIECE_BYTES, UNSEEN_MS, WHOLE_BODY_BYTES } from "./limits.ts";
 
 /**
  * Why a call failed.
@@ -19,7 +19,7 @@ import { MAX_UNSEEN_BYTES, PIECE_BYTES, UNSEEN_MS, WHOLE_BODY_BYTES } from "./li
  *   garbage             the answer's bytes are no HTTP, or do not decompress
  *   too_large           a whole answer beyond the limit
  *   deadline            the request's own time is up
- *   ending              this process ends, and waits no longer
+ *   shutdown              this process ends, and waits no longer
  *   cancelled           the caller wants no more of it
  *   exhausted           this process has no descriptor or port left for a connection: our fault, for now
  *   unsendable          the request is none that HTTP can carry: our fault, or the configuration's
@@ -33,7 +33,7 @@ export type CallFault =
   | "garbage"
   | "too_large"
   | "deadline"
-  | "ending"
+  | "shutdown"
   | "cancelled"
   | "exhausted"
   | "unsendable";
@@ -44,7 +44,7 @@ export class CallError extends Error {
   readonly fault: CallFault;
   /** Bytes of the answer's body that had come by then, as far as they were read whole. */
   readonly received: number;
-  /** What came of a body that was read whole. */
+  /** What came of a body that was read whole; of a large one nothing. */
   readonly begun: Buffer;
 
   constructor(fault: CallFault, received: number, cause?: unknown, begun: Buffer = NOTHING) {
@@ -196,7 +196,10 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
         if (this.#received > maxBytes) this.abort("too_large");
       },
       end: () => resolve(withoutMark(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks))),
-      fail: (fault) => reject(new CallError(fault, this.#received, this.#cause, Buffer.concat(chunks))),
+      fail: (fault) => {
+        const begun = this.#received > MOST_BEGUN_BYTES ? undefined : Buffer.concat(chunks);
+        reject(new CallError(fault, this.#received, this.#cause, begun));
+      },
     });
     return promise;
   }

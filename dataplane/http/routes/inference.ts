@@ -77,7 +77,7 @@ async function infer(
       meter: needs.meter,
       batchId: null,
       sink,
-      ...(services.ending === undefined ? {} : { ending: services.ending }),
+      ...(services.shutdown === undefined ? {} : { shutdown: services.shutdown }),
       log: services.log,
       summary: request.summary,
     };

@@ -1,11 +1,12 @@
 /** Rules 1.16, 2.13: what a process that ends waits for no longer is told so on every way, and charged for what was seen. */
 import { once } from "node:events";
+import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { text, toolCall } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
 import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
-import { Ending } from "../lib/ending.ts";
+import { Shutdown } from "../lib/shutdown.ts";
 import { metrics } from "../telemetry/metrics.ts";
 
 let searching = Promise.withResolvers<void>();
@@ -23,17 +24,19 @@ describe.each(ways.map((way) => [nameOf(way), way] as const))("%s", (_, way) => 
     ["in its middle", way.stream ? { stallAtEvent: 6 } : { stallAtByte: 100 }],
   ])("%s", async (when, faults) => {
     const faultsBefore = await metrics.streamFaults.get();
-    const ending = new Ending();
+    const shutdown = new Shutdown();
     fake.next(withFaults(words, faults));
-    const call = { ...callOn(fake.url, way), ending };
+    const call = { ...callOn(fake.url, way), shutdown };
     const served = serve(call).then(
       () => null,
       (error: unknown) => error,
     );
     await fake.arrived(1);
     const isTold = way.stream && when !== "before the answer";
+    // Its first hundred bytes are here.
+    if (!way.stream && when !== "before the answer") await sleep(100);
     if (isTold) await expect.poll(() => call.sink.text).toMatch(/one/);
-    ending.tell();
+    shutdown.tell();
     const error = await served;
     if (isTold) {
       expect(error).toBe(null);
@@ -50,10 +53,28 @@ describe.each(ways.map((way) => [nameOf(way), way] as const))("%s", (_, way) => 
     expect(await metrics.streamFaults.get()).toEqual(faultsBefore);
   });
 
+  test("in the pause before another try", async () => {
+    const shutdown = new Shutdown();
+    fake.next({ error: { status: 429 }, headers: { "retry-after": "4" } });
+    const retries = { attempts: 3, retryOn: ["rate_limited" as const] };
+    const call = { ...callOn(fake.url, way, { route: { retries } }), shutdown };
+    const served = serve(call).then(
+      () => null,
+      (error: unknown) => error,
+    );
+    await expect.poll(() => fake.requests.map(({ outcome }) => outcome)).toEqual(["answered"]);
+    const told = performance.now();
+    shutdown.tell();
+    expect(await served).toMatchObject({ code: "unavailable", retryAfterSeconds: 1 });
+    expect(performance.now() - told).toBeLessThan(2_000);
+    expect(fake.requests).toHaveLength(1);
+    expect(call.meter).toMatchObject({ settled: [], released: 1 });
+  });
+
   test("and nothing is asked any more", async () => {
-    const ending = new Ending();
-    ending.tell();
-    const call = { ...callOn(fake.url, way), ending };
+    const shutdown = new Shutdown();
+    shutdown.tell();
+    const call = { ...callOn(fake.url, way), shutdown };
     await expect(serve(call)).rejects.toMatchObject({ code: "unavailable" });
     expect(call.meter).toMatchObject({ settled: [], released: 1 });
     expect(fake.requests).toHaveLength(0);
@@ -64,14 +85,14 @@ const tools = ways.filter(({ path }) => path === "tools");
 test.each(tools.map((way) => [nameOf(way), way] as const))("%s, while a tool runs", async (_, way) => {
   searching = Promise.withResolvers();
   fake.next(toolCall("web_search", { query: "gates" }));
-  const ending = new Ending();
-  const call = { ...callOn(fake.url, way), ending };
+  const shutdown = new Shutdown();
+  const call = { ...callOn(fake.url, way), shutdown };
   const served = serve(call).then(
     () => null,
     (error: unknown) => error,
   );
   await searching.promise;
-  ending.tell();
+  shutdown.tell();
   const error = await served;
   expect(fake.requests).toHaveLength(1);
   expect(call.meter.settled).toMatchObject([{ iterations: 1, tools: { webSearches: 0 } }]);
@@ -80,5 +101,5 @@ test.each(tools.map((way) => [nameOf(way), way] as const))("%s, while a tool run
     expect(call.sink.text).not.toMatch(/message_stop|response\.completed|\[DONE\]/);
   } else if (way.client === "messages") {
     expect(JSON.parse(call.sink.text)).toMatchObject({ stop_reason: "pause_turn" });
-  } else expect(error).toMatchObject({ code: "upstream_error" });
+  } else expect(error).toMatchObject({ code: "unavailable", retry: false });
 });

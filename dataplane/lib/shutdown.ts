@@ -1,5 +1,5 @@
 /** The end of this process, told to what is still under way when it waits for it no longer (rule 1.16). */
-export class Ending {
+export class Shutdown {
   #hasCome = false;
   readonly #listeners = new Set<() => void>();
 
