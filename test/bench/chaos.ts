@@ -7,7 +7,7 @@ const SECONDS = 60;
 
 const { status } = spawnSync(
   process.execPath,
-  ["hack/ensure.mjs", "--bin", "vitest", "run", "dataplane/inference/chaos.test.ts"],
+  ["hack/ensure.mjs", "--bin", "vitest", "run", "test/chaos/upstreams.test.ts"],
   { cwd: root, stdio: "inherit", env: { ...process.env, GAPURA_CHAOS_SECONDS: String(SECONDS) } },
 );
 process.exitCode = status ?? 1;
