@@ -4,7 +4,7 @@
  */
 export class Pace {
   limit: number;
-  /** Nothing begins before, Unix milliseconds. */
+  /** Nothing begins before, by the clock of whoever asks, in milliseconds. */
   blockedUntil = 0;
   #successes = 0;
   #wasRefused = false;

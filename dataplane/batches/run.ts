@@ -17,7 +17,7 @@ import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { judgeRun, type RunVerdict } from "./outcome.ts";
-import type { ToolRoom } from "./tool-room.ts";
+import { TOOLS_IN_USE, type ToolRoom } from "./tool-room.ts";
 import { erroredLine, succeededLine } from "./lines.ts";
 
 export interface RunServices {
@@ -95,9 +95,11 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
   summary.errorCode = error?.code ?? summary.errorCode;
   endSpan(summary.span, {}, error?.code ?? null);
   const status = error === null ? 200 : errorStatus(dialectErrorFamily[item.dialect], error);
-  services.records?.add(
-    requestRecord({ ...endOf(item), status, durationMs: performance.now() - startedAt }, summary),
-  );
+  // One that may not begin yet is nothing to tell of: its record is that of the run which begins.
+  if (error?.cause !== TOOLS_IN_USE)
+    services.records?.add(
+      requestRecord({ ...endOf(item), status, durationMs: performance.now() - startedAt }, summary),
+    );
   const over = { kind: "over", release: charge.release } as const;
   if (error === null) {
     return { ...over, state: "succeeded", line: succeededLine(item.form, item, sink.body), row: charge.row };

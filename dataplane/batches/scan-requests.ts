@@ -1,7 +1,7 @@
 /**
  * Reads `{"requests": [ … ]}` from a stream and gives out the array's elements one by one, so that a body of
  * 256 MiB never stands in memory. The scanner only finds where things begin and end; each piece is then validated
- * as strictly as any other body (`JsonReader`), and a body that is not JSON is refused whichever of the two sees it.
+ * as strictly as any other body (`JsonReader`). Either of them refuses what is not JSON.
  */
 import { ApiError } from "../lib/api-error.ts";
 import { BODY_LIMIT } from "../lib/body-limits.ts";

@@ -24,10 +24,10 @@ const REST_MS = MINUTE_MS;
  * all, and no item begins for as long again.
  */
 const STUCK_MS = 5 * MINUTE_MS;
-/** However many are before it, a call waits no longer: its item holds a place, and what it may cost. */
-const LONGEST_MS = 15 * MINUTE_MS;
+/** However many are before it, a call waits no longer, as a route's request time-out is ten minutes (rule 4.5). */
+const LONGEST_MS = 10 * MINUTE_MS;
 /** Items that could make all their calls within a minute begin at first; where none has to wait, so many times as many. */
-const GROWTH = 4;
+const GROWTH = 3;
 /** An item that may not begin looks again after so long at most. */
 const LOOK_MS = 5 * MINUTE_MS;
 const MOST_REMEMBERED = 10_000;
@@ -110,7 +110,7 @@ export class ToolRoom {
     return items;
   }
 
-  /** Never fails: a store that is away for a moment has no room for that moment. */
+  /** Never fails: while the store is away there is no room. */
   async #whenRoom(organizationId: string, limit: number, items: Items, began: number): Promise<boolean> {
     // One call of each pod at a time, or whoever looks first takes all that has become free.
     if (this.#clock.now() - items.waitedAt <= PAUSE_MS) await this.#sleep(PAUSE_MS);

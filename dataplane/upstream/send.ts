@@ -19,7 +19,7 @@ import { MAX_UNSEEN_BYTES, MOST_BEGUN_BYTES, PIECE_BYTES, UNSEEN_MS, WHOLE_BODY_
  *   garbage             the answer's bytes are no HTTP, or do not decompress
  *   too_large           a whole answer beyond the limit
  *   deadline            the request's own time is up
- *   shutdown              this process ends, and waits no longer
+ *   shutdown            this process ends, and waits no longer
  *   cancelled           the caller wants no more of it
  *   exhausted           this process has no descriptor or port left for a connection: our fault, for now
  *   unsendable          the request is none that HTTP can carry: our fault, or the configuration's

@@ -14,6 +14,7 @@ let ground: Ground;
 let plane: BatchPlane;
 let hasRoom = false;
 let searches = 0;
+const told: number[] = [];
 
 const toolRoom = new ToolRoom({ admit: async () => hasRoom, sleep: () => sleep(20) });
 
@@ -22,6 +23,7 @@ beforeAll(async () => {
   plane = await BatchPlane.open(ground.stores, {
     upstreamUrl: ground.upstream.url,
     toolRoom,
+    records: { add: ({ status }) => void told.push(status) },
     runTool: async (_name, _input, { organization, policy }) => {
       await toolRoom.admit(organization.id, policy.callsPerMinute);
       searches += 1;
@@ -66,6 +68,8 @@ test("as many items begin as their calls have room for, others run meanwhile, an
   const ended = await plane.ended(searching);
   expect(ended["request_counts"]).toMatchObject({ succeeded: ITEMS, errored: 0 });
   expect({ asked, searches }).toEqual({ asked: 2 * ITEMS, searches: ITEMS });
+  // Of each item's runs the one that began is told, and of the other batch's 30.
+  expect(told).toEqual(Array.from({ length: ITEMS + 30 }, () => 200));
   for (const line of await plane.lines(`${searching}/results`))
     expect(JSON.stringify(line)).not.toContain("too_many_requests");
 });

@@ -7,6 +7,7 @@ import { reconcileStorage } from "../../dataplane/batches/reconcile-storage.ts";
 import { reconcileBatches } from "../../dataplane/batches/reconcile-batches.ts";
 import type { BatchWorker, WorkerOptions } from "../../dataplane/batches/worker.ts";
 import type { BatchContext } from "../../dataplane/batches/context.ts";
+import type { RequestRecords } from "../../dataplane/telemetry/request-record.ts";
 import { ToolRoom } from "../../dataplane/batches/tool-room.ts";
 import { openBatches, type Batches, type BatchesOptions } from "../../dataplane/batches/start.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
@@ -70,6 +71,8 @@ export interface PlaneOptions {
   readonly waitMs?: number;
   /** How batches go by tool calls a minute; there is always room unless given. */
   readonly toolRoom?: ToolRoom;
+  /** Is told of each run; nobody unless given. */
+  readonly records?: RequestRecords;
   /** Limits of the keys that made batches; none unless given. */
   readonly limitsOf?: BatchesOptions["limitsOf"];
   /** How often the money's upkeep does its work. */
@@ -163,6 +166,7 @@ export class BatchPlane {
       holds: plane.holds,
       serve,
       snapshot: () => snapshot,
+      ...(options.records === undefined ? {} : { records: options.records }),
       toolRoom: options.toolRoom ?? new ToolRoom({ admit: async () => true }),
       limitsOf: options.limitsOf ?? (async () => ({ limits: [], keyEpoch: 1 })),
       random: () => 0,
