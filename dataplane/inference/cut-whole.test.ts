@@ -24,6 +24,28 @@ const answers: Readonly<Record<Dialect, object>> = {
   },
 };
 
+/** The same with what it said before the types, behind a block that came whole. */
+const typesLast: Readonly<Record<Dialect, (text: string) => object>> = {
+  messages: (text) => ({
+    content: [
+      { text: "Well. ", type: "text" },
+      { text, type: "text" },
+    ],
+  }),
+  chat: (text) => ({ choices: [{ message: { content: `Well. ${text}`, role: "assistant" } }] }),
+  responses: (text) => ({
+    output: [
+      {
+        content: [
+          { text: "Well. ", type: "output_text" },
+          { text, type: "output_text" },
+        ],
+        type: "message",
+      },
+    ],
+  }),
+};
+
 const whole = ways.filter(({ stream }) => !stream);
 describe.each(whole.map((way) => [nameOf(way), way] as const))("%s", (_, way) => {
   const text = JSON.stringify(answers[way.upstream]);
@@ -37,5 +59,15 @@ describe.each(whole.map((way) => [nameOf(way), way] as const))("%s", (_, way) =>
     const call = callOn(fake.url, way);
     expect(await refusal(call)).toMatchObject({ code: "upstream_error" });
     expect(call.meter.settled).toMatchObject([{ status: "error", estimated: true, tokens: { output: 100 } }]);
+  });
+
+  test("cut before it came to the types", async () => {
+    const body = JSON.stringify(typesLast[way.upstream](said));
+    fake.next({ raw: { body: body.slice(0, body.indexOf(said) + 400) } });
+    const call = callOn(fake.url, way);
+    expect(await refusal(call)).toMatchObject({ code: "upstream_error" });
+    const [settled] = call.meter.settled;
+    expect(settled?.tokens.output).toBeGreaterThanOrEqual(101);
+    expect(settled?.tokens.output).toBeLessThan(105);
   });
 });

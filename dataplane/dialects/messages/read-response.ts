@@ -37,9 +37,11 @@ export function readMessagesResponse(body: JsonObject, context: CodecContext): M
 export const weighMessages = (body: JsonObject): number =>
   (arrayOf(body["content"]) ?? []).reduce<number>((sum, block) => sum + weighBlock(objectOf(block) ?? {}), 0);
 
+/** One of an answer that was cut may not have come to its type. */
 function weighBlock({ type, text, thinking, input }: JsonObject): number {
-  if (type === "text") return weightOf(stringOf(text) ?? "");
-  if (type === "thinking") return weightOf(stringOf(thinking) ?? "");
+  const is = (kind: string, value: unknown) => type === kind || (type === undefined && value !== undefined);
+  if (is("text", text)) return weightOf(stringOf(text) ?? "");
+  if (is("thinking", thinking)) return weightOf(stringOf(thinking) ?? "");
   return weightOfArguments(type === "tool_use" ? (input ?? {}) : objectOf(input));
 }
 

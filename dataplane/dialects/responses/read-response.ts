@@ -61,12 +61,15 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
 export const weighResponses = (body: JsonObject): number =>
   (arrayOf(body["output"]) ?? []).reduce<number>((sum, item) => sum + weighItem(objectOf(item) ?? {}), 0);
 
-/** Of an output item. */
+/** Of an output item. One of an answer that was cut may not have come to its type, nor may its last part. */
 export function weighItem(item: JsonObject): number {
-  if (item["type"] === "function_call") return weightOfArguments(item["arguments"]);
-  const parts = item["type"] === "message" ? (arrayOf(item["content"]) ?? []) : [];
+  const type = item["type"] ?? (item["arguments"] === undefined ? "message" : "function_call");
+  if (type === "function_call") return weightOfArguments(item["arguments"]);
+  const parts = type === "message" ? (arrayOf(item["content"]) ?? []) : [];
   const texts =
-    item["type"] === "reasoning" ? reasoningTexts(item) : parts.map((part) => readPart(objectOf(part)).text);
+    type === "reasoning"
+      ? reasoningTexts(item)
+      : parts.map((part) => readPart({ type: "output_text", ...objectOf(part) }).text);
   return texts.reduce((sum, text) => sum + weightOf(text), 0);
 }
 
