@@ -2,29 +2,13 @@
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import { expect, test } from "vitest";
 import { startTestServer } from "../../test/fakes/test-server.ts";
-import type { InferenceCall } from "../inference/call.ts";
+import { MiB, answerEmpty, bodyOfLength, json, startCounting } from "../../test/fakes/counted-bodies.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { openBodyBudget } from "./body-budget.ts";
 import { limits } from "./limits.ts";
 import { readBody } from "./request-body.ts";
 import type { Routes } from "./route.ts";
-import { inferenceRoutes } from "./routes/inference.ts";
-
-const MiB = 1024 * 1024;
-const json = { "content-type": "application/json" };
-
-const start = (bodies: ByteBudget, serve: (call: InferenceCall) => Promise<void>) =>
-  startTestServer(
-    [inferenceRoutes({ meter: { open: () => Promise.reject(new Error("not metered here")) }, serve })],
-    { services: { bodies } },
-  );
-const answer = (call: InferenceCall) => {
-  call.sink.start(200, json);
-  call.sink.end("{}");
-  return Promise.resolve();
-};
-const of = (length: number) => Buffer.alloc(length, "a");
 
 test.each([
   ["gzip", gzipSync],
@@ -32,14 +16,14 @@ test.each([
 ])("a hundred large %s bodies at once never hold more than the budget", async (encoding, compress) => {
   const bodies = openBodyBudget(64 * MiB);
   const held: number[] = [];
-  await using server = await start(bodies, async (call) => {
+  await using server = await startCounting(bodies, async (call) => {
     held.push(bodies.used);
     await new Promise((done) => setTimeout(done, 20));
-    return await answer(call);
+    return await answerEmpty(call);
   });
   let most = 0;
   const watch = setInterval(() => (most = Math.max(most, bodies.used)), 1);
-  const body = compress(of(16 * MiB));
+  const body = compress(bodyOfLength(16 * MiB));
   const statuses = await Promise.all(
     Array.from({ length: 100 }, async () => {
       const headers = { ...json, "content-encoding": encoding };
@@ -59,7 +43,7 @@ test.each([
 test("one body larger than the budget is read in an idle process, and refused beside another", async () => {
   const bodies = new ByteBudget(1 * MiB);
   const other = bodies.lease("other");
-  await using server = await start(bodies, answer);
+  await using server = await startCounting(bodies, answerEmpty);
   const ask = async (headers: Record<string, string>, body: Buffer) => {
     const response = await server.fetch("/v1/chat/completions", {
       method: "POST",
@@ -68,15 +52,15 @@ test("one body larger than the budget is read in an idle process, and refused be
     });
     return [response.status, response.headers.get("retry-after")];
   };
-  expect(await ask({}, of(20 * MiB))).toEqual([200, null]);
-  expect(await ask({ "content-encoding": "gzip" }, gzipSync(of(20 * MiB)))).toEqual([200, null]);
+  expect(await ask({}, bodyOfLength(20 * MiB))).toEqual([200, null]);
+  expect(await ask({ "content-encoding": "gzip" }, gzipSync(bodyOfLength(20 * MiB)))).toEqual([200, null]);
   other.take(1);
-  expect(await ask({}, of(20 * MiB))).toEqual([503, "1"]);
+  expect(await ask({}, bodyOfLength(20 * MiB))).toEqual([503, "1"]);
   // Its length shows only as it unpacks: by then its organization has more than its quarter.
-  expect(await ask({ "content-encoding": "gzip" }, gzipSync(of(20 * MiB)))).toEqual([429, "1"]);
+  expect(await ask({ "content-encoding": "gzip" }, gzipSync(bodyOfLength(20 * MiB)))).toEqual([429, "1"]);
   other.release();
   await expect.poll(() => bodies.used).toBe(0);
-  expect(await ask({}, of(20 * MiB))).toEqual([200, null]);
+  expect(await ask({}, bodyOfLength(20 * MiB))).toEqual([200, null]);
 });
 
 test("a body is the same whatever its length and however it comes", async () => {

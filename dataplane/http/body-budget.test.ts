@@ -4,28 +4,12 @@ import { gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer } from "../../test/fakes/test-server.ts";
-import type { InferenceCall } from "../inference/call.ts";
+import { MiB, answerEmpty, bodyOfLength, json, startCounting } from "../../test/fakes/counted-bodies.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
 import { usualBodyBudget } from "./body-budget.ts";
 import { limits } from "./limits.ts";
 import { readBody, streamCounted } from "./request-body.ts";
 import type { Routes } from "./route.ts";
-import { inferenceRoutes } from "./routes/inference.ts";
-
-const MiB = 1024 * 1024;
-const json = { "content-type": "application/json" };
-
-const start = (bodies: ByteBudget, serve: (call: InferenceCall) => Promise<void>) =>
-  startTestServer(
-    [inferenceRoutes({ meter: { open: () => Promise.reject(new Error("not metered here")) }, serve })],
-    { services: { bodies } },
-  );
-const answer = (call: InferenceCall) => {
-  call.sink.start(200, json);
-  call.sink.end("{}");
-  return Promise.resolve();
-};
-const of = (length: number) => Buffer.alloc(length, "a");
 
 test.each([
   [2048, 4096, 512],
@@ -38,14 +22,14 @@ test.each([
 
 test("a body's bytes are counted while they come, and given back when its sender leaves", async () => {
   const bodies = new ByteBudget(64 * MiB);
-  await using server = await start(bodies, answer);
+  await using server = await startCounting(bodies, answerEmpty);
   const socket = connect(server.port, "127.0.0.1");
   socket.on("error", () => {});
   socket.write(
     `POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\ncontent-length: ${20 * MiB}\r\n\r\n`,
   );
   // What is only announced is not counted: it might never come.
-  socket.write(of(3 * MiB));
+  socket.write(bodyOfLength(3 * MiB));
   await expect.poll(() => bodies.used, { timeout: 10_000 }).toBe(3 * MiB);
   socket.destroy();
   await expect.poll(() => bodies.used).toBe(0);
@@ -55,12 +39,12 @@ test("a body stays counted while its answer is served, also after its client lef
   const bodies = new ByteBudget(64 * MiB);
   const serving = Promise.withResolvers<void>();
   const left = Promise.withResolvers<void>();
-  await using server = await start(bodies, async ({ sink }) => {
+  await using server = await startCounting(bodies, async ({ sink }) => {
     sink.closed.listen(() => left.resolve());
     await serving.promise;
   });
   const leaving = new AbortController();
-  const body = of(2 * MiB);
+  const body = bodyOfLength(2 * MiB);
   const asked = server
     .fetch("/v1/messages", { method: "POST", body, headers: json, signal: leaving.signal })
     .catch(() => null);
@@ -78,7 +62,7 @@ test.each([
   ["the organization", "org_acme", "429"],
 ])("bytes that %s may not have are not asked for", async (_, owner, status) => {
   const bodies = new ByteBudget(8 * MiB);
-  await using server = await start(bodies, answer);
+  await using server = await startCounting(bodies, answerEmpty);
   const others = [bodies.lease(owner), bodies.lease("third")];
   others[0]?.take(5 * MiB);
   others[1]?.take(status === "503" ? 2 * MiB : 1);
@@ -97,7 +81,7 @@ test.each([
 });
 
 test("a body that is asked for with 100-continue is read when it may come", async () => {
-  await using server = await start(new ByteBudget(8 * MiB), answer);
+  await using server = await startCounting(new ByteBudget(8 * MiB), answerEmpty);
   const socket = connect(server.port, "127.0.0.1");
   let got = "";
   socket.on("data", (bytes) => {
@@ -126,7 +110,7 @@ test("of a body that is stored as it comes so much is counted as its reader hold
     });
   };
   await using server = await startTestServer([storing], { services: { bodies } });
-  const body = of(5 * MiB);
+  const body = bodyOfLength(5 * MiB);
   const stored = await server.fetch("/v1/stored", { method: "POST", body });
   expect(await stored.json()).toEqual({ length: 5 * MiB });
   expect(new Set(seen)).toEqual(new Set([0]));
@@ -149,7 +133,7 @@ test.each([
   };
   await using server = await startTestServer([reading], { services: { bodies } });
   // In chunks, so that nobody knows beforehand that it will not fit.
-  const body = new Blob([new Uint8Array(encode(of(6 * MiB)))]).stream();
+  const body = new Blob([new Uint8Array(encode(bodyOfLength(6 * MiB)))]).stream();
   await server.fetch("/v1/refused", { method: "POST", body, headers, duplex: "half" } as RequestInit);
   expect(held).toBe(0);
   other.release();
