@@ -64,7 +64,7 @@ import { RequestRecorder } from "./requests/recorder.ts";
 import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
 import { checkPostgres, checkRedis } from "./store/ready.ts";
 import { metrics, showOrganizations } from "./telemetry/metrics.ts";
-import { createLogger } from "./telemetry/log.ts";
+import { createLogger, flushed } from "./telemetry/log.ts";
 import { startTelemetry } from "./telemetry/start.ts";
 import { redisToolCache } from "./tools/cache.ts";
 import { redisCallLimit, type AdmitToolCall } from "./tools/call-limit.ts";
@@ -88,6 +88,8 @@ const BALANCES_MS = 15_000;
 const FILES_SWEEP_MS = 60_000;
 /** How long a store that answers nothing may keep the process at its end. The grace period has 60 s for all of it. */
 const GOODBYE_MS = 5_000;
+/** Whoever reads the log may be gone. */
+const LAST_LINES_MS = 1_000;
 /** What was charged is in Redis or Postgres by then, or told as lost. */
 const LAST_CHARGES_MS = 30_000;
 /** What an organization may keep that has left the snapshot, while its last batches end. */
@@ -348,7 +350,7 @@ async function serveForever(environment: Environment): Promise<void> {
   await within(GOODBYE_MS, () => Promise.allSettled([stores.close(), stopTelemetry()]));
   ops.closeAllConnections();
   ops.close();
-  log.flush();
+  await within(LAST_LINES_MS, () => flushed(log));
   process.exit(0);
 }
 
@@ -414,7 +416,6 @@ function firstSignal(log: Logger): Promise<void> {
 function dieOfSurprises(log: Logger): void {
   const die = (error: unknown) => {
     log.fatal({ err: error }, "unexpected error");
-    log.flush();
     process.exit(1);
   };
   process.on("uncaughtException", die);

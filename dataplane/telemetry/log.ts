@@ -72,35 +72,60 @@ const isPlain = (value: unknown): value is object =>
   typeof value === "object" && value !== null && !(value instanceof Error);
 
 /**
- * Standard output, written to without waiting for it. pino's own gathering measures all that it has gathered anew
- * for every line; here a line costs one push.
+ * Standard output, written to without waiting for it. Lines are gathered as bytes outside of V8's heap: as texts they would
+ * survive young collections and then fill the old generation. (pino's own gathering measures all that it has gathered
+ * anew for every line.)
  */
 class GatheredOutput implements DestinationStream {
   readonly #output = pino.destination({ fd: 1, sync: false, maxLength: MAX_WAITING_BYTES });
-  #lines: string[] = [];
+  readonly #gathered = Buffer.allocUnsafeSlow(GATHERED_BYTES);
   #length = 0;
   #timer: NodeJS.Timeout | null = null;
+  /** Something of `#output` is on its way. */
+  #writing = false;
 
-  write(line: string): void {
-    this.#lines.push(line);
-    this.#length += line.length;
-    if (this.#length >= GATHERED_BYTES) this.#pass();
-    else this.#timer ??= setTimeout(() => this.#pass(), GATHERED_MS).unref();
+  constructor() {
+    this.#output.on("drain", () => (this.#writing = false));
   }
 
-  /** pino calls it after a fatal line. */
-  flushSync(): void {
+  write(line: string): void {
+    // A character of a string has three bytes in UTF-8 at most.
+    const most = 3 * line.length;
+    if (this.#length + most > GATHERED_BYTES) this.#pass();
+    if (most > GATHERED_BYTES) return this.#send(line);
+    this.#length += this.#gathered.write(line, this.#length);
+    this.#timer ??= setTimeout(() => this.#pass(), GATHERED_MS).unref();
+  }
+
+  /** pino's `flush`: calls back when all is written. */
+  flush(done: () => void): void {
     this.#pass();
+    if (this.#writing) this.#output.once("drain", done);
+    else done();
+  }
+
+  /** pino calls it after a fatal line. What would only begin to be written now would be lost with the process. */
+  flushSync(): void {
     this.#output.flushSync();
+    if (this.#length > 0) pino.destination({ fd: 1, sync: true }).write(this.#take());
   }
 
   #pass(): void {
+    if (this.#length > 0) this.#send(this.#take());
+  }
+
+  /** What is gathered, which begins anew. */
+  #take(): string {
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = null;
-    if (this.#lines.length === 0) return;
-    this.#output.write(this.#lines.join(""));
-    this.#lines = [];
+    const text = this.#gathered.toString("utf8", 0, this.#length);
     this.#length = 0;
+    return text;
+  }
+
+  #send(text: string): void {
+    this.#writing = true;
+    this.#output.write(text);
   }
 }
 
@@ -109,3 +134,9 @@ function standardOutput(): DestinationStream {
   process.once("exit", () => output.flushSync());
   return output;
 }
+
+/** Resolves when all lines are written. */
+export const flushed = (log: Logger): Promise<void> =>
+  new Promise((resolve) => {
+    log.flush(() => resolve());
+  });
