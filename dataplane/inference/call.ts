@@ -78,7 +78,7 @@ export interface InferenceCall {
   readonly beginTools?: (limits: ToolCallLimits) => void;
   readonly sink: AnswerSink;
   /** When this process waits for the request no longer; absent: it is not told. */
-  readonly shutdown?: Shutdown;
+  readonly shutdown?: Shutdown | undefined;
   /** Output items of the organization's recent Responses answers; absent where they mean nothing. */
   readonly items?: OutputItems;
   /** Lines have to name the request's id themselves. */

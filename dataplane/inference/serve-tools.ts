@@ -152,16 +152,16 @@ class ToolServing {
     const { shutdown } = this.#services.call;
     if (shutdown === undefined) return run(signal);
     const over = new AbortController();
-    const tell = () => over.abort();
-    shutdown.listen(tell);
-    if (shutdown.hasCome) tell();
+    const listener = { seat: -1, processEnds: () => over.abort() };
+    shutdown.listen(listener);
+    if (shutdown.hasCome) over.abort();
     try {
       return await run(AbortSignal.any([signal, over.signal]));
     } catch (error) {
       if (!over.signal.aborted || signal.aborted) throw error;
       return { kind: "error", code: "unavailable" };
     } finally {
-      shutdown.forget(tell);
+      shutdown.forget(listener);
     }
   }
 

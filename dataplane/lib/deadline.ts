@@ -1,4 +1,4 @@
-import type { Shutdown } from "./shutdown.ts";
+import type { Shutdown, ShutdownListener } from "./shutdown.ts";
 
 /** Why a request has no time left: its own is up, or this process ends. */
 type DeadlineFault = "deadline" | "shutdown";
@@ -7,7 +7,9 @@ type DeadlineFault = "deadline" | "shutdown";
  * The one time limit of a whole request, shared by everything that works on it. One timer, and one listener at a
  * time: whatever waits at the moment.
  */
-export class Deadline {
+export class Deadline implements ShutdownListener {
+  /** In the roster of `Shutdown`. */
+  seat = -1;
   readonly #at: number;
   readonly #timer: NodeJS.Timeout;
   readonly #shutdown: Shutdown | undefined;
@@ -19,8 +21,8 @@ export class Deadline {
     this.#at = performance.now() + ms;
     this.#timer = setTimeout(() => this.#expire("deadline"), ms);
     this.#shutdown = shutdown;
-    if (shutdown?.hasCome === true) this.#end();
-    else shutdown?.listen(this.#end);
+    if (shutdown?.hasCome === true) this.processEnds();
+    else shutdown?.listen(this);
   }
 
   get expired(): boolean {
@@ -45,16 +47,18 @@ export class Deadline {
   /** Nobody will be told any more. */
   dispose(): void {
     clearTimeout(this.#timer);
-    this.#shutdown?.forget(this.#end);
+    this.#shutdown?.forget(this);
     this.#listener = null;
   }
 
-  readonly #end = (): void => this.#expire("shutdown");
+  processEnds(): void {
+    this.#expire("shutdown");
+  }
 
   #expire(fault: DeadlineFault): void {
     if (this.#fault !== null) return;
     this.#fault = fault;
-    this.#shutdown?.forget(this.#end);
+    this.#shutdown?.forget(this);
     this.#listener?.(fault);
   }
 }

@@ -1,7 +1,14 @@
+import { Roster, type Seated } from "./roster.ts";
+
+/** What is told of the end of this process; it keeps its seat for `Roster`. */
+export interface ShutdownListener extends Seated {
+  processEnds(): void;
+}
+
 /** The end of this process, told to what is still under way when it waits for it no longer (rule 1.16). */
 export class Shutdown {
   #hasCome = false;
-  readonly #listeners = new Set<() => void>();
+  readonly #listeners = new Roster<ShutdownListener>();
 
   get hasCome(): boolean {
     return this.#hasCome;
@@ -9,16 +16,19 @@ export class Shutdown {
 
   tell(): void {
     this.#hasCome = true;
+    // Who is told may leave.
     const listeners = [...this.#listeners];
-    this.#listeners.clear();
-    for (const listener of listeners) listener();
+    for (const listener of listeners) {
+      this.forget(listener);
+      listener.processEnds();
+    }
   }
 
-  listen(listener: () => void): void {
+  listen(listener: ShutdownListener): void {
     this.#listeners.add(listener);
   }
 
-  forget(listener: () => void): void {
+  forget(listener: ShutdownListener): void {
     this.#listeners.delete(listener);
   }
 }

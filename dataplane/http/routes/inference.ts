@@ -77,7 +77,7 @@ async function infer(
       meter: needs.meter,
       batchId: null,
       sink,
-      ...(services.shutdown === undefined ? {} : { shutdown: services.shutdown }),
+      shutdown: services.shutdown,
       log: services.log,
       summary: request.summary,
     };
