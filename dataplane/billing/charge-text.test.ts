@@ -84,6 +84,12 @@ test("a row is a value of Postgres' type `charge`", () => {
   expect(chargeArray([text, "x"])).toBe(`{"${text.replace(/["\\]/g, (letter) => `\\${letter}`)}","x"}`);
 });
 
+test("a request without tags has a null in their place, as the ledger has", () => {
+  const row = usageRow({ ...request, tags: "" }, usage);
+  expect(encodeRow(row)).toMatch(/,f,\)$/);
+  expect(decodeRow(encodeRow(row))).toEqual(row);
+});
+
 test("no word breaks out of the packed operation that a row travels in", () => {
   const text = encodeRow(usageRow({ ...request, keyId: "a\0b\x1ec\x1fd\n" }, usage));
   expect(text).not.toMatch(/\p{Cc}/u);

@@ -60,7 +60,7 @@ export function encodeRow(row: UsageRow): string {
     parts.webFetch,
     parts.xSearch,
     flag(row.implausible),
-    word(row.tags),
+    word(row.tags === "" ? null : row.tags),
   ];
   return `(${words.join(",")})`;
 }

@@ -29,7 +29,7 @@ export class Attempts {
   #failures = 0;
   #wasStale = false;
   /** Upstreams whose stale connection cost no attempt: once for each, so that the tries are bounded. */
-  readonly #spared = new Set<Upstream>();
+  readonly #spared: Upstream[] = [];
   /** What the client is told when nothing more is tried: the last failure, save that one which may pass says more. */
   #error: ApiError | null = null;
   /** `#error` is of an upstream that may be back in a moment. */
@@ -177,8 +177,9 @@ export class Attempts {
     else if (!failure.stale)
       for (const candidate of this.#candidates) if (candidate.upstream === upstream) candidate.tries += 1;
     // Where one attempt is all, nothing is sent twice.
-    if (failure.stale && attempts > 1) this.#spared.add(upstream);
-    if (this.#failures - this.#spared.size >= attempts || this.#candidates.length === 0) throw this.#giveUp();
+    if (failure.stale && attempts > 1 && !this.#spared.includes(upstream)) this.#spared.push(upstream);
+    if (this.#failures - this.#spared.length >= attempts || this.#candidates.length === 0)
+      throw this.#giveUp();
   }
 
   #giveUp(): ApiError {
