@@ -166,6 +166,15 @@ test("a later run of a batch item takes the place of the one before", async () =
   expect(await ids()).toEqual(["req_i"]);
 });
 
+test("records that the store took without saying so are stored once", async () => {
+  const [first, again] = [await recorder(), await recorder()];
+  for (const records of [first, again]) for (const id of ["req_1", "req_2", "req_3"]) records.add(record(id));
+  again.add(record("req_4"));
+  await first.store();
+  await again.store();
+  expect((await ids())?.toSorted()).toEqual(["req_1", "req_2", "req_3", "req_4"]);
+});
+
 test("days that are too old are dropped as a whole, and a record of theirs takes no other with it", async () => {
   const records = await recorder();
   const old = now - 30 * DAY_MS;

@@ -10,7 +10,7 @@ import type { Try } from "../telemetry/request-summary.ts";
 /** A path may be as long as a request's head. */
 const MAX_URL = 200;
 
-/** In the order of `store_request_records` (store/migrations/0006_requests.sql). Times of acceptance are Unix milliseconds. */
+/** In the order of `request_records_of` (store/migrations/0006_requests.sql). Times of acceptance are Unix milliseconds. */
 export function storedForm(record: RequestRecord): readonly unknown[] {
   const { dialect, tries, toolCalls, firstByteMs, micros } = record;
   // Where inference is asked for is known by its dialect.

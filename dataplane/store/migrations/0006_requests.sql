@@ -36,7 +36,8 @@ create table request_records (
   trace_id text,
   -- The tenant's own marks, as in `usage`; null: none.
   tags text,
-  -- Another run of a batch item takes the place of the one before.
+  -- Another run of a batch item takes the place of the one before. Ids of requests begin with their time (lib/ids.ts), so this
+  -- grows at its end.
   primary key (id, accepted_at)
 ) partition by range (accepted_at);
 
@@ -50,26 +51,31 @@ create index request_records_status on request_records (organization_id, status,
 create index request_records_code on request_records (organization_id, error_code, accepted_at)
   where dialect is not null and error_code is not null;
 
--- Stores records: a JSON array with an array for each, its values in this order (requests/stored-form.ts). Of two runs of a batch item
--- the later one stays, also within one call. A function, so that Postgres plans it once for each connection.
-create function store_request_records(records jsonb) returns void language plpgsql as $$
-begin
-  insert into request_records (
-    id, accepted_at, organization_id, project_id, key_id, method, url, dialect, path, model, upstream, status,
-    error, error_code, streamed, first_byte_ms, duration_ms, tries, input_tokens, output_tokens, credit_micros,
-    tool_calls, batch_id, trace_id, tags
-  )
+-- Records as they come: a JSON array with an array for each, its values in this order (requests/stored-form.ts).
+create function request_records_of(records jsonb) returns setof request_records language sql stable as $$
   select
     row ->> 0, to_timestamp((row ->> 1)::bigint / 1000.0), row ->> 2, row ->> 3, row ->> 4, row ->> 5,
     row ->> 6, row ->> 7, row ->> 8, row ->> 9, row ->> 10, (row ->> 11)::int4, row ->> 12, row ->> 13,
     (row ->> 14)::bool, (row ->> 15)::int4, (row ->> 16)::int4, nullif(row -> 17, 'null'::jsonb),
     (row ->> 18)::int8, (row ->> 19)::int8, (row ->> 20)::int8, nullif(row -> 21, 'null'::jsonb), row ->> 22,
     row ->> 23, row ->> 24
-  from (
-    select distinct on ((row ->> 0) collate "C") row
-    from jsonb_array_elements(records) with ordinality as given (row, place)
-    order by (row ->> 0) collate "C", place desc
-  ) last
+  from jsonb_array_elements(records) as given (row)
+$$;
+
+-- Stores records. Of two runs of a batch item the later one stays, also within one call; what was stored already, by a call whose
+-- answer was lost, is stored once. That is rare, so it is looked for only where an id is there: to look for each costs a fifth more.
+create function store_request_records(records jsonb) returns void language plpgsql as $$
+begin
+  insert into request_records select * from request_records_of(records);
+exception when unique_violation then
+  insert into request_records
+  select * from request_records_of((
+    select jsonb_agg(row) from (
+      select distinct on ((row ->> 0) collate "C") row
+      from jsonb_array_elements(records) with ordinality as given (row, place)
+      order by (row ->> 0) collate "C", place desc
+    ) last
+  ))
   on conflict (id, accepted_at) do update set
     organization_id = excluded.organization_id, project_id = excluded.project_id, key_id = excluded.key_id,
     method = excluded.method, url = excluded.url, dialect = excluded.dialect, path = excluded.path,
