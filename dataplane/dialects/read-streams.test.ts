@@ -78,6 +78,76 @@ describe("a Chat upstream", () => {
     expect(() => steps("chat", [...begun, call(0, ',"z":1}')])).toThrow(ApiError);
   });
 
+  describe("calls without an index, or with index 0 for each", () => {
+    const bare = (id: string | null, name: string | null, args: string, index?: number): JsonObject => ({
+      ...(index === undefined ? {} : { index }),
+      ...(id === null ? {} : { id }),
+      function: { ...(name === null ? {} : { name }), arguments: args },
+    });
+    /** Each call's id, name and arguments. */
+    function calls(...deltas: readonly JsonObject[]): string[] {
+      const reader = answerCodecs.chat.readStream(testContext());
+      const chunks = [...deltas.map((delta) => chunk({ tool_calls: [delta] })), chunk({}, "tool_calls")];
+      const events = chunks.flatMap((data) => reader.step({ event: "", data: JSON.stringify(data) }));
+      const found: string[] = [];
+      for (const event of [...events, ...reader.step({ event: "", data: "[DONE]" })]) {
+        if (event.type === "content_block_start" && event.content_block.type === "tool_use")
+          found.push(`${event.content_block.id} ${event.content_block.name} `);
+        if (event.type === "content_block_delta" && event.delta.type === "input_json_delta")
+          found.push(`${found.pop() ?? ""}${event.delta.partial_json}`);
+      }
+      return found;
+    }
+    const both = ['call_a f {"x":1}', 'call_b g {"y":2}'];
+
+    test("an id on each delta: the same one goes on, a new one is a new call", () => {
+      expect(
+        calls(
+          bare("call_a", "f", '{"x"'),
+          bare("call_a", null, ":1}"),
+          bare("call_b", "g", '{"y"'),
+          bare("call_b", "g", ":2}"),
+        ),
+      ).toEqual(both);
+    });
+
+    test.each([undefined, 0])("an id goes on with its call when another one has begun: index %s", (index) => {
+      expect(
+        calls(
+          bare("call_a", "f", '{"x"', index),
+          bare("call_b", "g", '{"y"', index),
+          bare("call_a", null, ":1}", index),
+          bare("call_b", null, ":2}", index),
+        ),
+      ).toEqual(both);
+    });
+
+    test("a new id is a new call though its name comes later", () => {
+      expect(
+        calls(bare("call_a", "f", '{"x":1}'), bare("call_b", null, '{"y"'), bare("call_b", "g", ":2}")),
+      ).toEqual(both);
+    });
+
+    test.each([
+      [null, undefined],
+      [null, 0],
+      ["same", undefined],
+    ] as const)("whole calls with the id %s and the index %s stay apart", (id, index) => {
+      const found = calls(bare(id, "f", '{"x":1}', index), bare(id, "g", '{"y":2}', index));
+      expect(found.map((each) => each.replace(/^\S+ /, ""))).toEqual(['f {"x":1}', 'g {"y":2}']);
+      expect(new Set(found.map((each) => each.split(" ")[0]))).toHaveLength(2);
+    });
+
+    test("engines that call all calls alike tell them by their index", () => {
+      const found = calls(bare("same", "f", '{"x":1}', 0), bare("same", "g", '{"y":2}', 1));
+      expect(found.map((each) => each.replace(/^\S+ /, ""))).toEqual(['f {"x":1}', 'g {"y":2}']);
+    });
+
+    test("a new id on each delta of an indexed call is one call", () => {
+      expect(calls(bare("call_a", "f", '{"x"', 0), bare("call_z", null, ":1}", 0))).toEqual([both[0]]);
+    });
+  });
+
   test("text after a call waits for it and is not lost", () => {
     expect(
       steps("chat", [

@@ -9,7 +9,7 @@ import { BlockOrder } from "../block-order.ts";
 import type { Piece, PieceKind } from "../block-order.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
-import { MAX_CALLS, parsedInput } from "../tool-input.ts";
+import { isWholeInput, MAX_CALLS, parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
@@ -23,13 +23,20 @@ interface Call {
   id: string | null;
 }
 
+interface CallDelta {
+  readonly index: JsonValue | undefined;
+  readonly id: string | null;
+  readonly name: string | null;
+  readonly json: string;
+}
+
 export class ChatStreamReader implements StreamReader {
   readonly #context: CodecContext;
   readonly #blocks: BlockOrder;
   readonly #ids: CallIds;
   /** Tool calls by `index`; one whose index was left out stands under the next free number. */
   readonly #calls = new Map<number, Call>();
-  #callCount = 0;
+  readonly #allCalls: Call[] = [];
   #started = false;
   #finish: string | null = null;
   #refused = false;
@@ -144,29 +151,36 @@ export class ChatStreamReader implements StreamReader {
     const json = stringOf(parsed) ?? (parsedInput(parsed) === null ? "" : JSON.stringify(parsed));
     // Some servers send empty calls beside their text.
     if (id === null && name === null && json === "") return;
-    const piece = this.#find(call["index"], id, name);
+    const piece = this.#find({ index: call["index"], id, name, json });
     if (name !== null) this.#blocks.rename(piece, name);
     this.#blocks.append(piece, json);
   }
 
   /** The call that a delta goes on with, or a new one. */
-  #find(index: JsonValue | undefined, id: string | null, name: string | null): Piece {
-    const given = typeof index === "number" ? index : null;
-    const known = this.#calls.get(given ?? this.#callCount - 1);
-    // Servers without indexes, or with index 0 for every call, tell a new call by a new id beside a name.
-    const isAnother = known !== undefined && known.piece.name !== "" && name !== null && id !== known.id;
-    if (known !== undefined && !(isAnother && id !== null)) {
+  #find(delta: CallDelta): Piece {
+    const { id, name } = delta;
+    const given = typeof delta.index === "number" ? delta.index : null;
+    const known = this.#known(given, id);
+    if (known !== undefined && !isAnother(known, delta, given !== null)) {
       if (known.id === null && id !== null) {
         known.id = id;
         this.#blocks.identify(known.piece, this.#ids.of(id));
       }
       return known.piece;
     }
-    if (this.#callCount >= MAX_CALLS) throw corruptAnswer("too many tool calls");
+    if (this.#allCalls.length >= MAX_CALLS) throw corruptAnswer("too many tool calls");
     const piece = this.#add("tool_use", this.#ids.of(id), name ?? "");
-    this.#calls.set(given ?? this.#callCount, { piece, id });
-    this.#callCount += 1;
+    const call = { piece, id };
+    this.#calls.set(given ?? this.#allCalls.length, call);
+    this.#allCalls.push(call);
     return piece;
+  }
+
+  /** What stands under a delta's index, the last call without one; but an id that was told before names its call. */
+  #known(index: number | null, id: string | null): Call | undefined {
+    const known = index === null ? this.#allCalls.at(-1) : this.#calls.get(index);
+    if (known === undefined || id === null || known.id === id) return known;
+    return this.#allCalls.findLast((call) => call.id === id) ?? known;
   }
 
   #finished(): MessagesEvent[] {
@@ -189,4 +203,15 @@ export class ChatStreamReader implements StreamReader {
       { type: "message_stop" },
     ];
   }
+}
+
+/**
+ * Whether a delta begins another call than the one that is to be found under its index or id. Servers without indexes,
+ * or with index 0 for every call, tell it by a new id, or by a name and arguments after those of a whole call.
+ */
+function isAnother(known: Call, { id, name, json }: CallDelta, isIndexed: boolean): boolean {
+  if (id !== null && id !== known.id)
+    return (name !== null && known.piece.name !== "") || (!isIndexed && known.id !== null);
+  if (id !== known.id || (isIndexed && id !== null)) return false;
+  return name !== null && json.trim() !== "" && isWholeInput(known.piece.json);
 }
