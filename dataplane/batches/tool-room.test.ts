@@ -134,6 +134,17 @@ test("when none was admitted for five minutes a call is refused, and none begins
   expect(left(room)).toBe(1);
 });
 
+test("a call that gives up while the store is away says so, and not that the calls are used up", async () => {
+  const away = new Error("away");
+  const room = new ToolRoom({ admit: async () => Promise.reject(away), clock, sleep });
+  const calls = Promise.allSettled([room.admit("org", 60), room.admit("org", 60)]);
+  await vi.advanceTimersByTimeAsync(11 * 60_000);
+  expect(await calls).toEqual([
+    { status: "rejected", reason: away },
+    { status: "rejected", reason: away },
+  ]);
+});
+
 test("while others are admitted a call waits for ten minutes", async () => {
   let admitted = 0;
   let lastAt = Number.NEGATIVE_INFINITY;

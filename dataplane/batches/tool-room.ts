@@ -73,13 +73,14 @@ export class ToolRoom {
   /**
    * The tool-call limit of batch items: where a live call would fail, it waits until the last minute has room. Calls that
    * wait here get it in the order in which they came.
+   * @throws what the limit throws where it did so when a call gave up: the store is away, and who calls says so.
    */
   readonly admit: AdmitToolCall = async (organizationId, limit) => {
     // One that is unknown was forgotten among very many.
     const items = this.#itemsOf(organizationId, { callsPerMinute: limit, parallelCalls: limit });
     const began = this.#clock.now();
     const admitted = items.lastCall.then(() => this.#whenRoom(organizationId, limit, items, began));
-    items.lastCall = admitted;
+    items.lastCall = admitted.catch(() => undefined);
     return admitted;
   };
 
@@ -110,12 +111,15 @@ export class ToolRoom {
     return items;
   }
 
-  /** Never fails: while the store is away there is no room. */
+  /** While the store is away there is no room. */
   async #whenRoom(organizationId: string, limit: number, items: Items, began: number): Promise<boolean> {
     // One call of each pod at a time, or whoever looks first takes all that has become free.
     if (this.#clock.now() - items.waitedAt <= PAUSE_MS) await this.#sleep(PAUSE_MS);
     for (let isLong = false; ;) {
-      const isAdmitted = await this.#admit(organizationId, shareOf(limit)).catch(() => false);
+      const { isAdmitted, fault } = await this.#admit(organizationId, shareOf(limit)).then(
+        (answer) => ({ isAdmitted: answer, fault: null }),
+        (error: unknown) => ({ isAdmitted: false, fault: error }),
+      );
       const now = this.#clock.now();
       if (isAdmitted) {
         items.admittedAt = now;
@@ -124,6 +128,7 @@ export class ToolRoom {
       items.waitedAt = now;
       if (now - Math.max(began, items.admittedAt) >= STUCK_MS || now - began >= LONGEST_MS) {
         items.pace.refused(now, STUCK_MS, items.running);
+        if (fault !== null) throw fault;
         return false;
       }
       if (now - began >= LONG_MS && !isLong) {
