@@ -3,6 +3,7 @@ import type { FastifyRequest } from "fastify";
 import { MIMEType } from "node:util";
 import type { FileDescription, StoredFile } from "../files/catalog.ts";
 import { mimeTypeOf, safeFilename } from "../files/filename.ts";
+import { objectOf, parseJson } from "../dialects/fields.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { formParts, type FormPart } from "./form-parts.ts";
 import { limits } from "./limits.ts";
@@ -125,18 +126,7 @@ function describeFields(
       param: "purpose",
     });
   }
-  const anchored = seconds(fields, "expires_after[seconds]", 30 * DAY);
-  const anchor = fields.get("expires_after[anchor]");
-  if (anchor !== undefined && anchor !== "created_at") {
-    throw new ApiError("invalid_value", "expires_after[anchor] must be created_at.", {
-      param: "expires_after[anchor]",
-    });
-  }
-  if (anchor !== undefined && anchored === null) {
-    throw new ApiError("missing_parameter", "expires_after needs seconds.", {
-      param: "expires_after[seconds]",
-    });
-  }
+  const anchored = anchoredSeconds(bracketed(fields));
   const plain = seconds(fields, "expires_in_seconds", 90 * DAY);
   if (anchored !== null && plain !== null) {
     throw new ApiError("invalid_value", "Give expires_after or expires_in_seconds, not both.", {
@@ -145,6 +135,39 @@ function describeFields(
   }
   const lives = anchored ?? plain ?? (purpose === "batch" ? BATCH_SECONDS : null);
   return { purpose, expiresAt: lives === null ? null : now + lives * 1000 };
+}
+
+/** The lifetime that `expires_after` asks for. */
+function anchoredSeconds(fields: ReadonlyMap<string, string>): number | null {
+  const asked = seconds(fields, "expires_after[seconds]", 30 * DAY);
+  const anchor = fields.get("expires_after[anchor]");
+  if (anchor !== undefined && anchor !== "created_at") {
+    throw new ApiError("invalid_value", "expires_after[anchor] must be created_at.", {
+      param: "expires_after[anchor]",
+    });
+  }
+  if (anchor !== undefined && asked === null) {
+    throw new ApiError("missing_parameter", "expires_after needs seconds.", {
+      param: "expires_after[seconds]",
+    });
+  }
+  return asked;
+}
+
+/** Its fields as SDKs send them. What OpenAPI makes of an object in a form is one field of JSON instead. */
+function bracketed(fields: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
+  const text = fields.get("expires_after");
+  if (text === undefined) return fields;
+  const given = objectOf(parseJson(text));
+  if (given === null || fields.has("expires_after[anchor]") || fields.has("expires_after[seconds]")) {
+    throw new ApiError("invalid_value", "expires_after must be given once, as an object.", {
+      param: "expires_after",
+    });
+  }
+  const told = Object.entries(given).filter(([, value]) => value !== null);
+  return new Map(
+    told.map(([name, value]) => [`expires_after[${name}]`, typeof value === "object" ? "" : String(value)]),
+  );
 }
 
 function seconds(fields: ReadonlyMap<string, string>, name: string, most: number): number | null {

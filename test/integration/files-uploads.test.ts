@@ -44,6 +44,17 @@ describe("uploads", () => {
       { "expires_after[anchor]": "created_at", "expires_after[seconds]": "2592001" },
       "expires_after[seconds]",
     ],
+    [{ expires_after: '{"anchor":"created_at","seconds":3599}' }, "expires_after[seconds]"],
+    [{ expires_after: '{"anchor":"created_at","seconds":[3600]}' }, "expires_after[seconds]"],
+    [{ expires_after: '{"anchor":"created_at","seconds":null}' }, "expires_after[seconds]"],
+    [{ expires_after: '{"anchor":"now","seconds":3600}' }, "expires_after[anchor]"],
+    [{ expires_after: "3600" }, "expires_after"],
+    [{ expires_after: "{" }, "expires_after"],
+    [
+      { expires_after: '{"anchor":"created_at","seconds":3600}', "expires_after[seconds]": "3600" },
+      "expires_after",
+    ],
+    [{ expires_after: '{"seconds":3600}', expires_in_seconds: "3600" }, "expires_in_seconds"],
     [{ expires_in_seconds: "7776001" }, "expires_in_seconds"],
     [{ expires_in_seconds: "1e4" }, "expires_in_seconds"],
     [{ expires_in_seconds: "3600", "expires_after[seconds]": "3600" }, "expires_in_seconds"],
@@ -65,6 +76,8 @@ describe("uploads", () => {
     expect(await expiryOf({ "expires_after[anchor]": "created_at", "expires_after[seconds]": "3600" })).toBe(
       3_600,
     );
+    // One field of JSON, as clients write it that are generated from the OpenAPI document.
+    expect(await expiryOf({ expires_after: '{"anchor":"created_at","seconds":3600}' })).toBe(3_600);
   });
 
   const B = "--b\r\n";
