@@ -3,20 +3,11 @@
  * 2^53): where such a number stands, the input's text is looked up in the body that it was parsed from, and
  * remembered as that of other dialects' arguments is.
  */
-import { JsonFault, JsonReader, MAX_JSON_DEPTH } from "../lib/json-reader.ts";
+import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { argumentsText, rememberText } from "./arguments.ts";
+import { isRounded, parseExact } from "./exact-numbers.ts";
 import { arrayOf, objectOf } from "./fields.ts";
-import type { JsonObject, JsonValue } from "./messages/types.ts";
-
-/** What TypeScript does not know yet of ECMAScript's "JSON.parse source text access". */
-const exactJson = JSON as unknown as {
-  parse(
-    text: string,
-    revive: (key: string, value: JsonValue, context: { readonly source?: string }) => JsonValue,
-  ): JsonObject;
-  /** Stands for a number, and is written as `text`. */
-  rawJSON(text: string): JsonValue;
-};
+import type { JsonObject } from "./messages/types.ts";
 
 /**
  * Remembers the inputs' texts.
@@ -41,21 +32,10 @@ export function rememberInputs(message: JsonObject, bytes: Buffer): void {
 export function exactInput(input: JsonObject): JsonObject {
   const text = argumentsText(input);
   if (text === undefined || !isRounded(input)) return input;
-  return exactJson.parse(text, (_key, value, { source }) => {
-    const isOther = typeof value === "number" && source !== undefined && source !== String(value);
-    return isOther && isRounded(value) ? exactJson.rawJSON(source) : value;
-  });
+  return objectOf(parseExact(text)) ?? input;
 }
 
 const blocksOf = (turn: JsonObject | null) => (arrayOf(turn?.["content"]) ?? []).map(objectOf);
-
-/** Whether a number in it may have had other digits than it has now. */
-function isRounded(value: JsonValue | undefined, depth = MAX_JSON_DEPTH): boolean {
-  if (typeof value === "number")
-    return !Number.isFinite(value) || (Number.isInteger(value) && !Number.isSafeInteger(value));
-  if (typeof value !== "object" || value === null || depth === 0) return false;
-  return Object.values(value).some((inner) => isRounded(inner, depth - 1));
-}
 
 function readTurn(reader: JsonReader, turn: JsonObject | null): void {
   if (reader.kind() !== "object") return;

@@ -6,6 +6,7 @@ import type { Route, Upstream } from "../config/schema.ts";
 import type { Carry, CodecContext, KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
+import { keepSchemas } from "../dialects/exact-schemas.ts";
 import { hoistSystemTurns } from "../dialects/instructions.ts";
 import { DropNotes } from "../dialects/losses.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
@@ -183,6 +184,7 @@ export function parsedBody({ body: bytes, dialect }: Pick<Inspection, "body" | "
   // `inspectBody` has found it to be a JSON object without duplicate keys.
   const body = JSON.parse(bytes.toString("utf8")) as JsonObject;
   if (dialect === "messages") rememberInputs(body, bytes);
+  keepSchemas(body, bytes);
   return body;
 }
 

@@ -372,6 +372,24 @@ describe("a tool's input keeps integers beyond 2^53", () => {
   );
 });
 
+describe("a schema keeps numbers beyond 2^53 and beyond every double", () => {
+  const schema = `{"type":"object","properties":{"id":{"type":"integer","minimum":1.0,"maximum":9223372036854775807,"enum":[-12345678901234567890,1e400]}}}`;
+  const exact = '"maximum":9223372036854775807,"enum":[-12345678901234567890,1e400]';
+  const requests: Record<Dialect, string> = {
+    messages: `{"model":"public-model","max_tokens":9,"messages":[{"role":"user","content":"x"}],"tools":[{"name":"find","input_schema":${schema}}],"output_config":{"format":{"type":"json_schema","schema":${schema}}}}`,
+    chat: `{"model":"public-model","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"find","parameters":${schema}}}],"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":${schema}}}}`,
+    responses: `{"model":"public-model","input":"x","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"find","parameters":${schema}}]}],"text":{"format":{"type":"json_schema","name":"s","schema":${schema}}}}`,
+  };
+
+  test.each(cells)("from %s to %s", async (client, upstream) => {
+    fake.next(hello);
+    const call = { ...callTo(client, upstream, {}), body: Buffer.from(requests[client]) };
+    await serve(call);
+    expect(call.sink.status).toBe(200);
+    expect(fake.requests[0]?.text.split(exact)).toHaveLength(3);
+  });
+});
+
 test("rule 2.2: drops are named in the header, and refused under strict before any upstream call", async () => {
   fake.next(hello, hello);
   const body = bodyOf("messages", { top_k: 3, stream: true });
