@@ -9,6 +9,7 @@ import { callOn, nameOf, ways, type Way } from "../../test/fakes/ways.ts";
 import { framesOf } from "../../test/grammar/sse.ts";
 import { streamFaults, vendorJudge } from "../../test/vendor/judge.ts";
 import { dialects } from "../dialects/dialect.ts";
+import { SEALED_PREFIX } from "../dialects/reasoning.ts";
 import { COMPACTED_PREFIX, INSTRUCTION } from "../dialects/responses/compaction.ts";
 import type { ApiError } from "../lib/api-error.ts";
 
@@ -168,5 +169,19 @@ describe("relayed", () => {
     fake.next(text("B"));
     await serve(callTo("responses", bodyOf("responses", { input: [...output, user("Go on")] })));
     expect(fake.requests[1]?.json()).toMatchObject({ input: [made, user("Go on")] });
+  });
+
+  test("what its provider could not open is refused as it is where the request is converted", async () => {
+    const reasoning = { type: "reasoning", summary: [], encrypted_content: "gapura_damaged" };
+    for (const encrypted_content of ["gAAA==", SEALED_PREFIX + sealerOf("org_b").seal("x")]) {
+      const input = [reasoning, { encrypted_content, type: "compaction" }, user("Go on")];
+      const call = callTo("responses", bodyOf("responses", { input }));
+      await expect(serve(call)).rejects.toMatchObject({
+        code: "invalid_request_error",
+        param: "input[1].encrypted_content",
+      } satisfies Partial<ApiError>);
+      expect(call.meter).toMatchObject({ settled: [], released: 1 });
+    }
+    expect(fake.requests).toHaveLength(0);
   });
 });

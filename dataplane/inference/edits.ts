@@ -4,12 +4,14 @@
  */
 import type { Route, Upstream } from "../config/schema.ts";
 import { refuseDrops } from "../dialects/losses.ts";
+import { objectOf } from "../dialects/fields.ts";
+import { unreadCompaction } from "../dialects/responses/compaction.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import { priceEffects } from "../dialects/price-effects.ts";
 import { leavesTierOpen, standardTier, type TierPlan } from "../dialects/tiers.ts";
 import { nothingSaid } from "../dialects/upstream-checks.ts";
-import type { Member, ObjectSpan } from "../lib/json-reader.ts";
+import type { ObjectSpan, Span } from "../lib/json-reader.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
 import type { Inspection } from "./inspect-body.ts";
 import { present } from "./inspect-fields.ts";
@@ -189,10 +191,13 @@ class RelayEdits {
 
   /**
    * No upstream finds an item again that it did not store: it would refuse the request (rule 2.17). What was made
-   * in another account goes as well.
+   * in another account goes as well. @throws ApiError 400 where that is a compaction.
    */
   #cutReasoning(): void {
     const { inputItems, bareReasoning } = this.#look.content;
+    for (const [index, item] of inputItems.entries())
+      if (this.#gone.has(item.start) && objectOf(this.#value(item))?.["type"] === "compaction")
+        throw unreadCompaction(`input[${index}].encrypted_content`);
     const gone = new Set([...this.#gone, ...bareReasoning.map(({ start }) => start)]);
     if (gone.size === 0) return;
     const isGone = (index: number) => gone.has(inputItems[index]?.start ?? -1);
@@ -270,12 +275,12 @@ class RelayEdits {
     return this.#look.objects.get(name) ?? null;
   }
 
-  #text({ start, end }: Member): string {
+  #text({ start, end }: Span): string {
     return this.#look.body.toString("utf8", start, end);
   }
 
-  #value(member: Member): unknown {
-    return JSON.parse(this.#text(member));
+  #value(span: Span): unknown {
+    return JSON.parse(this.#text(span));
   }
 }
 

@@ -332,7 +332,6 @@ describe("what a Responses client sends back", () => {
     ["what was never sealed", item("gAAA==")],
     ["what was never sealed, by an escaped name", null],
     ["what a Messages upstream made", item(sealedSignature("gAAA=="))],
-    ["compactions", { type: "compaction", encrypted_content: "gAAA==" }],
     [
       "parts of other items",
       { type: "agent_message", content: [{ type: "x", encrypted_content: "gAAA==" }] },
