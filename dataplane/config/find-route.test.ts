@@ -51,3 +51,19 @@ describe("rule 8.2: routes of a tenant's namespace", () => {
     expect(listed("other")).toEqual(["claude: the platform's", "gpt: the platform's"]);
   });
 });
+
+describe("an empty list of models allows none", () => {
+  test("of a key or a project", () => {
+    const limits: ModelUser["limits"] = [{ limits: { models: [] } }];
+    expect(found("other", "gpt", limits)).toBeUndefined();
+    expect(listed("other", limits)).toEqual([]);
+  });
+
+  test("of an organization", () => {
+    const none = { ...organizationIn("none"), allowedModels: [] };
+    const withNone = sampleSnapshot(
+      sampleRouting(1, { organizations: [none], routes: [sampleRoute("gpt", {})] }),
+    );
+    expect(allowedRoutes(withNone, { organizationId: none.id, limits: [] })).toEqual([]);
+  });
+});

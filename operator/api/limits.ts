@@ -10,7 +10,7 @@ export const MAX_GRANT_CREDITS = 9_000_000_000;
 export const rateLimit = (description: string, example: number) =>
   field(z.int().min(1).max(1_000_000_000), description, { example }).optional();
 
-export const modelPatterns = (description: string) =>
+export const modelPatterns = () =>
   field(
     set(
       z
@@ -20,7 +20,7 @@ export const modelPatterns = (description: string) =>
         .regex(/^[^*\s]*\*?$/, "must be a model id, or the beginning of some and a * at its end"),
       500,
     ),
-    description,
+    "Model ids, each with at most one trailing star; an empty list allows none.",
     { default: ["*"] },
   ).optional();
 
@@ -59,7 +59,7 @@ export const limitFields = (whose: string) =>
         "What may be spent; beyond it requests answer 402.",
       ).optional(),
       models: field(
-        z.strictObject({ allow: modelPatterns("Model ids, each with at most one trailing star.") }),
+        z.strictObject({ allow: modelPatterns() }),
         "Which of the organization's models may be used; others are unknown.",
       ).optional(),
       requestsPerMinute: rateLimit("Requests a minute; beyond it they answer 429.", 60),

@@ -142,7 +142,7 @@ export const organizationSpec = withRules(
     ).optional(),
     models: field(
       z.strictObject({
-        allow: modelPatterns("Model ids, each with at most one trailing star."),
+        allow: modelPatterns(),
       }),
       "Which models the organization may use.",
     ).optional(),
