@@ -39,19 +39,20 @@ export async function listBatches(
   query: BatchListQuery,
 ): Promise<{ readonly batches: readonly Batch[]; readonly hasMore: boolean } | null> {
   const { organizationId, form, cursor } = query;
-  const scope = sql.fragment`organization_id = ${organizationId} and form = ${form} and ${visible}`;
+  const scope = sql.fragment`organization_id = ${organizationId} and form = ${form}`;
   let position: bigint | null = null;
   if (cursor !== null) {
     if (!idPattern[form].test(cursor.id)) return null;
+    // Also of one that was deleted: a client that deletes what it lists asks for the page behind it.
     position = await db.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
-      select position from batches batch where id = ${cursor.id} and ${scope}
+      select position from batches where id = ${cursor.id} and ${scope} and state <> 'creating'
     `);
     if (position === null) return null;
   }
   const page = pageFrom(query, position);
   const rows = await db.any(sql.type(batchSchema)`
     select ${batchColumns} from batches batch
-    where ${scope} ${page.beyond}
+    where ${scope} and ${visible} ${page.beyond}
     ${page.walk}
   `);
   const { items, hasMore } = page.show(rows);

@@ -140,10 +140,11 @@ export async function markRemoved(
   db: CommonQueryMethods,
   organizationId: string,
   id: string,
+  now: number,
 ): Promise<boolean> {
   const { rowCount } = await db.query(sql.unsafe`
     with gone as (
-      update files set state = 'removed', position = null
+      update files set state = 'removed', touched_at = ${at(now)}
       where id = ${id} and organization_id = ${organizationId} and state in ('ready', 'hidden')
       returning organization_id, stored_bytes
     ), ${givingBack(sql.fragment`gone`, 1)}
@@ -174,14 +175,14 @@ export interface FileListQuery extends PageAsked {
   readonly ids: readonly string[] | null;
 }
 
-/** Which files an organization's lists know, also as cursors. */
-const listed = (organizationId: string, now: number) => sql.fragment`
-  organization_id = ${organizationId} and state = 'ready' and (expires_at is null or expires_at > ${at(now)})
+/** Which files an organization's lists have shown: those that it has, and for a while those that it deleted. */
+const everListed = (organizationId: string, now: number) => sql.fragment`
+  organization_id = ${organizationId} and position is not null and (expires_at is null or expires_at > ${at(now)})
 `;
 
 /**
  * One page, in the order asked for. The page before a cursor is the one directly before it, in the same order.
- * @returns null when the cursor names no file of the organization, or one that has expired.
+ * @returns null when the cursor names no file of the organization, or one that has expired or was deleted long ago.
  */
 export async function listFiles(
   db: CommonQueryMethods,
@@ -194,7 +195,7 @@ export async function listFiles(
   const page = pageFrom(query, position);
   const rows = await db.any(sql.type(fileSchema)`
     select ${columns} from files
-    where ${listed(query.organizationId, now)}
+    where ${everListed(query.organizationId, now)} and state = 'ready'
       ${query.purpose === null ? sql.fragment`` : sql.fragment`and purpose = ${query.purpose}`}
       ${query.ids === null ? sql.fragment`` : sql.fragment`and id = any(${sql.array([...query.ids], "text")})`}
       ${page.beyond}
@@ -204,6 +205,7 @@ export async function listFiles(
   return { files: items, hasMore };
 }
 
+/** Also of a file that was deleted: a client that deletes what it lists asks for the page behind it. */
 async function positionOf(
   db: CommonQueryMethods,
   organizationId: string,
@@ -211,7 +213,7 @@ async function positionOf(
   now: number,
 ): Promise<bigint | null> {
   return db.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
-    select position from files where id = ${id} and ${listed(organizationId, now)}
+    select position from files where id = ${id} and ${everListed(organizationId, now)}
   `);
 }
 
@@ -269,18 +271,29 @@ export async function takeAbandoned(
   `);
 }
 
-/** The contents are gone: the row goes too, save that of an expired file. */
+/** The contents are gone: the row goes too, save that of a file that lists have shown. */
 export async function forgetFile(db: CommonQueryMethods, id: string): Promise<void> {
-  await db.query(sql.unsafe`delete from files where id = ${id} and state <> 'ready' and not expired`);
-  await db.query(sql.unsafe`update files set emptied = true where id = ${id} and expired`);
+  const wasListed = sql.fragment`(expired or position is not null)`;
+  await db.query(sql.unsafe`delete from files where id = ${id} and state <> 'ready' and not ${wasListed}`);
+  await db.query(sql.unsafe`
+    update files set emptied = true where id = ${id} and state <> 'ready' and ${wasListed}
+  `);
 }
 
-/** Forgets files that expired before `before`. */
-export async function forgetExpired(db: CommonQueryMethods, before: number, most: number): Promise<void> {
+/** Forgets files that expired before `expiredBefore`, and those that were deleted before `deletedBefore`. */
+export async function forgetGone(
+  db: CommonQueryMethods,
+  {
+    expiredBefore,
+    deletedBefore,
+    most,
+  }: { readonly expiredBefore: number; readonly deletedBefore: number; readonly most: number },
+): Promise<void> {
   await db.query(sql.unsafe`
     delete from files where id in (
       select id from files
-      where state <> 'ready' and emptied and touched_at < ${at(before)}
+      where state <> 'ready' and emptied
+        and touched_at < case when expired then ${at(expiredBefore)} else ${at(deletedBefore)} end
       order by touched_at limit ${most} for update skip locked
     )
   `);

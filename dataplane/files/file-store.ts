@@ -13,8 +13,8 @@ import {
   completeFile,
   expireFiles,
   findFiles,
-  forgetExpired,
   forgetFile,
+  forgetGone,
   listFiles,
   markRemoved,
   takeAbandoned,
@@ -30,6 +30,8 @@ import { requireStorage, Room, type StorageLimits } from "./storage.ts";
 const SILENT_MS = 15 * 60_000;
 /** So long a file that expired is answered with `file_expired` instead of a plain 404. */
 const REMEMBER_EXPIRED_MS = 30 * 24 * 3_600_000;
+/** So long lists go on from the place of a file that was deleted. */
+const REMEMBER_DELETED_MS = 24 * 3_600_000;
 /** A batch lives a day; a hidden file of its that is older will never be shown. */
 const HIDDEN_MS = 72 * 3_600_000;
 /** At most so many files a sweep. */
@@ -164,7 +166,7 @@ export class FileStore {
   /** Once this returns nobody sees the file. @throws ApiError 404 */
   async delete(organizationId: string, id: string): Promise<void> {
     const file = await this.get(organizationId, id);
-    if (!(await markRemoved(this.#postgres, organizationId, id))) throw fileNotFound(id);
+    if (!(await markRemoved(this.#postgres, organizationId, id, this.#clock.now()))) throw fileNotFound(id);
     await this.#clear(id, this.#placeOf(file.storage)).catch(() => undefined);
   }
 
@@ -184,7 +186,11 @@ export class FileStore {
       // One place that is away must not keep the files of the other.
       await this.#clear(id, this.#placeOf(storage)).catch((error: unknown) => failures.push(error));
     }
-    await forgetExpired(this.#postgres, now - REMEMBER_EXPIRED_MS, SWEEP_MOST);
+    await forgetGone(this.#postgres, {
+      expiredBefore: now - REMEMBER_EXPIRED_MS,
+      deletedBefore: now - REMEMBER_DELETED_MS,
+      most: SWEEP_MOST,
+    });
     if (failures.length > 0) throw failures[0];
   }
 

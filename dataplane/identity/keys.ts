@@ -55,7 +55,8 @@ const columns = sql.fragment`
   created_at as "createdAt", expires_at as "expiresAt", limits, last_used_at as "lastUsedAt"
 `;
 /** Admin keys are never listed; deleted ones neither. People are no keys. */
-const shown = sql.fragment`kind = 'inference' and deleted_at is null and source <> 'identity'`;
+const everShown = sql.fragment`kind = 'inference' and source <> 'identity'`;
+const shown = sql.fragment`${everShown} and deleted_at is null`;
 
 /** Which keys: all of an organization, or those of one of its projects. */
 export interface KeyScope {
@@ -103,9 +104,9 @@ export interface KeysOptions {
   readonly newKey: () => string;
 }
 
-const inScope = ({ organizationId, projectId }: KeyScope) => sql.fragment`
+const inScope = ({ organizationId, projectId }: KeyScope, which = shown) => sql.fragment`
   organization_id = ${organizationId}
-  ${projectId === null ? sql.fragment`` : sql.fragment`and project_id = ${projectId}`} and ${shown}
+  ${projectId === null ? sql.fragment`` : sql.fragment`and project_id = ${projectId}`} and ${which}
 `;
 
 export class Keys {
@@ -304,9 +305,10 @@ async function leaveRoom(transaction: DatabaseTransactionConnection, organizatio
   );
 }
 
+/** Also of a key that was deleted: a client that deletes what it lists asks for the page behind it. */
 async function positionOf(pool: CommonQueryMethods, scope: KeyScope, id: string): Promise<bigint | null> {
   return await pool.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
-    select position from api_keys where id = ${id} and ${inScope(scope)}
+    select position from api_keys where id = ${id} and ${inScope(scope, everShown)}
   `);
 }
 

@@ -359,6 +359,19 @@ describe("lists", () => {
     }
   });
 
+  test("pages go on behind a key that was deleted meanwhile", async () => {
+    const made = [];
+    for (let n = 0; n < 4; n += 1) made.push((await make(`deleted page ${n}`)).id);
+    const [first, second, third, fourth] = made;
+    for (const id of [second, third]) expect((await admin("DELETE", `${PROJECT}/${id}`)).status).toBe(200);
+    for (const path of [ORGANIZATION, PROJECT]) {
+      const page = await list(`${path}?limit=1&after=${third}`);
+      expect(page.data.map(({ id }) => id)).toEqual([first]);
+      expect((await list(`${path}?limit=1&before_id=${second}`)).data.map(({ id }) => id)).toEqual([fourth]);
+      expect((await world.call(world.b.admin, "GET", `${path}?after=${third}`)).status).toBe(400);
+    }
+  });
+
   test("rule 5.1: `default` filters by the default project, as its id does", async () => {
     const { data: projects } = await list("/v1/organization/projects");
     const byId = projects.find(({ name }) => name === "default")?.id;

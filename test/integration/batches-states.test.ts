@@ -157,6 +157,27 @@ describe("message batch: processing_status", () => {
     ).toBe(0);
   });
 
+  test("pages go on behind a batch that was deleted meanwhile, to its own organization alone", async () => {
+    upstream.model("upstream-messages", text("fine"));
+    const paths = [
+      await plane.createMessages(1),
+      await plane.createMessages(1),
+      await plane.createMessages(1),
+    ];
+    for (const path of paths) await plane.ended(path);
+    const [first, second, third] = paths.map((path) => path.split("/").at(-1));
+    expect((await plane.json("DELETE", paths[1] ?? "")).status).toBe(200);
+    await sweepBatches(plane.context);
+    const page = async (query: string) => {
+      const { body } = await plane.json("GET", `/v1/messages/batches?limit=1&${query}`);
+      return (body["data"] as Json[]).map(({ id }) => id);
+    };
+    expect(await page(`after_id=${second}`)).toEqual([first]);
+    expect(await page(`before_id=${second}`)).toEqual([third]);
+    const foreign = await plane.json("GET", `/v1/messages/batches?after_id=${second}`, undefined, poor);
+    expect(foreign.status).toBe(400);
+  });
+
   test("of several concurrent DELETEs of an ended one a single one answers 200", async () => {
     upstream.model("upstream-messages", text("fine"));
     for (let round = 0; round < 3; round += 1) {

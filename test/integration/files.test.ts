@@ -189,6 +189,38 @@ describe("lists", () => {
     });
   });
 
+  test("a client may delete what it lists: pages go on behind a deleted file for a day, to nobody else", async () => {
+    const ids = [];
+    for (let n = 0; n < 5; n += 1) ids.push(await world.idOf("x", "a.txt", { purpose: "evals" }));
+    const [oldest, , middle, , newest] = ids;
+    const page = async (query: string, headers = {}) => {
+      const answer = await world.server.fetch(`/v1/files?purpose=evals&limit=2&${query}`, { headers });
+      const { data } = (await answer.json()) as { data?: { id: string }[] };
+      return data?.map(({ id }) => id) ?? answer.status;
+    };
+    const deleted = ids.slice(2, 4);
+    for (const id of deleted) await world.server.fetch(`/v1/files/${id}`, { method: "DELETE" });
+    const answers = async () => [
+      await page(`after=${middle}`),
+      await page(`after_id=${middle}`),
+      await page(`page=${Buffer.from(String(middle)).toString("base64url")}`),
+      await page(`before_id=${middle}`),
+      await page(`after=${middle}&order=asc`),
+    ];
+    const found = [ids.slice(0, 2).toReversed(), ids.slice(0, 2).toReversed(), ids.slice(0, 2).toReversed()];
+    expect(await answers()).toEqual([...found, [newest], [newest]]);
+    await world.store.sweep();
+    expect(await answers()).toEqual([...found, [newest], [newest]]);
+    expect(await page(`after=${middle}`, foreign)).toBe(400);
+    expect((await world.server.fetch(`/v1/files/${middle}`)).status).toBe(404);
+    expect(await world.chunks(String(middle))).toBe(0);
+    expect(await page(`after=${oldest}`)).toEqual([]);
+    world.clock.skew = DAY + 60_000;
+    await world.store.sweep();
+    world.clock.skew = 0;
+    expect(await page(`after=${middle}`)).toBe(400);
+  });
+
   test("a page deep in 100,000 files costs what the first one costs", async () => {
     await world.postgres.query(sql.unsafe`
       insert into files (id, organization_id, state, position, filename, mime_type, purpose, storage, created_at, touched_at)
