@@ -5,7 +5,7 @@ import { tokensOfBytes } from "../dialects/output-estimate.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { ExpectedTiers } from "../dialects/tiers.ts";
 import type { ExpectedMedia, PossibleUsage } from "../dialects/usage.ts";
-import { estimateInputTokens } from "../tokens/estimate.ts";
+import { estimateInputTokens, type InputSize } from "../tokens/estimate.ts";
 import type { Facts } from "./inspect-body.ts";
 
 /** For charging an answer whose upstream reported nothing: not the most, but what is usual. */
@@ -67,10 +67,9 @@ export function expectedMedia({ content, speaks, draws }: Facts): ExpectedMedia 
 /** Input tokens to charge when the upstream reports none; never more than what was held. */
 export function usualInputTokens(look: Facts): number {
   const { images, documents, audioBytes } = look.content;
-  return (
-    tokensOfBytes(textBytes(look)) +
-    images * USUAL_IMAGE_TOKENS +
-    documents * USUAL_DOCUMENT_TOKENS +
-    audioTokens(audioBytes)
-  );
+  return usualTokensOf({ textBytes: textBytes(look), images, documents }) + audioTokens(audioBytes);
 }
+
+/** The same of a part of a request. */
+export const usualTokensOf = ({ textBytes: bytes, images, documents }: InputSize): number =>
+  tokensOfBytes(bytes) + images * USUAL_IMAGE_TOKENS + documents * USUAL_DOCUMENT_TOKENS;

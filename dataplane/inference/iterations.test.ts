@@ -1,12 +1,19 @@
-import { expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
 import { sealedSignature, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { text, type Step } from "../../test/fakes/upstream/script.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import type { SearchHit } from "../tools/outcomes.ts";
+
+/** What the searches of a test find. */
+let found: readonly SearchHit[] = [];
+beforeEach(() => {
+  found = [];
+});
 
 const { fake, serve } = await serveOneUpstream(async () => ({
   kind: "hits",
-  hits: [],
+  hits: found,
   posts: 0,
   profiles: 0,
 }));
@@ -112,3 +119,23 @@ test("a streamed iteration that fails is charged as its upstream reports, and co
     { status: "error", estimated: false, iterations: 2, tokens: { input: 130, output: 54 } },
   ]);
 });
+
+test.each(["chat", "responses"] as const)(
+  "rule 10.6: the prompt of a later iteration that %s reports nothing of holds what the tools brought",
+  async (upstream) => {
+    const ask = async (text: string) => {
+      fake.reset();
+      found = [{ url: "https://gates.example/", title: "Gates", text, age: null }];
+      const silent = { faults: { noUsage: true } };
+      fake.next(
+        { answer: { parts: [{ type: "tool", name: "web_search", input: { query: "gates" } }] }, ...silent },
+        { answer: { parts: [{ type: "text", text: "Nothing." }] }, ...silent },
+      );
+      const { call } = await serveTools([{ role: "user", content: "What is new?" }], true, upstream);
+      expect(call.meter.settled).toMatchObject([{ status: "ok", estimated: true, iterations: 2 }]);
+      return call.meter.settled[0]?.tokens.input ?? 0;
+    };
+    const [little, much] = [await ask("a gate"), await ask("a gate".padEnd(40_006, "."))];
+    expect(much - little).toBe(10_000);
+  },
+);

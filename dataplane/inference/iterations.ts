@@ -1,6 +1,7 @@
 /** Asks a route's upstreams for the iterations of one tool loop; each may go to another upstream than the one before. */
 import type { Span } from "@opentelemetry/api";
 import type { Upstream } from "../config/schema.ts";
+import type { CodecContext } from "../dialects/codecs.ts";
 import type { MessagesEvent } from "../dialects/messages/types.ts";
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
@@ -10,8 +11,9 @@ import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
 import type { NextCall } from "../loop/next-request.ts";
 import { ClientLeft } from "../upstream/failure.ts";
 import { askAgain, refusedPart } from "./asking-again.ts";
+import { usualTokensOf } from "./estimate.ts";
 import { answerEvents } from "./loop-answer.ts";
-import type { LoopWritten } from "./open-loop.ts";
+import { inputSizeOf, type LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "./outgoing-request.ts";
 import type { ToolServices } from "./serve-tools.ts";
 import { servedTier, tellNoTier, tellTierAgain } from "./standard-tier.ts";
@@ -25,6 +27,8 @@ export class Iterations {
   /** The candidate that was asked last, and with what. */
   #asked: Upstream | null = null;
   #written: LoopWritten | null = null;
+  /** What was added to the request for it. */
+  #next: NextCall | null = null;
   /** It speaks another dialect than the client. */
   #foreign = false;
   /** So many messages of the conversation are sent without their reasoning: an upstream refused it. */
@@ -81,13 +85,14 @@ export class Iterations {
         call.summary.servingPath = "tools";
         const asked = next(upstream.dialect);
         this.#asked = upstream;
+        this.#next = asked;
         this.#written = null;
         this.#written = await work.write(upstream, asked, this.#withoutReasoning);
         const { body, dropped } = this.#written;
         this.dropped = dropped;
         this.#foreign = upstream.dialect !== call.dialect;
         const answer = await attempts.send({ body, headers: headers(upstream) });
-        const reading = work.reading(upstream, asked.maxTokens);
+        const reading = withAdded(work.reading(upstream, asked.maxTokens), asked);
         const read = answerEvents(answer, call.dialect, reading, look.stream);
         const first = await read.events.next();
         answer.accepted();
@@ -113,7 +118,10 @@ export class Iterations {
   /** A call whose client left before its first byte costs its prompt (rule 1.11). */
   #leftBehind(error: ApiError): BrokenAnswer {
     const { call, work } = this.#services;
-    const context = this.#asked === null ? work.context : work.reading(this.#asked);
+    const context =
+      this.#asked === null || this.#next === null
+        ? work.context
+        : withAdded(work.reading(this.#asked), this.#next);
     return new BrokenAnswer(error, {
       upstream: call.summary.upstream ?? "",
       usage: countedUsage(null, context, () => ({ tokens: 0 })),
@@ -121,6 +129,12 @@ export class Iterations {
     });
   }
 }
+
+/** The prompt of a later call also holds what came to the conversation since the client's body (rule 10.6). */
+const withAdded = (context: CodecContext, { added }: NextCall): CodecContext => ({
+  ...context,
+  estimatedInputTokens: (context.estimatedInputTokens ?? 0) + usualTokensOf(inputSizeOf(added)),
+});
 
 /** An answer's events, the first of which were read already; `over` is told when nobody reads on. */
 async function* restOf(
