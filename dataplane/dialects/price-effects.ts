@@ -29,7 +29,7 @@ export const priceEffects: Readonly<Record<Dialect, Readonly<Record<PriceEffect,
   },
   chat: {
     none: words(
-      `model messages max_tokens max_completion_tokens temperature top_p n stop frequency_penalty presence_penalty logit_bias logprobs top_logprobs seed response_format tools tool_choice parallel_tool_calls functions function_call reasoning_effort verbosity prediction moderation metadata store stream stream_options user safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention web_search_options`,
+      `model messages max_tokens max_completion_tokens temperature top_p n stop frequency_penalty presence_penalty logit_bias logprobs top_logprobs seed response_format tools tool_choice parallel_tool_calls functions function_call reasoning_effort verbosity prediction moderation metadata store stream stream_options user safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention web_search_options container mcp_servers`,
     ),
     tier: words(`service_tier speed inference_geo reasoning`),
     own: words(`modalities audio`),
@@ -37,7 +37,7 @@ export const priceEffects: Readonly<Record<Dialect, Readonly<Record<PriceEffect,
   },
   responses: {
     none: words(
-      `model input instructions max_output_tokens max_tool_calls tools tool_choice parallel_tool_calls temperature top_p top_logprobs text include metadata store stream stream_options truncation user safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention context_management moderation image access_programs client_metadata background conversation previous_response_id prompt`,
+      `model input instructions max_output_tokens max_tool_calls tools tool_choice parallel_tool_calls temperature top_p top_logprobs text include metadata store stream stream_options truncation user safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention context_management moderation image access_programs client_metadata background conversation previous_response_id prompt container mcp_servers`,
     ),
     tier: words(`service_tier speed inference_geo reasoning`),
     own: [],

@@ -131,6 +131,11 @@ const accountNotes: Readonly<Record<string, string>> = {
 };
 
 /** What names an account of a provider, or what it shall serve, in whichever dialect it comes. */
+/** What no dialect offers here (service.md "Errors"). */
+const unavailableRows: readonly Row[] = [
+  ["container", refused, refused, refused],
+  ["mcp_servers", refused, refused, refused, { neutral: [[]] }],
+];
 const accountRows = accountFields.map((name): Row => {
   const note = accountNotes[name];
   return [name, dropped, dropped, dropped, note === undefined ? {} : { note }];
@@ -239,8 +244,7 @@ const messagesFields = table([
   ["compaction", mapped, dropped, dropped],
   ["reasoning", mapped, dropped, dropped, { note: ofAggregators }],
   ["betas", dropped, dropped, dropped, { note: "a header on the wire" }],
-  ["container", refused, refused, refused],
-  ["mcp_servers", refused, refused, refused, { neutral: [[]] }],
+  ...unavailableRows,
   ["thread", refused, refused, refused, { note: "the SDKs then send the whole history" }],
 ]);
 
@@ -341,6 +345,7 @@ const chatFields = table([
   ["modalities", dropped, as("modalities"), dropped, { neutral: [["text"]] }],
   ["audio", dropped, dropped, dropped],
   ...accountRows,
+  ...unavailableRows,
   ["prediction", dropped, as("prediction"), dropped],
   ["moderation", dropped, as("moderation"), as("moderation")],
   ["metadata", dropped, as("metadata"), as("metadata"), { neutral: [{}] }],
@@ -481,6 +486,7 @@ const responsesFields = table([
   ["speed", dropped, dropped, as("speed"), { neutral: ["standard"], note: ofAggregators }],
   ["inference_geo", dropped, dropped, as("inference_geo"), { note: ofAggregators }],
   ...accountRows,
+  ...unavailableRows,
   ["context_management", dropped, dropped, as("context_management")],
   ["moderation", dropped, as("moderation"), as("moderation")],
   ["image", dropped, dropped, as("image")],

@@ -30,6 +30,10 @@ const refusals: [Dialect, object, string][] = [
   ["messages", { container: { skills: [] } }, "unsupported_parameter container"],
   ["messages", { container: "container_1" }, "unsupported_parameter container"],
   ["messages", { mcp_servers: [{ url: "https://x" }] }, "unsupported_parameter mcp_servers"],
+  ["chat", { container: "container_1" }, "unsupported_parameter container"],
+  ["chat", { mcp_servers: [{ url: "https://x" }] }, "unsupported_parameter mcp_servers"],
+  ["responses", { container: "container_1" }, "unsupported_parameter container"],
+  ["responses", { mcp_servers: [{ url: "https://x" }] }, "unsupported_parameter mcp_servers"],
   ["messages", { thread: { type: "create" } }, "thread_unsupported thread"],
   ["responses", { previous_response_id: "resp_1" }, "unsupported_parameter previous_response_id"],
   ["responses", { conversation: { id: "conv_1" } }, "unsupported_parameter conversation"],
@@ -255,6 +259,8 @@ test.each(refusals)("rules 2.10, 2.11, 3.3: %s %j is refused", (dialect, more, e
 const harmless: [Dialect, object][] = [
   ["messages", { container: null, mcp_servers: null, thread: null }],
   ["messages", { mcp_servers: [] }],
+  ["chat", { container: null, mcp_servers: [] }],
+  ["responses", { container: null, mcp_servers: [] }],
   [
     "messages",
     tools({

@@ -40,14 +40,18 @@ const chatDeclarations = serverToolNames.flatMap((name) => {
   return chatField === null ? [] : [{ name, field: chatField }];
 });
 
+/** Refused in each dialect (service.md "Errors"): an aggregator's upstream takes them in all of its own. */
+const unavailable = {
+  container: "containers are not available yet",
+  mcp_servers: "remote MCP servers are not supported",
+};
+
 /** Fields that are refused whatever they hold, and why. */
 const refusedFields: Readonly<Record<Dialect, Readonly<Record<string, string>>>> = {
-  messages: {
-    container: "containers are not available yet",
-    mcp_servers: "remote MCP servers are not supported",
-  },
-  chat: {},
+  messages: unavailable,
+  chat: unavailable,
   responses: {
+    ...unavailable,
     previous_response_id: "responses are not stored here; send the whole conversation in `input`",
     conversation: "conversations are not stored here; send the whole conversation in `input`",
     prompt: "stored prompts are not supported; send `instructions` and `input`",
