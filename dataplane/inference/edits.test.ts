@@ -56,6 +56,12 @@ test.each<[string, Dialect, string, string]>([
     `{${M},"max_tokens":5}`,
   ],
   [
+    "an empty list of MCP servers counts as absent in Chat",
+    "chat",
+    chat(',"mcp_servers":[],"max_tokens":5'),
+    chat(',"max_tokens":5'),
+  ],
+  [
     "both Chat limits are clamped",
     "chat",
     chat(',"max_tokens":1e9,"max_completion_tokens":101'),

@@ -68,6 +68,8 @@ export function relayBody(
   edits.limits(route.limits.maxOutputTokens);
   if (!route.capabilities.samplingParameters) edits.drop(samplingFields);
   edits.drop(priceEffects[inspection.dialect].account);
+  // An empty list asks for nothing, and an upstream may not know the field.
+  edits.drop(["mcp_servers"]);
   edits.tiers(wishes.tiers);
   if (inspection.dialect === "messages") edits.messages(route);
   else if (inspection.dialect === "chat") edits.chat(route);
@@ -154,8 +156,6 @@ class RelayEdits {
   }
 
   messages(route: RelayRoute): void {
-    // An empty list asks for nothing, and an upstream may not know the field.
-    if (this.#look.fields.has("mcp_servers")) this.#removed.add("mcp_servers");
     for (const edit of withoutBlocks(this.#look.body, this.#gone)) this.#edits.push(edit);
     if (route.capabilities.thinking) this.#mapThinking();
     else this.#dropThinking();
