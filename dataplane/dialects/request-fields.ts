@@ -130,12 +130,12 @@ const accountNotes: Readonly<Record<string, string>> = {
   enable_search: "Qwen: a fee for each search",
 };
 
-/** What names an account of a provider, or what it shall serve, in whichever dialect it comes. */
 /** What no dialect offers here (service.md "Errors"). */
 const unavailableRows: readonly Row[] = [
   ["container", refused, refused, refused],
   ["mcp_servers", refused, refused, refused, { neutral: [[]] }],
 ];
+/** What names an account of a provider, or what it shall serve, in whichever dialect it comes. */
 const accountRows = accountFields.map((name): Row => {
   const note = accountNotes[name];
   return [name, dropped, dropped, dropped, note === undefined ? {} : { note }];

@@ -256,8 +256,8 @@ export async function takeAbandoned(
   return db.any(sql.type(z.object({ id: z.string(), storage: storageSchema }))`
     with found as (
       select id, state from files
-      where state <> 'ready' and storage = any(${sql.array([...storages], "text")}) and (
-        (state = 'removed' and not emptied) or (state = 'writing' and touched_at < ${at(silentSince)})
+      where state <> 'ready' and not emptied and storage = any(${sql.array([...storages], "text")}) and (
+        state = 'removed' or (state = 'writing' and touched_at < ${at(silentSince)})
         or (state = 'hidden' and touched_at < ${at(hiddenSince)})
       )
       order by touched_at limit ${most} for update skip locked
@@ -292,8 +292,9 @@ export async function forgetGone(
   await db.query(sql.unsafe`
     delete from files where id in (
       select id from files
-      where state <> 'ready' and emptied
-        and touched_at < case when expired then ${at(expiredBefore)} else ${at(deletedBefore)} end
+      where emptied and (
+        (expired and touched_at < ${at(expiredBefore)}) or (not expired and touched_at < ${at(deletedBefore)})
+      )
       order by touched_at limit ${most} for update skip locked
     )
   `);

@@ -189,6 +189,23 @@ describe("lists", () => {
     });
   });
 
+  test.each(["OpenAI", "Anthropic"])("%s' SDK deletes each file while it pages through them", async (sdk) => {
+    const ids: string[] = [];
+    for (let n = 0; n < 5; n += 1) ids.push(await world.idOf("x", "a.txt", { purpose: "vision" }));
+    const client = { apiKey: sampleKeys.inference, maxRetries: 0 };
+    const deleted: string[] = [];
+    if (sdk === "OpenAI") {
+      const { files } = new OpenAI({ ...client, baseURL: `${world.server.url}/v1` });
+      for await (const { id } of files.list({ purpose: "vision", limit: 2 }))
+        deleted.push((await files.delete(id)).id);
+    } else {
+      const { files } = new Anthropic({ ...client, baseURL: world.server.url }).beta;
+      for await (const { id } of files.list({ limit: 2 }))
+        if (ids.includes(id)) deleted.push((await files.delete(id)).id);
+    }
+    expect(deleted).toEqual(ids.toReversed());
+  });
+
   test("a client may delete what it lists: pages go on behind a deleted file for a day, to nobody else", async () => {
     const ids = [];
     for (let n = 0; n < 5; n += 1) ids.push(await world.idOf("x", "a.txt", { purpose: "evals" }));

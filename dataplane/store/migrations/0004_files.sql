@@ -9,7 +9,8 @@ create table files (
   -- `writing`: contents are coming in. `hidden`: whole, but shown only by the transaction that ends a batch.
   -- `ready`: visible. `removed`: deleted or expired, its contents are being taken away.
   state text not null check (state in ('writing', 'hidden', 'ready', 'removed')),
-  -- Order of becoming visible, total and stable, for lists (rule 4.15).
+  -- Order of becoming visible, total and stable, for lists (rule 4.15). A deleted file keeps its own for a while: whoever deletes
+  -- what it lists asks for the page behind it.
   position bigint,
   filename text not null,
   mime_type text not null,
@@ -25,15 +26,16 @@ create table files (
   touched_at timestamptz not null,
   -- Set when it was removed because it expired, so that reading it can say so.
   expired boolean not null default false,
-  -- Its contents are gone; only expired files keep their row after that.
+  -- Its contents are gone; only files that lists have shown keep their row after that.
   emptied boolean not null default false,
-  check ((state = 'ready') = (position is not null))
+  check (state <> 'ready' or position is not null)
 );
 create index files_list on files (organization_id, position desc) where state = 'ready';
 create index files_list_by_purpose on files (organization_id, purpose, position desc) where state = 'ready';
 -- What the sweep looks for.
 create index files_expiry on files (expires_at) where state = 'ready' and expires_at is not null;
-create index files_unfinished on files (touched_at) where state <> 'ready';
+create index files_unfinished on files (touched_at) where state <> 'ready' and not emptied;
+create index files_gone on files (expired, touched_at) where emptied;
 -- What the sums in `storage` are counted again from.
 create index files_stored on files (organization_id) where state <> 'removed';
 
