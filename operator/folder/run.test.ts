@@ -133,6 +133,24 @@ describe("watching", () => {
     expect([source?.uid, source?.generation]).toEqual([uid, 2]);
   });
 
+  test("rule 1.12: a file that is not UTF-8 keeps its objects and Secrets, and is named with the line", async () => {
+    const file = (name: string, value: string) =>
+      `apiVersion: v1\nkind: Secret\nmetadata: {name: up}\nstringData: {key: ${value}}\n---\n${route("m")
+        .replace("spec:", `spec:\n  displayName: ${name}`)
+        .replace('a.example"', 'a.example", credentials: {secretKeyRef: {name: up, key: key}}')}`;
+    await write("one.yaml", file("before", "value"));
+    start();
+    await expectSoon(models, "m");
+    await fs.writeFile(path("manifests", "one.yaml"), Buffer.from(file("café", "other"), "latin1"));
+    const said = `${path("manifests", "one.yaml")}:10 Unreadable: is not UTF-8 text`;
+    await expectSoon(async () => lines.includes(said), true);
+    const published = (await newest())?.published;
+    expect(published?.routing.routes.map(({ displayName }) => displayName)).toEqual(["before"]);
+    expect(published?.credentials).toEqual({ "default/up/key": "value" });
+    await write("one.yaml", `\uFEFF${file("café", "value")}`);
+    await expectSoon(async () => (await newest())?.published?.routing.routes[0]?.displayName, "café");
+  });
+
   test("rule 1.13: an unknown field of a Secret is told, its values count, and nothing of its file is held up", async () => {
     const secret =
       "apiVersion: v1\nkind: Secret\nmetadata: {name: up, lables: {}}\nstringData: {key: value}\n";

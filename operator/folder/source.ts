@@ -1,4 +1,5 @@
 /** Observes a folder of manifests; reads again only the files that changed. */
+import { isUtf8 } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { type Declared, type Fault, reference } from "../plan/objects.ts";
@@ -77,9 +78,9 @@ export class FolderSource {
   async #read({ path, signature, size }: FoundFile, before: CachedFile | undefined): Promise<CachedFile> {
     const parsed =
       size > MAX_FILE_BYTES
-        ? unreadable(`is larger than ${MAX_FILE_BYTES / 1024 / 1024} MiB`)
-        : await readFile(path, "utf8").then(parseFile, (error: NodeJS.ErrnoException) =>
-            unreadable(`cannot be read: ${error.code ?? error.message}`),
+        ? unreadable(1, `is larger than ${MAX_FILE_BYTES / 1024 / 1024} MiB`)
+        : await readFile(path).then(parseBytes, (error: NodeJS.ErrnoException) =>
+            unreadable(1, `cannot be read: ${error.code ?? error.message}`),
           );
     // Secrets have no last published entry to fall back to: what the file last said of them stays.
     const kept = isBroken(parsed) ? (before?.parsed.secrets ?? []) : [];
@@ -170,11 +171,24 @@ export class FolderSource {
   }
 }
 
-const unreadable = (message: string): ParsedFile => ({
+const unreadable = (line: number, message: string): ParsedFile => ({
   manifests: [],
   secrets: [],
-  faults: [fileFault(1, message)],
+  faults: [fileFault(line, message)],
 });
+
+/** Read as if it were UTF-8, another encoding would be served with its letters replaced, in credentials too. */
+const parseBytes = (bytes: Buffer): ParsedFile =>
+  isUtf8(bytes) ? parseFile(bytes.toString("utf8")) : unreadable(lineOutsideUtf8(bytes), "is not UTF-8 text");
+
+function lineOutsideUtf8(bytes: Buffer): number {
+  let line = 1;
+  for (let end = bytes.indexOf("\n"), from = 0; end >= 0 && isUtf8(bytes.subarray(from, end)); line += 1) {
+    from = end + 1;
+    end = bytes.indexOf("\n", from);
+  }
+  return line;
+}
 
 /** Such a file may hold objects that could not be told. */
 const isBroken = (parsed: ParsedFile) => parsed.faults.some(({ hidesObject }) => hidesObject);
