@@ -163,6 +163,8 @@ export function readList(query: ReportQuery, names: readonly string[]): readonly
 export interface Filters {
   readonly models: readonly string[] | null;
   readonly keyIds: readonly string[] | null;
+  /** People, who stand where a key's id stands (rule 13.2). */
+  readonly userIds: readonly string[] | null;
   /** `default` is the organization's default project (rule 5.1). */
   readonly projectIds: readonly string[] | null;
   readonly serviceTiers: readonly string[] | null;
@@ -172,19 +174,27 @@ export interface Filters {
   readonly tag: Tag | null;
 }
 
+/** Official filters of the same reports by what usage is not kept by here. */
+const ABSENT_FILTERS = ["inference_geos", "speeds", "account_ids", "service_account_ids"];
+
 /**
  * The filters of all four reports, under the names of both families: one that was left out unseen would be answered
  * with sums of everything (rules 5.13, 9.5, 14.4). @throws ApiError 400 naming the parameter.
  */
-export const readFilters = (query: ReportQuery): Filters => ({
-  models: readList(query, ["models", "model_ids"]),
-  keyIds: readList(query, ["api_key_ids", "api_key_id"]),
-  projectIds: readList(query, ["project_ids", "workspace_ids"]),
-  serviceTiers: readList(query, ["service_tiers"]),
-  contextTokens: readList(query, ["context_window"]),
-  batch: readBoolean(query, "batch"),
-  tag: readTagFilter(query),
-});
+export function readFilters(query: ReportQuery): Filters {
+  const absent = ABSENT_FILTERS.flatMap((name) => [name, `${name}[]`]).find((name) => name in query);
+  if (absent !== undefined) throw invalid(absent, `${absent} is no filter of this report.`);
+  return {
+    models: readList(query, ["models", "model_ids"]),
+    keyIds: readList(query, ["api_key_ids", "api_key_id"]),
+    userIds: readList(query, ["user_ids"]),
+    projectIds: readList(query, ["project_ids", "workspace_ids"]),
+    serviceTiers: readList(query, ["service_tiers"]),
+    contextTokens: readList(query, ["context_window"]),
+    batch: readBoolean(query, "batch"),
+    tag: readTagFilter(query),
+  };
+}
 
 function readBoolean(query: ReportQuery, name: string): boolean | null {
   const text = readOne(query, name);

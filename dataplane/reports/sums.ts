@@ -137,6 +137,7 @@ export function statement({
     from usage_sums
     where organization_id = ${organizationId} and hour >= ${moment(range.from)} and hour < ${moment(range.to)}
       ${anyOf("model", filters.models)} ${anyOf("key_id", filters.keyIds)}
+      ${anyOf("key_id", filters.userIds)}
       ${inProjects(organizationId, filters.projectIds)} ${anyOf("service_tier", filters.serviceTiers)}
       ${ofWindows(filters.contextTokens)} ${withTag(filters.tag)}
       ${filters.batch === null ? sql.fragment`` : sql.fragment`and batch = ${filters.batch}`}

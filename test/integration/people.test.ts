@@ -53,7 +53,7 @@ describe("a member", () => {
       )
       .toEqual([[id, 6]]);
     const usage = await admin(
-      `/v1/organization/usage/completions?group_by=api_key_id&api_key_ids=${String(id)}`,
+      `/v1/organization/usage/completions?group_by=api_key_id&user_ids=${String(id)}`,
     );
     const results = (usage.body["data"] as { results: Record<string, unknown>[] }[]).flatMap(
       (bucket) => bucket.results,

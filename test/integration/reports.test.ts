@@ -133,6 +133,7 @@ describe("real traffic", () => {
       model_ids: ["m-chat,m-messages,m-responses", "m"],
       api_key_id: [String(key["id"]), "apikey_x"],
       workspace_ids: [String(key["project_id"]), "proj_x"],
+      user_ids: [`usr_x,${String(key["id"])}`, "usr_x"],
     };
     for (const path of all) {
       const { data: whole } = await report(path);
@@ -142,6 +143,18 @@ describe("real traffic", () => {
           (await report(path, `${name}=${nothing}`)).data.flatMap(({ results }) => results),
         ];
         expect({ path, name, found }).toEqual({ path, name, found: [whole, []] });
+      }
+    }
+  });
+
+  test("rule 5.13: filters hold together, and one that usage is not kept by is refused, never left out", async () => {
+    const { body: key } = await world.call(world.a.inference, "GET", "/v1/key");
+    for (const path of all) {
+      const { data } = await report(path, `api_key_ids=${String(key["id"])}&user_ids=usr_x`);
+      expect(data.flatMap(({ results }) => results)).toEqual([]);
+      for (const name of ["inference_geos[]", "speeds", "account_ids", "service_account_ids[]"]) {
+        const refused = await world.call(world.a.admin, "GET", `${path}?${name}=x`);
+        expect([refused.status, refused.raw]).toEqual([400, expect.stringContaining(`${name} is no filter`)]);
       }
     }
   });

@@ -70,6 +70,9 @@ const tags = z
 const filters = {
   models: ids,
   api_key_ids: ids,
+  user_ids: ids.describe(
+    "People, whose ids begin with `usr_`; repeated, separated by commas, or as `name[]`",
+  ),
   project_ids: ids.describe(
     "Repeated, separated by commas, or as `name[]`; `default` is the default project",
   ),
