@@ -58,6 +58,10 @@ const NAMESPACE = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
 const DEFAULT_NAMESPACE = "default";
 /** Aliases that one document may resolve to; more is a bomb. */
 const MAX_ALIASES = 100;
+/** What goes through values recurses. Without aliases the parser stops before this by itself. */
+const MAX_DEPTH = 1000;
+/** Of a path that is shown. */
+const MAX_STEPS = 32;
 
 type Json = Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): value is Json =>
@@ -81,6 +85,13 @@ export function parseFile(text: string): ParsedFile {
     try {
       const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES });
       if (value === null || value === undefined) continue;
+      const path: PropertyKey[] = [];
+      const endless = endlessAt(value, path, new Set());
+      if (endless !== null) {
+        const at = keyOffset(document, path) ?? document.range[0];
+        collected.faults.push({ ...fileFault(lines.linePos(at).line, endless), path: shortPath(path) });
+        continue;
+      }
       collect(value, { document: number, item: null }, firstLine(document, lines), collected);
     } catch (cause) {
       collected.faults.push(
@@ -90,6 +101,24 @@ export function parseFile(text: string): ParsedFile {
   }
   return collected;
 }
+
+/** What is wrong with a value that has no end, and in `path` where; null: it has one. */
+function endlessAt(value: unknown, path: PropertyKey[], above: Set<unknown>): string | null {
+  if (typeof value !== "object" || value === null) return null;
+  if (above.has(value)) return "holds itself through an alias";
+  if (above.size >= MAX_DEPTH) return "is nested too deeply";
+  above.add(value);
+  for (const [key, inner] of Object.entries(value)) {
+    path.push(Array.isArray(value) ? Number(key) : key);
+    const found = endlessAt(inner, path, above);
+    if (found !== null) return found;
+    path.pop();
+  }
+  above.delete(value);
+  return null;
+}
+
+const shortPath = (path: readonly PropertyKey[]) => pathText(path.slice(0, MAX_STEPS));
 
 /** The parser's sentence without its own line and column, which would contradict ours after a "---". */
 const yamlMessage = (message: string) =>
@@ -299,7 +328,7 @@ export function lineOf(text: string, position: FilePosition, path: string): numb
   return firstLine(document, lines);
 }
 
-function keyOffset(document: Document.Parsed, steps: readonly (string | number)[]): number | null {
+function keyOffset(document: Document.Parsed, steps: readonly PropertyKey[]): number | null {
   const parent: unknown = document.getIn(steps.slice(0, -1), true);
   const last = steps.at(-1);
   // The key's own place: a value may begin a line below it.

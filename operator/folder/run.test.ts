@@ -151,6 +151,29 @@ describe("watching", () => {
     await expectSoon(async () => (await newest())?.published?.routing.routes[0]?.displayName, "café");
   });
 
+  test("an alias inside of what it names holds up nothing but its file, and is named with its path", async () => {
+    await write("one.yaml", route("m"));
+    start();
+    await expectSoon(models, "m");
+    await write(
+      "one.yaml",
+      route("m").replace("maxOutputTokens: 10}", "maxOutputTokens: *all}").replace("{c", "&all {c"),
+    );
+    await write("two.yaml", route("n"));
+    await expectSoon(models, "m n");
+    expect(lines).toContain(
+      `${path("manifests", "one.yaml")}:5 spec.limits.maxOutputTokens: Unreadable: holds itself through an alias`,
+    );
+    // Each alias goes as deep again as the parser goes by itself.
+    const steps = Array.from({ length: 10 }, (_, step) => {
+      const inner = step === 0 ? "" : `*d${step - 1}`;
+      return `  a${step}: &d${step} ${"[".repeat(400)}${inner}${"]".repeat(400)}\n`;
+    });
+    await write("three.yaml", `${route("deep")}${steps.join("")}---\n${route("k")}`);
+    await expectSoon(models, "k m n");
+    expect(lines.join("\n")).toMatch(/three\.yaml:\d+ spec\.a2\S* Unreadable: is nested too deeply/);
+  });
+
   test("rule 1.13: an unknown field of a Secret is told, its values count, and nothing of its file is held up", async () => {
     const secret =
       "apiVersion: v1\nkind: Secret\nmetadata: {name: up, lables: {}}\nstringData: {key: value}\n";
