@@ -15,6 +15,8 @@ export interface FoundFile {
   /** Changes when the content may have. */
   readonly signature: string;
   readonly size: number;
+  /** Why it, a file or a folder, cannot be looked at; null: it can. */
+  readonly fault: string | null;
 }
 
 /**
@@ -26,7 +28,7 @@ export interface FoundFile {
 export function findManifests(root: string, enter: (folder: string) => void = () => {}): FoundFile[] {
   const found: FoundFile[] = [];
   const info = statSync(root);
-  if (info.isFile()) return [{ path: root, signature: signatureOf(info), size: info.size }];
+  if (info.isFile()) return [{ path: root, signature: signatureOf(info), size: info.size, fault: null }];
   walk(root, { found, enter }, new Set());
   return found.sort((one, other) => (one.path < other.path ? -1 : 1));
 }
@@ -45,15 +47,23 @@ function walk(folder: string, into: Walk, above: ReadonlySet<string>): void {
   for (const name of readdirSync(folder)) {
     if (name.startsWith(".") || name.endsWith("~")) continue;
     const path = join(folder, name);
-    // A file that vanishes between listing and looking is not there.
-    const info = statSync(path, { throwIfNoEntry: false });
-    if (info?.isDirectory()) walk(path, into, inside);
-    else if (info?.isFile() && /\.(ya?ml|json)$/i.test(name)) {
-      into.found.push({ path, signature: signatureOf(info), size: info.size });
-      if (into.found.length > MAX_FILES) throw new Error(`more than ${MAX_FILES} manifests under the folder`);
+    try {
+      // A file that vanishes between listing and looking is not there.
+      const info = statSync(path, { throwIfNoEntry: false });
+      if (info?.isDirectory()) walk(path, into, inside);
+      else if (info?.isFile() && /\.(ya?ml|json)$/i.test(name))
+        into.found.push({ path, signature: signatureOf(info), size: info.size, fault: null });
+    } catch (error) {
+      const code = (error as NodeJS.ErrnoException).code ?? "";
+      if (!UNSEEN.has(code)) throw error;
+      into.found.push({ path, signature: code, size: 0, fault: code });
     }
+    if (into.found.length > MAX_FILES) throw new Error(`more than ${MAX_FILES} manifests under the folder`);
   }
 }
+
+/** Errors that are about one file or folder and stay until somebody mends it. */
+const UNSEEN: ReadonlySet<string> = new Set(["EACCES", "EPERM", "ELOOP"]);
 
 const signatureOf = (info: { ino: number; size: number; mtimeMs: number; ctimeMs: number }) =>
   `${info.ino} ${info.size} ${info.mtimeMs} ${info.ctimeMs}`;

@@ -5,7 +5,7 @@
  */
 import { createHash, randomUUID } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { z } from "zod";
 import { isKind, type Kind } from "../api/kinds.ts";
 import { writeAtomically } from "./files.ts";
@@ -78,11 +78,11 @@ export class Identities {
     return identity;
   }
 
-  /** Everything that was last seen in one of the files. */
-  lastSeenIn(files: ReadonlySet<string>): { readonly named: Named; readonly identity: Identity }[] {
-    if (files.size === 0) return [];
+  /** Everything that was last seen in one of the files, or of the files below one of the folders. */
+  lastSeenIn(places: ReadonlySet<string>): { readonly named: Named; readonly identity: Identity }[] {
+    if (places.size === 0) return [];
     return [...this.#objects].flatMap(([key, identity]) => {
-      if (!files.has(identity.file)) return [];
+      if (!isWithin(identity.file, places)) return [];
       const [, kind = "", namespace = "", name = ""] = /^(\S+) ([^/]+)\/(.+)$/.exec(key) ?? [];
       return isKind(kind) ? [{ named: { kind, namespace, name }, identity }] : [];
     });
@@ -114,6 +114,16 @@ export class Identities {
     }
     return digest;
   }
+}
+
+function isWithin(file: string, places: ReadonlySet<string>): boolean {
+  let at = file;
+  while (!places.has(at)) {
+    const above = dirname(at);
+    if (above === at || above === ".") return false;
+    at = above;
+  }
+  return true;
 }
 
 function parseState(path: string, text: string): unknown {

@@ -232,6 +232,33 @@ describe("failures", () => {
   });
 });
 
+test("a file or folder that cannot be looked at keeps what it declared, is told, and holds up nothing else", async () => {
+  await fs.mkdir(path("team"));
+  const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: up}\nstringData: {key: value}\n";
+  await fs.writeFile(path("team", "one.yaml"), `${route("m")}---\n${secret}`);
+  await fs.symlink(path("team"), path("manifests", "team"));
+  await write("two.yaml", route("n"));
+  start();
+  await expectSoon(models, "m n");
+  for (const name of ["team", "two.yaml"]) {
+    await fs.symlink(name, path("manifests", ".loop"));
+    await fs.rename(path("manifests", ".loop"), path("manifests", name));
+  }
+  const credentials = "credentials: {secretKeyRef: {name: up, key: key}}";
+  await write("three.yaml", route("k").replace('a.example"', `a.example", ${credentials}`));
+  await expectSoon(models, "k m n");
+  for (const name of ["team", "two.yaml"])
+    expect(lines).toContain(`${path("manifests", name)}:1 Unreadable: cannot be read: ELOOP`);
+  await end();
+  start();
+  await write("three.yaml", route("k", "https://b.example"));
+  await expectSoon(
+    async () => (await newest())?.published?.routing.routes[0]?.upstreams[0]?.url,
+    "https://b.example/v1/messages",
+  );
+  expect(await models()).toBe("k m n");
+});
+
 describe("keys", () => {
   test("a missing key is generated, mode 0600, printed by place and never by value, and stays", async () => {
     await write("organization.yaml", organization);

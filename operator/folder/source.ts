@@ -1,7 +1,7 @@
 /** Observes a folder of manifests; reads again only the files that changed. */
 import { isUtf8 } from "node:buffer";
 import { readFile } from "node:fs/promises";
-import { join, relative } from "node:path";
+import { join, relative, sep } from "node:path";
 import { type Declared, type Fault, reference } from "../plan/objects.ts";
 import type { Observation } from "../reconcile.ts";
 import { findManifests, type FoundFile, MAX_FILE_BYTES } from "./files.ts";
@@ -75,16 +75,18 @@ export class FolderSource {
     this.#files = files;
   }
 
-  async #read({ path, signature, size }: FoundFile, before: CachedFile | undefined): Promise<CachedFile> {
-    const parsed =
-      size > MAX_FILE_BYTES
-        ? unreadable(1, `is larger than ${MAX_FILE_BYTES / 1024 / 1024} MiB`)
-        : await readFile(path).then(parseBytes, (error: NodeJS.ErrnoException) =>
-            unreadable(1, `cannot be read: ${error.code ?? error.message}`),
-          );
+  async #read(found: FoundFile, before: CachedFile | undefined): Promise<CachedFile> {
+    const { path, signature } = found;
+    const parsed = await parseFound(found);
     // Secrets have no last published entry to fall back to: what the file last said of them stays.
-    const kept = isBroken(parsed) ? (before?.parsed.secrets ?? []) : [];
+    const kept = isBroken(parsed) ? (before?.parsed.secrets ?? this.#secretsBelow(path)) : [];
     return { signature, parsed: { ...parsed, secrets: mergeSecrets(kept, parsed.secrets) } };
+  }
+
+  /** What the files of a folder last said that cannot be looked at any more. */
+  #secretsBelow(folder: string): readonly SecretDocument[] {
+    const inside = [...this.#files].filter(([path]) => path.startsWith(`${folder}${sep}`));
+    return inside.flatMap(([, { parsed }]) => parsed.secrets);
   }
 
   /** Every object of every file, and in faulty files those that were there before and cannot be found now. */
@@ -169,6 +171,14 @@ export class FolderSource {
       }
     return secrets;
   }
+}
+
+async function parseFound({ path, size, fault }: FoundFile): Promise<ParsedFile> {
+  if (fault !== null) return unreadable(1, `cannot be read: ${fault}`);
+  if (size > MAX_FILE_BYTES) return unreadable(1, `is larger than ${MAX_FILE_BYTES / 1024 / 1024} MiB`);
+  return await readFile(path).then(parseBytes, (error: NodeJS.ErrnoException) =>
+    unreadable(1, `cannot be read: ${error.code ?? error.message}`),
+  );
 }
 
 const unreadable = (line: number, message: string): ParsedFile => ({
