@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { routingSchema } from "../dataplane/config/schema.ts";
 import { KINDS } from "./api/kinds.ts";
-import { lineOf, parseFile, type Manifest } from "./folder/parse.ts";
+import { linesOf, parseFile, type Manifest } from "./folder/parse.ts";
 import { compile } from "./plan/compile.ts";
 import { type Declared, reference, type Verdict } from "./plan/objects.ts";
 import { runs } from "../test/fakes/runs.ts";
@@ -179,7 +179,7 @@ describe("random mutations", () => {
           expect(message).not.toBe("");
         }
         for (const { position } of parsed.manifests)
-          expect(lineOf(changed, position, "spec.upstreams[0].baseURL")).toBeGreaterThan(0);
+          expect(linesOf(changed)(position, "spec.upstreams[0].baseURL")).toBeGreaterThan(0);
         const others = manifests.filter((one) => !files[file]?.manifests.includes(one));
         const objects = [...parsed.manifests, ...others].map((one) => declared(one, one.spec, 2));
         const { verdicts, routing } = compile({ objects: unique(objects), secrets, published: null });

@@ -1,4 +1,6 @@
 import { spawnSync } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
 import { faultLine, validateFolder } from "./validate.ts";
@@ -29,6 +31,22 @@ describe("npm run validate", { timeout: 60_000 }, () => {
       "test/golden/compile/broken-file/step-3/all.yaml:12 Organisation/acme kind: Invalid: must be one of ModelRoute, ToolPolicy, PriceTable, Organization",
       "test/golden/compile/broken-file/step-3/prices.yaml:2 Unreadable: is not valid YAML: Flow sequence in block collection must be sufficiently indented and end with a ]",
     ]);
+  });
+
+  test("many faults of one file take no longer than reading it a few times", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "gapura-validate-"));
+    const routes = Array.from(
+      { length: 1500 },
+      (_, number) =>
+        `apiVersion: gapura.dev/v1alpha1\nkind: ModelRoute\nmetadata: {name: m${number}}\nspec:\n  model: m${number}\n  limits: {contextTokens: 1, maxOutputTokens: 1}\n  upstreams: [{name: a, dialect: Messages, baseURL: "https://a.example"}]\n`,
+    );
+    await writeFile(join(folder, "routes.yaml"), routes.join("---\n"));
+    const startedMs = Date.now();
+    const { faults } = await validateFolder(folder);
+    await rm(folder, { recursive: true });
+    // Each route lacks a price. Read again for each, the file took minutes.
+    expect(faults.map(({ line }) => line)).toEqual(routes.map((_, number) => 8 * number + 5));
+    expect(Date.now() - startedMs).toBeLessThan(30_000);
   });
 
   test("--format json says the same to programs", () => {

@@ -6,7 +6,7 @@ import { readFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Identities } from "./folder/identities.ts";
 import { newKey } from "./new-key.ts";
-import { lineOf } from "./folder/parse.ts";
+import { type LineOf, linesOf } from "./folder/parse.ts";
 import { FolderSource } from "./folder/source.ts";
 import { compile } from "./plan/compile.ts";
 import type { Secrets, WantedKey } from "./plan/objects.ts";
@@ -46,15 +46,15 @@ export async function validateFolder(folder: string, tenancy: Tenancy = TRUSTED)
       : compile({ objects, secrets: withKeys(secrets, first.wanted), published: null, tenancy });
 
   const found: FoundFault[] = faults.map(({ hidesObject: _, ...fault }) => fault);
-  const texts = new Map<string, string>();
+  const files = new Map<string, LineOf>();
   for (const { object, accepted, resolved } of verdicts) {
     const origin = origins.get(object);
     if (origin === undefined) continue;
     for (const { path, reason, message } of [...accepted, ...resolved]) {
-      const text = texts.get(origin.file) ?? (await readFile(origin.file, "utf8"));
-      texts.set(origin.file, text);
+      const lineOf = files.get(origin.file) ?? linesOf(await readFile(origin.file, "utf8"));
+      files.set(origin.file, lineOf);
       const { kind, namespace, name } = object;
-      const line = lineOf(text, origin.position, path);
+      const line = lineOf(origin.position, path);
       found.push({ file: origin.file, line, kind, namespace, name, path, reason, message });
     }
   }

@@ -311,21 +311,23 @@ function decodeBase64(text: string): string | null {
   return Buffer.from(compact, "base64").toString("utf8");
 }
 
-/**
- * The line on which a fault lies: of the field itself, or of the innermost thing around it that the text holds.
- * Reads the text again; only `validate` asks, and only for files with faults.
- */
-export function lineOf(text: string, position: FilePosition, path: string): number {
+/** The line on which a fault lies: of the field itself, or of the innermost thing around it that the text holds. */
+export type LineOf = (position: FilePosition, path: string) => number;
+
+/** Reads the text again, once for all faults in it; only `validate` asks, and only for files with faults. */
+export function linesOf(text: string): LineOf {
   const { documents, lines } = readDocuments(text);
-  const document = documents[position.document];
-  if (document === undefined) return 1;
-  const root = position.item === null ? [] : ["items", position.item];
-  const steps = [...root, ...pathSteps(path)];
-  for (let length = steps.length; length >= 0; length -= 1) {
-    const found = keyOffset(document, steps.slice(0, length));
-    if (found !== null) return lines.linePos(found).line;
-  }
-  return firstLine(document, lines);
+  return (position, path) => {
+    const document = documents[position.document];
+    if (document === undefined) return 1;
+    const root = position.item === null ? [] : ["items", position.item];
+    const steps = [...root, ...pathSteps(path)];
+    for (let length = steps.length; length >= 0; length -= 1) {
+      const found = keyOffset(document, steps.slice(0, length));
+      if (found !== null) return lines.linePos(found).line;
+    }
+    return firstLine(document, lines);
+  };
 }
 
 function keyOffset(document: Document.Parsed, steps: readonly PropertyKey[]): number | null {
