@@ -16,14 +16,19 @@ export function printHowToCall(address: string, routing: Routing, data: string):
     const place = file === undefined ? "in a Secret of your manifests" : shown(file);
     console.log(`${what} ${name} of ${organization.id}: ${place}`);
   }
-  const file = keys
-    .filter(({ what, organization }) => what === "key" && !organization.suspended)
-    .map(({ sha256 }) => files.get(sha256))
-    .find((path) => path !== undefined);
+  const usable = keys.filter(
+    ({ what, organization, sha256 }) => what === "key" && !organization.suspended && files.has(sha256),
+  );
+  const chosen = usable.find(({ organization }) => hasGrants(organization)) ?? usable[0];
+  const file = chosen === undefined ? undefined : files.get(chosen.sha256);
   const key = file === undefined ? "$GAPURA_KEY" : `$(cat ${quoted(shown(file))})`;
   if (file === undefined) console.log("export GAPURA_KEY=... with one of your keys, then try:");
   for (const line of curlLines(address, key, routing)) console.log(line);
 }
+
+/** Whether its manifest gives it credit; without any it is answered 402. */
+const hasGrants = ({ grants }: Routing["organizations"][number]): boolean =>
+  grants.reduce((sum, { amountMicros }) => sum + BigInt(amountMicros), 0n) > 0n;
 
 function curlLines(address: string, key: string, { routes }: Routing): string[] {
   const modelFor = (dialect: "messages" | "chat" | "responses") =>
