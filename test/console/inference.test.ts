@@ -95,6 +95,31 @@ test("a batch ends before one's eyes; its failed lines tell why, its results com
   ).toHaveLength(2);
 });
 
+test("a batch that failed at its input is seen to have failed, with the reason of each line", async () => {
+  const form = new FormData();
+  form.set("purpose", "batch");
+  form.set("file", new Blob(['{"custom_id": "one"}\nnot JSON']), "bad.jsonl");
+  const uploaded = await fetch(`${url}/v1/files`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${inference}` },
+    body: form,
+  });
+  const { id: input } = (await uploaded.json()) as { id: string };
+  const { id } = await api(inference, "POST", "/v1/batches", {
+    input_file_id: input,
+    endpoint: "/v1/responses",
+    completion_window: "24h",
+  });
+  await open("batches");
+  const row = page.getByRole("row").filter({ hasText: String(id) });
+  await row.locator(".badge.bad").getByText("failed").waitFor();
+  await row.getByRole("button", { name: "Failed lines" }).click();
+  const lines = page.getByRole("dialog").getByRole("row");
+  await lines.filter({ hasText: "2" }).getByText("invalid_json_line").waitFor();
+  expect(await lines.count()).toBe(3);
+  await page.keyboard.press("Escape");
+});
+
 test("prices stand on Costs as they apply now, with tiers and announced changes, and as the API tells them", async () => {
   const other = await openPage(browser, url, desk);
   await signIn(other.page, url, many.admin);

@@ -135,6 +135,19 @@ export const batch = named(
       "expired",
       "cancelled",
     ]),
+    errors: z
+      .looseObject({
+        object: z.literal("list"),
+        data: z.array(
+          z.looseObject({
+            code: z.string(),
+            message: z.string(),
+            param: z.string().nullable(),
+            line: z.int().nullable(),
+          }),
+        ),
+      })
+      .nullable(),
     input_file_id: z.string(),
     output_file_id: z.string().nullable(),
     error_file_id: z.string().nullable(),

@@ -662,6 +662,15 @@ export type Batch = {
   readonly endpoint: "/v1/chat/completions" | "/v1/responses";
   readonly completion_window: "24h";
   readonly status: "validating" | "in_progress" | "finalizing" | "cancelling" | "completed" | "failed" | "expired" | "cancelled";
+  readonly errors: {
+    readonly object: "list";
+    readonly data: readonly ({
+      readonly code: string;
+      readonly message: string;
+      readonly param: string | null;
+      readonly line: number | null;
+    })[];
+  } | null;
   readonly input_file_id: string;
   readonly output_file_id: string | null;
   readonly error_file_id: string | null;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { failedLines } from "./batch-lines.ts";
+import { failedLines, inputFailures } from "./batch-lines.ts";
 
 test("failed lines of both kinds are told with code and message, succeeded ones left out", () => {
   const lines = [
@@ -21,9 +21,21 @@ test("failed lines of both kinds are told with code and message, succeeded ones 
     { custom_id: "f", response: null, error: { code: "upstream_error", message: "Gone." } },
   ];
   expect(failedLines(lines.map((line) => JSON.stringify(line)).join("\n"))).toEqual([
-    { customId: "b", code: "invalid_request", message: "No." },
-    { customId: "c", code: "expired", message: "" },
-    { customId: "e", code: "bad", message: "Bad." },
-    { customId: "f", code: "upstream_error", message: "Gone." },
+    { line: "b", code: "invalid_request", message: "No." },
+    { line: "c", code: "expired", message: "" },
+    { line: "e", code: "bad", message: "Bad." },
+    { line: "f", code: "upstream_error", message: "Gone." },
   ]);
+});
+
+test("what is wrong with an input file is told by the numbers of its lines, or of all of it", () => {
+  const data = [
+    { code: "invalid_json_line", message: "No JSON.", param: null, line: 3 },
+    { code: "empty_file", message: "Nothing.", param: "input_file_id", line: null },
+  ];
+  expect(inputFailures({ object: "list", data })).toEqual([
+    { line: "3", code: "invalid_json_line", message: "No JSON." },
+    { line: "–", code: "empty_file", message: "Nothing." },
+  ]);
+  expect(inputFailures(null)).toEqual([]);
 });

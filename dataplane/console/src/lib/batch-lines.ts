@@ -1,6 +1,9 @@
-/** The failed lines of a batch's results, of either kind. */
+/** The failed lines of a batch: of its results, of either kind, or of the file that it was to be made from. */
+import type { Batch } from "../api/schema.ts";
+
 export interface FailedLine {
-  readonly customId: string;
+  /** Its `custom_id`, or its number in the input file. */
+  readonly line: string;
   readonly code: string;
   readonly message: string;
 }
@@ -37,13 +40,17 @@ export function failedLines(text: string): FailedLine[] {
   return found;
 }
 
-function failureOf({ custom_id: customId = "", result, error, response }: ResultLine): FailedLine | null {
+/** Why a batch ran nothing; what is wrong with the file as a whole has no line. */
+export const inputFailures = (errors: Batch["errors"]): FailedLine[] =>
+  (errors?.data ?? []).map(({ line, code, message }) => ({ line: line?.toString() ?? "–", code, message }));
+
+function failureOf({ custom_id: line = "", result, error, response }: ResultLine): FailedLine | null {
   if (result !== undefined) {
     if (result.type === "succeeded") return null;
     const body = result.error?.error ?? result.error;
-    return { customId, code: body?.type ?? result.type, message: body?.message ?? "" };
+    return { line, code: body?.type ?? result.type, message: body?.message ?? "" };
   }
   const body = error ?? ((response?.status_code ?? 0) >= 400 ? (response?.body?.error ?? {}) : null);
   if (body === null) return null;
-  return { customId, code: body.code ?? body.type ?? "", message: body.message ?? "" };
+  return { line, code: body.code ?? body.type ?? "", message: body.message ?? "" };
 }

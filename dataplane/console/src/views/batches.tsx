@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { everyPage, send } from "../api/client.ts";
 import type { Batch, MessageBatch } from "../api/schema.ts";
-import { failedLines, type FailedLine } from "../lib/batch-lines.ts";
+import { failedLines, inputFailures, type FailedLine } from "../lib/batch-lines.ts";
 import { download } from "../lib/csv.ts";
 import { useLoad } from "../lib/load.ts";
 import { useStore } from "../lib/store.ts";
@@ -33,6 +33,8 @@ interface Row {
   readonly results: string | null;
   /** Where its failed lines are. */
   readonly failures: string | null;
+  /** Why it ran nothing. */
+  readonly refused: readonly FailedLine[];
 }
 
 const content = (file: string | null): string | null =>
@@ -55,6 +57,7 @@ function messagesRow(batch: MessageBatch): Row {
     expiresAt: batch.expires_at,
     results,
     failures: failed > 0 ? results : null,
+    refused: [],
   };
 }
 
@@ -75,7 +78,15 @@ function openaiRow(batch: Batch): Row {
     expiresAt: batch.created_at + 86_400,
     results: content(batch.output_file_id),
     failures: content(batch.error_file_id),
+    refused: inputFailures(batch.errors),
   };
+}
+
+/** Good is what ended with something to show. */
+function badgeOf({ status, isRunning, succeeded, failed }: Row) {
+  if (isRunning) return "warn";
+  if (status === "cancelled") return "calm";
+  return ["failed", "expired"].includes(status) || (failed > 0 && succeeded === 0) ? "bad" : "good";
 }
 
 async function readBatches(signal: AbortSignal): Promise<Row[]> {
@@ -159,11 +170,7 @@ function BatchList() {
                 },
                 {
                   title: t.common.status,
-                  cell: ({ status: told, isRunning, failed, succeeded }) => (
-                    <Badge kind={isRunning ? "warn" : failed > 0 && succeeded === 0 ? "bad" : "good"}>
-                      {told.replaceAll("_", " ")}
-                    </Badge>
-                  ),
+                  cell: (row) => <Badge kind={badgeOf(row)}>{row.status.replaceAll("_", " ")}</Badge>,
                 },
                 { title: t.batches.total, numeric: true, cell: ({ total }) => formatCount(total, t) },
                 {
@@ -191,7 +198,7 @@ function BatchList() {
                           {t.batches.download}
                         </Button>
                       )}
-                      {row.failures !== null && (
+                      {(row.failures !== null || row.refused.length > 0) && (
                         <Button kind="quiet" onClick={() => setAsked({ kind: "failures", row })}>
                           {t.batches.failures}
                         </Button>
@@ -230,8 +237,9 @@ function BatchList() {
 function Failures({ row, onClose }: { row: Row; onClose: () => void }) {
   const t = useTexts();
   const loaded = useLoad(
-    async (signal): Promise<FailedLine[]> => {
-      const answer = await send(inferenceKey.value ?? "", row.failures ?? "", { signal });
+    async (signal): Promise<readonly FailedLine[]> => {
+      if (row.failures === null) return row.refused;
+      const answer = await send(inferenceKey.value ?? "", row.failures, { signal });
       return failedLines(await answer.text());
     },
     [row.id],
@@ -244,9 +252,9 @@ function Failures({ row, onClose }: { row: Row; onClose: () => void }) {
             <Table
               name={t.batches.failures}
               rows={lines}
-              id={({ customId }) => customId}
+              id={({ line }) => line}
               columns={[
-                { title: t.batches.line, heads: true, cell: ({ customId }) => customId },
+                { title: t.batches.line, heads: true, cell: ({ line }) => line },
                 {
                   title: t.batches.reason,
                   cell: ({ code, message }) => (
