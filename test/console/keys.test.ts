@@ -70,6 +70,18 @@ test("a key's whole life: made, shown once, renamed, switched off and on, delete
   expect(faults).toEqual([]);
 });
 
+test("a key that has expired is not told to be active", async () => {
+  const expires_at = new Date(Date.now() + 2000).toISOString();
+  const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "short-lived", expires_at });
+  await expect.poll(() => statusOf(String(made["key"]))).toBe(401);
+  await page.goto(`${url}/console/keys`);
+  await row("short-lived").getByText("Expired", { exact: true }).waitFor();
+  await page.getByLabel("Status").selectOption("active");
+  await row("short-lived").waitFor({ state: "detached" });
+  await page.getByLabel("Status").selectOption("expired");
+  await row("short-lived").waitFor();
+});
+
 const projectRow = () =>
   page.getByRole("table", { name: "Projects" }).getByRole("row").filter({ hasText: "default" });
 

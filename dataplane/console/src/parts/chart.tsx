@@ -3,6 +3,8 @@
  * table beneath a chart holds the exact figures, and is what readers that do not see get.
  */
 import { useState } from "preact/hooks";
+import { useStore } from "../lib/store.ts";
+import { formatTick, language } from "../texts/texts.ts";
 
 export interface Series {
   readonly name: string;
@@ -21,9 +23,9 @@ interface ChartProps {
 
 export const MOST_SERIES = 8;
 const LINES = 4;
-const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
 
 export function Chart({ name, moments, series, format }: ChartProps) {
+  const spoken = useStore(language);
   const [pointed, setPointed] = useState<number | null>(null);
   const totals = moments.map((_, index) =>
     series.reduce((total, { values }) => total + (values[index] ?? 0), 0),
@@ -48,7 +50,7 @@ export function Chart({ name, moments, series, format }: ChartProps) {
         {ticks.map((tick) => (
           <div key={tick}>
             <span class="tick" style={{ top: percent(top - tick, top) }}>
-              {compact.format(tick)}
+              {formatTick(tick, spoken)}
             </span>
             <span class="grid-line" style={{ top: percent(top - tick, top) }} />
           </div>

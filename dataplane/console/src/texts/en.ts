@@ -1,3 +1,6 @@
+const counted = (count: string, one: string, many: string): string =>
+  `${count} ${count === "1" ? one : many}`;
+
 /** Every text of the console. Another language is another file of this form (id.ts). */
 export const en = {
   separators: { group: ",", decimal: "." },
@@ -92,7 +95,8 @@ export const en = {
     created: "Created",
     expires: "Expires",
     expiresHint: "UTC; empty for never.",
-    statuses: { active: "Active", inactive: "Inactive" },
+    noExpiry: "Never",
+    statuses: { active: "Active", inactive: "Inactive", expired: "Expired" },
     projectStatuses: { active: "Active", archived: "Archived" },
     limit: "Credit limit",
     limitHint: "Credits; without one, whatever the organization has may be spent.",
@@ -152,8 +156,8 @@ export const en = {
     per: { day: "a day", week: "a week", month: "a month", total: "in total" },
     held: (credits: string) => `${credits} reserved by running requests.`,
     anew: "Begins anew",
-    requestsAMinute: (count: string) => `${count} requests a minute`,
-    tokensAMinute: (count: string) => `${count} tokens a minute`,
+    requestsAMinute: (count: string) => `${counted(count, "request", "requests")} a minute`,
+    tokensAMinute: (count: string) => `${counted(count, "token", "tokens")} a minute`,
     atOnce: (count: string) => `${count} at once`,
   },
   overview: {
@@ -162,7 +166,7 @@ export const en = {
     spent: (days: number) => `Spent in ${days} days`,
     requests: (days: number) => `Requests in ${days} days`,
     forecast: "Forecast",
-    lasts: (days: string) => `About ${days} days`,
+    lasts: (days: string) => (days === "0" ? "Less than a day" : `About ${counted(days, "day", "days")}`),
     pace: (credits: string, days: number) =>
       `A forecast: at ${credits} credits a day, the mean of the last ${days} whole days`,
     nothingLeft: "No credit left",
@@ -172,7 +176,8 @@ export const en = {
     unused: "Nothing was called in the last 30 days",
     begin: "Programs call with an inference key:",
     errors: "Errors",
-    ofNewest: (count: string) => `Of the newest ${count} requests`,
+    ofNewest: (count: string) =>
+      count === "1" ? "Of the newest request" : `Of the newest ${count} requests`,
     firstByte: (percent: number) => `First byte, p${percent}`,
     failures: "Last failures",
     allRequests: "All requests",
@@ -352,7 +357,7 @@ export const en = {
     size: "Size",
     expires: "Expires",
     download: "Download",
-    bytes: (count: string) => `${count} bytes`,
+    bytes: (count: string) => counted(count, "byte", "bytes"),
     room: "Storage used",
     used: (bytes: string, most: string) => `${bytes} of ${most} used`,
     count: (files: string, most: string) => `${files} of ${most} files`,

@@ -95,7 +95,8 @@ export const id: Texts = {
     created: "Dibuat",
     expires: "Berakhir",
     expiresHint: "UTC; kosong berarti tidak pernah.",
-    statuses: { active: "Aktif", inactive: "Nonaktif" },
+    noExpiry: "Tidak pernah",
+    statuses: { active: "Aktif", inactive: "Nonaktif", expired: "Kedaluwarsa" },
     projectStatuses: { active: "Aktif", archived: "Diarsipkan" },
     limit: "Batas kredit",
     limitHint: "Dalam kredit; tanpa batas, semua kredit organisasi boleh dipakai.",
@@ -164,7 +165,7 @@ export const id: Texts = {
     spent: (days: number) => `Terpakai dalam ${days} hari`,
     requests: (days: number) => `Permintaan dalam ${days} hari`,
     forecast: "Perkiraan",
-    lasts: (days: string) => `Sekitar ${days} hari`,
+    lasts: (days: string) => (days === "0" ? "Kurang dari sehari" : `Sekitar ${days} hari`),
     pace: (credits: string, days: number) =>
       `Perkiraan: dengan ${credits} kredit per hari, rata-rata ${days} hari penuh terakhir`,
     nothingLeft: "Kredit habis",
@@ -288,7 +289,7 @@ export const id: Texts = {
     imageOutput: "Gambar keluar",
     health: "Kesehatan",
     healths: {
-      unknown: "Belum dipanggil",
+      unknown: "Belakangan tidak dipanggil",
       good: "Menjawab",
       shaky: "Sebagian gagal",
       failing: "Gagal",

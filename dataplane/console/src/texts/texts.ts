@@ -29,6 +29,9 @@ export const keptLanguage = (): string => localStorage.getItem(KEPT_LANGUAGE) ??
 
 export const formatCount = (count: number, { separators }: Texts): string =>
   formatDecimal(String(count), separators);
+/** On an axis: round, with three digits that count. */
+export const formatTick = (value: number, of: Language): string =>
+  new Intl.NumberFormat(of, { notation: "compact", maximumSignificantDigits: 3 }).format(value);
 /** Credits in full, down to the micro-credit. */
 export const formatCredits = (credits: string, { separators }: Texts): string =>
   formatDecimal(credits, separators);

@@ -1,6 +1,7 @@
 /** Keys, people and projects: who may call. */
 import { useState } from "preact/hooks";
 import type { ApiKey, Project, User } from "../api/schema.ts";
+import { momentOf } from "../lib/days.ts";
 import { useLoad } from "../lib/load.ts";
 import { forgetNames, namesOf, readKeys, readPeople, readProjects } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
@@ -75,6 +76,7 @@ export default function Keys() {
                   ["", t.common.all],
                   ["active", t.keys.statuses.active],
                   ["inactive", t.keys.statuses.inactive],
+                  ["expired", t.keys.statuses.expired],
                 ]}
               />
               <IdChoice
@@ -114,10 +116,16 @@ export default function Keys() {
   );
 }
 
+/** What a key is to whoever calls with it: one that has expired is refused, whatever its switch says. */
+function stateOf({ status, expires_at: expiry }: ApiKey): keyof Texts["keys"]["statuses"] {
+  return status === "active" && expiry !== null && momentOf(expiry) <= Date.now() ? "expired" : status;
+}
+
 function matches(key: ApiKey, query: URLSearchParams): boolean {
   const search = (query.get("search") ?? "").trim().toLowerCase();
+  const state = stateOf(key);
   return (
-    (query.get("status") ?? key.status) === key.status &&
+    (query.get("status") ?? state) === state &&
     (query.get("project") ?? key.workspace_id) === key.workspace_id &&
     (search === "" ||
       [key.name, key.id, key.partial_key_hint].some((text) => text.toLowerCase().includes(search)))
@@ -150,7 +158,7 @@ function KeyTable({ keys, isFiltered, projects, onAsk }: KeyTableProps) {
       ),
     },
     { title: t.keys.project, cell: (key) => projectName(key.workspace_id) },
-    { title: t.common.status, cell: (key) => <KeyStatus status={key.status} t={t} /> },
+    { title: t.common.status, cell: (key) => <KeyState state={stateOf(key)} t={t} /> },
     {
       title: t.limits.name,
       cell: ({ limits, standing }) => <LimitsShown limits={limits} standing={standing} of="key" />,
@@ -168,15 +176,15 @@ function KeyTable({ keys, isFiltered, projects, onAsk }: KeyTableProps) {
     },
     {
       title: t.keys.expires,
-      cell: (key) => (key.expires_at === null ? t.common.never : <Moment at={key.expires_at} />),
+      cell: (key) => (key.expires_at === null ? t.keys.noExpiry : <Moment at={key.expires_at} />),
     },
     { title: t.common.actions, cell: (key) => <KeyActions apiKey={key} onAsk={onAsk} /> },
   ];
   return <Table name={t.keys.list} columns={columns} rows={keys} id={({ id }) => id} />;
 }
 
-function KeyStatus({ status, t }: { status: ApiKey["status"]; t: Texts }) {
-  return <Badge kind={status === "active" ? "good" : "calm"}>{t.keys.statuses[status]}</Badge>;
+function KeyState({ state, t }: { state: ReturnType<typeof stateOf>; t: Texts }) {
+  return <Badge kind={state === "active" ? "good" : "calm"}>{t.keys.statuses[state]}</Badge>;
 }
 
 function KeyActions({ apiKey, onAsk }: { apiKey: ApiKey; onAsk: (asked: Asked) => void }) {

@@ -1,0 +1,32 @@
+import { expect, test } from "vitest";
+import { en } from "./en.ts";
+import { formatTick } from "./texts.ts";
+
+test("the lines of a chart are told as they are, in the page's own way of writing", () => {
+  const quarters = [0.015, 0.03, 0.045, 0.00125, 1250, 3_750_000];
+  expect(quarters.map((value) => formatTick(value, "en"))).toEqual([
+    "0.015",
+    "0.03",
+    "0.045",
+    "0.00125",
+    "1.25K",
+    "3.75M",
+  ]);
+  expect(formatTick(0.015, "id")).toBe("0,015");
+});
+
+test("one of something is told in the singular", () => {
+  const { limits, overview, files } = en;
+  expect([
+    limits.requestsAMinute("1"),
+    limits.tokensAMinute("1"),
+    overview.ofNewest("1"),
+    overview.lasts("1"),
+    files.bytes("1"),
+  ]).toEqual(["1 request a minute", "1 token a minute", "Of the newest request", "About 1 day", "1 byte"]);
+  expect([overview.lasts("0"), overview.lasts("1,000"), files.bytes("0")]).toEqual([
+    "Less than a day",
+    "About 1,000 days",
+    "0 bytes",
+  ]);
+});
