@@ -100,6 +100,31 @@ describe.each([
   });
 });
 
+test("a view is fetched again when the service is back, and nobody is signed out for it", async () => {
+  const { page, faults } = await openPage(browser, url, desk);
+  await signIn(page, url, admin, false);
+  const problem = page.getByRole("main").getByText("The service does not answer.");
+  const tryAgain = page.getByRole("main").getByRole("button", { name: "Try again" });
+  await page.route("**/*", (route) => route.abort());
+  await page.getByRole("navigation").getByRole("link", { name: "Usage", exact: true }).click();
+  await problem.waitFor();
+  await Promise.all([
+    page.waitForEvent("requestfailed", (request) => request.method() === "HEAD"),
+    tryAgain.click(),
+  ]);
+  await problem.waitFor();
+  await page.unroute("**/*");
+  await tryAgain.click();
+  await page.getByLabel("Interval").waitFor();
+  expect(faults).toEqual([]);
+  // Files of an old build are gone for good: the page itself is loaded anew, and knows nobody.
+  await page.route("**/assets/costs*", (route) => route.fulfill({ status: 404 }));
+  await page.getByRole("navigation").getByRole("link", { name: "Costs", exact: true }).click();
+  await tryAgain.click();
+  await page.getByLabel("Admin key").waitFor();
+  await page.context().close();
+});
+
 test("the organization and its credit stand on every page, as the API tells them", async () => {
   const { page } = await openPage(browser, url, desk);
   await signIn(page, url, admin);

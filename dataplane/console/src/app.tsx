@@ -45,11 +45,20 @@ export function App() {
   );
 }
 
+/** Whether the page itself can be had now. */
+const isServed = (): Promise<boolean> =>
+  fetch(location.pathname, { method: "HEAD", cache: "no-store" }).then(
+    ({ ok }) => ok,
+    () => false,
+  );
+
 function CurrentView() {
   const t = useTexts();
   const { view } = useStore(place);
   const [shown, setShown] = useState<{ readonly view: View; readonly Component: ComponentType } | null>(null);
   const [problem, setProblem] = useState<Error | null>(null);
+  /** The view that was asked for again. */
+  const [again, setAgain] = useState<{ readonly view: View } | null>(null);
   useEffect(() => {
     let isCurrent = true;
     setProblem(null);
@@ -58,22 +67,23 @@ function CurrentView() {
         (module) => {
           if (isCurrent) setShown({ view, Component: module.default });
         },
-        (error: unknown) => {
-          if (isCurrent) setProblem(error instanceof Error ? error : new Error(String(error)));
+        async (error: unknown) => {
+          // A new build has other files: the page itself is old. Loaded anew it forgets a key that does not stay.
+          if (again?.view === view && (await isServed())) location.reload();
+          else if (isCurrent) setProblem(error instanceof Error ? error : new Error(String(error)));
         },
       );
     return () => {
       isCurrent = false;
     };
-  }, [view]);
+  }, [view, again]);
   if (view === null)
     return (
       <p>
         {t.shell.notFoundHint} <ViewLink to="overview">{t.shell.toOverview}</ViewLink>
       </p>
     );
-  // A new build has other files: the page itself is old.
-  if (problem !== null) return <Problem problem={problem} again={() => location.reload()} />;
+  if (problem !== null) return <Problem problem={problem} again={() => setAgain({ view })} />;
   if (shown?.view !== view) return <div class="skeleton" aria-busy="true" />;
   return <shown.Component />;
 }
