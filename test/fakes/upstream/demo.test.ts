@@ -104,5 +104,7 @@ describe("the demo model", () => {
       },
     });
     expect(JSON.parse(response.output_text)).toMatchObject({ rivers: 3 });
+    // By this LangChain knows that there is something to parse.
+    expect(response.text?.format).toMatchObject({ type: "json_schema", name: "fact" });
   });
 });

@@ -29,6 +29,8 @@ export interface ReadRequest {
   readonly thinking: boolean;
   /** Schema of the structured output that was asked for. */
   readonly outputSchema: Json | null;
+  /** Responses: `text.format`. */
+  readonly textFormat: Json;
   /** Rough count of the whole body. */
   readonly inputTokens: number;
 }
@@ -72,6 +74,7 @@ export function readRequest(dialect: Dialect, bodyText: string): ReadRequest {
       !["", "none"].includes(string(body["reasoning_effort"])) ||
       !["", "none"].includes(string(object(body["reasoning"])["effort"])),
     outputSchema: readOutputSchema(body),
+    textFormat: { type: "text", ...object(object(body["text"])["format"]) },
     inputTokens: Math.max(1, Math.ceil(bodyText.length / 4)),
   };
 }

@@ -201,7 +201,7 @@ function shell(answer: Answer, context: RenderContext) {
     service_tier: answer.tiers?.service_tier ?? "default",
     store: false,
     temperature: 1,
-    text: { format: { type: "text" } },
+    text: { format: context.textFormat },
     tool_choice: "auto",
     tools: [],
     top_logprobs: 0,

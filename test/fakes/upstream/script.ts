@@ -165,6 +165,8 @@ export interface RenderContext {
   readonly includeUsage: boolean;
   /** Responses: the client asked for the content of reasoning. */
   readonly includeReasoning: boolean;
+  /** Responses: what `text` said of the answer's form, which the answer repeats. */
+  readonly textFormat: object;
   /** Chat: number of choices. */
   readonly choices: number;
   /** Estimated tokens of the request, where the script does not say. */

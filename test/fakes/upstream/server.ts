@@ -208,6 +208,7 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
         createdAt: options.createdAt ?? 1_795_000_000,
         includeUsage: read.includeUsage,
         includeReasoning: read.includeReasoning,
+        textFormat: read.textFormat,
         choices: read.choices,
         inputTokens: read.inputTokens,
         noUsage: step.faults?.noUsage === true,
