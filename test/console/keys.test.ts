@@ -20,7 +20,10 @@ afterAll(async () => {
 });
 
 const row = (name: string) =>
-  page.getByRole("table", { name: "Keys" }).getByRole("row").filter({ hasText: name });
+  page
+    .getByRole("table", { name: /^(Keys|Kunci)$/ })
+    .getByRole("row")
+    .filter({ hasText: name });
 const statusOf = async (key: string) =>
   (await fetch(`${url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })).status;
 const press = async (name: string, button: string) => {
@@ -68,6 +71,26 @@ test("a key's whole life: made, shown once, renamed, switched off and on, delete
   await row("night").waitFor({ state: "detached" });
   expect(await statusOf(secret)).toBe(401);
   expect(faults).toEqual([]);
+});
+
+test("in Indonesian a limit has a comma, and a thousand with a dot is not taken for one credit", async () => {
+  const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "berbatas" });
+  const other = await openPage(browser, url, desk);
+  await signIn(other.page, url, admin);
+  await other.page.getByLabel("Language").selectOption("id");
+  await other.page.getByRole("navigation").getByRole("link", { name: "Kunci", exact: true }).click();
+  const own = other.page.getByRole("row").filter({ hasText: "berbatas" });
+  await own.getByRole("button", { name: "Batas" }).click();
+  const dialog = other.page.getByRole("dialog");
+  await dialog.getByLabel("Batas kredit").fill("1.000");
+  await dialog.locator("input:invalid").waitFor();
+  await dialog.getByLabel("Batas kredit").fill("0,25");
+  await dialog.getByRole("button", { name: "Simpan batas" }).click();
+  await own.getByText("0 dari 0,25 kredit per bulan").waitFor();
+  expect(await api(String(made["key"]), "GET", "/v1/key")).toMatchObject({
+    limits: { credits: { amount: "0.25", per: "month" } },
+  });
+  await other.page.context().close();
 });
 
 test("a key that has expired is not told to be active", async () => {

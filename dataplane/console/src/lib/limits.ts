@@ -1,11 +1,12 @@
 /** Limits as a form holds them: texts, of which an empty one is no limit. */
 import type { Limits, LimitsChange } from "../api/schema.ts";
+import type { Separators } from "./decimal.ts";
 
 export const periods = ["day", "week", "month", "total"] as const;
 export type Period = (typeof periods)[number];
 
 export interface LimitsDraft {
-  /** Credits. */
+  /** Credits, as the language of the page writes them: `1.000` is a thousand in one and one in another. */
   readonly amount: string;
   readonly per: Period;
   /** Ids, or beginnings of some with a `*`, apart by commas or spaces. */
@@ -15,10 +16,10 @@ export interface LimitsDraft {
   readonly concurrent: string;
 }
 
-export function draftOf(limits: Limits | null): LimitsDraft {
+export function draftOf(limits: Limits | null, { decimal }: Separators): LimitsDraft {
   const count = (value: number | null | undefined) => (value ?? "").toString();
   return {
-    amount: limits?.credits?.amount ?? "",
+    amount: (limits?.credits?.amount ?? "").replace(".", decimal),
     per: limits?.credits?.per ?? "month",
     models: (limits?.models ?? []).join(", "),
     requests: count(limits?.requests_per_minute),
@@ -28,26 +29,26 @@ export function draftOf(limits: Limits | null): LimitsDraft {
 }
 
 /** What a draft changes: whoever else changes another field meanwhile keeps theirs. Null: it changes nothing. */
-export function changeOf(before: Limits | null, draft: LimitsDraft): LimitsChange | null {
-  const [old, wanted] = [fieldsOf(draftOf(before)), fieldsOf(draft)];
+export function changeOf(
+  before: Limits | null,
+  draft: LimitsDraft,
+  separators: Separators,
+): LimitsChange | null {
+  const [old, wanted] = [fieldsOf(draftOf(before, separators), separators), fieldsOf(draft, separators)];
   const changed = Object.entries(wanted).filter(
     ([name, value]) => JSON.stringify(value) !== JSON.stringify(old[name as keyof LimitsChange]),
   );
   return changed.length === 0 ? null : Object.fromEntries(changed);
 }
 
-function fieldsOf({
-  amount,
-  per,
-  models,
-  requests,
-  tokens,
-  concurrent,
-}: LimitsDraft): Required<LimitsChange> {
+function fieldsOf(
+  { amount, per, models, requests, tokens, concurrent }: LimitsDraft,
+  { decimal }: Separators,
+): Required<LimitsChange> {
   const count = (text: string) => (text.trim() === "" ? null : Number(text));
   const ids = models.split(/[\s,]+/).filter((id) => id !== "");
   return {
-    credits: amount.trim() === "" ? null : { amount: amount.trim(), per },
+    credits: amount.trim() === "" ? null : { amount: amount.trim().replace(decimal, "."), per },
     models: ids.length === 0 ? null : ids,
     requests_per_minute: count(requests),
     tokens_per_minute: count(tokens),

@@ -80,7 +80,7 @@ export function CreditLimitFields({ draft, onInput, autofocus = false }: LimitFi
         value={draft.amount}
         onInput={(amount) => onInput({ ...draft, amount })}
         inputMode="decimal"
-        pattern="[0-9]+([.][0-9]+)?"
+        pattern={`[0-9]+([${t.separators.decimal}][0-9]+)?`}
         hint={t.keys.limitHint}
         autofocus={autofocus}
       />

@@ -84,12 +84,12 @@ function CreateKey({ projects, onClose, onChanged }: PartProps & { projects: rea
   const t = useTexts();
   const [name, setName] = useState("");
   const [project, setProject] = useState(projects.find((one) => one.name === "default")?.id ?? "default");
-  const [draft, setDraft] = useState<LimitsDraft>(draftOf(null));
+  const [draft, setDraft] = useState<LimitsDraft>(draftOf(null, t.separators));
   const [expiry, setExpiry] = useState("");
   const [secret, setSecret] = useState<string | null>(null);
   if (secret !== null) return <NewSecret name={name} secret={secret} onClose={onClose} />;
   const submit = async () => {
-    const limits = changeOf(null, draft);
+    const limits = changeOf(null, draft, t.separators);
     const made = await admin("POST /v1/organization/projects/{project_id}/api_keys", {
       path: { project_id: project },
       body: {
@@ -127,10 +127,10 @@ function ChangeLimits({ of, onClose, onChanged }: PartProps & { of: ApiKey | Pro
   const t = useTexts();
   const isKey = "workspace_id" in of;
   const expiresAt = isKey ? of.expires_at : null;
-  const [draft, setDraft] = useState<LimitsDraft>(draftOf(of.limits));
+  const [draft, setDraft] = useState<LimitsDraft>(draftOf(of.limits, t.separators));
   const [expiry, setExpiry] = useState(expiryDraft(expiresAt));
   const submit = async () => {
-    const limits = changeOf(of.limits, draft);
+    const limits = changeOf(of.limits, draft, t.separators);
     const body = {
       ...(limits === null ? {} : { limits }),
       ...(expiry === expiryDraft(expiresAt) ? {} : { expires_at: expiryOf(expiry) }),
