@@ -67,21 +67,20 @@ test("a subscription that is not answered in time ends nothing, and is made agai
     () => wakeUps.close(),
     () => server.close(),
   );
-  await expect.poll(() => server.seen.subscribed).toBe(1);
-  server.ring();
-  await expect.poll(() => rung).toBeGreaterThan(0);
+  /** On a slow machine the first subscription may have been too late for itself already. */
+  const ringAgain = (): number => {
+    server.ring();
+    return rung;
+  };
+  await expect.poll(ringAgain).toBeGreaterThan(0);
   // As Redis on a busy machine: it takes connections and answers late.
   server.seen.answers = false;
   server.breakAll();
   // A rejection that escapes would fail this file.
   await expect.poll(() => server.seen.asked, { timeout: 10_000 }).toBeGreaterThan(3);
   server.seen.answers = true;
-  await expect.poll(() => server.seen.subscribed, { timeout: 10_000 }).toBeGreaterThan(1);
+  const { subscribed } = server.seen;
+  await expect.poll(() => server.seen.subscribed, { timeout: 10_000 }).toBeGreaterThan(subscribed);
   const before = rung;
-  await expect
-    .poll(() => {
-      server.ring();
-      return rung;
-    })
-    .toBeGreaterThan(before);
+  await expect.poll(ringAgain).toBeGreaterThan(before);
 });
