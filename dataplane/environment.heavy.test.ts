@@ -1,12 +1,13 @@
 import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
+import { programEnvironment } from "../test/fakes/program-environment.ts";
 
 const needed = { DATABASE_URL: "postgres://x", REDIS_URL: "redis://x", GAPURA_CONFIG_DIR: "/x" };
 
 test("a data plane does not start with RETENTION_USAGE=34d, and says why", () => {
   const { status, stderr } = spawnSync(process.execPath, ["dataplane/main.ts"], {
     encoding: "utf8",
-    env: { ...needed, PATH: process.env["PATH"], RETENTION_USAGE: "34d" },
+    env: { ...programEnvironment(), ...needed, RETENTION_USAGE: "34d" },
   });
   expect({ status, stderr }).toEqual({
     status: 1,

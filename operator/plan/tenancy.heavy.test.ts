@@ -1,13 +1,14 @@
 import { spawnSync } from "node:child_process";
 import { join, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
+import { programEnvironment } from "../../test/fakes/program-environment.ts";
 
 const root = resolve(import.meta.dirname, "..", "..");
 const run = (program: string, args: readonly string[], env: Readonly<Record<string, string>> = {}) =>
   spawnSync(process.execPath, [join(root, program), ...args], {
     cwd: root,
     encoding: "utf8",
-    env: { PATH: process.env["PATH"] ?? "", ...env },
+    env: { ...programEnvironment(), ...env },
   });
 
 // Programs that are started may take long beside the tests of a busy machine.

@@ -6,6 +6,7 @@ import { z } from "zod";
 import type { KubeAccess } from "../../hack/kube-apiserver.ts";
 import type { KubeClient } from "../operator/kube-client.ts";
 import type { Rendered } from "./helm.ts";
+import { programEnvironment } from "../fakes/program-environment.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 
@@ -84,7 +85,7 @@ export async function startOperatorOfChart(
   await writeFile(kubeconfig, (await readFile(access.kubeconfig, "utf8")).replace(access.token, token));
   const child = spawn(process.execPath, args, {
     cwd: root,
-    env: { PATH: process.env["PATH"], ...environment, KUBECONFIG: kubeconfig, OPS_PORT: "0" },
+    env: { ...programEnvironment(), ...environment, KUBECONFIG: kubeconfig, OPS_PORT: "0" },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let text = "";

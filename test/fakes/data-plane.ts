@@ -7,6 +7,7 @@ import { ALLOCATOR, NODE_FLAGS } from "../../hack/node-flags.ts";
 import { freePort } from "../../hack/free-port.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
 import { watchForSurprises } from "./surprises.ts";
+import { programEnvironment } from "./program-environment.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 const READY_WITHIN_MS = 60_000;
@@ -56,7 +57,7 @@ export class DataPlane {
       cwd: root,
       stdio: ["ignore", "pipe", "pipe"],
       env: {
-        PATH: process.env["PATH"],
+        ...programEnvironment(),
         ...ALLOCATOR,
         HOST: "127.0.0.1",
         PORT: String(port),

@@ -22,6 +22,7 @@ import {
   writeFiles,
 } from "../fakes/sample-snapshot.ts";
 import { watchForSurprises } from "../fakes/surprises.ts";
+import { programEnvironment } from "../fakes/program-environment.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 
@@ -195,7 +196,7 @@ function environmentOf(
     environment[variable] = String(ports[name]);
   }
   return {
-    PATH: process.env["PATH"],
+    ...programEnvironment(),
     ...environment,
     HOST: "127.0.0.1",
     GAPURA_CONFIG_DIR: snapshot,

@@ -16,6 +16,7 @@ import {
 import { text } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
+import { programEnvironment } from "../fakes/program-environment.ts";
 
 const main = resolve(import.meta.dirname, "../../dataplane/main.ts");
 let database: TestDatabase;
@@ -66,7 +67,7 @@ async function start(more: Record<string, string> = {}): Promise<DataPlane> {
 
 function run(environment: Record<string, string>, ...args: string[]) {
   const child = spawn(process.execPath, [main, ...args], {
-    env: environment,
+    env: { ...programEnvironment(), ...environment },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let said = "";

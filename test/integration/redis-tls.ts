@@ -7,6 +7,7 @@ import { Redis } from "ioredis";
 import { stopProcess } from "../../hack/processes.ts";
 import { findRedis } from "../../hack/redis.ts";
 import { privateAuthority } from "../fakes/certificate.ts";
+import { programEnvironment } from "../fakes/program-environment.ts";
 
 const main = resolve(import.meta.dirname, "../../dataplane/main.ts");
 
@@ -76,7 +77,7 @@ export async function reconcile(
   environment: Readonly<Record<string, string>>,
 ): Promise<[code: number | null, said: string]> {
   const child = spawn(process.execPath, [main, "reconcile"], {
-    env: environment,
+    env: { ...programEnvironment(), ...environment },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let said = "";

@@ -15,6 +15,7 @@ import { accountToken, startOperatorOfChart, type Started } from "../charts/serv
 import type { KubeObject as ChartObject } from "../charts/helm.ts";
 import { DataPlanePod } from "./data-plane-pod.ts";
 import type { KubeClient } from "./kube-client.ts";
+import { programEnvironment } from "../fakes/program-environment.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 const TICK_MS = 200;
@@ -137,7 +138,7 @@ export class Controllers {
     const startTime = moment();
     const child = spawn(process.execPath, [...NODE_FLAGS, ...container.args], {
       cwd: root,
-      env: { PATH: process.env["PATH"], ...(await this.#environment(container)) },
+      env: { ...programEnvironment(), ...(await this.#environment(container)) },
       stdio: "ignore",
     });
     const code = await new Promise<number | null>((done) => child.once("exit", done));

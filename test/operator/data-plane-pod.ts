@@ -8,6 +8,7 @@ import { DataPlane } from "../fakes/data-plane.ts";
 import type { KubeClient } from "./kube-client.ts";
 import { DATA_PLANE_LABELS, setPodReady } from "./kube-world.ts";
 import { Kubelet } from "./kubelet.ts";
+import { programEnvironment } from "../fakes/program-environment.ts";
 
 const PROBE_MS = 200;
 /** Clients forget the pod before it stops accepting (`preStop` of the chart). */
@@ -88,7 +89,7 @@ export class DataPlanePod {
     this.#kubelet = new Kubelet(client, namespace, this.#path, this.#folder);
     this.#kubelet.longestDelayMs = longestDelayMs;
     this.#environment = {
-      PATH: process.env["PATH"] ?? "",
+      ...programEnvironment(),
       DATABASE_URL: postgresUrl,
       REDIS_URL: redisUrl,
       LOG_LEVEL: "info",

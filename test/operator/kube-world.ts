@@ -12,6 +12,7 @@ import type { KubeAccess } from "../../hack/kube-apiserver.ts";
 import { watchForSurprises } from "../fakes/surprises.ts";
 import { type KubeClient, type KubeObject } from "./kube-client.ts";
 import { Kubelet } from "./kubelet.ts";
+import { programEnvironment } from "../fakes/program-environment.ts";
 
 const main = resolve(import.meta.dirname, "..", "..", "operator", "main.ts");
 
@@ -39,7 +40,7 @@ export function startOperator(
   const options = preload === undefined ? [] : ["--import", join(import.meta.dirname, preload)];
   const child = spawn(process.execPath, [...NODE_FLAGS, ...options, main], {
     env: {
-      PATH: process.env["PATH"],
+      ...programEnvironment(),
       KUBECONFIG: access.kubeconfig,
       POD_NAMESPACE: namespace,
       POD_NAME: name,

@@ -15,6 +15,7 @@ import type { DataPlanePod } from "./data-plane-pod.ts";
 import { DataPlaneWorld } from "./data-plane-world.ts";
 import { KubeClient } from "./kube-client.ts";
 import { Objects, priceSpec, routeSpec } from "./objects.ts";
+import { programEnvironment } from "../fakes/program-environment.ts";
 
 const access = inject("kube");
 const root = resolve(import.meta.dirname, "../..");
@@ -199,7 +200,7 @@ describe.skipIf(access === null)("an organization id", () => {
     spawnSync(process.execPath, ["dataplane/main.ts", "release-organization", id], {
       cwd: root,
       encoding: "utf8",
-      env: { PATH: process.env["PATH"], DATABASE_URL: world.databaseUrl },
+      env: { ...programEnvironment(), DATABASE_URL: world.databaseUrl },
     });
 
   test("the finding: it stays its namespace's when its owner deletes it, until the platform releases it", async () => {
