@@ -15,16 +15,12 @@ export class JsonPiece {
   push(chunk: Buffer, from: number): number {
     let at = from;
     while (at < chunk.length && !this.complete) {
-      const byte = chunk[at] ?? 0;
       if (this.#inString) {
-        if (this.#escaped) this.#escaped = false;
-        else if (byte === BACKSLASH) this.#escaped = true;
-        else if (byte === QUOTE) {
-          this.#inString = false;
-          this.complete = this.#depth === 0;
-        }
-        at += 1;
-      } else if (this.#scalar) {
+        at = this.#pushString(chunk, at);
+        continue;
+      }
+      const byte = chunk[at] ?? 0;
+      if (this.#scalar) {
         if (isDelimiter(byte)) this.complete = true;
         else at += 1;
       } else {
@@ -39,6 +35,27 @@ export class JsonPiece {
     }
     this.#parts.push(chunk.subarray(from, at));
     this.length += at - from;
+    return at;
+  }
+
+  /** The same inside a string, most of what large bodies are: up to its end. */
+  #pushString(chunk: Buffer, from: number): number {
+    // Each is asked for with every byte.
+    const [quote, backslash] = [QUOTE, BACKSLASH];
+    let escaped = this.#escaped;
+    let at = from;
+    for (; at < chunk.length; at += 1) {
+      const byte = chunk[at];
+      if (escaped) escaped = false;
+      else if (byte === backslash) escaped = true;
+      else if (byte === quote) {
+        this.#inString = false;
+        this.complete = this.#depth === 0;
+        at += 1;
+        break;
+      }
+    }
+    this.#escaped = escaped;
     return at;
   }
 
