@@ -266,7 +266,7 @@ interface Seen {
   readonly organizationId: string;
   readonly error: ApiError | null;
   readonly dropped: readonly string[];
-  readonly sent: readonly { readonly body: object; readonly beta: unknown }[];
+  readonly sent: { readonly body: object; readonly beta: unknown }[];
 }
 
 let ground: Ground;
@@ -321,16 +321,22 @@ beforeAll(async () => {
       organizationId,
       error,
       dropped: (call.sink.headers["x-gapura-dropped"] ?? "").split(", "),
-      sent: ground.upstream.requests.flatMap(({ text, headers }) => {
-        const sent = JSON.parse(text) as { model: string };
-        return sent.model === model ? [{ body: sent, beta: headers["anthropic-beta"] }] : [];
-      }),
+      sent: [],
     });
   }
 
   const AT_ONCE = 20;
   for (let from = 0; from < cells.length; from += AT_ONCE)
     await Promise.all(cells.slice(from, from + AT_ONCE).map((cell, index) => run(cell, from + index)));
+  const sent = Map.groupBy(
+    ground.upstream.requests.map(({ text, headers }) => ({
+      body: JSON.parse(text) as { readonly model: string },
+      beta: headers["anthropic-beta"],
+    })),
+    ({ body }) => body.model,
+  );
+  for (const [index, cell] of cells.entries())
+    seen.get(cell)?.sent.push(...(sent.get(`upstream-${index}`) ?? []));
   for (const item of items) await plane.pool.transaction((transaction) => chargeRows(transaction, [item]));
   await plane.upkeep.drain();
   await dispatcher.destroy();
