@@ -3,8 +3,12 @@ import type { Dialect } from "../../../dataplane/dialects/dialect.ts";
 import { bodyLimits } from "../../../dataplane/lib/body-limits.ts";
 
 const MIB = 1024 * 1024;
-const repeated = (count: number, item: (index: number) => string) =>
-  Array.from({ length: count }, (_, index) => item(index)).join(",");
+/** What does not look at its place is made once. */
+function repeated(count: number, item: (index: number) => string): string {
+  if (item.length > 0) return Array.from({ length: count }, (_, index) => item(index)).join(",");
+  const one = item(0);
+  return `${one},`.repeat(count - 1) + one;
+}
 
 const textPart = (dialect: Dialect, text = "x") =>
   `{"type":"${dialect === "responses" ? "input_text" : "text"}","text":"${text}"}`;
