@@ -42,6 +42,8 @@ export default defineConfig({
             "test/{golden,fakes,bench,grammar,vendor,conformance,mutation,soak}/**/!(*.isolated).test.ts",
           ],
           isolate: false,
+          // Node loads them as it loads the programs, from compiled code; Vite would look up each import at each use.
+          experimental: { viteModuleRunner: false, nodeLoader: false },
           unstubEnvs: true,
           maxWorkers: unitWorkers,
         },
