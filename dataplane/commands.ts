@@ -1,18 +1,9 @@
-/** What the program does besides serving: short commands, which main.ts lists. Each says what is wrong by an Error. */
+/**
+ * What the program does besides serving: short commands, which main.ts lists. Each says what is wrong by an Error, and loads what it
+ * needs when it runs.
+ */
 import type { DatabasePool } from "slonik";
-import { adopt } from "./billing/adopt-command.ts";
-import { grant, parseGrant } from "./billing/grant-command.ts";
 import { readDatabaseUrl, readMigrateUrl, readStores } from "./environment.ts";
-import { parseAuditQuery, printAuditLog } from "./identity/audit-log-command.ts";
-import { parseRelease, releaseOrganizationId } from "./identity/owners.ts";
-import { newId } from "./lib/ids.ts";
-import { reconcile } from "./reconcile.ts";
-import { findRequest } from "./requests/read-records.ts";
-import { parseWhy, whyLines } from "./requests/why-command.ts";
-import { migrate } from "./store/migrate.ts";
-import { openPostgres } from "./store/postgres.ts";
-import { openRedis, redisReady } from "./store/redis.ts";
-import { createLogger } from "./telemetry/log.ts";
 
 type Command = (args: readonly string[], environment: NodeJS.ProcessEnv) => Promise<void>;
 
@@ -42,6 +33,7 @@ async function printFrom(
   work: (postgres: DatabasePool) => Promise<readonly string[]>,
 ): Promise<void> {
   const url = readDatabaseUrl(environment);
+  const { openPostgres } = await import("./store/postgres.ts");
   const postgres = await openPostgres(url, { maxConnections: 1, onError: () => {} });
   try {
     print(await work(postgres));
@@ -52,25 +44,31 @@ async function printFrom(
 
 async function runMigrations(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
   refuseArguments("migrate", args);
+  const { migrate } = await import("./store/migrate.ts");
   await migrate(readMigrateUrl(environment), { say: (line) => process.stderr.write(`gapura: ${line}\n`) });
 }
 
 async function runGrant(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
+  const { grant, parseGrant } = await import("./billing/grant-command.ts");
   const request = parseGrant(args);
   await printFrom(environment, async (postgres) => [await grant(postgres, request)]);
 }
 
 async function runRelease(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
+  const { parseRelease, releaseOrganizationId } = await import("./identity/owners.ts");
   const id = parseRelease(args);
   await printFrom(environment, async (postgres) => [await releaseOrganizationId(postgres, id)]);
 }
 
 async function runAuditLog(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
+  const { parseAuditQuery, printAuditLog } = await import("./identity/audit-log-command.ts");
   const query = parseAuditQuery(args);
   await printFrom(environment, (postgres) => printAuditLog(postgres, query));
 }
 
 async function runWhy(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
+  const { parseWhy, whyLines } = await import("./requests/why-command.ts");
+  const { findRequest } = await import("./requests/read-records.ts");
   const { id, json } = parseWhy(args);
   await printFrom(environment, async (postgres) => {
     const request = await findRequest(postgres, id);
@@ -82,6 +80,11 @@ async function runWhy(args: readonly string[], environment: NodeJS.ProcessEnv): 
 async function runAdopt(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
   refuseArguments("adopt", args);
   const { DATABASE_URL, REDIS_URL } = readStores(environment);
+  const { adopt } = await import("./billing/adopt-command.ts");
+  const { openPostgres } = await import("./store/postgres.ts");
+  const { openRedis, redisReady } = await import("./store/redis.ts");
+  const { createLogger } = await import("./telemetry/log.ts");
+  const { newId } = await import("./lib/ids.ts");
   const postgres = await openPostgres(DATABASE_URL, { maxConnections: 1, onError: () => {} });
   const redis = openRedis(REDIS_URL, { onError: () => {} });
   try {
@@ -97,6 +100,7 @@ async function runAdopt(args: readonly string[], environment: NodeJS.ProcessEnv)
 async function runReconcile(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
   refuseArguments("reconcile", args);
   const { DATABASE_URL, REDIS_URL } = readStores(environment);
+  const { reconcile } = await import("./reconcile.ts");
   const { exact, lines } = await reconcile(DATABASE_URL, REDIS_URL);
   print(lines);
   process.exitCode = exact ? 0 : 1;
